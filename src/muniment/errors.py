@@ -1,0 +1,353 @@
+"""The one error tree. Every class has one stable `code`; messages are derived from the fields.
+
+    MunimentError
+    ├── ConfigInvalid             config_invalid
+    ├── PlatformUnsupported       platform_unsupported
+    ├── PolicyInvalid             policy_invalid
+    ├── ConfinementUnavailable    confinement_unavailable
+    ├── ManagedMemoryUnavailable  managed_memory_unavailable
+    ├── WorkerLost                worker_lost
+    ├── StoreConflict             store_conflict
+    ├── DeadlineExceeded          deadline
+    ├── Cancelled                 cancelled
+    ├── PathEscape                path_escape
+    │   └── RememberPathEscape    remember_path_escape
+    ├── Refusal                   (deny by name grammar or policy; expected, told in one line)
+    │   ├── BadName               bad_name
+    │   └── Refused               refused
+    ├── ToolError                 (an ordinary mistake of a tool's caller, told in one line)
+    │   ├── NotFound              not_found
+    │   ├── NotAFile              not_a_file
+    │   ├── NotText               not_text
+    │   ├── TooLarge              too_large
+    │   ├── ExistsAs              exists_as
+    │   ├── Unreadable            unreadable
+    │   ├── NotRead               not_read
+    │   ├── NoMatch               no_match
+    │   ├── NotUnique             not_unique
+    │   ├── BadArguments          bad_arguments
+    │   ├── UnknownTool           unknown_tool
+    │   ├── ContentRejected       content_rejected
+    │   ├── QuotaExceeded         quota
+    │   └── BudgetSpent           budget
+    └── JobError                  (a job ended without effect)
+        ├── InvalidContent        invalid_content
+        ├── InvalidScope          invalid_scope
+        ├── InvalidContextMode    invalid_context_mode
+        ├── RememberNoUpdate      remember_no_update
+        ├── RememberScopeMismatch remember_scope_mismatch
+        ├── RememberRefused       remember_refused
+        ├── RememberTimeout       remember_timeout
+        └── RememberFailed        remember_failed
+
+What a model is told is the message of a `PathEscape`, `Refusal` or `ToolError`: these never hold a
+host path or a file's content. Messages of the other classes are for people and may name host paths.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final
+
+from muniment.names import Via
+
+MAX_REQUESTED_CHARS: Final = 256
+"""Characters of a refused path that errors and records keep."""
+
+
+class MunimentError(Exception):
+    """Anything that Muniment raises on purpose."""
+
+    code: ClassVar[str]
+
+
+class ConfigInvalid(MunimentError):
+    """A flag, environment variable or line of `config.toml` cannot be used."""
+
+    code = "config_invalid"
+
+
+class PlatformUnsupported(MunimentError):
+    """This system is not Linux, and nobody has built and tested it elsewhere."""
+
+    code = "platform_unsupported"
+
+
+class PolicyInvalid(MunimentError):
+    """A policy did not load; nothing runs.
+
+    Attributes:
+        rule: the check that failed, such as `E106`.
+        where: policy name or file, and the key or rule in it.
+    """
+
+    code = "policy_invalid"
+
+    def __init__(self, rule: str, where: str, problem: str) -> None:
+        self.rule, self.where, self.problem = rule, where, problem
+        super().__init__(f"{rule} {where}: {problem}")
+
+
+class ConfinementUnavailable(MunimentError):
+    """The policy requires stronger confinement than this run would have."""
+
+    code = "confinement_unavailable"
+
+    def __init__(self, required: str, offered: str, remedy: str) -> None:
+        self.required, self.offered = required, offered
+        super().__init__(
+            f"the policy requires confinement '{required}', this run would have '{offered}'; {remedy}"
+        )
+
+
+class ManagedMemoryUnavailable(MunimentError):
+    """A root or the state directory cannot be used.
+
+    Attributes:
+        what: the scope or directory in question.
+        reason: why, and where possible what to do.
+    """
+
+    code = "managed_memory_unavailable"
+
+    def __init__(self, what: str, reason: str) -> None:
+        self.what, self.reason = what, reason
+        super().__init__(f"{what}: {reason}")
+
+
+class WorkerLost(MunimentError):
+    """The worker or zygote died, lied, flooded or hung; its run is over."""
+
+    code = "worker_lost"
+
+
+class StoreConflict(MunimentError):
+    """What the change-set was based on is no longer so; nothing was written.
+
+    Attributes:
+        paths: logical paths whose claims no longer hold.
+    """
+
+    code = "store_conflict"
+
+    def __init__(self, paths: tuple[str, ...]) -> None:
+        self.paths = paths
+        super().__init__(f"changed by someone else meanwhile: {', '.join(paths)}; nothing was written")
+
+
+class DeadlineExceeded(MunimentError):
+    """The run's one monotonic deadline passed."""
+
+    code = "deadline"
+
+
+class Cancelled(MunimentError):
+    """The caller cancelled; nothing was written."""
+
+    code = "cancelled"
+
+
+class PathEscape(MunimentError):
+    """A request whose target lies outside its root. It had no effect.
+
+    Attributes:
+        via: how it would have left.
+        requested: the path as asked for, printable, at most `MAX_REQUESTED_CHARS` characters.
+        tool: the tool that was asked, where known.
+    """
+
+    code = "path_escape"
+
+    def __init__(self, via: Via, requested: str, tool: str | None = None) -> None:
+        self.via, self.tool = via, tool
+        self.requested = printable(requested)
+        leads = (
+            "leads outside the memory"
+            if via in {Via.ABSOLUTE, Via.DOTDOT, Via.NUL}
+            else "is no plain file or folder of the memory's own, or lies behind one that is not"
+        )
+        super().__init__(f"{self.requested!r} {leads} ({via}); use a path like user/topic/name.md")
+
+
+class RememberPathEscape(PathEscape):
+    """An escape ended a remember; nothing was committed."""
+
+    code = "remember_path_escape"
+
+
+class Refusal(MunimentError):
+    """A request that the name grammar or the policy does not allow."""
+
+
+class BadName(Refusal):
+    """A path outside the name grammar that does not lead outwards either."""
+
+    code = "bad_name"
+
+
+class Refused(Refusal):
+    """The policy does not grant the request.
+
+    Attributes:
+        rule: the id of the deny rule, or `default` where nothing grants it.
+        layer: the name of the policy layer that refused.
+    """
+
+    code = "refused"
+
+    def __init__(self, message: str, *, rule: str, layer: str) -> None:
+        self.rule, self.layer = rule, layer
+        super().__init__(message)
+
+
+class ToolError(MunimentError):
+    """An ordinary mistake of a tool's caller; the message says what to do next."""
+
+
+class NotFound(ToolError):
+    """No file of that name."""
+
+    code = "not_found"
+
+
+class NotAFile(ToolError):
+    """The name belongs to a directory, or a file stands where a directory is needed."""
+
+    code = "not_a_file"
+
+
+class NotText(ToolError):
+    """The bytes are not UTF-8 text, or hold NUL."""
+
+    code = "not_text"
+
+
+class TooLarge(ToolError):
+    """An argument or file is above its limit."""
+
+    code = "too_large"
+
+
+class ExistsAs(ToolError):
+    """The new name differs from an existing one only by case or normalisation."""
+
+    code = "exists_as"
+
+
+class Unreadable(ToolError):
+    """The system does not let this process read the file."""
+
+    code = "unreadable"
+
+
+class NotRead(ToolError):
+    """A run may replace only a file that it has read."""
+
+    code = "not_read"
+
+
+class NoMatch(ToolError):
+    """`old_string` does not occur in the file."""
+
+    code = "no_match"
+
+
+class NotUnique(ToolError):
+    """`old_string` occurs more than once and `replace_all` was not asked for."""
+
+    code = "not_unique"
+
+
+class BadArguments(ToolError):
+    """The arguments do not fit the tool's closed model."""
+
+    code = "bad_arguments"
+
+
+class UnknownTool(ToolError):
+    """There is no tool of that name."""
+
+    code = "unknown_tool"
+
+
+class ContentRejected(ToolError):
+    """A content gate found something that the policy rejects.
+
+    Attributes:
+        rule: the gate's name, such as `bidi`.
+    """
+
+    code = "content_rejected"
+
+    def __init__(self, message: str, *, rule: str) -> None:
+        self.rule = rule
+        super().__init__(message)
+
+
+class QuotaExceeded(ToolError):
+    """A quota of the store would be passed."""
+
+    code = "quota"
+
+
+class BudgetSpent(ToolError):
+    """The run has used up one of its budgets."""
+
+    code = "budget"
+
+
+class JobError(MunimentError):
+    """A job ended without effect on the memory."""
+
+
+class InvalidContent(JobError):
+    """The fact is empty, too long or not text."""
+
+    code = "invalid_content"
+
+
+class InvalidScope(JobError):
+    """The asked scope is not declared by the policy or not bound."""
+
+    code = "invalid_scope"
+
+
+class InvalidContextMode(JobError):
+    """The context mode is neither `workspace` nor `clean`."""
+
+    code = "invalid_context_mode"
+
+
+class RememberNoUpdate(JobError):
+    """The agent ended without proposing a change."""
+
+    code = "remember_no_update"
+
+
+class RememberScopeMismatch(JobError):
+    """The agent wanted to write, but only outside the scope that was asked for."""
+
+    code = "remember_scope_mismatch"
+
+
+class RememberRefused(JobError):
+    """The policy or a content gate refused what the agent wanted to write."""
+
+    code = "remember_refused"
+
+
+class RememberTimeout(JobError):
+    """The run's deadline passed before anything was committed."""
+
+    code = "remember_timeout"
+
+
+class RememberFailed(JobError):
+    """The model or the worker failed, or the turns ran out."""
+
+    code = "remember_failed"
+
+
+def printable(text: str) -> str:
+    """`text` shortened to `MAX_REQUESTED_CHARS`, with whatever does not print escaped."""
+    short = text[:MAX_REQUESTED_CHARS]
+    return "".join(char if char.isprintable() else f"\\u{{{ord(char):x}}}" for char in short)

@@ -1,0 +1,25 @@
+"""Profiles of the property tests, and the switch for the slow ones."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("quick", max_examples=60, deadline=None)
+settings.register_profile("slow", max_examples=20_000, deadline=None, suppress_health_check=list(HealthCheck))
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
+
+
+def pytest_addoption(parser):
+    parser.addoption("--slow", action="store_true", help="also run the thorough profile")
+
+
+def pytest_collection_modifyitems(config, items):
+    if config.getoption("--slow"):
+        return
+    skip = pytest.mark.skip(reason="thorough; run with --slow")
+    for item in items:
+        if "slow" in item.keywords:
+            item.add_marker(skip)
