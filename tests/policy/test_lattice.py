@@ -1,0 +1,168 @@
+"""Policies form a meet-semilattice on verdicts: combining and adding denies can only narrow."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from muniment.names import Enforcement, RelPath, Scope, Trust, Verb
+from muniment.policy.decide import Allow, Judge
+from muniment.policy.grammar import CanonicalPath
+from muniment.policy.load import load_policy, parse_policy
+from muniment.policy.meet import meet, narrow_writes
+from muniment.policy.model import dump, parse_dump
+
+pytestmark = pytest.mark.threat("T-POL-03")
+
+SCOPES = ("user", "project", "team")
+ALLOWS = ["/**", "/*/*.md", "/user/**/*.md", "/user/a.md", "/*/t/**", "/*/?.md"]
+DENIES = ["t/", "a.md", ".*", "/*/t/", "**", "A*", "/user/", "/*/t/b.md"]
+PATHS = [
+    CanonicalPath(Scope(scope), RelPath(rel))
+    for scope in SCOPES
+    for rel in [
+        "a.md",
+        "b.md",
+        "A.md",
+        "t/a.md",
+        "t/b.md",
+        "T/b.md",
+        "t/u/c.md",
+        ".x.md",
+        "b.txt",
+        "a.md/b.md",
+    ]
+]
+REQUIRED = st.sampled_from(list(Enforcement))
+ESCAPES = st.sampled_from(["abort", "refuse"])
+GATES = st.sampled_from([[], ["bidi"], ["ansi", "bidi"]])
+VERBS = st.lists(st.sampled_from([verb.value for verb in Verb]), min_size=1, max_size=3)
+
+
+def rules(kind, paths):
+    rule = st.tuples(VERBS, st.lists(st.sampled_from(paths), min_size=1, max_size=2))
+    return st.lists(rule, max_size=3).map(
+        lambda found: [
+            f'[[{kind}]]\nid = "{kind}{n}"\nverbs = {v}\npaths = {p}\n' for n, (v, p) in enumerate(found)
+        ]
+    )
+
+
+@st.composite
+def sources(draw):
+    """The parts of a policy file: head, and tables in any order."""
+    head = f'schema = "muniment-policy/1"\nname = "{draw(st.sampled_from(["one", "two"]))}"\n'
+    scopes = [f'{name} = {{ trust = "{draw(st.sampled_from(list(Trust)))}" }}\n' for name in SCOPES]
+    tables = [
+        "[limits]\n" + f"turns = {draw(st.integers(1, 6))}\ntool_calls = {draw(st.integers(1, 99))}\n",
+        f'[confinement]\nrequire = "{draw(REQUIRED)}"\non_escape = "{draw(ESCAPES)}"\n',
+        f'[changes]\nconflict = "{draw(st.sampled_from(["retry", "fail"]))}"\n',
+        f"[content]\nreject = {draw(GATES)}\n",
+        f'[[quota]]\nid = "q"\npaths = ["/**"]\nmax_files = {draw(st.integers(1, 9))}\n',
+    ]
+    named = [scope for scope in scopes if scope.startswith("user") or draw(st.booleans())]
+    own = tuple(scope.split()[0] for scope in named)
+    fitting = [p for p in DENIES if not p.startswith("/user") or "user" in own]
+    tables += draw(rules("allow", ALLOWS)) + draw(rules("deny", fitting))
+    return head, named, tables
+
+
+def build(source):
+    head, scopes, tables = source
+    return parse_policy(
+        f"{head}[scopes]\n{''.join(scopes)}{''.join(tables)}", where="x", parents=lambda _: ""
+    )
+
+
+POLICIES = sources().map(build)
+
+
+def grants(policy):
+    judge = Judge(policy)
+    return {(verb, path) for verb in Verb for path in PATHS if judge.decide(verb, path) == Allow()}
+
+
+@given(POLICIES, POLICIES)
+def test_a_meet_grants_exactly_what_both_grant(a, b):
+    assert grants(meet(a, b)) == grants(a) & grants(b)
+
+
+@given(POLICIES, POLICIES, POLICIES)
+def test_meet_is_commutative_associative_and_idempotent(a, b, c):
+    assert meet(a, b).digest == meet(b, a).digest
+    assert meet(meet(a, b), c).digest == meet(a, meet(b, c)).digest
+    assert meet(a, a) == a
+
+
+@given(POLICIES, POLICIES)
+def test_scalars_of_a_meet_are_the_stricter_ones(a, b):
+    both = meet(a, b)
+    for one in (a, b):
+        assert all(number <= dict(one.limits)[name] for name, number in both.limits)
+        assert both.confinement.require.satisfies(one.confinement.require)
+        assert set(one.content_reject) <= set(both.content_reject)
+        assert set(one.quotas) <= set(both.quotas)
+        assert "abort" not in one.confinement.on_escape or both.confinement.on_escape == "abort"
+        assert one.changes.conflict != "fail" or both.changes.conflict == "fail"
+    trusts = list(Trust)
+    for terms in both.scope_terms:
+        asked = [t.trust for p in (a, b) for t in p.scope_terms if t.name == terms.name]
+        assert trusts.index(terms.trust) == max(map(trusts.index, asked))
+
+
+@given(POLICIES, st.sampled_from([Scope(name) for name in (*SCOPES, "unknown")]))
+def test_narrowing_writes_only_narrows_and_reads_stay(policy, scope):
+    narrowed = narrow_writes(policy, scope)
+    reading = {(verb, path) for verb, path in grants(policy) if verb in {Verb.LIST, Verb.READ}}
+    writing = {(verb, path) for verb, path in grants(policy) - reading if path.scope == scope}
+    assert grants(narrowed) == reading | writing
+    assert narrow_writes(narrowed, scope) == narrowed
+
+
+@given(sources(), st.sampled_from([p for p in DENIES if not p.startswith("/user/")]), VERBS)
+def test_adding_a_deny_never_grants(source, pattern, verbs):
+    head, scopes, tables = source
+    more = [*tables, f'[[deny]]\nid = "extra"\nverbs = {verbs}\npaths = ["{pattern}"]\n']
+    assert grants(build((head, scopes, more))) <= grants(build(source))
+
+
+@given(sources(), st.randoms(use_true_random=False))
+def test_shuffling_a_file_changes_neither_verdict_nor_digest(source, rng: random.Random):
+    head, scopes, tables = source
+    shuffled = head, rng.sample(scopes, len(scopes)), rng.sample(tables, len(tables))
+    a, b = build(source), build(shuffled)
+    assert a.digest == b.digest
+    judges = Judge(a), Judge(b)
+    for path in PATHS:
+        assert len({judge.decide(verb, path) for judge in judges for verb in [Verb.READ]}) == 1
+
+
+@given(POLICIES)
+def test_a_policy_survives_the_way_to_the_worker(policy):
+    copy = parse_dump(dump(policy))
+    assert copy == policy
+    assert copy.digest == policy.digest
+    assert dump(copy) == dump(policy)
+
+
+def test_disjoint_scopes_meet_in_a_policy_that_grants_nothing():
+    one, two = (
+        parse_policy(
+            f'schema = "muniment-policy/1"\nname = "{name}"\n[scopes]\n{name} = {{}}\n'
+            '[[allow]]\nid = "all"\nverbs = ["read"]\npaths = ["/**"]\n',
+            where=name,
+            parents=lambda _: "",
+        )
+        for name in SCOPES[:2]
+    )
+    assert grants(meet(one, two)) == set()
+    assert meet(one, two).scopes == ()
+
+
+def test_a_clean_run_of_the_default_policy_is_the_policy_clean():
+    strict, clean = load_policy("strict"), load_policy("clean")
+    assert meet(strict, clean).digest == clean.digest
+    assert meet(strict, clean).name == "strict+clean"
