@@ -1,0 +1,123 @@
+"""Waiting that ends: a cancellation token, and one deadline shared by everything that waits.
+
+C1 A wait ends with its event, `DeadlineExceeded` or `Cancelled`; never later than the deadline.
+C2 The deadline is absolute. A peer that answers drop by drop gains no time by it.
+C3 `Cancel.set` may be called from any thread and from a signal handler.
+
+Standard library only; attacked by `tests/confine/test_cancel.py`.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import select
+import threading
+import time
+from dataclasses import dataclass
+from typing import Final, Self
+
+from muniment.errors import Cancelled, DeadlineExceeded
+
+MAX_POLL_SECONDS: Final = 3600.0
+"""Seconds of one poll(2); it takes milliseconds as a C int, a deadline may be later than that or infinite."""
+
+
+class Cancel:
+    """Tells the threads of a run that its caller wants no more of it. Set once, never unset."""
+
+    def __init__(self) -> None:
+        self._fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._is_set = False
+        # Reentrant: a signal handler may call `set` while this very thread holds the lock.
+        self._lock = threading.RLock()
+
+    def set(self) -> None:
+        """Cancel. Wakes every wait that watches this token; a second call changes nothing."""
+        with self._lock:
+            if not self._is_set and self._fd >= 0:
+                os.eventfd_write(self._fd, 1)
+            self._is_set = True
+
+    def is_set(self) -> bool:
+        """Whether `set` was called."""
+        return self._is_set
+
+    def fileno(self) -> int:
+        """A descriptor that is readable once cancelled.
+
+        Raises:
+            ValueError: the token was closed.
+        """
+        if self._fd < 0:
+            raise ValueError("this cancellation token was closed")
+        return self._fd
+
+    def close(self) -> None:
+        """Give the descriptor back; only when nothing waits on the token any more."""
+        with self._lock:
+            fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a caller is willing to wait.
+
+    Attributes:
+        deadline: second on `time.monotonic()` at which every wait ends.
+        cancel: ends every wait early; None: nobody can.
+    """
+
+    deadline: float
+    cancel: Cancel | None = None
+
+    def check(self) -> None:
+        """Go on only while there is patience left.
+
+        Raises:
+            Cancelled: the caller cancelled; told before a deadline that passed as well.
+            DeadlineExceeded: the deadline passed.
+        """
+        if self.cancel is not None and self.cancel.is_set():
+            raise Cancelled("nothing was written")
+        if time.monotonic() >= self.deadline:
+            raise DeadlineExceeded("the deadline passed")
+
+    def wait(self, fd: int, mask: int, *, alive: int | None = None) -> bool:
+        """Wait until `fd` has one of the poll(2) events of `mask`, or hung up.
+
+        Args:
+            fd: what to wait for.
+            mask: `select.POLLIN` or `select.POLLOUT`.
+            alive: the pidfd of the process at the other end, where known.
+
+        Returns:
+            True: `fd` is ready. False: it is not, and the process behind `alive` has ended.
+
+        Raises:
+            Cancelled, DeadlineExceeded: as `check`, also when `fd` is ready by then.
+
+        Cost: one poll(2) and two clock readings where `fd` is ready at once.
+        """
+        poller = select.poll()
+        poller.register(fd, mask)
+        if alive is not None:
+            poller.register(alive, select.POLLIN)
+        if self.cancel is not None:
+            poller.register(self.cancel.fileno(), select.POLLIN)
+        while True:
+            self.check()
+            seconds = min(self.deadline - time.monotonic(), MAX_POLL_SECONDS)
+            ready = {number for number, _ in poller.poll(max(0, math.ceil(seconds * 1000)))}
+            if fd in ready:
+                return True
+            if alive in ready:
+                return False

@@ -1,0 +1,193 @@
+"""The system calls of a handle: how to ask a descriptor what it is, and what a directory holds.
+
+A fenced worker may make few calls, and the C library chooses others than it is asked for: `os.fstat` becomes
+`newfstatat` in many versions, `os.scandir` needs `fcntl`. So `fstat` and `getdents64` are made
+here by number, on x86-64 and aarch64. Elsewhere every number is -1, which the kernel answers with
+ENOSYS, and `require_known_machine` says so before anything is bound.
+
+Nothing here takes a path. The numbers and layouts come from the kernel's `asm/unistd.h` and
+`asm/stat.h` (x86) and `asm-generic/unistd.h` and `asm-generic/stat.h` (aarch64).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+from collections.abc import Iterator, Mapping
+from ctypes import byref
+from dataclasses import dataclass
+from typing import Final, NewType
+
+from muniment.errors import PlatformUnsupported
+
+Purpose = NewType("Purpose", int)
+"""One of the closed set of flag sets that anything beneath a root is opened with."""
+
+READ: Final = Purpose(os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW | os.O_CLOEXEC)
+"""A file's bytes. O_NONBLOCK because opening a FIFO, or a file under a lease, must not wait for anyone."""
+
+LIST: Final = Purpose(os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+"""A directory's names; also what `flock` and `fsync` of a directory need.
+
+No O_NOFOLLOW: with O_DIRECTORY the kernel would answer ENOTDIR for a link, and the reason would be lost.
+"""
+
+EXAMINE: Final = Purpose(os.O_PATH | os.O_CLOEXEC)
+"""What a name is, without opening what it names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """System call numbers of one architecture."""
+
+    fstat: int
+    getdents64: int
+    renameat2: int
+
+
+NUMBERS: Final[Mapping[str, Numbers]] = {
+    "x86_64": Numbers(fstat=5, getdents64=217, renameat2=316),
+    "aarch64": Numbers(fstat=80, getdents64=61, renameat2=276),
+}
+UNKNOWN: Final = Numbers(fstat=-1, getdents64=-1, renameat2=-1)
+
+_POINTER_BYTES_64: Final = 8
+
+
+def numbers_for(machine: str, pointer_bytes: int) -> Numbers:
+    """The numbers of `machine`, or `UNKNOWN`; a 32-bit process on a 64-bit kernel uses another table."""
+    return NUMBERS.get(machine, UNKNOWN) if pointer_bytes == _POINTER_BYTES_64 else UNKNOWN
+
+
+class Stat(ctypes.Structure):
+    """What `fstat` says of a descriptor. Only the fields that somebody asks for are listed here."""
+
+    st_dev: int
+    st_ino: int
+    st_mode: int
+    st_nlink: int
+    st_size: int
+
+
+_TAIL: Final = (
+    ("st_blocks", ctypes.c_int64),
+    ("st_atime", ctypes.c_int64),
+    ("st_atime_nsec", ctypes.c_int64),
+    ("st_mtime", ctypes.c_int64),
+    ("st_mtime_nsec", ctypes.c_int64),
+    ("st_ctime", ctypes.c_int64),
+    ("st_ctime_nsec", ctypes.c_int64),
+    ("unused", ctypes.c_int64 * 3),
+)
+
+
+class StatX86(Stat):
+    """`struct stat` of x86-64: 144 bytes."""
+
+    _fields_ = (
+        ("st_dev", ctypes.c_uint64),
+        ("st_ino", ctypes.c_uint64),
+        ("st_nlink", ctypes.c_uint64),
+        ("st_mode", ctypes.c_uint32),
+        ("st_uid", ctypes.c_uint32),
+        ("st_gid", ctypes.c_uint32),
+        ("pad", ctypes.c_uint32),
+        ("st_rdev", ctypes.c_uint64),
+        ("st_size", ctypes.c_int64),
+        ("st_blksize", ctypes.c_int64),
+        *_TAIL,
+    )
+
+
+class StatGeneric(Stat):
+    """`struct stat` of aarch64 (asm-generic): 128 bytes, and a spare word here."""
+
+    _fields_ = (
+        ("st_dev", ctypes.c_uint64),
+        ("st_ino", ctypes.c_uint64),
+        ("st_mode", ctypes.c_uint32),
+        ("st_nlink", ctypes.c_uint32),
+        ("st_uid", ctypes.c_uint32),
+        ("st_gid", ctypes.c_uint32),
+        ("st_rdev", ctypes.c_uint64),
+        ("pad", ctypes.c_uint64),
+        ("st_size", ctypes.c_int64),
+        ("st_blksize", ctypes.c_int64),  # int32 and padding; nobody here reads it
+        *_TAIL,
+    )
+
+
+MACHINE: Final = numbers_for(os.uname().machine, ctypes.sizeof(ctypes.c_void_p))
+_LAYOUT: Final[type[Stat]] = StatGeneric if MACHINE is NUMBERS["aarch64"] else StatX86
+_FSTAT: Final = MACHINE.fstat
+LIBC: Final = ctypes.CDLL(None, use_errno=True)
+
+# Indexing gives a function object of its own, so that each call keeps its own types. The two calls of
+# every open, `fstat` and `openat2`, declare no argument types: a declared type costs each argument an
+# object, in all as much as the system call. Undeclared, an int is passed as a C int, which libffi widens
+# with its sign, bytes as `char *`, and `byref` as a pointer: what these calls take, and all they are given.
+_fstat = LIBC["syscall"]
+_fstat.restype = ctypes.c_long
+_getdents64 = LIBC["syscall"]
+_getdents64.restype = ctypes.c_long
+_getdents64.argtypes = (ctypes.c_long, ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t)
+
+_LISTING_BYTES: Final = 32_768
+"""Bytes asked of the kernel at a time; what the C library asks for."""
+
+_ENTRY: Final = struct.Struct("=QqHB")
+"""`linux_dirent64` before its name: inode, offset, length of this entry, type."""
+
+
+def require_known_machine(numbers: Numbers = MACHINE) -> None:
+    """Raise unless this process runs where the numbers above are known.
+
+    Raises:
+        PlatformUnsupported: neither a 64-bit x86-64 nor a 64-bit aarch64 process.
+    """
+    if numbers is UNKNOWN:
+        raise PlatformUnsupported("the confinement knows 64-bit Linux on x86-64 and aarch64 only")
+
+
+def last_error() -> OSError:
+    """The error of the system call that this thread made last. Holds no path."""
+    number = ctypes.get_errno()
+    return OSError(number, os.strerror(number))
+
+
+def fstat(fd: int) -> Stat:
+    """What `fd` is. Works on O_PATH descriptors; one `fstat`, and safe to call from many threads.
+
+    Raises:
+        OSError: the descriptor is closed, or the file system fails.
+    """
+    stat = _LAYOUT()
+    if _fstat(_FSTAT, fd, byref(stat)) < 0:
+        raise last_error()
+    return stat
+
+
+def entries(fd: int) -> Iterator[tuple[bytes, int]]:
+    """Name and `d_type` of everything in the directory `fd` but `.` and `..`, in the file system's order.
+
+    Moves the descriptor's offset, so `fd` must belong to the caller alone.
+
+    Raises:
+        OSError: ENOENT for a directory that was removed, ENOTDIR for no directory.
+    """
+    buffer = ctypes.create_string_buffer(_LISTING_BYTES)
+    while True:
+        count = _getdents64(MACHINE.getdents64, fd, buffer, _LISTING_BYTES)
+        if count < 0:
+            raise last_error()
+        if count == 0:
+            return
+        chunk, offset = buffer.raw, 0
+        while offset < count:
+            _inode, _next, length, kind = _ENTRY.unpack_from(chunk, offset)
+            start = offset + _ENTRY.size
+            name = chunk[start : chunk.index(b"\0", start)]
+            offset += length
+            if name not in {b".", b".."}:
+                yield name, kind

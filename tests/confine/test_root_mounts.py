@@ -1,0 +1,90 @@
+"""Mounts beneath a root, made in a user and mount namespace of a child process, on tmpfs only."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import muniment
+
+CHILD = """
+import json, os, subprocess, sys
+from pathlib import Path
+from muniment.confine.openat2 import Openat2Resolver
+from muniment.confine.root import Root
+from muniment.confine.walk import WalkResolver
+from muniment.errors import MunimentError, PathEscape
+
+base = Path(sys.argv[1])
+def mount(*arguments):
+    subprocess.run(["mount", *arguments], check=True)
+
+mount("-t", "tmpfs", "none", str(base))
+for name in ("inside/other-device", "inside/same-device", "elsewhere"):
+    (base / name).mkdir(parents=True)
+(base / "inside/other-file.md").touch()
+(base / "elsewhere/note.md").write_text("canary")
+mount("-t", "tmpfs", "none", str(base / "inside/other-device"))
+(base / "inside/other-device/note.md").write_text("canary")
+mount("--bind", str(base / "inside/other-device/note.md"), str(base / "inside/other-file.md"))
+mount("--bind", str(base / "elsewhere"), str(base / "inside/same-device"))
+
+fd = os.open(base / "inside", os.O_PATH | os.O_DIRECTORY)
+found = {}
+for resolver in (Openat2Resolver(), WalkResolver()):
+    root = Root("user", fd, resolver)
+    for rel in ("other-device/note.md", "other-file.md", "same-device/note.md"):
+        found[f"{resolver.name} read {rel}"] = (root.read_bytes, rel)
+    for rel in ("other-device", "same-device"):
+        found[f"{resolver.name} list {rel}"] = (root.list_directory, rel)
+        found[f"{resolver.name} examine {rel}"] = (root.examine, rel)
+for name, (operation, rel) in found.items():
+    try:
+        operation(rel)
+        found[name] = "opened"
+    except PathEscape as error:
+        found[name] = error.via
+    except MunimentError as error:
+        found[name] = error.code
+print(json.dumps(found))
+"""
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    unshare = shutil.which("unshare")
+    if unshare is None:
+        pytest.skip("there is no unshare(1) to make a private namespace with")
+    private = [unshare, "--user", "--map-root-user", "--mount", "--propagation", "private"]
+    base = tmp_path_factory.mktemp("mounts")
+    probe = subprocess.run(
+        [*private, "mount", "-t", "tmpfs", "none", base], capture_output=True, text=True, check=False
+    )
+    if probe.returncode != 0:
+        pytest.skip(f"this system gives no private mount namespace: {probe.stderr.strip()}")
+    source = f"import sys; sys.path.insert(0, {str(Path(muniment.__file__).parents[1])!r})\n{CHILD}"
+    done = subprocess.run(
+        [*private, sys.executable, "-c", source, base], capture_output=True, text=True, check=True
+    )
+    assert list(base.iterdir()) == []
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("resolver", ["openat2", "walk"])
+@pytest.mark.parametrize(
+    "request_",
+    ["read other-device/note.md", "read other-file.md", "list other-device", "examine other-device"],
+)
+def test_another_file_system_beneath_the_root_is_an_escape(found, resolver, request_):
+    assert found[f"{resolver} {request_}"] == "mount"
+
+
+@pytest.mark.parametrize("request_", ["read same-device/note.md", "list same-device", "examine same-device"])
+def test_a_bind_mount_of_the_same_file_system_is_seen_by_openat2_only(found, request_):
+    assert found[f"openat2 {request_}"] == "mount"
+    assert found[f"walk {request_}"] == "opened"  # the stated limit of the walk

@@ -1,0 +1,113 @@
+"""Throwaway trees, and an oracle over them that shares no code with `muniment.confine`."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+from muniment.confine.openat2 import Openat2Resolver
+from muniment.confine.root import Root
+from muniment.confine.walk import WalkResolver
+
+CANARY = "canary-0b5e1d"
+"""In every name and every file outside the root: nothing that comes back may hold it."""
+
+RESOLVERS = {"openat2": Openat2Resolver(), "walk": WalkResolver()}
+
+OPERATIONS = {
+    "read": lambda root, rel: root.read_bytes(rel),
+    "head": lambda root, rel: root.read_head(rel, 64),
+    "list": lambda root, rel: root.list_directory(rel),
+    "examine": lambda root, rel: root.examine(rel),
+}
+
+
+@dataclass(frozen=True)
+class Trees:
+    """`inside` is the root; `outside` lies beside it, `other` is another scope."""
+
+    inside: Path
+    outside: Path
+    other: Path
+
+    def root(self, resolver):
+        return Root("user", os.open(self.inside, os.O_PATH | os.O_DIRECTORY), RESOLVERS[resolver])
+
+
+def plant(base):
+    """An ordinary inside tree, and an outside one that is all canary."""
+    trees = Trees(base / "inside", base / "outside", base / "other")
+    (trees.inside / "topic" / "deep").mkdir(parents=True)
+    (trees.inside / "note.md").write_text("inside note")
+    (trees.inside / "topic" / "one.md").write_text("inside one")
+    (trees.inside / "topic" / "deep" / "two.md").write_text("inside two")
+    (trees.inside / "folder.md").mkdir()
+    for directory in (trees.outside, trees.other):
+        (directory / f"{CANARY}-dir").mkdir(parents=True)
+        for rel in (f"{CANARY}.md", f"{CANARY}-dir/{CANARY}.md", "note.md"):
+            (directory / rel).write_text(f"{CANARY} {rel}")
+    return trees
+
+
+def snapshot(*directories):
+    """Every name beneath, with what a stranger could have changed about it."""
+    found = {}
+    for top in directories:
+        for where, names, files in os.walk(top):
+            for path in (where, *(f"{where}/{name}" for name in (*names, *files))):
+                status = os.lstat(path)
+                digest = (
+                    hashlib.sha256(Path(path).read_bytes()).hexdigest()
+                    if stat.S_ISREG(status.st_mode)
+                    else None
+                )
+                found[path] = (
+                    status.st_ino,
+                    status.st_mode,
+                    status.st_nlink,
+                    status.st_size,
+                    status.st_mtime_ns,
+                    digest,
+                )
+    return found
+
+
+# What the link is called, where it leads, and a path that meets it.
+LINKS = {
+    "a relative link to a file": ("link.md", f"../outside/{CANARY}.md", "link.md"),
+    "an absolute link to a file": ("link.md", f"{{outside}}/{CANARY}.md", "link.md"),
+    "a link to a file of this root": ("link.md", "note.md", "link.md"),
+    "a link to a directory": ("dir", "{outside}", "dir"),
+    "a file behind a link to a directory": ("dir", "../outside", f"dir/{CANARY}.md"),
+    "a directory behind a link to a directory": ("dir", "../outside", f"dir/{CANARY}-dir"),
+    "a link in a deeper directory": ("topic/dir", "{outside}", "topic/dir/note.md"),
+    "a chain of links": ("first.md", "second.md", "first.md"),
+    "a dangling link": ("gone.md", "nowhere", "gone.md"),
+    "a dangling link outside": ("gone.md", "{outside}/new.md", "gone.md"),
+    "a link to itself": ("loop.md", "loop.md", "loop.md"),
+    "a link to the parent": ("up", "..", f"up/outside/{CANARY}.md"),
+    "a link to the root itself": ("here", ".", "here/note.md"),
+    "a link to another scope": ("other", "{other}", f"other/{CANARY}.md"),
+    "a link to a magic link": ("magic", "/proc/self/cwd", "magic"),
+    "a name behind a magic link": ("magic", "/proc/self/root", "magic/note.md"),
+}
+
+
+def plant_link(trees, shape):
+    """Plant one of `LINKS`; the path that meets it."""
+    name, target, rel = LINKS[shape]
+    (trees.inside / name).symlink_to(target.format(outside=trees.outside, other=trees.other))
+    if shape == "a chain of links":
+        (trees.inside / "second.md").symlink_to(trees.outside / f"{CANARY}.md")
+    return rel
+
+
+def exchange(first, second):
+    """Swap two names at once, by a call of its own to the C library."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.renameat2(-100, os.fsencode(first), -100, os.fsencode(second), 2) != 0:
+        raise OSError(ctypes.get_errno(), "renameat2")
