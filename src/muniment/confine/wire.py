@@ -1,0 +1,236 @@
+"""Messages between the broker and a worker: framing that believes no length and no text.
+
+A message is one header, and behind it the body that the header announces:
+
+    header   u32 length, big-endian · JSON object in UTF-8, 2 to `MAX_FRAME_BYTES` bytes
+    body     where the header holds `"body": n`, n ≥ 1: exactly n raw bytes in frames of a u32 length and
+             `MAX_PIECE_BYTES` bytes, only the last one shorter; so one body has one encoding
+
+C1 No length is used before it was checked, and no memory is set aside for more than has arrived.
+C2 A header is one JSON object without NaN, infinities, double keys or nesting beyond `MAX_NESTING`.
+   Its strings may hold lone surrogates: names on disk need not be UTF-8.
+C3 Exactly one message is taken from the socket, so whatever else a peer sends stays with the kernel.
+C4 A message that cannot be sent is refused before its first byte goes out.
+
+What a header *says* is the business of closed models further up. Both ends use this file; start at
+`Channel`. Attacked by `tests/confine/test_wire.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import select
+import socket
+import struct
+from collections.abc import Callable, Mapping
+from enum import IntEnum
+from typing import Any, Final
+
+MAX_FRAME_BYTES: Final = 256 * 1024
+"""Bytes of a header. A hostile frame of 8 MiB cost strict models 3 to 8 s and 2 GB (measured); one of this
+size at most 35 ms and 22 MB."""
+
+MAX_PIECE_BYTES: Final = 64 * 1024
+"""Bytes of body in one frame: what a reader holds at most before it looks at the next length."""
+
+MAX_NESTING: Final = 64
+"""Objects and arrays within one another; nothing here needs ten."""
+
+_LENGTH: Final = struct.Struct("!I")
+_BODY: Final = "body"
+
+Ready = Callable[[int], None]
+"""Called with `select.POLLIN` or `POLLOUT` before each socket operation; returns when to go on, or raises."""
+
+
+class ExitCode(IntEnum):
+    """How a worker that ends by itself tells why."""
+
+    OK = 0
+    """The broker closed the connection."""
+    PROTOCOL = 64
+    """A well-formed message that does not belong here."""
+    FRAME = 65
+    """Bytes that are no message."""
+    MEMORY = 66
+    """Out of memory."""
+    BUG = 70
+    """Anything else."""
+
+
+class ProtocolViolation(ValueError):
+    """The peer said what does not belong here. The connection is of no further use."""
+
+
+class FrameViolation(ProtocolViolation):
+    """The peer sent bytes that are no message."""
+
+
+class Unsendable(ValueError):
+    """A message that the format cannot carry. Nothing was sent; the connection is as it was."""
+
+
+class Channel:
+    """One end of a connection, as messages.
+
+    Args:
+        sock: a connected stream socket. Blocking where `ready` is never given, else non-blocking.
+    """
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+
+    def send(self, header: Mapping[str, object], body: bytes = b"", *, ready: Ready | None = None) -> None:
+        """Send one message.
+
+        Args:
+            header: a JSON object without the key `body`.
+            body: raw bytes to follow; empty: none are announced.
+            ready: see `Ready`; None: block in the socket.
+
+        Raises:
+            Unsendable: no JSON object, or above a limit (C4).
+            EOFError: the peer is gone.
+        """
+        frame = _encode(header, len(body))
+        self._write(_LENGTH.pack(len(frame)) + frame, ready)
+        view = memoryview(body)
+        for start in range(0, len(body), MAX_PIECE_BYTES):
+            piece = view[start : start + MAX_PIECE_BYTES]
+            self._write(_LENGTH.pack(len(piece)), ready)
+            self._write(piece, ready)
+
+    def receive(self, max_body: int, *, ready: Ready | None = None) -> tuple[dict[str, object], bytes]:
+        """Receive one message.
+
+        Args:
+            max_body: bytes of body that the caller will take; 0: none.
+            ready: see `Ready`; None: block in the socket.
+
+        Returns:
+            The header without its key `body`, and the body.
+
+        Raises:
+            FrameViolation: bytes that break C1 or C2, or a body above `max_body`.
+            EOFError: the peer is gone, between two messages or within one.
+
+        Cost: memory for what arrived, at most `MAX_FRAME_BYTES + max_body` and the parsed header.
+        """
+        length = self._length(ready)
+        if not len(b"{}") <= length <= MAX_FRAME_BYTES:
+            raise FrameViolation(f"a header of {length} bytes")
+        header = parse_object(bytes(self._read(length, ready)))
+        announced = header.pop(_BODY, None)
+        if announced is None:
+            return header, b""
+        if type(announced) is not int or not 1 <= announced <= max_body:
+            raise FrameViolation("a body whose announced size is no number or out of bounds")
+        body = bytearray()
+        while missing := announced - len(body):
+            length = self._length(ready)
+            if length != min(missing, MAX_PIECE_BYTES):
+                raise FrameViolation(f"a piece of {length} bytes where {missing} are missing")
+            body += self._read(length, ready)
+        return header, bytes(body)
+
+    def _length(self, ready: Ready | None) -> int:
+        length: int
+        (length,) = _LENGTH.unpack(self._read(_LENGTH.size, ready))
+        return length
+
+    def _read(self, size: int, ready: Ready | None) -> bytearray:
+        data = bytearray()
+        while len(data) < size:
+            if ready is not None:
+                ready(select.POLLIN)
+            try:
+                chunk = self._sock.recv(min(size - len(data), MAX_PIECE_BYTES))
+            except BlockingIOError:
+                continue
+            except ConnectionError:
+                chunk = b""
+            if not chunk:
+                raise EOFError
+            data += chunk
+        return data
+
+    def _write(self, data: bytes | memoryview, ready: Ready | None) -> None:
+        left = memoryview(data)
+        while left:
+            if ready is not None:
+                ready(select.POLLOUT)
+            try:
+                left = left[self._sock.send(left, socket.MSG_NOSIGNAL) :]
+            except BlockingIOError:
+                continue
+            except ConnectionError:
+                raise EOFError from None
+
+
+def parse_object(data: bytes) -> dict[str, object]:
+    """Read one JSON object that nobody vouches for.
+
+    Raises:
+        FrameViolation: not UTF-8, not one JSON object, or against C2. Says nothing of the content.
+    """
+    try:
+        value = json.loads(
+            data.decode(), object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite
+        )
+    except FrameViolation:
+        raise
+    except (ValueError, RecursionError):
+        # ValueError covers UTF-8, JSON, and integers of more digits than Python converts.
+        raise FrameViolation("a header that is no JSON") from None
+    if not isinstance(value, dict):
+        raise FrameViolation("a header that is no JSON object")
+    _check_nesting(value)
+    return value
+
+
+def _encode(header: Mapping[str, object], body_bytes: int) -> bytes:
+    if _BODY in header:
+        raise Unsendable("the key 'body' belongs to the format")
+    announced = {**header, _BODY: body_bytes} if body_bytes else dict(header)
+    try:
+        frame = json.dumps(announced, ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode()
+        parse_object(frame)  # whatever the other end would refuse never leaves this one
+    except (TypeError, ValueError, RecursionError):
+        raise Unsendable("the header is no JSON object that the format carries") from None
+    if len(frame) > MAX_FRAME_BYTES:
+        raise Unsendable(f"the header has {len(frame)} bytes; {MAX_FRAME_BYTES} fit")
+    return frame
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        raise FrameViolation("a header with a key twice in one object")
+    return result
+
+
+def _no_constant(_: str) -> None:
+    raise FrameViolation("a header with a number that is none")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise FrameViolation("a header with a number that is none")
+    return number
+
+
+def _check_nesting(value: dict[str, object]) -> None:
+    # Level by level, so that the check itself cannot run out of stack.
+    level: list[object] = [value]
+    for _ in range(MAX_NESTING):
+        level = [
+            child
+            for node in level
+            for child in (node.values() if isinstance(node, dict) else node if isinstance(node, list) else ())
+            if isinstance(child, dict | list)
+        ]
+        if not level:
+            return
+    raise FrameViolation(f"a header nested deeper than {MAX_NESTING}")

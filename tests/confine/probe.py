@@ -1,0 +1,56 @@
+"""What the pool's tests share: a source of probe workers, and ways to watch processes."""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+from pathlib import Path
+
+from muniment.confine.pool import Zygote, import_directories
+
+SERVICES = str(Path(__file__).parent / "services")
+
+
+def soon(seconds=20.0):
+    """A deadline that only a hang reaches."""
+    return time.monotonic() + seconds
+
+
+def source(service="probe_service:serve", **arguments):
+    """A zygote for a service in `services/`."""
+    return Zygote(service, directories=[*import_directories(), SERVICES], **arguments)
+
+
+def ask(worker, do, body=b"", *, max_body=1 << 20, seconds=20.0, cancel=None, **header):
+    """Have a probe worker do something; header and body of its answer."""
+    return worker.request(
+        {"do": do, **header}, body, max_body=max_body, deadline=soon(seconds), cancel=cancel
+    )
+
+
+def look(worker):
+    """What a probe worker sees of itself."""
+    return ask(worker, "look")[0]
+
+
+def descriptors(pid="self"):
+    """The open descriptors of a process."""
+    return {entry.name for entry in Path(f"/proc/{pid}/fd").iterdir()}
+
+
+class Watched:
+    """A process that the test wants to see end."""
+
+    def __init__(self, pid):
+        self.fd = os.pidfd_open(pid)
+
+    def ended(self, seconds=20.0):
+        """Whether it ended within that time."""
+        return bool(select.select([self.fd], [], [], seconds)[0])
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        os.close(self.fd)

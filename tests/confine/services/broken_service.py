@@ -1,0 +1,3 @@
+"""A service that cannot be imported."""
+
+raise RuntimeError("broken on purpose")

@@ -1,0 +1,152 @@
+"""A service for the pool's tests: does what the broker asks, and that is mostly harm.
+
+The zygote imports it from this directory; a command is the header's `do`.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from muniment.confine.wire import Channel, ProtocolViolation
+
+WARMED: list[int] = []
+SEEN: list[object] = []
+
+
+def warm() -> None:
+    """Leave a trace that every worker inherits."""
+    WARMED.append(os.getpid())
+
+
+def serve(sock: socket.socket, roots: Mapping[str, int]) -> None:
+    """Obey."""
+    channel = Channel(sock)
+    while True:
+        header, body = channel.receive(1 << 24)
+        COMMANDS[str(header["do"])](sock, channel, roots, header, body)
+
+
+def silent(sock: socket.socket, roots: Mapping[str, int]) -> None:  # noqa: ARG001
+    """Never speak, read or end."""
+    _forever()
+
+
+def _forever(*_: Any) -> None:
+    while True:
+        signal.pause()
+
+
+def _echo(_sock: Any, channel: Channel, _roots: Any, header: dict[str, Any], body: bytes) -> None:
+    channel.send({"said": header.get("say")}, body)
+
+
+def _raw(sock: socket.socket, _channel: Any, _roots: Any, _header: Any, body: bytes) -> None:
+    sock.sendall(body)
+
+
+def _raw_then_exit(sock: socket.socket, _channel: Any, _roots: Any, _header: Any, body: bytes) -> None:
+    sock.sendall(body)
+    os._exit(0)
+
+
+def _flood(sock: socket.socket, _channel: Any, _roots: Any, _header: Any, body: bytes) -> None:
+    while True:
+        sock.sendall(body)
+
+
+def _drip(sock: socket.socket, _channel: Any, _roots: Any, _header: Any, body: bytes) -> None:
+    for byte in body:
+        sock.sendall(bytes([byte]))
+        time.sleep(0.02)
+    _forever()
+
+
+def _spin(*_: Any) -> None:
+    while True:
+        pass
+
+
+def _exit(_sock: Any, _channel: Any, _roots: Any, header: dict[str, Any], _body: Any) -> None:
+    os._exit(header["code"])
+
+
+def _signal(_sock: Any, _channel: Any, _roots: Any, header: dict[str, Any], _body: Any) -> None:
+    os.kill(os.getpid(), header["number"])
+    _forever()
+
+
+def _hush(sock: socket.socket, *_: Any) -> None:
+    sock.close()
+    _forever()
+
+
+def _smuggle(sock: socket.socket, *_: Any) -> None:
+    if os.fork() == 0:
+        while sock.recv(1):
+            pass
+    os._exit(0)
+
+
+def _raise(_sock: Any, _channel: Any, _roots: Any, header: dict[str, Any], _body: Any) -> None:
+    kinds = {"memory": MemoryError, "bug": KeyError, "protocol": ProtocolViolation, "exit": SystemExit}
+    raise kinds[header["kind"]]
+
+
+def _remember(_sock: Any, channel: Channel, _roots: Any, header: dict[str, Any], _body: Any) -> None:
+    channel.send({"seen": list(SEEN)})
+    SEEN.append(header.get("say"))
+
+
+def _look(_sock: Any, channel: Channel, roots: Mapping[str, int], _header: Any, _body: Any) -> None:
+    umask = os.umask(0)
+    descriptors: dict[str, str] = {}
+    for name in range(256):
+        try:
+            status = os.fstat(name)
+        except OSError:
+            continue
+        descriptors[str(name)] = f"{status.st_dev}:{status.st_ino}:{status.st_rdev}"
+    channel.send(
+        {
+            "environ": dict(os.environ),
+            "descriptors": descriptors,
+            "roots": {scope: os.listdir(fd) for scope, fd in roots.items()},  # noqa: PTH208 - a descriptor
+            "cwd": str(Path.cwd()),
+            "umask": umask,
+            "pid": os.getpid(),
+            "parent": os.getppid(),
+            "session": os.getsid(0),
+            "path": sys.path,
+            "flags": [sys.flags.isolated, sys.flags.no_site],
+            "core": list(resource.getrlimit(resource.RLIMIT_CORE)),
+            "sigint": signal.getsignal(signal.SIGINT) == signal.SIG_DFL,
+            "warmed": WARMED,
+            "modules": sorted(sys.modules),
+        }
+    )
+
+
+COMMANDS: dict[str, Callable[..., None]] = {
+    "echo": _echo,
+    "raw": _raw,
+    "raw_then_exit": _raw_then_exit,
+    "flood": _flood,
+    "drip": _drip,
+    "hang": _forever,
+    "spin": _spin,
+    "exit": _exit,
+    "signal": _signal,
+    "hush": _hush,
+    "smuggle": _smuggle,
+    "raise": _raise,
+    "remember": _remember,
+    "look": _look,
+}

@@ -1,0 +1,280 @@
+"""Framing against hostile bytes: `muniment.confine.wire`."""
+
+from __future__ import annotations
+
+import json
+import select
+import socket
+import struct
+import threading
+import tracemalloc
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from muniment.confine.wire import (
+    MAX_FRAME_BYTES,
+    MAX_NESTING,
+    MAX_PIECE_BYTES,
+    Channel,
+    FrameViolation,
+    ProtocolViolation,
+    Unsendable,
+    parse_object,
+)
+
+MAX_BODY = 1 << 20
+
+
+def frame(data):
+    return struct.pack("!I", len(data)) + data
+
+
+def received(raw, max_body=MAX_BODY):
+    """What a channel makes of these bytes and the end of file behind them."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        feeder = threading.Thread(target=lambda: (feed(theirs, raw), theirs.close()))
+        feeder.start()
+        try:
+            return Channel(ours).receive(max_body)
+        finally:
+            ours.close()
+            feeder.join()
+
+
+def feed(sock, raw):
+    try:
+        sock.sendall(raw)
+    except OSError:
+        return
+
+
+def sent(header, body=b""):
+    """The bytes that a channel makes of a message, read by plain socket calls."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        chunks = []
+        reader = threading.Thread(target=lambda: chunks.extend(iter(lambda: theirs.recv(1 << 20), b"")))
+        reader.start()
+        try:
+            Channel(ours).send(header, body)
+        finally:
+            ours.close()
+            reader.join()
+        return b"".join(chunks)
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+headers = st.dictionaries(st.text().filter(lambda key: key != "body"), json_values, max_size=4)
+
+
+@given(headers, st.binary(max_size=300))
+def test_whatever_is_sent_is_received(header, body):
+    assert received(sent(header, body)) == (header, body)
+
+
+@pytest.mark.parametrize("size", [0, 1, MAX_PIECE_BYTES - 1, MAX_PIECE_BYTES, MAX_PIECE_BYTES + 1, 300_000])
+def test_a_body_of_every_size_around_a_piece_arrives(size):
+    body = bytes(range(256)) * (size // 256 + 1)
+    assert received(sent({"a": 1}, body[:size])) == ({"a": 1}, body[:size])
+
+
+def test_the_bytes_on_the_wire_are_as_documented():
+    expected = frame(b'{"t":"\\u00e9","body":65537}') + frame(b"x" * 65536) + frame(b"x")
+    assert sent({"t": "é"}, b"x" * 65537) == expected
+
+
+def test_lone_surrogates_of_names_that_are_not_utf8_survive():
+    assert received(sent({"name": "\udcff"}))[0] == {"name": "\udcff"}
+
+
+def test_one_message_is_taken_and_the_next_left_to_the_kernel():
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.sendall(frame(b'{"n":1}') + frame(b'{"n":2}'))
+        assert Channel(ours).receive(0) == ({"n": 1}, b"")
+        assert ours.recv(100) == frame(b'{"n":2}')
+
+
+HOSTILE = {
+    "a length of 2^31": struct.pack("!I", 2**31) + b"{}",
+    "a length of 2^32-1": b"\xff\xff\xff\xff{}",
+    "a length just above the limit": frame(b'{"a":"' + b"x" * MAX_FRAME_BYTES + b'"}'),
+    "an empty header": frame(b""),
+    "a header of one byte": frame(b"1"),
+    "an array": frame(b"[{}]"),
+    "a string": frame(b'"{}"'),
+    "null": frame(b"null"),
+    "no JSON": frame(b"\xff{]"),
+    "JSON in UTF-16": frame('{"a":1}'.encode("utf-16")),
+    "JSON with a byte order mark": frame(b'\xef\xbb\xbf{"a":1}'),
+    "two objects": frame(b"{}{}"),
+    "NaN": frame(b'{"a":NaN}'),
+    "infinity": frame(b'{"a":[-Infinity]}'),
+    "infinity by exponent": frame(b'{"a":1e999}'),
+    "an integer of 5000 digits": frame(b'{"a":' + b"9" * 5000 + b"}"),
+    "a key twice": frame(b'{"a":1,"a":2}'),
+    "a key twice further in": frame(b'{"b":[{"a":1,"a":2}]}'),
+    "a key twice, once escaped": frame(b'{"a":1,"\\u0061":2}'),
+    "nested too deep": frame(b'{"a":' + b"[" * MAX_NESTING + b"]" * MAX_NESTING + b"}"),
+    "arrays without end": frame(b'{"a":' + b"[" * 200_000),
+    "objects without end": frame(b'{"a":' * 50_000),
+    "a body of text": frame(b'{"body":"7"}') + frame(b"x" * 7),
+    "a body of true": frame(b'{"body":true}') + frame(b"x"),
+    "a body of a float": frame(b'{"body":1.0}') + frame(b"x"),
+    "an empty body announced": frame(b'{"body":0}'),
+    "a negative body": frame(b'{"body":-1}'),
+    "a body above the bound": frame(json.dumps({"body": MAX_BODY + 1}).encode()) + frame(b"x" * 65536),
+    "an absurd body": frame(b'{"body":1e3000}'),
+    "an empty piece": frame(b'{"body":2}') + frame(b""),
+    "a piece too short": frame(b'{"body":3}') + frame(b"xx") + frame(b"x"),
+    "a piece too long": frame(b'{"body":3}') + frame(b"xxxx"),
+    "a piece above its limit": frame(b'{"body":70000}') + frame(b"x" * 70000),
+    "a piece of 2^31": frame(b'{"body":3}') + struct.pack("!I", 2**31) + b"xxx",
+}
+
+
+@pytest.mark.parametrize("raw", HOSTILE.values(), ids=HOSTILE.keys())
+def test_hostile_bytes_are_a_violation(raw):
+    with pytest.raises(FrameViolation) as caught:
+        received(raw)
+    assert isinstance(caught.value, ProtocolViolation)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b"\x00\x00",
+        struct.pack("!I", 10) + b"{",
+        frame(b'{"body":3}'),
+        frame(b'{"body":3}') + b"\x00\x00\x00\x03xx",
+    ],
+    ids=["at once", "in a length", "in a header", "before the body", "in the body"],
+)
+def test_a_peer_that_leaves_is_an_end_of_file(raw):
+    with pytest.raises(EOFError):
+        received(raw)
+
+
+@given(st.binary(max_size=200))
+def test_arbitrary_bytes_give_a_message_a_violation_or_an_end(raw):
+    try:
+        header, body = received(frame(raw) + raw)
+    except (FrameViolation, EOFError):
+        return
+    assert type(header) is dict
+    assert type(body) is bytes
+
+
+def test_the_deepest_nesting_that_is_allowed_passes():
+    depth = MAX_NESTING - 1
+    assert parse_object(b'{"a":' + b"[" * depth + b"]" * depth + b"}")
+
+
+def test_a_message_without_body_is_accepted_where_none_is_allowed():
+    assert received(frame(b"{}"), max_body=0) == ({}, b"")
+    with pytest.raises(FrameViolation):
+        received(frame(b'{"body":1}') + frame(b"x"), max_body=0)
+
+
+@pytest.mark.parametrize(
+    "raw", [struct.pack("!I", MAX_FRAME_BYTES) + b"{}", frame(b'{"body":900000000}') + b"\x00\x01\x00\x00x"]
+)
+def test_memory_is_spent_on_what_arrived_and_not_on_what_was_announced(raw):
+    tracemalloc.start()
+    try:
+        with pytest.raises(EOFError):
+            received(raw, max_body=1 << 30)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+
+
+CYCLE: dict[str, object] = {}
+CYCLE["a"] = CYCLE
+DEEP: list[object] = []
+for _ in range(MAX_NESTING + 1):
+    DEEP = [DEEP]
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        {"body": 3},
+        {"a": float("nan")},
+        {"a": object()},
+        {"a": b"bytes"},
+        {1: 1, "1": 2},
+        {"a": "x" * MAX_FRAME_BYTES},
+        {"a": DEEP},
+        CYCLE,
+    ],
+    ids=["reserved key", "NaN", "object", "bytes", "double key", "too large", "too deep", "a cycle"],
+)
+def test_what_the_format_cannot_carry_is_refused_before_a_byte_is_sent(header):
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        with pytest.raises(Unsendable):
+            Channel(ours).send(header, b"body")
+        ours.close()
+        assert theirs.recv(1) == b""
+
+
+def test_sending_to_a_peer_that_left_is_an_end_of_file():
+    ours, theirs = socket.socketpair()
+    with ours:
+        theirs.close()
+        with pytest.raises(EOFError):
+            Channel(ours).send({"a": 1})
+
+
+def test_a_peer_that_left_with_bytes_unread_is_an_end_of_file():
+    ours, theirs = socket.socketpair()
+    with ours:
+        ours.send(b"never read")
+        theirs.close()
+        with pytest.raises(EOFError):
+            Channel(ours).receive(0)
+
+
+def test_every_read_asks_first_and_an_untimely_answer_is_asked_again():
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        asked = []
+
+        def ready(mask):
+            asked.append(mask)
+            if len(asked) == 3:  # two answers came too early
+                theirs.sendall(frame(b"{}"))
+
+        assert Channel(ours).receive(0, ready=ready) == ({}, b"")
+        assert asked == [select.POLLIN] * 4
+
+
+def test_every_write_asks_first_and_a_full_socket_is_asked_again():
+    ours, theirs = socket.socketpair()
+    body = b"x" * (1 << 20)
+    with ours, theirs:
+        ours.setblocking(False)
+        taken = bytearray()
+        asked = []
+
+        def ready(mask):
+            asked.append(mask)
+            if len(asked) % 50 == 0:
+                taken.extend(theirs.recv(1 << 20))
+
+        Channel(ours).send({}, body, ready=ready)
+        ours.close()
+        while chunk := theirs.recv(1 << 20):
+            taken += chunk
+        assert set(asked) == {select.POLLOUT}
+        assert received(bytes(taken)) == ({}, body)
