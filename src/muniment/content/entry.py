@@ -1,0 +1,317 @@
+"""An entry as text: read it, complete it, put its provenance in. Pure; nothing here opens a file.
+
+Holds:
+
+- C1. `parse` is total: any bytes give an `Entry`. A key that cannot be read counts as absent and leaves a
+  note.
+- C2. The body has no say in what the keys are, and of two equal keys the first counts: a line that is added
+  below never changes what the lines above it said. (YAML readers take the last or refuse the file.)
+- C3. `complete` and `with_provenance` add or take away whole lines of front matter and change no other
+  character: byte order mark, line breaks, comments, order and spelling of keys stay.
+- C4. After `with_provenance` there is exactly one `muniment` key, whatever the text claimed of itself.
+
+What does not hold: the `muniment` line proves nothing. Anyone who can edit the file can edit it; what counts
+is the ledger. A value may hold any character that YAML can write as an escape, which no gate over the bytes
+of the file has seen; whoever shows a value cleans it with `muniment.content.gates`.
+
+Attacked in tests/content/test_entry.py and test_front_matter.py.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from muniment.content.frontmatter import (
+    BYTE_ORDER_MARK,
+    MAX_FRONT_MATTER_BYTES,
+    Field,
+    line_break,
+    locate,
+    opens,
+)
+from muniment.content.gates import check_text, decode, encode, one_line
+from muniment.content.scalar import (
+    Unsupported,
+    read_list,
+    read_scalar,
+    unescaped,
+    without_breaks,
+    written,
+)
+from muniment.errors import TooLarge
+from muniment.names import RelPath
+from muniment.policy.grammar import FILE_SUFFIX
+
+
+class EntryType(StrEnum):
+    """What kind of thing an entry tells, in the words of existing memory directories."""
+
+    USER = "user"
+    """Who the user is and likes."""
+    FEEDBACK = "feedback"
+    """How to work."""
+    PROJECT = "project"
+    """What holds in ongoing work."""
+    REFERENCE = "reference"
+    """Where something is to be found."""
+
+
+TYPES: Final[tuple[str, ...]] = tuple(EntryType)
+"""What `type` may be."""
+
+PROVENANCE_KEY: Final = "muniment"
+
+MAX_NAME_CHARS: Final = 80
+"""Characters of a name that is derived or listed: a heading still fits."""
+
+MAX_DESCRIPTION_CHARS: Final = 150
+"""Characters of a description that is derived or listed: about two lines of a terminal."""
+
+_HEADING: Final = re.compile(r" {0,3}#{1,6}(?:[ \t]+(.*)|)")
+_FENCE: Final = re.compile(r" {0,3}(`{3,}|~{3,})")
+_MARKER: Final = re.compile(r"(?:[-*+>]|[0-9]{1,9}[.)])[ \t]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One memory, as its file says.
+
+    Attributes:
+        name: from front matter, without outer white space; None if absent, empty or not readable.
+        description: likewise.
+        type: one of `TYPES`, or None.
+        keywords: without the empty ones.
+        muniment: the JSON object of the provenance line, unchecked, or None.
+        body: everything behind the front matter.
+        notes: what was not understood, by line; never holds text of the file.
+    """
+
+    name: str | None
+    description: str | None
+    type: str | None
+    keywords: tuple[str, ...]
+    muniment: Mapping[str, object] | None
+    body: str
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Titled:
+    """What an entry is called where its front matter may not say; neither is ever empty."""
+
+    name: str
+    description: str
+
+
+def parse(data: bytes | str) -> Entry:
+    """Read an entry (C1, C2).
+
+    Args:
+        data: the file, or its first bytes. Bytes that are not UTF-8 read as U+FFFD, with a note.
+    """
+    notes: list[str] = []
+    text = data if isinstance(data, str) else data.decode("utf-8", "replace")
+    if isinstance(data, bytes) and text.encode() != data:
+        notes.append("the file is not UTF-8 text")
+    front = locate(text)
+    if front is None:
+        if opens(text):
+            notes.append(f"the front matter is not closed within {MAX_FRONT_MATTER_BYTES} bytes")
+        return Entry(None, None, None, (), None, text.removeprefix(BYTE_ORDER_MARK), tuple(notes))
+    fields: dict[str, Field] = {}
+    for field in front.fields:
+        if field.key is None:
+            notes.append(f"line {field.line} is not understood")
+        elif field.key in fields:
+            notes.append(f"line {field.line}: a second {_shown(field.key)}, the first counts")
+        else:
+            fields[field.key] = field
+    return Entry(
+        name=_text(fields.get("name"), notes),
+        description=_text(fields.get("description"), notes),
+        type=_type(fields.get("type"), notes),
+        keywords=_keywords(fields.get("keywords"), notes),
+        muniment=_provenance(fields.get(PROVENANCE_KEY), notes),
+        body=text[front.body :],
+        notes=tuple(notes),
+    )
+
+
+def check_entry(data: bytes, reject: Collection[str]) -> None:
+    """Pass a whole entry through the gates: its text, and what escapes in its front matter spell.
+
+    Readers of YAML differ, and ours knows only a part of it. So every escape counts, whatever key or value it
+    stands in, except before the first double quote, where nothing can be one.
+
+    Raises:
+        NotText, ContentRejected, ValueError: as `decode` and `check_text`; NotText also for an escape that
+            spells half a character.
+    """
+    text = decode(data)
+    check_text(text, reject)
+    front = locate(text)
+    if front is None:
+        return
+    before, quote, quoted = text[: front.close].partition('"')
+    spelled = before + quote + unescaped(quoted)
+    check_text(spelled, reject)
+    encode(spelled.replace("\0", ""))  # NUL is for the gates to judge; half a character is for none of them
+
+
+def titled(entry: Entry, rel_path: RelPath | str) -> Titled:
+    """Name and description of an entry, derived where front matter has none.
+
+    The name is that of the front matter, else the first heading of the body, else the stem of the file. The
+    description is that of the front matter, else the first line of the body that is neither blank, nor a
+    heading, nor in a code block, else the name. What is derived is one line of at most `MAX_NAME_CHARS` or
+    `MAX_DESCRIPTION_CHARS` characters without invisible ones.
+    """
+    if entry.name is not None and entry.description is not None:
+        return Titled(entry.name, entry.description)
+    heading = prose = ""
+    for is_heading, text in _body_lines(entry.body):
+        heading = heading or (text if is_heading else "")
+        prose = prose or ("" if is_heading else text)
+        if heading and prose:
+            break
+    stem = rel_path.rpartition("/")[2].removesuffix(FILE_SUFFIX)
+    name = entry.name or shortened(heading or one_line(stem) or "unnamed", MAX_NAME_CHARS)
+    return Titled(name, entry.description or shortened(prose or name, MAX_DESCRIPTION_CHARS))
+
+
+def complete(text: str, *, name: str, description: str, type: str) -> str:  # noqa: A002 -- the key's name
+    """`text` with front matter that has the keys `name`, `description` and `type` (C3).
+
+    A key that is there stays as it is, readable or not; missing ones are added behind the last line.
+
+    Raises:
+        TooLarge: the front matter would pass `MAX_FRONT_MATTER_BYTES`.
+    """
+    front = locate(text)
+    present = {field.key for field in front.fields} if front else set()
+    wanted = {"name": name, "description": description, "type": type}
+    return _edited(text, [f"{key}: {written(value)}" for key, value in wanted.items() if key not in present])
+
+
+def with_provenance(text: str, provenance: Mapping[str, str]) -> str:
+    """`text` with `provenance` as its only `muniment` key, on the last line of the front matter (C3, C4).
+
+    Raises:
+        TooLarge: the front matter would pass `MAX_FRONT_MATTER_BYTES`.
+    """
+    value = without_breaks(json.dumps(dict(provenance), ensure_ascii=False))
+    return _edited(text, [f"{PROVENANCE_KEY}: {value}"], without=PROVENANCE_KEY)
+
+
+def shortened(text: str, limit: int) -> str:
+    """`text` cut to `limit` characters, the last of them an ellipsis if anything was cut."""
+    return text if len(text) <= limit else f"{text[: limit - 1].rstrip()}…"
+
+
+def _edited(text: str, lines: Sequence[str], *, without: str | None = None) -> str:
+    front = locate(text)
+    if front is None:
+        mark = BYTE_ORDER_MARK if text.startswith(BYTE_ORDER_MARK) else ""
+        newline = line_break(text)
+        block = "".join(f"{line}{newline}" for line in ("---", *lines, "---"))
+        result = mark + block + text.removeprefix(BYTE_ORDER_MARK)
+    else:
+        kept: list[str] = []
+        position = 0
+        for field in front.fields:
+            if without is not None and field.key == without:
+                kept.append(text[position : field.start])
+                position = field.end
+        kept.append(text[position : front.close])
+        result = "".join([*kept, *(f"{line}{front.newline}" for line in lines), text[front.close :]])
+    if locate(result) is None:
+        raise TooLarge(f"the front matter would be longer than {MAX_FRONT_MATTER_BYTES} bytes; shorten it")
+    return result
+
+
+def _text(field: Field | None, notes: list[str]) -> str | None:
+    if field is None:
+        return None
+    try:
+        value = read_scalar(field.first, field.rest)
+    except Unsupported as problem:
+        notes.append(_note(field, problem))
+        return None
+    return (value or "").strip() or None
+
+
+def _type(field: Field | None, notes: list[str]) -> str | None:
+    value = _text(field, notes)
+    if field is not None and value is not None and value not in TYPES:
+        notes.append(_note(field, f"is none of {', '.join(TYPES)}"))
+        return None
+    return value
+
+
+def _keywords(field: Field | None, notes: list[str]) -> tuple[str, ...]:
+    if field is None:
+        return ()
+    try:
+        return tuple(filter(None, (item.strip() for item in read_list(field.first, field.rest))))
+    except Unsupported as problem:
+        notes.append(_note(field, problem))
+        return ()
+
+
+def _provenance(field: Field | None, notes: list[str]) -> Mapping[str, object] | None:
+    if field is None:
+        return None
+    value: object = None
+    if not field.rest:
+        try:
+            value = json.loads(field.first)
+        except (ValueError, RecursionError):  # nested beyond what the parser takes is no provenance either
+            value = None
+    if not isinstance(value, dict):
+        notes.append(_note(field, "is not an object of JSON on one line"))
+        return None
+    return value
+
+
+def _note(field: Field, problem: object) -> str:
+    return f"line {field.line}: {field.key} {problem}"
+
+
+def _shown(key: str) -> str:
+    """A key for a note: ours by name; any other is text of the file and stays out."""
+    return (
+        key if key in ("name", "description", "type", "keywords", PROVENANCE_KEY) else "key of the same name"
+    )
+
+
+def _body_lines(body: str) -> Iterator[tuple[bool, str]]:
+    """Lines of the body outside code blocks that are not empty once cleaned: (is a heading, its text)."""
+    fence = ""
+    for line in body.splitlines():
+        marker = _FENCE.match(line)
+        if fence:
+            if marker and marker[1].startswith(fence) and not line.strip(" \t`~"):
+                fence = ""
+            continue
+        if marker:
+            fence = marker[1]
+            continue
+        heading = _HEADING.fullmatch(line)
+        raw = _without_closing_hashes(heading[1] or "") if heading else line
+        # Ten times what is kept is looked at, so that a megabyte on one line costs no more than a short one.
+        text = one_line(raw[: 10 * MAX_DESCRIPTION_CHARS])
+        if heading is None and (found := _MARKER.match(text)):
+            text = text[found.end() :]
+        if text:
+            yield heading is not None, text
+
+
+def _without_closing_hashes(text: str) -> str:
+    text = text.rstrip()
+    bare = text.rstrip("#")
+    return bare if not bare or bare[-1] in " \t" else text
