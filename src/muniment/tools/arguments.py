@@ -1,0 +1,172 @@
+"""Closed argument models of the five tools: the object that is judged is the one that is executed.
+
+Unknown arguments, wrong types and missing ones are errors; nothing is coerced. Sizes are checked
+before anything is parsed or sent (`check_sizes`), so that a hostile call costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final
+
+from pydantic import Field, ValidationError
+
+from muniment.errors import BadArguments, BadName, TooLarge, UnknownTool
+from muniment.names import MAX_FILE_BYTES, MAX_PATH_BYTES, Verb
+from muniment.policy.model import Frozen
+
+MAX_PATTERN_CHARS: Final = 1000
+"""Characters of a grep pattern; RE2 compiles one of this size in well under a millisecond."""
+
+DEFAULT_READ_LINES: Final = 400
+MAX_READ_LINES: Final = 2000
+"""Lines that one `read_file` shows by default, and at most."""
+
+DEFAULT_MATCHES: Final = 100
+MAX_MATCHES: Final = 500
+"""Lines that one `grep` shows by default, and at most."""
+
+MAX_ARGUMENTS: Final = 8
+"""Arguments of one call; no tool has more than five."""
+
+MAX_NAME_CHARS: Final = 60
+"""Characters of an argument's name."""
+
+_PLAIN: Final = (str, int, float, bool, type(None))
+_SHAPE: Final = "arguments are an object of a few texts, numbers and booleans"
+
+_FIELD_CHARS: Final = {
+    "path": MAX_PATH_BYTES,
+    "pattern": MAX_PATTERN_CHARS,
+    "content": MAX_FILE_BYTES,
+    "old_string": MAX_FILE_BYTES,
+    "new_string": MAX_FILE_BYTES,
+}
+
+_PATH_HELP: Final = "logical path such as user/topic/name.md"
+
+
+class Arguments(Frozen):
+    """Arguments of one call."""
+
+
+class ReadFile(Arguments):
+    """Read a memory file; answers with numbered lines."""
+
+    path: Annotated[str, Field(description=_PATH_HELP)]
+    offset: Annotated[int, Field(ge=0, description="lines to skip")] = 0
+    limit: Annotated[int, Field(ge=1, le=MAX_READ_LINES, description="lines to show")] = DEFAULT_READ_LINES
+
+
+class Ls(Arguments):
+    """List a scope or directory of the memory; an empty path lists the scopes."""
+
+    path: Annotated[str, Field(description="scope or directory, such as user or user/topic")]
+
+
+class Grep(Arguments):
+    """Search the memory with an RE2 pattern; answers with path:line: text."""
+
+    pattern: Annotated[str, Field(description="RE2 pattern, matched line by line")]
+    path: Annotated[str, Field(description="scope, directory or file; empty for everything")] = ""
+    ignore_case: bool = False
+    max_matches: Annotated[int, Field(ge=1, le=MAX_MATCHES)] = DEFAULT_MATCHES
+
+
+class WriteFile(Arguments):
+    """Create a memory file, or replace one that was read before."""
+
+    path: Annotated[str, Field(description=_PATH_HELP)]
+    content: Annotated[str, Field(description="the whole file, markdown")]
+
+
+class Edit(Arguments):
+    """Replace a string in a memory file; it must occur once unless replace_all is true."""
+
+    path: Annotated[str, Field(description=_PATH_HELP)]
+    old_string: Annotated[str, Field(min_length=1)]
+    new_string: str
+    replace_all: bool = False
+
+
+TOOLS: Final[Mapping[str, type[Arguments]]] = {
+    "read_file": ReadFile,
+    "grep": Grep,
+    "ls": Ls,
+    "write_file": WriteFile,
+    "edit": Edit,
+}
+
+VERBS: Final[Mapping[str, tuple[Verb, ...]]] = {
+    "read_file": (Verb.READ,),
+    "grep": (Verb.LIST, Verb.READ),
+    "ls": (Verb.LIST,),
+    "write_file": (Verb.CREATE, Verb.MODIFY),
+    "edit": (Verb.MODIFY,),
+}
+"""What each tool needs of a policy; `write_file` needs the one that fits whether the file exists."""
+
+WRITING_TOOLS: Final = frozenset(
+    tool for tool, verbs in VERBS.items() if {Verb.CREATE, Verb.MODIFY, Verb.DELETE}.intersection(verbs)
+)
+
+
+def path_of(arguments: object) -> str:
+    """The `path` among unchecked arguments, for messages and records; empty where there is none."""
+    path = arguments.get("path") if isinstance(arguments, Mapping) else None
+    return path if isinstance(path, str) else ""
+
+
+def check_tool(tool: object) -> str:
+    """`tool` if it names one of the five, else `UnknownTool`."""
+    if not isinstance(tool, str) or tool not in TOOLS:
+        raise UnknownTool(f"no such tool; the tools are {', '.join(TOOLS)}")
+    return tool
+
+
+def check_sizes(arguments: object) -> None:
+    """Refuse, before they are parsed or sent, arguments that no tool takes or that are above their limit.
+
+    Raises:
+        BadArguments: no object of a few plain values; no tool takes nested ones.
+        BadName: `path` is longer than any path can be.
+        TooLarge: another string is above its limit.
+    """
+    if not isinstance(arguments, Mapping) or len(arguments) > MAX_ARGUMENTS:
+        raise BadArguments(_SHAPE)
+    for name, value in arguments.items():
+        if not (isinstance(name, str) and len(name) <= MAX_NAME_CHARS and isinstance(value, _PLAIN)):
+            raise BadArguments(_SHAPE)
+        limit = _FIELD_CHARS.get(name, MAX_PATTERN_CHARS)
+        if isinstance(value, str) and len(value) > limit:
+            if name == "path":
+                raise BadName(
+                    f"the path is longer than {limit} bytes; use a short one like user/topic/name.md"
+                )
+            raise TooLarge(f"{name} is longer than {limit} characters; shorten it")
+
+
+def parse(tool: str, arguments: object) -> Arguments:
+    """The closed model of a call to one of the five tools.
+
+    Raises:
+        BadArguments: they do not fit; the message names the first that does not.
+        BadName, TooLarge: as `check_sizes`.
+    """
+    check_sizes(arguments)
+    try:
+        return TOOLS[tool].model_validate(arguments)
+    except ValidationError as invalid:
+        raise BadArguments(_explain(tool, invalid)) from None
+
+
+def _explain(tool: str, invalid: ValidationError) -> str:
+    first: Any = invalid.errors(include_url=False, include_input=False, include_context=False)[0]
+    name = ".".join(str(part) for part in first["loc"])[:60]
+    accepted = ", ".join(TOOLS[tool].model_fields)
+    if first["type"] == "extra_forbidden":
+        return f"{tool} has no argument {name!r}; it takes {accepted}"
+    if first["type"] == "missing":
+        return f"{tool} needs the argument {name!r}; it takes {accepted}"
+    problem = first["msg"][0].lower() + first["msg"][1:]
+    return f"{tool} {name}: {problem}"

@@ -1,0 +1,200 @@
+"""The memory as one run sees it: its pending writes over the roots that it was given.
+
+Reads see pending writes first. Nothing here writes to disk; nothing judges either: callers ask the
+policy before they ask the overlay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from muniment.confine.root import Examined, Root
+from muniment.errors import ExistsAs, NotAFile, NotFound, PathEscape, ToolError
+from muniment.names import MAX_DEPTH, Digest, RelPath, Scope, joined
+from muniment.policy.grammar import CanonicalPath, fold, segment_problem
+from muniment.tools.changeset import ChangeSet, Claim, Proposed, digest
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """A name in a directory that the grammar accepts."""
+
+    path: CanonicalPath
+    is_directory: bool
+
+
+class Overlay:
+    """Pending writes over roots; a scope without a root is empty (`clean` runs get none)."""
+
+    def __init__(self, roots: Mapping[Scope, Root]) -> None:
+        self._roots = roots
+        self._pending: dict[CanonicalPath, Proposed] = {}
+        self._claims: dict[CanonicalPath, Digest | None] = {}
+
+    @property
+    def files_written(self) -> int:
+        """Files in the change-set so far."""
+        return len(self._pending)
+
+    def bytes_written(self, *, without: CanonicalPath) -> int:
+        """Bytes in the change-set so far, not counting `without`."""
+        return sum(len(item.content) for path, item in self._pending.items() if path != without)
+
+    def has_pending(self, path: CanonicalPath) -> bool:
+        """Whether the run has written `path`."""
+        return path in self._pending
+
+    def is_known(self, path: CanonicalPath) -> bool:
+        """Whether the run has read `path` or written it itself."""
+        return path in self._claims or path in self._pending
+
+    def on_disk(self, path: CanonicalPath) -> bytes:
+        """The bytes of `path` beneath its root, past the overlay.
+
+        Raises:
+            NotFound: no such file, or the run has no root for its scope.
+            NotAFile, Unreadable, TooLarge, PathEscape: as `Root.read_bytes`.
+        """
+        root = self._roots.get(path.scope)
+        if root is None:
+            raise NotFound(f"no such file {path.text}")
+        return root.read_bytes(path.rel)
+
+    def read(self, path: CanonicalPath) -> bytes:
+        """The bytes of `path` as the run sees it; raises as `on_disk`."""
+        pending = self._pending.get(path)
+        return pending.content if pending else self.on_disk(path)
+
+    def claim(self, path: CanonicalPath, content: bytes) -> None:
+        """Let the commit rest on `content`, what the run was first shown of `path`."""
+        if path not in self._pending:
+            self._claims.setdefault(path, digest(content))
+
+    def base(self, path: CanonicalPath) -> Digest | None:
+        """What a write of `path` would replace: a digest, or None for a new file.
+
+        Raises:
+            NotAFile, Unreadable, TooLarge, PathEscape: as `on_disk`.
+        """
+        pending = self._pending.get(path)
+        if pending:
+            return pending.base
+        try:
+            return digest(self.on_disk(path))
+        except NotFound:
+            return None
+
+    def size(self, path: CanonicalPath) -> int | None:
+        """Bytes of the file at `path` as the run sees it, None where that cannot be told."""
+        pending = self._pending.get(path)
+        if pending:
+            return len(pending.content)
+        try:
+            examined = self._examine(path)
+        except (PathEscape, ToolError):
+            return None  # A second name of some file, for one; its size is nobody's business.
+        return examined.size if examined else None
+
+    def is_file(self, path: CanonicalPath) -> bool:
+        """Whether `path` is a file, pending or on disk.
+
+        Raises:
+            PathEscape, Unreadable: as `Root.examine`.
+        """
+        if path in self._pending:
+            return True
+        examined = self._examine(path)
+        return examined is not None and examined.kind == "file"
+
+    def write(self, path: CanonicalPath, content: bytes, base: Digest | None) -> None:
+        """Keep `content` as the pending state of `path`, and claim its base."""
+        self._pending[path] = Proposed(path.text, base, content)
+        self._claims.setdefault(path, base)
+
+    def rewrite(self, path: CanonicalPath, content: bytes, before: bytes) -> None:
+        """As `write`, for a file whose bytes were `before` when the run read it."""
+        pending = self._pending.get(path)
+        self.write(path, content, pending.base if pending else digest(before))
+
+    def check_new_name(self, path: CanonicalPath) -> None:
+        """Refuse a new file whose path aliases an existing one on some system.
+
+        Raises:
+            ExistsAs: a component differs from an existing name only by case or normalisation.
+            NotAFile: a component that must be a directory is a file.
+        """
+        parent = CanonicalPath(path.scope, RelPath(""))
+        segments = path.rel.split("/")
+        for position, segment in enumerate(segments):
+            existing = self._names(parent)
+            last = position == len(segments) - 1
+            if segment in existing:
+                if not existing[segment] and not last:
+                    raise NotAFile(f"{parent.text}/{segment} is a file; choose another folder")
+            else:
+                alias = next((name for name in existing if fold(name) == fold(segment)), None)
+                if alias is not None:
+                    shown = alias if segment_problem(alias) is None else "an existing name"
+                    raise ExistsAs(f"{segment} exists already as {shown}; use that spelling or another name")
+            parent = parent.child(segment)
+
+    def children(self, directory: CanonicalPath) -> tuple[Child, ...]:
+        """What `directory` holds: grammatical names of files and directories, sorted.
+
+        Raises:
+            NotFound, NotAFile, Unreadable, PathEscape: as `Root.list_directory`.
+        """
+        names = self._names(directory, must_exist=True)
+        return tuple(
+            Child(directory.child(name), is_directory)
+            for name, is_directory in sorted(names.items())
+            if segment_problem(name) is None
+        )
+
+    def files_below(
+        self, directory: CanonicalPath, enters: Callable[[CanonicalPath], bool]
+    ) -> Iterator[CanonicalPath]:
+        """Every file beneath `directory`, depth first in order of names.
+
+        Directories that `enters` declines, that cannot be listed, that vanish meanwhile or turn out to be
+        a mount or link are passed over.
+        """
+        try:
+            children = self.children(directory)
+        except (PathEscape, ToolError):
+            return
+        for child in children:
+            if not child.is_directory:
+                yield child.path
+            elif len(child.path.segments) < MAX_DEPTH and enters(child.path):
+                yield from self.files_below(child.path, enters)
+
+    def change_set(self) -> ChangeSet:
+        """The pending writes and all claims, in order of paths."""
+        return ChangeSet(
+            tuple(self._pending[path] for path in sorted(self._pending)),
+            tuple(Claim(path.text, seen) for path, seen in sorted(self._claims.items())),
+        )
+
+    def _examine(self, path: CanonicalPath) -> Examined | None:
+        root = self._roots.get(path.scope)
+        return root.examine(path.rel) if root else None
+
+    def _names(self, directory: CanonicalPath, *, must_exist: bool = False) -> dict[str, bool]:
+        """Names in `directory` with whether each is a directory; other kinds of file are left out."""
+        names: dict[str, bool] = {}
+        prefix = joined(directory.rel, "")
+        for path in self._pending:
+            if path.scope == directory.scope and path.rel.startswith(prefix):
+                name, _, rest = path.rel[len(prefix) :].partition("/")
+                names[name] = bool(rest)
+        root = self._roots.get(directory.scope)
+        try:
+            listed = root.list_directory(directory.rel) if root else ()
+        except NotFound:
+            if must_exist and not names:
+                raise
+            listed = ()
+        names.update((item.name, item.kind == "directory") for item in listed if item.kind != "other")
+        return names

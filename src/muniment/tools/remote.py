@@ -1,0 +1,206 @@
+"""The broker's end of the protocol: speaks to a worker and believes nothing that it says.
+
+Every message is checked against a closed model and a size before it is used; whatever does not fit
+ends the worker (`WorkerLost`). What the worker *says* (texts, verdicts, a change-set) is material for
+the model and for the judge, never a decision.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Annotated, Final, Literal, Protocol, TypeVar
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from muniment.confine.cancel import Patience
+from muniment.confine.pool import Worker
+from muniment.errors import (
+    BadArguments,
+    PathEscape,
+    Refusal,
+    TooLarge,
+    ToolError,
+    WorkerLost,
+)
+from muniment.names import MAX_FILE_BYTES, MAX_PATH_BYTES, Digest, Scope, Via
+from muniment.policy.model import Frozen, Policy, dump
+from muniment.tools.arguments import check_sizes, check_tool
+from muniment.tools.changeset import ChangeSet, Claim, Proposed
+from muniment.tools.outcome import Outcome, stopped
+from muniment.tools.service import MAX_CALL_BYTES
+
+MAX_ANSWER_BYTES: Final = 1 << 20
+"""Bytes of one answer's text; the tools show far less."""
+
+_Digest = Annotated[Digest, Field(pattern=r"^[0-9a-f]{64}$")]
+_Path = Annotated[str, Field(max_length=4 * MAX_PATH_BYTES)]
+
+
+_M = TypeVar("_M", bound=Frozen)
+
+
+class _Hello(Frozen):
+    t: Literal["hello"]
+
+
+class _Ready(Frozen):
+    t: Literal["ready"]
+    digest: _Digest
+
+
+class _Result(Frozen):
+    t: Literal["result"]
+    n: int
+    verdict: Literal["allow", "deny", "error"]
+    code: Annotated[str, Field(pattern=r"^[a-z_]{1,40}$")] | None
+    rule: Annotated[str, Field(max_length=100)] | None
+    via: Annotated[Via, Field(strict=False)] | None
+
+
+class _Change(Frozen):
+    t: Literal["change"]
+    path: _Path
+    base: _Digest | None
+
+
+class _Claim(Frozen):
+    t: Literal["claim"]
+    path: _Path
+    digest: _Digest | None
+
+
+class _End(Frozen):
+    t: Literal["end"]
+
+
+_Item = TypeAdapter[_Change | _Claim | _End](Annotated[_Change | _Claim | _End, Field(discriminator="t")])
+
+
+class Bench(Protocol):
+    """Whatever carries out the calls of a run: a `Workbench` in this process, or one in a worker."""
+
+    def call(self, tool: object, arguments: object) -> Outcome:
+        """Carry out one call."""
+        ...
+
+    def change_set(self) -> ChangeSet:
+        """What the run proposes so far."""
+        ...
+
+
+class RemoteBench:
+    """A workbench in a worker.
+
+    Args:
+        worker: a fresh worker, which has not been spoken to.
+        scopes: the scopes of the run.
+        must_read: as `Workbench`.
+        patience: asked before every wait for when it ends.
+    """
+
+    def __init__(
+        self,
+        worker: Worker,
+        policy: Policy,
+        scopes: tuple[Scope, ...],
+        *,
+        must_read: bool,
+        patience: Callable[[], Patience],
+    ) -> None:
+        self._worker, self._policy, self._patience = worker, policy, patience
+        self._calls = 0
+        self._accept(_Hello, self._receive(0, patience())[0])
+        terms = {"t": "init", "scopes": list(scopes), "must_read": must_read}
+        header, _ = self._request(terms, dump(policy).encode())
+        if self._accept(_Ready, header).digest != policy.digest:
+            raise self._lost("holds another policy than it was given")
+
+    def call(self, tool: object, arguments: object) -> Outcome:
+        """Have the worker carry out one call.
+
+        Raises:
+            DeadlineExceeded, Cancelled: the wait ended; the worker is gone.
+            WorkerLost: the worker died or broke the protocol.
+        """
+        try:
+            name = check_tool(tool)
+            check_sizes(arguments)
+            body = _encoded(arguments)
+        except (PathEscape, Refusal, ToolError) as error:
+            return stopped(error)
+        self._calls += 1
+        header, text = self._request({"t": "call", "n": self._calls, "tool": name}, body, MAX_ANSWER_BYTES)
+        result = self._accept(_Result, header)
+        if result.n != self._calls:
+            raise self._lost("answered another call than it was asked")
+        if (result.verdict == "allow") != (result.code is None):
+            raise self._lost("gave a verdict that contradicts its code")
+        return Outcome(result.verdict, result.code, self._text(text), rule=result.rule, via=result.via)
+
+    def change_set(self) -> ChangeSet:
+        """Fetch what the worker proposes; raises as `call`.
+
+        Bounded by the policy's limits, and by the calls that were made: each makes one claim at most.
+        """
+        changes: list[Proposed] = []
+        claims: list[Claim] = []
+        limits = self._policy.limits
+        room = limits.write_bytes
+        patience = self._patience()
+        self._worker.send({"t": "changes"}, deadline=patience.deadline, cancel=patience.cancel)
+        while True:
+            header, content = self._receive(min(room, MAX_FILE_BYTES), patience)
+            match self._item(header):
+                case _End():
+                    return ChangeSet(tuple(changes), tuple(claims))
+                case _Change() as item:
+                    room -= len(content)
+                    changes.append(Proposed(item.path, item.base, content))
+                case _Claim() as item:
+                    claims.append(Claim(item.path, item.digest))
+            if len(changes) > limits.files_written or len(claims) > self._calls:
+                raise self._lost("proposed more than its budget")
+
+    def _request(
+        self, header: Mapping[str, object], body: bytes = b"", max_answer: int = 0
+    ) -> tuple[dict[str, object], bytes]:
+        patience = self._patience()
+        return self._worker.request(
+            header, body, max_body=max_answer, deadline=patience.deadline, cancel=patience.cancel
+        )
+
+    def _receive(self, max_body: int, patience: Patience) -> tuple[dict[str, object], bytes]:
+        return self._worker.receive(max_body=max_body, deadline=patience.deadline, cancel=patience.cancel)
+
+    def _accept(self, model: type[_M], header: Mapping[str, object]) -> _M:
+        try:
+            return model.model_validate(header)
+        except ValidationError:
+            raise self._lost(f"sent no valid {model.__name__.strip('_').lower()}") from None
+
+    def _item(self, header: Mapping[str, object]) -> _Change | _Claim | _End:
+        try:
+            return _Item.validate_python(header)
+        except ValidationError:
+            raise self._lost("sent no valid change-set") from None
+
+    def _text(self, text: bytes) -> str:
+        try:
+            return text.decode()
+        except UnicodeDecodeError:
+            raise self._lost("answered with bytes that are no text") from None
+
+    def _lost(self, what: str) -> WorkerLost:
+        self._worker.kill()
+        return WorkerLost(f"the worker {what}")
+
+
+def _encoded(arguments: object) -> bytes:
+    try:
+        body = json.dumps(arguments, allow_nan=False).encode()
+    except ValueError:
+        raise BadArguments("the arguments hold a number that JSON has not") from None
+    if len(body) > MAX_CALL_BYTES:
+        raise TooLarge("the arguments are too large; shorten them")
+    return body

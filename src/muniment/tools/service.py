@@ -1,0 +1,144 @@
+"""The worker's end of the protocol: one run, one request in flight, no state beyond the run.
+
+A message is a JSON header, with raw bytes behind it where there is content (`confine/wire.py`):
+
+    worker → broker  hello
+    broker → worker  init{scopes, must_read} + policy      → ready{digest}
+    broker → worker  call{n, tool} + arguments             → result{n, verdict, code, rule, via} + text
+    broker → worker  changes                               → change{path, base} + content …
+                                                             claim{path, digest} … end
+
+End of file means that the broker is done with this run. `remote.py` is the other end; it trusts
+nothing that is said here.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Mapping
+from typing import Any, Final
+
+from muniment.confine.root import Root, choose_resolver
+from muniment.confine.wire import Channel, ProtocolViolation
+from muniment.names import Scope
+from muniment.policy.model import parse_dump
+from muniment.tools.workbench import Workbench
+
+MAX_POLICY_BYTES: Final = 1 << 20
+"""Bytes of an effective policy as JSON."""
+
+MAX_CALL_BYTES: Final = 16 << 20
+"""Bytes of one call's arguments as JSON: two strings of the largest size, every character escaped."""
+
+
+# The patterns of the shipped policies: compiled before the fork, they cost a run nothing.
+_WARM_ALLOW: Final = [
+    f"/{scope}/{files}" for scope in ("user", "project") for files in ("**/*.md", "*.md", "*/*.md")
+]
+_WARM_DENY: Final = [
+    *(".*", "pinned/", "MEMORY.md", "/*/index/"),
+    *("AGENTS.md", "CLAUDE.md", "GEMINI.md", "QWEN.md", "SKILL.md"),
+]
+_WARM_POLICY: Final = json.dumps(
+    {
+        "name": "warm",
+        "scope_terms": [{"name": "user", "trust": "owner"}],
+        "layers": [
+            {
+                "name": "warm",
+                "allow": [{"id": "a", "verbs": ["create", "list", "read"], "paths": _WARM_ALLOW}],
+                "deny": [{"id": "d", "verbs": ["modify"], "paths": _WARM_DENY}],
+            }
+        ],
+        "quotas": [{"id": "q", "paths": ["/**"]}],
+        "limits": {},
+        "confinement": {},
+        "changes": {},
+        "content_reject": ["bidi", "zero-width"],
+    }
+)
+
+_WARM_CALLS: Final[tuple[tuple[str, object], ...]] = (
+    ("write_file", {"path": "user/é.md", "content": "---\nname: a\n---\nb\u200d\n"}),
+    ("read_file", {"path": "user/é.md"}),
+    ("read_file", {"path": 1}),
+    ("read_file", {"path": "user/../x"}),
+    ("grep", {"pattern": "a+b", "ignore_case": True}),
+    ("grep", {"pattern": "("}),
+    ("ls", {"path": "user"}),
+)
+
+
+def serve(sock: socket.socket, roots: Mapping[str, int]) -> None:
+    """Serve one run over `sock` until the broker closes it.
+
+    Args:
+        sock: a connected stream socket.
+        roots: handles of the scope roots that the run may see, by scope.
+
+    Raises:
+        ProtocolViolation: the broker broke the protocol, which only a bug can do.
+    """
+    channel = Channel(sock)
+    channel.send({"t": "hello"})
+    try:
+        workbench = _set_up(channel, roots)
+        while True:
+            _answer(channel, workbench)
+    except EOFError:
+        return
+
+
+def warm() -> None:
+    """Touch what initialises lazily, so that a forked worker need not."""
+    workbench = Workbench(parse_dump(_WARM_POLICY), (Scope("user"),), {}, must_read=True)
+    for tool, arguments in _WARM_CALLS:
+        workbench.call(tool, arguments)
+
+
+def _set_up(channel: Channel, roots: Mapping[str, int]) -> Workbench:
+    header, body = channel.receive(MAX_POLICY_BYTES)
+    if header.get("t") != "init":
+        raise ProtocolViolation("expected init")
+    policy = parse_dump(body.decode())
+    resolver = choose_resolver()
+    held = {Scope(name): Root(Scope(name), fd, resolver) for name, fd in roots.items()}
+    scopes: Any = header["scopes"]
+    workbench = Workbench(policy, scopes, held, must_read=header["must_read"] is True)
+    channel.send({"t": "ready", "digest": policy.digest})
+    return workbench
+
+
+def _arguments(body: bytes) -> object:
+    """The arguments of a call; None, which no tool takes, where they nest deeper than this process reads."""
+    try:
+        arguments: object = json.loads(body)
+    except RecursionError:
+        return None
+    return arguments
+
+
+def _answer(channel: Channel, workbench: Workbench) -> None:
+    header, body = channel.receive(MAX_CALL_BYTES)
+    match header.get("t"):
+        case "call":
+            outcome = workbench.call(header.get("tool"), _arguments(body))
+            answer = {
+                "t": "result",
+                "n": header.get("n"),
+                "verdict": outcome.verdict,
+                "code": outcome.code,
+                "rule": outcome.rule,
+                "via": outcome.via,
+            }
+            channel.send(answer, outcome.text.encode())
+        case "changes":
+            change_set = workbench.change_set()
+            for change in change_set.changes:
+                channel.send({"t": "change", "path": change.unsafe_path, "base": change.base}, change.content)
+            for claim in change_set.claims:
+                channel.send({"t": "claim", "path": claim.unsafe_path, "digest": claim.digest})
+            channel.send({"t": "end"})
+        case unknown:
+            raise ProtocolViolation(f"unknown message {unknown!r}")

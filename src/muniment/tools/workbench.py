@@ -1,0 +1,316 @@
+"""Executes the calls of one run: five tools over an overlay, each call judged before it acts.
+
+A call is decided in this order, and the first step that fails answers:
+
+1. the tool is one of the five, the arguments fit its closed model (`arguments.py`);
+2. the path is canonical: an escape or `bad_name` otherwise (`policy/grammar.py`);
+3. the file is reached through its root's handle: links, hard links, special files and mounts are
+   escapes (`confine/root.py`);
+4. the policy grants the verb that the call amounts to;
+5. a run replaces only what it has read (`must_read`);
+6. the content passes the gates and fits the quotas and budgets.
+
+The verdicts here let the model mend its request; the broker judges the change-set again, and that
+verdict counts. What is denied and what is absent outside a scope read alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Final
+
+from muniment.confine.root import Root
+from muniment.content.entry import check_entry
+from muniment.content.gates import decode, encode
+from muniment.errors import (
+    BadArguments,
+    BudgetSpent,
+    NoMatch,
+    NotAFile,
+    NotFound,
+    NotRead,
+    NotUnique,
+    PathEscape,
+    QuotaExceeded,
+    Refusal,
+    TooLarge,
+    ToolError,
+)
+from muniment.names import MAX_FILE_BYTES, RelPath, Scope, Verb
+from muniment.policy.decide import Judge
+from muniment.policy.grammar import CanonicalPath, canonicalise, check_creatable
+from muniment.policy.model import Policy
+from muniment.tools.arguments import (
+    Arguments,
+    Edit,
+    Grep,
+    Ls,
+    ReadFile,
+    WriteFile,
+    check_tool,
+    parse,
+)
+from muniment.tools.changeset import ChangeSet
+from muniment.tools.outcome import Outcome, allowed, stopped
+from muniment.tools.overlay import Child, Overlay
+from muniment.tools.search import Pattern
+
+MAX_TEXT_CHARS: Final = 60_000
+"""Characters that one answer shows; about what a small model's context can take."""
+
+MAX_LISTED: Final = 500
+"""Names that one `ls` shows."""
+
+MAX_CHANGED_LINES: Final = 20
+"""Changed lines that one `edit` shows."""
+
+
+class Workbench:
+    """The five tools over the memory of one run.
+
+    Args:
+        policy: the effective policy of the run.
+        scopes: the scopes of the run.
+        roots: handles of the scopes whose content the run may see; empty in `clean` runs.
+        must_read: whether a file must have been read before `write_file` may replace it.
+    """
+
+    def __init__(
+        self, policy: Policy, scopes: Collection[Scope], roots: Mapping[Scope, Root], *, must_read: bool
+    ) -> None:
+        self._policy = policy
+        self._judge = Judge(policy)
+        self._scopes = tuple(scopes)
+        self._overlay = Overlay(roots)
+        self._must_read = must_read
+        self._shown_bytes = 0
+        self._scanned_bytes = 0
+
+    def call(self, tool: object, arguments: object) -> Outcome:
+        """Carry out one call; never raises for anything that a caller may send."""
+        try:
+            name = check_tool(tool)
+            text = self._execute(parse(name, arguments))
+        except (PathEscape, Refusal, ToolError) as error:
+            return stopped(error)
+        return allowed(text)
+
+    def change_set(self) -> ChangeSet:
+        """What the run proposes so far."""
+        return self._overlay.change_set()
+
+    def _execute(self, arguments: Arguments) -> str:
+        tools: Mapping[type[Arguments], Callable[..., str]] = {
+            ReadFile: self._read_file,
+            Ls: self._ls,
+            Grep: self._grep,
+            WriteFile: self._write_file,
+            Edit: self._edit,
+        }
+        return tools[type(arguments)](arguments)
+
+    def _file(self, unsafe_path: str) -> CanonicalPath:
+        path = canonicalise(unsafe_path, self._scopes)
+        if not path.rel:
+            raise NotAFile(f"{path.text} is a scope; name a file in it, such as {path.text}/topic/name.md")
+        return path
+
+    def _directory(self, unsafe_path: str) -> CanonicalPath:
+        return canonicalise(unsafe_path.removesuffix("/") or unsafe_path, self._scopes)
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    def _read_file(self, arguments: ReadFile) -> str:
+        path = self._file(arguments.path)
+        self._judge.require(Verb.READ, path)
+        content = self._overlay.read(path)
+        lines = _lines(decode(content))
+        wanted = lines[arguments.offset : arguments.offset + arguments.limit]
+        shown: list[str] = []
+        room = MAX_TEXT_CHARS
+        for number, line in enumerate(wanted, arguments.offset + 1):
+            room -= len(line) + 8
+            if room < 0:
+                break
+            shown.append(f"{number}\t{line}")
+        last = arguments.offset + len(shown)
+        if last < len(lines):
+            shown.append(f"[truncated: {len(lines)} lines in all; read on with offset={last}]")
+        answer = self._show("\n".join(shown) or "[empty]")
+        self._overlay.claim(path, content)  # Only now: what could not be shown was not read.
+        return answer
+
+    def _ls(self, arguments: Ls) -> str:
+        if not arguments.path:
+            return self._show("\n".join(f"{scope}/" for scope in self._scopes))
+        path = self._directory(arguments.path)
+        self._judge.require_directory(path)
+        try:
+            children = self._overlay.children(path)
+        except NotFound:
+            if path.rel:
+                raise
+            children = ()
+        visible = [child for child in children if self._is_visible(child)]
+        lines = [self._listing(child) for child in visible[:MAX_LISTED]]
+        more = "" if len(visible) <= MAX_LISTED else f", the first {MAX_LISTED} shown; grep finds the rest"
+        return self._show("\n".join([*lines, f"[{len(visible)} in all{more}]"]))
+
+    def _is_visible(self, child: Child) -> bool:
+        """A file shows iff granted; a directory iff not denied and it holds a file that shows."""
+        if not child.is_directory:
+            return self._judge.allows(Verb.LIST, child.path)
+        if self._judge.covered(child.path):
+            return False
+        return any(
+            self._judge.allows(Verb.LIST, path)
+            for path in self._overlay.files_below(child.path, self._enters)
+        )
+
+    def _enters(self, directory: CanonicalPath) -> bool:
+        return not self._judge.covered(directory)
+
+    def _listing(self, child: Child) -> str:
+        name = child.path.name
+        if child.is_directory:
+            return f"{name}/"
+        size = self._overlay.size(child.path)
+        return name if size is None else f"{name} ({size} bytes)"
+
+    def _grep(self, arguments: Grep) -> str:
+        pattern = Pattern(arguments.pattern, ignore_case=arguments.ignore_case)
+        hits: list[str] = []
+        for path, data in self._searched(arguments.path):
+            self._scanned_bytes += len(data)
+            if self._scanned_bytes > self._policy.limits.scan_bytes:
+                raise BudgetSpent("this run has searched as much as it may; use what you have")
+            for number, line in pattern.matching_lines(data):
+                hits.append(f"{path.text}:{number}: {line}")
+                if len(hits) == arguments.max_matches:
+                    hits.append(
+                        f"[stopped at {arguments.max_matches} matches; narrow the pattern or the path]"
+                    )
+                    return self._show(_fitting(hits))
+        return self._show(_fitting(hits) or "no matches")
+
+    def _searched(self, unsafe_path: str) -> Iterator[tuple[CanonicalPath, bytes]]:
+        """The files, with their bytes, that a grep of `unsafe_path` may list and read."""
+        if not unsafe_path:
+            for scope in self._scopes:
+                yield from self._searched_below(CanonicalPath(scope, RelPath("")))
+            return
+        place = self._directory(unsafe_path)
+        if self._judge.covered(place):
+            self._judge.require_directory(place)  # Refused before the disk is asked what stands there.
+        if place.rel and self._overlay.is_file(place):
+            self._judge.require(Verb.LIST, place)
+            self._judge.require(Verb.READ, place)
+            data = self._overlay.read(place)
+            decode(data)
+            yield place, data
+            return
+        self._judge.require_directory(place)
+        if place.rel:
+            self._overlay.children(place)  # Says so if there is no such directory.
+        yield from self._searched_below(place)
+
+    def _searched_below(self, place: CanonicalPath) -> Iterator[tuple[CanonicalPath, bytes]]:
+        for path in self._overlay.files_below(place, self._enters):
+            if not (self._judge.allows(Verb.LIST, path) and self._judge.allows(Verb.READ, path)):
+                continue
+            try:
+                data = self._overlay.read(path)
+                decode(data)
+            except (PathEscape, ToolError):
+                continue  # What cannot be read as a private text file has no lines to match.
+            yield path, data
+
+    # -- proposing -------------------------------------------------------------------------------
+
+    def _write_file(self, arguments: WriteFile) -> str:
+        path = self._file(arguments.path)
+        if not self._judge.allows(Verb.MODIFY, path):
+            self._judge.require(Verb.CREATE, path)  # Refused before the disk is asked whether it exists.
+        base = self._overlay.base(path)
+        if base is None:
+            self._judge.require(Verb.CREATE, path)
+            check_creatable(path)
+            self._overlay.check_new_name(path)
+        else:
+            self._judge.require(Verb.MODIFY, path)
+            if self._must_read and not self._overlay.is_known(path):
+                raise NotRead(f"{path.text} exists; read it with read_file before you replace it")
+        content = self._propose(path, arguments.content)
+        self._overlay.write(path, content, base)
+        done = "created" if base is None else "replaced"
+        return f"{done} {path.text} ({len(content)} bytes)"
+
+    def _edit(self, arguments: Edit) -> str:
+        path = self._file(arguments.path)
+        self._judge.require(Verb.MODIFY, path)
+        content_before = self._overlay.read(path)
+        before = decode(content_before)
+        self._overlay.claim(path, content_before)
+        if arguments.old_string == arguments.new_string:
+            raise BadArguments("edit: old_string and new_string are the same; nothing to change")
+        first = before.find(arguments.old_string)
+        if first < 0:
+            raise NoMatch(f"old_string does not occur in {path.text}; read the file and copy it exactly")
+        if not arguments.replace_all and before.find(arguments.old_string, first + 1) >= 0:
+            raise NotUnique(
+                f"old_string occurs more than once in {path.text}; add context or set replace_all"
+            )
+        count = before.count(arguments.old_string) if arguments.replace_all else 1
+        growth = len(arguments.new_string) - len(arguments.old_string)
+        if len(before) + count * growth > MAX_FILE_BYTES:
+            raise TooLarge(f"{path.text} would pass {MAX_FILE_BYTES} bytes; write less")
+        after = before.replace(arguments.old_string, arguments.new_string, count)
+        content = self._propose(path, after)
+        told = f"changed {path.text}"
+        if self._judge.allows(Verb.READ, path):
+            told = self._show(f"{told}\n{_changed_lines(after, first, arguments.new_string)}")
+        self._overlay.rewrite(path, content, content_before)
+        return told
+
+    def _propose(self, path: CanonicalPath, text: str) -> bytes:
+        """The bytes of `text`, if the gates, quotas and budgets let the run propose them at `path`."""
+        content = encode(text)
+        check_entry(content, self._policy.content_reject)
+        limits = self._policy.limits
+        if len(content) > MAX_FILE_BYTES:
+            raise TooLarge(f"{path.text} would pass {MAX_FILE_BYTES} bytes; write less")
+        for quota in self._judge.quotas_for(path):
+            if len(content) > quota.max_file_bytes:
+                raise QuotaExceeded(f"a file here may hold {quota.max_file_bytes} bytes; write less")
+        if self._overlay.bytes_written(without=path) + len(content) > limits.write_bytes:
+            raise BudgetSpent(f"a run may write {limits.write_bytes} bytes in all; write less")
+        if not self._overlay.has_pending(path) and self._overlay.files_written >= limits.files_written:
+            raise BudgetSpent(f"a run may write {limits.files_written} files; finish with what you have")
+        return content
+
+    def _show(self, text: str) -> str:
+        """`text`, if the run may still be shown that much."""
+        self._shown_bytes += len(text.encode())
+        if self._shown_bytes > self._policy.limits.read_bytes:
+            raise BudgetSpent("this run has been shown as much as it may; use what you have")
+        return text
+
+
+def _lines(text: str) -> list[str]:
+    lines = [line.removesuffix("\r") for line in text.split("\n")]
+    return lines[:-1] if lines[-1] == "" else lines
+
+
+def _fitting(lines: list[str]) -> str:
+    """`lines` joined, cut at a line boundary within `MAX_TEXT_CHARS`."""
+    text = "\n".join(lines)
+    if len(text) <= MAX_TEXT_CHARS:
+        return text
+    return text[: text.rindex("\n", 0, MAX_TEXT_CHARS)] + "\n[cut; narrow the pattern or the path]"
+
+
+def _changed_lines(text: str, position: int, inserted: str) -> str:
+    first = text.count("\n", 0, position)
+    last = first + inserted.count("\n") + 1
+    lines = _lines(text)[first : min(last, first + MAX_CHANGED_LINES)]
+    return _fitting([f"{number}\t{line[:500]}" for number, line in enumerate(lines, first + 1)])

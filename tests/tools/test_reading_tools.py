@@ -1,0 +1,327 @@
+"""`read_file`, `ls` and `grep`: what they answer with, what they hide, and how they refuse."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+import pytest
+
+from memories import CANARY, make_roots, put, strict
+from muniment.tools.workbench import MAX_LISTED, MAX_TEXT_CHARS
+from tools.benches import failing_bench, make_bench
+
+
+@pytest.fixture
+def bench(tmp_path):
+    return make_bench(tmp_path)
+
+
+def test_read_file_numbers_the_lines(bench):
+    put(bench.user, "a.md", "one\ntwo\n\nfour")
+    assert bench("read_file", path="user/a.md").text == "1\tone\n2\ttwo\n3\t\n4\tfour"
+
+
+def test_read_file_says_what_it_left_out_and_how_to_go_on(bench):
+    put(bench.user, "a.md", "".join(f"line {number}\n" for number in range(1, 11)))
+    first = bench("read_file", path="user/a.md", offset=2, limit=3).text
+    assert first == "3\tline 3\n4\tline 4\n5\tline 5\n[truncated: 10 lines in all; read on with offset=5]"
+    assert bench("read_file", path="user/a.md", offset=5).text.endswith("10\tline 10")
+    assert bench("read_file", path="user/a.md", offset=10).text == "[empty]"
+
+
+def test_an_empty_file_reads_as_empty(bench):
+    put(bench.user, "a.md", "")
+    assert bench("read_file", path="user/a.md").text == "[empty]"
+
+
+def test_a_file_with_crlf_reads_as_lines_without_carriage_returns(bench):
+    put(bench.user, "a.md", "one\r\ntwo\r\n")
+    assert bench("read_file", path="user/a.md").text == "1\tone\n2\ttwo"
+
+
+def test_one_answer_is_bounded_whatever_the_file_holds(bench):
+    put(bench.user, "long.md", "x" * 500_000 + "\nshort\n")
+    put(bench.user, "many.md", "y\n" * 400_000)
+    for path, arguments in (("long", {}), ("many", {"limit": 2000})):
+        text = bench("read_file", path=f"user/{path}.md", **arguments).text
+        assert len(text) < MAX_TEXT_CHARS + 200
+        assert "[truncated: " in text
+
+
+@pytest.mark.parametrize(
+    ("path", "code"),
+    [
+        ("user/absent.md", "not_found"),
+        ("user/topic", "refused"),
+        ("user", "not_a_file"),
+        ("user/", "bad_name"),
+        ("", "bad_name"),
+        ("user/topic.md", "not_a_file"),
+        ("user/bytes.md", "not_text"),
+        ("user/zero.md", "not_text"),
+        ("user/huge.md", "too_large"),
+        ("user/link.md", "path_escape"),
+        ("user/hard.md", "path_escape"),
+        ("user/fifo.md", "path_escape"),
+        ("user/linked/secret.md", "path_escape"),
+        ("user/../outside/secret.md", "path_escape"),
+        ("/etc/passwd", "path_escape"),
+        ("user/a\0.md", "path_escape"),
+        ("team/a.md", "refused"),
+        ("user/.hidden.md", "refused"),
+        ("user/a//b.md", "bad_name"),
+        ("user/%2e%2e/a.md", "bad_name"),
+        ("~/a.md", "bad_name"),
+        ("user/" + "a" * 2000, "bad_name"),
+    ],
+)
+def test_every_way_not_to_read_a_file_has_its_code(bench, path, code):
+    user, outside = bench.user, bench.user.parent / "outside"
+    put(user, "topic.md/x.md")
+    put(user, "bytes.md", b"\xff\xfe")
+    put(user, "zero.md", b"a\0b")
+    put(user, ".hidden.md", CANARY)
+    with put(user, "huge.md").open("r+b") as file:
+        file.truncate(2_000_000)
+    (user / "link.md").symlink_to(outside / "secret.md")
+    (user / "linked").symlink_to(outside)
+    (user / "hard.md").hardlink_to(outside / "secret.md")
+    os.mkfifo(user / "fifo.md")
+    outcome = bench("read_file", path=path)
+    assert outcome.code == code
+    assert outcome.verdict == ("deny" if code in {"path_escape", "bad_name", "refused"} else "error")
+    assert "\n" not in outcome.text
+    assert CANARY not in outcome.text
+    assert str(user.parent) not in outcome.text
+    assert bench.claims() == {}
+
+
+def test_what_the_system_does_not_let_us_read_is_unreadable(tmp_path):
+    put(make_roots(tmp_path)["user"], "a.md")
+    bench = failing_bench(tmp_path, {b"a.md": errno.EACCES})
+    assert bench("read_file", path="user/a.md").code == "unreadable"
+    assert bench("grep", pattern="text").text == "no matches"
+    assert bench("ls", path="user").text == "a.md\n[1 in all]"
+    assert bench("grep", pattern="text", path="user/a.md").code == "unreadable"
+
+
+def test_only_read_file_claims_and_only_what_it_could_show(bench):
+    put(bench.user, "a.md")
+    put(bench.user, "bytes.md", b"\xff")
+    bench("ls", path="user")
+    bench("grep", pattern="text")
+    bench("read_file", path="user/bytes.md")
+    assert bench.claims() == {}
+    bench("read_file", path="user/a.md")
+    assert list(bench.claims()) == ["user/a.md"]
+
+
+def test_the_claim_is_what_was_first_seen(bench):
+    put(bench.user, "a.md", "one\n")
+    bench("read_file", path="user/a.md")
+    first = bench.claims()
+    put(bench.user, "a.md", "two\n")
+    assert bench("read_file", path="user/a.md").text == "1\ttwo"
+    assert bench.claims() == first
+
+
+def test_a_file_that_could_not_be_shown_may_not_be_replaced(tmp_path):
+    bench = make_bench(tmp_path, must_read=True)
+    put(bench.user, "bytes.md", b"\xff")
+    assert bench("read_file", path="user/bytes.md").code == "not_text"
+    assert bench("write_file", path="user/bytes.md", content="mine\n").code == "not_read"
+
+
+def test_what_was_over_the_budget_of_showing_was_not_read(tmp_path):
+    bench = make_bench(tmp_path, strict(limits={"read_bytes": 40}), must_read=True)
+    put(bench.user, "a.md", "x" * 100)
+    assert bench("read_file", path="user/a.md").code == "budget"
+    assert bench("write_file", path="user/a.md", content="mine\n").code == "not_read"
+
+
+def test_ls_without_a_path_lists_the_scopes(bench):
+    assert bench("ls", path="").text == "user/\nproject/"
+
+
+def test_ls_shows_names_sizes_and_directories(bench):
+    put(bench.user, "a.md", "12345")
+    put(bench.user, "topic/b.md")
+    assert bench("ls", path="user").text == "a.md (5 bytes)\ntopic/\n[2 in all]"
+    assert bench("ls", path="user/").text == bench("ls", path="/memories/user").text
+    assert bench("ls", path="user/topic/").text == "b.md (5 bytes)\n[1 in all]"
+    assert bench("ls", path="project").text == "[0 in all]"
+
+
+def test_ls_hides_links_odd_names_and_what_is_denied(bench):
+    user = bench.user
+    put(user, "shown.md")
+    put(user, ".git/config.md")
+    put(user, "picture.png")
+    put(user, "bad|name.md")
+    put(user, "only-hidden/.x.md")
+    put(user, "empty/deep/x.txt")
+    put(user, os.fsdecode(b"not-utf8-\xff.md"))
+    (user / "link.md").symlink_to(user / "shown.md")
+    (user / "linked").symlink_to(user.parent / "outside")
+    os.mkfifo(user / "fifo.md")
+    assert bench("ls", path="user").text == "shown.md (5 bytes)\n[1 in all]"
+
+
+def test_a_second_name_of_a_file_spoils_no_listing_and_tells_nothing_of_it(bench):
+    put(bench.user, "a.md")
+    (bench.user / "hard.md").hardlink_to(bench.user.parent / "outside" / "secret.md")
+    assert bench("ls", path="user").text == "a.md (5 bytes)\nhard.md\n[2 in all]"
+    assert bench("grep", pattern=CANARY).text == "no matches"
+
+
+@pytest.mark.parametrize("number", [errno.EXDEV, errno.ELOOP, errno.EACCES, errno.ENOENT])
+def test_a_directory_that_cannot_be_entered_does_not_spoil_the_rest(tmp_path, number):
+    roots = make_roots(tmp_path)
+    put(roots["user"], "a.md", "needle\n")
+    put(roots["user"], "mounted/b.md", "needle\n")
+    bench = failing_bench(tmp_path, {b"mounted": number, b"mounted/b.md": number})
+    assert bench("ls", path="user").text == "a.md (7 bytes)\n[1 in all]"
+    assert bench("grep", pattern="needle").text == "user/a.md:1: needle"
+
+
+@pytest.mark.parametrize(
+    ("path", "code"),
+    [
+        ("user/absent", "not_found"),
+        ("user/a.md", "not_a_file"),
+        ("user/.git", "refused"),
+        ("user/linked", "path_escape"),
+        ("user/..", "path_escape"),
+        ("//", "bad_name"),
+        ("team", "refused"),
+    ],
+)
+def test_every_way_not_to_list_has_its_code(bench, path, code):
+    put(bench.user, "a.md")
+    put(bench.user, ".git/config.md")
+    (bench.user / "linked").symlink_to(bench.user.parent / "outside")
+    for tool, arguments in (("ls", {}), ("grep", {"pattern": "x"})):
+        outcome = bench(tool, path=path, **arguments)
+        if (tool, path) == ("grep", "user/a.md"):
+            assert outcome.text == "user/a.md:1: text"
+        else:
+            assert outcome.code == code, tool
+
+
+def test_a_listing_is_bounded(bench):
+    for number in range(MAX_LISTED + 20):
+        put(bench.user, f"n{number:04}.md", "")
+    lines = bench("ls", path="user").text.split("\n")
+    assert len(lines) == MAX_LISTED + 1
+    assert lines[-1] == f"[{MAX_LISTED + 20} in all, the first {MAX_LISTED} shown; grep finds the rest]"
+
+
+def test_the_deepest_file_that_has_a_path_is_found(bench):
+    deepest = "1/2/3/4/5/6/7/f.md"
+    put(bench.user, deepest, "needle\n")
+    put(bench.user, "1/2/3/4/5/6/7/8/g.md", "needle\n")
+    assert bench("read_file", path=f"user/{deepest}").verdict == "allow"
+    assert bench("grep", pattern="needle").text == f"user/{deepest}:1: needle"
+    assert bench("ls", path="user").text == "1/\n[1 in all]"
+
+
+def test_grep_answers_with_path_line_and_text(bench):
+    put(bench.user, "a.md", "alpha\nbeta\nalphabet\n")
+    put(bench.roots["project"], "t/b.md", "beta\r\n")
+    assert bench("grep", pattern="^alpha").text == "user/a.md:1: alpha\nuser/a.md:3: alphabet"
+    assert bench("grep", pattern="BETA", ignore_case=True).text == "user/a.md:2: beta\nproject/t/b.md:1: beta"
+    assert bench("grep", pattern="beta", path="project").text == "project/t/b.md:1: beta"
+    assert bench("grep", pattern="beta", path="project/t/b.md").text == "project/t/b.md:1: beta"
+    assert bench("grep", pattern="gamma").text == "no matches"
+
+
+def test_grep_passes_over_what_is_no_private_text(bench):
+    put(bench.user, "binary.md", b"needle\0")
+    put(bench.user, "latin.md", b"needle \xe9")
+    put(bench.user, ".hidden.md", "needle")
+    put(bench.user, "code.py", "needle")
+    (bench.user / "link.md").symlink_to(bench.user.parent / "outside" / "secret.md")
+    assert bench("grep", pattern=f"needle|{CANARY}").text == "no matches"
+    assert bench("grep", pattern="needle", path="user/binary.md").code == "not_text"
+    assert bench("grep", pattern="needle", path="user/.hidden.md").code == "refused"
+    assert bench("grep", pattern="needle", path="user/link.md").code == "path_escape"
+
+
+def test_grep_stops_at_the_number_of_matches_asked_for(bench):
+    put(bench.user, "a.md", "x\n" * 50)
+    lines = bench("grep", pattern="x", max_matches=3).text.split("\n")
+    assert lines == [
+        "user/a.md:1: x",
+        "user/a.md:2: x",
+        "user/a.md:3: x",
+        "[stopped at 3 matches; narrow the pattern or the path]",
+    ]
+
+
+def test_the_text_of_all_matches_is_bounded(bench):
+    put(bench.user, "a.md", ("y" * 300 + "\n") * 500)
+    text = bench("grep", pattern="y", max_matches=500).text
+    assert len(text) < MAX_TEXT_CHARS + 100
+    assert text.endswith("\n[cut; narrow the pattern or the path]")
+
+
+def test_a_run_may_search_and_be_shown_only_so_much(tmp_path):
+    bench = make_bench(tmp_path, strict(limits={"scan_bytes": 100, "read_bytes": 60}))
+    put(bench.user, "a.md", "z" * 90)
+    assert bench("grep", pattern="nothing").verdict == "allow"
+    assert bench("grep", pattern="nothing").code == "budget"
+    assert bench("read_file", path="user/a.md").code == "budget"
+
+
+def test_what_may_be_listed_but_not_read_shows_in_ls_alone(tmp_path):
+    policy = strict(deny=[(["read"], ["/user/private/"])])
+    bench = make_bench(tmp_path, policy)
+    put(bench.user, "private/a.md", "needle\n")
+    assert bench("ls", path="user/private").text == "a.md (7 bytes)\n[1 in all]"
+    assert bench("grep", pattern="needle").text == "no matches"
+    assert bench("grep", pattern="needle", path="user/private/a.md").code == "refused"
+    assert bench("read_file", path="user/private/a.md").code == "refused"
+
+
+@pytest.mark.parametrize("tool", ["read_file", "ls", "grep", "write_file", "edit"])
+def test_outside_the_scopes_what_exists_reads_like_what_does_not(bench, tool):
+    (bench.user.parent / "team").mkdir()
+    put(bench.user.parent / "team", "a.md")
+    more = {
+        "grep": {"pattern": "x"},
+        "write_file": {"content": "x"},
+        "edit": {"old_string": "a", "new_string": "b"},
+    }.get(tool, {})
+    present, absent = (bench(tool, path=f"{name}/a.md", **more) for name in ("team", "goat"))
+    assert present.code == absent.code == "refused"
+    assert present.text.replace("team", "goat") == absent.text
+
+
+@pytest.mark.parametrize("path", ["user/.git/config.md", "user/.env.md"])
+def test_a_hidden_file_reads_like_one_that_is_not_there(bench, path):
+    before = [bench("read_file", path=path), bench("grep", pattern="x", path=path)]
+    put(bench.roots["user"], path.removeprefix("user/"), CANARY)
+    assert [bench("read_file", path=path), bench("grep", pattern="x", path=path)] == before
+
+
+def test_a_root_that_was_removed_lists_as_empty_and_a_directory_as_absent(tmp_path):
+    make_roots(tmp_path)
+    bench = failing_bench(tmp_path, {b".": errno.ENOENT})
+    assert bench("ls", path="user").text == "[0 in all]"
+    assert bench("ls", path="user/topic").code == "not_found"
+
+
+def test_grep_on_a_denied_path_reads_alike_whatever_stands_there(tmp_path):
+    bench = make_bench(tmp_path)
+    absent = bench("grep", pattern="x", path="user/.hidden.md")
+    put(bench.user, ".hidden.md", "x\n")
+    assert bench("grep", pattern="x", path="user/.hidden.md") == absent
+    assert absent.code == "refused"
+
+
+def test_grep_reaches_files_at_the_greatest_depth_there_is(tmp_path):
+    bench = make_bench(tmp_path)
+    deep = "/".join("abcdefg") + "/h.md"
+    put(bench.user, deep, "needle\n")
+    assert bench("grep", pattern="needle").text == f"user/{deep}:1: needle"
