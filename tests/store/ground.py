@@ -1,0 +1,150 @@
+"""Two roots, an outside tree, and an oracle over them that shares no code with the subject."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from muniment.confine.binding import bind_all
+from muniment.confine.cancel import Patience
+from muniment.policy.load import load_policy, parse_policy
+from muniment.store.commit import Terms, commit
+from muniment.tools.changeset import ChangeSet, Claim, Proposed
+
+STRICT = load_policy("strict")
+
+LAX = """
+schema = "muniment-policy/1"
+name = "lax"
+description = "Everything in both scopes, but for what each test takes away."
+
+[scopes]
+user = {{ trust = "owner", commit = "auto" }}
+project = {{ trust = "workspace", commit = "auto" }}
+
+[[allow]]
+id = "all"
+verbs = ["list", "read", "create", "modify"]
+paths = ["/user/**", "/project/**"]
+why = "tests"
+
+[limits]
+{limits}
+
+[[quota]]
+id = "all"
+paths = ["/**"]
+max_file_bytes = {max_file_bytes}
+max_files = {max_files}
+max_total_bytes = {max_total_bytes}
+
+[content]
+reject = ["control", "bidi", "tag-chars", "zero-width", "ansi"]
+"""
+
+
+def lax(*, max_file_bytes=1 << 20, max_files=100, max_total_bytes=1 << 26, **limits):
+    """A policy that grants everything, with the limits asked for."""
+    text = LAX.format(
+        limits="\n".join(f"{name} = {value}" for name, value in limits.items()),
+        max_file_bytes=max_file_bytes,
+        max_files=max_files,
+        max_total_bytes=max_total_bytes,
+    )
+    return parse_policy(text, where="lax", parents=lambda name: name)
+
+
+def sha(content):
+    return hashlib.sha256(content).hexdigest()
+
+
+def new(path, content=b"new\n"):
+    """A proposal to create."""
+    return Proposed(path, None, content)
+
+
+def claim(path, content):
+    """A claim that `path` holds `content`; None: that nothing is there."""
+    return Claim(path, None if content is None else sha(content))
+
+
+def patience(seconds=30.0, cancel=None):
+    return Patience(time.monotonic() + seconds, cancel)
+
+
+@dataclass(frozen=True)
+class Ground:
+    """`user` and `project` are roots; `outside` is nobody's."""
+
+    base: Path
+    roots: dict
+
+    @property
+    def user(self):
+        return self.base / "user"
+
+    @property
+    def project(self):
+        return self.base / "project"
+
+    @property
+    def outside(self):
+        return self.base / "outside"
+
+    def edit(self, path, content=b"edited\n"):
+        """A proposal to replace what is there now."""
+        return Proposed(path, sha((self.base / path).read_bytes()), content)
+
+    def terms(self, policy=STRICT, **more):
+        return Terms(policy, self.roots, **{"patience": patience(), **more})
+
+    def commit(self, *changes, claims=(), policy=STRICT, **more):
+        return commit(ChangeSet(changes, tuple(claims)), self.terms(policy, **more))
+
+    def photograph(self):
+        """Everything about every name: what must be the same where nothing may have happened."""
+        return photograph(self.base)
+
+    def contents(self):
+        """Names and bytes only: what must be the same once something was taken back."""
+        return {path: kept[2] for path, kept in self.photograph().items()}
+
+
+def photograph(base):
+    found = {}
+    for where, directories, files in os.walk(base):
+        for name in (*directories, *files):
+            path = Path(where, name)
+            status = path.lstat()
+            times = (status.st_mtime_ns, status.st_ino)
+            if stat.S_ISLNK(status.st_mode):
+                kept = str(path.readlink())
+            elif stat.S_ISREG(status.st_mode):
+                kept = sha(path.read_bytes())
+            else:
+                kept, times = stat.filemode(status.st_mode)[0], (status.st_ino,)
+            found[str(path.relative_to(base))] = (status.st_mode, times, kept, status.st_nlink)
+    return found
+
+
+@contextmanager
+def laid_out(base):
+    """Both roots bound, with an entry, a topic and its entry in `user`, and an outside tree."""
+    for name in ("user", "project", "outside"):
+        (base / name).mkdir(mode=0o700)
+    (base / "user" / "a.md").write_bytes(b"# A\nalpha\n")
+    (base / "user" / "topic").mkdir()
+    (base / "user" / "topic" / "t.md").write_bytes(b"# T\ntopic\n")
+    (base / "project" / "p.md").write_bytes(b"# P\nproject\n")
+    (base / "outside" / "secret.md").write_bytes(b"secret\n")
+    roots = bind_all({"user": base / "user", "project": base / "project"})
+    try:
+        yield Ground(base, roots)
+    finally:
+        for root in roots.values():
+            root.close()
