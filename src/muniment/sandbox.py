@@ -1,0 +1,306 @@
+r"""Roots, worker and overlay behind three methods: `call`, `changes`, `commit`.
+
+    with Sandbox(policy="strict", roots={"user": "/srv/memory/user"}) as box:
+        box.call("write_file", {"path": "user/editor.md", "content": "Prefers dark mode.\n"})
+        box.commit()
+
+C1 Nothing outside the bound roots is read, listed or written by a call or a commit.
+C2 Nothing at all is written before `commit`, and then everything or nothing.
+C3 `enforcement` says what holds the worker; a policy that requires more is refused before anything runs.
+
+Not promised: C1 against native code in the worker under `partial`, and against anything under `none`.
+Attacked by `tests/sandbox/` and by the corpus.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Final, Self
+
+from muniment.confine.binding import BoundRoot, bind_all
+from muniment.confine.cancel import Patience
+from muniment.confine.pool import Worker, shared_zygote
+from muniment.confine.root import Root
+from muniment.errors import (
+    ConfigInvalid,
+    ConfinementUnavailable,
+    InvalidScope,
+    PathEscape,
+    Refusal,
+    RememberPathEscape,
+    RememberRefused,
+    ToolError,
+)
+from muniment.names import ContextMode, Enforcement, Scope
+from muniment.policy.load import load_policy
+from muniment.policy.model import Policy
+from muniment.store.change import Change
+from muniment.store.commit import Commit, Stamp, Terms, commit
+from muniment.tools.arguments import WRITING_TOOLS, path_of
+from muniment.tools.changeset import ChangeSet
+from muniment.tools.outcome import Outcome, stopped
+from muniment.tools.remote import Bench, RemoteBench
+from muniment.tools.workbench import Workbench
+
+WAIT_SECONDS: Final = 60.0
+"""Seconds that a call outside a run may take, or a commit wait for the locks of its roots; a grep over all
+that a policy lets it scan takes a few."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunTerms:
+    """What a run asks of its sandbox; the defaults are those of plain calls.
+
+    Attributes:
+        context: in `clean` runs the worker gets no root.
+        must_read: whether a file must be read before it may be replaced.
+        patience: when every wait of the run ends; None: each call or commit has `WAIT_SECONDS`.
+        stamp: completes what is committed; None keeps the proposed bytes.
+    """
+
+    context: ContextMode = ContextMode.WORKSPACE
+    must_read: bool = False
+    patience: Patience | None = None
+    stamp: Stamp | None = None
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether the run sees nothing of the memory."""
+        return self.context is ContextMode.CLEAN
+
+
+class Sandbox:
+    """The memory of some roots, judged by a policy.
+
+    Args:
+        policy: a policy, the name of one, or the path of its file.
+        roots: directory of each scope; every scope must be declared by the policy.
+        symlinks: only `"refuse"`: a link inside a root is an escape.
+        state: directory for what Muniment keeps; must be apart from the roots.
+        in_process: run the tools in this process; the policy must say `require = "none"`.
+
+    Raises:
+        PolicyInvalid: the policy does not load.
+        InvalidScope: a root is bound to a scope that the policy does not declare, or no root is given.
+        ManagedMemoryUnavailable: a root cannot be used, with the reason.
+        ConfinementUnavailable: the policy requires more than this run would have.
+        ConfigInvalid: `symlinks` is not one of the values above.
+    """
+
+    def __init__(
+        self,
+        policy: Policy | str = "strict",
+        roots: Mapping[str, str | PathLike[str]] | None = None,
+        *,
+        symlinks: str = "refuse",
+        state: str | PathLike[str] | None = None,
+        in_process: bool = False,
+    ) -> None:
+        effective = load_policy(policy) if isinstance(policy, str) else policy
+        check_symlinks(symlinks)
+        apart = (Path(state),) if state is not None else ()
+        check_scopes(effective, roots or {})
+        check_enforcement(effective, in_process=in_process)
+        bound = bind_all({Scope(name): Path(path) for name, path in (roots or {}).items()}, apart_from=apart)
+        self._set_up(effective, bound, RunTerms(), in_process=in_process, owns_roots=True)
+
+    @classmethod
+    def for_run(
+        cls, policy: Policy, roots: Mapping[Scope, BoundRoot], terms: RunTerms, *, in_process: bool
+    ) -> Self:
+        """The sandbox of one run over roots that the caller has bound and keeps.
+
+        Raises:
+            ConfinementUnavailable: as the constructor.
+        """
+        check_enforcement(policy, in_process=in_process)
+        box = cls.__new__(cls)
+        box._set_up(policy, roots, terms, in_process=in_process, owns_roots=False)  # noqa: SLF001  the other constructor
+        return box
+
+    def _set_up(
+        self,
+        policy: Policy,
+        roots: Mapping[Scope, BoundRoot],
+        terms: RunTerms,
+        *,
+        in_process: bool,
+        owns_roots: bool,
+    ) -> None:
+        self._policy, self._roots, self._terms = policy, roots, terms
+        self._in_process, self._owns_roots = in_process, owns_roots
+        self._bench: Bench | None = None
+        self._worker: Worker | None = None
+        self._escape: RememberPathEscape | None = None
+
+    @property
+    def enforcement(self) -> Enforcement:
+        """What holds the worker of this sandbox."""
+        return offered_enforcement(in_process=self._in_process)
+
+    def call(self, tool: object, arguments: object) -> Outcome:
+        """Carry out one tool call against the overlay; nothing is written.
+
+        Raises:
+            DeadlineExceeded, Cancelled: the wait ended; the overlay is lost.
+            WorkerLost: the worker died or broke its protocol; the overlay is lost.
+        """
+        try:
+            for root in self._roots.values():
+                root.verify()
+        except PathEscape as error:
+            outcome = stopped(error)
+        else:
+            outcome = self._connect().call(tool, arguments)
+        self._note_escape(tool, arguments, outcome)
+        return outcome
+
+    def changes(self) -> list[Change]:
+        """What would be committed, in order of paths; raises as `call`."""
+        return [
+            Change(item.unsafe_path, "create" if item.base is None else "modify", item.base, item.digest)
+            for item in self._change_set().changes
+        ]
+
+    def commit(self, *, dry_run: bool = False) -> Commit:
+        """Judge what was proposed, commit it and rebuild the indexes of touched scopes.
+
+        An empty change-set writes nothing. Afterwards the overlay is empty again.
+
+        Args:
+            dry_run: do everything except writing.
+
+        Raises:
+            RememberPathEscape: a writing tool tried to escape, or the judge found an escape.
+            RememberRefused: the judge does not allow a change.
+            StoreConflict: a file is no longer what the run read or replaces.
+            ManagedMemoryUnavailable: a root cannot be locked or written, with the reason.
+            DeadlineExceeded, Cancelled: before the first write.
+            WorkerLost: as `call`.
+        """
+        if self._escape is not None:
+            raise self._escape
+        change_set = self._change_set()
+        try:
+            terms = Terms(
+                self._policy,
+                self._roots,
+                self._patience(),
+                stamp=self._terms.stamp,
+                settle_names=self._terms.is_clean,
+                dry_run=dry_run,
+            )
+            done = commit(change_set, terms)
+        except PathEscape as error:
+            raise RememberPathEscape(error.via, error.requested, error.tool) from error
+        except (Refusal, ToolError) as error:
+            raise RememberRefused(f"the change-set was refused: {error}") from error
+        self._disconnect()
+        return done
+
+    def close(self) -> None:
+        """End the worker; drop what was not committed."""
+        self._disconnect()
+        if self._owns_roots:
+            for root in self._roots.values():
+                root.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+    def _patience(self) -> Patience:
+        return self._terms.patience or Patience(time.monotonic() + WAIT_SECONDS)
+
+    def _change_set(self) -> ChangeSet:
+        return self._bench.change_set() if self._bench else ChangeSet()
+
+    def _connect(self) -> Bench:
+        if self._bench is None:
+            shown = {} if self._terms.is_clean else self._roots
+            handles = {scope: bound.root for scope, bound in shown.items()}
+            self._bench = self._in_this_process(handles) if self._in_process else self._in_worker(handles)
+        return self._bench
+
+    def _in_this_process(self, handles: Mapping[Scope, Root]) -> Workbench:
+        return Workbench(self._policy, tuple(self._roots), handles, must_read=self._terms.must_read)
+
+    def _in_worker(self, handles: Mapping[Scope, Root]) -> RemoteBench:
+        patience = self._patience()
+        descriptors = {scope: root.fd for scope, root in handles.items()}
+        self._worker = shared_zygote().spawn(descriptors, deadline=patience.deadline, cancel=patience.cancel)
+        try:
+            return RemoteBench(
+                self._worker,
+                self._policy,
+                tuple(self._roots),
+                must_read=self._terms.must_read,
+                patience=self._patience,
+            )
+        except BaseException:
+            self._disconnect()
+            raise
+
+    def _disconnect(self) -> None:
+        self._bench = None
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            worker.close()
+
+    def _note_escape(self, tool: object, arguments: object, outcome: Outcome) -> None:
+        """Remember the first escape by a writing tool, where it ends the run."""
+        if self._escape is not None or self._policy.confinement.on_escape != "abort":
+            return
+        if outcome.via is not None and isinstance(tool, str) and tool in WRITING_TOOLS:
+            self._escape = RememberPathEscape(outcome.via, path_of(arguments), tool)
+
+
+def offered_enforcement(*, in_process: bool) -> Enforcement:
+    """What a run would have: there is no kernel fence yet, so a worker is `partial`."""
+    return Enforcement.NONE if in_process else Enforcement.PARTIAL
+
+
+def check_enforcement(policy: Policy, *, in_process: bool) -> None:
+    """Refuse a run that would be held less than its policy requires.
+
+    Raises:
+        ConfinementUnavailable: it would.
+    """
+    offered, required = offered_enforcement(in_process=in_process), policy.confinement.require
+    if not offered.satisfies(required):
+        remedy = (
+            'run it in a worker, or use a policy that says require = "none"'
+            if in_process
+            else 'this version has no kernel fence; use a policy that requires "partial"'
+        )
+        raise ConfinementUnavailable(required, offered, remedy)
+
+
+def check_symlinks(symlinks: str) -> None:
+    """Refuse a binding that this version cannot hold.
+
+    Raises:
+        ConfigInvalid: it is not `"refuse"`.
+    """
+    if symlinks != "refuse":
+        raise ConfigInvalid(f"symlinks = {symlinks!r}: this version only knows 'refuse'")
+
+
+def check_scopes(policy: Policy, roots: Mapping[str, object]) -> None:
+    """Refuse roots that the policy does not know, and a run without any.
+
+    Raises:
+        InvalidScope: for the first such scope.
+    """
+    if not roots:
+        known = ", ".join(policy.scopes)
+        raise InvalidScope(f"no root is bound; bind a directory to each scope you need of {known}")
+    for name in roots:
+        if name not in policy.scopes:
+            raise InvalidScope(f"the policy declares no scope {name!r}; it has {', '.join(policy.scopes)}")

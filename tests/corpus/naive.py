@@ -1,0 +1,93 @@
+"""A deliberately naive memory tool, so that the interpreter has something to convict.
+
+Paths are normalised as text and compared by prefix, files are opened by path and written at once, indexes are
+formatted without escaping. `RealpathTools` resolves links before it compares, and then opens by path again.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from corpus.interpreter import Answer, Case, Committed
+from corpus.photograph import ROOTS
+from corpus.stage import Stage
+
+
+class NaiveTools:
+    """`normpath` and `startswith`."""
+
+    commits_often = True
+
+    def __init__(self, stage: Stage, _case: Case) -> None:
+        self.stage = stage
+        self._written: set[str] = set()
+
+    def call(self, tool: str, arguments: Any) -> Answer:
+        try:
+            text = getattr(self, f"_{tool}")(**arguments)
+        except PermissionError as refused:
+            return Answer("deny", "path_escape", str(refused), "")
+        except (OSError, ValueError) as error:
+            return Answer("error", "not_found", type(error).__name__, "")
+        return Answer("allow", None, text, "")
+
+    def commit(self) -> Committed:
+        for scope in self._written:
+            root = self.stage.scope(scope)
+            lines = [self._index_line(path) for path in root.rglob("*.md") if path.name != "MEMORY.md"]
+            (root / "MEMORY.md").write_text("".join(["# Memory\n\n", *lines]))
+        return Committed(None, "")
+
+    def close(self) -> str:
+        return ""
+
+    def _resolved(self, path: str) -> str:
+        return os.path.normpath(path)
+
+    def _full(self, path: str) -> Path:
+        path = path.removeprefix("/memories/")
+        full = self._resolved(path if path.startswith("/") else f"{self.stage.tree}/{path}")
+        if not any(full.startswith(str(self.stage.scope(scope))) for scope in ROOTS):
+            raise PermissionError("outside")
+        return Path(full)
+
+    def _read_file(self, path: str) -> str:
+        return self._full(path).read_text()
+
+    def _ls(self, path: str) -> str:
+        return "\n".join(sorted(each.name for each in self._full(path).iterdir()))
+
+    def _grep(self, pattern: str, path: str) -> str:
+        files = (each for each in self._full(path).rglob("*") if each.is_file())
+        return "\n".join(each.name for each in files if re.search(pattern, each.read_text()))
+
+    def _write_file(self, path: str, content: str) -> str:
+        full = self._full(path)
+        full.parent.mkdir(parents=True, exist_ok=True)
+        full.write_text(content)
+        self._written.add(path.removeprefix("/memories/").split("/")[0])
+        return "written"
+
+    def _edit(self, path: str, old_string: str, new_string: str) -> str:
+        before = self._full(path).read_text()
+        if before.count(old_string) != 1:
+            raise ValueError(old_string)
+        return self._write_file(path, before.replace(old_string, new_string))
+
+    def _index_line(self, path: Path) -> str:
+        described = re.search(r"^description: (.*)$", path.read_text(), re.MULTILINE)
+        return f"- [{path.stem}]({path.name}) — {described[1] if described else ''}\n"
+
+
+class RealpathTools(NaiveTools):
+    """`realpath`, `startswith`, and then the path again: safe until somebody is faster."""
+
+    def _resolved(self, path: str) -> str:
+        return path if self._stays(path) else "/"
+
+    def _stays(self, path: str) -> bool:
+        full = os.path.realpath(path)
+        return any(full.startswith(f"{self.stage.scope(scope)}/") for scope in ROOTS)

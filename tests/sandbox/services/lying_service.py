@@ -1,0 +1,195 @@
+"""A worker that was taken over: it follows the protocol up to the lie that the policy's name asks for.
+
+The broker hands the policy over and checks its digest, of which the name is no part: so that a test can
+tell a worker what to do, and the product needs no way to.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import socket
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+from muniment.confine.wire import Channel
+from muniment.policy.model import parse_dump
+
+EVIL = b"evil-content-51c2\n"
+SHA = hashlib.sha256(b"text\n").hexdigest()
+WRONG = "0" * 64
+
+
+def change(path: str, base: str | None = None, content: bytes = EVIL) -> tuple[dict[str, Any], bytes]:
+    return {"t": "change", "path": path, "base": base}, content
+
+
+def claim(path: str, digest: str | None = None) -> tuple[dict[str, Any], bytes]:
+    return {"t": "claim", "path": path, "digest": digest}, b""
+
+
+END = ({"t": "end"}, b"")
+
+CHANGE_SETS: dict[str, list[tuple[dict[str, Any], bytes]]] = {
+    "dotdot": [change("user/../outside/evil.md")],
+    "absolute": [change("/etc/evil.md")],
+    "nul": [change("user/evil.md\0.png")],
+    "drive": [change("C:/evil.md")],
+    "link": [change("user/link.md", WRONG)],
+    "linked-directory": [change("user/linked/evil.md")],
+    "hard-link": [change("user/hard.md", WRONG)],
+    "good-then-escape": [change("user/good.md"), change("user/../evil.md")],
+    "claims-escape": [change("user/good.md"), claim("user/../outside/secret.md")],
+    "claims-link": [change("user/good.md"), claim("user/link.md", WRONG)],
+    "other-scope": [change("team/evil.md")],
+    "scope-itself": [change("user")],
+    "not-canonical": [change("/memories/user/evil.md")],
+    "index": [change("user/MEMORY.md")],
+    "dot-file": [change("user/.evil.md")],
+    "pinned": [change("user/pinned/evil.md")],
+    "no-markdown": [change("user/evil.sh")],
+    "instructions": [change("project/AGENTS.md")],
+    "deep": [change("user/a/b/c/evil.md")],
+    "long-name": [change("user/" + "a" * 300 + ".md")],
+    "alias": [change("user/KNOWN.md")],
+    "twice": [change("user/evil.md"), change("user/evil.md", content=b"other\n")],
+    "twins": [change("user/evil.md"), change("user/EVIL.md")],
+    "file-as-directory": [change("user/known.md/evil.md")],
+    "hidden-text": [change("user/evil.md", content=b"a\xe2\x80\xaeb\n")],
+    "terminal": [change("user/evil.md", content=b"\x1b[2J\n")],
+    "bytes": [change("user/evil.md", content=b"\xff\xfe")],
+    "over-quota": [change("user/evil.md", content=b"x" * 200_000)],
+    "wrong-base": [change("user/known.md", WRONG)],
+    "base-of-nothing": [change("user/evil.md", SHA)],
+    "denies-existing": [change("user/known.md")],
+    "wrong-claim": [change("user/evil.md"), claim("user/known.md", WRONG)],
+    "claims-absence": [change("user/evil.md"), claim("user/known.md")],
+    "project-only": [change("project/evil.md")],
+    "delete": [({"t": "delete", "path": "user/known.md"}, b"")],
+    "mode": [({"t": "change", "path": "user/evil.md", "base": None, "mode": 511}, EVIL)],
+    "path-is-no-text": [({"t": "change", "path": 7, "base": None}, EVIL)],
+    "base-is-no-digest": [change("user/evil.md", "../..")],
+    "surrogate": [change("user/evil\udcff.md")],
+    "over-long-path": [change("user/" + "a" * 5000)],
+    "thousand-files": [change(f"user/evil-{number}.md") for number in range(1000)],
+    "over-budget": [change("user/evil.md", content=b"x" * 262_145)],
+    "over-budget-in-two": [
+        change("user/evil.md", content=b"x" * 200_000),
+        change("user/b.md", content=b"x" * 200_000),
+    ],
+    "many-claims": [claim(f"user/a{number}.md") for number in range(20)],
+}
+
+
+def _forever() -> None:
+    while True:
+        signal.pause()
+
+
+class Liar:
+    """One run."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock, self.channel = sock, Channel(sock)
+        self.channel.send({"t": "hello"})
+        _, body = self.channel.receive(1 << 20)
+        policy = parse_dump(body.decode())
+        self.lie = policy.name
+        self.channel.send({"t": "ready", "digest": WRONG if self.lie == "wrong-digest" else policy.digest})
+
+    def serve(self) -> None:
+        while True:
+            header, _ = self.channel.receive(1 << 24)
+            if header["t"] == "call":
+                self.answer(header["n"])
+            else:
+                self.changes()
+
+    def answer(self, n: Any) -> None:  # noqa: C901, PLR0912  a table of lies
+        result = {"t": "result", "n": n, "verdict": "allow", "code": None, "rule": None, "via": None}
+        text = b"[0 in all]"
+        match self.lie:
+            case "wrong-n":
+                result["n"] = n + 1
+            case "n-is-a-word":
+                result["n"] = "one"
+            case "allowed-with-code":
+                result["code"] = "refused"
+            case "denied-without-code":
+                result["verdict"] = "deny"
+            case "unknown-verdict":
+                result["verdict"] = "commit"
+            case "unknown-via":
+                result["via"] = "teleport"
+            case "code-with-terminal":
+                result |= {"verdict": "deny", "code": "\x1b[2J"}
+            case "more-than-asked":
+                result["commit"] = True
+            case "not-text":
+                text = b"\xff\xfe"
+            case "huge-text":
+                text = b"x" * ((1 << 20) + 1)
+            case "escape-by-hand":
+                result |= {"verdict": "deny", "code": "path_escape", "via": "symlink"}
+            case "escape-without-via":
+                result |= {"verdict": "deny", "code": "path_escape"}
+            case _:
+                self.misbehave()
+        self.channel.send(result, text)
+        if self.lie == "answers-twice":
+            self.channel.send(result, text)
+
+    def misbehave(self) -> None:
+        match self.lie:
+            case "giant-frame":
+                self.sock.sendall(struct.pack("!I", 2**31) + b"{}")
+            case "junk":
+                self.sock.sendall(b"GET / HTTP/1.1\r\n\r\n" * 100)
+            case "not-utf8-header":
+                self.sock.sendall(struct.pack("!I", 8) + b'{"\xff":1}')
+            case "silent":
+                _forever()
+            case "exits":
+                os._exit(0)
+            case "dies":
+                os.kill(os.getpid(), signal.SIGSEGV)
+                _forever()
+
+    def changes(self) -> None:
+        match self.lie:
+            case "silent-at-the-end":
+                _forever()
+            case "dies-at-the-end":
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "endless":
+                while True:
+                    self.channel.send(*change("user/evil.md", content=b"x"))
+            case "endless-claims":
+                while True:
+                    self.channel.send(*claim("user/evil.md"))
+            case "bytes-in-path":
+                frame = b'{"t":"change","path":"user/evil\xff.md","base":null,"body":1}'
+                self.sock.sendall(struct.pack("!I", len(frame)) + frame + struct.pack("!I", 1) + b"x")
+        for header, body in [*CHANGE_SETS.get(self.lie, []), END]:
+            self.channel.send(header, body)
+
+
+def serve(sock: socket.socket, roots: Mapping[str, int]) -> None:  # noqa: ARG001
+    """Lie as the policy's name says."""
+    try:
+        Liar(sock).serve()
+    except EOFError:
+        return
+
+
+def rude(sock: socket.socket, roots: Mapping[str, int]) -> None:  # noqa: ARG001
+    """Begin with something else than a greeting."""
+    Channel(sock).send({"t": "ready", "digest": WRONG})
+    _forever()
+
+
+def wordless(sock: socket.socket, roots: Mapping[str, int]) -> None:  # noqa: ARG001
+    """End before the first word."""
+    sock.close()
