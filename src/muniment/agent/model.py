@@ -1,0 +1,157 @@
+"""What stands between the agent loop and whatever answers it: one protocol with one method.
+
+A model is stateless as far as the loop is concerned: everything it may know of a run is in the
+`Request`. A language model reads `messages`; the rule writer reads `brief` and the results of its
+own earlier calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from muniment.names import ContextMode, Scope
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeBrief:
+    """A scope as the model may know it: its name, and whether this run may write there."""
+
+    name: Scope
+    writable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Brief:
+    """What a run is about, as data.
+
+    Attributes:
+        fact: the text to remember, trimmed; 1 to `MAX_FACT_BYTES` bytes of UTF-8.
+        scopes: the scopes of the run, in the order of the policy.
+        context: what the run may see.
+    """
+
+    fact: str
+    scopes: tuple[ScopeBrief, ...]
+    context: ContextMode
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """One call that a model asks for. `arguments` is whatever JSON the model sent, unchecked."""
+
+    id: str
+    tool: str
+    arguments: Any
+
+
+@dataclass(frozen=True, slots=True)
+class SystemMessage:
+    """The instructions of the run."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class UserMessage:
+    """The job, or a nudge of the loop."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class AssistantMessage:
+    """What the model answered in an earlier turn."""
+
+    text: str
+    calls: tuple[ToolCall, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ToolMessage:
+    """The outcome of one call.
+
+    Attributes:
+        call_id: the `ToolCall.id` that it answers.
+        verdict: whether the call was allowed, denied or mistaken.
+        code: the outcome's stable code, None if allowed.
+        text: what the model sees.
+    """
+
+    call_id: str
+    verdict: Literal["allow", "deny", "error"]
+    code: str | None
+    text: str
+
+
+Message = SystemMessage | UserMessage | AssistantMessage | ToolMessage
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSpec:
+    """A tool as offered to a model: its name, a sentence, and the JSON Schema of its arguments."""
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One model call.
+
+    Attributes:
+        tools: the tools on offer; empty on the last turn, which must end in words.
+        turns_left: this one included.
+        seconds_left: until the run's deadline; the model must answer or raise within it.
+        cancelled: whether the caller has cancelled; polled by models that wait.
+    """
+
+    brief: Brief
+    messages: tuple[Message, ...]
+    tools: tuple[ToolSpec, ...]
+    seconds_left: float
+    turns_left: int = 6
+    cancelled: Callable[[], bool] = field(default=lambda: False)
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens as the server counted them; zero where it did not say."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a model answered: words, calls, or both (the calls count)."""
+
+    text: str = ""
+    calls: tuple[ToolCall, ...] = ()
+    usage: Usage = Usage()
+
+
+class ModelError(Exception):
+    """The model cannot answer; the run ends as `model_error`. The message is for the operator."""
+
+
+class Model(Protocol):
+    """Anything that can drive a run.
+
+    Attributes:
+        name: what results say decided: `rules`, or the model's own name.
+    """
+
+    name: str
+
+    def respond(self, request: Request) -> Reply:
+        """Answer one turn.
+
+        Raises:
+            ModelError: the model cannot answer.
+            DeadlineExceeded: `seconds_left` passed first.
+            Cancelled: the caller cancelled first.
+        """
+        ...

@@ -1,0 +1,253 @@
+"""The loop: at most six turns, each one model call and then its tool calls in order.
+
+The model is hostile as far as this loop is concerned. It decides when it is done, and nothing else:
+what may be read or proposed is decided in the worker, what is committed by the broker, and success is
+read from the change-set, never from the model's words.
+
+A run ends for one of the reasons of `EndedBy`; only `final_text` lets anything be committed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from muniment.agent.budget import Budget
+from muniment.agent.model import (
+    AssistantMessage,
+    Brief,
+    Message,
+    Model,
+    ModelError,
+    Reply,
+    Request,
+    ToolCall,
+    ToolMessage,
+    Usage,
+)
+from muniment.agent.prompt import IndexExcerpt, job_message, nudge_message, offered_tools, system_message
+from muniment.errors import Cancelled, DeadlineExceeded, MunimentError, PathEscape, Refusal, WorkerLost
+from muniment.names import Via
+from muniment.policy.grammar import canonicalise
+from muniment.tools.arguments import WRITING_TOOLS, path_of
+from muniment.tools.outcome import Outcome
+
+RUN_NAME: Final = "managed-auto-memory-remember"
+
+MAX_REFUSALS: Final = 3
+"""Refusals and read escapes that end a run: a model that is refused thrice is probing."""
+
+EndedBy = Literal[
+    "final_text", "escape", "refusals", "deadline", "cancelled", "turns", "model_error", "worker_lost"
+]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolDecision:
+    """One tool call and what came of it, as observers and records see it: no content."""
+
+    turn: int
+    tool: str
+    outcome: Outcome
+
+
+_REPEATED: Final = Outcome(
+    "error", "bad_arguments", "you made this call before and its answer has not changed; go on"
+)
+
+Observer = Callable[[ToolDecision], None]
+Call = Callable[[str, object], Outcome]
+_Key = tuple[str, str]
+
+
+@dataclass(slots=True)
+class RunOutcome:
+    """How a run ended.
+
+    Attributes:
+        ended_by: why.
+        final_text: the model's last words; for people, never for decisions.
+        detail: for the operator, where the reason needs one.
+        escape: the escape that ended the run, if one did.
+        decisions: every call, in order.
+        read: logical paths that `read_file` or `edit` showed to the model.
+        messages: the transcript.
+    """
+
+    ended_by: EndedBy = "turns"
+    final_text: str = ""
+    detail: str = ""
+    escape: PathEscape | None = None
+    decisions: list[ToolDecision] = field(default_factory=list)
+    read: set[str] = field(default_factory=set)
+    usage: Usage = field(default_factory=Usage)
+    messages: list[Message] = field(default_factory=list)
+
+
+class Runner:
+    """Runs one brief once.
+
+    Args:
+        call: carries out a tool call.
+        abort_on_escape: whether the first escape by a writing tool ends the run.
+        token: random text of the fences.
+        observe: told of every decision.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        call: Call,
+        budget: Budget,
+        *,
+        abort_on_escape: bool,
+        token: str,
+        observe: Observer = lambda _: None,
+    ) -> None:
+        self._model, self._call, self._budget = model, call, budget
+        self._abort_on_escape, self._token, self._observe = abort_on_escape, token, observe
+        self._outcome = RunOutcome()
+        self._seen: dict[_Key, Outcome] = {}
+        self._nudged = False
+        self._refusals = 0
+        self._unknown_tools = 0
+
+    def run(self, brief: Brief, indexes: tuple[IndexExcerpt, ...] = ()) -> RunOutcome:
+        """Drive the model until the run ends; never raises for what a model or worker does."""
+        outcome = self._outcome
+        outcome.messages += [system_message(brief), job_message(brief, indexes, self._token)]
+        try:
+            while self._budget.spend_turn():
+                if (ended_by := self._turn(brief)) is not None:
+                    outcome.ended_by = ended_by
+                    break
+        except DeadlineExceeded:
+            outcome.ended_by = "deadline"
+        except Cancelled:
+            outcome.ended_by = "cancelled"
+        except ModelError as error:
+            outcome.ended_by, outcome.detail = "model_error", str(error)
+        except WorkerLost as error:
+            outcome.ended_by, outcome.detail = "worker_lost", str(error)
+        return outcome
+
+    def _turn(self, brief: Brief) -> EndedBy | None:
+        """One model call and its tool calls; why the run ended, or None to go on."""
+        self._budget.check()
+        last = self._budget.turns_left == 0
+        tools = () if last else offered_tools(brief.context)
+        request = Request(
+            brief,
+            tuple(self._outcome.messages),
+            tools,
+            self._budget.seconds_left,
+            turns_left=self._budget.turns_left + 1,
+            cancelled=self._budget.cancel.is_set,
+        )
+        reply = self._ask(request)
+        self._note(reply)
+        if reply.calls and not last:
+            return self._carry_out(reply.calls, brief)
+        if reply.text.strip():
+            return "final_text"
+        if last or self._nudged:
+            return "turns" if last else "model_error"
+        self._nudged = True
+        self._outcome.messages.append(nudge_message())
+        return None
+
+    def _ask(self, request: Request) -> Reply:
+        """The model's reply. A model is foreign code: whatever else it raises or returns is its failure."""
+        try:
+            reply = self._model.respond(request)
+            words = (reply.text, *(call.tool for call in reply.calls), *(call.id for call in reply.calls))
+        except (ModelError, MunimentError):
+            raise
+        except Exception as error:
+            raise ModelError(f"the model failed with {type(error).__name__}: {error}") from error
+        if not all(isinstance(word, str) for word in words):
+            raise ModelError("the model answered with something that is no reply")
+        self._budget.check()
+        return reply
+
+    def _note(self, reply: Reply) -> None:
+        outcome = self._outcome
+        outcome.usage = Usage(
+            outcome.usage.input_tokens + reply.usage.input_tokens,
+            outcome.usage.output_tokens + reply.usage.output_tokens,
+        )
+        outcome.messages.append(AssistantMessage(reply.text, reply.calls))
+        if reply.text.strip():
+            outcome.final_text = reply.text.strip()
+
+    def _carry_out(self, calls: tuple[ToolCall, ...], brief: Brief) -> EndedBy | None:
+        """Execute the calls of one turn in order; every call is answered unless the run ends."""
+        for call in calls:
+            self._budget.check()
+            key = _key(call)
+            earlier = self._seen.get(key)
+            if earlier and earlier.verdict == "allow" and call.tool in WRITING_TOOLS:
+                return "final_text"  # The model repeats a write that was done: it is finished.
+            is_repeated = earlier is not None and earlier.code != "unknown_tool"
+            outcome = _REPEATED if is_repeated else self._execute(call, brief)
+            self._seen[key] = outcome
+            decision = ToolDecision(self._budget.turns, call.tool, outcome)
+            self._outcome.decisions.append(decision)
+            self._observe(decision)
+            self._outcome.messages.append(ToolMessage(call.id, outcome.verdict, outcome.code, outcome.text))
+            ended_by = self._consequence(call, outcome)
+            if ended_by is not None:
+                return ended_by
+        return None
+
+    def _execute(self, call: ToolCall, brief: Brief) -> Outcome:
+        offered = {tool.name for tool in offered_tools(brief.context)}
+        if call.tool not in offered:
+            return Outcome(
+                "error", "unknown_tool", f"no such tool; the tools are {', '.join(sorted(offered))}"
+            )
+        if not self._budget.spend_call():
+            return Outcome("error", "budget", "no tool calls are left; answer in one sentence")
+        outcome = self._call(call.tool, call.arguments)
+        if outcome.verdict == "allow":
+            if call.tool in WRITING_TOOLS:
+                self._forget_reads()
+            if call.tool in {"read_file", "edit"}:
+                self._remember_read(call, brief)
+        return outcome
+
+    def _consequence(self, call: ToolCall, outcome: Outcome) -> EndedBy | None:
+        if outcome.code == "unknown_tool":
+            self._unknown_tools += 1
+            if self._unknown_tools == 2:  # noqa: PLR2004  a second one shows that the model does not listen
+                self._outcome.detail = "the model asked for unknown tools"
+                return "model_error"
+        if outcome.verdict != "deny":
+            return None
+        if outcome.code == "path_escape" and call.tool in WRITING_TOOLS and self._abort_on_escape:
+            self._outcome.escape = PathEscape(outcome.via or Via.DOTDOT, path_of(call.arguments), call.tool)
+            return "escape"
+        self._refusals += 1
+        return "refusals" if self._refusals == MAX_REFUSALS else None
+
+    def _forget_reads(self) -> None:
+        """After a write, reading the same again is a new question."""
+        self._seen = {key: seen for key, seen in self._seen.items() if key[0] in WRITING_TOOLS}
+
+    def _remember_read(self, call: ToolCall, brief: Brief) -> None:
+        scopes = tuple(scope.name for scope in brief.scopes)
+        try:
+            self._outcome.read.add(canonicalise(path_of(call.arguments), scopes).text)
+        except (PathEscape, Refusal):
+            raise WorkerLost("the worker allowed a path that is none") from None
+
+
+def _key(call: ToolCall) -> _Key:
+    """What makes two calls the same: the tool and its arguments, whatever their order."""
+    try:
+        arguments = json.dumps(call.arguments, sort_keys=True, default=repr)
+    except (TypeError, ValueError, RecursionError):
+        arguments = "no JSON"  # No tool takes it, so it is always answered with the same mistake.
+    return call.tool, arguments

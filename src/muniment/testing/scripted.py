@@ -1,0 +1,51 @@
+r"""Models that follow a script: for tests of programs that embed Muniment, and for its own.
+
+model = ScriptedModel([
+    calls(call("write_file", path="user/editor.md", content="Prefers dark mode.\n")),
+    say("Saved to user/editor.md."),
+])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from muniment.agent.model import ModelError, Reply, Request, ToolCall
+
+Step = Reply | Callable[[Request], Reply]
+
+
+def call(tool: str, **arguments: Any) -> ToolCall:
+    """A call of `tool`."""
+    return ToolCall(f"call-{tool}", tool, arguments)
+
+
+def calls(*requested: ToolCall) -> Reply:
+    """A reply that asks for tool calls."""
+    return Reply(calls=requested)
+
+
+def say(text: str) -> Reply:
+    """A reply in words."""
+    return Reply(text=text)
+
+
+class ScriptedModel:
+    """Answers the turns of a run with the steps of a script, in order.
+
+    A step is a `Reply`, or a function from the `Request` to one, which may raise. `requests` keeps what
+    was asked. A run that asks for more steps than there are gets a `ModelError`.
+    """
+
+    def __init__(self, steps: Iterable[Step], name: str = "scripted") -> None:
+        self.name = name
+        self.requests: list[Request] = []
+        self._steps = iter(steps)
+
+    def respond(self, request: Request) -> Reply:
+        """The next step of the script."""
+        self.requests.append(request)
+        for step in self._steps:
+            return step(request) if callable(step) else step
+        raise ModelError("the script has no further step")

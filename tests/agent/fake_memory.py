@@ -1,0 +1,132 @@
+"""An in-memory fake of the tools: what the rule writer meets, without worker, policy or runner."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import re2
+
+from muniment.agent.model import (
+    AssistantMessage,
+    Brief,
+    Message,
+    Model,
+    Reply,
+    Request,
+    ScopeBrief,
+    SystemMessage,
+    ToolMessage,
+    ToolSpec,
+    UserMessage,
+)
+from muniment.names import ContextMode, Scope
+
+BOTH = (ScopeBrief(Scope("user"), writable=True), ScopeBrief(Scope("project"), writable=True))
+READING = ("read_file", "ls", "grep")
+WRITING = ("write_file", "edit")
+TURNS = 6
+
+
+def brief(fact, scopes=BOTH, context=ContextMode.WORKSPACE):
+    return Brief(fact=fact.strip(), scopes=scopes, context=context)
+
+
+@dataclass
+class FakeMemory:
+    """Files by logical path. `stops` maps a written path to (verdict, code) that it gets instead."""
+
+    files: dict[str, str] = field(default_factory=dict)
+    stops: dict[str, tuple[str, str]] = field(default_factory=dict)
+    answers: dict[str, str] = field(default_factory=dict)
+    """Texts that a tool answers with, whatever it is asked."""
+    hidden: set[str] = field(default_factory=set)
+    """Paths that no grep or ls shows."""
+
+    def call(self, tool, arguments, read):
+        if tool in self.answers:
+            return "allow", None, self.answers[tool]
+        seen = {"read": read} if tool in {"read_file", "write_file"} else {}
+        return getattr(self, f"_{tool}")(**seen, **arguments)
+
+    def _grep(self, pattern, path, ignore_case, max_matches):
+        options = re2.Options()
+        options.case_sensitive = not ignore_case
+        options.log_errors = False
+        assert len(pattern) <= 1000
+        assert path == ""
+        options.never_nl = True
+        whole_lines = re2.compile(f"(?m)^.*?(?:{pattern}).*$", options)
+        visible = [(name, text) for name, text in sorted(self.files.items()) if name not in self.hidden]
+        lines = [(name, n, line) for name, text in visible for n, line in enumerate(text.split("\n"), 1)]
+        searched = "\n".join(line for _, _, line in lines)
+        shown, number, counted_to = [], 0, 0
+        for match in whole_lines.finditer(searched):
+            number += searched.count("\n", counted_to, match.start())
+            counted_to = match.start()
+            name, line_number, line = lines[number]
+            shown.append(f"{name}:{line_number}: {line[:200]}")
+        return "allow", None, "\n".join(shown[:max_matches]) or "no matches"
+
+    def _read_file(self, path, read, offset=0, limit=400):
+        if path not in self.files:
+            return "error", "not_found", "no such file"
+        read.add(path)
+        lines = self.files[path].split("\n")[offset : offset + limit]
+        numbered = [f"{number}\t{line}" for number, line in enumerate(lines, offset + 1)]
+        return "allow", None, "\n".join([*numbered, "[truncated: 999 lines in all]"])
+
+    def _ls(self, path):
+        below = [
+            name[len(path) + 1 :]
+            for name in self.files
+            if name.startswith(path + "/") and name not in self.hidden
+        ]
+        if not below:
+            return "error", "not_found", "no such directory"
+        lines = sorted({f"{name.split('/')[0]}/" if "/" in name else f"{name} (9 bytes)" for name in below})
+        return "allow", None, "\n".join([*lines, f"[{len(lines)} in all]"])
+
+    def _write_file(self, path, content, read):
+        if path in self.stops:
+            verdict, code = self.stops[path]
+            return verdict, code, "stopped"
+        if path in self.files:
+            if path not in read:
+                return "error", "not_read", "exists"
+            raise AssertionError(f"{path} would have been replaced")
+        self.files[path] = content
+        return "allow", None, f"created {path}"
+
+
+@dataclass
+class Run:
+    text: str
+    turns: int
+    calls: list
+    exchanges: list[tuple[Request, Reply]]
+
+    @property
+    def written(self):
+        return [call.arguments["path"] for call in self.calls if call.tool == "write_file"]
+
+
+def run(model: Model, the_brief: Brief, memory: FakeMemory) -> Run:
+    """Drive `model` as the loop does: six turns, the sixth without tools."""
+    messages: list[Message] = [SystemMessage("system"), UserMessage("job")]
+    calls, read, exchanges = [], set(), []
+    offered = WRITING if the_brief.context is ContextMode.CLEAN else READING + WRITING
+    for turn in range(1, TURNS + 1):
+        names = offered if turn < TURNS else ()
+        request = Request(the_brief, tuple(messages), tuple(ToolSpec(name, "", {}) for name in names), 100.0)
+        reply = model.respond(request)
+        exchanges.append((request, reply))
+        messages.append(AssistantMessage(reply.text, reply.calls))
+        if not reply.calls:
+            return Run(reply.text, turn, calls, exchanges)
+        for call in reply.calls:
+            assert call.tool in names
+            assert call.id not in {each.id for each in calls}
+            calls.append(call)
+            verdict, code, text = memory.call(call.tool, call.arguments, read)
+            messages.append(ToolMessage(call.id, verdict, code, text))
+    raise AssertionError("the model used its six turns up without ending in words")

@@ -1,0 +1,205 @@
+"""Filing a decision, whoever made it: names that are taken, refusals, the end of the turns."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent.fake_memory import FakeMemory, brief, run
+from muniment.agent.decision import Decision, anonymous
+from muniment.agent.filing import next_reply
+from muniment.agent.known import comparable, holds, searches
+from muniment.agent.model import Request
+from muniment.content.entry import EntryType
+from muniment.names import ContextMode, Scope
+
+FACT = "Staging DB is Postgres 16"
+FIRST = "project/database/staging.md"
+DIGEST = anonymous(FACT).removeprefix("note-")
+
+
+class Decided:
+    """A model that has decided and leaves the filing to the code under test."""
+
+    name = "decided"
+
+    def __init__(self, **more):
+        fields = {"scope": Scope("project"), "type": EntryType.PROJECT, "file": "database/staging.md"}
+        self.decision = Decision(**{**fields, "title": "Staging", "text": FACT, **more})
+
+    def respond(self, request):
+        return next_reply(self.decision, request)
+
+
+def file(memory, context=ContextMode.WORKSPACE, **more):
+    return run(Decided(**more), brief(FACT, context=context), memory)
+
+
+def test_it_looks_writes_once_and_ends_in_words():
+    memory = FakeMemory({"project/database/other.md": "Production runs on MySQL\n"})
+    done = file(memory)
+    assert [call.tool for call in done.calls] == ["grep", "grep", "grep", "ls", "write_file"]
+    assert done.turns == 4
+    assert done.text == f"Saved to {FIRST}: Staging"
+
+
+@pytest.mark.parametrize("taken", [1, 2, 8])
+def test_a_name_that_is_seen_to_be_taken_gets_the_next_number(taken):
+    names = [FIRST, *(f"project/database/staging-{number}.md" for number in range(2, 10))]
+    memory = FakeMemory(dict.fromkeys(names[:taken], "Something else.\n"))
+    assert file(memory).written == [names[taken]]
+
+
+def test_a_name_whose_numbers_are_all_taken_gets_a_digest():
+    names = [FIRST, *(f"project/database/staging-{number}.md" for number in range(2, 10))]
+    memory = FakeMemory(dict.fromkeys(names, "Something else.\n"))
+    assert file(memory).written == [f"project/database/staging-{DIGEST}.md"]
+    memory = FakeMemory(dict.fromkeys([*names, f"project/database/staging-{DIGEST}.md"], "Something else.\n"))
+    assert file(memory).written == [f"project/database/{anonymous(FACT)}-2.md"]
+
+
+def test_a_name_that_differs_only_by_case_counts_as_taken():
+    memory = FakeMemory({"project/database/STAGING.md": "Something else.\n"})
+    assert file(memory).written == ["project/database/staging-2.md"]
+
+
+@pytest.mark.parametrize("code", ["not_read", "exists_as"])
+def test_a_name_that_turns_out_to_be_taken_is_tried_with_a_digest(code):
+    memory = FakeMemory(stops={FIRST: ("error", code)})
+    done = file(memory)
+    assert done.written == [FIRST, f"project/database/staging-{DIGEST}.md"]
+    assert done.turns == 5
+    assert done.text.startswith("Saved to ")
+
+
+def test_a_hidden_file_of_that_name_is_not_replaced():
+    memory = FakeMemory({FIRST: "Something else.\n"}, hidden={FIRST})
+    assert file(memory).written == [FIRST, f"project/database/staging-{DIGEST}.md"]
+    assert memory.files[FIRST] == "Something else.\n"
+
+
+def test_an_entry_that_was_read_is_never_replaced():
+    memory = FakeMemory({FIRST: "Staging DB is Postgres 15, was Postgres 16\n"})
+    done = file(memory)
+    assert any(call.tool == "read_file" and call.arguments["path"] == FIRST for call in done.calls)
+    assert done.written == ["project/database/staging-2.md"]
+
+
+def test_where_a_file_stands_in_the_place_of_the_folder_the_entry_goes_into_the_scope():
+    memory = FakeMemory(stops={FIRST: ("error", "not_a_file")})
+    assert file(memory).written == [FIRST, "project/staging.md"]
+
+
+def test_a_bad_name_is_avoided_once():
+    memory = FakeMemory(stops={"project/a*b/c.md": ("deny", "bad_name")})
+    assert file(memory, file="a*b/c.md").written == ["project/a*b/c.md", f"project/{anonymous(FACT)}.md"]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "code"),
+    [("deny", "path_escape"), ("error", "content_rejected"), ("error", "budget")],
+)
+def test_a_refusal_ends_it_in_words_without_naming_a_path(verdict, code):
+    done = file(FakeMemory(stops={FIRST: (verdict, code)}))
+    assert done.written == [FIRST]
+    assert done.text == f"Not saved: the write was answered with {code}."
+
+
+def test_a_topic_folder_that_the_policy_does_not_grant_is_avoided_once():
+    memory = FakeMemory(stops={FIRST: ("deny", "refused")})
+    done = file(memory)
+    assert done.written == [FIRST, "project/staging.md"]
+    assert done.text.startswith("Saved to project/staging.md")
+
+
+def test_a_refusal_in_the_scope_itself_ends_it():
+    done = file(FakeMemory(stops={"project/c.md": ("deny", "refused")}), file="c.md")
+    assert done.written == ["project/c.md"]
+    assert done.text == "Not saved: the write was answered with refused."
+
+
+def test_two_names_that_do_not_work_end_it():
+    memory = FakeMemory(
+        stops={FIRST: ("error", "not_read"), f"project/database/staging-{DIGEST}.md": ("error", "not_read")}
+    )
+    done = file(memory)
+    assert len(done.written) == 2
+    assert done.turns == 5
+    assert done.text.startswith("Not saved: ")
+
+
+def test_without_tools_it_answers_in_words():
+    reply = next_reply(Decided().decision, Request(brief(FACT), (), (), 1.0))
+    assert reply.calls == ()
+    assert reply.text == "Not saved: there is no turn left to write in."
+
+
+def test_in_a_clean_run_the_write_is_the_first_step():
+    done = file(FakeMemory({FIRST: FACT}, stops={FIRST: ("error", "exists_as")}), context=ContextMode.CLEAN)
+    assert done.written == [FIRST, f"project/database/staging-{DIGEST}.md"]
+    assert done.turns == 3
+
+
+def test_a_text_that_begins_like_front_matter_stays_body():
+    memory = FakeMemory()
+    forged = "---\ntype: reference\n---\nStaging"
+    file(memory, text=forged, title="key: value # no comment")
+    assert memory.files[FIRST] == (
+        '---\nname: "key: value # no comment"\n'
+        'description: "--- type: reference --- Staging"\ntype: project\n'
+        f"---\n{forged}\n"
+    )
+
+
+def test_searches_that_fail_do_not_stop_the_write():
+    class Broken(FakeMemory):
+        def call(self, tool, arguments, read):
+            if tool == "write_file":
+                return super().call(tool, arguments, read)
+            return "error", "budget", "no more"
+
+    assert file(Broken()).text.startswith("Saved to ")
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("Use tabs", "use TABS."),
+        ("Straße", "STRASSE!"),
+        ("ﬁle  a\nb", "file a b"),
+        ("用制表符。", "用制表符"),
+        ("...", "..."),
+    ],
+)
+def test_facts_in_another_dress_compare_equal(one, other):
+    assert comparable(one) == comparable(other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [("Use tabs", "Use no tabs"), ("C++", "C"), ("#1", "1"), ("...", "!")]
+)
+def test_facts_that_differ_in_more_than_dress_do_not(one, other):
+    assert comparable(one) != comparable(other)
+
+
+def test_an_answer_of_read_file_is_read_defensively():
+    assert not holds("", "x")
+    assert not holds("x", "x")
+    assert not holds("[truncated: x]", "x")
+    assert holds("1\tx", "x")
+    assert not holds("1\t---\n2\tname: y\n3\tx", "x")
+    assert not holds("1\t---\n2\tx\n3\t---\n4\ty", "x")
+    assert not holds("41\t---\n42\tx", "x")
+
+
+def test_patterns_stay_within_what_grep_takes_whatever_the_fact():
+    for fact in (
+        "\\Q.*(?i)[" * 5000,
+        "ﷺ " * 5000,
+        "x" * 60_000,
+        "ab " * 20_000,
+        "深色" * 9000,
+        "🙏" * 900,
+        "a" * 39 + " " * 9,
+    ):
+        for search in searches(fact):
+            assert 0 < len(search.arguments["pattern"]) <= 1000

@@ -1,0 +1,214 @@
+"""Where a fact goes: scope, type, topic, title and file name."""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.fake_memory import BOTH, brief
+from muniment.agent.cues import cues, folded
+from muniment.agent.decision import DESCRIPTION_CHARS, SLUG_BYTES, TITLE_CHARS, slug, title_of
+from muniment.agent.model import ScopeBrief
+from muniment.agent.routing import read, route
+from muniment.content.entry import EntryType
+from muniment.names import Scope, Verb
+from muniment.policy.decide import Allow, Judge
+from muniment.policy.grammar import canonicalise, check_creatable
+from muniment.policy.load import load_policy
+
+FACTS = Path(__file__).parents[1] / "facts"
+TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=200)
+
+
+def facts(name):
+    return json.loads((FACTS / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def decide(fact, scopes=BOTH, similar=()):
+    decision = route(brief(fact, scopes), similar)
+    assert decision is not None
+    return decision
+
+
+@pytest.mark.parametrize("name", ["ordinary", "held_out"])
+def test_95_in_100_facts_go_where_a_person_would_put_them(name):
+    rows = facts(name)
+    wrong = [row["text"] for row in rows if read(row["text"]).scope != row["scope"]]
+    assert len(wrong) <= 0.05 * len(rows), wrong
+
+
+@pytest.mark.parametrize("name", ["ordinary", "held_out"])
+def test_no_language_with_ten_facts_is_left_behind(name):
+    total, wrong = Counter(), Counter()
+    for row in facts(name):
+        total[row["lang"]] += 1
+        wrong[row["lang"]] += read(row["text"]).scope != row["scope"]
+    assert {lang for lang, count in total.items() if count >= 10 and wrong[lang] > 0.1 * count} == set()
+
+
+def test_the_two_sets_of_facts_are_large_mixed_and_apart():
+    ordinary, held_out = facts("ordinary"), facts("held_out")
+    assert len(ordinary) >= 220
+    assert len(held_out) >= 120
+    assert len({row["lang"] for row in ordinary}) >= 10
+    assert not {row["text"] for row in ordinary} & {row["text"] for row in held_out}
+
+
+@pytest.mark.parametrize(
+    ("fact", "scope"),
+    [
+        ("always use TypeScript strict mode", "user"),
+        ("Never use emojis", "user"),
+        ("I prefer tabs", "user"),
+        ("use pnpm in this repo", "project"),
+        ("This repo targets Python 3.12", "project"),
+        ("CI must pass before merge", "project"),
+        ("My project uses pnpm", "project"),
+        ("User accounts are stored in Postgres", "project"),
+        ("User prefers Postgres", "user"),
+        ("I test si eseguono con make check", "project"),
+        ("Qwertz asdf", "project"),
+        ('The README says "I prefer tabs"', "project"),
+        ("Remember that the project uses pnpm", "project"),
+        ("Remember that I like tea", "user"),
+    ],
+)
+def test_the_scope_follows_from_the_cues(fact, scope):
+    assert decide(fact).scope == scope
+
+
+@pytest.mark.parametrize("only", ["user", "project", "team"])
+def test_a_run_that_may_write_one_scope_writes_there(only):
+    scopes = tuple(ScopeBrief(Scope(name), writable=name == only) for name in ("user", "project", "team"))
+    for fact in ("I prefer tabs", "The project uses pnpm"):
+        assert decide(fact, scopes).scope == only
+
+
+def test_a_run_that_may_write_nowhere_is_not_routed():
+    assert route(brief("I prefer tabs", (ScopeBrief(Scope("user"), writable=False),))) is None
+    assert route(brief("I prefer tabs", ())) is None
+
+
+@pytest.mark.parametrize(
+    ("fact", "kind"),
+    [
+        ("The user prefers dark mode", EntryType.USER),
+        ("My name is Priya", EntryType.USER),
+        ("Never use emojis", EntryType.FEEDBACK),
+        ("Antworte immer auf Deutsch", EntryType.FEEDBACK),
+        ("The project uses pnpm workspaces", EntryType.PROJECT),
+        ("Staging DB is Postgres 16", EntryType.PROJECT),
+        ("The Grafana dashboard is https://grafana.internal/d/api", EntryType.REFERENCE),
+        ("Bugs are tracked in the Linear project INGEST", EntryType.REFERENCE),
+    ],
+)
+def test_the_type_says_what_kind_of_thing_it_is(fact, kind):
+    assert decide(fact).type == kind
+
+
+@pytest.mark.parametrize(
+    ("fact", "file"),
+    [
+        ("The user prefers dark mode", "editor/prefers-dark-mode.md"),
+        ("The user prefers dark mode.", "editor/prefers-dark-mode.md"),
+        ("Tests run with make check", "testing/tests-run-with-make-check.md"),
+        ("Staging DB is Postgres 16", "database/staging-db-is-postgres-16.md"),
+        ("I'm allergic to peanuts", "im-allergic-to-peanuts.md"),
+        ("我喜欢用制表符而不是空格", "style/我喜欢用制表符而不是空格.md"),
+        ("मुझे छोटे उत्तर पसंद हैं", "communication/मुझे-छोटे-उत्तर-पसंद-हैं.md"),
+        ("ผมชอบกาแฟ", "ผมชอบกาแฟ.md"),
+        ("con", "note-con.md"),
+        ("MEMORY", "note-memory.md"),
+        ("CLAUDE.md", "claude-md.md"),
+        ("Agents", "note-agents.md"),
+        ("../../etc/passwd", "etc-passwd.md"),
+        ("🙏", "note-2e3b2b5e.md"),
+    ],
+)
+def test_the_file_is_named_after_the_words_of_the_fact(fact, file):
+    if fact == "🙏":
+        assert decide(fact).file.startswith("note-")
+        assert len(decide(fact).file) == len(file)
+    else:
+        assert decide(fact).file == file
+
+
+def test_a_similar_folder_of_the_same_scope_goes_before_the_keyword():
+    similar = ((Scope("project"), "elsewhere"), (Scope("user"), "looks"))
+    assert decide("The user prefers dark mode", similar=similar).file == "looks/prefers-dark-mode.md"
+
+
+def test_titles_are_one_short_line_of_words():
+    assert title_of("The user prefers dark mode in all editors.") == "Prefers dark mode in all editors"
+    assert title_of("- Remember: use tabs\n- and semicolons") == "Use tabs"
+    assert title_of("```sql\nSELECT 1\n```") == "SELECT 1"
+    assert title_of("...") == "..."
+    assert title_of("The user") == "The user"
+    long = title_of("word " * 100)
+    assert len(long) <= TITLE_CHARS
+    assert long.endswith("word…")
+
+
+def test_a_cut_never_parts_a_letter_from_its_marks():
+    for mark_heavy in ("कि" * 100, "ก็" * 100, "e\u0323\u0302x" * 100):
+        for text in (title_of(mark_heavy).rstrip("…"), slug(mark_heavy, mark_heavy)):
+            rest = unicodedata.normalize("NFKC", mark_heavy)[len(text) :]
+            assert not unicodedata.category(rest[0]).startswith("M")
+
+
+@given(TEXT)
+def test_any_fact_gets_a_path_that_the_grammar_and_the_default_policy_allow(fact):
+    if not fact.strip():
+        return
+    decision = decide(fact)
+    path = canonicalise(f"{decision.scope}/{decision.file}", [Scope("user"), Scope("project")])
+    check_creatable(path)
+    assert path.text == f"{decision.scope}/{decision.file}"
+    assert Judge(load_policy("strict")).decide(Verb.CREATE, path) == Allow()
+    assert len(path.name.encode()) <= SLUG_BYTES + len("note-.md")
+
+
+@given(TEXT)
+def test_any_fact_keeps_its_text_and_gets_a_title_and_description_of_one_line(fact):
+    if not fact.strip():
+        return
+    decision = decide(fact)
+    assert decision.text == fact.strip()
+    for line, limit in ((decision.title, TITLE_CHARS), (decision.description, DESCRIPTION_CHARS)):
+        assert len(line) <= limit
+        assert len(line.splitlines()) <= 1
+        assert line == line.strip()
+    assert decision.title
+
+
+@given(
+    st.sampled_from(["con", "AUX", "nul", "Com1", "memory", "Claude", "AGENTS", "qwen", "gemini", "SKILL"])
+)
+def test_no_fact_is_filed_under_the_name_of_a_device_or_an_instruction_file(word):
+    assert slug(word, word) == f"note-{word.lower()}"
+
+
+def test_the_cue_tables_are_in_order():
+    tables = cues()
+    assert {each.scope for each in tables.classes} == {"user", "project"}
+    assert all(each.weight > 0 for each in tables.classes)
+    assert tables.common
+    assert tables.opening
+    for topic, pattern in tables.topics:
+        assert canonicalise(f"user/{topic}", [Scope("user")]).name == topic
+        assert pattern.search(" ") is None
+    for each in tables.classes:
+        assert each.pattern.search("  ") is None
+        assert each.pattern.search(" qwertz ") is None
+
+
+def test_folding_drops_case_accents_and_punctuation_but_keeps_the_marks_that_are_letters():
+    assert folded("L'Été,  à Paris!") == " l ete a paris "
+    assert folded("हिंदी") == " हिंदी "
+    assert folded("デプロイ") == " デプロイ "

@@ -1,0 +1,381 @@
+"""The loop: every way in which a run ends, and what a model cannot talk it into."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+
+import pytest
+
+from muniment.agent.budget import Budget
+from muniment.agent.model import (
+    AssistantMessage,
+    Brief,
+    ModelError,
+    Reply,
+    ScopeBrief,
+    ToolCall,
+    ToolMessage,
+    Usage,
+    UserMessage,
+)
+from muniment.agent.prompt import nudge_message
+from muniment.agent.runner import MAX_REFUSALS, EndedBy, Runner
+from muniment.confine.cancel import Cancel
+from muniment.errors import Cancelled, DeadlineExceeded, WorkerLost
+from muniment.names import ContextMode, Scope, Via
+from muniment.policy.model import Limits
+from muniment.testing.clock import FakeClock
+from muniment.testing.scripted import ScriptedModel, call, calls, say
+from muniment.tools.outcome import Outcome
+
+SCOPES = (ScopeBrief(Scope("user"), writable=True), ScopeBrief(Scope("project"), writable=True))
+DONE = Outcome("allow", None, "done")
+DENIED = Outcome("deny", "refused", "no", rule="pinned")
+ESCAPED = Outcome("deny", "path_escape", "no", via=Via.SYMLINK)
+WRITE = call("write_file", path="user/a.md", content="x")
+READ = call("read_file", path="user/a.md")
+
+
+class Tools:
+    """Answers by tool, and keeps what was called."""
+
+    def __init__(self, **answers):
+        self.answers, self.called = answers, []
+
+    def __call__(self, tool, arguments):
+        self.called.append((tool, arguments))
+        answer = self.answers.get(tool, DONE)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer(arguments) if callable(answer) else answer
+
+
+@dataclasses.dataclass
+class Run:
+    outcome: object
+    tools: Tools
+    model: ScriptedModel
+    budget: Budget
+
+
+@pytest.fixture
+def cancel():
+    with Cancel() as cancel:
+        yield cancel
+
+
+@pytest.fixture
+def clock():
+    return FakeClock()
+
+
+@pytest.fixture
+def run(cancel, clock):
+    def run(steps, tools=None, *, context=ContextMode.WORKSPACE, abort=True, observe=None, **limits):
+        tools, model = tools or Tools(), ScriptedModel(steps)
+        budget = Budget(Limits(**limits), cancel, clock)
+        runner = Runner(
+            model,
+            tools,
+            budget,
+            abort_on_escape=abort,
+            token="0123456789abcdef",
+            **({"observe": observe} if observe else {}),
+        )
+        return Run(runner.run(Brief("a fact", SCOPES, context)), tools, model, budget)
+
+    return run
+
+
+def answers(run):
+    """Code of every tool message, in order; None where it was allowed."""
+    return [message.code for message in run.outcome.messages if isinstance(message, ToolMessage)]
+
+
+def step(action):
+    """A step of a script that does something before it answers."""
+
+    def respond(_request):
+        reply = action()
+        return reply if isinstance(reply, Reply) else say("done")
+
+    return respond
+
+
+def raising(error):
+    def respond(_request):
+        raise error
+
+    return respond
+
+
+def test_words_end_a_run(run):
+    done = run([calls(READ), calls(WRITE), say("  Saved.  ")])
+    assert done.outcome.ended_by == "final_text"
+    assert done.outcome.final_text == "Saved."
+    assert done.budget.turns == 3
+    assert done.tools.called == [("read_file", READ.arguments), ("write_file", WRITE.arguments)]
+
+
+def test_words_beside_calls_do_not_end_it(run):
+    done = run([Reply("I am done!", (WRITE,)), say("Saved.")])
+    assert len(done.model.requests) == 2
+
+
+def test_every_reason_to_end_is_tested_here():
+    assert set(typing.get_args(EndedBy)) == {
+        "final_text",
+        "escape",
+        "refusals",
+        "deadline",
+        "cancelled",
+        "turns",
+        "model_error",
+        "worker_lost",
+    }
+
+
+@pytest.mark.parametrize("tool", ["write_file", "edit"])
+def test_an_escape_by_a_writing_tool_ends_it_at_once(run, tool):
+    escape = call(tool, path="user/../x\n.md")
+    done = run([calls(escape, WRITE), say("Saved.")], Tools(**{tool: ESCAPED}))
+    assert done.outcome.ended_by == "escape"
+    assert done.outcome.escape.via is Via.SYMLINK
+    assert done.outcome.escape.tool == tool
+    assert done.outcome.escape.requested == "user/../x\\u{a}.md"
+    assert len(done.tools.called) == 1
+
+
+@pytest.mark.parametrize("arguments", [None, [], {"path": 7}, {}])
+def test_an_escape_without_a_path_is_still_one(run, arguments):
+    answer = Outcome("deny", "path_escape", "no")
+    done = run([Reply(calls=(ToolCall("1", "write_file", arguments),))], Tools(write_file=answer))
+    assert done.outcome.ended_by == "escape"
+    assert done.outcome.escape.requested == ""
+
+
+def test_read_escapes_and_refusals_count_together_and_three_end_it(run):
+    tools = Tools(read_file=ESCAPED, ls=DENIED, write_file=DENIED)
+    done = run([calls(READ), calls(call("ls", path="user")), calls(WRITE, READ), say("Saved.")], tools)
+    assert done.outcome.ended_by == "refusals"
+    assert len(done.outcome.decisions) == MAX_REFUSALS == 3
+
+
+def test_two_refusals_do_not_end_it(run):
+    done = run([calls(READ), calls(call("ls", path="user")), say("No.")], Tools(read_file=DENIED, ls=DENIED))
+    assert done.outcome.ended_by == "final_text"
+
+
+def test_under_refuse_an_escape_by_a_writing_tool_is_a_refusal(run):
+    done = run([calls(WRITE), say("No.")], Tools(write_file=ESCAPED), abort=False)
+    assert done.outcome.ended_by == "final_text"
+    assert done.outcome.escape is None
+
+
+def test_errors_are_no_refusals(run):
+    wrong = Outcome("error", "not_found", "no such file")
+    paths = [call("read_file", path=f"user/{number}.md") for number in range(8)]
+    done = run([calls(*paths), say("No.")], Tools(read_file=wrong))
+    assert done.outcome.ended_by == "final_text"
+    assert done.outcome.read == set()
+
+
+def test_the_sixth_turn_offers_no_tools_and_a_run_without_words_has_used_its_turns_up(run):
+    steps = [calls(call("ls", path=f"user/{number}")) for number in range(6)]
+    done = run(steps)
+    assert done.outcome.ended_by == "turns"
+    assert [bool(request.tools) for request in done.model.requests] == [True] * 5 + [False]
+    assert len(done.tools.called) == 5
+
+
+def test_words_on_the_last_turn_end_it_well_even_beside_calls(run):
+    done = run([calls(call("ls", path="user")), Reply("Saved.", (WRITE,))], turns=2)
+    assert done.outcome.ended_by == "final_text"
+    assert len(done.tools.called) == 1
+
+
+def test_an_empty_last_turn_has_used_its_turns_up(run):
+    assert run([say(" ")], turns=1).outcome.ended_by == "turns"
+
+
+def test_an_empty_answer_is_nudged_once(run):
+    done = run([say(" \n"), say("Saved.")])
+    assert done.outcome.ended_by == "final_text"
+    assert [each for each in done.outcome.messages if isinstance(each, UserMessage)][1:] == [nudge_message()]
+    assert run([say(""), say("")]).outcome.ended_by == "model_error"
+    assert run([say(""), calls(WRITE), say("")]).outcome.ended_by == "model_error"
+
+
+def test_a_model_that_cannot_answer_ends_it_with_its_reason(run):
+    done = run([raising(ModelError("the server is down"))])
+    assert (done.outcome.ended_by, done.outcome.detail) == ("model_error", "the server is down")
+
+
+def test_a_script_that_ends_too_early_is_a_model_that_cannot_answer(run):
+    assert run([calls(READ)]).outcome.detail == "the script has no further step"
+
+
+@pytest.mark.parametrize(
+    ("error", "ended_by"), [(DeadlineExceeded("x"), "deadline"), (Cancelled("x"), "cancelled")]
+)
+def test_a_model_may_say_that_time_is_up_or_the_caller_gone(run, error, ended_by):
+    assert run([raising(error)]).outcome.ended_by == ended_by
+    assert run([calls(WRITE)], Tools(write_file=error)).outcome.ended_by == ended_by
+
+
+def test_the_deadline_holds_between_turns_and_between_calls(run, clock):
+    done = run([step(lambda: clock.advance(295) or calls(WRITE))])
+    assert done.outcome.ended_by == "deadline"
+    assert done.tools.called == []
+    slow = Tools(ls=lambda _: clock.advance(295) or DONE)
+    done = run([calls(call("ls", path="user"), WRITE), say("Saved.")], slow)
+    assert done.outcome.ended_by == "deadline"
+    assert len(done.tools.called) == 1
+
+
+def test_a_model_is_told_how_much_time_is_left_and_can_see_a_cancel(run, clock, cancel):
+    done = run([step(lambda: clock.advance(100) or calls(WRITE)), say("Saved.")])
+    assert [request.seconds_left for request in done.model.requests] == [295, 195]
+    assert done.model.requests[0].cancelled() is False
+    cancel.set()
+    assert done.model.requests[0].cancelled() is True
+
+
+def test_a_cancel_holds_before_the_first_turn_and_between_calls(run, cancel):
+    done = run([calls(call("ls", path="user"), WRITE)], Tools(ls=lambda _: cancel.set() or DONE))
+    assert done.outcome.ended_by == "cancelled"
+    assert len(done.tools.called) == 1
+    done = run([say("Saved.")])
+    assert done.outcome.ended_by == "cancelled"
+    assert done.model.requests == []
+
+
+def test_a_lost_worker_ends_it(run):
+    done = run([calls(WRITE)], Tools(write_file=WorkerLost("the worker died")))
+    assert (done.outcome.ended_by, done.outcome.detail) == ("worker_lost", "the worker died")
+
+
+@pytest.mark.parametrize("arguments", [None, [], {}, {"path": 7}, {"path": "user/.."}, {"path": "team/a.md"}])
+def test_a_worker_that_lets_a_model_read_no_path_is_lost(run, arguments):
+    done = run([Reply(calls=(ToolCall("1", "read_file", arguments),)), say("Known.")])
+    assert done.outcome.ended_by == "worker_lost"
+
+
+def test_what_was_read_is_kept_by_its_canonical_path(run):
+    edit = call("edit", path="project/b.md", old_string="a", new_string="b")
+    done = run(
+        [calls(call("read_file", path="/memories/user/a.md"), edit, call("ls", path="user")), say("x")]
+    )
+    assert done.outcome.read == {"user/a.md", "project/b.md"}
+
+
+def test_the_same_call_twice_is_a_mistake_and_not_made_again(run):
+    again = ToolCall("2", "read_file", dict(READ.arguments))
+    done = run([calls(READ, again), calls(READ), say("x")])
+    assert len(done.tools.called) == 1
+    assert answers(done) == [None, "bad_arguments", "bad_arguments"]
+
+
+def test_the_order_of_arguments_makes_no_other_call(run):
+    one, two = ({"path": "user", "pattern": "x"}, {"pattern": "x", "path": "user"})
+    done = run([Reply(calls=(ToolCall("1", "grep", one), ToolCall("2", "grep", two))), say("x")])
+    assert answers(done) == [None, "bad_arguments"]
+
+
+def test_after_a_write_the_same_question_is_a_new_one(run):
+    done = run([calls(READ, WRITE, READ), say("x")])
+    assert answers(done) == [None, None, None]
+
+
+def test_the_same_write_twice_means_done(run):
+    done = run([Reply("Saving.", (WRITE,)), calls(WRITE, call("ls", path="user"))])
+    assert done.outcome.ended_by == "final_text"
+    assert done.outcome.final_text == "Saving."
+    assert len(done.tools.called) == 1
+
+
+def test_a_write_that_failed_is_not_done_when_it_is_repeated(run):
+    done = run([calls(WRITE), calls(WRITE), say("x")], Tools(write_file=DENIED))
+    assert answers(done) == ["refused", "bad_arguments"]
+
+
+@pytest.mark.parametrize("second", ["bash", "python"])
+def test_an_unknown_tool_is_told_once_and_ends_it_the_second_time(run, second):
+    done = run([calls(call("bash", command="id")), calls(call(second, command="id")), say("x")])
+    assert done.outcome.ended_by == "model_error"
+    assert answers(done) == ["unknown_tool", "unknown_tool"]
+    assert "edit, grep, ls, read_file, write_file" in done.outcome.decisions[0].outcome.text
+    assert done.tools.called == []
+
+
+def test_one_unknown_tool_does_not_end_it(run):
+    assert run([calls(call("bash")), say("x")]).outcome.ended_by == "final_text"
+
+
+@pytest.mark.parametrize("tool", ["read_file", "grep", "ls"])
+def test_a_clean_run_has_no_tools_that_show(run, tool):
+    done = run([calls(call(tool, path="user", pattern="x")), say("x")], context=ContextMode.CLEAN)
+    assert answers(done) == ["unknown_tool"]
+    assert done.tools.called == []
+    assert "edit, write_file" in done.outcome.decisions[0].outcome.text
+
+
+def test_calls_beyond_the_budget_are_answered_and_not_made(run):
+    listing = [call("ls", path=f"user/{number}") for number in range(5)]
+    done = run([calls(*listing), say("x")], tool_calls=3)
+    assert answers(done) == [None, None, None, "budget", "budget"]
+    assert len(done.tools.called) == 3
+
+
+def test_every_call_is_answered_by_its_id_in_order(run):
+    asked = tuple(ToolCall(f"id-{number}", "ls", {"path": f"user/{number}"}) for number in range(4))
+    done = run([Reply(calls=asked), say("x")])
+    told = [message.call_id for message in done.outcome.messages if isinstance(message, ToolMessage)]
+    assert told == ["id-0", "id-1", "id-2", "id-3"]
+    assert [type(message) for message in done.outcome.messages[2:]] == [
+        AssistantMessage,
+        *[ToolMessage] * 4,
+        AssistantMessage,
+    ]
+
+
+def test_usage_is_summed(run):
+    one, two = (dataclasses.replace(reply, usage=Usage(3, 5)) for reply in (calls(WRITE), say("x")))
+    assert run([one, two]).outcome.usage == Usage(6, 10)
+
+
+def test_observers_are_told_of_every_decision_and_no_content(run):
+    seen = []
+    run([calls(READ), calls(WRITE), say("x")], observe=seen.append)
+    assert [(each.turn, each.tool, each.outcome.verdict) for each in seen] == [
+        (1, "read_file", "allow"),
+        (2, "write_file", "allow"),
+    ]
+
+
+def nested(depth):
+    value = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+LOOP = []
+LOOP.append(LOOP)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [nested(5000), {1: "a", "b": 2}, {"x": float("nan")}, LOOP, object(), "\ud800", 10**5000],
+    ids=["nested", "mixed keys", "NaN", "itself", "an object", "half a character", "a long number"],
+)
+def test_no_arguments_make_the_loop_raise(run, arguments):
+    wrong = Outcome("error", "bad_arguments", "no")
+    done = run([Reply(calls=(ToolCall("1", "ls", arguments),)), say("x")], Tools(ls=wrong))
+    assert done.outcome.ended_by == "final_text"
+
+
+def test_the_fence_of_the_fact_is_the_token_of_the_run(run):
+    done = run([say("x")])
+    assert "<<fact 0123456789abcdef>>\na fact\n<<end 0123456789abcdef>>" in done.outcome.messages[1].text
