@@ -1,0 +1,1 @@
+"""The composed procedures. `remember.py` is the one there is so far."""

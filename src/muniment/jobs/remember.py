@@ -1,0 +1,347 @@
+"""Remember: a fact goes in, a headless agent files it, the broker judges and commits.
+
+1. The request is checked: content, scope, context mode.
+2. The run's policy is the operator's, met with `clean` if asked for and with "writes only in this
+   scope" if one is given: a request can only narrow.
+3. A run: a worker, a model, at most six turns (`agent/runner.py`).
+4. `final_text` with changes is committed; every other end commits nothing (`_raise_unless_final`).
+5. If what the run rested on changed meanwhile, the run is repeated once within the same budget.
+
+What happened is read from the committed change-set, never from the model's words.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from muniment import events
+from muniment.agent.budget import Budget
+from muniment.agent.model import Brief, Model, ScopeBrief
+from muniment.agent.prompt import IndexExcerpt
+from muniment.agent.runner import RUN_NAME, Observer, Runner, RunOutcome
+from muniment.confine.cancel import Cancel, Patience
+from muniment.content.gates import visible
+from muniment.errors import (
+    Cancelled,
+    DeadlineExceeded,
+    InvalidContent,
+    InvalidContextMode,
+    InvalidScope,
+    MunimentError,
+    PathEscape,
+    Refusal,
+    RememberFailed,
+    RememberNoUpdate,
+    RememberPathEscape,
+    RememberRefused,
+    RememberScopeMismatch,
+    RememberTimeout,
+    StoreConflict,
+    ToolError,
+    WorkerLost,
+)
+from muniment.jobs.request import Place, RememberRequest, RememberResult, Status
+from muniment.names import INDEX_NAME, MAX_FACT_BYTES, ContextMode, RelPath, Scope, Verb
+from muniment.policy.decide import Judge
+from muniment.policy.grammar import CanonicalPath
+from muniment.policy.load import load_policy
+from muniment.policy.meet import meet, narrow_writes
+from muniment.policy.model import Policy
+from muniment.sandbox import RunTerms, Sandbox, offered_enforcement
+from muniment.store.commit import Commit, Stamp
+from muniment.store.index import excerpt, is_generated
+from muniment.store.stamp import ULID_RANDOM_BYTES, Provenance, stamp, ulid
+from muniment.tools.arguments import WRITING_TOOLS
+from muniment.tools.outcome import Outcome
+
+MAX_SUMMARY_CHARS: Final = 300
+"""Characters of the model's last words that a result keeps."""
+
+
+@dataclass(slots=True)
+class _Task:
+    """What stays the same over the attempts of one request."""
+
+    request: RememberRequest
+    place: Place
+    model: Model
+    observe: Observer
+    cancel: Cancel
+    id: str = field(default_factory=lambda: f"remember-{_new_id()}")
+
+    def result(self, budget: Budget | None, **more: Any) -> RememberResult:
+        return RememberResult(
+            task_id=self.id,
+            enforcement=offered_enforcement(in_process=self.place.in_process),
+            decided_by=self.model.name,
+            turns=budget.turns if budget else 0,
+            seconds=budget.seconds if budget else 0.0,
+            policy=self.place.policy.label,
+            **{"summary": "", "files_touched": (), "touched_scopes": (), **more},
+        )
+
+
+def remember(
+    request: RememberRequest,
+    place: Place,
+    model: Model,
+    *,
+    cancel: Cancel | None = None,
+    observe: Observer = lambda _: None,
+) -> RememberResult:
+    """Carry out one request; what goes wrong is in the result's `error`, never raised.
+
+    Args:
+        request: what to remember, from an untrusted caller.
+        place: the policy and the roots; they stay the caller's.
+        model: what decides where the fact belongs.
+        cancel: ends the run early; once the commit has begun to write it runs to its end.
+        observe: told of every tool call.
+    """
+    with ExitStack() as stack:
+        token = stack.enter_context(Cancel()) if cancel is None else cancel
+        task = _Task(request, place, model, observe, token)
+        budget: Budget | None = None
+        try:
+            brief, policy = _prepare(task)
+            budget = Budget(policy.limits, token, place.clock)
+            result = _attempts(task, brief, policy, budget)
+        except MunimentError as error:
+            status: Status = "cancelled" if isinstance(error, Cancelled) else "failed"
+            result = task.result(budget, status=status, error=_as_job_error(error))
+    _record(result)
+    return result
+
+
+def check_content(content: str) -> str:
+    """`content` trimmed, without a byte order mark, if it can be remembered.
+
+    Raises:
+        InvalidContent: it is empty, too long, holds NUL or is not Unicode text.
+    """
+    fact = content.strip().removeprefix("\ufeff").strip()
+    if not fact:
+        raise InvalidContent("there is nothing to remember: the text is empty")
+    if "\0" in fact:
+        raise InvalidContent("the text holds a NUL character")
+    try:
+        size = len(fact.encode())
+    except UnicodeEncodeError:
+        raise InvalidContent("the text is not valid Unicode: it holds half of a character pair") from None
+    if size > MAX_FACT_BYTES:
+        raise InvalidContent(f"the text has {size} bytes; a fact may have {MAX_FACT_BYTES}")
+    return fact
+
+
+def _prepare(task: _Task) -> tuple[Brief, Policy]:
+    """Steps 1 and 2."""
+    request, place = task.request, task.place
+    fact = check_content(request.content)
+    if request.context not in list(ContextMode):
+        known = ", ".join(ContextMode)
+        raise InvalidContextMode(f"there is no context mode {request.context!r}; there are {known}")
+    context = ContextMode(request.context)
+    policy = place.policy
+    if request.scope is not None:
+        if request.scope not in place.roots:
+            raise InvalidScope(f"there is no scope {request.scope!r}; there are {', '.join(place.roots)}")
+        policy = narrow_writes(policy, Scope(request.scope))
+    if context is ContextMode.CLEAN:
+        policy = meet(policy, load_policy("clean"))
+    for root in place.roots.values():
+        root.verify()
+    judge = Judge(policy)
+    scopes = tuple(
+        ScopeBrief(scope, writable=judge.reaches(Verb.CREATE, scope))
+        for scope in place.roots
+        if scope in policy.scopes
+    )
+    return Brief(fact, scopes, context), policy
+
+
+def _attempts(task: _Task, brief: Brief, policy: Policy, budget: Budget) -> RememberResult:
+    """Step 5: at most one repeat, on a conflict, with what is left of the budget."""
+    try:
+        return _attempt(task, brief, policy, budget)
+    except StoreConflict as conflict:
+        if policy.changes.conflict != "retry" or budget.turns_left == 0:
+            raise
+        events.emit("remember_repeated", task_id=task.id)
+        try:
+            return _attempt(task, brief, policy, budget)
+        except (RememberNoUpdate, RememberFailed) as error:
+            raise conflict from error  # What was left of the budget did not suffice for a second run.
+
+
+def _attempt(task: _Task, brief: Brief, policy: Policy, budget: Budget) -> RememberResult:
+    """Steps 3 and 4, once."""
+    terms = RunTerms(
+        brief.context,
+        must_read=True,
+        patience=Patience(budget.deadline, task.cancel),
+        stamp=_stamp(task),
+    )
+    place = task.place
+    with Sandbox.for_run(policy, place.roots, terms, in_process=place.in_process) as box:
+        runner = Runner(
+            task.model,
+            box.call,
+            budget,
+            abort_on_escape=policy.confinement.on_escape == "abort",
+            token=secrets.token_hex(8),
+            observe=task.observe,
+        )
+        outcome = runner.run(brief, _indexes(brief, place, policy))
+        _raise_unless_final(outcome)
+        budget.check()
+        done = box.commit(dry_run=task.request.dry_run)
+        if not done.changes:
+            return _without_changes(task, budget, outcome)
+        return _committed(task, budget, outcome, done)
+
+
+def _raise_unless_final(outcome: RunOutcome) -> None:
+    """The table of how a run ended and what becomes of it; only `final_text` goes on."""
+    match outcome.ended_by:
+        case "final_text":
+            return
+        case "escape":
+            raise outcome.escape or RememberFailed("the agent tried to escape")
+        case "refusals":
+            raise RememberRefused("the agent was refused three times; nothing was written")
+        case "deadline":
+            raise RememberTimeout("the time of the task ran out; nothing was written")
+        case "cancelled":
+            raise Cancelled("nothing was written")
+        case "turns":
+            raise RememberFailed("the agent used up its turns without finishing; nothing was written")
+        case "model_error" | "worker_lost":
+            raise RememberFailed(f"{outcome.detail or 'the model failed'}; nothing was written")
+
+
+def _without_changes(task: _Task, budget: Budget, outcome: RunOutcome) -> RememberResult:
+    """The agent finished and proposed nothing: known already, refused, or idle."""
+    known = [path for path in outcome.read if path in outcome.final_text and _exists(task.place, path)]
+    if known:
+        summary = f"already known: {', '.join(sorted(known))}"
+        return task.result(budget, status="completed", summary=summary, unchanged=True)
+    stopped = [
+        decision.outcome
+        for decision in outcome.decisions
+        if decision.tool in WRITING_TOOLS and _was_refused(decision.outcome)
+    ]
+    if stopped and all(each.rule == "request-scope" for each in stopped):
+        raise RememberScopeMismatch(
+            f"the agent found no place for this in scope {task.request.scope!r}; try without a scope"
+        )
+    if stopped:
+        raise RememberRefused(f"refused: {stopped[-1].text}")
+    raise RememberNoUpdate("the agent proposed no change; nothing was written")
+
+
+def _committed(task: _Task, budget: Budget, outcome: RunOutcome, done: Commit) -> RememberResult:
+    paths = tuple(change.path for change in done.changes)
+    words = " ".join(outcome.final_text.split())[:MAX_SUMMARY_CHARS]
+    if task.request.context == ContextMode.CLEAN or task.request.dry_run:
+        words = ""  # The model does not know the names that its files were given, nor that nothing is saved.
+    return task.result(
+        budget,
+        status="dry_run" if task.request.dry_run else "completed",
+        summary=visible(words) or f"{'would save' if task.request.dry_run else 'saved'} {', '.join(paths)}",
+        files_touched=() if task.request.dry_run else paths,
+        touched_scopes=() if task.request.dry_run else done.touched_scopes,
+        changes=done.changes,
+        notes=done.notes,
+    )
+
+
+def _was_refused(outcome: Outcome) -> bool:
+    return outcome.verdict == "deny" or outcome.code == "content_rejected"
+
+
+def _exists(place: Place, path: str) -> bool:
+    scope, _, rel = path.partition("/")
+    try:
+        found = place.roots[Scope(scope)].root.examine(rel)
+    except (PathEscape, Refusal, ToolError):
+        return False
+    return found is not None and found.kind == "file"
+
+
+def _indexes(brief: Brief, place: Place, policy: Policy) -> tuple[IndexExcerpt, ...]:
+    """The indexes that the run is shown: ours, of scopes that it may write, without what it may not read."""
+    if brief.context is ContextMode.CLEAN:
+        return ()
+    judge = Judge(policy)
+    found: list[IndexExcerpt] = []
+    for scope in (each.name for each in brief.scopes if each.writable):
+
+        def shows(rel: RelPath, scope: Scope = scope) -> bool:
+            path = CanonicalPath(scope, rel)
+            return judge.allows(Verb.LIST, path) and judge.allows(Verb.READ, path)
+
+        try:
+            index = place.roots[scope].root.read_bytes(INDEX_NAME)
+        except (PathEscape, ToolError):
+            continue  # Without an index the agent still has its tools; the next commit writes one.
+        if shows(RelPath(INDEX_NAME)) and is_generated(index):
+            found.append(IndexExcerpt(scope, policy.trust_of(scope), excerpt(index, shows)))
+    return tuple(found)
+
+
+def _stamp(task: _Task) -> Stamp:
+    def stamped(after: bytes, before: bytes | None, path: CanonicalPath) -> bytes:
+        provenance = Provenance(
+            new_id=_new_id(),
+            now=datetime.now(UTC),
+            task=task.id,
+            trust=task.request.trust,
+            decided_by=task.model.name,
+            policy=task.place.policy.label,
+        )
+        return stamp(after, before, path, provenance)
+
+    return stamped
+
+
+def _as_job_error(error: MunimentError) -> MunimentError:
+    """The error that a caller sees for one that escaped a step."""
+    match error:
+        case RememberPathEscape():
+            return error
+        case PathEscape():
+            return RememberPathEscape(error.via, error.requested, error.tool)
+        case DeadlineExceeded():
+            return RememberTimeout(str(error))
+        case WorkerLost():
+            return RememberFailed(str(error))
+        case _:
+            return error
+
+
+def _record(result: RememberResult) -> None:
+    escape = result.error if isinstance(result.error, PathEscape) else None
+    events.emit(
+        "remember_ended",
+        run=RUN_NAME,
+        task_id=result.task_id,
+        status=result.status,
+        code=None if result.error is None else result.error.code,
+        via=None if escape is None else str(escape.via),
+        tool=None if escape is None else escape.tool,
+        touched_scopes=list(result.touched_scopes),
+        files=len(result.files_touched),
+        turns=result.turns,
+        seconds=round(result.seconds, 3),
+        policy=result.policy,
+        enforcement=str(result.enforcement),
+    )
+
+
+def _new_id() -> str:
+    return ulid(time.time_ns() // 1_000_000, secrets.token_bytes(ULID_RANDOM_BYTES))

@@ -1,0 +1,111 @@
+"""What remember is asked, where it works, and what it answers: values."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from muniment.confine.binding import BoundRoot
+from muniment.errors import MunimentError
+from muniment.names import ContextMode, Enforcement, Scope, Trust
+from muniment.policy.model import Policy
+from muniment.store.change import Change
+
+Status = Literal["completed", "dry_run", "failed", "cancelled"]
+
+
+@dataclass(frozen=True, slots=True)
+class RememberRequest:
+    """What a caller wants remembered.
+
+    Attributes:
+        content: the fact; trimmed, then 1 to `MAX_FACT_BYTES` bytes of UTF-8 without NUL.
+        scope: the one scope that may be written; None: the agent chooses.
+        context: what the run may see.
+        trust: who the fact comes from.
+        dry_run: judge and report, commit nothing.
+    """
+
+    content: str
+    scope: str | None = None
+    context: str = ContextMode.WORKSPACE
+    trust: Trust = Trust.OWNER
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a job works: a policy over bound roots.
+
+    Attributes:
+        in_process: run the tools in this process; the policy must allow it.
+        clock: monotonic seconds.
+    """
+
+    policy: Policy
+    roots: Mapping[Scope, BoundRoot]
+    in_process: bool = False
+    clock: Callable[[], float] = time.monotonic
+
+    def close(self) -> None:
+        """Close the roots."""
+        for root in self.roots.values():
+            root.close()
+
+
+@dataclass(frozen=True, slots=True)
+class RememberResult:
+    """What came of a request.
+
+    Attributes:
+        status: only `completed` wrote, or found the fact known (`unchanged`).
+        files_touched: logical paths of the committed change-set, without indexes.
+        touched_scopes: the scopes of these, by the roots that were opened.
+        decided_by: `rules`, or the model's name.
+        changes: the change-set; of a dry run, what would have been committed.
+        notes: what a person should know, such as where a hand-written index was saved.
+        error: why it failed, with its stable code.
+    """
+
+    task_id: str
+    status: Status
+    summary: str
+    files_touched: tuple[str, ...]
+    touched_scopes: tuple[Scope, ...]
+    enforcement: Enforcement
+    decided_by: str
+    turns: int
+    seconds: float
+    policy: str
+    unchanged: bool = False
+    changes: tuple[Change, ...] = ()
+    notes: tuple[str, ...] = ()
+    error: MunimentError | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """The document that `remember --json` prints."""
+        document: dict[str, Any] = {
+            "task_id": self.task_id,
+            "status": self.status,
+            "summary": self.summary,
+            "files_touched": list(self.files_touched),
+            "touched_scopes": list(self.touched_scopes),
+            "enforcement": self.enforcement,
+            "decided_by": self.decided_by,
+            "turns": self.turns,
+            "seconds": round(self.seconds, 3),
+            "policy": self.policy,
+            "error": None if self.error is None else {"code": self.error.code, "message": str(self.error)},
+        }
+        if self.unchanged:
+            document["unchanged"] = True
+        if self.notes:
+            document["notes"] = list(self.notes)
+        if self.status == "dry_run":
+            document["changes"] = [
+                {"path": change.path, "kind": change.kind, "sha256_after": change.sha256_after}
+                for change in self.changes
+            ]
+        return document

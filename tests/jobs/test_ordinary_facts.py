@@ -1,0 +1,64 @@
+"""The ordinary job: hundreds of facts in many languages, all of them remembered, most in the right scope."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from jobs.places import Diligent, made
+from memories import strict
+from muniment.agent.rules import RuleWriter
+from muniment.jobs.remember import remember
+from muniment.jobs.request import RememberRequest
+
+FACTS = json.loads((Path(__file__).parent.parent / "facts" / "ordinary.json").read_text())
+BY_RULES = [fact for number, fact in enumerate(FACTS) if number % 5 in {0, 1}]
+BY_MODEL = [fact for number, fact in enumerate(FACTS) if number % 5 in {2, 3}]
+AGAIN = 25
+
+
+def attempt(place, model, fact):
+    result = remember(RememberRequest(fact["text"]), place, model)
+    assert result.error is None, (fact["text"], result.error)
+    assert result.status == "completed"
+    return result
+
+
+@pytest.mark.timeout(120)
+def test_the_rules_remember_every_fact_in_a_worker_and_know_them_afterwards(tmp_path):
+    assert min(len(BY_RULES), len(BY_MODEL)) >= 200
+    with made(tmp_path, strict(), in_process=False) as place:
+        results = [attempt(place, RuleWriter(), fact) for fact in BY_RULES]
+        written = [result for result in results if not result.unchanged]
+        assert len(written) >= 0.95 * len(BY_RULES)
+        for result in written:
+            assert len(result.files_touched) == len(result.touched_scopes) == 1
+        right = sum(
+            result.touched_scopes == (fact["scope"],)
+            for fact, result in zip(BY_RULES, results, strict=True)
+            if not result.unchanged
+        )
+        assert right >= 0.95 * len(written)
+        for fact in BY_RULES[:: len(BY_RULES) // AGAIN]:
+            result = attempt(place, RuleWriter(), fact)
+            assert result.unchanged, fact["text"]
+            assert result.files_touched == ()
+
+
+@pytest.mark.timeout(120)
+def test_a_well_behaved_model_gets_every_fact_remembered(tmp_path):
+    with made(tmp_path) as place:
+        for fact in BY_MODEL:
+            result = attempt(place, Diligent(fact["scope"]), fact)
+            assert result.touched_scopes == (fact["scope"],)
+        for fact in BY_MODEL[:: len(BY_MODEL) // AGAIN]:
+            assert attempt(place, Diligent(fact["scope"]), fact).unchanged
+
+
+def test_a_well_behaved_model_works_in_a_worker_all_the_same(tmp_path):
+    with made(tmp_path, strict(), in_process=False) as place:
+        for fact in FACTS[::50]:
+            assert attempt(place, Diligent(fact["scope"]), fact).touched_scopes == (fact["scope"],)
+            assert attempt(place, Diligent(fact["scope"]), fact).unchanged
