@@ -1,0 +1,36 @@
+"""Long-term memory for AI agents as plain markdown, written by a model that is treated as hostile.
+
+Start with `muniment.open`; `muniment.Sandbox` is the confined tools alone. Names load when first used,
+so that importing this package costs nothing and does nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from muniment.version import __version__
+
+if TYPE_CHECKING:
+    from muniment.api import Memory, open  # noqa: A004
+    from muniment.errors import MunimentError
+    from muniment.sandbox import Sandbox
+
+_HOMES = {
+    "Memory": "muniment.api",
+    "MunimentError": "muniment.errors",
+    "Sandbox": "muniment.sandbox",
+    "open": "muniment.api",
+}
+
+__all__ = ["Memory", "MunimentError", "Sandbox", "__version__", "open"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'muniment' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

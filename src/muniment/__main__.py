@@ -1,0 +1,5 @@
+"""`python -m muniment` is `muniment`."""
+
+from muniment.cli.entry import main
+
+main()

@@ -1,0 +1,142 @@
+"""The commands and their options. Bodies load what they need, so that `--help` stays quick."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from muniment.version import __version__
+
+app = typer.Typer(
+    name="muniment",
+    help="Long-term memory for AI agents as plain markdown.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+index_app = typer.Typer(help="Rebuild or verify the generated index of each scope.", no_args_is_help=True)
+app.add_typer(index_app, name="index")
+
+Workspace = Annotated[Path, typer.Option(help="A directory in the workspace.", show_default="this one")]
+PolicyName = Annotated[str | None, typer.Option("--policy", help="Name or path of a policy.")]
+Roots = Annotated[
+    list[str] | None,
+    typer.Option("--root", metavar="SCOPE=DIR", help="Bind a directory to a scope. May be repeated."),
+]
+Symlinks = Annotated[
+    str | None,
+    typer.Option(help="How links inside roots are treated: refuse."),
+]
+Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
+
+
+@app.callback(invoke_without_command=True)
+def _program(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    if version:
+        typer.echo(f"muniment {__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def remember(  # noqa: PLR0913, PLR0917  every argument is an option of the command
+    fact: Annotated[str, typer.Argument(help="The fact, or - to read it from standard input.")],
+    scope: Annotated[str | None, typer.Option(help="The one scope that may be written.")] = None,
+    workspace: Workspace = Path(),
+    context: Annotated[
+        str, typer.Option(metavar="workspace|clean", help="clean: the agent sees nothing of the memory.")
+    ] = "workspace",
+    policy: PolicyName = None,
+    root: Roots = None,
+    symlinks: Symlinks = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Judge and report; commit nothing.")] = False,
+    json: Json = False,
+) -> None:
+    """Remember a fact."""
+    from muniment.cli.remember import Asked, run
+
+    asked = Asked(fact, scope, context, workspace, policy, root or [], symlinks, dry_run=dry_run, json=json)
+    raise typer.Exit(run(asked))
+
+
+@app.command("ls")
+def list_entries(
+    path: Annotated[str, typer.Argument(help="Scope or directory; all scopes if empty.")] = "",
+    workspace: Workspace = Path(),
+    policy: PolicyName = None,
+    root: Roots = None,
+    json: Json = False,
+) -> None:
+    """List the entries, with whatever cannot be read or named."""
+    from muniment.cli.inspect import Where, list_memory
+
+    raise typer.Exit(list_memory(Where(workspace, policy, root or [], json=json), path))
+
+
+@app.command()
+def show(
+    path: Annotated[str, typer.Argument(help="An entry, such as user/editor/dark-mode.md.")],
+    workspace: Workspace = Path(),
+    policy: PolicyName = None,
+    root: Roots = None,
+    json: Json = False,
+) -> None:
+    """Print an entry."""
+    from muniment.cli.inspect import Where, show_entry
+
+    raise typer.Exit(show_entry(Where(workspace, policy, root or [], json=json), path))
+
+
+@index_app.command("rebuild")
+def index_rebuild(
+    workspace: Workspace = Path(),
+    policy: PolicyName = None,
+    root: Roots = None,
+    json: Json = False,
+) -> None:
+    """Write the index of every scope anew from its entries."""
+    from muniment.cli.inspect import Where, rebuild_indexes
+
+    raise typer.Exit(rebuild_indexes(Where(workspace, policy, root or [], json=json)))
+
+
+@index_app.command("verify")
+def index_verify(
+    workspace: Workspace = Path(),
+    policy: PolicyName = None,
+    root: Roots = None,
+    json: Json = False,
+) -> None:
+    """Compare every index with its entries; exit 1 if one differs."""
+    from muniment.cli.inspect import Where, verify_indexes
+
+    raise typer.Exit(verify_indexes(Where(workspace, policy, root or [], json=json)))
+
+
+@app.command()
+def tool(
+    root: Roots = None,
+    policy: PolicyName = None,
+    symlinks: Symlinks = None,
+    state: Annotated[Path | None, typer.Option(help="Directory for what Muniment keeps.")] = None,
+    in_process: Annotated[
+        bool, typer.Option("--in-process", help='Without a worker; the policy must say require = "none".')
+    ] = False,
+    commit: Annotated[bool, typer.Option("--commit", help="Commit at the end of input.")] = False,
+) -> None:
+    """Answer tool calls given as JSON lines.
+
+    Each line of standard input is an object with "tool" and "args"; each answer is one with
+    "verdict", "code" and "text". Directories are bound with --root; the default ones are not used.
+    """
+    from muniment.cli.tool import serve
+
+    raise typer.Exit(
+        serve(
+            policy or "strict", root or [], symlinks or "refuse", state, in_process=in_process, commit=commit
+        )
+    )

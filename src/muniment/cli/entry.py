@@ -1,0 +1,59 @@
+"""Where the `muniment` program starts.
+
+Commands that run an agent need a worker; its zygote takes longer to start than everything else here,
+so it is started before anything heavy is imported.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+
+_AGENT_COMMANDS = frozenset({"remember", "tool"})
+_NO_RUN = frozenset({"--help", "--in-process"})
+
+
+def main() -> None:
+    """Run the program and exit: 0 done, 1 refused or failed, 2 usage, 130 cancelled."""
+    _open_missing_streams()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A terminal that cannot show a character gets it escaped; no command fails for that.
+            stream.reconfigure(errors="backslashreplace")
+    arguments = sys.argv[1:]
+    try:
+        if arguments[:1] and arguments[0] in _AGENT_COMMANDS and not _NO_RUN & set(arguments):
+            _start_zygote()
+        from muniment.cli.app import app
+
+        app()
+    except KeyboardInterrupt:
+        print("cancelled: nothing was written", file=sys.stderr)
+        sys.exit(130)
+
+
+def _open_missing_streams() -> None:
+    """Put /dev/null where a standard stream is closed, as it is under some supervisors.
+
+    Otherwise the next descriptor that is opened, a root or a socket, would become standard output.
+    """
+    for fd in range(3):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # The lowest free number, which is `fd`.
+    sys.stdin = sys.stdin or os.fdopen(0)
+    sys.stdout = sys.stdout or os.fdopen(1, "w")
+    sys.stderr = sys.stderr or os.fdopen(2, "w")
+
+
+def _start_zygote() -> None:
+    """Start it early; if that fails, the command itself will say so."""
+    from muniment.confine.pool import shared_zygote
+    from muniment.errors import MunimentError
+
+    try:
+        shared_zygote().start()
+    except MunimentError:
+        return

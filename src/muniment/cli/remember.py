@@ -1,0 +1,138 @@
+"""`muniment remember`."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+from muniment import api
+from muniment.agent.runner import Observer, ToolDecision
+from muniment.cli.report import EXIT_CANCELLED, configure_logging, print_document, print_failure, say
+from muniment.confine.cancel import Cancel
+from muniment.content.gates import visible
+from muniment.errors import Cancelled, InvalidContent, MunimentError
+from muniment.jobs.request import RememberRequest, RememberResult
+from muniment.names import MAX_FACT_BYTES
+from muniment.settings import parse_roots
+
+MAX_INPUT_BYTES: Final = 2 * MAX_FACT_BYTES
+"""Bytes of standard input: a fact, and as much white space around it, which is trimmed."""
+
+
+BLANK: Final[Mapping[str, Any]] = MappingProxyType(
+    {
+        "task_id": None,
+        "status": "failed",
+        "summary": "",
+        "files_touched": [],
+        "touched_scopes": [],
+        "enforcement": None,
+        "decided_by": None,
+        "turns": 0,
+        "seconds": 0.0,
+        "policy": None,
+        "error": None,
+    }
+)
+"""The document of a request for which no run could begin."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The command line."""
+
+    fact: str
+    scope: str | None
+    context: str
+    workspace: Path
+    policy: str | None
+    roots: list[str]
+    symlinks: str | None
+    dry_run: bool
+    json: bool
+
+
+def run(asked: Asked) -> int:
+    """Remember what was asked; the exit code."""
+    configure_logging()
+    with Cancel() as cancel:
+        try:
+            # Before the handler: a read goes on after one, and Ctrl-C must end a wait for input.
+            fact = _read_fact(asked.fact)
+            signal.signal(signal.SIGINT, lambda *_: cancel.set())
+            with api.open(
+                asked.workspace,
+                policy=asked.policy,
+                roots=parse_roots(asked.roots),
+                symlinks=asked.symlinks,
+            ) as memory:
+                request = RememberRequest(fact, asked.scope, asked.context, dry_run=asked.dry_run)
+                with _progress() as observe:
+                    result = memory.attempt(request, cancel=cancel, observe=observe)
+        except MunimentError as error:
+            return print_failure(error, as_json=asked.json, what="not saved", blank=BLANK)
+        except KeyboardInterrupt:
+            stopped = Cancelled("nothing was written")
+            return print_failure(stopped, as_json=asked.json, what="not saved", blank=BLANK)
+    return _report(result, as_json=asked.json)
+
+
+def _read_fact(argument: str) -> str:
+    """The fact itself, or standard input for `-`; read no further than `MAX_INPUT_BYTES`."""
+    if argument != "-":
+        return argument
+    data = sys.stdin.buffer.read(MAX_INPUT_BYTES + 1)
+    if len(data) > MAX_INPUT_BYTES:
+        raise InvalidContent(f"standard input is too long; a fact may have {MAX_FACT_BYTES} bytes")
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise InvalidContent("standard input is not UTF-8 text") from None
+
+
+def _report(result: RememberResult, *, as_json: bool) -> int:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # What is done is done; it only remains to say so.
+    for note in result.notes:
+        print(f"note: {visible(note)}", file=sys.stderr)
+    if as_json:
+        print_document(result.as_json())
+    elif result.error is not None:
+        print_failure(result.error, as_json=False, what="not saved")
+    elif result.unchanged:
+        say(visible(result.summary))
+    else:
+        done = "would be saved" if result.status == "dry_run" else "saved"
+        for change in result.changes:
+            say(f"{done} ({'new' if change.kind == 'create' else 'changed'}): {change.path}")
+        say(
+            f"  {result.decided_by}, {result.turns} turns, {result.seconds:.2f} s, "
+            f"policy {result.policy}, enforcement {result.enforcement}"
+        )
+    if result.status == "cancelled":
+        return EXIT_CANCELLED
+    return 0 if result.error is None else 1
+
+
+@contextmanager
+def _progress() -> Iterator[Observer]:
+    """A line on a terminal that says what the agent is doing; nothing elsewhere."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status("starting") as status:
+        yield _telling(status.update)
+
+
+def _telling(update: Callable[[str], None]) -> Observer:
+    def observe(decision: ToolDecision) -> None:
+        update(f"turn {decision.turn}: {visible(decision.tool)[:40]} {decision.outcome.verdict}")
+
+    return observe

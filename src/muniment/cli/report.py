@@ -1,0 +1,89 @@
+"""How commands speak: one JSON document, or a line or two that a person can act on."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import MappingProxyType
+from typing import Any, Final
+
+from muniment.content.gates import visible
+from muniment.errors import Cancelled, MunimentError
+
+LOG_VARIABLE: Final = "MUNIMENT_LOG"
+
+EXIT_FAILED: Final = 1
+"""Refused or failed, with a stable code."""
+
+EXIT_CANCELLED: Final = 130
+"""What a shell reports for a program that Ctrl-C ended."""
+
+
+def configure_logging() -> None:
+    """Send events to standard error if `MUNIMENT_LOG` names a level; else they go nowhere."""
+    level = logging.getLevelNamesMapping().get(os.environ.get(LOG_VARIABLE, "").upper())
+    logger = logging.getLogger("muniment")
+    logger.propagate = False
+    logger.addHandler(logging.NullHandler())
+    if level is not None:
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(logging.Formatter("%(message)s"))
+        logger.addHandler(handler)
+        logger.setLevel(level)
+
+
+def print_document(document: dict[str, Any]) -> None:
+    """One JSON document on standard output; in ASCII, so that no terminal and no encoding can spoil it."""
+    say(json.dumps(document, indent=2))
+
+
+def say(text: str) -> None:
+    """A line on standard output."""
+    with output():
+        print(text)
+
+
+@contextmanager
+def output() -> Iterator[None]:
+    """Around what writes to standard output. A failure there changes no exit code: what was done is done."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _drop_output()
+    except OSError as error:
+        _drop_output()
+        print(f"standard output cannot be written: {error.strerror}", file=sys.stderr)
+
+
+def _drop_output() -> None:
+    """Send what is still buffered nowhere, or the interpreter would fail on it at exit."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)
+
+
+def print_failure(
+    error: MunimentError, *, as_json: bool, what: str, blank: Mapping[str, Any] = MappingProxyType({})
+) -> int:
+    """Say that `what` failed and why; the exit code for it.
+
+    Args:
+        error: why.
+        as_json: as a document instead of a line.
+        what: what did not happen, for the line.
+        blank: the other keys of the document, so that it has them in every case.
+    """
+    is_cancelled = isinstance(error, Cancelled)
+    if as_json:
+        status = "cancelled" if is_cancelled else "failed"
+        failure = {"status": status, "error": {"code": error.code, "message": str(error)}}
+        print_document({**blank, **failure})
+    else:
+        what = "cancelled" if is_cancelled else what
+        print(f"{what}: {visible(str(error))} [{error.code}]", file=sys.stderr)
+    return EXIT_CANCELLED if is_cancelled else EXIT_FAILED

@@ -1,0 +1,350 @@
+"""What may import what, who opens files, and what a worker holds. Read from the source, not from promises."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+import time
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import muniment
+from muniment.confine.pool import Zygote, import_directories
+from muniment.tools.arguments import TOOLS, VERBS
+
+PACKAGE = Path(muniment.__file__).parent
+REPOSITORY = PACKAGE.parent.parent
+SOURCES = {
+    ".".join(("muniment", *path.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__"): path
+    for path in sorted(PACKAGE.rglob("*.py"))
+}
+TREES = {name: ast.parse(path.read_text()) for name, path in SOURCES.items()}
+ORDER = (
+    "names",
+    "errors",
+    "events",
+    "policy",
+    "confine",
+    "content",
+    "tools",
+    "store",
+    "sandbox",
+    "agent",
+    "jobs",
+    "testing",
+    "settings",
+    "api",
+    "cli",
+)
+MAX_FILE_LINES = 400
+MAX_FUNCTION_LINES = 60
+
+
+def imports(name):
+    """Modules of the package that a module imports, wherever in it, `TYPE_CHECKING` or not."""
+    for node in ast.walk(TREES[name]):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name.split(".")[0] == "muniment")
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{name} imports relatively"
+            if node.module.split(".")[0] == "muniment":
+                for alias in node.names:
+                    whole = f"{node.module}.{alias.name}"
+                    yield whole if whole in SOURCES else node.module
+
+
+def part(name):
+    second = name.split(".")[1] if "." in name else ""
+    return "cli" if second == "__main__" else second
+
+
+def calls_of(name):
+    """(dotted name, line) of every call in a module."""
+    for node in ast.walk(TREES[name]):
+        if isinstance(node, ast.Call):
+            yield ast.unparse(node.func), node.lineno
+
+
+def test_the_order_is_the_one_that_import_linter_holds_as_well():
+    contracts = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["tool"]["importlinter"][
+        "contracts"
+    ]
+    (layers,) = (contract["layers"] for contract in contracts if contract["type"] == "layers")
+    assert tuple(layer.removeprefix("muniment.") for layer in reversed(layers)) == ORDER
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_package_imports_itself_and_what_stands_left_of_it(name):
+    if name in {"muniment", "muniment.version"}:
+        assert set(imports(name)) <= {
+            "muniment.version",
+            "muniment.api",
+            "muniment.errors",
+            "muniment.sandbox",
+        }
+        return
+    mine = ORDER.index(part(name))
+    for other in imports(name):
+        if other in {"muniment", "muniment.version"}:
+            continue
+        assert ORDER.index(part(other)) <= mine, f"{name} imports {other}"
+
+
+@pytest.mark.parametrize("writer", ["muniment.confine.writing", "muniment.confine.landing"])
+def test_what_writes_memory_is_imported_by_the_store_alone(writer):
+    users = {name for name in SOURCES if writer in set(imports(name))}
+    own = {"muniment.confine.writing", "muniment.confine.landing"}
+    assert users
+    assert all(part(user) == "store" for user in users - own), users
+
+
+def test_only_the_api_the_sandbox_and_the_program_start_workers():
+    users = {name for name in SOURCES if "muniment.confine.pool" in set(imports(name))}
+    assert users == {"muniment.api", "muniment.sandbox", "muniment.cli.entry", "muniment.tools.remote"}
+
+
+def test_the_library_is_used_by_the_command_line_alone_and_testing_by_nobody():
+    for name in SOURCES:
+        for other in imports(name):
+            assert part(other) != "cli" or part(name) == "cli"
+            assert part(other) != "testing" or part(name) == "testing"
+
+
+OPENERS = {
+    "open",
+    "os.open",
+    "io.open",
+    "os.fdopen",
+    "os.mkdir",
+    "os.unlink",
+    "os.remove",
+    "os.rename",
+    "os.replace",
+    "os.rmdir",
+    "os.makedirs",
+    "os.listdir",
+    "os.scandir",
+    "os.walk",
+    "os.link",
+    "os.symlink",
+}
+PATH_METHODS = {
+    "open",
+    "read_text",
+    "read_bytes",
+    "write_text",
+    "write_bytes",
+    "touch",
+    "unlink",
+    "mkdir",
+    "rmdir",
+    "rename",
+    "iterdir",
+    "glob",
+    "rglob",
+    "walk",
+}
+MAY_OPEN = {
+    "muniment.policy.load": {"path.open"},  # policy files, by a person's name for them
+    "muniment.settings": {"path.open"},  # config.toml
+    "muniment.cli.entry": {"os.open", "os.fdopen"},  # /dev/null, in place of a closed standard stream
+    "muniment.cli.report": {"os.open"},  # /dev/null
+    "muniment.cli.remember": {"api.open"},  # the library
+    # Data of our own.
+    "muniment.agent.cues": {"files('muniment.agent').joinpath('cues.toml').read_text"},
+}
+ROOT_METHODS = {"read_bytes", "walk"}
+"""Names that the handles of `confine` share with `pathlib.Path`: reading beneath a root."""
+
+
+@pytest.mark.parametrize("name", [name for name in SOURCES if part(name) != "confine"])
+def test_files_are_opened_by_confine_alone(name):
+    used = set()
+    for function, line in calls_of(name):
+        method = function.rpartition(".")[2]
+        if function in OPENERS or function.startswith(("shutil.", "tempfile.")):
+            used.add((function, line))
+        elif "." in function and method in PATH_METHODS:
+            handle = function.rpartition(".")[0].endswith("root") and method in ROOT_METHODS
+            if not handle:
+                used.add((function, line))
+    assert {function for function, _ in used} <= MAY_OPEN.get(name, set()), used
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_no_path_is_decoded_or_expanded_and_nothing_is_evaluated(name):
+    allowed = {
+        "muniment.settings": {"expanduser"},  # directories that a person configured
+        "muniment.store.index": {"unquote"},  # link targets that it wrote itself; compared, never opened
+    }.get(name, set())
+    forbidden = {
+        "unquote",
+        "unquote_plus",
+        "expanduser",
+        "expandvars",
+        "eval",
+        "exec",
+        "loads_pickle",
+        "system",
+    }
+    used = {function.rpartition(".")[2] for function, _ in calls_of(name)} & forbidden
+    assert used <= allowed
+    assert not {"pickle", "marshal", "shelve", "yaml"} & {
+        alias.name for node in ast.walk(TREES[name]) if isinstance(node, ast.Import) for alias in node.names
+    }
+
+
+def test_every_tool_declares_its_verbs_and_its_path():
+    assert set(TOOLS) == set(VERBS)
+    assert all(VERBS[tool] for tool in TOOLS)
+    assert all("path" in model.model_fields for model in TOOLS.values())
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_files_and_functions_stay_short(name):
+    assert len(SOURCES[name].read_text().splitlines()) <= MAX_FILE_LINES
+    for node in ast.walk(TREES[name]):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            assert node.end_lineno - node.lineno + 1 <= MAX_FUNCTION_LINES, node.name
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_every_module_says_what_it_is_and_no_name_says_nothing(name):
+    assert ast.get_docstring(TREES[name])
+    vague = {"utils", "helpers", "manager", "common", "base", "misc"}
+    assert not vague & set(SOURCES[name].relative_to(PACKAGE).with_suffix("").parts)
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_no_broad_except_swallows_an_error(name):
+    for node in ast.walk(TREES[name]):
+        if isinstance(node, ast.ExceptHandler):
+            caught = ast.unparse(node.type) if node.type else "everything"
+            if caught in {"everything", "Exception", "BaseException"}:
+                ends = any(isinstance(inner, ast.Raise) for inner in ast.walk(node))
+                leaves = any(
+                    function in {"os._exit", "_leave"} for function in map(ast.unparse, called(node))
+                )
+                assert ends or leaves or name == "muniment.confine.zygote", f"{name}:{node.lineno}"
+
+
+def called(tree):
+    return (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
+
+
+# -- a real worker -------------------------------------------------------------------------------------
+
+FORBIDDEN = {
+    "muniment.store",
+    "muniment.agent",
+    "muniment.jobs",
+    "muniment.sandbox",
+    "muniment.settings",
+    "muniment.api",
+    "muniment.cli",
+    "muniment.testing",
+    "muniment.events",
+    "muniment.tools.remote",
+    "muniment.confine.writing",
+    "muniment.confine.landing",
+    "muniment.confine.binding",
+    "muniment.confine.pool",
+    "muniment.confine.process",
+    "muniment.confine.worker",
+    "sqlite3",
+    "openai",
+    "httpx",
+    "structlog",
+    "rich",
+    "typer",
+    "click",
+    "starlette",
+    "subprocess",
+    "multiprocessing",
+    "asyncio",
+    "ssl",
+    "http",
+    "urllib.request",
+    "ftplib",
+    "smtplib",
+    "pickle",
+    "pdb",
+    "site",
+}
+"""Not `tempfile` and `shutil`: `importlib.resources` brings them, and a worker may not write in any case."""
+
+OURS = {
+    "muniment",
+    "muniment.confine",
+    "muniment.confine.control",
+    "muniment.confine.openat2",
+    "muniment.confine.root",
+    "muniment.confine.syscalls",
+    "muniment.confine.walk",
+    "muniment.confine.wire",
+    "muniment.confine.zygote",
+    "muniment.content",
+    "muniment.content.entry",
+    "muniment.content.frontmatter",
+    "muniment.content.gates",
+    "muniment.content.scalar",
+    "muniment.errors",
+    "muniment.names",
+    "muniment.policy",
+    "muniment.policy.decide",
+    "muniment.policy.grammar",
+    "muniment.policy.load",
+    "muniment.policy.meet",
+    "muniment.policy.model",
+    "muniment.policy.pattern",
+    "muniment.policy.tables",
+    "muniment.tools",
+    "muniment.tools.arguments",
+    "muniment.tools.changeset",
+    "muniment.tools.outcome",
+    "muniment.tools.overlay",
+    "muniment.tools.search",
+    "muniment.tools.service",
+    "muniment.tools.workbench",
+    "muniment.version",
+}
+
+
+@pytest.fixture(scope="module")
+def inventory():
+    services = str(Path(__file__).parent / "architecture" / "services")
+    with Zygote("inventory_service:serve", directories=(*import_directories(), services)) as zygote:
+        deadline = time.monotonic() + 30
+        with zygote.spawn({}, deadline=deadline) as worker:
+            header, _ = worker.receive(max_body=0, deadline=deadline)
+    return header
+
+
+def test_a_worker_holds_nothing_that_writes_decides_or_talks(inventory):
+    held = set(inventory["modules"])
+    assert not {name for name in held for bad in FORBIDDEN if name == bad or name.startswith(f"{bad}.")}
+
+
+def test_a_worker_holds_no_more_of_us_than_is_listed(inventory):
+    held = {name for name in inventory["modules"] if name.split(".")[0] == "muniment"}
+    assert held <= OURS, held - OURS
+
+
+def test_a_worker_has_no_environment_and_no_root_that_it_was_not_given(inventory):
+    assert inventory["environ"] == {}
+    assert inventory["roots"] == []
+
+
+def test_the_imports_hold_for_import_linter_too():
+    done = subprocess.run(
+        [Path(sys.executable).with_name("lint-imports"), "--no-cache"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=REPOSITORY,
+        timeout=50,
+    )
+    assert done.returncode == 0, done.stdout
