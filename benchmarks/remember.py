@@ -1,0 +1,124 @@
+"""What a remember costs: CPU beyond the durable write, and the wall time of the whole command.
+
+Run it with `python benchmarks/remember.py`; a number says how many facts a round has.
+
+Prints medians of several rounds, each into a new memory, and ratios of one run. CPU counts this process,
+the zygote and its workers. The durable write is what any program would pay for the same two files: write,
+fsync, rename, fsync of the directory.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import muniment
+from muniment.confine.pool import shared_zygote
+
+RUNS = int(sys.argv[1]) if len(sys.argv) > 1 else 40
+ROUNDS = 7
+COMMANDS = 15
+FACTS = (
+    "The user prefers font size {} in all editors",
+    "The project pins pnpm to version {}",
+    "Always keep functions below {} lines",
+    "Staging runs Postgres {} behind pgbouncer",
+    "We deploy at {} o'clock on Thursdays",
+    "The API listens on port {} in development",
+    "My desk is in room {} of the Berlin office",
+    "CI keeps artifacts for {} days",
+    "Sprint {} ends with a demo for the sales team",
+    "Ticket {} tracks the flaky login test",
+)
+PROGRAM = Path(sys.executable).with_name("muniment")
+
+
+def cpu_seconds() -> float:
+    """CPU used so far by this process, and by the zygote with the workers that it has reaped."""
+    used = time.process_time()
+    zygote = shared_zygote().pid
+    if zygote is not None:
+        fields = Path(f"/proc/{zygote}/stat").read_text().rpartition(")")[2].split()
+        used += sum(int(field) for field in fields[11:15]) / os.sysconf("SC_CLK_TCK")
+    return used
+
+
+def durable_write(directory: Path, name: str, content: bytes) -> None:
+    """One file, as safely as a file system lets one."""
+    temporary = directory / f".{name}"
+    with temporary.open("xb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.rename(directory / name)
+    descriptor = os.open(directory, os.O_RDONLY)
+    os.fsync(descriptor)
+    os.close(descriptor)
+
+
+def mean_cpu(action: Callable[[int], None]) -> float:
+    """Mean CPU seconds of `action` over `RUNS` calls (the zygote's clock ticks too coarsely for medians)."""
+    started = cpu_seconds()
+    for number in range(RUNS):
+        action(number)
+    return (cpu_seconds() - started) / RUNS
+
+
+def median_wall(command: list[str], environment: dict[str, str]) -> float:
+    """Median wall seconds of a whole process."""
+    walls = []
+    for _ in range(COMMANDS):
+        started = time.perf_counter()
+        subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
+        walls.append(time.perf_counter() - started)
+    return statistics.median(walls)
+
+
+def one_round(directory: Path, walls: list[float]) -> tuple[float, float]:
+    """Mean CPU seconds of a remember, and of the durable write alone; wall seconds go into `walls`."""
+    plain = directory / "plain"
+    plain.mkdir(parents=True)
+    with muniment.open(directory, home=directory / "home") as memory:
+        memory.remember("warm up")
+
+        def remember(number: int) -> None:
+            started = time.perf_counter()
+            memory.remember(FACTS[number % len(FACTS)].format(number))
+            walls.append(time.perf_counter() - started)
+
+        ours = mean_cpu(remember)
+
+    def write(number: int) -> None:
+        durable_write(plain, f"{number}.md", b"x" * 400)
+        durable_write(plain, f"{number}-index.md", b"x" * 4000)
+
+    return ours, mean_cpu(write)
+
+
+def main() -> None:
+    """Measure and print."""
+    with tempfile.TemporaryDirectory() as scratch:
+        walls: list[float] = []
+        rounds = [one_round(Path(scratch, f"round-{number}"), walls) for number in range(ROUNDS)]
+        ours, bare = (statistics.median(column) for column in zip(*rounds, strict=True))
+        environment = {"PATH": os.environ["PATH"], "HOME": scratch}
+        python = median_wall([sys.executable, "-c", "pass"], environment)
+        helped = median_wall([str(PROGRAM), "--help"], environment)
+        command = median_wall([str(PROGRAM), "remember", "The team meets on Mondays"], environment)
+    print(f"remember by rules, warm zygote, medians of {ROUNDS} rounds of {RUNS} facts into a growing memory")
+    print(f"  CPU          {1000 * ours:6.1f} ms, durable write alone {1000 * bare:.1f} ms")
+    print(f"  CPU beyond   {1000 * (ours - bare):6.1f} ms  (goal: at most 25)")
+    print(f"  wall, median {1000 * statistics.median(walls):6.1f} ms")
+    print(f"one-shot command, wall median of {COMMANDS}")
+    print(f"  remember     {command:6.3f} s  (goal: at most 0.7)")
+    print(f"  --help       {helped:6.3f} s = {helped / python:.1f} x python -c pass  (goal: at most 10)")
+
+
+if __name__ == "__main__":
+    main()

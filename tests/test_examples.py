@@ -1,0 +1,89 @@
+"""The examples and the README's snippets do what they say."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parent.parent
+
+
+def run_example(name, tmp_path):
+    return subprocess.run(
+        [sys.executable, REPOSITORY / "examples" / name],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
+        env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "TMPDIR": str(tmp_path)},
+    ).stdout
+
+
+def test_remember_once_prints_the_entry_and_the_index(tmp_path):
+    output = run_example("remember_once.py", tmp_path)
+    assert output.startswith("completed: user/editor/")
+    assert "decided by rules, enforcement partial" in output
+    assert "The user prefers dark mode in all editors" in output
+    assert "# Memory index" in output
+
+
+def test_embed_saves_one_fact_and_stops_the_hostile_run(tmp_path):
+    lines = run_example("embed.py", tmp_path).splitlines()
+    assert lines == [
+        "completed: ('project/deploy/day.md',) in 3 turns",
+        "stopped: remember_path_escape, via dotdot, asked of write_file",
+        "['MEMORY.md', 'day.md']",
+    ]
+
+
+def test_every_example_has_a_test_here():
+    tested = set(re.findall(r'run_example\("(\w+\.py)"', Path(__file__).read_text()))
+    assert {path.name for path in (REPOSITORY / "examples").glob("*.py")} == tested
+
+
+@pytest.mark.parametrize(
+    "snippet", re.findall(r"```python\n(.*?)```", (REPOSITORY / "README.md").read_text(), re.DOTALL)
+)
+def test_a_python_snippet_of_the_readme_runs(snippet, tmp_path):
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "MUNIMENT_HOME": str(tmp_path / "home")}
+    for scope in ("user", "project"):
+        (tmp_path / "memory" / scope).mkdir(parents=True, mode=0o700)
+    subprocess.run([sys.executable, "-c", snippet], check=True, cwd=tmp_path, env=environment)
+
+
+def test_the_first_screen_of_the_readme_shows_what_really_happens(tmp_path):
+    readme = (REPOSITORY / "README.md").read_text()
+    fact = re.search(r'muniment remember "([^"]+)"', readme)[1]
+    done = subprocess.run(
+        [Path(sys.executable).with_name("muniment"), "remember", fact],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
+        env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
+    )
+    saved, how = done.stdout.splitlines()
+    assert f"\n{saved}\n" in readme
+    seconds = re.compile(r"\d+\.\d\d s")
+    assert seconds.sub("", how) in seconds.sub("", readme)
+    entry = (tmp_path / ".muniment" / saved.removeprefix("saved (new): ")).read_text()
+    for line in entry.splitlines():
+        assert line.startswith("muniment:") or f"\n{line}\n" in readme
+
+
+def test_readme_and_contributing_name_only_files_that_exist():
+    for page in (
+        "README.md",
+        "CONTRIBUTING.md",
+        "SECURITY.md",
+        "threat-model/README.md",
+        "policies/README.md",
+    ):
+        text = re.sub(r"```.*?```", "", (REPOSITORY / page).read_text(), flags=re.DOTALL)
+        for target in re.findall(r"\]\(([^)#]+?)\)", text):
+            if "://" not in target:
+                assert (REPOSITORY / page).parent.joinpath(target).exists(), f"{page}: {target}"
