@@ -102,7 +102,7 @@ class Memory:
 def open(  # noqa: A001  the library's name for it; used as muniment.open
     workspace: str | PathLike[str] = ".",
     *,
-    policy: str | None = None,
+    policy: str | PathLike[str] | None = None,
     roots: Mapping[str, str | PathLike[str]] | None = None,
     symlinks: str | None = None,
     model: Model | None = None,
@@ -133,7 +133,8 @@ def open(  # noqa: A001  the library's name for it; used as muniment.open
         shared_zygote().start()
     environment = dict(os.environ) if home is None else {**os.environ, HOME_VARIABLE: os.fspath(home)}
     bound = {scope: Path(path) for scope, path in (roots or {}).items()}
-    settings = read_settings(environment, policy=policy, roots=bound, symlinks=symlinks)
+    named = None if policy is None else os.fspath(policy)
+    settings = read_settings(environment, policy=named, roots=bound, symlinks=symlinks)
     return Memory(find_place(settings, Path(workspace), in_process=in_process), model or RuleWriter())
 
 

@@ -14,6 +14,7 @@ Attacked by `tests/sandbox/` and by the corpus.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -93,14 +94,14 @@ class Sandbox:
 
     def __init__(
         self,
-        policy: Policy | str = "strict",
+        policy: Policy | str | PathLike[str] = "strict",
         roots: Mapping[str, str | PathLike[str]] | None = None,
         *,
         symlinks: str = "refuse",
         state: str | PathLike[str] | None = None,
         in_process: bool = False,
     ) -> None:
-        effective = load_policy(policy) if isinstance(policy, str) else policy
+        effective = policy if isinstance(policy, Policy) else load_policy(os.fspath(policy))
         check_symlinks(symlinks)
         apart = (Path(state),) if state is not None else ()
         check_scopes(effective, roots or {})

@@ -364,3 +364,14 @@ def test_what_the_judge_does_not_allow_is_refused_with_its_reason(roots):
             box.commit()
         assert isinstance(caught.value, StoreConflict | RememberRefused)
     assert not (roots["user"] / "a.md").exists()
+
+
+def test_a_policy_may_be_named_by_the_path_of_its_file(roots, tmp_path):
+    own = tmp_path / "own.toml"
+    own.write_text(
+        'schema = "muniment-policy/1"\nname = "own"\n[scopes]\nuser = { trust = "owner" }\n'
+        '[[allow]]\nid = "all"\nverbs = ["list", "read", "create"]\npaths = ["/user/**/*.md"]\n'
+    )
+    for policy in (own, str(own)):
+        with Sandbox(policy, {"user": roots["user"]}) as box:
+            assert box.call("write_file", {"path": "user/a.md", "content": "x\n"}).verdict == "allow"
