@@ -673,14 +673,15 @@ def test_a_link_that_is_gone_meanwhile_is_a_conflict(topic):
     topic.discard(staged)
 
 
-def test_a_disk_that_fails_while_names_change_is_told(topic, monkeypatch):
+def test_a_disk_that_fails_while_names_change_is_told(topic, trees, monkeypatch):
     staged = topic.stage(fresh(), b"new")
+    (trees.inside / "topic/link.md").symlink_to("one.md")
     lacking(monkeypatch, errno.EIO)
     for change in (
         lambda: topic.publish_new(staged, "new.md"),
         lambda: topic.replace(staged, "one.md", digest(b"inside one")),
         lambda: topic.withdraw("one.md", fresh(), digest(b"inside one")),
-        lambda: topic.replace_link(staged, "one.md"),
+        lambda: topic.replace_link(staged, "link.md"),
     ):
         with pytest.raises(ManagedMemoryUnavailable, match="the disk reports an error"):
             change()

@@ -182,28 +182,9 @@ class Directory:
                 stands there again, and the staged bytes stay under their temporary name.
             ManagedMemoryUnavailable: the system refuses. Either name may hold either file.
         """
-        # Asked twice: before, so that what is plainly something else is not even moved for a moment, and of
-        # what was really displaced, since only that cannot change any more by its name.
-        self._require(name, claimed, name)
-        with reporting(self.root.scope):
-            try:
-                self._rename(staged.temporary, name, _EXCHANGE)
-            except FileNotFoundError as error:
-                raise self._conflict(name) from error
-            except OSError as error:
-                if error.errno not in _LACKS_FLAGS:
-                    raise
-                os.rename(leaf(staged.temporary), leaf(name), src_dir_fd=self.fd, dst_dir_fd=self.fd)
-                return Landing.PLAIN_RENAME
-            try:
-                self._require(staged.temporary, claimed, name)
-            except BaseException:
-                self._rename(staged.temporary, name, _EXCHANGE)
-                raise
-        self._unlink(staged.temporary)
-        return Landing.ATOMIC
+        return self._swap_in(staged, name, lambda at: self._require(at, claimed, name))
 
-    def replace_link(self, staged: Staged, name: str) -> None:
+    def replace_link(self, staged: Staged, name: str) -> Landing:
         """Give staged bytes the name of a link, which is replaced and not followed.
 
         Of a hard link the other names keep the bytes.
@@ -213,22 +194,7 @@ class Directory:
                 staged bytes stay under their temporary name.
             ManagedMemoryUnavailable: the system refuses.
         """
-        with reporting(self.root.scope):
-            try:
-                self._rename(staged.temporary, name, _EXCHANGE)
-            except FileNotFoundError as error:
-                raise self._conflict(name) from error
-            except OSError as error:
-                if error.errno not in _LACKS_FLAGS:
-                    raise
-                if not self._is_link(name):
-                    raise self._conflict(name) from error
-                os.rename(leaf(staged.temporary), leaf(name), src_dir_fd=self.fd, dst_dir_fd=self.fd)
-                return
-            if not self._is_link(staged.temporary):
-                self._rename(staged.temporary, name, _EXCHANGE)
-                raise self._conflict(name)
-            os.unlink(leaf(staged.temporary), dir_fd=self.fd)
+        return self._swap_in(staged, name, lambda at: self._require_link(at, name))
 
     def withdraw(self, name: str, temporary: str, claimed: Digest) -> Landing:
         """Remove a file that still is what was claimed.
@@ -305,9 +271,41 @@ class Directory:
                 raise self._conflict(conflict) from error
         return Landing.PLAIN_RENAME
 
-    def _is_link(self, name: str) -> bool:
-        found = os.stat(leaf(name), dir_fd=self.fd, follow_symlinks=False)
-        return stat.S_ISLNK(found.st_mode) or (stat.S_ISREG(found.st_mode) and found.st_nlink > 1)
+    def _swap_in(self, staged: Staged, name: str, check: Callable[[str], None]) -> Landing:
+        """Give staged bytes a name whose holder `check` accepts, and drop that holder.
+
+        `check` raises `StoreConflict` unless what is at the name that it is given may be dropped. It is asked
+        twice: before, so that what is plainly something else is not even moved for a moment, and of what was
+        really displaced, since only that cannot change any more by its name.
+        """
+        check(name)
+        with reporting(self.root.scope):
+            try:
+                self._rename(staged.temporary, name, _EXCHANGE)
+            except FileNotFoundError as error:
+                raise self._conflict(name) from error
+            except OSError as error:
+                if error.errno not in _LACKS_FLAGS:
+                    raise
+                os.rename(leaf(staged.temporary), leaf(name), src_dir_fd=self.fd, dst_dir_fd=self.fd)
+                return Landing.PLAIN_RENAME
+            try:
+                check(staged.temporary)
+            except BaseException:
+                self._rename(staged.temporary, name, _EXCHANGE)
+                raise
+        self._unlink(staged.temporary)
+        return Landing.ATOMIC
+
+    def _require_link(self, name: str, conflict: str) -> None:
+        """Raise `StoreConflict` about `conflict` unless `name` is a link or a name of a hard-linked file."""
+        with reporting(self.root.scope):
+            try:
+                found = os.stat(leaf(name), dir_fd=self.fd, follow_symlinks=False)
+            except FileNotFoundError as error:
+                raise self._conflict(conflict) from error
+        if not (stat.S_ISLNK(found.st_mode) or (stat.S_ISREG(found.st_mode) and found.st_nlink > 1)):
+            raise self._conflict(conflict)
 
     def _taken(self, name: str) -> bool:
         with reporting(self.root.scope):

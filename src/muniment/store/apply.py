@@ -133,8 +133,7 @@ def _publish(item: _Item) -> None:
         case Expected.ABSENT:
             landing = item.directory.publish_new(item.staged, item.write.name)
         case Expected.LINK:
-            item.directory.replace_link(item.staged, item.write.name)
-            return
+            landing = item.directory.replace_link(item.staged, item.write.name)
         case before:
             landing = item.directory.replace(item.staged, item.write.name, digest(before))
     if landing is not Landing.ATOMIC:
