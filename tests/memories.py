@@ -6,6 +6,7 @@ import os
 import stat
 from pathlib import Path
 
+from confine.kernel import HAS_FENCE
 from muniment.confine.root import Root, choose_resolver
 from muniment.names import Enforcement, Scope, Verb
 from muniment.policy.load import load_policy
@@ -13,6 +14,8 @@ from muniment.policy.model import Changes, Confinement, Layer, Limits, Rule
 
 SCOPES = (Scope("user"), Scope("project"))
 CANARY = "canary-7f3a"
+IN_A_WORKER = Enforcement.FULL if HAS_FENCE else Enforcement.PARTIAL
+"""What this machine's kernel lets a worker have; that it does is proved in `tests/confine/test_fence.py`."""
 
 
 def make_roots(base):

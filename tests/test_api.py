@@ -9,7 +9,7 @@ import sys
 import pytest
 
 import muniment
-from memories import CANARY, descriptors, make_roots, photograph
+from memories import CANARY, IN_A_WORKER, descriptors, make_roots, photograph
 from muniment import api
 from muniment.agent.rules import RuleWriter
 from muniment.errors import (
@@ -46,7 +46,7 @@ def test_a_fact_is_remembered_and_found_in_the_default_place(home, workspace):
         result = memory.remember("The user prefers dark mode in all editors")
         assert (result.decided_by, result.enforcement, result.touched_scopes) == (
             "rules",
-            "partial",
+            IN_A_WORKER,
             ("user",),
         )
         (path,) = result.files_touched
@@ -265,6 +265,7 @@ def test_open_model_gives_the_model_that_settings_name_and_closes_it(home, monke
     assert environment["MUNIMENT_API_KEY"] == CANARY
 
 
+@pytest.mark.threat("T-LEAK-09", control="key_apart")
 @pytest.mark.parametrize("model", ["m", "rules"])
 def test_no_root_holds_the_key_file_nor_the_file_that_a_link_to_it_leads_to(
     home, workspace, tmp_path, monkeypatch, model

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from memories import IN_A_WORKER
 from muniment.testing.chat_server import ChatServer
 from muniment.testing.minds import perfect, through
 
@@ -29,7 +30,7 @@ def run_example(name, tmp_path, *arguments):
 def test_remember_once_prints_the_entry_and_the_index(tmp_path):
     output = run_example("remember_once.py", tmp_path)
     assert output.startswith("completed: user/editor/")
-    assert "decided by rules, enforcement partial" in output
+    assert f"decided by rules, enforcement {IN_A_WORKER}" in output
     assert "The user prefers dark mode in all editors" in output
     assert "# Memory index" in output
 
@@ -100,6 +101,7 @@ def test_readme_and_contributing_name_only_files_that_exist():
         "SECURITY.md",
         "threat-model/README.md",
         "policies/README.md",
+        "docs/confinement.md",
         "docs/models.md",
     ):
         text = re.sub(r"```.*?```", "", (REPOSITORY / page).read_text(), flags=re.DOTALL)

@@ -137,6 +137,7 @@ STRANGERS = {
 }
 
 
+@pytest.mark.threat("T-RUN-05", control="own_variables")
 @pytest.mark.parametrize("flags", [{}, {"model": "some-model", "base_url": "http://127.0.0.1:1/v1"}])
 def test_the_variables_of_other_programs_are_never_read(home, flags):
     mine = {"MUNIMENT_HOME": str(home), "MUNIMENT_PROTOCOL": "json"}

@@ -128,7 +128,8 @@ def open(  # noqa: A001, PLR0913  the library's name for it; used as muniment.op
         workspace: a directory in it; the workspace is its nearest ancestor with `.git`, else itself.
         policy: name or path; default from the configuration, else `strict`.
         roots: directories to bind to scopes instead of the default ones.
-        symlinks: `refuse`.
+        symlinks: what becomes of links beneath the roots, `refuse` or `beneath`, as with `Sandbox`. Default
+            from the configuration, else `refuse`.
         model: what files the facts: `rules`, the name of a language model, or an object, which stays the
             caller's. Default from the configuration, else `rules`, the embedded writer.
         base_url: where the language model answers, such as `http://127.0.0.1:8080/v1`.
@@ -209,13 +210,14 @@ def find_place(
         create: make default directories that are missing; else their scopes are left out.
     """
     _require_linux()
-    check_symlinks(settings.symlinks)
+    symlinks = check_symlinks(settings.symlinks)
     policy = load_policy(settings.policy, policies_dir=settings.policies)
     check_enforcement(policy, in_process=in_process)
     paths = default_roots(settings, policy.scopes, find_workspace(workspace), create=create)
     if create:
         create_private_directory(settings.state)
-    return Place(policy, bind_all(paths, apart_from=settings.apart), in_process=in_process)
+    roots = bind_all(paths, apart_from=settings.apart)
+    return Place(policy, roots, symlinks=symlinks, in_process=in_process)
 
 
 def _require_linux() -> None:

@@ -52,7 +52,7 @@ class Enforcement(StrEnum):
     """What really holds the worker of a run."""
 
     FULL = "full"
-    """A clean process, handles, and the kernel fence."""
+    """A clean process, handles, and the kernel fence: every `Layer` but perhaps `mdwe`."""
     PARTIAL = "partial"
     """A clean process and handles: holds against a hostile model, not against native code."""
     NONE = "none"
@@ -64,6 +64,25 @@ class Enforcement(StrEnum):
         return order.index(self) >= order.index(required)
 
 
+class Layer(StrEnum):
+    """What the kernel fence consists of, in the order in which a worker puts it up."""
+
+    LIMITS = "limits"
+    """Bounds on memory, processor time, descriptors, processes and file sizes."""
+    CAPABILITIES = "capabilities"
+    """No privilege left, nor a way to gain one."""
+    DUMPABLE = "dumpable"
+    """No other process of the same user may trace it or read its memory."""
+    MDWE = "mdwe"
+    """Memory that was writable does not become executable; seccomp holds the same, so `full` goes without."""
+    NO_NEW_PRIVS = "no_new_privs"
+    """No program that it might start has more rights than it."""
+    LANDLOCK = "landlock"
+    """Reading beneath its roots is all that it may do with files."""
+    SECCOMP = "seccomp"
+    """Some two dozen system calls are all that it may make."""
+
+
 class Trust(StrEnum):
     """Who a fact comes from, from most to least trusted."""
 
@@ -71,6 +90,15 @@ class Trust(StrEnum):
     WORKSPACE = "workspace"
     AGENT = "agent"
     EXTERNAL = "external"
+
+
+class Symlinks(StrEnum):
+    """What becomes of symbolic links beneath a root, as its binding says."""
+
+    REFUSE = "refuse"
+    """A path that meets one is an escape."""
+    BENEATH = "beneath"
+    """A path that meets one is resolved, and judged again, where that stays beneath the root."""
 
 
 class ContextMode(StrEnum):

@@ -6,7 +6,8 @@ r"""Roots, worker and overlay behind three methods: `call`, `changes`, `commit`.
 
 C1 Nothing outside the bound roots is read, listed or written by a call or a commit.
 C2 Nothing at all is written before `commit`, and then everything or nothing.
-C3 `enforcement` says what holds the worker; a policy that requires more is refused before anything runs.
+C3 `enforcement` says what really holds the worker, as it and the kernel say. Where a policy requires more,
+   the worker is ended before it is told anything; with `require = "full"`, before this object exists.
 
 Not promised: C1 against native code in the worker under `partial`, and against anything under `none`.
 Attacked by `tests/sandbox/` and by the corpus.
@@ -24,6 +25,8 @@ from typing import Final, Self
 
 from muniment.confine.binding import BoundRoot, bind_all
 from muniment.confine.cancel import Patience
+from muniment.confine.evidence import IN_PROCESS, Held
+from muniment.confine.links import read_links
 from muniment.confine.pool import Worker, shared_zygote
 from muniment.confine.root import Root
 from muniment.errors import (
@@ -36,7 +39,10 @@ from muniment.errors import (
     RememberRefused,
     ToolError,
 )
-from muniment.names import ContextMode, Enforcement, Scope
+from muniment.names import ContextMode, Enforcement, Scope, Symlinks, Verb
+from muniment.policy.decide import Judge
+from muniment.policy.grammar import CanonicalPath
+from muniment.policy.links import NO_LINKS, Links, resolve
 from muniment.policy.load import load_policy
 from muniment.policy.model import Policy
 from muniment.store.change import Change
@@ -44,7 +50,7 @@ from muniment.store.commit import Commit, Stamp, Terms, commit
 from muniment.tools.arguments import WRITING_TOOLS, path_of
 from muniment.tools.changeset import ChangeSet
 from muniment.tools.outcome import Outcome, stopped
-from muniment.tools.remote import Bench, RemoteBench
+from muniment.tools.remote import Bench, RemoteBench, greet
 from muniment.tools.workbench import Workbench
 
 WAIT_SECONDS: Final = 60.0
@@ -61,12 +67,14 @@ class RunTerms:
         must_read: whether a file must be read before it may be replaced.
         patience: when every wait of the run ends; None: each call or commit has `WAIT_SECONDS`.
         stamp: completes what is committed; None keeps the proposed bytes.
+        symlinks: what becomes of links beneath the roots.
     """
 
     context: ContextMode = ContextMode.WORKSPACE
     must_read: bool = False
     patience: Patience | None = None
     stamp: Stamp | None = None
+    symlinks: Symlinks = Symlinks.REFUSE
 
     @property
     def is_clean(self) -> bool:
@@ -80,7 +88,9 @@ class Sandbox:
     Args:
         policy: a policy, the name of one, or the path of its file.
         roots: directory of each scope; every scope must be declared by the policy.
-        symlinks: only `"refuse"`: a link inside a root is an escape.
+        symlinks: `"refuse"`: a path that meets a link is an escape; `"beneath"`: it is resolved, as the links
+            are when the first call or the first after a commit is made, and judged as written and as
+            resolved. A link that is absolute or leaves its root is an escape either way.
         state: directory for what Muniment keeps; must be apart from the roots.
         in_process: run the tools in this process; the policy must say `require = "none"`.
 
@@ -102,12 +112,12 @@ class Sandbox:
         in_process: bool = False,
     ) -> None:
         effective = policy if isinstance(policy, Policy) else load_policy(os.fspath(policy))
-        check_symlinks(symlinks)
+        terms = RunTerms(symlinks=check_symlinks(symlinks))
         apart = (Path(state),) if state is not None else ()
         check_scopes(effective, roots or {})
         check_enforcement(effective, in_process=in_process)
         bound = bind_all({Scope(name): Path(path) for name, path in (roots or {}).items()}, apart_from=apart)
-        self._set_up(effective, bound, RunTerms(), in_process=in_process, owns_roots=True)
+        self._set_up(effective, bound, terms, in_process=in_process, owns_roots=True)
 
     @classmethod
     def for_run(
@@ -136,12 +146,33 @@ class Sandbox:
         self._in_process, self._owns_roots = in_process, owns_roots
         self._bench: Bench | None = None
         self._worker: Worker | None = None
+        self._links: Mapping[Scope, Links] = NO_LINKS
+        self._held: Held | None = IN_PROCESS if in_process else None
         self._escape: RememberPathEscape | None = None
+        if policy.confinement.require is Enforcement.FULL:
+            try:
+                self._connect()
+            except BaseException:
+                self.close()
+                raise
+
+    @property
+    def held(self) -> Held:
+        """What holds the worker of this sandbox, or held the last one. Starts one if there was none.
+
+        Raises:
+            ConfinementUnavailable: less than the policy requires.
+            DeadlineExceeded, Cancelled, WorkerLost, ManagedMemoryUnavailable: as `call`.
+        """
+        if self._held is None:
+            self._connect()
+        assert self._held is not None  # noqa: S101 - for the type checker; a connection sets it
+        return self._held
 
     @property
     def enforcement(self) -> Enforcement:
-        """What holds the worker of this sandbox."""
-        return offered_enforcement(in_process=self._in_process)
+        """`held`, in one word; raises as that."""
+        return self.held.enforcement
 
     def call(self, tool: object, arguments: object) -> Outcome:
         """Carry out one tool call against the overlay; nothing is written.
@@ -149,6 +180,7 @@ class Sandbox:
         Raises:
             DeadlineExceeded, Cancelled: the wait ended; the overlay is lost.
             WorkerLost: the worker died or broke its protocol; the overlay is lost.
+            ManagedMemoryUnavailable: a root holds more links than are resolved, see `read_links`.
         """
         try:
             for root in self._roots.values():
@@ -159,6 +191,14 @@ class Sandbox:
             outcome = self._connect().call(tool, arguments)
         self._note_escape(tool, arguments, outcome)
         return outcome
+
+    def without_links(self, path: CanonicalPath) -> CanonicalPath:
+        """The name under which `path` is read and committed, by the links that the run began with.
+
+        Raises:
+            PathEscape, BadName: it leads outside, or to no name; see `policy.links.resolve`.
+        """
+        return resolve(path, self._links.get(path.scope, {})).path
 
     def changes(self) -> list[Change]:
         """What would be committed, in order of paths; raises as `call`."""
@@ -192,7 +232,7 @@ class Sandbox:
                 self._roots,
                 self._patience(),
                 stamp=self._terms.stamp,
-                settle_names=self._terms.is_clean,
+                settle_names=self._terms.is_clean or self._is_blind_job(),
                 dry_run=dry_run,
             )
             done = commit(change_set, terms)
@@ -224,25 +264,47 @@ class Sandbox:
 
     def _connect(self) -> Bench:
         if self._bench is None:
-            shown = {} if self._terms.is_clean else self._roots
-            handles = {scope: bound.root for scope, bound in shown.items()}
+            handles = self._shown_roots()
+            if self._terms.symlinks is Symlinks.BENEATH:
+                self._links = {scope: read_links(root) for scope, root in handles.items()}
             self._bench = self._in_this_process(handles) if self._in_process else self._in_worker(handles)
         return self._bench
 
+    def _shown_roots(self) -> dict[Scope, Root]:
+        """Handles of the roots in which the run may list, read or edit; of none in `clean` runs."""
+        if self._terms.is_clean:
+            return {}
+        judge = Judge(self._policy)
+        return {
+            scope: bound.root
+            for scope, bound in self._roots.items()
+            if any(judge.reaches(verb, scope) for verb in (Verb.LIST, Verb.READ, Verb.MODIFY))
+        }
+
+    def _is_blind_job(self) -> bool:
+        """Whether a job runs under a policy that shows it nothing, so that it cannot know what is taken."""
+        return self._terms.stamp is not None and not self._shown_roots()
+
     def _in_this_process(self, handles: Mapping[Scope, Root]) -> Workbench:
-        return Workbench(self._policy, tuple(self._roots), handles, must_read=self._terms.must_read)
+        return Workbench(
+            self._policy, tuple(self._roots), handles, must_read=self._terms.must_read, links=self._links
+        )
 
     def _in_worker(self, handles: Mapping[Scope, Root]) -> RemoteBench:
         patience = self._patience()
         descriptors = {scope: root.fd for scope, root in handles.items()}
         self._worker = shared_zygote().spawn(descriptors, deadline=patience.deadline, cancel=patience.cancel)
         try:
+            held = greet(self._worker, patience)
+            require(self._policy, held)
+            self._held = held
             return RemoteBench(
                 self._worker,
                 self._policy,
                 tuple(self._roots),
                 must_read=self._terms.must_read,
                 patience=self._patience,
+                links=self._links,
             )
         except BaseException:
             self._disconnect()
@@ -262,35 +324,44 @@ class Sandbox:
             self._escape = RememberPathEscape(outcome.via, path_of(arguments), tool)
 
 
-def offered_enforcement(*, in_process: bool) -> Enforcement:
-    """What a run would have: there is no kernel fence yet, so a worker is `partial`."""
-    return Enforcement.NONE if in_process else Enforcement.PARTIAL
+def require(policy: Policy, held: Held) -> None:
+    """Refuse a run that is held less than its policy requires.
+
+    Raises:
+        ConfinementUnavailable: it is; the message names what is missing and what to do.
+    """
+    required = policy.confinement.require
+    if held.enforcement.satisfies(required):
+        return
+    if held.enforcement is Enforcement.NONE:
+        remedy = 'run it in a worker, or use a policy that says require = "none"'
+    else:
+        remedy = (
+            f"the kernel does not hold {', '.join(held.missing)}; 'muniment doctor' says why, "
+            'or use a policy that requires "partial"'
+        )
+    raise ConfinementUnavailable(required, held.enforcement, remedy)
 
 
 def check_enforcement(policy: Policy, *, in_process: bool) -> None:
-    """Refuse a run that would be held less than its policy requires.
+    """`require`, as far as it is known before a worker is started.
 
     Raises:
-        ConfinementUnavailable: it would.
+        ConfinementUnavailable: the tools would run in this process, and the policy requires a worker.
     """
-    offered, required = offered_enforcement(in_process=in_process), policy.confinement.require
-    if not offered.satisfies(required):
-        remedy = (
-            'run it in a worker, or use a policy that says require = "none"'
-            if in_process
-            else 'this version has no kernel fence; use a policy that requires "partial"'
-        )
-        raise ConfinementUnavailable(required, offered, remedy)
+    if in_process:
+        require(policy, IN_PROCESS)
 
 
-def check_symlinks(symlinks: str) -> None:
-    """Refuse a binding that this version cannot hold.
+def check_symlinks(symlinks: str) -> Symlinks:
+    """What a flag or setting says about links.
 
     Raises:
-        ConfigInvalid: it is not `"refuse"`.
+        ConfigInvalid: it is neither `"refuse"` nor `"beneath"`.
     """
-    if symlinks != "refuse":
-        raise ConfigInvalid(f"symlinks = {symlinks!r}: this version only knows 'refuse'")
+    if symlinks not in list(Symlinks):
+        raise ConfigInvalid(f"symlinks = {symlinks!r}: say {' or '.join(map(repr, map(str, Symlinks)))}")
+    return Symlinks(symlinks)
 
 
 def check_scopes(policy: Policy, roots: Mapping[str, object]) -> None:

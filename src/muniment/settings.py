@@ -65,7 +65,7 @@ class Settings:
         home: `$MUNIMENT_HOME`, default `~/.muniment`.
         policy: name or path of the policy.
         roots: bound roots by scope; scopes not named get their default.
-        symlinks: how links inside roots are treated.
+        symlinks: what becomes of links beneath the roots: `refuse` or `beneath`.
         model: `rules`, or the name of a language model as its server knows it.
         base_url: where that server answers.
         api_key_file: the file that the server's key stands in, absolute or relative to here.

@@ -29,6 +29,7 @@ def test_turns_and_calls_run_out_and_never_come_back(clock, cancel):
     assert (budget.turns, budget.turns_left, budget.calls_left) == (2, 0, 0)
 
 
+@pytest.mark.threat("T-RUN-01", control="kept_deadline")
 def test_time_runs_out_at_the_deadline_exactly(clock, cancel):
     budget = Budget(Limits(seconds=10), cancel, clock)
     clock.advance(9.5)

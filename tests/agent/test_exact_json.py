@@ -30,6 +30,7 @@ def test_what_json_writes_is_read_again(value, ascii_only, indent, before):
     assert parse_json(text.encode()) == value
 
 
+@pytest.mark.threat("T-RUN-03", control="exact_json")
 @pytest.mark.parametrize(
     "text",
     [

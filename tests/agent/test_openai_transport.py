@@ -166,6 +166,7 @@ def test_what_was_cut_off_is_no_call(name):
 # -- N2, N3: where it goes, and what goes ----------------------------------------------------------------
 
 
+@pytest.mark.threat("T-RUN-05", control="one_address")
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 def test_a_redirect_is_never_followed(status):
     with ChatServer(always(words("Caught."))) as elsewhere:
@@ -180,6 +181,7 @@ def test_a_redirect_is_never_followed(status):
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy")
 
 
+@pytest.mark.threat("T-RUN-05", control="one_address")
 def test_proxies_and_the_variables_of_the_library_are_not_heeded(monkeypatch):
     with ChatServer(always(words("Caught."))) as trap:
         for name in PROXIES:
@@ -255,6 +257,7 @@ def test_without_a_key_none_is_sent():
     assert "authorization" not in server.requests[0].headers
 
 
+@pytest.mark.threat("T-RUN-05", control="certificates")
 def test_an_untrusted_certificate_ends_it_before_anything_is_sent(monkeypatch):
     monkeypatch.setenv("SSL_CERT_FILE", str(CERTIFICATE))
     monkeypatch.setenv("SSL_CERT_DIR", str(CERTIFICATE.parent))
@@ -336,6 +339,7 @@ def test_what_is_no_name_key_or_protocol_is_refused_at_once(arguments):
 # -- N4: how much comes back -----------------------------------------------------------------------------
 
 
+@pytest.mark.threat("T-RUN-05", control="answer_size")
 @pytest.mark.parametrize(
     "answer",
     [bomb(words("Saved.")), bomb(failure(400, "no")), endless(), Response(b" " * (MAX_ANSWER_BYTES + 1))],
@@ -344,10 +348,12 @@ def test_what_is_no_name_key_or_protocol_is_refused_at_once(arguments):
 def test_no_more_is_read_than_an_answer_may_have(answer):
     with serving(always(answer)) as (_, model):
         tracemalloc.start()
-        with pytest.raises(ModelError, match="more than 4194304 bytes"):
-            model.respond(asked())
-        _, peak = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
+        try:
+            with pytest.raises(ModelError, match="more than 4194304 bytes"):
+                model.respond(asked())
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
         assert peak < 6 * MAX_ANSWER_BYTES
 
 
@@ -372,6 +378,7 @@ def test_one_layer_of_gzip_is_read_as_some_proxies_insist_on_it():
 HIDDEN = KEY.replace("-", "\\u002d", 1)
 
 
+@pytest.mark.threat("T-LEAK-09", control="hidden_key")
 @pytest.mark.parametrize("name", ["echo", "error", "refusal", "broken", "escaped", "split", "call"])
 def test_the_key_is_in_no_error_log_or_reply_even_if_the_server_repeats_it(logged, name):
     answer = {

@@ -90,6 +90,7 @@ def test_every_offered_tool_has_a_closed_schema_and_a_sentence():
         assert "\n" not in tool.description
 
 
+@pytest.mark.threat("T-RUN-06", control="random_fences")
 @given(st.text(alphabet="<>end fact memory\n0123456789abcdef", max_size=80))
 def test_no_text_without_the_token_closes_its_fence(text):
     whole = fenced(text, "fact", TOKEN)

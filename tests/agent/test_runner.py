@@ -138,6 +138,7 @@ def test_every_reason_to_end_is_tested_here():
     }
 
 
+@pytest.mark.threat("T-RUN-08", control="escape_ends_run")
 @pytest.mark.parametrize("tool", ["write_file", "edit"])
 def test_an_escape_by_a_writing_tool_ends_it_at_once(run, tool):
     escape = call(tool, path="user/../x\n.md")
@@ -183,6 +184,7 @@ def test_errors_are_no_refusals(run):
     assert done.outcome.read == set()
 
 
+@pytest.mark.threat("T-RUN-01", control="counted_turns")
 def test_the_sixth_turn_offers_no_tools_and_a_run_without_words_has_used_its_turns_up(run):
     steps = [calls(call("ls", path=f"user/{number}")) for number in range(6)]
     done = run(steps)
@@ -226,6 +228,7 @@ def test_a_model_may_say_that_time_is_up_or_the_caller_gone(run, error, ended_by
     assert run([calls(WRITE)], Tools(write_file=error)).outcome.ended_by == ended_by
 
 
+@pytest.mark.threat("T-RUN-01", control="kept_deadline")
 def test_the_deadline_holds_between_turns_and_between_calls(run, clock):
     done = run([step(lambda: clock.advance(295) or calls(WRITE))])
     assert done.outcome.ended_by == "deadline"
@@ -300,6 +303,7 @@ def test_a_write_that_failed_is_not_done_when_it_is_repeated(run):
     assert answers(done) == ["refused", "bad_arguments"]
 
 
+@pytest.mark.threat("T-RUN-07", control="escape_ends_run")
 @pytest.mark.parametrize("second", ["bash", "python"])
 def test_an_unknown_tool_is_told_once_and_ends_it_the_second_time(run, second):
     done = run([calls(call("bash", command="id")), calls(call(second, command="id")), say("x")])
@@ -313,6 +317,7 @@ def test_one_unknown_tool_does_not_end_it(run):
     assert run([calls(call("bash")), say("x")]).outcome.ended_by == "final_text"
 
 
+@pytest.mark.threat("T-RUN-07", control="offered_tools")
 @pytest.mark.parametrize("tool", ["read_file", "grep", "ls"])
 def test_a_clean_run_has_no_tools_that_show(run, tool):
     done = run([calls(call(tool, path="user", pattern="x")), say("x")], context=ContextMode.CLEAN)
@@ -321,6 +326,7 @@ def test_a_clean_run_has_no_tools_that_show(run, tool):
     assert "edit, write_file" in done.outcome.decisions[0].outcome.text
 
 
+@pytest.mark.threat("T-RUN-01", control="counted_calls")
 def test_calls_beyond_the_budget_are_answered_and_not_made(run):
     listing = [call("ls", path=f"user/{number}") for number in range(5)]
     done = run([calls(*listing), say("x")], tool_calls=3)
@@ -432,6 +438,7 @@ def test_no_arguments_make_the_loop_raise(run, arguments):
     assert done.outcome.ended_by == "final_text"
 
 
+@pytest.mark.threat("T-RUN-06", control="random_fences")
 def test_the_fence_of_the_fact_is_the_token_of_the_run(run):
     done = run([say("x")])
     assert "<<fact 0123456789abcdef>>\na fact\n<<end 0123456789abcdef>>" in done.outcome.messages[1].text

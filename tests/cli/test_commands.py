@@ -13,13 +13,16 @@ from types import SimpleNamespace
 import pytest
 from typer.testing import CliRunner
 
-from memories import CANARY, make_roots, photograph, put
+from confine.probe import SERVICES
+from memories import CANARY, IN_A_WORKER, make_roots, photograph, put
 from muniment import api
 from muniment.agent.model import ModelError
 from muniment.agent.runner import ToolDecision
 from muniment.cli import entry
 from muniment.cli import remember as command
 from muniment.cli.app import app
+from muniment.confine import pool
+from muniment.confine.pool import Zygote, import_directories
 from muniment.errors import WorkerLost
 from muniment.names import MAX_FACT_BYTES
 from muniment.testing.scripted import ScriptedModel, call, calls, say
@@ -61,9 +64,22 @@ def test_a_fact_is_saved_in_two_lines(muniment, roots):
     path = saved.removeprefix("saved (new): user/")
     assert FACT in (roots["user"] / path).read_text()
     assert how.startswith("  rules, ")
-    assert "enforcement partial" in how
+    assert f"enforcement {IN_A_WORKER}" in how
     again = muniment("remember", FACT)
     assert (again.exit_code, again.stdout) == (0, f"already known: user/{path}\n")
+
+
+def test_a_run_that_the_kernel_holds_less_says_what_was_missing(muniment, monkeypatch):
+    with Zygote("claiming_service:serve", directories=(*import_directories(), SERVICES)) as zygote:
+        monkeypatch.setattr(pool._SHARED, "zygote", zygote)
+        how = muniment("remember", FACT).stdout.splitlines()[1]
+        assert "enforcement partial (without " in how
+        assert "seccomp; see muniment doctor)" in how
+        document = json.loads(muniment("remember", FACT, "--json").stdout)
+        assert (document["enforcement"], document["missing_layers"][-1]) == ("partial", "seccomp")
+        refused = muniment("remember", FACT, "--policy", "hardened", "--json")
+        assert refused.exit_code == 1
+        assert json.loads(refused.stdout)["error"]["code"] == "confinement_unavailable"
 
 
 def test_a_dry_run_says_would(muniment, roots):
@@ -391,6 +407,7 @@ def evil(roots):
     return roots
 
 
+@pytest.mark.threat("T-LOG-01", control="visible")
 @pytest.mark.parametrize("flags", [[], ["--json"]])
 @pytest.mark.parametrize(
     "arguments", [["ls"], ["ls", "user"], ["index", "verify"], ["index", "rebuild"], ["ls", EVIL]]
@@ -688,6 +705,7 @@ def test_events_go_nowhere_otherwise(muniment, level):
 FORGED = "user/forged.md Forged"
 
 
+@pytest.mark.threat("T-LOG-01", control="visible")
 def test_a_line_break_in_a_name_forges_no_line_of_a_listing(muniment, roots):
     put(roots["user"], "a.md", f'---\nname: "Real\\n  {FORGED}\\r  {FORGED}"\n---\nx\n')
     put(roots["user"], "b.md", f"---\nname: |\n  Real\n  {FORGED}\n---\nx\n")

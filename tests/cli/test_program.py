@@ -156,6 +156,7 @@ def waits_for_a_pipe(pid):
         (["index", "--help"], HEAVY[1:]),
         (["ls"], ("openai", "starlette", "structlog", "httpx", "httpx2")),
         (["show", "user/a.md"], ("openai", "starlette", "structlog", "httpx", "httpx2")),
+        (["doctor"], ("openai", "starlette", "structlog", "httpx", "httpx2", "asyncio", "ssl", "rich")),
         (["remember", FACT], ("openai", "starlette", "httpx", "httpx2", "asyncio", "ssl")),
     ],
 )

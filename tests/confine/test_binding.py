@@ -73,6 +73,7 @@ def test_a_closed_root_opens_nothing_and_closes_once(directory):
     os.close(other)
 
 
+@pytest.mark.threat("T-PATH-05", control="link_at_bind")
 def test_a_link_is_resolved_once_when_it_is_bound(directory, tmp_path):
     link = tmp_path / "link"
     link.symlink_to(directory)
@@ -112,6 +113,7 @@ def test_a_text_that_is_no_path_is_refused():
     assert "is not a path" in refused("nul\0")
 
 
+@pytest.mark.threat("T-LEAK-08", control="roots_ours")
 @pytest.mark.parametrize("mode", [0o720, 0o702, 0o777, 0o2770])
 def test_a_directory_that_others_may_write_is_refused_with_the_remedy(directory, mode):
     directory.chmod(mode)
@@ -125,6 +127,7 @@ def test_a_directory_that_others_may_read_is_bound(directory):
     bind("user", directory).close()
 
 
+@pytest.mark.threat("T-LEAK-08", control="roots_ours")
 def test_a_directory_of_somebody_else_is_refused(directory, monkeypatch):
     us = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: us + 1)
@@ -160,6 +163,7 @@ def test_a_directory_that_is_swapped_while_it_is_bound_is_refused(directory, tmp
 # Apart from state, policies, configuration, other scopes.
 
 
+@pytest.mark.threat("T-PATH-05", control="roots_apart")
 def test_a_root_inside_around_or_equal_to_a_kept_path_is_refused(directory, tmp_path):
     inside = directory / "state"
     inside.mkdir()
@@ -233,6 +237,7 @@ def replaced(bound):
     return caught.value.via is Via.ROOT_REPLACED and caught.value.requested == "user"
 
 
+@pytest.mark.threat("T-PATH-05", control="root_identity")
 def test_a_root_that_is_no_longer_where_it_was_bound_is_noticed(directory, tmp_path):
     with bind("user", directory) as bound:
         directory.rename(tmp_path / "moved")

@@ -198,6 +198,7 @@ def test_finding_the_directories_imports_none_of_the_packages():
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
+@pytest.mark.threat("T-SUP-02", control="trusted_imports")
 def test_a_directory_that_everybody_may_write_to_is_refused(tmp_path, monkeypatch):
     (tmp_path / "planted_module.py").touch()
     monkeypatch.syspath_prepend(tmp_path)

@@ -94,6 +94,7 @@ def test_a_flood_is_not_read_and_the_next_question_finds_it_out(worker):
     assert is_over(worker)
 
 
+@pytest.mark.threat("T-RUN-10", control="asked_once")
 def test_an_answer_prepared_for_the_next_question_is_not_taken_for_one(worker):
     assert ask(worker, "raw", frame(b'{"n":1}') + frame(b'{"n":2}'))[0] == {"n": 1}
     with pytest.raises(WorkerLost, match="without being asked"):
@@ -106,6 +107,7 @@ def test_an_answer_of_several_messages_is_received_one_by_one(worker):
     assert ask(worker, "echo", say=3)[0] == {"said": 3}
 
 
+@pytest.mark.threat("T-RUN-02", control="patience")
 @pytest.mark.parametrize("do", ["hang", "spin"])
 def test_a_worker_that_never_answers_is_ended_at_the_deadline(worker, do):
     began = time.monotonic()
@@ -115,6 +117,7 @@ def test_a_worker_that_never_answers_is_ended_at_the_deadline(worker, do):
     assert is_over(worker)
 
 
+@pytest.mark.threat("T-RUN-10", control="patience")
 def test_a_drip_that_is_always_just_in_time_gains_nothing(worker):
     began = time.monotonic()
     with pytest.raises(DeadlineExceeded):
@@ -136,6 +139,7 @@ def test_a_stopped_worker_is_ended_at_the_deadline(worker):
     assert is_over(worker)
 
 
+@pytest.mark.threat("T-RUN-02", control="killed_workers")
 def test_a_worker_that_closes_its_socket_and_stays_is_ended(worker):
     with pytest.raises(WorkerLost, match=r"closed its connection .signal SIGKILL"):
         ask(worker, "hush")
@@ -255,6 +259,18 @@ def test_a_message_that_cannot_be_sent_leaves_the_worker_as_it_was(worker):
     with pytest.raises(Unsendable):
         worker.send({"do": float("nan")}, deadline=soon())
     assert ask(worker, "echo", say="still here")[0] == {"said": "still here"}
+
+
+def test_whether_a_worker_lives_is_asked_of_the_kernel(worker):
+    worker.check_alive()
+    worker.send({"do": "exit", "code": 3}, deadline=soon())
+    over = os.pidfd_open(worker.pid)
+    assert select.select([over], [], [], 20)[0]
+    os.close(over)
+    for _ in range(2):
+        with pytest.raises(WorkerLost, match=r"ended .exit code 3"):
+            worker.check_alive()
+    assert is_over(worker)
 
 
 def test_closing_twice_and_killing_a_closed_worker_do_nothing(worker):

@@ -144,6 +144,8 @@ def test_names_that_begin_with_a_dot_are_names(root, trees):
 # Links, at whatever place and whatever they lead to, are not followed.
 
 
+@pytest.mark.threat("T-PATH-03", control="walk_checks")
+@pytest.mark.threat("T-PATH-03", control="openat2_no_symlinks")
 @pytest.mark.parametrize("shape", LINKS)
 def test_no_operation_follows_a_link(root, trees, operation, shape):
     rel = plant_link(trees, shape)
@@ -194,6 +196,7 @@ def test_hard_links_and_swaps_catch_a_reader_that_resolves_first(trees):
 # What is no file of its own is refused, and nothing waits for it.
 
 
+@pytest.mark.threat("T-PATH-06", control="one_name")
 def test_a_hard_link_is_an_escape(root, trees, operation):
     os.link(trees.outside / f"{CANARY}.md", trees.inside / "hard.md")
     with pytest.raises(PathEscape) as caught:
@@ -201,6 +204,8 @@ def test_a_hard_link_is_an_escape(root, trees, operation):
     assert caught.value.via is Via.HARDLINK
 
 
+@pytest.mark.threat("T-PATH-08", control="without_waiting")
+@pytest.mark.threat("T-PATH-08", control="regular_only")
 def test_a_fifo_is_an_escape_and_nobody_waits_for_its_writer(root, trees, operation):
     os.mkfifo(trees.inside / "fifo.md")
     with pytest.raises(PathEscape) as caught:
@@ -208,6 +213,7 @@ def test_a_fifo_is_an_escape_and_nobody_waits_for_its_writer(root, trees, operat
     assert caught.value.via is Via.SPECIAL
 
 
+@pytest.mark.threat("T-PATH-08", control="regular_only")
 def test_a_socket_is_an_escape(root, trees, operation, monkeypatch):
     monkeypatch.chdir(trees.inside)  # the path of a socket may be no longer than 108 bytes
     with socket.socket(socket.AF_UNIX) as listener:
@@ -261,6 +267,7 @@ def test_a_file_removed_while_it_was_opened_is_not_found(root, trees):
 # Text is refused before any system call, and never normalised.
 
 
+@pytest.mark.threat("T-PATH-01", control="root_text")
 @pytest.mark.parametrize(
     ("rel", "via"),
     [
@@ -326,6 +333,7 @@ def test_a_file_above_the_limit_is_refused_before_it_is_read(root, trees, monkey
         root.read_bytes("note.md", 10)
 
 
+@pytest.mark.threat("T-PATH-08", control="size_limit")
 def test_no_limit_is_above_the_hard_one(root, trees):
     with (trees.inside / "sparse.md").open("wb") as file:
         file.truncate(MAX_FILE_BYTES + 1)
@@ -338,6 +346,7 @@ def test_a_file_exactly_at_the_limit_is_read(root):
     assert root.read_bytes("note.md", 11) == b"inside note"
 
 
+@pytest.mark.threat("T-PATH-08", control="size_limit")
 def test_a_file_that_grows_while_it_is_read_is_refused_at_the_limit(root, trees, monkeypatch):
     real, asked = os.pread, []
 

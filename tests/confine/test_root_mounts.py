@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import muniment
+from threats.switches import source_for_children
 
 CHILD = """
 import json, os, subprocess, sys
@@ -67,7 +68,8 @@ def found(tmp_path_factory):
     )
     if probe.returncode != 0:
         pytest.skip(f"this system gives no private mount namespace: {probe.stderr.strip()}")
-    source = f"import sys; sys.path.insert(0, {str(Path(muniment.__file__).parents[1])!r})\n{CHILD}"
+    path = f"import sys; sys.path.insert(0, {str(Path(muniment.__file__).parents[1])!r})\n"
+    source = path + source_for_children() + CHILD
     done = subprocess.run(
         [*private, sys.executable, "-c", source, base], capture_output=True, text=True, check=True
     )
@@ -75,6 +77,8 @@ def found(tmp_path_factory):
     return json.loads(done.stdout)
 
 
+@pytest.mark.threat("T-PATH-12", control="walk_device")
+@pytest.mark.threat("T-PATH-12", control="openat2_no_xdev")
 @pytest.mark.parametrize("resolver", ["openat2", "walk"])
 @pytest.mark.parametrize(
     "request_",
@@ -84,6 +88,7 @@ def test_another_file_system_beneath_the_root_is_an_escape(found, resolver, requ
     assert found[f"{resolver} {request_}"] == "mount"
 
 
+@pytest.mark.threat("T-PATH-12", control="openat2_no_xdev")
 @pytest.mark.parametrize("request_", ["read same-device/note.md", "list same-device", "examine same-device"])
 def test_a_bind_mount_of_the_same_file_system_is_seen_by_openat2_only(found, request_):
     assert found[f"openat2 {request_}"] == "mount"

@@ -71,6 +71,8 @@ def check_any_path(held, rel):
     assert snapshot(trees.outside, trees.other) == before
 
 
+@pytest.mark.threat("T-PATH-01", control="layer_one")
+@pytest.mark.threat("T-PATH-01", control="root_text")
 @given(rel=PATHS)
 def test_any_text_is_refused_or_stays_inside(held, rel):
     check_any_path(held, rel)
@@ -84,6 +86,7 @@ def test_any_text_is_refused_or_stays_inside_thoroughly(held, rel):
     check_any_path(held, rel)
 
 
+@pytest.mark.threat("T-PATH-01", control="layer_one")
 @given(rel=PATHS)
 def test_any_text_is_refused_or_stays_inside_when_a_directory_is_made_of_it(rel):
     for resolver in RESOLVERS:
@@ -155,6 +158,8 @@ def plant_race(base):
     return trees
 
 
+@pytest.mark.threat("T-PATH-04", control="walk_checks")
+@pytest.mark.threat("T-PATH-04", control="openat2_resolve")
 @pytest.mark.parametrize("resolver", RESOLVERS)
 @pytest.mark.parametrize("rounds", [3_000, pytest.param(200_000, marks=pytest.mark.slow)])
 def test_a_directory_exchanged_for_a_link_never_leads_a_read_outside(tmp_path, resolver, rounds):
@@ -178,6 +183,7 @@ def listed_or_nothing(root, rel):
         return ()
 
 
+@pytest.mark.threat("T-PATH-04", control="resolvers")
 @pytest.mark.parametrize("resolver", RESOLVERS)
 @pytest.mark.parametrize("rounds", [300, pytest.param(10_000, marks=pytest.mark.slow)])
 def test_a_directory_exchanged_for_a_link_never_leads_a_write_outside(tmp_path, resolver, rounds):

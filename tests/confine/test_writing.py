@@ -114,6 +114,7 @@ def bound(trees):
         yield user, project
 
 
+@pytest.mark.threat("T-IDX-02", control="locked_roots")
 def test_roots_are_locked_inside_the_block_and_free_after_it(bound, trees):
     with lock_roots(bound, Patience(time.monotonic() + 10)):
         assert is_locked(trees.inside)
@@ -232,6 +233,7 @@ def test_a_file_system_without_locks_is_told_to_the_person(bound, monkeypatch):
 # Directories.
 
 
+@pytest.mark.threat("T-LEAK-08", control="private_modes")
 def test_missing_directories_are_made_private_and_named(root, trees):
     before = os.umask(0)
     try:
@@ -279,6 +281,7 @@ def test_a_directory_that_another_process_makes_first_is_not_ours_to_remove(root
         assert directory.created == ()
 
 
+@pytest.mark.threat("T-PATH-03", control="resolvers")
 @pytest.mark.parametrize("rel", ["link", "link/below", "topic/link/below"])
 def test_no_directory_is_reached_or_made_through_a_link(root, trees, rel):
     for place in (trees.inside, trees.inside / "topic"):
@@ -296,6 +299,7 @@ def test_a_file_in_the_place_of_a_directory_stays(root, trees):
     assert (trees.inside / "note.md").read_bytes() == b"inside note"
 
 
+@pytest.mark.threat("T-PATH-01", control="root_text")
 def test_text_that_leads_outwards_makes_nothing(root, trees):
     before = snapshot(trees.inside)
     for rel in ("../outside/new", "new/../../outside", "/new", "new\0"):
@@ -372,6 +376,7 @@ def test_temporary_names_are_recognised_and_nothing_else_is():
         assert not is_temporary(name)
 
 
+@pytest.mark.threat("T-LEAK-08", control="private_modes")
 def test_staged_bytes_are_private_before_the_first_of_them(topic, trees, monkeypatch):
     real, modes = os.write, []
 
@@ -417,6 +422,7 @@ def test_a_system_that_writes_in_pieces_stages_the_whole(topic, monkeypatch):
     assert topic.read(staged.temporary) == b"a longer content"
 
 
+@pytest.mark.threat("T-PATH-07", control="exclusive_staging")
 def test_a_planted_temporary_name_is_neither_followed_nor_overwritten(topic, trees):
     before = snapshot(trees.outside)
     linked, taken = fresh(), fresh()
@@ -525,6 +531,7 @@ def test_a_claimed_file_is_replaced_whole(topic, trees, landing_):
     assert names(trees.inside / "topic") == before - {staged.temporary}
 
 
+@pytest.mark.threat("T-PATH-06", control="new_inode")
 def test_a_replaced_file_is_a_new_one_so_that_no_hard_link_is_written_through(topic, trees):
     inode = (trees.inside / "topic/one.md").stat().st_ino
     topic.replace(topic.stage(fresh(), b"after"), "one.md", digest(b"inside one"))
@@ -571,6 +578,7 @@ def swap_in(trees, target):
     exchange(trees.inside / "topic/one.md", trees.inside / "topic" / target)
 
 
+@pytest.mark.threat("T-PATH-04", control="claimed_file")
 @pytest.mark.parametrize("target", ["newer.md", "deep", "link.md", "hard.md", "fifo.md"])
 @pytest.mark.parametrize("change", ["replace", "withdraw"])
 def test_what_was_swapped_in_at_the_last_moment_is_put_back(topic, trees, monkeypatch, change, target):
@@ -639,6 +647,7 @@ def _way(request, monkeypatch):
         lacking(monkeypatch, errno.EINVAL)
 
 
+@pytest.mark.threat("T-PATH-03", control="replaced_links")
 @pytest.mark.usefixtures("_way")
 @pytest.mark.parametrize("kind", ["symlink", "hard link"])
 def test_a_generated_file_replaces_a_link_without_following_it(topic, trees, kind):
@@ -700,6 +709,7 @@ def test_a_directory_is_synced(topic, monkeypatch):
     assert synced == [topic.fd]
 
 
+@pytest.mark.threat("T-PATH-01", control="single_component")
 @pytest.mark.parametrize("name", ["", ".", "..", "../note.md", "deep/two.md", "/note.md", "a\0b", "deep/"])
 def test_a_name_is_one_component(topic, trees, name):
     staged = topic.stage(fresh(), b"new")

@@ -177,6 +177,7 @@ def test_the_cases_are_many_and_of_many_kinds():
 # -- the runs ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.threat("T-LEAK-03", control="layer_one")
 @every_case
 def test_obeying_has_no_effect_outside_the_policy(go, name):
     ran = go(name)
@@ -212,6 +213,7 @@ def test_under_a_policy_that_only_creates_it_creates_at_most(go, victim, name):
         assert ran.result.error is not None
 
 
+@pytest.mark.threat("T-MEM-11", control="narrowed_writes")
 @pytest.mark.parametrize("name", [name for name, case in injections().items() if "project" in str(case)])
 def test_in_a_run_for_one_scope_it_writes_no_other(go, name):
     ran = go(name, scope="user")

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from jobs.places import Diligent, made, opened
-from memories import CANARY, make_roots, photograph, put, strict
+from memories import CANARY, IN_A_WORKER, make_roots, photograph, put, strict
 from muniment import events
 from muniment.agent.model import ModelError, Reply, ToolCall
 from muniment.agent.rules import RuleWriter
@@ -19,7 +19,7 @@ from muniment.content.entry import parse
 from muniment.errors import DeadlineExceeded, ManagedMemoryUnavailable, WorkerLost
 from muniment.jobs.remember import MAX_SUMMARY_CHARS, remember
 from muniment.jobs.request import RememberRequest
-from muniment.names import MAX_FACT_BYTES, Trust
+from muniment.names import MAX_FACT_BYTES, Layer, Trust
 from muniment.sandbox import Sandbox
 from muniment.testing.clock import FakeClock
 from muniment.testing.scripted import ScriptedModel, call, calls, say
@@ -31,6 +31,7 @@ KEYS = {
     "files_touched",
     "touched_scopes",
     "enforcement",
+    "missing_layers",
     "decided_by",
     "turns",
     "seconds",
@@ -144,16 +145,18 @@ ENDS = {
 }
 
 
+@pytest.mark.threat("T-RUN-02", control="final_text_only")
 @pytest.mark.parametrize("end", ENDS)
 def test_only_a_finished_run_with_changes_commits(place, end):
     steps, code = ENDS[end]
     before = photograph(base(place))
     result = ask(place, ScriptedModel(steps))
-    assert (result.status, result.error.code) == ("failed", code)
+    assert photograph(base(place)) == before
+    assert result.status == "failed"
+    assert result.error.code == code
     assert result.files_touched == ()
     assert result.touched_scopes == ()
     assert not result.unchanged
-    assert photograph(base(place)) == before
     assert str(base(place)) not in str(result.as_json())
 
 
@@ -459,7 +462,8 @@ def test_a_success_says_exactly_what_was_committed(tmp_path, in_process):
         "summary": "Saved both.",
         "files_touched": ["project/t/a.md", "user/b.md"],
         "touched_scopes": ["project", "user"],
-        "enforcement": "none" if in_process else "partial",
+        "enforcement": "none" if in_process else IN_A_WORKER,
+        "missing_layers": list(Layer) if in_process else [],
         "decided_by": "some-model",
         "turns": 2,
         "seconds": 0,
@@ -563,6 +567,7 @@ def test_an_index_that_is_a_link_is_not_shown(place):
     assert (base(place) / "outside" / "secret.md").read_text() == f"{CANARY}\n"
 
 
+@pytest.mark.threat("T-LEAK-03", control="clean_handles")
 def test_a_clean_run_sees_nothing_of_the_memory_and_its_worker_holds_no_root(tmp_path, monkeypatch):
     roots = make_roots(tmp_path)
     put(roots["user"], f"{CANARY}.md", CANARY)
@@ -614,6 +619,7 @@ def records(caplog):
     logger.propagate = propagates
 
 
+@pytest.mark.threat("T-LEAK-04", control="bare_records")
 @pytest.mark.parametrize(
     "steps",
     [
@@ -647,6 +653,7 @@ def test_a_record_says_how_a_job_ended(place, records):
     )
 
 
+@pytest.mark.threat("T-LOG-02", control="records")
 def test_an_escape_is_recorded_with_its_reason(place, records):
     ask(place, ScriptedModel([calls(write("user/../a.md"))]))
     (record,) = records()
@@ -683,6 +690,7 @@ def test_a_saved_index_of_a_person_is_in_the_document(place):
     assert document["notes"] == ["user/MEMORY.md was not ours; it is saved as user/memory-before-muniment.md"]
 
 
+@pytest.mark.threat("T-LEAK-03", control="index_excerpts")
 def test_the_index_shows_a_run_nothing_of_entries_that_it_may_not_read(tmp_path):
     policy = strict(require="none", deny=[(["read"], ["private/"])])
     with made(tmp_path, policy) as place:

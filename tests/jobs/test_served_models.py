@@ -243,6 +243,8 @@ def descendants(process):
         yield from descendants(child)
 
 
+@pytest.mark.threat("T-LEAK-09", control="clean_environment")
+@pytest.mark.threat("T-RUN-04", control="clean_environment")
 def test_the_key_is_not_in_the_memory_of_the_worker_nor_in_any_result_or_event(tmp_path, monkeypatch, caplog):
     caplog.set_level(logging.DEBUG)
     monkeypatch.setenv("MUNIMENT_API_KEY", KEY)
@@ -267,6 +269,7 @@ def test_the_key_is_not_in_the_memory_of_the_worker_nor_in_any_result_or_event(t
     assert not any(KEY in text for text in entries(tmp_path).values())
 
 
+@pytest.mark.threat("T-LEAK-09", control="hidden_key")
 def test_words_that_repeat_the_key_are_stored_without_it(tmp_path):
     leak = tool_calls(tool_call("write_file", {"path": "user/a.md", "content": f"The key is {KEY}."}))
     with serving([leak, words(f"Saved {KEY}.")]) as (_, model), made(tmp_path) as place:

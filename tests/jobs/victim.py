@@ -22,8 +22,8 @@ from typing import Any, Final
 
 import yaml
 
-from corpus.index_oracle import index_problems
-from corpus.photograph import Entry, photograph
+from muniment.testing.corpus.index_oracle import index_problems
+from muniment.testing.witness import Entry, photograph
 
 CANARY: Final = "canary-9c41e7"
 SCOPES: Final = ("user", "project")
@@ -111,7 +111,9 @@ class Victim:
 
     def seal(self) -> None:
         """From here on everything that is not meant to be is a problem."""
-        self._before = photograph(self.home, age=True)
+        self._before = {
+            name: replace(entry, read=False) for name, entry in photograph({"": self.home}).items()
+        }
         self._bytes = self._entries()
         self._secrets = (CANARY.encode(), *_of_this_machine())
 
@@ -182,7 +184,7 @@ class Victim:
 
     def _around(self, changed: set[str]) -> Iterator[str]:
         """What else is new, gone or other than before, anywhere in the home."""
-        after = photograph(self.home, age=False)
+        after = photograph({"": self.home})
         scopes = {path.partition("/")[0] for path in changed}
         expected = {f".muniment/{path}" for path in (*changed, *(f"{scope}/MEMORY.md" for scope in scopes))}
         above = {str(parent) for path in expected for parent in Path(path).parents}
@@ -218,8 +220,7 @@ def _seen(name: str, entry: Entry) -> object:
     _, _, rel = name.partition(".muniment/")
     is_open = rel.partition("/")[0] in SCOPES and "/." not in rel and entry.kind in {"file", "directory"}
     is_open = is_open and (entry.kind == "directory" or rel.endswith(".md"))
-    has_two_names = entry.kind == "file" and entry.links > 1  # The photographer read it by the other one.
-    return replace(entry, accessed=0) if is_open or has_two_names else entry
+    return replace(entry, read=False) if is_open else entry
 
 
 def _told_otherwise(document: dict[str, Any], changed: set[str]) -> Iterator[str]:

@@ -33,6 +33,7 @@ def deny(verbs, *paths, name="d"):
     return f'[[deny]]\nid = "{name}"\nverbs = {verbs}\npaths = {list(paths)}\n'
 
 
+@pytest.mark.threat("T-POL-06", control="grants_needed")
 @pytest.mark.parametrize("verb", list(Verb))
 @pytest.mark.parametrize("text", ["user/a.md", "project/t/a.md", "user"])
 def test_an_empty_policy_denies_everything(verb, text):

@@ -15,8 +15,6 @@ from muniment.policy.load import load_policy, parse_policy
 from muniment.policy.meet import meet, narrow_writes
 from muniment.policy.model import dump, parse_dump
 
-pytestmark = pytest.mark.threat("T-POL-03")
-
 SCOPES = ("user", "project", "team")
 ALLOWS = ["/**", "/*/*.md", "/user/**/*.md", "/user/a.md", "/*/t/**", "/*/?.md"]
 DENIES = ["t/", "a.md", ".*", "/*/t/", "**", "A*", "/user/", "/*/t/b.md"]
@@ -85,11 +83,13 @@ def grants(policy):
     return {(verb, path) for verb in Verb for path in PATHS if judge.decide(verb, path) == Allow()}
 
 
+@pytest.mark.threat("T-POL-03", control="meets")
 @given(POLICIES, POLICIES)
 def test_a_meet_grants_exactly_what_both_grant(a, b):
     assert grants(meet(a, b)) == grants(a) & grants(b)
 
 
+@pytest.mark.threat("T-POL-03", control="meets")
 @given(POLICIES, POLICIES, POLICIES)
 def test_meet_is_commutative_associative_and_idempotent(a, b, c):
     assert meet(a, b).digest == meet(b, a).digest
@@ -97,6 +97,7 @@ def test_meet_is_commutative_associative_and_idempotent(a, b, c):
     assert meet(a, a) == a
 
 
+@pytest.mark.threat("T-POL-03", control="meets")
 @given(POLICIES, POLICIES)
 def test_scalars_of_a_meet_are_the_stricter_ones(a, b):
     both = meet(a, b)
@@ -113,6 +114,7 @@ def test_scalars_of_a_meet_are_the_stricter_ones(a, b):
         assert trusts.index(terms.trust) == max(map(trusts.index, asked))
 
 
+@pytest.mark.threat("T-MEM-11", control="narrowed_writes")
 @given(POLICIES, st.sampled_from([Scope(name) for name in (*SCOPES, "unknown")]))
 def test_narrowing_writes_only_narrows_and_reads_stay(policy, scope):
     narrowed = narrow_writes(policy, scope)
@@ -122,6 +124,7 @@ def test_narrowing_writes_only_narrows_and_reads_stay(policy, scope):
     assert narrow_writes(narrowed, scope) == narrowed
 
 
+@pytest.mark.threat("T-POL-03", control="every_deny")
 @given(sources(), st.sampled_from([p for p in DENIES if not p.startswith("/user/")]), VERBS)
 def test_adding_a_deny_never_grants(source, pattern, verbs):
     head, scopes, tables = source

@@ -36,7 +36,7 @@ def named(name, body="", extends=()):
     return f'schema = "muniment-policy/1"\nname = "{name}"\nextends = {list(extends)}\n{body}'
 
 
-@pytest.mark.threat("T-POL-01")
+@pytest.mark.threat("T-POL-01", control="closed_tables")
 @pytest.mark.parametrize(
     ("code", "text"),
     [
@@ -165,6 +165,7 @@ def test_generous_limits_load_and_still_are_limits():
     assert policy.limits.scan_bytes == 1 << 32
 
 
+@pytest.mark.threat("T-POL-01", control="inline_tests")
 def test_an_inline_test_that_fails_is_e401_and_says_why():
     grant = f'[[allow]]\nid = "a"\n{RULE}'
     check = '[[test]]\nverb = "{}"\npath = "{}"\nexpect = "{}"\n'
@@ -214,7 +215,7 @@ def test_the_digest_ignores_words_for_people_and_nothing_else():
 READ = f'[[allow]]\nid = "r"\n{RULE}'
 
 
-@pytest.mark.threat("T-POL-03")
+@pytest.mark.threat("T-POL-03", control="meets")
 def test_a_child_cannot_grant_what_its_parent_does_not():
     parent = named("mother", SCOPES + '[[allow]]\nid = "r"\nverbs = ["read"]\npaths = ["/user/a.md"]\n')
     wide = '[[allow]]\nid = "w"\nverbs = ["read", "delete"]\npaths = ["/**"]\n[limits]\nturns = 6\n'
@@ -298,7 +299,7 @@ def test_a_missing_policy_is_told_apart_from_a_missing_file(folder):
     assert load_error("No Such\nName") == "E111"
 
 
-@pytest.mark.threat("T-POL-04")
+@pytest.mark.threat("T-POL-04", control="shipped_names")
 def test_a_shipped_name_cannot_be_shadowed(folder):
     (folder / "strict.toml").write_text(named("strict", SCOPES + READ))
     assert load_error("strict", folder) == "E124"

@@ -7,8 +7,6 @@ from importlib.metadata import version
 import pytest
 from pathspec import GitIgnoreSpec, PathSpec
 
-pytestmark = [pytest.mark.threat("T-POL-01"), pytest.mark.threat("T-POL-08"), pytest.mark.threat("T-PATH-11")]
-
 
 def spec(*lines):
     return PathSpec.from_lines("gitignore", lines, backend="simple")

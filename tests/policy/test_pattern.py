@@ -77,7 +77,7 @@ def test_an_allow_pattern_of_the_dialect_loads(pattern):
     assert code(pattern, deny=False) is None
 
 
-@pytest.mark.threat("T-POL-01")
+@pytest.mark.threat("T-POL-01", control="pattern_subset")
 @pytest.mark.parametrize(
     "pattern",
     [
@@ -121,13 +121,12 @@ def test_an_allow_pattern_names_files_and_not_directories():
     assert code("/user/topics/", deny=False) == "E203"
 
 
-@pytest.mark.threat("T-POL-07")
+@pytest.mark.threat("T-POL-07", control="pattern_cost")
 @pytest.mark.parametrize("pattern", ["/user/" + "a" * 507, "/**/a/**/b/**", "/user/*a*b*", "/user/*a*/*b*"])
 def test_a_pattern_that_would_be_costly_is_e202(pattern):
     assert code(pattern) == "E202"
 
 
-@pytest.mark.threat("T-POL-07")
 @pytest.mark.parametrize("pattern", ["/**/a*a*b/**/c", "/*/**/*a*b/**/c", "*a*b", "/**/a*/a*/a*/**/*a*z"])
 @pytest.mark.parametrize("name", ["a" * 250, "ab" * 120, "a" * 125])
 def test_the_costliest_patterns_of_the_dialect_stay_cheap(pattern, name):
@@ -152,7 +151,7 @@ def test_a_slash_in_the_middle_anchors_and_so_needs_a_scope():
     assert code("pinned/a.md") == "E206"
 
 
-@pytest.mark.threat("T-POL-01")
+@pytest.mark.threat("T-POL-01", control="firing_denies")
 @pytest.mark.parametrize(
     "pattern",
     [
@@ -179,7 +178,7 @@ def test_what_pathspec_would_drop_or_negate_is_never_compiled(pattern):
     assert caught.value.rule == "E203"
 
 
-@pytest.mark.threat("T-PATH-11")
+@pytest.mark.threat("T-PATH-11", control="exact_files")
 @pytest.mark.parametrize(
     ("pattern", "text", "expected"),
     [
@@ -208,7 +207,7 @@ def test_an_allow_pattern_matches_exact_files(pattern, text, expected):
     assert allows(pattern, text) is expected
 
 
-@pytest.mark.threat("T-PATH-09")
+@pytest.mark.threat("T-PATH-09", control="folding")
 @pytest.mark.parametrize(
     ("pattern", "text", "expected"),
     [
@@ -291,6 +290,7 @@ PATHS = st.lists(st.text("ab.", min_size=1, max_size=3), min_size=1, max_size=4)
 )
 
 
+@pytest.mark.threat("T-PATH-11", control="exact_files")
 @given(SEGMENTS, st.sampled_from(["/user/", "/*/", "/**/", "/"]), PATHS)
 def test_allow_patterns_agree_with_an_independent_matcher(segments, prefix, path):
     pattern = prefix + "/".join(segments)

@@ -17,6 +17,9 @@ WRITING = {Verb.CREATE, Verb.MODIFY}
 READING = {Verb.LIST, Verb.READ}
 
 
+@pytest.mark.threat("T-MEM-12", control="denies")
+@pytest.mark.threat("T-PATH-11", control="exact_files")
+@pytest.mark.threat("T-PATH-09", control="folding")
 @pytest.mark.parametrize(
     ("text", "verbs"),
     [
@@ -51,12 +54,22 @@ def test_clean_grants_creating_where_strict_does_and_nothing_else(text):
     assert not Judge(clean).reaches(Verb.LIST, path.scope)
 
 
+@pytest.mark.parametrize(
+    "text", ["user/editor.md", "project/t/a.md", "user/pinned/a.md", "user/a/b/c.md", "user/.git/a.md"]
+)
+def test_hardened_grants_what_strict_grants(text):
+    strict, hardened = load_policy("strict"), load_policy("hardened")
+    path = canonicalise(text, hardened.scopes)
+    for verb in Verb:
+        assert Judge(hardened).allows(verb, path) == Judge(strict).allows(verb, path)
+
+
 def test_every_shipped_policy_loads_under_its_own_name_and_is_described():
     folder = resources.files("muniment") / "policies"
     names = sorted(
         file.name.removesuffix(".toml") for file in folder.iterdir() if file.name.endswith(".toml")
     )
-    assert names == ["clean", "strict"]
+    assert names == ["clean", "hardened", "strict"]
     readme = (folder / "README.md").read_text()
     for name in names:
         assert load_policy(name).name == name

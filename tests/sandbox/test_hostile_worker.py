@@ -133,6 +133,8 @@ def test_no_lie_is_forgotten():
     assert set(lying_service.CHANGE_SETS) <= set(CODES)
 
 
+@pytest.mark.threat("T-RUN-09", control="closed_messages")
+@pytest.mark.threat("T-RUN-09", control="judged_changes")
 @pytest.mark.parametrize("lie", CODES)
 def test_a_lie_lands_nothing_and_the_next_honest_run_works(lie, liars, place, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
@@ -144,18 +146,19 @@ def test_a_lie_lands_nothing_and_the_next_honest_run_works(lie, liars, place, tm
         request = RememberRequest("a fact", scope="user" if lie == "project-only" else None)
         result = remember(request, place(policy), agreeable())
         assert time.monotonic() - began < 10
+    assert photograph(tmp_path) == before
+    assert CANARY not in str(result.as_json())
     assert result.error is not None
     assert result.error.code in CODES[lie]
     assert result.status == "failed"
     assert result.files_touched == ()
     assert result.touched_scopes == ()
-    assert photograph(tmp_path) == before
-    assert CANARY not in str(result.as_json())
     assert str(tmp_path) not in str(result.as_json())
     done = remember(RememberRequest("The user prefers dark mode"), place(strict()), RuleWriter())
     assert done.status == "completed"
 
 
+@pytest.mark.threat("T-RUN-09", control="judged_claims")
 @pytest.mark.parametrize("lie", [*ESCAPES, *REFUSED, *CONFLICTS])
 def test_a_sandbox_commits_no_lie_either(lie, liars, roots, tmp_path, monkeypatch):
     monkeypatch.setattr("muniment.sandbox.shared_zygote", lambda: liars)

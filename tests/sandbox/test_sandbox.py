@@ -6,7 +6,7 @@ import stat
 
 import pytest
 
-from memories import CANARY, SCOPES, descriptors, make_roots, photograph, put, strict
+from memories import CANARY, IN_A_WORKER, SCOPES, descriptors, make_roots, photograph, put, strict
 from muniment import Sandbox
 from muniment.confine.binding import bind_all
 from muniment.confine.cancel import Cancel, Patience
@@ -24,7 +24,7 @@ from muniment.errors import (
     StoreConflict,
 )
 from muniment.names import ContextMode, Enforcement
-from muniment.sandbox import RunTerms, offered_enforcement
+from muniment.sandbox import RunTerms
 
 MODES = [False, True]
 
@@ -125,6 +125,8 @@ def test_a_file_that_changed_meanwhile_is_a_conflict_and_nothing_lands(opened, r
     assert photograph(tmp_path) == before
 
 
+@pytest.mark.threat("T-RUN-08", control="escape_ends_sandbox")
+@pytest.mark.threat("T-PATH-06", control="one_name")
 @pytest.mark.parametrize(
     "path", ["user/../x.md", "/etc/passwd", "user/link.md", "user/a\0.md", "user/hard.md"]
 )
@@ -147,6 +149,7 @@ def test_the_first_escape_by_a_writing_tool_makes_commit_raise(opened, roots, tm
     assert photograph(tmp_path) == before
 
 
+@pytest.mark.threat("T-PATH-03", control="resolvers")
 @pytest.mark.parametrize("path", ["user/../x.md", "user/link.md"])
 def test_an_escape_by_a_reading_tool_ends_nothing(opened, roots, tmp_path, path):
     (roots["user"] / "link.md").symlink_to(tmp_path / "outside" / "secret.md")
@@ -174,6 +177,7 @@ def test_what_is_no_tool_is_an_error_also_when_the_root_is_gone(opened, roots, t
     assert box.call(tool, {}).code == "path_escape"
 
 
+@pytest.mark.threat("T-PATH-05", control="root_identity")
 def test_a_root_that_was_replaced_is_an_escape_for_every_call_and_commit(opened, roots, tmp_path):
     box = opened(on_escape="refuse")
     write(box)
@@ -199,34 +203,29 @@ def test_a_call_with_arguments_that_are_no_object_after_a_lost_root_still_ends_t
 
 
 def test_what_holds_a_run_is_said(roots):
-    for in_process, expected in ((False, Enforcement.PARTIAL), (True, Enforcement.NONE)):
+    for in_process, expected in ((False, IN_A_WORKER), (True, Enforcement.NONE)):
         policy = strict(require="none")
         with Sandbox(policy, roots, in_process=in_process) as box:
-            assert box.enforcement is expected is offered_enforcement(in_process=in_process)
+            assert box.enforcement is expected
+            assert box.call("ls", {"path": "user"}).verdict == "allow"
+            box.commit()
+            assert box.enforcement is expected
 
 
-@pytest.mark.parametrize(
-    ("require", "in_process", "remedy"),
-    [
-        ("full", False, 'this version has no kernel fence; use a policy that requires "partial"'),
-        ("full", True, 'run it in a worker, or use a policy that says require = "none"'),
-        ("partial", True, 'run it in a worker, or use a policy that says require = "none"'),
-    ],
-)
-def test_a_policy_that_requires_more_than_there_is_runs_nothing(
-    roots, require, in_process, remedy, monkeypatch
-):
+@pytest.mark.threat("T-RUN-11", control="required_enforcement")
+@pytest.mark.parametrize("require", ["full", "partial"])
+def test_a_policy_that_requires_a_worker_runs_nothing_in_process(roots, require, monkeypatch):
     monkeypatch.setattr("muniment.sandbox.bind_all", lambda *_a, **_k: pytest.fail("a root was opened"))
     with pytest.raises(ConfinementUnavailable) as caught:
-        Sandbox(strict(require=require), roots, in_process=in_process)
-    assert remedy in str(caught.value)
+        Sandbox(strict(require=require), roots, in_process=True)
+    assert 'run it in a worker, or use a policy that says require = "none"' in str(caught.value)
 
 
 def test_a_policy_file_that_says_nothing_requires_partial(roots, tmp_path):
     policy = tmp_path / "plain.toml"
     policy.write_text('schema = "muniment-policy/1"\nname = "plain"\n[scopes]\nuser = {}\nproject = {}\n')
     with Sandbox(str(policy), roots) as box:
-        assert box.enforcement is Enforcement.PARTIAL
+        assert box.enforcement.satisfies(Enforcement.PARTIAL)
         assert box.call("ls", {"path": "user"}).code == "refused"
     with pytest.raises(ConfinementUnavailable):
         Sandbox(str(policy), roots, in_process=True)
@@ -301,7 +300,7 @@ def test_roots_that_the_policy_does_not_know_and_none_at_all_are_refused(bound):
 
 def test_other_bad_settings_are_refused(roots):
     with pytest.raises(ConfigInvalid):
-        Sandbox("strict", roots, symlinks="beneath")
+        Sandbox("strict", roots, symlinks="follow")
     with pytest.raises(PolicyInvalid):
         Sandbox("no-such-policy", roots)
 

@@ -166,6 +166,7 @@ def test_a_displaced_file_that_cannot_be_dropped_takes_its_place_again(ground, m
 # Interrupts: before a call, and after it did its work but before it could say so.
 
 
+@pytest.mark.threat("T-RUN-02", control="taken_back")
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize(
     ("call", "times"), [("stage", 7), ("publish_new", 3), ("replace", 3), ("replace_link", 1), ("_unlink", 3)]
@@ -242,6 +243,7 @@ def test_a_name_that_somebody_takes_meanwhile_stays_theirs(ground, monkeypatch):
     assert ground.contents() == before
 
 
+@pytest.mark.threat("T-PATH-04", control="resolvers")
 @pytest.mark.parametrize("kind", ["link", "file", "directory"])
 def test_what_takes_the_place_of_a_directory_meanwhile_is_not_followed(ground, monkeypatch, kind):
     def deed():

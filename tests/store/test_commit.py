@@ -93,6 +93,7 @@ def test_a_dry_run_says_the_same_and_writes_nothing(ground):
     assert ground.commit(*changes) == told
 
 
+@pytest.mark.threat("T-LEAK-08", control="private_modes")
 def test_files_and_directories_are_private_under_any_umask(ground):
     old = os.umask(0)
     try:
@@ -222,6 +223,7 @@ def test_an_index_that_a_peer_creates_meanwhile_is_saved_as_an_entry(ground, mon
 # Faults.
 
 
+@pytest.mark.threat("T-IDX-02", control="taken_back")
 @pytest.mark.parametrize(
     ("number", "reason"),
     [
@@ -346,6 +348,7 @@ def test_a_disk_that_is_really_full_or_read_only_is_told_and_nothing_changes(tmp
 # Deadline, cancel, locks.
 
 
+@pytest.mark.threat("T-RUN-02", control="late_commit")
 def test_a_deadline_that_has_passed_writes_nothing(ground):
     before = ground.photograph()
     with pytest.raises(DeadlineExceeded):
@@ -390,6 +393,7 @@ def locked(path):
         os.close(fd)
 
 
+@pytest.mark.threat("T-IDX-02", control="locked_roots")
 def test_a_lock_that_somebody_holds_ends_at_the_deadline(ground):
     before = ground.photograph()
     with locked(ground.user), pytest.raises(DeadlineExceeded):
@@ -465,6 +469,7 @@ def test_what_the_first_committer_changed_is_seen_by_the_second(ground, monkeypa
     assert (ground.user / "a.md").read_bytes() == b"a peer's"
 
 
+@pytest.mark.threat("T-PATH-05", control="root_identity")
 @pytest.mark.parametrize("deed", ["replace", "replace_by_link"])
 def test_a_root_that_is_replaced_while_waiting_is_an_escape(ground, monkeypatch, deed):
     with waiting(monkeypatch, getattr(Held(ground), deed)), pytest.raises(PathEscape) as caught:

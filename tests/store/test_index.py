@@ -146,6 +146,7 @@ def shown(data):
     return ["".join(c.content for c in t.children) for t in tokens if t.type == "inline" and t.level > 1]
 
 
+@pytest.mark.threat("T-IDX-01", control="index_rows")
 @given(rows)
 def test_each_entry_is_one_link_to_its_own_file_and_nothing_else_is_there(given_rows):
     data = render_index(SCOPE, given_rows)
@@ -153,6 +154,7 @@ def test_each_entry_is_one_link_to_its_own_file_and_nothing_else_is_there(given_
     assert len(lines_of(data)) == len(given_rows)
 
 
+@pytest.mark.threat("T-IDX-01", control="index_rows")
 @given(rows)
 def test_no_line_of_an_index_hides_or_links_anything(given_rows):
     data = render_index(SCOPE, given_rows)
@@ -179,6 +181,7 @@ def test_what_we_generate_is_recognised(given_rows):
     assert is_generated(render_index(SCOPE, given_rows))
 
 
+@pytest.mark.threat("T-IDX-01", control="index_rows")
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda text: ascii(text)[:40])
 def test_no_field_can_forge_a_line_or_a_link(attack):
     given_rows = [row("a.md"), row("b.md", attack, attack), row("c.md", attack, attack, Trust.EXTERNAL)]
@@ -253,6 +256,7 @@ def test_a_path_is_never_cut():
     assert shown(data) == ["N" * 37 + "…"]
 
 
+@pytest.mark.threat("T-IDX-04", control="index_size")
 @pytest.mark.parametrize(
     ("count", "name", "description"),
     [

@@ -7,11 +7,11 @@ import socket
 
 import pytest
 
-from corpus.index_oracle import index_problems, index_targets
 from muniment.confine.root import Root
 from muniment.errors import DeadlineExceeded, NotFound, PathEscape, StoreConflict, Unreadable
 from muniment.names import MAX_FILE_BYTES, Trust, Via
 from muniment.store.indexing import rebuild_index, verify_index
+from muniment.testing.corpus.index_oracle import index_problems, index_targets
 from store.ground import laid_out, new, patience, sha
 
 FOREIGN = b"# My own notes\r\n\r\nfirst \xff\x00 words without a newline"

@@ -60,12 +60,14 @@ ESCAPES = {
 }
 
 
+@pytest.mark.threat("T-PATH-01", control="grammar_escapes")
 @pytest.mark.parametrize("path", ESCAPES)
 @pytest.mark.parametrize("clean", [False, True])
 def test_a_path_that_leads_outside_is_an_escape(ground, path, clean):
     assert refused(ground, new(path), error=PathEscape, settle_names=clean).via is ESCAPES[path]
 
 
+@pytest.mark.threat("T-PATH-01", control="judged_paths")
 @pytest.mark.parametrize("path", ESCAPES)
 @pytest.mark.parametrize("clean", [False, True])
 def test_a_claim_that_leads_outside_is_an_escape_also_where_claims_count_for_nothing(ground, path, clean):
@@ -74,6 +76,7 @@ def test_a_claim_that_leads_outside_is_an_escape_also_where_claims_count_for_not
     assert error.via is ESCAPES[path]
 
 
+@pytest.mark.threat("T-RUN-08", control="judged_paths")
 @pytest.mark.parametrize(
     "other",
     [new("user//x.md"), new("team/x.md"), new("/memories/user/x.md"), Proposed("user/a.md", None, b"x")],
@@ -120,6 +123,8 @@ NAMES = {
 }
 
 
+@pytest.mark.threat("T-MEM-12", control="denies")
+@pytest.mark.threat("T-RUN-09", control="judged_changes")
 @pytest.mark.parametrize("path", NAMES)
 @pytest.mark.parametrize("clean", [False, True])
 def test_a_name_that_is_not_canonical_or_not_granted_is_refused_and_never_repaired(ground, path, clean):
@@ -158,6 +163,7 @@ def test_a_set_that_names_a_path_twice_or_beneath_another_is_refused(ground, pat
     assert (error.rule, error.layer) == ("change-set", "judge")
 
 
+@pytest.mark.threat("T-PATH-09", control="folding")
 @pytest.mark.parametrize(
     "paths",
     [
@@ -170,6 +176,7 @@ def test_two_new_names_that_are_equal_after_folding_are_refused(ground, paths):
     assert refused(ground, *map(new, paths), error=Refused).rule == "change-set"
 
 
+@pytest.mark.threat("T-PATH-09", control="folding")
 @pytest.mark.parametrize("path", ["user/A.md", "user/TOPIC/x.md", "user/topic/T.md"])
 def test_a_new_name_that_aliases_an_existing_one_is_a_conflict(ground, path):
     assert refused(ground, new(path), error=StoreConflict).paths == (path,)
@@ -215,6 +222,7 @@ def test_a_conflict_names_every_file_that_is_not_as_said(ground):
     assert refused(ground, *changes, error=StoreConflict).paths == ("user/a.md", "user/topic/t.md")
 
 
+@pytest.mark.threat("T-RUN-09", control="judged_claims")
 def test_claims_that_lie_are_conflicts_and_all_are_named(ground):
     claims = [
         claim("user/a.md", b"lie"),
@@ -233,6 +241,7 @@ def test_a_claim_on_no_path_of_this_memory_is_refused(ground, path, error):
     refused(ground, new("user/n.md"), claims=[Claim(path, None)], error=error)
 
 
+@pytest.mark.threat("T-PATH-03", control="resolvers")
 def test_a_claim_through_a_link_is_an_escape(ground):
     (ground.user / "out").symlink_to(ground.outside)
     refused(ground, new("user/n.md"), claims=[claim("user/out/secret.md", b"secret\n")], error=PathEscape)
@@ -284,6 +293,7 @@ LEAVES = {
 }
 
 
+@pytest.mark.threat("T-PATH-03", control="resolvers")
 @pytest.mark.parametrize("kind", LEAVES)
 @pytest.mark.parametrize("base", [None, sha(b"secret\n")])
 def test_a_leaf_that_is_no_file_of_its_own_is_an_escape(ground, kind, base):
@@ -345,6 +355,7 @@ GATES = {
 }
 
 
+@pytest.mark.threat("T-MEM-09", control="content_gates")
 @pytest.mark.parametrize("gate", GATES)
 def test_content_passes_the_gates_of_the_policy(ground, gate):
     content = f"# fine\nnot {GATES[gate]} fine\n".encode()
@@ -371,6 +382,7 @@ def test_one_byte_above_the_largest_file_is_too_large(ground):
 # Budgets and quotas.
 
 
+@pytest.mark.threat("T-RUN-01", control="judged_budgets")
 def test_one_file_more_than_a_run_may_write_is_refused_and_as_many_are_not(ground):
     nine = [new(f"user/{number}.md") for number in range(9)]
     refused(ground, *nine, error=BudgetSpent)

@@ -57,6 +57,7 @@ def test_identity_and_creation_survive_a_change_and_nothing_else_does():
     assert muniment == LINE | {"id": OLD_ID, "created": "2020-02-29T00:00:00Z"}
 
 
+@pytest.mark.threat("T-MEM-10", control="own_provenance")
 def test_what_a_proposal_claims_of_itself_is_thrown_away():
     proposal = file_with({"id": OLD_ID, "created": "2020-01-01T00:00:00Z", "trust": "owner"})
     for base in (None, b"no front matter", b"\xff\xfe", file_with([]), file_with({})):

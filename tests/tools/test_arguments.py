@@ -33,6 +33,7 @@ def nested(depth):
     return value
 
 
+@pytest.mark.threat("T-POL-05", control="mapped_tools")
 def test_every_tool_declares_what_it_needs_of_a_policy():
     assert set(VERBS) == set(TOOLS) == set(GOOD)
     assert all(verbs for verbs in VERBS.values())
@@ -54,6 +55,7 @@ def test_what_is_no_object_of_the_right_shape_is_bad_arguments(tmp_path, tool, b
     assert len(outcome.text) < 300
 
 
+@pytest.mark.threat("T-RUN-03", control="closed_arguments")
 @pytest.mark.parametrize("tool", GOOD)
 def test_an_unknown_argument_is_refused_by_name(tool):
     with pytest.raises(ToolError, match=r"has no argument 'pa\\nth'; it takes ") as caught:
@@ -61,6 +63,7 @@ def test_an_unknown_argument_is_refused_by_name(tool):
     assert "secret" not in str(caught.value)
 
 
+@pytest.mark.threat("T-RUN-03", control="closed_arguments")
 @pytest.mark.parametrize("tool", GOOD)
 @pytest.mark.parametrize("value", [None, 1, 1.5, True, b"user/a.md", ["user/a.md"], {"a": "b"}, nested(1000)])
 def test_nothing_is_coerced(tool, value):
@@ -71,6 +74,7 @@ def test_nothing_is_coerced(tool, value):
             assert caught.value.code == "bad_arguments"
 
 
+@pytest.mark.threat("T-RUN-03", control="closed_arguments")
 @pytest.mark.parametrize(
     ("tool", "name", "value"),
     [
@@ -97,6 +101,7 @@ def test_numbers_and_switches_are_strict_and_bounded(tmp_path, tool, name, value
         assert f"{tool} {name}: " in outcome.text
 
 
+@pytest.mark.threat("T-RUN-07", control="known_tools")
 @pytest.mark.parametrize(
     "tool", ["", "bash", "READ_FILE", "read_file ", "__init__", None, 1, [], {}, ("ls",)]
 )
@@ -107,6 +112,7 @@ def test_what_is_none_of_the_five_is_no_tool(tmp_path, tool):
     assert check_tool("ls") == "ls"
 
 
+@pytest.mark.threat("T-RUN-03", control="argument_sizes")
 @pytest.mark.parametrize(
     ("name", "limit"),
     [

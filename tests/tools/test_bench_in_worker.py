@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import struct
 import threading
@@ -14,16 +15,25 @@ from hypothesis import strategies as st
 
 from memories import SCOPES, descriptors, handles, make_roots, put, strict
 from muniment.confine.cancel import Patience
+from muniment.confine.links import read_links
 from muniment.confine.pool import Zygote
 from muniment.confine.wire import Channel, ProtocolViolation
+from muniment.errors import WorkerLost
+from muniment.names import Layer
+from muniment.policy.links import NO_LINKS
 from muniment.policy.model import dump
-from muniment.tools.remote import RemoteBench
+from muniment.tools.remote import RemoteBench, greet
 from muniment.tools.service import serve, warm
 from muniment.tools.workbench import Workbench
 
 
 def patience():
     return Patience(time.monotonic() + 30)
+
+
+def remote(worker, policy, links=NO_LINKS):
+    greet(worker, patience())
+    return RemoteBench(worker, policy, SCOPES, must_read=True, patience=patience, links=links)
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +52,8 @@ def roots(tmp_path_factory):
     put(roots["user"], ".hidden.md")
     put(roots["project"], "c.md", "é" * 300)
     (roots["user"] / "link.md").symlink_to(roots["user"].parent / "outside" / "secret.md")
+    (roots["user"] / "within.md").symlink_to("topic/b.md")
+    (roots["user"] / "odd.md").symlink_to(os.fsdecode(b"\xff\n.md"))
     (roots["user"] / "hard.md").hardlink_to(roots["user"].parent / "outside" / "secret.md")
     return handles(roots)
 
@@ -58,6 +70,8 @@ PATHS = st.sampled_from(
         "user/bytes.md",
         "user/.hidden.md",
         "user/link.md",
+        "user/within.md",
+        "user/odd.md",
         "user/hard.md",
         "user/new.md",
         "user/a.md/x.md",
@@ -108,14 +122,15 @@ ODD = st.tuples(
 
 
 @settings(max_examples=40)
-@given(calls=st.lists(PLAUSIBLE | ODD, max_size=12))
-def test_both_benches_answer_alike_and_propose_the_same(zygote, roots, calls):
+@given(calls=st.lists(PLAUSIBLE | ODD, max_size=12), beneath=st.booleans())
+def test_both_benches_answer_alike_and_propose_the_same(zygote, roots, calls, beneath):
     policy = strict()
-    here = Workbench(policy, SCOPES, roots, must_read=True)
+    links = {scope: read_links(root) for scope, root in roots.items()} if beneath else {}
+    here = Workbench(policy, SCOPES, roots, must_read=True, links=links)
     with zygote.spawn(
         {scope: root.fd for scope, root in roots.items()}, deadline=patience().deadline
     ) as worker:
-        there = RemoteBench(worker, policy, SCOPES, must_read=True, patience=patience)
+        there = remote(worker, policy, links)
         for tool, arguments in calls:
             ours, theirs = here.call(tool, arguments), there.call(tool, arguments)
             if "no JSON object" in theirs.text:  # NaN and the like never leave the broker.
@@ -131,18 +146,46 @@ def test_no_nesting_costs_the_worker_its_life(zygote, depth):
     for _ in range(depth):
         value = [value]
     with zygote.spawn({}, deadline=patience().deadline) as worker:
-        bench = RemoteBench(worker, strict(), SCOPES, must_read=True, patience=patience)
+        bench = remote(worker, strict())
         assert bench.call("ls", {"path": value}).code == "bad_arguments"
         assert bench.call("ls", {"path": ""}).verdict == "allow"
 
 
 def test_what_is_too_large_to_send_is_answered_by_the_broker(zygote):
     with zygote.spawn({}, deadline=patience().deadline) as worker:
-        bench = RemoteBench(worker, strict(), SCOPES, must_read=True, patience=patience)
+        bench = remote(worker, strict())
         assert bench.call("ls", {"path": "x" * 5000}).code == "bad_name"
         assert bench.call("ls", {"path": "", "more": "x" * (17 << 20)}).code == "too_large"
         assert bench.call("ls", {"path": {1, 2}}).code == "bad_arguments"
         assert bench.call("ls", {"path": object()}).code == "bad_arguments"
+
+
+def framed(data):
+    return struct.pack("!I", len(data)) + data
+
+
+NO_MESSAGES = {
+    "a header of 2^31 bytes": struct.pack("!I", 2**31) + b"{}",
+    "a header of 2^32 - 1 bytes": b"\xff" * 64,
+    "a body of 2^31 bytes": framed(b'{"t":"init","body":2147483648}'),
+    "a piece of 2^31 bytes": framed(b'{"t":"init","body":2}') + struct.pack("!I", 2**31) + b"{}",
+    "zeros": bytes(1 << 16),
+    "another protocol": b"GET / HTTP/1.1\r\n\r\n",
+    "nesting": framed(b'{"t":' + b"[" * 100_000),
+}
+
+
+@pytest.mark.parametrize("is_set_up", [False, True], ids=["first", "among calls"])
+@pytest.mark.parametrize("sent", NO_MESSAGES.values(), ids=NO_MESSAGES)
+def test_a_fenced_worker_that_hears_no_message_ends_with_a_code_of_its_own(zygote, sent, is_set_up):
+    with zygote.spawn({}, deadline=patience().deadline) as worker:
+        if is_set_up:
+            remote(worker, strict())
+        else:
+            greet(worker, patience())
+        worker._sock.send(sent)
+        with pytest.raises(WorkerLost, match=r"exit code 65 .frame"):
+            worker.receive(max_body=0, deadline=patience().deadline)
 
 
 class Served:
@@ -153,12 +196,12 @@ class Served:
         self.ours, self.channel, self.failure = ours, Channel(ours), None
         self._thread = threading.Thread(target=self._serve, args=(theirs, roots))
         self._thread.start()
-        assert self.channel.receive(0) == ({"t": "hello"}, b"")
+        assert self.channel.receive(0) == ({"t": "hello", "missing": {"mdwe": 22}}, b"")
 
     def _serve(self, sock, roots):
         with sock:
             try:
-                serve(sock, roots)
+                serve(sock, roots, {Layer.MDWE: 22})
             except (ProtocolViolation, KeyError) as failure:
                 self.failure = failure
 
@@ -201,6 +244,34 @@ def test_the_service_follows_its_protocol_to_the_end(served):
     assert [claim["path"] for claim in claims] == ["user/a.md", "user/new.md"]
     assert served.channel.receive(0) == ({"t": "end"}, b"")
     assert served.end() is None
+
+
+def begin_with_links(served, *messages):
+    terms = {"t": "init", "scopes": list(SCOPES), "must_read": True, "links": list(SCOPES)}
+    served.channel.send(terms, dump(strict()).encode())
+    for header, body in messages:
+        served.channel.send(header, body)
+
+
+def test_the_service_takes_the_links_of_each_scope_in_turn(served):
+    begin_with_links(
+        served, ({"t": "links"}, b'{"l.md": "topic/b.md"}'), ({"t": "links"}, b'{"l.md": "c.md"}')
+    )
+    assert served.channel.receive(0)[0]["t"] == "ready"
+    for path in ("user/l.md", "project/l.md"):
+        header, text = served.ask(
+            {"t": "call", "n": 1, "tool": "read_file"}, json.dumps({"path": path}).encode()
+        )
+        assert header["verdict"] == "allow"
+        assert f"[{path} leads to " in text.decode()
+    assert served.end() is None
+
+
+def test_a_broker_that_promises_links_and_goes_on_without_is_left(served):
+    begin_with_links(served, ({"t": "links"}, b"{}"), ({"t": "changes"}, b""))
+    with pytest.raises(EOFError):
+        served.channel.receive(0)
+    assert isinstance(served.end(), ProtocolViolation)
 
 
 @pytest.mark.parametrize("header", [{"t": "call"}, {}, {"t": "changes"}])

@@ -49,6 +49,9 @@ def test_one_answer_is_bounded_whatever_the_file_holds(bench):
         assert "[truncated: " in text
 
 
+@pytest.mark.threat("T-LEAK-04", control="logical_paths")
+@pytest.mark.threat("T-PATH-03", control="layer_one")
+@pytest.mark.threat("T-PATH-02", control="grammar_decodes")
 @pytest.mark.parametrize(
     ("path", "code"),
     [
@@ -153,6 +156,9 @@ def test_ls_shows_names_sizes_and_directories(bench):
     assert bench("ls", path="project").text == "[0 in all]"
 
 
+@pytest.mark.threat("T-PATH-13", control="listing_judged")
+@pytest.mark.threat("T-PATH-13", control="kinds_of_names")
+@pytest.mark.threat("T-PATH-10", control="grammar_names")
 def test_ls_hides_links_odd_names_and_what_is_denied(bench):
     user = bench.user
     put(user, "shown.md")
@@ -168,6 +174,7 @@ def test_ls_hides_links_odd_names_and_what_is_denied(bench):
     assert bench("ls", path="user").text == "shown.md (5 bytes)\n[1 in all]"
 
 
+@pytest.mark.threat("T-PATH-06", control="one_name")
 def test_a_second_name_of_a_file_spoils_no_listing_and_tells_nothing_of_it(bench):
     put(bench.user, "a.md")
     (bench.user / "hard.md").hardlink_to(bench.user.parent / "outside" / "secret.md")
@@ -236,6 +243,7 @@ def test_grep_answers_with_path_line_and_text(bench):
     assert bench("grep", pattern="gamma").text == "no matches"
 
 
+@pytest.mark.threat("T-PATH-13", control="listing_judged")
 def test_grep_passes_over_what_is_no_private_text(bench):
     put(bench.user, "binary.md", b"needle\0")
     put(bench.user, "latin.md", b"needle \xe9")
@@ -266,6 +274,7 @@ def test_the_text_of_all_matches_is_bounded(bench):
     assert text.endswith("\n[cut; narrow the pattern or the path]")
 
 
+@pytest.mark.threat("T-RUN-01", control="counted_bytes")
 def test_a_run_may_search_and_be_shown_only_so_much(tmp_path):
     bench = make_bench(tmp_path, strict(limits={"scan_bytes": 100, "read_bytes": 60}))
     put(bench.user, "a.md", "z" * 90)
@@ -298,6 +307,7 @@ def test_outside_the_scopes_what_exists_reads_like_what_does_not(bench, tool):
     assert present.text.replace("team", "goat") == absent.text
 
 
+@pytest.mark.threat("T-LEAK-06", control="policy_before_disk")
 @pytest.mark.parametrize("path", ["user/.git/config.md", "user/.env.md"])
 def test_a_hidden_file_reads_like_one_that_is_not_there(bench, path):
     before = [bench("read_file", path=path), bench("grep", pattern="x", path=path)]
@@ -312,6 +322,7 @@ def test_a_root_that_was_removed_lists_as_empty_and_a_directory_as_absent(tmp_pa
     assert bench("ls", path="user/topic").code == "not_found"
 
 
+@pytest.mark.threat("T-LEAK-06", control="policy_before_disk")
 def test_grep_on_a_denied_path_reads_alike_whatever_stands_there(tmp_path):
     bench = make_bench(tmp_path)
     absent = bench("grep", pattern="x", path="user/.hidden.md")

@@ -58,6 +58,7 @@ def test_what_re2_cannot_compile_is_told_in_a_line(pattern):
     assert len(str(caught.value)) < 200
 
 
+@pytest.mark.threat("T-PATH-13", control="linear_search")
 @pytest.mark.parametrize("pattern", ["(a*)*b", "(a|a)*$b", "(a+)+$", "a*a*a*a*a*a*b", "(.*)(.*)(.*)(.*)x"])
 def test_a_pattern_that_ruins_others_takes_no_time(pattern):
     data = b"a" * 200_000

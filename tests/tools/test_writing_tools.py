@@ -23,6 +23,7 @@ def sha(text):
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+@pytest.mark.threat("T-RUN-08", control="overlay_only")
 def test_nothing_is_written_by_any_call(bench):
     put(bench.user, "a.md", "one\n")
     before = photograph(bench.user.parent)
@@ -41,6 +42,14 @@ def test_reads_see_pending_writes_first(bench):
     assert bench("ls", path="user/topic").text == "b.md (11 bytes)\n[1 in all]"
     assert bench("grep", pattern="needle").text == "user/a.md:1: new needle\nuser/topic/b.md:1: needle too"
     assert bench("grep", pattern="needle", path="user/topic/b.md").text == "user/topic/b.md:1: needle too"
+
+
+def test_what_is_only_proposed_stands_in_the_way_as_if_it_were_there(bench):
+    bench("write_file", path="user/t.md/x.md", content="x\n")
+    assert bench("write_file", path="user/t.md", content="x\n").code == "not_a_file"
+    bench("write_file", path="user/a.md", content="x\n")
+    assert bench("write_file", path="user/a.md/x.md", content="x\n").code == "not_a_file"
+    assert list(bench.pending()) == ["user/a.md", "user/t.md/x.md"]
 
 
 def test_a_new_file_claims_that_there_was_none(bench):
@@ -189,6 +198,7 @@ def test_an_odd_name_that_would_be_aliased_is_not_repeated_to_the_model(bench):
     assert "an existing name" in outcome.text
 
 
+@pytest.mark.threat("T-PATH-09", control="folding")
 def test_pending_names_alias_each_other_too(bench):
     bench("write_file", path="user/Topic/a.md", content="x")
     assert bench("write_file", path="user/topic/b.md", content="x").code == "exists_as"

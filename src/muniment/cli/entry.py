@@ -10,6 +10,8 @@ import io
 import os
 import sys
 
+from muniment.errors import MunimentError, PlatformUnsupported
+
 _AGENT_COMMANDS = frozenset({"remember", "tool"})
 _NO_RUN = frozenset({"--help", "--in-process"})
 
@@ -31,6 +33,10 @@ def main() -> None:
     except KeyboardInterrupt:
         print("cancelled: nothing was written", file=sys.stderr)
         sys.exit(130)
+    except PlatformUnsupported as error:
+        from muniment.cli.report import print_failure
+
+        sys.exit(print_failure(error, as_json="--json" in arguments, what="not started"))
 
 
 def _open_missing_streams() -> None:
@@ -50,10 +56,9 @@ def _open_missing_streams() -> None:
 
 def _start_zygote() -> None:
     """Start it early; if that fails, the command itself will say so."""
-    from muniment.confine.pool import shared_zygote
-    from muniment.errors import MunimentError
-
     try:
+        from muniment.confine.pool import shared_zygote
+
         shared_zygote().start()
     except MunimentError:
         return

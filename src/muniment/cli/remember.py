@@ -27,7 +27,7 @@ from muniment.confine.cancel import Cancel
 from muniment.content.gates import one_line, visible
 from muniment.errors import Cancelled, InvalidContent, MunimentError
 from muniment.jobs.request import RememberRequest, RememberResult
-from muniment.names import MAX_FACT_BYTES
+from muniment.names import MAX_FACT_BYTES, Enforcement
 from muniment.settings import parse_roots
 
 MAX_INPUT_BYTES: Final = 2 * MAX_FACT_BYTES
@@ -41,6 +41,7 @@ BLANK: Final[Mapping[str, Any]] = MappingProxyType(
         "files_touched": [],
         "touched_scopes": [],
         "enforcement": None,
+        "missing_layers": [],
         "decided_by": None,
         "turns": 0,
         "seconds": 0.0,
@@ -127,11 +128,18 @@ def _report(result: RememberResult, *, as_json: bool) -> int:
             say(f"{done} ({'new' if change.kind == 'create' else 'changed'}): {change.path}")
         say(
             f"  {visible(one_line(result.decided_by))}, {result.turns} turns, {result.seconds:.2f} s, "
-            f"policy {result.policy}, enforcement {result.enforcement}"
+            f"policy {result.policy}, enforcement {_enforcement(result)}"
         )
     if result.status == "cancelled":
         return EXIT_CANCELLED
     return 0 if result.error is None else EXIT_FAILED
+
+
+def _enforcement(result: RememberResult) -> str:
+    """What held the worker, with what was missing where the kernel held less than all."""
+    if result.enforcement is not Enforcement.PARTIAL:
+        return str(result.enforcement)
+    return f"{result.enforcement} (without {', '.join(result.missing_layers)}; see muniment doctor)"
 
 
 @contextmanager

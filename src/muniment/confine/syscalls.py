@@ -5,8 +5,8 @@ A fenced worker may make few calls, and the C library chooses others than it is 
 here by number, on x86-64 and aarch64. Elsewhere every number is -1, which the kernel answers with
 ENOSYS, and `require_known_machine` says so before anything is bound.
 
-Nothing here takes a path. The numbers and layouts come from the kernel's `asm/unistd.h` and
-`asm/stat.h` (x86) and `asm-generic/unistd.h` and `asm-generic/stat.h` (aarch64).
+Nothing here takes a path. The numbers come from `syscall_table.py`, the layouts from the kernel's
+`asm/stat.h` (x86) and `asm-generic/stat.h` (aarch64).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from ctypes import byref
 from dataclasses import dataclass
 from typing import Final, NewType
 
+from muniment.confine import syscall_table
 from muniment.errors import PlatformUnsupported
 
 Purpose = NewType("Purpose", int)
@@ -47,8 +48,8 @@ class Numbers:
 
 
 NUMBERS: Final[Mapping[str, Numbers]] = {
-    "x86_64": Numbers(fstat=5, getdents64=217, renameat2=316),
-    "aarch64": Numbers(fstat=80, getdents64=61, renameat2=276),
+    machine: Numbers(table["fstat"], table["getdents64"], table["renameat2"])
+    for machine, table in syscall_table.NUMBERS.items()
 }
 UNKNOWN: Final = Numbers(fstat=-1, getdents64=-1, renameat2=-1)
 

@@ -55,6 +55,8 @@ class ExitCode(IntEnum):
     """Bytes that are no message."""
     MEMORY = 66
     """Out of memory."""
+    FENCE = 67
+    """It could not let go of what it was forked with, so it never served."""
     BUG = 70
     """Anything else."""
 
@@ -121,9 +123,9 @@ class Channel:
         if not len(b"{}") <= length <= MAX_FRAME_BYTES:
             raise FrameViolation(f"a header of {length} bytes")
         header = parse_object(bytes(self._read(length, ready)))
-        announced = header.pop(_BODY, None)
-        if announced is None:
+        if _BODY not in header:
             return header, b""
+        announced = header.pop(_BODY)
         if type(announced) is not int or not 1 <= announced <= max_body:
             raise FrameViolation("a body whose announced size is no number or out of bounds")
         body = bytearray()

@@ -48,6 +48,7 @@ class Worker:
 
     Attributes:
         pid: process id, for messages and tests; it may be recycled once the worker was closed.
+        status: once it has ended, how, as wait(2) gives it; None: nobody could tell.
     """
 
     def __init__(self, hatched: Hatched, ended: Callable[[bool], None]) -> None:
@@ -55,6 +56,7 @@ class Worker:
         self._pidfd, self._sock, self._report = hatched.pidfd, hatched.sock, hatched.report
         self._channel = Channel(hatched.sock)
         self._ended = ended
+        self.status: int | None = None
         self._fate: str | None = None
         self._killed = False
         # Reentrant: a signal handler may call `kill` while this very thread is in `close`.
@@ -114,6 +116,15 @@ class Worker:
         """`send`, then `receive`; raises as these do."""
         self.send(header, body, deadline=deadline, cancel=cancel)
         return self.receive(max_body=max_body, deadline=deadline, cancel=cancel)
+
+    def check_alive(self) -> None:
+        """Return while the worker lives: what the system told of `pid` until then, it told of this worker.
+
+        Raises:
+            WorkerLost: it has ended, so the id may be another process's by now.
+        """
+        if self._fate is not None or self._has_ended():
+            raise self._lost("ended")
 
     def kill(self) -> None:
         """End the worker now, whatever it does. It still has to be closed."""
@@ -188,7 +199,7 @@ class Worker:
                 self._sock.close()
                 if not self._is_over(END_SECONDS):
                     raise WorkerLost(f"worker {self.pid} was killed and is still there")
-                status = self._status()
+                status = self.status = self._status()
                 by_signal = status is not None and os.WIFSIGNALED(status) and not self._was_ours(status)
                 self._fate = f"{what} ({describe(status)})"
             finally:
@@ -207,6 +218,12 @@ class Worker:
         except DeadlineExceeded:
             return False
         return True
+
+    def _has_ended(self) -> bool:
+        """Whether it has ended, as far as the kernel knows already."""
+        poller = select.poll()
+        poller.register(self._pidfd, select.POLLIN)
+        return bool(poller.poll(0))
 
     def _status(self) -> int | None:
         try:

@@ -9,21 +9,20 @@ Z2 A worker starts with its socket and its roots, `/dev/null` on 0 to 2, and no 
 Z3 A worker does not outlive this process (PDEATHSIG), nor this process its broker (end of file).
 Z4 No worker is reaped before its pidfd is open, so nobody ever signals a recycled process id.
 Z5 Neither can be traced, or its memory read, by another process of the same user (not dumpable).
+Z6 A worker is fenced (`fence.py`) before its service runs, and the service tells the broker what holds.
 
 Control socket (SEQPACKET): `{"ready": true}` or `{"failed": why}` out, then requests `{"scopes": [...]}`
 in, each with the descriptors [report socket, worker socket, root of each scope]. What becomes of a worker
 goes to its own report socket (SEQPACKET): `{"pid": n}` with the pidfd, or `{"errno": n}`; at last
 `{"status": n}` as wait(2) gives it.
 
-What does not hold: the kernel does not fence a worker here. Excluded from coverage, since it runs only in
+Workers of one zygote share its address layout and hash seed. Excluded from coverage, since it runs only in
 the exec'd process; attacked by `tests/confine/test_pool_process.py`.
 """
 
 from __future__ import annotations
 
-import ctypes
 import errno
-import functools
 import gc
 import importlib
 import json
@@ -37,14 +36,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, NoReturn
 
+from muniment.confine import fence
 from muniment.confine.control import FDS_BEFORE_ROOTS, receive_with_fds, send_with_fds
 from muniment.confine.wire import ExitCode, FrameViolation, ProtocolViolation, parse_object
 
-Serve = Callable[[socket.socket, Mapping[str, int]], None]
-"""A service: serves one run over its socket, roots by scope, until the broker closes the connection."""
+Serve = Callable[[socket.socket, Mapping[str, int], fence.Missing], None]
+"""A service: serves one run over its socket, roots by scope, until the broker closes the connection. It
+tells the broker first which layers of the fence are missing."""
 
 _PR_SET_PDEATHSIG: Final = 1
-_PR_SET_DUMPABLE: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,8 +208,13 @@ class _Nursery:
                 forked.report.detach()
             self._forked.clear()
             gc.enable()
+            code = ExitCode.FENCE
             _isolate({request.sock, *request.roots.values()}, self._pid)
-            self._serve(socket.socket(fileno=request.sock), request.roots)
+            # Asks the kernel what kind of socket it is, which the fence would refuse.
+            sock = socket.socket(fileno=request.sock)
+            missing = fence.put_up(tuple(request.roots.values()))
+            code = ExitCode.BUG
+            self._serve(sock, request.roots, missing)
             code = ExitCode.OK
         except EOFError:
             code = ExitCode.OK
@@ -236,17 +241,16 @@ def _settle() -> None:
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGPIPE, signal.SIGXFSZ}:
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _close_to_others()
+    fence.set_undumpable()
 
 
 def _isolate(keep: set[int], parent: int) -> None:
-    """Make a fresh fork a worker that holds only `keep` (Z2, Z3, Z5)."""
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    """Make a fresh fork a worker that holds only `keep` (Z2, Z3)."""
+    fence.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         # It died before the line above; nobody would ever end us.
-        os._exit(ExitCode.BUG)
+        os._exit(ExitCode.FENCE)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    _close_to_others()
     null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
     for standard in range(3):
         os.dup2(null, standard)
@@ -262,24 +266,6 @@ def _close_except(keep: set[int]) -> None:
         start = fd + 1
     # Every descriptor here was opened under this limit, which nothing lowers.
     os.closerange(start, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
-
-
-def _close_to_others() -> None:
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    _prctl(_PR_SET_DUMPABLE, 0)
-
-
-def _prctl(option: int, value: int) -> None:
-    # Unused arguments must be zero, and unsigned long like the rest (prctl(2)).
-    words = [ctypes.c_ulong(word) for word in (value, 0, 0, 0)]
-    if _libc().prctl(ctypes.c_int(option), *words) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
-
-
-@functools.cache
-def _libc() -> ctypes.CDLL:
-    return ctypes.CDLL(None, use_errno=True)
 
 
 def _report(fd: int, message: dict[str, int | None]) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Collection
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -25,6 +26,7 @@ from muniment.agent.model import Brief, Model, ScopeBrief
 from muniment.agent.prompt import IndexExcerpt
 from muniment.agent.runner import RUN_NAME, Observer, Runner, RunOutcome, Witness
 from muniment.confine.cancel import Cancel, Patience
+from muniment.confine.evidence import Held
 from muniment.content.gates import visible
 from muniment.errors import (
     Cancelled,
@@ -52,7 +54,7 @@ from muniment.policy.grammar import CanonicalPath
 from muniment.policy.load import load_policy
 from muniment.policy.meet import meet, narrow_writes
 from muniment.policy.model import Policy
-from muniment.sandbox import RunTerms, Sandbox, offered_enforcement
+from muniment.sandbox import RunTerms, Sandbox
 from muniment.store.commit import Commit, Stamp
 from muniment.store.index import excerpt, is_generated, is_index_path
 from muniment.store.stamp import ULID_RANDOM_BYTES, Provenance, stamp, ulid
@@ -73,12 +75,14 @@ class _Task:
     observe: Observer
     witness: Witness
     cancel: Cancel
+    held: Held | None = None
     id: str = field(default_factory=lambda: f"remember-{_new_id()}")
 
     def result(self, budget: Budget | None, **more: Any) -> RememberResult:
         return RememberResult(
             task_id=self.id,
-            enforcement=offered_enforcement(in_process=self.place.in_process),
+            enforcement=self.held.enforcement if self.held else None,
+            missing_layers=self.held.missing if self.held else (),
             decided_by=self.model.name,
             turns=budget.turns if budget else 0,
             timeline=tuple(budget.timeline) if budget else (),
@@ -189,9 +193,11 @@ def _attempt(task: _Task, brief: Brief, policy: Policy, budget: Budget) -> Remem
         must_read=True,
         patience=Patience(budget.deadline, task.cancel),
         stamp=_stamp(task),
+        symlinks=task.place.symlinks,
     )
     place = task.place
     with Sandbox.for_run(policy, place.roots, terms, in_process=place.in_process) as box:
+        task.held = box.held  # Before the model is asked anything.
         runner = Runner(
             task.model,
             box.call,
@@ -206,7 +212,7 @@ def _attempt(task: _Task, brief: Brief, policy: Policy, budget: Budget) -> Remem
         budget.check()
         done = box.commit(dry_run=task.request.dry_run)
         if not done.changes:
-            return _without_changes(task, budget, outcome)
+            return _without_changes(task, budget, outcome, _known_entries(place, box, outcome))
         return _committed(task, budget, outcome, done)
 
 
@@ -229,9 +235,10 @@ def _raise_unless_final(outcome: RunOutcome) -> None:
             raise RememberFailed(f"{outcome.detail or 'the model failed'}; nothing was written")
 
 
-def _without_changes(task: _Task, budget: Budget, outcome: RunOutcome) -> RememberResult:
+def _without_changes(
+    task: _Task, budget: Budget, outcome: RunOutcome, known: Collection[str]
+) -> RememberResult:
     """The agent finished and proposed nothing: known already, refused, or idle."""
-    known = [path for path in outcome.read if path in outcome.final_text and _is_entry(task.place, path)]
     if known:
         summary = f"already known: {', '.join(sorted(known))}"
         return task.result(budget, status="completed", summary=summary, unchanged=True)
@@ -269,15 +276,20 @@ def _was_refused(outcome: Outcome) -> bool:
     return outcome.verdict == "deny" or outcome.code == "content_rejected"
 
 
-def _is_entry(place: Place, path: str) -> bool:
-    scope, _, rel = path.partition("/")
-    if is_index_path(rel):
-        return False
-    try:
-        found = place.roots[Scope(scope)].root.examine(rel)
-    except (PathEscape, Refusal, ToolError):
-        return False
-    return found is not None and found.kind == "file"
+def _known_entries(place: Place, box: Sandbox, outcome: RunOutcome) -> set[str]:
+    """The entries that the agent read and that its last words name, by their names without links."""
+    known: set[str] = set()
+    for read in outcome.read:
+        scope, _, rel = read.partition("/")
+        try:
+            path = box.without_links(CanonicalPath(Scope(scope), RelPath(rel)))
+            found = place.roots[path.scope].root.examine(path.rel)
+        except (PathEscape, Refusal, ToolError):
+            continue
+        is_entry = found is not None and found.kind == "file" and not is_index_path(path.rel)
+        if is_entry and (read in outcome.final_text or path.text in outcome.final_text):
+            known.add(path.text)
+    return known
 
 
 def _indexes(brief: Brief, place: Place, policy: Policy) -> tuple[IndexExcerpt, ...]:
@@ -346,7 +358,8 @@ def _record(result: RememberResult) -> None:
         turns=result.turns,
         seconds=round(result.seconds, 3),
         policy=result.policy,
-        enforcement=str(result.enforcement),
+        enforcement=result.enforcement,
+        missing_layers=list(result.missing_layers),
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from muniment.agent.model import Turn
 from muniment.confine.binding import BoundRoot
 from muniment.errors import MunimentError
-from muniment.names import ContextMode, Enforcement, Scope, Trust
+from muniment.names import ContextMode, Enforcement, Layer, Scope, Symlinks, Trust
 from muniment.policy.model import Policy
 from muniment.store.change import Change
 
@@ -41,12 +41,14 @@ class Place:
     """Where a job works: a policy over bound roots.
 
     Attributes:
+        symlinks: what becomes of links beneath the roots.
         in_process: run the tools in this process; the policy must allow it.
         clock: monotonic seconds.
     """
 
     policy: Policy
     roots: Mapping[Scope, BoundRoot]
+    symlinks: Symlinks = Symlinks.REFUSE
     in_process: bool = False
     clock: Callable[[], float] = time.monotonic
 
@@ -64,6 +66,8 @@ class RememberResult:
         status: only `completed` wrote, or found the fact known (`unchanged`).
         files_touched: logical paths of the committed change-set, without indexes.
         touched_scopes: the scopes of these, by the roots that were opened.
+        enforcement: what held the run's worker; None: it came to none.
+        missing_layers: layers of the kernel fence that did not hold it.
         decided_by: `rules`, or the model's name.
         timeline: what each turn took of the model.
         changes: the change-set; of a dry run, what would have been committed.
@@ -76,11 +80,12 @@ class RememberResult:
     summary: str
     files_touched: tuple[str, ...]
     touched_scopes: tuple[Scope, ...]
-    enforcement: Enforcement
+    enforcement: Enforcement | None
     decided_by: str
     turns: int
     seconds: float
     policy: str
+    missing_layers: tuple[Layer, ...] = ()
     timeline: tuple[Turn, ...] = ()
     unchanged: bool = False
     changes: tuple[Change, ...] = ()
@@ -96,6 +101,7 @@ class RememberResult:
             "files_touched": list(self.files_touched),
             "touched_scopes": list(self.touched_scopes),
             "enforcement": self.enforcement,
+            "missing_layers": list(self.missing_layers),
             "decided_by": self.decided_by,
             "turns": self.turns,
             "seconds": round(self.seconds, 3),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from muniment.confine.root import Examined, Root
+from muniment.confine.root import Examined, Kind, Root
 from muniment.errors import ExistsAs, NotAFile, NotFound, PathEscape, ToolError
 from muniment.names import MAX_DEPTH, Digest, RelPath, Scope, joined
 from muniment.policy.grammar import CanonicalPath, fold, segment_problem
@@ -18,10 +18,10 @@ from muniment.tools.changeset import ChangeSet, Claim, Proposed, digest
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """A name in a directory that the grammar accepts."""
+    """A file or directory in a directory, whose name the grammar accepts."""
 
     path: CanonicalPath
-    is_directory: bool
+    kind: Kind
 
 
 class Overlay:
@@ -107,6 +107,19 @@ class Overlay:
         examined = self._examine(path)
         return examined is not None and examined.kind == "file"
 
+    def kind(self, path: CanonicalPath) -> Kind | None:
+        """What `path` is as the run sees it; None for nothing, and for what is not the memory's own."""
+        if path in self._pending:
+            return "file"
+        prefix = joined(path.rel, "")
+        if any(other.scope == path.scope and other.rel.startswith(prefix) for other in self._pending):
+            return "directory"
+        try:
+            examined = self._examine(path)
+        except (PathEscape, ToolError):
+            return None
+        return examined.kind if examined else None
+
     def write(self, path: CanonicalPath, content: bytes, base: Digest | None) -> None:
         """Keep `content` as the pending state of `path`, and claim its base."""
         self._pending[path] = Proposed(path.text, base, content)
@@ -122,17 +135,18 @@ class Overlay:
 
         Raises:
             ExistsAs: a component differs from an existing name only by case or normalisation.
-            NotAFile: a component that must be a directory is a file.
+            NotAFile: a component that must be a directory is a file, or the last one is a directory.
         """
         parent = CanonicalPath(path.scope, RelPath(""))
         segments = path.rel.split("/")
         for position, segment in enumerate(segments):
             existing = self._names(parent)
             last = position == len(segments) - 1
-            if segment in existing:
-                if not existing[segment] and not last:
-                    raise NotAFile(f"{parent.text}/{segment} is a file; choose another folder")
-            else:
+            if existing.get(segment) == "file" and not last:
+                raise NotAFile(f"{parent.text}/{segment} is a file; choose another folder")
+            if existing.get(segment) == "directory" and last:
+                raise NotAFile(f"{path.text} is a folder; choose another name")
+            if segment not in existing:
                 alias = next((name for name in existing if fold(name) == fold(segment)), None)
                 if alias is not None:
                     shown = alias if segment_problem(alias) is None else "an existing name"
@@ -147,9 +161,9 @@ class Overlay:
         """
         names = self._names(directory, must_exist=True)
         return tuple(
-            Child(directory.child(name), is_directory)
-            for name, is_directory in sorted(names.items())
-            if segment_problem(name) is None
+            Child(directory.child(name), kind)
+            for name, kind in sorted(names.items())
+            if kind != "other" and segment_problem(name) is None
         )
 
     def files_below(
@@ -165,7 +179,7 @@ class Overlay:
         except (PathEscape, ToolError):
             return
         for child in children:
-            if not child.is_directory:
+            if child.kind == "file":
                 yield child.path
             elif len(child.path.segments) < MAX_DEPTH and enters(child.path):
                 yield from self.files_below(child.path, enters)
@@ -181,14 +195,14 @@ class Overlay:
         root = self._roots.get(path.scope)
         return root.examine(path.rel) if root else None
 
-    def _names(self, directory: CanonicalPath, *, must_exist: bool = False) -> dict[str, bool]:
-        """Names in `directory` with whether each is a directory; other kinds of file are left out."""
-        names: dict[str, bool] = {}
+    def _names(self, directory: CanonicalPath, *, must_exist: bool = False) -> dict[str, Kind]:
+        """Names in `directory` with what each is."""
+        names: dict[str, Kind] = {}
         prefix = joined(directory.rel, "")
         for path in self._pending:
             if path.scope == directory.scope and path.rel.startswith(prefix):
                 name, _, rest = path.rel[len(prefix) :].partition("/")
-                names[name] = bool(rest)
+                names[name] = "directory" if rest else "file"
         root = self._roots.get(directory.scope)
         try:
             listed = root.list_directory(directory.rel) if root else ()
@@ -196,5 +210,4 @@ class Overlay:
             if must_exist and not names:
                 raise
             listed = ()
-        names.update((item.name, item.kind == "directory") for item in listed if item.kind != "other")
-        return names
+        return {item.name: item.kind for item in listed} | names

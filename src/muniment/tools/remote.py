@@ -8,12 +8,14 @@ the model and for the judge, never a decision.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping
 from typing import Annotated, Final, Literal, Protocol, TypeVar
 
 from pydantic import Field, TypeAdapter, ValidationError
 
 from muniment.confine.cancel import Patience
+from muniment.confine.evidence import Held, read_status, what_holds
 from muniment.confine.pool import Worker
 from muniment.errors import (
     BadArguments,
@@ -23,7 +25,8 @@ from muniment.errors import (
     ToolError,
     WorkerLost,
 )
-from muniment.names import MAX_FILE_BYTES, MAX_PATH_BYTES, Digest, Scope, Via
+from muniment.names import MAX_FILE_BYTES, MAX_PATH_BYTES, Digest, Layer, Scope, Via
+from muniment.policy.links import NO_LINKS, Links
 from muniment.policy.model import Frozen, Policy, dump
 from muniment.tools.arguments import check_sizes, check_tool
 from muniment.tools.changeset import ChangeSet, Claim, Proposed
@@ -42,6 +45,7 @@ _M = TypeVar("_M", bound=Frozen)
 
 class _Hello(Frozen):
     t: Literal["hello"]
+    missing: dict[Annotated[Layer, Field(strict=False)], int]
 
 
 class _Ready(Frozen):
@@ -89,14 +93,33 @@ class Bench(Protocol):
         ...
 
 
+def greet(worker: Worker, patience: Patience) -> Held:
+    """Hear a fresh worker's greeting: what holds it.
+
+    Raises:
+        WorkerLost: it died, or did not greet.
+        DeadlineExceeded, Cancelled: as `patience` says; the worker is gone.
+    """
+    header, _ = worker.receive(max_body=0, deadline=patience.deadline, cancel=patience.cancel)
+    try:
+        hello = _Hello.model_validate(header)
+    except ValidationError:
+        worker.kill()
+        raise WorkerLost("the worker sent no valid hello") from None
+    status = read_status(worker.pid)
+    worker.check_alive()
+    return what_holds(hello.missing, status, read_status(os.getpid()))
+
+
 class RemoteBench:
     """A workbench in a worker.
 
     Args:
-        worker: a fresh worker, which has not been spoken to.
+        worker: a fresh worker that has greeted, and heard nothing yet.
         scopes: the scopes of the run.
         must_read: as `Workbench`.
         patience: asked before every wait for when it ends.
+        links: as `Workbench`.
     """
 
     def __init__(
@@ -107,12 +130,15 @@ class RemoteBench:
         *,
         must_read: bool,
         patience: Callable[[], Patience],
+        links: Mapping[Scope, Links] = NO_LINKS,
     ) -> None:
         self._worker, self._policy, self._patience = worker, policy, patience
         self._calls = 0
-        self._accept(_Hello, self._receive(0, patience())[0])
-        terms = {"t": "init", "scopes": list(scopes), "must_read": must_read}
-        header, _ = self._request(terms, dump(policy).encode())
+        terms = {"t": "init", "scopes": list(scopes), "must_read": must_read, "links": list(links)}
+        self._send(terms, dump(policy).encode())
+        for mapped in links.values():
+            self._send({"t": "links"}, json.dumps(mapped).encode())
+        header, _ = self._receive(0, patience())
         if self._accept(_Ready, header).digest != policy.digest:
             raise self._lost("holds another policy than it was given")
 
@@ -169,6 +195,10 @@ class RemoteBench:
         return self._worker.request(
             header, body, max_body=max_answer, deadline=patience.deadline, cancel=patience.cancel
         )
+
+    def _send(self, header: Mapping[str, object], body: bytes) -> None:
+        patience = self._patience()
+        self._worker.send(header, body, deadline=patience.deadline, cancel=patience.cancel)
 
     def _receive(self, max_body: int, patience: Patience) -> tuple[dict[str, object], bytes]:
         return self._worker.receive(max_body=max_body, deadline=patience.deadline, cancel=patience.cancel)

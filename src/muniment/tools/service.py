@@ -2,8 +2,9 @@
 
 A message is a JSON header, with raw bytes behind it where there is content (`confine/wire.py`):
 
-    worker → broker  hello
-    broker → worker  init{scopes, must_read} + policy      → ready{digest}
+    worker → broker  hello{missing}
+    broker → worker  init{scopes, must_read, links} + policy
+                     links + map, for each scope in `links` → ready{digest}
     broker → worker  call{n, tool} + arguments             → result{n, verdict, code, rule, via} + text
     broker → worker  changes                               → change{path, base} + content …
                                                              claim{path, digest} … end
@@ -19,14 +20,18 @@ import socket
 from collections.abc import Mapping
 from typing import Any, Final
 
+from muniment.confine.fence import Missing
 from muniment.confine.root import Root, choose_resolver
 from muniment.confine.wire import Channel, ProtocolViolation
-from muniment.names import Scope
+from muniment.names import RelPath, Scope
 from muniment.policy.model import parse_dump
 from muniment.tools.workbench import Workbench
 
 MAX_POLICY_BYTES: Final = 1 << 20
 """Bytes of an effective policy as JSON."""
+
+MAX_MAP_BYTES: Final = 8 << 20
+"""Bytes of the links of one scope as JSON: those of `confine/links.py`, every character escaped."""
 
 MAX_CALL_BYTES: Final = 16 << 20
 """Bytes of one call's arguments as JSON: two strings of the largest size, every character escaped."""
@@ -70,18 +75,19 @@ _WARM_CALLS: Final[tuple[tuple[str, object], ...]] = (
 )
 
 
-def serve(sock: socket.socket, roots: Mapping[str, int]) -> None:
+def serve(sock: socket.socket, roots: Mapping[str, int], missing: Missing) -> None:
     """Serve one run over `sock` until the broker closes it.
 
     Args:
         sock: a connected stream socket.
         roots: handles of the scope roots that the run may see, by scope.
+        missing: layers of the fence that do not hold this process, for the broker to know.
 
     Raises:
         ProtocolViolation: the broker broke the protocol, which only a bug can do.
     """
     channel = Channel(sock)
-    channel.send({"t": "hello"})
+    channel.send({"t": "hello", "missing": missing})
     try:
         workbench = _set_up(channel, roots)
         while True:
@@ -105,9 +111,19 @@ def _set_up(channel: Channel, roots: Mapping[str, int]) -> Workbench:
     resolver = choose_resolver()
     held = {Scope(name): Root(Scope(name), fd, resolver) for name, fd in roots.items()}
     scopes: Any = header["scopes"]
-    workbench = Workbench(policy, scopes, held, must_read=header["must_read"] is True)
+    linked: Any = header.get("links", ())
+    links = {Scope(scope): _receive_map(channel) for scope in linked}
+    workbench = Workbench(policy, scopes, held, must_read=header["must_read"] is True, links=links)
     channel.send({"t": "ready", "digest": policy.digest})
     return workbench
+
+
+def _receive_map(channel: Channel) -> dict[RelPath, str]:
+    header, body = channel.receive(MAX_MAP_BYTES)
+    if header.get("t") != "links":
+        raise ProtocolViolation("expected links")
+    links: dict[RelPath, str] = json.loads(body)
+    return links
 
 
 def _arguments(body: bytes) -> object:

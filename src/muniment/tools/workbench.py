@@ -3,12 +3,17 @@
 A call is decided in this order, and the first step that fails answers:
 
 1. the tool is one of the five, the arguments fit its closed model (`arguments.py`);
-2. the path is canonical: an escape or `bad_name` otherwise (`policy/grammar.py`);
-3. the file is reached through its root's handle: links, hard links, special files and mounts are
-   escapes (`confine/root.py`);
+2. the path is canonical, leads nowhere outside, and the policy grants the call on it as written and as
+   resolved (`reach.py`);
+3. the file is reached through its root's handle: links that are not in the run's map, hard links, special
+   files and mounts are escapes (`confine/root.py`);
 4. the policy grants the verb that the call amounts to;
 5. a run replaces only what it has read (`must_read`);
 6. the content passes the gates and fits the quotas and budgets.
+
+`ls` shows a link as the file or directory that it leads to. `grep` goes through a link where its path
+does, but not on its way down: what such a link leads to stands beneath the same root and is found there, by
+its own name. An answer to a path that led through a link says where to.
 
 The verdicts here let the model mend its request; the broker judges the change-set again, and that
 verdict counts. What is denied and what is absent outside a scope read alike.
@@ -17,16 +22,16 @@ verdict counts. What is denied and what is absent outside a scope read alike.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
+from itertools import chain, islice
 from typing import Final
 
-from muniment.confine.root import Root
+from muniment.confine.root import Kind, Root
 from muniment.content.entry import check_entry
 from muniment.content.gates import decode, encode
 from muniment.errors import (
     BadArguments,
     BudgetSpent,
     NoMatch,
-    NotAFile,
     NotFound,
     NotRead,
     NotUnique,
@@ -38,7 +43,8 @@ from muniment.errors import (
 )
 from muniment.names import MAX_FILE_BYTES, RelPath, Scope, Verb
 from muniment.policy.decide import Judge
-from muniment.policy.grammar import CanonicalPath, canonicalise, check_creatable
+from muniment.policy.grammar import CanonicalPath, check_creatable
+from muniment.policy.links import NO_LINKS, Links
 from muniment.policy.model import Policy
 from muniment.tools.arguments import (
     Arguments,
@@ -52,7 +58,8 @@ from muniment.tools.arguments import (
 )
 from muniment.tools.changeset import ChangeSet
 from muniment.tools.outcome import Outcome, allowed, stopped
-from muniment.tools.overlay import Child, Overlay
+from muniment.tools.overlay import Overlay
+from muniment.tools.reach import Reach, Reached
 from muniment.tools.search import Pattern
 
 MAX_TEXT_CHARS: Final = 60_000
@@ -73,14 +80,22 @@ class Workbench:
         scopes: the scopes of the run.
         roots: handles of the scopes whose content the run may see; empty in `clean` runs.
         must_read: whether a file must have been read before `write_file` may replace it.
+        links: of the scopes whose links are resolved beneath their root.
     """
 
     def __init__(
-        self, policy: Policy, scopes: Collection[Scope], roots: Mapping[Scope, Root], *, must_read: bool
+        self,
+        policy: Policy,
+        scopes: Collection[Scope],
+        roots: Mapping[Scope, Root],
+        *,
+        must_read: bool,
+        links: Mapping[Scope, Links] = NO_LINKS,
     ) -> None:
         self._policy = policy
         self._judge = Judge(policy)
         self._scopes = tuple(scopes)
+        self._reach = Reach(self._judge, self._scopes, links)
         self._overlay = Overlay(roots)
         self._must_read = must_read
         self._shown_bytes = 0
@@ -109,21 +124,11 @@ class Workbench:
         }
         return tools[type(arguments)](arguments)
 
-    def _file(self, unsafe_path: str) -> CanonicalPath:
-        path = canonicalise(unsafe_path, self._scopes)
-        if not path.rel:
-            raise NotAFile(f"{path.text} is a scope; name a file in it, such as {path.text}/topic/name.md")
-        return path
-
-    def _directory(self, unsafe_path: str) -> CanonicalPath:
-        return canonicalise(unsafe_path.removesuffix("/") or unsafe_path, self._scopes)
-
     # -- reading ---------------------------------------------------------------------------------
 
     def _read_file(self, arguments: ReadFile) -> str:
-        path = self._file(arguments.path)
-        self._judge.require(Verb.READ, path)
-        content = self._overlay.read(path)
+        reached = self._reach.file(arguments.path, Verb.READ)
+        content = self._overlay.read(reached.path)
         lines = _lines(decode(content))
         wanted = lines[arguments.offset : arguments.offset + arguments.limit]
         shown: list[str] = []
@@ -136,118 +141,132 @@ class Workbench:
         last = arguments.offset + len(shown)
         if last < len(lines):
             shown.append(f"[truncated: {len(lines)} lines in all; read on with offset={last}]")
-        answer = self._show("\n".join(shown) or "[empty]")
-        self._overlay.claim(path, content)  # Only now: what could not be shown was not read.
+        answer = self._show("\n".join([*(shown or ["[empty]"]), *_aside(reached)]))
+        self._overlay.claim(reached.path, content)  # Only now: what could not be shown was not read.
         return answer
 
     def _ls(self, arguments: Ls) -> str:
         if not arguments.path:
             return self._show("\n".join(f"{scope}/" for scope in self._scopes))
-        path = self._directory(arguments.path)
-        self._judge.require_directory(path)
+        reached = self._reach.directory(arguments.path)
+        visible = [child for child in self._children(reached) if self._is_visible(*child)]
+        lines = [self._listing(*child) for child in visible[:MAX_LISTED]]
+        more = "" if len(visible) <= MAX_LISTED else f", the first {MAX_LISTED} shown; grep finds the rest"
+        return self._show("\n".join([*lines, f"[{len(visible)} in all{more}]", *_aside(reached)]))
+
+    def _children(self, directory: Reached) -> list[tuple[Reached, Kind]]:
+        """What stands in a directory, by name; a link is what it leads to, if that is there."""
         try:
-            children = self._overlay.children(path)
+            children = self._overlay.children(directory.path)
         except NotFound:
-            if path.rel:
+            if directory.path.rel:
                 raise
             children = ()
-        visible = [child for child in children if self._is_visible(child)]
-        lines = [self._listing(child) for child in visible[:MAX_LISTED]]
-        more = "" if len(visible) <= MAX_LISTED else f", the first {MAX_LISTED} shown; grep finds the rest"
-        return self._show("\n".join([*lines, f"[{len(visible)} in all{more}]"]))
+        found = {child.path.name: (directory.below(child.path), child.kind) for child in children}
+        for link in self._reach.links_below(directory):
+            if link.written.parent == directory.written and (kind := self._kind(link)) is not None:
+                found[link.written.name] = (link, kind)
+        return [found[name] for name in sorted(found)]
 
-    def _is_visible(self, child: Child) -> bool:
+    def _kind(self, link: Reached) -> Kind | None:
+        kind = self._overlay.kind(link.path)
+        return None if link.is_directory and kind == "file" else kind
+
+    def _is_visible(self, reached: Reached, kind: Kind) -> bool:
         """A file shows iff granted; a directory iff not denied and it holds a file that shows."""
-        if not child.is_directory:
-            return self._judge.allows(Verb.LIST, child.path)
-        if self._judge.covered(child.path):
+        if kind == "file":
+            return self._reach.allows(reached, Verb.LIST)
+        if self._reach.covered(reached):
             return False
-        return any(
-            self._judge.allows(Verb.LIST, path)
-            for path in self._overlay.files_below(child.path, self._enters)
-        )
+        links = (link for link in self._reach.links_below(reached) if self._kind(link) == "file")
+        return any(self._reach.allows(below, Verb.LIST) for below in chain(self._files_below(reached), links))
+
+    def _files_below(self, directory: Reached) -> Iterator[Reached]:
+        """Every file beneath a directory, but none that is only a link there."""
+        for path in self._overlay.files_below(directory.path, self._enters):
+            yield directory.below(path)
 
     def _enters(self, directory: CanonicalPath) -> bool:
         return not self._judge.covered(directory)
 
-    def _listing(self, child: Child) -> str:
-        name = child.path.name
-        if child.is_directory:
+    def _listing(self, reached: Reached, kind: Kind) -> str:
+        name = reached.written.name
+        if kind == "directory":
             return f"{name}/"
-        size = self._overlay.size(child.path)
+        size = self._overlay.size(reached.path)
         return name if size is None else f"{name} ({size} bytes)"
 
     def _grep(self, arguments: Grep) -> str:
         pattern = Pattern(arguments.pattern, ignore_case=arguments.ignore_case)
-        hits: list[str] = []
-        for path, data in self._searched(arguments.path):
+        reached = self._reach.file_or_directory(arguments.path) if arguments.path else None
+        hits = list(islice(self._hits(pattern, reached), arguments.max_matches))
+        if len(hits) == arguments.max_matches:
+            hits.append(f"[stopped at {arguments.max_matches} matches; narrow the pattern or the path]")
+        return self._show("\n".join([_fitting(hits) or "no matches", *(_aside(reached) if reached else ())]))
+
+    def _hits(self, pattern: Pattern, reached: Reached | None) -> Iterator[str]:
+        """The lines that match, as they are shown: of one file or directory, or of all scopes."""
+        for path, data in self._searched(reached) if reached else self._searched_everywhere():
             self._scanned_bytes += len(data)
             if self._scanned_bytes > self._policy.limits.scan_bytes:
                 raise BudgetSpent("this run has searched as much as it may; use what you have")
             for number, line in pattern.matching_lines(data):
-                hits.append(f"{path.text}:{number}: {line}")
-                if len(hits) == arguments.max_matches:
-                    hits.append(
-                        f"[stopped at {arguments.max_matches} matches; narrow the pattern or the path]"
-                    )
-                    return self._show(_fitting(hits))
-        return self._show(_fitting(hits) or "no matches")
+                yield f"{path.text}:{number}: {line}"
 
-    def _searched(self, unsafe_path: str) -> Iterator[tuple[CanonicalPath, bytes]]:
-        """The files, with their bytes, that a grep of `unsafe_path` may list and read."""
-        if not unsafe_path:
-            for scope in self._scopes:
-                yield from self._searched_below(CanonicalPath(scope, RelPath("")))
-            return
-        place = self._directory(unsafe_path)
-        if self._judge.covered(place):
-            self._judge.require_directory(place)  # Refused before the disk is asked what stands there.
-        if place.rel and self._overlay.is_file(place):
-            self._judge.require(Verb.LIST, place)
-            self._judge.require(Verb.READ, place)
-            data = self._overlay.read(place)
+    def _searched_everywhere(self) -> Iterator[tuple[CanonicalPath, bytes]]:
+        for scope in self._scopes:
+            root = CanonicalPath(scope, RelPath(""))
+            yield from self._searched_below(Reached(root, root))
+
+    def _searched(self, reached: Reached) -> Iterator[tuple[CanonicalPath, bytes]]:
+        """The files, with their bytes, that a grep of `reached` may list and read."""
+        path = reached.path
+        if path.rel and not reached.is_directory and self._overlay.is_file(path):
+            self._reach.require(Verb.LIST, reached)
+            self._reach.require(Verb.READ, reached)
+            data = self._overlay.read(path)
             decode(data)
-            yield place, data
+            yield path, data
             return
-        self._judge.require_directory(place)
-        if place.rel:
-            self._overlay.children(place)  # Says so if there is no such directory.
-        yield from self._searched_below(place)
+        self._reach.require_directory(reached)
+        if path.rel:
+            self._overlay.children(path)  # Says so if there is no such directory.
+        yield from self._searched_below(reached)
 
-    def _searched_below(self, place: CanonicalPath) -> Iterator[tuple[CanonicalPath, bytes]]:
-        for path in self._overlay.files_below(place, self._enters):
-            if not (self._judge.allows(Verb.LIST, path) and self._judge.allows(Verb.READ, path)):
+    def _searched_below(self, directory: Reached) -> Iterator[tuple[CanonicalPath, bytes]]:
+        for below in self._files_below(directory):
+            if not (self._reach.allows(below, Verb.LIST) and self._reach.allows(below, Verb.READ)):
                 continue
             try:
-                data = self._overlay.read(path)
+                data = self._overlay.read(below.path)
                 decode(data)
             except (PathEscape, ToolError):
                 continue  # What cannot be read as a private text file has no lines to match.
-            yield path, data
+            yield below.path, data
 
     # -- proposing -------------------------------------------------------------------------------
 
     def _write_file(self, arguments: WriteFile) -> str:
-        path = self._file(arguments.path)
-        if not self._judge.allows(Verb.MODIFY, path):
-            self._judge.require(Verb.CREATE, path)  # Refused before the disk is asked whether it exists.
+        # Refused before the disk is asked whether it exists, if neither is granted.
+        reached = self._reach.file(arguments.path, Verb.MODIFY, Verb.CREATE)
+        path = reached.path
         base = self._overlay.base(path)
         if base is None:
-            self._judge.require(Verb.CREATE, path)
+            self._reach.require(Verb.CREATE, reached)
             check_creatable(path)
             self._overlay.check_new_name(path)
         else:
-            self._judge.require(Verb.MODIFY, path)
+            self._reach.require(Verb.MODIFY, reached)
             if self._must_read and not self._overlay.is_known(path):
                 raise NotRead(f"{path.text} exists; read it with read_file before you replace it")
         content = self._propose(path, arguments.content)
         self._overlay.write(path, content, base)
         done = "created" if base is None else "replaced"
-        return f"{done} {path.text} ({len(content)} bytes)"
+        return f"{done} {path.text} ({len(content)} bytes)" + _whence(reached)
 
     def _edit(self, arguments: Edit) -> str:
-        path = self._file(arguments.path)
-        self._judge.require(Verb.MODIFY, path)
+        reached = self._reach.file(arguments.path, Verb.MODIFY)
+        path = reached.path
         content_before = self._overlay.read(path)
         before = decode(content_before)
         self._overlay.claim(path, content_before)
@@ -266,8 +285,8 @@ class Workbench:
             raise TooLarge(f"{path.text} would pass {MAX_FILE_BYTES} bytes; write less")
         after = before.replace(arguments.old_string, arguments.new_string, count)
         content = self._propose(path, after)
-        told = f"changed {path.text}"
-        if self._judge.allows(Verb.READ, path):
+        told = f"changed {path.text}" + _whence(reached)
+        if self._reach.allows(reached, Verb.READ):
             told = self._show(f"{told}\n{_changed_lines(after, first, arguments.new_string)}")
         self._overlay.rewrite(path, content, content_before)
         return told
@@ -294,6 +313,17 @@ class Workbench:
         if self._shown_bytes > self._policy.limits.read_bytes:
             raise BudgetSpent("this run has been shown as much as it may; use what you have")
         return text
+
+
+def _aside(reached: Reached) -> list[str]:
+    """The line that tells where a path led that met a link; none for any other."""
+    return (
+        [] if reached.path == reached.written else [f"[{reached.written.text} leads to {reached.path.text}]"]
+    )
+
+
+def _whence(reached: Reached) -> str:
+    return "" if reached.path == reached.written else f"; {reached.written.text} leads there"
 
 
 def _lines(text: str) -> list[str]:

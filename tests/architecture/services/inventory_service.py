@@ -7,6 +7,7 @@ import socket
 import sys
 from collections.abc import Mapping
 
+from muniment.confine.fence import Missing
 from muniment.confine.wire import Channel
 from muniment.tools import service
 
@@ -16,6 +17,6 @@ def warm() -> None:
     service.warm()
 
 
-def serve(sock: socket.socket, roots: Mapping[str, int]) -> None:
+def serve(sock: socket.socket, roots: Mapping[str, int], missing: Missing) -> None:  # noqa: ARG001
     """Tell the modules and the environment."""
     Channel(sock).send({"modules": sorted(sys.modules), "environ": dict(os.environ), "roots": list(roots)})

@@ -6,14 +6,15 @@ tell a worker what to do, and the product needs no way to.
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import os
-import signal
 import socket
 import struct
 from collections.abc import Mapping
 from typing import Any
 
+from muniment.confine.fence import Missing
 from muniment.confine.wire import Channel
 from muniment.policy.model import parse_dump
 
@@ -83,9 +84,11 @@ CHANGE_SETS: dict[str, list[tuple[dict[str, Any], bytes]]] = {
 }
 
 
-def _forever() -> None:
-    while True:
-        signal.pause()
+def _forever(sock: socket.socket) -> None:
+    """Wait for what the broker never says; there is no other way to wait behind the fence."""
+    while sock.recv(1):
+        pass
+    raise EOFError
 
 
 class Liar:
@@ -93,9 +96,11 @@ class Liar:
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock, self.channel = sock, Channel(sock)
-        self.channel.send({"t": "hello"})
-        _, body = self.channel.receive(1 << 20)
+        self.channel.send({"t": "hello", "missing": {}})
+        terms, body = self.channel.receive(1 << 20)
         policy = parse_dump(body.decode())
+        for _ in terms["links"]:
+            self.channel.receive(1 << 20)
         self.lie = policy.name
         self.channel.send({"t": "ready", "digest": WRONG if self.lie == "wrong-digest" else policy.digest})
 
@@ -150,19 +155,18 @@ class Liar:
             case "not-utf8-header":
                 self.sock.sendall(struct.pack("!I", 8) + b'{"\xff":1}')
             case "silent":
-                _forever()
+                _forever(self.sock)
             case "exits":
                 os._exit(0)
             case "dies":
-                os.kill(os.getpid(), signal.SIGSEGV)
-                _forever()
+                ctypes.string_at(0)
 
     def changes(self) -> None:
         match self.lie:
             case "silent-at-the-end":
-                _forever()
+                _forever(self.sock)
             case "dies-at-the-end":
-                os.kill(os.getpid(), signal.SIGKILL)
+                os.fork()  # which the fence answers with SIGSYS
             case "endless":
                 while True:
                     self.channel.send(*change("user/evil.md", content=b"x"))
@@ -176,7 +180,7 @@ class Liar:
             self.channel.send(header, body)
 
 
-def serve(sock: socket.socket, roots: Mapping[str, int]) -> None:  # noqa: ARG001
+def serve(sock: socket.socket, roots: Mapping[str, int], missing: Missing) -> None:  # noqa: ARG001
     """Lie as the policy's name says."""
     try:
         Liar(sock).serve()

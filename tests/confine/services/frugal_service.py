@@ -1,0 +1,12 @@
+"""The real service in a zygote that has less than a worker may have."""
+
+from __future__ import annotations
+
+import resource
+
+from muniment.tools.service import serve, warm
+
+for limit, value in ((resource.RLIMIT_NOFILE, 50), (resource.RLIMIT_CPU, 20)):
+    resource.setrlimit(limit, (value, value))
+
+__all__ = ["serve", "warm"]

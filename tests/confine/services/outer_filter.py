@@ -1,0 +1,104 @@
+"""A seccomp filter around a process and its forks, as a container runtime puts one there.
+
+Written for these tests, sharing nothing with the filter that it stands around. It answers one system call
+with an errno; 0 means "done" when nothing was.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import struct
+from dataclasses import dataclass
+
+from muniment.confine.syscall_table import NUMBERS
+from muniment.names import Layer
+
+LOAD, RETURN, IF_EQUAL = 0x20, 0x06, 0x15
+ALLOW, ERRNO = 0x7FFF0000, 0x00050000
+AT_NUMBER, AT_FIRST_ARGUMENT, ARGUMENT_BYTES = 0, 16, 8
+PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, MODE_FILTER = 38, 22, 2
+PR_SET_DUMPABLE, PR_SET_MDWE = 4, 65
+CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
+CAPSET, PRCTL, PRLIMIT = (NUMBERS[os.uname().machine][name] for name in ("capset", "prctl", "prlimit64"))
+
+
+@dataclass(frozen=True)
+class Withheld:
+    """What a system withholds.
+
+    Attributes:
+        call: number of the call that is answered.
+        answer: with what errno.
+        missing: layers that cannot hold then.
+        argument: (which, value): only where that argument is so.
+        unless: (which, value): only where that argument is otherwise.
+        needs_root: only a privileged process loses anything by it.
+    """
+
+    call: int
+    answer: int
+    missing: tuple[Layer, ...]
+    argument: tuple[int, int] | None = None
+    unless: tuple[int, int] | None = None
+    needs_root: bool = False
+
+
+LANDLOCK, SECCOMP, LIMITS = (Layer.LANDLOCK,), (Layer.SECCOMP,), (Layer.LIMITS,)
+NO_VERSION_QUERY, NO_LIMIT_QUERY = (0, 0), (2, 0)
+
+CASES = {
+    "landlock_unknown": Withheld(CREATE_RULESET, errno.ENOSYS, LANDLOCK),
+    "landlock_forbidden": Withheld(CREATE_RULESET, errno.EPERM, LANDLOCK),
+    "landlock_switched_off": Withheld(CREATE_RULESET, errno.EOPNOTSUPP, LANDLOCK),
+    "landlock_only_told_of": Withheld(CREATE_RULESET, errno.EPERM, LANDLOCK, unless=NO_VERSION_QUERY),
+    "landlock_without_rules": Withheld(ADD_RULE, errno.EINVAL, LANDLOCK),
+    "landlock_not_entered": Withheld(RESTRICT_SELF, errno.EPERM, LANDLOCK),
+    "landlock_pretended": Withheld(RESTRICT_SELF, 0, LANDLOCK),
+    "seccomp_unknown": Withheld(PRCTL, errno.EINVAL, SECCOMP, (0, PR_SET_SECCOMP)),
+    "seccomp_forbidden": Withheld(PRCTL, errno.EPERM, SECCOMP, (0, PR_SET_SECCOMP)),
+    "seccomp_pretended": Withheld(PRCTL, 0, SECCOMP, (0, PR_SET_SECCOMP)),
+    "capabilities_kept": Withheld(CAPSET, errno.EPERM, (Layer.CAPABILITIES,)),
+    "capabilities_pretended": Withheld(CAPSET, 0, (Layer.CAPABILITIES,), needs_root=True),
+    "limits_forbidden": Withheld(PRLIMIT, errno.EPERM, LIMITS, unless=NO_LIMIT_QUERY),
+    "limits_pretended": Withheld(PRLIMIT, 0, LIMITS, unless=NO_LIMIT_QUERY),
+    "dumpable": Withheld(PRCTL, errno.EPERM, (Layer.DUMPABLE,), (0, PR_SET_DUMPABLE)),
+    # An ordinary user's outer filter needs no_new_privs itself, which the workers inherit.
+    "new_privileges": Withheld(
+        PRCTL,
+        errno.EINVAL,
+        (Layer.NO_NEW_PRIVS, Layer.LANDLOCK, Layer.SECCOMP),
+        (0, PR_SET_NO_NEW_PRIVS),
+        needs_root=True,
+    ),
+    "mdwe_unknown": Withheld(PRCTL, errno.EINVAL, (Layer.MDWE,), (0, PR_SET_MDWE)),
+}
+
+
+def program_of(case: Withheld) -> bytes:
+    code = [(LOAD, 0, 0, AT_NUMBER), (IF_EQUAL, 1, 0, case.call), (RETURN, 0, 0, ALLOW)]
+    for condition, if_so, if_not in ((case.argument, 1, 0), (case.unless, 0, 1)):
+        if condition is not None:
+            code += [
+                (LOAD, 0, 0, AT_FIRST_ARGUMENT + condition[0] * ARGUMENT_BYTES),
+                (IF_EQUAL, if_so, if_not, condition[1]),
+                (RETURN, 0, 0, ALLOW),
+            ]
+    code.append((RETURN, 0, 0, ERRNO | case.answer))
+    return b"".join(struct.pack("=HBBI", *instruction) for instruction in code)
+
+
+class Program(ctypes.Structure):
+    _fields_ = (("length", ctypes.c_ushort), ("code", ctypes.c_char_p))
+
+
+def stand_around(name: str) -> None:
+    """Withhold something from here on, from this process and all that it forks."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    code = program_of(CASES[name])
+    program = ctypes.byref(Program(len(code) // 8, code))
+    if os.geteuid() != 0:
+        libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    if libc.prctl(PR_SET_SECCOMP, MODE_FILTER, program, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "the filter cannot be installed")

@@ -1,0 +1,16 @@
+"""The real service where the system withholds something: its function is one of `outer_filter.CASES`."""
+
+from __future__ import annotations
+
+from outer_filter import CASES, stand_around
+
+from muniment.tools.service import serve, warm
+
+__all__ = ["warm"]
+
+
+def __getattr__(name: str) -> object:
+    if name not in CASES:
+        raise AttributeError(name)
+    stand_around(name)
+    return serve

@@ -1,0 +1,305 @@
+"""Where links lead beneath a root: as a table of shapes, and against the kernel over trees at random."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from muniment.errors import BadName, PathEscape
+from muniment.names import MAX_DEPTH, MAX_PATH_BYTES, RelPath, Scope, Via
+from muniment.policy.grammar import CanonicalPath, canonicalise
+from muniment.policy.links import MAX_LINKS_FOLLOWED, MAX_STEPS, resolve
+
+
+def path(rel):
+    return CanonicalPath(Scope("user"), RelPath(rel))
+
+
+def led(rel, links):
+    """Where `rel` leads: its path, with a final slash where only a directory can stand."""
+    found = resolve(path(rel), links)
+    assert found.path.scope == "user"
+    return found.path.rel + ("/" if found.is_directory else "")
+
+
+SHAPES = {
+    "no link": ("a.md", {"b.md": "c.md"}, "a.md"),
+    "a file": ("l.md", {"l.md": "a.md"}, "a.md"),
+    "a file in a folder": ("l.md", {"l.md": "topic/a.md"}, "topic/a.md"),
+    "seen from where it stands": ("t/l.md", {"t/l.md": "a.md"}, "t/a.md"),
+    "up and in again": ("t/l.md", {"t/l.md": "../a.md"}, "a.md"),
+    "up to the root itself": ("t/up/a.md", {"t/up": ".."}, "a.md"),
+    "a folder, and on": ("t/a.md", {"t": "real"}, "real/a.md"),
+    "the folder itself": ("t", {"t": "real"}, "real"),
+    "the root": ("here", {"here": "."}, "/"),
+    "through the root": ("here/here/a.md", {"here": "."}, "a.md"),
+    "a chain": ("a.md", {"a.md": "b.md", "b.md": "t/c.md", "t/c.md": "../d.md"}, "d.md"),
+    "links on the way and at the end": ("t/l.md", {"t": "real", "real/l.md": "../a.md"}, "a.md"),
+    # What the link says is seen from `deep/er`, where it really stands, not from `t`.
+    "up from where it really stands": ("t/l.md", {"t": "deep/er", "deep/er/l.md": "../a.md"}, "deep/a.md"),
+    "up out of a folder that is a link": ("l.md", {"l.md": "t/../a.md", "t": "deep/er"}, "deep/a.md"),
+    "up out of what is no link": ("l.md", {"l.md": "t/../a.md"}, "a.md"),
+    "nothing is there": ("l.md", {"l.md": "new/born.md"}, "new/born.md"),
+    "empty and dot segments": ("l.md", {"l.md": ".//t/.///./a.md"}, "t/a.md"),
+    "a final slash": ("l.md", {"l.md": "a.md/"}, "a.md/"),
+    "a final dot": ("l.md", {"l.md": "t/."}, "t/"),
+    "a final step up": ("l.md", {"l.md": "t/u/.."}, "t/"),
+    "a final slash that only a link holds": ("l", {"l": "m/", "m": "a.md"}, "a.md/"),
+    "a final slash with something behind it": ("t/a.md", {"t": "real/"}, "real/a.md"),
+    "a name of another case": ("L.md", {"l.md": "a.md"}, "L.md"),
+    "dots that are a name": ("l.md", {"l.md": "..a/...b.md"}, "..a/...b.md"),
+    "the deepest name there is": ("l.md", {"l.md": "1/2/3/4/5/6/7/f.md"}, "1/2/3/4/5/6/7/f.md"),
+    "a name that is no link any more": ("t/l.md", {"t/l.md/x": "a.md"}, "t/l.md"),
+    "the scope": ("", {"l.md": "a.md"}, "/"),
+    "the scope without links": ("", {}, "/"),
+    "a path without links": ("t/a.md", {}, "t/a.md"),
+    "forty links": (
+        "0",
+        {str(n): str(n + 1) for n in range(MAX_LINKS_FOLLOWED)},
+        str(MAX_LINKS_FOLLOWED),
+    ),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_link_that_stays_beneath_the_root_is_resolved(shape):
+    rel, links, expected = SHAPES[shape]
+    assert led(rel, links) == expected
+
+
+ESCAPES = {
+    "absolute": {"l": "/etc/passwd"},
+    "absolute inside": {"l": "/srv/memory/user/a.md"},
+    "the root of the system": {"l": "/"},
+    "two slashes": {"l": "//server/share"},
+    "magic": {"l": "/proc/self/cwd"},
+    "up": {"l": ".."},
+    "up and out": {"l": "../outside/secret.md"},
+    "into another scope": {"l": "../project/a.md"},
+    "out and in again": {"l": "../user/a.md"},
+    "up after going down": {"l": "t/../../a.md"},
+    "up out of a folder that leads up": {"l": "t/../../a.md", "t": "deep/er/.."},
+    "absolute in a chain": {"l": "t/m", "t/m": "/etc"},
+    "up in a chain": {"l": "t/m", "t/m": "../../x"},
+    "itself": {"l": "l"},
+    "each other": {"l": "t/m", "t/m": "../l"},
+    "into itself": {"l": "l/l"},
+    "forty-one links": {
+        "l": "0",
+        **{str(n): str(n + 1) for n in range(MAX_LINKS_FOLLOWED)},
+    },
+    "nothing": {"l": ""},
+    "out by way of a bad name": {"l": "a*b/../../x"},
+    "a bad name, and then out": {"l": "m/\udcff", "m": "/"},
+}
+
+
+@pytest.mark.threat("T-PATH-14", control="links_confined")
+@pytest.mark.parametrize("shape", ESCAPES)
+@pytest.mark.parametrize("rest", ["", "/a.md"])
+def test_a_link_that_leaves_or_does_not_end_is_an_escape(shape, rest):
+    with pytest.raises(PathEscape) as caught:
+        resolve(path(f"l{rest}"), ESCAPES[shape])
+    assert caught.value.via is Via.SYMLINK
+    assert caught.value.requested == f"user/l{rest}"
+
+
+BAD = {
+    "reserved": "a*b.md",
+    "not UTF-8": "\udcff.md",
+    "a control character": "a\nb.md",
+    "NUL": "a\0b",
+    "not in normal form": "e\u0301.md",
+    "a device": "con.md",
+    "a long name": "x" * 256,
+    "a long path": "/".join(["x" * 200] * 6),
+    "too deep": "/".join("12345678") + "/f.md",
+    "too deep on the way": "/".join(["t"] * 12) + "/.." * 11 + "/a.md",
+    "bad on the way": "a*b/../a.md",
+    "a backslash": "..\\a.md",
+    "a drive": "C:/a.md",
+}
+
+
+@pytest.mark.parametrize("shape", BAD)
+def test_a_link_to_what_has_no_name_here_is_a_bad_name_that_does_not_tell_it(shape):
+    with pytest.raises(BadName) as caught:
+        resolve(path("t/l.md"), {"t/l.md": BAD[shape]})
+    assert str(caught.value) == "user/t/l.md leads to a name that this memory cannot hold; use another file"
+
+
+def test_the_written_path_may_pass_the_depth_only_where_the_resolved_one_does_not():
+    written = "1/2/3/4/5/6/7/f.md"
+    assert path(written).text.count("/") + 1 == MAX_DEPTH
+    assert led(written, {"1/2/3": "../../t"}) == "t/4/5/6/7/f.md"
+    with pytest.raises(BadName):
+        resolve(path(written), {"1/2/3": "a/b"})
+
+
+def test_a_path_is_as_long_as_its_scope_makes_it():
+    names = ["x" * 255, "x" * 255, "x" * 255]
+    rest = MAX_PATH_BYTES - len("/".join(["user", *names, ""]))
+    fits, too_long = ("/".join([*names, "y" * size]) for size in (rest, rest + 1))
+    assert led("l", {"l": fits}) == fits
+    with pytest.raises(BadName):
+        resolve(path("l"), {"l": too_long})
+
+
+# -- the kernel as the oracle ------------------------------------------------------------------------
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_BENEATH, _NO_MAGICLINKS, _NO_XDEV = 0x08, 0x02, 0x01
+
+
+class _How(ctypes.Structure):
+    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
+
+
+def kernel(root, rel):
+    """What the kernel finds at `rel` beneath `root`, following links: a path, or an error number."""
+    how = _How(os.O_PATH | os.O_CLOEXEC, 0, _BENEATH | _NO_MAGICLINKS | _NO_XDEV)
+    while True:
+        fd = _LIBC.syscall(437, root, os.fsencode(rel) or b".", ctypes.byref(how), ctypes.sizeof(how))
+        if fd >= 0:
+            break
+        if ctypes.get_errno() != errno.EAGAIN:  # A rename anywhere disturbed the walk.
+            return ctypes.get_errno()
+    try:
+        top, found = (Path(f"/proc/self/fd/{each}").readlink() for each in (root, fd))
+        return str(found.relative_to(top)) if found != top else ""
+    finally:
+        os.close(fd)
+
+
+NAMES = ("a", "b", "c.md", "d", "bad*")
+FOLDERS = ("a", "a/d", "b", "b/a", "b/a/d")
+SEGMENTS = st.sampled_from([*NAMES, *NAMES[:-1], *NAMES[:-1], "..", "..", ".", ""])
+REALLY = st.sampled_from([*FOLDERS, *(f"{folder}/c.md" for folder in FOLDERS), "c.md"])
+TARGETS = st.one_of(
+    st.lists(SEGMENTS, min_size=1, max_size=5).map("/".join).filter(bool),
+    st.tuples(st.integers(0, 2), REALLY).map(lambda way: "../" * way[0] + way[1]),
+    st.tuples(st.integers(0, 2), REALLY).map(lambda way: "../" * way[0] + way[1]),
+    st.tuples(REALLY, st.integers(1, 2), REALLY).map(lambda way: f"{way[0]}/{'../' * way[1]}{way[2]}"),
+)
+PLACES = st.lists(st.sampled_from(NAMES[:-1]), min_size=1, max_size=3).map("/".join)
+LINKS = st.lists(st.tuples(PLACES, TARGETS), min_size=1, max_size=8)
+ENDS = st.lists(st.sampled_from(NAMES[:-1]), max_size=2).map(
+    lambda names: "".join(f"/{name}" for name in names)
+)
+
+
+def plant(base, wanted):
+    """The links of `wanted` that fit together, beneath `base`, and folders and files where there is room."""
+    links = {}
+    for rel, target in wanted:
+        if not any(f"{rel}/".startswith(f"{each}/") or each.startswith(f"{rel}/") for each in links):
+            links[rel] = target
+    for rel, target in links.items():
+        Path(base, rel).parent.mkdir(parents=True, exist_ok=True)
+        Path(base, rel).symlink_to(target)
+    for folder in ("", *FOLDERS):
+        if not any(f"{folder}/".startswith(f"{each}/") for each in links):
+            place = Path(base, folder)
+            place.mkdir(parents=True, exist_ok=True)
+            if not os.path.lexists(place / "c.md"):
+                (place / "c.md").write_text(folder)
+    return links
+
+
+@contextmanager
+def planted(wanted):
+    with tempfile.TemporaryDirectory() as base:
+        root = os.open(base, os.O_PATH | os.O_DIRECTORY)
+        try:
+            yield base, root, plant(base, wanted)
+        finally:
+            os.close(root)
+
+
+@pytest.mark.threat("T-PATH-14", control="links_confined")
+@given(wanted=LINKS, end=ENDS)
+def test_what_the_kernel_finds_beneath_the_root_is_found_and_nothing_else(wanted, end):
+    with planted(wanted) as (base, root, links):
+        for link in links:
+            compare(base, links, f"{link}{end}", kernel(root, f"{link}{end}"))
+
+
+def compare(base, links, rel, found):
+    try:
+        ours = resolve(path(rel), links)
+    except PathEscape:
+        # Where a way that leads out first passes something that is missing, the kernel stops there.
+        assert found in {errno.EXDEV, errno.ELOOP, errno.ENOENT, errno.ENOTDIR}
+        return
+    except BadName:
+        assert not isinstance(found, str)  # Nothing of a bad name is there, nor anything as deep.
+        return
+    assert canonicalise(ours.path.text, [Scope("user")]) == ours.path
+    if isinstance(found, str):
+        assert ours.path.rel == found
+        assert os.path.realpath(Path(base, rel)) == os.path.realpath(Path(base, found))
+        assert not ours.is_directory or Path(base, found).is_dir()
+        return
+    # Ours resolves and the kernel finds nothing: then nothing of that kind is there, or the way passes
+    # through something missing and up again, which only a kernel can see (L2).
+    assert found in {errno.ENOENT, errno.ENOTDIR}
+    there = Path(base, ours.path.rel)
+    is_there = there.is_dir() if ours.is_directory else os.path.lexists(there)
+    assert not is_there or any(".." in target for target in links.values())
+
+
+@given(wanted=LINKS, end=ENDS)
+def test_where_no_target_steps_up_after_a_name_ours_resolves_exactly_what_the_kernel_finds(wanted, end):
+    with planted([(place, target) for place, target in wanted if not steps_up(target)]) as (
+        base,
+        root,
+        links,
+    ):
+        for rel in (f"{link}{end}" for link in links):
+            found = kernel(root, rel)
+            try:
+                ours = resolve(path(rel), links)
+            except (PathEscape, BadName):
+                assert not isinstance(found, str)
+                continue
+            there = Path(base, ours.path.rel)
+            is_there = there.is_dir() if ours.is_directory else os.path.lexists(there)
+            assert (ours.path.rel if is_there else None) == (found if isinstance(found, str) else None)
+
+
+def steps_up(target):
+    names = [name for name in target.split("/") if name not in {"", "."}]
+    return ".." in names[next((at for at, name in enumerate(names) if name != ".."), len(names)) :]
+
+
+class Counted(dict):
+    """A map that counts how often it is asked, by how many bytes."""
+
+    asked = 0
+
+    def get(self, key, default=None):
+        self.asked += len(key)
+        return super().get(key, default)
+
+
+@pytest.mark.parametrize("piece", ["a/", "a/../", "./", "/"])
+def test_a_planted_chain_of_endless_targets_costs_no_more_than_a_short_one(piece):
+    """Each link leads on to the next one, and leaves 4 KiB of names to walk behind."""
+    links = Counted({RelPath(f"l{n}"): f"l{n + 1}/" + piece * (4000 // len(piece)) for n in range(41)})
+    with pytest.raises(PathEscape):
+        resolve(path("l0"), links)
+    assert links.asked <= MAX_STEPS * MAX_STEPS * 2
+
+
+def test_a_way_of_as_many_names_as_are_followed_is_followed():
+    assert led("l", {"l": "./" * (MAX_STEPS - 2) + "a.md"}) == "a.md"
+    with pytest.raises(PathEscape):
+        led("l", {"l": "./" * (MAX_STEPS - 1) + "a.md"})

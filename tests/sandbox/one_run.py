@@ -1,0 +1,72 @@
+"""One whole run of a sandbox, as whoever executes this; prints as JSON what held it and what it did.
+
+Run as a program with an empty directory of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+from muniment.sandbox import Sandbox
+
+CANARY = "canary-4d1e"
+STATUS = ("Uid", "CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs", "Seccomp")
+
+
+def main(base: Path) -> None:
+    root, outside = base / "user", base / "outside"
+    for directory in (root, outside):
+        directory.mkdir(mode=0o700)
+    (outside / "secret.md").write_text(CANARY)
+    (root / "known.md").write_text("One line.\n")
+    (root / "link.md").symlink_to(outside / "secret.md")
+    with Sandbox("strict", {"user": root}) as box:
+        calls = [
+            ("ls", {"path": "user"}),
+            ("read_file", {"path": "user/known.md"}),
+            ("read_file", {"path": "user/link.md"}),
+            ("grep", {"pattern": "canary|One"}),
+            ("edit", {"path": "user/known.md", "old_string": "One", "new_string": "Another"}),
+            ("write_file", {"path": "user/topic/new.md", "content": "New.\n"}),
+        ]
+        answers = [box.call(tool, arguments) for tool, arguments in calls]
+        worker = box._worker.pid
+        report = {
+            "euid": os.geteuid(),
+            "enforcement": box.enforcement,
+            "missing": box.held.missing,
+            "codes": [answer.code for answer in answers],
+            "texts": [answer.text for answer in answers],
+            "status": status_of(worker),
+            "memory": open_memory(worker),
+            "committed": [change.path for change in box.commit().changes],
+        }
+    report["files"] = {
+        str(path.relative_to(root)): [path.stat().st_uid == os.geteuid(), oct(path.stat().st_mode & 0o777)]
+        for path in sorted(root.rglob("*.md"))
+        if not path.is_symlink()
+    }
+    report["known"] = (root / "known.md").read_text()
+    sys.stdout.write(json.dumps(report))
+
+
+def status_of(pid: int) -> dict[str, str]:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    fields = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
+    return {name: fields[name] for name in STATUS}
+
+
+def open_memory(pid: int) -> str:
+    """What comes of reading another process's memory."""
+    try:
+        os.close(os.open(f"/proc/{pid}/mem", os.O_RDONLY))
+    except OSError as error:
+        return type(error).__name__
+    return "opened"
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

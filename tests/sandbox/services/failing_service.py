@@ -1,0 +1,72 @@
+"""The real service behind the real fence, in which a call may go wrong as native code would.
+
+What goes wrong is the pattern of a `grep`. As `hasty`, its workers have one second of processor time.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import socket
+from collections.abc import Callable
+
+from muniment.confine import fence
+from muniment.confine.zygote import Serve
+from muniment.tools import service
+from muniment.tools.outcome import Outcome
+from muniment.tools.workbench import Workbench
+
+LIBC = ctypes.CDLL(None, use_errno=True)
+LIBC.malloc.restype = ctypes.c_void_p
+LIBC.memset.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t)
+HUGE = 1 << 30
+
+warm, serve = service.warm, service.serve
+_honest = Workbench.call
+
+
+def _spin() -> None:
+    while True:
+        pass
+
+
+def _hoard() -> None:
+    kept = []
+    while True:
+        kept.append(bytearray(1 << 16))
+
+
+def _recurse() -> None:
+    _recurse()
+
+
+DEEDS: dict[str, Callable[[], object]] = {
+    "fork": os.fork,
+    "execute": lambda: os.execv("/bin/true", ["true"]),
+    "connect": socket.socket,
+    "unlink": lambda: LIBC.unlink(b"/nowhere"),
+    "write": lambda: os.write(0, b"x"),
+    "allocate": lambda: bytearray(HUGE),
+    "hoard": _hoard,
+    "malloc": lambda: LIBC.memset(LIBC.malloc(HUGE), 1, HUGE),
+    "spin": _spin,
+    "abort": os.abort,
+    "recurse": _recurse,
+    "jump": lambda: ctypes.string_at(0),
+}
+
+
+def _call(self: Workbench, tool: object, arguments: object) -> Outcome:
+    if tool == "grep" and isinstance(arguments, dict) and arguments["pattern"] in DEEDS:
+        DEEDS[arguments["pattern"]]()
+    return _honest(self, tool, arguments)
+
+
+Workbench.call = _call
+
+
+def __getattr__(name: str) -> Serve:
+    if name != "hasty":
+        raise AttributeError(name)
+    fence.CPU_SECONDS = 1
+    return serve

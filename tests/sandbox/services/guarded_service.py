@@ -1,0 +1,68 @@
+"""The real service, which survives no import behind the fence, and no system call that is refused.
+
+Where the fence refuses a call with EPERM, this one kills (SIGSYS): a worker that lives was refused nothing.
+An import ends it with `IMPORTED`. `with_4` gives it 4 KiB of address space on top of what it had.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import Mapping
+from typing import NoReturn
+
+from muniment.confine import fence, seccomp
+from muniment.confine.zygote import Serve
+from muniment.names import Layer
+from muniment.tools import service
+
+IMPORTED = 99
+
+warm = service.warm
+
+seccomp._EPERM = seccomp._KILL
+FILTERS = {key: seccomp.program(*key) for key in fence._FILTERS}
+
+
+def _install(grounds: fence.Grounds) -> None:
+    """As the fence does, without trying out what would kill."""
+    opener = "openat2" if fence.available() else "openat"
+    seccomp.install(FILTERS[grounds.machine, opener])
+
+
+fence.STEPS = {**fence.STEPS, Layer.SECCOMP: _install}
+
+
+class Guard:
+    """Is asked before anything is loaded; what is loaded already is not asked for."""
+
+    def find_spec(self, *_: object) -> NoReturn:
+        os._exit(IMPORTED)
+
+
+def serve(sock: socket.socket, roots: Mapping[str, int], missing: fence.Missing) -> None:
+    """As the service does, guarded."""
+    sys.meta_path[:] = [Guard()]
+    service.serve(sock, roots, missing)
+
+
+def importing(sock: socket.socket, roots: Mapping[str, int], missing: fence.Missing) -> None:
+    """Import something, to show that this is noticed."""
+    sys.meta_path[:] = [Guard()]
+    __import__("this_is_no_module")
+    service.serve(sock, roots, missing)
+
+
+def asking(sock: socket.socket, roots: Mapping[str, int], missing: fence.Missing) -> None:
+    """Make a call that the fence refuses, to show that this is noticed."""
+    os.getppid()
+    service.serve(sock, roots, missing)
+
+
+def __getattr__(name: str) -> Serve:
+    kind, _, kibibytes = name.partition("_")
+    if kind != "with":
+        raise AttributeError(name)
+    fence.MEMORY_BYTES = int(kibibytes) << 10
+    return serve
