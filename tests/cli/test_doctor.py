@@ -1,213 +1,296 @@
-"""`muniment doctor --model`: what a server can do, said so that a person knows what to configure."""
+"""`muniment doctor`: what holds a worker here, what a person can do about the rest, and honest exit codes."""
 
 from __future__ import annotations
 
 import json
+import os
+import pty
 import re
+import subprocess
+import sys
+import tempfile
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from agent.servers import KEY, form_of, serving
-from muniment.agent.probe import Finding, Probe, probe
+from confine.kernel import landlock_abi, needs_fence
+from confine.probe import SERVICES, soon
+from confine.services.outer_filter import CASES
 from muniment.cli import doctor as command
 from muniment.cli.app import app
-from muniment.confine.cancel import Cancel
-from muniment.errors import Cancelled
-from muniment.testing.answers import (
-    NO_RESPONSE_FORMAT,
-    NO_TOOLS,
-    always,
-    failure,
-    raw,
-    tool_call,
-    tool_calls,
-    words,
-)
-from muniment.testing.chat_server import ChatServer
-from muniment.testing.minds import perfect, through
+from muniment.confine.attempts.attempt import DONE
+from muniment.confine.attempts.table import ATTEMPTS
+from muniment.confine.attempts.trial import Verdict, judge, try_all
+from muniment.confine.offer import look_around
+from muniment.errors import WorkerLost
+from muniment.names import Layer
 
-LS = tool_calls(tool_call("ls", {"path": "user"}))
-ACTION = words('{"action": "ls", "path": "user"}')
-DECISION = words('{"title": "Dark mode", "scope": "user", "type": "user", "file": "editor/dark-mode"}')
-PROSE = words("You would list the scope user.")
+PROGRAM = Path(sys.executable).with_name("muniment")
+FEW = [ATTEMPTS[name] for name in ("read-outside-openat2", "metadata-outside", "udp-send", "much-memory")]
+"""What Landlock, nothing, seccomp and limits alone stop."""
 
 
 @pytest.fixture
 def doctor(tmp_path):
-    """Examines a server that answers so."""
-
-    def run(answer, *flags, **environment):
-        with ChatServer(answer) as server:
-            env = {"MUNIMENT_HOME": str(tmp_path / "home"), **environment}
-            named = ["--model", "tiny", "--base-url", server.base_url]
-            done = CliRunner().invoke(app, ["doctor", *named, *flags], env=env)
+    def run(*flags, **environment):
+        env = {"MUNIMENT_HOME": str(tmp_path / "home"), **environment}
+        done = CliRunner().invoke(app, ["doctor", *flags], env=env)
         assert not (tmp_path / "home").exists()
-        return done, server
+        return done
 
     return run
 
 
-def by_form(**answers):
-    return lambda request: answers[form_of(request)]
+@pytest.fixture
+def behind(monkeypatch):
+    """Tries a few things behind other layers than the whole fence."""
+
+    def behind(which):
+        trial = partial(
+            try_all, service=f"layers_service:{which}_as_self", directories=[SERVICES], attempts=FEW
+        )
+        monkeypatch.setattr(command, "try_all", trial)
+
+    return behind
 
 
-def lines(done):
-    return [re.sub(r"\d+\.\d\d s", "T", line) for line in done.stdout.splitlines()]
+def untried(lines):
+    """What the last line says where something could not be tried, as an x32 call on most machines."""
+    number = sum("not tried " in line for line in lines)
+    return f"; {number} of {len(ATTEMPTS)} not tried" if number else ""
 
 
-def test_a_server_that_can_do_everything(doctor):
-    done, server = doctor(by_form(tools=LS, json=ACTION, text=ACTION))
-    assert done.exit_code == 0
-    assert lines(done) == [
-        f"tiny at {server.base_url}, protocol auto",
-        "  tools yes        T",
-        "  json  yes        T",
-        "  text  yes        T",
-        "a run will use tools",
-    ]
-    assert len(server.requests) == 3
-
-
-@pytest.mark.parametrize("protocol", ["auto", "decide"])
-def test_a_perfect_model_passes(doctor, protocol):
-    done, _ = doctor(through(perfect), "--protocol", protocol)
-    assert done.exit_code == 0
-    assert "yes" in done.stdout
-    assert "no " not in done.stdout
-
-
-def test_one_without_tools_is_used_by_actions(doctor):
-    done, server = doctor(by_form(tools=NO_TOOLS["ollama"], json=ACTION, text=ACTION))
-    assert done.exit_code == 0
-    assert lines(done)[1].startswith("  tools no         T  the server answered 400: ")
-    assert lines(done)[-2:] == [
-        "a run will use json",
-        "--protocol json spares each run a request that is refused",
-    ]
-    assert len(server.requests) == 3
-
-
-def test_one_that_ignores_tools_is_found_out_and_what_is_better_is_said(doctor):
-    done, _ = doctor(by_form(tools=PROSE, json=ACTION, text=PROSE))
-    assert done.exit_code == 1
-    assert lines(done)[-2:] == [
-        "a run will use tools",
-        "the model does not act in the form tools; run it with --protocol json",
-    ]
-
-
-def test_a_model_that_does_not_act_at_all(doctor):
-    done, _ = doctor(always(PROSE))
-    assert done.exit_code == 1
-    told = "the model did not act in any form that was tried; a larger one may, or --protocol decide"
-    assert lines(done)[-1] == told
-
-
-def test_a_model_that_does_not_decide_is_not_sent_to_decide(doctor):
-    done, _ = doctor(always(PROSE), "--protocol", "decide")
-    assert done.exit_code == 1
-    assert lines(done)[-1] == "the model did not act in any form that was tried; a larger one may"
-
-
-@pytest.mark.parametrize("flags", [(), ("--json",)])
-def test_a_refused_key_ends_it_after_one_request(doctor, flags):
-    done, server = doctor(always(failure(401, f"bad {KEY}")), *flags, MUNIMENT_API_KEY=KEY)
-    assert done.exit_code == 1
-    assert "the server refused the key (401)" in done.stdout
-    assert "as it is now, no run can use this model" in done.stdout
-    assert KEY not in done.output
-    assert len(server.requests) == 1
-
-
-def test_deciding_is_examined_by_a_decision(doctor):
-    done, server = doctor(by_form(json=NO_RESPONSE_FORMAT["openai"], text=DECISION), "--protocol", "decide")
-    assert done.exit_code == 0
-    assert lines(done)[-1] == "a run will use text for its decision"
-    assert len(server.requests) == 2
-
-
-def test_one_protocol_is_examined_alone(doctor):
-    done, server = doctor(always(LS), "--protocol", "tools")
-    assert done.exit_code == 0
-    assert len(server.requests) == 1
-
-
-def test_the_document(doctor):
-    done, server = doctor(by_form(tools=NO_TOOLS["vllm"], json=ACTION, text=ACTION), "--json")
-    found = json.loads(done.stdout)
-    assert (found["model"], found["base_url"], found["will_use"]) == ("tiny", server.base_url, "json")
-    assert [(each["form"], each["verdict"]) for each in found["forms"]] == [
-        ("tools", "no"),
-        ("json", "yes"),
-        ("text", "yes"),
-    ]
-    assert found["works"] is True
-    assert found["advice"] == ["--protocol json spares each run a request that is refused"]
-
-
-def test_nothing_of_the_memory_is_sent(tmp_path):
-    (tmp_path / "home").mkdir(mode=0o700)
-    (tmp_path / "home" / "user").mkdir(mode=0o700)
-    (tmp_path / "home" / "user" / "secret.md").write_text("canary-of-the-memory")
-    with ChatServer(always(LS)) as server:
-        flags = ["--model", "tiny", "--base-url", server.base_url]
-        CliRunner().invoke(app, ["doctor", *flags], env={"MUNIMENT_HOME": str(tmp_path / "home")})
-    assert b"canary" not in b"".join(request.raw for request in server.requests)
-    assert all(len(request.raw) < 3000 for request in server.requests)
-
-
-def test_a_server_that_does_not_answer_in_time(doctor, monkeypatch):
-    monkeypatch.setattr(command, "PROBE_SECONDS", 0.2)
-    done, server = doctor(always(raw(60.0)))
-    assert done.exit_code == 1
-    assert "no answer in time" in done.stdout
-    assert len(server.requests) == 1
-
-
-def test_the_rules_need_no_server(tmp_path):
-    done = CliRunner().invoke(app, ["doctor"], env={"MUNIMENT_HOME": str(tmp_path)})
-    assert (done.exit_code, done.stdout) == (
-        0,
-        "rules: the embedded writer needs no server; name a language model with --model\n",
+@needs_fence
+@pytest.mark.parametrize(("policy", "required"), [("strict", "partial"), ("hardened", "full")])
+def test_a_system_that_holds_everything(doctor, policy, required):
+    done = doctor("--policy", policy)
+    assert done.exit_code == 0, done.output
+    lines = done.stdout.splitlines()
+    assert re.match(
+        rf"Linux {re.escape(os.uname().release)}, .* files are opened by (openat2|walk)$", lines[0]
     )
-    done = CliRunner().invoke(app, ["doctor", "--json"], env={"MUNIMENT_HOME": str(tmp_path)})
-    assert json.loads(done.stdout)["forms"] == []
+    assert [line.split()[0] for line in lines[1:8]] == list(Layer)
+    assert all(line.endswith(" holds") for line in lines[1:8] if "mdwe" not in line)
+    tried = lines[lines.index("tried in throwaway workers:") + 1 :]
+    assert re.match(r"  held +EPERM +read a file outside by its absolute path$", tried[0])
+    assert sum(line.startswith(("  held ", "  open ", "  not tried ")) for line in tried) == len(ATTEMPTS)
+    assert re.search(r"open: a worker can learn the size of a file outside .*leaves it open", done.stdout)
+    assert lines[-1].removesuffix(untried(tried)) == (
+        f"enforcement full; policy {policy} requires {required}: met"
+    )
 
 
-def test_what_is_misconfigured_is_said(tmp_path):
-    done = CliRunner().invoke(app, ["doctor", "--model", "tiny"], env={"MUNIMENT_HOME": str(tmp_path)})
-    assert done.exit_code == 1
-    assert "needs a server" in done.output
+@needs_fence
+def test_the_document(doctor):
+    done = doctor("--json")
+    found = json.loads(done.stdout)
+    assert done.exit_code == 0
+    assert found["system"]["kernel"] == os.uname().release
+    assert found["system"]["root"] == (os.geteuid() == 0)
+    assert found["system"]["landlock_abi"] == landlock_abi()
+    assert [each["layer"] for each in found["layers"]] == list(Layer)
+    by_name = {each["name"]: each for each in found["attempts"]}
+    assert set(by_name) == set(ATTEMPTS)
+    assert by_name["tcp-connect"] == {
+        "name": "tcp-connect",
+        "what": "connect to a TCP port",
+        "expected": "SIGSYS",
+        "outcome": "SIGSYS",
+        "verdict": "held",
+        "why": "",
+        "stopped_by": ["landlock", "seccomp"],
+    }
+    assert by_name["metadata-outside"]["verdict"] == "open"
+    assert (found["enforcement"], found["policy"], found["requires"], found["met"]) == (
+        "full",
+        "strict",
+        "partial",
+        True,
+    )
 
 
 @pytest.mark.parametrize(
-    ("url", "key", "told"),
+    ("which", "layer", "opened", "advised"),
     [
-        ("http://192.0.2.1/v1", KEY, "the key and the memory will travel unencrypted to 192.0.2.1"),
-        ("http://127.evil.example/v1", "", "the memory will travel unencrypted to 127.evil.example"),
-        ("http://models.example/v1", "", "the memory will travel unencrypted to models.example"),
-        ("https://models.example/v1", KEY, None),
-        ("http://127.0.0.7:1/v1", KEY, None),
-        ("http://[::1]:1/v1", KEY, None),
+        ("without_landlock", "landlock", "read a file outside", "landlock_restrict_self"),
+        ("without_seccomp", "seccomp", "send a datagram", "CONFIG_SECCOMP_FILTER"),
+        ("without_limits", "limits", "take 1 GiB of memory", "prlimit64"),
     ],
 )
-def test_what_travels_in_the_clear_is_said(tmp_path, monkeypatch, url, key, told):
-    monkeypatch.setattr(command, "probe", lambda *_: probe_of_nothing())
-    flags = ["--model", "tiny", "--base-url", url]
-    environment = {"MUNIMENT_HOME": str(tmp_path), "MUNIMENT_API_KEY": key}
-    output = CliRunner().invoke(app, ["doctor", *flags], env=environment).stdout
-    assert ("unencrypted" in output) == (told is not None)
-    assert told is None or told in output
+@needs_fence
+def test_where_a_layer_is_missing_it_is_said_what_is_open_and_what_to_do(
+    doctor, behind, which, layer, opened, advised
+):
+    behind(which)
+    for policy, code, met in (("strict", 0, "met"), ("hardened", 1, "NOT met")):
+        done = doctor("--policy", policy)
+        assert done.exit_code == code, done.output
+        assert re.search(
+            rf"^  {layer} .*MISSING +the system answered ENOSYS; .*{advised}", done.stdout, re.MULTILINE
+        )
+        assert re.search(
+            rf"^open: a worker can {opened}.*: only {layer} stops it$", done.stdout, re.MULTILINE
+        )
+        last = done.stdout.splitlines()[-1]
+        assert last.startswith(f"enforcement partial (missing: {layer}); policy {policy} requires ")
+        assert last.endswith(f": {met}")
 
 
-def probe_of_nothing():
-    return Probe((Finding("tools", "yes", "", 0.1),), "tools", None)
+def test_with_no_layer_at_all_every_one_is_missing(doctor, behind):
+    behind("nothing")
+    found = json.loads(doctor("--policy", "hardened", "--json").stdout)
+    assert found["missing_layers"] == list(Layer)
+    assert (found["enforcement"], found["met"]) == ("partial", False)
+    assert all(each["advice"] and not each["holds"] for each in found["layers"])
+    assert all(each["verdict"] == "open" for each in found["attempts"])
 
 
-def test_an_examination_can_be_cancelled():
-    with serving(always(raw(60.0))) as (server, model), Cancel() as cancel:
-        cancel.set()
-        with pytest.raises(Cancelled):
-            probe(model, 60, cancel)
-        assert server.requests == []
+@needs_fence
+def test_what_succeeds_against_a_layer_that_holds_fails_whatever_the_policy_asks(doctor, monkeypatch):
+    """As where a kernel holds less than it says."""
+    found = try_all(soon(), attempts=FEW)
+    broken = [judge(found.findings[0].attempt, DONE, [*Layer], 7), *found.findings[1:]]
+    monkeypatch.setattr(command, "try_all", lambda _: replace(found, findings=broken))
+    done = doctor()
+    assert done.exit_code == 1
+    assert re.search(
+        r"^  NOT HELD +done +read a file .* \(landlock should stop it\)$", done.stdout, re.MULTILINE
+    )
+    assert done.stdout.splitlines()[-1] == (
+        "enforcement full; policy strict requires partial: met; 1 of 4 attempts NOT held"
+    )
+
+
+@pytest.mark.parametrize(
+    ("tried", "code", "told"),
+    [(["udp-send"], 0, "; 3 of 4 not tried"), ([], 1, "; 4 of 4 not tried")],
+)
+def test_what_was_not_tried_is_counted_and_where_nothing_was_the_exit_code_is_1(
+    doctor, monkeypatch, tried, code, told
+):
+    found = try_all(soon(), attempts=FEW)
+    findings = [
+        each if each.attempt.name in tried else replace(each, outcome="", verdict=Verdict.UNTRIED, why="so")
+        for each in found.findings
+    ]
+    monkeypatch.setattr(command, "try_all", lambda _: replace(found, findings=findings))
+    done = doctor()
+    assert done.exit_code == code
+    assert done.stdout.splitlines()[-1].endswith(f": met{told}")
+    assert doctor("--json").exit_code == code
+
+
+def test_what_an_old_landlock_does_not_know_is_said(doctor, behind, monkeypatch):
+    behind("nothing")
+    old = replace(look_around(), landlock_abi=3)
+    monkeypatch.setattr(command, "look_around", lambda: old)
+    assert "open: Landlock ABI 3 does not know TCP\n" in doctor().stdout
+
+
+def outside(program, withheld, *arguments, home):
+    """The program's output where something is withheld from all of it."""
+    code = f"from outer_filter import stand_around; stand_around({withheld!r}); {program}"
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PATH": "/usr/bin:/bin", "HOME": str(home), "PYTHONPATH": SERVICES},
+        timeout=50,
+    )
+
+
+@needs_fence
+@pytest.mark.parametrize(
+    ("withheld", "told"),
+    [
+        ("landlock_unknown", "offered no .*the system answered ENOSYS; it takes Linux 6.2 built with"),
+        ("landlock_switched_off", "offered no .*switched off; add landlock to .* boot parameter lsm="),
+        (
+            "landlock_not_entered",
+            "offered ABI .*answered EPERM.* seccomp profile allow landlock_create_ruleset",
+        ),
+        ("landlock_pretended", "offered ABI .*accepted it and nothing came of it"),
+        ("seccomp_pretended", "offered yes .*accepted it and nothing came of it"),
+        ("seccomp_forbidden", "offered yes .*answered EPERM.* seccomp profile allow prctl"),
+        ("limits_pretended", None),
+    ],
+)
+def test_inside_a_container_that_withholds_something_it_is_said_and_the_exit_code_is_1(
+    tmp_path, withheld, told
+):
+    program = "from muniment.cli.entry import main; main()"
+    done = outside(program, withheld, "doctor", "--policy", "hardened", home=tmp_path)
+    assert done.returncode == 1, done
+    if told is None:
+        # The zygote itself cannot keep its promises then, and nothing runs at all.
+        assert "not examined: the zygote" in done.stderr
+        return
+    (layer,) = CASES[withheld].missing
+    assert re.search(rf"^  {layer} .*{told}", done.stdout, re.MULTILINE), done.stdout
+    lines = done.stdout.splitlines()
+    assert lines[-1].removesuffix(untried(lines[:-1])) == (
+        f"enforcement partial (missing: {layer}); policy hardened requires full: NOT met"
+    )
+
+
+def uncoloured(text):
+    return re.sub(r"\x1b\[[0-9;]*m", "", text)
+
+
+@needs_fence
+def test_on_a_terminal_it_is_a_table(tmp_path):
+    ours, theirs = pty.openpty()
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "COLUMNS": "100", "TERM": "xterm"}
+    with os.fdopen(ours, "rb", 0) as screen:
+        process = subprocess.Popen([PROGRAM, "doctor"], stdout=theirs, env=environment)
+        os.close(theirs)
+        shown = b""
+        try:
+            while part := screen.read(65536):
+                shown += part
+        except OSError:  # How a terminal says that nobody writes to it any more.
+            pass
+        assert process.wait(30) == 0
+    text = uncoloured(shown.decode())
+    assert re.search(r"│ landlock +│ ABI \d+ +│ holds +│", text)
+    assert re.search(r"│ open +│ done +│ learn the size of a file outside", text)
+    assert text.splitlines()[-1].startswith("enforcement full; policy strict requires partial: met")
+
+
+def test_a_missing_layer_is_marked_on_a_terminal_too(behind, monkeypatch, capsys, tmp_path):
+    behind("without_limits")
+    monkeypatch.setenv("MUNIMENT_HOME", str(tmp_path))
+    monkeypatch.setenv("COLUMNS", "300")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert command.examine("strict", as_json=False) == 0
+    assert re.search(r"limits +│ yes +│ MISSING", uncoloured(capsys.readouterr().out))
+
+
+def test_what_stands_in_the_way_is_said(doctor, monkeypatch):
+    assert "[policy_invalid]" in doctor("--policy", "./none.toml").output
+    with monkeypatch.context() as patch:
+        patch.setattr(tempfile, "tempdir", "/nowhere")
+        done = doctor()
+        assert done.exit_code == 1
+        assert (
+            "the temporary directory: No such file or directory [managed_memory_unavailable]" in done.output
+        )
+    for error, code, told in (
+        (WorkerLost("the zygote died"), 1, "not examined: the zygote died [worker_lost]"),
+        (KeyboardInterrupt(), 130, "cancelled: by Ctrl-C [cancelled]"),
+    ):
+        monkeypatch.setattr(command, "try_all", raising(error))
+        done = doctor()
+        assert (done.exit_code, done.output.strip()) == (code, told)
+    assert json.loads(doctor("--json").stdout)["status"] == "cancelled"
+
+
+def raising(error):
+    def fail(*_):
+        raise error
+
+    return fail

@@ -28,7 +28,11 @@ Roots = Annotated[
 ]
 Symlinks = Annotated[
     str | None,
-    typer.Option(help="How links inside roots are treated: refuse."),
+    typer.Option(
+        metavar="refuse|beneath",
+        help="Links inside roots: refuse them, or resolve those that stay beneath their root.",
+        show_default="refuse",
+    ),
 ]
 ModelName = Annotated[
     str | None,
@@ -169,18 +173,25 @@ def index_verify(
 
 @app.command()
 def doctor(
+    policy: PolicyName = None,
     model: ModelName = None,
     base_url: BaseUrl = None,
     api_key_file: ApiKeyFile = None,
     protocol: ProtocolName = None,
     json: Json = False,
 ) -> None:
-    """Try what a model's server can do, and say what a run would use."""
-    from muniment.cli.doctor import examine
+    """Try what the kernel fence holds here, or, with --model, what a model's server can do."""
+    if not (model or base_url or api_key_file or protocol):
+        from muniment.cli.doctor import examine
+
+        raise typer.Exit(examine(policy, as_json=json))
+    if policy is not None:
+        raise typer.BadParameter("it is for the fence; examine a model without it", param_hint="--policy")
+    from muniment.cli.doctor_model import examine_model
     from muniment.cli.model import ModelFlags
 
     flags = ModelFlags(model=model, base_url=base_url, api_key_file=api_key_file, protocol=protocol)
-    raise typer.Exit(examine(flags, as_json=json))
+    raise typer.Exit(examine_model(flags, as_json=json))
 
 
 @app.command()

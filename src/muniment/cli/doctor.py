@@ -1,105 +1,223 @@
-"""`muniment doctor --model`: what a model's server can do, and what a run would use of it."""
+"""`muniment doctor`: what this system offers to hold a worker, what holds, and each forbidden thing, tried.
+
+The exit code is 1 where the policy requires more than holds, where something succeeded that a layer which
+holds should have stopped, and where nothing at all could be tried.
+"""
 
 from __future__ import annotations
 
 import os
-from ipaddress import ip_address
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
-from urllib.parse import urlsplit
 
-from muniment.agent.openai import OpenAIModel
-from muniment.agent.probe import Probe, probe
-from muniment.api import open_model
-from muniment.cli.model import ModelFlags, forget_key
-from muniment.cli.report import EXIT_FAILED, configure_logging, print_document, print_failure, say
+from muniment.cli.report import EXIT_FAILED, configure_logging, output, print_document, print_failure, say
+from muniment.confine.attempts.trial import Finding, Trial, Verdict, try_all
+from muniment.confine.offer import System, advice, look_around
 from muniment.content.gates import one_line, visible
-from muniment.errors import Cancelled, MunimentError
-from muniment.settings import Settings, read_settings
+from muniment.errors import Cancelled, ManagedMemoryUnavailable, MunimentError
+from muniment.names import Enforcement, Layer
+from muniment.policy.load import load_policy
+from muniment.settings import read_settings
 
-PROBE_SECONDS: Final = 60.0
-"""Seconds for each request: what a model may need that its server has to load first."""
+TRIAL_SECONDS: Final = 60.0
+"""Seconds for everything that is tried; it takes half a second."""
+
+_UNBOUND_ROOT: Final = "a limit on processes does not bind root; seccomp kills whatever starts one"
 
 
-def examine(flags: ModelFlags, *, as_json: bool) -> int:
-    """Probe the model that the flags or the configuration name; the exit code."""
+@dataclass(frozen=True, slots=True)
+class _Report:
+    """What was found, and what the policy asks for."""
+
+    system: System
+    trial: Trial
+    policy: str
+    required: Enforcement
+
+    @property
+    def is_met(self) -> bool:
+        return self.trial.held.enforcement.satisfies(self.required)
+
+    @property
+    def not_held(self) -> list[Finding]:
+        return [each for each in self.trial.findings if each.verdict is Verdict.NOT_HELD]
+
+    @property
+    def untried(self) -> list[Finding]:
+        return [each for each in self.trial.findings if each.verdict is Verdict.UNTRIED]
+
+    @property
+    def exit_code(self) -> int:
+        showed_nothing = len(self.untried) == len(self.trial.findings)
+        return EXIT_FAILED if self.not_held or showed_nothing or not self.is_met else 0
+
+    def holds(self, layer: Layer) -> bool:
+        return layer not in self.trial.held.missing
+
+    def offered(self, layer: Layer) -> str:
+        if layer is Layer.LANDLOCK and self.system.landlock_abi:
+            return f"ABI {self.system.landlock_abi}"
+        return "yes" if self.system.offers(layer) else "no"
+
+    def advice(self, layer: Layer) -> str:
+        """What to do about a layer; empty where it holds."""
+        return "" if self.holds(layer) else advice(layer, self.trial.reported.get(layer), self.system)
+
+    def notes(self) -> Iterator[str]:
+        """What is open, in sentences."""
+        for each in self.trial.findings:
+            if each.verdict is Verdict.OPEN:
+                yield f"a worker can {each.attempt.what}: {each.why}"
+        for what in self.system.landlock_lacks:
+            yield f"Landlock ABI {self.system.landlock_abi} does not know {what}"
+        if self.system.is_root and self.holds(Layer.LIMITS):
+            yield _UNBOUND_ROOT
+
+    def last_line(self) -> str:
+        held = self.trial.held
+        missing = f" (missing: {', '.join(held.missing)})" if held.missing else ""
+        met = "met" if self.is_met else "NOT met"
+        line = (
+            f"enforcement {held.enforcement}{missing}; policy {self.policy} requires {self.required}: {met}"
+        )
+        tried = len(self.trial.findings)
+        if self.not_held:
+            line += f"; {len(self.not_held)} of {tried} attempts NOT held"
+        if self.untried:
+            line += f"; {len(self.untried)} of {tried} not tried"
+        return line
+
+
+def examine(policy: str | None, *, as_json: bool) -> int:
+    """Examine the cage and compare it with what a policy requires; the exit code.
+
+    Args:
+        policy: its name or path; None: the configured one.
+        as_json: one document instead of tables.
+    """
     configure_logging()
     try:
-        settings = read_settings(os.environ, **flags)
-        with open_model(settings, os.environ) as model:
-            forget_key()
-            found = probe(model, PROBE_SECONDS) if isinstance(model, OpenAIModel) else None
+        report = _examine(policy)
     except MunimentError as error:
         return print_failure(error, as_json=as_json, what="not examined")
     except KeyboardInterrupt:
         return print_failure(Cancelled("by Ctrl-C"), as_json=as_json, what="not examined")
-    advice = _advice(settings, found)
     if as_json:
-        print_document(_document(settings, found, advice))
+        print_document(_document(report))
+    elif sys.stdout.isatty():
+        _draw(report)
     else:
-        _print(settings, found, advice)
-    return 0 if found is None or found.works else EXIT_FAILED
+        _print(report)
+    return report.exit_code
 
 
-def _advice(settings: Settings, found: Probe | None) -> list[str]:
-    if found is None:
-        return []
-    advice: list[str] = []
-    if found.will_use is None:
-        advice.append("as it is now, no run can use this model")
-    elif found.better is not None:
-        advice.append(
-            f"the model does not act in the form {found.will_use}; run it with --protocol {found.better}"
-        )
-    elif not found.works:
-        others = "" if settings.protocol == "decide" else ", or --protocol decide"
-        advice.append(f"the model did not act in any form that was tried; a larger one may{others}")
-    elif settings.protocol == "auto" and found.will_use != found.findings[0].form:
-        advice.append(f"--protocol {found.will_use} spares each run a request that is refused")
-    parts = urlsplit(settings.base_url or "")
-    if parts.scheme == "http" and not _is_this_machine(parts.hostname or ""):
-        has_key = settings.key_in_variable or settings.api_key_file is not None
-        what = "the key and the memory" if has_key else "the memory"
-        advice.append(f"{what} will travel unencrypted to {parts.hostname}; use https where you can")
-    return advice
-
-
-def _is_this_machine(host: str) -> bool:
+def _examine(policy: str | None) -> _Report:
+    settings = read_settings(os.environ, policy=policy)
+    effective = load_policy(settings.policy, policies_dir=settings.policies)
+    system = look_around()
     try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False
+        trial = try_all(time.monotonic() + TRIAL_SECONDS)
+    except OSError as error:
+        raise ManagedMemoryUnavailable("the temporary directory", error.strerror or str(error)) from error
+    return _Report(system, trial, effective.name, effective.confinement.require)
 
 
-def _document(settings: Settings, found: Probe | None, advice: list[str]) -> dict[str, Any]:
-    findings = () if found is None else found.findings
+def _document(report: _Report) -> dict[str, Any]:
+    system = report.system
     return {
-        "model": settings.model,
-        "base_url": settings.base_url if found else None,
-        "protocol": settings.protocol,
-        "forms": [
+        "system": {
+            "kernel": system.kernel,
+            "machine": system.machine,
+            "resolver": system.resolver,
+            "landlock_abi": system.landlock_abi,
+            "landlock_lacks": list(system.landlock_lacks),
+            "seccomp": system.seccomp,
+            "mdwe": system.mdwe,
+            "root": system.is_root,
+            "proc": system.has_proc,
+        },
+        "layers": [
             {
-                "form": each.form,
-                "verdict": each.verdict,
-                "told": each.told,
-                "seconds": round(each.seconds, 3),
+                "layer": layer,
+                "offered": system.offers(layer),
+                "holds": report.holds(layer),
+                "advice": report.advice(layer) or None,
             }
-            for each in findings
+            for layer in Layer
         ],
-        "will_use": None if found is None else found.will_use,
-        "works": found is None or found.works,
-        "advice": advice,
+        "attempts": [
+            {
+                "name": each.attempt.name,
+                "what": each.attempt.what,
+                "expected": each.attempt.expected,
+                "outcome": each.outcome,
+                "verdict": each.verdict,
+                "why": each.why,
+                "stopped_by": sorted(each.attempt.stopped_by),
+            }
+            for each in report.trial.findings
+        ],
+        "open": list(report.notes()),
+        "enforcement": report.trial.held.enforcement,
+        "missing_layers": list(report.trial.held.missing),
+        "policy": report.policy,
+        "requires": report.required,
+        "met": report.is_met,
     }
 
 
-def _print(settings: Settings, found: Probe | None, advice: list[str]) -> None:
-    if found is None:
-        say("rules: the embedded writer needs no server; name a language model with --model")
-        return
-    say(visible(one_line(f"{settings.model} at {settings.base_url}, protocol {settings.protocol}")))
-    for each in found.findings:
-        say(f"  {each.form:6}{each.verdict:9}{each.seconds:6.2f} s  {visible(each.told)}".rstrip())
-    if found.will_use is not None:
-        decides = " for its decision" if settings.protocol == "decide" else ""
-        say(f"a run will use {found.will_use}{decides}")
-    for line in advice:
-        say(visible(line))
+def _system_line(system: System) -> str:
+    who = "root" if system.is_root else "an ordinary user"
+    proc = "" if system.has_proc else ", without /proc"
+    return f"Linux {system.kernel}, {system.machine}, as {who}; files are opened by {system.resolver}{proc}"
+
+
+def _layer_rows(report: _Report) -> Iterator[Sequence[str]]:
+    for layer in Layer:
+        holds = "holds" if report.holds(layer) else "MISSING"
+        yield layer, report.offered(layer), holds, report.advice(layer)
+
+
+def _finding_rows(report: _Report) -> Iterator[Sequence[str]]:
+    for each in report.trial.findings:
+        marked = each.verdict.upper() if each.verdict is Verdict.NOT_HELD else each.verdict
+        what = f"{each.attempt.what} ({each.why})" if each.why else each.attempt.what
+        yield marked, visible(one_line(each.outcome)), visible(one_line(what))
+
+
+def _print(report: _Report) -> None:
+    say(visible(_system_line(report.system)))
+    for layer, offered, holds, what_to_do in _layer_rows(report):
+        say(f"  {layer:14}offered {offered:7}{holds:9}{what_to_do}".rstrip())
+    say("tried in throwaway workers:")
+    for verdict, outcome, what in _finding_rows(report):
+        say(f"  {verdict:11}{outcome:21}{what}")
+    _print_end(report)
+
+
+def _draw(report: _Report) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    layers = Table("layer", "offered", "a worker", "what to do")
+    for row in _layer_rows(report):
+        layers.add_row(*row, style="bold red" if row[2] == "MISSING" else None)
+    tried = Table("verdict", "outcome", "a worker tried to")
+    styles = {Verdict.NOT_HELD: "bold red", Verdict.OPEN: "yellow", Verdict.UNTRIED: "dim"}
+    for each, row in zip(report.trial.findings, _finding_rows(report), strict=True):
+        tried.add_row(*row, style=styles.get(each.verdict))
+    with output():
+        console = Console(markup=False, highlight=False, emoji=False)
+        console.print(visible(_system_line(report.system)))
+        console.print(layers)
+        console.print(tried)
+    _print_end(report)
+
+
+def _print_end(report: _Report) -> None:
+    for note in report.notes():
+        say(f"open: {note}")
+    say(visible(report.last_line()))
