@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import subprocess
 import sys
 import zipfile
@@ -40,6 +42,7 @@ def test_it_holds_every_module_and_nothing_that_is_none(wheel):
     package = sources / "muniment"
     modules = {str(path.relative_to(sources)) for path in package.rglob("*.py")}
     data = {f"muniment/agent/{path.name}" for path in (package / "agent").glob("*.toml")}
+    data |= {f"muniment/testing/corpus/{name}" for name in ("escapes.json", "own.json", "README.md")}
     policies = {f"muniment/policies/{path.name}" for path in (REPOSITORY / "policies").iterdir()}
     metadata = {name for name in members(wheel) if ".dist-info/" in name}
     assert members(wheel) - metadata == modules | data | policies | {"muniment/py.typed"}
@@ -80,27 +83,64 @@ def test_its_metadata_say_what_it_is_and_needs(wheel):
     }
 
 
-def test_it_works_from_the_archive_alone(wheel, tmp_path):
-    wheel.extractall(tmp_path)
-    code = (
-        "import muniment; from muniment.policy.load import load_policy; "
-        "print(load_policy('clean').label, muniment.__file__)"
-    )
+def run_from(directory, code):
+    """What `code` prints, with Muniment from `directory` and everything else from where pytest is."""
     site = Path(pytest.__file__).parent.parent
+    paths = f"import sys; sys.path[:0] = [{str(directory)!r}, {str(site)!r}]"
     done = subprocess.run(
-        [
-            sys.executable,
-            "-I",
-            "-S",
-            "-c",
-            f"import sys; sys.path[:0] = [{str(tmp_path)!r}, {str(site)!r}]; {code}",
-        ],
+        [sys.executable, "-I", "-S", "-c", f"{paths}\n{code}"],
         capture_output=True,
         text=True,
         check=True,
-        cwd=tmp_path,
+        cwd=directory,
         timeout=30,
     )
-    label, where = done.stdout.split()
+    return done.stdout.split()
+
+
+def test_it_works_from_the_archive_alone(wheel, tmp_path):
+    wheel.extractall(tmp_path)
+    label, where = run_from(
+        tmp_path,
+        "import muniment; from muniment.policy.load import load_policy\n"
+        "print(load_policy('clean').label, muniment.__file__)",
+    )
     assert label.startswith("clean@")
     assert where.startswith(str(tmp_path))
+
+
+PUBLISHED_SHA256 = "f374dbf8a75f9bcefc7a8e024df6d595b8e00b169f6ac9d03547fb43351c698e"
+
+
+def test_its_corpus_is_the_published_one_and_ours(wheel):
+    published = wheel.read("muniment/testing/corpus/escapes.json")
+    assert hashlib.sha256(published).hexdigest() == PUBLISHED_SHA256
+    assert len(json.loads(published)["cases"]) == 265
+    assert {
+        case["source"] for case in json.loads(wheel.read("muniment/testing/corpus/own.json"))["cases"]
+    } == {"own"}
+
+
+def test_its_corpus_runs_from_the_archive_alone_and_without_the_extra(wheel, tmp_path):
+    site, stage = tmp_path / "site", tmp_path / "case"
+    wheel.extractall(site)
+    printed = run_from(
+        site,
+        f"""
+sys.modules |= dict.fromkeys(("hypothesis", "markdown_it"))  # Importing them fails.
+from pathlib import Path
+from muniment.testing.corpus import load_corpus, run_case
+from muniment.testing.corpus.subjects import open_subject
+corpus = load_corpus()
+failures = run_case(
+    corpus.cases["sym-write-file"],
+    Path({str(stage)!r}),
+    corpus.canary,
+    lambda stage, case: open_subject("in-process", stage, case),
+)
+print(len(corpus.cases), failures, sys.modules["muniment"].__file__)
+""",
+    )
+    assert int(printed[0]) > 265
+    assert printed[1] == "[]"
+    assert printed[2].startswith(str(site))

@@ -1,7 +1,8 @@
-"""A deliberately naive memory tool, so that the interpreter has something to convict.
+"""Deliberately weak memory tools, so that the interpreter has something to convict.
 
-Paths are normalised as text and compared by prefix, files are opened by path and written at once, indexes are
-formatted without escaping. `RealpathTools` resolves links before it compares, and then opens by path again.
+`NaiveTools` normalises paths as text and compares prefixes, opens files by path and writes at once, and
+formats indexes without escaping. `RealpathTools` resolves links before it compares, and then opens by path
+again. `LateTools` does so, too, and keeps what was written until the end, by the path as it was spelled.
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ import os
 import re
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
-from corpus.interpreter import Answer, Case, Committed
-from corpus.photograph import ROOTS
-from corpus.stage import Stage
+from muniment.testing.corpus import Answer, Case, Committed, Stage
+from muniment.testing.corpus.stage import ROOTS
 
 
 class NaiveTools:
@@ -21,7 +22,7 @@ class NaiveTools:
 
     commits_often = True
 
-    def __init__(self, stage: Stage, _case: Case) -> None:
+    def __init__(self, stage: Stage, _case: Case | None = None) -> None:
         self.stage = stage
         self._written: set[str] = set()
 
@@ -37,7 +38,7 @@ class NaiveTools:
     def commit(self) -> Committed:
         for scope in self._written:
             root = self.stage.scope(scope)
-            lines = [self._index_line(path) for path in root.rglob("*.md") if path.name != "MEMORY.md"]
+            lines = [self._index_line(root, path) for path in root.rglob("*.md") if path.name != "MEMORY.md"]
             (root / "MEMORY.md").write_text("".join(["# Memory\n\n", *lines]))
         return Committed(None, "")
 
@@ -65,29 +66,57 @@ class NaiveTools:
         return "\n".join(each.name for each in files if re.search(pattern, each.read_text()))
 
     def _write_file(self, path: str, content: str) -> str:
-        full = self._full(path)
+        self._put(path, self._full(path), content)
+        return "written"
+
+    def _put(self, path: str, full: Path, content: str) -> None:
         full.parent.mkdir(parents=True, exist_ok=True)
         full.write_text(content)
         self._written.add(path.removeprefix("/memories/").split("/")[0])
-        return "written"
 
     def _edit(self, path: str, old_string: str, new_string: str) -> str:
-        before = self._full(path).read_text()
+        before = self._read_file(path)
         if before.count(old_string) != 1:
             raise ValueError(old_string)
         return self._write_file(path, before.replace(old_string, new_string))
 
-    def _index_line(self, path: Path) -> str:
-        described = re.search(r"^description: (.*)$", path.read_text(), re.MULTILINE)
-        return f"- [{path.stem}]({path.name}) — {described[1] if described else ''}\n"
+    def _index_line(self, root: Path, path: Path) -> str:
+        text = path.read_text()
+        named = re.search(r"^(?:name:|#) (.*)$", text, re.MULTILINE)
+        described = re.search(r"^description: (.*)$", text, re.MULTILINE)
+        target = quote(path.relative_to(root).as_posix())
+        return f"- [{named[1] if named else path.stem}]({target}) — {described[1] if described else ''}\n"
 
 
 class RealpathTools(NaiveTools):
-    """`realpath`, `startswith`, and then the path again: safe until somebody is faster."""
+    """`realpath`, `commonpath`, and then the path again: safe until somebody is faster."""
 
     def _resolved(self, path: str) -> str:
         return path if self._stays(path) else "/"
 
     def _stays(self, path: str) -> bool:
         full = os.path.realpath(path)
-        return any(full.startswith(f"{self.stage.scope(scope)}/") for scope in ROOTS)
+        roots = (str(self.stage.scope(scope)) for scope in ROOTS)
+        return any(os.path.commonpath((root, full)) == root for root in roots)
+
+
+class LateTools(RealpathTools):
+    """Checks when it is asked, writes when it is over."""
+
+    def __init__(self, stage: Stage, case: Case | None = None) -> None:
+        super().__init__(stage, case)
+        self._pending: dict[str, str] = {}
+
+    def commit(self) -> Committed:
+        for path, content in self._pending.items():
+            self._put(path, self.stage.tree / path, content)
+        self._pending.clear()
+        return super().commit()
+
+    def _read_file(self, path: str) -> str:
+        return self._pending[path] if path in self._pending else super()._read_file(path)
+
+    def _write_file(self, path: str, content: str) -> str:
+        self._full(path)
+        self._pending[path] = content
+        return "proposed"

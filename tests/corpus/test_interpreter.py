@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from corpus.checks import CHECKS, Effect, problems
-from corpus.interpreter import Answer, Committed, load_corpus, run_case
 from corpus.naive import NaiveTools, RealpathTools
-from corpus.photograph import changes
-from corpus.running import run_driver
-from corpus.stage import Stage
+from muniment.testing.corpus import Answer, Committed, Stage, load_corpus, run_case
+from muniment.testing.corpus.checks import CHECKS, Effect, problems
+from muniment.testing.corpus.judging import tree_changes
+from muniment.testing.corpus.running import run_driver
 
 CORPUS = load_corpus()
 SHOWN = "the canary is in the answer"
@@ -57,7 +56,8 @@ def test_a_naive_tool_is_convicted(tmp_path, case_id, crime):
 
 
 def test_a_tool_that_checks_first_and_opens_later_loses_the_race(tmp_path):
-    assert SHOWN in found_in(tmp_path, CORPUS.cases["race-dir-0"], RealpathTools)
+    found = found_in(tmp_path, CORPUS.cases["race-dir-0"], RealpathTools)
+    assert any(SHOWN in failure for failure in found), found
 
 
 @pytest.mark.parametrize(
@@ -115,14 +115,14 @@ def lands_the_canary(stage):
 MISDEEDS = {
     touches: "'outside/secret.md' changed: modified",
     changes_mode: "'outside' changed: mode",
-    reads: "'outside/secret.md' changed: accessed",
-    lists: "'user-evil' changed: accessed",
+    reads: "'outside/secret.md' was read",
+    lists: "'user-evil' was read",
     links: "'outside/secret.md' changed: links",
     makes_a_sibling: "'elsewhere' stands beside the roots",
     leaves_a_file: "'project/left.md' appeared",
     leaves_a_trace: "'project' changed: modified",
-    keeps_the_canary: "the canary was written to 'ledger'",
-    lands_the_canary: "the canary was written to 'copy.md'",
+    keeps_the_canary: "the canary was written to 'state:ledger'",
+    lands_the_canary: "the canary was written to 'project/copy.md'",
 }
 
 
@@ -167,9 +167,9 @@ def test_a_misdeed_beside_a_right_answer_is_seen(tmp_path, misdeed, moment):
 
 def keeps_access_times(directory):
     stage = Stage(directory / "probe", CORPUS.canary)
-    before = stage.photograph(age=True)
+    before = stage.photograph()
     reads(stage)
-    return list(changes(before, stage.photograph(age=False), roots=True)) != []
+    return tree_changes(before, stage.photograph(), roots=True) != []
 
 
 def answering(answer=None, *, commit=None, log=""):
@@ -232,6 +232,34 @@ def test_a_race_without_an_attacker_is_none(tmp_path):
     case["setup"] = [operation for operation in case["setup"] if operation["op"] == "swap"]
     found = found_in(tmp_path, case)
     assert any("the race was not run: 0 exchanges" in failure for failure in found), found
+
+
+def test_a_first_call_that_is_not_allowed_is_seen(tmp_path):
+    case = {**CORPUS.cases["own-over-alias"], "first": [{"tool": "ls", "args": {"path": "user/missing"}}]}
+    assert "the first ls was not allowed: 'FileNotFoundError'" in found_in(tmp_path, case)
+
+
+@pytest.mark.parametrize(("left", "tolerated"), [("inside\n", True), ("new\n", True), ("half of it", False)])
+def test_in_a_race_a_file_may_have_a_second_name_but_nothing_else_is_left(tmp_path, left, tolerated):
+    class Displacing(NaiveTools):
+        commits_often = False
+
+        def call(self, _tool, _arguments):
+            return Answer("allow", None, "", "")
+
+        def commit(self):
+            (self.stage.scope("user") / "s.md").write_text("new\n")
+            (self.stage.scope("user") / ".s.md.tmp").write_text(left)
+            return Committed(None, "")
+
+    case = {**CORPUS.cases["own-race-hard-write"], "repeat": 1}
+    case["setup"] = [
+        *case["setup"][:1],
+        {"op": "write", "path": "{user}/other.md", "content": "inside\n"},
+        {**case["setup"][1], "path": "{user}/other.md"},
+    ]
+    found = found_in(tmp_path, case, Displacing)
+    assert found == ([] if tolerated else ["'user/.s.md.tmp' was written as well"])
 
 
 # -- each effect can fail ----------------------------------------------------------------------------
@@ -339,7 +367,7 @@ def test_a_driver_and_what_it_executes_obey_file_modes(tmp_path):
     secret.touch(mode=0)
     program = (
         "import subprocess, sys\n"
-        "from corpus.privileges import obey_file_modes\n"
+        "from muniment.testing.corpus.privileges import obey_file_modes\n"
         "obey_file_modes()\n"
         "sys.exit(subprocess.run(['cat', sys.argv[1]], capture_output=True).returncode)\n"
     )

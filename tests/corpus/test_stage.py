@@ -6,7 +6,9 @@ import stat
 
 import pytest
 
-from corpus.stage import Stage
+from muniment.testing.corpus import Stage, load_corpus
+
+CORPUS = load_corpus()
 
 
 @pytest.fixture
@@ -61,3 +63,14 @@ def test_a_socket_has_its_place_however_long_the_path(stage):
 def test_an_operation_that_is_not_understood_is_an_error(stage, operation):
     with pytest.raises(KeyError):
         stage.prepare(operation)
+
+
+@pytest.mark.parametrize("name", CORPUS.cases)
+def test_the_setup_of_every_case_can_be_carried_out(tmp_path, name):
+    stage = Stage(tmp_path / "case", CORPUS.canary)
+    for operation in CORPUS.cases[name]["setup"]:
+        if operation["op"] == "swap":
+            stage.swap(operation)
+        else:
+            stage.prepare(operation)
+    assert set(stage.photograph()) >= {"outside", "user-evil/secret.md"}

@@ -1,7 +1,20 @@
-"""Public test support, for programs that embed Muniment and for its own tests.
+"""Public test support, for programs that embed Muniment, for its own tests, and for attacking memory tools.
 
-Start at `scripted` for a model that follows a script, without a network; at `chat_server` for a server of
-language models that says what a test wants, or misbehaves: `answers` and `misbehaviours` hold what it can
+For a model without a network start at `scripted`, which follows a script; for a server of language models at
+`chat_server`, which says what a test wants, or misbehaves: `answers` and `misbehaviours` hold what it can
 say, `minds` the models behind it, `dialects` how these spell what they want. `clock` holds a clock that
-stands still until told otherwise. No program imports any of it.
+stands still until told otherwise.
+
+The attack kit can be turned on any tool that keeps files for a model. All of it builds throwaway trees, and
+none of it shares code with what it attacks:
+
+- `corpus`: attacks and ordinary calls as data. `load_corpus()` loads them, `run_case` executes one against a
+  `Subject`, the small protocol that a tool has to be adapted to, and says what went wrong.
+- `race`: `Swap`, a second process that exchanges a directory or file with a link while the tool is at work.
+- `witness`: a second opinion. `photograph` and `differences` tell what changed or was read in trees that
+  nobody may touch, `sightings` where a secret came out.
+- `strategies`: Hypothesis strategies for hostile paths, trees, calls, frames, entries and policies.
+
+No program imports any of it. The checks of generated indexes, and what builds on hypothesis, need the
+extra `testing`: `pip install 'muniment[testing]'`.
 """

@@ -2,10 +2,10 @@
 
     CASE/tree/user, CASE/tree/project           the scope roots
     CASE/tree/outside, CASE/tree/user-evil      hold secret.md with the canary; not to be read or changed
-    CASE/aside                                  what `replace` and `swap` took out of the tree
+    CASE/aside                                  what `replace` took out of the tree, decoys of `swap`
     CASE/state, CASE/policy.toml, CASE/log      for the subject, outside the tree
 
-Everything is done from the description of the corpus (README.md) and shares no code with any subject.
+Everything is done from the description of the corpus (`README.md`) and shares no code with any subject.
 """
 
 from __future__ import annotations
@@ -14,11 +14,18 @@ import base64
 import os
 import re
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from corpus.photograph import FORBIDDEN, ROOTS, Photograph, photograph
+from muniment.testing.race import Swap, make_decoy
+from muniment.testing.witness import Photograph, photograph
+
+ROOTS: Final = ("user", "project")
+"""Scope roots."""
+
+FORBIDDEN: Final = ("outside", "user-evil")
+"""Trees that nothing may read or change."""
 
 _PLACEHOLDER: Final = re.compile(r"\{\{|\}\}|\{(user|project|outside|stage)\}")
 
@@ -31,6 +38,14 @@ class Stage:
     Args:
         directory: where to build; must not exist.
         canary: the text that must not leave the forbidden trees.
+
+    Attributes:
+        tree: what the operations build, and all that is photographed.
+        outside: the forbidden tree that attacks aim at.
+        aside: on the same file system, out of the subject's reach.
+        state: an empty directory for the subject.
+        policy: where the subject may put its policy.
+        log: where a driver sends the standard streams.
     """
 
     def __init__(self, directory: Path, canary: str) -> None:
@@ -39,8 +54,8 @@ class Stage:
         self.state, self.policy, self.log = directory / "state", directory / "policy.toml", directory / "log"
         self.outside = self.tree / "outside"
         directory.mkdir(parents=True)
-        for name in (self.tree, self.aside, self.state):
-            name.mkdir(mode=0o700)
+        for made in (self.tree, self.aside, self.state):
+            made.mkdir(mode=0o700)
         for name in (*ROOTS, *FORBIDDEN):
             self.scope(name).mkdir(mode=0o700)
         for name in FORBIDDEN:
@@ -72,7 +87,7 @@ class Stage:
         Raises:
             KeyError: it is none of the corpus.
         """
-        _OPERATIONS[operation["op"]](self, operation)
+        OPERATIONS[operation["op"]](self, operation)
 
     def put_aside(self, path: Path) -> Path:
         """Move `path` out of the tree."""
@@ -80,13 +95,15 @@ class Stage:
         path.rename(place)
         return place
 
-    def photograph(self, *, age: bool) -> Photograph:
-        """Every name beneath the tree; no link is followed.
+    def swap(self, operation: Operation) -> Swap:
+        """The attacker of a race; the decoy is made, and waits aside."""
+        path = self.path(operation["path"])
+        target = self.expand(operation["target"])
+        return Swap(path, make_decoy(self.aside / f"swap-{path.name}", operation["kind"], target))
 
-        Args:
-            age: also set all access times back, so that the next photograph shows who was read.
-        """
-        return photograph(self.tree, age=age)
+    def photograph(self) -> Photograph:
+        """Everything that is in the tree, by paths such as `user/a.md`."""
+        return photograph({path.name: path for path in self.tree.iterdir()})
 
     def _placeholder(self, match: re.Match[str]) -> str:
         if match[1] == "stage":
@@ -158,31 +175,19 @@ def _rename(stage: Stage, operation: Operation) -> None:
 
 
 def _replace(stage: Stage, operation: Operation) -> None:
-    stage.put_aside(stage.path(operation["path"]))
-    make_kind(stage, operation, stage.path(operation["path"]))
+    path = stage.path(operation["path"])
+    stage.put_aside(path)
+    if operation["kind"] == "mkdir":
+        path.mkdir(mode=0o700)
+    else:
+        make_decoy(path, operation["kind"], stage.expand(operation["target"]))
 
 
 def _rmdir(stage: Stage, operation: Operation) -> None:
     stage.path(operation["path"]).rmdir()
 
 
-def make_kind(stage: Stage, operation: Operation, path: Path) -> None:
-    """Make at `path` what `replace` or `swap` puts in the place of a name."""
-    target = stage.expand(operation["target"])
-    match operation["kind"]:
-        case "symlink":
-            path.symlink_to(target)
-        case "hardlink":
-            path.hardlink_to(target)
-        case "fifo":
-            os.mkfifo(path, 0o600)
-        case "mkdir":
-            path.mkdir(mode=0o700)
-        case other:
-            raise KeyError(other)
-
-
-_OPERATIONS: Final = {
+OPERATIONS: Final[Mapping[str, Callable[[Stage, Operation], None]]] = {
     "mkdir": _mkdir,
     "write": _write,
     "write_many": _write_many,

@@ -1,4 +1,7 @@
-"""What the corpus is run against: `Sandbox`, with and without a worker, and `muniment tool --commit`."""
+"""Muniment as a subject of the corpus: `Sandbox`, with a worker and without, and the command line.
+
+The only module here that knows Muniment. For another tool, write one like it.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +10,18 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from corpus.interpreter import Answer, Case, Committed
-from corpus.photograph import ROOTS
-from corpus.stage import Stage
-from muniment import Sandbox
 from muniment.errors import MunimentError
+from muniment.sandbox import Sandbox
+from muniment.testing.corpus.case import Case
+from muniment.testing.corpus.stage import ROOTS, Stage
+from muniment.testing.corpus.subject import Answer, Committed, Subject
 
 Mode = Literal["worker", "in-process", "tool"]
+"""`Sandbox` with a worker, `Sandbox` without one, `muniment tool --commit` as a process of its own."""
 
 _POLICY: Final = """
 schema = "muniment-policy/1"
@@ -46,18 +51,12 @@ require = "{require}"
 on_escape = "{on_escape}"
 
 [limits]
-tool_calls = 1_000_000
-read_bytes = 4_294_967_296
-scan_bytes = 4_294_967_296
-write_bytes = 4_294_967_296
-files_written = 100_000
+{limits}
 
 [[quota]]
 id = "all"
 paths = ["/**"]
-max_file_bytes = 4_294_967_296
-max_files = 1_000_000
-max_total_bytes = 4_294_967_296
+{quota}
 
 [content]
 reject = []
@@ -70,14 +69,29 @@ verbs = ["*"]
 paths = [".*"]
 """
 
+_LIMITS: Final = {
+    "tool_calls": 1_000_000,
+    "read_bytes": 1 << 32,
+    "scan_bytes": 1 << 32,
+    "write_bytes": 1 << 32,
+    "files_written": 100_000,
+}
+_QUOTA: Final = {"max_file_bytes": 1 << 32, "max_files": 1_000_000, "max_total_bytes": 1 << 32}
+
 
 def write_policy(stage: Stage, case: Case, *, require: str, on_escape: str = "refuse") -> Path:
     """The policy of the corpus, with the variant that the case asks for, as a file of its stage."""
     variant = case.get("policy", {})
     writable = [f"/{scope}/**/*.md" for scope in ROOTS if scope not in variant.get("readonly", ())]
-    hidden = "" if variant.get("dotfiles") == "allow" else _HIDDEN
     stage.policy.write_text(
-        _POLICY.format(writable=json.dumps(writable), hidden=hidden, require=require, on_escape=on_escape)
+        _POLICY.format(
+            writable=json.dumps(writable),
+            hidden="" if variant.get("dotfiles") == "allow" else _HIDDEN,
+            require=require,
+            on_escape=on_escape,
+            limits=_settings(_LIMITS | variant.get("limits", {})),
+            quota=_settings(_QUOTA | variant.get("quota", {})),
+        )
     )
     return stage.policy
 
@@ -91,21 +105,25 @@ class SandboxSubject:
         policy = write_policy(stage, case, require="none" if in_process else "partial", on_escape=on_escape)
         roots = {scope: stage.scope(scope) for scope in ROOTS}
         self._log = stage.log
-        self.box = Sandbox(str(policy), roots, state=stage.state, in_process=in_process)
+        self.box = Sandbox(
+            str(policy), roots, symlinks=_symlinks(case), state=stage.state, in_process=in_process
+        )
+        self.call("ls", {"path": ""})  # Whoever answers this holds its roots: the worker runs.
 
     def call(self, tool: str, arguments: Any) -> Answer:
         """Make one call."""
         outcome = self.box.call(tool, arguments)
-        return Answer(outcome.verdict, outcome.code, outcome.text, repr(outcome))
+        return Answer(outcome.verdict, outcome.code, outcome.text, outcome)
 
     def commit(self) -> Committed:
         """Fetch the change-set and commit it."""
-        said = ""
+        said: list[object] = []
         try:
-            said = repr(self.box.changes())
-            return Committed(None, f"{said} {self.box.commit()!r}")
+            said.append(self.box.changes())
+            said.append(self.box.commit())
         except MunimentError as error:
-            return Committed(error.code, f"{said} {error!r}")
+            return Committed(error.code, (*said, error))
+        return Committed(None, said)
 
     def close(self) -> str:
         """End the worker; what this process wrote on its standard streams."""
@@ -123,11 +141,11 @@ class ToolSubject:
     def __init__(self, stage: Stage, case: Case) -> None:
         policy = write_policy(stage, case, require="partial")
         roots = [f"--root={scope}={stage.scope(scope)}" for scope in ROOTS]
-        command = [Path(sys.executable).with_name("muniment"), "tool", "--policy", policy, *roots]
+        command = [str(Path(sys.executable).with_name("muniment")), "tool", f"--policy={policy}", *roots]
         self._log = stage.log
         with self._log.open("wb") as log:
-            self._process = subprocess.Popen(
-                [*command, "--state", stage.state, "--commit"],
+            self._process = subprocess.Popen(  # noqa: S603 - our own program
+                [*command, "--symlinks", _symlinks(case), f"--state={stage.state}", "--commit"],
                 cwd=stage.outside,
                 env={**os.environ, "HOME": str(stage.outside)},
                 stdin=subprocess.PIPE,
@@ -136,17 +154,22 @@ class ToolSubject:
                 text=True,
                 encoding="utf-8",
             )
-        self.call("ls", {"path": ""})  # Whoever answers this holds its roots.
+        try:
+            self.call("ls", {"path": ""})  # Whoever answers this holds its roots.
+        except BaseException:
+            self.close()
+            raise
 
     def call(self, tool: str, arguments: Any) -> Answer:
         """Send one line and read its answer."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps({"tool": tool, "args": arguments}) + "\n")
-        self._process.stdin.flush()
-        line = self._process.stdout.readline()
+        requests, answers = self._process.stdin, self._process.stdout
+        assert requests is not None and answers is not None  # noqa: S101, PT018 - for the type checker
+        requests.write(json.dumps({"tool": tool, "args": arguments}) + "\n")
+        requests.flush()
+        line = answers.readline()
         answer = json.loads(line)
-        assert set(answer) == {"verdict", "code", "text"}
+        if set(answer) != {"verdict", "code", "text"}:
+            raise ValueError(f"an answer has {sorted(answer)}")
         return Answer(answer["verdict"], answer["code"], answer["text"], line)
 
     def commit(self) -> Committed:
@@ -156,19 +179,28 @@ class ToolSubject:
             return Committed(None, said)
         error = self._log.read_text(errors="replace")
         code = re.search(r"\[([a-z_]+)\]\s*\Z", error)
-        assert code is not None, f"exit {self._process.returncode}: {error}"
+        if code is None:
+            raise ValueError(f"exit {self._process.returncode} without a code: {error}")
         return Committed(code[1], said + error)
 
     def close(self) -> str:
         """End the process if it still runs; what it wrote on standard error."""
         if self._process.poll() is None:
             self._process.kill()
-            self._process.communicate()
+        self._process.communicate()
         return self._log.read_text(errors="replace")
 
 
-def open_subject(mode: Mode, stage: Stage, case: Case) -> SandboxSubject | ToolSubject:
-    """The subject of a mode over a stage."""
+def open_subject(mode: str, stage: Stage, case: Case) -> Subject:
+    """The subject of a `Mode` over a stage."""
     if mode == "tool":
         return ToolSubject(stage, case)
     return SandboxSubject(stage, case, in_process=mode == "in-process")
+
+
+def _symlinks(case: Case) -> str:
+    return "beneath" if case.get("policy", {}).get("symlinks") == "follow" else "refuse"
+
+
+def _settings(values: Mapping[str, int]) -> str:
+    return "\n".join(f"{name} = {value}" for name, value in values.items())

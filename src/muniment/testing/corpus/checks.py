@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from corpus.index_oracle import index_problems, index_targets
-from corpus.stage import Stage
+from muniment.testing.corpus.stage import Stage
 
 INDEX: Final = "MEMORY.md"
 
@@ -144,12 +143,16 @@ def _index(effect: Effect, check: Parameters) -> bytes | None:
 def _index_safe(effect: Effect, check: Parameters) -> Iterator[str]:
     index = _index(effect, check)
     if index is not None:
+        from muniment.testing.corpus.index_oracle import index_problems
+
         yield from index_problems(index, entries(effect.stage.scope(check["scope"])))
     elif effect.allowed:
         yield "there is no index"
 
 
 def _index_targets(effect: Effect, check: Parameters) -> Iterator[str]:
+    from muniment.testing.corpus.index_oracle import index_targets
+
     targets = index_targets(_index(effect, check) or b"")
     if sorted(targets) != sorted(check["files"]):
         yield f"targets are {targets}"

@@ -1,0 +1,97 @@
+"""Runs cases of the corpus in a process that has something to lose.
+
+    python -m muniment.testing.corpus.driver MODE DIRECTORY ID…        MODE: worker, in-process or tool
+
+Standard input, current directory and HOME of each case point into its own `outside`, and the environment
+holds the canary, so that `/dev/stdin`, `/proc/self/cwd`, `/proc/self/environ` and `~` have something to
+steal. As root, the capabilities that override file modes are given up before anything starts, so that the
+zygote lacks them as well (`privileges.py`).
+
+A line of JSON on standard output before and after each case: `{"start": ID}`, `{"id": ID, "failures": […]}`.
+What is written on the standard streams meanwhile is the case's log.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import IO, Any, get_args
+
+from muniment.testing.corpus.case import Case, load_corpus
+from muniment.testing.corpus.interpreter import run_case
+from muniment.testing.corpus.privileges import obey_file_modes
+from muniment.testing.corpus.stage import Stage
+from muniment.testing.corpus.subject import OpenSubject, Subject
+from muniment.testing.corpus.subjects import Mode, open_subject
+
+
+def main(mode: str, directory: Path, ids: Sequence[str]) -> None:
+    """Run the cases in order against Muniment.
+
+    Raises:
+        ValueError: there is no such mode.
+        KeyError: there is no such case.
+    """
+    if mode not in get_args(Mode):
+        raise ValueError(f"{mode!r} is none of {', '.join(get_args(Mode))}")
+    drive(partial(open_subject, mode), directory, ids)
+
+
+def drive(opens: OpenSubject, directory: Path, ids: Sequence[str]) -> None:
+    """Run the cases in order against any subject. A driver of another tool is a call of this.
+
+    This process is not of much use afterwards: its standard streams lead into the last case.
+
+    Args:
+        opens: as for `run_case`.
+        directory: gets a directory for each case.
+        ids: of the cases.
+
+    Raises:
+        KeyError: there is no such case.
+    """
+
+    def open_there(stage: Stage, case: Case) -> Subject:
+        _point_into_outside(stage)
+        return opens(stage, case)
+
+    obey_file_modes()
+    corpus = load_corpus()
+    with os.fdopen(os.dup(1), "w") as results:
+        for case_id in ids:
+            _tell(results, {"start": case_id})
+            case = corpus.cases[case_id]
+            try:
+                failures = run_case(case, directory / case_id, corpus.canary, open_there)
+            except Exception:  # noqa: BLE001 - whatever a subject raises is a result; the next case goes on
+                failures = [traceback.format_exc()]
+            _tell(results, {"id": case_id, "failures": failures})
+        os.chdir("/")
+
+
+def _tell(results: IO[str], line: Mapping[str, Any]) -> None:
+    results.write(f"{json.dumps(line)}\n")
+    results.flush()
+
+
+def _point_into_outside(stage: Stage) -> None:
+    os.chdir(stage.outside)
+    os.environ["HOME"] = str(stage.outside)
+    _put(os.open(stage.outside / "secret.md", os.O_RDONLY), 0)
+    log = os.open(stage.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    _put(os.dup(log), 1)
+    _put(log, 2)
+
+
+def _put(descriptor: int, place: int) -> None:
+    os.dup2(descriptor, place)
+    os.close(descriptor)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]), sys.argv[3:])

@@ -1,0 +1,196 @@
+r"""A second opinion: what changed in trees that nobody may touch, and where a secret came out.
+
+It shares no code with what it watches: files are opened by path, with the standard library alone. So it
+is only for directories that the test built itself, while nobody else is at work in them.
+
+    outside = {"outside": tmp_path / "outside"}
+    before = photograph(outside)
+    outcome = box.call("read_file", {"path": "user/link.md"})
+    assert differences(before, photograph(outside)) == []
+    assert sightings(CANARY, {"answer": outcome, "log": log, "state": tmp_path / "state"}) == []
+
+What it sees: names that appear or vanish; kind, mode, number of links, size, bytes (by digest), link
+targets and modification times that change; and that a file was read or a directory listed.
+
+What it does not see: owners and extended attributes; a change that was taken back, times included; reads
+on a mount that keeps no access times (`noatime`), and a look at metadata alone, which leaves no trace
+anywhere. `sightings` looks for the secret verbatim: choose one that no escaping or encoding changes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Any, Final
+
+HASHED_BYTES: Final = 16 << 20
+"""Files above this size are compared by size, blocks, times and both ends: a sparse one may have 4 GiB."""
+
+_END_BYTES: Final = 1 << 16
+_AGED_NS: Final = 1_000_000_000_000_000_000
+"""An access time (2001) so old that the next read replaces it, on every mount that keeps access times."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What a photograph keeps of one name.
+
+    Attributes:
+        kind: `directory`, `file`, or `other` with the type bits.
+        mode: permission bits.
+        links: how many names it has.
+        size: bytes.
+        content: digest of a file, target of a link; else empty.
+        modified: nanoseconds.
+        read: whether it was read or listed since the photograph before; of no meaning in a first one.
+    """
+
+    kind: str
+    mode: int
+    links: int
+    size: int
+    content: str
+    modified: int
+    read: bool
+
+
+Photograph = Mapping[str, Entry]
+"""Entries by `TREE/path/in/it`; `TREE` itself is its directory."""
+
+
+def photograph(trees: Mapping[str, Path]) -> Photograph:
+    """Look at every name beneath some trees; no link is followed.
+
+    Sets the access time of everything back, so that the next photograph shows what was read in between.
+    What this user may not read is kept as unreadable.
+
+    Args:
+        trees: directories by the name that they shall have in the photograph, which may be empty for one.
+
+    Raises:
+        OSError: a tree is not there, or somebody is at work in it.
+    """
+    found: dict[str, Entry] = {}
+    for name, tree in trees.items():
+        _look(tree, name, found)
+    return found
+
+
+def differences(before: Photograph, after: Photograph, *, reads: bool = True) -> list[str]:
+    """What changed between two photographs, a line a name, in order; empty: nothing.
+
+    Args:
+        before: an earlier photograph.
+        after: the next one of the same trees.
+        reads: whether it also counts that something was read or listed.
+    """
+    return [line for name in sorted({*before, *after}) for line in _told(name, before, after, reads=reads)]
+
+
+def sightings(canary: str, evidence: Mapping[str, object]) -> list[str]:
+    """Where `canary` stands in what came out, as paths such as `answer.text` or `events[3].path`.
+
+    Args:
+        canary: the secret; plain ASCII, since JSON or percent-encoding would change anything else.
+        evidence: what to look through, by name: texts, bytes, mappings (keys too), sequences, sets,
+            dataclasses, all at any depth; a `Path` stands for the files beneath it, and anything else for
+            its `repr`.
+    """
+    return [place for name, value in evidence.items() for place in _sighted(canary, name, value)]
+
+
+def _look(path: Path, name: str, found: dict[str, Entry]) -> None:
+    info = path.lstat()
+    names: list[str] = []
+    content = ""
+    try:
+        if stat.S_ISDIR(info.st_mode):
+            names = sorted(os.listdir(path))  # noqa: PTH208 - names, not paths
+        elif stat.S_ISREG(info.st_mode):
+            content = _digest(path, info)
+        elif stat.S_ISLNK(info.st_mode):
+            content = os.fsdecode(path.readlink())
+    except PermissionError:
+        content = "unreadable"
+    os.utime(path, ns=(_AGED_NS, info.st_mtime_ns), follow_symlinks=False)
+    found[name] = Entry(
+        _kind(info.st_mode),
+        stat.S_IMODE(info.st_mode),
+        info.st_nlink,
+        info.st_size,
+        content,
+        info.st_mtime_ns,
+        info.st_atime_ns != _AGED_NS,
+    )
+    for child in names:
+        _look(path / child, f"{name}/{child}" if name else child, found)
+
+
+def _kind(mode: int) -> str:
+    if stat.S_ISDIR(mode):
+        return "directory"
+    return "file" if stat.S_ISREG(mode) else f"other {stat.S_IFMT(mode):o}"
+
+
+def _digest(path: Path, info: os.stat_result) -> str:
+    with path.open("rb") as file:
+        if info.st_size <= HASHED_BYTES:
+            return hashlib.sha256(file.read()).hexdigest()
+        head = file.read(_END_BYTES)
+        file.seek(-_END_BYTES, os.SEEK_END)
+        return hashlib.sha256(head + file.read() + str(info.st_blocks).encode()).hexdigest()
+
+
+def _told(name: str, before: Photograph, after: Photograph, *, reads: bool) -> Iterator[str]:
+    old, new = before.get(name), after.get(name)
+    if old is None or new is None:
+        yield f"{name!r} {'appeared' if old is None else 'vanished'}"
+        return
+    changed = [
+        field.name
+        for field in fields(Entry)
+        if field.name != "read" and getattr(old, field.name) != getattr(new, field.name)
+    ]
+    if changed:
+        yield f"{name!r} changed: {', '.join(changed)}"
+    if reads and new.read:
+        yield f"{name!r} was read"
+
+
+def _sighted(canary: str, place: str, value: object) -> Iterator[str]:
+    if isinstance(value, Path):
+        for path in (value, *sorted(value.rglob("*"))):
+            where = place if path == value else f"{place}:{path.relative_to(value).as_posix()}"
+            if canary.encode() in _shown(path):
+                yield where
+    elif isinstance(value, bytes | bytearray | memoryview):
+        if canary.encode() in bytes(value):
+            yield place
+    elif (parts := _parts(value)) is not None:
+        for step, part in parts:
+            yield from _sighted(canary, f"{place}{step}", part)
+    elif canary in (value if isinstance(value, str) else repr(value)):
+        yield place
+
+
+def _shown(path: Path) -> bytes:
+    """What somebody gets to see who comes across `path`; no link is followed, no FIFO waited for."""
+    if path.is_symlink():
+        return os.fsencode(path.name) + b"\0" + os.fsencode(path.readlink())
+    return os.fsencode(path.name) + b"\0" + (path.read_bytes() if path.is_file() else b"")
+
+
+def _parts(value: Any) -> list[tuple[str, object]] | None:
+    """What a container holds, with the step that leads there; None: it is none."""
+    if isinstance(value, Mapping):
+        keys = [(f"[key {number}]", key) for number, key in enumerate(value)]
+        return keys + [(f"[{key!r}]", part) for key, part in value.items()]
+    if isinstance(value, list | tuple | set | frozenset):
+        return [(f"[{number}]", part) for number, part in enumerate(value)]
+    if is_dataclass(value) and not isinstance(value, type):
+        return [(f".{field.name}", getattr(value, field.name)) for field in fields(value)]
+    return None

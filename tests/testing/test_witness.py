@@ -1,0 +1,175 @@
+"""The second opinion sees what it says it sees, and finds a secret wherever it came out."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import pytest
+
+from muniment.testing.corpus.privileges import obey_file_modes
+from muniment.testing.witness import HASHED_BYTES, differences, photograph, sightings
+
+CANARY = "canary-51d0"
+
+
+@pytest.fixture
+def tree(tmp_path):
+    top = tmp_path / "tree"
+    (top / "folder").mkdir(parents=True)
+    (top / "folder" / "a.md").write_text("alpha\n")
+    (top / "b.md").write_text("beta\n")
+    (top / "link").symlink_to("b.md")
+    return top
+
+
+@pytest.fixture
+def keeps_access_times(tmp_path):
+    path = tmp_path / "probe"
+    path.write_text("x")
+    os.utime(path, ns=(0, 0))
+    path.read_text()
+    if path.stat().st_atime_ns == 0:
+        pytest.skip("this mount keeps no access times")
+
+
+def seen(tree, deed, **terms):
+    before = photograph({"tree": tree})
+    deed()
+    return differences(before, photograph({"tree": tree}), **terms)
+
+
+def test_where_nothing_happened_nothing_is_seen(tree):
+    assert seen(tree, lambda: None) == []
+
+
+def test_looking_leaves_no_trace_for_the_next_look(tree):
+    assert [seen(tree, lambda: None) for _ in range(3)] == [[], [], []]
+    (tree / "twin.md").hardlink_to(tree / "b.md")  # Read by the one name, it was not read by the other.
+    assert [seen(tree, lambda: None) for _ in range(2)] == [[], []]
+
+
+@pytest.mark.parametrize(
+    ("deed", "told"),
+    [
+        (lambda tree: (tree / "new.md").touch(), "'tree/new.md' appeared"),
+        (lambda tree: (tree / "b.md").unlink(), "'tree/b.md' vanished"),
+        (lambda tree: (tree / "b.md").chmod(0o600), "'tree/b.md' changed: mode"),
+        (lambda tree: (tree / "b.md").write_text("BETA\n"), "'tree/b.md' changed: content, modified"),
+        (lambda tree: (tree / "b.md").write_text("longer\n"), "'tree/b.md' changed: size, content, modified"),
+        (lambda tree: os.utime(tree / "b.md"), "'tree/b.md' changed: modified"),
+        (lambda tree: (tree / "twin").hardlink_to(tree / "b.md"), "'tree/b.md' changed: links"),
+        (lambda tree: os.utime(tree / "folder"), "'tree/folder' changed: modified"),
+        (lambda tree: os.truncate(tree / "b.md", 4), "'tree/b.md' changed: size, content, modified"),
+    ],
+)
+def test_what_changed_is_told(tree, deed, told):
+    tree.joinpath("b.md").chmod(0o644)
+    assert told in seen(tree, lambda: deed(tree), reads=False)
+
+
+def test_a_link_that_leads_elsewhere_and_a_file_that_became_one_are_told(tree):
+    def deed():
+        (tree / "link").unlink()
+        (tree / "link").symlink_to("c.md")
+        (tree / "b.md").unlink()
+        (tree / "b.md").symlink_to("link")
+
+    told = seen(tree, deed, reads=False)
+    assert any(line.startswith("'tree/link' changed: content") for line in told)
+    assert any(line.startswith("'tree/b.md' changed: kind") for line in told)
+
+
+@pytest.mark.usefixtures("keeps_access_times")
+def test_a_read_and_a_listing_are_told_unless_they_are_allowed(tree):
+    def deed():
+        (tree / "b.md").read_bytes()
+        list((tree / "folder").iterdir())
+
+    assert seen(tree, deed) == ["'tree/b.md' was read", "'tree/folder' was read"]
+    assert seen(tree, deed, reads=False) == []
+
+
+def test_links_are_not_followed_and_what_is_outside_is_not_looked_at(tree, tmp_path):
+    (tmp_path / "outside").mkdir()
+    (tree / "out").symlink_to("../outside")
+    assert seen(tree, (tmp_path / "outside" / "new").touch) == []
+
+
+def test_a_file_that_may_not_be_read_is_kept_as_that(tree):
+    (tree / "b.md").chmod(0)
+    with ThreadPoolExecutor(1, initializer=obey_file_modes) as pool:  # What root gives up, a thread gives up.
+        kept = pool.submit(photograph, {"tree": tree}).result()["tree/b.md"]
+    assert (kept.mode, kept.content) == (0, "unreadable")
+
+
+def test_of_a_huge_file_both_ends_are_kept(tree):
+    with (tree / "huge").open("wb") as file:
+        file.truncate(HASHED_BYTES * 64)
+
+    def writes(at):
+        before = (tree / "huge").stat()
+        with (tree / "huge").open("r+b") as file:
+            file.seek(at)
+            file.write(b"x")
+        os.utime(tree / "huge", ns=(before.st_atime_ns, before.st_mtime_ns))
+
+    for at in (0, HASHED_BYTES * 64 - 1, HASHED_BYTES * 32):  # The last one takes a block that was a hole.
+        assert seen(tree, lambda at=at: writes(at), reads=False) == ["'tree/huge' changed: content"]
+
+
+def test_a_tree_without_a_name_and_several_trees_are_one_photograph(tree, tmp_path):
+    (tmp_path / "other").mkdir()
+    assert set(photograph({"": tree})) == {"", "folder", "folder/a.md", "b.md", "link"}
+    assert set(photograph({"x": tree / "folder", "y": tmp_path / "other"})) == {"x", "x/a.md", "y"}
+
+
+def test_a_tree_that_is_not_there_is_an_error(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        photograph({"tree": tmp_path / "missing"})
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    text: str
+    parts: object
+
+
+class Opaque:
+    def __init__(self, text):
+        self.text = text
+
+    def __repr__(self):
+        return f"<{self.text}>"
+
+
+@pytest.mark.parametrize(
+    ("evidence", "places"),
+    [
+        (f"a {CANARY} b", ["it"]),
+        (f"x{CANARY}".encode(), ["it"]),
+        (bytearray(CANARY.encode()), ["it"]),
+        (memoryview(CANARY.encode()), ["it"]),
+        ([1, None, {"a": (CANARY,)}], ["it[2]['a'][0]"]),
+        ({CANARY: 1}, ["it[key 0]"]),
+        ({("a", CANARY): 1}, ["it[key 0][1]"]),
+        ({CANARY}, ["it[0]"]),
+        (Told("x", [Told(CANARY, None)]), ["it.parts[0].text"]),
+        (Opaque(CANARY), ["it"]),
+        (ValueError(CANARY), ["it"]),
+        ([CANARY[:-1], CANARY[1:]], []),
+        ({"a": [0, 1.5, True, None, b"", "", Told("", ())]}, []),
+    ],
+)
+def test_the_secret_is_found_in_anything(evidence, places):
+    assert sightings(CANARY, {"it": evidence}) == places
+
+
+def test_a_path_stands_for_what_lies_beneath_it(tree, tmp_path):
+    (tree / "folder" / "x.bin").write_bytes(b"\0" + CANARY.encode())
+    (tree / f"{CANARY}.md").touch()
+    (tree / "leads").symlink_to(CANARY)
+    os.mkfifo(tree / "fifo")
+    found = sightings(CANARY, {"tree": tree, "file": tree / "folder" / "x.bin", "none": tmp_path / "missing"})
+    assert found == [f"tree:{CANARY}.md", "tree:folder/x.bin", "tree:leads", "file"]
