@@ -1,0 +1,307 @@
+"""The directories of one example of the machine, what a neighbour does in them, and a second opinion.
+
+    BASE/user, BASE/project    the scope roots
+    BASE/outside               everything in it, names too, is the canary; nothing may read or change it
+    BASE/aside                 decoys, and what a neighbour took out of the roots
+
+Nothing here shares code with the subject: paths are walked by `lstat`, one name after the other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import stat
+import tempfile
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from hypothesis import strategies as st
+
+from muniment.testing.race import exchange
+from muniment.testing.strategies import plant
+from muniment.testing.witness import differences, photograph
+
+CANARY = "canary-4c1f9e"
+SCOPES = ("user", "project")
+NAMES = ("note.md", "topic", "a.md", "deep", "b.md", "folder.md", "link.md", "link")
+PLACES = (
+    *(
+        "user/note.md",
+        "user/topic/note.md",
+        "user/topic",
+        "user/a.md",
+        "user/topic/a.md",
+        "user/link.md",
+        "user/link",
+    ),
+    *(
+        "project/topic/b.md",
+        "project/a.md",
+        "user/link/note.md",
+        "user/MEMORY.md",
+        "project/topic",
+        "user/topic/deep",
+    ),
+    *("user/folder.md", "project/note.md", "user/folder.md/a.md", "project/out.md", "project/out/note.md"),
+    "project/topic/near.md",
+)
+"""Few enough that calls, neighbours and trees meet."""
+
+DECOYS = ("link-dir", "link-file", "link-scope", "link-gone", "hard", "hard-index", "fifo", "dir", "file")
+THEIRS = b"theirs\n"
+MAX_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Deed:
+    """What a neighbour does: `kind` of deed, at one place and sometimes another, perhaps with a decoy."""
+
+    kind: str
+    place: str
+    other: str
+    decoy: str
+
+
+KINDS = (
+    *("exchange", "exchange", "exchange", "move", "move", "second", "write", "write", "remove", "mkdir"),
+    *("replace-root", "restore-root"),
+)
+deeds = st.builds(Deed, *(st.sampled_from(each) for each in (KINDS, PLACES, PLACES, DECOYS)))
+
+
+class Ground:
+    """Directories with `tree` in both scopes, and the outside photographed."""
+
+    def __init__(self, tree):
+        self.base = Path(tempfile.mkdtemp(prefix="fuzz-"))
+        self.outside, self.aside = self.base / "outside", self.base / "aside"
+        for directory in (self.outside, self.outside / "topic", self.outside / f"{CANARY}-dir", self.aside):
+            directory.mkdir(mode=0o700)
+        for name in (
+            "secret.md",
+            "note.md",
+            "a.md",
+            "topic/note.md",
+            f"{CANARY}.md",
+            f"{CANARY}-dir/note.md",
+        ):
+            (self.outside / name).write_text(f"{CANARY} {name}\n")
+        self._make_decoys()
+        for scope in SCOPES:
+            plant(tree, self.base / scope, outside=self.outside)
+            (self.base / scope).chmod(0o700)
+            self._make_ordinary(self.base / scope)
+        self.roots = {scope: identity(self.base / scope) for scope in SCOPES}
+        self._outside = {path.lstat().st_ino for path in self.outside.rglob("*")}
+        self._before = photograph({"outside": self.outside})
+
+    def close(self):
+        shutil.rmtree(self.base)
+
+    def _make_decoys(self):
+        (self.aside / "link-dir").symlink_to(self.outside)
+        (self.aside / "link-file").symlink_to(self.outside / "secret.md")
+        (self.aside / "link-scope").symlink_to("../project")
+        (self.aside / "link-gone").symlink_to(self.outside / "new.md")
+        for name in ("hard", "hard-index"):
+            (self.aside / name).hardlink_to(self.outside / "secret.md")
+        os.mkfifo(self.aside / "fifo", 0o600)
+        (self.aside / "dir").mkdir(mode=0o700)
+        (self.aside / "file").write_bytes(THEIRS)
+
+    def _make_ordinary(self, root):
+        """What most trees lack, where nothing of theirs has the name."""
+        for name in ("topic", "topic/deep"):
+            with contextlib.suppress(OSError):
+                (root / name).mkdir(mode=0o700)
+        for place in ("note.md", "topic/note.md"):
+            if self.is_reached(f"{root.name}/{place}") and not os.path.lexists(root / place):
+                (root / place).write_text("text\na text\n")
+        if root.name == "project":
+            (root / "out").symlink_to(self.outside)
+            (root / "out.md").symlink_to(self.outside / "secret.md")
+            if self.is_reached("project/topic/near.md") and not os.path.lexists(root / "topic" / "near.md"):
+                (root / "topic" / "near.md").symlink_to("note.md")
+
+    # -- what a neighbour does ---------------------------------------------------------------------
+
+    def do(self, deed):
+        """Carry out a deed, or what of it the tree allows; never behind a link."""
+        place, other = self.base / deed.place, self.base / deed.other
+        with contextlib.suppress(OSError):
+            if deed.kind.endswith("-root"):
+                self._change_root(deed)
+            elif self.is_reached(deed.place) and self.is_reached(deed.other):
+                getattr(self, f"_{deed.kind}")(place, other, self.aside / deed.decoy)
+
+    def _exchange(self, place, _other, decoy):
+        if os.path.lexists(place):
+            exchange(str(place), str(decoy))
+        else:
+            decoy.rename(place)
+
+    def _move(self, place, other, _decoy):
+        place.rename(other)
+
+    def _second(self, place, other, _decoy):
+        os.link(place, other, follow_symlinks=False)
+
+    def _write(self, place, _other, _decoy):
+        if self.plain_file(place) is not None or not os.path.lexists(place):
+            place.write_bytes(THEIRS)
+
+    def _remove(self, place, _other, _decoy):
+        place.rename(self.aside / f"removed-{len(list(self.aside.iterdir()))}")
+
+    def _mkdir(self, place, _other, _decoy):
+        place.mkdir(mode=0o700)
+
+    def _change_root(self, deed):
+        scope = deed.place.partition("/")[0]
+        root, away = self.base / scope, self.aside / f"root-{scope}"
+        if deed.kind == "restore-root" and away.exists():
+            root.rename(self.aside / f"false-root-{len(list(self.aside.iterdir()))}")
+            away.rename(root)
+        elif deed.kind == "replace-root" and not away.exists():
+            root.rename(away)
+            if deed.decoy.startswith("link"):
+                root.symlink_to(self.outside)
+            else:
+                root.mkdir(mode=0o700)
+
+    # -- the second opinion ------------------------------------------------------------------------
+
+    def is_reached(self, place):
+        """Whether the way to a place, its last name aside, is all directories."""
+        path = self.base
+        for name in place.split("/")[:-1]:
+            path /= name
+            if not (os.path.lexists(path) and stat.S_ISDIR(path.lstat().st_mode)):
+                return False
+        return True
+
+    def root(self, scope):
+        """Where the bound root of a scope is now."""
+        for path in (self.base / scope, *self.aside.iterdir()):
+            if os.path.lexists(path) and identity(path) == self.roots[scope]:
+                return path
+        return None
+
+    def plain_file(self, path):
+        """The bytes of a regular file with one name, None for anything else."""
+        try:
+            found = path.lstat()
+        except (OSError, ValueError):
+            return None
+        if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1 or found.st_size > MAX_BYTES:
+            return None
+        return path.read_bytes()
+
+    def read(self, logical):
+        """The bytes at `scope/rel`, if it is a plain file reached through directories of the bound root."""
+        scope, _, rel = logical.partition("/")
+        path = self.root(scope) if scope in SCOPES else None
+        if path is None or not rel:
+            return None
+        *above, last = rel.split("/")
+        for name in above:
+            path /= name
+            if not name or not os.path.lexists(path) or not stat.S_ISDIR(path.lstat().st_mode):
+                return None
+        return self.plain_file(path / last) if last else None
+
+    def kind(self, logical):
+        """`directory`, `file`, `link` or `special`: what stands at `scope/rel` in the bound root; or None."""
+        scope, _, rel = logical.partition("/")
+        path = self.root(scope)
+        if not rel:
+            return "directory"
+        *above, last = rel.split("/")
+        for name in above:
+            path /= name
+            if not os.path.lexists(path) or not stat.S_ISDIR(path.lstat().st_mode):
+                return None
+        return seen(path / last, self._outside)[0] if os.path.lexists(path / last) else None
+
+    def inventory(self):
+        """Every name in the roots and aside, with what it is: for files inode, time and bytes."""
+        found = {}
+        for top in (*SCOPES, "aside"):
+            if os.path.lexists(self.base / top):
+                found[top] = seen(self.base / top, self._outside)
+            for where, names, files in os.walk(self.base / top) if found.get(top) == ("directory",) else ():
+                for name in (*names, *files):
+                    path = Path(where) / name
+                    found[str(path.relative_to(self.base))] = seen(path, self._outside)
+        return found
+
+    def contents(self):
+        """How often each text stands in a file of the roots or aside; a file with two names counts once."""
+        files = {state[1]: state[3] for state in self.inventory().values() if state[0] == "file"}
+        return Counter(files.values())
+
+    def places_of(self, texts, *, apart_from):
+        """Where files with one of some texts stand: neither aside, nor where a neighbour had his hands."""
+        files = {name: state[3] for name, state in self.inventory().items() if state[0] == "file"}
+        return [
+            name
+            for name, text in files.items()
+            if text in texts and not name.startswith(("aside/", *apart_from))
+        ]
+
+    def trespasses(self):
+        """What changed outside, or was read there. A hard link that an index took the place of had to go."""
+        after = photograph({"outside": self.outside})
+        found = [
+            line
+            for line in differences(self._before, after)
+            if not line.endswith("secret.md' changed: links")
+        ]
+        self._before = after
+        return found
+
+    def resolved(self, logical):
+        """Where `scope/rel` led when `remember_links` was called, as `scope/rel`; None: outside the scope."""
+        scope, _, rel = logical.partition("/")
+        root = os.path.realpath(self.shadow / scope)
+        real = os.path.realpath(f"{root}/{rel}")
+        if real == root:
+            return scope
+        return f"{scope}/{os.path.relpath(real, root)}" if real.startswith(f"{root}/") else None
+
+    def remember_links(self):
+        """Copy the directories and links of the bound roots, without any file."""
+        self.shadow = self.base / "shadow"
+        shutil.rmtree(self.shadow, ignore_errors=True)
+        for scope in SCOPES:
+            root = self.root(scope)
+            (self.shadow / scope).mkdir(parents=True)
+            for where, names, files in os.walk(root or ""):
+                for name in (*names, *files):
+                    path = Path(where) / name
+                    copy = self.shadow / scope / path.relative_to(root)
+                    if path.is_symlink():
+                        copy.symlink_to(path.readlink())
+                    elif path.is_dir():
+                        copy.mkdir()
+
+
+def identity(path):
+    found = path.lstat()
+    return found.st_dev, found.st_ino
+
+
+def seen(path, without):
+    """What a name is; the bytes of files whose inode is in `without` stay unread."""
+    found = path.lstat()
+    if stat.S_ISLNK(found.st_mode):
+        return "link", os.fspath(path.readlink())
+    if stat.S_ISDIR(found.st_mode):
+        return ("directory",)
+    if stat.S_ISREG(found.st_mode):
+        content = b"" if found.st_ino in without else path.read_bytes()
+        return "file", found.st_ino, found.st_mtime_ns, content
+    return "special", found.st_ino

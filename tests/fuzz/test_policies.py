@@ -1,0 +1,181 @@
+"""Slips in policy files: what loads is whole and bounded, and no slip takes a deny away unseen."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from importlib import resources
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from muniment.errors import PolicyInvalid
+from muniment.names import RelPath, Scope, Trust, Verb
+from muniment.policy.decide import Judge
+from muniment.policy.grammar import CanonicalPath
+from muniment.policy.load import load_policy, parse_policy
+from muniment.policy.model import Limits, dump, parse_dump
+from muniment.testing.strategies import near_policies, policies
+
+SHIPPED = {
+    file.name.removesuffix(".toml"): file.read_text()
+    for file in (resources.files("muniment") / "policies").iterdir()
+    if file.name.endswith(".toml")
+}
+CODE = re.compile(r"E1(0[0-9]|1[01]|2[0-5])|E20[12356]|E401")
+PATHS = [
+    CanonicalPath(Scope(scope), RelPath(rel))
+    for scope in ("user", "project", "team")
+    for rel in [
+        *(
+            "a.md",
+            "A.md",
+            "t/a.md",
+            "t/u/a.md",
+            "a.txt",
+            ".x.md",
+            ".git/a.md",
+            "pinned/a.md",
+            "t/Pinned/a.md",
+        ),
+        *("MEMORY.md", "t/memory.md", "index/a.md", "t/index/a.md", "CLAUDE.md", "t/agents.md", "SKILL.md"),
+        *(
+            "copilot-instructions.md",
+            "AGENTS.override.md",
+            "日本/a.md",
+            "straße.md",
+            "STRASSE.md",
+            "b.md/c.md",
+        ),
+    ]
+]
+
+
+def parent(name):
+    if name not in SHIPPED:
+        raise PolicyInvalid("E120", name, "there is none")
+    return SHIPPED[name]
+
+
+def loaded(text):
+    """The policy, or None where it does not load; then for a reason that is told in one line, by its code."""
+    try:
+        return parse_policy(text, where="own", parents=parent)
+    except PolicyInvalid as problem:
+        refusal = problem
+    assert CODE.fullmatch(refusal.rule), refusal
+    assert str(refusal).isprintable()
+    assert len(str(refusal)) < 2_000
+    return None
+
+
+def grants(policy):
+    judge = Judge(policy)
+    return {(verb, path) for verb in Verb for path in PATHS if judge.allows(verb, path)}
+
+
+def assert_no_looser(policy, original):
+    """Every verdict, gate and term is as strict; numbers aside, which no slip can make unlimited."""
+    assert grants(policy) <= grants(original)
+    assert set(policy.content_reject) >= set(original.content_reject)
+    assert policy.confinement.require.satisfies(original.confinement.require)
+    assert policy.confinement.on_escape == original.confinement.on_escape
+    trusts = list(Trust)
+    for scope in policy.scopes:
+        assert trusts.index(policy.trust_of(scope)) >= trusts.index(original.trust_of(scope))
+
+
+@given(near_policies(list(SHIPPED.values())) | near_policies() | policies())
+def test_what_loads_is_whole_and_bounded_and_what_does_not_says_why(text):
+    policy = loaded(text)
+    if policy is None:
+        return
+    copy = parse_dump(dump(policy))
+    assert (copy, copy.digest) == (policy, policy.digest)
+    assert Limits.model_validate(policy.limits.model_dump()) == policy.limits
+    assert policy.scopes
+    judge = Judge(policy)
+    for path in PATHS:
+        granted = {verb for verb in Verb if judge.allows(verb, path)}
+        assert not granted or path.scope in policy.scopes
+        assert not granted or judge.quotas_for(path)
+
+
+@given(
+    near_policies(['schema = "muniment-policy/1"\nname = "own"\nextends = ["strict"]\n', *SHIPPED.values()])
+)
+def test_a_child_of_strict_is_no_looser_whatever_it_says(text):
+    child = re.sub(r"(?m)^extends = .*$", 'extends = ["strict"]', text)
+    policy = loaded(child)
+    if policy is not None and 'extends = ["strict"]' in child.splitlines():
+        original = load_policy("strict")
+        assert_no_looser(policy, original)
+        for name, number in policy.limits:
+            assert number <= getattr(original.limits, name)
+
+
+@given(
+    st.binary(max_size=200) | near_policies(list(SHIPPED.values())).map(lambda text: text.encode("utf-16"))
+)
+def test_any_file_loads_or_is_told_off(content):
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "own.toml"
+        path.write_bytes(content)
+        with pytest.raises(PolicyInvalid) as caught:
+            load_policy(str(path))
+    assert CODE.fullmatch(caught.value.rule)
+
+
+FREE = re.compile(r'(?m)#.*$|^(?:why|name|description|id|path|schema) = ".*"$|^paths = \[(?:[^\]]*)\]$')
+"""Comments, words for people, and patterns: what a slip does there only an inline test can tell."""
+
+SLIPS = [
+    lambda text, at: text[:at] + text[at + 1 :],
+    lambda text, at: text[:at] + text[at] + text[at:],
+    lambda text, at: text[:at] + text[at + 1 : at + 2] + text[at] + text[at + 2 :],
+    *(
+        lambda text, at, put=put, keep=keep: text[:at] + put + text[at + 1 - keep :]
+        for put in ["a", "y", "e", "0", "_", "-", ".", ",", '"', "'", "=", "[", "]", "{", "}", "*", " ", "\n"]
+        for keep in (0, 1)
+    ),
+]
+
+
+def places(text):
+    free = {at for found in FREE.finditer(text) for at in range(*found.span())}
+    return [at for at in range(len(text)) if at not in free]
+
+
+def check_slip(name, at, slip):
+    policy = loaded(slip(SHIPPED[name], at))
+    if policy is not None:
+        assert_no_looser(policy, load_policy(name))
+
+
+@given(st.data(), st.sampled_from(sorted(SHIPPED)), st.sampled_from(SLIPS))
+def test_a_slip_outside_the_texts_never_takes_a_deny_away(data, name, slip):
+    check_slip(name, data.draw(st.sampled_from(places(SHIPPED[name]))), slip)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("name", SHIPPED)
+def test_no_slip_at_all_outside_the_texts_takes_a_deny_away(name):
+    for at in places(SHIPPED[name]):
+        for slip in SLIPS:
+            check_slip(name, at, slip)
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+@pytest.mark.parametrize("change", [str.upper, str.lower, str.swapcase])
+def test_the_case_of_a_deny_pattern_does_not_matter(name, change):
+    def changed(table):
+        return re.sub(r"(?s)(?<=paths = \[).*?(?=\])", lambda found: change(found[0]), table[0])
+
+    text = re.sub(r"(?m)^\[\[deny\]\]\n(?:[^\[\n].*\n|\n)*?paths = \[[^\]]*\]", changed, SHIPPED[name])
+    assert text != SHIPPED[name] or "[[deny]]" not in text
+    policy = loaded(text)
+    assert policy is not None
+    assert grants(policy) == grants(load_policy(name))
