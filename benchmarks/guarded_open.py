@@ -1,7 +1,8 @@
-"""What a guarded open costs, against a bare one and against the usual check of strings.
+"""What a guarded open costs, against a bare one and against the usual checks of strings.
 
 Everything is measured in one run, in turns, on one file at depth 5; figures are medians of CPU time.
-Ratios travel between machines, microseconds do not. Run: `python benchmarks/guarded_open.py`.
+Ratios travel between machines, microseconds do not. Run: `python benchmarks/guarded_open.py`, from an
+environment that also holds `anthropic` to compare with the path validation of that SDK's memory tool.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 
 from muniment.confine.openat2 import Openat2Resolver, available
@@ -26,7 +29,7 @@ OPENS = 2_000
 def main() -> None:
     """Print a line for each way to open."""
     with tempfile.TemporaryDirectory() as directory:
-        top = os.path.realpath(directory)
+        top = str(Path(directory).resolve() / "memories")
         path = Path(top, REL)
         path.parent.mkdir(parents=True)
         path.write_text("A memory.")
@@ -36,6 +39,8 @@ def main() -> None:
             ways["guarded, openat2"] = guarded(root_fd, Openat2Resolver())
         ways["guarded, component walk"] = guarded(root_fd, WalkResolver())
         ways["realpath, commonpath, os.open, os.close"] = checked_string(top)
+        if find_spec("anthropic"):
+            ways[f"anthropic {version('anthropic')}: validate, open, close"] = vendor_tool(top)
         report(measure(ways))
         os.close(root_fd)
 
@@ -67,6 +72,19 @@ def checked_string(top: str) -> Callable[[], None]:
         if os.path.commonpath((top, real)) != top:
             raise PermissionError(real)
         os.close(os.open(real, os.O_RDONLY | os.O_CLOEXEC))
+
+    return way
+
+
+def vendor_tool(top: str) -> Callable[[], None]:
+    """The memory tool of a vendor's SDK: what it does with a path before it opens it."""
+    from anthropic.tools import BetaLocalFilesystemMemoryTool
+
+    validate = BetaLocalFilesystemMemoryTool(str(Path(top).parent))._validate_path  # noqa: SLF001  what is measured
+    text = f"/memories/{REL}"
+
+    def way() -> None:
+        os.close(os.open(validate(text), os.O_RDONLY | os.O_CLOEXEC))
 
     return way
 

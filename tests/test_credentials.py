@@ -101,6 +101,7 @@ def all_that_is_told(error):
     return "".join(map(repr, chain)) + "".join(traceback.format_exception(error)) + str(error)
 
 
+@pytest.mark.threat("T-LEAK-09", control="quiet_key")
 @pytest.mark.parametrize(("content", "words"), [(b"", "is empty"), *NO_KEYS])
 def test_what_is_no_key_in_a_file_is_told_and_not_shown(tmp_path, key_of, content, words):
     path = key_file(tmp_path / "file", content)

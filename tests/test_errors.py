@@ -53,6 +53,7 @@ def test_every_class_says_when_it_is_raised(name):
     assert (CLASSES[name].__doc__ or "").strip()
 
 
+@pytest.mark.threat("T-LOG-01", control="printable")
 def test_an_escape_keeps_little_of_what_was_asked_and_nothing_that_does_not_print():
     error = PathEscape(Via.DOTDOT, "a\n\x1b[2J\u202e" + "x" * 10_000)
     assert error.requested.isprintable()

@@ -23,6 +23,7 @@ from muniment.content.entry import (
 from muniment.content.frontmatter import MAX_FRONT_MATTER_BYTES
 from muniment.content.gates import GATES
 from muniment.errors import ContentRejected, NotText, TooLarge
+from muniment.testing.strategies import entry_texts
 
 EXAMPLE = """---
 name: Prefers dark mode
@@ -73,6 +74,7 @@ files = st.one_of(
         st.sampled_from(["---", "--- ", "..."]),
         texts,
     ),
+    entry_texts().map(lambda text: text.encode(errors="replace").decode()),
 )
 
 
@@ -242,6 +244,7 @@ def test_line_breaks_and_byte_order_mark_stay(mark, newline):
     assert complete(bare, name="N1", description="d", type="user") == expected
 
 
+@pytest.mark.threat("T-MEM-10", control="own_provenance")
 @given(files)
 def test_after_stamping_there_is_one_provenance_and_it_is_ours(text):
     stamped = with_provenance(text, PROVENANCE)
@@ -265,6 +268,7 @@ def test_stamping_leaves_the_other_keys_alone(text):
     )
 
 
+@pytest.mark.threat("T-MEM-10", control="own_provenance")
 @pytest.mark.parametrize(
     "forged",
     [

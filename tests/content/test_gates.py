@@ -152,6 +152,7 @@ REFUSED = [
 ]
 
 
+@pytest.mark.threat("T-MEM-09", control="content_gates")
 @pytest.mark.parametrize(("gate", "text"), REFUSED, ids=lambda value: ascii(value)[:40])
 def test_hidden_text_is_refused_by_the_gate_of_its_kind(gate, text):
     with pytest.raises(ContentRejected) as caught:
@@ -224,6 +225,7 @@ def test_no_format_character_of_unicode_is_overlooked():
     assert passed == shaped
 
 
+@pytest.mark.threat("T-MEM-09", control="content_gates")
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs"])))
 def test_what_passes_every_gate_holds_only_what_has_a_use(text):
     try:

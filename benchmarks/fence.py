@@ -1,0 +1,184 @@
+"""What the kernel fence costs: a worker's start, a search, and memory, with the fence and without it.
+
+Workers of two zygotes take turns in one run; figures are medians, of wall time and of the worker's own CPU
+time. Usage: `python benchmarks/fence.py [ROUNDS]`; as root, also the memory of a worker. The exit code tells
+whether the goals are met.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+from muniment.confine.cancel import Patience
+from muniment.confine.pool import Worker, Zygote, import_directories
+from muniment.names import Scope
+from muniment.policy.load import load_policy
+from muniment.policy.model import Limits, Policy
+from muniment.tools.remote import RemoteBench, greet
+
+START_MS, LOADED_MS, GREP_RATIO = 3.0, 10.0, 1.15
+DIRTY_MB, RESIDENT_MB = 6.0, 48.0
+"""The goals: what the fence may add to a start, when a worker must be ready, what a search may take."""
+
+FILES, LINES = 50, 60
+GREPS = 20
+"""Searches of one round."""
+
+PATTERN = {"pattern": r"line 5\d of .*topic", "max_matches": 500}
+SCOPES = (Scope("user"),)
+SERVICES = str(Path(__file__).parent / "services")
+
+
+@dataclass
+class Side:
+    """One of the two kinds of worker, and what was measured of it, in seconds."""
+
+    zygote: Zygote
+    hello: list[float] = field(default_factory=list)
+    loaded: list[float] = field(default_factory=list)
+    start_cpu: list[float] = field(default_factory=list)
+    grep: list[float] = field(default_factory=list)
+    grep_cpu: list[float] = field(default_factory=list)
+
+
+def main(rounds: int) -> int:
+    """Measure, print, and tell by the exit code whether the goals are met."""
+    directories = (*import_directories(), SERVICES)
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        Zygote() as fenced,
+        Zygote("unfenced_service:serve", directories=directories) as plain,
+    ):
+        write_memory(Path(directory))
+        root = os.open(directory, os.O_PATH | os.O_DIRECTORY)
+        sides = (Side(fenced), Side(plain))
+        for side in sides:
+            start(side, {SCOPES[0]: root})  # the first worker of a zygote costs more
+            side.hello.clear(), side.loaded.clear(), side.start_cpu.clear()
+        for _ in range(rounds):
+            for side in sides:
+                start(side, {SCOPES[0]: root})
+        memory = search(sides, {SCOPES[0]: root}, rounds)
+        os.close(root)
+    return report(*sides, memory)
+
+
+def write_memory(directory: Path) -> None:
+    """Fifty entries of some three kilobytes."""
+    for number in range(FILES):
+        lines = (f"This is line {line} of the memory about topic {number}.\n" for line in range(LINES))
+        (directory / f"topic-{number}.md").write_text("".join(lines))
+
+
+@cache
+def policy() -> Policy:
+    """The shipped policy, with budgets that a benchmark does not spend."""
+    strict = load_policy("strict")
+    limits = strict.limits.model_dump() | {"scan_bytes": 1 << 32, "read_bytes": 1 << 32}
+    return strict.model_copy(update={"limits": Limits(**limits)})
+
+
+def patience() -> Patience:
+    """Longer than anything here takes."""
+    return Patience(time.monotonic() + 60)
+
+
+def cpu_seconds(worker: Worker) -> float:
+    """Time that the worker has spent on a processor, to the nanosecond (proc(5), schedstat)."""
+    return int(Path(f"/proc/{worker.pid}/schedstat").read_text().split()[0]) / 1e9
+
+
+def open_bench(worker: Worker) -> RemoteBench:
+    """Hand the policy over to a worker that has greeted."""
+    return RemoteBench(worker, policy(), SCOPES, must_read=False, patience=patience)
+
+
+def start(side: Side, roots: Mapping[Scope, int]) -> None:
+    """One worker: from the request to its greeting, and until it has loaded the policy."""
+    began = time.perf_counter()
+    with side.zygote.spawn(roots, deadline=patience().deadline) as worker:
+        greet(worker, patience())
+        side.hello.append(time.perf_counter() - began)
+        side.start_cpu.append(cpu_seconds(worker))
+        open_bench(worker)
+        side.loaded.append(time.perf_counter() - began)
+
+
+def search(sides: tuple[Side, Side], roots: Mapping[Scope, int], rounds: int) -> dict[str, float]:
+    """One worker of each kind, which search in turns; the memory of the fenced one afterwards."""
+    fenced, plain = sides
+    with (
+        fenced.zygote.spawn(roots, deadline=patience().deadline) as first,
+        plain.zygote.spawn(roots, deadline=patience().deadline) as second,
+    ):
+        held = [greet(worker, patience()).enforcement for worker in (first, second)]
+        print(f"enforcement: {held[0]}, compared with {held[1]}")
+        benches = [(fenced, first, open_bench(first)), (plain, second, open_bench(second))]
+        for _ in range(rounds):
+            for side, worker, bench in benches:
+                before, began = cpu_seconds(worker), time.perf_counter()
+                for _ in range(GREPS):
+                    assert bench.call("grep", PATTERN).text.count("\n") > FILES
+                side.grep.append((time.perf_counter() - began) / GREPS)
+                side.grep_cpu.append((cpu_seconds(worker) - before) / GREPS)
+        return memory_of(first)
+
+
+def memory_of(worker: Worker) -> dict[str, float]:
+    """Megabytes by kind; nothing where the system does not tell."""
+    try:
+        lines = Path(f"/proc/{worker.pid}/smaps_rollup").read_text().splitlines()[1:]
+    except PermissionError:
+        return {}
+    return {
+        name: int(rest.split()[0]) * 1024 / 1e6 for name, _, rest in (line.partition(":") for line in lines)
+    }
+
+
+def report(fenced: Side, plain: Side, memory: Mapping[str, float]) -> int:
+    """Print a line a figure with its goal; 1 if one is missed."""
+    verdicts = [
+        line("fence adds to a start", median_ms(fenced.hello) - median_ms(plain.hello), START_MS, "ms"),
+        line(
+            "  of CPU of the worker", median_ms(fenced.start_cpu) - median_ms(plain.start_cpu), START_MS, "ms"
+        ),
+        line("request to fenced, policy loaded", median_ms(fenced.loaded), LOADED_MS, "ms"),
+        line(f"grep over {FILES} files, CPU, ratio", ratio(fenced.grep_cpu, plain.grep_cpu), GREP_RATIO, "x"),
+    ]
+    for name, goal in (("Private_Dirty", DIRTY_MB), ("Rss", RESIDENT_MB)):
+        if name in memory:
+            verdicts.append(line(f"worker, {name}", memory[name], goal, "MB"))
+    if not memory:
+        print("worker, memory: only root may read it")
+    print(f"hello {median_ms(fenced.hello):.2f} ms, without a fence {median_ms(plain.hello):.2f} ms")
+    print(f"grep {median_ms(fenced.grep):.2f} ms, without {median_ms(plain.grep):.2f} ms", end="; ")
+    print(f"CPU {median_ms(fenced.grep_cpu):.2f} ms, without {median_ms(plain.grep_cpu):.2f} ms")
+    return 0 if all(verdicts) else 1
+
+
+def median_ms(seconds: list[float]) -> float:
+    """Median in milliseconds."""
+    return statistics.median(seconds) * 1e3
+
+
+def ratio(fenced: list[float], plain: list[float]) -> float:
+    """Median of the ratios of neighbours in time, which noise of the machine meets alike."""
+    return statistics.median(one / other for one, other in zip(fenced, plain, strict=True))
+
+
+def line(name: str, value: float, goal: float, unit: str) -> bool:
+    """Print a figure; whether it is within its goal."""
+    print(f"{name:36} {value:7.2f} {unit:2}  (goal: at most {goal:g})")
+    return value <= goal
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1]) if len(sys.argv) > 1 else 100))

@@ -1,0 +1,10 @@
+"""The usual service in a worker without a kernel fence: what the fence is measured against."""
+
+from __future__ import annotations
+
+from muniment.confine import fence
+from muniment.tools.service import serve, warm
+
+fence.STEPS = {}
+
+__all__ = ["serve", "warm"]

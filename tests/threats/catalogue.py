@@ -1,0 +1,172 @@
+"""The threats of `threat-model/threats/`: what a file must say, and reading them all.
+
+One TOML file a threat, named by its id. A threat is `mitigated` only if what stops it is in the code and
+proofs show it; the gate (`gate.py`) holds every run to that.
+"""
+
+from __future__ import annotations
+
+import importlib
+import tomllib
+from datetime import date
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+
+REPOSITORY: Final = Path(__file__).parents[2]
+FOLDER: Final = REPOSITORY / "threat-model" / "threats"
+
+STRIDE: Final = {
+    "spoofing": "S",
+    "tampering": "T",
+    "repudiation": "R",
+    "disclosure": "I",
+    "denial": "D",
+    "elevation": "E",
+}
+
+GROUPS: Final = {
+    "PATH": "Path confinement",
+    "FENCE": "Native code in the worker",
+    "POL": "Policy",
+    "RUN": "Runner and model",
+    "LEAK": "Disclosure",
+    "MEM": "Memory and context poisoning",
+    "API": "Daemon and API",
+    "IDX": "Index and concurrency",
+    "SUP": "Supply chain",
+    "LOG": "Records",
+    "HUM": "People",
+}
+"""Letters of an id and what they stand for, in the order of the pages."""
+
+Status = Literal["mitigated", "partial", "accepted", "out_of_scope"]
+Layer = Literal["handles", "fence"]
+
+Boundary = Literal[
+    "text to path",
+    "path to file",
+    "worker to kernel",
+    "worker to broker",
+    "broker to disk",
+    "server to runner",
+    "author to policy",
+    "memory to reader",
+    "client to daemon",
+    "registry to install",
+    "record to person",
+]
+
+Asset = Literal[
+    "files outside the memory",
+    "the memory",
+    "facts of another scope",
+    "the index",
+    "the key of a model's server",
+    "what a run sends",
+    "the broker",
+    "the policy",
+    "the readers of memory",
+    "the record of what happened",
+]
+
+Kind = Literal["table", "property", "race", "process", "fault", "canary", "cost", "golden"]
+"""How a proof works: a table of cases; hypothesis; a racing process; real processes; injected errors of the
+system; a secret that must turn up nowhere; a bound on time; reviewed output."""
+
+_Line = Annotated[str, StringConstraints(min_length=1, pattern=r"^\S[^\n]*\S$")]
+_Text = Annotated[str, StringConstraints(min_length=1)]
+_Reference = Annotated[
+    str,
+    StringConstraints(
+        pattern=r"^(ASI(0[1-9]|10)|LLM(0[1-9]|10)|CWE-\d+|AML\.(T\d{4}(\.\d{3})?|CS\d{4}|M\d{4}))$"
+    ),
+]
+_Import = Annotated[str, StringConstraints(pattern=r"^muniment(\.\w+)*:\w+(\.\w+)*$")]
+
+
+class Threat(BaseModel):
+    """One threat; see `threat-model/README.md` for what the fields mean.
+
+    Attributes:
+        layers: what a confinement threat rests on, each by itself: `handles` (layer 1), `fence` (layer 2).
+        residual: what remains open.
+        skips: why a proof may be skipped on some systems; empty: it may not.
+        review: the day by which somebody has looked at it again.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    id: Annotated[str, StringConstraints(pattern=rf"^T-({'|'.join(GROUPS)})-\d\d$")]
+    title: _Line
+    stride: Annotated[
+        tuple[Literal["spoofing", "tampering", "repudiation", "disclosure", "denial", "elevation"], ...],
+        Field(strict=False, min_length=1),
+    ]
+    refs: Annotated[tuple[_Reference, ...], Field(strict=False)]
+    boundary: Boundary
+    asset: Asset
+    story: _Text
+    assumptions: Annotated[tuple[_Line, ...], Field(strict=False)]
+    mitigations: Annotated[tuple[_Import, ...], Field(strict=False)]
+    status: Status
+    layers: Annotated[tuple[Layer, ...], Field(strict=False)] = ()
+    residual: _Text
+    proofs: Annotated[tuple[Kind, ...], Field(strict=False)]
+    skips: str = ""
+    review: date
+
+    @model_validator(mode="after")
+    def _honest(self) -> Self:
+        if self.status in {"mitigated", "partial"} and not self.mitigations:
+            raise ValueError(f"{self.status} by nothing")
+        if self.status == "mitigated" and not self.proofs:
+            raise ValueError("mitigated without a proof")
+        if self.status == "out_of_scope" and (self.mitigations or self.proofs):
+            raise ValueError("out of scope, and yet there is something about it")
+        if (self.group in {"PATH", "FENCE"}) != bool(self.layers):
+            raise ValueError("confinement threats say on which layers they rest, and no others do")
+        return self
+
+    @property
+    def group(self) -> str:
+        """The letters of the id."""
+        return self.id.split("-")[1]
+
+
+def read_threat(path: Path) -> Threat:
+    """The threat of one file.
+
+    Raises:
+        ValueError: the file is no threat, or is called otherwise.
+    """
+    threat = Threat.model_validate(tomllib.loads(path.read_text()))
+    if path.name != f"{threat.id}.toml":
+        raise ValueError(f"{path.name} holds {threat.id}")
+    return threat
+
+
+@cache
+def threats() -> dict[str, Threat]:
+    """All threats by id, in the order of the pages."""
+    found = (read_threat(path) for path in FOLDER.iterdir())
+    groups = list(GROUPS)
+    return {
+        threat.id: threat
+        for threat in sorted(found, key=lambda threat: (groups.index(threat.group), threat.id))
+    }
+
+
+def resolved(mitigation: str) -> Any:
+    """The object that a mitigation's import path names.
+
+    Raises:
+        ImportError, AttributeError: there is none.
+    """
+    module, _, attributes = mitigation.partition(":")
+    found: Any = importlib.import_module(module)
+    for name in attributes.split("."):
+        found = getattr(found, name)
+    return found

@@ -1,0 +1,76 @@
+"""Which test proves which threat, read from the source of the tests: what the pages show and the tests check.
+
+A mark stands on a test function or on one of its parameters:
+
+    @pytest.mark.threat("T-PATH-03", control="openat2_no_symlinks")
+
+Both are literals, so that this finds them without running anything.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+
+from threats.catalogue import REPOSITORY
+
+
+@dataclass(frozen=True, order=True)
+class Proof:
+    """A test function, named as the proof of a threat, and the control without which it fails.
+
+    Attributes:
+        file: relative to the repository.
+    """
+
+    threat: str
+    control: str
+    file: str
+    function: str
+
+
+def proofs_in(source: str, file: str) -> Iterator[Proof]:
+    """The marks of one file.
+
+    Raises:
+        ValueError: a mark is not of the form above, or stands on no test.
+    """
+    tree = ast.parse(source)
+    marked: set[ast.Call] = set()
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+            for call in (call for decorator in node.decorator_list for call in _marks(decorator)):
+                marked.add(call)
+                yield Proof(*_arguments(call, file), file, node.name)
+    for stray in set(_marks(tree)) - marked:
+        raise ValueError(f"{file}:{stray.lineno}: a threat mark stands on a test function or its parameters")
+
+
+@cache
+def proofs() -> tuple[Proof, ...]:
+    """Every mark of the tests, sorted by threat."""
+    tests = REPOSITORY / "tests"
+    found = (
+        proof
+        for path in sorted(tests.rglob("test_*.py"))
+        for proof in proofs_in(path.read_text(), str(path.relative_to(REPOSITORY)))
+    )
+    return tuple(sorted(set(found)))
+
+
+def _marks(tree: ast.AST) -> Iterator[ast.Call]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.threat":
+            yield node
+
+
+def _arguments(call: ast.Call, file: str) -> tuple[str, str]:
+    match call:
+        case ast.Call(
+            args=[ast.Constant(value=str(threat))],
+            keywords=[ast.keyword(arg="control", value=ast.Constant(value=str(control)))],
+        ):
+            return threat, control
+    raise ValueError(f'{file}:{call.lineno}: write @pytest.mark.threat("T-…", control="…")')

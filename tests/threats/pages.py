@@ -1,0 +1,133 @@
+"""`threat-model/THREATS.md` and `COVERAGE.md`: written from the threats, the marks and the controls.
+
+    PYTHONPATH=tests .venv/bin/python -m threats.pages
+
+`tests/threats/test_pages.py` fails where a page is not what this writes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from itertools import groupby
+from pathlib import Path
+from typing import Final
+
+from threats.catalogue import GROUPS, REPOSITORY, STRIDE, Threat, threats
+from threats.marks import proofs
+from threats.switches import controls
+
+FOLDER: Final = REPOSITORY / "threat-model"
+COMMAND: Final = "PYTHONPATH=tests .venv/bin/python -m threats.pages"
+_STATUS: Final = {"out_of_scope": "out of scope"}
+_RESTS: Final = {
+    (): "",
+    ("handles",): "Rests on layer 1, the handles, alone.",
+    ("fence",): "Rests on layer 2, the kernel fence, alone.",
+    (
+        "handles",
+        "fence",
+    ): "In the worker, layer 1 (handles) and layer 2 (the kernel fence) each stop it alone.",
+}
+
+
+def pages() -> dict[Path, str]:
+    """Every generated page, as it should be."""
+    return {
+        FOLDER / "THREATS.md": "\n".join(_threats()) + "\n",
+        FOLDER / "COVERAGE.md": "\n".join(_coverage()) + "\n",
+    }
+
+
+def _threats() -> Iterator[str]:
+    found = threats()
+    counted = Counter(threat.status for threat in found.values())
+    proved = Counter(threat for threat, _ in {(proof.threat, proof.function) for proof in proofs()})
+    yield "# Threats"
+    yield ""
+    yield f"Generated from `threats/*.toml` by `{COMMAND}`; changes made here are lost."
+    yield "[README.md](README.md) says what the words mean, [COVERAGE.md](COVERAGE.md) what proves what."
+    yield ""
+    yield f"{len(found)} threats: " + ", ".join(
+        f"{counted[status]} {_STATUS.get(status, status)}"
+        for status in ("mitigated", "partial", "accepted", "out_of_scope")
+    )
+    for group, members in groupby(found.values(), key=lambda threat: threat.group):
+        yield ""
+        yield f"## {GROUPS[group]}"
+        yield ""
+        yield "| id | threat | STRIDE | state | proofs |"
+        yield "|---|---|---|---|---|"
+        listed = list(members)
+        for threat in listed:
+            letters = ", ".join(STRIDE[each] for each in threat.stride)
+            count = proved[threat.id] or ""
+            yield f"| {threat.id} | {_cell(threat.title)} | {letters} | {_state(threat)} | {count} |"
+        for threat in listed:
+            yield ""
+            yield from _section(threat)
+
+
+def _section(threat: Threat) -> Iterator[str]:
+    yield f"### {threat.id}: {threat.title}"
+    yield ""
+    yield _flat(threat.story)
+    yield ""
+    yield f"- **State**: {_state(threat)}. Boundary: {threat.boundary}. At risk: {threat.asset}."
+    for assumption in threat.assumptions:
+        yield f"- **Assumed**: {assumption}"
+    if threat.mitigations:
+        yield f"- **Stopped by**: {', '.join(f'`{each}`' for each in threat.mitigations)}"
+    if threat.layers and threat.status != "out_of_scope":
+        yield f"- **Layers**: {_RESTS[threat.layers]}"
+    yield f"- **Open**: {_flat(threat.residual)}"
+    if threat.proofs:
+        yield f"- **Proved by**: {', '.join(threat.proofs)}"
+    if threat.skips:
+        yield f"- **May be skipped**: {_flat(threat.skips)}"
+    if threat.refs:
+        yield f"- **See**: {', '.join(threat.refs)}"
+    yield f"- **Review by**: {threat.review}"
+
+
+def _coverage() -> Iterator[str]:
+    marked = proofs()
+    runs = {(proof.file, proof.function, proof.control) for proof in marked}
+    yield "# Coverage"
+    yield ""
+    yield f"Generated from the marks of the tests by `{COMMAND}`; changes made here are lost."
+    yield ""
+    functions, proved = len({(file, name) for file, name, _ in runs}), len({proof.threat for proof in marked})
+    yield f"{functions} test functions are proofs against {proved} threats. `pytest --red` runs each without"
+    yield f"the control that stands beside it, {len(runs)} runs in all, and fails if one passes all the same."
+    yield ""
+    yield "| threat | proof | fails without |"
+    yield "|---|---|---|"
+    for proof in marked:
+        yield f"| {proof.threat} | [{proof.function}](../{proof.file}) | {proof.control} |"
+    yield ""
+    yield "## Controls"
+    yield ""
+    yield "What a red run does without; [tests/threats/without/](../tests/threats/without/) switches it off."
+    yield ""
+    yield "| control | what is then no longer so |"
+    yield "|---|---|"
+    for control in sorted(controls().values(), key=lambda control: control.name):
+        yield f"| {control.name} | {_cell(control.what)} |"
+
+
+def _state(threat: Threat) -> str:
+    return _STATUS.get(threat.status, threat.status)
+
+
+def _flat(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _cell(text: str) -> str:
+    return _flat(text).replace("|", r"\|")
+
+
+if __name__ == "__main__":
+    for path, text in pages().items():
+        path.write_text(text)

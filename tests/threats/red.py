@@ -1,0 +1,232 @@
+"""Red runs: a proof without its control must fail, or it proves nothing.
+
+Under `pytest --red` every (test function, control) pair becomes one item. It runs the test's own items with
+the control switched off until one of them fails in its call: then it passes. What ends before that in a
+fixture, by an error of programming, by the loss of a worker or by taking long shows nothing, and fails the red
+run. With `--slow` none of the others is spared.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import pytest
+from _pytest.runner import runtestprotocol
+
+from muniment.confine.cancel import Patience
+from muniment.confine.pool import shared_zygote
+from muniment.errors import MunimentError, WorkerLost
+from muniment.tools.remote import greet
+from threats.switches import Control, controls, switched_off
+
+SECONDS = 40.0
+"""After which a test is ended whose control does not say that it hangs without it."""
+
+
+class TooSlow(pytest.fail.Exception):
+    """A test that still ran after `SECONDS`."""
+
+
+MISTAKES = (NameError, AttributeError, TypeError, ImportError, Warning, WorkerLost, TooSlow)
+"""What a test ends in when the switch is broken, and not the promise."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How a red run of one proof ended: `failed` is what it should."""
+
+    outcome: str
+    why: str
+
+
+class RedProof(pytest.Item):
+    """One proof under one control. The test's own items are run inside `runtest`."""
+
+    def __init__(self, *, control: Control, proofs: list[pytest.Function], **terms: Any) -> None:
+        super().__init__(**terms)
+        self.control, self.proofs = control, proofs
+        self.verdict = Verdict("broken", "it was not run")
+        self.add_marker(pytest.mark.timeout(0))  # The control has a limit of its own.
+
+    def reportinfo(self) -> tuple[Any, int | None, str]:
+        """Where the proof stands."""
+        path, line, _ = self.proofs[0].reportinfo()
+        return path, line, self.name
+
+    def runtest(self) -> None:
+        """Run the proof without its control."""
+        self.verdict = self._judged()
+
+    def _judged(self) -> Verdict:
+        self._forget()
+        with switched_off(self.control.name):
+            if self.control.in_workers and (problem := _problem_of_workers(self.control.name)):
+                return Verdict("broken", f"no worker can be had: {problem}")
+            try:
+                found = {verdict.outcome: verdict for verdict in self._each_judged()}
+            finally:
+                # Fixtures of the module were made without the control, too.
+                self.session._setupstate.teardown_exact(None)
+                self._forget()
+        return next(
+            found[outcome] for outcome in ("broken", "failed", "skipped", "passed") if outcome in found
+        )
+
+    def _each_judged(self) -> Iterator[Verdict]:
+        """The verdict on each of the test's items, up to the first that failed; on all with `--slow`."""
+        for number, proof in enumerate(self.proofs):
+            following = self.proofs[number + 1 : number + 2]
+            with _limited(self.control.hangs_after):
+                reports = runtestprotocol(proof, log=False, nextitem=next(iter(following), None))
+            verdict = _verdict(proof, reports)
+            yield verdict
+            if verdict.outcome == "failed" and not self.config.getoption("--slow"):
+                return
+
+    def _forget(self) -> None:
+        """Empty what functions of the test's module keep (`functools.cache`): it was found out otherwise."""
+        module = self.proofs[0].module
+        for kept in vars(module).values():
+            if hasattr(kept, "cache_clear") and getattr(kept, "__module__", "") == module.__name__:
+                kept.cache_clear()
+
+
+def _verdict(proof: pytest.Function, reports: list[pytest.TestReport]) -> Verdict:
+    errors = {report.when: _error(report) for report in reports}
+    for report in reports:
+        error = errors[report.when]
+        if report.failed and report.when == "call" and error is not None and not issubclass(error, MISTAKES):
+            # What its fixtures say afterwards comes of this.
+            return Verdict("failed", _last_line(report))
+        if report.failed:
+            return Verdict("broken", f"{proof.name} broke in its {report.when}: {report.longreprtext}")
+        if report.skipped:
+            return Verdict("skipped", str(report.longrepr[2] if report.longrepr else ""))
+    return Verdict("passed", "")
+
+
+def _last_line(report: pytest.TestReport) -> str:
+    crash = getattr(report.longrepr, "reprcrash", None)
+    return (
+        crash.message.split("\n")[0][:100] if crash else report.longreprtext.strip().rpartition("\n")[2][:100]
+    )
+
+
+@cache
+def _problem_of_workers(_control: str) -> str:
+    """Why workers do not greet while a control is off; empty: they do."""
+    try:
+        patience = Patience(time.monotonic() + SECONDS)
+        with shared_zygote().spawn({}, deadline=patience.deadline) as worker:
+            greet(worker, patience)
+    except MunimentError as error:
+        return str(error)
+    return ""
+
+
+@contextmanager
+def _limited(hangs_after: float | None):
+    seconds = hangs_after or SECONDS
+
+    def ring(_number, _frame):
+        raise (TooSlow if hangs_after is None else pytest.fail.Exception)(f"still running after {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+_errors: dict[tuple[str, str], type[BaseException]] = {}
+
+
+def _error(report: pytest.TestReport) -> type[BaseException] | None:
+    return _errors.pop((report.nodeid, report.when), None)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(call):
+    """Keep the class of an error, which a report has only as text."""
+    report = yield
+    if call.excinfo is not None:
+        _errors[report.nodeid, report.when] = call.excinfo.type
+    return report
+
+
+def red_items(items: list[pytest.Item]) -> list[pytest.Item]:
+    """The proofs among `items`, each once for every control of it."""
+    groups: dict[tuple[str, str], list[pytest.Function]] = defaultdict(list)
+    for item in items:
+        if isinstance(item, pytest.Function) and item.get_closest_marker("slow") is None:
+            for name in sorted({mark.kwargs["control"] for mark in item.iter_markers("threat")}):
+                groups[f"{item.parent.nodeid}::{item.originalname}", name].append(item)
+    return [
+        RedProof.from_parent(
+            proofs[0].parent,
+            name=f"{proofs[0].originalname}[without {name}]",
+            control=controls()[name],
+            proofs=sorted(proofs, key=lambda proof: proof.nodeid),
+        )
+        for (_, name), proofs in sorted(groups.items())
+    ]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item, nextitem):  # noqa: ARG001
+    """Run a red proof and report on it."""
+    if not isinstance(item, RedProof):
+        return None
+    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    call = pytest.CallInfo.from_call(item.runtest, "call")
+    if call.excinfo is not None:
+        item.verdict = Verdict("broken", str(call.excinfo.getrepr()))
+    item.ihook.pytest_runtest_logreport(report=_report(item, call))
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    return True
+
+
+def _report(item: RedProof, call) -> pytest.TestReport:
+    path, line, _ = item.location
+    verdict = item.verdict
+    outcome, longrepr = "failed", None
+    without = f"with its control {item.control.name!r} switched off ({item.control.what})"
+    match verdict.outcome:
+        case "failed":
+            outcome = "passed"
+        case "passed":
+            longrepr = f"{item.proofs[0].originalname} passed {without}: it proves nothing"
+        case "skipped":
+            outcome, longrepr = "skipped", (path, line, f"Skipped: {verdict.why}")
+        case _:
+            longrepr = f"{item.proofs[0].originalname} could not be judged {without}: {verdict.why}"
+    return pytest.TestReport(
+        nodeid=item.nodeid,
+        location=item.location,
+        keywords={item.name: 1},
+        outcome=outcome,
+        longrepr=longrepr,
+        when="call",
+        user_properties=[("red", verdict.why)],
+        duration=call.duration,
+        start=call.start,
+        stop=call.stop,
+    )
+
+
+def pytest_terminal_summary(terminalreporter):
+    """What broke each proof, with `-v`."""
+    passed = terminalreporter.getreports("passed")
+    if terminalreporter.verbosity > 0:
+        terminalreporter.section("what broke without its control")
+        for report in sorted(passed, key=lambda report: report.nodeid):
+            terminalreporter.line(f"{report.nodeid}: {dict(report.user_properties)['red']}")

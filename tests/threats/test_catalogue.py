@@ -1,0 +1,148 @@
+"""The threat model holds together: files, mitigations, dates, marks and controls name each other."""
+
+from __future__ import annotations
+
+import tomllib
+from collections import defaultdict
+from datetime import UTC, datetime
+
+import pytest
+from pydantic import ValidationError
+
+from threats.catalogue import FOLDER, GROUPS, Threat, read_threat, resolved, threats
+from threats.marks import proofs, proofs_in
+from threats.switches import controls
+
+GOOD = tomllib.loads((FOLDER / "T-PATH-03.toml").read_text())
+
+PROOFS = defaultdict(set)
+for each in proofs():
+    PROOFS[each.threat].add(each)
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.iterdir()), ids=lambda path: path.name)
+def test_every_file_is_the_threat_that_it_is_called(path):
+    assert path.name == f"{read_threat(path).id}.toml"
+
+
+def test_the_threats_are_all_there():
+    counted = {group: sum(threat.group == group for threat in threats().values()) for group in GROUPS}
+    assert counted == {
+        "PATH": 14,
+        "FENCE": 10,
+        "POL": 8,
+        "RUN": 11,
+        "LEAK": 9,
+        "MEM": 14,
+        "API": 6,
+        "IDX": 4,
+        "SUP": 3,
+        "LOG": 2,
+        "HUM": 2,
+    }
+
+
+@pytest.mark.parametrize("threat", threats().values(), ids=lambda threat: threat.id)
+def test_every_mitigation_is_in_the_code(threat):
+    for mitigation in threat.mitigations:
+        assert resolved(mitigation) is not None
+
+
+@pytest.mark.parametrize("threat", threats().values(), ids=lambda threat: threat.id)
+def test_no_review_is_overdue(threat):
+    assert threat.review >= datetime.now(UTC).date(), f"look at {threat.id} again, and set a new date"
+
+
+def test_every_mark_names_a_threat_and_a_control():
+    assert {proof.threat for proof in proofs()} <= set(threats())
+    assert {proof.control for proof in proofs()} <= set(controls())
+
+
+def test_every_control_has_a_proof_that_needs_it():
+    assert set(controls()) == {proof.control for proof in proofs()}
+
+
+@pytest.mark.parametrize(
+    "threat",
+    [each for each in threats().values() if each.status == "mitigated"],
+    ids=lambda threat: threat.id,
+)
+def test_every_mitigated_threat_has_a_proof(threat):
+    assert PROOFS[threat.id] != set(), f'mark one: @pytest.mark.threat("{threat.id}", control="…")'
+
+
+@pytest.mark.parametrize("threat", threats().values(), ids=lambda threat: threat.id)
+def test_a_threat_says_how_it_is_proved_if_and_only_if_it_is(threat):
+    assert bool(threat.proofs) == bool(PROOFS[threat.id])
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"id": "T-PATH-3"},
+        {"id": "T-OTHER-03"},
+        {"title": "two\nlines"},
+        {"stride": []},
+        {"stride": ["theft"]},
+        {"refs": ["CVE-2020-1"]},
+        {"boundary": "elsewhere"},
+        {"asset": "money"},
+        {"mitigations": []},
+        {"mitigations": ["os:open"]},
+        {"mitigations": ["muniment.confine.root"]},
+        {"status": "fixed"},
+        {"status": "out_of_scope"},
+        {"proofs": []},
+        {"proofs": ["faith"]},
+        {"layers": []},
+        {"layers": ["walls"]},
+        {"residual": ""},
+        {"review": "2030-01-01"},
+        {"owner": "nobody"},
+    ],
+    ids=str,
+)
+def test_a_file_that_says_something_else_is_no_threat(changed):
+    Threat.model_validate(GOOD)
+    with pytest.raises(ValidationError):
+        Threat.model_validate({**GOOD, **changed})
+
+
+def test_a_file_with_another_name_is_refused(tmp_path):
+    path = tmp_path / "T-PATH-04.toml"
+    path.write_text((FOLDER / "T-PATH-03.toml").read_text())
+    with pytest.raises(ValueError, match=r"T-PATH-04\.toml holds T-PATH-03"):
+        read_threat(path)
+
+
+MARK = '@pytest.mark.threat("T-PATH-03", control="walk_checks")'
+
+
+def test_marks_are_found_on_functions_and_parameters():
+    source = f"""
+import pytest
+{MARK}
+def test_one(): ...
+@pytest.mark.parametrize("x", [1, pytest.param(2, marks={MARK[1:]})])
+def test_two(x): ...
+"""
+    assert [(proof.threat, proof.control, proof.function) for proof in proofs_in(source, "x.py")] == [
+        ("T-PATH-03", "walk_checks", "test_one"),
+        ("T-PATH-03", "walk_checks", "test_two"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        f"pytestmark = {MARK[1:]}",
+        f"{MARK}\ndef helper(): ...",
+        f"PARAMS = [pytest.param(1, marks={MARK[1:]})]",
+        '@pytest.mark.threat("T-PATH-03")\ndef test_one(): ...',
+        '@pytest.mark.threat("T-PATH-03", "walk_checks")\ndef test_one(): ...',
+        '@pytest.mark.threat("T-PATH-03", control=NAME)\ndef test_one(): ...',
+    ],
+)
+def test_a_mark_of_another_form_or_place_is_told(source):
+    with pytest.raises(ValueError, match=r"x\.py:\d"):
+        list(proofs_in(source, "x.py"))

@@ -1,0 +1,94 @@
+"""The kernel fence, without single layers of it, and without what tells whether they hold."""
+
+from __future__ import annotations
+
+from threats.switches import Patches, control
+
+
+def _forgotten(off: Patches, *names: str) -> None:
+    """Workers do not put up these layers, and say that they did; nobody asks the kernel."""
+    from muniment.confine import fence
+    from muniment.names import Layer
+
+    for name in names:
+        off.item(fence.STEPS, Layer(name), lambda _grounds: None)
+    kernel_asked(off)
+
+
+@control(in_workers=True)
+def landlock(off: Patches) -> None:
+    """Workers are not restricted by Landlock, and say that they are."""
+    _forgotten(off, "landlock")
+
+
+@control(in_workers=True)
+def seccomp(off: Patches) -> None:
+    """Workers have no filter for system calls, and say that they have."""
+    _forgotten(off, "seccomp")
+
+
+@control(in_workers=True)
+def great_layers(off: Patches) -> None:
+    """Workers have neither Landlock nor a filter, and say that they have."""
+    _forgotten(off, "landlock", "seccomp")
+
+
+@control(in_workers=True)
+def fence_limits(off: Patches) -> None:
+    """Workers may use up what they like, and say that they may not."""
+    _forgotten(off, "limits")
+
+
+@control()
+def kernel_asked(off: Patches) -> None:
+    """The broker believes what a worker says of its own fence."""
+    off.put("muniment.confine.evidence:_WITNESSED", {})
+    off.put("muniment.confine.evidence:_FILTERS", "asked by nobody")
+
+
+@control(in_workers=True)
+def tried_layers(off: Patches) -> None:
+    """A layer holds if the kernel did not complain."""
+    off.put("muniment.confine.fence:_expect", lambda _held: None)
+
+
+@control(in_workers=True)
+def reported_layers(off: Patches) -> None:
+    """A worker keeps quiet about the layers that it could not have."""
+
+    def make(real):
+        def put_up(roots):
+            real(roots)
+            return {}
+
+        return put_up
+
+    off.wrap("muniment.confine.fence:put_up", make)
+    kernel_asked(off)
+
+
+@control()
+def links_confined(off: Patches) -> None:
+    """A link that climbs above its root, or is absolute, ends at the root."""
+
+    def make(real):
+        def resolve(path, links):
+            return real(path, {link: target.lstrip("/") for link, target in links.items()})
+
+        return resolve
+
+    from muniment.policy import links
+
+    off.put("muniment.policy.links:_go_up", lambda at, _path: at and at.pop())
+    off.everywhere("muniment.policy.links:resolve", make(links.resolve))
+
+
+@control()
+def both_names(off: Patches) -> None:
+    """A policy is asked about a path as it is written, and not about where its links lead."""
+
+    def make(real):
+        return lambda _name, written, decide: real(written, written, decide)
+
+    off.wrap("muniment.tools.reach:_check", make)
+    off.put("muniment.tools.reach:Reached.names", property(lambda self: (self.written,)))

@@ -1,0 +1,147 @@
+"""Policies, without what makes them mean what they say."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from threats.switches import Patches, control
+
+
+def relax(off: Patches, *models, **config) -> None:
+    """Let pydantic models take more than they say; those that others are made of come first."""
+    for model in models:
+        before = dict(vars(model))
+        model.model_config = {**model.model_config, **config}
+        model.model_rebuild(force=True)
+        off.then(partial(_put_back, model, before))
+
+
+def _put_back(model, before: dict[str, Any]) -> None:
+    for name, value in before.items():
+        if vars(model)[name] is not value:
+            setattr(model, name, value)
+
+
+def _tables(off: Patches, **config) -> None:
+    from muniment.policy import model, tables
+
+    parts = (
+        *(model.Confinement, model.Limits, model.Changes, tables.ScopeTable, tables.RuleTable),
+        *(tables.AllowTable, tables.QuotaTable, tables.ContentTable, tables.CheckTable, tables.PolicyFile),
+    )
+    relax(off, *parts, **config)
+
+
+@control()
+def closed_tables(off: Patches) -> None:
+    """A key that nobody knows is passed over."""
+    _tables(off, extra="ignore")
+
+
+@control()
+def pattern_subset(off: Patches) -> None:
+    """A pattern may hold anything that pathspec takes."""
+    off.put("muniment.policy.pattern:_outside_subset", lambda _pattern, deny: None)  # noqa: ARG005
+
+
+@control()
+def firing_denies(off: Patches) -> None:
+    """A deny pattern need not match anything."""
+    off.put("muniment.policy.pattern:_silent", lambda *_: None)
+
+
+@control()
+def pattern_cost(off: Patches) -> None:
+    """A pattern may have any length and any number of wildcards."""
+    off.put("muniment.policy.pattern:_too_costly", lambda _: None)
+
+
+@control()
+def own_matching(off: Patches) -> None:
+    """A deny pattern matches what pathspec's best backend at hand says."""
+    from pathspec import PathSpec
+
+    def make(real):
+        def init(self, patterns):
+            kept = tuple(patterns)
+            real(self, kept)
+            off_spec[id(self)] = PathSpec.from_lines("gitignore", kept)
+
+        return init
+
+    off_spec: dict[int, PathSpec] = {}
+    off.wrap("muniment.policy.pattern:DenyPatterns.__init__", make)
+    off.put(
+        "muniment.policy.pattern:DenyPatterns.match",
+        lambda self, text, _folded: off_spec[id(self)].match_file(text),
+    )
+
+
+@control()
+def meets(off: Patches) -> None:
+    """What a policy extends does not bind it: its own rules and numbers count."""
+    off.put("muniment.policy.meet:sorted_layers", lambda layers: (next(iter(layers)),))
+    off.put("muniment.policy.meet:_smaller", lambda a, _b: a)
+    off.put("muniment.policy.meet:_stricter", lambda a, _b: a)
+
+
+@control()
+def every_deny(off: Patches) -> None:
+    """Of several deny rules the last one counts."""
+
+    inline_tests(off)
+
+    def make(real):
+        return lambda policy, verb: real(policy, verb)[-1:]
+
+    off.wrap("muniment.policy.decide:_deny_rules", make)
+
+
+@control()
+def shipped_names(off: Patches) -> None:
+    """A policy in somebody's folder comes before a shipped one of its name."""
+
+    def make(real):
+        def text_of(name: str, *, folder: Path | None) -> str:
+            local = folder / f"{name}.toml" if folder is not None else None
+            return local.read_text() if local is not None and local.is_file() else real(name, folder=None)
+
+        return text_of
+
+    off.wrap("muniment.policy.load:_text_of", make)
+
+
+@control()
+def inline_tests(off: Patches) -> None:
+    """The tests in a policy are not run."""
+    off.put("muniment.policy.load:_run", lambda *_: None)
+
+
+@control()
+def grants_needed(off: Patches) -> None:
+    """What no rule denies is allowed."""
+    inline_tests(off)
+    off.put("muniment.policy.pattern:AllowPatterns.match", lambda *_: True)
+
+
+@control()
+def denies(off: Patches) -> None:
+    """No deny rule denies anything."""
+    inline_tests(off)
+    off.put("muniment.policy.decide:Judge._denying", lambda *_: None)
+
+
+@control()
+def mapped_tools(off: Patches) -> None:
+    """A tool need not say what it asks of a policy."""
+    from muniment.tools import arguments
+
+    off.item(arguments.VERBS, "grep", ())
+
+
+@control()
+def narrowed_writes(off: Patches) -> None:
+    """A request for one scope may write to any."""
+    off.everywhere("muniment.policy.meet:narrow_writes", lambda policy, _scope: policy)
