@@ -39,6 +39,13 @@ def read(home, environment=None, **flags):
     return read_settings({"MUNIMENT_HOME": str(home), **(environment or {})}, **flags)
 
 
+def test_a_configuration_that_went_away_is_not_taken_for_none(home):
+    """It may have asked for a stricter policy than the default."""
+    (home / "config.toml").symlink_to(home / "elsewhere.toml")
+    with pytest.raises(ConfigInvalid, match="leads nowhere"):
+        read(home)
+
+
 def test_without_anything_there_are_defaults_and_nothing_is_created(tmp_path):
     settings = read_settings({"HOME": str(tmp_path)})
     assert settings.home == tmp_path / ".muniment"

@@ -144,6 +144,7 @@ class Sandbox:
     ) -> None:
         self._policy, self._roots, self._terms = policy, roots, terms
         self._in_process, self._owns_roots = in_process, owns_roots
+        self._shown = self._shown_scopes()
         self._bench: Bench | None = None
         self._worker: Worker | None = None
         self._links: Mapping[Scope, Links] = NO_LINKS
@@ -264,26 +265,23 @@ class Sandbox:
 
     def _connect(self) -> Bench:
         if self._bench is None:
-            handles = self._shown_roots()
+            handles = {scope: self._roots[scope].root for scope in self._shown}
             if self._terms.symlinks is Symlinks.BENEATH:
                 self._links = {scope: read_links(root) for scope, root in handles.items()}
             self._bench = self._in_this_process(handles) if self._in_process else self._in_worker(handles)
         return self._bench
 
-    def _shown_roots(self) -> dict[Scope, Root]:
-        """Handles of the roots in which the run may list, read or edit; of none in `clean` runs."""
+    def _shown_scopes(self) -> tuple[Scope, ...]:
+        """The scopes in which the run may list, read or edit, whose roots it holds; none in `clean` runs."""
         if self._terms.is_clean:
-            return {}
+            return ()
         judge = Judge(self._policy)
-        return {
-            scope: bound.root
-            for scope, bound in self._roots.items()
-            if any(judge.reaches(verb, scope) for verb in (Verb.LIST, Verb.READ, Verb.MODIFY))
-        }
+        verbs = (Verb.LIST, Verb.READ, Verb.MODIFY)
+        return tuple(scope for scope in self._roots if any(judge.reaches(verb, scope) for verb in verbs))
 
     def _is_blind_job(self) -> bool:
         """Whether a job runs under a policy that shows it nothing, so that it cannot know what is taken."""
-        return self._terms.stamp is not None and not self._shown_roots()
+        return self._terms.stamp is not None and not self._shown
 
     def _in_this_process(self, handles: Mapping[Scope, Root]) -> Workbench:
         return Workbench(

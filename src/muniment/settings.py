@@ -226,6 +226,8 @@ def _read_config(path: Path) -> dict[str, Any]:
         with path.open("rb") as file:
             text = file.read(MAX_CONFIG_BYTES + 1)
     except FileNotFoundError:
+        if path.is_symlink():
+            raise ConfigInvalid(f"{path} is a link that leads nowhere; mend it or remove it") from None
         return {}
     except OSError as error:
         raise ConfigInvalid(f"{path} cannot be read: {error.strerror}") from None

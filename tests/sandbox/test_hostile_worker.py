@@ -133,7 +133,6 @@ def test_no_lie_is_forgotten():
     assert set(lying_service.CHANGE_SETS) <= set(CODES)
 
 
-@pytest.mark.threat("T-RUN-09", control="closed_messages")
 @pytest.mark.threat("T-RUN-09", control="judged_changes")
 @pytest.mark.parametrize("lie", CODES)
 def test_a_lie_lands_nothing_and_the_next_honest_run_works(lie, liars, place, tmp_path, monkeypatch):

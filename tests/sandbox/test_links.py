@@ -313,7 +313,7 @@ def test_a_link_that_is_swapped_still_leads_where_the_map_says(begun, roots, tmp
     assert photograph(outside) == before
 
 
-@pytest.mark.threat("T-PATH-14", control="resolvers")
+@pytest.mark.threat("T-PATH-14", control="layer_one")
 @pytest.mark.parametrize("tool", TOOLS)
 def test_what_became_a_link_behind_a_link_is_an_escape(begun, roots, tmp_path, tool):
     before = photograph(tmp_path / "outside")
@@ -325,7 +325,7 @@ def test_what_became_a_link_behind_a_link_is_an_escape(begun, roots, tmp_path, t
     assert photograph(tmp_path / "outside") == before
 
 
-@pytest.mark.threat("T-PATH-14", control="resolvers")
+@pytest.mark.threat("T-PATH-14", control="layer_one")
 @pytest.mark.parametrize("tool", TOOLS)
 @pytest.mark.parametrize("target", ["real.md", "topic", "../outside/secret.md"])
 def test_a_link_that_was_made_after_the_map_was_read_is_an_escape(begun, roots, tool, target):

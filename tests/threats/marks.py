@@ -2,7 +2,7 @@
 
 A mark stands on a test function or on one of its parameters:
 
-    @pytest.mark.threat("T-PATH-03", control="openat2_no_symlinks")
+    @pytest.mark.threat("T-PATH-03", control="openat2_resolve")
 
 Both are literals, so that this finds them without running anything.
 """

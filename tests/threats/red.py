@@ -2,8 +2,8 @@
 
 Under `pytest --red` every (test function, control) pair becomes one item. It runs the test's own items with
 the control switched off until one of them fails in its call: then it passes. What ends before that in a
-fixture, by an error of programming, by the loss of a worker or by taking long shows nothing, and fails the red
-run. With `--slow` none of the others is spared.
+fixture, by an error of programming, by the loss of a worker or by taking long shows nothing, and fails the
+red run. With `--slow` none of the others is spared.
 """
 
 from __future__ import annotations

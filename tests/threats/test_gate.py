@@ -148,6 +148,48 @@ def test_a_red_run_passes_what_fails_and_convicts_the_rest(tmp_path):
     assert "test_slow" not in output
 
 
+SHAMS = """
+import threading
+import pytest
+from muniment.errors import WorkerLost
+from threats import red, switches
+
+red.SECONDS = 0.5
+switches.controls()["unknown_to_children"] = switches.Control(
+    "unknown_to_children", lambda off: None, "nothing", in_workers=True, hangs_after=None
+)
+
+@pytest.mark.threat("T-PATH-07", control="unknown_to_children")
+def test_dead_zygote():
+    assert not switches._off
+
+@pytest.mark.threat("T-PATH-07", control="random_names")
+def test_lost_worker():
+    if switches._off:
+        raise WorkerLost("the zygote died")
+
+@pytest.mark.threat("T-PATH-07", control="random_names")
+def test_slow():
+    if switches._off:
+        threading.Event().wait()
+
+@pytest.mark.threat("T-PATH-07", control="random_names")
+@pytest.mark.parametrize("way", ["a mistake", "by the effect"])
+def test_half_broken(way):
+    assert not switches._off or way == "a mistake" and undefined
+"""
+
+
+def test_a_red_run_takes_a_dead_worker_slowness_and_mistakes_for_no_proof(tmp_path):
+    code, output = pytest_of(tmp_path, SHAMS, "--red", "-rA")
+    assert code == 1
+    assert "4 failed" in output
+    for name in ("test_dead_zygote", "test_lost_worker", "test_slow", "test_half_broken"):
+        assert f"{name} could not be judged" in output
+    for why in ("no worker can be had", "still running after 0.5 s", "'undefined' is not defined"):
+        assert why in output
+
+
 def assert_ended(ended, code, told):
     assert ended[0] == code, ended[1]
     assert told in ended[1]

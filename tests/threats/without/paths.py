@@ -55,12 +55,6 @@ def _resolve(off: Patches, flags: int) -> None:
 
 
 @control(in_workers=True)
-def openat2_no_symlinks(off: Patches) -> None:
-    """`openat2` follows links as long as they stay beneath the root."""
-    _resolve(off, _BENEATH | _NO_MAGICLINKS | _NO_XDEV)
-
-
-@control(in_workers=True)
 def openat2_resolve(off: Patches) -> None:
     """`openat2` follows links wherever they lead, and crosses mounts."""
     _resolve(off, 0)

@@ -124,22 +124,6 @@ def strict_headers(off: Patches) -> None:
 
 
 @control()
-def closed_messages(off: Patches) -> None:
-    """The broker takes a worker's messages unchecked."""
-    from muniment.tools import remote
-
-    def accept(_self, model, header):
-        return model.model_construct(**header)
-
-    def item(_self, header):
-        kinds = {"change": remote._Change, "claim": remote._Claim, "end": remote._End}
-        return kinds[header["t"]].model_construct(**header)
-
-    off.put("muniment.tools.remote:RemoteBench._accept", accept)
-    off.put("muniment.tools.remote:RemoteBench._item", item)
-
-
-@control()
 def asked_once(off: Patches) -> None:
     """An answer that nobody asked for is taken for the next one."""
     off.put("muniment.confine.worker:Worker._check_silent", lambda _self: None)
