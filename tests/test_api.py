@@ -19,7 +19,6 @@ from muniment.errors import (
     InvalidScope,
     ManagedMemoryUnavailable,
     MunimentError,
-    PlatformUnsupported,
     PolicyInvalid,
     RememberRefused,
 )
@@ -303,12 +302,6 @@ def test_a_home_that_is_a_file_is_told(workspace, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises((ManagedMemoryUnavailable, ConfigInvalid)):
         muniment.open(workspace, home=tmp_path / "file")
-
-
-def test_elsewhere_than_on_linux_it_says_so(home, workspace, monkeypatch):
-    monkeypatch.setattr(api.sys, "platform", "win32")
-    with pytest.raises(PlatformUnsupported, match="win32"):
-        muniment.open(workspace, home=home)
 
 
 def test_the_package_shows_its_names_and_no_others():

@@ -19,8 +19,7 @@ from pyfakefs.fake_filesystem import OSType
 from pyfakefs.fake_open import FakeFileOpen
 from pyfakefs.helpers import reset_ids, set_uid
 
-from muniment import api
-from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable, PlatformUnsupported, PolicyInvalid
+from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable, PolicyInvalid
 from muniment.names import Scope
 from muniment.policy.grammar import canonicalise
 from muniment.policy.load import load_policy
@@ -362,16 +361,6 @@ def test_the_grammar_says_the_same_on_every_system(fs, path):
         fs.os = system
         answers.append(told())
     assert answers[0] == answers[1] == answers[2]
-
-
-@pytest.mark.parametrize("name", ["darwin", "win32", "freebsd14", "cygwin"])
-def test_opening_a_memory_elsewhere_is_unsupported_before_anything_is_made(tmp_path, monkeypatch, name):
-    monkeypatch.setattr(sys, "platform", name)
-    with pytest.raises(PlatformUnsupported, match=name):
-        api.open(tmp_path, home=tmp_path / "home")
-    with pytest.raises(PlatformUnsupported, match=name):
-        api.find_place(read(tmp_path / "home"), tmp_path)
-    assert list(tmp_path.iterdir()) == []
 
 
 ELSEWHERE = """

@@ -10,7 +10,6 @@ with muniment.open(workspace=".") as memory:
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from os import PathLike
@@ -24,7 +23,7 @@ from muniment.confine.binding import bind_all, create_private_directory
 from muniment.confine.cancel import Cancel
 from muniment.confine.pool import shared_zygote
 from muniment.credentials import read_api_key
-from muniment.errors import ConfigInvalid, PlatformUnsupported
+from muniment.errors import ConfigInvalid
 from muniment.jobs.remember import remember
 from muniment.jobs.request import Place, RememberRequest, RememberResult
 from muniment.names import ContextMode
@@ -140,14 +139,12 @@ def open(  # noqa: A001, PLR0913  the library's name for it; used as muniment.op
         in_process: run the tools in this process; the policy must say `require = "none"`.
 
     Raises:
-        PlatformUnsupported: this is not Linux.
         ConfigInvalid: a setting cannot be used.
         PolicyInvalid: the policy does not load.
         InvalidScope: a root is bound to a scope that the policy does not declare.
         ManagedMemoryUnavailable: a root or the state directory cannot be used, with the reason.
         ConfinementUnavailable: the policy requires more than this system offers.
     """
-    _require_linux()
     named = model if model is None or isinstance(model, str) else None
     if named is not model and (base_url or api_key_file or protocol):
         raise ConfigInvalid("base_url, api_key_file and protocol go with a model's name, not with an object")
@@ -209,7 +206,6 @@ def find_place(
         in_process: as `open`.
         create: make default directories that are missing; else their scopes are left out.
     """
-    _require_linux()
     symlinks = check_symlinks(settings.symlinks)
     policy = load_policy(settings.policy, policies_dir=settings.policies)
     check_enforcement(policy, in_process=in_process)
@@ -218,8 +214,3 @@ def find_place(
         create_private_directory(settings.state)
     roots = bind_all(paths, apart_from=settings.apart)
     return Place(policy, roots, symlinks=symlinks, in_process=in_process)
-
-
-def _require_linux() -> None:
-    if sys.platform != "linux":
-        raise PlatformUnsupported(f"Muniment runs on Linux only so far, not on {sys.platform}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import subprocess
@@ -116,7 +115,6 @@ def test_two_hundred_workers_leave_no_descriptor_and_no_process(steady):
     def held(pid):
         return len(descriptors(pid)) if os.geteuid() == 0 or pid == os.getpid() else 0
 
-    gc.collect()
     before = held(os.getpid())
     for number in range(200):
         with steady.spawn({}, deadline=soon()) as worker:
