@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 
 import pytest
@@ -25,3 +26,9 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         if "slow" in item.keywords:
             item.add_marker(skip)
+
+
+def pytest_collection_finish():
+    """Set aside all that was collected: a collection then costs what a test left, not ten thousand tests."""
+    gc.collect()
+    gc.freeze()

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import gc
 import logging
 import sys
 
@@ -388,22 +387,16 @@ def run(examples, steps, monkeypatch):
 
     monkeypatch.setattr("muniment.store.commit.apply", announced)
     shared_zygote().start()
-    # Descriptors are counted after a collection, twice an example: what other tests left need not be walked.
-    gc.collect()
-    gc.freeze()
-    try:
-        run_state_machine_as_test(
-            Machine,
-            settings=settings(
-                max_examples=examples,
-                phases=PHASES,
-                stateful_step_count=steps,
-                deadline=None,
-                suppress_health_check=list(HealthCheck),  # Real processes and a real disk take their time.
-            ),
-        )
-    finally:
-        gc.unfreeze()
+    run_state_machine_as_test(
+        Machine,
+        settings=settings(
+            max_examples=examples,
+            phases=PHASES,
+            stateful_step_count=steps,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),  # Real processes and a real disk take their time.
+        ),
+    )
 
 
 def test_whatever_is_done_in_whatever_order_nothing_leaves_and_commits_do_what_they_say(monkeypatch):

@@ -141,7 +141,6 @@ def try_killing(policy, roots, zygote, fragile, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr("muniment.sandbox.shared_zygote", lambda: FragileZygote(zygote, fragile))
         zygote.start()
-        before = descriptors()
         try:
             run(policy, roots, fragile)
         except WorkerLost:
@@ -149,7 +148,6 @@ def try_killing(policy, roots, zygote, fragile, monkeypatch):
         else:
             ended = True
         assert fragile.forget(), "the worker is still there"
-        assert descriptors() == before
     return ended
 
 
@@ -163,6 +161,7 @@ def restore(roots):
 def check_every_death(policy, roots, tmp_path, zygote, monkeypatch, *, piece, stride=1):
     """Kill after every `stride`-th operation; the number of operations, and how often the run failed."""
     at, mattered = 0, 0
+    open_before = descriptors()
     while True:
         before = photograph(tmp_path)
         fragile = Fragile(at, piece)
@@ -173,6 +172,7 @@ def check_every_death(policy, roots, tmp_path, zygote, monkeypatch, *, piece, st
             assert (roots["user"] / "known.md").read_text() == "what is there\n"
             restore(roots)
             if fragile.done < at:
+                assert descriptors() == open_before
                 return fragile.done, mattered
         else:
             assert photograph(tmp_path) == before
