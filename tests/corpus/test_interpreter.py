@@ -262,6 +262,23 @@ def test_in_a_race_a_file_may_have_a_second_name_but_nothing_else_is_left(tmp_pa
     assert found == ([] if tolerated else ["'user/.s.md.tmp' was written as well"])
 
 
+@pytest.mark.parametrize(("target", "tolerated"), [("{outside}/secret.md", True), ("{outside}", False)])
+def test_in_a_race_the_link_that_was_swapped_in_may_be_left_but_no_other(tmp_path, target, tolerated):
+    class Displacing(NaiveTools):
+        commits_often = False
+
+        def call(self, _tool, _arguments):
+            return Answer("allow", None, "", "")
+
+        def commit(self):
+            (self.stage.scope("user") / "n.md").write_text("hello\n")
+            (self.stage.scope("user") / ".n.md.tmp").symlink_to(self.stage.expand(target))
+            return Committed(None, "")
+
+    found = found_in(tmp_path, {**CORPUS.cases["own-race-index"], "repeat": 1}, Displacing)
+    assert found == ([] if tolerated else ["'user/.n.md.tmp' was written as well"])
+
+
 # -- each effect can fail ----------------------------------------------------------------------------
 
 GOOD_INDEX = "# Memory\n\nNotice.\n\n- [a](a.md) — text with \\[brackets\\] &amp; more\n- [b c](t/b%20c.md)\n"

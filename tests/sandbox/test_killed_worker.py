@@ -140,7 +140,6 @@ def try_killing(policy, roots, zygote, fragile, monkeypatch):
     """Whether the run came to its end although its worker was killed."""
     with monkeypatch.context() as patch:
         patch.setattr("muniment.sandbox.shared_zygote", lambda: FragileZygote(zygote, fragile))
-        zygote.start()
         try:
             run(policy, roots, fragile)
         except WorkerLost:
@@ -161,6 +160,7 @@ def restore(roots):
 def check_every_death(policy, roots, tmp_path, zygote, monkeypatch, *, piece, stride=1):
     """Kill after every `stride`-th operation; the number of operations, and how often the run failed."""
     at, mattered = 0, 0
+    zygote.start()  # One whose worker somebody else ended may have been given up by an earlier test.
     open_before = descriptors()
     while True:
         before = photograph(tmp_path)

@@ -59,10 +59,12 @@ class Swap:
         decoy: something else on the same file system, out of its reach; see `make_decoy`.
 
     Attributes:
+        decoy: where the decoy waits before and after.
         problem: why the attacker had to stop early, if it had to.
     """
 
     def __init__(self, path: Path, decoy: Path) -> None:
+        self.decoy = decoy
         self.problem: str | None = None
         self._names = os.fspath(path), os.fspath(decoy)
         self._decoy_identity = _identity(decoy)

@@ -24,6 +24,7 @@ from muniment.testing.corpus.judging import READING_TOOLS, Call, Run, failures_o
 from muniment.testing.corpus.stage import Stage
 from muniment.testing.corpus.subject import OpenSubject, Subject
 from muniment.testing.race import Swap
+from muniment.testing.witness import photograph
 
 RACE_SECONDS: Final = 0.4
 """How long a race lasts at least."""
@@ -94,6 +95,7 @@ def _call(case: Case, stage: Stage, subject: Subject, swap: Swap | None, run: Ru
                 call()
             run.commits.append(subject.commit())
             return
+        run.decoy = photograph({"decoy": swap.decoy})["decoy"]
         with swap:
             _race(case, subject, call, run)
             run.commits.append(subject.commit())

@@ -87,6 +87,7 @@ class Run:
         seconds: wall clock of all calls and commits.
         exchanges: in a race.
         problem: why there were not more of them.
+        decoy: what a name was exchanged with.
     """
 
     first: list[Call] = field(default_factory=list)
@@ -96,6 +97,7 @@ class Run:
     seconds: float = 0.0
     exchanges: int | None = None
     problem: str | None = None
+    decoy: Entry | None = None
 
     @property
     def allowed(self) -> bool:
@@ -165,7 +167,7 @@ def _tree_failures(run: Run, before: Photograph, after: Photograph) -> Iterator[
     still = not run.targets
     yield from tree_changes(before, after, roots=still, swapped=run.exchanges is not None)
     for name in () if still else _changed_names(before, after):
-        displaced = run.exchanges is not None and _is_copy(name, before, after)
+        displaced = run.decoy is not None and _is_copy(name, before, after, run.decoy)
         if not displaced and not any(_may_change(name, target) for target in run.targets):
             yield f"{name!r} was written as well"
 
@@ -186,15 +188,15 @@ def _may_change(name: str, target: str) -> bool:
     return f"{target}/".startswith(f"{name}/") or name.startswith(of_index)
 
 
-def _is_copy(name: str, before: Photograph, after: Photograph) -> bool:
-    """Whether a new file holds what another one held or holds.
+def _is_copy(name: str, before: Photograph, after: Photograph, decoy: Entry) -> bool:
+    """Whether a new name leads to what another one or the decoy is or was.
 
-    Who replaces a file while somebody exchanges it may come to hold the honest one, and must not drop it.
+    Who replaces a name while somebody exchanges it may come to hold what is not theirs, and must not drop it.
     """
-    if name in before or after[name].kind != "file":
+    if name in before or after[name].kind == "directory":
         return False
-    others = [*before.values(), *(entry for other, entry in after.items() if other != name)]
-    return any(entry.content == after[name].content for entry in others)
+    others = [decoy, *before.values(), *(entry for other, entry in after.items() if other != name)]
+    return any((entry.kind, entry.content) == (after[name].kind, after[name].content) for entry in others)
 
 
 def _leaks(case: Case, stage: Stage, run: Run, before: Photograph, after: Photograph) -> Iterator[str]:
