@@ -1,4 +1,4 @@
-"""Profiles of the property tests, and the switch for the slow ones."""
+"""Profiles of the property tests, the switch for the slow ones, and a zygote of one's own."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import os
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from muniment.confine.pool import Zygote
 
 pytest_plugins = ["threats.gate"]
 
@@ -32,3 +34,11 @@ def pytest_collection_finish():
     """Set aside all that was collected: a collection then costs what a test left, not ten thousand tests."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="module")
+def zygote():
+    """A zygote that only the tests of one file use; one of them may have brought it down."""
+    with Zygote() as zygote:
+        zygote.start()
+        yield zygote

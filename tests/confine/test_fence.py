@@ -28,13 +28,6 @@ from muniment.tools.remote import greet
 only_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root sees the descriptors of a worker")
 
 
-@pytest.fixture(scope="module")
-def zygote():
-    with Zygote() as zygote:
-        zygote.start()
-        yield zygote
-
-
 @pytest.fixture
 def worker(zygote):
     with zygote.spawn({}, deadline=soon()) as worker:

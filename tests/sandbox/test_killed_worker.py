@@ -105,13 +105,6 @@ class FragileZygote:
         return self.fragile.watch(self.zygote.spawn(roots, **terms))
 
 
-@pytest.fixture(scope="module")
-def zygote():
-    with Zygote() as zygote:
-        zygote.start()
-        yield zygote
-
-
 @pytest.fixture
 def roots(tmp_path):
     roots = make_roots(tmp_path)
@@ -166,13 +159,13 @@ def check_every_death(policy, roots, tmp_path, zygote, monkeypatch, *, piece, st
         before = photograph(tmp_path)
         fragile = Fragile(at, piece)
         ended = try_killing(policy, roots, zygote, fragile, monkeypatch)
+        assert descriptors() == open_before
         if ended:
             # All that the commit needs had been said before the worker died.
             assert fragile.begun or fragile.done < at
             assert (roots["user"] / "known.md").read_text() == "what is there\n"
             restore(roots)
             if fragile.done < at:
-                assert descriptors() == open_before
                 return fragile.done, mattered
         else:
             assert photograph(tmp_path) == before

@@ -7,7 +7,6 @@ import json
 import pytest
 
 from memories import IN_A_WORKER, make_roots, put, strict
-from muniment.confine.pool import Zygote
 from muniment.names import MAX_FILE_BYTES, Enforcement
 from muniment.policy.model import Quota
 from muniment.tools.arguments import MAX_PATTERN_CHARS
@@ -34,13 +33,6 @@ PATTERNS = {
 }
 LARGEST_PATTERN = r"\pL\pN" * (MAX_PATTERN_CHARS // 6)
 """What takes RE2 the most memory of all that fits; it takes 80 ms a mebibyte."""
-
-
-@pytest.fixture(scope="module")
-def zygote():
-    with Zygote() as zygote:
-        zygote.start()
-        yield zygote
 
 
 @pytest.fixture(scope="module")

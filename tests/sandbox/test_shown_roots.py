@@ -37,13 +37,6 @@ class Overheard:
         return self.zygote.spawn(roots, **terms)
 
 
-@pytest.fixture(scope="module")
-def zygote():
-    with Zygote() as zygote:
-        zygote.start()
-        yield zygote
-
-
 @pytest.fixture
 def overheard(zygote, monkeypatch):
     overheard = Overheard(zygote)

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from memories import SCOPES, descriptors, handles, make_roots, put, strict
 from muniment.confine.cancel import Patience
 from muniment.confine.links import read_links
-from muniment.confine.pool import Zygote
 from muniment.confine.wire import Channel, ProtocolViolation
 from muniment.errors import WorkerLost
 from muniment.names import Layer
@@ -34,13 +33,6 @@ def patience():
 def remote(worker, policy, links=NO_LINKS):
     greet(worker, patience())
     return RemoteBench(worker, policy, SCOPES, must_read=True, patience=patience, links=links)
-
-
-@pytest.fixture(scope="module")
-def zygote():
-    with Zygote() as zygote:
-        zygote.start()
-        yield zygote
 
 
 @pytest.fixture(scope="module")

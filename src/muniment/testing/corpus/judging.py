@@ -189,14 +189,17 @@ def _may_change(name: str, target: str) -> bool:
 
 
 def _is_copy(name: str, before: Photograph, after: Photograph, decoy: Entry) -> bool:
-    """Whether a new name leads to what another one or the decoy is or was.
+    """Whether a new name leads to the decoy itself, or to a file that holds what another one held or holds.
 
     Who replaces a name while somebody exchanges it may come to hold what is not theirs, and must not drop it.
     """
-    if name in before or after[name].kind == "directory":
+    if name in before:
         return False
-    others = [decoy, *before.values(), *(entry for other, entry in after.items() if other != name)]
-    return any((entry.kind, entry.content) == (after[name].kind, after[name].content) for entry in others)
+    new = after[name]
+    if new.kind != "file":
+        return (new.kind, new.content) == (decoy.kind, decoy.content)
+    others = [*before.values(), *(entry for other, entry in after.items() if other != name)]
+    return any(entry.content == new.content for entry in others)
 
 
 def _leaks(case: Case, stage: Stage, run: Run, before: Photograph, after: Photograph) -> Iterator[str]:
