@@ -387,3 +387,39 @@ def test_every_descriptor_is_closed_again(ground, monkeypatch):
     with pytest.raises(Exception, match="not a temporary name"):
         apply(writes(ground)[5:])
     assert len(list(Path("/proc/self/fd").iterdir())) == held
+
+
+@pytest.mark.parametrize("moments", range(256))
+def test_whenever_a_peer_exchanges_the_name_our_bytes_do_not_stay_aside_and_the_peers_are_kept(
+    ground, tmp_path, monkeypatch, moments
+):
+    name, decoy = tmp_path / "user" / "a.md", tmp_path / "decoy"
+    os.mkfifo(decoy)
+    theirs = {name.stat().st_ino: "the file", decoy.stat().st_ino: "the FIFO"}
+    real, moment = landing._renameat2, iter(range(8))
+
+    def exchange_if_due():
+        if moments >> next(moment, 8) & 1:
+            spare = tmp_path / "spare"
+            name.rename(spare)
+            decoy.rename(name)
+            spare.rename(decoy)
+
+    def raced(*arguments):
+        exchange_if_due()
+        result = real(*arguments)
+        exchange_if_due()
+        return result
+
+    monkeypatch.setattr(landing, "_renameat2", raced)
+    try:
+        apply([Write(ground.roots["user"], "a.md", b"# A\nalpha\n", b"ours\n")])
+    except (StoreConflict, ManagedMemoryUnavailable):
+        landed = False
+    else:
+        landed = True
+    aside = list((tmp_path / "user").glob(".muniment-*.tmp"))
+    assert not [path for path in aside if path.is_file() and path.read_bytes() == b"ours\n"]
+    standing = {path.stat().st_ino for path in (name, decoy, *aside)}
+    lost = {what for inode, what in theirs.items() if inode not in standing}
+    assert lost == ({"the file"} if landed else set())

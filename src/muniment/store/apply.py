@@ -182,7 +182,13 @@ def _unpublish(item: _Item) -> None:
         directory.discard(item.staged)
         return
     # The names were exchanged, and what was displaced is not dropped yet.
-    directory.replace(Staged(item.staged.temporary, digest(aside)), name, item.staged.digest)
+    try:
+        directory.replace(Staged(item.staged.temporary, digest(aside)), name, item.staged.digest)
+    except StoreConflict:
+        # Somebody exchanged the name once more. Where our bytes are aside again, nothing else of us is left.
+        if digest(directory.read(item.staged.temporary)) != item.staged.digest:
+            raise
+        directory.discard(item.staged)
 
 
 def _restore(item: _Item) -> None:
