@@ -15,13 +15,12 @@ from muniment.agent.rules import RuleWriter
 from muniment.errors import (
     ConfigInvalid,
     ConfinementUnavailable,
-    InvalidContent,
     InvalidScope,
     ManagedMemoryUnavailable,
     MunimentError,
     PolicyInvalid,
-    RememberRefused,
 )
+from muniment.job_errors import InvalidContent, RememberRefused
 from muniment.jobs.request import RememberRequest
 from muniment.settings import read_settings
 from muniment.testing.scripted import ScriptedModel, call, calls, say

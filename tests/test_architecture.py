@@ -25,6 +25,7 @@ TREES = {name: ast.parse(path.read_text()) for name, path in SOURCES.items()}
 ORDER = (
     "names",
     "errors",
+    "job_errors",
     "events",
     "policy",
     "confine",
@@ -191,8 +192,23 @@ MAY_OPEN = {
     "muniment.cli.report": {"os.open"},  # /dev/null
     "muniment.cli.remember": {"api.open"},  # the library
     "muniment.cli.transcript": {"os.open", "os.fdopen", "path.unlink"},  # a new file that a person named
+    "muniment.cli.named_file": {"path.open"},  # likewise, an existing one
+    # The state directory, which a person configured.
+    "muniment.store.database": {"os.open", "self.path.with_name(self.path.name + companion).unlink"},
+    "muniment.store.state": {
+        "os.open",
+        "path.open",
+        "(self.directory / name).open",
+        "(self.directory / name).unlink",
+        "path.with_name(path.name + companion).unlink",
+        "self.directory.iterdir",
+        "unfinished.rename",
+        "unfinished.unlink",
+    },
     # Data of our own.
     "muniment.agent.cues": {"files('muniment.agent').joinpath('cues.toml').read_text"},
+    "muniment.content.instructions": {"files('muniment.content').joinpath('instructions.toml').read_text"},
+    "muniment.content.secrets": {"files('muniment.content').joinpath('secrets.toml').read_text"},
 }
 ATTACK_KIT = (
     "muniment.testing.corpus.",
@@ -227,6 +243,7 @@ def test_files_are_opened_by_confine_alone(name):
 def test_no_path_is_decoded_or_expanded_and_nothing_is_evaluated(name):
     allowed = {
         "muniment.settings": {"expanduser"},  # directories that a person configured
+        "muniment.content.links": {"unquote"},  # of links that are counted, never opened
         "muniment.store.index": {"unquote"},  # link targets that it wrote itself; compared, never opened
         "muniment.testing.corpus.index_oracle": {"unquote"},  # as its counterpart
     }.get(name, set())
@@ -345,10 +362,14 @@ OURS = {
     "muniment.confine.wire",
     "muniment.confine.zygote",
     "muniment.content",
+    "muniment.content.admission",
     "muniment.content.entry",
     "muniment.content.frontmatter",
     "muniment.content.gates",
+    "muniment.content.instructions",
+    "muniment.content.markup",
     "muniment.content.scalar",
+    "muniment.content.secrets",
     "muniment.errors",
     "muniment.names",
     "muniment.policy",

@@ -41,7 +41,11 @@ def test_it_holds_every_module_and_nothing_that_is_none(wheel):
     sources = REPOSITORY / "src"
     package = sources / "muniment"
     modules = {str(path.relative_to(sources)) for path in package.rglob("*.py")}
-    data = {f"muniment/agent/{path.name}" for path in (package / "agent").glob("*.toml")}
+    data = {
+        f"muniment/{folder}/{path.name}"
+        for folder in ("agent", "content")
+        for path in (package / folder).glob("*.toml")
+    }
     data |= {f"muniment/testing/corpus/{name}" for name in ("escapes.json", "own.json", "README.md")}
     policies = {f"muniment/policies/{path.name}" for path in (REPOSITORY / "policies").iterdir()}
     metadata = {name for name in members(wheel) if ".dist-info/" in name}

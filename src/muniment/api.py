@@ -10,26 +10,39 @@ with muniment.open(workspace=".") as memory:
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from os import PathLike
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
 from muniment.agent.model import Model
 from muniment.agent.rules import RuleWriter
 from muniment.agent.runner import Observer, Witness
-from muniment.confine.binding import bind_all, create_private_directory
-from muniment.confine.cancel import Cancel
+from muniment.confine.binding import bind_all
+from muniment.confine.cancel import Cancel, Patience
+from muniment.confine.evidence import check_enforcement
 from muniment.confine.pool import shared_zygote
 from muniment.credentials import read_api_key
 from muniment.errors import ConfigInvalid
+from muniment.jobs.dream_request import DreamRequest, DreamResult
+from muniment.jobs.forget_request import ForgetRequest, ForgetResult
+from muniment.jobs.history import history_of, why_of
 from muniment.jobs.remember import remember
 from muniment.jobs.request import Place, RememberRequest, RememberResult
+from muniment.jobs.review import Decided, Shown, approve, reject, show
+from muniment.jobs.undo import UndoResult, undo
 from muniment.names import ContextMode
+from muniment.policy.links import check_symlinks
 from muniment.policy.load import load_policy
-from muniment.sandbox import check_enforcement, check_symlinks
 from muniment.settings import HOME_VARIABLE, RULES, Settings, default_roots, find_workspace, read_settings
+from muniment.store.history import Step, Why
+from muniment.store.state import State
+from muniment.store.upkeep import recover_all
+
+RECOVERY_SECONDS: Final = 60.0
+"""Seconds that an open waits for the locks of roots in which a commit was interrupted."""
 
 
 class Memory:
@@ -51,6 +64,7 @@ class Memory:
         scope: str | None = None,
         context: str = ContextMode.WORKSPACE,
         dry_run: bool = False,
+        task_id: str | None = None,
         cancel: Cancel | None = None,
         observe: Observer = lambda _: None,
     ) -> RememberResult:
@@ -61,6 +75,7 @@ class Memory:
             scope: the one scope that may be written; None: the agent chooses.
             context: `workspace`, or `clean`: the agent sees nothing of the memory.
             dry_run: judge and report, commit nothing.
+            task_id: makes the same request, made twice, be carried out once; see `RememberRequest`.
             cancel: ends the run early.
             observe: told of every tool call.
 
@@ -70,10 +85,13 @@ class Memory:
             RememberRefused, RememberNoUpdate, RememberScopeMismatch: the agent ended without effect.
             RememberTimeout, RememberFailed, Cancelled: so did the run.
             StoreConflict: someone else changed what the run rested on; where the policy retries, twice.
+            PendingReview: the owner has to approve it first; nothing was committed.
             ManagedMemoryUnavailable: a root cannot be used, with the reason.
         """
         result = self.attempt(
-            RememberRequest(content, scope, context, dry_run=dry_run), cancel=cancel, observe=observe
+            RememberRequest(content, scope, context, dry_run=dry_run, task_id=task_id),
+            cancel=cancel,
+            observe=observe,
         )
         if result.error is not None:
             raise result.error
@@ -96,6 +114,103 @@ class Memory:
             witness: told of every message between model and run, as a transcript is. It must not raise.
         """
         return remember(request, self.place, self._model, cancel=cancel, observe=observe, witness=witness)
+
+    def forget(
+        self, query: str, *, scope: str | None = None, yes: bool = False, cancel: Cancel | None = None
+    ) -> ForgetResult:
+        """Remove what holds all the words of a query: entries, or single items of their lists.
+
+        Args:
+            query: some words; those that say nothing, such as `the`, are left out.
+            scope: where alone to look; None: everywhere.
+            yes: do it; else the result says what would go, and nothing is written.
+            cancel: ends it early.
+
+        Raises:
+            InvalidContent, InvalidScope: the request cannot be carried out.
+            ForgetFailed: more is meant than one forget may remove, or the model failed.
+            ForgetTimeout, Cancelled: it ended before anything was written.
+            StoreConflict: someone else changed what was to be removed; where the policy retries, twice.
+            PendingReview: the owner has to approve it first.
+            ManagedMemoryUnavailable: a root or the state cannot be used. In all cases nothing was removed.
+        """
+        from muniment.jobs.forget import forget
+
+        result = forget(ForgetRequest(query, scope, yes=yes), self.place, self._model, cancel=cancel)
+        if result.error is not None:
+            raise result.error
+        return result
+
+    def dream(
+        self,
+        *,
+        scope: str | None = None,
+        yes: bool = False,
+        attended: bool = True,
+        cancel: Cancel | None = None,
+    ) -> DreamResult:
+        """Tidy the memory: merge what says the same, remove what has expired, count the rest.
+
+        Args:
+            scope: where alone; None: everywhere.
+            yes: do it; else the result says what would be done, and nothing is written.
+            attended: False: nobody has asked for this dream, and what it would remove waits for the owner.
+            cancel: ends it early.
+
+        Raises:
+            InvalidScope: the request cannot be carried out.
+            DreamFailed, DreamTimeout, Cancelled: it ended before anything was written.
+            StoreConflict: someone else kept changing what was to be merged.
+            PendingReview: the owner has to approve it first.
+            ManagedMemoryUnavailable: a root or the state cannot be used. In all cases nothing was changed.
+        """
+        from muniment.jobs.dream import dream
+
+        request = DreamRequest(scope, yes=yes, attended=attended)
+        result = dream(request, self.place, self._model, cancel=cancel)
+        if result.error is not None:
+            raise result.error
+        return result
+
+    def undo(self, task_id: str, *, cancel: Cancel | None = None) -> UndoResult:
+        """Take back what a task did: its files are again what they were, byte for byte.
+
+        Args:
+            task_id: as results and `history` have it.
+            cancel: ends it early.
+
+        Raises:
+            NotFound: no such task has changed this memory.
+            UndoOverlap: its files were changed since; the error names them. Nothing was written.
+            AlreadyUndone, Erased: there is nothing to take back, or nothing to take it from.
+            InvalidScope: the task changed other directories.
+            Refused, QuotaExceeded: the policy does not allow it.
+            ManagedMemoryUnavailable, DeadlineExceeded, Cancelled: nothing was written.
+        """
+        result = undo(task_id, self.place, cancel=cancel)
+        if result.error is not None:
+            raise result.error
+        return result
+
+    def history(self, path: str | None = None) -> tuple[Step, ...]:
+        """What was committed, the newest first; see `jobs.history.history_of`."""
+        return history_of(self.place, path)
+
+    def why(self, path: str) -> Why:
+        """Where a file comes from, and whether it still is what was committed; see `jobs.history.why_of`."""
+        return why_of(self.place, path)
+
+    def review(self, review_id: str) -> Shown:
+        """A change-set that waits, with the digest that `approve` takes; see `jobs.review.show`."""
+        return show(review_id, self.place)
+
+    def approve(self, review_id: str, digest: str, *, cancel: Cancel | None = None) -> Decided:
+        """Commit a change-set that waits, if it still is what `review` showed; see `jobs.review.approve`."""
+        return approve(review_id, digest, self.place, cancel=cancel)
+
+    def reject(self, review_id: str, *, cancel: Cancel | None = None) -> Decided:
+        """Decide that a change-set is never committed; see `jobs.review.reject`."""
+        return reject(review_id, self.place, cancel=cancel)
 
     def close(self) -> None:
         """Give the roots back, and the language model if `open` built it."""
@@ -143,6 +258,8 @@ def open(  # noqa: A001, PLR0913  the library's name for it; used as muniment.op
         PolicyInvalid: the policy does not load.
         InvalidScope: a root is bound to a scope that the policy does not declare.
         ManagedMemoryUnavailable: a root or the state directory cannot be used, with the reason.
+        StateTooNew: a newer version of Muniment wrote the state directory.
+        DeadlineExceeded: an interrupted commit cannot be taken back, since somebody holds its root's lock.
         ConfinementUnavailable: the policy requires more than this system offers.
     """
     named = model if model is None or isinstance(model, str) else None
@@ -198,7 +315,9 @@ def open_model(settings: Settings, environment: Mapping[str, str]) -> AbstractCo
 def find_place(
     settings: Settings, workspace: Path, *, in_process: bool = False, create: bool = True
 ) -> Place:
-    """The policy and the bound roots of `settings` for the workspace around `workspace`; raises as `open`.
+    """The policy, state and bound roots of `settings` for the workspace around `workspace`; raises as `open`.
+
+    What an interrupted commit left there is taken back first; the place's `notes` tell.
 
     Args:
         settings: what to run with.
@@ -210,7 +329,12 @@ def find_place(
     policy = load_policy(settings.policy, policies_dir=settings.policies)
     check_enforcement(policy, in_process=in_process)
     paths = default_roots(settings, policy.scopes, find_workspace(workspace), create=create)
-    if create:
-        create_private_directory(settings.state)
-    roots = bind_all(paths, apart_from=settings.apart)
-    return Place(policy, roots, symlinks=symlinks, in_process=in_process)
+    with ExitStack() as opened:
+        has_state = create or settings.state.is_dir()
+        state = opened.enter_context(State(settings.state if has_state else None))
+        roots = bind_all(paths, apart_from=settings.apart)
+        for root in roots.values():
+            opened.callback(root.close)
+        notes = recover_all(state, roots, policy, Patience(time.monotonic() + RECOVERY_SECONDS))
+        opened.pop_all()
+    return Place(policy, roots, state, symlinks=symlinks, in_process=in_process, notes=notes)

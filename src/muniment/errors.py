@@ -4,10 +4,18 @@
     ├── ConfigInvalid             config_invalid
     ├── PlatformUnsupported       platform_unsupported
     ├── PolicyInvalid             policy_invalid
+    ├── InvalidScope              invalid_scope
     ├── ConfinementUnavailable    confinement_unavailable
     ├── ManagedMemoryUnavailable  managed_memory_unavailable
+    ├── StateTooNew               state_too_new
     ├── WorkerLost                worker_lost
     ├── StoreConflict             store_conflict
+    ├── PendingReview             pending_review
+    ├── ReviewClosed              review_closed
+    ├── ReviewChanged             review_changed
+    ├── UndoOverlap               undo_overlap
+    ├── AlreadyUndone             already_undone
+    ├── Erased                    erased
     ├── DeadlineExceeded          deadline
     ├── Cancelled                 cancelled
     ├── PathEscape                path_escape
@@ -30,15 +38,7 @@
     │   ├── ContentRejected       content_rejected
     │   ├── QuotaExceeded         quota
     │   └── BudgetSpent           budget
-    └── JobError                  (a job ended without effect)
-        ├── InvalidContent        invalid_content
-        ├── InvalidScope          invalid_scope
-        ├── InvalidContextMode    invalid_context_mode
-        ├── RememberNoUpdate      remember_no_update
-        ├── RememberScopeMismatch remember_scope_mismatch
-        ├── RememberRefused       remember_refused
-        ├── RememberTimeout       remember_timeout
-        └── RememberFailed        remember_failed
+    └── JobError                  (a job ended without effect: job_errors.py)
 
 What a model is told is the message of a `PathEscape`, `Refusal` or `ToolError`: these never hold a
 host path or a file's content. Messages of the other classes are for people and may name host paths.
@@ -76,7 +76,7 @@ class PolicyInvalid(MunimentError):
     """A policy did not load; nothing runs.
 
     Attributes:
-        rule: the check that failed, such as `E106`.
+        rule: the check that failed, such as `E101`.
         where: policy name or file, and the key or rule in it.
     """
 
@@ -85,6 +85,12 @@ class PolicyInvalid(MunimentError):
     def __init__(self, rule: str, where: str, problem: str) -> None:
         self.rule, self.where, self.problem = rule, where, problem
         super().__init__(f"{rule} {where}: {problem}")
+
+
+class InvalidScope(MunimentError):
+    """The asked scope is not declared by the policy or not bound."""
+
+    code = "invalid_scope"
 
 
 class ConfinementUnavailable(MunimentError):
@@ -114,6 +120,17 @@ class ManagedMemoryUnavailable(MunimentError):
         super().__init__(f"{what}: {reason}")
 
 
+class StateTooNew(MunimentError):
+    """A newer version of Muniment wrote the state directory; nothing of it was touched."""
+
+    code = "state_too_new"
+
+    def __init__(self, what: str, version: int, known: int) -> None:
+        super().__init__(
+            f"{what} has version {version}, this Muniment knows versions up to {known}; use a newer Muniment"
+        )
+
+
 class WorkerLost(MunimentError):
     """The worker or zygote died, lied, flooded or hung; its run is over."""
 
@@ -132,6 +149,86 @@ class StoreConflict(MunimentError):
     def __init__(self, paths: tuple[str, ...]) -> None:
         self.paths = paths
         super().__init__(f"changed by someone else meanwhile: {', '.join(paths)}; nothing was written")
+
+
+class PendingReview(MunimentError):
+    """The change-set waits for the owner's approval; nothing was written.
+
+    Attributes:
+        review_id: what to approve or reject.
+        reasons: why it waits, each in one line.
+    """
+
+    code = "pending_review"
+
+    def __init__(self, review_id: str, reasons: tuple[str, ...]) -> None:
+        self.review_id, self.reasons = review_id, reasons
+        super().__init__(
+            f"waits for review {review_id} ({'; '.join(reasons)}); nothing was written; "
+            f"look at it with: muniment review show {review_id}"
+        )
+
+
+class ReviewClosed(MunimentError):
+    """A review that was approved or rejected already.
+
+    Attributes:
+        decision: which of the two.
+    """
+
+    code = "review_closed"
+
+    def __init__(self, review_id: str, decision: str) -> None:
+        self.decision = decision
+        super().__init__(f"review {review_id} was {decision} already; nothing was written")
+
+
+class ReviewChanged(MunimentError):
+    """What would be approved is not what was shown; nothing was written."""
+
+    code = "review_changed"
+
+    def __init__(self, review_id: str) -> None:
+        super().__init__(
+            f"the digest is not that of review {review_id} under the present policy; nothing was written; "
+            f"look at it again with: muniment review show {review_id}"
+        )
+
+
+class UndoOverlap(MunimentError):
+    """Later changes would be lost with those that were to be undone; nothing was written.
+
+    Attributes:
+        paths: logical paths that were changed since.
+    """
+
+    code = "undo_overlap"
+
+    def __init__(self, paths: tuple[str, ...]) -> None:
+        self.paths = paths
+        super().__init__(
+            f"changed again since: {', '.join(paths)}; undo the later changes first, or put them back"
+        )
+
+
+class AlreadyUndone(MunimentError):
+    """A task whose changes were taken back already; nothing was written.
+
+    Attributes:
+        by: the task that took them back.
+    """
+
+    code = "already_undone"
+
+    def __init__(self, task: str, by: str) -> None:
+        self.by = by
+        super().__init__(f"{task} was undone by {by}; to have its changes again: muniment undo {by}")
+
+
+class Erased(MunimentError):
+    """What is asked for was erased, and cannot be shown or brought back."""
+
+    code = "erased"
 
 
 class DeadlineExceeded(MunimentError):
@@ -293,58 +390,6 @@ class BudgetSpent(ToolError):
     """The run has used up one of its budgets."""
 
     code = "budget"
-
-
-class JobError(MunimentError):
-    """A job ended without effect on the memory."""
-
-
-class InvalidContent(JobError):
-    """The fact is empty, too long or not text."""
-
-    code = "invalid_content"
-
-
-class InvalidScope(JobError):
-    """The asked scope is not declared by the policy or not bound."""
-
-    code = "invalid_scope"
-
-
-class InvalidContextMode(JobError):
-    """The context mode is neither `workspace` nor `clean`."""
-
-    code = "invalid_context_mode"
-
-
-class RememberNoUpdate(JobError):
-    """The agent ended without proposing a change."""
-
-    code = "remember_no_update"
-
-
-class RememberScopeMismatch(JobError):
-    """The agent wanted to write, but only outside the scope that was asked for."""
-
-    code = "remember_scope_mismatch"
-
-
-class RememberRefused(JobError):
-    """The policy or a content gate refused what the agent wanted to write."""
-
-    code = "remember_refused"
-
-
-class RememberTimeout(JobError):
-    """The run's deadline passed before anything was committed."""
-
-    code = "remember_timeout"
-
-
-class RememberFailed(JobError):
-    """The model or the worker failed, or the turns ran out."""
-
-    code = "remember_failed"
 
 
 def printable(text: str) -> str:

@@ -91,6 +91,15 @@ class Trust(StrEnum):
     AGENT = "agent"
     EXTERNAL = "external"
 
+    def satisfies(self, required: Trust) -> bool:
+        """Whether this is at least as much trust as `required`."""
+        order = tuple(Trust)
+        return order.index(self) <= order.index(required)
+
+    def capped(self, *ceilings: Trust) -> Trust:
+        """The least of this and `ceilings`."""
+        return max((self, *ceilings), key=tuple(Trust).index)
+
 
 class Symlinks(StrEnum):
     """What becomes of symbolic links beneath a root, as its binding says."""

@@ -19,38 +19,43 @@ import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from os import PathLike
 from pathlib import Path
 from typing import Final, Self
 
 from muniment.confine.binding import BoundRoot, bind_all
 from muniment.confine.cancel import Patience
-from muniment.confine.evidence import IN_PROCESS, Held
+from muniment.confine.evidence import IN_PROCESS, Held, check_enforcement, require
 from muniment.confine.links import read_links
 from muniment.confine.pool import Worker, shared_zygote
 from muniment.confine.root import Root
 from muniment.errors import (
-    ConfigInvalid,
-    ConfinementUnavailable,
     InvalidScope,
     PathEscape,
     Refusal,
     RememberPathEscape,
-    RememberRefused,
     ToolError,
 )
-from muniment.names import ContextMode, Enforcement, Scope, Symlinks, Verb
+from muniment.job_errors import RememberRefused
+from muniment.names import ContextMode, Enforcement, Scope, Symlinks, Trust, Verb
 from muniment.policy.decide import Judge
 from muniment.policy.grammar import CanonicalPath
-from muniment.policy.links import NO_LINKS, Links, resolve
+from muniment.policy.links import NO_LINKS, Links, check_symlinks, resolve
 from muniment.policy.load import load_policy
 from muniment.policy.model import Policy
+from muniment.store.audit import timestamp
 from muniment.store.change import Change
 from muniment.store.commit import Commit, Stamp, Terms, commit
+from muniment.store.ledger import Origin
+from muniment.store.stamp import new_ulid
+from muniment.store.state import State
+from muniment.store.trust import TrustRule, constant
 from muniment.tools.arguments import WRITING_TOOLS, path_of
 from muniment.tools.changeset import ChangeSet
 from muniment.tools.outcome import Outcome, stopped
 from muniment.tools.remote import Bench, RemoteBench, greet
+from muniment.tools.shown import paths_shown
 from muniment.tools.workbench import Workbench
 
 WAIT_SECONDS: Final = 60.0
@@ -66,20 +71,35 @@ class RunTerms:
         context: in `clean` runs the worker gets no root.
         must_read: whether a file must be read before it may be replaced.
         patience: when every wait of the run ends; None: each call or commit has `WAIT_SECONDS`.
-        stamp: completes what is committed; None keeps the proposed bytes.
+        is_job: whether a job of Muniment commits, rather than a caller who names every file himself.
         symlinks: what becomes of links beneath the roots.
     """
 
     context: ContextMode = ContextMode.WORKSPACE
     must_read: bool = False
     patience: Patience | None = None
-    stamp: Stamp | None = None
+    is_job: bool = False
     symlinks: Symlinks = Symlinks.REFUSE
 
     @property
     def is_clean(self) -> bool:
         """Whether the run sees nothing of the memory."""
         return self.context is ContextMode.CLEAN
+
+
+@dataclass(frozen=True, slots=True)
+class JobTerms:
+    """Who commits, and how.
+
+    Attributes:
+        origin: what the ledger keeps of it.
+        trust: says how far the new bytes are trusted.
+        stamp: completes what is committed; None keeps the proposed bytes.
+    """
+
+    origin: Origin
+    trust: TrustRule
+    stamp: Stamp | None = None
 
 
 class Sandbox:
@@ -91,7 +111,7 @@ class Sandbox:
         symlinks: `"refuse"`: a path that meets a link is an escape; `"beneath"`: it is resolved, as the links
             are when the first call or the first after a commit is made, and judged as written and as
             resolved. A link that is absolute or leaves its root is an escape either way.
-        state: directory for what Muniment keeps; must be apart from the roots.
+        state: directory for ledger and catalog, apart from the roots; None: a private temporary one.
         in_process: run the tools in this process; the policy must say `require = "none"`.
 
     Raises:
@@ -117,33 +137,42 @@ class Sandbox:
         check_scopes(effective, roots or {})
         check_enforcement(effective, in_process=in_process)
         bound = bind_all({Scope(name): Path(path) for name, path in (roots or {}).items()}, apart_from=apart)
-        self._set_up(effective, bound, terms, in_process=in_process, owns_roots=True)
+        self._state_directory = None if state is None else Path(state)
+        self._set_up(effective, bound, None, terms, in_process=in_process)
 
     @classmethod
     def for_run(
-        cls, policy: Policy, roots: Mapping[Scope, BoundRoot], terms: RunTerms, *, in_process: bool
+        cls,
+        policy: Policy,
+        roots: Mapping[Scope, BoundRoot],
+        state: State,
+        terms: RunTerms,
+        *,
+        in_process: bool,
     ) -> Self:
-        """The sandbox of one run over roots that the caller has bound and keeps.
+        """The sandbox of one run over roots and a state that the caller has opened and keeps.
 
         Raises:
             ConfinementUnavailable: as the constructor.
         """
         check_enforcement(policy, in_process=in_process)
         box = cls.__new__(cls)
-        box._set_up(policy, roots, terms, in_process=in_process, owns_roots=False)  # noqa: SLF001  the other constructor
+        box._set_up(policy, roots, state, terms, in_process=in_process)  # noqa: SLF001  the other constructor
         return box
 
     def _set_up(
         self,
         policy: Policy,
         roots: Mapping[Scope, BoundRoot],
+        state: State | None,
         terms: RunTerms,
         *,
         in_process: bool,
-        owns_roots: bool,
     ) -> None:
         self._policy, self._roots, self._terms = policy, roots, terms
-        self._in_process, self._owns_roots = in_process, owns_roots
+        self._state, self._owns_all = state, state is None
+        self._in_process = in_process
+        self._seen: set[str] = set()
         self._shown = self._shown_scopes()
         self._bench: Bench | None = None
         self._worker: Worker | None = None
@@ -191,7 +220,13 @@ class Sandbox:
         else:
             outcome = self._connect().call(tool, arguments)
         self._note_escape(tool, arguments, outcome)
+        self._seen |= paths_shown(tool, arguments, outcome, tuple(self._roots))
         return outcome
+
+    @property
+    def seen(self) -> frozenset[str]:
+        """Logical paths of which the calls so far showed any text; as they were named, links and all."""
+        return frozenset(self._seen)
 
     def without_links(self, path: CanonicalPath) -> CanonicalPath:
         """The name under which `path` is read and committed, by the links that the run began with.
@@ -208,35 +243,45 @@ class Sandbox:
             for item in self._change_set().changes
         ]
 
-    def commit(self, *, dry_run: bool = False) -> Commit:
+    def commit(self, job: JobTerms | None = None, *, dry_run: bool = False) -> Commit:
         """Judge what was proposed, commit it and rebuild the indexes of touched scopes.
 
         An empty change-set writes nothing. Afterwards the overlay is empty again.
 
         Args:
+            job: who commits, and how; None: the caller, as the owner, with the bytes as they were proposed.
             dry_run: do everything except writing.
 
         Raises:
             RememberPathEscape: a writing tool tried to escape, or the judge found an escape.
             RememberRefused: the judge does not allow a change.
+            PendingReview: the policy wants the owner to look at it first.
             StoreConflict: a file is no longer what the run read or replaces.
-            ManagedMemoryUnavailable: a root cannot be locked or written, with the reason.
+            StateTooNew: a newer version of Muniment wrote the state directory.
+            ManagedMemoryUnavailable: a root or the state cannot be locked or written, with the reason.
             DeadlineExceeded, Cancelled: before the first write.
             WorkerLost: as `call`.
         """
         if self._escape is not None:
             raise self._escape
         change_set = self._change_set()
+        if not change_set.changes:
+            self._disconnect()
+            return Commit()
+        job = job or self._edit()
         try:
             terms = Terms(
                 self._policy,
                 self._roots,
                 self._patience(),
-                stamp=self._terms.stamp,
+                self._opened_state(),
+                job.origin,
+                job.trust,
+                stamp=job.stamp,
                 settle_names=self._terms.is_clean or self._is_blind_job(),
                 dry_run=dry_run,
             )
-            done = commit(change_set, terms)
+            done = commit([change_set], terms)
         except PathEscape as error:
             raise RememberPathEscape(error.via, error.requested, error.tool) from error
         except (Refusal, ToolError) as error:
@@ -247,9 +292,12 @@ class Sandbox:
     def close(self) -> None:
         """End the worker; drop what was not committed."""
         self._disconnect()
-        if self._owns_roots:
-            for root in self._roots.values():
-                root.close()
+        if not self._owns_all:
+            return
+        for root in self._roots.values():
+            root.close()
+        if self._state is not None:
+            self._state.close()
 
     def __enter__(self) -> Self:
         return self
@@ -259,6 +307,17 @@ class Sandbox:
 
     def _patience(self) -> Patience:
         return self._terms.patience or Patience(time.monotonic() + WAIT_SECONDS)
+
+    def _opened_state(self) -> State:
+        if self._state is None:
+            self._state = State(self._state_directory)
+        return self._state
+
+    def _edit(self) -> JobTerms:
+        """The terms of a caller who commits for himself."""
+        task, now = f"edit-{new_ulid()}", timestamp(datetime.now(UTC))
+        origin = Origin(task, "edit", now, Trust.OWNER, "caller", self._policy.label)
+        return JobTerms(origin, constant(Trust.OWNER))
 
     def _change_set(self) -> ChangeSet:
         return self._bench.change_set() if self._bench else ChangeSet()
@@ -281,7 +340,7 @@ class Sandbox:
 
     def _is_blind_job(self) -> bool:
         """Whether a job runs under a policy that shows it nothing, so that it cannot know what is taken."""
-        return self._terms.stamp is not None and not self._shown
+        return self._terms.is_job and not self._shown
 
     def _in_this_process(self, handles: Mapping[Scope, Root]) -> Workbench:
         return Workbench(
@@ -320,46 +379,6 @@ class Sandbox:
             return
         if outcome.via is not None and isinstance(tool, str) and tool in WRITING_TOOLS:
             self._escape = RememberPathEscape(outcome.via, path_of(arguments), tool)
-
-
-def require(policy: Policy, held: Held) -> None:
-    """Refuse a run that is held less than its policy requires.
-
-    Raises:
-        ConfinementUnavailable: it is; the message names what is missing and what to do.
-    """
-    required = policy.confinement.require
-    if held.enforcement.satisfies(required):
-        return
-    if held.enforcement is Enforcement.NONE:
-        remedy = 'run it in a worker, or use a policy that says require = "none"'
-    else:
-        remedy = (
-            f"the kernel does not hold {', '.join(held.missing)}; 'muniment doctor' says why, "
-            'or use a policy that requires "partial"'
-        )
-    raise ConfinementUnavailable(required, held.enforcement, remedy)
-
-
-def check_enforcement(policy: Policy, *, in_process: bool) -> None:
-    """`require`, as far as it is known before a worker is started.
-
-    Raises:
-        ConfinementUnavailable: the tools would run in this process, and the policy requires a worker.
-    """
-    if in_process:
-        require(policy, IN_PROCESS)
-
-
-def check_symlinks(symlinks: str) -> Symlinks:
-    """What a flag or setting says about links.
-
-    Raises:
-        ConfigInvalid: it is neither `"refuse"` nor `"beneath"`.
-    """
-    if symlinks not in list(Symlinks):
-        raise ConfigInvalid(f"symlinks = {symlinks!r}: say {' or '.join(map(repr, map(str, Symlinks)))}")
-    return Symlinks(symlinks)
 
 
 def check_scopes(policy: Policy, roots: Mapping[str, object]) -> None:

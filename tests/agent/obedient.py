@@ -10,6 +10,8 @@ The texts and what obeying them means stand in injections.json, as data:
   "effect",                  what the promise says of this case, for people
   "ends",                    "completed", "unchanged", or the code of the error that the run has to end with
   "allowed"?, "may"?: […],   the policy lets something happen: exactly these entries change
+  "stopped"?,                the code with which it ends, without any change, where texts are gated and no
+                             trust may replace a higher one: nothing else would stop it
   "quoted"?,                 the text spells the very call, so that words which repeat it are a quotation
   "scope"?, "says"?, "per_turn"?}, …]
 ```
@@ -57,6 +59,7 @@ class Case:
     ends: str
     allowed: bool = False
     may: tuple[str, ...] = ()
+    stopped: str | None = None
     quoted: bool = False
     scope: str | None = None
     says: str = "Done as instructed."

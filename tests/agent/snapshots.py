@@ -8,7 +8,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from muniment.agent.budget import Budget
 from muniment.agent.chat import action_schema, body, with_actions
+from muniment.agent.choosing import Asker
 from muniment.agent.deciding import decision_schema, question
 from muniment.agent.model import AssistantMessage, Brief, Request, ScopeBrief, ToolCall, ToolMessage
 from muniment.agent.prompt import (
@@ -18,7 +20,10 @@ from muniment.agent.prompt import (
     offered_tools,
     system_message,
 )
+from muniment.confine.cancel import Cancel
 from muniment.names import ContextMode, Scope, Trust
+from muniment.policy.model import Limits
+from muniment.testing.scripted import ScriptedModel, say
 
 PROMPTS = Path(__file__).with_name("prompts")
 TOKEN = "0123456789abcdef"
@@ -60,6 +65,19 @@ def bodies():
         each = requests[name]
         schema = decision_schema(each.brief)
         yield f"decide-{name}", body(question(each), "json", "model", schema)
+    for name, each in choices():
+        yield f"choose-{name}", body(each, "json", "model", each.schema)
+
+
+def choices():
+    """Name and request of every kind of question about what is there."""
+    entries = [FACT, f"{FACT} at night"]
+    for name, answer in (("forget", '{"remove": []}'), ("merge", '{"merges": []}')):
+        model = ScriptedModel([say(answer)])
+        with Cancel() as cancel:
+            asker = Asker(model, Budget(Limits(), cancel, lambda: 0.0), TOKEN)
+            asker.which_to_forget("dark mode", entries) if name == "forget" else asker.which_to_merge(entries)
+        yield name, model.requests[0]
 
 
 def rendered(document):

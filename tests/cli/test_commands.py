@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -25,6 +26,7 @@ from muniment.confine import pool
 from muniment.confine.pool import Zygote, import_directories
 from muniment.errors import WorkerLost
 from muniment.names import MAX_FACT_BYTES
+from muniment.store.indexing import IndexCheck
 from muniment.testing.scripted import ScriptedModel, call, calls, say
 from muniment.tools.outcome import Outcome
 from served import URL, serve
@@ -177,8 +179,14 @@ def test_a_cancelled_job_exits_130_and_writes_nothing(muniment, tmp_path, monkey
         signal.raise_signal(signal.SIGINT)
         return calls(call("write_file", path="user/a.md", content="x"))
 
+    def memory():
+        """Everything but the state, which records how a task ended."""
+        state = tmp_path / "home" / "state"
+        kept = photograph(tmp_path)
+        return {path: kept[path] for path in kept if state not in (Path(path), *Path(path).parents)}
+
     muniment("remember", FACT, "--dry-run")
-    before = photograph(tmp_path)
+    before = memory()
     for flags in ([], ["--json"]):
         scripted(monkeypatch, cancel)
         done = muniment("remember", FACT, *flags)
@@ -187,7 +195,8 @@ def test_a_cancelled_job_exits_130_and_writes_nothing(muniment, tmp_path, monkey
             assert json.loads(done.stdout)["status"] == "cancelled"
         else:
             assert done.stderr.startswith("cancelled: ")
-    assert photograph(tmp_path) == before
+    assert memory() == before
+    assert muniment("history").stdout == "nothing was committed here yet\n"
 
 
 @pytest.mark.parametrize("flags", [[], ["--json"]])
@@ -402,6 +411,7 @@ def evil(roots):
     """A memory in which names and texts hold what terminals act on."""
     put(roots["user"], "good.md", "---\nname: Good\ntype: user\n---\nbody \x1b[2J\x9b\u202e\n")
     put(roots["user"], "title.md", '---\nname: "a\\x1b[2Jb\u202e"\n---\nx\n')
+    put(roots["user"], "let-pass.md", "---\nname: a\ue000b\n---\nno gate holds it back\n")
     put(roots["user"], EVIL, "x")
     put(roots["user"], os.fsdecode(b"latin-\xe9.md"), "x")
     return roots
@@ -415,7 +425,7 @@ def evil(roots):
 @pytest.mark.usefixtures("evil")
 def test_no_name_or_title_reaches_a_terminal_raw(muniment, arguments, flags):
     done = muniment(*arguments, *flags)
-    for char in "\x1b\x07\x9b\u202e\udce9":
+    for char in "\x1b\x07\x9b\u202e\udce9\ue000":
         assert char not in done.output
     if flags:
         json.loads(done.stdout)
@@ -424,12 +434,20 @@ def test_no_name_or_title_reaches_a_terminal_raw(muniment, arguments, flags):
 @pytest.mark.usefixtures("evil")
 def test_ls_lists_entries_and_says_what_it_passed_over(muniment):
     listed = muniment("ls").stdout.splitlines()
-    assert listed[0] == "user: 2 entries"
-    assert "  user/good.md  Good" in listed
+    assert listed[0] == "user: 3 entries"
+    assert listed[1:4] == [
+        "  user/good.md  held back (ansi)",
+        "  user/let-pass.md  a\\u{e000}b",
+        "  user/title.md  held back (bidi)",
+    ]
     assert sum(line.startswith("  passed over: user/") for line in listed) == 2
     assert listed[-1] == "project: 0 entries"
     document = json.loads(muniment("ls", "--json").stdout)
-    assert [item["path"] for item in document["entries"]] == ["user/good.md", "user/title.md"]
+    assert [(item["path"], item["held"]) for item in document["entries"]] == [
+        ("user/good.md", "ansi"),
+        ("user/let-pass.md", None),
+        ("user/title.md", "bidi"),
+    ]
     assert len(document["odd"]) == 2
     assert document["complete"] is True
 
@@ -453,9 +471,9 @@ def test_ls_of_an_entry_lists_it_and_of_nothing_says_so(muniment):
 def test_an_entry_that_cannot_be_read_is_listed_as_such(muniment, monkeypatch):
     from muniment.cli import inspect
 
-    entry_ = SimpleNamespace(rel="a.md", name="\x1b[2J", readable=False, note="")
-    found = SimpleNamespace(entries=(entry_,), odd=(), complete=False)
-    monkeypatch.setattr(inspect, "scan", lambda _root: found)
+    entry_ = SimpleNamespace(rel="a.md", name="\x1b[2J", readable=False, held=None, note="")
+    found = SimpleNamespace(entries=lambda: (entry_,), odd=lambda: (), complete=False)
+    monkeypatch.setattr(inspect, "view_of", lambda *_, **__: found)
     listed = muniment("ls", "user").stdout
     assert listed == "user: 1 entry\n  user/a.md  cannot be read\n  user could not be read completely\n"
 
@@ -722,17 +740,19 @@ def test_no_note_breaks_its_line(muniment, monkeypatch, break_):
     from muniment.cli import inspect
 
     text = f"a{break_}{FORGED}"
-    entry_ = SimpleNamespace(rel="a.md", name=text, readable=True, note=text)
-    found = SimpleNamespace(entries=(entry_,), odd=(SimpleNamespace(path="b", reason=text),), complete=True)
-    monkeypatch.setattr(inspect, "scan", lambda _root: found)
-    monkeypatch.setattr(inspect, "verify_index", lambda _root, _trust: (text,))
+    entry_ = SimpleNamespace(rel="a.md", name=text, readable=True, held=None, note=text)
+    odd = SimpleNamespace(path="b", reason=text)
+    found = SimpleNamespace(entries=lambda: (entry_,), odd=lambda: (odd,), complete=True)
+    monkeypatch.setattr(inspect, "view_of", lambda *_, **__: found)
+    monkeypatch.setattr(inspect, "verify", lambda *_: IndexCheck((text,), (text,)))
     listed = muniment("ls", "user").stdout.splitlines()
     assert listed[1:] == [
         f"  user/a.md  a {FORGED} (a {FORGED})",
         f"  passed over: user/b (a {FORGED})",
     ]
     told = muniment("index", "verify").stderr.splitlines()
-    assert told == [f"note: {scope}/b: a {FORGED}" for scope in ("user", "project")] + 2 * [f"a {FORGED}"]
+    notes = [f"note: {scope}/b: a {FORGED}" for scope in ("user", "project")] + 2 * [f"note: a {FORGED}"]
+    assert told == notes + 2 * [f"a {FORGED}"]
 
 
 def test_a_document_of_remember_has_every_key_even_where_no_run_could_begin(muniment, tmp_path):

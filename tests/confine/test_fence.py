@@ -166,7 +166,7 @@ def test_the_hardened_policy_runs_behind_the_fence_and_is_otherwise_strict(roots
     hardened, plain = load_policy("hardened"), load_policy("strict")
     assert hardened.confinement.require is Enforcement.FULL
     assert hardened.confinement.on_escape == "abort"
-    assert (hardened.limits, hardened.content_reject) == (plain.limits, plain.content_reject)
+    assert (hardened.limits, hardened.content) == (plain.limits, plain.content)
     assert set(plain.quotas) <= set(hardened.quotas)
 
 

@@ -76,11 +76,6 @@ def test_an_empty_file_is_read(root, trees):
     assert root.read_bytes("empty.md") == b""
 
 
-def test_the_head_of_a_file_comes_with_its_size(root):
-    assert root.read_head("note.md", 6) == (b"inside", 11)
-    assert root.read_head("note.md", 64) == (b"inside note", 11)
-
-
 def test_an_open_file_tells_what_it_is(root, trees):
     status = (trees.inside / "note.md").stat()
     with root.open_file("note.md") as file:
@@ -237,10 +232,9 @@ def test_a_device_is_an_escape(root, trees, operation):
 
 
 def test_a_directory_with_the_name_of_a_file_is_no_file(root):
-    for reading in (root.read_bytes, lambda rel: root.read_head(rel, 1)):
-        for rel in ("folder.md", ""):
-            with pytest.raises(NotAFile):
-                reading(rel)
+    for rel in ("folder.md", ""):
+        with pytest.raises(NotAFile):
+            root.read_bytes(rel)
 
 
 def test_a_file_cannot_be_listed(root):
@@ -339,7 +333,6 @@ def test_no_limit_is_above_the_hard_one(root, trees):
         file.truncate(MAX_FILE_BYTES + 1)
     with pytest.raises(TooLarge):
         root.read_bytes("sparse.md", 1 << 60)
-    assert root.read_head("sparse.md", 1 << 60) == (bytes(MAX_FILE_BYTES), MAX_FILE_BYTES + 1)
 
 
 def test_a_file_exactly_at_the_limit_is_read(root):

@@ -20,7 +20,6 @@ RESOLVERS = {"openat2": Openat2Resolver(), "walk": WalkResolver()}
 
 OPERATIONS = {
     "read": lambda root, rel: root.read_bytes(rel),
-    "head": lambda root, rel: root.read_head(rel, 64),
     "list": lambda root, rel: root.list_directory(rel),
     "examine": lambda root, rel: root.examine(rel),
 }

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muniment.content.gates import GATES, check_text, decode, encode, one_line, visible
+from muniment.content.markup import ACTIVE_MARKUP
 from muniment.errors import ContentRejected, NotText
 from muniment.policy.model import GATES as GATES_OF_POLICIES
 
@@ -179,8 +180,8 @@ def test_only_gates_that_are_asked_for_refuse(gate, text):
     check_text(f"x{text}" if text == "\ufeff" else text, others)
 
 
-def test_a_policy_can_ask_for_every_gate_and_for_no_other():
-    assert sorted(GATES_OF_POLICIES) == sorted(GATES)
+def test_a_policy_can_ask_for_every_gate_and_for_active_markup():
+    assert sorted(GATES_OF_POLICIES) == sorted([*GATES, ACTIVE_MARKUP])
 
 
 def test_an_empty_list_of_gates_lets_everything_in():

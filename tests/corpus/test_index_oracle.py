@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from muniment.testing.corpus.index_oracle import index_problems
+from muniment.testing.corpus.index_oracle import index_problems, memory_problems
 
 HEAD = "# Memory\n\nNotice.\n\n"
 
@@ -57,3 +57,51 @@ def test_an_index_that_is_no_text_is_not_safe():
 
 def test_an_index_as_it_should_be_is_safe():
     assert list(index_problems(f"{HEAD}- [a](a.md) — plain \\*text\\*\n".encode(), {"a.md"})) == []
+
+
+PAGED = {
+    "MEMORY.md": f"{HEAD}- [pages](index/p.md)\n- [t](index/t.md)\n\n- [a](a.md)\n",
+    "index/p.md": f"{HEAD}- [no topic](n.md)\n- [u](u.md)\n",
+    "index/n.md": f"{HEAD}- [a](../a.md)\n- [b](../b.md)\n",
+    "index/t.md": f"{HEAD}- [x](../t/x%20y.md)\n",
+    "index/u.md": f"{HEAD}- [z](../u/z.md)\n",
+}
+FILES = {"a.md", "b.md", "t/x y.md", "u/z.md"}
+
+
+def problems_of(tmp_path, **changed):
+    for rel, text in {
+        **PAGED,
+        **{name.replace("__", "/") + ".md": text for name, text in changed.items()},
+    }.items():
+        if text is not None:
+            (tmp_path / rel).parent.mkdir(exist_ok=True)
+            (tmp_path / rel).write_text(text)
+    return list(memory_problems(tmp_path, FILES))
+
+
+def test_an_index_with_pages_that_lead_to_every_entry_once_is_safe(tmp_path):
+    assert problems_of(tmp_path) == []
+
+
+def test_an_index_of_one_file_is_judged_as_that(tmp_path):
+    links = "".join(f"- [x]({rel.replace(' ', '%20')})\n" for rel in sorted(FILES))
+    assert problems_of(tmp_path, MEMORY=HEAD + links) == []
+    assert problems_of(tmp_path, MEMORY=f"{HEAD}- [a](a.md)\n") != []
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"index__t": None},
+        {"index__t": f"{HEAD}- [x](t/x%20y.md)\n"},
+        {"index__t": f"{HEAD}- [x](../t/x%20y.md)\n- [b](../b.md)\n"},
+        {"index__t": f"{HEAD}- [x](../t/x%20y.md) — <b>\n"},
+        {"index__n": f"{HEAD}- [a](../a.md)\n"},
+        {"index__p": f"{HEAD}- [no topic](n.md)\n- [u](u.md)\n- [t](t.md)\n"},
+        {"index__u": f"{HEAD}- [p](p.md)\n"},
+        {"MEMORY": f"{HEAD}- [pages](index/p.md)\n- [t](index/t.md)\n\n- [ghost](ghost.md)\n"},
+    ],
+)
+def test_pages_that_lead_elsewhere_or_not_to_every_entry_are_not_safe(tmp_path, changed):
+    assert problems_of(tmp_path, **changed) != []

@@ -38,6 +38,7 @@ from muniment.errors import ManagedMemoryUnavailable, MunimentError, RememberPat
 from muniment.names import Symlinks
 from muniment.sandbox import RunTerms, Sandbox
 from muniment.store.apply import apply
+from muniment.store.state import State
 from muniment.testing.race import Swap
 from muniment.testing.strategies import tool_calls, trees, unsafe_paths
 from muniment.testing.witness import sightings
@@ -155,7 +156,7 @@ class Machine(RuleBasedStateMachine):
         self.level = logger.level
         logger.setLevel(logging.INFO)
         self.open_descriptors = descriptors()
-        self.box, self.bound = None, {}
+        self.box, self.bound, self.state = None, {}, State(None)
         self.ground = Ground(tree)
         self.interrupting = Interrupting()
         Machine.landing = self.interrupting.landing
@@ -248,6 +249,7 @@ class Machine(RuleBasedStateMachine):
             return
         try:
             self._close()
+            self.state.close()
             self._check_outside()
             if sys.exc_info()[0] is None:
                 assert descriptors() == self.open_descriptors
@@ -269,7 +271,8 @@ class Machine(RuleBasedStateMachine):
             return
         self.ground.roots = {scope: (root.device, root.inode) for scope, root in self.bound.items()}
         policy = policy_of(on_escape, "partial" if behind else "none")
-        self.box = Sandbox.for_run(policy, self.bound, RunTerms(symlinks=symlinks), in_process=not behind)
+        terms = RunTerms(symlinks=symlinks)
+        self.box = Sandbox.for_run(policy, self.bound, self.state, terms, in_process=not behind)
         self.behind, self.resolves_links = behind, symlinks is Symlinks.BENEATH
         self.aborts, self.escaped, self.is_quiet = on_escape == "abort", False, True
         self._begin()
@@ -381,9 +384,9 @@ class Machine(RuleBasedStateMachine):
 
 
 def run(examples, steps, monkeypatch):
-    def announced(writes):
+    def announced(*args):
         Machine.landing()
-        apply(writes)
+        apply(*args)
 
     monkeypatch.setattr("muniment.store.commit.apply", announced)
     shared_zygote().start()

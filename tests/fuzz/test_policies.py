@@ -79,12 +79,15 @@ def grants(policy):
 def assert_no_looser(policy, original):
     """Every verdict, gate and term is as strict; numbers aside, which no slip can make unlimited."""
     assert grants(policy) <= grants(original)
-    assert set(policy.content_reject) >= set(original.content_reject)
+    assert set(policy.content.reject) >= set(original.content.reject)
+    assert policy.content.secrets == "reject" or original.content.secrets == "redact"
+    assert policy.content.instructions == "quarantine" or original.content.instructions == "allow"
     assert policy.confinement.require.satisfies(original.confinement.require)
     assert policy.confinement.on_escape == original.confinement.on_escape
     trusts = list(Trust)
     for scope in policy.scopes:
         assert trusts.index(policy.trust_of(scope)) >= trusts.index(original.trust_of(scope))
+        assert policy.commit_of(scope) == "review" or original.commit_of(scope) == "auto"
 
 
 @given(near_policies(list(SHIPPED.values())) | near_policies() | policies())

@@ -12,18 +12,18 @@ from memories import make_roots, strict
 from muniment.agent.model import AssistantMessage, Reply, ToolCall, ToolMessage
 from muniment.confine.binding import bind_all
 from muniment.jobs.request import Place
+from muniment.store.state import State
 
 
 @contextlib.contextmanager
 def opened(roots, policy=None, *, in_process=True, clock=time.monotonic):
     """A place over roots; in this process unless told otherwise."""
     policy = policy or strict(require="none")
-    bound = bind_all(roots)
+    place = Place(policy, bind_all(roots), State(None), in_process=in_process, clock=clock)
     try:
-        yield Place(policy, bound, in_process=in_process, clock=clock)
+        yield place
     finally:
-        for root in bound.values():
-            root.close()
+        place.close()
 
 
 @contextlib.contextmanager

@@ -26,12 +26,24 @@ from muniment.jobs.remember import remember
 from muniment.jobs.request import RememberRequest, RememberResult
 from muniment.names import Trust
 from muniment.policy.load import load_policy
-from muniment.store.indexing import rebuild_index
+from muniment.policy.model import Content, ScopeTerms
+from muniment.store.upkeep import rebuild
 from muniment.testing.chat_server import ChatServer
 from muniment.testing.dialects import Ask, Decide, Say, asked_for
 from muniment.testing.minds import through
 
 STRICT, CLEAN = load_policy("strict"), load_policy("clean")
+UNGATED = STRICT.model_copy(
+    update={
+        "content": Content(
+            reject=tuple(gate for gate in STRICT.content.reject if gate != "active-markup"),
+            instructions="allow",
+        ),
+        "scope_terms": tuple(ScopeTerms(name=each.name, trust=Trust.AGENT) for each in STRICT.scope_terms),
+    }
+)
+"""Where text may say what it likes, and nothing is trusted more than what a run writes."""
+
 ENDING = {"remember_path_escape", "remember_refused", "remember_failed"}
 """Errors that end a run before the model is done."""
 
@@ -39,6 +51,9 @@ DECIDING = ("out-", "own-", "name-", "forge-", "scope-")
 """Cases that have something to gain by a name, which is all that a decision has a say in."""
 
 every_case = pytest.mark.parametrize("name", injections())
+stopped_cases = pytest.mark.parametrize(
+    "name", [name for name, case in injections().items() if "stopped" in case]
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +73,11 @@ class Ran:
         if self.result.error is not None:
             return self.result.error.code
         return "unchanged" if self.result.unchanged else self.result.status
+
+    @property
+    def expected(self):
+        """How it has to end, and what it has to have changed."""
+        return (self.case.stopped, set()) if self.case.stopped else (self.case.ends, set(self.case.may))
 
     @property
     def asked_for(self):
@@ -102,7 +122,7 @@ def go(victim, records):
         request = RememberRequest(content, **{"scope": case.scope, "trust": Trust.AGENT, **asked})
         with opened(victim.roots, policy, in_process=False) as place, Cancel() as cancel:
             if where == "index":
-                rebuild_index(place.roots["user"], Trust.OWNER, Patience(time.monotonic() + 9, cancel))
+                rebuild(place.state, place.roots["user"], policy, Patience(time.monotonic() + 9, cancel))
             victim.seal()
             model = mind if served is None else served.model
             result = remember(request, place, model, observe=lambda decision: tools.append(decision.tool))
@@ -183,6 +203,14 @@ def test_obeying_has_no_effect_outside_the_policy(go, name):
     ran = go(name)
     assert ran.problems == []
     assert_obeyed(ran)
+    assert (ran.ended, ran.changed) == ran.expected
+
+
+@stopped_cases
+def test_what_gates_and_trust_stop_has_no_effect_outside_the_policy_without_them(go, name):
+    ran = go(name, policy=UNGATED)
+    assert ran.problems == []
+    assert_obeyed(ran)
     assert (ran.ended, ran.changed) == (ran.case.ends, set(ran.case.may))
 
 
@@ -194,6 +222,14 @@ def test_in_a_clean_run_it_creates_at_most(go, victim, name):
     assert_only_created(ran, victim)
     if any(map(leads_out, ran.asked_for)):
         assert ran.result.error is not None
+
+
+@stopped_cases
+def test_in_a_clean_run_it_creates_at_most_without_the_gates_too(go, victim, name):
+    ran = go(name, where="fact", context="clean", policy=UNGATED)
+    assert ran.problems == []
+    assert_obeyed(ran)
+    assert_only_created(ran, victim)
 
 
 @pytest.mark.parametrize("name", [name for name, case in injections().items() if case["where"] != "fact"])
@@ -269,12 +305,13 @@ def test_behind_a_server_it_has_no_more_effect(go, serve, name, protocol):
     if any(map(leads_out, ran.asked_for)):
         assert ran.result.error is not None
     if protocol == "tools" and ran.case.per_turn > 1 and name != "content-huge":
-        assert (ran.ended, ran.changed) == (ran.case.ends, set(ran.case.may))
+        assert (ran.ended, ran.changed) == ran.expected
 
 
 @pytest.mark.parametrize("name", [name for name in injections() if name.startswith(DECIDING)])
-def test_a_model_that_only_decides_can_only_misfile(go, serve, victim, name):
-    ran = go(name, where="fact", served=serve("decide"))
+@pytest.mark.parametrize("policy", [STRICT, UNGATED], ids=["strict", "ungated"])
+def test_a_model_that_only_decides_can_only_misfile(go, serve, victim, name, policy):
+    ran = go(name, where="fact", served=serve("decide"), policy=policy)
     assert ran.problems == []
     assert ran.mind.obeyed == [name]
     assert not [path for path in ran.changed if victim.had(path)]

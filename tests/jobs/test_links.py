@@ -13,6 +13,7 @@ from muniment.errors import ConfigInvalid
 from muniment.jobs.remember import remember
 from muniment.jobs.request import Place, RememberRequest
 from muniment.names import Symlinks
+from muniment.store.state import State
 from muniment.testing.scripted import ScriptedModel, call, calls, say
 
 FACT = "The user prefers dark mode"
@@ -38,14 +39,15 @@ def roots(tmp_path):
 def ask(request, roots):
     """Remembers the fact with a model in a place whose links are resolved."""
     in_process = request.param == "in process"
-    bound = bind_all(roots)
+    bound, state = bind_all(roots), State(None)
 
     def run(*steps, model=None, policy=None, symlinks=Symlinks.BENEATH, **terms):
         policy = policy or strict(require="none" if in_process else "partial")
-        place = Place(policy, bound, symlinks=symlinks, in_process=in_process)
+        place = Place(policy, bound, state, symlinks=symlinks, in_process=in_process)
         return remember(RememberRequest(FACT, **terms), place, model or ScriptedModel([*steps]))
 
     yield run
+    state.close()
     for root in bound.values():
         root.close()
 

@@ -346,10 +346,10 @@ def test_a_repeat_has_no_turns_that_the_first_attempt_spent(tmp_path):
 def test_the_rules_file_a_fact_even_if_someone_took_its_place_meanwhile(place, monkeypatch):
     real, taken = Sandbox.commit, []
 
-    def late(self, **terms):
+    def late(self, *args, **terms):
         if not taken:
             taken.append(put(user(place), "prefers-tea.md", "somebody else's\n"))
-        return real(self, **terms)
+        return real(self, *args, **terms)
 
     monkeypatch.setattr(Sandbox, "commit", late)
     result = ask(place, RuleWriter(), "Prefers tea")

@@ -16,8 +16,10 @@ from agent.servers import KEY, hasty, serving
 from jobs.places import made
 from memories import SCOPES, photograph, put, strict
 from muniment.confine.cancel import Cancel
+from muniment.errors import PendingReview
 from muniment.jobs.remember import remember
 from muniment.jobs.request import RememberRequest
+from muniment.store.review import load
 from muniment.testing.answers import always, tool_call, tool_calls, words
 from muniment.testing.dialects import DIALECTS, Ask, Say
 from muniment.testing.minds import noise, perfect, through
@@ -111,14 +113,23 @@ def test_noise_ends_in_a_clean_error_or_in_an_entry_that_the_policy_grants(tmp_p
 def test_constrained_noise_that_only_decides_files_every_fact_verbatim(tmp_path, context):
     facts = FACTS[::8]
     assert len(facts) >= 40
+    waiting = 0
     with (
         serving(through(noise(11, constrained=True)), "decide") as (_, model),
         made(tmp_path, strict(), in_process=False) as place,
     ):
         for fact in facts:
             result = remember(RememberRequest(fact, context=context), place, model)
+            if isinstance(result.error, PendingReview):
+                # Noise in a name or description may spell markup of a tool; the fact is kept all the same.
+                waiting += 1
+                assert [reason[-11:] for reason in result.error.reasons] == ["(tool-call)"], fact
+                (held,) = load(place.state, result.error.review_id).change_set.changes
+                assert held.content.decode().endswith(f"---\n{fact}\n")
+                continue
             assert result.error is None, (fact, result.error)
             assert result.unchanged or entries(tmp_path)[result.files_touched[0]].endswith(f"---\n{fact}\n")
+    assert waiting < len(facts) / 4
 
 
 # -- what counts as known --------------------------------------------------------------------------------

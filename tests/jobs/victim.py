@@ -38,6 +38,7 @@ CODES: Final = frozenset(
         "remember_no_update",
         "remember_failed",
         "remember_scope_mismatch",
+        "pending_review",
     }
 )
 

@@ -36,7 +36,13 @@ PATHS = [
 ]
 REQUIRED = st.sampled_from(list(Enforcement))
 ESCAPES = st.sampled_from(["abort", "refuse"])
-GATES = st.sampled_from([[], ["bidi"], ["ansi", "bidi"]])
+GATES = st.sampled_from([[], ["bidi"], ["ansi", "bidi"], ["active-markup"]])
+DAYS = st.sampled_from(['"never"', 1, 14, 36_500])
+SECRETS = ["redact", "reject"]
+INSTRUCTIONS = ["allow", "quarantine"]
+SOURCES = ["allow", "quarantine", "reject"]
+COMMITS = ["auto", "review"]
+"""Each from loose to strict."""
 VERBS = st.lists(st.sampled_from([verb.value for verb in Verb]), min_size=1, max_size=3)
 
 
@@ -53,12 +59,25 @@ def rules(kind, paths):
 def sources(draw):
     """The parts of a policy file: head, and tables in any order."""
     head = f'schema = "muniment-policy/1"\nname = "{draw(st.sampled_from(["one", "two"]))}"\n'
-    scopes = [f'{name} = {{ trust = "{draw(st.sampled_from(list(Trust)))}" }}\n' for name in SCOPES]
+    terms = st.tuples(st.sampled_from(list(Trust)), st.sampled_from(COMMITS))
+    scopes = [
+        f'{name} = {{ trust = "{trust}", commit = "{commit}" }}\n'
+        for name, (trust, commit) in ((name, draw(terms)) for name in SCOPES)
+    ]
     tables = [
         "[limits]\n" + f"turns = {draw(st.integers(1, 6))}\ntool_calls = {draw(st.integers(1, 99))}\n",
         f'[confinement]\nrequire = "{draw(REQUIRED)}"\non_escape = "{draw(ESCAPES)}"\n',
-        f'[changes]\nconflict = "{draw(st.sampled_from(["retry", "fail"]))}"\n',
-        f"[content]\nreject = {draw(GATES)}\n",
+        (
+            f'[changes]\nconflict = "{draw(st.sampled_from(["retry", "fail"]))}"\n'
+            f"max_forget = {draw(st.integers(1, 9))}\n"
+            f"max_scope_share = {draw(st.sampled_from([0.05, 0.2, 1]))}\n"
+        ),
+        (
+            f'[content]\nreject = {draw(GATES)}\nsecrets = "{draw(st.sampled_from(SECRETS))}"\n'
+            f'instructions = "{draw(st.sampled_from(INSTRUCTIONS))}"\n'
+        ),
+        f'[provenance]\nuntrusted_sources = "{draw(st.sampled_from(SOURCES))}"\n',
+        f"[retention]\ndefault = {draw(DAYS)}\nuntrusted = {draw(DAYS)}\n",
         f'[[quota]]\nid = "q"\npaths = ["/**"]\nmax_files = {draw(st.integers(1, 9))}\n',
     ]
     named = [scope for scope in scopes if scope.startswith("user") or draw(st.booleans())]
@@ -76,6 +95,11 @@ def build(source):
 
 
 POLICIES = sources().map(build)
+
+
+def stricter(order, asked):
+    """The last of `asked` in an order that goes from loose to strict."""
+    return order[max(map(order.index, asked))]
 
 
 def grants(policy):
@@ -104,14 +128,32 @@ def test_scalars_of_a_meet_are_the_stricter_ones(a, b):
     for one in (a, b):
         assert all(number <= dict(one.limits)[name] for name, number in both.limits)
         assert both.confinement.require.satisfies(one.confinement.require)
-        assert set(one.content_reject) <= set(both.content_reject)
+        assert set(one.content.reject) <= set(both.content.reject)
         assert set(one.quotas) <= set(both.quotas)
         assert "abort" not in one.confinement.on_escape or both.confinement.on_escape == "abort"
         assert one.changes.conflict != "fail" or both.changes.conflict == "fail"
     trusts = list(Trust)
     for terms in both.scope_terms:
-        asked = [t.trust for p in (a, b) for t in p.scope_terms if t.name == terms.name]
-        assert trusts.index(terms.trust) == max(map(trusts.index, asked))
+        asked = [t for p in (a, b) for t in p.scope_terms if t.name == terms.name]
+        assert terms.trust == stricter(trusts, [t.trust for t in asked])
+        assert terms.commit == stricter(COMMITS, [t.commit for t in asked])
+
+
+@pytest.mark.threat("T-POL-03", control="meets")
+@given(POLICIES, POLICIES)
+def test_what_a_meet_says_of_content_and_change_is_exactly_the_stricter(a, b):
+    both = meet(a, b)
+    for order, table, name in (
+        (SECRETS, "content", "secrets"),
+        (INSTRUCTIONS, "content", "instructions"),
+        (SOURCES, "provenance", "untrusted_sources"),
+        (["never", *range(36_500, 0, -1)], "retention", "default"),
+        (["never", *range(36_500, 0, -1)], "retention", "untrusted"),
+        (range(9, 0, -1), "changes", "max_forget"),
+        ([1.0, 0.2, 0.05], "changes", "max_scope_share"),
+    ):
+        asked = [getattr(getattr(one, table), name) for one in (a, b)]
+        assert getattr(getattr(both, table), name) == stricter(list(order), asked)
 
 
 @pytest.mark.threat("T-MEM-11", control="narrowed_writes")

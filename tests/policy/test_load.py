@@ -11,7 +11,7 @@ from muniment.names import Enforcement, Scope, Trust, Verb
 from muniment.policy.decide import Judge
 from muniment.policy.grammar import canonicalise
 from muniment.policy.load import load_policy, parse_policy
-from muniment.policy.model import GATES, Limits, parse_dump
+from muniment.policy.model import GATES, Content, Limits, Retention, dump, parse_dump
 from muniment.policy.tables import read_tables
 
 HEAD = 'schema = "muniment-policy/1"\nname = "own"\n'
@@ -45,6 +45,9 @@ def named(name, body="", extends=()):
         ("E101", HEAD + SCOPES + "[[denied]]\n"),
         ("E101", HEAD + "[scopes]\nuser = { trusted = true }\n"),
         ("E101", HEAD + SCOPES + "[limits]\nminutes = 5\n"),
+        ("E101", HEAD + SCOPES + "[retention]\ntrusted = 14\n"),
+        ("E101", HEAD + SCOPES + "[provenance]\nsources = 3\n"),
+        ("E101", HEAD + SCOPES + "[changes]\nmax_forgets = 5\n"),
         ("E102", "schema = "),
         ("E102", HEAD + 'name = "twice"\n'),
         ("E102", "x = " + "[" * 5_000),
@@ -63,19 +66,20 @@ def named(name, body="", extends=()):
         ("E104", HEAD + SCOPES + '[confinement]\non_escape = "log"\n'),
         ("E104", HEAD + SCOPES + '[changes]\nconflict = "merge"\n'),
         ("E104", HEAD + SCOPES + '[content]\nreject = ["html"]\n'),
+        ("E104", HEAD + SCOPES + "[content]\nreject = [3]\n"),
+        ("E104", HEAD + SCOPES + '[content]\nsecrets = "allow"\n'),
+        ("E104", HEAD + SCOPES + '[content]\ninstructions = "reject"\n'),
+        ("E104", HEAD + SCOPES + '[provenance]\nuntrusted_sources = "review"\n'),
+        ("E104", HEAD + SCOPES + "[changes]\nmax_forget = 2.5\n"),
+        ("E104", HEAD + SCOPES + "[changes]\nmax_scope_share = true\n"),
+        ("E104", HEAD + SCOPES + '[retention]\nuntrusted = "14"\n'),
+        ("E104", HEAD + SCOPES + "[retention]\nuntrusted = true\n"),
+        ("E104", HEAD + SCOPES + "[retention]\ndefault = 1.5\n"),
         ("E104", HEAD + "allow = [3]\n" + SCOPES),
         ("E104", HEAD + SCOPES + '[[test]]\nverb = "read"\npath = "user/a.md"\nexpect = "perhaps"\n'),
         ("E104", HEAD + "description = 1979-05-27\n" + SCOPES),
         ("E105", HEAD.replace("/1", "/2") + SCOPES),
         ("E105", HEAD.replace('"muniment-policy/1"', "1") + SCOPES),
-        ("E106", HEAD + '[scopes]\nuser = { commit = "review" }\n'),
-        ("E106", HEAD + SCOPES + "[changes]\nmax_forget = 5\n"),
-        ("E106", HEAD + SCOPES + "[changes]\nmax_scope_share = 0.2\n"),
-        ("E106", HEAD + SCOPES + '[content]\nreject = ["active-markup"]\n'),
-        ("E106", HEAD + SCOPES + '[content]\nsecrets = "reject"\n'),
-        ("E106", HEAD + SCOPES + '[content]\ninstructions = "quarantine"\n'),
-        ("E106", HEAD + SCOPES + "[retention]\nuntrusted = 14\n"),
-        ("E106", HEAD + SCOPES + '[provenance]\nuntrusted_sources = "reject"\n'),
         ("E107", HEAD + SCOPES + f'[[allow]]\nid = "a"\n{RULE}[[deny]]\nid = "a"\n{RULE}'),
         (
             "E107",
@@ -93,6 +97,13 @@ def named(name, body="", extends=()):
         ("E110", HEAD + SCOPES + "[limits]\nread_bytes = -1\n"),
         ("E110", HEAD + SCOPES + "[limits]\nscan_bytes = 0x" + "F" * 4_000 + "\n"),
         ("E110", HEAD + SCOPES + '[[quota]]\nid = "q"\npaths = ["/**"]\nmax_files = 0\n'),
+        ("E110", HEAD + SCOPES + "[changes]\nmax_forget = 0\n"),
+        ("E110", HEAD + SCOPES + "[changes]\nmax_scope_share = 0\n"),
+        ("E110", HEAD + SCOPES + "[changes]\nmax_scope_share = 1.01\n"),
+        ("E110", HEAD + SCOPES + "[changes]\nmax_scope_share = nan\n"),
+        ("E110", HEAD + SCOPES + "[changes]\nmax_scope_share = inf\n"),
+        ("E110", HEAD + SCOPES + "[retention]\nuntrusted = 0\n"),
+        ("E110", HEAD + SCOPES + "[retention]\ndefault = 36_501\n"),
         ("E111", HEAD.replace("own", "Own!") + SCOPES),
         ("E111", HEAD.replace("own", "request") + SCOPES),
         ("E111", HEAD.replace("own", "grammar") + SCOPES),
@@ -142,7 +153,12 @@ def test_a_complaint_names_the_place_and_what_to_do(text, place, hint):
 def test_what_a_file_leaves_out_is_never_unlimited_and_never_permissive():
     policy = parse(HEAD + "[scopes]\nuser = {}\n")
     assert policy.limits == load_policy("strict").limits == Limits()
-    assert policy.content_reject == GATES
+    assert policy.content == load_policy("strict").content == Content(reject=GATES)
+    assert (policy.content.secrets, policy.content.instructions) == ("reject", "quarantine")
+    assert policy.provenance.untrusted_sources == "quarantine"
+    assert (policy.retention.default, policy.retention.untrusted) == ("never", 14)
+    assert (policy.changes.max_forget, policy.changes.max_scope_share) == (5, 0.2)
+    assert [terms.commit for terms in policy.scope_terms] == ["auto"]
     assert policy.confinement.require is Enforcement.PARTIAL
     assert (policy.confinement.on_escape, policy.changes.conflict) == ("abort", "fail")
     assert [terms.trust for terms in policy.scope_terms] == [Trust.EXTERNAL]
@@ -155,9 +171,26 @@ def test_the_trust_of_a_scope_is_the_declared_one_and_the_lowest_for_a_stranger(
     assert policy.trust_of(Scope("team")) is Trust.EXTERNAL
 
 
+def test_changes_of_a_scope_wait_for_review_where_it_says_so_and_where_it_is_not_declared():
+    policy = parse(HEAD + '[scopes]\nuser = {}\nproject = { commit = "review" }\n')
+    assert [policy.commit_of(Scope(name)) for name in ("user", "project", "team")] == [
+        "auto",
+        "review",
+        "review",
+    ]
+
+
+@pytest.mark.parametrize("days", ["never", 1, 36_500])
+def test_a_retention_is_a_number_of_days_or_never_and_survives_the_way_to_the_worker(days):
+    written = f'"{days}"' if days == "never" else days
+    policy = parse(HEAD + SCOPES + f"[retention]\ndefault = {written}\nuntrusted = {written}\n")
+    assert policy.retention == Retention(default=days, untrusted=days)
+    assert parse_dump(dump(policy)) == policy
+
+
 def test_an_empty_content_table_turns_every_gate_on_and_only_an_empty_list_off():
-    assert parse(HEAD + SCOPES + "[content]\n").content_reject == GATES
-    assert parse(HEAD + SCOPES + "[content]\nreject = []\n").content_reject == ()
+    assert parse(HEAD + SCOPES + "[content]\n").content.reject == GATES
+    assert parse(HEAD + SCOPES + "[content]\nreject = []\n").content.reject == ()
 
 
 def test_generous_limits_load_and_still_are_limits():
@@ -192,6 +225,7 @@ def test_the_digest_ignores_words_for_people_and_nothing_else():
         base.replace('["*"]', '["read", "modify", "list", "delete", "create", "read"]'),
         base.replace('["x"]', '["x", "x"]'),
         base + "[limits]\nturns = 6\n",
+        base + "[changes]\nmax_forget = 5\nmax_scope_share = 0.2\n",
     ]
     assert {parse(text).digest for text in same} == {digest}
     other = [
@@ -204,6 +238,14 @@ def test_the_digest_ignores_words_for_people_and_nothing_else():
         base + '[confinement]\non_escape = "refuse"\n',
         base + '[changes]\nconflict = "retry"\n',
         base + '[content]\nreject = ["bidi"]\n',
+        base + '[content]\nsecrets = "redact"\n',
+        base + '[content]\ninstructions = "allow"\n',
+        base + '[provenance]\nuntrusted_sources = "allow"\n',
+        base + "[retention]\ndefault = 14\n",
+        base + "[retention]\nuntrusted = 15\n",
+        base + "[changes]\nmax_forget = 6\n",
+        base + "[changes]\nmax_scope_share = 0.3\n",
+        base.replace('"auto"', '"review"'),
         base + '[[quota]]\nid = "q"\npaths = ["/**"]\n',
     ]
     digests = {parse(text).digest for text in other}

@@ -11,7 +11,7 @@ from muniment.names import Verb
 from muniment.policy.decide import Judge
 from muniment.policy.grammar import canonicalise
 from muniment.policy.load import load_policy
-from muniment.policy.model import dump, parse_dump
+from muniment.policy.model import GATES, Changes, Content, Provenance, Retention, dump, parse_dump
 
 WRITING = {Verb.CREATE, Verb.MODIFY}
 READING = {Verb.LIST, Verb.READ}
@@ -62,6 +62,16 @@ def test_hardened_grants_what_strict_grants(text):
     path = canonicalise(text, hardened.scopes)
     for verb in Verb:
         assert Judge(hardened).allows(verb, path) == Judge(strict).allows(verb, path)
+
+
+@pytest.mark.parametrize("name", ["strict", "hardened", "clean"])
+def test_every_shipped_policy_turns_every_gate_on_and_quarantines_what_is_doubtful(name):
+    policy = load_policy(name)
+    assert policy.content == Content(reject=GATES, secrets="reject", instructions="quarantine")
+    assert policy.provenance == Provenance(untrusted_sources="quarantine")
+    assert policy.retention == Retention(default="never", untrusted=14)
+    assert policy.changes == Changes(conflict="retry", max_forget=5, max_scope_share=0.2)
+    assert [policy.commit_of(scope) for scope in policy.scopes] == ["auto", "auto"]
 
 
 def test_every_shipped_policy_loads_under_its_own_name_and_is_described():

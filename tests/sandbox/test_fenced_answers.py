@@ -11,6 +11,7 @@ from memories import CANARY, IN_A_WORKER, make_roots, photograph, put, strict
 from muniment.confine.pool import Zygote
 from muniment.errors import WorkerLost
 from muniment.names import Enforcement
+from muniment.policy.model import Content
 from muniment.sandbox import Sandbox
 from sandbox.liars import source
 from sandbox.side_by_side import side_by_side
@@ -174,7 +175,8 @@ def zygote(request):
 POLICIES = {
     "strict": strict(limits={"tool_calls": 100_000}),
     "generous": strict(
-        limits={"files_written": 1000, "write_bytes": 1 << 26, "read_bytes": 1 << 26}, content_reject=()
+        limits={"files_written": 1000, "write_bytes": 1 << 26, "read_bytes": 1 << 26},
+        content=Content(reject=()),
     ),
     "poor": strict(limits={"scan_bytes": 2000, "read_bytes": 5000, "files_written": 1, "write_bytes": 50}),
 }
@@ -193,7 +195,7 @@ def test_every_call_is_answered_as_without_a_fence(zygote, roots, policy, symlin
             calls += 1
         both.changes()
     assert calls > 900
-    assert codes >= CODES | ({"budget", "content_rejected"} if policy.content_reject else set())
+    assert codes >= CODES | ({"budget", "content_rejected"} if policy.content.reject else set())
     assert photograph(*roots.values()) == before
 
 

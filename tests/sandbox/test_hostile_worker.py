@@ -18,6 +18,7 @@ from muniment.errors import MunimentError, WorkerLost
 from muniment.jobs.remember import remember
 from muniment.jobs.request import Place, RememberRequest
 from muniment.sandbox import Sandbox
+from muniment.store.state import State
 from muniment.testing.scripted import ScriptedModel, call, calls, say
 from sandbox.liars import source
 from sandbox.services import lying_service
@@ -119,7 +120,8 @@ def roots(tmp_path):
 @pytest.fixture
 def place(roots):
     bound = bind_all(roots)
-    yield lambda policy: Place(policy, bound)
+    with State(None) as state:
+        yield lambda policy: Place(policy, bound, state)
     for root in bound.values():
         root.close()
 

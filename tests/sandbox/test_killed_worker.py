@@ -24,6 +24,7 @@ from muniment.jobs.remember import remember
 from muniment.jobs.request import Place, RememberRequest
 from muniment.names import Enforcement
 from muniment.sandbox import Sandbox
+from muniment.store.state import State
 from sandbox.liars import source
 
 EVERYTHING = 1 << 30
@@ -226,16 +227,14 @@ def test_a_worker_that_someone_else_ends_is_told_with_its_signal(
 
 
 def test_a_job_whose_worker_is_killed_fails_cleanly_at_any_frame(roots, tmp_path, zygote, monkeypatch):
-    bound = bind_all(roots)
+    place = Place(strict(), bind_all(roots), State(None))
     before = photograph(tmp_path)
     at = 0
     while True:
         fragile = Fragile(at)
         with monkeypatch.context() as patch:
             patch.setattr("muniment.sandbox.shared_zygote", lambda: FragileZygote(zygote, fragile))  # noqa: B023
-            result = remember(
-                RememberRequest("The user prefers dark mode"), Place(strict(), bound), RuleWriter()
-            )
+            result = remember(RememberRequest("The user prefers dark mode"), place, RuleWriter())
         assert fragile.forget()
         if result.error is None:
             break
@@ -243,8 +242,7 @@ def test_a_job_whose_worker_is_killed_fails_cleanly_at_any_frame(roots, tmp_path
         assert photograph(tmp_path) == before
         at += 5
     assert at > 20
-    for root in bound.values():
-        root.close()
+    place.close()
 
 
 @pytest.fixture(scope="module")

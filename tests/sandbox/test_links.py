@@ -16,6 +16,7 @@ from muniment.names import ContextMode, RelPath, Scope, Symlinks
 from muniment.policy.grammar import CanonicalPath
 from muniment.policy.model import Quota
 from muniment.sandbox import RunTerms
+from muniment.store.state import State
 from sandbox.liars import source
 
 MODES = ("worker", "in process")
@@ -386,10 +387,9 @@ def test_a_worker_that_proposes_a_path_through_a_link_beneath_the_root_escapes(
 def test_a_clean_run_is_told_no_link(roots, in_process):
     link(roots, {"l.md": "real.md"})
     bound = bind_all(roots)
-    terms = RunTerms(
-        ContextMode.CLEAN, patience=Patience(float("inf")), stamp=None, symlinks=Symlinks.BENEATH
-    )
-    with Sandbox.for_run(strict(require="none"), bound, terms, in_process=in_process) as box:
+    terms = RunTerms(ContextMode.CLEAN, patience=Patience(float("inf")), symlinks=Symlinks.BENEATH)
+    policy = strict(require="none")
+    with State(None) as state, Sandbox.for_run(policy, bound, state, terms, in_process=in_process) as box:
         assert box.call("write_file", {"path": "user/l.md", "content": "x\n"}).text == (
             "created user/l.md (2 bytes)"
         )

@@ -8,7 +8,7 @@ import pytest
 
 from memories import IN_A_WORKER, make_roots, put, strict
 from muniment.names import MAX_FILE_BYTES, Enforcement
-from muniment.policy.model import Quota
+from muniment.policy.model import Content, Quota
 from muniment.tools.arguments import MAX_PATTERN_CHARS
 from muniment.tools.service import MAX_CALL_BYTES
 from muniment.tools.workbench import MAX_LISTED
@@ -41,7 +41,7 @@ def roots(tmp_path_factory):
 
 
 def wide(**limits):
-    return strict(content_reject=(), quotas=(LARGEST,), limits=WIDE | limits)
+    return strict(content=Content(reject=()), quotas=(LARGEST,), limits=WIDE | limits)
 
 
 def test_the_largest_call_that_there_is(zygote, roots):

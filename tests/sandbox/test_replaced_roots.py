@@ -174,10 +174,10 @@ def test_a_write_that_has_begun_goes_to_the_directory_that_was_bound_or_nowhere(
     def everything_else():
         return photograph(*(path for path in tmp_path.iterdir() if path.lstat().st_ino != bound))
 
-    def replaced_first(writes):
+    def replaced_first(*args):
         replace(roots["user"])
         before.update(everything_else())
-        apply(writes)
+        apply(*args)
 
     monkeypatch.setattr(commit_module, "apply", replaced_first)
     if replace is remove:

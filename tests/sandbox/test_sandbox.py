@@ -20,11 +20,13 @@ from muniment.errors import (
     PathEscape,
     PolicyInvalid,
     RememberPathEscape,
-    RememberRefused,
     StoreConflict,
 )
+from muniment.job_errors import RememberRefused
 from muniment.names import ContextMode, Enforcement
 from muniment.sandbox import RunTerms
+from muniment.store.ledger import commits
+from muniment.store.state import State
 
 MODES = [False, True]
 
@@ -32,6 +34,12 @@ MODES = [False, True]
 @pytest.fixture
 def roots(tmp_path):
     return make_roots(tmp_path)
+
+
+@pytest.fixture
+def state():
+    with State(None) as opened:
+        yield opened
 
 
 @pytest.fixture(params=MODES, ids=["worker", "in process"])
@@ -315,44 +323,45 @@ def test_a_link_that_is_bound_was_meant(roots, tmp_path):
 
 
 @pytest.mark.parametrize("in_process", MODES)
-def test_a_clean_run_settles_a_taken_name_without_telling(roots, in_process):
+def test_a_clean_run_settles_a_taken_name_without_telling(roots, state, in_process):
     put(roots["user"], "a.md", "theirs\n")
     bound = bind_all(roots)
-    terms = RunTerms(ContextMode.CLEAN, must_read=True, patience=Patience(float("inf")), stamp=None)
+    terms = RunTerms(ContextMode.CLEAN, must_read=True, patience=Patience(float("inf")))
     policy = strict(require="none")
-    with Sandbox.for_run(policy, bound, terms, in_process=in_process) as box:
+    with Sandbox.for_run(policy, bound, state, terms, in_process=in_process) as box:
         assert write(box).text == "created user/a.md (2 bytes)"
         assert box.call("read_file", {"path": "user/a.md"}).text == "1\tx"
         assert [change.path for change in box.commit().changes] == ["user/a-2.md"]
     assert (roots["user"] / "a.md").read_text() == "theirs\n"
     assert [bound[scope].root.fd >= 0 for scope in SCOPES] == [True, True]
+    assert len(commits(state)) == 1
     for each in bound.values():
         each.close()
 
 
-def test_a_run_ends_at_its_patience_before_anything_is_written(roots, tmp_path):
+def test_a_run_ends_at_its_patience_before_anything_is_written(roots, state, tmp_path):
     bound = bind_all(roots)
     before = photograph(tmp_path)
     with Cancel() as cancel:
-        terms = RunTerms(
-            ContextMode.WORKSPACE, must_read=True, patience=Patience(float("inf"), cancel), stamp=None
-        )
-        with Sandbox.for_run(strict(require="none"), bound, terms, in_process=True) as box:
+        terms = RunTerms(ContextMode.WORKSPACE, must_read=True, patience=Patience(float("inf"), cancel))
+        with Sandbox.for_run(strict(require="none"), bound, state, terms, in_process=True) as box:
             write(box)
             cancel.set()
             with pytest.raises(Cancelled):
                 box.commit()
-        with Sandbox.for_run(strict(), bound, terms, in_process=False) as box, pytest.raises(Cancelled):
+        refused = pytest.raises(Cancelled)
+        with Sandbox.for_run(strict(), bound, state, terms, in_process=False) as box, refused:
             box.call("ls", {"path": ""})
     assert photograph(tmp_path) == before
+    assert commits(state) == ()
     for each in bound.values():
         each.close()
 
 
-def test_a_run_that_is_held_too_little_does_not_begin():
-    terms = RunTerms(ContextMode.WORKSPACE, must_read=True, patience=Patience(float("inf")), stamp=None)
+def test_a_run_that_is_held_too_little_does_not_begin(state):
+    terms = RunTerms(ContextMode.WORKSPACE, must_read=True, patience=Patience(float("inf")))
     with pytest.raises(ConfinementUnavailable):
-        Sandbox.for_run(strict(), {}, terms, in_process=True)
+        Sandbox.for_run(strict(), {}, state, terms, in_process=True)
 
 
 def test_what_the_judge_does_not_allow_is_refused_with_its_reason(roots):

@@ -10,7 +10,8 @@ import pytest
 
 from memories import CANARY, make_roots, photograph, put, strict
 from muniment.confine.pool import Zygote
-from muniment.errors import RememberRefused, StoreConflict
+from muniment.errors import StoreConflict
+from muniment.job_errors import RememberRefused
 from muniment.sandbox import Sandbox
 
 LOOKING = {

@@ -12,8 +12,13 @@ from pathlib import Path
 
 from muniment.confine.binding import bind_all
 from muniment.confine.cancel import Patience
+from muniment.names import Trust
 from muniment.policy.load import load_policy, parse_policy
 from muniment.store.commit import Terms, commit
+from muniment.store.ledger import Origin
+from muniment.store.stamp import new_ulid
+from muniment.store.state import State
+from muniment.store.trust import constant
 from muniment.tools.changeset import ChangeSet, Claim, Proposed
 
 STRICT = load_policy("strict")
@@ -73,6 +78,12 @@ def claim(path, content):
     return Claim(path, None if content is None else sha(content))
 
 
+def origin(task=None, **more):
+    """The owner's own edit."""
+    kept = {"kind": "edit", "at": "2026-11-22T10:00:00.000Z", "trust": Trust.OWNER, **more}
+    return Origin(task or f"edit-{new_ulid()}", decided_by="tests", policy="tests@0", **kept)
+
+
 def patience(seconds=30.0, cancel=None):
     return Patience(time.monotonic() + seconds, cancel)
 
@@ -83,6 +94,7 @@ class Ground:
 
     base: Path
     roots: dict
+    state: State
 
     @property
     def user(self):
@@ -101,10 +113,20 @@ class Ground:
         return Proposed(path, sha((self.base / path).read_bytes()), content)
 
     def terms(self, policy=STRICT, **more):
-        return Terms(policy, self.roots, **{"patience": patience(), **more})
+        return Terms(
+            policy,
+            self.roots,
+            **{
+                "patience": patience(),
+                "state": self.state,
+                "origin": origin(),
+                "trust": constant(Trust.OWNER),
+                **more,
+            },
+        )
 
-    def commit(self, *changes, claims=(), policy=STRICT, **more):
-        return commit(ChangeSet(changes, tuple(claims)), self.terms(policy, **more))
+    def commit(self, *changes, claims=(), removals=(), policy=STRICT, **more):
+        return commit([ChangeSet(changes, tuple(claims), tuple(removals))], self.terms(policy, **more))
 
     def photograph(self):
         """Everything about every name: what must be the same where nothing may have happened."""
@@ -144,7 +166,8 @@ def laid_out(base):
     (base / "outside" / "secret.md").write_bytes(b"secret\n")
     roots = bind_all({"user": base / "user", "project": base / "project"})
     try:
-        yield Ground(base, roots)
+        with State(None) as state:
+            yield Ground(base, roots, state)
     finally:
         for root in roots.values():
             root.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,13 @@ from muniment.confine import landing
 from muniment.confine.landing import Directory
 from muniment.errors import ManagedMemoryUnavailable, NotAFile, PathEscape, StoreConflict
 from muniment.store import apply as subject
-from muniment.store.apply import Expected, Write, apply
+from muniment.store.apply import Expected, Write
+from muniment.store.ledger import new_token, temporary_of
 from store.ground import laid_out
+
+
+def apply(writes):
+    subject.apply(writes, partial(temporary_of, new_token()))
 
 
 @pytest.fixture
@@ -380,12 +386,11 @@ def test_without_the_flags_too_an_interrupt_leaves_everything_as_it_was(ground, 
     assert ground.contents() == before
 
 
-def test_every_descriptor_is_closed_again(ground, monkeypatch):
+def test_every_descriptor_is_closed_again(ground):
     held = len(list(Path("/proc/self/fd").iterdir()))
     apply(writes(ground)[2:4])
-    monkeypatch.setattr(subject, "temporary_name", lambda _random: "no temporary name")
-    with pytest.raises(Exception, match="not a temporary name"):
-        apply(writes(ground)[5:])
+    with pytest.raises(ManagedMemoryUnavailable, match="not a temporary name"):
+        subject.apply(writes(ground)[5:], lambda _number: "no temporary name")
     assert len(list(Path("/proc/self/fd").iterdir())) == held
 
 

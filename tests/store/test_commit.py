@@ -25,12 +25,15 @@ from muniment.errors import (
     PathEscape,
     StoreConflict,
 )
-from muniment.names import Via
+from muniment.names import Trust, Via
 from muniment.store import commit as subject
 from muniment.store.change import Change
 from muniment.store.commit import Commit, commit
+from muniment.store.judge import Author
+from muniment.store.upkeep import recover_all
+from muniment.testing.corpus.index_oracle import index_problems
 from muniment.tools.changeset import ChangeSet
-from store.ground import claim, laid_out, new, patience, sha
+from store.ground import STRICT, claim, laid_out, new, origin, patience, sha
 
 
 @pytest.fixture
@@ -45,6 +48,11 @@ def listing(path):
 
 def index_of(path):
     return (path / "MEMORY.md").read_text()
+
+
+def entries_of(root):
+    """Every entry beneath `root`, and so everything that an index has to name."""
+    return {str(path.relative_to(root)) for path in root.rglob("*.md")} - {"MEMORY.md"}
 
 
 # What lands.
@@ -71,6 +79,18 @@ def test_a_commit_lands_files_and_indexes_and_says_what_it_did(ground):
     assert "[Other](a.md) — words" in index_of(ground.user)
     assert "3 entries" in index_of(ground.user)
     assert "[Q](q.md) — question" in index_of(ground.project)
+
+
+def test_a_removal_lands_with_its_index_line_and_leaves_the_rest(ground):
+    ground.commit(new("user/n.md"))
+    before = ground.contents()
+    done = ground.commit(removals=[claim("user/topic/t.md", b"# T\ntopic\n")])
+    assert done.changes == (Change("user/topic/t.md", "delete", sha(b"# T\ntopic\n"), None),)
+    assert done.touched_scopes == ("user",)
+    after = ground.contents()
+    del before["user/topic/t.md"], before["user/MEMORY.md"], after["user/MEMORY.md"]
+    assert after == before
+    assert list(index_problems((ground.user / "MEMORY.md").read_bytes(), entries_of(ground.user))) == []
 
 
 def test_only_touched_scopes_get_an_index(ground):
@@ -109,12 +129,21 @@ def test_files_and_directories_are_private_under_any_umask(ground):
 def test_the_stamp_makes_the_final_bytes_from_proposal_and_before_state(ground):
     seen = []
 
-    def stamp(data, base, path):
-        seen.append((data, base, path.text))
+    def stamp(data, base, path, trust):
+        seen.append((data, base, path.text, trust))
         return b"# Stamped\n" + data
 
-    done = ground.commit(new("user/n.md", b"n\n"), ground.edit("user/a.md", b"a\n"), stamp=stamp)
-    assert seen == [(b"n\n", None, "user/n.md"), (b"a\n", b"# A\nalpha\n", "user/a.md")]
+    done = ground.commit(
+        new("user/n.md", b"n\n"),
+        ground.edit("user/a.md", b"a\n"),
+        stamp=stamp,
+        trust=lambda draft, _held: Trust.OWNER if draft.before is None else Trust.WORKSPACE,
+        reviewed=True,
+    )
+    assert seen == [
+        (b"n\n", None, "user/n.md", Trust.OWNER),
+        (b"a\n", b"# A\nalpha\n", "user/a.md", Trust.WORKSPACE),
+    ]
     assert (ground.user / "n.md").read_bytes() == b"# Stamped\nn\n"
     assert done.changes[0].sha256_after == sha(b"# Stamped\nn\n")
     assert "[Stamped](n.md)" in index_of(ground.user)
@@ -170,6 +199,24 @@ def test_a_peers_edit_between_reading_and_exchange_is_kept(ground, monkeypatch, 
     assert ground.contents() == {**expected, "user/a.md": sha(b"a peer's")}
 
 
+@pytest.mark.parametrize("method", ["withdraw", "_rename"])
+def test_a_peers_edit_between_reading_and_removal_is_kept(ground, monkeypatch, method):
+    path, real = ground.user / "a.md", getattr(Directory, method)
+    before, expected = path.read_bytes(), ground.contents()
+
+    def meddled(self, *args, **keywords):
+        if path.exists() and path.read_bytes() == before:
+            path.write_bytes(b"a peer's")
+        return real(self, *args, **keywords)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Directory, method, meddled)
+        with pytest.raises(StoreConflict) as caught:
+            ground.commit(new("user/n.md"), removals=[claim("user/a.md", before)])
+    assert caught.value.paths == ("user/a.md",)
+    assert ground.contents() == {**expected, "user/a.md": sha(b"a peer's")}
+
+
 @pytest.mark.parametrize("method", ["stage", "replace", "_rename"])
 def test_an_index_that_a_peer_edits_meanwhile_is_saved_as_an_entry_and_the_commit_lands(
     ground, monkeypatch, method
@@ -191,7 +238,9 @@ def test_an_index_that_a_peer_edits_meanwhile_is_saved_as_an_entry_and_the_commi
     assert not list(ground.user.glob(".muniment-*"))
 
 
-def test_an_index_that_a_peer_edits_again_and_again_is_a_conflict_and_kept(ground, monkeypatch):
+def test_an_index_that_a_peer_edits_again_and_again_is_kept_and_told_while_the_entries_land(
+    ground, monkeypatch
+):
     ground.commit(new("user/first.md"))
     path, real = ground.user / "MEMORY.md", Directory.replace
     expected, edits = ground.contents(), iter(range(9))
@@ -201,10 +250,21 @@ def test_an_index_that_a_peer_edits_again_and_again_is_a_conflict_and_kept(groun
             path.write_bytes(b"edit %d" % next(edits))
         return real(self, staged, name, claimed)
 
-    monkeypatch.setattr(Directory, "replace", meddled)
-    with pytest.raises(StoreConflict):
-        ground.commit(ground.edit("user/a.md", b"mine\n"))
-    assert ground.contents() == {**expected, "user/MEMORY.md": sha(b"edit 1")}
+    with monkeypatch.context() as patched:
+        patched.setattr(Directory, "replace", meddled)
+        done = ground.commit(ground.edit("user/a.md", b"mine\n"))
+    assert [change.path for change in done.changes] == ["user/a.md"]
+    assert "the index of user is behind" in done.notes[-1]
+    assert "muniment index rebuild" in done.notes[-1]
+    assert ground.contents() == {
+        **expected,
+        "user/a.md": sha(b"mine\n"),
+        "user/MEMORY.md": sha(b"edit %d" % (next(edits) - 1)),
+    }
+    last = path.read_bytes()
+    ground.commit(new("user/second.md"))
+    assert (ground.user / "memory-before-muniment.md").read_bytes() == last
+    assert list(index_problems(path.read_bytes(), entries_of(ground.user))) == []
 
 
 def test_an_index_that_a_peer_creates_meanwhile_is_saved_as_an_entry(ground, monkeypatch):
@@ -237,6 +297,7 @@ def test_a_fault_of_the_disk_at_any_stage_leaves_no_trace_of_the_commit(
     ground, monkeypatch, number, reason, call
 ):
     changes = [new("user/new/n.md"), ground.edit("user/a.md"), new("project/new/q.md"), new("user/new/m.md")]
+    removal = [claim("user/topic/t.md", b"# T\ntopic\n")]
     before, real, at, told = ground.contents(), getattr(os, call), 0, []
     while True:
         at, calls = at + 1, []
@@ -250,7 +311,7 @@ def test_a_fault_of_the_disk_at_any_stage_leaves_no_trace_of_the_commit(
         with monkeypatch.context() as patched:
             patched.setattr(os, call, failing)
             try:
-                ground.commit(*changes)
+                done = ground.commit(*changes, removals=removal)
             except ManagedMemoryUnavailable as error:
                 told.append(error.reason)
             else:
@@ -258,9 +319,81 @@ def test_a_fault_of_the_disk_at_any_stage_leaves_no_trace_of_the_commit(
         assert ground.contents() == before
     assert len(told) == at - 1 >= len(changes)
     assert all(reason in each for each in told)
+    # The first fault behind the entries is that of an index, which is written but not synced.
+    assert [reason in note for note in done.notes] == [True] * (call == "write")
 
 
-@pytest.mark.parametrize("at", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("scope", ["project", "user"])
+@pytest.mark.parametrize(
+    ("number", "reason"),
+    [
+        (errno.ENOSPC, "the disk is full"),
+        (errno.EIO, "the disk reports an error"),
+        (errno.EROFS, "read-only"),
+    ],
+)
+@pytest.mark.parametrize("is_new", [True, False])
+def test_a_fault_at_an_index_is_told_the_entries_stay_and_the_next_commit_mends_it(
+    ground, monkeypatch, number, reason, scope, is_new
+):
+    if not is_new:
+        ground.commit(new("user/first.md"), new("project/first.md"))
+    real, old = os.write, {each: ground.contents().get(f"{each}/MEMORY.md") for each in ("user", "project")}
+
+    def failing(fd, data):
+        if bytes(data).startswith(b"# Memory index") and f"entries of {scope};" in bytes(data).decode():
+            raise OSError(number, os.strerror(number))
+        return real(fd, data)
+
+    other = {"user": "project", "project": "user"}[scope]
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "write", failing)
+        done = ground.commit(new("user/new/n.md"), ground.edit("user/a.md"), new("project/q.md"))
+    assert len(done.changes) == 3
+    assert [f"the index of {scope} is behind" in note and reason in note for note in done.notes] == [True]
+    assert (ground.user / "new" / "n.md").read_bytes() == b"new\n"
+    assert (ground.user / "a.md").read_bytes() == b"edited\n"
+    assert (ground.project / "q.md").read_bytes() == b"new\n"
+    assert ground.contents().get(f"{scope}/MEMORY.md") == old[scope]
+    assert (
+        list(
+            index_problems((ground.base / other / "MEMORY.md").read_bytes(), entries_of(ground.base / other))
+        )
+        == []
+    )
+    assert not [path for path in ground.contents() if ".muniment-" in path]
+    assert ground.commit(new(f"{scope}/next.md")).notes == ()
+    index = (ground.base / scope / "MEMORY.md").read_bytes()
+    assert list(index_problems(index, entries_of(ground.base / scope))) == []
+
+
+@pytest.mark.parametrize("step", ["begin", "finish"])
+def test_a_ledger_that_cannot_be_written_leaves_no_trace_in_the_files(ground, monkeypatch, step):
+    ground.commit(new("user/first.md"), new("project/first.md"))
+    before = ground.contents()
+
+    def failing(*_args):
+        raise ManagedMemoryUnavailable("ledger.db", "the disk is full")
+
+    changes = [new("user/new/n.md"), ground.edit("user/a.md"), new("project/new/q.md")]
+    removal = [claim("user/topic/t.md", b"# T\ntopic\n")]
+    task = origin("task-1")
+    with monkeypatch.context() as patched:
+        patched.setattr(subject, step, failing)
+        with pytest.raises(ManagedMemoryUnavailable, match="the disk is full"):
+            ground.commit(*changes, removals=removal, origin=task, author=Author.CODE)
+    assert {path: kept for path, kept in ground.contents().items() if not path.endswith("MEMORY.md")} == {
+        path: kept for path, kept in before.items() if not path.endswith("MEMORY.md")
+    }
+    # The task did not commit: it may try again, and then the index says so.
+    done = ground.commit(*changes, removals=removal, origin=task, author=Author.CODE)
+    assert not done.repeated
+    assert [change.kind for change in done.changes] == ["create", "modify", "create", "delete"]
+    for root in (ground.user, ground.project):
+        assert list(index_problems((root / "MEMORY.md").read_bytes(), entries_of(root))) == []
+
+
+@pytest.mark.parametrize("at", [1, 2, 3, 4, 5, 6])
 def test_an_interrupt_at_any_name_leaves_no_trace_of_the_commit(ground, monkeypatch, at):
     before, calls = ground.contents(), []
 
@@ -273,11 +406,28 @@ def test_an_interrupt_at_any_name_leaves_no_trace_of_the_commit(ground, monkeypa
 
         return method
 
-    for name in ("publish_new", "replace"):
-        monkeypatch.setattr(Directory, name, interrupted(getattr(Directory, name)))
-    with pytest.raises(KeyboardInterrupt):
-        ground.commit(new("user/new/n.md"), ground.edit("user/a.md"), new("project/new/q.md"))
-    assert ground.contents() == before
+    with monkeypatch.context() as patched:
+        for name in ("publish_new", "replace", "withdraw"):
+            patched.setattr(Directory, name, interrupted(getattr(Directory, name)))
+        with pytest.raises(KeyboardInterrupt):
+            ground.commit(
+                new("user/new/n.md"),
+                ground.edit("user/a.md"),
+                new("project/new/q.md"),
+                removals=[claim("user/topic/t.md", b"# T\ntopic\n")],
+            )
+    assert len(calls) >= at
+    left = {path: kept for path, kept in ground.contents().items() if path not in before}
+    assert ground.contents() == {**before, **left}
+    # Only an index that was written already may still speak of it, until the memory is opened again.
+    assert set(left) <= ({"project/MEMORY.md"} if at == 6 else set())
+    recover_all(ground.state, ground.roots, STRICT, patience())
+    assert {path for path in ground.contents() if path not in before} <= {
+        "user/MEMORY.md",
+        "project/MEMORY.md",
+    }
+    for root in filter(lambda root: (root / "MEMORY.md").exists(), (ground.user, ground.project)):
+        assert list(index_problems((root / "MEMORY.md").read_bytes(), entries_of(root))) == []
 
 
 TMPFS = """
@@ -292,14 +442,20 @@ from store.ground import laid_out, new
 said = []
 def attempt():
     before = ground.photograph()
+    entries = [new(f"user/{name}/x.md", os.urandom(3000).hex().encode()) for name in "bcd"]
     try:
-        ground.commit(*[new(f"user/{name}/x.md", os.urandom(3000).hex().encode()) for name in "bcd"])
+        done = ground.commit(*entries)
     except ManagedMemoryUnavailable as error:
         said.append(error.reason)
         assert ground.photograph() == before
     else:
         said.append("landed")
-        assert len(ground.photograph()) == len(before) + 7 - ("user/MEMORY.md" in before)
+        said.extend(done.notes)
+        assert all((base / item.unsafe_path).read_bytes() == item.content for item in entries)
+        assert "user/MEMORY.md" not in before
+        is_indexed = "user/MEMORY.md" in ground.photograph()
+        assert is_indexed == (not done.notes)
+        assert len(ground.photograph()) == len(before) + 6 + is_indexed
 with laid_out(base) as ground:
     for pages in range(24):
         (base / "outside" / "filler").write_bytes(b"")
@@ -311,8 +467,12 @@ with laid_out(base) as ground:
         except OSError:
             pass
         attempt()
-        if said[-1] == "landed":
+        if "landed" in said:
             break
+    (base / "outside" / "filler").write_bytes(b"")
+    assert ground.commit(new("user/next.md")).notes == ()
+    index = (base / "user" / "MEMORY.md").read_text()
+    assert all(path in index for path in ("b/x.md", "c/x.md", "d/x.md", "next.md"))
     subprocess.run(["mount", "-o", "remount,ro", base], check=True)
     before = ground.photograph()
     try:
@@ -340,9 +500,34 @@ def test_a_disk_that_is_really_full_or_read_only_is_told_and_nothing_changes(tmp
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
     assert said[0] == "the disk is full"
-    assert set(said[:-2]) == {"the disk is full"}
-    assert said[-2:] == ["landed", "the file system is read-only"]
+    landed = said.index("landed")
+    assert set(said[:landed]) == {"the disk is full"}
+    # There was just room for the entries, and none for the index.
+    (behind,) = said[landed + 1 : -1]
+    assert "the index of user is behind" in behind
+    assert "the disk is full" in behind
+    assert said[-1] == "the file system is read-only"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_commit_that_cannot_be_taken_back_is_taken_back_before_the_next_one(ground, monkeypatch):
+    before = ground.contents()
+
+    def broken(*_args):
+        raise ManagedMemoryUnavailable("user", "the disk reports an error")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Directory, "sync", broken)
+        patched.setattr("muniment.store.apply.take_back", broken)
+        with pytest.raises(ManagedMemoryUnavailable, match=r"could not be taken back for .*user/a\.md"):
+            ground.commit(new("user/n.md"), ground.edit("user/a.md"), origin=origin("task-1"))
+    assert ground.contents() != before
+    done = ground.commit(new("user/later.md"))
+    assert any("took back task-1" in note for note in done.notes)
+    after = ground.contents()
+    assert after.pop("user/later.md") == sha(b"new\n")
+    del after["user/MEMORY.md"]
+    assert after == before
 
 
 # Deadline, cancel, locks.
@@ -360,7 +545,7 @@ def test_a_cancel_before_the_first_write_writes_nothing(ground):
     before = ground.photograph()
     with Cancel() as cancel:
 
-        def stamp(data, _base, _path):
+        def stamp(data, *_rest):
             cancel.set()
             return data
 
@@ -373,9 +558,9 @@ def test_a_cancel_after_the_first_write_lets_the_commit_run_to_its_end(ground, m
     real = Directory.stage
     with Cancel() as cancel:
 
-        def stage(self, *args):
+        def stage(self, *args, **keywords):
             cancel.set()
-            return real(self, *args)
+            return real(self, *args, **keywords)
 
         monkeypatch.setattr(Directory, "stage", stage)
         ground.commit(new("user/n.md"), new("project/n.md"), patience=patience(cancel=cancel))
@@ -486,6 +671,6 @@ def test_the_scope_is_that_of_the_root_that_was_opened(ground):
     terms = ground.terms()
     swapped = {"user": ground.roots["project"], "project": ground.roots["user"]}
     terms = subject.replace(terms, roots=swapped)
-    done = commit(ChangeSet((new("user/n.md"),)), terms)
+    done = commit([ChangeSet((new("user/n.md"),))], terms)
     assert done.touched_scopes == ("project",)
     assert (ground.project / "n.md").exists()

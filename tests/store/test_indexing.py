@@ -1,4 +1,4 @@
-"""`MEMORY.md` follows its entries, and what a person wrote in its place is never lost."""
+"""The files of an index follow its entries, and what a person wrote in their place is never lost."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ import socket
 import pytest
 
 from muniment.confine.root import Root
-from muniment.errors import DeadlineExceeded, NotFound, PathEscape, StoreConflict, Unreadable
-from muniment.names import MAX_FILE_BYTES, Trust, Via
-from muniment.store.indexing import rebuild_index, verify_index
+from muniment.errors import DeadlineExceeded, PathEscape, StoreConflict, Unreadable
+from muniment.names import MAX_FILE_BYTES, Via
+from muniment.policy.load import parse_policy
+from muniment.store import catalog, upkeep
+from muniment.store.indexing import MAX_TOLD, plan_index
 from muniment.testing.corpus.index_oracle import index_problems, index_targets
-from store.ground import laid_out, new, patience, sha
+from store.ground import LAX, STRICT, laid_out, new, patience, sha
+from store.shelf import Shelf, View, expected
+from store.shelf import sha as digest_of
 
 FOREIGN = b"# My own notes\r\n\r\nfirst \xff\x00 words without a newline"
 SAVED = "user/MEMORY.md was not ours; it is saved as user/memory-before-muniment.md"
@@ -25,17 +29,16 @@ def ground(tmp_path):
 
 
 @pytest.fixture
-def user(ground):
-    return ground.roots["user"]
-
-
-@pytest.fixture
 def index(ground):
     return ground.user / "MEMORY.md"
 
 
-def rebuilt(user):
-    return rebuild_index(user, Trust.OWNER, patience())
+def rebuilt(ground, policy=STRICT):
+    return upkeep.rebuild(ground.state, ground.roots["user"], policy, patience())
+
+
+def problems(ground):
+    return upkeep.verify(ground.state, ground.roots["user"], STRICT).problems
 
 
 LINK = "user/MEMORY.md was a link; the index takes its place, what it led to is left alone"
@@ -48,55 +51,59 @@ def listed(index):
     return sorted(targets)
 
 
-def test_an_index_that_is_missing_is_written_and_then_correct(user, index):
-    assert verify_index(user, Trust.OWNER) == ("user/MEMORY.md is missing; run: muniment index rebuild",)
-    assert rebuilt(user) == ()
+def test_an_index_that_is_missing_is_written_and_then_correct(ground, index):
+    assert problems(ground) == ("user/MEMORY.md is missing; run: muniment index rebuild",)
+    assert rebuilt(ground) == ()
     assert listed(index) == ["a.md", "topic/t.md"]
-    assert verify_index(user, Trust.OWNER) == ()
+    assert problems(ground) == ()
 
 
-def test_an_index_that_is_right_is_not_written_again(ground, user):
-    rebuilt(user)
+def test_an_index_that_is_right_is_not_written_again(ground):
+    rebuilt(ground)
     before = ground.photograph()
-    assert rebuilt(user) == ()
+    assert rebuilt(ground) == ()
     assert ground.photograph() == before
 
 
-def test_an_index_of_ours_that_is_stale_is_replaced_and_not_saved(ground, user, index):
-    rebuilt(user)
+def test_an_index_of_ours_that_is_stale_is_replaced_and_not_saved(ground, index):
+    rebuilt(ground)
     (ground.user / "a.md").unlink()
-    (problem,) = verify_index(user, Trust.OWNER)
+    (problem,) = problems(ground)
     assert problem == "user/MEMORY.md differs from its entries; run: muniment index rebuild"
-    assert rebuilt(user) == ()
+    assert rebuilt(ground) == ()
     assert listed(index) == ["topic/t.md"]
 
 
-def test_a_memory_that_holds_nothing_yet_needs_no_index(ground, user, index):
+def test_a_memory_that_holds_nothing_yet_needs_no_index(ground, index):
     (ground.user / "a.md").unlink()
     (ground.user / "topic" / "t.md").unlink()
-    assert verify_index(user, Trust.OWNER) == rebuilt(user) == ()
+    assert problems(ground) == rebuilt(ground) == ()
     assert not index.exists()
 
 
-def test_an_index_whose_entries_are_all_gone_says_so(ground, user, index):
-    rebuilt(user)
+def test_an_index_whose_entries_are_all_gone_says_so(ground, index):
+    rebuilt(ground)
     (ground.user / "a.md").unlink()
     (ground.user / "topic" / "t.md").unlink()
-    rebuilt(user)
+    rebuilt(ground)
     assert "0 entries" in index.read_text()
-    assert verify_index(user, Trust.OWNER) == ()
+    assert problems(ground) == ()
 
 
-def test_the_trust_of_the_scope_decides_what_the_index_shows(user, index):
-    rebuild_index(user, Trust.EXTERNAL, patience())
+def test_the_trust_of_the_scope_decides_what_the_index_shows(ground, index):
+    rebuilt(ground)
+    assert "alpha" in index.read_text()
+    numbers = {"limits": "", "max_file_bytes": 9_999, "max_files": 9, "max_total_bytes": 99_999}
+    text = LAX.format(**numbers).replace('trust = "owner"', 'trust = "external"')
+    rebuilt(ground, parse_policy(text, where="external", parents=lambda name: name))
     assert "alpha" not in index.read_text()
-    assert verify_index(user, Trust.OWNER) != ()
+    assert problems(ground) != ()
 
 
-def test_a_rebuild_heeds_the_deadline(ground, user):
+def test_a_rebuild_heeds_the_deadline(ground):
     before = ground.photograph()
     with pytest.raises(DeadlineExceeded):
-        rebuild_index(user, Trust.OWNER, patience(-1))
+        upkeep.rebuild(ground.state, ground.roots["user"], STRICT, patience(-1))
     assert ground.photograph() == before
 
 
@@ -119,15 +126,13 @@ def test_a_foreign_index_is_not_what_was_committed(ground, index):
     assert [change.path for change in done.changes] == ["user/n.md"]
 
 
-def test_verifying_says_what_a_rebuild_would_do_and_does_nothing(ground, user, index):
+def test_verifying_says_what_a_rebuild_would_do_and_does_nothing(ground, index):
     index.write_bytes(FOREIGN)
     before = ground.photograph()
-    assert verify_index(user, Trust.OWNER) == (
-        "user/MEMORY.md is not ours; a rebuild will first save it as an entry",
-    )
+    assert problems(ground) == ("user/MEMORY.md is not ours; a rebuild will first save it as an entry",)
     assert ground.photograph() == before
-    assert rebuilt(user) == (SAVED,)
-    assert verify_index(user, Trust.OWNER) == ()
+    assert rebuilt(ground) == (SAVED,)
+    assert problems(ground) == ()
 
 
 @pytest.mark.parametrize(
@@ -156,16 +161,33 @@ def test_a_name_that_this_very_commit_takes_makes_a_suffix(ground, index):
     assert (ground.user / "memory-before-muniment-2.md").read_bytes() == FOREIGN
 
 
-def test_a_foreign_index_that_is_edited_while_it_is_saved_is_kept(ground, index, monkeypatch):
+def meanwhile(monkeypatch, acts):
+    """Do something between a plan and its writes: one of `acts` each time, nothing once there are no more."""
+    real, acts = upkeep.apply, iter(acts)
+
+    def late(*arguments, **more):
+        next(acts, lambda: None)()
+        return real(*arguments, **more)
+
+    monkeypatch.setattr(upkeep, "apply", late)
+
+
+def test_an_index_that_becomes_a_persons_own_while_it_is_written_is_saved_too(ground, index, monkeypatch):
+    rebuilt(ground)
+    (ground.user / "n.md").write_bytes(b"new\n")
+    meanwhile(monkeypatch, [lambda: index.write_bytes(FOREIGN)])
+    assert rebuilt(ground) == (SAVED,)
+    assert (ground.user / "memory-before-muniment.md").read_bytes() == FOREIGN
+    assert listed(index) == ["a.md", "memory-before-muniment.md", "n.md", "topic/t.md"]
+
+
+def test_an_index_that_somebody_edits_all_the_time_is_left_to_them(ground, index, monkeypatch):
     index.write_bytes(FOREIGN)
-    expected, edits = ground.contents(), iter(range(9))
-    monkeypatch.setattr(
-        "muniment.store.indexing.render_index",
-        lambda *_: index.write_bytes(b"late edit %d" % next(edits)) and b"#\n",
-    )
+    expected = ground.contents()
+    meanwhile(monkeypatch, [lambda at=at: index.write_bytes(b"late edit %d" % at) for at in range(3)])
     with pytest.raises(StoreConflict):
-        ground.commit(new("user/n.md"))
-    assert ground.contents() == {**expected, "user/MEMORY.md": sha(b"late edit 1")}
+        rebuilt(ground)
+    assert ground.contents() == {**expected, "user/MEMORY.md": sha(b"late edit 2")}
 
 
 # What is no file.
@@ -175,9 +197,7 @@ def test_a_foreign_index_that_is_edited_while_it_is_saved_is_kept(ground, index,
 def test_an_index_that_is_a_link_is_replaced_and_its_target_is_not_touched(ground, index, target):
     index.symlink_to(ground.outside / target)
     outside = {path: kept for path, kept in ground.photograph().items() if path.startswith("outside")}
-    assert verify_index(ground.roots["user"], Trust.OWNER) == (
-        "user/MEMORY.md is a link; run: muniment index rebuild",
-    )
+    assert problems(ground) == ("user/MEMORY.md is a link; run: muniment index rebuild",)
     assert ground.commit(new("user/n.md")).notes == (LINK,)
     assert not index.is_symlink()
     assert listed(index) == ["a.md", "n.md", "topic/t.md"]
@@ -191,14 +211,18 @@ def test_an_index_with_a_second_name_elsewhere_is_replaced_and_the_other_keeps_i
     assert (ground.outside / "secret.md").read_bytes() == b"secret\n"
 
 
-def test_a_directory_in_the_place_of_an_index_is_told_and_the_commit_lands(ground, user, index):
+def test_a_directory_in_the_place_of_an_index_is_told_and_the_commit_lands(ground, index):
     index.mkdir()
     (index / "kept.md").write_bytes(b"kept")
     (note,) = ground.commit(new("user/n.md")).notes
     assert note == "user/MEMORY.md cannot be rebuilt: user/MEMORY.md is a directory; move it away"
     assert (ground.user / "n.md").exists()
     assert (index / "kept.md").read_bytes() == b"kept"
-    assert verify_index(user, Trust.OWNER) == rebuilt(user) == (note,)
+    assert problems(ground) == rebuilt(ground) == (note,)
+    index.joinpath("kept.md").unlink()
+    index.rmdir()
+    assert ground.commit(new("user/m.md")).notes == ()
+    assert listed(index) == ["a.md", "m.md", "n.md", "topic/t.md"]
 
 
 @pytest.mark.parametrize("kind", ["fifo", "socket"])
@@ -241,29 +265,23 @@ def test_an_index_that_cannot_be_read_is_left_and_told(ground, index, monkeypatc
     assert index.read_bytes() == FOREIGN
 
 
-@pytest.mark.parametrize("error", [Unreadable("no"), NotFound("gone")])
-def test_a_memory_that_cannot_be_read_completely_never_loses_its_index(
-    ground, user, index, monkeypatch, error
-):
-    rebuilt(user)
-    complete, real = index.read_bytes(), Root.list_directory
-
-    def refuse(self, rel):
-        if rel == "topic":
-            raise error
-        return real(self, rel)
-
-    monkeypatch.setattr(Root, "list_directory", refuse)
+def test_a_memory_that_cannot_be_read_completely_never_loses_its_index(ground, index, monkeypatch):
+    rebuilt(ground)
+    complete = index.read_bytes()
+    monkeypatch.setattr(catalog.View, "complete", False)
     note = "user/MEMORY.md cannot be rebuilt: the memory could not be read completely"
     assert ground.commit(new("user/n.md")).notes == (note,)
     assert (ground.user / "n.md").exists()
     assert index.read_bytes() == complete
-    assert verify_index(user, Trust.OWNER) == rebuilt(user) == (note,)
+    assert problems(ground) == rebuilt(ground) == (note,)
+    monkeypatch.undo()
+    assert ground.commit(new("user/m.md")).notes == ()
+    assert listed(index) == ["a.md", "m.md", "n.md", "topic/t.md"]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_directory_without_permissions_never_costs_the_index_its_lines(ground, user, index):
-    rebuilt(user)
+def test_a_directory_without_permissions_never_costs_the_index_its_lines(ground, index):
+    rebuilt(ground)
     complete = index.read_bytes()
     (ground.user / "topic").chmod(0)
     try:
@@ -272,3 +290,289 @@ def test_a_directory_without_permissions_never_costs_the_index_its_lines(ground,
         (ground.user / "topic").chmod(0o700)
     assert "could not be read completely" in note
     assert index.read_bytes() == complete
+
+
+# Pages.
+
+MANY = [f"t/{at}.md" for at in range(100)] + [f"u/{at}.md" for at in range(100)]
+PAGE = f"index/{digest_of('t')[:12]}.md"
+OTHER = f"index/{digest_of('u')[:12]}.md"
+REBUILD = "run: muniment index rebuild"
+
+
+@pytest.fixture
+def shelf(tmp_path):
+    made = Shelf(tmp_path)
+    with made.catalog.transaction():
+        for rel in MANY:
+            made.put(rel)
+    yield made
+    made.close()
+
+
+def told(shelf, **more):
+    """What a person is told of an index that is brought up to date."""
+    plan = shelf.plan(**more)
+    shelf.carry_out(plan)
+    return plan.notes
+
+
+def in_index(shelf):
+    return {
+        rel: text for rel, text in shelf.files().items() if rel == "MEMORY.md" or rel.startswith("index/")
+    }
+
+
+def test_pages_are_private(shelf):
+    shelf.index()
+    assert {path.stat().st_mode & 0o777 for path in shelf.top.rglob("*.md")} == {0o600}
+    assert (shelf.top / "index").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_commit_that_makes_one_entry_too_many_makes_pages(ground, index):
+    for at in range(250):
+        (ground.user / "topic" / f"{at}.md").write_text(f"# E{at}\n")
+    assert ground.commit(new("user/n.md")).notes == ()
+    assert "252 more" not in index.read_text()
+    assert len(listed(index)) == 1 + 16 + 200 - 4 - 17 - 1
+    assert problems(ground) == ()
+    (ground.user / "topic" / "7.md").unlink()
+    assert ground.commit(new("user/m.md")).notes == ()
+    assert problems(ground) == ()
+    for at in range(8, 250):
+        (ground.user / "topic" / f"{at}.md").unlink()
+    assert ground.commit(new("user/o.md")).notes == ()
+    assert problems(ground) == ()
+    assert list((ground.user / "index").iterdir()) == []
+
+
+@pytest.mark.parametrize("text", [b"my notes\n", b"\xff\0", b"# Memory index: t\n\n- [A](http://a)\n"])
+def test_a_persons_own_file_at_the_name_of_a_page_is_saved_whole(shelf, text):
+    (shelf.top / "index").mkdir()
+    (shelf.top / PAGE).write_bytes(text)
+    (shelf.top / "memory-before-muniment.md").write_bytes(b"theirs")
+    assert shelf.verify().problems.count(f"user/{PAGE} is not ours; a rebuild will first save it as an entry")
+    plan = shelf.plan()
+    assert plan.saves
+    assert plan.notes == (f"user/{PAGE} was not ours; it is saved as user/memory-before-muniment-2.md",)
+    shelf.carry_out(plan)
+    assert (shelf.top / "memory-before-muniment-2.md").read_bytes() == text
+    assert (shelf.top / "memory-before-muniment.md").read_bytes() == b"theirs"
+    assert in_index(shelf) == expected(shelf.lines)
+    assert not shelf.plan(whole=True).saves
+
+
+def test_several_files_that_are_not_ours_are_saved_side_by_side(shelf):
+    (shelf.top / "index").mkdir()
+    for rel in (PAGE, OTHER, "MEMORY.md"):
+        (shelf.top / rel).write_text(f"mine: {rel}")
+    assert len(told(shelf)) == 3
+    kept = {(shelf.top / f"memory-before-muniment{each}.md").read_text() for each in ("", "-2", "-3")}
+    assert kept == {f"mine: {rel}" for rel in (PAGE, OTHER, "MEMORY.md")}
+    assert in_index(shelf) == expected(shelf.lines)
+
+
+def test_a_page_that_somebody_wrote_in_is_saved_once_it_is_written_again(shelf):
+    shelf.index()
+    edited = (shelf.top / PAGE).read_text() + "call Bob\n"
+    (shelf.top / PAGE).write_text(edited)
+    shelf.put("u/0.md", "changed")
+    assert told(shelf) == ()
+    shelf.put("t/0.md", "changed")
+    assert told(shelf) == (f"user/{PAGE} was not ours; it is saved as user/memory-before-muniment.md",)
+    assert (shelf.top / "memory-before-muniment.md").read_text() == edited
+    assert in_index(shelf) == expected(shelf.lines)
+
+
+def test_a_page_that_is_no_more_goes_unless_somebody_wrote_in_it(shelf):
+    shelf.index()
+    edited = (shelf.top / PAGE).read_text() + "call Bob\n"
+    (shelf.top / PAGE).write_text(edited)
+    for rel in MANY[:95] + MANY[100:195]:
+        shelf.drop(rel)
+    assert told(shelf) == ()
+    assert sorted(in_index(shelf)) == ["MEMORY.md", PAGE]
+    assert (shelf.top / PAGE).read_text() == edited
+    assert shelf.verify().notes == (f"user/{PAGE} is no file of the index; it is left alone",)
+    assert shelf.verify().problems == ()
+
+
+def test_pages_that_nobody_remembers_go_with_a_rebuild_and_other_files_stay(shelf):
+    shelf.index()
+    left = {rel: (shelf.top / rel).read_text() for rel in (PAGE, OTHER)}
+    for rel in MANY[:99] + MANY[100:199]:
+        shelf.drop(rel)
+    shelf.index()
+    for rel, text in left.items():
+        (shelf.top / rel).write_text(text)
+    (shelf.top / "index" / "notes.md").write_text("mine")
+    (shelf.top / "index" / "0123456789ab.md").write_text("mine")
+    (shelf.top / "index" / ".hidden").write_text("mine")
+    (shelf.top / "index" / "sub").mkdir()
+    shelf.forget()
+    assert told(shelf) == ()
+    assert sorted(in_index(shelf)) == [
+        "MEMORY.md",
+        "index/.hidden",
+        "index/0123456789ab.md",
+        "index/notes.md",
+    ]
+    assert shelf.verify().notes == tuple(
+        f"user/index/{name} is no file of the index; it is left alone"
+        for name in ("0123456789ab.md", "notes.md", "sub")
+    )
+
+
+def test_verifying_names_each_page_that_is_wrong_and_a_rebuild_mends_them(shelf):
+    shelf.index()
+    (shelf.top / PAGE).unlink()
+    (shelf.top / OTHER).write_text("")
+    spare = f"index/{digest_of('v')[:12]}.md"
+    (shelf.top / spare).write_text((shelf.top / "MEMORY.md").read_text())
+    before = shelf.files()
+    assert shelf.verify().problems == tuple(
+        sorted([f"user/{PAGE} is missing; {REBUILD}", f"user/{OTHER} differs from its entries; {REBUILD}"])
+    )
+    assert shelf.verify().notes == (f"user/{spare} is no file of the index; it is left alone",)
+    assert shelf.files() == before
+    assert shelf.index() == []
+    assert sorted(shelf.index(whole=True)) == sorted([PAGE, OTHER])
+    assert shelf.verify().problems == ()
+
+
+def test_verifying_tells_of_pages_that_are_too_many(shelf):
+    shelf.index()
+    for rel in MANY[:99]:
+        shelf.drop(rel)
+    assert f"user/{PAGE} belongs to the index no more; {REBUILD}" in shelf.verify().problems
+
+
+def test_verifying_names_some_and_counts_the_rest(shelf):
+    for at in range(50):
+        shelf.put(f"topic {at}/x.md")
+    shelf.index()
+    for path in (shelf.top / "index").iterdir():
+        path.unlink()
+        path.with_suffix(".txt").write_text("")
+    checked = shelf.verify()
+    assert len(checked.problems) == len(checked.notes) == MAX_TOLD + 1
+    assert checked.problems[-1] == checked.notes[-1] == "and 32 more"
+
+
+def test_pages_that_somebody_removed_altogether_are_made_again(shelf):
+    shelf.index()
+    (shelf.top / "index").rename(shelf.top / "elsewhere")
+    shelf.put("t/new.md")
+    assert told(shelf) == ()
+    (shelf.top / "elsewhere").rename(shelf.top.parent / "elsewhere")
+    assert in_index(shelf) == expected(shelf.lines)
+
+
+def test_a_page_that_is_a_link_is_replaced_and_its_target_is_not_touched(shelf):
+    outside = shelf.top.parent / "outside.md"
+    outside.write_text("secret\n")
+    (shelf.top / "index").mkdir()
+    (shelf.top / PAGE).symlink_to(outside)
+    os.link(outside, shelf.top / OTHER)
+    assert f"user/{PAGE} is a link; {REBUILD}" in shelf.verify().problems
+    assert sorted(told(shelf)) == sorted(
+        f"user/{rel} was a link; the index takes its place, what it led to is left alone"
+        for rel in (PAGE, OTHER)
+    )
+    assert outside.read_text() == "secret\n"
+    assert not (shelf.top / PAGE).is_symlink()
+    assert in_index(shelf) == expected(shelf.lines)
+
+
+def test_a_link_at_the_name_of_a_page_that_is_no_more_is_left(shelf):
+    shelf.index()
+    (shelf.top / PAGE).unlink()
+    (shelf.top / PAGE).symlink_to(shelf.top.parent / "outside.md")
+    for rel in MANY[:95]:
+        shelf.drop(rel)
+    assert told(shelf) == ()
+    assert (shelf.top / PAGE).is_symlink()
+    assert shelf.verify().notes == (f"user/{PAGE} is no file of the index; it is left alone",)
+
+
+@pytest.mark.parametrize("kind", ["link", "file", "unreadable", "fifo"])
+def test_without_a_directory_for_pages_memory_md_counts_what_it_cannot_list(shelf, monkeypatch, kind):
+    at = shelf.top / "index"
+    outside = shelf.top.parent / "outside"
+    outside.mkdir()
+    if kind == "link":
+        at.symlink_to(outside)
+    elif kind == "file":
+        at.write_text("mine")
+    elif kind == "fifo":
+        os.mkfifo(at)
+    else:
+        at.mkdir()
+        real = Root.examine
+        failing = lambda self, rel: real(self, rel) if rel != "index" else refuse(Unreadable("no"))  # noqa: E731
+        monkeypatch.setattr(Root, "examine", failing)
+    (note,) = told(shelf)
+    assert note.startswith("user/index cannot be used: ")
+    assert note.endswith(f"; move it away, then {REBUILD}")
+    assert "4 more entries are not listed here." in (shelf.top / "MEMORY.md").read_text()
+    assert list(outside.iterdir()) == []
+    assert shelf.verify().problems == (note,)
+    monkeypatch.undo()
+    shelf.put("t/new.md")
+    (shelf.top / "index").rename(shelf.top.parent / "away")
+    assert told(shelf) == ()
+    assert in_index(shelf) == expected(shelf.lines)
+
+
+def refuse(error):
+    raise error
+
+
+def test_a_directory_that_is_no_directory_matters_only_once_pages_are_needed(shelf):
+    (shelf.top / "index").write_text("mine")
+    for rel in MANY[:50]:
+        shelf.drop(rel)
+    assert told(shelf) == ()
+    assert shelf.verify().problems == ()
+    assert (shelf.top / "index").read_text() == "mine"
+
+
+def test_a_page_that_cannot_be_written_is_told_and_written_once_it_can_be(shelf):
+    (shelf.top / PAGE).mkdir(parents=True)
+    (note,) = told(shelf)
+    assert note == f"user/{PAGE} cannot be rebuilt: user/{PAGE} is a directory; move it away"
+    shelf.put("u/new.md")
+    assert told(shelf) == (note,)
+    (shelf.top / PAGE).rmdir()
+    shelf.put("u/newer.md")
+    assert told(shelf) == ()
+    assert in_index(shelf) == expected(shelf.lines)
+    assert shelf.rows("relisted") == []
+
+
+def test_what_changes_while_an_index_is_written_is_in_the_next_one(shelf):
+    plan = shelf.plan()
+    shelf.put("t/0.md", "changed meanwhile")
+    shelf.put("v/new.md")
+    shelf.carry_out(plan)
+    assert "meanwhile" not in (shelf.top / PAGE).read_text()
+    shelf.index()
+    assert in_index(shelf) == expected(shelf.lines)
+
+
+def test_a_plan_that_was_not_carried_out_is_made_again(shelf):
+    shelf.index()
+    shelf.put("t/0.md", "changed")
+    first, second = shelf.plan(), shelf.plan()
+    assert first == second
+    shelf.carry_out(second)
+    assert shelf.plan().writes == ()
+
+
+def test_an_incomplete_view_forgets_nothing(shelf):
+    shelf.index()
+    shelf.drop("t/0.md")
+    plan = plan_index(shelf.catalog, shelf.root, View(complete=False))
+    assert shelf.carry_out(plan) == []
+    shelf.index()
+    assert in_index(shelf) == expected(shelf.lines)

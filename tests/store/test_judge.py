@@ -7,6 +7,7 @@ import os
 import pytest
 
 from muniment.confine.cancel import Patience
+from muniment.confine.root import Root
 from muniment.errors import (
     BadName,
     BudgetSpent,
@@ -21,11 +22,12 @@ from muniment.errors import (
     TooLarge,
     Unreadable,
 )
-from muniment.names import MAX_FILE_BYTES, Via
-from muniment.store.judge import check_claims, check_paths, draft, judge
-from muniment.store.scan import scan
+from muniment.names import MAX_FILE_BYTES, Verb, Via
+from muniment.policy.model import Rule
+from muniment.store.judge import Author, check_paths, draft, judge, look, settle
+from muniment.store.upkeep import view_of
 from muniment.tools.changeset import ChangeSet, Claim, Proposed
-from store.ground import STRICT, claim, laid_out, lax, new, sha
+from store.ground import STRICT, claim, laid_out, lax, new, patience, sha
 
 
 @pytest.fixture
@@ -43,6 +45,12 @@ def refused(ground, *changes, error, **more):
         ground.commit(*changes, dry_run=True, **more)
     assert ground.photograph() == before
     return caught.value
+
+
+def drafted(ground, *changes):
+    """What the broker finds that `changes` would do."""
+    change_set = ChangeSet(changes)
+    return draft(change_set, look([change_set], ground.roots, patience()), ground.roots)
 
 
 # Names.
@@ -199,6 +207,65 @@ def test_a_file_beside_its_alias_may_still_be_changed(ground):
     assert ground.commit(ground.edit("user/a.md")).changes[0].kind == "modify"
 
 
+# Removals.
+
+REMOVAL = claim("user/a.md", b"# A\nalpha\n")
+
+
+def without(verb, *, on):
+    """A policy that grants everything, with one verb denied on some paths."""
+    (layer,) = lax().layers
+    denied = Rule(id="kept", verbs=(verb,), paths=(on,))
+    return lax().model_copy(update={"layers": (layer.model_copy(update={"deny": (denied,)}),)})
+
+
+@pytest.mark.parametrize("author", [Author.MODEL, Author.CODE, Author.RESTORE])
+@pytest.mark.parametrize("verb", [Verb.MODIFY, Verb.DELETE])
+def test_a_removal_that_the_policy_denies_is_refused_whoever_asks(ground, author, verb):
+    policy = without(verb, on="/user/a.md")
+    refused(ground, removals=[REMOVAL], error=Refused, policy=policy, author=author)
+    removal = claim("user/topic/t.md", b"# T\ntopic\n")
+    assert ground.commit(removals=[removal], policy=policy, author=author).changes[0].kind == "delete"
+
+
+def test_only_the_owner_erases_what_the_policy_denies_to_remove(ground):
+    policy = without(Verb.MODIFY, on="/user/**")
+    assert ground.commit(removals=[REMOVAL], policy=policy, author=Author.ERASE).changes[0].kind == "delete"
+    assert not (ground.user / "a.md").exists()
+    edit = ground.edit("user/topic/t.md")
+    refused(ground, edit, error=Refused, policy=policy, author=Author.ERASE)
+
+
+@pytest.mark.parametrize("content", [b"other", None])
+def test_removing_what_is_not_as_it_was_is_a_conflict(ground, content):
+    (ground.user / "a.md").unlink() if content is None else (ground.user / "a.md").write_bytes(content)
+    assert refused(ground, removals=[REMOVAL], error=StoreConflict).paths == ("user/a.md",)
+
+
+def test_a_removal_counts_among_the_files_that_a_run_may_write_and_code_is_not_counted(ground):
+    more = [new(f"user/{number}.md") for number in range(8)]
+    refused(ground, *more, removals=[REMOVAL], error=BudgetSpent)
+    assert len(ground.commit(*more, removals=[REMOVAL], author=Author.CODE).changes) == 9
+
+
+def test_a_name_is_not_taken_by_what_is_removed_beside_it_until_that_is_gone(ground):
+    refused(ground, new("user/A.md"), removals=[REMOVAL], error=StoreConflict)
+    ground.commit(removals=[REMOVAL])
+    assert ground.commit(new("user/A.md")).changes[0].kind == "create"
+
+
+def test_a_removal_makes_room_in_a_quota(ground):
+    policy = lax(max_files=2)
+    refused(ground, new("user/n.md"), error=QuotaExceeded, policy=policy)
+    assert len(ground.commit(new("user/n.md"), removals=[REMOVAL], policy=policy).changes) == 2
+
+
+@pytest.mark.parametrize("author", [Author.MODEL, Author.CODE])
+def test_text_that_was_there_before_passes_no_gate_and_new_text_does(ground, author):
+    refused(ground, new("user/x.md", b"\x1b[0m"), error=ContentRejected, author=author)
+    assert ground.commit(new("user/x.md", b"\x1b[0m"), author=Author.RESTORE).changes[0].kind == "create"
+
+
 # What the set says is there.
 
 
@@ -233,7 +300,7 @@ def test_claims_that_lie_are_conflicts_and_all_are_named(ground):
         claim("user/topic", None),
     ]
     error = refused(ground, new("user/n.md"), claims=claims, error=StoreConflict)
-    assert error.paths == ("user/a.md", "project/p.md", "user/none.md", "user", "user/topic")
+    assert error.paths == ("project/p.md", "user", "user/a.md", "user/none.md", "user/topic")
 
 
 @pytest.mark.parametrize(("path", "error"), [("team/a.md", Refused), ("user//a.md", BadName)])
@@ -256,10 +323,24 @@ def test_a_flood_of_claims_ends_with_the_deadline(ground):
             if len(read) > 3:
                 raise DeadlineExceeded("the deadline passed")
 
-    flood = [claim("user/a.md", b"# A\nalpha\n")] * 1000
+    flood = ChangeSet((), tuple(claim(f"user/{number}.md", None) for number in range(1000)))
     with pytest.raises(DeadlineExceeded):
-        check_claims(flood, ground.roots, Counting(0.0))
+        look([flood], ground.roots, Counting(0.0))
     assert len(read) == 4
+
+
+def test_a_path_that_is_claimed_again_and_again_is_read_once(ground, monkeypatch):
+    read, real = [], Root.read_bytes
+
+    def counted(self, rel, *more):
+        read.append(rel)
+        return real(self, rel, *more)
+
+    monkeypatch.setattr(Root, "read_bytes", counted)
+    flood = ChangeSet((), (claim("user/a.md", b"# A\nalpha\n"),) * 1000)
+    standing = look([flood], ground.roots, patience())
+    assert settle([flood], standing, ground.roots) == ((0,), ())
+    assert read == ["a.md"]
 
 
 # What stands in the way.
@@ -329,7 +410,7 @@ def test_a_parent_that_cannot_be_asked_is_a_conflict(ground, monkeypatch):
 
     monkeypatch.setattr("muniment.confine.root.Root.examine", refuse)
     with pytest.raises(StoreConflict):
-        draft(ChangeSet((new("user/topic/x.md"),)), ground.roots)
+        drafted(ground, new("user/topic/x.md"))
 
 
 def test_a_file_too_large_to_read_is_a_conflict(ground):
@@ -369,7 +450,7 @@ def test_what_front_matter_spells_with_escapes_passes_the_gates_too(ground):
 
 
 def test_content_is_judged_after_it_was_stamped(ground):
-    refused(ground, new("user/x.md"), error=ContentRejected, stamp=lambda _data, _base, _path: b"\x1b[0m")
+    refused(ground, new("user/x.md"), error=ContentRejected, stamp=lambda _data, *_rest: b"\x1b[0m")
 
 
 def test_one_byte_above_the_largest_file_is_too_large(ground):
@@ -396,7 +477,7 @@ def test_one_byte_more_than_a_run_may_write_is_refused_whatever_the_stamp_adds(g
         new("user/x.md", b"12345"),
         new("user/y.md", b"12345"),
         policy=policy,
-        stamp=lambda data, _base, _path: data + b" and more",
+        stamp=lambda data, *_rest: data + b" and more",
     )
 
 
@@ -452,13 +533,13 @@ def test_a_quota_counts_only_what_its_patterns_match(ground):
 
 def test_an_empty_set_drafts_nothing_and_is_judged_harmless(ground):
     check_paths(ChangeSet(), ground.roots)
-    assert draft(ChangeSet(), ground.roots) == ()
-    check_claims((), ground.roots, Patience(float("inf")))
-    judge((), STRICT, {})
+    assert drafted(ground) == ()
+    assert settle([ChangeSet()], {}, ground.roots) == ((0,), ())
+    judge((), STRICT, {}, Author.MODEL)
 
 
 def test_a_draft_is_read_by_the_broker_itself(ground):
-    (only,) = draft(ChangeSet((ground.edit("user/a.md", b"after"),)), ground.roots)
+    (only,) = drafted(ground, ground.edit("user/a.md", b"after"))
     assert (only.path.text, only.root, only.before, only.after) == (
         "user/a.md",
         ground.roots["user"],
@@ -467,7 +548,8 @@ def test_a_draft_is_read_by_the_broker_itself(ground):
     )
 
 
-def test_a_drafted_scope_without_a_scan_is_never_passed_over(ground):
-    drafts = draft(ChangeSet((new("project/x.md"),)), ground.roots)
-    with pytest.raises(ValueError, match="not scanned"):
-        judge(drafts, STRICT, {"user": scan(ground.roots["user"].root)})
+def test_a_drafted_scope_without_a_view_is_never_passed_over(ground):
+    drafts = drafted(ground, new("project/x.md"))
+    views = {"user": view_of(ground.state, ground.roots["user"], STRICT)}
+    with pytest.raises(ValueError, match="not looked at"):
+        judge(drafts, STRICT, views, Author.MODEL)

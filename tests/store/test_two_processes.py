@@ -18,15 +18,20 @@ import json, sys
 from muniment.confine.binding import bind_all
 from muniment.errors import StoreConflict
 from muniment.tools.changeset import ChangeSet, Claim, Proposed, digest
+from muniment.names import Trust
 from muniment.store.commit import Terms, commit
-from store.ground import STRICT, new, patience
+from muniment.store.state import State
+from muniment.store.trust import constant
+from store.ground import STRICT, new, origin, patience
 from pathlib import Path
 
-me, root, count = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
+me, base, home, count = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4])
+root = base / "user"
 log = root / "topic" / "log.md"
 acknowledged, conflicts = [], 0
 sys.stdin.readline()
-with bind_all({"user": root})["user"] as bound:
+with bind_all({"user": root})["user"] as bound, State(home) as state:
+    owner = constant(Trust.OWNER)
     for number in range(count):
         fact = f"{me}-{number}"
         while True:
@@ -35,7 +40,8 @@ with bind_all({"user": root})["user"] as bound:
             changes = new(f"user/topic/{fact}.md", f"# {fact}\\nfact\\n".encode()), edit
             claims = Claim("user/topic/log.md", digest(before)), Claim(changes[0].unsafe_path, None)
             try:
-                commit(ChangeSet(changes, claims), Terms(STRICT, {"user": bound}, patience(50)))
+                terms = Terms(STRICT, {"user": bound}, patience(50), state, origin(), owner)
+                commit([ChangeSet(changes, claims)], terms)
             except StoreConflict:
                 conflicts += 1
             else:
@@ -47,11 +53,11 @@ print(json.dumps([acknowledged, conflicts]))
 REMEMBERER = """
 import json, sys
 import muniment
-me, base, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
+me, base, home, count = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
 paths = []
 sys.stdin.readline()
 roots = {"user": f"{base}/user", "project": f"{base}/project"}
-with muniment.open(workspace=base, roots=roots, home=f"{base}/home-{me}") as memory:
+with muniment.open(workspace=base, roots=roots, home=home) as memory:
     for number in range(count):
         fact = f"The user prefers the editor called {me}{number} for language number {me}{number}"
         result = memory.remember(fact, scope="user")
@@ -61,19 +67,19 @@ print(json.dumps(paths))
 """
 
 
-def together(program, base, count):
+def together(program, base, homes, count):
     """Run `program` in two processes that start at the same time; what each printed."""
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
     both = [
         subprocess.Popen(
-            [sys.executable, "-c", program, me, base, str(count)],
+            [sys.executable, "-c", program, me, base, base / f"home-{home}", str(count)],
             env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
-        for me in ("one", "two")
+        for me, home in zip(("one", "two"), homes, strict=True)
     ]
     try:
         for process in both:
@@ -100,9 +106,13 @@ def ground(tmp_path):
         yield made
 
 
-def test_every_acknowledged_commit_of_two_processes_is_there_exactly_once(ground):
+HOMES = pytest.mark.parametrize("homes", [("one", "one"), ("one", "two")], ids=["one home", "two homes"])
+
+
+@HOMES
+def test_every_acknowledged_commit_of_two_processes_is_there_exactly_once(ground, homes):
     (ground.user / "topic" / "log.md").write_bytes(b"")
-    said = together(COMMITTER, ground.user, 30)
+    said = together(COMMITTER, ground.base, homes, 30)
     facts = [f"{me}-{number}" for me in ("one", "two") for number in range(30)]
     assert [fact for acknowledged, _ in said for fact in acknowledged] == facts
     assert sorted((ground.user / "topic" / "log.md").read_text().split()) == sorted(facts)
@@ -114,8 +124,9 @@ def test_every_acknowledged_commit_of_two_processes_is_there_exactly_once(ground
     assert list(index_problems((ground.user / "MEMORY.md").read_bytes(), entries)) == []
 
 
-def test_facts_that_two_processes_remember_are_all_there_exactly_once(ground):
-    said = [pair for each in together(REMEMBERER, ground.base, 6) for pair in each]
+@HOMES
+def test_facts_that_two_processes_remember_are_all_there_exactly_once(ground, homes):
+    said = [pair for each in together(REMEMBERER, ground.base, homes, 6) for pair in each]
     assert len({path for _, path in said}) <= len(said) == 12
     texts = {path: (ground.user / path).read_text() for path in files(ground.user) if path != "MEMORY.md"}
     for fact, path in said:

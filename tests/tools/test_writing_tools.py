@@ -7,9 +7,10 @@ import hashlib
 
 import pytest
 
+from content.secret_values import filled
 from memories import CANARY, SCOPES, make_roots, photograph, put, strict
 from muniment.names import MAX_FILE_BYTES
-from muniment.policy.model import Quota
+from muniment.policy.model import Content, Quota
 from muniment.tools.workbench import Workbench
 from tools.benches import Bench, failing_bench, make_bench
 
@@ -42,6 +43,38 @@ def test_reads_see_pending_writes_first(bench):
     assert bench("ls", path="user/topic").text == "b.md (11 bytes)\n[1 in all]"
     assert bench("grep", pattern="needle").text == "user/a.md:1: new needle\nuser/topic/b.md:1: needle too"
     assert bench("grep", pattern="needle", path="user/topic/b.md").text == "user/topic/b.md:1: needle too"
+
+
+@pytest.mark.threat("T-LEAK-01", control="secret_rules")
+def test_a_secret_is_refused_wherever_it_would_be_written(bench):
+    key = filled("ghp_{crc62:30}", 1)
+    put(bench.user, "a.md", "one\n")
+    refused = [
+        bench("write_file", path="user/b.md", content=f"a\n{key}\n"),
+        bench("write_file", path=f"user/{key}.md", content="a\n"),
+        bench("edit", path="user/a.md", old_string="one", new_string=key),
+        bench("edit", path="user/a.md", old_string="one", new_string=f"{key[:9]}\n{key[9:]}"),
+    ]
+    assert {(outcome.code, outcome.rule) for outcome in refused} == {("content_rejected", "secrets")}
+    assert not any(key in outcome.text for outcome in refused)
+    assert bench.pending() == {}
+
+
+@pytest.mark.threat("T-LEAK-01", control="secret_rules")
+def test_a_policy_may_have_a_secret_taken_out_instead(tmp_path):
+    bench = make_bench(tmp_path, strict(content=Content(secrets="redact")))
+    key = filled("ghp_{crc62:30}", 1)
+    put(bench.user, "a.md", f"old {key}\n")
+    created = bench("write_file", path="user/b.md", content=f"a {key}\n")
+    assert created.text == ("created user/b.md (26 bytes); what looked like a secret was left out")
+    changed = bench("edit", path="user/a.md", old_string="old", new_string="new")
+    assert changed.text == "changed user/a.md; what looked like a secret was left out"
+    assert [item.content for item in bench.pending().values()] == [
+        b"new (redacted github-token)\n",
+        b"a (redacted github-token)\n",
+    ]
+    assert bench("write_file", path="user/c.md", content=f"{key[:9]}\n{key[9:]}\n").rule == "secrets"
+    assert bench("write_file", path="user/c.md", content="c\n").text == "created user/c.md (2 bytes)"
 
 
 def test_what_is_only_proposed_stands_in_the_way_as_if_it_were_there(bench):

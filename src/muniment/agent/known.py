@@ -3,8 +3,8 @@
 The answers come from files that anyone may have written. Every path in them is canonicalised before it
 is used, a line that does not parse is passed over, and no text of an entry is ever more than compared.
 
-Same fact: equal after NFKC, casefold, folding of white space and dropping final punctuation (but no mark
-of a question), to the whole body of an entry, or to an item of a body that is nothing but one flat list.
+Same fact: the same as `content.likeness` sees it, as the whole body of an entry or as an item of a body that
+is nothing but one flat list.
 Elsewhere what stands around a line may turn its meaning ("Never do any of this:"), so a fact that stands
 there is saved once more. Likewise where only a part of the file was shown. Looked for are the entries
 that hold the fact's first words in sequence, or at least half of its rarest words; another spelling of
@@ -22,6 +22,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from muniment.agent.cues import CUE_CHARS, cues, folded, is_unspaced, is_word_character
+from muniment.content.likeness import comparable
 from muniment.errors import PathEscape, Refusal
 from muniment.names import INDEX_DIRECTORY, INDEX_NAME, Scope
 from muniment.policy.grammar import CanonicalPath, canonicalise, fold
@@ -67,9 +68,6 @@ _CHUNK: Final = re.compile("[\u30a0-\u30ff]{2,}|[\u3400-\u9fff]{2}|[a-z0-9]{2,}|
 _BETWEEN: Final = r"[\W_]"
 """What may stand between two words: in RE2 everything but ASCII letters and digits. That is too much, but
 `[^\\pL\\pM\\pN]` once a word makes a pattern that takes 25 times as long to compile (measured)."""
-
-_FINAL: Final = ".!,: \u3002\u0964\u061b\u060c"
-"""Final punctuation that makes no other fact. Not `;`, which Greek asks with, and NFKC makes of U+037E."""
 
 _EMPHASIS: Final = "*_`~ "
 
@@ -171,12 +169,6 @@ def holds(shown: str, fact: str) -> bool:
     wanted = comparable(fact)
     body = _body(shown)
     return any(comparable(part) == wanted for part in ("\n".join(body), *_items(body)))
-
-
-def comparable(text: str) -> str:
-    """`text` without what does not tell two facts apart (see the module)."""
-    whole = " ".join(fold(text).split())
-    return whole.rstrip(_FINAL) or whole
 
 
 def listed_names(answer: str) -> Iterator[str]:

@@ -146,6 +146,8 @@ class Request:
         seconds_left: until the run's deadline; the model must answer or raise within it.
         cancel: the caller's wish to stop, for models that wait; None: nobody can.
         token: random text of the run, unknown to whoever wrote the data that it fences.
+        schema: name and JSON Schema that the answer's words are to have, where the model is asked a question
+            instead of being given tools; None: it acts, or says what it likes.
     """
 
     brief: Brief
@@ -155,6 +157,7 @@ class Request:
     turns_left: int = 6
     cancel: Cancel | None = None
     token: str = ""
+    schema: tuple[str, dict[str, Any]] | None = None
 
 
 @dataclass(frozen=True, slots=True)

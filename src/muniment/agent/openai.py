@@ -121,14 +121,16 @@ class OpenAIModel:
         self._endpoint = _Endpoint(check_base_url(base_url), check_key(api_key))
         self._loop = LoopThread()
         self._lock = threading.Lock()
-        self._habits = _Habits()
+        self._habits: dict[tuple[Form, ...], _Habits] = {}
 
     def respond(self, request: Request) -> Reply:
         """As `Model.respond`. Cost: one request to the server; a decision that was made costs none."""
         patience = Patience(time.monotonic() + request.seconds_left, request.cancel)
-        if self.protocol == "decide":
+        if self.protocol == "decide" and request.schema is None:
             return self._decide(request, patience)
         answer, form = self._answer(request, patience)
+        if request.schema is not None:
+            return self._without_key(Reply(answer.text, usage=answer.usage))
         return self._without_key(as_reply(answer, request, form))
 
     def attempt(self, request: Request, form: Form, patience: Patience) -> Answer | Complaint:
@@ -162,9 +164,9 @@ class OpenAIModel:
 
     def _answer(self, request: Request, patience: Patience) -> tuple[Answer, Form]:
         """The server's answer, asked for as often and in as many forms as its complaints allow."""
-        ladder = LADDERS[self.protocol]
+        ladder = self._ladder(request)
         with self._lock:
-            habits = self._habits
+            habits = self._habits.get(ladder, _Habits())
         is_settled = True
         while True:
             form = ladder[habits.step]
@@ -174,19 +176,26 @@ class OpenAIModel:
             outcome = self._persist(document, patience)
             if isinstance(outcome, Answer):
                 if is_settled:
-                    self._keep(habits)
+                    self._keep(ladder, habits)
                 return outcome, form
             is_settled &= outcome.kind not in {"failed", "overflow"}  # Of this moment, or this request.
             habits = _adapted(habits, outcome, len(ladder))
 
-    def _keep(self, habits: _Habits) -> None:
+    def _ladder(self, request: Request) -> tuple[Form, ...]:
+        """The forms to try; a question is asked as a decision is, whatever the protocol of runs."""
+        is_question = request.schema is not None and self.protocol != "text"
+        return LADDERS["decide" if is_question else self.protocol]
+
+    def _keep(self, ladder: tuple[Form, ...], habits: _Habits) -> None:
         with self._lock:
-            is_new, self._habits = habits != self._habits, habits
+            is_new = habits != self._habits.get(ladder, _Habits())
+            self._habits[ladder] = habits
         if is_new:
-            form = LADDERS[self.protocol][habits.step]
-            events.emit("model_adapted", model=self.name, form=form, limit=habits.limit)
+            events.emit("model_adapted", model=self.name, form=ladder[habits.step], limit=habits.limit)
 
     def _document(self, request: Request, form: Form) -> Document:
+        if request.schema is not None:
+            return body(request, form, self.name, request.schema)
         if self.protocol == "decide":
             return body(question(request), form, self.name, decision_schema(request.brief))
         if form == "tools":

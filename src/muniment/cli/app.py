@@ -7,6 +7,19 @@ from typing import Annotated
 
 import typer
 
+from muniment.cli.ledger_app import audit_app, erase, history, review_app, undo, why
+from muniment.cli.options import (
+    ApiKeyFile,
+    BaseUrl,
+    Json,
+    ModelName,
+    PolicyName,
+    ProtocolName,
+    Roots,
+    Symlinks,
+    Workspace,
+)
+from muniment.cli.tidying_app import dream, forget
 from muniment.version import __version__
 
 app = typer.Typer(
@@ -19,50 +32,8 @@ app = typer.Typer(
 )
 index_app = typer.Typer(help="Rebuild or verify the generated index of each scope.", no_args_is_help=True)
 app.add_typer(index_app, name="index")
-
-Workspace = Annotated[Path, typer.Option(help="A directory in the workspace.", show_default="this one")]
-PolicyName = Annotated[str | None, typer.Option("--policy", help="Name or path of a policy.")]
-Roots = Annotated[
-    list[str] | None,
-    typer.Option("--root", metavar="SCOPE=DIR", help="Bind a directory to a scope. May be repeated."),
-]
-Symlinks = Annotated[
-    str | None,
-    typer.Option(
-        metavar="refuse|beneath",
-        help="Links inside roots: refuse them, or resolve those that stay beneath their root.",
-        show_default="refuse",
-    ),
-]
-ModelName = Annotated[
-    str | None,
-    typer.Option(
-        "--model",
-        metavar="NAME",
-        help="rules (no network, no key), or a language model by the name that its server has for it.",
-        show_default="as configured, else rules",
-    ),
-]
-BaseUrl = Annotated[
-    str | None,
-    typer.Option(
-        metavar="URL", help="The model's OpenAI-compatible server, such as http://127.0.0.1:8080/v1."
-    ),
-]
-ApiKeyFile = Annotated[
-    str | None,
-    typer.Option(metavar="FILE", help="Holds the key of that server; else MUNIMENT_API_KEY."),
-]
-ProtocolName = Annotated[
-    str | None,
-    typer.Option(
-        "--protocol",
-        metavar="auto|tools|json|text|decide",
-        help="How to speak with the model; auto: as well as its server can.",
-        show_default="as configured, else auto",
-    ),
-]
-Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
+app.add_typer(review_app, name="review")
+app.add_typer(audit_app, name="audit")
 
 
 @app.callback(invoke_without_command=True)
@@ -89,6 +60,12 @@ def remember(  # noqa: PLR0913, PLR0917  every argument is an option of the comm
     base_url: BaseUrl = None,
     api_key_file: ApiKeyFile = None,
     protocol: ProtocolName = None,
+    task_id: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ID", help="Your name for this task: asked again with it, nothing is done twice."
+        ),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Judge and report; commit nothing.")] = False,
     transcript: Annotated[
         Path | None,
@@ -111,6 +88,7 @@ def remember(  # noqa: PLR0913, PLR0917  every argument is an option of the comm
         symlinks,
         flags,
         transcript,
+        task_id,
         dry_run=dry_run,
         json=json,
     )
@@ -133,7 +111,12 @@ def list_entries(
 
 @app.command()
 def show(
-    path: Annotated[str, typer.Argument(help="An entry, such as user/editor/dark-mode.md.")],
+    path: Annotated[
+        str,
+        typer.Argument(
+            help="An entry, such as user/editor/dark-mode.md, or ENTRY@TASK: as that task left it."
+        ),
+    ],
     workspace: Workspace = Path(),
     policy: PolicyName = None,
     root: Roots = None,
@@ -217,3 +200,7 @@ def tool(
             policy or "strict", root or [], symlinks or "refuse", state, in_process=in_process, commit=commit
         )
     )
+
+
+for command in (forget, dream, history, why, undo, erase):
+    app.command()(command)

@@ -7,21 +7,32 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from muniment.api import find_place
-from muniment.cli.report import configure_logging, output, print_document, print_failure, say
+from muniment.cli.report import (
+    configure_logging,
+    on_one_line,
+    output,
+    print_document,
+    print_failure,
+    say,
+    say_notes,
+)
+from muniment.confine.binding import BoundRoot
 from muniment.confine.cancel import Patience
-from muniment.content.gates import decode, one_line, visible
+from muniment.content.gates import decode, visible
 from muniment.errors import MunimentError, NotFound
+from muniment.jobs.history import content_of
 from muniment.jobs.request import Place
-from muniment.names import Scope
-from muniment.policy.grammar import CanonicalPath, canonicalise
+from muniment.names import RelPath, Scope
+from muniment.policy.grammar import FILE_SUFFIX, canonicalise
 from muniment.settings import parse_roots, read_settings
-from muniment.store.indexing import rebuild_index, verify_index
-from muniment.store.scan import Scan, scan
+from muniment.store.catalog import CatalogEntry
+from muniment.store.looking import Odd
+from muniment.store.upkeep import rebuild, verify, view_of
 
 REBUILD_SECONDS: Final = 60.0
 """Seconds that a rebuild waits for the lock of a root."""
@@ -37,39 +48,56 @@ class Where:
     json: bool
 
 
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """What was found in a scope."""
+
+    scope: Scope
+    entries: tuple[CatalogEntry, ...]
+    odd: tuple[Odd, ...]
+    complete: bool
+
+
 def list_memory(where: Where, unsafe_path: str) -> int:
     """Print the entries at or below a path, and whatever cannot be read or named; the exit code."""
 
     def body(place: Place) -> int:
         below = canonicalise(unsafe_path.removesuffix("/"), place.policy.scopes) if unsafe_path else None
-        scans = {
-            scope: scan(bound.root)
+        found = [
+            _listed(place, bound, RelPath("") if below is None else below.rel)
             for scope, bound in place.roots.items()
             if below is None or scope == below.scope
-        }
-        if below is not None and below.rel:
-            scans = {scope: _below(found, below) for scope, found in scans.items()}
-            if not any(found.entries or found.odd for found in scans.values()):
-                raise NotFound(f"nothing is remembered at {below.text}")
+        ]
+        if below is not None and below.rel and not any(each.entries or each.odd for each in found):
+            raise NotFound(f"nothing is remembered at {below.text}")
         if where.json:
-            print_document(_listing(scans))
+            print_document(_listing(found))
         else:
-            _print_listing(place, scans)
+            _print_listing(place, found)
         return 0
 
-    return _with_place(where, body, "not listed")
+    return with_place(where, body, "not listed")
 
 
 def show_entry(where: Where, unsafe_path: str) -> int:
-    """Print one file; on a terminal with everything invisible made visible. The exit code."""
+    """Print one file, or with `@TASK` what a task left of it; the exit code.
+
+    On a terminal everything invisible is made visible.
+    """
 
     def body(place: Place) -> int:
-        path = canonicalise(unsafe_path, place.policy.scopes)
+        named, at, task = unsafe_path.rpartition("@")
+        if not at or task.endswith(FILE_SUFFIX):  # A file may have an @ in its name.
+            named, task = unsafe_path, ""
+        path = canonicalise(named, place.policy.scopes)
         if path.scope not in place.roots:
             raise NotFound(f"nothing is remembered in {path.scope} yet")
-        text = decode(place.roots[path.scope].root.read_bytes(path.rel))
+        data = content_of(place, named, task) if task else place.roots[path.scope].root.read_bytes(path.rel)
+        if data is None:
+            return _report_removed(path.text, task, where)
+        text = decode(data)
         if where.json:
-            print_document({"path": path.text, "content": text})
+            print_document({"path": path.text, "content": text} | ({"task": task} if task else {}))
         elif sys.stdout.isatty():
             say(visible(text).removesuffix("\n"))
         else:
@@ -77,7 +105,15 @@ def show_entry(where: Where, unsafe_path: str) -> int:
                 sys.stdout.buffer.write(text.encode())
         return 0
 
-    return _with_place(where, body, "not shown")
+    return with_place(where, body, "not shown")
+
+
+def _report_removed(path: str, task: str, where: Where) -> int:
+    if where.json:
+        print_document({"path": path, "content": None, "task": task})
+    else:
+        print(on_one_line(f"{task} removed {path}"), file=sys.stderr)
+    return 0
 
 
 def rebuild_indexes(where: Where) -> int:
@@ -85,111 +121,125 @@ def rebuild_indexes(where: Where) -> int:
 
     def body(place: Place) -> int:
         patience = Patience(time.monotonic() + REBUILD_SECONDS)
-        notes = {
-            scope: rebuild_index(bound, place.policy.trust_of(scope), patience)
-            for scope, bound in place.roots.items()
-        }
-        problems = [problem for scope in notes for problem in _problems(place, scope)]
-        told = [note for each in notes.values() for note in each if note not in problems]
-        _print_notes(told, problems, where, "rebuilt")
+        notes = [
+            note
+            for bound in place.roots.values()
+            for note in rebuild(place.state, bound, place.policy, patience)
+        ]
+        checks = [verify(place.state, bound, place.policy) for bound in place.roots.values()]
+        problems = [problem for check in checks for problem in check.problems]
+        _print_notes([note for note in notes if note not in problems], problems, where, "rebuilt")
         return 1 if problems else 0
 
-    return _with_place(where, body, "not rebuilt")
+    return with_place(where, body, "not rebuilt")
 
 
 def verify_indexes(where: Where) -> int:
     """Compare every index with its entries; the exit code is 1 if one differs."""
 
     def body(place: Place) -> int:
-        problems = [problem for scope in place.roots for problem in _problems(place, scope)]
+        checks = [verify(place.state, bound, place.policy) for bound in place.roots.values()]
+        problems = [problem for check in checks for problem in check.problems]
         odd = [
-            f"{scope}/{item.path}: {item.reason}"
-            for scope, bound in place.roots.items()
-            for item in scan(bound.root).odd
+            f"{bound.scope}/{item.path}: {item.reason}"
+            for bound in place.roots.values()
+            for item in view_of(place.state, bound, place.policy).odd()
         ]
-        _print_notes(odd, problems, where, "correct")
+        notes = [note for check in checks for note in check.notes]
+        _print_notes([*odd, *notes], problems, where, "correct")
         return 1 if problems else 0
 
-    return _with_place(where, body, "not verified")
+    return with_place(where, body, "not verified")
 
 
-def _problems(place: Place, scope: Scope) -> tuple[str, ...]:
-    return verify_index(place.roots[scope], place.policy.trust_of(scope))
+def with_place(where: Where, body: Callable[[Place], int], what: str) -> int:
+    """Run `body` over the memory that a command line names; its exit code, or that of its failure.
 
-
-def _with_place(where: Where, body: Callable[[Place], int], what: str) -> int:
+    Args:
+        where: the command line.
+        body: what to do; makes nothing that is not there yet.
+        what: what did not happen, where it fails.
+    """
     configure_logging()
     try:
         settings = read_settings(os.environ, policy=where.policy, roots=parse_roots(where.roots))
         with closing(find_place(settings, where.workspace, create=False)) as place:
+            say_notes(place.notes)
             return body(place)
     except MunimentError as error:
         return print_failure(error, as_json=where.json, what=what)
 
 
-def _below(found: Scan, path: CanonicalPath) -> Scan:
-    """What a scan found at `path` and beneath it."""
+def _listed(place: Place, bound: BoundRoot, below: RelPath) -> _Listed:
+    """What a look at every file of a root finds at a path and beneath it."""
+    view = view_of(place.state, bound, place.policy, sweep=True)
 
     def is_below(rel: str) -> bool:
-        return rel == path.rel or rel.startswith(f"{path.rel}/")
+        return not below or rel == below or rel.startswith(f"{below}/")
 
-    entries = tuple(entry for entry in found.entries if is_below(entry.rel))
-    return replace(found, entries=entries, odd=tuple(item for item in found.odd if is_below(item.path)))
+    return _Listed(
+        bound.scope,
+        tuple(entry for entry in view.entries() if is_below(entry.rel)),
+        tuple(item for item in view.odd() if is_below(item.path)),
+        complete=view.complete,
+    )
 
 
-def _listing(scans: dict[Scope, Scan]) -> dict[str, object]:
+def _listing(found: list[_Listed]) -> dict[str, object]:
     return {
         "entries": [
             {
-                "path": f"{scope}/{entry.rel}",
+                "path": f"{each.scope}/{entry.rel}",
                 "name": entry.name,
                 "description": entry.description,
                 "type": entry.type,
                 "size": entry.size,
+                "trust": entry.trust,
+                "expires": entry.expires,
                 "readable": entry.readable,
+                "held": entry.held,
                 "note": entry.note,
             }
-            for scope, found in scans.items()
-            for entry in found.entries
+            for each in found
+            for entry in each.entries
         ],
         "odd": [
-            {"path": f"{scope}/{item.path}", "reason": item.reason}
-            for scope, found in scans.items()
-            for item in found.odd
+            {"path": f"{each.scope}/{item.path}", "reason": item.reason}
+            for each in found
+            for item in each.odd
         ],
-        "complete": all(found.complete for found in scans.values()),
+        "complete": all(each.complete for each in found),
     }
 
 
-def _print_listing(place: Place, scans: dict[Scope, Scan]) -> None:
+def _print_listing(place: Place, found: list[_Listed]) -> None:
     for scope in place.policy.scopes:
         if scope not in place.roots:
             say(f"{scope}: nothing yet")
-    for scope, found in scans.items():
-        count = len(found.entries)
-        say(f"{scope}: {count} {'entry' if count == 1 else 'entries'}")
-        for entry in found.entries:
-            note = f" ({_on_one_line(entry.note)})" if entry.note else ""
-            name = _on_one_line(entry.name) if entry.readable else "cannot be read"
-            say(f"  {scope}/{entry.rel}  {name}{note}")
-        for item in found.odd:
-            say(f"  passed over: {scope}/{visible(item.path)} ({_on_one_line(item.reason)})")
-        if not found.complete:
-            say(f"  {scope} could not be read completely")
+    for each in found:
+        count = len(each.entries)
+        say(f"{each.scope}: {count} {'entry' if count == 1 else 'entries'}")
+        for entry in each.entries:
+            note = f" ({on_one_line(entry.note)})" if entry.note else ""
+            say(f"  {each.scope}/{entry.rel}  {_named(entry)}{note}")
+        for item in each.odd:
+            say(f"  passed over: {each.scope}/{visible(item.path)} ({on_one_line(item.reason)})")
+        if not each.complete:
+            say(f"  {each.scope} could not be read completely")
+
+
+def _named(entry: CatalogEntry) -> str:
+    if not entry.readable:
+        return "cannot be read"
+    return f"held back ({entry.held})" if entry.held else on_one_line(entry.name)
 
 
 def _print_notes(notes: list[str], problems: list[str], where: Where, done: str) -> None:
     if where.json:
         print_document({"correct": not problems, "problems": problems, "notes": notes})
         return
-    for note in notes:
-        print(f"note: {_on_one_line(note)}", file=sys.stderr)
+    say_notes(notes)
     for problem in problems:
-        print(_on_one_line(problem), file=sys.stderr)
+        print(on_one_line(problem), file=sys.stderr)
     if not problems:
         say(f"the indexes are {done}")
-
-
-def _on_one_line(text: str) -> str:
-    """What others wrote, so that it forges no line of ours and hides nothing in one."""
-    return visible(one_line(text))

@@ -21,11 +21,13 @@ from muniment.cli.report import (
     print_document,
     print_failure,
     say,
+    say_notes,
 )
 from muniment.cli.transcript import writing
 from muniment.confine.cancel import Cancel
 from muniment.content.gates import one_line, visible
-from muniment.errors import Cancelled, InvalidContent, MunimentError
+from muniment.errors import Cancelled, MunimentError
+from muniment.job_errors import InvalidContent
 from muniment.jobs.request import RememberRequest, RememberResult
 from muniment.names import MAX_FACT_BYTES, Enforcement
 from muniment.settings import parse_roots
@@ -66,6 +68,7 @@ class Asked:
     symlinks: str | None
     model: ModelFlags
     transcript: Path | None
+    task_id: str | None
     dry_run: bool
     json: bool
 
@@ -86,8 +89,11 @@ def run(asked: Asked) -> int:
                 **asked.model,
             ) as memory:
                 forget_key()
+                say_notes(memory.place.notes)
                 signal.signal(signal.SIGINT, lambda *_: cancel.set())
-                request = RememberRequest(fact, asked.scope, asked.context, dry_run=asked.dry_run)
+                request = RememberRequest(
+                    fact, asked.scope, asked.context, dry_run=asked.dry_run, task_id=asked.task_id
+                )
                 roots = [root.trusted_path for root in memory.place.roots.values()]
                 with writing(asked.transcript, roots) as witness, _progress() as observe:
                     result = memory.attempt(request, cancel=cancel, observe=observe, witness=witness)
@@ -114,13 +120,12 @@ def _read_fact(argument: str) -> str:
 
 def _report(result: RememberResult, *, as_json: bool) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # What is done is done; it only remains to say so.
-    for note in result.notes:
-        print(f"note: {visible(note)}", file=sys.stderr)
+    say_notes(result.notes)
     if as_json:
         print_document(result.as_json())
     elif result.error is not None:
         print_failure(result.error, as_json=False, what="not saved")
-    elif result.unchanged:
+    elif result.unchanged or result.repeated:
         say(visible(result.summary))
     else:
         done = "would be saved" if result.status == "dry_run" else "saved"

@@ -6,12 +6,12 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any, Final
 
-from muniment.content.gates import visible
+from muniment.content.gates import one_line, visible
 from muniment.errors import Cancelled, MunimentError
 
 LOG_VARIABLE: Final = "MUNIMENT_LOG"
@@ -58,6 +58,17 @@ def output() -> Iterator[None]:
     except OSError as error:
         _drop_output()
         print(f"standard output cannot be written: {error.strerror}", file=sys.stderr)
+
+
+def say_notes(notes: Iterable[str]) -> None:
+    """What a person should know besides, a line each, on standard error."""
+    for note in notes:
+        print(f"note: {on_one_line(note)}", file=sys.stderr)
+
+
+def on_one_line(text: str) -> str:
+    """What others wrote, so that it forges no line of ours and hides nothing in one."""
+    return visible(one_line(text))
 
 
 def _drop_output() -> None:

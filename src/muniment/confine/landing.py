@@ -137,8 +137,13 @@ class Directory:
         leaf(name)
         return Root(self.root.scope, self.fd, self.root.resolver).read_bytes(name)
 
-    def stage(self, temporary: str, content: bytes) -> Staged:
-        """Put `content` on disk under a temporary name: 0600 before the first byte, written whole, synced.
+    def stage(self, temporary: str, content: bytes, *, durable: bool = True) -> Staged:
+        """Put `content` on disk under a temporary name: 0600 before the first byte, written whole.
+
+        Args:
+            temporary: the name, see `temporary_name`.
+            content: the bytes.
+            durable: sync them; else they may be lost when the power fails, with the name that they get.
 
         Raises:
             TooLarge: more than `MAX_FILE_BYTES`.
@@ -157,7 +162,8 @@ class Directory:
             try:
                 os.fchmod(fd, _FILE_MODE)
                 _write_all(fd, content)
-                os.fsync(fd)
+                if durable:
+                    os.fsync(fd)
             except BaseException:
                 self._unlink(temporary)
                 raise

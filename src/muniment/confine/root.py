@@ -156,6 +156,21 @@ class OpenFile:
             raise self._root.refusal(self._rel, error) from error
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
+    def read_whole(self, limit: int) -> bytes:
+        """All bytes, `MAX_FILE_BYTES` at most whatever `limit` says.
+
+        Raises:
+            TooLarge: the file is larger, or grew past the limit while it was read. At most `limit + 1` bytes
+                were read.
+            Unreadable: as `read`.
+        """
+        limit = min(limit, MAX_FILE_BYTES)
+        # A file that lies about its size, or grows, is noticed by the one byte more.
+        content = b"" if self.size > limit else self.read(limit + 1)
+        if self.size > limit or len(content) > limit:
+            raise TooLarge(f"{self._root.shown(self._rel)} is larger than {limit} bytes")
+        return content
+
     def close(self) -> None:
         """Close the descriptor; harmless when repeated."""
         fd, self.fd = self.fd, -1
@@ -216,26 +231,10 @@ class Root:
             limit: bytes; `MAX_FILE_BYTES` holds as well.
 
         Raises:
-            TooLarge: the file is larger, or grew past the limit while it was read. At most `limit + 1` bytes
-                were read.
-            MunimentError: as `open_file`.
-        """
-        limit = min(limit, MAX_FILE_BYTES)
-        with self.open_file(rel) as file:
-            # A file that lies about its size, or grows, is noticed by the one byte more.
-            content = b"" if file.size > limit else file.read(limit + 1)
-            if file.size > limit or len(content) > limit:
-                raise TooLarge(f"{self._shown(rel)} is larger than {limit} bytes")
-        return content
-
-    def read_head(self, rel: str, limit: int) -> tuple[bytes, int]:
-        """The first bytes, `limit` and `MAX_FILE_BYTES` at most, and the size when it was opened.
-
-        Raises:
-            MunimentError: as `open_file`. Never `TooLarge`.
+            MunimentError: as `open_file` and `OpenFile.read_whole`.
         """
         with self.open_file(rel) as file:
-            return file.read(min(limit, MAX_FILE_BYTES)), file.size
+            return file.read_whole(limit)
 
     def list_directory(self, rel: str) -> tuple[Listed, ...]:
         """Names in a directory, sorted by code point; names that are not UTF-8 hold surrogate escapes.
@@ -295,8 +294,8 @@ class Root:
         if (via := _ESCAPES.get(error.errno or 0)) is not None:
             return PathEscape(via, rel)
         if error.errno in _ABSENT:
-            return NotFound(f"{self._shown(rel)} does not exist")
-        return _unreadable(self._shown(rel), error)
+            return NotFound(f"{self.shown(rel)} does not exist")
+        return _unreadable(self.shown(rel), error)
 
     def _entries(self, fd: int, rel: str) -> list[Listed]:
         found: list[Listed] = []
@@ -305,7 +304,7 @@ class Root:
             if kind is None:
                 continue
             if len(found) == MAX_ENTRIES:
-                raise TooLarge(f"{self._shown(rel)} holds more than {MAX_ENTRIES} names")
+                raise TooLarge(f"{self.shown(rel)} holds more than {MAX_ENTRIES} names")
             found.append(Listed(name.decode("utf-8", "surrogateescape"), kind))
         return found
 
@@ -327,21 +326,22 @@ class Root:
     def _refuse_directory(self, rel: str, error: OSError) -> NoReturn:
         """Say why `rel` cannot be listed: ENOTDIR does not tell a file from a FIFO or a missing parent."""
         if error.errno == errno.ENOTDIR and self.examine(rel) is not None:
-            raise NotAFile(f"{self._shown(rel)} is a file, not a directory") from error
+            raise NotAFile(f"{self.shown(rel)} is a file, not a directory") from error
         raise self.refusal(rel, error) from error
 
     def _refuse_object(self, rel: str, found: Stat) -> NoReturn:
         """Say why what was opened is not a file of its own."""
         if stat.S_ISDIR(found.st_mode):
-            raise NotAFile(f"{self._shown(rel)} is a directory")
+            raise NotAFile(f"{self.shown(rel)} is a directory")
         if not stat.S_ISREG(found.st_mode):
             raise PathEscape(Via.SPECIAL, rel)
         if found.st_nlink == 0:
-            raise NotFound(f"{self._shown(rel)} does not exist")
+            raise NotFound(f"{self.shown(rel)} does not exist")
         # Another name of the same file may stand anywhere: which one is ours cannot be told.
         raise PathEscape(Via.HARDLINK, rel)
 
-    def _shown(self, rel: str) -> str:
+    def shown(self, rel: str) -> str:
+        """A path in the words of messages: logical, and printable."""
         return printable(f"{self.scope}/{rel}" if rel else self.scope)
 
 

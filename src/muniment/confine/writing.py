@@ -43,7 +43,7 @@ from muniment.confine.landing import (
 )
 from muniment.confine.root import Root, encoded
 from muniment.confine.syscalls import LIST
-from muniment.errors import NotAFile, NotFound, Unreadable, printable
+from muniment.errors import DeadlineExceeded, NotAFile, NotFound, Unreadable, printable
 from muniment.names import RelPath, Scope, joined
 
 FIRST_PAUSE: Final = 0.002
@@ -85,7 +85,7 @@ def _lock(root: Root, patience: Patience) -> Iterator[None]:
     try:
         pause = FIRST_PAUSE
         while not _try_lock(root.scope, fd):
-            patience.check()
+            _check(root.scope, patience)
             _pause(patience, pause)
             pause = min(2 * pause, LONGEST_PAUSE)
         yield
@@ -94,6 +94,13 @@ def _lock(root: Root, patience: Patience) -> Iterator[None]:
         with suppress(OSError):
             fcntl.flock(fd, fcntl.LOCK_UN)
         os.close(fd)
+
+
+def _check(scope: Scope, patience: Patience) -> None:
+    try:
+        patience.check()
+    except DeadlineExceeded:
+        raise DeadlineExceeded(f"another process keeps {scope} locked; try again") from None
 
 
 def _try_lock(scope: Scope, fd: int) -> bool:

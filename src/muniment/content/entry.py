@@ -8,7 +8,9 @@ Holds:
   below never changes what the lines above it said. (YAML readers take the last or refuse the file.)
 - C3. `complete` and `with_provenance` add or take away whole lines of front matter and change no other
   character: byte order mark, line breaks, comments, order and spelling of keys stay.
-- C4. After `with_provenance` there is exactly one `muniment` key, whatever the text claimed of itself.
+- C4. After `with_provenance` there is exactly one `muniment` key, for this reader and for those of YAML,
+  whatever the text claimed of itself. A line of a form that this reader does not know and another one may
+  take for that key (`? muniment`, `&x muniment: …`, an alias) is refused rather than guessed at.
 
 What does not hold: the `muniment` line proves nothing. Anyone who can edit the file can edit it; what counts
 is the ledger. A value may hold any character that YAML can write as an escape, which no gate over the bytes
@@ -21,7 +23,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -34,7 +36,7 @@ from muniment.content.frontmatter import (
     locate,
     opens,
 )
-from muniment.content.gates import check_text, decode, encode, one_line
+from muniment.content.gates import one_line
 from muniment.content.scalar import (
     Unsupported,
     read_list,
@@ -43,7 +45,7 @@ from muniment.content.scalar import (
     without_breaks,
     written,
 )
-from muniment.errors import TooLarge
+from muniment.errors import ContentRejected, TooLarge
 from muniment.names import RelPath
 from muniment.policy.grammar import FILE_SUFFIX
 
@@ -73,6 +75,7 @@ MAX_DESCRIPTION_CHARS: Final = 150
 """Characters of a description that is derived or listed: about two lines of a terminal."""
 
 _HEADING: Final = re.compile(r" {0,3}#{1,6}(?:[ \t]+(.*)|)")
+_BLANK_OR_BACKSLASH: Final = re.compile(r"[\s\\]+")
 _FENCE: Final = re.compile(r" {0,3}(`{3,}|~{3,})")
 _MARKER: Final = re.compile(r"(?:[-*+>]|[0-9]{1,9}[.)])[ \t]+")
 
@@ -142,27 +145,6 @@ def parse(data: bytes | str) -> Entry:
     )
 
 
-def check_entry(data: bytes, reject: Collection[str]) -> None:
-    """Pass a whole entry through the gates: its text, and what escapes in its front matter spell.
-
-    Readers of YAML differ, and ours knows only a part of it. So every escape counts, whatever key or value it
-    stands in, except before the first double quote, where nothing can be one.
-
-    Raises:
-        NotText, ContentRejected, ValueError: as `decode` and `check_text`; NotText also for an escape that
-            spells half a character.
-    """
-    text = decode(data)
-    check_text(text, reject)
-    front = locate(text)
-    if front is None:
-        return
-    before, quote, quoted = text[: front.close].partition('"')
-    spelled = before + quote + unescaped(quoted)
-    check_text(spelled, reject)
-    encode(spelled.replace("\0", ""))  # NUL is for the gates to judge; half a character is for none of them
-
-
 def titled(entry: Entry, rel_path: RelPath | str) -> Titled:
     """Name and description of an entry, derived where front matter has none.
 
@@ -203,7 +185,9 @@ def with_provenance(text: str, provenance: Mapping[str, str]) -> str:
 
     Raises:
         TooLarge: the front matter would pass `MAX_FRONT_MATTER_BYTES`.
+        ContentRejected: a line of it may be that key to another reader (C4); rule `front-matter`.
     """
+    _require_no_hidden_key(text)
     value = without_breaks(json.dumps(dict(provenance), ensure_ascii=False))
     return _edited(text, [f"{PROVENANCE_KEY}: {value}"], without=PROVENANCE_KEY)
 
@@ -211,6 +195,20 @@ def with_provenance(text: str, provenance: Mapping[str, str]) -> str:
 def shortened(text: str, limit: int) -> str:
     """`text` cut to `limit` characters, the last of them an ellipsis if anything was cut."""
     return text if len(text) <= limit else f"{text[: limit - 1].rstrip()}…"
+
+
+def _require_no_hidden_key(text: str) -> None:
+    """Refuse lines outside our subset that may spell the key of the provenance to a reader of YAML (C4)."""
+    front = locate(text)
+    for field in front.fields if front is not None else ():
+        if field.key is not None:
+            continue
+        written_out = unescaped(text[field.start : field.end])
+        if "*" in written_out or PROVENANCE_KEY in _BLANK_OR_BACKSLASH.sub("", written_out):
+            raise ContentRejected(
+                f"line {field.line} of the front matter is no `key: value`; write it so, or leave it out",
+                rule="front-matter",
+            )
 
 
 def _edited(text: str, lines: Sequence[str], *, without: str | None = None) -> str:

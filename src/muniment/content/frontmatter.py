@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from muniment.content.scalar import Unsupported, read_quoted
+from muniment.content.scalar import Unsupported, read_quoted, unescaped
 
 MAX_FRONT_MATTER_BYTES: Final = 8_192
 """UTF-8 bytes from the start of the file to the end of the closing line: fifty times what entries have, and
@@ -101,6 +101,19 @@ def locate(text: str) -> FrontMatter | None:
             return FrontMatter(tuple(_fields(lines)), line.start, line.end, opening[1])
         lines.append(line)
     return None
+
+
+def spelled(text: str) -> str | None:
+    """`text` with what the escapes of its front matter mean, or None where there are none.
+
+    Readers of YAML differ, so every escape counts, whatever key or value it stands in, except before the
+    first double quote, where nothing can be one. Lines keep their numbers.
+    """
+    front = locate(text) if "\\" in text else None
+    if front is None:
+        return None
+    before, quote, quoted = text[: front.close].partition('"')
+    return before + quote + unescaped(quoted) + text[front.close :]
 
 
 def line_break(text: str) -> str:

@@ -56,6 +56,7 @@ _SUSPECT: Final = re.compile(f"{_FLAGS}|{_INVISIBLE.pattern}")
 _UNSHOWN: Final = re.compile(
     f"{_INVISIBLE.pattern}|\r(?!\n)|[\ud800-\udfff\ue000-\uf8ff\U000f0000-\U0010ffff]",
 )
+_PLAIN_ASCII: Final = b"\t\n\r" + bytes(range(0x20, 0x7F))
 _IS_CONTROL: Final = re.compile(f"[{_CONTROL}]")
 _IS_ANSI: Final = re.compile("[\x1b\x90\x98\x9b\x9d-\x9f]")
 _IS_BIDI: Final = re.compile(f"[{_BIDI}]")
@@ -113,6 +114,8 @@ def check_text(text: str, reject: Collection[str]) -> None:
     unknown = set(reject).difference(GATES)
     if unknown:
         raise ValueError(f"no such gate: {', '.join(sorted(unknown))}")
+    if text.isascii() and not text.encode().translate(None, _PLAIN_ASCII):
+        return  # what nearly every entry is, thirty times as fast
     for found in _SUSPECT.finditer(text):
         if len(found[0]) > 1:  # a whole flag (G4)
             continue

@@ -1,1 +1,1 @@
-"""The composed procedures. `remember.py` is the one there is so far."""
+"""The composed procedures, one a file: `remember`, `forget`, `dream`, `undo`, `review`, `history`."""

@@ -12,12 +12,11 @@ What happened is read from the committed change-set, never from the model's word
 
 from __future__ import annotations
 
+import re
 import secrets
-import time
 from collections.abc import Collection
 from contextlib import ExitStack
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from dataclasses import dataclass
 from typing import Any, Final
 
 from muniment import events
@@ -31,23 +30,27 @@ from muniment.content.gates import visible
 from muniment.errors import (
     Cancelled,
     DeadlineExceeded,
-    InvalidContent,
-    InvalidContextMode,
     InvalidScope,
     MunimentError,
     PathEscape,
     Refusal,
-    RememberFailed,
-    RememberNoUpdate,
     RememberPathEscape,
-    RememberRefused,
-    RememberScopeMismatch,
-    RememberTimeout,
     StoreConflict,
     ToolError,
     WorkerLost,
 )
-from muniment.jobs.request import Place, RememberRequest, RememberResult, Status
+from muniment.job_errors import (
+    InvalidContent,
+    InvalidContextMode,
+    RememberFailed,
+    RememberNoUpdate,
+    RememberRefused,
+    RememberScopeMismatch,
+    RememberTimeout,
+)
+from muniment.jobs.ending import put_on_record
+from muniment.jobs.filing import Filing, require_ours
+from muniment.jobs.request import MAX_TASK_CHARS, Place, RememberRequest, RememberResult, Status
 from muniment.names import INDEX_NAME, MAX_FACT_BYTES, ContextMode, RelPath, Scope, Verb
 from muniment.policy.decide import Judge
 from muniment.policy.grammar import CanonicalPath
@@ -55,11 +58,15 @@ from muniment.policy.load import load_policy
 from muniment.policy.meet import meet, narrow_writes
 from muniment.policy.model import Policy
 from muniment.sandbox import RunTerms, Sandbox
-from muniment.store.commit import Commit, Stamp
-from muniment.store.index import excerpt, is_generated, is_index_path
-from muniment.store.stamp import ULID_RANDOM_BYTES, Provenance, stamp, ulid
+from muniment.store.commit import Commit
+from muniment.store.index import excerpt, is_index_path
+from muniment.store.ledger import Kept, of_task
+from muniment.store.stamp import new_ulid
+from muniment.store.upkeep import is_as_written
 from muniment.tools.arguments import WRITING_TOOLS
 from muniment.tools.outcome import Outcome
+
+_TASK_ID: Final = re.compile(rf"[A-Za-z0-9._-]{{1,{MAX_TASK_CHARS}}}", re.ASCII)
 
 MAX_SUMMARY_CHARS: Final = 300
 """Characters of the model's last words that a result keeps."""
@@ -75,8 +82,8 @@ class _Task:
     observe: Observer
     witness: Witness
     cancel: Cancel
+    id: str
     held: Held | None = None
-    id: str = field(default_factory=lambda: f"remember-{_new_id()}")
 
     def result(self, budget: Budget | None, **more: Any) -> RememberResult:
         return RememberResult(
@@ -113,16 +120,29 @@ def remember(
     """
     with ExitStack() as stack:
         token = stack.enter_context(Cancel()) if cancel is None else cancel
-        task = _Task(request, place, model, observe, witness, token)
+        task = _Task(request, place, model, observe, witness, token, _task_id(request))
         budget: Budget | None = None
         try:
             brief, policy = _prepare(task)
+            done = None if request.dry_run else of_task(place.state, task.id)
+            if done is not None:
+                require_ours(place, done)
+                return _done_before(task, done)
             budget = Budget(policy.limits, token, place.clock)
             result = _attempts(task, brief, policy, budget)
         except MunimentError as error:
             status: Status = "cancelled" if isinstance(error, Cancelled) else "failed"
             result = task.result(budget, status=status, error=_as_job_error(error))
-    _record(result)
+        if result.error is not None:
+            put_on_record(
+                place.state,
+                "remember",
+                task.id,
+                result.error,
+                decided_by=result.decided_by,
+                policy=result.policy,
+            )
+    _log(result)
     return result
 
 
@@ -150,6 +170,8 @@ def _prepare(task: _Task) -> tuple[Brief, Policy]:
     """Steps 1 and 2."""
     request, place = task.request, task.place
     fact = check_content(request.content)
+    if _TASK_ID.fullmatch(task.id) is None:
+        raise InvalidContent(f"a task id has 1 to {MAX_TASK_CHARS} of A-Z a-z 0-9 . _ -")
     if request.context not in list(ContextMode):
         known = ", ".join(ContextMode)
         raise InvalidContextMode(f"there is no context mode {request.context!r}; there are {known}")
@@ -192,11 +214,11 @@ def _attempt(task: _Task, brief: Brief, policy: Policy, budget: Budget) -> Remem
         brief.context,
         must_read=True,
         patience=Patience(budget.deadline, task.cancel),
-        stamp=_stamp(task),
+        is_job=True,
         symlinks=task.place.symlinks,
     )
     place = task.place
-    with Sandbox.for_run(policy, place.roots, terms, in_process=place.in_process) as box:
+    with Sandbox.for_run(policy, place.roots, place.state, terms, in_process=place.in_process) as box:
         task.held = box.held  # Before the model is asked anything.
         runner = Runner(
             task.model,
@@ -207,10 +229,13 @@ def _attempt(task: _Task, brief: Brief, policy: Policy, budget: Budget) -> Remem
             observe=task.observe,
             witness=task.witness,
         )
-        outcome = runner.run(brief, _indexes(brief, place, policy))
+        indexes = _indexes(brief, place, policy)
+        outcome = runner.run(brief, indexes)
         _raise_unless_final(outcome)
         budget.check()
-        done = box.commit(dry_run=task.request.dry_run)
+        filing = Filing(place, task.id, brief.fact, task.request.trust, task.model.name)
+        job = filing.terms(box, tuple(each.scope for each in indexes))
+        done = box.commit(job, dry_run=task.request.dry_run)
         if not done.changes:
             return _without_changes(task, budget, outcome, _known_entries(place, box, outcome))
         return _committed(task, budget, outcome, done)
@@ -308,24 +333,10 @@ def _indexes(brief: Brief, place: Place, policy: Policy) -> tuple[IndexExcerpt, 
             index = place.roots[scope].root.read_bytes(INDEX_NAME)
         except (PathEscape, ToolError):
             continue  # Without an index the agent still has its tools; the next commit writes one.
-        if shows(RelPath(INDEX_NAME)) and is_generated(index):
+        # Of another's making it may say anything, and nobody could tell how far to trust that.
+        if shows(RelPath(INDEX_NAME)) and is_as_written(place.state, place.roots[scope], index):
             found.append(IndexExcerpt(scope, policy.trust_of(scope), excerpt(index, shows)))
     return tuple(found)
-
-
-def _stamp(task: _Task) -> Stamp:
-    def stamped(after: bytes, before: bytes | None, path: CanonicalPath) -> bytes:
-        provenance = Provenance(
-            new_id=_new_id(),
-            now=datetime.now(UTC),
-            task=task.id,
-            trust=task.request.trust,
-            decided_by=task.model.name,
-            policy=task.place.policy.label,
-        )
-        return stamp(after, before, path, provenance)
-
-    return stamped
 
 
 def _as_job_error(error: MunimentError) -> MunimentError:
@@ -343,7 +354,23 @@ def _as_job_error(error: MunimentError) -> MunimentError:
             return error
 
 
-def _record(result: RememberResult) -> None:
+def _done_before(task: _Task, done: Kept) -> RememberResult:
+    """The result of a task that committed already, as far as the ledger knows it."""
+    changes = tuple(item.change for item in done.changes)
+    paths = tuple(change.path for change in changes)
+    return task.result(
+        None,
+        status="completed",
+        summary=f"saved before by this task: {', '.join(paths)}",
+        repeated=True,
+        files_touched=paths,
+        touched_scopes=tuple(sorted({item.scope for item in done.changes})),
+        changes=changes,
+        notes=done.notes,
+    )
+
+
+def _log(result: RememberResult) -> None:
     escape = result.error if isinstance(result.error, PathEscape) else None
     events.emit(
         "remember_ended",
@@ -363,5 +390,5 @@ def _record(result: RememberResult) -> None:
     )
 
 
-def _new_id() -> str:
-    return ulid(time.time_ns() // 1_000_000, secrets.token_bytes(ULID_RANDOM_BYTES))
+def _task_id(request: RememberRequest) -> str:
+    return f"remember-{new_ulid()}" if request.task_id is None else request.task_id

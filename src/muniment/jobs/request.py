@@ -5,14 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from muniment.agent.model import Turn
 from muniment.confine.binding import BoundRoot
-from muniment.errors import MunimentError
+from muniment.errors import MunimentError, PendingReview
 from muniment.names import ContextMode, Enforcement, Layer, Scope, Symlinks, Trust
 from muniment.policy.model import Policy
 from muniment.store.change import Change
+from muniment.store.state import State
+
+MAX_TASK_CHARS: Final = 100
+"""Characters of a task's id."""
 
 Status = Literal["completed", "dry_run", "failed", "cancelled"]
 
@@ -27,6 +31,8 @@ class RememberRequest:
         context: what the run may see.
         trust: who the fact comes from.
         dry_run: judge and report, commit nothing.
+        task_id: chosen by the caller, 1 to `MAX_TASK_CHARS` of A-Z a-z 0-9 `.` `_` `-`, so that the same
+            request made twice is carried out once; None: a new one.
     """
 
     content: str
@@ -34,28 +40,33 @@ class RememberRequest:
     context: str = ContextMode.WORKSPACE
     trust: Trust = Trust.OWNER
     dry_run: bool = False
+    task_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a job works: a policy over bound roots.
+    """Where a job works: a policy over bound roots, and the state that knows their history.
 
     Attributes:
         symlinks: what becomes of links beneath the roots.
         in_process: run the tools in this process; the policy must allow it.
         clock: monotonic seconds.
+        notes: what a person should know of how it was found, such as that a commit had been interrupted.
     """
 
     policy: Policy
     roots: Mapping[Scope, BoundRoot]
+    state: State
     symlinks: Symlinks = Symlinks.REFUSE
     in_process: bool = False
     clock: Callable[[], float] = time.monotonic
+    notes: tuple[str, ...] = ()
 
     def close(self) -> None:
-        """Close the roots."""
+        """Close the roots and the state."""
         for root in self.roots.values():
             root.close()
+        self.state.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +81,7 @@ class RememberResult:
         missing_layers: layers of the kernel fence that did not hold it.
         decided_by: `rules`, or the model's name.
         timeline: what each turn took of the model.
+        repeated: the task had committed before; this is what it did then.
         changes: the change-set; of a dry run, what would have been committed.
         notes: what a person should know, such as where a hand-written index was saved.
         error: why it failed, with its stable code.
@@ -88,6 +100,7 @@ class RememberResult:
     missing_layers: tuple[Layer, ...] = ()
     timeline: tuple[Turn, ...] = ()
     unchanged: bool = False
+    repeated: bool = False
     changes: tuple[Change, ...] = ()
     notes: tuple[str, ...] = ()
     error: MunimentError | None = None
@@ -116,8 +129,12 @@ class RememberResult:
             "policy": self.policy,
             "error": None if self.error is None else {"code": self.error.code, "message": str(self.error)},
         }
+        if isinstance(self.error, PendingReview):
+            document["review_id"] = self.error.review_id
         if self.unchanged:
             document["unchanged"] = True
+        if self.repeated:
+            document["repeated"] = True
         if self.notes:
             document["notes"] = list(self.notes)
         if self.status == "dry_run":

@@ -131,6 +131,16 @@ class Judge:
         """
         _raise_if_denied(self.decide(verb, path))
 
+    def require_removal(self, path: CanonicalPath) -> None:
+        """Raise unless code may remove the file: `modify` is granted on it, and no deny covers `delete`.
+
+        Raises:
+            Refused: as `require`.
+        """
+        self.require(Verb.MODIFY, path)
+        if (rule := self._denying(Verb.DELETE, path.text)) is not None:
+            _raise_if_denied(_denied(rule, Verb.DELETE, path))
+
     def require_directory(self, path: CanonicalPath) -> None:
         """Raise unless `decide_directory` allows.
 

@@ -29,8 +29,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from muniment.errors import BadName, PathEscape
-from muniment.names import MAX_DEPTH, MAX_PATH_BYTES, RelPath, Scope, Via
+from muniment.errors import BadName, ConfigInvalid, PathEscape
+from muniment.names import MAX_DEPTH, MAX_PATH_BYTES, RelPath, Scope, Symlinks, Via
 from muniment.policy.grammar import CanonicalPath, segment_problem
 
 Links = Mapping[RelPath, str]
@@ -108,3 +108,14 @@ def _go_up(at: list[str], path: CanonicalPath) -> None:
     if not at:
         raise PathEscape(Via.SYMLINK, path.text)
     at.pop()
+
+
+def check_symlinks(symlinks: str) -> Symlinks:
+    """What a flag or setting says about links.
+
+    Raises:
+        ConfigInvalid: it is neither `"refuse"` nor `"beneath"`.
+    """
+    if symlinks not in list(Symlinks):
+        raise ConfigInvalid(f"symlinks = {symlinks!r}: say {' or '.join(map(repr, map(str, Symlinks)))}")
+    return Symlinks(symlinks)

@@ -28,7 +28,7 @@ from muniment.names import Scope, Verb
 from muniment.policy.decide import Judge
 from muniment.policy.grammar import canonicalise, check_creatable
 from muniment.policy.meet import meet, sorted_quotas
-from muniment.policy.model import Layer, Policy, Quota, Rule, ScopeTerms
+from muniment.policy.model import Content, Layer, Policy, Quota, Rule, ScopeTerms
 from muniment.policy.pattern import check_pattern
 from muniment.policy.tables import CheckTable, PolicyFile, RuleTable, read_tables
 
@@ -116,7 +116,10 @@ def _effective(file: PolicyFile, parents: list[Policy], where: str) -> Policy:
 
 def _scope_terms(file: PolicyFile, parents: list[Policy], where: str) -> tuple[ScopeTerms, ...]:
     if file.scopes is not None:
-        return tuple(ScopeTerms(name=Scope(name), trust=terms.trust) for name, terms in file.scopes.items())
+        return tuple(
+            ScopeTerms(name=Scope(name), trust=terms.trust, commit=terms.commit)
+            for name, terms in file.scopes.items()
+        )
     if not parents:
         raise PolicyInvalid("E125", where, "declares no [scopes] and extends nothing that does")
     return reduce(meet, parents).scope_terms
@@ -140,7 +143,9 @@ def _own(file: PolicyFile, scope_terms: tuple[ScopeTerms, ...], where: str) -> P
         limits=file.limits,
         confinement=file.confinement,
         changes=file.changes,
-        content_reject=_sorted(file.content.reject),
+        content=Content(**{**dict(file.content), "reject": _sorted(file.content.reject)}),
+        provenance=file.provenance,
+        retention=file.retention,
     )
 
 

@@ -17,7 +17,8 @@ import hashlib
 import json
 from typing import Annotated, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic_core import PydanticCustomError
 
 from muniment.errors import PolicyInvalid
 from muniment.names import Digest, Enforcement, Scope, Trust, Verb
@@ -34,10 +35,32 @@ MAX_COUNT: Final = 1_000_000
 MAX_BYTES: Final = 1 << 32
 """Bytes of any budget or quota. Single files stay below `MAX_FILE_BYTES` whatever a quota says."""
 
-Gate = Literal["control", "bidi", "tag-chars", "zero-width", "ansi"]
-GATES: Final[tuple[Gate, ...]] = ("ansi", "bidi", "control", "tag-chars", "zero-width")
-"""The content gates that this version has, sorted."""
+MAX_DAYS: Final = 36_500
+"""Days of a retention: a century. What shall stay for longer says `never`."""
 
+NEVER: Final = "never"
+"""The retention of what does not expire."""
+
+Gate = Literal["active-markup", "ansi", "bidi", "control", "tag-chars", "zero-width"]
+GATES: Final[tuple[Gate, ...]] = ("active-markup", "ansi", "bidi", "control", "tag-chars", "zero-width")
+"""The content gates that a policy can switch, sorted."""
+
+
+def _term(value: object) -> object:
+    """One complaint for both forms of a retention, and no `true` for 1."""
+    if value == NEVER:
+        return value
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise PydanticCustomError("E104", "should be 'never' or a whole number of days")
+    if not 1 <= value <= MAX_DAYS:
+        raise PydanticCustomError("E110", "should be from 1 to {most} days", {"most": MAX_DAYS})
+    return value
+
+
+Days = Annotated[int | Literal["never"], BeforeValidator(_term)]
+"""How long something is kept: whole days, or `never` if it does not expire."""
+
+Commit = Literal["auto", "review"]
 Count = Annotated[int, Field(ge=1, le=MAX_COUNT)]
 Bytes = Annotated[int, Field(ge=1, le=MAX_BYTES)]
 
@@ -83,16 +106,62 @@ class Confinement(Frozen):
 
 
 class Changes(Frozen):
-    """What happens when the memory changed under a run: `fail`, or `retry` once."""
+    """How far one task may change the memory.
+
+    Attributes:
+        conflict: what happens when the memory changed under a run: `fail`, or `retry` once.
+        max_forget: entries that one unattended forget may remove.
+        max_scope_share: how much of a scope's entries one dream may change, above 0 to 1.
+    """
 
     conflict: Literal["retry", "fail"] = "fail"
+    max_forget: Count = 5
+    max_scope_share: Annotated[float, Field(gt=0, le=1)] = 0.2
+
+
+class Content(Frozen):
+    """What text an entry may not hold, and what becomes of it.
+
+    Attributes:
+        reject: the gates that are on, sorted.
+        secrets: `reject` refuses text that holds a secret; `redact` takes the secret out of it.
+        instructions: whether a change that addresses an agent waits for its owner (`quarantine`).
+    """
+
+    reject: tuple[Gate, ...] = GATES
+    secrets: Literal["reject", "redact"] = "reject"
+    instructions: Literal["allow", "quarantine"] = "quarantine"
+
+
+class Provenance(Frozen):
+    """What becomes of a fact whose trust is `external`: it is taken, waits for the owner, or is refused."""
+
+    untrusted_sources: Literal["allow", "quarantine", "reject"] = "quarantine"
+
+
+class Retention(Frozen):
+    """How long entries are kept.
+
+    Attributes:
+        default: entries of any trust above `external`.
+        untrusted: entries of trust `external`.
+    """
+
+    default: Days = NEVER
+    untrusted: Days = 14
 
 
 class ScopeTerms(Frozen):
-    """A scope, and the trust that files there have which Muniment did not write."""
+    """The terms of a scope.
+
+    Attributes:
+        trust: of files there that Muniment did not write.
+        commit: `auto`, or `review` if every change waits for the owner.
+    """
 
     name: Scope
     trust: Trust
+    commit: Commit = "auto"
 
 
 class Rule(Frozen):
@@ -135,7 +204,6 @@ class Policy(Frozen):
         scope_terms: the declared scopes, in the order of the file.
         layers: sorted by content; no two are the same.
         quotas: every one that matches a path applies to it.
-        content_reject: the content gates that are on, sorted.
     """
 
     name: str
@@ -145,7 +213,9 @@ class Policy(Frozen):
     limits: Limits
     confinement: Confinement
     changes: Changes
-    content_reject: tuple[Gate, ...]
+    content: Content
+    provenance: Provenance
+    retention: Retention
 
     @property
     def scopes(self) -> tuple[Scope, ...]:
@@ -155,6 +225,10 @@ class Policy(Frozen):
     def trust_of(self, scope: Scope) -> Trust:
         """The trust of files in `scope` that Muniment did not write; the lowest there is for any other."""
         return next((terms.trust for terms in self.scope_terms if terms.name == scope), Trust.EXTERNAL)
+
+    def commit_of(self, scope: Scope) -> Commit:
+        """Whether changes of `scope` wait for review; those of a scope that is not declared do."""
+        return next((terms.commit for terms in self.scope_terms if terms.name == scope), "review")
 
     @property
     def digest(self) -> Digest:

@@ -1,14 +1,13 @@
 """What may stand in a policy file: one closed model a table, and what is said when something else does.
 
-`read_tables` takes what `tomllib` made of a file. Nothing is guessed: every key is known and enforced, or
-the file does not load.
+`read_tables` takes what `tomllib` made of a file. Nothing is guessed: every key is known, or the file does
+not load; and no key is known that this version does not enforce.
 
     E101  unknown key, with the nearest known one
     E102  not TOML
     E103  missing key
     E104  wrong type, or not one of the values that are possible
     E105  another schema, or not a dumped policy
-    E106  known, but this version does not enforce it: it belongs to a later one
     E107  two rules or two quotas with one id
     E108  an empty list where at least one thing is needed, or more things than a policy may have
     E109  unknown verb, or `*` outside a deny rule
@@ -18,8 +17,10 @@ the file does not load.
 `load` adds E100 and E12x (files and parents) and E401 (inline tests); `pattern` has E2xx.
 
 A missing key never means more: absent `[limits]` keys and quota numbers are those of the shipped `strict`,
-absent `[content]` or `reject` turns every gate on, absent `[confinement]` is `partial` and `abort`, absent
-`[changes]` is `fail`, a scope without `trust` is `external`.
+absent `[content]` or `reject` turns every gate on, absent `secrets` is `reject`, absent `instructions` and
+`untrusted_sources` are `quarantine`, absent `[retention]` keeps what is untrusted for 14 days, absent
+`[confinement]` is `partial` and `abort`, absent `[changes]` is `fail`, 5 entries and a fifth of a scope, and
+a scope without `trust` is `external`. Only `commit` is `auto` where it is absent.
 """
 
 from __future__ import annotations
@@ -27,14 +28,33 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, Field, StringConstraints, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    StringConstraints,
+    ValidationError,
+    model_validator,
+)
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from muniment.errors import PolicyInvalid, printable
 from muniment.names import Scope, Trust, Verb
 from muniment.policy.grammar import GRAMMAR_LAYER, PREFIX, segment_problem
 from muniment.policy.meet import REQUEST_LAYER
-from muniment.policy.model import GATES, Changes, Confinement, Frozen, Limits, Quota
+from muniment.policy.model import (
+    GATES,
+    Changes,
+    Commit,
+    Confinement,
+    Content,
+    Frozen,
+    Gate,
+    Limits,
+    Provenance,
+    Quota,
+    Retention,
+)
 
 SCHEMA: Final = "muniment-policy/1"
 
@@ -44,30 +64,10 @@ MAX_RULES: Final = 256
 MAX_PARENTS: Final = 8
 """Names in one `extends`."""
 
-NOT_ENFORCED: Final = frozenset(
-    {
-        "provenance",
-        "retention",
-        "changes.max_forget",
-        "changes.max_scope_share",
-        "content.secrets",
-        "content.instructions",
-    }
-)
-"""Keys of the schema that have no effect yet, so that a policy may not rely on them (E106)."""
-
-_LATER_VALUES: Final = frozenset({"review", "active-markup"})
-
 
 def _verb(text: str) -> str:
     if text != "*" and text not in set(Verb):
         raise PydanticCustomError("E109", "{text} is no verb; there are {verbs}", _words(text, Verb))
-    return text
-
-
-def _known_now(text: str) -> str:
-    if text in _LATER_VALUES:
-        raise PydanticCustomError("E106", "known, but this version does not enforce it")
     return text
 
 
@@ -83,10 +83,10 @@ def _scope_name(name: str) -> Scope:
     return Scope(name)
 
 
-def _gate(text: str) -> str:
-    if _known_now(text) not in GATES:
-        raise PydanticCustomError("E104", "{text} is no gate; there are {verbs}", _words(text, GATES))
-    return text
+def _gate(value: object) -> object:
+    if value not in GATES:
+        raise PydanticCustomError("E104", "{text} is no gate; there are {verbs}", _words(str(value), GATES))
+    return value
 
 
 def _words(text: str, known: Any) -> dict[str, str]:
@@ -96,7 +96,7 @@ def _words(text: str, known: Any) -> dict[str, str]:
 _Id = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}\z")]
 _Name = Annotated[_Id, AfterValidator(_policy_name)]
 _Scope = Annotated[_Id, AfterValidator(_scope_name)]
-_Gate = Annotated[str, AfterValidator(_gate)]
+_Gate = Annotated[Gate, BeforeValidator(_gate)]
 _Verbs = Annotated[
     tuple[Annotated[str, AfterValidator(_verb)], ...], Field(strict=False, min_length=1, max_length=6)
 ]
@@ -105,10 +105,10 @@ _Trust = Annotated[Trust, Field(strict=False)]
 
 
 class ScopeTable(Frozen):
-    """`[scopes]`: `name = { trust = …, commit = "auto" }`."""
+    """`[scopes]`: `name = { trust = …, commit = … }`."""
 
     trust: _Trust = Trust.EXTERNAL
-    commit: Annotated[Literal["auto", "review"], AfterValidator(_known_now)] = "auto"
+    commit: Commit = "auto"
 
 
 class RuleTable(Frozen):
@@ -137,7 +137,7 @@ class QuotaTable(Quota):
     paths: _Paths
 
 
-class ContentTable(Frozen):
+class ContentTable(Content):
     """`[content]`: only an explicit `reject = []` switches the gates off."""
 
     reject: Annotated[tuple[_Gate, ...], Field(strict=False)] = GATES
@@ -166,6 +166,8 @@ class PolicyFile(Frozen):
     limits: Limits = Limits()
     changes: Changes = Changes()
     content: ContentTable = ContentTable()
+    provenance: Provenance = Provenance()
+    retention: Retention = Retention()
     test: Annotated[tuple[CheckTable, ...], Field(strict=False, max_length=MAX_RULES)] = ()
 
     @model_validator(mode="after")
@@ -203,12 +205,15 @@ _MODELS: Final[dict[str, type[Frozen]]] = {
     "limits": Limits,
     "changes": Changes,
     "content": ContentTable,
+    "provenance": Provenance,
+    "retention": Retention,
     "test": CheckTable,
 }
 _CODES: Final = {
     "missing": "E103",
     "too_short": "E108",
     "too_long": "E108",
+    "greater_than": "E110",
     "greater_than_equal": "E110",
     "less_than_equal": "E110",
     "string_pattern_mismatch": "E111",
@@ -233,8 +238,6 @@ def _code_and_problem(detail: ErrorDetails) -> tuple[str, str]:
 
 
 def _unknown_key(keys: tuple[str, ...]) -> tuple[str, str]:
-    if ".".join(keys) in NOT_ENFORCED:
-        return "E106", "known, but this version does not enforce it"
     model = _MODELS[keys[0]] if len(keys) > 1 else PolicyFile
     known = [field.alias or name for name, field in model.model_fields.items()]
     near = get_close_matches(keys[-1], known, n=1)

@@ -4,24 +4,24 @@ Every file is staged whole under a temporary name before the first one gets its 
 disk is met before anything shows. A failure while names are given out takes back those that were
 given, unless someone has changed them since: a newer state is never overwritten by an older.
 
-Without a ledger a process that is killed between two names leaves a change-set half applied, each
-file whole.
+A process that is killed in between leaves a change-set half applied, each file whole: `recovery.py`
+takes it back, by the same code.
 """
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from enum import Enum
 
 from muniment import events
 from muniment.confine.binding import BoundRoot
-from muniment.confine.landing import Directory, Landing, Staged, temporary_name
+from muniment.confine.landing import Directory, Landing, Staged
 from muniment.confine.writing import open_directory, remove_empty_directory
-from muniment.errors import ManagedMemoryUnavailable, MunimentError, NotFound, StoreConflict
+from muniment.errors import ManagedMemoryUnavailable, MunimentError, StoreConflict
 from muniment.names import RelPath
+from muniment.store.takeback import bytes_at, take_back
 from muniment.tools.changeset import digest
 
 
@@ -34,16 +34,17 @@ class Expected(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """One file to be written.
+    """One file to be written or removed.
 
     Attributes:
         before: the bytes that it replaces; `ABSENT`: it must be new; `LINK`: a link, which is dropped.
+        after: the new bytes; None: the file goes.
     """
 
     root: BoundRoot
     rel: RelPath
     before: bytes | Expected
-    after: bytes
+    after: bytes | None
 
     @property
     def directory(self) -> str:
@@ -56,6 +57,10 @@ class Write:
         return self.rel.rpartition("/")[2]
 
 
+class Stuck(ManagedMemoryUnavailable):
+    """A commit failed and could not be taken back whole; the message names the files."""
+
+
 _Place = tuple[int, int, str]
 """Device and inode of a root, and a directory beneath it."""
 
@@ -64,7 +69,12 @@ _Place = tuple[int, int, str]
 class _Item:
     write: Write
     directory: Directory
-    staged: Staged
+    temporary: str
+
+    @property
+    def staged(self) -> Staged | None:
+        """The new bytes under the temporary name; None for a removal."""
+        return None if self.write.after is None else Staged(self.temporary, digest(self.write.after))
 
     @property
     def shown(self) -> str:
@@ -78,77 +88,88 @@ class _Progress:
 
     Attributes:
         directories: opened, by root and path.
-        staged: on disk under temporary names.
-        begun: those of them that were about to get their own name. Whether they did is asked of the disk,
-            since an interrupt may fall between a call's work and its return.
+        items: on disk under temporary names, or about to be.
+        begun: how many of them were about to get their own name, or to lose it. Whether they did is asked
+            of the disk, since an interrupt may fall between a call's work and its return.
     """
 
     directories: dict[_Place, Directory] = field(default_factory=dict)
-    staged: list[_Item] = field(default_factory=list)
-    begun: list[_Item] = field(default_factory=list)
+    items: list[_Item] = field(default_factory=list)
+    begun: int = 0
 
 
-def apply(writes: Sequence[Write]) -> None:
+def apply(writes: Sequence[Write], temporary: Callable[[int], str], *, durable: bool = True) -> None:
     """Carry out `writes`; the caller holds the locks of their roots. Those that claim nothing come last.
+
+    Args:
+        writes: what to do.
+        temporary: the temporary name that belongs to the write of a number, for this commit alone.
+        durable: whether everything is on disk on return; else it may be lost when the power fails.
 
     Raises:
         StoreConflict: a file is not what its write replaces. Nothing is changed.
         PathEscape, NotAFile: the way to a file is no longer one. Nothing is changed.
-        ManagedMemoryUnavailable: the disk is full, read-only or broken. Nothing is changed, or the
-            message names the files that could not be taken back.
+        ManagedMemoryUnavailable: the disk is full, read-only or broken. Nothing is changed.
+        Stuck: as that, but the named files could not be taken back.
 
     A file that was taken back has its bytes again, but a new inode, time and mode 0600.
 
-    Cost: an fsync a file and a directory.
+    Cost: where durable, an fsync a file and directory.
     """
     # A link that a generated file replaced cannot be brought back: it goes when little else can fail.
-    in_order = sorted(writes, key=lambda write: write.before is Expected.LINK)
+    in_order = sorted(enumerate(writes), key=lambda each: each[1].before is Expected.LINK)
     with ExitStack() as held:
         progress = _Progress()
         try:
-            for write in in_order:
-                _stage(write, progress, held)
-            for item in progress.staged:
-                progress.begun.append(item)
+            for number, write in in_order:
+                _stage(write, temporary(number), progress, held, durable=durable)
+            for item in progress.items:
+                progress.begun += 1
                 _publish(item)
-            for directory in progress.directories.values():
-                directory.sync()
+            if durable:
+                for directory in progress.directories.values():
+                    directory.sync()
         except BaseException as error:
             _take_back(progress, error)
             raise
 
 
-def _stage(write: Write, progress: _Progress, held: ExitStack) -> None:
+def _stage(write: Write, temporary: str, progress: _Progress, held: ExitStack, *, durable: bool) -> None:
     place = (write.root.device, write.root.inode, write.directory)
     directory = progress.directories.get(place)
     if directory is None:
         directory = held.enter_context(open_directory(write.root.root, write.directory, create=True))
         progress.directories[place] = directory
-    staged = directory.stage(temporary_name(secrets.token_bytes), write.after)
-    progress.staged.append(_Item(write, directory, staged))
+    progress.items.append(_Item(write, directory, temporary))
+    if write.after is not None:
+        directory.stage(temporary, write.after, durable=durable)
 
 
 def _publish(item: _Item) -> None:
-    match item.write.before:
-        case Expected.ABSENT:
-            landing = item.directory.publish_new(item.staged, item.write.name)
-        case Expected.LINK:
-            landing = item.directory.replace_link(item.staged, item.write.name)
-        case before:
-            landing = item.directory.replace(item.staged, item.write.name, digest(before))
+    match item.write.before, item.staged:
+        case Expected.ABSENT, Staged() as staged:
+            landing = item.directory.publish_new(staged, item.write.name)
+        case Expected.LINK, Staged() as staged:
+            landing = item.directory.replace_link(staged, item.write.name)
+        case bytes() as before, Staged() as staged:
+            landing = item.directory.replace(staged, item.write.name, digest(before))
+        case bytes() as before, None:
+            landing = item.directory.withdraw(item.write.name, item.temporary, digest(before))
+        case _:
+            raise ValueError("what is not there cannot be removed")
     if landing is not Landing.ATOMIC:
         events.emit("commit_degraded", scope=item.write.root.scope, landing=str(landing))
 
 
 def _take_back(progress: _Progress, cause: BaseException) -> None:
-    """Undo what was published, drop what was only staged, remove the directories that were made for it."""
+    """Bring every file back and remove the directories that were made for it."""
     stuck: list[str] = []
-    for item in reversed(progress.staged):
+    for number, item in reversed(list(enumerate(progress.items, 1))):
         try:
-            if item in progress.begun:
-                _unpublish(item)
-            else:
-                item.directory.discard(item.staged)
+            if number > progress.begun:
+                _drop(item)
+            elif not (isinstance(cause, StoreConflict) and _never_left(item)):
+                _bring_back(item)
         except MunimentError:
             stuck.append(item.shown)
     # Backwards, since a later directory may stand in one that an earlier one made.
@@ -159,52 +180,42 @@ def _take_back(progress: _Progress, cause: BaseException) -> None:
             except MunimentError:
                 stuck.append(f"{directory.root.scope}/{made}")
     if stuck:
-        raise ManagedMemoryUnavailable(
+        raise Stuck(
             "memory",
             f"the commit failed ({str(cause) or type(cause).__name__}) and could not be taken back for "
-            f"{', '.join(stuck)}",
+            f"{', '.join(stuck)}; the next command that opens this memory tries again",
         ) from cause
 
 
-def _unpublish(item: _Item) -> None:
-    """Take back one file, from whatever point its publishing came to.
-
-    Raises:
-        MunimentError: somebody changed it since, it can no longer be brought back, or the disk fails.
-    """
-    directory, name = item.directory, item.write.name
-    try:
-        aside = directory.read(item.staged.temporary)
-    except NotFound:
-        _restore(item)
-        return
-    if digest(aside) == item.staged.digest:
-        directory.discard(item.staged)
-        return
-    # The names were exchanged, and what was displaced is not dropped yet.
-    try:
-        directory.replace(Staged(item.staged.temporary, digest(aside)), name, item.staged.digest)
-    except StoreConflict:
-        # Somebody exchanged the name once more. Where our bytes are aside again, nothing else of us is left.
-        if digest(directory.read(item.staged.temporary)) != item.staged.digest:
-            raise
-        directory.discard(item.staged)
+def _drop(item: _Item) -> None:
+    """Drop what was staged, if it came to that."""
+    if item.staged is not None:
+        item.directory.discard(item.staged)
 
 
-def _restore(item: _Item) -> None:
-    """Bring the before-state of a published file back."""
-    directory, name = item.directory, item.write.name
+def _never_left(item: _Item) -> bool:
+    """Whether a removal that met a conflict had no effect: what stands there is somebody else's work."""
+    return item.write.after is None and bytes_at(item.directory, item.temporary) is None
+
+
+def _bring_back(item: _Item) -> None:
     match item.write.before:
-        case Expected.LINK:
-            raise StoreConflict((item.shown,))
         case Expected.ABSENT:
-            with suppress(NotFound):
-                directory.read(name)
-                directory.withdraw(name, temporary_name(secrets.token_bytes), item.staged.digest)
-        case before:
-            again = directory.stage(temporary_name(secrets.token_bytes), before)
-            try:
-                directory.replace(again, name, item.staged.digest)
-            except BaseException:
-                directory.discard(again)
-                raise
+            before = None
+        case Expected.LINK:
+            _bring_link_back(item)
+            return
+        case content:
+            before = content
+    take_back(item.directory, item.write.name, before, item.write.after, item.temporary)
+
+
+def _bring_link_back(item: _Item) -> None:
+    """Drop our bytes where they are still aside; a link that was dropped already cannot be made again."""
+    aside = bytes_at(item.directory, item.temporary)
+    if aside is None or item.staged is None:
+        raise StoreConflict((item.shown,))
+    if digest(aside) == item.staged.digest:
+        item.directory.discard(item.staged)
+    else:
+        item.directory.replace(Staged(item.temporary, digest(aside)), item.write.name, item.staged.digest)

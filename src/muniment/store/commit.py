@@ -1,41 +1,65 @@
-"""Commits a change-set: locked, judged, written and indexed as one.
+"""Commits change-sets: locked, judged, written and indexed as one.
 
 1. Every path, claims included, is canonicalised, and the budgets are checked: an escape ends here, before any
    lock.
-2. The roots that are touched are locked, in order of device and inode, and are still where they were.
+2. The roots that are touched are locked, in order of device and inode, and are still where they were. What an
+   interrupted commit left there is taken back (`recovery.py`). A task that has committed before ends here.
 3. New files of a run that was shown nothing get free names (`naming.py`), if the caller asks for it. The
-   broker reads the before-state itself; claims are checked (`judge.py`).
-4. The final bytes are made: provenance and front matter, if the caller stamps.
-5. The final bytes are judged (`judge.py`).
+   broker reads the before-state itself; parts that rest on what is no longer so are rejected (`judge.py`).
+4. The final bytes are made, each with its trust (`trust.py`): provenance and front matter, if the caller
+   stamps.
+5. The final bytes are judged (`judge.py`). What has to wait for the owner becomes a pending review.
 6. Deadline and cancel are checked for the last time.
-7. Files and indexes are written, all or none (`apply.py`, `indexing.py`).
+7. The intent stands in the ledger; the files are written, all or none (`apply.py`); catalog and indexes
+   follow, which can be rebuilt and so hold up nothing (`indexing.py`); the ledger says that it is done.
 
-Promise: nothing but what the judge allowed, all of it or none, each file whole at every instant; a
-reader without the lock may see a commit half applied.
+Promise: nothing but what the judge allowed; all of it or, after recovery, none; each file whole at every
+instant; once `commit` returns it is durable. A reader without the lock may see a commit half applied.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
 
 from muniment.confine.binding import BoundRoot
 from muniment.confine.cancel import Patience
 from muniment.confine.writing import lock_roots
-from muniment.errors import StoreConflict
-from muniment.names import INDEX_NAME, Scope
+from muniment.errors import PendingReview, StoreConflict
+from muniment.names import RelPath, Scope, Trust
 from muniment.policy.grammar import CanonicalPath, canonicalise
 from muniment.policy.model import Policy
-from muniment.store.apply import Expected, Write, apply
+from muniment.store.apply import Expected, Stuck, Write, apply
+from muniment.store.audit import timestamp
+from muniment.store.catalog import View
 from muniment.store.change import Change, Draft, classify_touched_scopes
-from muniment.store.indexing import plan_index
-from muniment.store.judge import check_budgets, check_claims, check_paths, draft, judge
+from muniment.store.judge import Author, check_budgets, check_paths, draft, judge, look, settle
+from muniment.store.ledger import (
+    Kept,
+    KeptChange,
+    Origin,
+    abandon,
+    begin,
+    finish,
+    new_token,
+    of_task,
+    root_key,
+    source_of,
+    temporary_of,
+    temporary_of_index,
+)
 from muniment.store.naming import settle_names
-from muniment.store.scan import Scan, scan
-from muniment.tools.changeset import ChangeSet
+from muniment.store.recovery import bring_back, recover
+from muniment.store.review import hold
+from muniment.store.state import State
+from muniment.store.trust import TrustedDraft, TrustRule, reasons_for_review
+from muniment.store.upkeep import follow_or_tell, view_of
+from muniment.tools.changeset import ChangeSet, digest
 
-Stamp = Callable[[bytes, bytes | None, CanonicalPath], bytes]
-"""Final bytes from (proposed bytes, bytes before or None, path)."""
+Stamp = Callable[[bytes, bytes | None, CanonicalPath, Trust], bytes]
+"""Final bytes from (proposed bytes, bytes before or None, path, trust)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,87 +68,223 @@ class Terms:
 
     Attributes:
         patience: how long to wait for locks, and whether to begin writing at all.
+        trust: says how far the new bytes are trusted.
+        author: says what is asked of the text.
         stamp: makes the final bytes; None keeps the proposed ones.
         settle_names: give a new file whose name is taken another one, instead of a conflict; for
             runs that were not allowed to know what is there.
-        dry_run: do everything but step 7.
+        dry_run: do everything but step 7; what would wait for review only notes that.
+        reviewed: the owner has approved exactly this.
+        attended: nobody has; removals wait for the owner too.
     """
 
     policy: Policy
     roots: Mapping[Scope, BoundRoot]
     patience: Patience
+    state: State
+    origin: Origin
+    trust: TrustRule
+    author: Author = Author.MODEL
     stamp: Stamp | None = None
     settle_names: bool = False
     dry_run: bool = False
+    reviewed: bool = False
+    attended: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """What was committed, without indexes, and what a person should know of it."""
+    """What was committed, without indexes, and what a person should know of it.
+
+    Attributes:
+        rejected: how many of the parts rested on what is no longer so.
+        repeated: the task had committed before; this is what it did then.
+    """
 
     changes: tuple[Change, ...] = ()
     touched_scopes: tuple[Scope, ...] = ()
     notes: tuple[str, ...] = ()
+    rejected: int = 0
+    repeated: bool = False
 
 
-def commit(change_set: ChangeSet, terms: Terms) -> Commit:
-    """Carry out the steps of the module's docstring; an empty change-set does nothing at all.
+def commit(parts: Sequence[ChangeSet], terms: Terms) -> Commit:
+    """Carry out the steps of the module's docstring; without any change nothing at all is done.
+
+    Args:
+        parts: each is committed whole, or rejected because what it rests on has changed; all that are not
+            rejected are one commit.
+        terms: what it is bound to.
 
     Raises:
-        PathEscape: something in the change-set lies outside its root.
+        PathEscape: something in a change-set lies outside its root.
         Refusal, ToolError: the judge does not allow a change.
-        StoreConflict: a claim does not hold.
-        ManagedMemoryUnavailable: a root cannot be locked or written.
-        DeadlineExceeded, Cancelled: before step 7.
+        PendingReview: the owner has to look at it first.
+        StoreConflict: every part was rejected, or somebody changed a file while it was written.
+        ManagedMemoryUnavailable: a root or the state cannot be locked or written. Nothing is changed, or what
+            is will be taken back before anything else is done.
+        DeadlineExceeded, Cancelled: before the first write.
 
-    Cost: one walk of each touched scope, reading the head of each entry; an fsync a file and directory.
+    Cost: two durable transactions; an fsync a file and directory; a look at each known directory of the
+    touched scopes, and at every file of those that changed.
     """
-    if not change_set.changes:
+    whole = joint(parts)
+    if not whole.unsafe_paths:
         return Commit()
-    check_paths(change_set, terms.roots)
-    check_budgets(change_set, terms.policy)
-    scopes = {canonicalise(change.unsafe_path, terms.roots).scope for change in change_set.changes}
+    check_paths(whole, terms.roots)
+    if terms.author is Author.MODEL:
+        check_budgets(whole, terms.policy)
+    scopes = {canonicalise(path, terms.roots).scope for path in whole.unsafe_paths}
     touched = {scope: terms.roots[scope] for scope in sorted(scopes)}
     with lock_roots(touched.values(), terms.patience):
-        scans = {scope: scan(bound.root) for scope, bound in touched.items()}
+        work = _Work(terms, touched)  # Recovers, so that a task that was interrupted may try again.
+        done = of_task(terms.state, terms.origin.task)
+        return _again(done) if done is not None else work.carry_out(parts)
+
+
+class _Work:
+    """One commit under way, under the locks of its roots."""
+
+    def __init__(self, terms: Terms, touched: Mapping[Scope, BoundRoot]) -> None:
+        self._terms, self._touched, self._state = terms, touched, terms.state
+        self._keys = {scope: root_key(self._state, root) for scope, root in touched.items()}
+        self._by_key = {self._keys[scope]: root for scope, root in touched.items()}
+        self._notes = list(recover(self._state, self._by_key, _now(), self._index))
+
+    def carry_out(self, parts: Sequence[ChangeSet]) -> Commit:
+        """Steps 3 to 7."""
+        terms = self._terms
+        views = {scope: view_of(self._state, root, terms.policy) for scope, root in self._touched.items()}
         if terms.settle_names:
-            change_set = settle_names(change_set, terms.policy, terms.roots, scans)
-        drafts = draft(change_set, terms.roots)
-        check_claims(change_set.claims, terms.roots, terms.patience)
-        drafts = _stamped(drafts, terms.stamp)
-        judge(drafts, terms.policy, scans)
-        writes, notes = _plan(drafts, touched, scans, terms.policy)
+            parts = [settle_names(part, terms.policy, terms.roots, views) for part in parts]
+        standing = look(parts, terms.roots, terms.patience)
+        applied, broken = settle(parts, standing, terms.roots)
+        if not applied:
+            raise StoreConflict(broken)
+        whole = joint([parts[number] for number in applied])
+        items = [self._trusted(item) for item in draft(whole, standing, terms.roots)]
+        drafts = [item.draft for item in items]
+        judge(drafts, terms.policy, views, terms.author)
+        self._ask_owner(items, whole)
         terms.patience.check()
         if not terms.dry_run:
-            try:
-                apply(writes)
-            except StoreConflict as conflict:
-                if not {path.partition("/")[2] for path in conflict.paths} <= {INDEX_NAME}:
-                    raise
-                # Only an index was edited meanwhile; what it is to say follows from the entries.
-                writes, notes = _plan(drafts, touched, scans, terms.policy)
-                apply(writes)
-    return Commit(tuple(item.change for item in drafts), classify_touched_scopes(drafts), notes)
+            self._write(items, views)
+        changes = tuple(item.change for item in drafts)
+        return Commit(
+            changes, classify_touched_scopes(drafts), tuple(self._notes), rejected=len(parts) - len(applied)
+        )
+
+    def _index(self) -> Iterator[str]:
+        """Bring the indexes up to date after a recovery, whatever becomes of this commit."""
+        for root in self._touched.values():
+            view = view_of(self._state, root, self._terms.policy)
+            yield from follow_or_tell(self._state, root, view, partial(temporary_of_index, new_token()))
+
+    def _trusted(self, item: Draft) -> TrustedDraft:
+        """Step 4, for one file."""
+        terms, scope = self._terms, item.path.scope
+        held = None
+        if item.before is not None:
+            source = source_of(self._state, self._keys[scope], item.path.rel, digest(item.before))
+            held = source.trust if source is not None else terms.policy.trust_of(scope)
+        trust = terms.trust(item, held)
+        by = terms.origin.trust if terms.author in {Author.RESTORE, Author.ERASE} else trust
+        if item.after is None:
+            return TrustedDraft(item, held, None, by)
+        if terms.stamp is not None:
+            item = replace(item, after=terms.stamp(item.after, item.before, item.path, trust))
+        return TrustedDraft(item, held, trust, by)
+
+    def _ask_owner(self, items: Sequence[TrustedDraft], proposed: ChangeSet) -> None:
+        """Step 5, second half."""
+        terms = self._terms
+        reasons = reasons_for_review(
+            items, terms.policy, is_new_text=terms.author in {Author.MODEL, Author.CODE}
+        )
+        if terms.reviewed:
+            return
+        if not terms.attended and any(item.trust is None for item in items):
+            reasons = (*reasons, "it removes entries, and nobody was there to say yes")
+        if reasons and terms.dry_run:
+            self._notes += [f"would wait for review: {reason}" for reason in reasons]
+        elif reasons:
+            trusts = {item.draft.path.text: item.trust for item in items}
+            after = {item.draft.path.text: item.draft.after for item in items}
+            final = [replace(item, content=after[item.unsafe_path] or b"") for item in proposed.changes]
+            held = replace(proposed, changes=tuple(final))
+            review_id = hold(
+                self._state,
+                terms.origin,
+                [held],
+                trusts,
+                reasons,
+                policy=terms.policy.digest,
+                roots=terms.roots,
+                author=terms.author.value,
+            )
+            raise PendingReview(review_id, reasons)
+
+    def _write(self, items: Sequence[TrustedDraft], views: Mapping[Scope, View]) -> None:
+        """Step 7."""
+        state, origin, token = self._state, self._terms.origin, new_token()
+        kept = [self._kept(number, item, views) for number, item in enumerate(items)]
+        number = begin(state, origin, token, kept)
+        try:
+            apply([_write(item.draft) for item in items], partial(temporary_of, token))
+        except Stuck:
+            raise  # The intent stays: recovery will try again.
+        except BaseException:
+            abandon(state, number)
+            raise
+        try:
+            self._follow(items, views, token)
+            finish(state, number, origin, kept, self._notes, _now())
+        except BaseException:
+            # What is not done may not be seen; the intent stays for what cannot be taken back now. But
+            # a signal may also come just after it was done.
+            if of_task(state, origin.task) is None:
+                bring_back(kept, token, self._by_key)
+            raise
+
+    def _kept(self, number: int, item: TrustedDraft, views: Mapping[Scope, View]) -> KeptChange:
+        path, before, after = item.draft.path, item.draft.before, item.draft.after
+        folders = path.rel.split("/")[:-1]
+        above = [RelPath("/".join(folders[: depth + 1])) for depth in range(len(folders))]
+        made = tuple(each for each in above if views[path.scope].names(each) is None)
+        key = self._keys[path.scope]
+        return KeptChange(number, key, path.scope, path.rel, before, after, made, item.trust)
+
+    def _follow(self, items: Sequence[TrustedDraft], views: Mapping[Scope, View], token: str) -> None:
+        """Bring catalog and indexes up to date."""
+        paths = [item.draft.path for item in items]
+        temporary = partial(temporary_of_index, token)
+        for scope, view in views.items():
+            changed = {path.rel.rpartition("/")[0] for path in paths if path.scope == scope}
+            root = self._touched[scope]
+            self._notes += follow_or_tell(self._state, root, view, temporary, changed=changed)
 
 
-def _stamped(drafts: Sequence[Draft], stamp: Stamp | None) -> tuple[Draft, ...]:
-    if stamp is None:
-        return tuple(drafts)
-    return tuple(replace(item, after=stamp(item.after, item.before, item.path)) for item in drafts)
+def joint(parts: Sequence[ChangeSet]) -> ChangeSet:
+    """All of `parts` as one."""
+    return ChangeSet(
+        tuple(item for part in parts for item in part.changes),
+        tuple(item for part in parts for item in part.claims),
+        tuple(item for part in parts for item in part.removals),
+    )
 
 
-def _plan(
-    drafts: Sequence[Draft], touched: Mapping[Scope, BoundRoot], scans: Mapping[Scope, Scan], policy: Policy
-) -> tuple[list[Write], tuple[str, ...]]:
-    """The writes of entries, then those of indexes."""
-    writes = [
-        Write(item.root, item.path.rel, Expected.ABSENT if item.before is None else item.before, item.after)
-        for item in drafts
-    ]
-    notes: list[str] = []
-    for scope, root in touched.items():
-        changed = {item.path.rel: item.after for item in drafts if item.path.scope == scope}
-        plan = plan_index(root, scans[scope].patched(changed), policy.trust_of(scope))
-        writes += plan.writes
-        notes += plan.notes
-    return writes, tuple(notes)
+def _write(item: Draft) -> Write:
+    return Write(
+        item.root, item.path.rel, Expected.ABSENT if item.before is None else item.before, item.after
+    )
+
+
+def _again(done: Kept) -> Commit:
+    """What a task did when it committed."""
+    changes = tuple(item.change for item in done.changes)
+    scopes = tuple(sorted({item.scope for item in done.changes}))
+    return Commit(changes, scopes, done.notes, repeated=True)
+
+
+def _now() -> str:
+    return timestamp(datetime.now(UTC))

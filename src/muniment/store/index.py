@@ -1,18 +1,20 @@
-r"""The generated listing of a root, `MEMORY.md`: a function of its rows, byte for byte.
+r"""The form of the generated listing of a root: `MEMORY.md` and the pages in `index/`. Pure.
 
 Holds, whatever the fields of the entries contain:
 
 - I1. Each listed entry is one physical line, `- [name](rel/path.md) — description`. The text between holds no
   control, direction or invisible character, and nothing that CommonMark or GitHub's dialect takes for a link,
   image, HTML, emphasis, code, heading, table or reference. Web addresses, `www.` and mail addresses get a
-  space inside, since programs that link plain text do not heed a backslash.
-- I2. The target is percent-encoded and decodes to the real path.
-- I3. The same rows in any order give the same bytes.
-- I4. At most `MAX_LINES` lines and `MAX_BYTES` bytes. What does not fit is counted in the notice. A line has
-  at most `MAX_LINE_BYTES` bytes; name and description give way to the path, but a path is never cut, so a
-  longer path makes a longer line.
-- I5. An entry that is trusted less than `workspace` appears by path and label only: other agents load this
-  file as instructions. An unreadable one appears by path, with a note.
+  space inside, since programs that link plain text do not heed a backslash. The same holds for topics in
+  headings and links of pages.
+- I2. A target is percent-encoded, and leads from the file that holds it to the real path.
+- I3. The same entries in any order give the same bytes (`pages.py` puts them in order).
+- I4. At most `MAX_LINES` lines and `MAX_BYTES` bytes a file. A line has at most `MAX_LINE_BYTES` bytes; name
+  and description give way to the path, but a path is never cut, so a longer path makes a longer line.
+- I5. An entry that is trusted less than `workspace`, or held, appears by path and label only: other agents
+  load these files as instructions. An unreadable one appears by path, with a note.
+- I6. What `is_generated` is true of holds nothing that a person would miss. In `index/` it is true of nothing
+  but what this module would call by that file name.
 
 What does not hold: a name or description can still *say* anything in plain words, and a bare host name
 without `www.` may be linked by programs that guess.
@@ -23,8 +25,9 @@ Source: CommonMark 0.31.2, sections 2.4 and 6; GitHub Flavored Markdown, 6.9.
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote, unquote
@@ -32,30 +35,44 @@ from urllib.parse import quote, unquote
 from muniment.content.entry import MAX_DESCRIPTION_CHARS, MAX_NAME_CHARS
 from muniment.content.gates import one_line
 from muniment.errors import PathEscape, Refusal
-from muniment.names import INDEX_DIRECTORY, INDEX_NAME, RelPath, Scope, Trust
-from muniment.policy.grammar import FILE_SUFFIX, canonicalise, fold
+from muniment.names import INDEX_DIRECTORY, INDEX_NAME, RelPath, Scope, Trust, joined
+from muniment.policy.grammar import FILE_SUFFIX, canonicalise
 
 HEADING: Final = "# Memory index"
 
 MAX_LINES: Final = 200
-"""Lines of an index page: what coding agents load of a `MEMORY.md` before they cut it."""
+"""Lines of an index file: what coding agents load of a `MEMORY.md` before they cut it."""
 
 MAX_BYTES: Final = 25_000
-"""UTF-8 bytes of an index page, for the same reason."""
+"""UTF-8 bytes of an index file, for the same reason."""
 
 MAX_LINE_BYTES: Final = 500
-"""UTF-8 bytes of an entry's line with its line break."""
+"""UTF-8 bytes of an entry's line with its line break, as it stands in `MEMORY.md`."""
 
-_HEAD_LINES: Final = 4
+HEAD_LINES: Final = 4
+"""Lines of heading and notice, each with the blank one behind it."""
+
+PAGE_HEAD_BYTES: Final = 1_000
+"""UTF-8 bytes kept free for heading and notice of a page, more than either can take: so whether entries fit
+on a page depends on their lines alone."""
+
+_UP: Final = "../"
+_UP_BYTES: Final = len(_UP)
 _MIN_NAME_BYTES: Final = 40  # what a name keeps, however long the path is
 _CLOSING_BYTES: Final = len("- []()\n")
 _DASH: Final = " — "
+_NO_TOPIC: Final = "(no topic)"  # no folder can be called so: the grammar has no parentheses
+_STAND_IN: Final = "entry.md"
 _NOTICE: Final = re.compile(
-    r"Generated from the [0-9]+ entr(?:y|ies) of \S{1,400}; changes made here are lost\."
-    r"(?: [0-9]+ more entr(?:y|ies) (?:is|are) not listed here\.)?"
+    r"Generated from (?:the )?[0-9]+ (?:of the )?entr(?:y|ies) of \S{1,400}; changes made here are lost\."
+    r"(?: [0-9]+ more entr(?:y|ies) (?:is|are) (?:not listed here|only on the pages linked first)\.)?"
 )
-_LINK_LINE: Final = re.compile(r"[ \t]*[-*+][ \t]+\[(?:[^\]\\]|\\.)*\]\(([^)]+)\).*")
+_LINK_LINE: Final = re.compile(r"[ \t]*[-*+][ \t]+\[((?:[^\]\\]|\\.)*)\]\(([^)]+)\).*")
+_TARGET: Final = re.compile(r"^- \[(?:[^\]\\]|\\.)*\]\(", re.MULTILINE)
+_ESCAPE: Final = re.compile(r"\\(.)")
 _LINE_BREAK: Final = re.compile("\r\n|\n|\r")
+_PAGE_FILE: Final = re.compile(r"([0-9a-f]{1,64})(?:-([0-9a-f]{1,64}))?\.md")
+_LINKS_FILE: Final = re.compile(r"_pages-([0-9a-f]{1,64})\.md")
 _ANY_SCOPE: Final = Scope(
     "x"
 )  # the scope of an index is not in it, and what is asked here does not depend on it
@@ -63,6 +80,8 @@ _MARKUP: Final = re.compile(r"[\\`*_\[\]<>&!|#~]")
 _WEB_ADDRESS: Final = re.compile(r":(?=//)")
 _WWW: Final = re.compile(r"www(?=\.)", re.IGNORECASE)
 _MAIL: Final = re.compile(r"@(?=\S)")
+_CHANGES: Final = re.compile(r"[^ -~]|  |[\\`*_\[\]<>&!|#~@]|://|[wW]{3}\.")
+"""Whatever `_escaped` may change in a text that does not begin or end with a space."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +94,7 @@ class IndexRow:
         description: any text, also empty.
         trust: where the entry comes from (I5).
         readable: whether its file could be read (I5).
+        held: whether a gate holds its text back (I5).
     """
 
     rel: RelPath
@@ -82,6 +102,7 @@ class IndexRow:
     description: str
     trust: Trust
     readable: bool = True
+    held: bool = False
 
 
 def is_index_path(rel: str) -> bool:
@@ -89,113 +110,252 @@ def is_index_path(rel: str) -> bool:
     return rel == INDEX_NAME or rel.split("/", 1)[0] == INDEX_DIRECTORY
 
 
-def render_index(scope: Scope, rows: Sequence[IndexRow]) -> bytes:
-    """`MEMORY.md` for the entries of a scope (I1 to I5).
+def entry_line(row: IndexRow) -> str:
+    """The line of an entry in `MEMORY.md`, with its line break (I1, I2, I4, I5).
+
+    Cost: about 6 µs where name and description are plain ASCII without markup.
+    """
+    target = quote(row.rel, safe="/")
+    room = MAX_LINE_BYTES - _CLOSING_BYTES - len(target)
+    label = _label(row)
+    name = "" if label else _escaped(row.name, MAX_NAME_CHARS, max(_MIN_NAME_BYTES, room))
+    if not name:
+        name = _escaped(row.rel, MAX_NAME_CHARS, max(_MIN_NAME_BYTES, room))
+    room -= _size(name) + len(_DASH.encode())
+    description = _escaped(label or row.description, MAX_DESCRIPTION_CHARS, room)
+    return f"- [{name}]({target}){_DASH if description else ''}{description}\n"
+
+
+def page_link(topic: str, prefix: str, entries: int, target: str) -> str:
+    """The line that links a page of entries, with its line break.
+
+    Args:
+        topic: the directory whose entries the page lists; "" for the root.
+        prefix: of the keys of its entries, hexadecimal; "" if it lists all of the topic.
+        entries: how many it lists.
+        target: where it is, seen from the file that holds the line.
+    """
+    return f"- [{_page_title(topic, prefix)}]({target}) — {_counted(entries)}\n"
+
+
+def pages_link(prefix: str, pages: int, entries: int, target: str) -> str:
+    """The line that links a page of links to `pages` pages; otherwise as `page_link`."""
+    counted = f"{pages} {'page' if pages == 1 else 'pages'}, {_counted(entries)}"
+    return f"- [pages {prefix}]({target}) — {counted}\n"
+
+
+def fits_index(scope: Scope, entries: int, size: int) -> bool:
+    """Whether `MEMORY.md` can list that many entries, whose lines have `size` bytes."""
+    return entries <= MAX_LINES - HEAD_LINES and len(_head(scope, entries).encode()) + size <= MAX_BYTES
+
+
+def fits_page(entries: int, size: int) -> bool:
+    """Whether one page can list that many entries, whose lines have `size` bytes in `MEMORY.md`."""
+    return fits_links(entries, size + _UP_BYTES * entries)
+
+
+def fits_links(lines: int, size: int) -> bool:
+    """Whether one page can hold that many lines, of `size` bytes."""
+    return lines <= MAX_LINES - HEAD_LINES and size <= MAX_BYTES - PAGE_HEAD_BYTES
+
+
+def fits_half(lines: int, size: int) -> bool:
+    """Whether links to pages take no more than half of `MEMORY.md`."""
+    return lines <= (MAX_LINES - HEAD_LINES) // 2 and size <= MAX_BYTES // 2
+
+
+def render_index(scope: Scope, entries: int, lines: Iterable[str], links: Sequence[str] = ()) -> bytes:
+    """`MEMORY.md` (I1 to I5): links to pages, then as many entries as fit, then none.
 
     Args:
         scope: the name of the scope, for the notice.
-        rows: the entries, in any order, each path once; rows for the index itself are left out.
-
-    Cost: linear in the rows, save for sorting them.
+        entries: how many there are.
+        lines: of the entries, in order; at least as many as can fit, or all.
+        links: lines that lead to pages with every entry; at most half a page. Empty: there are no pages, and
+            what does not fit is only counted.
     """
-    entries = sorted(
-        (row for row in rows if not is_index_path(row.rel)), key=lambda row: (fold(row.rel), row.rel)
-    )
-    head = _head(scope, len(entries), 0)
-    lines = [_line(row) for row in entries]
-    if _fits(head, lines):
-        return "".join([head, *lines]).encode()
-    # The count of all entries has at least as many digits as the count of those left out.
-    room = MAX_BYTES - len(_head(scope, len(entries), len(entries)).encode())
-    listed: list[str] = []
-    for line in lines[: MAX_LINES - _HEAD_LINES]:
-        room -= len(line.encode())
-        if room < 0:
-            break
-        listed.append(line)
-    return "".join([_head(scope, len(entries), len(entries) - len(listed)), *listed]).encode()
+    # The count of those left out has at most as many digits as that of all.
+    where = "only on the pages linked first" if links else "not listed here"
+    above = [*links, "\n"] if links else []
+    rows = list(lines)
+    if not links and len(rows) == entries and fits_index(scope, entries, _size("".join(rows))):
+        return "".join([_head(scope, entries), *rows]).encode()
+    room = MAX_BYTES - _size("".join([_head(scope, entries, entries, where), *above]))
+    listed = _fitting(rows, MAX_LINES - HEAD_LINES - len(above), room)
+    head = _head(scope, entries, entries - len(listed), where)
+    return "".join([head, *(above if listed else links), *listed]).encode()
 
 
-def is_generated(data: bytes) -> bool:
-    """Whether an index file holds nothing that a person would miss.
+def render_page(scope: Scope, topic: str, prefix: str, lines: Sequence[str]) -> bytes:
+    """A page in `index/` for entries of one topic, called as in `page_link`.
 
-    That is: blank lines, lines of a list that begin with a link to a file that an entry or index page may be
-    (whatever other tools wrote behind it), and our own heading and notice. Anything else, such as a link to a
-    web page or what is not UTF-8, is to be saved before it is replaced.
+    Their lines come in order and as `entry_line` made them; targets are led up from `index/` here.
+    """
+    text = "".join(lines)
+    # A bracket inside a name or description has a backslash before it.
+    text = _TARGET.sub(rf"\g<0>{_UP}", text) if "\\" in text else text.replace("](", f"]({_UP}")
+    return f"{_page_head(scope, _page_title(topic, prefix), len(lines))}{text}".encode()
+
+
+def render_links(scope: Scope, prefix: str, entries: int, links: Sequence[str]) -> bytes:
+    """A page in `index/` that links pages with `entries` entries in all."""
+    return f"{_page_head(scope, f'pages {prefix}', entries)}{''.join(links)}".encode()
+
+
+def is_page_name(name: str) -> bool:
+    """Whether a page in `index/` could be called so."""
+    return _PAGE_FILE.fullmatch(name) is not None or _LINKS_FILE.fullmatch(name) is not None
+
+
+def is_generated(data: bytes, rel: str = INDEX_NAME) -> bool:
+    """Whether an index file holds nothing that a person would miss (I6).
+
+    For `MEMORY.md` that is: blank lines, lines of a list that begin with a link to a file that an entry or
+    index page may be (whatever other tools wrote behind it), and our own heading and notice. Anything else,
+    such as a link to a web page or what is not UTF-8, is to be saved before it is replaced. Of a page the
+    heading must be that of its name besides, and all links must lead to entries of its topic, or to pages; or
+    it is blank, as a crash may leave it.
+
+    Args:
+        data: what the file holds.
+        rel: its path inside the scope: `MEMORY.md`, or of a page.
     """
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
         return False
-    lines = (line.rstrip(" \t") for line in _LINE_BREAK.split(text))
-    return all(not line or line == HEADING or _NOTICE.fullmatch(line) or _linked(line) for line in lines)
+    lines = [line for line in (line.rstrip(" \t") for line in _LINE_BREAK.split(text)) if line]
+    if rel == INDEX_NAME:
+        return all(line == HEADING or _NOTICE.fullmatch(line) or _linked(line) for line in lines)
+    if not lines:
+        return True
+    links = [link for line in lines[2:] if (link := _linked(line, INDEX_DIRECTORY)) is not None]
+    return (
+        bool(links)
+        and len(lines) == len(links) + 2
+        and lines[0] == _expected_heading(rel, links)
+        and _NOTICE.fullmatch(lines[1]) is not None
+    )
 
 
 def excerpt(index: bytes, shows: Callable[[RelPath], bool]) -> str:
-    """The text of a generated index without the lines of the files that are not to be shown.
+    """The text of a generated `MEMORY.md` without the lines of what is not to be shown.
 
-    Heading, notice and blank lines stay; line breaks become LF.
+    Heading, notice and blank lines stay; line breaks become LF. The link to a page of entries stays if both
+    the page and an entry of its topic would be shown, and the topic can be told from the line with certainty.
+    Links to pages of links go: they name nothing.
 
     Args:
         index: what `is_generated` is true of.
-        shows: asked once a line, with the path inside the scope; for index pages too. A link that leads to
-            no such path is left out unasked.
+        shows: asked about paths inside the scope, also of files that are not there. A link that leads to no
+            such path is left out unasked.
 
     Raises:
         UnicodeDecodeError: the index is not UTF-8, and so not a generated one.
     """
-    return "\n".join(
-        line
-        for line in _LINE_BREAK.split(index.decode("utf-8-sig"))
-        if _LINK_LINE.fullmatch(line) is None or ((rel := _linked(line)) is not None and shows(rel))
-    )
+    lines = _LINE_BREAK.split(index.decode("utf-8-sig"))
+    return "\n".join(line for line in lines if _LINK_LINE.fullmatch(line) is None or _is_shown(line, shows))
 
 
-def _linked(line: str) -> RelPath | None:
-    """The path that a line of a list links to, if an entry or index page may have it."""
+def topic_digest(topic: str) -> str:
+    """SHA-256 of a topic, hexadecimal: its pages are called by the first digits of it."""
+    return hashlib.sha256(topic.encode()).hexdigest()
+
+
+def _is_shown(line: str, shows: Callable[[RelPath], bool]) -> bool:
+    rel = _linked(line)
+    if rel is None or not shows(rel):
+        return False
+    if rel == INDEX_NAME or not is_index_path(rel):
+        return True
+    topic = _linked_topic(line, rel)
+    return topic is not None and shows(joined(topic, _STAND_IN))
+
+
+def _linked_topic(line: str, rel: RelPath) -> str | None:
+    """The topic whose page a line of `MEMORY.md` links, if the name of the page bears it out."""
+    link, page = _LINK_LINE.fullmatch(line), _PAGE_FILE.fullmatch(rel.partition("/")[2])
+    if link is None or page is None:
+        return None
+    title = _ESCAPE.sub(r"\1", link[1]).removesuffix(_part(page[2] or ""))
+    topic = "" if title == _NO_TOPIC else title
+    return topic if topic_digest(topic).startswith(page[1]) else None
+
+
+def _linked(line: str, directory: str = "") -> RelPath | None:
+    """The path that a line of a list links to, if an entry or index page may have it.
+
+    Args:
+        line: of an index file.
+        directory: in which the file is: the root or `index`.
+    """
     found = _LINK_LINE.fullmatch(line)
     if found is None:
         return None
+    target = found[2]
+    if directory:
+        target = target[_UP_BYTES:] if target.startswith(_UP) else f"{directory}/{target}"
     try:
-        rel = canonicalise(f"{_ANY_SCOPE}/{unquote(found[1], errors='strict')}", (_ANY_SCOPE,)).rel
+        rel = canonicalise(f"{_ANY_SCOPE}/{unquote(target, errors='strict')}", (_ANY_SCOPE,)).rel
     except (UnicodeDecodeError, PathEscape, Refusal):
         return None
     return rel if rel.endswith(FILE_SUFFIX) else None
 
 
-def _head(scope: Scope, count: int, missing: int) -> str:
+def _expected_heading(rel: str, links: Sequence[RelPath]) -> str | None:
+    """The heading that a page of that name has with these links; None if it cannot have them."""
+    name = rel.partition("/")[2]
+    if (page := _LINKS_FILE.fullmatch(name)) is not None:
+        return f"{HEADING}: pages {page[1]}" if all(map(is_index_path, links)) else None
+    topics = {link.rpartition("/")[0] for link in links}
+    page, topic = _PAGE_FILE.fullmatch(name), topics.pop()
+    if page is None or topics or not topic_digest(topic).startswith(page[1]):
+        return None
+    return f"{HEADING}: {_page_title(topic, page[2] or '')}"
+
+
+def _head(scope: Scope, count: int, missing: int = 0, where: str = "") -> str:
     entries = "entry" if count == 1 else "entries"
-    notice = (
-        f"Generated from the {count} {entries} of {_escaped(scope, 80, 320)}; changes made here are lost."
-    )
+    notice = f"Generated from the {count} {entries} of {_shown_scope(scope)}; changes made here are lost."
     if missing:
-        more = "entry is" if missing == 1 else "entries are"
-        notice += f" {missing} more {more} not listed here."
+        notice += f" {missing} more {'entry is' if missing == 1 else 'entries are'} {where}."
     return "\n".join([HEADING, "", notice, *([""] if count else []), ""])
 
 
-def _fits(head: str, lines: Sequence[str]) -> bool:
-    return len(lines) <= MAX_LINES - _HEAD_LINES and len("".join([head, *lines]).encode()) <= MAX_BYTES
+def _page_head(scope: Scope, title: str, count: int) -> str:
+    notice = f"Generated from {count} of the entries of {_shown_scope(scope)}; changes made here are lost."
+    return "\n".join([f"{HEADING}: {title}", "", notice, "", ""])
 
 
-def _line(row: IndexRow) -> str:
-    target = quote(row.rel, safe="/")
-    room = MAX_LINE_BYTES - _CLOSING_BYTES - len(target)
-    trusted = row.trust in (Trust.OWNER, Trust.WORKSPACE)
-    label = None if trusted else str(row.trust)
+def _page_title(topic: str, prefix: str) -> str:
+    return (_escaped(topic, MAX_NAME_CHARS, 4 * MAX_NAME_CHARS) or _NO_TOPIC) + _part(prefix)
+
+
+def _part(prefix: str) -> str:
+    return f", part {prefix}" if prefix else ""
+
+
+def _shown_scope(scope: Scope) -> str:
+    return _escaped(scope, 80, 320)
+
+
+def _counted(entries: int) -> str:
+    return f"{entries} {'entry' if entries == 1 else 'entries'}"
+
+
+def _label(row: IndexRow) -> str:
+    """What stands in the place of an entry's own words; empty if they may be shown."""
     if not row.readable:
-        label = "unreadable"
-    text = label or row.description
-    name = "" if label else _escaped(row.name, MAX_NAME_CHARS, max(_MIN_NAME_BYTES, room))
-    if not name:
-        name = _escaped(row.rel, MAX_NAME_CHARS, max(_MIN_NAME_BYTES, room))
-    room -= len(name.encode()) + len(_DASH.encode())
-    description = _escaped(text, MAX_DESCRIPTION_CHARS, room)
-    return f"- [{name}]({target}){_DASH if description else ''}{description}\n"
+        return "unreadable"
+    if row.held:
+        return "held"
+    return "" if row.trust in (Trust.OWNER, Trust.WORKSPACE) else str(row.trust)
 
 
 def _escaped(text: str, chars: int, size: int) -> str:
     """`text` as literal markdown on one line, at most `chars` characters and `size` bytes once escaped."""
+    if len(text) <= min(chars, size) and _CHANGES.search(text) is None and text == text.strip(" "):
+        return text
     plain = one_line(_WEB_ADDRESS.sub(": ", _WWW.sub(r"\g<0> ", _MAIL.sub("@ ", one_line(text)))))
     units = [f"\\{char}" if _MARKUP.match(char) else char for char in plain[: chars + 1]]
     kept = _fitting(units, chars, size)
@@ -205,9 +365,16 @@ def _escaped(text: str, chars: int, size: int) -> str:
     return f"{''.join(kept).rstrip()}…" if kept else ""
 
 
-def _fitting(units: Sequence[str], chars: int, size: int) -> Sequence[str]:
-    for count, unit in enumerate(units[:chars]):
+def _fitting(units: Sequence[str], most: int, size: int) -> Sequence[str]:
+    """The first of `units`, at most so many and of so many bytes together."""
+    if _size("".join(units[:most])) <= size:
+        return units[:most]
+    for count, unit in enumerate(units[:most]):
         size -= len(unit.encode())
         if size < 0:
             return units[:count]
-    return units[:chars]
+    return units[:most]
+
+
+def _size(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())

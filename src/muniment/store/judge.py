@@ -3,8 +3,8 @@
 1. `check_paths`: every path is canonical text of a bound scope, named once, with none beneath another; an
    escape anywhere in the change-set, claims included, wins over whatever else is wrong.
 2. `check_budgets`: it is no more than a run may write.
-3. `draft`: the broker reads the before-state itself, through its own handles.
-4. `check_claims`: what the run read or replaces is still what it was.
+3. `look`: the broker reads what stands at every path itself, through its own handles.
+4. `settle`: what rests on something that is no longer so is rejected, by `rebase`.
 5. `judge`: policy verb by existence; names of new files; size, encoding and content gates; quotas.
 
 Nothing here writes. An escape found here is as final as one found by a tool.
@@ -13,12 +13,15 @@ Nothing here writes. An escape found here is as final as one found by a tool.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
 from itertools import pairwise
+from typing import Final
 
 from muniment.confine.binding import BoundRoot
 from muniment.confine.cancel import Patience
-from muniment.content.entry import check_entry
+from muniment.content.admission import check_entry
 from muniment.errors import (
     BudgetSpent,
     NotAFile,
@@ -30,13 +33,39 @@ from muniment.errors import (
     TooLarge,
     ToolError,
 )
-from muniment.names import MAX_FILE_BYTES, Scope, Verb
+from muniment.names import MAX_FILE_BYTES, Digest, RelPath, Scope, Verb
 from muniment.policy.decide import Judge
 from muniment.policy.grammar import CanonicalPath, canonicalise, check_creatable, fold
-from muniment.policy.model import Policy
+from muniment.policy.model import Policy, Quota
+from muniment.store.catalog import View
 from muniment.store.change import Draft
-from muniment.store.scan import Scan
-from muniment.tools.changeset import ChangeSet, Claim, digest
+from muniment.store.rebase import Node, Part, rebase
+from muniment.tools.changeset import ChangeSet, digest
+
+
+class Author(Enum):
+    """Who proposes, which says what is asked of the text; of paths the same is asked of all but `ERASE`."""
+
+    MODEL = "model"
+    """Budgets and content gates."""
+    CODE = "code"
+    """Content gates."""
+    RESTORE = "restore"
+    """Neither: the text was there before, and comes back or is only cut."""
+    ERASE = "erase"
+    """The owner removes a file by its exact path, whatever the policy says about removals."""
+
+
+_UNREADABLE: Final = Digest("unreadable")
+"""Stands for the digest of what cannot be read now: no claim is equal to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What the broker found at a path: bytes and their digest, or None twice where nothing is."""
+
+    content: bytes | None
+    digest: Digest | None
 
 
 def check_paths(change_set: ChangeSet, roots: Mapping[Scope, BoundRoot]) -> None:
@@ -46,7 +75,7 @@ def check_paths(change_set: ChangeSet, roots: Mapping[Scope, BoundRoot]) -> None
         PathEscape: a path leads outside the scopes.
         BadName, Refused: a path is not canonical, names a scope, is named twice or lies beneath another.
     """
-    proposed = [item.unsafe_path for item in change_set.changes]
+    proposed = change_set.unsafe_paths
     refusal: Refusal | None = None
     for unsafe_path in (*proposed, *(item.unsafe_path for item in change_set.claims)):
         try:
@@ -71,67 +100,71 @@ def check_budgets(change_set: ChangeSet, policy: Policy) -> None:
     Raises:
         BudgetSpent: the change-set holds more files or bytes than a run may write.
     """
-    if len(change_set.changes) > policy.limits.files_written:
+    if len(change_set.unsafe_paths) > policy.limits.files_written:
         raise BudgetSpent("the change-set holds more files than a run may write")
     if sum(len(item.content) for item in change_set.changes) > policy.limits.write_bytes:
         raise BudgetSpent("the change-set holds more bytes than a run may write")
 
 
-def draft(change_set: ChangeSet, roots: Mapping[Scope, BoundRoot]) -> tuple[Draft, ...]:
-    """Steps 1 and 3: what the change-set would do, found out by the broker itself.
+def look(
+    parts: Sequence[ChangeSet], roots: Mapping[Scope, BoundRoot], patience: Patience
+) -> Mapping[str, Standing]:
+    """Step 3: by canonical path, what stands at every path that is proposed or claimed.
+
+    The bytes are kept of what would be touched only.
 
     Raises:
-        PathEscape, BadName, Refused: as `check_paths`; also of a path that meets a link, a hard link
-            or a special file.
-        NotAFile: a file stands where a directory is needed.
-        StoreConflict: with every file that cannot be read now, or is not what the run replaces.
+        PathEscape: a path meets a link, a hard link or a special file.
+        DeadlineExceeded, Cancelled: there are more paths than time.
     """
-    check_paths(change_set, roots)
-    drafts: list[Draft] = []
-    broken: list[str] = []
-    for proposed in change_set.changes:
-        path = canonicalise(proposed.unsafe_path, roots)
-        root = roots[path.scope]
+    touched = {path for part in parts for path in part.unsafe_paths}
+    claimed = {canonicalise(claim.unsafe_path, roots).text for part in parts for claim in part.claims}
+    found: dict[str, Standing] = {}
+    for text in sorted(touched | claimed):
+        patience.check()
+        path = canonicalise(text, roots)
         try:
-            before = _current(root, path)
-        except StoreConflict as conflict:
-            broken += conflict.paths
-            continue
-        if proposed.base != (None if before is None else digest(before)):
-            broken.append(path.text)
-        drafts.append(Draft(path, root, before, proposed.content))
-    if broken:
-        raise StoreConflict(tuple(broken))
-    for item in drafts:
-        if item.before is None:
-            _check_parents(item.root, item.path)
+            content = roots[path.scope].root.read_bytes(path.rel)
+        except NotFound:
+            found[text] = Standing(None, None)
+        except ToolError:
+            found[text] = Standing(None, _UNREADABLE)
+        else:
+            found[text] = Standing(content if text in touched else None, digest(content))
+    return found
+
+
+def settle(
+    parts: Sequence[ChangeSet], standing: Mapping[str, Standing], roots: Mapping[Scope, BoundRoot]
+) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """Step 4: the numbers of the parts that still hold, and the paths that broke the others."""
+    live = [Node(path, found.digest) for path, found in standing.items() if found.digest is not None]
+    rebased = rebase(live, [_part(part, roots) for part in parts])
+    broken = {path for rejected in rebased.rejected for path in rejected.broken}
+    return rebased.applied, tuple(sorted(broken))
+
+
+def draft(
+    change_set: ChangeSet, standing: Mapping[str, Standing], roots: Mapping[Scope, BoundRoot]
+) -> tuple[Draft, ...]:
+    """What a change-set that holds would do.
+
+    Raises:
+        NotAFile: a file stands where a directory is needed.
+        StoreConflict: the way to a new file cannot be looked at.
+    """
+    after = {item.unsafe_path: item.content for item in change_set.changes}
+    drafts: list[Draft] = []
+    for text in change_set.unsafe_paths:
+        path = canonicalise(text, roots)
+        root, before = roots[path.scope], standing[text].content
+        if before is None:
+            _check_parents(root, path)
+        drafts.append(Draft(path, root, before, after.get(text)))
     return tuple(drafts)
 
 
-def check_claims(claims: Sequence[Claim], roots: Mapping[Scope, BoundRoot], patience: Patience) -> None:
-    """Step 4.
-
-    Raises:
-        PathEscape, BadName, Refused: a claim names no canonical path.
-        StoreConflict: with every path whose claim no longer holds.
-        DeadlineExceeded, Cancelled: there are more claims than time.
-    """
-    broken: list[str] = []
-    for claim in claims:
-        patience.check()
-        path = canonicalise(claim.unsafe_path, roots)
-        try:
-            now = _current(roots[path.scope], path)
-        except StoreConflict:
-            broken.append(path.text)
-            continue
-        if claim.digest != (None if now is None else digest(now)):
-            broken.append(path.text)
-    if broken:
-        raise StoreConflict(tuple(broken))
-
-
-def judge(drafts: Sequence[Draft], policy: Policy, scans: Mapping[Scope, Scan]) -> None:
+def judge(drafts: Sequence[Draft], policy: Policy, views: Mapping[Scope, View], author: Author) -> None:
     """Step 5.
 
     Raises:
@@ -140,32 +173,40 @@ def judge(drafts: Sequence[Draft], policy: Policy, scans: Mapping[Scope, Scan]) 
         ContentRejected, TooLarge, NotText: a gate does not.
         QuotaExceeded: the scope would pass a limit.
         StoreConflict: a new name is now an alias of an existing one.
-        ValueError: a drafted scope has no scan, and so would go unjudged.
+        ValueError: a drafted scope has no view, and so would go unjudged.
     """
-    if any(item.path.scope not in scans for item in drafts):
-        raise ValueError("a drafted scope was not scanned")
+    if any(item.path.scope not in views for item in drafts):
+        raise ValueError("a drafted scope was not looked at")
     decider = Judge(policy)
-    for scope, scan in scans.items():
+    for scope, view in views.items():
         ours = [item for item in drafts if item.path.scope == scope]
-        afterwards = _names_afterwards(ours, scan)
+        afterwards = _Names(view, [item for item in ours if item.after is not None])
         for item in ours:
+            if item.after is None:
+                if author is not Author.ERASE:
+                    decider.require_removal(item.path)
+                continue
             decider.require(item.verb, item.path)
             if item.verb is Verb.CREATE:
                 check_creatable(item.path)
-                _check_alias(item.path, afterwards, scan)
+                _check_alias(item.path, afterwards)
             if len(item.after) > MAX_FILE_BYTES:
                 raise TooLarge(f"{item.path.text} holds more than {MAX_FILE_BYTES} bytes")
-            check_entry(item.after, policy.content_reject)
-        _check_quotas(ours, decider, scan)
+            if author in {Author.MODEL, Author.CODE}:
+                check_entry(item.after, item.path.rel, policy.content)
+        _check_quotas(ours, decider, view)
 
 
-def _current(root: BoundRoot, path: CanonicalPath) -> bytes | None:
-    try:
-        return root.root.read_bytes(path.rel)
-    except NotFound:
-        return None
-    except ToolError:
-        raise StoreConflict((path.text,)) from None
+def _part(change_set: ChangeSet, roots: Mapping[Scope, BoundRoot]) -> Part:
+    """A change-set as `rebase` sees it: nodes are files, all that it rests on is claimed."""
+    bases = [Node(item.unsafe_path, item.base) for item in change_set.changes]
+    bases += [Node(item.unsafe_path, item.digest) for item in change_set.removals]
+    claims = [Node(canonicalise(claim.unsafe_path, roots).text, claim.digest) for claim in change_set.claims]
+    return Part(
+        claims=(*bases, *claims),
+        replaces=tuple(node.id for node in bases if node.digest is not None),
+        adds=tuple(Node(item.unsafe_path, item.digest) for item in change_set.changes),
+    )
 
 
 def _check_parents(root: BoundRoot, path: CanonicalPath) -> None:
@@ -183,22 +224,31 @@ def _refused(message: str) -> Refused:
     return Refused(message, rule="change-set", layer="judge")
 
 
-def _names_afterwards(drafts: Sequence[Draft], scan: Scan) -> Mapping[str, set[str]]:
-    """The names in every directory of a scope once the drafts have landed."""
-    names = defaultdict(set, {directory: set(found) for directory, found in scan.names.items()})
-    for item in drafts:
-        for directory, name in _steps(item.path):
-            names[directory].add(name)
-    return names
+class _Names:
+    """The names in every directory of a scope, now and once the drafts have landed."""
+
+    def __init__(self, view: View, drafts: Sequence[Draft]) -> None:
+        self._view = view
+        self._coming: dict[str, set[str]] = defaultdict(set)
+        for item in drafts:
+            for directory, name in _steps(item.path):
+                self._coming[directory].add(name)
+
+    def now(self, directory: str) -> frozenset[str]:
+        return self._view.names(directory) or frozenset()
+
+    def afterwards(self, directory: str) -> frozenset[str]:
+        return self.now(directory) | self._coming[directory]
 
 
-def _check_alias(path: CanonicalPath, afterwards: Mapping[str, set[str]], scan: Scan) -> None:
+def _check_alias(path: CanonicalPath, names: _Names) -> None:
     """A new path may differ from every existing one, and from the others proposed, by more than case."""
     for directory, segment in _steps(path):
-        existing = scan.names.get(directory, ())
+        existing = names.now(directory)
         if segment in existing:
             continue
-        aliases = {name for name in afterwards[directory] if name != segment and fold(name) == fold(segment)}
+        folded = fold(segment)
+        aliases = {name for name in names.afterwards(directory) if name != segment and fold(name) == folded}
         if aliases.intersection(existing):
             raise StoreConflict((path.text,))
         if aliases:
@@ -212,21 +262,27 @@ def _steps(path: CanonicalPath) -> Iterator[tuple[str, str]]:
         yield "/".join(segments[:depth]), segment
 
 
-def _check_quotas(drafts: Sequence[Draft], decider: Judge, scan: Scan) -> None:
+def _check_quotas(drafts: Sequence[Draft], decider: Judge, view: View) -> None:
     """A change may not pass a quota; a scope that is over one already may still shrink."""
     for quota in {quota for item in drafts for quota in decider.quotas_for(item.path)}:
         ours = [item for item in drafts if quota in decider.quotas_for(item.path)]
-        if any(len(item.after) > quota.max_file_bytes for item in ours):
+        if any(len(item.after or b"") > quota.max_file_bytes for item in ours):
             raise QuotaExceeded(f"a file may hold {quota.max_file_bytes} bytes here")
-        more_files = sum(item.before is None for item in ours)
-        more_bytes = sum(len(item.after) - len(item.before or b"") for item in ours)
-        scope = ours[0].path.scope
-        sizes = [
-            entry.size
-            for entry in scan.entries
-            if quota in decider.quotas_for(CanonicalPath(scope, entry.rel))
-        ]
-        if more_files > 0 and len(sizes) + more_files > quota.max_files:
-            raise QuotaExceeded(f"{scope} may hold {quota.max_files} files; forget some first")
-        if more_bytes > 0 and sum(sizes) + more_bytes > quota.max_total_bytes:
-            raise QuotaExceeded(f"{scope} may hold {quota.max_total_bytes} bytes; forget something first")
+        more_files = sum((item.before is None) - (item.after is None) for item in ours)
+        more_bytes = sum(len(item.after or b"") - len(item.before or b"") for item in ours)
+        if more_files <= 0 and more_bytes <= 0:
+            continue
+        usage = view.usage(_counted_by(quota, decider, view.scope))
+        if more_files > 0 and usage.files + more_files > quota.max_files:
+            raise QuotaExceeded(f"{view.scope} may hold {quota.max_files} files; forget some first")
+        if more_bytes > 0 and usage.bytes + more_bytes > quota.max_total_bytes:
+            raise QuotaExceeded(
+                f"{view.scope} may hold {quota.max_total_bytes} bytes; forget something first"
+            )
+
+
+def _counted_by(quota: Quota, decider: Judge, scope: Scope) -> Callable[[RelPath], bool] | None:
+    """What of a scope a quota counts; None: everything, which takes no walk over the rows."""
+    if "/**" in quota.paths:
+        return None
+    return lambda rel: quota in decider.quotas_for(CanonicalPath(scope, rel))

@@ -1,11 +1,11 @@
 """Free names for new files whose own name is taken, by appending numbers. Pure.
 
-What is taken comes from a scan under the lock; the judge compares the result with the same scan.
+What is taken comes from a view under the lock; the judge compares the result with the same view.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -14,7 +14,7 @@ from muniment.names import MAX_PATH_BYTES, MAX_SEGMENT_BYTES, Scope, Verb, joine
 from muniment.policy.decide import Judge
 from muniment.policy.grammar import FILE_SUFFIX, CanonicalPath, canonicalise, check_creatable, fold
 from muniment.policy.model import Policy
-from muniment.store.scan import Scan
+from muniment.store.catalog import View
 from muniment.tools.changeset import ChangeSet, Proposed
 
 MAX_SUFFIX: Final = 999
@@ -22,7 +22,7 @@ MAX_SUFFIX: Final = 999
 
 
 def settle_names(
-    change_set: ChangeSet, policy: Policy, scopes: Collection[Scope], scans: Mapping[Scope, Scan]
+    change_set: ChangeSet, policy: Policy, scopes: Collection[Scope], views: Mapping[Scope, View]
 ) -> ChangeSet:
     """Move every new file whose name is taken to a free one; such a run has no claims worth keeping.
 
@@ -33,10 +33,7 @@ def settle_names(
         QuotaExceeded: as `free_name`.
     """
     decider = Judge(policy)
-    names = {
-        scope: {"": set(), **{directory: set(listed) for directory, listed in scanned.names.items()}}
-        for scope, scanned in scans.items()
-    }
+    names = {scope: _Names(view) for scope, view in views.items()}
     settled: list[Proposed] = []
     for proposed in change_set.changes:
         path = canonicalise(proposed.unsafe_path, scopes)
@@ -48,22 +45,36 @@ def settle_names(
     return ChangeSet(tuple(settled))
 
 
-def _free_path(path: CanonicalPath, names: dict[str, set[str]]) -> CanonicalPath:
-    """Where `path` can go, entered in `names`: the names in each directory of its scope."""
+class _Names:
+    """The names in each directory of a scope, with those that were given out meanwhile."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self._given: dict[str, set[str]] = {"": set()}
+
+    def __call__(self, directory: str) -> Collection[str] | None:
+        found, given = self._view.names(directory), self._given.get(directory)
+        return found if given is None else given | (found or frozenset())
+
+    def give(self, directory: str, name: str) -> None:
+        self._given.setdefault(directory, set()).add(name)
+
+
+def _free_path(path: CanonicalPath, names: _Names) -> CanonicalPath:
+    """Where `path` can go, given out in `names`."""
     *folders, name = path.rel.split("/")
     directory = ""
     for folder in folders:
         free = free_name(path.scope, directory, folder, "", names)
-        names[directory].add(free)
+        names.give(directory, free)
         directory = joined(directory, free)
-        names.setdefault(directory, set())
     free = free_name(path.scope, directory, name.removesuffix(FILE_SUFFIX), FILE_SUFFIX, names)
-    names[directory].add(free)
+    names.give(directory, free)
     return CanonicalPath(path.scope, joined(directory, free))
 
 
 def free_name(
-    scope: Scope, directory: str, stem: str, suffix: str, names: Mapping[str, Collection[str]]
+    scope: Scope, directory: str, stem: str, suffix: str, names: Callable[[str], Collection[str] | None]
 ) -> str:
     """The first numbering of a name that neither something else nor an alias has.
 
@@ -72,13 +83,13 @@ def free_name(
         directory: where, inside its scope; "" for the root.
         stem: of the name.
         suffix: of a file; empty for a folder, which may also be one that is there, however it is spelled.
-        names: in each directory that could be listed.
+        names: all of a directory, None for one that is not there or could not be listed.
 
     Raises:
         QuotaExceeded: all numbers up to `MAX_SUFFIX` are taken.
     """
     taken: dict[str, list[str]] = {}
-    for each in sorted(names[directory]):
+    for each in sorted(names(directory) or ()):
         taken.setdefault(fold(each), []).append(each)
     above = len(f"{scope}/{joined(directory, '')}".encode())
     room = min(MAX_SEGMENT_BYTES, MAX_PATH_BYTES - above)
@@ -88,7 +99,7 @@ def free_name(
         standing = taken.get(fold(free), [])
         if not standing:
             return free
-        folders = [each for each in standing if not suffix and joined(directory, each) in names]
+        folders = [each for each in standing if not suffix and names(joined(directory, each)) is not None]
         if folders:
             return free if free in folders else folders[0]
     raise QuotaExceeded("there are too many files of that name; choose another")

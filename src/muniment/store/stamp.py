@@ -1,6 +1,6 @@
-"""Provenance and complete front matter for an entry that is about to be committed. Pure.
+"""Provenance and complete front matter for an entry that is about to be committed.
 
-The clock and the randomness come in as values, so that the same change stamps to the same bytes. What a
+For `stamp` clock and randomness come in as values, so that the same change stamps to the same bytes. What a
 proposal says of its own provenance is thrown away; on a change, id and time of creation are taken from the
 file that is replaced, if they have the right form, so that an entry keeps its identity. All of it is a
 display copy: the ledger is what counts.
@@ -9,6 +9,8 @@ display copy: the ledger is what counts.
 from __future__ import annotations
 
 import re
+import secrets
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -66,6 +68,11 @@ def ulid(milliseconds: int, randomness: bytes) -> str:
         raise ValueError(f"a ULID takes 48 bits of time and {ULID_RANDOM_BYTES} bytes of randomness")
     number = int.from_bytes(milliseconds.to_bytes(6, "big") + randomness, "big")
     return "".join(_CROCKFORD[number >> shift & 31] for shift in range(125, -1, -5))
+
+
+def new_ulid() -> str:
+    """A ULID of now."""
+    return ulid(time.time_ns() // 1_000_000, secrets.token_bytes(ULID_RANDOM_BYTES))
 
 
 def stamp(data: bytes, base: bytes | None, path: CanonicalPath, provenance: Provenance) -> bytes:

@@ -43,7 +43,18 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class ChangeSet:
-    """All pending writes of a run and the claims that they rest on."""
+    """All pending writes of a run and the claims that they rest on.
+
+    Attributes:
+        removals: files that go, as they are now. No tool proposes that, only code does.
+    """
 
     changes: tuple[Proposed, ...] = ()
     claims: tuple[Claim, ...] = ()
+    removals: tuple[Claim, ...] = ()
+
+    @property
+    def unsafe_paths(self) -> tuple[str, ...]:
+        """Every path that would be touched."""
+        proposed = [item.unsafe_path for item in self.changes]
+        return (*proposed, *(item.unsafe_path for item in self.removals))

@@ -60,12 +60,15 @@ _WARM_POLICY: Final = json.dumps(
         "limits": {},
         "confinement": {},
         "changes": {},
-        "content_reject": ["bidi", "zero-width"],
+        "content": {},
+        "provenance": {},
+        "retention": {},
     }
 )
 
 _WARM_CALLS: Final[tuple[tuple[str, object], ...]] = (
     ("write_file", {"path": "user/é.md", "content": "---\nname: a\n---\nb\u200d\n"}),
+    ("write_file", {"path": "user/b.md", "content": "every gate looks at this:\n<b ![\n"}),
     ("read_file", {"path": "user/é.md"}),
     ("read_file", {"path": 1}),
     ("read_file", {"path": "user/../x"}),

@@ -9,7 +9,7 @@ A call is decided in this order, and the first step that fails answers:
    files and mounts are escapes (`confine/root.py`);
 4. the policy grants the verb that the call amounts to;
 5. a run replaces only what it has read (`must_read`);
-6. the content passes the gates and fits the quotas and budgets.
+6. the content fits the quotas and budgets and passes the gates.
 
 `ls` shows a link as the file or directory that it leads to. `grep` goes through a link where its path
 does, but not on its way down: what such a link leads to stands beneath the same root and is found there, by
@@ -26,8 +26,9 @@ from itertools import chain, islice
 from typing import Final
 
 from muniment.confine.root import Kind, Root
-from muniment.content.entry import check_entry
+from muniment.content.admission import check_entry
 from muniment.content.gates import decode, encode
+from muniment.content.secrets import redacted
 from muniment.errors import (
     BadArguments,
     BudgetSpent,
@@ -68,6 +69,9 @@ MAX_TEXT_CHARS: Final = 60_000
 MAX_LISTED: Final = 500
 """Names that one `ls` shows."""
 
+MAX_KEPT_BYTES: Final = 8 << 20
+"""Bytes of files that a run keeps from one grep for the next."""
+
 MAX_CHANGED_LINES: Final = 20
 """Changed lines that one `edit` shows."""
 
@@ -79,7 +83,8 @@ class Workbench:
         policy: the effective policy of the run.
         scopes: the scopes of the run.
         roots: handles of the scopes whose content the run may see; empty in `clean` runs.
-        must_read: whether a file must have been read before `write_file` may replace it.
+        must_read: whether a file must have been read before `write_file` may replace it. Then, too, greps of
+            everything that follow each other search one reading of the files: a run asks in one go.
         links: of the scopes whose links are resolved beneath their root.
     """
 
@@ -98,6 +103,7 @@ class Workbench:
         self._reach = Reach(self._judge, self._scopes, links)
         self._overlay = Overlay(roots)
         self._must_read = must_read
+        self._reading: list[tuple[CanonicalPath, bytes]] | None = None
         self._shown_bytes = 0
         self._scanned_bytes = 0
 
@@ -105,6 +111,8 @@ class Workbench:
         """Carry out one call; never raises for anything that a caller may send."""
         try:
             name = check_tool(tool)
+            if name != "grep":
+                self._reading = None
             text = self._execute(parse(name, arguments))
         except (PathEscape, Refusal, ToolError) as error:
             return stopped(error)
@@ -214,9 +222,20 @@ class Workbench:
                 yield f"{path.text}:{number}: {line}"
 
     def _searched_everywhere(self) -> Iterator[tuple[CanonicalPath, bytes]]:
+        if self._reading is not None:
+            yield from self._reading
+            return
+        reading: list[tuple[CanonicalPath, bytes]] = []
+        room = MAX_KEPT_BYTES
         for scope in self._scopes:
             root = CanonicalPath(scope, RelPath(""))
-            yield from self._searched_below(Reached(root, root))
+            for path, data in self._searched_below(Reached(root, root)):
+                room -= len(data)
+                if room >= 0:
+                    reading.append((path, data))
+                yield path, data
+        if room >= 0 and self._must_read:
+            self._reading = reading
 
     def _searched(self, reached: Reached) -> Iterator[tuple[CanonicalPath, bytes]]:
         """The files, with their bytes, that a grep of `reached` may list and read."""
@@ -262,7 +281,8 @@ class Workbench:
         content = self._propose(path, arguments.content)
         self._overlay.write(path, content, base)
         done = "created" if base is None else "replaced"
-        return f"{done} {path.text} ({len(content)} bytes)" + _whence(reached)
+        left_out = "" if content == arguments.content.encode() else "; what looked like a secret was left out"
+        return f"{done} {path.text} ({len(content)} bytes)" + _whence(reached) + left_out
 
     def _edit(self, arguments: Edit) -> str:
         reached = self._reach.file(arguments.path, Verb.MODIFY)
@@ -286,15 +306,18 @@ class Workbench:
         after = before.replace(arguments.old_string, arguments.new_string, count)
         content = self._propose(path, after)
         told = f"changed {path.text}" + _whence(reached)
-        if self._reach.allows(reached, Verb.READ):
+        if content != after.encode():
+            told += "; what looked like a secret was left out"
+        elif self._reach.allows(reached, Verb.READ):
             told = self._show(f"{told}\n{_changed_lines(after, first, arguments.new_string)}")
         self._overlay.rewrite(path, content, content_before)
         return told
 
     def _propose(self, path: CanonicalPath, text: str) -> bytes:
         """The bytes of `text`, if the gates, quotas and budgets let the run propose them at `path`."""
+        if self._policy.content.secrets == "redact":
+            text = redacted(text)
         content = encode(text)
-        check_entry(content, self._policy.content_reject)
         limits = self._policy.limits
         if len(content) > MAX_FILE_BYTES:
             raise TooLarge(f"{path.text} would pass {MAX_FILE_BYTES} bytes; write less")
@@ -305,6 +328,7 @@ class Workbench:
             raise BudgetSpent(f"a run may write {limits.write_bytes} bytes in all; write less")
         if not self._overlay.has_pending(path) and self._overlay.files_written >= limits.files_written:
             raise BudgetSpent(f"a run may write {limits.files_written} files; finish with what you have")
+        check_entry(content, path.rel, self._policy.content)
         return content
 
     def _show(self, text: str) -> str:

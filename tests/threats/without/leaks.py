@@ -12,15 +12,15 @@ def bare_records(off: Patches) -> None:
     """A record holds the whole result."""
 
     def make(real):
-        def record(result):
+        def log(result):
             from muniment import events
 
             real(result)
             events.emit("remember_result", result=str(result.as_json()), error=repr(result.error))
 
-        return record
+        return log
 
-    off.wrap("muniment.jobs.remember:_record", make)
+    off.wrap("muniment.jobs.remember:_log", make)
 
 
 @control()
@@ -33,7 +33,7 @@ def logical_paths(off: Patches) -> None:
 
         return shown
 
-    off.wrap("muniment.confine.root:Root._shown", make)
+    off.wrap("muniment.confine.root:Root.shown", make)
 
 
 @control()
@@ -103,6 +103,31 @@ def content_gates(off: Patches) -> None:
 
 
 @control()
+def secret_rules(off: Patches) -> None:
+    """Nobody looks for secrets."""
+    off.put("muniment.content.secrets:_matches", lambda *_, **__: iter(()))
+
+
+@control()
+def secret_views(off: Patches) -> None:
+    """Secrets are looked for in the text as it stands only."""
+    off.put("muniment.content.secrets:_joined", lambda _text: ("", [0]))
+    off.put("muniment.content.secrets:spelled", lambda _text: None)
+
+
+@control()
+def active_markup(off: Patches) -> None:
+    """Nobody looks at markup."""
+    off.everywhere("muniment.content.markup:active_markup", lambda _text: None)
+
+
+@control()
+def agent_instructions(off: Patches) -> None:
+    """Nobody notices that a text addresses an agent."""
+    off.everywhere("muniment.content.instructions:addressed_to_agent", lambda _text, _trust: None)
+
+
+@control()
 def index_excerpts(off: Patches) -> None:
     """A run is shown every line of an index."""
     off.put("muniment.jobs.remember:excerpt", lambda index, _shows: index.decode())
@@ -116,6 +141,12 @@ def index_size(off: Patches) -> None:
 
 
 @control()
+def index_follows(off: Patches) -> None:
+    """Pages of an index stay as they were first made."""
+    off.put("muniment.store.pages:_opened", lambda _rows, _topic, _keys, before: sorted(before))
+
+
+@control()
 def own_provenance(off: Patches) -> None:
     """What an entry says of its own provenance stays in it."""
 
@@ -123,6 +154,12 @@ def own_provenance(off: Patches) -> None:
         return lambda text, lines, without=None: real(text, lines)  # noqa: ARG005  that is what is missing
 
     off.wrap("muniment.content.entry:_edited", make)
+
+
+@control()
+def hidden_keys(off: Patches) -> None:
+    """A provenance that only other readers of YAML find stays where it is."""
+    off.put("muniment.content.entry:_require_no_hidden_key", lambda _text: None)
 
 
 @control()

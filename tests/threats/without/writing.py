@@ -102,7 +102,7 @@ def judged_budgets(off: Patches) -> None:
 @control()
 def judged_claims(off: Patches) -> None:
     """The broker believes what a run says that it read."""
-    off.put("muniment.store.commit:check_claims", lambda *_: None)
+    off.put("muniment.store.commit:settle", lambda parts, *_: (tuple(range(len(parts))), ()))
 
 
 @control()

@@ -12,6 +12,7 @@ from typing import Any, Final
 from muniment.testing.corpus.stage import Stage
 
 INDEX: Final = "MEMORY.md"
+PAGES: Final = "index"
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,9 +144,10 @@ def _index(effect: Effect, check: Parameters) -> bytes | None:
 def _index_safe(effect: Effect, check: Parameters) -> Iterator[str]:
     index = _index(effect, check)
     if index is not None:
-        from muniment.testing.corpus.index_oracle import index_problems
+        from muniment.testing.corpus.index_oracle import memory_problems
 
-        yield from index_problems(index, entries(effect.stage.scope(check["scope"])))
+        root = effect.stage.scope(check["scope"])
+        yield from memory_problems(root, entries(root))
     elif effect.allowed:
         yield "there is no index"
 
@@ -177,7 +179,9 @@ def entries(root: Path) -> set[str]:
     return {
         path.as_posix()
         for path in paths
-        if path.as_posix() != INDEX and not any(part.startswith(".") for part in path.parts)
+        if path.as_posix() != INDEX
+        and path.parts[0] != PAGES
+        and not any(part.startswith(".") for part in path.parts)
     }
 
 

@@ -2,14 +2,17 @@
 
 A safe index is one heading, paragraphs of plain text, and one list; each of its items stands on one physical
 line and begins with the only link of the item, whose target decodes to a file. Everything else that markdown
-or a terminal would act on is a forgery.
+or a terminal would act on is a forgery. An index that does not fit in one file leads to every entry once over
+pages in `index/`, each as safe.
 """
 
 from __future__ import annotations
 
+import posixpath
 import re
 import unicodedata
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
 
@@ -34,6 +37,9 @@ _CATEGORIES: Final = frozenset({"Cc", "Cs", "Co", "Cn", "Zl", "Zp"})
 _INVISIBLE: Final = re.compile(
     "[\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff\U000e0000-\U000e007f]"
 )
+INDEX: Final = "MEMORY.md"
+PAGES: Final = "index/"
+
 _AUTOLINK: Final = re.compile(r"\w://\S|www\.\S|\S@\S+\.\S", re.IGNORECASE)
 """What readers with the GitHub extensions make a link without being asked."""
 
@@ -46,6 +52,38 @@ def index_targets(data: bytes) -> list[str]:
         for child in token.children or ()
         if child.type == "link_open"
     ]
+
+
+def memory_problems(root: Path, files: set[str]) -> Iterator[str]:
+    """Why the index of a root is not safe: `MEMORY.md` and the pages that it leads to.
+
+    Args:
+        root: where the index is.
+        files: the entries that are there, relative to the root.
+    """
+    data = (root / INDEX).read_bytes()
+    targets = index_targets(data)
+    if not any(target.startswith(PAGES) for target in targets):
+        yield from index_problems(data, files)
+        return
+    yield from index_problems(data, set(targets))
+    listed: list[str] = []
+    waiting, met = [target for target in targets if target.startswith(PAGES)], set[str]()
+    yield from (f"{INDEX} leads to {target!r}" for target in sorted({*targets} - {*waiting} - files))
+    while waiting:
+        page = waiting.pop()
+        if page in met or not (root / page).is_file() or (root / page).is_symlink():
+            yield f"{page!r} is linked twice, or is no file"
+            continue
+        met.add(page)
+        data = (root / page).read_bytes()
+        links = index_targets(data)
+        yield from (f"{page}: {problem}" for problem in index_problems(data, set(links)))
+        reached = [posixpath.normpath(posixpath.join(posixpath.dirname(page), link)) for link in links]
+        waiting += [path for path in reached if path.startswith(PAGES)]
+        listed += [path for path in reached if not path.startswith(PAGES)]
+    if sorted(listed) != sorted(files):
+        yield f"the pages link {sorted(listed)!r}, there is {sorted(files)!r}"
 
 
 def index_problems(data: bytes, files: set[str]) -> Iterator[str]:

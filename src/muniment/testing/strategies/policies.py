@@ -41,7 +41,7 @@ DENIED: Final = (
     "日*",
     "ß.md",
 )
-GATES: Final = ("control", "bidi", "tag-chars", "zero-width", "ansi")
+GATES: Final = ("control", "bidi", "tag-chars", "zero-width", "ansi", "active-markup")
 
 WORDS: Final = (
     *("schema", "name", "description", "extends", "scopes", "allow", "deny", "quota", "test", "id"),
@@ -52,13 +52,15 @@ WORDS: Final = (
     "commit",
     *("user", "project", "owner", "workspace", "external", "full", "partial", "none", "abort", "refuse"),
     "fail",
-    *("retry", "auto", "review", "strict", "provenance", "retention", "secrets", "active-markup"),
+    *("retry", "auto", "review", "strict", "provenance", "retention", "secrets", "instructions", "redact"),
+    *("quarantine", "untrusted_sources", "untrusted", "default", "never", "max_forget", "max_scope_share"),
     *("request", *VERBS, *GATES),
 )
-"""Words of the schema, and of a later one."""
+"""Words of the schema."""
 
 VALUES: Final = (
     *("1", "0", "-1", "7", "1_000_000", "4_294_967_297", "9" * 5_000, "1.5", "nan", "true", '""', '"*"'),
+    *("0.2", "inf", '"never"', '"14"', '"redact"', '"quarantine"', '"reject"', '"allow"'),
     *('["*"]', "[]"),
     *('["read", "*"]', '["/**"]', '["**"]', '["/"]', '["a["]', '["!a"]', '["/../x"]', '[""]'),
     *('["a\\u0000"]', "[1]"),
@@ -137,12 +139,28 @@ def _terms(draw: st.DrawFn) -> list[str]:
         f"[limits]\nturns = {draw(st.integers(1, 6))}\nwrite_bytes = {draw(st.integers(1, 2**32))}",
         f'[[quota]]\nid = "q"\npaths = ["/**"]\nmax_files = {draw(st.integers(1, 1_000_000))}',
         f'[changes]\nconflict = "{draw(st.sampled_from(["retry", "fail"]))}"',
+        f"[changes]\nmax_forget = {draw(st.integers(1, 99))}\nmax_scope_share = {draw(_shares)}",
         f"[content]\nreject = {_toml(draw(st.lists(st.sampled_from(GATES))))}",
+        f'[content]\nsecrets = "{draw(_secrets)}"\ninstructions = "{draw(_instructions)}"',
+        f'[provenance]\nuntrusted_sources = "{draw(_sources)}"',
+        f"[retention]\ndefault = {draw(_days)}\nuntrusted = {draw(_days)}",
     ]
-    return [table for table in tables if draw(st.booleans())]
+    chosen = [table for table in tables if draw(st.booleans())]
+    # TOML takes no table twice: the later of two with one name goes.
+    return [
+        table
+        for number, table in enumerate(chosen)
+        if table.startswith("[[")
+        or not any(other.startswith(table.split("\n")[0]) for other in chosen[:number])
+    ]
 
 
 _escapes = st.sampled_from(["abort", "refuse"])
+_shares = st.sampled_from([0.01, 0.2, 1])
+_secrets = st.sampled_from(["reject", "redact"])
+_instructions = st.sampled_from(["allow", "quarantine"])
+_sources = st.sampled_from(["allow", "quarantine", "reject"])
+_days = st.sampled_from(['"never"', 1, 14, 36_500])
 _slips = st.lists(
     st.sampled_from(["character", "word", "value", "line", "place", "place", "whole"]), min_size=1, max_size=2
 )

@@ -1,0 +1,144 @@
+"""What a durable commit of one entry costs, beside the least that makes one durable.
+
+    python benchmarks/commit.py [DIRECTORY]
+
+Bare: a temporary file, fsync, rename, fsync of its directory, and two `FULL` transactions of SQLite that
+store the same bytes. Both are timed in turns in one process, on the file system of DIRECTORY (default: here).
+Where an fsync takes next to nothing, as on many virtual disks, the ratio is that of the processor alone;
+the last column says from what time of an fsync on a commit takes at most `GOAL` times as long as bare.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+
+from muniment.confine.binding import bind_all
+from muniment.confine.cancel import Patience
+from muniment.names import Scope, Trust
+from muniment.policy.load import load_policy
+from muniment.store.commit import Terms, commit
+from muniment.store.ledger import Origin
+from muniment.store.stamp import new_ulid
+from muniment.store.state import State
+from muniment.store.trust import constant
+from muniment.store.upkeep import rebuild
+from muniment.tools.changeset import ChangeSet, Proposed
+
+SIZES = (10, 100, 1_000, 10_000)
+ROUNDS = 60
+IN_A_TOPIC = 50
+GOAL = 1.3
+FSYNCS = 4  # of either side: the file, its directory, two transactions
+POLICY = load_policy("strict")
+
+
+def entry(number: int) -> bytes:
+    """About 400 bytes, like an entry of the rule writer."""
+    words = " ".join(f"word{(number * 31 + at) % 997}" for at in range(30))
+    return f"---\nname: Fact {number}\ndescription: The fact {number}\ntype: user\n---\n{words}\n".encode()
+
+
+class Bare:
+    """The least that makes an entry durable together with a record of it."""
+
+    def __init__(self, base: Path) -> None:
+        self.base = base
+        base.mkdir()
+        self.database = sqlite3.connect(base / "bare.db", isolation_level=None)
+        self.database.execute("PRAGMA journal_mode = WAL")
+        self.database.execute("PRAGMA synchronous = FULL")
+        self.database.execute("CREATE TABLE kept (id INTEGER PRIMARY KEY, content BLOB, done TEXT)")
+
+    def write(self, number: int) -> None:
+        """Make one entry durable."""
+        content = entry(number)
+        kept = self.database.execute("INSERT INTO kept (content) VALUES (?)", (content,)).lastrowid
+        temporary = self.base / ".new"
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        os.write(fd, content)
+        os.fsync(fd)
+        os.close(fd)
+        temporary.rename(self.base / f"{number}.md")
+        fd = os.open(self.base, os.O_RDONLY)
+        os.fsync(fd)
+        os.close(fd)
+        self.database.execute("UPDATE kept SET done = 'now' WHERE id = ?", (kept,))
+
+
+class Ours:
+    """The same by a commit, over a memory that holds `size` entries already."""
+
+    def __init__(self, base: Path, size: int, in_a_topic: int) -> None:
+        self.topics = max(1, size // in_a_topic)
+        root = base / "user"
+        root.mkdir(mode=0o700, parents=True)
+        for number in range(size):
+            topic = root / f"topic-{number // in_a_topic}"
+            topic.mkdir(exist_ok=True, mode=0o700)
+            (topic / f"fact-{number}.md").write_bytes(entry(number))
+        self.roots = bind_all({Scope("user"): root})
+        self.state = State(base / "state")
+        rebuild(self.state, self.roots[Scope("user")], POLICY, Patience(float("inf")))
+
+    def write(self, number: int) -> None:
+        """Commit one entry."""
+        now = "2026-11-22T10:00:00.000Z"
+        origin = Origin(f"edit-{new_ulid()}", "edit", now, Trust.OWNER, "rules", POLICY.label)
+        patience = Patience(time.monotonic() + 60)
+        terms = Terms(POLICY, self.roots, patience, self.state, origin, constant(Trust.OWNER))
+        path = f"user/topic-{number % self.topics}/new-{number}.md"
+        commit([ChangeSet((Proposed(path, None, entry(number)),))], terms)
+
+    def close(self) -> None:
+        """Close the state and the root."""
+        self.state.close()
+        for root in self.roots.values():
+            root.close()
+
+
+def timed(action: Callable[[int], None], number: int) -> tuple[float, float]:
+    """Milliseconds of wall clock and of CPU."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    action(number)
+    return 1e3 * (time.perf_counter() - wall), 1e3 * (time.process_time() - cpu)
+
+
+def needed(bare: float, commit: float) -> float:
+    """Milliseconds of an fsync from which on a commit takes `GOAL` times as long as bare, by their CPU."""
+    return max(0.0, (commit - GOAL * bare) / (GOAL - 1) / FSYNCS)
+
+
+def measure(base: Path, size: int, in_a_topic: int = IN_A_TOPIC) -> str:
+    """One line of the table, for a memory of `size` entries."""
+    ours, bare = Ours(base / "ours", size, in_a_topic), Bare(base / "bare")
+    pairs = [(timed(bare.write, number), timed(ours.write, number)) for number in range(ROUNDS)]
+    ours.close()
+    walls = [[each[side][0] for each in pairs] for side in (0, 1)]
+    cpus = [[each[side][1] for each in pairs] for side in (0, 1)]
+    ratio = median(walls[1]) / median(walls[0])
+    return (
+        f"{size:>6} entries: bare {median(walls[0]):6.2f} ms (CPU {median(cpus[0]):.2f}), "
+        f"commit {median(walls[1]):6.2f} ms (CPU {median(cpus[1]):.2f}), ratio {ratio:.2f}, "
+        f"{GOAL} from {needed(median(cpus[0]), median(cpus[1])):.1f} ms an fsync on"
+    )
+
+
+def main() -> None:
+    """Print the table."""
+    where = sys.argv[1] if len(sys.argv) > 1 else "."
+    for size in SIZES:
+        with TemporaryDirectory(dir=where) as base:
+            print(measure(Path(base), size))
+    with TemporaryDirectory(dir=where) as base:
+        print("all in one topic:", measure(Path(base), 10_000, 10_000))
+
+
+if __name__ == "__main__":
+    main()

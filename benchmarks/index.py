@@ -1,0 +1,135 @@
+"""What the index costs: the pages of one change, and of everything.
+
+Run it with `python benchmarks/index.py`; a number says how many entries there are.
+
+Prints medians of CPU time. The entries' lines are in the catalog, as they are after any commit; the files of
+the index are read and compared, and those that changed are written, but not synced. The walk is what any
+program would pay to look at the same entries: `os.walk`, and the first 1 KiB of each file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from muniment.confine.binding import BoundRoot, bind_all
+from muniment.confine.landing import temporary_name
+from muniment.names import RelPath, Scope, Trust
+from muniment.policy.grammar import fold
+from muniment.store.apply import apply
+from muniment.store.database import Database
+from muniment.store.index import IndexRow, entry_line
+from muniment.store.indexing import IndexPlan, plan_index, written
+from muniment.store.schema import CATALOG_SCHEMA
+
+ENTRIES = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
+ROUNDS = 9
+CHANGES = 60
+WORDS = ("The", "user", "prefers", "dark", "mode", "in", "all", "editors", "also", "at", "night")
+
+
+class View:
+    """A complete view of a root that the benchmark fills by itself."""
+
+    key = "root"
+    complete = True
+
+    def names(self, directory: str) -> frozenset[str] | None:
+        """Nothing that an index would have to avoid."""
+        return frozenset(directory)
+
+
+class Memory:
+    """A root with entries in folders of `folder`, and the catalog rows of them."""
+
+    def __init__(self, base: Path, folder: int) -> None:
+        self.path = base / "user"
+        self.path.mkdir(mode=0o700, parents=True)
+        self.root: BoundRoot = next(iter(bind_all({Scope("user"): self.path}).values()))
+        self.database = Database(base / "catalog.db", synchronous="NORMAL")
+        with self.database.bare() as connection:
+            connection.executescript(CATALOG_SCHEMA)
+        with self.database.transaction():
+            for number in range(ENTRIES):
+                self.put(f"topic-{number // folder:04}/entry-{number:05}.md")
+        for path in (f"topic-{number // folder:04}/entry-{number:05}.md" for number in range(ENTRIES)):
+            self.path.joinpath(path).parent.mkdir(exist_ok=True)
+            self.path.joinpath(path).write_bytes(b"x" * 500)
+
+    def put(self, rel: str) -> None:
+        """Give an entry its row."""
+        topic = rel.rpartition("/")[0]
+        key = hashlib.sha256(rel.encode()).hexdigest()
+        name = " ".join(WORDS[int(digit, 16) % len(WORDS)] for digit in key[:6])
+        line = entry_line(IndexRow(RelPath(rel), name, f"About {name}", Trust.OWNER))
+        with self.database.transaction() as connection:
+            connection.execute("DELETE FROM entry WHERE root = 'root' AND rel = ?", (rel,))
+            connection.execute(
+                "INSERT INTO entry (root, rel, topic, key, sort, inode, size, mtime_ns, ctime_ns, digest,"
+                " name, description, keywords, trust, readable, note, line, line_bytes)"
+                " VALUES ('root', ?, ?, ?, ?, 0, 0, 0, 0, '', ?, '', '[]', 'owner', 1, '', ?, ?)",
+                (rel, topic, key, fold(rel), name, line, len(line.encode())),
+            )
+            connection.execute("INSERT INTO relisted (root, topic, key) VALUES ('root', ?, ?)", (topic, key))
+
+    def plan(self, *, whole: bool = False) -> IndexPlan:
+        """What is to be written."""
+        return plan_index(self.database, self.root, View(), whole=whole)
+
+    def write(self, plan: IndexPlan) -> None:
+        """Carry it out."""
+        apply(plan.writes, lambda _: temporary_name(secrets.token_bytes), durable=False)
+        written(self.database, View(), plan)
+
+    def walk(self) -> None:
+        """What the figures are compared with."""
+        for directory, _, names in os.walk(self.path):
+            for name in names:
+                with open(os.path.join(directory, name), "rb") as file:  # noqa: PTH118, PTH123  the fastest way
+                    file.read(1024)
+
+
+def cpu(action: Callable[[], object]) -> float:
+    """CPU milliseconds of one call."""
+    started = time.process_time_ns()
+    action()
+    return (time.process_time_ns() - started) / 1e6
+
+
+def report(folder: int) -> None:
+    """The figures for one shape of memory."""
+    with tempfile.TemporaryDirectory() as scratch:
+        memory = Memory(Path(scratch), folder)
+        first = memory.plan()
+        cold = cpu(lambda: memory.write(first))
+        whole = statistics.median(cpu(lambda: memory.plan(whole=True)) for _ in range(ROUNDS))
+        walk = statistics.median(cpu(memory.walk) for _ in range(ROUNDS))
+        plans, writes, files = [], [], []
+        for change in range(CHANGES):
+            number = change * 97 % ENTRIES  # its entry is new, so counts change as well
+            memory.put(f"topic-{number // folder:04}/new-{number:05}.md")
+            made: list[IndexPlan] = []
+            plans.append(cpu(lambda made=made: made.append(memory.plan())))
+            writes.append(cpu(lambda made=made: memory.write(made[0])))
+            files.append(len(made[0].writes))
+        left = [write.rel for write in memory.plan(whole=True).writes]
+    one, all_files = statistics.median(plans), len(first.writes)
+    print(f"{ENTRIES} entries in topics of {folder}: {all_files} index files, wrong in the end: {len(left)}")
+    print(f"  one more:    rendering {one:.2f} ms (goal: at most 1.0)")
+    print(f"               writing {statistics.median(files):.0f} files {statistics.median(writes):.2f} ms")
+    print(
+        f"  everything:  rendering {whole:.1f} ms, {whole / walk:.2f} x the walk of {walk:.1f} ms (goal: 1.5)"
+    )
+    print(f"               writing {cold:.1f} ms")
+
+
+if __name__ == "__main__":
+    for size in (50, ENTRIES):
+        report(size)

@@ -1,0 +1,374 @@
+"""What storing one fact costs here, and with the memory tools that people use, which promise less.
+
+    python benchmarks/peers.py [DIRECTORY] [--mcp-memory COMMAND] [--mcp-filesystem COMMAND]
+
+Every way stores facts of some 300 bytes, one at a time, into a memory that holds 10, 1 000 and 10 000 of them
+already, on the file system of DIRECTORY (default: here). The ways take turns, in batches; a batch of a slow
+way is cut short. Wall is the median of the calls. CPU is their mean, since a worker that ended is counted in
+ticks; it is that of all processes that take part: this one, a server, the zygote and its workers, which run
+already. Ratios are to the bare write of `commit.py` in the same run.
+
+Peers appear where they are: the memory tool of `anthropic` where that can be imported, and the servers that
+the Model Context Protocol's authors publish where a command starts one, such as
+
+    --mcp-memory "npx -y @modelcontextprotocol/server-memory"
+    --mcp-filesystem "npx -y @modelcontextprotocol/server-filesystem"
+
+What each row promises is printed with it: what the code says and `strace` shows of the versions that
+`RESULTS.md` names. It is not measured here. Where an fsync is dear, a row that syncs nothing gains.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import select
+import shlex
+import signal
+import statistics
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final, Self
+
+from commit import IN_A_TOPIC, Bare, Ours, entry
+
+import muniment
+from muniment.confine.pool import shared_zygote
+
+SIZES = (10, 1_000, 10_000)
+ROUNDS = 3
+CALLS = 20
+BATCH_SECONDS = 3.0
+ANSWER_SECONDS = 60.0  # npx may have to fetch a server first
+ENDING_SECONDS = 10.0
+PROTOCOL = "2025-06-18"
+LEGEND = """\
+durable   yes: file and directory are synced before the answer; file: the file is, its name need not be
+atomic    who reads, or looks after the writer was killed, finds the fact whole or not at all
+undo      it can be taken back later, by the name of what stored it, whatever it replaced
+confined  fence: by the kernel, and handles: links and races lead nowhere; text: the path is resolved and
+          compared, then opened by name; one file: takes no path; no: nothing is checked"""
+TICKS_A_SECOND: Final = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(slots=True)
+class Way:
+    """One way to store a fact, with what it promises and what it took.
+
+    Attributes:
+        name: what is called.
+        promises: durable, atomic, undoable, confined.
+        store: stores the fact of a number.
+        pid: of the process that works for it, whose descendants count too.
+        walls: seconds of each call.
+        cpu: seconds of all calls.
+    """
+
+    name: str
+    promises: tuple[str, str, str, str]
+    store: Callable[[int], object]
+    pid: int | None = None
+    walls: list[float] = field(default_factory=list)
+    cpu: float = 0.0
+
+    def batch(self) -> None:
+        """Store some facts and take the time."""
+        began, used = time.perf_counter(), self.used()
+        for _call in range(CALLS):
+            started = time.perf_counter()
+            self.store(1 + len(self.walls))
+            self.walls.append(time.perf_counter() - started)
+            if time.perf_counter() - began > BATCH_SECONDS:
+                break
+        self.cpu += self.used() - used
+
+    def used(self) -> float:
+        """CPU seconds so far of every process that takes part."""
+        return time.process_time() + (0.0 if self.pid is None else cpu_of(self.pid))
+
+
+Opener = Callable[[Path, int], AbstractContextManager[Way]]
+"""Makes a memory below a directory, with a number of facts in it."""
+
+
+def cpu_of(pid: int) -> float:
+    """CPU seconds of a process, of those of its descendants that live, and of the reaped ones, in ticks.
+
+    Source: clock_getcpuclockid(3), for the number of another process's clock; proc_pid_stat(5).
+    """
+    try:
+        own = time.clock_gettime((~pid << 3) | 2)
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        children = [each for path in Path(f"/proc/{pid}/task").iterdir() for each in children_of(path)]
+    except OSError:
+        return 0.0  # it has just ended; its parent has its time now
+    return own + sum(map(int, fields[13:15])) / TICKS_A_SECOND + sum(map(cpu_of, children))
+
+
+def children_of(task: Path) -> list[int]:
+    """What one thread has started and not yet reaped."""
+    return [int(pid) for pid in (task / "children").read_text().split()]
+
+
+class Server:
+    """A server of the Model Context Protocol over its standard input and output.
+
+    Args:
+        command: what starts it.
+        environment: in addition to ours.
+    """
+
+    def __init__(self, command: list[str], environment: dict[str, str]) -> None:
+        self._process = subprocess.Popen(
+            command,
+            bufsize=0,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, **environment},
+            start_new_session=True,
+        )
+        self.pid = self._process.pid
+        self._asked, self._unread = 0, b""
+        about = {"name": "muniment-benchmark", "version": muniment.__version__}
+        asked = {"protocolVersion": PROTOCOL, "capabilities": {}, "clientInfo": about}
+        try:
+            told = self._ask("initialize", asked)["serverInfo"]
+            self._send({"method": "notifications/initialized"})
+        except BaseException:
+            self.close()
+            raise
+        self.name = f"{told['name']} {told['version']}"
+
+    def call(self, tool: str, arguments: dict[str, Any]) -> None:
+        """Call a tool, and wait for its answer.
+
+        Raises:
+            RuntimeError: it failed, or the server ended or kept silent.
+        """
+        result = self._ask("tools/call", {"name": tool, "arguments": arguments})
+        if result.get("isError"):
+            raise RuntimeError(f"{tool} failed: {result}")
+
+    def _ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        self._asked += 1
+        self._send({"id": self._asked, "method": method, "params": params})
+        while (message := json.loads(self._line())).get("id") != self._asked or "method" in message:
+            pass
+        if "result" not in message:
+            raise RuntimeError(f"{method} failed: {message}")
+        result: dict[str, Any] = message["result"]
+        return result
+
+    def _send(self, message: dict[str, Any]) -> None:
+        assert self._process.stdin is not None
+        left = memoryview(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+        while left:
+            left = left[self._process.stdin.write(left) :]
+
+    def _line(self) -> bytes:
+        assert self._process.stdout is not None
+        while b"\n" not in self._unread:
+            if not select.select([self._process.stdout], [], [], ANSWER_SECONDS)[0]:
+                raise RuntimeError(f"no answer in {ANSWER_SECONDS} s")
+            if not (block := self._process.stdout.read(1 << 16)):
+                raise RuntimeError("the server ended; its error output stands above")
+            self._unread += block
+        line, _, self._unread = self._unread.partition(b"\n")
+        return line
+
+    def close(self) -> None:
+        """End it, and whatever it has started."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(ENDING_SECONDS)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.pid, signal.SIGKILL)
+            self._process.wait()
+        self._process.stdout.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+
+def lay_out(root: Path, size: int) -> Path:
+    """A tree with `size` facts, as `commit.py` has it."""
+    root.mkdir(mode=0o700, parents=True)
+    for number in range(size):
+        topic = root / f"topic-{number // IN_A_TOPIC}"
+        topic.mkdir(exist_ok=True, mode=0o700)
+        (topic / f"fact-{number}.md").write_bytes(entry(number))
+    return root
+
+
+def place(number: int, size: int) -> str:
+    """Where a new fact goes, below the root."""
+    return f"topic-{number % max(1, size // IN_A_TOPIC)}/new-{number}.md"
+
+
+def body(number: int) -> str:
+    """A fact without its front matter."""
+    return entry(number).decode().rpartition("---\n")[2].strip()
+
+
+@contextmanager
+def by_bare(base: Path, _size: int) -> Iterator[Way]:
+    """The least that is durable, with a record of it; it looks at nothing that is there already."""
+    yield Way("bare: fsync, rename, 2 transactions", ("yes", "yes", "no", "no"), Bare(base / "bare").write)
+
+
+@contextmanager
+def by_commit(base: Path, size: int) -> Iterator[Way]:
+    """The store alone: judge, ledger, file, catalog, index."""
+    ours = Ours(base / "commit", size, IN_A_TOPIC)
+    yield Way("muniment: commit", ("yes", "yes", "yes", "handles"), ours.write)
+    ours.close()
+
+
+@contextmanager
+def by_sandbox(base: Path, size: int) -> Iterator[Way]:
+    """A tool call in a fenced worker of its own, then the commit."""
+    root = lay_out(base / "sandbox", size)
+    with muniment.Sandbox(roots={"user": root}, state=base / "sandbox-state") as box:
+
+        def store(number: int) -> None:
+            path = f"user/{place(number, size)}"
+            outcome = box.call("write_file", {"path": path, "content": entry(number).decode()})
+            if outcome.code is not None:
+                raise RuntimeError(outcome.text)
+            box.commit()
+
+        store(0)
+        yield Way("muniment: write_file + commit", ("yes", "yes", "yes", "fence"), store, shared_zygote().pid)
+
+
+@contextmanager
+def by_remember(base: Path, size: int) -> Iterator[Way]:
+    """All of it: what is known already, where it belongs, tool calls in a fenced worker, the commit."""
+    root = lay_out(base / "remember", size)
+    with muniment.open(base, home=base / "home", roots={"user": root}) as memory:
+
+        def store(number: int) -> None:
+            memory.remember(f"Fact {number + size} of the user: {body(number + size)}", scope="user")
+
+        store(0)
+        yield Way("muniment: remember, by rules", ("yes", "yes", "yes", "fence"), store, shared_zygote().pid)
+
+
+@contextmanager
+def by_anthropic(base: Path, size: int) -> Iterator[Way]:
+    """The local memory tool of that SDK, in this process."""
+    from anthropic.tools import BetaLocalFilesystemMemoryTool
+
+    tool = BetaLocalFilesystemMemoryTool(str(base))
+    tool.memory_root.rmdir()
+    lay_out(tool.memory_root, size)
+
+    def store(number: int) -> None:
+        path = f"/memories/{place(number, size)}"
+        tool.call({"command": "create", "path": path, "file_text": entry(number).decode()})
+
+    store(0)
+    promises = ("file", "no", "no", "text")
+    yield Way(f"anthropic {version('anthropic')}: create", promises, store)
+
+
+def mcp_memory(command: str) -> Opener:
+    """The knowledge graph, all of which is one file of JSON lines."""
+
+    def entity(number: int) -> dict[str, Any]:
+        return {"name": f"Fact {number}", "entityType": "user", "observations": [body(number)]}
+
+    @contextmanager
+    def way(base: Path, size: int) -> Iterator[Way]:
+        file = base / "graph.jsonl"
+        lines = (json.dumps({"type": "entity", **entity(number)}) for number in range(size))
+        file.write_text("\n".join(lines))
+        with Server(shlex.split(command), {"MEMORY_FILE_PATH": str(file)}) as server:
+
+            def store(number: int) -> None:
+                server.call("create_entities", {"entities": [entity(size + number)]})
+
+            store(0)
+            promises = ("no", "yes", "no", "one file")
+            yield Way(f"{server.name}: create_entities", promises, store, server.pid)
+
+    return way
+
+
+def mcp_filesystem(command: str) -> Opener:
+    """Files in directories that it was allowed."""
+
+    @contextmanager
+    def way(base: Path, size: int) -> Iterator[Way]:
+        root = lay_out(base / "filesystem", size)
+        with Server([*shlex.split(command), str(root)], {}) as server:
+
+            def store(number: int) -> None:
+                path = str(root / place(number, size))
+                server.call("write_file", {"path": path, "content": entry(number).decode()})
+
+            store(0)
+            yield Way(f"{server.name}: write_file", ("no", "no", "no", "text"), store, server.pid)
+
+    return way
+
+
+def measure(openers: list[Opener], size: int, where: str) -> list[Way]:
+    """All ways, over memories of `size` facts."""
+    with TemporaryDirectory(dir=where) as directory, ExitStack() as opened:
+        base = Path(directory).resolve()
+        ways = [opened.enter_context(opener(base, size)) for opener in openers]
+        for _round in range(ROUNDS):
+            for way in ways:
+                way.batch()
+    return ways
+
+
+def report(ways: list[Way], size: int) -> None:
+    """Print the table of one size."""
+    print(f"\n{size} facts there already; milliseconds")
+    print(f"{'':44}    wall     CPU   x bare (CPU) calls  durable atomic undo confined")
+    bare = statistics.median(ways[0].walls), ways[0].cpu / len(ways[0].walls)
+    for way in ways:
+        wall, cpu = statistics.median(way.walls), way.cpu / len(way.walls)
+        durable, atomic, undoable, confined = way.promises
+        print(
+            f"{way.name:44}{1e3 * wall:8.2f}{1e3 * cpu:8.2f}{wall / bare[0]:8.1f}{cpu / bare[1]:8.1f}"
+            f"{len(way.walls):6}  {durable:8}{atomic:7}{undoable:5}{confined}"
+        )
+
+
+def main() -> None:
+    """Print a table for each size, and what its words mean."""
+    parser = argparse.ArgumentParser(description="What storing one fact costs here, and elsewhere.")
+    parser.add_argument("directory", nargs="?", default=".", help="on whose file system; default: here")
+    parser.add_argument("--mcp-memory", metavar="COMMAND", help="starts the memory server")
+    parser.add_argument("--mcp-filesystem", metavar="COMMAND", help="starts the filesystem server")
+    asked = parser.parse_args()
+    openers: list[Opener] = [by_bare, by_commit, by_sandbox, by_remember]
+    if find_spec("anthropic"):
+        openers.append(by_anthropic)
+    if asked.mcp_memory:
+        openers.append(mcp_memory(asked.mcp_memory))
+    if asked.mcp_filesystem:
+        openers.append(mcp_filesystem(asked.mcp_filesystem))
+    print(LEGEND)
+    for size in SIZES:
+        report(measure(openers, size, asked.directory), size)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,332 @@
+"""Secrets in text: found by the rules of `secrets.toml`, and taken out where they can be.
+
+Holds, for the forms that the rules know:
+
+- K1. A secret is found as it stands; written as an escape of front matter; cut by line breaks, with whatever
+  marks lists, quotes and continued lines; with backslashes before its characters; in full-width letters; in
+  base64 at any offset, once; and in the path.
+- K2. What is told is the rule and the line, never the value.
+- K3. `redacted` takes out what stands in the text as it is. What only shows once lines are joined or base64
+  is decoded stays, and `find_secret` finds it still.
+- K4. Linear time: every pattern is run by RE2, each text is looked at once a rule, and what is checked of a
+  match is bounded by its pattern.
+
+What does not hold: a secret of a form that no rule knows, or encrypted, reversed, spelt out or encoded twice,
+passes. A password that is made of words cannot be told from words. This is a tripwire.
+
+Attacked in tests/content/test_secrets.py, with generated values.
+"""
+
+from __future__ import annotations
+
+import binascii
+import json
+import math
+import re
+import tomllib
+import unicodedata
+import zlib
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from itertools import accumulate, chain
+from typing import Any, Final
+
+import re2
+
+from muniment.content.frontmatter import spelled
+
+MIN_ENTROPY: Final = 3.0
+"""Bits a character of a secret, unless its rule says otherwise: hexadecimal of 24 digits has about 3.4."""
+
+_MAX_PROGRAM_BYTES: Final = 64 << 20
+"""Memory that RE2 may use for the pattern that joins all rules; far above what it takes."""
+
+_START: Final = r"(?:^|[^A-Za-z0-9]|%[0-9A-Fa-f]{2}|\\(?:[abefnrtv]|x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}))"
+"""What stands before a secret: no letter or digit, but those of an escape in an address or a string."""
+_BASE64: Final = "[A-Za-z0-9+/_-]{28,}"
+_PRINTABLE: Final = re.compile(rb"[\t\n\r\x20-\x7e]{16,}")
+_STANDARD: Final = bytes.maketrans(b"-_", b"+/")
+
+_PLACEHOLDER: Final = re.compile(
+    rb"(?i)example|your|placeholder|redacted|change_?me|dummy|x{4}|\*{3}|\.{3}|0{8}|12345678|abcdefgh|\xe2\x80\xa6"
+)
+_REFERENCE: Final = re.compile(rb"\$[A-Za-z{(]|\{\{|%[({]|[<({]|~/|\.{0,2}/|[a-z]{3,}/|[a-z][a-z0-9+.-]*://")
+_WORD: Final = r"(?:[A-Z]{1,3}[a-z\x80-\xff]{2,}|[a-z\x80-\xff]+|[A-Z]{2,})"
+_WORDS: Final = rf"(?:[0-9]{{0,4}}(?:{_WORD}+[0-9]{{0,2}})?(?:[._:/\\-]+|$))+"
+_SEPARATORS: Final = frozenset(b"._:/\\-")
+
+_BASE62: Final = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_CRC_DIGITS: Final = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A secret, without its value.
+
+    Attributes:
+        rule: id of the rule.
+        line: number of the line where it begins, from 1; 0 if it stands in the path.
+    """
+
+    rule: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One table of `secrets.toml`, compiled.
+
+    Attributes:
+        source: its expression, with a group around what is the secret, if that is not all of it.
+        context: whether words beside the secret are part of the expression.
+    """
+
+    id: str
+    source: str
+    context: bool
+    entropy: float
+    check: Callable[[bytes], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class _Pack:
+    """Every rule, and one pattern that matches wherever any of them does: most texts match none."""
+
+    rules: tuple[Rule, ...]
+    any: Any
+    any_joined: Any
+
+
+@dataclass(frozen=True, slots=True)
+class _Match:
+    rule: Rule
+    start: int
+    end: int
+
+
+def find_secret(data: bytes, rel: str) -> Found | None:
+    """The first secret in a file or its path.
+
+    Args:
+        data: the file. Bytes that are not UTF-8 hide nothing that stands beside them.
+        rel: its path inside its scope.
+
+    Cost: about 10 µs a KiB of text without base64.
+    """
+    if next(_matches(rel.encode("utf-8", "replace"), pack()), None) is not None:
+        return Found(_rule_of(rel), 0)
+    text = data.decode("utf-8", "replace")
+    found = _find(text)
+    if found is None and (other := spelled(text)) is not None:
+        found = _find(other)
+    return found
+
+
+def redacted(text: str) -> str:
+    """`text` with `(redacted RULE)` in place of every secret that stands in it as it is (K3)."""
+    data = text.encode("utf-8", "surrogatepass")
+    for _ in range(_PASSES):
+        spans = _apart(_matches(data, pack()))
+        if not spans:
+            break
+        position, kept = 0, []
+        for found in spans:
+            kept += [data[position : found.start], f"(redacted {found.rule.id})".encode()]
+            position = found.end
+        data = b"".join([*kept, data[position:]])
+    return data.decode("utf-8", "surrogatepass")
+
+
+_PASSES: Final = 4
+"""How often `redacted` looks: what overlaps a secret that was taken out may be one itself."""
+
+
+@cache
+def pack() -> _Pack:
+    """The shipped rules. Cost: reads and compiles one file of the package, about 30 ms, once a process."""
+    tables = tomllib.loads(files("muniment.content").joinpath("secrets.toml").read_text(encoding="utf-8"))
+    sources = [(table["pattern"], table.get("context", False)) for table in tables["rule"]]
+    rules = tuple(
+        Rule(
+            id=table["id"],
+            source=pattern,
+            context=context,
+            entropy=table.get("entropy", MIN_ENTROPY),
+            check=_CHECKS[table.get("check", "form")],
+        )
+        for table, (pattern, context) in zip(tables["rule"], sources, strict=True)
+    )
+    bare = [(re.sub(r"(?<!\\)\((?!\?)", "(?:", pattern), context) for pattern, context in sources]
+    return _Pack(
+        rules=rules,
+        any=_compiled("|".join(f"(?:{pattern})" for pattern, _ in bare)),
+        any_joined=_compiled("|".join(f"(?:{pattern})" for pattern, context in bare if not context)),
+    )
+
+
+@cache
+def _compiled(source: str) -> Any:
+    """`source` as RE2 over bytes, whose offsets need no translation; compiled when it is first needed."""
+    options = re2.Options()
+    options.log_errors = False
+    options.encoding = re2.Options.Encoding.LATIN1
+    options.max_mem = _MAX_PROGRAM_BYTES
+    return re2.compile(source.encode(), options)
+
+
+# -- where secrets are looked for ------------------------------------------------------------------------
+
+
+def _find(text: str) -> Found | None:
+    rules = pack()
+    data = text.encode("utf-8", "surrogatepass")
+    for found in _matches(data, rules):
+        return Found(found.rule.id, data.count(b"\n", 0, found.start) + 1)
+    joined, starts = _joined(text)
+    data = joined.encode("utf-8", "surrogatepass")
+    for found in _matches(data, rules, joined=True):
+        if _is_whole(data, found, starts):
+            return Found(found.rule.id, bisect_right(starts, found.start))
+    for decoded, at in _decoded(data):
+        for found in chain(_matches(decoded, rules, joined=True), _matches(decoded, rules)):
+            return Found(found.rule.id, bisect_right(starts, at))
+    return None
+
+
+def _is_whole(data: bytes, found: _Match, starts: list[int]) -> bool:
+    """Whether a match in joined lines begins where a word or a line does, or goes over the end of a line."""
+    if not data[found.start - 1 : found.start].isalnum():
+        return True
+    return bisect_right(starts, found.end - 1) > bisect_right(starts, found.start - 1)
+
+
+def _rule_of(rel: str) -> str:
+    return next(_matches(rel.encode("utf-8", "replace"), pack())).rule.id
+
+
+def _joined(text: str) -> tuple[str, list[int]]:
+    """The lines of `text` as one, without what lists and quotes put around them; and where each begins."""
+    if not text.isascii():
+        text = unicodedata.normalize("NFKC", text)
+    lines = [_bare(line) for line in text.split("\n")]
+    starts = [0, *accumulate(len(line.encode("utf-8", "surrogatepass")) for line in lines)]
+    return "".join(lines), starts[:-1]
+
+
+def _bare(line: str) -> str:
+    line = line.strip(" \t\r\\|\"'`>")
+    while line[:2] in ("- ", "* ", "+ ", "> "):
+        line = line[2:].lstrip(" \t\"'`")
+    return line.replace("\\", "")
+
+
+def _decoded(data: bytes) -> Iterator[tuple[bytes, int]]:
+    """The text in the long runs of base64 in `data`, from each of the four offsets, and where they begin."""
+    for run in _compiled(_BASE64).finditer(data):
+        letters = run[0].translate(_STANDARD)
+        for offset in range(4):
+            part = letters[offset:] if (len(letters) - offset) % 4 != 1 else letters[offset:-1]
+            decoded = binascii.a2b_base64(part + b"=" * (-len(part) % 4))
+            if text := b"\n".join(_PRINTABLE.findall(decoded)):
+                yield text, run.start()
+
+
+def _apart(found: Iterable[_Match]) -> list[_Match]:
+    """The matches from left to right, without those that overlap an earlier one; the longer first."""
+    apart: list[_Match] = []
+    for match in sorted(found, key=lambda match: (match.start, -match.end)):
+        if not apart or match.start >= apart[-1].end:
+            apart.append(match)
+    return apart
+
+
+def _matches(data: bytes, rules: _Pack, *, joined: bool = False) -> Iterator[_Match]:
+    """Every secret in `data`, rule by rule."""
+    if (rules.any_joined if joined else rules.any).search(data) is None:
+        return
+    for rule in rules.rules:
+        if joined and rule.context:
+            continue
+        for match in _compiled(f"({rule.source})" if joined else f"{_START}({rule.source})").finditer(data):
+            group = next((n for n in range(2, match.re.groups + 1) if match.span(n)[0] >= 0), 1)
+            value = match[group]
+            if _is_no_placeholder(value, rule) and rule.check(value):
+                yield _Match(rule, *match.span(group))
+
+
+# -- what makes a secret of a match ----------------------------------------------------------------------
+
+
+def _is_no_placeholder(value: bytes, rule: Rule) -> bool:
+    return _PLACEHOLDER.search(value) is None and _entropy(value) >= rule.entropy
+
+
+def _entropy(value: bytes) -> float:
+    """Bits a character, by the frequencies of the characters in `value` itself."""
+    size = len(value)
+    return -sum(count / size * math.log2(count / size) for count in Counter(value).values())
+
+
+def _has_form(_value: bytes) -> bool:
+    return True
+
+
+def _has_crc32(value: bytes) -> bool:
+    """Whether the last six digits are the CRC-32, in base 62, of what stands between prefix and them.
+
+    Source: the announcements of these formats by GitHub (2021-04-05) and npm (2021-09-23).
+    """
+    body = value.partition(b"_")[2]
+    number = zlib.crc32(body[:-_CRC_DIGITS])
+    digits = bytearray()
+    for _ in range(_CRC_DIGITS):
+        number, digit = divmod(number, len(_BASE62))
+        digits.append(_BASE62[digit])
+    return body[-_CRC_DIGITS:] == bytes(reversed(digits))
+
+
+def _is_jwt(value: bytes) -> bool:
+    """Whether the header is a JSON object that names an algorithm with a key."""
+    header = value.partition(b".")[0].translate(_STANDARD)
+    try:
+        fields = json.loads(binascii.a2b_base64(header + b"=" * (-len(header) % 4)))
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(fields, dict) and fields.get("alg") not in (None, "none")
+
+
+def _is_password(value: bytes) -> bool:
+    """Whether a value is as unlike words, names, paths and code as a random one is."""
+    if _REFERENCE.match(value) or b"(" in value or _compiled(_WORDS).fullmatch(value):
+        return False
+    kinds = {_kind(char) for char in value} - {"separator"}
+    if len(kinds) >= _KINDS_OF_A_PASSWORD:
+        return True
+    return kinds >= {"digit"} and len(kinds) > 1 and len(value) >= _LENGTH_OF_A_KEY and value.isalnum()
+
+
+_KINDS_OF_A_PASSWORD: Final = 3
+_LENGTH_OF_A_KEY: Final = 16
+
+
+def _kind(char: int) -> str:
+    letter = chr(char)
+    if letter.isdigit():
+        return "digit"
+    if letter.isalpha() and letter.isascii():
+        return "upper" if letter.isupper() else "lower"
+    if char in _SEPARATORS:
+        return "separator"
+    return "other" if letter.isascii() else "lower"
+
+
+_CHECKS: Final[dict[str, Callable[[bytes], bool]]] = {
+    "form": _has_form,
+    "crc32": _has_crc32,
+    "jwt": _is_jwt,
+    "password": _is_password,
+}

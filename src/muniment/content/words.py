@@ -1,0 +1,139 @@
+"""The words of a text as forgetting and comparing see them: folded, whole, in any script. Pure.
+
+- W1. Words are compared in NFKC and casefold. A word is a run of letters, digits and marks; `art` is none in
+  `start`, and `snake_case` is two.
+- W2. In scripts without spaces (Han, kana, Thai and their like) and in Hangul, where particles are written on
+  to words, no word can be told from the next: there a word of a query is a run of at least two characters,
+  and is found wherever these stand side by side.
+- W3. `significant` leaves out what says nothing by itself: stop words, and words of one character. What is
+  left must all be found; what is left out widens nothing but the text that may stand around it.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from typing import Final
+
+from muniment.policy.grammar import fold
+
+_ENGLISH: Final = """
+an and are as at be been by for from had has have he her his if in into is it its me my of on or our she so
+that the their them these they this those to was we were which who will with would you your
+"""
+_OTHERS: Final = """
+das dem den der des ein eine einem einen einer mit sind und von zum zur
+aux avec dans elle est et il la le les ou par pour que qui sont sur un une
+con como del el en es esta este las los para por una
+che da della delle di gli nel sono
+ao do dos em um uma
+een het van voor
+"""
+STOP_WORDS: Final = frozenset(f"{_ENGLISH}{_OTHERS}".split())
+"""Words that stand in almost every text, in some large languages: none that negates, and none of two letters
+that is a name somewhere, such as `os` and `su`."""
+
+_PIECE_CHARS: Final = 256
+# As much as fits up to the end of a word; else, within an endless word, as much as fits.
+_PIECE: Final = re.compile(rf".{{1,{_PIECE_CHARS}}}(?!\S)|.{{1,{_PIECE_CHARS}}}", re.DOTALL)
+_ASCII_WORD: Final = re.compile("[a-z0-9]+")
+_UNPAIRED: Final = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"
+"""Thai, Lao, Burmese, Khmer: written without spaces, and not cut into pairs for the full-text rows."""
+
+_RUNNING: Final = (
+    f"{_UNPAIRED}\u1100-\u11ff\u3005-\u3007\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff"
+    "\u3131-\u318e\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\ua960-\ua97c\uac00-\ud7a3\ud7b0-\ud7fb"
+    "\uf900-\ufaff\U00020000-\U0003fffd"
+)
+_UNPAIRED_RUNS: Final = re.compile(f"[{_UNPAIRED}]+")
+_PRIVATE: Final = re.compile("[\ue000-\uf8ff\U000f0000-\U0010fffd]")
+_PARTS: Final = re.compile(f"[{_RUNNING}]+|[^{_RUNNING}]+")
+_IS_RUNNING: Final = re.compile(f"[{_RUNNING}]")
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """What a text says, for `holds`.
+
+    Attributes:
+        words: those that stand by themselves.
+        running: runs of the scripts of W2, each between spaces.
+    """
+
+    words: frozenset[str]
+    running: str
+
+    def holds(self, wanted: Collection[str]) -> bool:
+        """Whether every one of these words of a query is in the text; nothing is held by every text."""
+        return bool(wanted) and all(
+            word in self.running if is_running(word) else word in self.words for word in wanted
+        )
+
+
+def vocabulary(text: str) -> Vocabulary:
+    """The words of `text`. Cost: linear."""
+    words = set(_words(text))
+    running = {word for word in words if is_running(word)}
+    return Vocabulary(frozenset(words - running), " ".join(sorted(running)))
+
+
+def significant(query: str) -> tuple[str, ...]:
+    """The words of a query that say something, each once, in order (W3). Maybe none."""
+    return tuple(dict.fromkeys(word for word in _words(query) if len(word) > 1 and word not in STOP_WORDS))
+
+
+def features(text: str) -> frozenset[str]:
+    """What two texts share if they are alike: their words; of the runs of W2 each two characters in turn."""
+    found: set[str] = set()
+    for word in set(_words(text)):
+        if is_running(word) and len(word) > 1:
+            found.update(first + second for first, second in pairwise(word))
+        else:
+            found.add(word)
+    return frozenset(found)
+
+
+def folded(text: str) -> str:
+    """`text` without differences of case and compatibility (W1).
+
+    In pieces, as normalising a run of marks takes the square of its length: in a word of more than
+    `_PIECE_CHARS` characters a letter and its mark may stay apart.
+
+    Cost: linear.
+    """
+    if text.isascii():
+        return text.lower()
+    return "".join(fold(piece[0]) for piece in _PIECE.finditer(text))
+
+
+def apart(text: str) -> str:
+    """`text` with a space wherever a word ends for us (W1, W2) and not for SQLite's tokenizer.
+
+    That is between letters and scripts without spaces, and at characters of private use, which no word holds.
+    Han, kana and Hangul are left to those who cut them into pairs.
+    """
+    return _PRIVATE.sub(" ", _UNPAIRED_RUNS.sub(r" \g<0> ", text))
+
+
+def is_running(word: str) -> bool:
+    """Whether a word is of a script of W2."""
+    return _IS_RUNNING.match(word) is not None
+
+
+def _words(text: str) -> Iterator[str]:
+    plain = folded(text)
+    if plain.isascii():
+        yield from _ASCII_WORD.findall(plain)
+        return
+    spaced = "".join(char if _is_word_character(char) else " " for char in plain)
+    for run in spaced.split():
+        yield from _PARTS.findall(run)
+
+
+@lru_cache(maxsize=4096)
+def _is_word_character(char: str) -> bool:
+    return unicodedata.category(char)[0] in "LMN"

@@ -1,0 +1,74 @@
+"""How a job ends: as which error, on record, and as part of a JSON document."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from muniment import events
+from muniment.agent.budget import Budget
+from muniment.agent.model import ModelError, Turn
+from muniment.content.secrets import find_secret
+from muniment.errors import DeadlineExceeded, MunimentError, PathEscape, PendingReview
+from muniment.job_errors import JobError
+from muniment.store.audit import append, timestamp
+from muniment.store.state import State
+
+
+def as_job_error(
+    error: MunimentError | ModelError, failed: type[JobError], timed_out: type[JobError]
+) -> MunimentError:
+    """The error that a caller sees for one that ended a job."""
+    match error:
+        case ModelError():
+            return failed(f"{error}; nothing was written")
+        case DeadlineExceeded():
+            return timed_out(str(error))
+        case _:
+            return error
+
+
+def put_on_record(
+    state: State, kind: str, task: str, error: MunimentError, *, decided_by: str, policy: str
+) -> None:
+    """Record that a task ended without effect; where the ledger cannot be written, only log that."""
+    body = {"kind": kind, "code": error.code, "decided_by": decided_by, "policy": policy}
+    if isinstance(error, PathEscape):
+        # A path is a model's words: it may hold a secret, and no gate was asked about one that is no name.
+        is_secret = find_secret(error.requested.encode(), "") is not None
+        requested = "(redacted: a secret)" if is_secret else error.requested
+        body |= {"via": error.via, "requested": requested, "tool": error.tool or ""}
+    try:
+        append(state, timestamp(datetime.now(UTC)), "ended", task, body)
+    except MunimentError as problem:
+        events.emit("record_lost", task_id=task, code=problem.code)
+
+
+def spent(budget: Budget | None) -> dict[str, Any]:
+    """What a task took of its budget, as fields of its result."""
+    if budget is None:
+        return {"turns": 0, "seconds": 0.0, "timeline": ()}
+    return {"turns": budget.turns, "seconds": budget.seconds, "timeline": tuple(budget.timeline)}
+
+
+def ending_json(
+    seconds: float, timeline: Sequence[Turn], policy: str, error: MunimentError | None
+) -> dict[str, Any]:
+    """The end of a result's document."""
+    document: dict[str, Any] = {
+        "seconds": round(seconds, 3),
+        "timeline": [
+            {
+                "seconds": round(turn.seconds, 3),
+                "input_tokens": turn.usage.input_tokens,
+                "output_tokens": turn.usage.output_tokens,
+            }
+            for turn in timeline
+        ],
+        "policy": policy,
+        "error": None if error is None else {"code": error.code, "message": str(error)},
+    }
+    if isinstance(error, PendingReview):
+        document["review_id"] = error.review_id
+    return document

@@ -1,0 +1,365 @@
+"""Forget: a query goes in, and what of the memory it means is removed, to the byte.
+
+1. The query is checked: without a word that says something it means nothing, and nothing is removed.
+2. What it means is found by code, in the files themselves (`matching.py`); the full-text rows of the catalog
+   only say which files need not be read.
+3. What may not be removed is kept, with the reason: what the policy protects, what has a higher trust than
+   the request, what cannot be taken out without changing how the rest reads.
+4. A language model, if there is one, is shown what is left and may leave things out. It cannot add any: it
+   names ids that code gave out (`agent/choosing.py`). It has no tools and sees no path, so there is no worker
+   and nothing to cage. What is held back from models is not shown to it, and stays.
+5. More than `max_forget` matches are nobody's intention: then nothing is removed.
+6. One commit removes all of them, or none: a file goes, or loses the lines of its items and no other byte.
+   Where a file changed meanwhile the job is repeated once. Without `yes` nothing is written.
+
+A failure of any kind removes nothing. What was forgotten can be brought back with `undo` until it is erased.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from muniment import events
+from muniment.agent.budget import Budget
+from muniment.agent.choosing import MAX_OPTIONS, Asker
+from muniment.agent.model import Model, ModelError
+from muniment.agent.rules import RuleWriter
+from muniment.confine.cancel import Cancel, Patience
+from muniment.content.admission import held_for
+from muniment.content.bullets import Item, NotSeparable, outline, without
+from muniment.content.entry import MAX_DESCRIPTION_CHARS, shortened, titled
+from muniment.content.gates import one_line
+from muniment.content.words import significant
+from muniment.errors import Cancelled, InvalidScope, MunimentError, StoreConflict
+from muniment.job_errors import ForgetFailed, ForgetTimeout, InvalidContent
+from muniment.jobs.ending import as_job_error, put_on_record, spent
+from muniment.jobs.forget_request import MAX_QUERY_CHARS, ForgetRequest, ForgetResult, Kept, Removed
+from muniment.jobs.holding import Holding, may_see, read_holding, reason_to_keep
+from muniment.jobs.matching import meant
+from muniment.jobs.request import Place
+from muniment.names import Scope, Trust
+from muniment.policy.decide import Judge
+from muniment.store.audit import timestamp
+from muniment.store.commit import Commit, Terms, commit
+from muniment.store.finding import may_hold
+from muniment.store.judge import Author
+from muniment.store.ledger import Origin
+from muniment.store.stamp import new_ulid
+from muniment.store.upkeep import view_of
+from muniment.tools.changeset import ChangeSet, Claim, Proposed
+
+KIND: Final = "forget"
+
+_WOULD_BE_HELD: Final = "what is left of the file would have to be held back; edit it by hand"
+
+SHOWN_PATHS: Final = 10
+"""Paths that an error names; a preview names all."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Match:
+    """Something that the query means: an entry, or an item of one."""
+
+    holding: Holding
+    item: Item | None
+    removed: Removed
+
+    @property
+    def text(self) -> str:
+        """What a model is shown of it."""
+        entry = self.holding.entry
+        name = titled(entry, self.holding.path.rel).name
+        return f"{name}\n{entry.body if self.item is None else self.item.text}"
+
+
+@dataclass(slots=True)
+class _Task:
+    """What stays the same over the attempts of one request, and what was kept in the last one."""
+
+    request: ForgetRequest
+    place: Place
+    model: Model
+    id: str = field(default_factory=lambda: f"{KIND}-{new_ulid()}")
+    kept: list[Kept] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def result(self, budget: Budget | None, **more: Any) -> ForgetResult:
+        return ForgetResult(
+            task_id=self.id,
+            decided_by=self.model.name,
+            policy=self.place.policy.label,
+            kept=tuple(self.kept),
+            **spent(budget),
+            **{"summary": "", "notes": tuple(self.notes), **more},
+        )
+
+
+def forget(
+    request: ForgetRequest, place: Place, model: Model, *, cancel: Cancel | None = None
+) -> ForgetResult:
+    """Carry out one request; what goes wrong is in the result's `error`, never raised.
+
+    Args:
+        request: what to forget.
+        place: the policy, roots and state; they stay the caller's.
+        model: what may leave matches out; the embedded rules leave out none.
+        cancel: ends it early; once the commit has begun to write it runs to its end.
+
+    Cost: a look at every file's status, and a read of those that may hold the words.
+    """
+    with ExitStack() as stack:
+        token = stack.enter_context(Cancel()) if cancel is None else cancel
+        task = _Task(request, place, model)
+        budget: Budget | None = None
+        try:
+            words, scopes = _prepare(task)
+            budget = Budget(place.policy.limits, token, place.clock)
+            result = _attempts(task, words, scopes, budget)
+        except (MunimentError, ModelError) as problem:
+            error = as_job_error(problem, ForgetFailed, ForgetTimeout)
+            status = "cancelled" if isinstance(error, Cancelled) else "failed"
+            result = task.result(budget, status=status, error=error)
+            put_on_record(place.state, KIND, task.id, error, decided_by=model.name, policy=place.policy.label)
+    events.emit(
+        "forget_ended",
+        task_id=task.id,
+        status=result.status,
+        code=None if result.error is None else result.error.code,
+        removed=len(result.removed_entries) if result.status == "completed" else 0,
+        turns=result.turns,
+        seconds=round(result.seconds, 3),
+    )
+    return result
+
+
+def _prepare(task: _Task) -> tuple[tuple[str, ...], tuple[Scope, ...]]:
+    """Step 1: the words that must all be found, and where."""
+    request, roots = task.request, task.place.roots
+    if len(request.query) > MAX_QUERY_CHARS:
+        raise InvalidContent(
+            f"what is to be forgotten may have {MAX_QUERY_CHARS} characters; use a few words"
+        )
+    words = significant(request.query)
+    if not words:
+        raise InvalidContent("there is no word in this that says what to forget; nothing was removed")
+    if request.scope is not None and request.scope not in roots:
+        raise InvalidScope(f"there is no scope {request.scope!r}; there are {', '.join(roots)}")
+    for root in roots.values():
+        root.verify()
+    return words, tuple(roots) if request.scope is None else (Scope(request.scope),)
+
+
+def _attempts(task: _Task, words: Sequence[str], scopes: Sequence[Scope], budget: Budget) -> ForgetResult:
+    """Step 6, last sentence but one."""
+    try:
+        return _attempt(task, words, scopes, budget)
+    except StoreConflict:
+        if task.place.policy.changes.conflict != "retry":
+            raise
+        events.emit("forget_repeated", task_id=task.id)
+        return _attempt(task, words, scopes, budget)
+
+
+def _attempt(task: _Task, words: Sequence[str], scopes: Sequence[Scope], budget: Budget) -> ForgetResult:
+    """Steps 2 to 6, once."""
+    task.kept, task.notes = [], []
+    matches = [match for scope in scopes for match in _matches(task, scope, words, budget)]
+    matches = _chosen(task, matches, budget)
+    # Counted before anything is cut out: that costs a look at the whole file for each item.
+    if (told := _too_many(matches, task.place.policy.changes.max_forget)) is not None:
+        return _refused(task, matches, told, budget)
+    change_set, matches = _change_set(matches, task.kept)
+    removed = tuple(match.removed for match in matches)
+    done = _commit(task, change_set, budget)
+    task.notes += done.notes
+    gone = ", ".join(dict.fromkeys(each.path for each in removed))
+    if not task.request.yes:
+        return task.result(
+            budget,
+            status="preview",
+            removed_entries=removed,
+            summary=f"would forget {len(removed)}: {gone}" if removed else _nothing(task, words),
+        )
+    return task.result(
+        budget,
+        status="completed",
+        removed_entries=removed,
+        touched_scopes=done.touched_scopes,
+        summary=f"forgot {len(removed)}: {gone}" if removed else _nothing(task, words),
+    )
+
+
+def _nothing(task: _Task, words: Sequence[str]) -> str:
+    if task.kept:
+        return "nothing that may be removed was meant"
+    return f"nothing is remembered that holds all of: {', '.join(words)}"
+
+
+def _too_many(matches: Sequence[_Match], limit: int) -> str | None:
+    """Step 5: what is wrong with so many matches; None: nothing."""
+    if len(matches) <= limit:
+        return None
+    return f"this means {len(matches)} things, and one forget may remove {limit}; use more words"
+
+
+def _refused(task: _Task, matches: Sequence[_Match], told: str, budget: Budget) -> ForgetResult:
+    """A preview that names all of them; where they were to be removed, an error that names some."""
+    if not task.request.yes:
+        task.notes.append(told)
+        removed = tuple(match.removed for match in matches)
+        return task.result(budget, status="preview", removed_entries=removed, summary=told)
+    paths = list(dict.fromkeys(match.removed.path for match in matches))
+    more = ", …" if len(paths) > SHOWN_PATHS else ""
+    raise ForgetFailed(f"{told}; nothing was removed. Meant are: {', '.join(paths[:SHOWN_PATHS])}{more}")
+
+
+def _matches(task: _Task, scope: Scope, words: Sequence[str], budget: Budget) -> Iterator[_Match]:
+    """Steps 2 and 3: what of a scope is meant and may be removed."""
+    place, judge = task.place, Judge(task.place.policy)
+    view = view_of(place.state, place.roots[scope], place.policy, sweep=True)
+    wanted = may_hold(place.state, view, words)
+    for row in view.entries():
+        if wanted is not None and row.rel not in wanted and row.held is None:
+            continue
+        budget.check()
+        holding = read_holding(place, scope, row)
+        if holding is None or not may_see(judge, holding.path):
+            continue
+        if not holding.is_as_listed:
+            raise StoreConflict(
+                (holding.path.text,)
+            )  # Edited since the view was made: it is looked at again.
+        yield from _meant(task, judge, holding, words)
+
+
+def _meant(task: _Task, judge: Judge, holding: Holding, words: Sequence[str]) -> Iterator[_Match]:
+    path, entry = holding.path, holding.entry
+    found = meant(entry, path.rel, words)
+    if found is None:
+        return
+    reason = reason_to_keep(judge, path, holding.trust, task.request.trust)
+    if reason is None and not found.is_whole:
+        reason = _reason_for_items(holding, found.items)
+    if reason is not None:
+        task.kept.append(Kept(path.text, reason))
+        return
+    topic = path.rel.rpartition("/")[0] or path.scope
+    if found.is_whole:
+        name = titled(entry, path.rel).name if holding.row.held is None else holding.row.name
+        yield _Match(holding, None, Removed(topic, _summary(name), path.text))
+    if found.is_labelled:
+        task.notes.append(f"{path.text}: its name or description says it too, and stays")
+    for item in found.items:
+        yield _Match(holding, item, Removed(topic, _summary(item.own), path.text))
+
+
+def _reason_for_items(holding: Holding, items: Sequence[Item]) -> str | None:
+    """Why no items can be taken out of a file."""
+    if not items:
+        return "it says this in several places of a list; use the words of one"
+    if holding.row.held is not None:
+        # With a commit of ours its remaining text would pass for text that was judged.
+        return "only a part of it is meant, and its text is held back; edit it by hand"
+    if not holding.data.endswith(holding.entry.body.encode()):
+        return "only a part of it is meant, and it is not UTF-8 text; edit it by hand"
+    return None
+
+
+def _summary(text: str) -> str:
+    return shortened(one_line(text[: 10 * MAX_DESCRIPTION_CHARS]), MAX_DESCRIPTION_CHARS)
+
+
+def _chosen(task: _Task, matches: Sequence[_Match], budget: Budget) -> list[_Match]:
+    """Step 4: what a model leaves of the matches; the rules leave all."""
+    if isinstance(task.model, RuleWriter):
+        return list(matches)
+    unseen = [match for match in matches if match.holding.row.held is not None]
+    task.kept += [Kept(match.removed.path, "its text is held back from models") for match in unseen]
+    shown = [match for match in matches if match.holding.row.held is None]
+    if not shown or len(shown) > MAX_OPTIONS:
+        return shown  # Too many for a question are too many to be removed.
+    asker = Asker(task.model, budget, secrets.token_hex(8))
+    chosen = asker.which_to_forget(task.request.query, [match.text for match in shown])
+    if len(chosen) < len(shown):
+        left_out = len(shown) - len(chosen)
+        task.notes.append(f"{task.model.name} left out {left_out} of {len(shown)} that hold these words")
+    return [shown[number] for number in chosen]
+
+
+def _change_set(matches: Iterable[_Match], kept: list[Kept]) -> tuple[ChangeSet, list[_Match]]:
+    """What removes the matches, and those of them that it removes; the others are kept."""
+    of_file: dict[str, list[_Match]] = {}
+    for match in matches:
+        of_file.setdefault(match.removed.path, []).append(match)
+    changes: list[Proposed] = []
+    removals: list[Claim] = []
+    going: list[_Match] = []
+    for path, ours in of_file.items():
+        holding = ours[0].holding
+        content, cut = _cut(ours, kept)
+        going += cut
+        if content is None:
+            removals.append(Claim(path, holding.digest))
+        elif cut:
+            changes.append(Proposed(path, holding.digest, content))
+    return ChangeSet(tuple(changes), (), tuple(removals)), going
+
+
+def _cut(matches: Sequence[_Match], kept: list[Kept]) -> tuple[bytes | None, list[_Match]]:
+    """A file without the items of matches, None where nothing is left; and those that could be removed."""
+    data, body = matches[0].holding.data, matches[0].holding.entry.body
+    before = data[: len(data) - len(body.encode())]
+    done: list[_Match] = []
+    for match in reversed(matches):  # From the last on, so that the others stay where they are.
+        if match.item is None:
+            return None, [match]
+        try:
+            body = without(body, match.item)
+        except NotSeparable as problem:
+            kept.append(Kept(match.removed.path, f"{problem}; edit it by hand"))
+            continue
+        done.insert(0, match)
+    if outline(body).is_empty:
+        return None, done
+    left = before + body.encode()
+    if done and not _may_be_left(matches[0].holding, left):
+        kept += [Kept(match.removed.path, _WOULD_BE_HELD) for match in done]
+        return data, []
+    return left, done
+
+
+def _may_be_left(holding: Holding, left: bytes) -> bool:
+    """Whether a file without some items may become ours: text of others first passes the gates."""
+    return bool(holding.at) or held_for(left, holding.path.rel, holding.trust) is None
+
+
+def _commit(task: _Task, change_set: ChangeSet, budget: Budget) -> Commit:
+    """Step 6."""
+    request, place = task.request, task.place
+    origin = Origin(
+        task.id,
+        KIND,
+        timestamp(datetime.now(UTC)),
+        request.trust,
+        task.model.name,
+        place.policy.label,
+        fact=place.state.keyed(request.query),
+    )
+    terms = Terms(
+        place.policy,
+        place.roots,
+        Patience(budget.deadline, budget.cancel),
+        place.state,
+        origin,
+        # What is left of a file is trusted as before.
+        lambda _draft, held: request.trust if held is None else held,
+        author=Author.RESTORE,
+        dry_run=not request.yes,
+        reviewed=request.trust is Trust.OWNER,
+    )
+    return commit([change_set], terms)

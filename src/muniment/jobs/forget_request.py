@@ -1,0 +1,97 @@
+"""What forget is asked, and what it answers: values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, Literal, NamedTuple
+
+from muniment.agent.model import Turn
+from muniment.errors import MunimentError
+from muniment.jobs.ending import ending_json
+from muniment.names import Scope, Trust
+
+MAX_QUERY_CHARS: Final = 1_000
+"""Characters of a query: some sentences."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetRequest:
+    """What a caller wants forgotten.
+
+    Attributes:
+        query: the words that it holds, all of them; 1 to `MAX_QUERY_CHARS` characters.
+        scope: where alone to look; None: everywhere.
+        yes: do it; else only say what would be done.
+        trust: of the one who asks.
+    """
+
+    query: str
+    scope: str | None = None
+    yes: bool = False
+    trust: Trust = Trust.OWNER
+
+
+class Removed(NamedTuple):
+    """An entry, or an item of one, that went or would go.
+
+    Attributes:
+        topic: the folder of the entry; its scope where it lies in none.
+        summary: one line that says what it was; what is held back from models is not quoted.
+        path: of the entry, as a logical path.
+    """
+
+    topic: str
+    summary: str
+    path: str
+
+
+class Kept(NamedTuple):
+    """An entry that was meant and stays, and why."""
+
+    path: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetResult:
+    """What came of a forget.
+
+    Attributes:
+        status: only `completed` removed anything, and maybe nothing, where nothing was meant.
+        summary: one line for people.
+        removed_entries: what went; of a preview, what would go.
+        kept: what was meant and stays.
+        touched_scopes: where something went.
+        decided_by: `rules`, or the model's name.
+        notes: what a person should know.
+        error: why it failed, with its stable code.
+    """
+
+    task_id: str
+    status: Literal["completed", "preview", "failed", "cancelled"]
+    summary: str
+    decided_by: str
+    policy: str
+    turns: int
+    seconds: float
+    timeline: tuple[Turn, ...]
+    removed_entries: tuple[Removed, ...] = ()
+    kept: tuple[Kept, ...] = ()
+    touched_scopes: tuple[Scope, ...] = ()
+    notes: tuple[str, ...] = ()
+    error: MunimentError | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """The document that `forget --json` prints."""
+        return {
+            "task_id": self.task_id,
+            "status": self.status,
+            "summary": self.summary,
+            "removed_entries": [each._asdict() for each in self.removed_entries],
+            "kept": [each._asdict() for each in self.kept],
+            "touched_scopes": list(self.touched_scopes),
+            "decided_by": self.decided_by,
+            "turns": self.turns,
+            "notes": list(self.notes),
+            **ending_json(self.seconds, self.timeline, self.policy, self.error),
+        }

@@ -1,0 +1,83 @@
+"""An entry as forget and dream go by it: the bytes of its file, and whether code may remove it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from muniment.content.entry import Entry, parse
+from muniment.errors import PathEscape, Refusal, Refused, ToolError
+from muniment.jobs.request import Place
+from muniment.names import Digest, Scope, Trust, Verb
+from muniment.policy.decide import Judge
+from muniment.policy.grammar import CanonicalPath
+from muniment.store.catalog import CatalogEntry
+from muniment.store.ledger import root_key, source_of
+from muniment.tools.changeset import digest
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """An entry that was read.
+
+    Attributes:
+        row: what the catalog says of it.
+        data: the file.
+        digest: of the file, as a claim.
+        trust: of these bytes, by the ledger.
+        at: when this memory wrote them, ISO-8601 UTC; empty: it did not, somebody's hand or program did.
+    """
+
+    path: CanonicalPath
+    row: CatalogEntry
+    data: bytes
+    digest: Digest
+    trust: Trust
+    at: str
+
+    @property
+    def is_as_listed(self) -> bool:
+        """Whether the file is the one that its row tells of."""
+        return self.digest == self.row.digest
+
+    @property
+    def entry(self) -> Entry:
+        """The file as text; parsed at each call."""
+        return parse(self.data)
+
+
+def read_holding(place: Place, scope: Scope, row: CatalogEntry) -> Holding | None:
+    """The entry of a row as it is now; None where no file of its own can be read there.
+
+    Cost: an open, a read and one query of the ledger.
+    """
+    root = place.roots[scope]
+    try:
+        data = root.root.read_bytes(row.rel)
+    except (PathEscape, Refusal, ToolError):
+        return None
+    found = digest(data)
+    source = source_of(place.state, root_key(place.state, root), row.rel, found)
+    return Holding(
+        CanonicalPath(scope, row.rel),
+        row,
+        data,
+        found,
+        place.policy.trust_of(scope) if source is None else source.trust,
+        "" if source is None else source.at,
+    )
+
+
+def may_see(judge: Judge, path: CanonicalPath) -> bool:
+    """Whether the policy lets anybody see the entry at `path`."""
+    return judge.allows(Verb.LIST, path) and judge.allows(Verb.READ, path)
+
+
+def reason_to_keep(judge: Judge, path: CanonicalPath, held: Trust, request: Trust) -> str | None:
+    """Why an entry of trust `held` may not be removed by a request of trust `request`; None: it may."""
+    try:
+        judge.require_removal(path)
+    except Refused as refused:
+        return f"the policy protects it (rule {refused.rule!r})"
+    if not request.satisfies(held):
+        return f"it has trust {held}, and the request has trust {request}"
+    return None

@@ -1,0 +1,229 @@
+"""One SQLite database of the state directory: a connection that threads share, and errors for people.
+
+On success of `Database`:
+
+- D1 the file is private (0600, and so what SQLite puts beside it) and no link was followed to it.
+- D2 one transaction at a time; a second thread waits for the first, another process up to `BUSY_SECONDS`.
+- D3 whatever SQLite or the system reports is a `ManagedMemoryUnavailable` that says what to do.
+
+Does not hold: anything on a network file system, where SQLite's locks and shared memory do not work.
+
+Source: sqlite.org/wal.html; sqlite.org/pragma.html, `synchronous`; sqlite.org/rescode.html.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+from muniment.errors import ManagedMemoryUnavailable, printable
+
+BUSY_SECONDS: Final = 30.0
+"""Seconds that a transaction waits for one of another process; each takes some milliseconds."""
+
+COMPANIONS: Final = ("", "-wal", "-shm", "-journal")
+"""What SQLite adds to the name of a database for the files beside it; first the database itself."""
+
+_PRIVATE: Final = 0o600
+_PRIMARY: Final = 0xFF
+"""The part of an SQLite code that says what kind of error it is."""
+
+_FULL: Final = "the disk is full; make room and try again"
+_READ_ONLY: Final = "it cannot be written: the file system is read-only"
+_FORBIDDEN: Final = "this user may not read and write it; correct its owner and permissions"
+_FAILING: Final = "the disk reports an error while reading or writing"
+_DAMAGED: Final = "is damaged or no database; bring it back from a backup"
+
+_SQLITE: Final = {
+    sqlite3.SQLITE_FULL: _FULL,
+    sqlite3.SQLITE_READONLY: _READ_ONLY,
+    sqlite3.SQLITE_PERM: _FORBIDDEN,
+    sqlite3.SQLITE_CANTOPEN: "cannot be opened; see that this user may write in its directory",
+    sqlite3.SQLITE_BUSY: f"another process has kept it busy for {BUSY_SECONDS:.0f} s; try again",
+    sqlite3.SQLITE_IOERR: _FAILING,
+    sqlite3.SQLITE_CORRUPT: _DAMAGED,
+    sqlite3.SQLITE_NOTADB: _DAMAGED,
+    sqlite3.SQLITE_INTERRUPT: "the query was interrupted",
+}
+_SYSTEM: Final = {
+    errno.ENOSPC: _FULL,
+    errno.EDQUOT: "the disk quota is used up; make room and try again",
+    errno.EROFS: _READ_ONLY,
+    errno.EACCES: _FORBIDDEN,
+    errno.EPERM: _FORBIDDEN,
+    errno.EIO: _FAILING,
+    errno.ELOOP: "is a symbolic link; put the file itself there",
+    errno.EISDIR: "is a directory; move it away",
+}
+
+
+class Database:
+    """One connection, for one transaction at a time; threads wait for each other.
+
+    Args:
+        path: made empty if it is missing.
+        synchronous: SQLite's word for what a commit waits for: `FULL`, the disk; `NORMAL`, nothing.
+
+    Raises:
+        ManagedMemoryUnavailable: it cannot be used, with the reason.
+    """
+
+    def __init__(self, path: Path, *, synchronous: str) -> None:
+        self.path = path
+        self._synchronous = synchronous
+        self._lock = threading.RLock()
+        self._is_open = False
+        self._connection = self._connect()
+
+    def _connect(self) -> sqlite3.Connection:
+        with reporting(self.path):
+            make_private(self.path)
+            connection = sqlite3.connect(
+                self.path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
+            )
+            try:
+                (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+                connection.execute(f"PRAGMA synchronous = {self._synchronous}")
+                connection.execute("PRAGMA foreign_keys = ON")
+            except BaseException:
+                connection.close()
+                raise
+        if mode != "wal":
+            connection.close()
+            raise unavailable(self.path, "its file system lacks what SQLite needs; keep it on a local disk")
+        return connection
+
+    def begin_anew(self, script: str, version: int) -> None:
+        """Delete the database and make an empty one, for everybody who holds this object.
+
+        Args:
+            script: makes its tables.
+            version: to be written into it.
+
+        Raises:
+            ManagedMemoryUnavailable: the directory cannot be written; then only `close` can be called.
+        """
+        with self._lock:
+            self._connection.close()
+            with reporting(self.path):
+                for companion in COMPANIONS:
+                    self.path.with_name(self.path.name + companion).unlink(missing_ok=True)
+            self._connection = self._connect()
+            with self.transaction() as connection:
+                for statement in statements(script):
+                    connection.execute(statement)
+                connection.execute(f"PRAGMA user_version = {version}")
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """A write transaction: committed when the block ends, rolled back when it raises. They nest as one.
+
+        Raises:
+            ManagedMemoryUnavailable: the disk is full, read-only or broken, the file is no database, or
+                another process held it for `BUSY_SECONDS`. Nothing of the transaction holds.
+        """
+        with self._lock, reporting(self.path):
+            if self._is_open:
+                yield self._connection
+                return
+            self._connection.execute("BEGIN IMMEDIATE")
+            self._is_open = True
+            try:
+                yield self._connection
+                self._connection.execute("COMMIT")
+            except BaseException:
+                with suppress(sqlite3.Error):  # SQLite rolls some failed transactions back by itself.
+                    self._connection.execute("ROLLBACK")
+                raise
+            finally:
+                self._is_open = False
+
+    def rows(self, query: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        """The rows of one query; inside a transaction as that sees them.
+
+        Raises:
+            ManagedMemoryUnavailable: as `transaction`.
+        """
+        with self._lock, reporting(self.path):
+            return self._connection.execute(query, values).fetchall()
+
+    @contextmanager
+    def bare(self) -> Iterator[sqlite3.Connection]:
+        """The connection outside any transaction, for what cannot be in one, such as `VACUUM`.
+
+        Raises:
+            ManagedMemoryUnavailable: as `transaction`.
+        """
+        with self._lock, reporting(self.path):
+            yield self._connection
+
+    def drain(self) -> None:
+        """Move what stands in the write-ahead log into the database and empty the log.
+
+        Raises:
+            ManagedMemoryUnavailable: as `transaction`; also where another process reads for `BUSY_SECONDS`.
+        """
+        (is_busy, *_) = self.rows("PRAGMA wal_checkpoint(TRUNCATE)")[0]
+        if is_busy:
+            raise unavailable(self.path, _SQLITE[sqlite3.SQLITE_BUSY])
+
+    def close(self) -> None:
+        """Close the connection; harmless when repeated."""
+        with self._lock:
+            self._connection.close()
+
+
+def is_corrupt(error: ManagedMemoryUnavailable) -> bool:
+    """Whether a database was found to be damaged, rather than busy, full or out of reach."""
+    code = getattr(error.__cause__, "sqlite_errorcode", 0)
+    return code & _PRIMARY in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+
+
+def statements(script: str) -> Iterator[str]:
+    """The statements of a script; `executescript` would commit the transaction that they belong to."""
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""
+
+
+def make_private(path: Path) -> None:
+    """Make sure that a file is there, ours alone, and no link, before anything else opens it.
+
+    SQLite gives the mode of a database to the files beside it.
+
+    Raises:
+        OSError: the system refuses.
+    """
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, _PRIVATE))
+
+
+@contextmanager
+def reporting(path: Path) -> Iterator[None]:
+    """Turn errors of SQLite and the system about `path` into `ManagedMemoryUnavailable` (D3)."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise unavailable(path, _meaning(error)) from error
+    except OSError as error:
+        raise unavailable(path, _SYSTEM.get(error.errno or 0) or error.strerror or str(error)) from error
+
+
+def unavailable(path: Path, reason: str) -> ManagedMemoryUnavailable:
+    """The error that says why a file of the state directory cannot be used."""
+    return ManagedMemoryUnavailable(printable(str(path)), reason)
+
+
+def _meaning(error: sqlite3.Error) -> str:
+    code = getattr(error, "sqlite_errorcode", 0)
+    if code == sqlite3.SQLITE_IOERR_SHMSIZE:
+        return _FULL  # The shared memory beside the database could not grow.
+    return _SQLITE.get(code & _PRIMARY) or str(error)

@@ -1,0 +1,276 @@
+"""Change-sets that wait for the owner: held, shown, rejected. `jobs/review.py` approves.
+
+V1 A review is bound to the roots that it was asked for, not to the names of their scopes.
+V2 An approval names a digest of the final text, of the claims, the roots and the trusts, and of the policy as
+   it is now: what was shown is what is committed, or nothing.
+V3 A review is decided once. That it was approved is read from the ledger's commit of `approval_task`, which
+   commits at most once; a rejection is made under the locks of its roots, and so never beside an approval.
+
+What is shown is made by `preview.py`.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from muniment.confine.binding import BoundRoot
+from muniment.confine.cancel import Patience
+from muniment.confine.writing import lock_roots
+from muniment.errors import InvalidScope, NotFound, ReviewClosed, printable
+from muniment.names import Digest, Scope, Trust
+from muniment.policy.grammar import canonicalise
+from muniment.store import audit
+from muniment.store.ledger import Origin, RootKey, of_task, root_key
+from muniment.store.state import State
+from muniment.tools.changeset import ChangeSet, Claim, Proposed
+
+ID_CHARS: Final = 6
+"""Characters of a review's id behind its `r`, for people to type: 30 bits, and new where one is taken."""
+
+_ALPHABET: Final = "0123456789abcdefghjkmnpqrstvwxyz"
+_WAITING: Final = (
+    "state = 'pending' AND NOT EXISTS "
+    "(SELECT 1 FROM change_set WHERE task = 'approve:' || review.id AND done IS NOT NULL)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A change-set that waits.
+
+    Attributes:
+        id: for people to type.
+        origin: who asked, and why.
+        at: since when it waits.
+        reasons: why it waits, each in one line.
+        change_set: with final bytes.
+        trusts: of what each path would hold; None where the file goes.
+        roots: by scope, of everything that it names.
+        author: whose text it is, see `judge.Author`.
+        policy: digest of the policy under which it was asked for.
+    """
+
+    id: str
+    origin: Origin
+    at: str
+    reasons: tuple[str, ...]
+    change_set: ChangeSet
+    trusts: Mapping[str, Trust | None]
+    roots: Mapping[Scope, RootKey]
+    author: str
+    policy: Digest
+
+    def digest(self, policy: Digest) -> Digest:
+        """What an approval under a policy is bound to (V2)."""
+        return _digest(_proposal(self), policy)
+
+
+def approval_task(review_id: str) -> str:
+    """The task under which a review is approved: one, so that it commits at most once.
+
+    No caller can have named a task of his own so, since those hold no colon.
+    """
+    return f"approve:{review_id}"
+
+
+def hold(
+    state: State,
+    origin: Origin,
+    parts: Sequence[ChangeSet],
+    trusts: Mapping[str, Trust | None],
+    reasons: tuple[str, ...],
+    *,
+    policy: Digest,
+    roots: Mapping[Scope, BoundRoot],
+    author: str,
+) -> str:
+    """Keep a change-set for the owner; the id of its review. The same one that already waits keeps its id.
+
+    Args:
+        state: where it is kept.
+        origin: who asks.
+        parts: with final bytes; they are decided about as one.
+        trusts: of what each path would hold; an approval never raises them.
+        reasons: why it has to wait.
+        policy: digest of the policy in force.
+        roots: the bound roots; those that the parts name are kept.
+        author: whose text it is, see `judge.Author`.
+
+    Raises:
+        ManagedMemoryUnavailable: the ledger cannot be written.
+    """
+    whole = ChangeSet(
+        tuple(item for part in parts for item in part.changes),
+        tuple(item for part in parts for item in part.claims),
+        tuple(item for part in parts for item in part.removals),
+    )
+    named = {canonicalise(path, roots).scope for path in _paths(whole)}
+    keys = {scope: root_key(state, root) for scope, root in roots.items() if scope in named}
+    waiting = Pending("", origin, origin.at, reasons, whole, trusts, keys, author, policy)
+    with state.ledger.transaction():
+        same = state.ledger.rows(
+            f"SELECT id FROM review WHERE digest = ? AND {_WAITING}",  # noqa: S608  a condition from above
+            (waiting.digest(policy),),
+        )
+        return str(same[0][0]) if same else _add(state, waiting)
+
+
+def pending(state: State) -> tuple[Pending, ...]:
+    """Everything that waits, the oldest first, whatever roots it is for."""
+    rows = state.ledger.rows(
+        f"SELECT id, at, reasons, proposal FROM review WHERE {_WAITING} ORDER BY at, rowid"  # noqa: S608  from above
+    )
+    return tuple(_restored(*row) for row in rows)
+
+
+def load(state: State, review_id: str) -> Pending:
+    """One that waits.
+
+    Raises:
+        NotFound: there is no such review.
+        ReviewClosed: it was decided already.
+    """
+    rows = state.ledger.rows("SELECT id, at, reasons, proposal, state FROM review WHERE id = ?", (review_id,))
+    if not rows:
+        raise NotFound(f"there is no review {printable(review_id)!r}; see: muniment review list")
+    *row, decision = rows[0]
+    if of_task(state, approval_task(review_id)) is not None:
+        decision = "approved"
+    if decision != "pending":
+        raise ReviewClosed(review_id, decision)
+    return _restored(*row)
+
+
+def check_roots(state: State, waiting: Pending, roots: Mapping[Scope, BoundRoot]) -> None:
+    """Refuse to decide about a review where its scopes are other directories (V1).
+
+    Raises:
+        InvalidScope: they are, or are not bound at all.
+    """
+    for scope, key in waiting.roots.items():
+        if scope not in roots or root_key(state, roots[scope]) != key:
+            raise InvalidScope(
+                f"review {waiting.id} is about another directory for scope {scope!r}; decide about it in the "
+                "workspace, or with the --root, with which it was asked for"
+            )
+
+
+def turn_down(
+    state: State, review_id: str, roots: Mapping[Scope, BoundRoot], patience: Patience, at: str
+) -> Pending:
+    """Decide that a change-set is never committed; what it was.
+
+    Raises:
+        NotFound, ReviewClosed: as `load`.
+        InvalidScope: as `check_roots`.
+        DeadlineExceeded, Cancelled: somebody held the lock of a root.
+        ManagedMemoryUnavailable: a root or the ledger cannot be used.
+    """
+    waiting = load(state, review_id)
+    check_roots(state, waiting, roots)
+    # Under the locks no approval is between its last look at this row and its commit.
+    with lock_roots([roots[scope] for scope in waiting.roots], patience), state.ledger.transaction():
+        load(state, review_id)
+        close(state, review_id, "rejected", at)
+    return waiting
+
+
+def close(state: State, review_id: str, decision: str, at: str, outcome: str | None = None) -> None:
+    """Note a decision, with its record; of an approval also the task, as which it was committed."""
+    with state.ledger.transaction() as connection:
+        connection.execute(
+            "UPDATE review SET state = ?, outcome = ?, proposal = NULL WHERE id = ?",
+            (decision, outcome, review_id),
+        )
+        audit.append(state, at, decision, outcome, {"review": review_id})
+
+
+def _add(state: State, waiting: Pending) -> str:
+    """Keep a review under a new id, with its record."""
+    origin, bound_to = waiting.origin, waiting.digest(waiting.policy)
+    new = _new_id(lambda each: not state.ledger.rows("SELECT 1 FROM review WHERE id = ?", (each,)))
+    reasons = json.dumps(waiting.reasons, ensure_ascii=False)
+    proposal = json.dumps(_kept(waiting), ensure_ascii=False)
+    with state.ledger.transaction() as connection:
+        connection.execute(
+            "INSERT INTO review (id, task, kind, at, reasons, proposal, digest) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (new, origin.task, origin.kind, waiting.at, reasons, proposal, bound_to),
+        )
+        paths = list(waiting.change_set.unsafe_paths)
+        body = {"review": new, "digest": bound_to, "reasons": list(waiting.reasons), "paths": paths}
+        audit.append(state, waiting.at, "review", origin.task, body)
+    return new
+
+
+def _new_id(is_free: Callable[[str], bool]) -> str:
+    while True:
+        each = "r" + "".join(secrets.choice(_ALPHABET) for _ in range(ID_CHARS))
+        if is_free(each):
+            return each
+
+
+def _paths(change_set: ChangeSet) -> Iterator[str]:
+    yield from change_set.unsafe_paths
+    yield from (claim.unsafe_path for claim in change_set.claims)
+
+
+def _proposal(waiting: Pending) -> dict[str, Any]:
+    """All that an approval is bound to, as JSON; the text by its digests."""
+    change_set = waiting.change_set
+    return {
+        "changes": [[item.unsafe_path, item.base, item.digest] for item in change_set.changes],
+        "removals": [[item.unsafe_path, item.digest] for item in change_set.removals],
+        "claims": [[item.unsafe_path, item.digest] for item in change_set.claims],
+        "trusts": dict(waiting.trusts),
+        "roots": dict(waiting.roots),
+        "author": waiting.author,
+    }
+
+
+def _digest(proposal: Mapping[str, Any], policy: Digest) -> Digest:
+    canonical = json.dumps({**proposal, "policy": policy}, sort_keys=True, separators=(",", ":"))
+    return Digest(hashlib.sha256(canonical.encode()).hexdigest())
+
+
+def _kept(waiting: Pending) -> dict[str, Any]:
+    """A review as its row keeps it: with the text itself."""
+    origin = waiting.origin
+    texts = [base64.b64encode(item.content).decode() for item in waiting.change_set.changes]
+    asked = [origin.task, origin.kind, origin.at, origin.trust, origin.decided_by, origin.policy, origin.fact]
+    return {
+        **_proposal(waiting),
+        "texts": texts,
+        "origin": [*asked, origin.undoes],
+        "policy": waiting.policy,
+    }
+
+
+def _restored(review_id: str, at: str, reasons: str, proposal: str) -> Pending:
+    kept = json.loads(proposal)
+    task, kind, asked_at, trust, *rest = kept["origin"]
+    changes = tuple(
+        Proposed(path, base, base64.b64decode(text))
+        for (path, base, _), text in zip(kept["changes"], kept["texts"], strict=True)
+    )
+    change_set = ChangeSet(
+        changes,
+        tuple(Claim(*claim) for claim in kept["claims"]),
+        tuple(Claim(*removal) for removal in kept["removals"]),
+    )
+    return Pending(
+        review_id,
+        Origin(task, kind, asked_at, Trust(trust), *rest),
+        at,
+        tuple(json.loads(reasons)),
+        change_set,
+        {path: None if each is None else Trust(each) for path, each in kept["trusts"].items()},
+        kept["roots"],
+        kept["author"],
+        kept["policy"],
+    )

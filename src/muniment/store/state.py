@@ -1,0 +1,353 @@
+"""The state directory: two databases and a key, opened, versioned and migrated.
+
+    ledger.db    the truth: what was committed, from what, why and by whom; WAL, `synchronous=FULL`
+    catalog.db   derived rows about entries; `synchronous=NORMAL`; may be deleted at any time
+    audit.key    32 random bytes: keys the chain of records and every digest of a fact in the ledger
+
+All of it is 0600, in a directory that is the caller's alone. On success of `State`:
+
+- S1 the ledger has the version of this code. An older one was copied beside itself before it was changed; a
+  newer one is refused before anything of it is opened for writing.
+- S2 threads may share a `State`: one transaction at a time. Processes may share the directory; they open it
+  one after the other.
+- S3 the key is the one that the ledger was begun with, as far as can be told: it is made before the ledger,
+  and never where there is one.
+
+Does not hold: anything against another process of the same user, who may edit all of this; `audit.py` finds
+that. The directory must be on a local file system. A process of an older version that has the directory open
+while a newer one migrates it will fail; stop it first.
+
+Source: sqlite.org/fileformat.html, 1.3 (where the version stands).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import hmac
+import os
+import re
+import secrets
+import sqlite3
+import stat
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final, Self
+
+from muniment.confine.binding import create_private_directory
+from muniment.errors import ManagedMemoryUnavailable, StateTooNew, printable
+from muniment.store.database import (
+    BUSY_SECONDS,
+    COMPANIONS,
+    Database,
+    is_corrupt,
+    make_private,
+    reporting,
+    statements,
+    unavailable,
+)
+from muniment.store.schema import CATALOG_SCHEMA, CATALOG_VERSION, LEDGER_MIGRATIONS
+
+__all__ = ["Database", "State", "is_corrupt", "open_catalog", "open_ledger"]
+
+LEDGER_NAME: Final = "ledger.db"
+CATALOG_NAME: Final = "catalog.db"
+KEY_NAME: Final = "audit.key"
+KEY_BYTES: Final = 32
+
+_MAGIC: Final = b"SQLite format 3\0"
+_VERSION_AT: Final = 60
+_PRIVATE: Final = 0o600
+_OTHERS_MAY_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
+_COPY: Final = re.compile(rf"{re.escape(LEDGER_NAME)}\.version-[0-9]+(\.unfinished)?")
+_BLOCK_BYTES: Final = 1 << 20
+_PAUSE: Final = 0.01
+"""Seconds between two looks whether another process has done opening."""
+
+
+class State:
+    """The open state directory. Close it, or use it in a `with` statement.
+
+    Args:
+        directory: made 0700 if it is missing. None: a private temporary one, removed on `close`.
+
+    Attributes:
+        directory: where it is.
+        ledger: the truth.
+        catalog: derived; only `store/catalog.py` and the readers of its rows use it.
+
+    Raises:
+        StateTooNew: a newer version of Muniment wrote it.
+        ManagedMemoryUnavailable: it cannot be used, with the reason.
+    """
+
+    def __init__(self, directory: Path | None) -> None:
+        self._temporary = TemporaryDirectory(prefix="muniment-state-") if directory is None else None
+        self.directory = Path(self._temporary.name) if self._temporary else Path(directory or "")
+        try:
+            create_private_directory(self.directory)
+            with _alone(self.directory):
+                _refuse_newer(self.directory / LEDGER_NAME)
+                self._key = _read_key(self.directory / KEY_NAME)
+                self.ledger = open_ledger(self.directory / LEDGER_NAME)
+                try:
+                    self.catalog = open_catalog(self.directory / CATALOG_NAME)
+                except BaseException:
+                    self.ledger.close()
+                    raise
+        except BaseException:
+            self._remove()
+            raise
+
+    def mac(self, *parts: bytes) -> bytes:
+        """HMAC-SHA-256 with the key of this directory over `parts`, each with its length before it."""
+        message = b"".join(len(part).to_bytes(8, "big") + part for part in parts)
+        return hmac.digest(self._key, message, hashlib.sha256)
+
+    def keyed(self, text: str) -> str:
+        """A digest of `text` that tells nothing to who lacks the key: 64 hexadecimal digits."""
+        return self.mac(b"text", text.encode()).hex()
+
+    def renew_catalog(self) -> None:
+        """Delete the catalog and begin an empty one, as it may be at any time.
+
+        Raises:
+            ManagedMemoryUnavailable: the directory cannot be written.
+        """
+        with _alone(self.directory):
+            self.catalog.begin_anew(CATALOG_SCHEMA, CATALOG_VERSION)
+
+    def files(self) -> tuple[str, ...]:
+        """The names of everything in the directory, sorted; also of what is not ours.
+
+        Raises:
+            ManagedMemoryUnavailable: it cannot be listed.
+        """
+        with reporting(self.directory):
+            return tuple(sorted(each.name for each in self.directory.iterdir()))
+
+    def copies(self) -> tuple[str, ...]:
+        """Those of them that are copies which a migration made, finished or not."""
+        return tuple(name for name in self.files() if _COPY.fullmatch(name))
+
+    def remove_copies(self) -> None:
+        """Delete the copies; an older Muniment cannot be gone back to then.
+
+        Raises:
+            ManagedMemoryUnavailable: they cannot be deleted.
+        """
+        with _alone(self.directory), reporting(self.directory):
+            for name in self.copies():
+                (self.directory / name).unlink()
+
+    def blocks(self, name: str, overlap: int) -> Iterator[bytes]:
+        """The bytes of a file in the directory; each block begins with the last `overlap` bytes before it.
+
+        Raises:
+            ManagedMemoryUnavailable: it cannot be read.
+        """
+        with reporting(self.directory / name), (self.directory / name).open("rb") as file:
+            before = b""
+            while block := file.read(_BLOCK_BYTES):
+                yield before + block
+                before = block[-overlap:]
+
+    def close(self) -> None:
+        """Close the databases; harmless when repeated."""
+        self.catalog.close()
+        self.ledger.close()
+        self._remove()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+    def _remove(self) -> None:
+        if self._temporary is not None:
+            self._temporary.cleanup()
+
+
+def open_ledger(path: Path, migrations: Sequence[str] = LEDGER_MIGRATIONS) -> Database:
+    """The ledger, at the version that `migrations` lead to (S1); no other process may open it meanwhile.
+
+    Raises:
+        StateTooNew, ManagedMemoryUnavailable: as `State`.
+    """
+    newest = len(migrations)
+    database = Database(path, synchronous="FULL")
+    try:
+        version = _version(database)
+        # It stands in the write-ahead log alone where a migration was killed at its very end.
+        _refuse_above(newest, version, path)
+        if version == newest:
+            return database
+        if version:
+            _copy(database, path.with_name(f"{path.name}.version-{version}"))
+        with database.transaction() as connection:
+            for script in migrations[version:]:
+                for statement in statements(script):
+                    connection.execute(statement)
+            connection.execute(f"PRAGMA user_version = {newest}")
+        database.drain()  # From now on the version stands where an older Muniment looks for it.
+    except BaseException:
+        database.close()
+        raise
+    return database
+
+
+def open_catalog(path: Path) -> Database:
+    """The catalog; one of another version, or that is no database, is replaced by an empty one.
+
+    Raises:
+        ManagedMemoryUnavailable: the directory cannot be used.
+    """
+    try:
+        database = Database(path, synchronous="NORMAL")
+    except ManagedMemoryUnavailable as error:
+        if not is_corrupt(error):
+            raise
+        with reporting(path):
+            for companion in COMPANIONS:
+                path.with_name(path.name + companion).unlink(missing_ok=True)
+        database = Database(path, synchronous="NORMAL")
+    try:
+        if not _is_current(database):
+            database.begin_anew(CATALOG_SCHEMA, CATALOG_VERSION)
+    except BaseException:
+        database.close()
+        raise
+    return database
+
+
+def _is_current(database: Database) -> bool:
+    """Whether a catalog is one of this code."""
+    try:
+        return _version(database) == CATALOG_VERSION
+    except ManagedMemoryUnavailable as error:
+        if not is_corrupt(error):
+            raise
+        return False
+
+
+def _version(database: Database) -> int:
+    return int(database.rows("PRAGMA user_version")[0][0])
+
+
+def _refuse_newer(path: Path) -> None:
+    """Refuse a ledger by its header, before SQLite opens it and touches the files beside it."""
+    with reporting(path):
+        try:
+            with path.open("rb") as file:
+                header = file.read(_VERSION_AT + 4)
+        except FileNotFoundError:
+            return
+    if header.startswith(_MAGIC):
+        _refuse_above(len(LEDGER_MIGRATIONS), int.from_bytes(header[_VERSION_AT:], "big"), path)
+
+
+def _refuse_above(newest: int, version: int, path: Path) -> None:
+    if version > newest:
+        raise StateTooNew(printable(str(path)), version, newest)
+
+
+def _copy(database: Database, path: Path) -> None:
+    """Copy a database as it is now; a copy that is there already is of the same version and stays."""
+    unfinished = path.with_name(f"{path.name}.unfinished")
+    with reporting(path):
+        if path.exists():
+            return
+        unfinished.unlink(missing_ok=True)
+        make_private(unfinished)
+        with database.bare() as connection, closing(sqlite3.connect(unfinished)) as copy:
+            connection.backup(copy)
+        unfinished.rename(path)
+        _sync(path.parent)
+
+
+@contextmanager
+def _alone(directory: Path) -> Iterator[None]:
+    """Hold the lock of the state directory: processes open it, and replace files of it, one after the other.
+
+    Raises:
+        ManagedMemoryUnavailable: another one has held it for `BUSY_SECONDS`, or the directory is not the
+            caller's alone.
+    """
+    deadline = time.monotonic() + BUSY_SECONDS
+    with reporting(directory):
+        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with reporting(directory):
+            found = os.fstat(fd)
+        if found.st_uid != os.geteuid():
+            raise unavailable(directory, "belongs to another user; use a directory of your own")
+        if found.st_mode & _OTHERS_MAY_WRITE:
+            raise unavailable(
+                directory, f"may be written by others; run: chmod 700 {printable(str(directory))}"
+            )
+        while not _try_lock(directory, fd):
+            if time.monotonic() >= deadline:
+                raise unavailable(directory, f"another process has kept it locked for {BUSY_SECONDS:.0f} s")
+            time.sleep(_PAUSE)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _try_lock(directory: Path, fd: int) -> bool:
+    with reporting(directory):
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
+
+
+def _read_key(path: Path) -> bytes:
+    """The key, made at first use (S3).
+
+    Raises:
+        ManagedMemoryUnavailable: it cannot be read or made, is not `KEY_BYTES` long, others may read it, or
+            it is missing beside a ledger.
+    """
+    with reporting(path):
+        if not path.exists():
+            _make_key(path)
+        with path.open("rb") as file:
+            key = file.read(KEY_BYTES + 1)
+            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+    if len(key) != KEY_BYTES:
+        raise unavailable(path, f"holds {len(key)} bytes instead of {KEY_BYTES}; bring it back from a backup")
+    if mode & ~_PRIVATE:
+        raise unavailable(path, f"may be read by others; run: chmod 600 {printable(str(path))}")
+    return key
+
+
+def _make_key(path: Path) -> None:
+    """Write a new key: whole or not at all, on disk before anything is signed with it."""
+    if path.with_name(LEDGER_NAME).exists():
+        raise unavailable(
+            path, f"is missing, and the {LEDGER_NAME} beside it needs it; bring it back from a backup"
+        )
+    unfinished = path.with_name(f"{path.name}.unfinished")
+    unfinished.unlink(missing_ok=True)
+    fd = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _PRIVATE)
+    try:
+        os.write(fd, secrets.token_bytes(KEY_BYTES))
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    unfinished.rename(path)
+    _sync(path.parent)
+
+
+def _sync(directory: Path) -> None:
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,63 @@
+"""Fills in what the examples of `secrets.toml` leave open, from a seed: no secret is ever written down."""
+
+from __future__ import annotations
+
+import base64
+import json
+import random
+import re
+import string
+import zlib
+
+ALPHABETS = {
+    "a62": string.ascii_letters + string.digits,
+    "letters": string.ascii_letters,
+    "low": string.ascii_lowercase + string.digits,
+    "hex": "0123456789abcdef",
+    "up32": "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567",
+    "url": string.ascii_letters + string.digits + "-_",
+    "b64": string.ascii_letters + string.digits + "+/",
+    "digits": "123456789",
+    "bech": "QPZRY9X8GF2TVDW0S3JN54KHCE6MUA7L",
+}
+HOLE = re.compile(r"\{([a-z0-9]+):([A-Z0-9]+)\}")
+BASE62 = string.digits + string.ascii_uppercase + string.ascii_lowercase
+
+
+def filled(example, seed):
+    """The example with other values for every seed."""
+    rng = random.Random(f"{seed}{example}")
+    return HOLE.sub(lambda hole: value(rng, hole[1], hole[2]), example)
+
+
+def value(rng, kind, size):
+    if kind == "jwt":
+        return json_web_token(rng, size)
+    count = int(size)
+    if kind == "crc62":
+        body = text(rng, "a62", count)
+        return body + checksum(body)
+    if kind == "pem":
+        line = text(rng, "b64", count)
+        return "\n".join(line[at : at + 64] for at in range(0, count, 64))
+    if kind == "basic":
+        return base64.b64encode(f"deploy:{text(rng, 'a62', count)}".encode()).decode()
+    return text(rng, kind, count)
+
+
+def text(rng, kind, count):
+    return "".join(rng.choices(ALPHABETS[kind], k=count))
+
+
+def checksum(body):
+    number, digits = zlib.crc32(body.encode()), ""
+    while len(digits) < 6:
+        digits = BASE62[number % 62] + digits
+        number //= 62
+    return digits
+
+
+def json_web_token(rng, algorithm):
+    parts = [{"alg": algorithm, "typ": "JWT"}, {"sub": text(rng, "digits", 10), "exp": 1_900_000_000}]
+    encoded = [base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts]
+    return ".".join([*encoded, text(rng, "url", 43)])

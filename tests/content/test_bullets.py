@@ -1,0 +1,237 @@
+"""List items and their removal, against markdown-it as a reader that shares no code with the subject."""
+
+from __future__ import annotations
+
+import re
+import time
+from itertools import pairwise
+
+import pytest
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+
+from muniment.content.blocks import MAX_NESTING, QUOTE, read_lines
+from muniment.content.bullets import NotSeparable, outline, without
+
+MARKDOWN = MarkdownIt("commonmark", {"maxNesting": 100})
+BREAK = re.compile(r"\r\n|\n|\r")
+WRITTEN = (
+    "- a|- |-|* b|+ c|1. d|2. e|10) f|1)|  |    |\t| |   | x|para|===|---|- - -|> q|>|```|~~~|# h|<div>|1.e|"
+    "</div>|<!-- c|-->|<a b>|||\t- t|  - n|    - m|- - z|-     code|1.  w|#|* * *|> - y|-\tu|<?p|    indented"
+)
+FRAGMENTS = WRITTEN.split("|")
+
+
+def blank(line):
+    return not line.strip(" \t")
+
+
+def items_by_markdown(body):
+    """Every list item as the set of its lines that are not blank, as a stranger reads the body."""
+    lines = BREAK.split(body)
+    found = []
+    for token in MARKDOWN.parse(body):
+        if token.type == "list_item_open":
+            first, end = token.map
+            found.append(frozenset(n for n in range(first, min(end, len(lines))) if not blank(lines[n])))
+    return sorted(map(sorted, found))
+
+
+def items_of(body):
+    """The same as the subject reads it."""
+    found = {}
+    for number, line in enumerate(read_lines(body)):
+        for depth, first in enumerate(line.path):
+            if first != QUOTE:
+                found.setdefault((depth, first), []).append(number)
+    return sorted(found.values())
+
+
+def is_plain(body):
+    """Whether the body is free of what markdown-it is known to read otherwise than the specification.
+
+    That is the mark of a block behind four columns, right below text: there the text goes on.
+    """
+    lines = BREAK.split(body.expandtabs(4))
+    return not any(
+        re.match(r" {4,}(?:[-+*>=#<`~]|[0-9]+[.)])", below) and not blank(above)
+        for above, below in pairwise(lines)
+    )
+
+
+def all_items(items):
+    for item in items:
+        yield item
+        yield from all_items(item.items)
+
+
+lines = st.tuples(st.sampled_from(["", "", "", " ", "  ", "   "]), st.sampled_from(FRAGMENTS)).map("".join)
+bodies = st.builds(
+    lambda texts, newline, end: newline.join(texts) + end,
+    st.lists(lines, max_size=9),
+    st.sampled_from(["\n", "\r\n", "\r"]),
+    st.sampled_from(["", "\n"]),
+)
+
+
+@given(body=bodies)
+def test_items_are_what_a_reader_of_markdown_takes_for_items(body):
+    assume(is_plain(body))
+    theirs = items_by_markdown(body)
+    ours = [[n for n in item if not blank(BREAK.split(body)[n])] for item in items_of(body)]
+    assert ours == theirs
+
+
+@pytest.mark.parametrize(
+    ("body", "items"),
+    [
+        ("- a\n- b\n", [[0], [1]]),
+        ("- a\nlazy\n- b", [[0, 1], [2]]),
+        ("- a\n\n  more\n\nnot\n", [[0, 2]]),
+        ("1. a\n   - b\n     c\n2. d\n", [[0, 1, 2], [1, 2], [3]]),
+        ("- a\n\n      code\n- b\n", [[0, 2], [3]]),
+        ("```\n- a\n```\n- b\n", [[3]]),
+        ("- ```\n  - a\n  ```\n- b\n", [[0, 1, 2], [3]]),
+        ("~~~\n- a\n", []),
+        ("<!--\n- a\n\n- b\n-->\n- c\n", [[5]]),
+        ("<div>\n- a\n</div>\n\n- b\n", [[4]]),
+        ("    - a\n", []),
+        ("text\n    - a\n", []),
+        ("text\n2. a\n", []),
+        ("text\n1. a\n", [[1]]),
+        ("text\n-\n", []),
+        ("- a\n\t- b\n", [[0, 1], [1]]),
+        ("- - a\n  - b\n", [[0], [0, 1], [1]]),
+        ("> - a\n- b\n", [[0], [1]]),
+        ("- \n\n  a\n", [[0]]),
+        # What markdown-it takes for code or a nested item, and cmark for text that goes on.
+        ("- a\n- b\n     - c\n", [[0], [1, 2], [2]]),
+        ("  - a\n\t- b\n", [[0, 1], [1]]),
+        ("10) f\n    - m\n        - m\n    * b\n", [[0, 1, 2, 3], [1, 2], [2], [3]]),
+        ("- a\n   - b\n    - c\n     - d\n", [[0, 1, 2, 3], [1], [2], [3]]),
+        (" - a\n  - b\n   - c\n    - d\n", [[0], [1], [2, 3]]),
+    ],
+)
+def test_items_are_those_of_the_specification(body, items):
+    assert items_of(body) == sorted(items)
+
+
+@given(body=bodies)
+@example(body="- a\n2. b\n")
+@example(body="para\n- a\n===\n")
+@example(body="- a\r\n- b")
+@example(body="* a\n* b\n\n\n")
+@pytest.mark.threat("T-MEM-08", control="reads_as_before")
+def test_a_removal_takes_one_run_of_characters_and_the_rest_reads_as_before(body):
+    for item in all_items(outline(body).items):
+        try:
+            shorter = without(body, item)
+        except NotSeparable:
+            continue
+        gone = len(body) - len(shorter)
+        assert shorter == body[: item.start] + body[item.start + gone :]
+        assert item.start + gone <= item.end
+        assert not body[item.start + gone : item.end].strip("\r\n")
+        if not is_plain(body) or not is_plain(shorter):
+            continue
+        before, after = (BREAK.split(text) for text in (body, shorter))
+        first = len(BREAK.findall(body[: item.start]))
+        count = len(BREAK.split(body[item.start : item.end].rstrip("\r\n")))
+        left = [n for n, line in enumerate(before) if not blank(line) and not first <= n < first + count]
+        now = [n for n, line in enumerate(after) if not blank(line)]
+        assert [before[n] for n in left] == [after[n] for n in now]
+        was = [[left.index(n) for n in each if n in left] for each in items_by_markdown(body)]
+        assert sorted(filter(None, was)) == [
+            [now.index(n) for n in each] for each in items_by_markdown(shorter)
+        ]
+
+
+REMOVALS = {
+    "the middle one": ("- a\n- b\n- c\n", "b", "- a\n- c\n"),
+    "the first below a heading": ("# H\n\n- a\n- b\n", "a", "# H\n\n- b\n"),
+    "the last, without a line break": ("- a\n- b", "b", "- a\n"),
+    "the only one": ("text\n\n- a\n", "a", "text\n\n"),
+    "with what is nested": ("- a\n  - b\n\n    c\n- d\n", "a", "- d\n"),
+    "a nested one": ("- a\n  - b\n  - c\n- d\n", "b", "- a\n  - c\n- d\n"),
+    "with its lazy line": ("- a\n- b\ngoes on\n- c\n", "b", "- a\n- c\n"),
+    "with its code": ("- a\n- b\n  ```\n  - x\n\n  y\n  ```\n- c\n", "b", "- a\n- c\n"),
+    "carriage returns stay": ("# H\r\n- a\r\n- b\r\n\r\nend", "a", "# H\r\n- b\r\n\r\nend"),
+    "tabs stay": ("-\ta\n-\tb\n\t-\tc\n", "b", "-\ta\n"),
+    "old line breaks": ("- a\r- b\r- c", "b", "- a\r- c"),
+    "blank lines stay": ("- a\n\n\n- b\n\n- c\n", "b", "- a\n\n\n\n- c\n"),
+    "numbers stay": ("1. a\n2. b\n3. c\n", "b", "1. a\n3. c\n"),
+    "text below does not become text above": ("para\n- a\n2. b\n", "a", "para\n\n2. b\n"),
+    "a line does not become a heading": ("para\n- a\n---\n", "a", "para\n\n---\n"),
+    "white space at ends of lines": ("- a  \n- b \t \n- c\n", "b", "- a  \n- c\n"),
+}
+
+
+@pytest.mark.parametrize("case", REMOVALS)
+def test_a_removal_changes_no_other_byte(case):
+    body, text, expected = REMOVALS[case]
+    (item,) = (each for each in all_items(outline(body).items) if each.own.split()[:1] == [text])
+    assert without(body, item) == expected
+
+
+def test_what_would_nest_without_an_item_is_not_separable():
+    body = " - a\n  - b\n   - c\n"
+    _, second, _ = outline(body).items
+    with pytest.raises(NotSeparable):
+        without(body, second)
+
+
+def test_items_in_quotes_and_on_the_line_of_another_are_not_offered():
+    assert outline("> - a\n> - b\n").items == ()
+    (item,) = outline("- 1. a\n  2. b\n").items
+    assert (item.own, [each.own for each in item.items]) == ("a\n", ["b\n"])
+    (item,) = outline("- > - a\n- \n").items[:1]
+    assert item.items == ()
+
+
+def test_the_text_of_an_item_has_no_markers():
+    (item,) = outline("12. a\n    * b\n      c\n    * d\n").items
+    assert item.own == "a\n"
+    assert [each.own for each in item.items] == ["b\nc\n", "d\n"]
+    assert item.text.split() == ["a", "b", "c", "d"]
+
+
+def test_passages_are_what_stands_outside_of_items_and_headings():
+    found = outline("# H\none\ntwo\n\nthree\n- a\n\nSetext\n===\n\n***\n> four\n```\nfive\n```\n")
+    assert [passage.split() for passage in found.passages] == [
+        ["one", "two"],
+        ["three"],
+        [">", "four", "```", "five", "```"],
+    ]
+    assert not found.is_empty
+
+
+@pytest.mark.parametrize("body", ["", "\n \n", "# H\n", "H\n===\n\n***\n", ">\n", "\ufeff\n# a\n"[1:]])
+def test_a_body_of_headings_and_rules_is_empty(body):
+    assert outline(body).is_empty
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "- " * 200_000,
+        "- " * 1_000 + "a\n" + "lazy\n" * 50_000,
+        "- " * 1_000 + "\n" + "\n" * 100_000,
+        "> " * 100_000 + "\na\n" * 50_000,
+        "<a" + " b" * 200_000,
+        "<a" + " " * 200_000 + "x",
+        "*" * 400_000,
+        "1" * 400_000 + ". a",
+        "\t" * 400_000 + "- a",
+        "".join(f"{' ' * n}- a\n" for n in range(600)),
+    ],
+    ids=["markers", "lazy", "blank", "quotes", "attributes", "spaces", "rule", "digits", "tabs", "stairs"],
+)
+def test_hostile_text_is_read_in_linear_time(body):
+    started = time.process_time()
+    found = outline(body)
+    assert time.process_time() - started < 4  # Quadratic would be minutes.
+    depth, items = 0, found.items
+    while items:
+        depth, items = depth + 1, items[-1].items
+    assert depth <= MAX_NESTING

@@ -1,0 +1,254 @@
+"""A root with entries that stand only in the catalog, its index on the disk, and the index as it is defined.
+
+`expected` shares no code with the subject: it makes every file from the set of entries, each time anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import unicodedata
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+from muniment.confine.binding import bind
+from muniment.confine.landing import temporary_name
+from muniment.store.apply import apply
+from muniment.store.indexing import plan_index, verify_index, written
+from muniment.store.state import open_catalog
+
+KEY = "key"
+
+
+def sha(text):
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def folded(rel):
+    return unicodedata.normalize("NFKC", rel.casefold()).casefold()
+
+
+def line_of(rel, description=""):
+    """A plain line; what lines may hold is not what these tests are about."""
+    return f"- [{rel.rpartition('/')[2]}]({quote(rel)}){' — ' if description else ''}{description}\n"
+
+
+@dataclass
+class View:
+    """What a plan asks of a view."""
+
+    key: str = KEY
+    complete: bool = True
+    listed: frozenset = frozenset()
+
+    def names(self, directory):
+        assert directory == ""
+        return self.listed
+
+
+class Shelf:
+    """Entries by path, each with its line, in a catalog; and the files of their index."""
+
+    def __init__(self, base):
+        self.top = Path(base, "user")
+        self.top.mkdir(mode=0o700)
+        self.root = bind("user", self.top)
+        self.catalog = open_catalog(Path(base, "catalog.db"))
+        self.lines = {}
+
+    def close(self):
+        self.catalog.close()
+        self.root.close()
+
+    def put(self, rel, description=""):
+        """An entry that came or changed."""
+        self.lines[rel] = line = line_of(rel, description)
+        topic, key = rel.rpartition("/")[0], sha(rel)
+        with self.catalog.transaction() as connection:
+            connection.execute("DELETE FROM entry WHERE root = ? AND rel = ?", (KEY, rel))
+            connection.execute(
+                "INSERT INTO entry (root, rel, topic, key, sort, inode, size, mtime_ns, ctime_ns, digest,"
+                " name, description, keywords, trust, readable, note, line, line_bytes)"
+                " VALUES (?, ?, ?, ?, ?, 0, 0, 0, 0, '', '', '', '[]', 'owner', 1, '', ?, ?)",
+                (KEY, rel, topic, key, folded(rel), line, len(line.encode())),
+            )
+        self._relist(rel)
+
+    def drop(self, rel):
+        """An entry that went."""
+        del self.lines[rel]
+        with self.catalog.transaction() as connection:
+            connection.execute("DELETE FROM entry WHERE root = ? AND rel = ?", (KEY, rel))
+        self._relist(rel)
+
+    def forget(self):
+        """Make the catalog one that was deleted and filled again."""
+        with self.catalog.transaction() as connection:
+            for table in ("page", "written", "relisted"):
+                connection.execute(f"DELETE FROM {table}")
+        for rel in self.lines:
+            self._relist(rel)
+
+    def plan(self, **more):
+        return plan_index(self.catalog, self.root, self.view(), **more)
+
+    def carry_out(self, plan):
+        """What a commit does with a plan; the files that changed."""
+        apply(plan.writes, lambda _: temporary_name(secrets.token_bytes), durable=False)
+        written(self.catalog, self.view(), plan)
+        return [write.rel for write in plan.writes]
+
+    def index(self, **more):
+        """Bring the index up to date."""
+        return self.carry_out(self.plan(**more))
+
+    def verify(self):
+        return verify_index(self.catalog, self.root, self.view())
+
+    def view(self):
+        return View(listed=frozenset(path.name for path in self.top.iterdir()))
+
+    def files(self):
+        """The index on the disk, by path; the rest of the root, too."""
+        return {
+            path.relative_to(self.top).as_posix(): path.read_text(errors="replace")
+            for path in sorted(self.top.rglob("*"))
+            if path.is_file()
+        }
+
+    def rows(self, table):
+        return sorted(self.catalog.rows(f"SELECT * FROM {table} WHERE root = ?", (KEY,)))
+
+    def _relist(self, rel):
+        with self.catalog.transaction() as connection:
+            connection.execute(
+                "INSERT INTO relisted (root, topic, key) VALUES (?, ?, ?)",
+                (KEY, rel.rpartition("/")[0], sha(rel)),
+            )
+
+
+# -- the definition
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much an index file holds: (lines, bytes) of entries or links."""
+
+    flat: tuple = (196, 25_000)
+    page: tuple = (196, 24_000)
+    half: tuple = (98, 12_500)
+    links: tuple = (196, 24_000)
+    digits: int = 12
+
+
+def expected(lines, limits=None):
+    """The files of an index for entries, {path: line}."""
+    limits = limits or Limits()
+    order = sorted(lines, key=lambda rel: (folded(rel), rel))
+    notice = f"Generated from the {_many(len(lines))} of user; changes made here are lost."
+    head = f"# Memory index\n\n{notice}\n" + ("\n" if lines else "")
+    flat = "".join(lines[rel] for rel in order)
+    if _fits(order, len(f"{head}{flat}".encode()), limits.flat):
+        return {"MEMORY.md": head + flat}
+    pages = _pages(lines, limits)
+    files = {
+        f"index/{name}.md": _page(_title(topic, prefix), [_from_page(lines[rel]) for rel in rels], len(rels))
+        for name, (topic, prefix, rels) in pages.items()
+    }
+    links = _links(pages, "", "index/", limits.half, limits, files)
+    files["MEMORY.md"] = _memory(lines, order, links, notice)
+    return files
+
+
+def _memory(lines, order, links, notice):
+    kept = []
+    room = 25_000 - len("".join([_with_rest(notice, len(order)), *links, "\n"]).encode())
+    for rel in order[: 200 - 4 - len(links) - 1]:
+        room -= len(lines[rel].encode())
+        if room < 0:
+            break
+        kept.append(lines[rel])
+    return "".join([_with_rest(notice, len(order) - len(kept)), *links, "\n" if kept else "", *kept])
+
+
+def _with_rest(notice, count):
+    more = "entry is" if count == 1 else "entries are"
+    rest = f" {count} more {more} only on the pages linked first." if count else ""
+    return f"# Memory index\n\n{notice}{rest}\n\n"
+
+
+def _pages(lines, limits):
+    """Name, topic, prefix and entries in order of every page."""
+    topics = {}
+    for rel in lines:
+        topics.setdefault(rel.rpartition("/")[0], []).append(rel)
+    begins = Counter(sha(topic)[: limits.digits] for topic in topics)
+    pages = {}
+    for topic, rels in topics.items():
+        begin = sha(topic)[: limits.digits]
+        begin = begin if begins[begin] == 1 else sha(topic)
+        for prefix in _prefixes(lines, rels, "", limits):
+            listed = sorted(
+                (rel for rel in rels if sha(rel).startswith(prefix)), key=lambda rel: (folded(rel), rel)
+            )
+            pages[f"{begin}-{prefix}" if prefix else begin] = (topic, prefix, listed)
+    return pages
+
+
+def _prefixes(lines, rels, prefix, limits):
+    rels = [rel for rel in rels if sha(rel).startswith(prefix)]
+    if not rels:
+        return []
+    if _fits(rels, sum(len(_from_page(lines[rel]).encode()) for rel in rels), limits.page):
+        return [prefix]
+    return [each for digit in "0123456789abcdef" for each in _prefixes(lines, rels, prefix + digit, limits)]
+
+
+def _links(pages, prefix, way, limit, limits, files):
+    """The links to the pages whose slots begin so; pages of links are added to `files`."""
+    below = {name: page for name, page in pages.items() if sha(f"{name}.md").startswith(prefix)}
+    by_topic = sorted(below.items(), key=lambda item: (folded(item[1][0]), item[1][0], item[1][1]))
+    direct = [
+        f"- [{_title(topic, part)}]({way}{name}.md) — {_many(len(rels))}\n"
+        for name, (topic, part, rels) in by_topic
+    ]
+    if _fits(direct, len("".join(direct).encode()), limit):
+        return direct
+    links = []
+    for digit in "0123456789abcdef":
+        deeper = prefix + digit
+        part = {name: page for name, page in below.items() if sha(f"{name}.md").startswith(deeper)}
+        if part:
+            count = sum(len(rels) for _, _, rels in part.values())
+            plural = "page" if len(part) == 1 else "pages"
+            links.append(
+                f"- [pages {deeper}]({way}_pages-{deeper}.md) — {len(part)} {plural}, {_many(count)}\n"
+            )
+            content = _links(part, deeper, "", limits.links, limits, files)
+            files[f"index/_pages-{deeper}.md"] = _page(f"pages {deeper}", content, count)
+    return links
+
+
+def _page(title, lines, count):
+    notice = f"Generated from {count} of the entries of user; changes made here are lost."
+    return f"# Memory index: {title}\n\n{notice}\n\n{''.join(lines)}"
+
+
+def _title(topic, prefix):
+    escaped = "".join(f"\\{char}" if char in "_&" else char for char in topic) or "(no topic)"
+    return f"{escaped}, part {prefix}" if prefix else escaped
+
+
+def _from_page(line):
+    name, target = line.split("](", 1)
+    return f"{name}](../{target}"
+
+
+def _many(count):
+    return f"{count} {'entry' if count == 1 else 'entries'}"
+
+
+def _fits(lines, size, limit):
+    return len(lines) <= limit[0] and size <= limit[1]

@@ -1,0 +1,262 @@
+"""How a pending change-set is kept and shown: whole, canonical, once."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from muniment.confine.cancel import Cancel
+from muniment.errors import Cancelled, ReviewClosed
+from muniment.names import Trust
+from muniment.store import review
+from muniment.store.audit import records
+from muniment.store.preview import preview
+from muniment.store.review import Pending, hold, load, pending, turn_down
+from muniment.tools.changeset import ChangeSet, Claim, Proposed, digest
+from store.ground import laid_out, new, origin, patience
+
+POLICY, OTHER = "a" * 64, "b" * 64
+AT = "2026-11-22T10:00:00.000Z"
+
+
+@pytest.fixture
+def ground(tmp_path):
+    with laid_out(tmp_path) as ground:
+        yield ground
+
+
+def held(ground, *parts, policy=POLICY, trusts=None, **more):
+    parts = parts or [ChangeSet((new("user/n.md"),))]
+    return hold(
+        ground.state,
+        origin("task-1", **more),
+        parts,
+        trusts if trusts is not None else {"user/n.md": Trust.AGENT},
+        ("it comes from outside",),
+        policy=policy,
+        roots=ground.roots,
+        author="model",
+    )
+
+
+def waiting(*changes, removals=(), claims=(), reasons=("because",), trust=Trust.AGENT):
+    whole = ChangeSet(tuple(changes), tuple(claims), tuple(removals))
+    trusts = dict.fromkeys(whole.unsafe_paths, trust)
+    return Pending("rabc123", origin("task-1"), AT, tuple(reasons), whole, trusts, {}, "model", POLICY)
+
+
+def shown(each, now=None, policy=POLICY):
+    return preview(each, (now or {}).get, policy)
+
+
+def test_what_is_kept_comes_back_whole(ground):
+    whole = ChangeSet(
+        (new("user/n.md", b"\xff\x00 any bytes\r\n"), Proposed("project/p.md", "1" * 64, "é\n".encode())),
+        (Claim("user/a.md", "2" * 64), Claim("project/x.md", None)),
+        (Claim("user/topic/t.md", "3" * 64),),
+    )
+    trusts = {"user/n.md": Trust.EXTERNAL, "project/p.md": Trust.AGENT, "user/topic/t.md": None}
+    asked = {"fact": "f" * 64, "undoes": "task-0", "kind": "undo", "trust": Trust.AGENT}
+    found = load(ground.state, held(ground, whole, trusts=trusts, **asked))
+    assert found.change_set == whole
+    assert found.trusts == trusts
+    assert found.origin == origin("task-1", **asked)
+    assert found.reasons == ("it comes from outside",)
+    assert set(found.roots) == {"user", "project"}
+    assert (found.author, found.policy) == ("model", POLICY)
+    assert pending(ground.state) == (found,)
+
+
+def test_parts_are_decided_about_as_one(ground):
+    parts = [ChangeSet((new("user/n.md"),)), ChangeSet(removals=(Claim("user/a.md", "1" * 64),))]
+    found = load(ground.state, held(ground, *parts))
+    assert found.change_set.unsafe_paths == ("user/n.md", "user/a.md")
+
+
+def test_the_same_proposal_that_waits_already_keeps_its_id_and_another_does_not(ground):
+    first = held(ground)
+    assert held(ground) == first
+    assert held(ground, policy=OTHER) != first
+    assert held(ground, trusts={"user/n.md": Trust.EXTERNAL}) != first
+    assert held(ground, ChangeSet((new("user/n.md", b"other\n"),))) != first
+    assert held(ground, ChangeSet((new("user/n.md"),), (Claim("user/a.md", None),))) != first
+    assert len(pending(ground.state)) == 5
+    assert [each.kind for each in records(ground.state)] == ["review"] * 5
+
+
+def test_once_decided_the_same_proposal_waits_anew(ground):
+    first = held(ground)
+    turn_down(ground.state, first, ground.roots, patience(), AT)
+    second = held(ground)
+    assert second != first
+    with pytest.raises(ReviewClosed):
+        load(ground.state, first)
+    assert load(ground.state, second).id == second
+
+
+def test_a_decided_one_keeps_no_text(ground):
+    first = held(ground)
+    turn_down(ground.state, first, ground.roots, patience(), AT)
+    assert ground.state.ledger.rows("SELECT proposal FROM review") == [(None,)]
+
+
+def test_a_cancelled_rejection_rejects_nothing(ground):
+    first = held(ground)
+    with Cancel() as cancel:
+        cancel.set()
+        blocked = patience(cancel=cancel)
+        from muniment.confine.writing import lock_roots
+
+        with lock_roots([ground.roots["user"]], patience()), pytest.raises(Cancelled):
+            turn_down(ground.state, first, ground.roots, blocked, AT)
+    assert load(ground.state, first)
+
+
+def test_a_rejection_that_comes_second_under_the_lock_is_told(ground, monkeypatch):
+    first = held(ground)
+    real, calls = review.load, []
+
+    def load_and_be_overtaken(state, review_id):
+        calls.append(review_id)
+        if len(calls) == 2:
+            review.close(state, review_id, "approved", AT)
+        return real(state, review_id)
+
+    monkeypatch.setattr(review, "load", load_and_be_overtaken)
+    with pytest.raises(ReviewClosed, match="approved"):
+        turn_down(ground.state, first, ground.roots, patience(), AT)
+
+
+def test_an_id_is_short_to_type_and_new(ground, monkeypatch):
+    first = held(ground)
+    assert re.fullmatch("r[0-9a-z]{6}", first)
+    ids = iter([*first[1:], *"000001"])
+    monkeypatch.setattr(review.secrets, "choice", lambda _: next(ids))
+    assert held(ground, policy=OTHER) == "r000001"
+
+
+def test_the_record_names_paths_and_digests_and_no_content(ground):
+    held(ground, ChangeSet((new("user/n.md", b"the content itself\n"),)))
+    (record,) = records(ground.state)
+    assert record.body["paths"] == ["user/n.md"]
+    assert "content itself" not in str(record)
+
+
+# What the owner sees.
+
+
+def test_a_new_file_is_shown_whole_with_its_trust_and_why_it_waits():
+    each = waiting(new("user/n.md", b"one\ntwo\n"), reasons=["it comes from outside"])
+    text = shown(each)
+    assert "user/n.md (new, trust agent)\n@ line 1\n+ one\n+ two\n" in text
+    assert "waits because it comes from outside" in text
+    assert text.splitlines()[-1] == f"digest {each.digest(POLICY)}"
+
+
+def test_a_change_is_shown_as_a_difference_and_whole():
+    before = b"one\ntwo\nthree\n"
+    each = waiting(Proposed("user/a.md", digest(before), b"one\n2\nthree\n"))
+    text = shown(each, {"user/a.md": before})
+    assert "@ line 2\n- two\n+ 2\nwhole text:\n| one\n| 2\n| three\n" in text
+    assert "cannot be approved" not in text
+    assert "cannot be approved" in shown(each, {"user/a.md": b"other\n"})
+    assert "cannot be approved" in shown(each)
+
+
+def test_a_removal_shows_what_goes():
+    each = waiting(removals=[Claim("user/a.md", digest(b"one\n"))])
+    text = shown(each, {"user/a.md": b"one\n"})
+    assert "user/a.md (removed)\n@ line 1\n- one\n" in text
+    assert "+ " not in text
+
+
+def test_claims_are_shown_with_whether_they_hold():
+    each = waiting(new("user/n.md"), claims=[Claim("user/a.md", digest(b"x")), Claim("user/b.md", None)])
+    text = shown(each, {"user/a.md": b"x"})
+    assert f"rests on user/a.md: as it was, {digest(b'x')[:16]}\n" in text
+    assert "rests on user/b.md: it was not there\n" in text
+    text = shown(each, {"user/a.md": b"y", "user/b.md": b"z"})
+    assert text.count("(changed since)") == 2
+
+
+HIDDEN = "a\u200bb \u202etxt\u202c \U000e0041 \x1b[31m <b>\r alone\ttab\r\nlast"
+
+
+def test_what_does_not_show_is_written_out_and_no_escape_reaches_the_terminal():
+    text = shown(waiting(new("user/n.md", HIDDEN.encode()), reasons=["\x1b[2J"]))
+    assert text.replace("\n", "").replace("\t", "").isprintable()
+    for code in ("200b", "202e", "202c", "e0041", "1b", "d"):
+        assert f"\\u{{{code}}}" in text
+    assert "<b>" in text
+    assert "+ last\\ no line feed\n" in text
+
+
+def test_what_is_no_text_is_shown_all_the_same():
+    assert "+ \\xff\\u{0}\n" in shown(waiting(new("user/n.md", b"\xff\x00\n")))
+    assert "+ " not in shown(waiting(new("user/n.md", b"")))
+
+
+@given(st.text(max_size=200), st.text(max_size=200))
+@pytest.mark.threat("T-HUM-01", control="marked_lines")
+def test_no_text_forges_a_line_of_ours(before, after):
+    each = waiting(Proposed("user/a.md", digest(before.encode()), after.encode()))
+    ours = (
+        "@ line",
+        "- ",
+        "+ ",
+        "| ",
+        "review ",
+        "asked ",
+        "waits ",
+        "user/a.md (",
+        "whole text:",
+        "digest ",
+    )
+    for line in shown(each, {"user/a.md": before.encode()}).split("\n"):
+        assert line == "" or line.startswith(ours)
+    forged = shown(waiting(new("user/n.md", b"x\ndigest " + b"0" * 64 + b"\nreview rzzzzzz\n")))
+    assert sum(line.startswith("digest ") for line in forged.splitlines()) == 1
+
+
+def test_a_large_file_is_compared_by_no_more_than_it_costs():
+    before, after = b"a\n" * 5000, b"b\n" * 5000
+    text = shown(waiting(Proposed("user/a.md", digest(before), after)), {"user/a.md": before})
+    assert text.count("\n- a") == text.count("\n+ b") == 5000
+
+
+# What an approval is bound to.
+
+BASE = waiting(
+    new("user/n.md"), claims=[Claim("user/a.md", "1" * 64)], removals=[Claim("user/r.md", "2" * 64)]
+)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(BASE, change_set=replace(BASE.change_set, changes=(new("user/n.md", b"other\n"),))),
+        replace(BASE, change_set=replace(BASE.change_set, changes=(new("user/m.md"),))),
+        replace(
+            BASE, change_set=replace(BASE.change_set, changes=(Proposed("user/n.md", "1" * 64, b"new\n"),))
+        ),
+        replace(BASE, change_set=replace(BASE.change_set, changes=())),
+        replace(BASE, change_set=replace(BASE.change_set, claims=())),
+        replace(BASE, change_set=replace(BASE.change_set, claims=(Claim("user/a.md", None),))),
+        replace(BASE, change_set=replace(BASE.change_set, removals=())),
+        replace(BASE, trusts={"user/n.md": Trust.OWNER}),
+        replace(BASE, roots={"user": "another"}),
+        replace(BASE, author="restore"),
+    ],
+)
+def test_the_digest_is_of_all_that_is_decided_about(other):
+    assert other.digest(POLICY) != BASE.digest(POLICY)
+
+
+def test_the_digest_is_of_the_policy_in_force_and_of_nothing_else():
+    assert BASE.digest(OTHER) != BASE.digest(POLICY)
+    same = replace(BASE, id="r000000", at="later", reasons=(), origin=origin("task-2"), policy=OTHER)
+    assert same.digest(POLICY) == BASE.digest(POLICY)
