@@ -207,7 +207,7 @@ class UndoOverlap(MunimentError):
     def __init__(self, paths: tuple[str, ...]) -> None:
         self.paths = paths
         super().__init__(
-            f"changed again since: {', '.join(paths)}; undo the later changes first, or put them back"
+            f"changed again since: {', '.join(paths)}; undo the later changes, or put the files back"
         )
 
 

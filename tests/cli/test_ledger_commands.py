@@ -201,7 +201,8 @@ def test_an_undo_that_would_lose_something_names_it(muniment, saved, roots):
     refused = muniment("undo", task)
     assert (refused.exit_code, refused.stdout) == (1, "")
     assert refused.stderr == (
-        f"not undone: changed again since: {path}; undo the later changes first [undo_overlap]\n"
+        f"not undone: changed again since: {path}; "
+        "undo the later changes, or put the files back [undo_overlap]\n"
     )
     assert photograph(*roots.values()) == before
     assert failure(muniment("undo", "task-9", "--json")) == "not_found"

@@ -29,6 +29,7 @@ from muniment.errors import (
 from muniment.jobs.request import Place
 from muniment.jobs.review import approve, reject, show
 from muniment.names import Trust
+from muniment.policy.model import Provenance
 from muniment.store.audit import records, verify
 from muniment.store.ledger import of_task, root_key, source_of
 from muniment.store.review import approval_task, pending
@@ -189,9 +190,10 @@ def test_a_policy_that_changed_needs_a_fresh_look(ground, place):
     [
         ({"layers": ()}, Refused),
         ({"quotas": lax(max_files=1).quotas}, QuotaExceeded),
+        ({"provenance": Provenance(untrusted_sources="reject")}, Refused),
         ({"content": STRICT.content.model_copy(update={"reject": ("control",)})}, None),
     ],
-    ids=["path", "quota", "none"],
+    ids=["path", "quota", "source", "none"],
 )
 def test_the_judge_runs_again_under_the_policy_of_the_day(ground, place, change, error):
     review = hold(ground, new("user/n.md"))

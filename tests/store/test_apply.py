@@ -330,7 +330,7 @@ def test_a_disk_that_stays_broken_is_told_with_the_files_that_could_not_be_taken
     meddle(monkeypatch, "replace", deed, at=2)
     with pytest.raises(ManagedMemoryUnavailable) as caught:
         apply(writes(ground)[1:])
-    assert caught.value.reason.endswith("could not be taken back for user/a.md")
+    assert "could not be taken back for user/a.md; the next command" in caught.value.reason
     assert "changed by someone else" in caught.value.reason
     assert (ground.user / "a.md").read_bytes() == b"a after\n"
     assert not (ground.user / "fresh").exists()
@@ -340,17 +340,38 @@ def test_a_disk_that_stays_broken_is_told_with_the_files_that_could_not_be_taken
 def test_a_directory_that_cannot_be_removed_again_is_named(ground, monkeypatch):
     fault(monkeypatch, os, "rmdir", at=1, error=OSError(errno.EIO, "no"))
     fault(monkeypatch, Directory, "replace", at=1, error=KeyboardInterrupt())
-    with pytest.raises(ManagedMemoryUnavailable, match=r"taken back for project/other$"):
+    with pytest.raises(ManagedMemoryUnavailable, match=r"taken back for project/other; the next command"):
         apply(writes(ground)[5:])
 
 
 @pytest.mark.parametrize("call", ["replace_link", "sync"])
 def test_a_generated_file_that_replaced_a_link_cannot_be_taken_back_and_is_named(ground, monkeypatch, call):
     fault(monkeypatch, Directory, call, at=1, error=KeyboardInterrupt(), after=True)
-    with pytest.raises(ManagedMemoryUnavailable, match=r"taken back for user/MEMORY\.md$"):
+    with pytest.raises(ManagedMemoryUnavailable, match=r"taken back for user/MEMORY\.md; the next command"):
         apply(writes(ground))
     assert (ground.user / "a.md").read_bytes() == b"# A\nalpha\n"
     assert not (ground.user / "fresh").exists()
+
+
+def test_a_file_that_took_the_place_of_a_link_gets_its_name_back(ground, monkeypatch):
+    """It was displaced, and then the commit was interrupted before anybody looked."""
+
+    def swap_and_break(self, staged, name):
+        (ground.user / name).unlink()
+        (ground.user / name).write_bytes(b"a peer's")
+        self._rename(staged.temporary, name, landing._EXCHANGE)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Directory, "replace_link", swap_and_break)
+    with pytest.raises(KeyboardInterrupt):
+        apply(writes(ground)[:1])
+    assert (ground.user / "MEMORY.md").read_bytes() == b"a peer's"
+    assert not [path for path in ground.contents() if ".tmp" in path]
+
+
+def test_what_is_not_there_cannot_be_removed(ground):
+    with pytest.raises(ValueError, match="cannot be removed"):
+        apply([Write(ground.roots["user"], "none.md", Expected.ABSENT, None)])
 
 
 # File systems without the flags of renameat2.

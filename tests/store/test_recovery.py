@@ -10,8 +10,10 @@ import pytest
 
 from muniment.errors import DeadlineExceeded, ManagedMemoryUnavailable
 from muniment.store import commit as subject
+from muniment.store import upkeep
 from muniment.store.audit import records
-from muniment.store.ledger import of_task, root_key, unfinished
+from muniment.store.catalog import View
+from muniment.store.ledger import of_task, root_key, temporary_of, temporary_of_index, unfinished
 from muniment.store.upkeep import recover_all
 from store.ground import STRICT, claim, laid_out, new, origin, patience
 
@@ -201,3 +203,107 @@ def test_a_ledger_that_cannot_be_written_at_all_changes_nothing(ground, monkeypa
     with pytest.raises(ManagedMemoryUnavailable):
         ground.commit(ground.edit("user/a.md", b"after\n"))
     assert ground.photograph() == before
+
+
+def test_an_index_that_cannot_be_written_holds_up_no_recovery_and_no_commit(ground, monkeypatch):
+    interrupted(ground, monkeypatch)
+
+    def refuse(*_args, **_keywords):
+        raise ManagedMemoryUnavailable("user", "the disk is full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(upkeep, "write_index", refuse)
+        notes = recovered(ground)
+        assert any("the index of user is behind" in note for note in notes)
+        assert (ground.user / "a.md").read_bytes() == b"# A\nalpha\n"
+        assert recovered(ground) == ()
+        done = ground.commit(new("user/later.md"))
+        assert any("the index of user is behind" in note for note in done.notes)
+    ground.commit(new("user/last.md"))
+    assert upkeep.verify(ground.state, ground.roots["user"], STRICT).problems == ()
+
+
+def test_a_catalog_that_cannot_be_written_once_the_files_are_there_holds_up_no_commit(ground, monkeypatch):
+    ground.commit(new("user/first.md"))
+
+    def refuse(*_args, **_keywords):
+        raise ManagedMemoryUnavailable("catalog.db", "the disk is full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(View, "look_again", refuse)
+        done = ground.commit(new("user/n.md"))
+    assert any("is behind" in note for note in done.notes)
+    assert (ground.user / "n.md").exists()
+    ground.commit(new("user/last.md"))
+    assert upkeep.verify(ground.state, ground.roots["user"], STRICT).problems == ()
+
+
+def leftover(ground, where, name_of, number, content):
+    """A temporary file of the interrupted commit."""
+    key = root_key(ground.state, ground.roots["user"])
+    (kept,) = unfinished(ground.state, [key])
+    path = ground.user / where / name_of(kept.token, number)
+    path.write_bytes(content)
+    return path
+
+
+def test_what_stood_in_place_of_an_index_is_kept_as_an_entry_and_what_is_ours_is_dropped(ground, monkeypatch):
+    interrupted(ground, monkeypatch)
+    index = (ground.user / "MEMORY.md").read_bytes()
+    ours = leftover(ground, "", temporary_of_index, 1, index)
+    theirs = leftover(ground, "", temporary_of_index, 2, b"a person's own words\n")
+    notes = recovered(ground)
+    assert not ours.exists()
+    assert not theirs.exists()
+    assert (ground.user / "memory-before-muniment.md").read_bytes() == b"a person's own words\n"
+    assert "user/memory-before-muniment.md holds what somebody wrote meanwhile" in notes
+
+
+def test_what_a_peer_put_under_a_temporary_name_is_kept_whatever_it_is(ground, monkeypatch):
+    interrupted(ground, monkeypatch)
+    displaced = leftover(ground, "", temporary_of, 7, b"# Theirs\n")
+    link = leftover(ground, "", temporary_of, 8, b"")
+    link.unlink()
+    link.symlink_to(ground.outside / "secret.md")
+    notes = recovered(ground)
+    assert any("holds what somebody wrote meanwhile" in note for note in notes)
+    assert not displaced.exists()
+    assert (ground.user / "memory-before-muniment.md").read_bytes() == b"# Theirs\n"
+    assert link.is_symlink()
+    assert (ground.outside / "secret.md").read_bytes() == b"secret\n"
+
+
+def test_a_file_that_went_with_its_directory_is_told(ground, monkeypatch):
+    interrupted(ground, monkeypatch)
+    (ground.user / "topic").rmdir()
+    assert any("user/topic/t.md was changed since" in note for note in recovered(ground))
+    assert not (ground.user / "topic").exists()
+
+
+def test_an_index_that_somebody_writes_by_hand_again_and_again_is_saved_each_time(ground, monkeypatch):
+    ground.commit(new("user/first.md"))
+    real, edits = upkeep.written, iter(range(9))
+
+    def written(*args):
+        real(*args)
+        (ground.user / "MEMORY.md").write_bytes(b"edit %d\n" % next(edits))
+
+    (ground.user / "MEMORY.md").write_bytes(b"edit\n")
+    with monkeypatch.context() as patched:
+        patched.setattr(upkeep, "written", written)
+        ground.commit(new("user/n.md"))
+    saved = {path.read_bytes() for path in ground.user.glob("memory-before-muniment*.md")}
+    assert saved == {b"edit\n", b"edit 0\n", b"edit 1\n"}
+    assert (ground.user / "MEMORY.md").read_bytes() == b"edit 2\n"
+
+
+def test_a_catalog_that_turns_out_to_be_damaged_is_begun_anew(ground):
+    ground.commit(new("user/n.md", b"# N\nnews\n"))
+    with ground.state.catalog.bare() as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    path = ground.state.directory / "catalog.db"
+    size = path.stat().st_size
+    path.write_bytes(path.read_bytes()[:4096] + b"\xa5" * (size - 4096))
+    ground.commit(new("user/m.md", b"# M\nmore\n"))
+    assert "[N](n.md) — news" in (ground.user / "MEMORY.md").read_text()
+    assert upkeep.verify(ground.state, ground.roots["user"], STRICT).problems == ()

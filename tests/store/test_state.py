@@ -571,3 +571,15 @@ def test_a_disk_that_is_really_full_or_read_only_is_told_and_the_chain_stays_who
     assert "the disk is full; make room and try again" in said
     assert "read-only" in read_only
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_catalog_that_is_out_of_reach_is_not_taken_for_a_damaged_one(directory, monkeypatch):
+    def refuse(_database):
+        raise ManagedMemoryUnavailable("catalog.db", "the disk reports an error")
+
+    State(directory).close()
+    before = (directory / "catalog.db").read_bytes()
+    monkeypatch.setattr(state, "_version", refuse)
+    with pytest.raises(ManagedMemoryUnavailable, match="the disk reports"):
+        state.open_catalog(directory / "catalog.db")
+    assert (directory / "catalog.db").read_bytes() == before

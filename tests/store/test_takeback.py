@@ -7,6 +7,7 @@ from itertools import product
 
 import pytest
 
+from muniment.confine.landing import Directory
 from muniment.confine.writing import open_directory
 from muniment.errors import PathEscape, StoreConflict
 from muniment.store.takeback import take_back
@@ -121,3 +122,25 @@ def test_what_is_no_file_of_its_own_is_neither_followed_nor_dropped(ground, wher
     with pytest.raises(PathEscape):
         brought_back(ground, "n.md", BEFORE, AFTER)
     assert ground.photograph() == before
+
+
+def test_a_fault_while_the_old_bytes_are_put_back_leaves_them_under_no_second_name(ground, monkeypatch):
+    lay(ground.user / "n.md", AFTER)
+
+    def fail(*_args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Directory, "replace", fail)
+    with pytest.raises(KeyboardInterrupt):
+        brought_back(ground, "n.md", BEFORE, AFTER)
+    assert content_of(ground.user / "n.md") == AFTER
+    assert content_of(ground.user / TEMPORARY) is None
+
+
+@pytest.mark.parametrize("part", [b"", AFTER[:3], AFTER[:3] + bytes(3), bytes(6)])
+def test_bytes_of_ours_that_a_kill_or_a_power_failure_cut_off_are_dropped(ground, part):
+    lay(ground.user / "n.md", BEFORE)
+    lay(ground.user / TEMPORARY, part)
+    brought_back(ground, "n.md", BEFORE, AFTER)
+    assert content_of(ground.user / "n.md") == BEFORE
+    assert content_of(ground.user / TEMPORARY) is None

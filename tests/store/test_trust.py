@@ -102,6 +102,14 @@ def test_an_entry_of_which_only_the_provenance_line_changes_keeps_its_trust(grou
     assert trust_of(ground, after, before, held=held, shown=EXTERNAL) is held
 
 
+def test_a_removal_is_as_trusted_as_who_asks_for_it(ground):
+    assert trust_of(ground, None, b"gone\n", request=AGENT, shown=EXTERNAL, held=OWNER) is AGENT
+
+
+def test_a_file_that_was_no_text_says_nothing_that_a_new_one_could_say_again(ground):
+    assert trust_of(ground, ENTRY, b"\xff\n", held=EXTERNAL, shown=EXTERNAL) is EXTERNAL
+
+
 # Of what is there.
 
 

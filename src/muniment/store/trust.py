@@ -146,16 +146,11 @@ def reasons_for_review(
 
 def _reasons_in_text(path: str, text: bytes, trust: Trust, policy: Policy) -> list[str]:
     reasons: list[str] = []
-    if trust is Trust.EXTERNAL:
-        match policy.provenance.untrusted_sources:
-            case "reject":
-                raise Refused(
-                    "this memory takes no text from outside", rule="untrusted_sources", layer=policy.name
-                )
-            case "quarantine":
-                reasons.append(f"{path} comes from outside")
-            case "allow":
-                pass
+    taken = policy.provenance.untrusted_sources if trust is Trust.EXTERNAL else "allow"
+    if taken == "reject":
+        raise Refused("this memory takes no text from outside", rule="untrusted_sources", layer=policy.name)
+    if taken == "quarantine":
+        reasons.append(f"{path} comes from outside")
     if policy.content.instructions == "quarantine":
         rule = addressed_to_agent(decode(text), trust)
         if rule is not None:
