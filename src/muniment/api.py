@@ -22,8 +22,8 @@ from muniment.agent.rules import RuleWriter
 from muniment.agent.runner import Observer, Witness
 from muniment.confine.binding import bind_all
 from muniment.confine.cancel import Cancel, Patience
-from muniment.confine.evidence import check_enforcement
 from muniment.confine.pool import shared_zygote
+from muniment.confine.requirement import check_enforcement
 from muniment.credentials import read_api_key
 from muniment.errors import ConfigInvalid
 from muniment.jobs.dream_request import DreamRequest, DreamResult

@@ -17,9 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from muniment.errors import ConfinementUnavailable
 from muniment.names import Enforcement, Layer
-from muniment.policy.model import Policy
 
 DISPENSABLE: Final = frozenset({Layer.MDWE})
 """Layers without which `full` is still full: another one holds the same."""
@@ -80,32 +78,3 @@ def read_status(pid: int) -> str:
         return Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
     except OSError:
         return ""
-
-
-def require(policy: Policy, held: Held) -> None:
-    """Refuse a run that is held less than its policy requires.
-
-    Raises:
-        ConfinementUnavailable: it is; the message names what is missing and what to do.
-    """
-    required = policy.confinement.require
-    if held.enforcement.satisfies(required):
-        return
-    if held.enforcement is Enforcement.NONE:
-        remedy = 'run it in a worker, or use a policy that says require = "none"'
-    else:
-        remedy = (
-            f"the kernel does not hold {', '.join(held.missing)}; 'muniment doctor' says why, "
-            'or use a policy that requires "partial"'
-        )
-    raise ConfinementUnavailable(required, held.enforcement, remedy)
-
-
-def check_enforcement(policy: Policy, *, in_process: bool) -> None:
-    """`require`, as far as it is known before a worker is started.
-
-    Raises:
-        ConfinementUnavailable: the tools would run in this process, and the policy requires a worker.
-    """
-    if in_process:
-        require(policy, IN_PROCESS)

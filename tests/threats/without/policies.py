@@ -85,6 +85,10 @@ def meets(off: Patches) -> None:
     off.put("muniment.policy.meet:sorted_layers", lambda layers: (next(iter(layers)),))
     off.put("muniment.policy.meet:_smaller", lambda a, _b: a)
     off.put("muniment.policy.meet:_stricter", lambda a, _b: a)
+    off.put("muniment.policy.meet:_smaller_changes", lambda a, _b: a)
+    off.put("muniment.policy.meet:_stricter_content", lambda a, _b: a)
+    off.put("muniment.policy.meet:_stricter_provenance", lambda a, _b: a)
+    off.put("muniment.policy.meet:_shorter", lambda a, _b: a)
 
 
 @control()
