@@ -216,6 +216,7 @@ def test_a_request_of_lower_trust_waits_for_the_owner(ground, place):
     before = ground.photograph()
     result = undo("task-1", place, trust=Trust.AGENT)
     assert isinstance(result.error, PendingReview)
+    assert result.as_json()["review_id"] == result.error.review_id
     assert ground.photograph() == before
 
 

@@ -56,7 +56,7 @@ def ending_json(
     seconds: float, timeline: Sequence[Turn], policy: str, error: MunimentError | None
 ) -> dict[str, Any]:
     """The end of a result's document."""
-    document: dict[str, Any] = {
+    return {
         "seconds": round(seconds, 3),
         "timeline": [
             {
@@ -67,7 +67,14 @@ def ending_json(
             for turn in timeline
         ],
         "policy": policy,
-        "error": None if error is None else {"code": error.code, "message": str(error)},
+        **error_json(error),
+    }
+
+
+def error_json(error: MunimentError | None) -> dict[str, Any]:
+    """How a result's document says why it failed, and which review it waits for."""
+    document: dict[str, Any] = {
+        "error": None if error is None else {"code": error.code, "message": str(error)}
     }
     if isinstance(error, PendingReview):
         document["review_id"] = error.review_id

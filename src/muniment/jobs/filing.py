@@ -19,11 +19,10 @@ from muniment.policy.grammar import CanonicalPath
 from muniment.sandbox import JobTerms, Sandbox
 from muniment.store.audit import timestamp
 from muniment.store.commit import Stamp
-from muniment.store.ledger import Kept, Origin, root_key, source_of
+from muniment.store.ledger import Kept, Origin, root_key
 from muniment.store.stamp import Provenance, new_ulid, stamp
-from muniment.store.trust import by_fact
+from muniment.store.trust import by_fact, trust_at
 from muniment.store.upkeep import trusts_shown
-from muniment.tools.changeset import digest
 
 KIND: Final = "remember"
 
@@ -128,5 +127,4 @@ def _trust_at(place: Place, box: Sandbox, path: str, made: Collection[str]) -> T
     except (PathEscape, Refusal, ToolError):
         # It went since: nobody can say any more who it came from.
         return None if path in made else Trust.EXTERNAL
-    source = source_of(place.state, root_key(place.state, root), found.rel, digest(content))
-    return source.trust if source is not None else place.policy.trust_of(found.scope)
+    return trust_at(place.state, root_key(place.state, root), found, content, place.policy)

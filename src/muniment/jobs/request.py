@@ -9,7 +9,8 @@ from typing import Any, Final, Literal
 
 from muniment.agent.model import Turn
 from muniment.confine.binding import BoundRoot
-from muniment.errors import MunimentError, PendingReview
+from muniment.errors import MunimentError
+from muniment.jobs.ending import ending_json
 from muniment.names import ContextMode, Enforcement, Layer, Scope, Symlinks, Trust
 from muniment.policy.model import Policy
 from muniment.store.change import Change
@@ -117,20 +118,8 @@ class RememberResult:
             "missing_layers": list(self.missing_layers),
             "decided_by": self.decided_by,
             "turns": self.turns,
-            "seconds": round(self.seconds, 3),
-            "timeline": [
-                {
-                    "seconds": round(turn.seconds, 3),
-                    "input_tokens": turn.usage.input_tokens,
-                    "output_tokens": turn.usage.output_tokens,
-                }
-                for turn in self.timeline
-            ],
-            "policy": self.policy,
-            "error": None if self.error is None else {"code": self.error.code, "message": str(self.error)},
+            **ending_json(self.seconds, self.timeline, self.policy, self.error),
         }
-        if isinstance(self.error, PendingReview):
-            document["review_id"] = self.error.review_id
         if self.unchanged:
             document["unchanged"] = True
         if self.repeated:

@@ -30,6 +30,7 @@ from muniment.errors import (
     UndoOverlap,
     printable,
 )
+from muniment.jobs.ending import error_json
 from muniment.jobs.request import Place
 from muniment.names import RelPath, Scope, Trust
 from muniment.store.audit import timestamp
@@ -38,8 +39,9 @@ from muniment.store.commit import Terms, commit
 from muniment.store.emptied import remove_emptied
 from muniment.store.history import undone_by
 from muniment.store.judge import Author
-from muniment.store.ledger import Kept, KeptChange, Origin, of_task, root_key, source_of
+from muniment.store.ledger import Kept, KeptChange, Origin, of_task, root_key
 from muniment.store.stamp import new_ulid
+from muniment.store.trust import trust_at
 from muniment.tools.changeset import ChangeSet, Claim, Proposed, digest
 
 WAIT_SECONDS: Final = 60.0
@@ -78,7 +80,7 @@ class UndoResult:
             "changes": [{"path": change.path, "kind": change.kind} for change in self.changes],
             "touched_scopes": list(self.touched_scopes),
             "notes": list(self.notes),
-            "error": None if self.error is None else {"code": self.error.code, "message": str(self.error)},
+            **error_json(self.error),
         }
 
 
@@ -206,8 +208,8 @@ def _is_as_left(place: Place, scope: Scope, item: KeptChange) -> bool:
 def _trust_of(draft: Draft, place: Place) -> Trust:
     """The trust of bytes that come back (U1)."""
     scope = draft.path.scope
-    source = None
-    if draft.after is not None:
-        key = root_key(place.state, place.roots[scope])
-        source = source_of(place.state, key, draft.path.rel, digest(draft.after))
-    return place.policy.trust_of(scope) if source is None else source.trust
+    if draft.after is None:
+        return place.policy.trust_of(scope)
+    return trust_at(
+        place.state, root_key(place.state, place.roots[scope]), draft.path, draft.after, place.policy
+    )

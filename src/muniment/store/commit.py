@@ -46,7 +46,6 @@ from muniment.store.ledger import (
     new_token,
     of_task,
     root_key,
-    source_of,
     temporary_of,
     temporary_of_index,
 )
@@ -54,9 +53,9 @@ from muniment.store.naming import settle_names
 from muniment.store.recovery import bring_back, recover
 from muniment.store.review import hold
 from muniment.store.state import State
-from muniment.store.trust import TrustedDraft, TrustRule, reasons_for_review
+from muniment.store.trust import TrustedDraft, TrustRule, reasons_for_review, trust_at
 from muniment.store.upkeep import follow_or_tell, view_of
-from muniment.tools.changeset import ChangeSet, digest
+from muniment.tools.changeset import ChangeSet
 
 Stamp = Callable[[bytes, bytes | None, CanonicalPath, Trust], bytes]
 """Final bytes from (proposed bytes, bytes before or None, path, trust)."""
@@ -185,8 +184,7 @@ class _Work:
         terms, scope = self._terms, item.path.scope
         held = None
         if item.before is not None:
-            source = source_of(self._state, self._keys[scope], item.path.rel, digest(item.before))
-            held = source.trust if source is not None else terms.policy.trust_of(scope)
+            held = trust_at(self._state, self._keys[scope], item.path, item.before, terms.policy)
         trust = terms.trust(item, held)
         by = terms.origin.trust if terms.author in {Author.RESTORE, Author.ERASE} else trust
         if item.after is None:

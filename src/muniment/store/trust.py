@@ -23,12 +23,14 @@ from muniment.content.gates import decode
 from muniment.content.instructions import addressed_to_agent
 from muniment.errors import Refused, ToolError
 from muniment.names import Digest, RelPath, Scope, Trust
+from muniment.policy.grammar import CanonicalPath
 from muniment.policy.model import NEVER, Policy
 from muniment.store.audit import timestamp
 from muniment.store.change import Draft
 from muniment.store.ledger import RootKey, source_of
 from muniment.store.rows import Assess, Assessed
 from muniment.store.state import State
+from muniment.tools.changeset import digest
 from muniment.version import __version__
 
 TrustRule = Callable[[Draft, Trust | None], Trust]
@@ -68,6 +70,12 @@ def assessing(state: State, key: RootKey, scope: Scope, policy: Policy) -> Asses
         return Assessed(source.trust, None if days == NEVER else _days_after(source.at, days), None)
 
     return assess
+
+
+def trust_at(state: State, key: RootKey, path: CanonicalPath, content: bytes, policy: Policy) -> Trust:
+    """How far bytes are trusted that stand at a path, or come back there (T1)."""
+    source = source_of(state, key, path.rel, digest(content))
+    return policy.trust_of(path.scope) if source is None else source.trust
 
 
 def basis(policy: Policy, scope: Scope) -> str:
