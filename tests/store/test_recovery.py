@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 
@@ -14,6 +15,7 @@ from muniment.store import upkeep
 from muniment.store.audit import records
 from muniment.store.catalog import View
 from muniment.store.ledger import of_task, root_key, temporary_of, temporary_of_index, unfinished
+from muniment.store.state import State
 from muniment.store.upkeep import recover_all
 from store.ground import STRICT, claim, laid_out, new, origin, patience
 
@@ -297,13 +299,31 @@ def test_an_index_that_somebody_writes_by_hand_again_and_again_is_saved_each_tim
     assert (ground.user / "MEMORY.md").read_bytes() == b"edit 2\n"
 
 
-def test_a_catalog_that_turns_out_to_be_damaged_is_begun_anew(ground):
+def test_a_catalog_that_turns_out_to_be_damaged_is_begun_anew(ground, tmp_path):
+    """Opened again, so that no page of it is still in memory."""
+    directory = tmp_path / "kept"
+    with State(directory) as state:
+        replace(ground, state=state).commit(new("user/n.md", b"# N\nnews\n"))
+        ((page,),) = state.catalog.rows("SELECT rootpage FROM sqlite_schema WHERE name = 'entry'")
+    path = directory / "catalog.db"
+    with path.open("r+b") as file:
+        file.seek(4096 * (page - 1))
+        file.write(b"\xa5" * 4096)
+    with State(directory) as state:
+        replace(ground, state=state).commit(new("user/m.md", b"# M\nmore\n"))
+        assert "[N](n.md) — news" in (ground.user / "MEMORY.md").read_text()
+        assert upkeep.verify(state, ground.roots["user"], STRICT).problems == ()
+
+
+def test_a_catalog_that_is_out_of_reach_is_told_and_left_alone(ground, monkeypatch):
+    def refuse(*_args, **_kwargs):
+        raise ManagedMemoryUnavailable("catalog.db", "the disk reports an error")
+
     ground.commit(new("user/n.md", b"# N\nnews\n"))
-    with ground.state.catalog.bare() as connection:
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    path = ground.state.directory / "catalog.db"
-    size = path.stat().st_size
-    path.write_bytes(path.read_bytes()[:4096] + b"\xa5" * (size - 4096))
-    ground.commit(new("user/m.md", b"# M\nmore\n"))
-    assert "[N](n.md) — news" in (ground.user / "MEMORY.md").read_text()
-    assert upkeep.verify(ground.state, ground.roots["user"], STRICT).problems == ()
+    count = "SELECT count(*) FROM entry"
+    before = ground.state.catalog.rows(count)
+    with monkeypatch.context() as patched:
+        patched.setattr(upkeep, "refresh", refuse)
+        with pytest.raises(ManagedMemoryUnavailable, match="the disk reports"):
+            upkeep.view_of(ground.state, ground.roots["user"], STRICT)
+    assert ground.state.catalog.rows(count) == before != [(0,)]

@@ -583,3 +583,29 @@ def test_a_catalog_that_is_out_of_reach_is_not_taken_for_a_damaged_one(directory
     with pytest.raises(ManagedMemoryUnavailable, match="the disk reports"):
         state.open_catalog(directory / "catalog.db")
     assert (directory / "catalog.db").read_bytes() == before
+
+
+def test_a_catalog_whose_schema_is_damaged_is_begun_anew(directory):
+    State(directory).close()
+    path = directory / "catalog.db"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:4096] + b"\xa5" * (len(whole) - 4096))
+    with State(directory) as opened:
+        assert opened.catalog.rows("SELECT count(*) FROM entry") == [(0,)]
+
+
+def test_a_catalog_whose_version_cannot_be_read_is_begun_anew(directory, monkeypatch):
+    def damaged(_database):
+        error = sqlite3.DatabaseError("database disk image is malformed")
+        error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+        with database.reporting(directory / "catalog.db"):
+            raise error
+
+    State(directory).close()
+    with monkeypatch.context() as patched:
+        patched.setattr(state, "_version", damaged)
+        catalog = state.open_catalog(directory / "catalog.db")
+    try:
+        assert catalog.rows("SELECT count(*) FROM entry") == [(0,)]
+    finally:
+        catalog.close()
