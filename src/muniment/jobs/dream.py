@@ -29,12 +29,12 @@ from muniment.agent.choosing import Asker, UnusableAnswer
 from muniment.agent.model import Model, ModelError
 from muniment.agent.rules import RuleWriter
 from muniment.confine.cancel import Cancel, Patience
-from muniment.errors import Cancelled, InvalidScope, MunimentError, StoreConflict
+from muniment.errors import Cancelled, MunimentError
 from muniment.job_errors import DreamFailed, DreamTimeout
 from muniment.jobs.dream_findings import Findings, look
 from muniment.jobs.dream_request import Counts, DreamRequest, DreamResult
 from muniment.jobs.dream_steps import Room, Step, questions, step_of_merge, steps_by_code
-from muniment.jobs.ending import as_job_error, put_on_record, spent
+from muniment.jobs.ending import as_job_error, once_more, put_on_record, spent
 from muniment.jobs.holding import Holding
 from muniment.jobs.request import Place
 from muniment.names import Scope, Trust
@@ -93,9 +93,9 @@ def dream(request: DreamRequest, place: Place, model: Model, *, cancel: Cancel |
         task = _Task(request, place, model)
         budget: Budget | None = None
         try:
-            scopes = _prepare(task)
+            scopes = place.chosen(request.scope)
             budget = Budget(place.policy.limits, token, place.clock)
-            result = _attempts(task, scopes, budget)
+            result = once_more(place.policy, KIND, task.id, lambda: _attempt(task, scopes, budget))
         except (MunimentError, ModelError) as problem:
             error = as_job_error(problem, DreamFailed, DreamTimeout)
             status = "cancelled" if isinstance(error, Cancelled) else "failed"
@@ -111,26 +111,6 @@ def dream(request: DreamRequest, place: Place, model: Model, *, cancel: Cancel |
         **result.counts.as_json(),
     )
     return result
-
-
-def _prepare(task: _Task) -> tuple[Scope, ...]:
-    roots, wanted = task.place.roots, task.request.scope
-    if wanted is not None and wanted not in roots:
-        raise InvalidScope(f"there is no scope {wanted!r}; there are {', '.join(roots)}")
-    for root in roots.values():
-        root.verify()
-    return tuple(roots) if wanted is None else (Scope(wanted),)
-
-
-def _attempts(task: _Task, scopes: Sequence[Scope], budget: Budget) -> DreamResult:
-    """Once more, with what is left of the budget, where somebody wrote just while the commit did."""
-    try:
-        return _attempt(task, scopes, budget)
-    except StoreConflict:
-        if task.place.policy.changes.conflict != "retry":
-            raise
-        events.emit("dream_repeated", task_id=task.id)
-        return _attempt(task, scopes, budget)
 
 
 def _attempt(task: _Task, scopes: Sequence[Scope], budget: Budget) -> DreamResult:

@@ -1,19 +1,22 @@
-"""How a job ends: as which error, on record, and as part of a JSON document."""
+"""How a job ends: as which error, on record, and as part of a JSON document; and when it is tried again."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from muniment import events
 from muniment.agent.budget import Budget
 from muniment.agent.model import ModelError, Turn
 from muniment.content.secrets import find_secret
-from muniment.errors import DeadlineExceeded, MunimentError, PathEscape, PendingReview
+from muniment.errors import DeadlineExceeded, MunimentError, PathEscape, PendingReview, StoreConflict
 from muniment.job_errors import JobError
+from muniment.policy.model import Policy
 from muniment.store.audit import append, timestamp
 from muniment.store.state import State
+
+T = TypeVar("T")
 
 
 def as_job_error(
@@ -27,6 +30,21 @@ def as_job_error(
             return timed_out(str(error))
         case _:
             return error
+
+
+def once_more(policy: Policy, kind: str, task: str, attempt: Callable[[], T]) -> T:
+    """What `attempt` returns; tried again where somebody wrote just while it committed, as the policy says.
+
+    Raises:
+        StoreConflict: somebody did so again, or the policy does not retry.
+    """
+    try:
+        return attempt()
+    except StoreConflict:
+        if policy.changes.conflict != "retry":
+            raise
+        events.emit(f"{kind}_repeated", task_id=task)
+        return attempt()
 
 
 def put_on_record(

@@ -35,9 +35,9 @@ from muniment.content.bullets import Item, NotSeparable, outline, without
 from muniment.content.entry import MAX_DESCRIPTION_CHARS, shortened, titled
 from muniment.content.gates import one_line
 from muniment.content.words import significant
-from muniment.errors import Cancelled, InvalidScope, MunimentError, StoreConflict
+from muniment.errors import Cancelled, MunimentError, StoreConflict
 from muniment.job_errors import ForgetFailed, ForgetTimeout, InvalidContent
-from muniment.jobs.ending import as_job_error, put_on_record, spent
+from muniment.jobs.ending import as_job_error, once_more, put_on_record, spent
 from muniment.jobs.forget_request import MAX_QUERY_CHARS, ForgetRequest, ForgetResult, Kept, Removed
 from muniment.jobs.holding import Holding, may_see, read_holding, reason_to_keep
 from muniment.jobs.matching import meant
@@ -119,7 +119,7 @@ def forget(
         try:
             words, scopes = _prepare(task)
             budget = Budget(place.policy.limits, token, place.clock)
-            result = _attempts(task, words, scopes, budget)
+            result = once_more(place.policy, KIND, task.id, lambda: _attempt(task, words, scopes, budget))
         except (MunimentError, ModelError) as problem:
             error = as_job_error(problem, ForgetFailed, ForgetTimeout)
             status = "cancelled" if isinstance(error, Cancelled) else "failed"
@@ -139,7 +139,7 @@ def forget(
 
 def _prepare(task: _Task) -> tuple[tuple[str, ...], tuple[Scope, ...]]:
     """Step 1: the words that must all be found, and where."""
-    request, roots = task.request, task.place.roots
+    request = task.request
     if len(request.query) > MAX_QUERY_CHARS:
         raise InvalidContent(
             f"what is to be forgotten may have {MAX_QUERY_CHARS} characters; use a few words"
@@ -147,22 +147,7 @@ def _prepare(task: _Task) -> tuple[tuple[str, ...], tuple[Scope, ...]]:
     words = significant(request.query)
     if not words:
         raise InvalidContent("there is no word in this that says what to forget; nothing was removed")
-    if request.scope is not None and request.scope not in roots:
-        raise InvalidScope(f"there is no scope {request.scope!r}; there are {', '.join(roots)}")
-    for root in roots.values():
-        root.verify()
-    return words, tuple(roots) if request.scope is None else (Scope(request.scope),)
-
-
-def _attempts(task: _Task, words: Sequence[str], scopes: Sequence[Scope], budget: Budget) -> ForgetResult:
-    """Step 6, last sentence but one."""
-    try:
-        return _attempt(task, words, scopes, budget)
-    except StoreConflict:
-        if task.place.policy.changes.conflict != "retry":
-            raise
-        events.emit("forget_repeated", task_id=task.id)
-        return _attempt(task, words, scopes, budget)
+    return words, task.place.chosen(request.scope)
 
 
 def _attempt(task: _Task, words: Sequence[str], scopes: Sequence[Scope], budget: Budget) -> ForgetResult:

@@ -30,7 +30,6 @@ from muniment.content.gates import visible
 from muniment.errors import (
     Cancelled,
     DeadlineExceeded,
-    InvalidScope,
     MunimentError,
     PathEscape,
     Refusal,
@@ -176,15 +175,11 @@ def _prepare(task: _Task) -> tuple[Brief, Policy]:
         known = ", ".join(ContextMode)
         raise InvalidContextMode(f"there is no context mode {request.context!r}; there are {known}")
     context = ContextMode(request.context)
-    policy = place.policy
+    policy, chosen = place.policy, place.chosen(request.scope)
     if request.scope is not None:
-        if request.scope not in place.roots:
-            raise InvalidScope(f"there is no scope {request.scope!r}; there are {', '.join(place.roots)}")
-        policy = narrow_writes(policy, Scope(request.scope))
+        policy = narrow_writes(policy, chosen[0])
     if context is ContextMode.CLEAN:
         policy = meet(policy, load_policy("clean"))
-    for root in place.roots.values():
-        root.verify()
     judge = Judge(policy)
     scopes = tuple(
         ScopeBrief(scope, writable=judge.reaches(Verb.CREATE, scope))

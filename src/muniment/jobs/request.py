@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 
 from muniment.agent.model import Turn
 from muniment.confine.binding import BoundRoot
-from muniment.errors import MunimentError
+from muniment.errors import InvalidScope, MunimentError
 from muniment.jobs.ending import ending_json
 from muniment.names import ContextMode, Enforcement, Layer, Scope, Symlinks, Trust
 from muniment.policy.model import Policy
@@ -62,6 +62,19 @@ class Place:
     in_process: bool = False
     clock: Callable[[], float] = time.monotonic
     notes: tuple[str, ...] = ()
+
+    def chosen(self, scope: str | None) -> tuple[Scope, ...]:
+        """The scopes that a request is about: the one that it names, else all.
+
+        Raises:
+            InvalidScope: none of that name is bound.
+            ManagedMemoryUnavailable: a root, also one of another scope, is not where it was.
+        """
+        if scope is not None and scope not in self.roots:
+            raise InvalidScope(f"there is no scope {scope!r}; there are {', '.join(self.roots)}")
+        for root in self.roots.values():
+            root.verify()
+        return tuple(self.roots) if scope is None else (Scope(scope),)
 
     def close(self) -> None:
         """Close the roots and the state."""
