@@ -7,7 +7,6 @@ import json
 import random
 import re
 import string
-import zlib
 
 ALPHABETS = {
     "a62": string.ascii_letters + string.digits,
@@ -21,7 +20,6 @@ ALPHABETS = {
     "bech": "QPZRY9X8GF2TVDW0S3JN54KHCE6MUA7L",
 }
 HOLE = re.compile(r"\{([a-z0-9]+):([A-Z0-9]+)\}")
-BASE62 = string.digits + string.ascii_uppercase + string.ascii_lowercase
 
 
 def filled(example, seed):
@@ -34,9 +32,6 @@ def value(rng, kind, size):
     if kind == "jwt":
         return json_web_token(rng, size)
     count = int(size)
-    if kind == "crc62":
-        body = text(rng, "a62", count)
-        return body + checksum(body)
     if kind == "pem":
         line = text(rng, "b64", count)
         return "\n".join(line[at : at + 64] for at in range(0, count, 64))
@@ -47,14 +42,6 @@ def value(rng, kind, size):
 
 def text(rng, kind, count):
     return "".join(rng.choices(ALPHABETS[kind], k=count))
-
-
-def checksum(body):
-    number, digits = zlib.crc32(body.encode()), ""
-    while len(digits) < 6:
-        digits = BASE62[number % 62] + digits
-        number //= 62
-    return digits
 
 
 def json_web_token(rng, algorithm):

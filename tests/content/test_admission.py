@@ -121,7 +121,7 @@ SCRIPT = b"a <script>alert(1)</script>\n"
 
 
 def key(seed="key"):
-    return filled("ghp_{crc62:30}", seed)
+    return filled("ghp_{a62:36}", seed)
 
 
 @pytest.mark.threat("T-LEAK-01", control="secret_rules")

@@ -51,6 +51,18 @@ def test_what_only_looks_a_little_like_a_secret_is_none(rule):
             assert find(text) is None, text
 
 
+@pytest.mark.parametrize("prefix", ["ghp", "gho", "ghs", "npm", "hf"])
+def test_a_token_whose_checksum_or_alphabet_is_not_the_usual_one_is_found(prefix):
+    """One character changed, and the rest would have been remembered."""
+    for seed in SEEDS:
+        text = filled(f"the deploy key is {prefix}_{{a62:36}}", seed)
+        assert find(text) is not None, text
+
+
+def test_an_access_key_with_digits_that_base_32_lacks_is_found():
+    assert find("AKIA0189" + "Q7ZK2MPL5WXE") is not None
+
+
 def test_engineering_notes_raise_hardly_any_alarm():
     lines = [filled(line, seed) for seed in range(5) for line in NOTES]
     alarms = [line for line in lines if find(line) is not None]

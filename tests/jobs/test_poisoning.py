@@ -182,7 +182,7 @@ def test_no_text_breaks_out_of_its_line_in_the_index(poisoned, planted):
 
 @pytest.mark.parametrize("path", ["user/../../{}.md", "/etc/{}", "user/{}/../../../a.md"])
 def test_a_path_that_leads_out_with_a_secret_in_it_is_not_put_on_record(tmp_path, path):
-    token = filled("ghp_{crc62:30}", 1)
+    token = filled("ghp_{a62:36}", 1)
     poison = Poison("own", "secret-bearing", "Tea at five.", "Kanari", 0, (token,))
     model = ScriptedModel(
         [calls(call("write_file", path=path.format(token), content="Tea.\n")), say("Done.")]

@@ -47,7 +47,7 @@ def test_reads_see_pending_writes_first(bench):
 
 @pytest.mark.threat("T-LEAK-01", control="secret_rules")
 def test_a_secret_is_refused_wherever_it_would_be_written(bench):
-    key = filled("ghp_{crc62:30}", 1)
+    key = filled("ghp_{a62:36}", 1)
     put(bench.user, "a.md", "one\n")
     refused = [
         bench("write_file", path="user/b.md", content=f"a\n{key}\n"),
@@ -63,7 +63,7 @@ def test_a_secret_is_refused_wherever_it_would_be_written(bench):
 @pytest.mark.threat("T-LEAK-01", control="secret_rules")
 def test_a_policy_may_have_a_secret_taken_out_instead(tmp_path):
     bench = make_bench(tmp_path, strict(content=Content(secrets="redact")))
-    key = filled("ghp_{crc62:30}", 1)
+    key = filled("ghp_{a62:36}", 1)
     put(bench.user, "a.md", f"old {key}\n")
     created = bench("write_file", path="user/b.md", content=f"a {key}\n")
     assert created.text == ("created user/b.md (26 bytes); what looked like a secret was left out")

@@ -25,7 +25,6 @@ import math
 import re
 import tomllib
 import unicodedata
-import zlib
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -58,9 +57,6 @@ _REFERENCE: Final = re.compile(rb"\$[A-Za-z{(]|\{\{|%[({]|[<({]|~/|\.{0,2}/|[a-z
 _WORD: Final = r"(?:[A-Z]{1,3}[a-z\x80-\xff]{2,}|[a-z\x80-\xff]+|[A-Z]{2,})"
 _WORDS: Final = rf"(?:[0-9]{{0,4}}(?:{_WORD}+[0-9]{{0,2}})?(?:[._:/\\-]+|$))+"
 _SEPARATORS: Final = frozenset(b"._:/\\-")
-
-_BASE62: Final = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-_CRC_DIGITS: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,20 +271,6 @@ def _has_form(_value: bytes) -> bool:
     return True
 
 
-def _has_crc32(value: bytes) -> bool:
-    """Whether the last six digits are the CRC-32, in base 62, of what stands between prefix and them.
-
-    Source: the announcements of these formats by GitHub (2021-04-05) and npm (2021-09-23).
-    """
-    body = value.partition(b"_")[2]
-    number = zlib.crc32(body[:-_CRC_DIGITS])
-    digits = bytearray()
-    for _ in range(_CRC_DIGITS):
-        number, digit = divmod(number, len(_BASE62))
-        digits.append(_BASE62[digit])
-    return body[-_CRC_DIGITS:] == bytes(reversed(digits))
-
-
 def _is_jwt(value: bytes) -> bool:
     """Whether the header is a JSON object that names an algorithm with a key."""
     header = value.partition(b".")[0].translate(_STANDARD)
@@ -326,7 +308,6 @@ def _kind(char: int) -> str:
 
 _CHECKS: Final[dict[str, Callable[[bytes], bool]]] = {
     "form": _has_form,
-    "crc32": _has_crc32,
     "jwt": _is_jwt,
     "password": _is_password,
 }
