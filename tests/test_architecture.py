@@ -39,6 +39,9 @@ ORDER = (
     "settings",
     "credentials",
     "api",
+    "lane",
+    "daemon",
+    "client",
     "cli",
 )
 MAX_FILE_LINES = 400

@@ -313,7 +313,12 @@ def open_model(settings: Settings, environment: Mapping[str, str]) -> AbstractCo
 
 
 def find_place(
-    settings: Settings, workspace: Path, *, in_process: bool = False, create: bool = True
+    settings: Settings,
+    workspace: Path,
+    *,
+    in_process: bool = False,
+    create: bool = True,
+    state: State | None = None,
 ) -> Place:
     """The policy, state and bound roots of `settings` for the workspace around `workspace`; raises as `open`.
 
@@ -324,14 +329,16 @@ def find_place(
         workspace: a directory in it.
         in_process: as `open`.
         create: make default directories that are missing; else their scopes are left out.
+        state: shared with other places, and stays the caller's; None: that of `settings` is opened.
     """
     symlinks = check_symlinks(settings.symlinks)
     policy = load_policy(settings.policy, policies_dir=settings.policies)
     check_enforcement(policy, in_process=in_process)
     paths = default_roots(settings, policy.scopes, find_workspace(workspace), create=create)
     with ExitStack() as opened:
-        has_state = create or settings.state.is_dir()
-        state = opened.enter_context(State(settings.state if has_state else None))
+        if state is None:
+            has_state = create or settings.state.is_dir()
+            state = opened.enter_context(State(settings.state if has_state else None))
         roots = bind_all(paths, apart_from=settings.apart)
         for root in roots.values():
             opened.callback(root.close)

@@ -1,4 +1,4 @@
-"""How jobs end without effect: a branch of the error tree of `errors.py`.
+"""How jobs end without effect, and why none is begun: two branches of the error tree of `errors.py`.
 
     JobError                      (a job ended without effect)
     ├── InvalidContent        invalid_content
@@ -12,6 +12,11 @@
     ├── ForgetFailed          forget_failed
     ├── DreamTimeout          dream_timeout
     └── DreamFailed           dream_failed
+
+    LaneError                     (a lane does not accept a task)
+    ├── QueueFull             remember_queue_full
+    ├── IdempotencyMismatch   idempotency_mismatch
+    └── WorkspaceDraining     workspace_draining
 
 Their messages are for people and may name host paths.
 """
@@ -89,3 +94,39 @@ class DreamFailed(JobError):
     """The model failed; nothing was changed."""
 
     code = "dream_failed"
+
+
+class LaneError(MunimentError):
+    """A lane does not accept a task; nothing was queued."""
+
+
+class QueueFull(LaneError):
+    """Too many tasks of the workspace are pending, or too many that forget and dream."""
+
+    code = "remember_queue_full"
+
+    def __init__(self, pending: int) -> None:
+        super().__init__(f"{pending} tasks of this workspace are pending; try again later")
+
+
+class IdempotencyMismatch(LaneError):
+    """The idempotency key names a task that was asked something else.
+
+    Attributes:
+        task_id: of that task.
+    """
+
+    code = "idempotency_mismatch"
+
+    def __init__(self, task_id: str) -> None:
+        self.task_id = task_id
+        super().__init__("this Idempotency-Key was sent before with another request; take a new one")
+
+
+class WorkspaceDraining(LaneError):
+    """The daemon is about to stop, and accepts no tasks."""
+
+    code = "workspace_draining"
+
+    def __init__(self) -> None:
+        super().__init__("the daemon is stopping; send it again to the next one")

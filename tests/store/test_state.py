@@ -24,7 +24,8 @@ from muniment.store.state import State, open_ledger
 
 AT = "2026-11-22T10:00:00.000Z"
 ROW = "INSERT INTO written (root, rel, digest) VALUES ('a', 'b', 'c')"
-SECOND = (
+NEWEST = len(LEDGER_MIGRATIONS)
+NEXT = (
     *LEDGER_MIGRATIONS,
     "CREATE TABLE later (word TEXT NOT NULL) STRICT;\nINSERT INTO later VALUES ('x');\n",
 )
@@ -281,33 +282,33 @@ def test_a_migration_copies_first_and_keeps_what_is_there(directory):
     path = directory / "ledger.db"
     with State(directory) as opened:
         append(opened, AT, "test", None, {})
-    with closing(open_ledger(path, SECOND)) as migrated:
+    with closing(open_ledger(path, NEXT)) as migrated:
         assert migrated.rows("SELECT word FROM later") == [("x",)]
         assert len(migrated.rows("SELECT * FROM record")) == 1
-    assert version_of(path) == 2
-    copy = directory / "ledger.db.version-1"
-    assert (version_of(copy), stat.S_IMODE(copy.stat().st_mode)) == (1, 0o600)
+    assert version_of(path) == NEWEST + 1
+    copy = directory / f"ledger.db.version-{NEWEST}"
+    assert (version_of(copy), stat.S_IMODE(copy.stat().st_mode)) == (NEWEST, 0o600)
     assert "later" not in tables_of(copy)
     with pytest.raises(StateTooNew):
         State(directory)
-    with closing(open_ledger(path, SECOND)) as again:
+    with closing(open_ledger(path, NEXT)) as again:
         assert again.rows("SELECT word FROM later") == [("x",)]
 
 
 def test_an_older_state_that_still_has_its_copy_is_migrated_without_another(directory):
     State(directory).close()
-    copy = directory / "ledger.db.version-1"
+    copy = directory / f"ledger.db.version-{NEWEST}"
     copy.write_bytes(b"the copy of an attempt that was killed later")
-    open_ledger(directory / "ledger.db", SECOND).close()
+    open_ledger(directory / "ledger.db", NEXT).close()
     assert copy.read_bytes().startswith(b"the copy")
 
 
 def test_a_copy_that_was_not_finished_is_made_again(directory):
     State(directory).close()
-    (directory / "ledger.db.version-1.unfinished").write_bytes(b"half")
-    open_ledger(directory / "ledger.db", SECOND).close()
-    assert version_of(directory / "ledger.db.version-1") == 1
-    assert not (directory / "ledger.db.version-1.unfinished").exists()
+    (directory / f"ledger.db.version-{NEWEST}.unfinished").write_bytes(b"half")
+    open_ledger(directory / "ledger.db", NEXT).close()
+    assert version_of(directory / f"ledger.db.version-{NEWEST}") == NEWEST
+    assert not (directory / f"ledger.db.version-{NEWEST}.unfinished").exists()
 
 
 def test_a_migration_that_fails_leaves_the_old_version(directory):

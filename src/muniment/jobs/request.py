@@ -78,9 +78,13 @@ class Place:
 
     def close(self) -> None:
         """Close the roots and the state."""
+        self.close_roots()
+        self.state.close()
+
+    def close_roots(self) -> None:
+        """Close the roots alone, where the state is shared with other places."""
         for root in self.roots.values():
             root.close()
-        self.state.close()
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,6 +130,7 @@ def approve(review_id: str, digest: str, place: Place, *, cancel: Cancel | None 
         place.policy.label,
         asked.fact,
         asked.undoes,
+        answers=asked.kind,
     )
 
     def trust(draft: Draft, _: Trust | None) -> Trust:

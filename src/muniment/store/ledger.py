@@ -22,7 +22,7 @@ from typing import Final, NewType
 from muniment.confine.binding import BoundRoot
 from muniment.confine.landing import temporary_name
 from muniment.names import Digest, RelPath, Scope, Trust
-from muniment.store import audit
+from muniment.store import audit, outbox
 from muniment.store.change import Change
 from muniment.store.state import State
 from muniment.tools.changeset import digest
@@ -51,6 +51,7 @@ class Origin:
         policy: name and short digest, such as `strict@a1f4e0db`.
         fact: keyed digest of what was asked, see `State.keyed`.
         undoes: the task whose changes are taken back.
+        answers: the kind of the task whose review this approves.
     """
 
     task: str
@@ -61,6 +62,7 @@ class Origin:
     policy: str
     fact: str | None = None
     undoes: str | None = None
+    answers: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +218,7 @@ def begin(state: State, origin: Origin, token: str, changes: Sequence[KeptChange
 def finish(
     state: State, number: int, origin: Origin, changes: Sequence[KeptChange], notes: Sequence[str], at: str
 ) -> None:
-    """Make a commit history: done, with provenance and record. Durable on return.
+    """Make a commit history: done, with provenance, event and record. Durable on return.
 
     Raises:
         ManagedMemoryUnavailable: the ledger cannot be written. The commit is still an intent.
@@ -243,6 +245,7 @@ def finish(
                 if item.after is not None and origin.undoes is None
             ],
         )
+        _tell(state, origin, changes, at)
         audit.append(
             state,
             at,
@@ -330,6 +333,24 @@ def source_of(state: State, root: RootKey, rel: RelPath, of: Digest) -> Source |
         (root, rel, of),
     )
     return Source(Trust(found[0][0]), *found[0][1:]) if found else None
+
+
+def _tell(state: State, origin: Origin, changes: Sequence[KeptChange], at: str) -> None:
+    """Add the event that the memory has changed."""
+    asked = state.ledger.rows("SELECT token, client FROM task WHERE id = ?", (origin.task,))
+    token, client = asked[0] if asked else (None, None)
+    outbox.append(
+        state,
+        outbox.Event(
+            "memory_changed",
+            at,
+            origin.task,
+            {"source": f"workspace_memory_{origin.answers or origin.kind}"},
+            roots=tuple(sorted({item.root for item in changes})),
+            token=token,
+            client=client,
+        ),
+    )
 
 
 def _changes(state: State, number: int) -> tuple[KeptChange, ...]:

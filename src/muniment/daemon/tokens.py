@@ -1,0 +1,188 @@
+"""Who may call: the owner's token in a file, those of clients in the ledger, by keyed digest alone.
+
+- K1 the owner's token stands in `state/token`, alone on a line, 0600. It is made once, and refused where
+  others could read it or it is no plain file of ours.
+- K2 a client's token is shown once, when it is made; the ledger has its keyed digest, and the ids and the trust
+  that belong to it. An id belongs to one token.
+- K3 tokens are compared by digests of one length, in constant time.
+
+Does not hold: anything against another process of the same user, who can read the file.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import os
+import re
+import secrets
+import stat
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable, NotFound
+from muniment.lane.task import OWNER
+from muniment.names import Trust
+from muniment.store.audit import append, timestamp
+from muniment.store.state import State
+
+TOKEN_NAME: Final = "token"  # noqa: S105  a file's name
+TOKEN_BYTES: Final = 32
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
+_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}", re.ASCII)
+_TOKEN: Final = re.compile(r"[A-Za-z0-9_-]{20,128}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who a token belongs to.
+
+    Attributes:
+        name: `owner`, or that of the client's token.
+        trust: of what comes with it.
+        clients: the ids that may be given with it; None: every registered one.
+    """
+
+    name: str
+    trust: Trust
+    clients: frozenset[str] | None
+
+    @property
+    def is_owner(self) -> bool:
+        """Whether this may do everything."""
+        return self.name == OWNER
+
+
+THE_OWNER: Final = Principal(OWNER, Trust.OWNER, None)
+
+
+class Tokens:
+    """The tokens of a state directory; each question asks the ledger, so that a revocation holds at once."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def add(self, name: str, clients: Collection[str], trust: Trust) -> str:
+        """Make a token for a client; this is the only time that it is told.
+
+        Raises:
+            ConfigInvalid: the name or an id cannot be one, or is taken.
+            ManagedMemoryUnavailable: the ledger cannot be written.
+        """
+        if _NAME.fullmatch(name) is None or name == OWNER:
+            raise ConfigInvalid(
+                f"{name!r} cannot name a token; use up to 64 letters, digits, . _ -, not {OWNER!r}"
+            )
+        for each in clients:
+            if _ID.fullmatch(each) is None:
+                raise ConfigInvalid(f"{each!r} cannot be a client id; use up to 128 letters, digits, . _ : -")
+        token, now = secrets.token_urlsafe(TOKEN_BYTES), timestamp(datetime.now(UTC))
+        with self._state.ledger.transaction() as connection:
+            taken = {each: other.name for other in self.all() for each in other.clients or ()}
+            if name in {other.name for other in self.all()}:
+                raise ConfigInvalid(
+                    f"there is a token {name!r} already; revoke it first, or take another name"
+                )
+            for each in clients:
+                if each in taken:
+                    raise ConfigInvalid(f"the client id {each!r} belongs to the token {taken[each]!r}")
+            connection.execute(
+                "INSERT INTO token (name, digest, clients, trust, at) VALUES (?, ?, ?, ?, ?)",
+                (name, self._digest(token), json.dumps(sorted(clients)), trust, now),
+            )
+            append(
+                self._state, now, "token", None, {"added": name, "clients": sorted(clients), "trust": trust}
+            )
+        return token
+
+    def all(self) -> tuple[Principal, ...]:
+        """Those of clients, by name."""
+        return tuple(
+            Principal(name, Trust(trust), frozenset(json.loads(clients)))
+            for name, trust, clients in self._state.ledger.rows(
+                "SELECT name, trust, clients FROM token ORDER BY name"
+            )
+        )
+
+    def revoke(self, name: str) -> None:
+        """Make a client's token invalid, from the next request on.
+
+        Raises:
+            NotFound: there is none of that name.
+        """
+        now = timestamp(datetime.now(UTC))
+        with self._state.ledger.transaction() as connection:
+            if connection.execute("DELETE FROM token WHERE name = ?", (name,)).rowcount == 0:
+                raise NotFound(f"there is no token {name!r}; see: muniment token list")
+            append(self._state, now, "token", None, {"revoked": name})
+
+    def principal(self, unsafe_token: str, owner_token: str) -> Principal | None:
+        """Who a request's token belongs to; None: nobody.
+
+        Args:
+            unsafe_token: as it was sent.
+            owner_token: see `read_owner_token`.
+        """
+        if _TOKEN.fullmatch(unsafe_token) is None:
+            return None
+        sent = self._digest(unsafe_token)
+        if hmac.compare_digest(sent, self._digest(owner_token)):
+            return THE_OWNER
+        found = self._state.ledger.rows(
+            "SELECT name, trust, clients, digest FROM token WHERE digest = ?", (sent,)
+        )
+        for name, trust, clients, digest in found:
+            if hmac.compare_digest(sent, digest):
+                return Principal(name, Trust(trust), frozenset(json.loads(clients)))
+        return None
+
+    def _digest(self, token: str) -> str:
+        return self._state.keyed(f"token {token}")
+
+
+def owner_token(directory: Path) -> str:
+    """The owner's token (K1), made if there is none.
+
+    Args:
+        directory: the state directory.
+
+    Raises:
+        ManagedMemoryUnavailable: it cannot be made or relied on; the reason says what to do.
+    """
+    path = directory / TOKEN_NAME
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except FileExistsError:
+        return _read(path)
+    except OSError as error:
+        raise ManagedMemoryUnavailable(str(path), f"cannot be made: {error.strerror}") from None
+    token = secrets.token_urlsafe(TOKEN_BYTES)
+    with open(fd, "w", encoding="ascii") as file:
+        os.fchmod(fd, 0o600)
+        file.write(f"{token}\n")
+        file.flush()
+        os.fsync(fd)
+    return token
+
+
+def _read(path: Path) -> str:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise ManagedMemoryUnavailable(str(path), f"cannot be read: {error.strerror}") from None
+    with open(fd, "rb") as file:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
+            raise ManagedMemoryUnavailable(
+                str(path), "is no file of yours alone (0600); delete it, and the next start makes another"
+            )
+        text = file.read(256).decode("latin-1").strip()
+    if _TOKEN.fullmatch(text) is None:
+        raise ManagedMemoryUnavailable(
+            str(path), "holds no token; delete it, and the next start makes another"
+        )
+    return text

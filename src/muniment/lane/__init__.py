@@ -1,0 +1,1 @@
+"""The lane: the durable serial queue of a workspace, over the ledger."""

@@ -1,0 +1,95 @@
+"""Reads tasks from the ledger, by any connection to it: one of its own waits for no writer."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from muniment.errors import NotFound
+from muniment.lane.task import Originator, Task
+from muniment.names import Trust
+from muniment.store.database import Database
+
+MAX_LISTED: Final = 1_000
+"""Tasks of one list."""
+
+_COLUMNS: Final = (
+    "seq, id, kind, status, token, client, trust, attempt, created, updated, "
+    "shown, arguments, result, error, cancelled_by"
+)
+
+
+def task(ledger: Database, workspace: str, task_id: str) -> Task:
+    """A task of a workspace.
+
+    Raises:
+        NotFound: there is no such task.
+        ManagedMemoryUnavailable: the ledger cannot be read; so do all of these.
+    """
+    found = find(ledger, "workspace = ? AND id = ?", workspace, task_id)
+    if found is None:
+        raise NotFound("there is no such task")
+    return found
+
+
+def tasks(
+    ledger: Database,
+    workspace: str,
+    *,
+    status: str | None = None,
+    before: int | None = None,
+    limit: int = MAX_LISTED,
+) -> tuple[Task, ...]:
+    """The tasks of a workspace, the newest first.
+
+    Args:
+        ledger: where they are.
+        workspace: its key.
+        status: of this status alone.
+        before: older than this `seq`.
+        limit: at most so many.
+    """
+    rows = ledger.rows(
+        f"SELECT {_COLUMNS} FROM task WHERE workspace = ?1 AND (?2 IS NULL OR status = ?2) "  # noqa: S608  constants
+        "AND (?3 IS NULL OR seq < ?3) ORDER BY seq DESC LIMIT ?4",
+        (workspace, status, before, limit),
+    )
+    return tuple(_task(row) for row in rows)
+
+
+def pending(ledger: Database, workspace: str) -> dict[str, int]:
+    """How many wait or run, by kind."""
+    return dict(
+        ledger.rows(
+            "SELECT kind, count(*) FROM task WHERE workspace = ? AND status IN ('queued', 'running') "
+            "GROUP BY kind",
+            (workspace,),
+        )
+    )
+
+
+def find(ledger: Database, condition: str, *values: object) -> Task | None:
+    """The first task for which an SQL condition holds."""
+    rows = ledger.rows(f"SELECT {_COLUMNS} FROM task WHERE {condition} LIMIT 1", values)  # noqa: S608  constants
+    return _task(rows[0]) if rows else None
+
+
+def _task(row: tuple[Any, ...]) -> Task:
+    seq, task_id, kind, status, token, client, trust, attempt, created, updated, shown, *parts = row
+    arguments, result, error, cancelled_by = (None if each is None else json.loads(each) for each in parts)
+    return Task(
+        seq,
+        task_id,
+        kind,
+        status,
+        Originator(token, client),
+        Trust(trust),
+        attempt,
+        created,
+        updated,
+        json.loads(shown),
+        arguments,
+        result,
+        error,
+        None if cancelled_by is None else Originator(*cancelled_by),
+    )
