@@ -16,6 +16,7 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
+import stat
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from muniment.errors import ManagedMemoryUnavailable, printable
+from muniment.store import beside
 
 BUSY_SECONDS: Final = 30.0
 """Seconds that a transaction waits for one of another process; each takes some milliseconds."""
@@ -80,6 +82,8 @@ class Database:
         self._lock = threading.RLock()
         self._is_open = False
         self._connection = self._connect()
+        self._is_connected = True
+        beside.connected(path.parent)
 
     def _connect(self) -> sqlite3.Connection:
         with reporting(self.path):
@@ -177,6 +181,9 @@ class Database:
         """Close the connection; harmless when repeated."""
         with self._lock:
             self._connection.close()
+            if self._is_connected:
+                self._is_connected = False
+                beside.disconnected(self.path.parent)
 
 
 def is_corrupt(error: ManagedMemoryUnavailable) -> bool:
@@ -198,12 +205,31 @@ def statements(script: str) -> Iterator[str]:
 def make_private(path: Path) -> None:
     """Make sure that a file is there, ours alone, and no link, before anything else opens it.
 
-    SQLite gives the mode of a database to the files beside it.
+    SQLite gives the mode of a database to the files beside it. One that is there is not opened: to close it
+    would take away the locks that this process has on it by other connections, and another process would
+    delete the write-ahead log from under them (sqlite.org/howtocorrupt.html, 2.2).
 
     Raises:
         OSError: the system refuses.
     """
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, _PRIVATE))
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _PRIVATE))
+    except FileExistsError:
+        problem = _problem(path)
+        if problem:
+            raise OSError(problem, os.strerror(problem), path) from None
+
+
+def _problem(path: Path) -> int:
+    """The error number with which a file cannot be opened to read and write; 0: it can."""
+    mode = path.lstat().st_mode
+    if stat.S_ISLNK(mode):
+        return errno.ELOOP
+    if stat.S_ISDIR(mode):
+        return errno.EISDIR
+    if os.access(path, os.R_OK | os.W_OK):
+        return 0
+    return errno.EROFS if os.statvfs(path).f_flag & os.ST_RDONLY else errno.EACCES
 
 
 @contextmanager

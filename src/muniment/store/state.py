@@ -39,6 +39,7 @@ from typing import Final, Self
 
 from muniment.confine.binding import create_private_directory
 from muniment.errors import ManagedMemoryUnavailable, StateTooNew, printable
+from muniment.store import beside
 from muniment.store.database import (
     BUSY_SECONDS,
     COMPANIONS,
@@ -149,7 +150,7 @@ class State:
         Raises:
             ManagedMemoryUnavailable: it cannot be read.
         """
-        with reporting(self.directory / name), (self.directory / name).open("rb") as file:
+        with reporting(self.directory / name), beside.reading(self.directory / name) as file:
             before = b""
             while block := file.read(_BLOCK_BYTES):
                 yield before + block
@@ -242,7 +243,7 @@ def _refuse_newer(path: Path) -> None:
     """Refuse a ledger by its header, before SQLite opens it and touches the files beside it."""
     with reporting(path):
         try:
-            with path.open("rb") as file:
+            with beside.reading(path) as file:
                 header = file.read(_VERSION_AT + 4)
         except FileNotFoundError:
             return
