@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -21,8 +22,11 @@ from muniment.errors import (
     PolicyInvalid,
 )
 from muniment.job_errors import InvalidContent, RememberRefused
+from muniment.jobs.remember import remember
 from muniment.jobs.request import RememberRequest
 from muniment.settings import read_settings
+from muniment.store.ledger import of_task
+from muniment.store.state import State
 from muniment.testing.scripted import ScriptedModel, call, calls, say
 from served import URL, serve
 
@@ -295,6 +299,73 @@ def test_no_root_is_or_holds_the_state(home, workspace):
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         with pytest.raises(ManagedMemoryUnavailable):
             muniment.open(workspace, home=home, roots={"user": root})
+
+
+def test_places_share_a_state_which_stays_the_callers(home, tmp_path):
+    """As a daemon does: what one place commits the other one knows, and ends of places end no state."""
+    settings = read_settings({"MUNIMENT_HOME": str(home)})
+    places = {}
+    with State(home / "state") as state:
+        before = descriptors()
+        for name in ("one", "two"):
+            (tmp_path / name).mkdir()
+            places[name] = api.find_place(settings, tmp_path / name, state=state)
+        assert all(place.state is state for place in places.values())
+        request = RememberRequest("The user prefers dark mode", scope="user", task_id="task-1")
+        done = remember(request, places["one"], RuleWriter())
+        assert done.error is None
+        places["one"].close_roots()
+        places["one"].close_roots()
+        assert of_task(state, "task-1") is not None
+        again = remember(request, places["two"], RuleWriter())
+        assert (again.repeated, again.files_touched) == (True, done.files_touched)
+        closed = remember(RememberRequest("The user drinks tea"), places["one"], RuleWriter())
+        assert closed.status == "failed"
+        places["two"].close_roots()
+        assert descriptors() == before
+        assert of_task(state, "task-1") is not None
+    with pytest.raises(ManagedMemoryUnavailable):
+        of_task(state, "task-1")
+
+
+@pytest.mark.parametrize(
+    ("terms", "error"),
+    [
+        ({"policy": "no-such"}, PolicyInvalid),
+        ({"roots": {"user": Path("/nowhere/at/all")}}, ManagedMemoryUnavailable),
+    ],
+)
+def test_a_shared_state_is_not_closed_where_a_place_cannot_be_opened(home, workspace, terms, error):
+    settings = read_settings({"MUNIMENT_HOME": str(home)}, **terms)
+    with State(home / "state") as state:
+        before = descriptors()
+        with pytest.raises(error):
+            api.find_place(settings, workspace, state=state)
+        assert descriptors() == before
+        assert of_task(state, "task-1") is None
+
+
+def test_a_shared_state_that_cannot_recover_closes_the_roots_and_stays_open(home, workspace, monkeypatch):
+    def full(*_):
+        raise ManagedMemoryUnavailable("user", "the disk is full")
+
+    monkeypatch.setattr(api, "recover_all", full)
+    with State(home / "state") as state:
+        before = descriptors()
+        with pytest.raises(ManagedMemoryUnavailable, match="the disk is full"):
+            api.find_place(read_settings({"MUNIMENT_HOME": str(home)}), workspace, state=state)
+        assert descriptors() == before
+        assert of_task(state, "task-1") is None
+
+
+def test_a_place_of_its_own_closes_its_state_with_its_roots(home, workspace):
+    before = descriptors()
+    place = api.find_place(read_settings({"MUNIMENT_HOME": str(home)}), workspace)
+    assert of_task(place.state, "task-1") is None
+    place.close()
+    with pytest.raises(ManagedMemoryUnavailable):
+        of_task(place.state, "task-1")
+    assert descriptors() == before
 
 
 def test_a_home_that_is_a_file_is_told(workspace, tmp_path):

@@ -116,7 +116,13 @@ class Memory:
         return remember(request, self.place, self._model, cancel=cancel, observe=observe, witness=witness)
 
     def forget(
-        self, query: str, *, scope: str | None = None, yes: bool = False, cancel: Cancel | None = None
+        self,
+        query: str,
+        *,
+        scope: str | None = None,
+        yes: bool = False,
+        task_id: str | None = None,
+        cancel: Cancel | None = None,
     ) -> ForgetResult:
         """Remove what holds all the words of a query: entries, or single items of their lists.
 
@@ -124,6 +130,7 @@ class Memory:
             query: some words; those that say nothing, such as `the`, are left out.
             scope: where alone to look; None: everywhere.
             yes: do it; else the result says what would go, and nothing is written.
+            task_id: as of `remember`.
             cancel: ends it early.
 
         Raises:
@@ -136,7 +143,8 @@ class Memory:
         """
         from muniment.jobs.forget import forget
 
-        result = forget(ForgetRequest(query, scope, yes=yes), self.place, self._model, cancel=cancel)
+        request = ForgetRequest(query, scope, yes=yes, task_id=task_id)
+        result = forget(request, self.place, self._model, cancel=cancel)
         if result.error is not None:
             raise result.error
         return result
@@ -147,6 +155,7 @@ class Memory:
         scope: str | None = None,
         yes: bool = False,
         attended: bool = True,
+        task_id: str | None = None,
         cancel: Cancel | None = None,
     ) -> DreamResult:
         """Tidy the memory: merge what says the same, remove what has expired, count the rest.
@@ -155,10 +164,11 @@ class Memory:
             scope: where alone; None: everywhere.
             yes: do it; else the result says what would be done, and nothing is written.
             attended: False: nobody has asked for this dream, and what it would remove waits for the owner.
+            task_id: as of `remember`.
             cancel: ends it early.
 
         Raises:
-            InvalidScope: the request cannot be carried out.
+            InvalidScope, InvalidContent: the request cannot be carried out.
             DreamFailed, DreamTimeout, Cancelled: it ended before anything was written.
             StoreConflict: someone else kept changing what was to be merged.
             PendingReview: the owner has to approve it first.
@@ -166,7 +176,7 @@ class Memory:
         """
         from muniment.jobs.dream import dream
 
-        request = DreamRequest(scope, yes=yes, attended=attended)
+        request = DreamRequest(scope, yes=yes, attended=attended, task_id=task_id)
         result = dream(request, self.place, self._model, cancel=cancel)
         if result.error is not None:
             raise result.error

@@ -22,6 +22,8 @@ from muniment.confine.binding import bind_all
 from muniment.errors import MunimentError
 from muniment.jobs.request import Place
 from muniment.jobs.review import show
+from muniment.lane.lane import Lane
+from muniment.lane.task import Asked, Originator
 from muniment.names import Trust
 from muniment.policy.load import load_policy
 from muniment.store.review import hold
@@ -412,6 +414,14 @@ def test_erase_names_everything_that_goes_with_it(muniment, saved, roots, home):
     receipt = document(muniment("erase", task, "--yes", "--json"))
     assert (receipt["status"], receipt["reviews"]) == ("erased", 1)
     assert path not in json.dumps(receipt)
+
+
+def test_erase_counts_the_tasks_of_the_daemon(muniment, saved, home):
+    with State(home / "state") as state:
+        Lane(state, "w").submit(Asked("remember", {"content": FACT}, Originator("owner"), {}))
+    told = muniment("erase", saved[1]).stdout
+    assert "  what 1 tasks of the daemon were asked and say; those that wait will fail\n" in told
+    assert document(muniment("erase", saved[1], "--yes", "--json"))["lane_tasks"] == 1
 
 
 def test_what_is_left_of_a_text_is_named_and_then_it_is_gone(muniment, saved, roots, tmp_path):

@@ -81,7 +81,9 @@ def test_a_query_without_a_word_fails(muniment, roots):
 def test_the_document_of_a_forget(muniment, roots):
     fill(roots)
     document = json.loads(muniment("forget", "green tea", "--yes", "--json", "--scope", "user").stdout)
-    assert document["removed_entries"] == [{"topic": "user", "summary": "green tea", "path": "user/list.md"}]
+    assert document["removed_entries"] == [
+        {"topic": "reference", "summary": "green tea", "path": "user/list.md"}
+    ]
     assert (document["status"], document["decided_by"]) == ("completed", "rules")
 
 
@@ -162,6 +164,6 @@ def test_the_library_raises_what_the_result_tells(tmp_path, roots):
         assert memory.dream(yes=True).deduped_entries == ()
     with api.open(tmp_path, roots=roots, home=tmp_path / "home") as memory:
         (removed,) = memory.forget("green tea", yes=True).removed_entries
-        assert removed == ("user", "green tea", "user/list.md")
+        assert removed == ("reference", "green tea", "user/list.md")
         with pytest.raises(InvalidScope, match="no scope"):
             memory.dream(scope="team")

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 from confine.probe import SERVICES, Watched, ask, descriptors, look, soon, source
 from muniment.confine import pool
 from muniment.confine.pool import import_directories, shared_zygote
+from muniment.confine.process import ZygoteProcess
 from muniment.errors import ConfinementUnavailable, WorkerLost
 
 
@@ -99,6 +101,92 @@ def test_a_retired_zygote_is_closed_with_its_source():
         assert over.ended(0)
     first.close()
     second.close()
+
+
+def test_a_zygote_that_rests_has_no_process_until_the_next_worker():
+    with source() as zygote:
+        zygote.rest()
+        assert zygote.pid is None
+        with zygote.spawn({}, deadline=soon()) as worker:
+            ask(worker, "echo", say=1)
+        old = zygote.pid
+        with Watched(old) as over:
+            zygote.rest()
+            assert over.ended(0)
+        assert zygote.pid is None
+        zygote.rest()
+        with zygote.spawn({}, deadline=soon()) as worker:
+            assert look(worker)["parent"] == zygote.pid != old
+
+
+def test_a_zygote_does_not_rest_while_one_of_its_workers_lives(fresh):
+    old = fresh.pid
+    first, second = (fresh.spawn({}, deadline=soon()) for _ in range(2))
+    fresh.rest()
+    first.close()
+    fresh.rest()
+    assert fresh.pid == old
+    assert ask(second, "echo", b"still", say=1) == ({"said": 1}, b"still")
+    second.close()
+    fresh.rest()
+    assert fresh.pid is None
+
+
+def test_a_zygote_that_rests_leaves_a_retired_process_to_its_workers():
+    with source(runs=1) as zygote:
+        first = zygote.spawn({}, deadline=soon())
+        retired = zygote.pid
+        zygote.spawn({}, deadline=soon()).close()
+        assert zygote.pid != retired
+        zygote.rest()
+        assert zygote.pid is None
+        assert look(first)["parent"] == retired
+        with Watched(retired) as over:
+            first.close()
+            assert over.ended()
+
+
+def test_who_waits_for_a_zygote_is_not_left_without_it(monkeypatch):
+    """It rests in the moment in which a thread has begun to wait for it to be ready."""
+    with source() as zygote:
+        real, rested = ZygoteProcess.wait_ready, []
+
+        def wait_ready(process, patience):
+            if not rested:
+                rested.append(zygote.rest())
+            return real(process, patience)
+
+        monkeypatch.setattr(ZygoteProcess, "wait_ready", wait_ready)
+        zygote.wait_ready(soon())
+        assert rested == [None]
+        assert zygote.pid is not None
+        zygote.rest()
+        assert zygote.pid is None
+
+
+def test_workers_come_while_another_thread_lets_the_zygote_rest_all_the_time():
+    over = threading.Event()
+
+    def rest():
+        count = 0
+        while not over.is_set():
+            zygote.rest()
+            count += 1
+        return count
+
+    def run(number):
+        with zygote.spawn({}, deadline=soon()) as worker:
+            return ask(worker, "echo", say=number)[0]["said"]
+
+    with source() as zygote, ThreadPoolExecutor(4) as threads:
+        resting = threads.submit(rest)
+        try:
+            assert sorted(threads.map(run, range(12))) == list(range(12))
+        finally:
+            over.set()
+        assert resting.result() > 0
+        zygote.rest()
+        assert zygote.pid is None
 
 
 def test_threads_spawn_at_once_and_each_gets_its_own_worker(steady):

@@ -17,7 +17,7 @@ from muniment.confine.cancel import Cancel
 from muniment.errors import DeadlineExceeded, StoreConflict
 from muniment.jobs import forget as job
 from muniment.jobs.forget import forget
-from muniment.jobs.forget_request import MAX_QUERY_CHARS, ForgetRequest
+from muniment.jobs.forget_request import MAX_QUERY_BYTES, MAX_QUERY_WORDS, ForgetRequest
 from muniment.jobs.remember import remember
 from muniment.jobs.request import RememberRequest
 from muniment.jobs.undo import undo
@@ -110,7 +110,7 @@ def test_an_entry_that_holds_every_word_goes_and_the_others_stay(place):
     result = say_forget(place, "dark MODE")
     assert removed(result) == [dark]
     assert result.touched_scopes == ("user",)
-    assert result.removed_entries[0].topic == dark.split("/")[1]
+    assert result.removed_entries[0].topic == "user"
     assert "dark mode" in result.removed_entries[0].summary
     assert dark not in memory(place)
     assert len(memory(place)) == 1
@@ -339,8 +339,42 @@ def test_only_the_scope_that_is_asked_for(place):
     assert say_forget(place, "dark mode", scope="team").error.code == "invalid_scope"
 
 
-def test_a_query_has_an_end(place):
-    assert say_forget(place, "dark " * MAX_QUERY_CHARS).error.code == "invalid_content"
+def many(count):
+    return " ".join(f"word{number}" for number in range(count))
+
+
+def test_a_query_may_be_as_long_as_a_fact_and_no_longer(place):
+    """In bytes, once it is trimmed; what says nothing counts for its length alone."""
+    put(user(place), "a.md", "dark mode\n")
+    longest = "the " * (MAX_QUERY_BYTES // 4 - 3) + "an dark mode"
+    assert len(longest) == MAX_QUERY_BYTES
+    assert say_forget(place, f"{longest}s").error.code == "invalid_content"
+    assert say_forget(place, "é" * MAX_QUERY_BYTES).error.code == "invalid_content"
+    assert removed(say_forget(place, f"\n {longest}\n")) == ["user/a.md"]
+
+
+def test_a_query_has_an_end_in_words(place):
+    put(user(place), "a.md", f"{many(MAX_QUERY_WORDS)}\n")
+    result = say_forget(place, many(MAX_QUERY_WORDS + 1))
+    assert result.error.code == "invalid_content"
+    assert "use fewer words" in str(result.error)
+    assert removed(say_forget(place, f"{many(MAX_QUERY_WORDS)} {many(MAX_QUERY_WORDS)}")) == ["user/a.md"]
+
+
+def test_half_of_a_character_pair_is_no_query(place):
+    put(user(place), "a.md", "dark mode\n")
+    assert say_forget(place, "dark mode \ud83d").error.code == "invalid_content"
+    assert list(memory(place)) == ["user/a.md"]
+
+
+def test_a_long_query_is_shown_to_a_model_and_told_as_far_as_it_has_room(place):
+    word = "x" * 5_000
+    put(user(place), "a.md", f"{word}\n")
+    model = choosing("c1")
+    assert removed(say_forget(place, f"{word} " * 10, model)) == ["user/a.md"]
+    (request,) = model.requests
+    assert sum(len(message.text) for message in request.messages) < 5_000
+    assert len(say_forget(place, f"{word} {word}y").summary) < 1_100
 
 
 def test_text_that_is_held_back_goes_whole_or_not_at_all_and_is_not_quoted(place):
@@ -577,10 +611,12 @@ def test_an_end_without_effect_is_on_record_without_content(place):
 
 
 def test_the_document_has_everything_that_a_program_needs(place):
-    put(user(place), "topic/a.md", "---\nname: Dark\n---\ndark mode\n")
+    put(user(place), "topic/a.md", "---\nname: Dark\ntype: feedback\n---\ndark mode\n")
     document = json.loads(json.dumps(say_forget(place, "dark mode").as_json()))
     assert document["status"] == "completed"
-    assert document["removed_entries"] == [{"topic": "topic", "summary": "Dark", "path": "user/topic/a.md"}]
+    assert document["removed_entries"] == [
+        {"topic": "feedback", "summary": "Dark", "path": "user/topic/a.md"}
+    ]
     assert (document["touched_scopes"], document["error"], document["kept"]) == (["user"], None, [])
     assert document["task_id"].startswith("forget-")
 

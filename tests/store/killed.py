@@ -22,7 +22,7 @@ from muniment.confine import landing
 from muniment.confine.binding import bind_all
 from muniment.errors import StoreConflict
 from muniment.policy.load import load_policy
-from muniment.store import database
+from muniment.store import database, outbox
 from muniment.store.ledger import of_task
 from muniment.store.state import State
 from muniment.store.upkeep import rebuild, recover_all
@@ -187,6 +187,11 @@ def commit_once(ground, wanted, standing, task=TASK):
     return [change.path for change in commit([change_set(wanted, standing)], terms).changes]
 
 
+def events(ground):
+    """The tasks whose commits were told."""
+    return [event.task for event in outbox.read(ground.state.ledger, 0, 100)]
+
+
 def steps(where, wanted):
     """Kill at every step; after each, recovery leaves all or nothing, and the task may be repeated."""
     found, at = {"killed": 0, "whole": 0, "nothing": 0}, 0
@@ -207,6 +212,7 @@ def steps(where, wanted):
         with opened(base, state) as ground:
             recover_all(ground.state, ground.roots, load_policy("strict"), patience())
             is_done = of_task(ground.state, TASK) is not None
+            assert events(ground) == [TASK] * is_done, at
             after = entries(base)
             if is_done:
                 found["whole"] += 1
@@ -221,6 +227,7 @@ def steps(where, wanted):
             assert indexes(base) == rebuilt(base, where / "copy"), at
             # Done or not, the same task leads to the same end.
             commit_once(ground, wanted, BEFORE)
+            assert events(ground) == [TASK], at
             final = {path: data for path, data in entries(base).items() if data is not None}
             want = {**BEFORE, **wanted}
             assert final == {path: data for path, data in want.items() if data is not None}, at

@@ -165,6 +165,7 @@ def test_a_preview_changes_nothing_and_counts_what_erasing_then_does(ground, whe
         "tasks": ["task-1", "task-2"],
         "reviews": [],
         "records": 2,
+        "lane_tasks": 0,
         "copies": ["ledger.db.version-1"],
         "not_covered": None,
     }

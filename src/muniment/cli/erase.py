@@ -79,6 +79,8 @@ def _print_plan(plan: store.Plan) -> None:
     for review in plan.reviews:
         say(f"  review {review}")
     say(f"  what {plan.records} audit records say, but not that they are there")
+    if plan.lane_tasks:
+        say(f"  what {plan.lane_tasks} tasks of the daemon were asked and say; those that wait will fail")
     for name in plan.copies:
         say("  " + on_one_line(f"the copy {name}, with which an older Muniment could be gone back to"))
     say(f"not covered: {store.NOT_COVERED}")

@@ -36,6 +36,8 @@ from muniment.jobs.dream_request import Counts, DreamRequest, DreamResult
 from muniment.jobs.dream_steps import Room, Step, questions, step_of_merge, steps_by_code
 from muniment.jobs.ending import as_job_error, once_more, put_on_record, spent
 from muniment.jobs.holding import Holding
+from muniment.jobs.removals import expired_by, topics_of
+from muniment.jobs.repeating import check_task_id, done_before, id_of_task
 from muniment.jobs.request import Place
 from muniment.names import Scope, Trust
 from muniment.policy.grammar import CanonicalPath
@@ -44,7 +46,7 @@ from muniment.store.change import Draft
 from muniment.store.commit import Commit, Terms, commit
 from muniment.store.erasure import is_forgotten
 from muniment.store.judge import Author
-from muniment.store.ledger import Origin
+from muniment.store.ledger import Kept, Origin, of_task
 from muniment.store.stamp import Provenance, new_ulid, stamp
 
 KIND: Final = "dream"
@@ -62,7 +64,7 @@ class _Task:
     request: DreamRequest
     place: Place
     model: Model
-    id: str = field(default_factory=lambda: f"{KIND}-{new_ulid()}")
+    id: str
     notes: list[str] = field(default_factory=list)
     files: int = 0
     bytes: int = 0
@@ -90,10 +92,14 @@ def dream(request: DreamRequest, place: Place, model: Model, *, cancel: Cancel |
     """
     with ExitStack() as stack:
         token = stack.enter_context(Cancel()) if cancel is None else cancel
-        task = _Task(request, place, model)
+        task = _Task(request, place, model, id_of_task(KIND, request.task_id))
         budget: Budget | None = None
         try:
+            check_task_id(task.id)
             scopes = place.chosen(request.scope)
+            done = done_before(place, KIND, task.id) if request.yes else None
+            if done is not None:
+                return _again(task, done)
             budget = Budget(place.policy.limits, token, place.clock)
             result = once_more(place.policy, KIND, task.id, lambda: _attempt(task, scopes, budget))
         except (MunimentError, ModelError) as problem:
@@ -126,6 +132,8 @@ def _attempt(task: _Task, scopes: Sequence[Scope], budget: Budget) -> DreamResul
         for each, room in zip(found, rooms, strict=True):
             steps += _steps_by_model(task, each, room, budget)
     done = _commit(task, steps, now, budget)
+    if done.repeated and (other := done_before(task.place, KIND, task.id)) is not None:
+        return _again(task, other)  # An attempt that had been given up was quicker.
     task.notes += done.notes
     return _result(task, budget, found, steps, done, sum(room.left for room in rooms))
 
@@ -236,7 +244,37 @@ def _result(
         expired_entries=tuple(sorted(over)),
         alike=tuple(group for group in groups if len(group) > 1),
         kept=tuple(kept for each in found for kept in each.kept),
+        touched_topics=_touched_topics(task, done),
         touched_scopes=done.touched_scopes if task.request.yes else (),
+    )
+
+
+def _touched_topics(task: _Task, done: Commit) -> tuple[str, ...]:
+    kept = of_task(task.place.state, task.id) if task.request.yes and done.changes else None
+    return () if kept is None else topics_of(kept.changes)
+
+
+def _again(task: _Task, done: Kept) -> DreamResult:
+    """The result of a task that committed already, as far as the ledger knows it."""
+    known = [item.change for item in done.changes if not item.is_erased]
+    gone = {change.path for change in known if change.kind == "delete"}
+    over = expired_by(task.place, done)
+    counts = Counts(
+        merged=len(gone - over),
+        removed_expired=len(over),
+        rewritten=len(known) - len(gone),
+    )
+    task.notes = list(done.notes)
+    return task.result(
+        None,
+        status="completed",
+        summary=f"done before by this task: {_told(counts)}",
+        repeated=True,
+        counts=counts,
+        deduped_entries=tuple(sorted(gone - over)),
+        expired_entries=tuple(sorted(over)),
+        touched_topics=topics_of(done.changes),
+        touched_scopes=tuple(sorted({item.scope for item in done.changes})),
     )
 
 
@@ -244,12 +282,15 @@ def _paths(group: Sequence[Holding]) -> tuple[str, ...]:
     return tuple(each.path.text for each in group)
 
 
-def _summary(counts: Counts, *, is_preview: bool) -> str:
+def _told(counts: Counts) -> str:
     done = {
         "merged": counts.merged,
         "rewrote": counts.rewritten,
         "removed as expired": counts.removed_expired,
     }
-    told = ", ".join(f"{what} {number}" for what, number in done.items() if number) or "changed nothing"
+    return ", ".join(f"{what} {number}" for what, number in done.items() if number) or "changed nothing"
+
+
+def _summary(counts: Counts, *, is_preview: bool) -> str:
     left = f"; left {counts.left} for the next dream" if counts.left else ""
-    return f"{'would have ' if is_preview else ''}{told}; {counts.entries} entries looked at{left}"
+    return f"{'would have ' if is_preview else ''}{_told(counts)}; {counts.entries} entries looked at{left}"

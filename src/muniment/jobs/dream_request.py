@@ -21,12 +21,14 @@ class DreamRequest:
         yes: do it; else only say what would be done.
         trust: of the one who asks; nothing above it is changed.
         attended: whether somebody has asked for this dream; if not, its removals wait for the owner.
+        task_id: as of a `RememberRequest`.
     """
 
     scope: str | None = None
     yes: bool = False
     trust: Trust = Trust.OWNER
     attended: bool = True
+    task_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +79,11 @@ class DreamResult:
         expired_entries: those whose time was over; likewise.
         alike: groups of logical paths whose texts are alike, as they are now.
         kept: what would have gone, but may not.
+        touched_topics: the types of the entries that changed; `reference` for one that says none.
         touched_scopes: where something changed.
         decided_by: `rules`, or the model's name.
         notes: what a person should know.
+        repeated: the task had committed before; this is what the ledger knows of what it did then.
         error: why it failed, with its stable code.
     """
 
@@ -96,8 +100,10 @@ class DreamResult:
     expired_entries: tuple[str, ...] = ()
     alike: tuple[tuple[str, ...], ...] = ()
     kept: tuple[Kept, ...] = ()
+    touched_topics: tuple[str, ...] = ()
     touched_scopes: tuple[Scope, ...] = ()
     notes: tuple[str, ...] = ()
+    repeated: bool = False
     error: MunimentError | None = None
 
     def as_json(self) -> dict[str, Any]:
@@ -111,9 +117,11 @@ class DreamResult:
             "expired_entries": list(self.expired_entries),
             "alike": [list(group) for group in self.alike],
             "kept": [each._asdict() for each in self.kept],
+            "touched_topics": list(self.touched_topics),
             "touched_scopes": list(self.touched_scopes),
             "decided_by": self.decided_by,
             "turns": self.turns,
             "notes": list(self.notes),
+            **({"repeated": True} if self.repeated else {}),
             **ending_json(self.seconds, self.timeline, self.policy, self.error),
         }

@@ -12,32 +12,18 @@ from muniment.content.entry import parse
 from muniment.content.gates import decode, encode
 from muniment.content.secrets import redacted
 from muniment.errors import PathEscape, Refusal, ToolError
-from muniment.job_errors import InvalidContent
 from muniment.jobs.request import Place
 from muniment.names import RelPath, Scope, Trust
 from muniment.policy.grammar import CanonicalPath
 from muniment.sandbox import JobTerms, Sandbox
 from muniment.store.audit import timestamp
 from muniment.store.commit import Stamp
-from muniment.store.ledger import Kept, Origin, root_key
+from muniment.store.ledger import Origin, root_key
 from muniment.store.stamp import Provenance, new_ulid, stamp
 from muniment.store.trust import by_fact, trust_at
 from muniment.store.upkeep import trusts_shown
 
 KIND: Final = "remember"
-
-
-def require_ours(place: Place, done: Kept) -> None:
-    """Refuse to take another job's commit, or one to another workspace, for what is asked for now.
-
-    Raises:
-        InvalidContent: the id of the task is taken.
-    """
-    here = {root_key(place.state, root) for root in place.roots.values()}
-    if done.origin.kind != KIND or not all(item.root in here for item in done.changes):
-        raise InvalidContent(
-            f"another task has the id {done.origin.task!r}; nothing was written, choose another id"
-        )
 
 
 @dataclass(frozen=True, slots=True)

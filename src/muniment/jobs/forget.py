@@ -32,15 +32,23 @@ from muniment.agent.rules import RuleWriter
 from muniment.confine.cancel import Cancel, Patience
 from muniment.content.admission import held_for
 from muniment.content.bullets import Item, NotSeparable, outline, without
-from muniment.content.entry import MAX_DESCRIPTION_CHARS, shortened, titled
-from muniment.content.gates import one_line
+from muniment.content.entry import shortened, titled
 from muniment.content.words import significant
 from muniment.errors import Cancelled, MunimentError, StoreConflict
 from muniment.job_errors import ForgetFailed, ForgetTimeout, InvalidContent
 from muniment.jobs.ending import as_job_error, once_more, put_on_record, spent
-from muniment.jobs.forget_request import MAX_QUERY_CHARS, ForgetRequest, ForgetResult, Kept, Removed
+from muniment.jobs.forget_request import (
+    MAX_QUERY_BYTES,
+    MAX_QUERY_WORDS,
+    ForgetRequest,
+    ForgetResult,
+    Kept,
+    Removed,
+)
 from muniment.jobs.holding import Holding, may_see, read_holding, reason_to_keep
 from muniment.jobs.matching import meant
+from muniment.jobs.removals import forgotten_by, removal
+from muniment.jobs.repeating import check_task_id, done_before, id_of_task
 from muniment.jobs.request import Place
 from muniment.names import Scope, Trust
 from muniment.policy.decide import Judge
@@ -48,8 +56,8 @@ from muniment.store.audit import timestamp
 from muniment.store.commit import Commit, Terms, commit
 from muniment.store.finding import may_hold
 from muniment.store.judge import Author
+from muniment.store.ledger import Kept as KeptCommit
 from muniment.store.ledger import Origin
-from muniment.store.stamp import new_ulid
 from muniment.store.upkeep import view_of
 from muniment.tools.changeset import ChangeSet, Claim, Proposed
 
@@ -59,6 +67,9 @@ _WOULD_BE_HELD: Final = "what is left of the file would have to be held back; ed
 
 SHOWN_PATHS: Final = 10
 """Paths that an error names; a preview names all."""
+
+SHOWN_CHARS: Final = 1_000
+"""Characters of a query that a model is shown, and that an answer repeats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +95,14 @@ class _Task:
     request: ForgetRequest
     place: Place
     model: Model
-    id: str = field(default_factory=lambda: f"{KIND}-{new_ulid()}")
+    id: str
     kept: list[Kept] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+
+    @property
+    def query(self) -> str:
+        """What is to be forgotten, trimmed."""
+        return self.request.query.strip()
 
     def result(self, budget: Budget | None, **more: Any) -> ForgetResult:
         return ForgetResult(
@@ -114,10 +130,13 @@ def forget(
     """
     with ExitStack() as stack:
         token = stack.enter_context(Cancel()) if cancel is None else cancel
-        task = _Task(request, place, model)
+        task = _Task(request, place, model, id_of_task(KIND, request.task_id))
         budget: Budget | None = None
         try:
             words, scopes = _prepare(task)
+            done = done_before(place, KIND, task.id) if request.yes else None
+            if done is not None:
+                return _again(task, done)
             budget = Budget(place.policy.limits, token, place.clock)
             result = once_more(place.policy, KIND, task.id, lambda: _attempt(task, words, scopes, budget))
         except (MunimentError, ModelError) as problem:
@@ -139,15 +158,22 @@ def forget(
 
 def _prepare(task: _Task) -> tuple[tuple[str, ...], tuple[Scope, ...]]:
     """Step 1: the words that must all be found, and where."""
-    request = task.request
-    if len(request.query) > MAX_QUERY_CHARS:
-        raise InvalidContent(
-            f"what is to be forgotten may have {MAX_QUERY_CHARS} characters; use a few words"
-        )
-    words = significant(request.query)
+    check_task_id(task.id)
+    try:
+        size = len(task.query.encode())
+    except UnicodeEncodeError:
+        raise InvalidContent("the text is not valid Unicode: it holds half of a character pair") from None
+    if size > MAX_QUERY_BYTES:
+        raise InvalidContent(f"the text has {size} bytes; what is to be forgotten may have {MAX_QUERY_BYTES}")
+    words = significant(task.query)
     if not words:
         raise InvalidContent("there is no word in this that says what to forget; nothing was removed")
-    return words, task.place.chosen(request.scope)
+    if len(words) > MAX_QUERY_WORDS:
+        raise InvalidContent(
+            f"this has {len(words)} words that say something, and a query may have {MAX_QUERY_WORDS}; "
+            "use fewer words"
+        )
+    return words, task.place.chosen(task.request.scope)
 
 
 def _attempt(task: _Task, words: Sequence[str], scopes: Sequence[Scope], budget: Budget) -> ForgetResult:
@@ -161,8 +187,10 @@ def _attempt(task: _Task, words: Sequence[str], scopes: Sequence[Scope], budget:
     change_set, matches = _change_set(matches, task.kept)
     removed = tuple(match.removed for match in matches)
     done = _commit(task, change_set, budget)
+    if done.repeated and (other := done_before(task.place, KIND, task.id)) is not None:
+        return _again(task, other)  # An attempt that had been given up was quicker.
     task.notes += done.notes
-    gone = ", ".join(dict.fromkeys(each.path for each in removed))
+    gone = _paths(removed)
     if not task.request.yes:
         return task.result(
             budget,
@@ -182,7 +210,25 @@ def _attempt(task: _Task, words: Sequence[str], scopes: Sequence[Scope], budget:
 def _nothing(task: _Task, words: Sequence[str]) -> str:
     if task.kept:
         return "nothing that may be removed was meant"
-    return f"nothing is remembered that holds all of: {', '.join(words)}"
+    return f"nothing is remembered that holds all of: {shortened(', '.join(words), SHOWN_CHARS)}"
+
+
+def _paths(removed: Iterable[Removed]) -> str:
+    return ", ".join(dict.fromkeys(each.path for each in removed))
+
+
+def _again(task: _Task, done: KeptCommit) -> ForgetResult:
+    """The result of a task that committed already, as far as the ledger knows it."""
+    removed = forgotten_by(task.place, done)
+    task.kept, task.notes = [], list(done.notes)
+    return task.result(
+        None,
+        status="completed",
+        summary=f"forgot before by this task: {_paths(removed) or 'what was erased since'}",
+        repeated=True,
+        removed_entries=removed,
+        touched_scopes=tuple(sorted({item.scope for item in done.changes})),
+    )
 
 
 def _too_many(matches: Sequence[_Match], limit: int) -> str | None:
@@ -233,14 +279,13 @@ def _meant(task: _Task, judge: Judge, holding: Holding, words: Sequence[str]) ->
     if reason is not None:
         task.kept.append(Kept(path.text, reason))
         return
-    topic = path.rel.rpartition("/")[0] or path.scope
     if found.is_whole:
         name = titled(entry, path.rel).name if holding.row.held is None else holding.row.name
-        yield _Match(holding, None, Removed(topic, _summary(name), path.text))
+        yield _Match(holding, None, removal(path, entry, name))
     if found.is_labelled:
         task.notes.append(f"{path.text}: its name or description says it too, and stays")
     for item in found.items:
-        yield _Match(holding, item, Removed(topic, _summary(item.own), path.text))
+        yield _Match(holding, item, removal(path, entry, item.own))
 
 
 def _reason_for_items(holding: Holding, items: Sequence[Item]) -> str | None:
@@ -255,10 +300,6 @@ def _reason_for_items(holding: Holding, items: Sequence[Item]) -> str | None:
     return None
 
 
-def _summary(text: str) -> str:
-    return shortened(one_line(text[: 10 * MAX_DESCRIPTION_CHARS]), MAX_DESCRIPTION_CHARS)
-
-
 def _chosen(task: _Task, matches: Sequence[_Match], budget: Budget) -> list[_Match]:
     """Step 4: what a model leaves of the matches; the rules leave all."""
     if isinstance(task.model, RuleWriter):
@@ -269,7 +310,7 @@ def _chosen(task: _Task, matches: Sequence[_Match], budget: Budget) -> list[_Mat
     if not shown or len(shown) > MAX_OPTIONS:
         return shown  # Too many for a question are too many to be removed.
     asker = Asker(task.model, budget, secrets.token_hex(8))
-    chosen = asker.which_to_forget(task.request.query, [match.text for match in shown])
+    chosen = asker.which_to_forget(shortened(task.query, SHOWN_CHARS), [match.text for match in shown])
     if len(chosen) < len(shown):
         left_out = len(shown) - len(chosen)
         task.notes.append(f"{task.model.name} left out {left_out} of {len(shown)} that hold these words")
@@ -333,7 +374,7 @@ def _commit(task: _Task, change_set: ChangeSet, budget: Budget) -> Commit:
         request.trust,
         task.model.name,
         place.policy.label,
-        fact=place.state.keyed(request.query),
+        fact=place.state.keyed(task.query),
     )
     terms = Terms(
         place.policy,

@@ -8,10 +8,13 @@ from typing import Any, Final, Literal, NamedTuple
 from muniment.agent.model import Turn
 from muniment.errors import MunimentError
 from muniment.jobs.ending import ending_json
-from muniment.names import Scope, Trust
+from muniment.names import MAX_FACT_BYTES, Scope, Trust
 
-MAX_QUERY_CHARS: Final = 1_000
-"""Characters of a query: some sentences."""
+MAX_QUERY_BYTES: Final = MAX_FACT_BYTES
+"""Bytes of a query: whoever wants a fact forgotten may send the fact."""
+
+MAX_QUERY_WORDS: Final = 64
+"""Significant words of a query: some sentences. All of them are looked for in every entry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,23 +22,26 @@ class ForgetRequest:
     """What a caller wants forgotten.
 
     Attributes:
-        query: the words that it holds, all of them; 1 to `MAX_QUERY_CHARS` characters.
+        query: the words that it holds, all of them; trimmed, at most `MAX_QUERY_BYTES` bytes of UTF-8, with 1
+            to `MAX_QUERY_WORDS` different words that say something.
         scope: where alone to look; None: everywhere.
         yes: do it; else only say what would be done.
         trust: of the one who asks.
+        task_id: as of a `RememberRequest`.
     """
 
     query: str
     scope: str | None = None
     yes: bool = False
     trust: Trust = Trust.OWNER
+    task_id: str | None = None
 
 
 class Removed(NamedTuple):
     """An entry, or an item of one, that went or would go.
 
     Attributes:
-        topic: the folder of the entry; its scope where it lies in none.
+        topic: the type of the entry, such as `project`; `reference` where it says none.
         summary: one line that says what it was; what is held back from models is not quoted.
         path: of the entry, as a logical path.
     """
@@ -64,6 +70,7 @@ class ForgetResult:
         touched_scopes: where something went.
         decided_by: `rules`, or the model's name.
         notes: what a person should know.
+        repeated: the task had committed before; this is what the ledger knows of what it did then.
         error: why it failed, with its stable code.
     """
 
@@ -79,6 +86,7 @@ class ForgetResult:
     kept: tuple[Kept, ...] = ()
     touched_scopes: tuple[Scope, ...] = ()
     notes: tuple[str, ...] = ()
+    repeated: bool = False
     error: MunimentError | None = None
 
     def as_json(self) -> dict[str, Any]:
@@ -93,5 +101,6 @@ class ForgetResult:
             "decided_by": self.decided_by,
             "turns": self.turns,
             "notes": list(self.notes),
+            **({"repeated": True} if self.repeated else {}),
             **ending_json(self.seconds, self.timeline, self.policy, self.error),
         }

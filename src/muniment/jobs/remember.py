@@ -12,7 +12,6 @@ What happened is read from the committed change-set, never from the model's word
 
 from __future__ import annotations
 
-import re
 import secrets
 from collections.abc import Collection
 from contextlib import ExitStack
@@ -48,8 +47,9 @@ from muniment.job_errors import (
     RememberTimeout,
 )
 from muniment.jobs.ending import put_on_record
-from muniment.jobs.filing import Filing, require_ours
-from muniment.jobs.request import MAX_TASK_CHARS, Place, RememberRequest, RememberResult, Status
+from muniment.jobs.filing import KIND, Filing
+from muniment.jobs.repeating import check_task_id, done_before, id_of_task
+from muniment.jobs.request import Place, RememberRequest, RememberResult, Status
 from muniment.names import INDEX_NAME, MAX_FACT_BYTES, ContextMode, RelPath, Scope, Verb
 from muniment.policy.decide import Judge
 from muniment.policy.grammar import CanonicalPath
@@ -59,13 +59,10 @@ from muniment.policy.model import Policy
 from muniment.sandbox import RunTerms, Sandbox
 from muniment.store.commit import Commit
 from muniment.store.index import excerpt, is_index_path
-from muniment.store.ledger import Kept, of_task
-from muniment.store.stamp import new_ulid
+from muniment.store.ledger import Kept
 from muniment.store.upkeep import is_as_written
 from muniment.tools.arguments import WRITING_TOOLS
 from muniment.tools.outcome import Outcome
-
-_TASK_ID: Final = re.compile(rf"[A-Za-z0-9._-]{{1,{MAX_TASK_CHARS}}}", re.ASCII)
 
 MAX_SUMMARY_CHARS: Final = 300
 """Characters of the model's last words that a result keeps."""
@@ -119,14 +116,13 @@ def remember(
     """
     with ExitStack() as stack:
         token = stack.enter_context(Cancel()) if cancel is None else cancel
-        task = _Task(request, place, model, observe, witness, token, _task_id(request))
+        task = _Task(request, place, model, observe, witness, token, id_of_task(KIND, request.task_id))
         budget: Budget | None = None
         try:
             brief, policy = _prepare(task)
-            done = None if request.dry_run else of_task(place.state, task.id)
+            done = None if request.dry_run else done_before(place, KIND, task.id)
             if done is not None:
-                require_ours(place, done)
-                return _done_before(task, done)
+                return _again(task, done)
             budget = Budget(policy.limits, token, place.clock)
             result = _attempts(task, brief, policy, budget)
         except MunimentError as error:
@@ -135,7 +131,7 @@ def remember(
         if result.error is not None:
             put_on_record(
                 place.state,
-                "remember",
+                KIND,
                 task.id,
                 result.error,
                 decided_by=result.decided_by,
@@ -169,8 +165,7 @@ def _prepare(task: _Task) -> tuple[Brief, Policy]:
     """Steps 1 and 2."""
     request, place = task.request, task.place
     fact = check_content(request.content)
-    if _TASK_ID.fullmatch(task.id) is None:
-        raise InvalidContent(f"a task id has 1 to {MAX_TASK_CHARS} of A-Z a-z 0-9 . _ -")
+    check_task_id(task.id)
     if request.context not in list(ContextMode):
         known = ", ".join(ContextMode)
         raise InvalidContextMode(f"there is no context mode {request.context!r}; there are {known}")
@@ -231,6 +226,8 @@ def _attempt(task: _Task, brief: Brief, policy: Policy, budget: Budget) -> Remem
         filing = Filing(place, task.id, brief.fact, task.request.trust, task.model.name)
         job = filing.terms(box, tuple(each.scope for each in indexes))
         done = box.commit(job, dry_run=task.request.dry_run)
+        if done.repeated and (other := done_before(place, KIND, task.id)) is not None:
+            return _again(task, other)  # An attempt that had been given up was quicker.
         if not done.changes:
             return _without_changes(task, budget, outcome, _known_entries(place, box, outcome))
         return _committed(task, budget, outcome, done)
@@ -349,14 +346,14 @@ def _as_job_error(error: MunimentError) -> MunimentError:
             return error
 
 
-def _done_before(task: _Task, done: Kept) -> RememberResult:
+def _again(task: _Task, done: Kept) -> RememberResult:
     """The result of a task that committed already, as far as the ledger knows it."""
-    changes = tuple(item.change for item in done.changes)
+    changes = tuple(item.change for item in done.changes if not item.is_erased)
     paths = tuple(change.path for change in changes)
     return task.result(
         None,
         status="completed",
-        summary=f"saved before by this task: {', '.join(paths)}",
+        summary=f"saved before by this task: {', '.join(paths) or 'what was erased since'}",
         repeated=True,
         files_touched=paths,
         touched_scopes=tuple(sorted({item.scope for item in done.changes})),
@@ -383,7 +380,3 @@ def _log(result: RememberResult) -> None:
         enforcement=result.enforcement,
         missing_layers=list(result.missing_layers),
     )
-
-
-def _task_id(request: RememberRequest) -> str:
-    return f"remember-{new_ulid()}" if request.task_id is None else request.task_id

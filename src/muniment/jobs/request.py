@@ -1,4 +1,4 @@
-"""What remember is asked, where it works, and what it answers: values."""
+"""What remember is asked, where jobs work, and what it answers: values."""
 
 from __future__ import annotations
 

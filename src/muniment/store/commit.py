@@ -3,7 +3,8 @@
 1. Every path, claims included, is canonicalised, and the budgets are checked: an escape ends here, before any
    lock.
 2. The roots that are touched are locked, in order of device and inode, and are still where they were. What an
-   interrupted commit left there is taken back (`recovery.py`). A task that has committed before ends here.
+   interrupted commit left there is taken back (`recovery.py`). A task that has committed before ends here,
+   unless it only asks.
 3. New files of a run that was shown nothing get free names (`naming.py`), if the caller asks for it. The
    broker reads the before-state itself; parts that rest on what is no longer so are rejected (`judge.py`).
 4. The final bytes are made, each with its trust (`trust.py`): provenance and front matter, if the caller
@@ -137,7 +138,7 @@ def commit(parts: Sequence[ChangeSet], terms: Terms) -> Commit:
     touched = {scope: terms.roots[scope] for scope in sorted(scopes)}
     with lock_roots(touched.values(), terms.patience):
         work = _Work(terms, touched)  # Recovers, so that a task that was interrupted may try again.
-        done = of_task(terms.state, terms.origin.task)
+        done = None if terms.dry_run else of_task(terms.state, terms.origin.task)
         return _again(done) if done is not None else work.carry_out(parts)
 
 

@@ -6,8 +6,9 @@ Steps of `erase`; a process that is killed between any two leaves a state in whi
    directories above them that stand empty.
 2. One transaction of the ledger, under the locks of the roots: the bytes, names and digests of every version
    go, with the provenance, the pending reviews and the records that name them; likewise the versions of
-   *other* files that hold a piece of the same text which no file holds any more. A record names the records
-   whose bodies went. Keyed digests stay in `forgotten`, so that no dream writes the text again.
+   *other* files that hold a piece of the same text which no file holds any more, and what tasks of lanes hold
+   of it (`tasks.py`). A record names the records whose bodies went. Keyed digests stay in `forgotten`, so
+   that no dream writes the text again.
 3. The ledger is written anew without its free pages, its log emptied; copies from upgrades go.
 4. The catalog is deleted, and made again with the indexes.
 
@@ -15,7 +16,9 @@ Does not cover: blocks of the file system, backups, other copies that somebody m
 model keeps, the history of a version control system. Processes that have the memory open hold the old
 catalog, deleted but readable to them, until they end.
 
-`left_over` checks: it reads every file of the state directory as bytes.
+A task of a lane that runs and holds some of it must end first; that is looked at before step 1 and in step 2.
+
+`left_over` checks: it reads every file of the state directory as bytes, and tasks as what they say.
 """
 
 from __future__ import annotations
@@ -23,13 +26,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 
 from muniment.confine.binding import BoundRoot
 from muniment.confine.cancel import Patience
 from muniment.confine.writing import lock_roots
 from muniment.errors import (
     ConfigInvalid,
+    DeadlineExceeded,
     InvalidScope,
     NotFound,
     PathEscape,
@@ -41,6 +44,7 @@ from muniment.errors import (
 from muniment.names import RelPath, Scope, Trust
 from muniment.policy.grammar import canonicalise
 from muniment.policy.model import Policy
+from muniment.store import tasks
 from muniment.store.audit import timestamp
 from muniment.store.commit import Terms, commit
 from muniment.store.emptied import remove_emptied
@@ -48,16 +52,15 @@ from muniment.store.erasure import Found, Target, drop, scrub, search
 from muniment.store.index import is_index_path
 from muniment.store.judge import Author
 from muniment.store.ledger import ERASED, Origin, RootKey, erased_name, root_key
+from muniment.store.receipt import NOT_COVERED, Plan, Receipt
 from muniment.store.stamp import new_ulid
-from muniment.store.state import State
+from muniment.store.state import LEDGER_NAME, State
 from muniment.store.traces import RUN_BYTES, Runs, telling
 from muniment.store.trust import constant
 from muniment.store.upkeep import rebuild, recover_all, view_of
 from muniment.tools.changeset import ChangeSet, Claim, digest
 
-NOT_COVERED = "blocks of the file system, backups and other copies, version control, the provider of a model"
-"""What no erasure here reaches, for people."""
-
+__all__ = ["NOT_COVERED", "Plan", "Receipt", "Where", "erase", "left_over", "plan"]
 
 _Entry = tuple[BoundRoot, RelPath]
 
@@ -70,83 +73,6 @@ class Where:
     roots: Mapping[Scope, BoundRoot]
     policy: Policy
     patience: Patience
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What an erasure would do.
-
-    Attributes:
-        target: as it was asked for.
-        files: logical paths of files that are there and go.
-        versions: how many versions in the ledger go.
-        others: logical paths of other files, of which older versions go: they hold a piece of the text.
-        tasks: ids of the tasks that wrote the files.
-        reviews: ids of those that go.
-        records: how many records lose their body.
-        copies: names of copies from upgrades in the state directory that go.
-    """
-
-    target: str
-    files: tuple[str, ...]
-    versions: int
-    others: tuple[str, ...]
-    tasks: tuple[str, ...]
-    reviews: tuple[str, ...]
-    records: int
-    copies: tuple[str, ...]
-
-    def as_json(self) -> dict[str, Any]:
-        """The document that `erase --json` prints without `--yes`."""
-        return {
-            "status": "preview",
-            "target": self.target,
-            "files": list(self.files),
-            "versions": self.versions,
-            "others": list(self.others),
-            "tasks": list(self.tasks),
-            "reviews": list(self.reviews),
-            "records": self.records,
-            "copies": list(self.copies),
-            "not_covered": NOT_COVERED,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class Receipt:
-    """What an erasure did. It holds no name and no text: it can be given away.
-
-    Attributes:
-        task_id: of the erasure.
-        erased: keyed digests of the files' names, as the ledger has them now.
-        tasks: ids of the tasks that had written them.
-    """
-
-    task_id: str
-    at: str
-    erased: tuple[str, ...]
-    tasks: tuple[str, ...]
-    files: int
-    versions: int
-    reviews: int
-    records: int
-    notes: tuple[str, ...]
-
-    def as_json(self) -> dict[str, Any]:
-        """The document that `erase --yes --json` prints."""
-        return {
-            "status": "erased",
-            "task_id": self.task_id,
-            "at": self.at,
-            "erased": list(self.erased),
-            "tasks": list(self.tasks),
-            "files": self.files,
-            "versions": self.versions,
-            "reviews": self.reviews,
-            "records": self.records,
-            "notes": list(self.notes),
-            "not_covered": NOT_COVERED,
-        }
 
 
 def plan(unsafe_target: str, where: Where) -> Plan:
@@ -174,6 +100,7 @@ def plan(unsafe_target: str, where: Where) -> Plan:
         tuple(sorted(found.tasks)),
         found.reviews,
         len(found.records),
+        len(found.lane_tasks),
         where.state.copies(),
     )
 
@@ -183,7 +110,8 @@ def erase(unsafe_target: str, where: Where) -> Receipt:
 
     Raises:
         StoreConflict: somebody wrote a file anew meanwhile; run it again.
-        DeadlineExceeded, Cancelled: before step 2.
+        DeadlineExceeded, Cancelled: before step 2; the former also where a task of a lane holds some of it
+            and runs.
         NotFound, InvalidScope, PathEscape, Refusal, ToolError, ManagedMemoryUnavailable: as `plan`, or as a
             commit. Unless nothing was there to do, running it again finishes.
 
@@ -192,6 +120,8 @@ def erase(unsafe_target: str, where: Where) -> Receipt:
     state = where.state
     recover_all(state, where.roots, where.policy, where.patience)
     target = _target(unsafe_target, where)
+    if tasks.is_any_running(state):
+        _require_rest(_search(target, _present(target, where), where, _staying(where)))
     at = timestamp(datetime.now(UTC))
     origin = Origin(f"erase-{new_ulid()}", "erase", at, Trust.OWNER, "code", where.policy.label)
     removed = _remove(target, origin, where, is_by_path="/" in unsafe_target)
@@ -202,6 +132,7 @@ def erase(unsafe_target: str, where: Where) -> Receipt:
             if present := _present(target, where):
                 raise StoreConflict(tuple(present))
             found = _search(target, {}, where, staying, removed=removed)
+            _require_rest(found)
             drop(state, target, found, origin)
     scrub(state)
     notes = [
@@ -225,9 +156,11 @@ def left_over(text: bytes, where: Where) -> dict[str, int]:
     if not len(runs):
         raise ConfigInvalid(f"the text is shorter than {RUN_BYTES} bytes, so it cannot be looked for")
     runs = runs.without(_remaining(Target(frozenset(), frozenset()), where, _staying(where)))
+    said = runs.found_in("\n".join(tasks.strings_of_all(where.state)).encode("utf-8", "replace"))
     found: dict[str, int] = {}
     for name in where.state.files():
         seen = {run for block in where.state.blocks(name, RUN_BYTES - 1) for run in runs.found_in(block)}
+        seen |= said if name == LEDGER_NAME else set()
         if seen:
             found[name] = len(seen)
     return found
@@ -260,8 +193,9 @@ def _target_of_task(task: str, where: Where) -> Target:
         if not rel.startswith(f"{ERASED}-"):
             files[root, rel] = scopes[root]
     known = "SELECT 1 FROM {} WHERE task = ? LIMIT 1"
-    if not any(
-        state.ledger.rows(known.format(table), (task,)) for table in ("change_set", "review", "record")
+    tables = ("change_set", "review", "record")
+    if not tasks.is_task(state, task) and not any(
+        state.ledger.rows(known.format(table), (task,)) for table in tables
     ):
         raise NotFound(f"no task {printable(task)!r} is known; see: muniment history")
     return Target(frozenset(files), _names(state, files), frozenset({task}))
@@ -285,13 +219,25 @@ def _search(
         NotFound: nothing is, nor was anything erased there before.
     """
     found = search(where.state, target, present.values(), lambda: _remaining(target, where, staying))
-    if target.tasks or present or removed or found.versions or found.reviews or found.records:
+    known = found.versions or found.reviews or found.records or found.lane_tasks
+    if target.tasks or present or removed or known:
         return found
     for root, rel in target.files:
         name = erased_name(where.state, root, rel)
         if where.state.ledger.rows("SELECT 1 FROM change WHERE root = ? AND rel = ?", (root, name)):
             return found  # What a process that was killed has left of it is not in rows any more.
     raise NotFound(f"nothing is remembered at {min(target.paths)}, nor was it; see: muniment history")
+
+
+def _require_rest(found: Found) -> None:
+    """Refuse to go on while a task runs that holds some of it.
+
+    Raises:
+        DeadlineExceeded: one does.
+    """
+    task = tasks.running(found.lane_tasks)
+    if task is not None:
+        raise DeadlineExceeded(f"{task} runs and holds it; try again once it is over, or cancel it")
 
 
 def _present(target: Target, where: Where) -> dict[str, bytes]:
@@ -377,5 +323,6 @@ def _receipt(
         len(found.versions) + len(found.others),
         len(found.reviews),
         len(found.records),
+        len(found.lane_tasks),
         tuple(notes),
     )

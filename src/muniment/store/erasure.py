@@ -16,6 +16,7 @@ from muniment.names import RelPath, Scope
 from muniment.store import audit
 from muniment.store.ledger import ERASED, Origin, RootKey, erased_name
 from muniment.store.state import State
+from muniment.store.tasks import Clearing, clear, concerned
 from muniment.store.traces import Runs, telling
 
 _File = tuple[RootKey, RelPath]
@@ -50,6 +51,7 @@ class Found:
         facts: keyed digests of what they were asked, and of the text itself.
         reviews: ids.
         records: numbers.
+        lane_tasks: those of lanes that hold something of it, and what is left of them.
     """
 
     versions: frozenset[_Side]
@@ -59,6 +61,7 @@ class Found:
     facts: frozenset[str]
     reviews: tuple[str, ...]
     records: tuple[int, ...]
+    lane_tasks: tuple[Clearing, ...]
 
 
 def search(
@@ -104,11 +107,14 @@ def search(
         frozenset(facts),
         tuple(sorted(ours)),
         _records(state, target, marked, runs),
+        concerned(state, tasks, target.paths, facts, runs),
     )
 
 
 def drop(state: State, target: Target, found: Found, origin: Origin) -> None:
     """Take everything that was found out of the rows, in one transaction, with a record of it.
+
+    None of the tasks that were found runs.
 
     Raises:
         ManagedMemoryUnavailable: the ledger cannot be written. Nothing of it holds.
@@ -141,10 +147,12 @@ def drop(state: State, target: Target, found: Found, origin: Origin) -> None:
         connection.executemany(
             "UPDATE record SET body = NULL WHERE seq = ?", [(seq,) for seq in found.records]
         )
+        clear(state, found.lane_tasks, origin.at)
         body = {
             "records": list(found.records),
             "versions": len(found.versions) + len(found.others),
             "reviews": len(found.reviews),
+            "lane_tasks": len(found.lane_tasks),
             "files": sorted(erased_name(state, root, rel) for root, rel in target.files),
         }
         audit.append(state, origin.at, audit.ERASE, origin.task, body)

@@ -1,0 +1,51 @@
+"""A task that names itself commits at most once: asked again, it answers with what it did then."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Final
+
+from muniment.job_errors import InvalidContent
+from muniment.jobs.request import MAX_TASK_CHARS, Place
+from muniment.store.ledger import Kept, of_task, root_key
+from muniment.store.stamp import new_ulid
+
+_TASK_ID: Final = re.compile(rf"[A-Za-z0-9._-]{{1,{MAX_TASK_CHARS}}}", re.ASCII)
+
+
+def id_of_task(kind: str, asked: str | None) -> str:
+    """The id that was asked for, not yet checked; None: a new one."""
+    return f"{kind}-{new_ulid()}" if asked is None else asked
+
+
+def check_task_id(task: str) -> None:
+    """Refuse what cannot be the id of a task.
+
+    Raises:
+        InvalidContent: it is empty, too long, or has other characters.
+    """
+    if _TASK_ID.fullmatch(task) is None:
+        raise InvalidContent(f"a task id has 1 to {MAX_TASK_CHARS} of A-Z a-z 0-9 . _ -")
+
+
+def done_before(place: Place, kind: str, task: str) -> Kept | None:
+    """The commit of a task, with the names that its scopes have here; None: it is to be carried out.
+
+    Args:
+        place: where it is asked for now.
+        kind: of job, likewise.
+        task: its id.
+
+    Raises:
+        InvalidContent: the id is that of another job, or of one in another workspace, whose commit must not
+            stand for what is asked for now.
+        ManagedMemoryUnavailable: the ledger cannot be read.
+    """
+    done = of_task(place.state, task)
+    if done is None:
+        return None
+    here = {root_key(place.state, root): scope for scope, root in place.roots.items()}
+    if done.origin.kind != kind or not all(item.root in here for item in done.changes):
+        raise InvalidContent(f"another task has the id {task!r}; nothing was written, choose another id")
+    return replace(done, changes=tuple(replace(item, scope=here[item.root]) for item in done.changes))

@@ -1,0 +1,262 @@
+"""Erasure reaches the tasks of lanes: what was asked, what was answered, and what still waits."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+
+from muniment.confine.cancel import Cancel
+from muniment.errors import Cancelled, DeadlineExceeded, NotFound
+from muniment.lane.lane import Lane
+from muniment.lane.task import Asked, Ended, Originator
+from muniment.store import erase as module
+from muniment.store import outbox
+from muniment.store.audit import records, verify
+from muniment.store.erase import Where, erase, left_over, plan
+from store.ground import STRICT, laid_out, new, origin, patience
+
+OWNER = Originator("owner")
+SHOWN = {"contextMode": "workspace", "scope": "user"}
+ERASED = {"code": "erased"}
+
+
+def secret(size=60):
+    """Random text that no other text holds a piece of."""
+    return os.urandom(size).hex()
+
+
+@pytest.fixture
+def ground(tmp_path):
+    with laid_out(tmp_path) as ground:
+        yield ground
+
+
+@pytest.fixture
+def where(ground):
+    return Where(ground.state, ground.roots, STRICT, patience())
+
+
+@pytest.fixture
+def lane(ground):
+    return Lane(ground.state, "w")
+
+
+def queued(lane, content, *, kind="remember", shown=SHOWN):
+    return lane.submit(Asked(kind, {"content": content}, OWNER, shown)).task
+
+
+def begun(lane, content):
+    queued(lane, content)
+    return lane.claim()
+
+
+def completed(lane, summary, *paths, content="x"):
+    task = begun(lane, content)
+    result = {"summary": summary, "filesTouched": list(paths), "removedEntries": [{"summary": summary}]}
+    return lane.finish(task, Ended("completed", result))
+
+
+def left_in(directory, text):
+    """Pieces of 16 characters of `text` in the files of a directory, by trying all of them."""
+    pieces = {text[at : at + 16].encode() for at in range(len(text) - 15)}
+    return {path.name for path in directory.iterdir() for piece in pieces if piece in path.read_bytes()}
+
+
+def told(ground, task):
+    """The last event about a task."""
+    return [event for event in outbox.read(ground.state.ledger, 0, 1_000) if event.task == task.id][-1]
+
+
+def shape(task):
+    return (task.status, task.arguments, task.result, task.error)
+
+
+def test_a_task_that_wrote_it_says_nothing_of_it_any_more(ground, where, lane):
+    text = secret()
+    task = begun(lane, text)
+    ground.commit(new("user/x.md", text.encode()), origin=origin(task.id))
+    lane.finish(task, Ended("completed", {"summary": "saved", "filesTouched": ["user/x.md"]}))
+    assert plan("user/x.md", where).lane_tasks == 1
+    receipt = erase("user/x.md", where)
+    assert (receipt.tasks, receipt.lane_tasks) == ((task.id,), 1)
+    after = lane.get(task.id)
+    assert shape(after) == ("failed", None, None, ERASED)
+    assert (after.kind, after.shown, after.seq) == ("remember", SHOWN, task.seq)
+    assert left_in(ground.state.directory, text) == set()
+    assert verify(ground.state).problems == ()
+
+
+def test_what_was_completed_or_failed_says_neither_its_text_nor_its_name(ground, where, lane):
+    text = secret()
+    ground.commit(new("user/x.md", text.encode()))
+    quoting = completed(lane, f"forgot: {text[30:60]}")
+    naming = completed(lane, "forgot one", "user/x.md")
+    conflict = begun(lane, "x")
+    lane.finish(conflict, Ended("failed", error={"code": "store_conflict", "paths": ["user/x.md"]}))
+    other = completed(lane, "saved", "user/k.md")
+    assert plan("user/x.md", where).lane_tasks == 3
+    erase("user/x.md", where)
+    for task in (quoting, naming, conflict):
+        assert shape(lane.get(task.id)) == ("failed", None, None, ERASED)
+    assert lane.get(other.id) == other
+    assert left_in(ground.state.directory, text) == set()
+
+
+def test_what_waits_and_holds_it_fails_and_is_told_and_all_else_still_waits(ground, where, lane):
+    text = secret()
+    ground.commit(new("user/x.md", text.encode()))
+    first = queued(lane, "The user drinks tea")
+    holding = queued(lane, f"The user's key is {text[8:40]}", kind="forget")
+    last = queued(lane, "The user drinks coffee", kind="forget")
+    erase("user/x.md", where)
+    after = lane.get(holding.id)
+    assert shape(after) == ("failed", None, None, ERASED)
+    assert after.updated > holding.updated
+    event = told(ground, holding)
+    assert (event.type, event.workspace, event.token, event.client) == ("task", "w", "owner", None)
+    assert event.data == {"kind": "forget", "status": "failed", "attempt": 0, "code": "erased"}
+    assert [lane.claim().id, lane.pending()] == [first.id, 2]
+    assert lane.get(last.id) == last
+    assert left_in(ground.state.directory, text) == set()
+
+
+def test_what_is_over_is_cleared_without_an_event(ground, where, lane):
+    text = secret()
+    ground.commit(new("user/x.md", text.encode()))
+    task = completed(lane, text)
+    erase("user/x.md", where)
+    assert told(ground, task).data["status"] == "completed"
+
+
+def test_a_task_that_was_cancelled_stays_so(ground, where, lane):
+    task = queued(lane, "x", shown={**SHOWN, "note": "about user/x.md"})
+    lane.cancel(task.id, OWNER)
+    ground.commit(new("user/x.md", secret().encode()))
+    assert erase("user/x.md", where).lane_tasks == 1
+    after = lane.get(task.id)
+    assert shape(after) == ("cancelled", None, None, None)
+    assert after.shown == SHOWN
+    assert after.cancelled_by == OWNER
+
+
+def test_a_short_fact_that_waits_goes_by_its_digest(ground, where, lane):
+    """It is shorter than any piece that is looked for."""
+    ground.commit(new("user/x.md", b"# X\nlikes tea\n"), origin=origin(fact=ground.state.keyed("likes tea")))
+    same, other = queued(lane, " likes tea\n"), queued(lane, "likes teas")
+    erase("user/x.md", where)
+    assert shape(lane.get(same.id)) == ("failed", None, None, ERASED)
+    assert lane.get(other.id) == other
+
+
+def test_text_that_json_escapes_is_found_too(ground, where, lane):
+    text = 'Él toma\nté "verde"\tsin azúcar, 日本のお茶が好きです\n'
+    ground.commit(new("user/x.md", text.encode()))
+    task = completed(lane, f"saved: {text}")
+    (ground.user / "x.md").unlink()
+    assert "ledger.db" in left_over(text.encode(), where)
+    erase("user/x.md", where)
+    assert shape(lane.get(task.id)) == ("failed", None, None, ERASED)
+    assert left_over(text.encode(), where) == {}
+
+
+def test_the_check_reads_tasks_as_what_they_say(where, lane):
+    """Every letter is an escape here, of which the bytes of the file hold no piece."""
+    text = "日本のお茶が好きです、毎朝飲みます"
+    task = queued(lane, text)
+    assert set(left_over(text.encode(), where)) == {"ledger.db"}
+    erase(task.id, where)
+    assert left_over(text.encode(), where) == {}
+
+
+def test_what_an_entry_still_says_may_stay_in_tasks(ground, where, lane):
+    shared, own = secret(), secret()
+    ground.commit(new("user/x.md", (shared + own).encode()), new("user/k.md", shared.encode()))
+    task = completed(lane, shared)
+    erase("user/x.md", where)
+    assert lane.get(task.id) == task
+
+
+@pytest.mark.parametrize("when", ["before", "while it is removed"])
+def test_a_task_that_runs_and_holds_it_must_end_first(ground, where, lane, monkeypatch, when):
+    text = secret()
+    ground.commit(new("user/x.md", text.encode()), origin=origin("task-1"))
+    running = begun(lane, text) if when == "before" else queued(lane, text)
+    real = module._remove
+
+    def remove(*arguments, **more):
+        lane.claim()
+        return real(*arguments, **more)
+
+    monkeypatch.setattr(module, "_remove", remove)
+    before = ground.contents(), records(ground.state)
+    assert plan("user/x.md", where).lane_tasks == 1
+    with pytest.raises(DeadlineExceeded, match=f"{running.id} runs and holds it"):
+        erase("user/x.md", where)
+    if when == "before":
+        assert (ground.contents(), records(ground.state)) == before
+    assert lane.get(running.id).arguments == {"content": text}
+    lane.finish(lane.get(running.id), Ended("failed", error={"code": "remember_failed"}))
+    erase("user/x.md", where)
+    assert left_in(ground.state.directory, text) == set()
+
+
+def test_a_task_that_runs_and_does_not_hold_it_is_left_alone(ground, where, lane):
+    ground.commit(new("user/x.md", secret().encode()))
+    running = begun(lane, "The user drinks tea")
+    assert erase("user/x.md", where).lane_tasks == 0
+    assert lane.get(running.id) == running
+    assert lane.finish(running, Ended("completed", {"summary": "saved"})).status == "completed"
+
+
+def test_a_task_that_never_committed_is_erased_by_its_id(ground, where, lane):
+    text = secret()
+    task = queued(lane, text)
+    assert plan(task.id, where).lane_tasks == 1
+    assert left_in(ground.state.directory, text)
+    erase(task.id, where)
+    assert shape(lane.get(task.id)) == ("failed", None, None, ERASED)
+    assert left_in(ground.state.directory, text) == set()
+    assert erase(task.id, where).lane_tasks == 0  # Nothing of it is left to be cleared.
+    assert records(ground.state, task=task.id)[0].body is None
+
+
+def test_a_path_that_only_tasks_name_is_known(where, lane):
+    task = completed(lane, "nothing was written", "user/never.md")
+    assert plan("user/never.md", where).lane_tasks == 1
+    erase("user/never.md", where)
+    assert shape(lane.get(task.id)) == ("failed", None, None, ERASED)
+    with pytest.raises(NotFound):
+        erase("user/other.md", where)
+
+
+def test_tasks_of_other_workspaces_are_reached_as_well(ground, where):
+    text = secret()
+    ground.commit(new("user/x.md", text.encode()))
+    elsewhere = Lane(ground.state, "elsewhere")
+    task = completed(elsewhere, text)
+    erase("user/x.md", where)
+    assert shape(elsewhere.get(task.id)) == ("failed", None, None, ERASED)
+
+
+def test_the_documents_count_the_tasks(ground, where, lane):
+    text = secret()
+    ground.commit(new("user/x.md", text.encode()))
+    completed(lane, text)
+    assert plan("user/x.md", where).as_json()["lane_tasks"] == 1
+    document = erase("user/x.md", where).as_json()
+    assert document["lane_tasks"] == 1
+    assert text[:16] not in json.dumps(document)
+
+
+def test_a_preview_and_a_cancelled_erasure_leave_tasks_alone(ground, where, lane):
+    text = secret()
+    ground.commit(new("user/x.md", text.encode()))
+    task, waiting = completed(lane, text), queued(lane, text)
+    plan("user/x.md", where)
+    with Cancel() as cancel:
+        cancel.set()
+        with pytest.raises(Cancelled):
+            erase("user/x.md", Where(ground.state, ground.roots, STRICT, patience(cancel=cancel)))
+    assert [lane.get(task.id), lane.get(waiting.id)] == [task, waiting]
