@@ -42,7 +42,10 @@ MAX_RECORDS: Final = 1_000
 """Tasks of a workspace that are remembered, with those that are over."""
 
 MAX_ATTEMPTS: Final = 3
-"""How often a task is begun. One that a crash cut short three times may well be why."""
+"""How often a task is begun. One that a crash cut short three times may well be why.
+
+One that has committed by then is begun once more, to find out what it did.
+"""
 
 REPEAT_HOURS: Final = 24
 """Hours for which a key names a task."""
@@ -126,12 +129,10 @@ class Lane:
             ManagedMemoryUnavailable: the ledger cannot be written. Nothing was begun.
         """
         with self._state.ledger.transaction():
-            if self._find("workspace = ? AND status = 'running'", self.workspace) is not None:
+            first = reading.foremost(self._state.ledger, self.workspace)
+            if first is None or first.status == "running":
                 return None
-            waiting = self._find("workspace = ? AND status = 'queued' ORDER BY seq", self.workspace)
-            if waiting is None:
-                return None
-            return self._move(waiting, "running", attempt=waiting.attempt + 1)
+            return self._move(first, "running", attempt=first.attempt + 1)
 
     def finish(self, begun: Task, ended: Ended) -> Task | None:
         """Tell how an attempt ended; None: it had been given up before, and this changes nothing (L4).
@@ -141,36 +142,54 @@ class Lane:
             ended: how.
         """
         with self._state.ledger.transaction():
-            if not self._is_current(begun):
+            if self._current(begun) is None:
                 return None
             result = None if ended.result is None else json.dumps(dict(ended.result))
             error = None if ended.error is None else json.dumps(dict(ended.error))
             return self._move(begun, ended.status, arguments=None, result=result, error=error)
 
     def requeue(self, begun: Task) -> Task | None:
-        """Put an attempt back that was ended without effect, as if it had not been made; None as `finish`."""
+        """Put an attempt back that was ended without effect, as if it had not been made; None as `finish`.
+
+        One that somebody cancelled meanwhile is over.
+        """
         with self._state.ledger.transaction():
-            if not self._is_current(begun):
+            current = self._current(begun)
+            if current is None:
                 return None
+            if current.cancelled_by is not None:
+                return self._move(begun, "cancelled", arguments=None)
             return self._move(begun, "queued", attempt=begun.attempt - 1)
+
+    def tell(self, begun: Task, data: Mapping[str, Any]) -> None:
+        """Add an event about an attempt that runs, for its originator and the owner; later nothing (L4).
+
+        Args:
+            begun: as `claim` returned it.
+            data: JSON of names, numbers and codes.
+        """
+        with self._state.ledger.transaction():
+            if self._current(begun) is not None:
+                self._add_event(begun, timestamp(self._now()), data)
 
     def cancel(self, task_id: str, by: Originator) -> Task:
         """Cancel a task: one that waits at once; of one that runs it is noted, and its runner has to end it.
 
-        A task that is over stays as it is.
+        A task that is over stays as it is; one that was cancelled before is not cancelled again. One that has
+        committed, and waits only to find out what it did, is noted as well and will complete.
 
         Raises:
             NotFound: there is no such task.
         """
         with self._state.ledger.transaction() as connection:
             task = self.get(task_id)
-            if task.is_over:
+            if task.is_over or task.cancelled_by is not None:
                 return task
             who = json.dumps([by.token, by.client])
             connection.execute("UPDATE task SET cancelled_by = ? WHERE id = ?", (who, task_id))
             body = {"token": by.token, "client": by.client}
             append(self._state, timestamp(self._now()), "cancelled", task_id, body)
-            if task.status == "queued":
+            if task.status == "queued" and not self._has_committed(task):
                 return self._move(task, "cancelled", arguments=None)
             return self.get(task_id)
 
@@ -203,10 +222,13 @@ class Lane:
     def _find(self, condition: str, *values: object) -> Task | None:
         return reading.find(self._state.ledger, condition, *values)
 
-    def _is_current(self, begun: Task) -> bool:
-        """Whether an attempt is still the one that runs."""
-        condition = "workspace = ? AND id = ? AND status = 'running' AND attempt = ?"
-        return self._find(condition, self.workspace, begun.id, begun.attempt) is not None
+    def _current(self, begun: Task) -> Task | None:
+        """The task of an attempt as it is now; None: that is not the one that runs.
+
+        One that was put back leaves its number to the next, which began later.
+        """
+        condition = "workspace = ? AND id = ? AND status = 'running' AND attempt = ? AND updated = ?"
+        return self._find(condition, self.workspace, begun.id, begun.attempt, begun.updated)
 
     def _move(self, task: Task, status: Status, **columns: object) -> Task:
         """Give a task another status, and tell."""
@@ -219,9 +241,10 @@ class Lane:
         return moved
 
     def _recovered(self, task: Task) -> Task:
-        if task.cancelled_by is not None and not self._has_committed(task):
+        has_committed = self._has_committed(task)
+        if task.cancelled_by is not None and not has_committed:
             return self._move(task, "cancelled", arguments=None)
-        if task.attempt >= MAX_ATTEMPTS and not self._has_committed(task):
+        if task.attempt >= MAX_ATTEMPTS + has_committed:
             return self._move(task, "failed", arguments=None, error=json.dumps({"code": "interrupted"}))
         return self._move(task, "queued")
 
@@ -263,25 +286,20 @@ class Lane:
         return timestamp(self._now() - timedelta(hours=hours))
 
     def _tell(self, task: Task) -> None:
+        """Add the event of a transition."""
         data: dict[str, Any] = {"status": task.status, "attempt": task.attempt}
         if task.error is not None:
             data["code"] = task.error["code"]
         if task.cancelled_by is not None:
             data["cancelled_by"] = [task.cancelled_by.token, task.cancelled_by.client]
-        self.tell(task, data)
+        self._add_event(task, task.updated, data)
 
-    def tell(self, task: Task, data: Mapping[str, Any]) -> None:
-        """Add an event about a task, for its originator and the owner.
-
-        Args:
-            task: the task.
-            data: JSON of names, numbers and codes.
-        """
+    def _add_event(self, task: Task, at: str, data: Mapping[str, Any]) -> None:
         outbox.append(
             self._state,
             outbox.Event(
                 type="task",
-                at=task.updated,
+                at=at,
                 task=task.id,
                 data={"kind": task.kind, **data},
                 workspace=self.workspace,

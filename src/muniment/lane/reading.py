@@ -8,10 +8,13 @@ from typing import Any, Final
 from muniment.errors import NotFound
 from muniment.lane.task import Originator, Task
 from muniment.names import Trust
-from muniment.store.database import Database
+from muniment.store.database import Database, unavailable
 
 MAX_LISTED: Final = 1_000
 """Tasks of one list."""
+
+_PENDING: Final = "FROM task INDEXED BY task_pending WHERE workspace = ? AND status IN ('queued', 'running')"
+"""What waits or runs: left to itself, SQLite would look through all that is over as well."""
 
 _COLUMNS: Final = (
     "seq, id, kind, status, token, client, trust, attempt, created, updated, "
@@ -54,42 +57,53 @@ def tasks(
         "AND (?3 IS NULL OR seq < ?3) ORDER BY seq DESC LIMIT ?4",
         (workspace, status, before, limit),
     )
-    return tuple(_task(row) for row in rows)
+    return tuple(_task(ledger, row) for row in rows)
 
 
 def pending(ledger: Database, workspace: str) -> dict[str, int]:
     """How many wait or run, by kind."""
     return dict(
         ledger.rows(
-            "SELECT kind, count(*) FROM task WHERE workspace = ? AND status IN ('queued', 'running') "
-            "GROUP BY kind",
+            f"SELECT kind, count(*) {_PENDING} GROUP BY kind",
             (workspace,),
         )
     )
 
 
+def foremost(ledger: Database, workspace: str) -> Task | None:
+    """The task that runs, otherwise the one that has waited longest; None: nothing is pending."""
+    query = f"SELECT {_COLUMNS} {_PENDING} ORDER BY status = 'queued', seq LIMIT 1"
+    rows = ledger.rows(query, (workspace,))
+    return _task(ledger, rows[0]) if rows else None
+
+
 def find(ledger: Database, condition: str, *values: object) -> Task | None:
     """The first task for which an SQL condition holds."""
     rows = ledger.rows(f"SELECT {_COLUMNS} FROM task WHERE {condition} LIMIT 1", values)  # noqa: S608  constants
-    return _task(rows[0]) if rows else None
+    return _task(ledger, rows[0]) if rows else None
 
 
-def _task(row: tuple[Any, ...]) -> Task:
+def _task(ledger: Database, row: tuple[Any, ...]) -> Task:
     seq, task_id, kind, status, token, client, trust, attempt, created, updated, shown, *parts = row
-    arguments, result, error, cancelled_by = (None if each is None else json.loads(each) for each in parts)
-    return Task(
-        seq,
-        task_id,
-        kind,
-        status,
-        Originator(token, client),
-        Trust(trust),
-        attempt,
-        created,
-        updated,
-        json.loads(shown),
-        arguments,
-        result,
-        error,
-        None if cancelled_by is None else Originator(*cancelled_by),
-    )
+    try:
+        arguments, result, error, by = (None if each is None else json.loads(each) for each in parts)
+        return Task(
+            seq,
+            task_id,
+            kind,
+            status,
+            Originator(token, client),
+            Trust(trust),
+            attempt,
+            created,
+            updated,
+            json.loads(shown),
+            arguments,
+            result,
+            error,
+            None if by is None else Originator(*by),
+        )
+    except (ValueError, TypeError) as reason:
+        raise unavailable(
+            ledger.path, f"task {seq} is not as it was written; bring the ledger back from a backup"
+        ) from reason

@@ -4,14 +4,19 @@ R1 The next task begins only when the call that carried out the one before has r
    worker is gone, however it ended.
 R2 A task that takes longer than the backstop is cancelled; its own deadline is a little earlier.
 R3 One that was cancelled to stop the daemon waits again, as if it had not been begun.
-R4 What a task did is put into the ledger before the next begins; where that cannot be written, it is tried
-   again until it can, or the daemon stops.
+R4 What a task did is put into the ledger before the next begins, in the same transaction; where that cannot
+   be written, it is tried again until it can, or the daemon stops.
+R5 What a task did counts: one that completes although it was cancelled has completed.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Literal
 
 from muniment import events
@@ -35,13 +40,34 @@ _LAST_SECONDS: Final = 5.0
 """Seconds that a task has to end once it is put back: its worker is killed, its socket closed."""
 
 _Reason = Literal["asked", "backstop", "stop"]
+_Settle = Callable[[], object]
+"""The change of the ledger that says how an attempt ended."""
+
+
+@dataclass(slots=True)
+class _Running:
+    """The task that runs.
+
+    Attributes:
+        until: second on `time.monotonic()` of its backstop.
+        reason: why it was cancelled, if it was; the first one counts.
+    """
+
+    task: Task
+    cancel: Cancel
+    until: float
+    reason: _Reason | None = None
+
+    def interrupt(self, reason: _Reason) -> None:
+        self.reason = self.reason or reason
+        self.cancel.set()
 
 
 class Runner:
-    """The thread of one lane.
+    """The thread of one lane, and one that watches the clock for it.
 
     Args:
-        lane: whose tasks.
+        lane: whose tasks; `recover` was called.
         writer: what changes its ledger.
         work: carries them out.
         backstop: seconds, see R2.
@@ -49,15 +75,19 @@ class Runner:
 
     def __init__(self, lane: Lane, writer: Writer, work: Work, *, backstop: float = BACKSTOP_SECONDS) -> None:
         self._lane, self._writer, self._work, self._backstop = lane, writer, work, backstop
-        self._wake, self._stopping = threading.Event(), threading.Event()
+        self._wake, self._stopping, self._over = threading.Event(), threading.Event(), threading.Event()
         self._lock = threading.Lock()
-        self._running: tuple[Task, Cancel] | None = None
-        self._reason: _Reason | None = None
-        self._thread = threading.Thread(target=self._run, name=f"lane-{lane.workspace}", daemon=True)
+        self._running: _Running | None = None
+        self._asked = 0  # The `seq` of the last task that was cancelled while it ran.
+        self._threads = (
+            threading.Thread(target=self._run, name=f"lane-{lane.workspace}", daemon=True),
+            threading.Thread(target=self._watch, name=f"backstop-{lane.workspace}", daemon=True),
+        )
 
     def start(self) -> None:
         """Begin to carry out tasks."""
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
 
     def wake(self) -> None:
         """A task was accepted."""
@@ -69,61 +99,85 @@ class Runner:
         Raises:
             NotFound: there is no such task.
             ManagedMemoryUnavailable: the ledger cannot be written. Nothing is cancelled.
+            WorkspaceDraining: the writer was closed. Nothing is cancelled.
         """
         task = self._writer.run(lambda: self._lane.cancel(task_id, by))
-        self._interrupt("asked", task_id)
+        if task.status == "running":
+            with self._lock:
+                # It may not have come as far as `_begin` yet. Tasks run in the order of `seq`: of two of
+                # these, the later one may still run.
+                self._asked = max(self._asked, task.seq)
+                if self._running is not None and self._running.task.seq == task.seq:
+                    self._running.interrupt("asked")
         return task
 
     def stop(self, grace: float) -> bool:
-        """Begin no further task; whether the one that runs is over.
+        """Begin no further task; whether the one that runs is over. Harmless when repeated.
 
         Args:
             grace: seconds that it is given to end by itself; then it is put back.
         """
-        self._stopping.set()
+        with self._lock:
+            self._stopping.set()
         self._wake.set()
-        self._thread.join(grace)
-        self._interrupt("stop")
-        self._thread.join(_LAST_SECONDS)
-        return not self._thread.is_alive()
+        thread = self._threads[0]
+        if thread.ident is None:
+            return True
+        thread.join(grace)
+        with self._lock:
+            if self._running is not None:
+                self._running.interrupt("stop")
+        thread.join(_LAST_SECONDS)
+        return not thread.is_alive()
 
     def _run(self) -> None:
-        while not self._stopping.is_set():
-            self._wake.clear()
-            task = self._persist(self._lane.claim)
-            if task is not None:
-                self._carry_out(task)
-            else:
-                self._wake.wait()
+        settle: _Settle | None = None
+        try:
+            while True:
+                self._wake.clear()  # Before the ledger is looked at: what comes after that sets it again.
+                task = self._persist(partial(self._go_on, settle))
+                settle = None if task is None else self._carry_out(task)
+                if task is None and self._stopping.is_set():
+                    return
+                if task is None:
+                    self._wake.wait()
+        finally:
+            self._over.set()
 
-    def _carry_out(self, task: Task) -> None:
+    def _go_on(self, settle: _Settle | None) -> Task | None:
+        """Put an attempt that ended into the ledger, and begin the next task."""
+        if settle is not None:
+            settle()
+        return None if self._stopping.is_set() else self._lane.claim()
+
+    def _carry_out(self, task: Task) -> _Settle:
         with Cancel() as cancel:
-            with self._lock:
-                self._running, self._reason = (task, cancel), None
-            timer = threading.Timer(self._backstop, self._interrupt, ("backstop", task.id))
-            timer.daemon = True
-            timer.start()
-            if self._lane.get(task.id).cancelled_by is not None:  # Between its beginning and now.
-                self._interrupt("asked", task.id)
+            running = self._begin(task, cancel)
+            if running is None:
+                return partial(self._lane.requeue, task)
             ended = self._ended(task, cancel)
-            timer.cancel()
-            reason = self._rest()
-        if ended.status == "cancelled" and reason == "stop":
-            self._persist(lambda: self._lane.requeue(task))
-            return
-        if ended.status == "cancelled" and reason != "asked":
-            ended = Ended("failed", error={"code": f"{task.kind}_timeout"})
-        self._persist(lambda: self._lane.finish(task, ended))
+            with self._lock:
+                self._running = None
+        if ended.status == "cancelled" and running.reason == "stop":
+            return partial(self._lane.requeue, task)
+        if ended.status == "cancelled" and running.reason != "asked":
+            code = f"{task.kind}_timeout" if running.reason == "backstop" else f"{task.kind}_failed"
+            ended = Ended("failed", error={"code": code})
+        return partial(self._lane.finish, task, ended)
 
-    def _rest(self) -> _Reason | None:
-        """Nothing runs any more; why what ran was cancelled, if it was."""
+    def _begin(self, task: Task, cancel: Cancel) -> _Running | None:
+        """From now on the task can be cancelled; None: there was a `stop`, and it is not begun at all."""
         with self._lock:
-            self._running = None
-            return self._reason
+            if self._stopping.is_set():
+                return None
+            self._running = _Running(task, cancel, time.monotonic() + self._backstop)
+            if self._asked == task.seq:
+                self._running.interrupt("asked")
+            return self._running
 
     def _ended(self, task: Task, cancel: Cancel) -> Ended:
         def tell(data: Mapping[str, Any]) -> None:
-            self._writer.submit(lambda: self._lane.tell(task, data))
+            self._writer.submit(lambda: self._lane.tell(task, data)).add_done_callback(_log_untold)
 
         try:
             return self._work(task, cancel, tell)
@@ -131,13 +185,21 @@ class Runner:
             events.emit("task_broke", task_id=task.id, problem=type(error).__name__)
             return Ended("failed", error={"code": f"{task.kind}_failed"})
 
-    def _interrupt(self, reason: _Reason, task_id: str | None = None) -> None:
-        """Cancel what runs, if it is that task; the first reason counts."""
+    def _watch(self) -> None:
+        seconds = self._backstop
+        while not self._over.wait(seconds):
+            seconds = self._overdue()
+
+    def _overdue(self) -> float:
+        """Cancel what has run for too long (R2); seconds until that can be so of anything again."""
         with self._lock:
-            if self._running is None or task_id not in {None, self._running[0].id}:
-                return
-            self._reason = self._reason or reason
-            self._running[1].set()
+            if self._running is None or self._running.reason is not None:
+                return self._backstop
+            left = self._running.until - time.monotonic()
+            if left > 0:
+                return left
+            self._running.interrupt("backstop")
+            return self._backstop
 
     def _persist(self, change: Callable[[], Task | None]) -> Task | None:
         """Carry out a change of the ledger, again and again until it holds (R4)."""
@@ -148,3 +210,10 @@ class Runner:
                 events.emit("ledger_unavailable", workspace=self._lane.workspace, code=error.code)
                 if self._stopping.wait(RETRY_SECONDS):
                     return None
+
+
+def _log_untold(told: Future[None]) -> None:
+    """Log that a turn could not be told; the task goes on."""
+    problem = told.exception()
+    if problem is not None:
+        events.emit("turn_untold", problem=type(problem).__name__)

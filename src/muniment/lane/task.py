@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -66,13 +67,25 @@ class Ended:
     """How a task ended.
 
     Attributes:
-        result: JSON; only of a completed one.
-        error: JSON with a stable `code`; only of a failed one.
+        result: JSON; of a completed one, and of no other.
+        error: JSON with a stable `code`; of a failed one, and of no other.
+
+    Raises:
+        TypeError, ValueError: it is not so. Whoever carries out a task learns it there, not its lane later.
     """
 
     status: Literal["completed", "failed", "cancelled"]
     result: Mapping[str, Any] | None = None
     error: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        if (self.result is not None) != (self.status == "completed"):
+            raise ValueError("a task has a result exactly if it completed")
+        if (self.error is not None and "code" in self.error) != (self.status == "failed"):
+            raise ValueError("a task has an error with a code exactly if it failed")
+        for part in (self.result, self.error):
+            if part is not None:
+                json.dumps(dict(part), allow_nan=False)
 
 
 @dataclass(frozen=True, slots=True)
