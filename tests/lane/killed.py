@@ -20,6 +20,7 @@ import time
 from pathlib import Path
 
 from muniment.job_errors import QueueFull
+from muniment.lane import reading
 from muniment.lane.lane import Lane
 from muniment.lane.runner import Runner
 from muniment.lane.task import Asked, Ended, Originator
@@ -67,7 +68,7 @@ def serve(state, log, orders, answers):
             runner.wake()
             os.write(answers, f"{answer}\n".encode())
         with changed:
-            assert changed.wait_for(lambda: lane.pending() == 0, 60)
+            assert changed.wait_for(lambda: not reading.pending(opened.ledger, "w"), 60)
         assert runner.stop(0)
         writer.close()
 

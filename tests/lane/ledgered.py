@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 
 from lane.conformance import Clock
+from muniment.lane import reading
 from muniment.lane.lane import Lane
 from muniment.store import outbox
 from muniment.store.audit import append, head, records
@@ -44,6 +45,12 @@ class Ledgered:
                 (task.id,),
             )
             append(self.state, "", "commit", task.id, {})
+
+    def tasks(self, workspace="w"):
+        return reading.tasks(self.state.ledger, self.plain(workspace).workspace)[::-1]
+
+    def pending(self, workspace="w"):
+        return sum(reading.pending(self.state.ledger, self.plain(workspace).workspace).values())
 
     def told(self):
         of = f"{self._prefix} w"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lane.conformance import DONE, FAILED, OWNER, Conformance, begun, submit
+from lane.conformance import DONE, FAILED, OWNER, Conformance, begun, fill, submit
 from lane.ledgered import Grouped, Ledgered
 from muniment.errors import ManagedMemoryUnavailable
 from muniment.lane import reading
@@ -57,6 +57,36 @@ def test_only_what_is_pending_is_looked_through_for_what_is_next(ledgered, monke
     plans = [str(ask(f"EXPLAIN QUERY PLAN {query}", ("w",))) for query in queries]
     assert len(plans) == 2
     assert all("USING INDEX task_pending" in plan for plan in plans)
+
+
+def test_tasks_are_listed_in_pages_the_newest_first(ledgered, monkeypatch):
+    monkeypatch.setattr(reading, "MAX_LISTED", 2)
+    lane = ledgered.lane()
+    sent = [task.id for task in fill(lane, 5)]
+    ids, before = [], None
+    while page := reading.tasks(ledgered.state.ledger, lane.workspace, before=before):
+        assert len(page) <= 2
+        ids += [task.id for task in page]
+        before = page[-1].seq
+    assert ids == sent[::-1]
+
+
+def test_all_that_run_are_recovered_also_where_somebody_made_them_two(ledgered):
+    lane = ledgered.lane()
+    sent = [task.id for task in fill(lane, 3)]
+    with ledgered.state.ledger.transaction() as connection:
+        connection.execute("UPDATE task SET status = 'running' WHERE id IN (?, ?)", sent[::2])
+    assert [task.id for task in lane.recover()] == sent[::2]
+    assert {task.status for task in ledgered.tasks()} == {"queued"}
+
+
+def test_what_waits_and_cannot_be_read_does_not_keep_what_ran_from_recovery(ledgered):
+    lane = ledgered.lane()
+    running, waiting = begun(lane), submit(lane)
+    lane.cancel(running.id, OWNER)
+    with ledgered.state.ledger.transaction() as connection:
+        connection.execute("UPDATE task SET arguments = '{' WHERE id = ?", (waiting.id,))
+    assert [(task.id, task.status) for task in lane.recover()] == [(running.id, "cancelled")]
 
 
 def test_exclusion_does_not_lean_on_the_order(ledgered):

@@ -121,7 +121,7 @@ def test_of_tasks_that_many_threads_send_never_two_run_at_once(shop):
         thread.start()
     for thread in threads:
         thread.join()
-    tasks = sorted(shop.lane.tasks(), key=lambda task: task.seq)
+    tasks = shop.factory.tasks()
     shop.when(tasks[-1], "completed")
     assert shop.spans == [(what, task.id) for task in tasks for what in ("begin", "end")]
 
@@ -145,13 +145,17 @@ def test_what_waited_before_the_runner_was_started_is_carried_out(make):
     shop.when(task, "completed")
 
 
-def test_a_task_whose_work_breaks_has_failed_and_the_next_one_begins(shop, logged):
+@pytest.mark.parametrize("problem", [LookupError, SystemExit])
+def test_a_task_whose_work_breaks_has_failed_and_the_next_one_begins(shop, logged, problem):
     first, second = shop.submit(2)
-    shop.attempt().ends(LookupError("secret"))
+    shop.attempt().ends(problem("secret"))
     shop.attempt().ends(DONE)
     shop.when(second, "completed")
     assert shop.lane.get(first.id).error == {"code": "remember_failed"}
-    assert logged.get(timeout=PATIENCE) == ("task_broke", {"task_id": first.id, "problem": "LookupError"})
+    assert logged.get(timeout=PATIENCE) == (
+        "task_broke",
+        {"task_id": first.id, "problem": problem.__name__},
+    )
 
 
 def test_the_end_of_a_task_and_the_beginning_of_the_next_are_one_transaction(shop, state):
@@ -304,6 +308,27 @@ def test_a_late_cancellation_does_not_hit_the_task_after_it(shop, monkeypatch):
     assert shop.lane.get(first.id).status == "completed"
 
 
+def test_a_late_cancellation_does_not_undo_that_of_the_task_after_it(make, monkeypatch):
+    shop = make()
+    first, second = shop.submit(2)
+    begun = shop.lane.claim()
+
+    def late(change):
+        noted = Writer.run(shop.writer, change)
+        monkeypatch.undo()
+        shop.lane.finish(begun, DONE)
+        claimed.append(shop.lane.claim())
+        shop.runner.cancel(second.id, OWNER)
+        return noted
+
+    claimed = []
+    monkeypatch.setattr(shop.writer, "run", late)
+    assert shop.runner.cancel(first.id, OWNER).id == first.id
+    with Cancel() as cancel:
+        shop.runner._begin(claimed[0], cancel)
+        assert cancel.is_set()
+
+
 def test_a_task_that_is_not_there_cannot_be_cancelled(shop):
     with pytest.raises(NotFound):
         shop.runner.cancel("remember-0", OWNER)
@@ -421,6 +446,35 @@ def test_an_idle_runner_stops_at_once_and_a_second_time_and_unstarted(shop, make
         assert not thread.is_alive()
 
 
+def test_a_runner_is_alive_from_its_start_to_its_stop_or_to_the_end_of_its_thread(make):
+    shop = make()
+    assert not shop.runner.is_alive
+    shop.runner.start()
+    assert shop.runner.is_alive
+    assert shop.runner.stop(PATIENCE)
+    assert not shop.runner.is_alive
+
+
+@pytest.mark.parametrize("problem", [LookupError, SystemExit])
+def test_a_runner_whose_thread_broke_is_not_alive_and_says_so(make, monkeypatch, logged, problem):
+    def broken():
+        raise problem("secret")
+
+    shop = make()
+    monkeypatch.setattr(shop.lane, "claim", broken)
+    shop.runner.start()
+    for thread in shop.runner._threads:
+        thread.join(PATIENCE)
+    assert not shop.runner.is_alive
+    event, fields = logged.get(timeout=PATIENCE)
+    assert (event, fields["problem"], fields["workspace"]) == (
+        "lane_broke",
+        problem.__name__,
+        shop.lane.workspace,
+    )
+    assert "secret" not in str(fields)
+
+
 # R4
 
 
@@ -437,6 +491,30 @@ def test_what_a_task_did_is_kept_until_the_ledger_can_be_written_again(shop, led
     ledger(True)
     assert shop.attempt().task.id == second.id
     assert shop.lane.get(first.id).result == {"summary": "done"}
+
+
+def test_what_a_task_did_is_kept_although_the_next_one_cannot_be_read(shop, state, monkeypatch, logged):
+    monkeypatch.setattr(subject, "RETRY_SECONDS", 0.01)
+    first, second = shop.submit(2)
+    attempt = shop.attempt()
+    with state.ledger.transaction() as connection:
+        connection.execute("UPDATE task SET arguments = '{' WHERE id = ?", (second.id,))
+    attempt.ends(DONE)
+    assert shop.when(first, "completed").result == {"summary": "done"}
+    for _ in range(2):
+        event, fields = logged.get(timeout=PATIENCE)
+        assert (event, fields["code"]) == ("ledger_unavailable", "managed_memory_unavailable")
+    with state.ledger.transaction() as connection:
+        connection.execute("UPDATE task SET arguments = '{}' WHERE id = ?", (second.id,))
+    again = shop.attempt()
+    assert (again.task.id, again.task.attempt) == (second.id, 1)
+    again.ends(DONE)
+    shop.when(second, "completed")
+    assert [event.data["status"] for event in shop.factory.told() if event.task == first.id] == [
+        "queued",
+        "running",
+        "completed",
+    ]
 
 
 def test_a_stop_while_the_ledger_cannot_be_written_leaves_the_task_to_recovery(shop, ledger, logged):

@@ -106,11 +106,12 @@ def test_what_waits_together_is_one_durable_transaction(database, writer, commit
     assert commits == ["COMMIT", "COMMIT"]
 
 
-def test_no_group_is_larger_than_its_cap(database, writer, commits):
+@pytest.mark.parametrize(("count", "groups"), [(128, 1), (129, 2), (256, 2), (257, 3)])
+def test_no_group_is_larger_than_its_cap(database, writer, commits, count, groups):
     with Held(writer):
-        futures = [writer.submit(adding(database, number)) for number in range(MAX_GROUP + 1)]
-    assert [future.result(PATIENCE) for future in futures] == list(range(MAX_GROUP + 1))
-    assert commits == ["COMMIT"] * 3
+        futures = [writer.submit(adding(database, number)) for number in range(count)]
+    assert [future.result(PATIENCE) for future in futures] == list(range(count))
+    assert commits == ["COMMIT"] * (1 + groups)
 
 
 def test_changes_are_carried_out_in_the_order_of_their_submission(writer):
@@ -136,6 +137,35 @@ def test_a_change_that_raises_takes_back_only_itself(database, writer, commits):
         broken.result(PATIENCE)
     assert numbers(database) == [1, 3]
     assert commits == ["COMMIT", "COMMIT"]
+
+
+@pytest.mark.parametrize("end", [SystemExit, KeyboardInterrupt, GeneratorExit])
+def test_a_change_that_would_end_the_thread_takes_back_only_itself(database, writer, end):
+    def leaving():
+        adding(database, 2)()
+        raise end
+
+    with Held(writer):
+        before, gone, after = (
+            writer.submit(change) for change in (adding(database, 1), leaving, adding(database, 3))
+        )
+    assert isinstance(gone.exception(PATIENCE), end)
+    assert (before.result(PATIENCE), after.result(PATIENCE)) == (1, 3)
+    assert numbers(database) == [1, 3]
+    assert writer.submit(adding(database, 4)).result(PATIENCE) == 4
+
+
+def test_a_transaction_that_would_end_the_thread_is_told_to_all_of_its_group(database, writer):
+    def leaving():
+        with database.bare() as connection:
+            connection.execute("ROLLBACK")
+        raise SystemExit
+
+    with Held(writer):
+        futures = [writer.submit(change) for change in (adding(database, 1), leaving)]
+    assert [type(future.exception(PATIENCE)) for future in futures] == [SystemExit, SystemExit]
+    assert writer.submit(adding(database, 2)).result(PATIENCE) == 2
+    assert numbers(database) == [2]
 
 
 def test_a_commit_that_fails_fails_every_change_of_its_group_and_no_other(database, path, writer, commits):
@@ -267,14 +297,16 @@ def test_nobody_is_called_for_a_group_that_failed(database):
     assert calls == []
 
 
-def test_a_follower_that_raises_is_logged_and_harms_nobody(database, monkeypatch):
+@pytest.mark.parametrize("problem", [LookupError, SystemExit])
+def test_a_follower_that_raises_is_logged_and_harms_nobody(database, monkeypatch, problem):
     logged = []
     monkeypatch.setattr(subject.events, "emit", lambda event, **fields: logged.append((event, fields)))
 
     def broken():
-        raise LookupError
+        raise problem
 
     writer = Writer(database, committed=broken)
-    assert [writer.run(adding(database, number)) for number in (1, 2)] == [1, 2]
+    futures = [writer.submit(adding(database, number)) for number in (1, 2)]
+    assert [future.result(PATIENCE) for future in futures] == [1, 2]
     writer.close()
-    assert logged == [("commit_untold", {"problem": "LookupError"})] * 2
+    assert set(map(str, logged)) == {str(("commit_untold", {"problem": problem.__name__}))}

@@ -46,7 +46,7 @@ class Attempt:
         assert poller.poll(PATIENCE * 1000)
         outcome = self._outcome or Ended("cancelled")
         os.close(self._said)
-        if isinstance(outcome, Exception):
+        if isinstance(outcome, BaseException):
             raise outcome
         return outcome
 

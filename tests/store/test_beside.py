@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import ExitStack, closing, suppress
+from pathlib import Path
 
 import pytest
 
+from muniment.errors import ManagedMemoryUnavailable
 from muniment.store import beside
 from muniment.store.audit import append, records
 from muniment.store.database import Database
@@ -20,7 +23,7 @@ COME_AND_GO = (
 
 COUNT = (
     "import sqlite3, sys; connection = sqlite3.connect(sys.argv[1]); "
-    "print(connection.execute('SELECT count(*) FROM record').fetchone()[0])"
+    "print(connection.execute('SELECT count(*) FROM ' + sys.argv[2]).fetchone()[0])"
 )
 
 
@@ -32,6 +35,12 @@ def directory(tmp_path):
 def another_process_comes_and_goes(directory):
     """As every command does: the last one that closes a ledger deletes its write-ahead log."""
     subprocess.run([sys.executable, "-c", COME_AND_GO, directory / "ledger.db"], check=True, timeout=30)
+
+
+def counted(directory, table):
+    """The rows that another process finds in a table of the ledger."""
+    command = [sys.executable, "-c", COUNT, directory / "ledger.db", table]
+    return int(subprocess.run(command, check=True, timeout=30, capture_output=True, text=True).stdout)
 
 
 @pytest.mark.parametrize(
@@ -53,14 +62,16 @@ def test_nothing_is_lost_when_its_files_are_read_here_and_another_process_ends(d
         another_process_comes_and_goes(directory)
         append(state, AT, "test", None, {"number": 2})
         assert len(records(state)) == 2
-        told = subprocess.run(
-            [sys.executable, "-c", COUNT, directory / "ledger.db"],
-            check=True,
-            timeout=30,
-            capture_output=True,
-            text=True,
-        )
-        assert told.stdout.strip() == "2"
+        assert counted(directory, "record") == 2
+
+
+def descriptors(directory):
+    """How many descriptors of files of the directory this process has."""
+    found = 0
+    for each in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):  # The one of this very listing.
+            found += str(each.readlink()).startswith(f"{directory}/")
+    return found
 
 
 def test_what_was_read_is_closed_with_the_last_connection(directory):
@@ -68,15 +79,90 @@ def test_what_was_read_is_closed_with_the_last_connection(directory):
     with beside.reading(directory / "ledger.db") as file:
         assert file.read(6) == b"SQLite"
     first.close()
-    assert not file.closed
+    assert descriptors(directory) > 0
     second.close()
     second.close()
-    assert file.closed
+    assert descriptors(directory) == 0
 
 
 def test_where_no_database_is_open_a_file_is_closed_at_once(tmp_path):
     path = tmp_path / "other"
     path.write_bytes(b"text")
     with beside.reading(path) as file:
-        assert file.read() == b"text"
-    assert file.closed
+        assert file.read(3) == b"tex"
+        assert file.read(9) == b"t"
+        assert file.read(9) == b""
+    assert descriptors(tmp_path) == 0
+
+
+def test_who_still_reads_may_read_on_when_others_end(tmp_path):
+    """Another reader of the same file, and the last connection to a database beside it."""
+    path = tmp_path / "other"
+    path.write_bytes(b"text")
+    with beside.reading(path) as file:
+        with beside.reading(path) as other:
+            assert other.read(4) == b"text"
+        beside.connected(tmp_path)
+        beside.disconnected(tmp_path)
+        assert file.read(4) == b"text"
+    assert descriptors(tmp_path) == 0
+
+
+def test_reading_as_often_as_one_likes_takes_no_more_descriptors(directory):
+    with State(directory) as state:
+        files = [f"ledger.db{each}" for each in ("", "-wal", "-shm")]
+
+        def read():
+            for name in files:
+                list(state.blocks(name, 15))
+            State(directory).close()
+            return descriptors(directory)
+
+        first = read()
+        assert {read() for _ in range(5)} == {first}
+
+
+def test_a_file_that_was_replaced_meanwhile_is_read_anew_and_the_old_one_let_go(directory):
+    with State(directory) as state:
+
+        def renewed():
+            list(state.blocks("catalog.db", 15))
+            state.renew_catalog()
+            (block,) = state.blocks("catalog.db", 15)
+            assert block == (directory / "catalog.db").read_bytes()
+            return descriptors(directory)
+
+        first = renewed()
+        assert {renewed() for _ in range(5)} == {first}
+
+
+def test_a_reader_that_ends_while_a_connection_is_made_leaves_it_its_locks(directory, monkeypatch):
+    State(directory).close()
+    reader = ExitStack()
+    reader.enter_context(beside.reading(directory / "ledger.db"))
+    real = Database._connect
+
+    def connect(self):
+        made = real(self)
+        reader.close()
+        return made
+
+    monkeypatch.setattr(Database, "_connect", connect)
+    with closing(Database(directory / "ledger.db", synchronous="FULL")) as ledger:
+        another_process_comes_and_goes(directory)
+        with ledger.transaction() as connection:
+            connection.execute("INSERT INTO root VALUES ('a', x'00')")
+        told = counted(directory, "root")
+    assert told == 1
+
+
+def test_a_connection_that_cannot_be_made_keeps_nothing_open(tmp_path):
+    path = tmp_path / "none.db"
+    path.write_bytes(b"no database, " * 100)
+    with beside.reading(path):
+        pass
+    with pytest.raises(ManagedMemoryUnavailable):
+        Database(path, synchronous="FULL")
+    with beside.reading(path):
+        pass
+    assert descriptors(tmp_path) == 0

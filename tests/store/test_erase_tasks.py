@@ -9,12 +9,14 @@ import pytest
 
 from muniment.confine.cancel import Cancel
 from muniment.errors import Cancelled, DeadlineExceeded, NotFound
+from muniment.lane import reading
 from muniment.lane.lane import Lane
 from muniment.lane.task import Asked, Ended, Originator
 from muniment.store import erase as module
 from muniment.store import outbox
 from muniment.store.audit import records, verify
 from muniment.store.erase import Where, erase, left_over, plan
+from muniment.store.erasure import is_forgotten
 from store.ground import STRICT, laid_out, new, origin, patience
 
 OWNER = Originator("owner")
@@ -56,6 +58,10 @@ def completed(lane, summary, *paths, content="x"):
     task = begun(lane, content)
     result = {"summary": summary, "filesTouched": list(paths), "removedEntries": [{"summary": summary}]}
     return lane.finish(task, Ended("completed", result))
+
+
+def completed_with(lane, result):
+    return lane.finish(begun(lane, "x"), Ended("completed", result))
 
 
 def left_in(directory, text):
@@ -117,7 +123,10 @@ def test_what_waits_and_holds_it_fails_and_is_told_and_all_else_still_waits(grou
     event = told(ground, holding)
     assert (event.type, event.workspace, event.token, event.client) == ("task", "w", "owner", None)
     assert event.data == {"kind": "forget", "status": "failed", "attempt": 0, "code": "erased"}
-    assert [lane.claim().id, lane.pending()] == [first.id, 2]
+    assert [lane.claim().id, reading.pending(ground.state.ledger, lane.workspace)] == [
+        first.id,
+        {"remember": 1, "forget": 1},
+    ]
     assert lane.get(last.id) == last
     assert left_in(ground.state.directory, text) == set()
 
@@ -131,14 +140,89 @@ def test_what_is_over_is_cleared_without_an_event(ground, where, lane):
 
 
 def test_a_task_that_was_cancelled_stays_so(ground, where, lane):
-    task = queued(lane, "x", shown={**SHOWN, "note": "about user/x.md"})
+    """It says nothing of what it was asked by then."""
+    task = queued(lane, "about user/x.md")
     lane.cancel(task.id, OWNER)
+    before = lane.get(task.id)
+    ground.commit(new("user/x.md", secret().encode()), origin=origin(task.id))
+    assert erase("user/x.md", where).lane_tasks == 0
+    assert lane.get(task.id) == before
+    assert shape(before) == ("cancelled", None, None, None)
+
+
+WORDS = ["user", "workspace", "remember", "content", "summary", "saved", "rules", "reference", "user/k.md"]
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_an_entry_of_a_word_that_every_task_uses_takes_no_other_task_with_it(ground, where, lane, word):
+    """Names of fields, fixed words, scopes and paths are no text of the entry."""
+    ground.commit(new("user/x.md", word.encode()))
+    arguments = {"content": "The user drinks tea", "scope": "user", "context": "workspace"}
+    result = {
+        "summary": "saved it",
+        "filesTouched": ["user/k.md"],
+        "removedEntries": [{"topic": "reference", "summary": "tea", "filePath": "user/k.md"}],
+        "touchedTopics": ["reference"],
+        "touchedScopes": ["user"],
+        "decidedBy": "rules",
+    }
+    done = completed_with(lane, result)
+    waiting = lane.submit(Asked("remember", arguments, OWNER, SHOWN)).task
+    erase("user/x.md", where)
+    assert [lane.get(waiting.id), lane.get(done.id)] == [waiting, done]
+
+
+@pytest.mark.parametrize(
+    "fixed", [{"code": "managed_memory_unavailable"}, {"decidedBy": "a-model-with-a-long-name"}]
+)
+def test_a_long_word_that_the_entry_has_in_common_with_a_code_or_a_model_takes_no_task(
+    ground, where, lane, fixed
+):
+    (word,) = fixed.values()
+    ground.commit(new("user/x.md", f"Look up {word} in the manual".encode()))
+    done = completed_with(lane, {"summary": "saved", **fixed})
+    erase("user/x.md", where)
+    assert lane.get(done.id) == done
+
+
+def test_the_text_is_found_in_any_field_that_is_not_known_to_be_a_fixed_word(ground, where, lane):
+    text = secret()
+    ground.commit(new("user/x.md", text.encode()))
+    task = completed_with(lane, {"summary": "saved", "later": [{"invented": text}]})
+    erase("user/x.md", where)
+    assert shape(lane.get(task.id)) == ("failed", None, None, ERASED)
+
+
+def test_an_entry_without_text_takes_no_task_and_forbids_nothing(ground, where, lane):
+    ground.commit(new("user/x.md", b"---\nname: Nothing yet\n---\n"))
+    task = completed(lane, "", "user/k.md")
+    erase("user/x.md", where)
+    assert lane.get(task.id) == task
+    assert not is_forgotten(ground.state, "")
+    assert ground.state.ledger.rows("SELECT fact FROM forgotten") == []
+
+
+OTHER_NAMES = ["superuser/x.md", "user/x.mdx", "user/x.md/y.md", "project/user/x.md", "user/x.md-2.md"]
+
+
+@pytest.mark.parametrize("other", OTHER_NAMES)
+def test_a_path_that_only_contains_the_name_is_another_one(ground, where, lane, other):
     ground.commit(new("user/x.md", secret().encode()))
-    assert erase("user/x.md", where).lane_tasks == 1
-    after = lane.get(task.id)
-    assert shape(after) == ("cancelled", None, None, None)
-    assert after.shown == SHOWN
-    assert after.cancelled_by == OWNER
+    said, listed = completed(lane, f"saved {other}, as asked"), completed(lane, "saved", other)
+    failed = begun(lane, "x")
+    failed = lane.finish(failed, Ended("failed", error={"code": "store_conflict", "paths": [other]}))
+    erase("user/x.md", where)
+    assert [lane.get(each.id) for each in (said, listed, failed)] == [said, listed, failed]
+
+
+@pytest.mark.parametrize(
+    "said", ["user/x.md", "saved /user/x.md.", "see `user/x.md`, too", "(user/x.md)", "a user/x.md: b"]
+)
+def test_a_name_is_found_in_a_sentence(ground, where, lane, said):
+    ground.commit(new("user/x.md", secret().encode()))
+    task = completed(lane, said)
+    erase("user/x.md", where)
+    assert shape(lane.get(task.id)) == ("failed", None, None, ERASED)
 
 
 def test_a_short_fact_that_waits_goes_by_its_digest(ground, where, lane):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,7 +29,7 @@ from muniment.lane.lane import Lane
 from muniment.lane.task import Asked, Originator
 from muniment.names import Trust
 from muniment.store import commit as commits
-from muniment.store import outbox
+from muniment.store import outbox, series
 from muniment.store.erase import Where, erase
 from muniment.store.erasure import scrub
 from muniment.store.ledger import root_key
@@ -269,6 +271,75 @@ with State(Path(sys.argv[1])) as state:
 def test_another_ledger_is_another_series(state, tmp_path):
     with State(tmp_path / "other") as other:
         assert span(other.ledger)[0] != span(state.ledger)[0]
+
+
+def backed_up(state, path):
+    """A copy as `sqlite3 ledger.db .backup` makes one while the state is open."""
+    with closing(sqlite3.connect(path)) as copy, state.ledger.bare() as connection:
+        connection.backup(copy)
+
+
+def test_a_ledger_that_is_put_back_as_documented_begins_another_series(state, tmp_path):
+    """Its numbers are used again, so whoever has read up to one of the old series must be told."""
+    add(state, 3)
+    backed_up(state, tmp_path / "backup.db")
+    add(state, 2)
+    epoch, *_ = span(state.ledger)
+    state.close()
+    for path in state.directory.glob("ledger.db*"):
+        path.unlink()
+    shutil.copyfile(tmp_path / "backup.db", state.directory / "ledger.db")
+    with State(state.directory) as restored:
+        again, first, last = span(restored.ledger)
+        assert (first, last) == (0, 3)
+        assert again != epoch
+    with State(state.directory) as opened:
+        assert span(opened.ledger)[0] == again
+
+
+@pytest.mark.parametrize("over", [False, True], ids=["anew", "over-it"])
+def test_a_state_that_is_put_back_as_a_whole_begins_another_series(state, tmp_path, over):
+    """Also where the copy keeps times and is written over what is there, so that the inodes are the same."""
+    add(state, 3)
+    epoch, *_ = span(state.ledger)
+    state.close()
+    shutil.copytree(state.directory, tmp_path / "backup")
+    with State(state.directory) as more:
+        add(more, 2)
+        assert span(more.ledger)[0] == epoch
+    if not over:
+        shutil.rmtree(state.directory)
+    shutil.copytree(tmp_path / "backup", state.directory, dirs_exist_ok=True)
+    state.directory.chmod(0o700)
+    with State(state.directory) as restored:
+        assert numbers(restored) == [1, 2, 3]
+        assert span(restored.ledger)[0] != epoch
+
+
+def test_a_series_goes_on_for_whoever_opens_the_ledger_beside_others_or_afterwards(state):
+    epoch, *_ = span(state.ledger)
+    for _ in range(2):
+        with State(state.directory) as other:
+            assert span(other.ledger)[0] == epoch
+    state.close()
+    with State(state.directory) as later:
+        assert span(later.ledger)[0] == epoch
+
+
+def test_a_series_that_could_not_be_written_down_is_begun_at_the_next_opening(state, monkeypatch):
+    """The mark stands already, but the ledger does not know it."""
+    epoch, *_ = span(state.ledger)
+    state.close()
+    (state.directory / "ledger.db-series").unlink()
+    with monkeypatch.context() as patched:
+        patched.setattr(series, "token_hex", lambda _: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            State(state.directory)
+    with State(state.directory) as opened:
+        again, *_ = span(opened.ledger)
+        assert again != epoch
+    with State(state.directory) as opened:
+        assert span(opened.ledger)[0] == again
 
 
 def test_who_reads_while_others_write_misses_nothing_and_sees_nothing_twice(state):

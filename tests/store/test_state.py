@@ -59,6 +59,10 @@ def in_process(script, *arguments, wrapper=(), **options):
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, **options)
 
 
+STATE = {"ledger.db", "ledger.db-series", "catalog.db", "audit.key"}
+"""Its files while it is closed."""
+
+
 # Opening.
 
 
@@ -74,7 +78,7 @@ def test_all_that_it_keeps_is_private_whatever_the_umask(directory):
         os.umask(before)
     assert set(modes) == {
         f"{name}{suffix}" for name in ("ledger.db", "catalog.db") for suffix in ("", "-wal", "-shm")
-    } | {"audit.key"}
+    } | {"audit.key", "ledger.db-series"}
     assert set(modes.values()) == {0o600}
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700
 
@@ -144,7 +148,7 @@ def test_processes_that_open_an_empty_directory_at_once_share_one_key_and_one_ch
     with State(directory) as opened:
         assert verify(opened).problems == ()
         assert verify(opened).records == 20
-    assert {path.name for path in directory.iterdir()} == {"ledger.db", "catalog.db", "audit.key"}
+    assert {path.name for path in directory.iterdir()} == STATE
 
 
 def test_a_process_that_hangs_while_it_opens_is_waited_for_only_so_long(directory, monkeypatch):
@@ -199,7 +203,7 @@ def test_a_key_that_was_being_made_when_the_process_died_is_made_again(directory
     directory.mkdir(mode=0o700)
     (directory / "audit.key.unfinished").write_bytes(b"half")
     State(directory).close()
-    assert {path.name for path in directory.iterdir()} == {"ledger.db", "catalog.db", "audit.key"}
+    assert {path.name for path in directory.iterdir()} == STATE
 
 
 # The directory.
@@ -218,6 +222,15 @@ def test_a_directory_of_somebody_else_is_refused(directory, monkeypatch):
     directory.mkdir(mode=0o700)
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
     with pytest.raises(ManagedMemoryUnavailable, match="belongs to another user"):
+        State(directory)
+
+
+@pytest.mark.parametrize("name", ["ledger.db", "catalog.db"])
+def test_a_database_that_this_user_may_not_use_is_refused(directory, monkeypatch, name):
+    State(directory).close()
+    may = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name != name and may(path, mode))
+    with pytest.raises(ManagedMemoryUnavailable, match="this user may not read and write it"):
         State(directory)
 
 

@@ -25,7 +25,7 @@ from muniment.cli.report import (
 from muniment.confine.cancel import Cancel
 from muniment.errors import Cancelled, MunimentError
 from muniment.jobs.dream_request import DreamResult
-from muniment.jobs.forget_request import ForgetResult, Kept
+from muniment.jobs.forget_request import ForgetResult, Spared
 from muniment.jobs.request import Place
 from muniment.settings import parse_roots, read_settings
 
@@ -77,7 +77,7 @@ def carry_out(
     return EXIT_CANCELLED if isinstance(result.error, Cancelled) else EXIT_FAILED
 
 
-def say_kept(kept: Iterable[Kept]) -> None:
+def say_kept(kept: Iterable[Spared]) -> None:
     """What was meant and stays, a line each."""
     for path, reason in kept:
         say(f"kept: {on_one_line(path)} ({on_one_line(reason)})")

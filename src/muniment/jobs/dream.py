@@ -96,10 +96,10 @@ def dream(request: DreamRequest, place: Place, model: Model, *, cancel: Cancel |
         budget: Budget | None = None
         try:
             check_task_id(task.id)
-            scopes = place.chosen(request.scope)
             done = done_before(place, KIND, task.id) if request.yes else None
             if done is not None:
                 return _again(task, done)
+            scopes = place.chosen(request.scope)
             budget = Budget(place.policy.limits, token, place.clock)
             result = once_more(place.policy, KIND, task.id, lambda: _attempt(task, scopes, budget))
         except (MunimentError, ModelError) as problem:
@@ -293,4 +293,5 @@ def _told(counts: Counts) -> str:
 
 def _summary(counts: Counts, *, is_preview: bool) -> str:
     left = f"; left {counts.left} for the next dream" if counts.left else ""
-    return f"{'would have ' if is_preview else ''}{_told(counts)}; {counts.entries} entries looked at{left}"
+    seen = "1 entry" if counts.entries == 1 else f"{counts.entries} entries"
+    return f"{'would have ' if is_preview else ''}{_told(counts)}; {seen} looked at{left}"

@@ -21,7 +21,7 @@ from muniment.content.entry import Entry
 from muniment.content.likeness import alike, comparable
 from muniment.content.links import relative_links
 from muniment.content.words import features
-from muniment.jobs.forget_request import Kept
+from muniment.jobs.forget_request import Spared
 from muniment.jobs.holding import Holding, may_see, read_holding, reason_to_keep
 from muniment.jobs.request import Place
 from muniment.names import RelPath, Scope, Trust
@@ -71,7 +71,7 @@ class Findings:
     same: tuple[Same, ...]
     repeated: int
     alike: tuple[tuple[Holding, ...], ...]
-    kept: tuple[Kept, ...]
+    kept: tuple[Spared, ...]
 
 
 def look(place: Place, scope: Scope, request: Trust, now: str, budget: Budget) -> Findings:
@@ -103,7 +103,7 @@ class _Look:
         self._judge = Judge(place.policy)
         self._names: dict[str, frozenset[str]] = {}
         self._bodies: dict[str, str] = {}
-        self._kept: list[Kept] = []
+        self._kept: list[Spared] = []
 
     def findings(self, now: str) -> Findings:
         rows = self._view.entries()
@@ -169,7 +169,7 @@ class _Look:
     def _may_go(self, holding: Holding) -> bool:
         reason = self._reason(holding)
         if reason is not None:
-            self._kept.append(Kept(holding.path.text, reason))
+            self._kept.append(Spared(holding.path.text, reason))
         return reason is None
 
     def _broken_links(self, entry: Entry, rel: RelPath) -> int:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from muniment.agent.model import Turn
 from muniment.errors import MunimentError
 from muniment.jobs.ending import ending_json
-from muniment.jobs.forget_request import Kept
+from muniment.jobs.forget_request import Spared
 from muniment.names import Scope, Trust
 
 
@@ -99,7 +99,7 @@ class DreamResult:
     deduped_entries: tuple[str, ...] = ()
     expired_entries: tuple[str, ...] = ()
     alike: tuple[tuple[str, ...], ...] = ()
-    kept: tuple[Kept, ...] = ()
+    kept: tuple[Spared, ...] = ()
     touched_topics: tuple[str, ...] = ()
     touched_scopes: tuple[Scope, ...] = ()
     notes: tuple[str, ...] = ()

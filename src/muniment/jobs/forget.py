@@ -42,8 +42,8 @@ from muniment.jobs.forget_request import (
     MAX_QUERY_WORDS,
     ForgetRequest,
     ForgetResult,
-    Kept,
     Removed,
+    Spared,
 )
 from muniment.jobs.holding import Holding, may_see, read_holding, reason_to_keep
 from muniment.jobs.matching import meant
@@ -56,8 +56,7 @@ from muniment.store.audit import timestamp
 from muniment.store.commit import Commit, Terms, commit
 from muniment.store.finding import may_hold
 from muniment.store.judge import Author
-from muniment.store.ledger import Kept as KeptCommit
-from muniment.store.ledger import Origin
+from muniment.store.ledger import Kept, Origin
 from muniment.store.upkeep import view_of
 from muniment.tools.changeset import ChangeSet, Claim, Proposed
 
@@ -96,13 +95,18 @@ class _Task:
     place: Place
     model: Model
     id: str
-    kept: list[Kept] = field(default_factory=list)
+    kept: list[Spared] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     @property
     def query(self) -> str:
         """What is to be forgotten, trimmed."""
         return self.request.query.strip()
+
+    @property
+    def fact(self) -> str:
+        """Its keyed digest."""
+        return self.place.state.keyed(self.query)
 
     def result(self, budget: Budget | None, **more: Any) -> ForgetResult:
         return ForgetResult(
@@ -133,10 +137,11 @@ def forget(
         task = _Task(request, place, model, id_of_task(KIND, request.task_id))
         budget: Budget | None = None
         try:
-            words, scopes = _prepare(task)
-            done = done_before(place, KIND, task.id) if request.yes else None
+            _check(task)
+            done = done_before(place, KIND, task.id, task.fact) if request.yes else None
             if done is not None:
                 return _again(task, done)
+            words, scopes = _words(task.query), place.chosen(request.scope)
             budget = Budget(place.policy.limits, token, place.clock)
             result = once_more(place.policy, KIND, task.id, lambda: _attempt(task, words, scopes, budget))
         except (MunimentError, ModelError) as problem:
@@ -156,8 +161,8 @@ def forget(
     return result
 
 
-def _prepare(task: _Task) -> tuple[tuple[str, ...], tuple[Scope, ...]]:
-    """Step 1: the words that must all be found, and where."""
+def _check(task: _Task) -> None:
+    """Step 1, but for the words: what is asked can be told from anything else that was asked."""
     check_task_id(task.id)
     try:
         size = len(task.query.encode())
@@ -165,7 +170,11 @@ def _prepare(task: _Task) -> tuple[tuple[str, ...], tuple[Scope, ...]]:
         raise InvalidContent("the text is not valid Unicode: it holds half of a character pair") from None
     if size > MAX_QUERY_BYTES:
         raise InvalidContent(f"the text has {size} bytes; what is to be forgotten may have {MAX_QUERY_BYTES}")
-    words = significant(task.query)
+
+
+def _words(query: str) -> tuple[str, ...]:
+    """The words that must all be found."""
+    words = significant(query)
     if not words:
         raise InvalidContent("there is no word in this that says what to forget; nothing was removed")
     if len(words) > MAX_QUERY_WORDS:
@@ -173,7 +182,7 @@ def _prepare(task: _Task) -> tuple[tuple[str, ...], tuple[Scope, ...]]:
             f"this has {len(words)} words that say something, and a query may have {MAX_QUERY_WORDS}; "
             "use fewer words"
         )
-    return words, task.place.chosen(task.request.scope)
+    return words
 
 
 def _attempt(task: _Task, words: Sequence[str], scopes: Sequence[Scope], budget: Budget) -> ForgetResult:
@@ -187,7 +196,7 @@ def _attempt(task: _Task, words: Sequence[str], scopes: Sequence[Scope], budget:
     change_set, matches = _change_set(matches, task.kept)
     removed = tuple(match.removed for match in matches)
     done = _commit(task, change_set, budget)
-    if done.repeated and (other := done_before(task.place, KIND, task.id)) is not None:
+    if done.repeated and (other := done_before(task.place, KIND, task.id, task.fact)) is not None:
         return _again(task, other)  # An attempt that had been given up was quicker.
     task.notes += done.notes
     gone = _paths(removed)
@@ -217,7 +226,7 @@ def _paths(removed: Iterable[Removed]) -> str:
     return ", ".join(dict.fromkeys(each.path for each in removed))
 
 
-def _again(task: _Task, done: KeptCommit) -> ForgetResult:
+def _again(task: _Task, done: Kept) -> ForgetResult:
     """The result of a task that committed already, as far as the ledger knows it."""
     removed = forgotten_by(task.place, done)
     task.kept, task.notes = [], list(done.notes)
@@ -277,7 +286,7 @@ def _meant(task: _Task, judge: Judge, holding: Holding, words: Sequence[str]) ->
     if reason is None and not found.is_whole:
         reason = _reason_for_items(holding, found.items)
     if reason is not None:
-        task.kept.append(Kept(path.text, reason))
+        task.kept.append(Spared(path.text, reason))
         return
     if found.is_whole:
         name = titled(entry, path.rel).name if holding.row.held is None else holding.row.name
@@ -305,7 +314,7 @@ def _chosen(task: _Task, matches: Sequence[_Match], budget: Budget) -> list[_Mat
     if isinstance(task.model, RuleWriter):
         return list(matches)
     unseen = [match for match in matches if match.holding.row.held is not None]
-    task.kept += [Kept(match.removed.path, "its text is held back from models") for match in unseen]
+    task.kept += [Spared(match.removed.path, "its text is held back from models") for match in unseen]
     shown = [match for match in matches if match.holding.row.held is None]
     if not shown or len(shown) > MAX_OPTIONS:
         return shown  # Too many for a question are too many to be removed.
@@ -317,7 +326,7 @@ def _chosen(task: _Task, matches: Sequence[_Match], budget: Budget) -> list[_Mat
     return [shown[number] for number in chosen]
 
 
-def _change_set(matches: Iterable[_Match], kept: list[Kept]) -> tuple[ChangeSet, list[_Match]]:
+def _change_set(matches: Iterable[_Match], kept: list[Spared]) -> tuple[ChangeSet, list[_Match]]:
     """What removes the matches, and those of them that it removes; the others are kept."""
     of_file: dict[str, list[_Match]] = {}
     for match in matches:
@@ -336,7 +345,7 @@ def _change_set(matches: Iterable[_Match], kept: list[Kept]) -> tuple[ChangeSet,
     return ChangeSet(tuple(changes), (), tuple(removals)), going
 
 
-def _cut(matches: Sequence[_Match], kept: list[Kept]) -> tuple[bytes | None, list[_Match]]:
+def _cut(matches: Sequence[_Match], kept: list[Spared]) -> tuple[bytes | None, list[_Match]]:
     """A file without the items of matches, None where nothing is left; and those that could be removed."""
     data, body = matches[0].holding.data, matches[0].holding.entry.body
     before = data[: len(data) - len(body.encode())]
@@ -347,14 +356,14 @@ def _cut(matches: Sequence[_Match], kept: list[Kept]) -> tuple[bytes | None, lis
         try:
             body = without(body, match.item)
         except NotSeparable as problem:
-            kept.append(Kept(match.removed.path, f"{problem}; edit it by hand"))
+            kept.append(Spared(match.removed.path, f"{problem}; edit it by hand"))
             continue
         done.insert(0, match)
     if outline(body).is_empty:
         return None, done
     left = before + body.encode()
     if done and not _may_be_left(matches[0].holding, left):
-        kept += [Kept(match.removed.path, _WOULD_BE_HELD) for match in done]
+        kept += [Spared(match.removed.path, _WOULD_BE_HELD) for match in done]
         return data, []
     return left, done
 
@@ -374,7 +383,7 @@ def _commit(task: _Task, change_set: ChangeSet, budget: Budget) -> Commit:
         request.trust,
         task.model.name,
         place.policy.label,
-        fact=place.state.keyed(task.query),
+        fact=task.fact,
     )
     terms = Terms(
         place.policy,

@@ -51,7 +51,7 @@ class Removed(NamedTuple):
     path: str
 
 
-class Kept(NamedTuple):
+class Spared(NamedTuple):
     """An entry that was meant and stays, and why."""
 
     path: str
@@ -83,7 +83,7 @@ class ForgetResult:
     seconds: float
     timeline: tuple[Turn, ...]
     removed_entries: tuple[Removed, ...] = ()
-    kept: tuple[Kept, ...] = ()
+    kept: tuple[Spared, ...] = ()
     touched_scopes: tuple[Scope, ...] = ()
     notes: tuple[str, ...] = ()
     repeated: bool = False

@@ -28,7 +28,6 @@ from muniment.confine.evidence import Held
 from muniment.content.gates import visible
 from muniment.errors import (
     Cancelled,
-    DeadlineExceeded,
     MunimentError,
     PathEscape,
     Refusal,
@@ -46,7 +45,7 @@ from muniment.job_errors import (
     RememberScopeMismatch,
     RememberTimeout,
 )
-from muniment.jobs.ending import put_on_record
+from muniment.jobs.ending import as_job_error, put_on_record, spent
 from muniment.jobs.filing import KIND, Filing
 from muniment.jobs.repeating import check_task_id, done_before, id_of_task
 from muniment.jobs.request import Place, RememberRequest, RememberResult, Status
@@ -87,10 +86,8 @@ class _Task:
             enforcement=self.held.enforcement if self.held else None,
             missing_layers=self.held.missing if self.held else (),
             decided_by=self.model.name,
-            turns=budget.turns if budget else 0,
-            timeline=tuple(budget.timeline) if budget else (),
-            seconds=budget.seconds if budget else 0.0,
             policy=self.place.policy.label,
+            **spent(budget),
             **{"summary": "", "files_touched": (), "touched_scopes": (), **more},
         )
 
@@ -119,10 +116,12 @@ def remember(
         task = _Task(request, place, model, observe, witness, token, id_of_task(KIND, request.task_id))
         budget: Budget | None = None
         try:
-            brief, policy = _prepare(task)
-            done = None if request.dry_run else done_before(place, KIND, task.id)
+            fact = check_content(request.content)
+            check_task_id(task.id)
+            done = None if request.dry_run else done_before(place, KIND, task.id, place.state.keyed(fact))
             if done is not None:
                 return _again(task, done)
+            brief, policy = _prepare(task, fact)
             budget = Budget(policy.limits, token, place.clock)
             result = _attempts(task, brief, policy, budget)
         except MunimentError as error:
@@ -161,11 +160,9 @@ def check_content(content: str) -> str:
     return fact
 
 
-def _prepare(task: _Task) -> tuple[Brief, Policy]:
-    """Steps 1 and 2."""
+def _prepare(task: _Task, fact: str) -> tuple[Brief, Policy]:
+    """Step 1, but for the fact itself, and step 2."""
     request, place = task.request, task.place
-    fact = check_content(request.content)
-    check_task_id(task.id)
     if request.context not in list(ContextMode):
         known = ", ".join(ContextMode)
         raise InvalidContextMode(f"there is no context mode {request.context!r}; there are {known}")
@@ -226,7 +223,7 @@ def _attempt(task: _Task, brief: Brief, policy: Policy, budget: Budget) -> Remem
         filing = Filing(place, task.id, brief.fact, task.request.trust, task.model.name)
         job = filing.terms(box, tuple(each.scope for each in indexes))
         done = box.commit(job, dry_run=task.request.dry_run)
-        if done.repeated and (other := done_before(place, KIND, task.id)) is not None:
+        if done.repeated and (other := done_before(place, KIND, task.id, job.origin.fact)) is not None:
             return _again(task, other)  # An attempt that had been given up was quicker.
         if not done.changes:
             return _without_changes(task, budget, outcome, _known_entries(place, box, outcome))
@@ -334,16 +331,12 @@ def _indexes(brief: Brief, place: Place, policy: Policy) -> tuple[IndexExcerpt, 
 def _as_job_error(error: MunimentError) -> MunimentError:
     """The error that a caller sees for one that escaped a step."""
     match error:
-        case RememberPathEscape():
-            return error
-        case PathEscape():
+        case PathEscape() if not isinstance(error, RememberPathEscape):
             return RememberPathEscape(error.via, error.requested, error.tool)
-        case DeadlineExceeded():
-            return RememberTimeout(str(error))
         case WorkerLost():
             return RememberFailed(str(error))
         case _:
-            return error
+            return as_job_error(error, RememberFailed, RememberTimeout)
 
 
 def _again(task: _Task, done: Kept) -> RememberResult:

@@ -29,23 +29,26 @@ def check_task_id(task: str) -> None:
         raise InvalidContent(f"a task id has 1 to {MAX_TASK_CHARS} of A-Z a-z 0-9 . _ -")
 
 
-def done_before(place: Place, kind: str, task: str) -> Kept | None:
+def done_before(place: Place, kind: str, task: str, fact: str | None = None) -> Kept | None:
     """The commit of a task, with the names that its scopes have here; None: it is to be carried out.
 
     Args:
         place: where it is asked for now.
         kind: of job, likewise.
         task: its id.
+        fact: keyed digest of what is asked for; None: nothing is said.
 
     Raises:
-        InvalidContent: the id is that of another job, or of one in another workspace, whose commit must not
-            stand for what is asked for now.
+        InvalidContent: the id is that of another job, of one in another workspace, or of one that was asked
+            for something else, as far as that was not erased. Its commit must not stand for what is asked
+            for now.
         ManagedMemoryUnavailable: the ledger cannot be read.
     """
     done = of_task(place.state, task)
     if done is None:
         return None
     here = {root_key(place.state, root): scope for scope, root in place.roots.items()}
-    if done.origin.kind != kind or not all(item.root in here for item in done.changes):
+    is_other = None not in (fact, done.origin.fact) and fact != done.origin.fact
+    if done.origin.kind != kind or is_other or not all(item.root in here for item in done.changes):
         raise InvalidContent(f"another task has the id {task!r}; nothing was written, choose another id")
     return replace(done, changes=tuple(replace(item, scope=here[item.root]) for item in done.changes))

@@ -103,7 +103,7 @@ def undo(task: str, place: Place, *, trust: Trust = Trust.OWNER, cancel: Cancel 
     events.emit(
         "undo_ended",
         task_id=task_id,
-        undone=task,
+        undone=None if isinstance(result.error, NotFound) else task,  # What is no task may be any text.
         status=result.status,
         code=None if result.error is None else result.error.code,
         files=len(result.changes),

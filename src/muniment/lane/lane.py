@@ -91,7 +91,7 @@ class Lane:
         with self._state.ledger.transaction() as connection:
             repeat, repeated = self._repeat_of(asked)
             if repeat is not None:
-                found = self._find("repeat = ?", repeat)
+                found = reading.repeated(self._state.ledger, repeat)
                 if found is not None and found.created > self._hours_ago(REPEAT_HOURS):
                     return self._again(found, repeated)
                 connection.execute("UPDATE task SET repeat = NULL WHERE repeat = ?", (repeat,))
@@ -132,7 +132,7 @@ class Lane:
             first = reading.foremost(self._state.ledger, self.workspace)
             if first is None or first.status == "running":
                 return None
-            return self._move(first, "running", attempt=first.attempt + 1)
+            return self._move(first, "running", attempt=first.attempt + 1, claim=first.claim + 1)
 
     def finish(self, begun: Task, ended: Ended) -> Task | None:
         """Tell how an attempt ended; None: it had been given up before, and this changes nothing (L4).
@@ -140,6 +140,9 @@ class Lane:
         Args:
             begun: as `claim` returned it.
             ended: how.
+
+        Raises:
+            ManagedMemoryUnavailable: the ledger cannot be written. There the attempt still runs.
         """
         with self._state.ledger.transaction():
             if self._current(begun) is None:
@@ -151,13 +154,16 @@ class Lane:
     def requeue(self, begun: Task) -> Task | None:
         """Put an attempt back that was ended without effect, as if it had not been made; None as `finish`.
 
-        One that somebody cancelled meanwhile is over.
+        One that somebody cancelled meanwhile is over, unless it has committed: it will complete.
+
+        Raises:
+            ManagedMemoryUnavailable: as `finish`.
         """
         with self._state.ledger.transaction():
             current = self._current(begun)
             if current is None:
                 return None
-            if current.cancelled_by is not None:
+            if current.cancelled_by is not None and not self._has_committed(begun):
                 return self._move(begun, "cancelled", arguments=None)
             return self._move(begun, "queued", attempt=begun.attempt - 1)
 
@@ -167,6 +173,9 @@ class Lane:
         Args:
             begun: as `claim` returned it.
             data: JSON of names, numbers and codes.
+
+        Raises:
+            ManagedMemoryUnavailable: the ledger cannot be written. Nothing was added.
         """
         with self._state.ledger.transaction():
             if self._current(begun) is not None:
@@ -180,6 +189,7 @@ class Lane:
 
         Raises:
             NotFound: there is no such task.
+            ManagedMemoryUnavailable: the ledger cannot be written. Nothing was cancelled.
         """
         with self._state.ledger.transaction() as connection:
             task = self.get(task_id)
@@ -197,38 +207,27 @@ class Lane:
         """Give up what was running when its process ended; those tasks, as they are now.
 
         They wait again, unless they were begun `MAX_ATTEMPTS` times. One that was cancelled is over.
+
+        Raises:
+            ManagedMemoryUnavailable: the ledger cannot be written. Nothing was given up.
         """
         with self._state.ledger.transaction():
-            return tuple(self._recovered(task) for task in self.tasks(status="running"))
+            return tuple(map(self._recovered, reading.running(self._state.ledger, self.workspace)))
 
     def get(self, task_id: str) -> Task:
         """A task of this lane.
 
         Raises:
             NotFound: there is no such task.
+            ManagedMemoryUnavailable: the ledger cannot be read.
         """
         return reading.task(self._state.ledger, self.workspace, task_id)
 
-    def tasks(
-        self, *, status: str | None = None, before: int | None = None, limit: int = reading.MAX_LISTED
-    ) -> tuple[Task, ...]:
-        """See `reading.tasks`."""
-        return reading.tasks(self._state.ledger, self.workspace, status=status, before=before, limit=limit)
-
-    def pending(self) -> int:
-        """How many wait or run."""
-        return sum(reading.pending(self._state.ledger, self.workspace).values())
-
-    def _find(self, condition: str, *values: object) -> Task | None:
-        return reading.find(self._state.ledger, condition, *values)
-
     def _current(self, begun: Task) -> Task | None:
-        """The task of an attempt as it is now; None: that is not the one that runs.
-
-        One that was put back leaves its number to the next, which began later.
-        """
-        condition = "workspace = ? AND id = ? AND status = 'running' AND attempt = ? AND updated = ?"
-        return self._find(condition, self.workspace, begun.id, begun.attempt, begun.updated)
+        """The task of an attempt as it is now; None: that is not the one that runs."""
+        task = reading.find(self._state.ledger, self.workspace, begun.id)
+        is_current = task is not None and task.status == "running" and task.claim == begun.claim
+        return task if is_current else None
 
     def _move(self, task: Task, status: Status, **columns: object) -> Task:
         """Give a task another status, and tell."""

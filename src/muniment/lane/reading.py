@@ -17,7 +17,7 @@ _PENDING: Final = "FROM task INDEXED BY task_pending WHERE workspace = ? AND sta
 """What waits or runs: left to itself, SQLite would look through all that is over as well."""
 
 _COLUMNS: Final = (
-    "seq, id, kind, status, token, client, trust, attempt, created, updated, "
+    "seq, id, kind, status, token, client, trust, attempt, claim, created, updated, "
     "shown, arguments, result, error, cancelled_by"
 )
 
@@ -29,33 +29,40 @@ def task(ledger: Database, workspace: str, task_id: str) -> Task:
         NotFound: there is no such task.
         ManagedMemoryUnavailable: the ledger cannot be read; so do all of these.
     """
-    found = find(ledger, "workspace = ? AND id = ?", workspace, task_id)
+    found = find(ledger, workspace, task_id)
     if found is None:
         raise NotFound("there is no such task")
     return found
 
 
-def tasks(
-    ledger: Database,
-    workspace: str,
-    *,
-    status: str | None = None,
-    before: int | None = None,
-    limit: int = MAX_LISTED,
-) -> tuple[Task, ...]:
-    """The tasks of a workspace, the newest first.
+def running(ledger: Database, workspace: str) -> tuple[Task, ...]:
+    """What runs, or did when its process ended; never two, unless somebody edited the ledger."""
+    rows = ledger.rows(f"SELECT {_COLUMNS} {_PENDING} AND status = 'running' ORDER BY seq", (workspace,))
+    return tuple(_task(ledger, row) for row in rows)
+
+
+def find(ledger: Database, workspace: str, task_id: str) -> Task | None:
+    """A task of a workspace; None: there is none of that id."""
+    return _first(ledger, "FROM task WHERE workspace = ? AND id = ?", workspace, task_id)
+
+
+def repeated(ledger: Database, repeat: str) -> Task | None:
+    """The task that the digest of a key names; None: none."""
+    return _first(ledger, "FROM task WHERE repeat = ?", repeat)
+
+
+def tasks(ledger: Database, workspace: str, *, before: int | None = None) -> tuple[Task, ...]:
+    """The tasks of a workspace, the newest first, at most `MAX_LISTED`.
 
     Args:
         ledger: where they are.
         workspace: its key.
-        status: of this status alone.
         before: older than this `seq`.
-        limit: at most so many.
     """
     rows = ledger.rows(
-        f"SELECT {_COLUMNS} FROM task WHERE workspace = ?1 AND (?2 IS NULL OR status = ?2) "  # noqa: S608  constants
-        "AND (?3 IS NULL OR seq < ?3) ORDER BY seq DESC LIMIT ?4",
-        (workspace, status, before, limit),
+        f"SELECT {_COLUMNS} FROM task WHERE workspace = ?1 AND (?2 IS NULL OR seq < ?2) "  # noqa: S608  constants
+        "ORDER BY seq DESC LIMIT ?3",
+        (workspace, before, MAX_LISTED),
     )
     return tuple(_task(ledger, row) for row in rows)
 
@@ -72,19 +79,16 @@ def pending(ledger: Database, workspace: str) -> dict[str, int]:
 
 def foremost(ledger: Database, workspace: str) -> Task | None:
     """The task that runs, otherwise the one that has waited longest; None: nothing is pending."""
-    query = f"SELECT {_COLUMNS} {_PENDING} ORDER BY status = 'queued', seq LIMIT 1"
-    rows = ledger.rows(query, (workspace,))
-    return _task(ledger, rows[0]) if rows else None
+    return _first(ledger, f"{_PENDING} ORDER BY status = 'queued', seq", workspace)
 
 
-def find(ledger: Database, condition: str, *values: object) -> Task | None:
-    """The first task for which an SQL condition holds."""
-    rows = ledger.rows(f"SELECT {_COLUMNS} FROM task WHERE {condition} LIMIT 1", values)  # noqa: S608  constants
+def _first(ledger: Database, which: str, *values: str) -> Task | None:
+    rows = ledger.rows(f"SELECT {_COLUMNS} {which} LIMIT 1", values)
     return _task(ledger, rows[0]) if rows else None
 
 
 def _task(ledger: Database, row: tuple[Any, ...]) -> Task:
-    seq, task_id, kind, status, token, client, trust, attempt, created, updated, shown, *parts = row
+    seq, task_id, kind, status, token, client, trust, attempt, claim, created, updated, shown, *parts = row
     try:
         arguments, result, error, by = (None if each is None else json.loads(each) for each in parts)
         return Task(
@@ -102,6 +106,7 @@ def _task(ledger: Database, row: tuple[Any, ...]) -> Task:
             result,
             error,
             None if by is None else Originator(*by),
+            claim,
         )
     except (ValueError, TypeError) as reason:
         raise unavailable(

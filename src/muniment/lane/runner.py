@@ -5,7 +5,8 @@ R1 The next task begins only when the call that carried out the one before has r
 R2 A task that takes longer than the backstop is cancelled; its own deadline is a little earlier.
 R3 One that was cancelled to stop the daemon waits again, as if it had not been begun.
 R4 What a task did is put into the ledger before the next begins, in the same transaction; where that cannot
-   be written, it is tried again until it can, or the daemon stops.
+   be written, it is tried again until it can, or the daemon stops. A next task that cannot be begun does not
+   keep it from the ledger.
 R5 What a task did counts: one that completes although it was cancelled has completed.
 """
 
@@ -15,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Literal
@@ -84,6 +86,11 @@ class Runner:
             threading.Thread(target=self._watch, name=f"backstop-{lane.workspace}", daemon=True),
         )
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether its thread runs: it was started, and has neither stopped nor broken."""
+        return self._threads[0].is_alive()
+
     def start(self) -> None:
         """Begin to carry out tasks."""
         for thread in self._threads:
@@ -135,12 +142,14 @@ class Runner:
         try:
             while True:
                 self._wake.clear()  # Before the ledger is looked at: what comes after that sets it again.
-                task = self._persist(partial(self._go_on, settle))
+                task = self._persist(settle)
                 settle = None if task is None else self._carry_out(task)
                 if task is None and self._stopping.is_set():
                     return
                 if task is None:
                     self._wake.wait()
+        except BaseException as error:  # noqa: BLE001  a thread has nobody else to tell; see `is_alive`
+            events.emit_defect("lane_broke", error, workspace=self._lane.workspace)
         finally:
             self._over.set()
 
@@ -181,7 +190,7 @@ class Runner:
 
         try:
             return self._work(task, cancel, tell)
-        except Exception as error:  # noqa: BLE001  a defect must end this task, not the lane
+        except BaseException as error:  # noqa: BLE001  a defect must end this task, not the lane
             events.emit("task_broke", task_id=task.id, problem=type(error).__name__)
             return Ended("failed", error={"code": f"{task.kind}_failed"})
 
@@ -193,7 +202,7 @@ class Runner:
     def _overdue(self) -> float:
         """Cancel what has run for too long (R2); seconds until that can be so of anything again."""
         with self._lock:
-            if self._running is None or self._running.reason is not None:
+            if self._running is None:
                 return self._backstop
             left = self._running.until - time.monotonic()
             if left > 0:
@@ -201,15 +210,20 @@ class Runner:
             self._running.interrupt("backstop")
             return self._backstop
 
-    def _persist(self, change: Callable[[], Task | None]) -> Task | None:
-        """Carry out a change of the ledger, again and again until it holds (R4)."""
+    def _persist(self, settle: _Settle | None) -> Task | None:
+        """Go on, by a change of the ledger that is tried again and again until it holds (R4)."""
         while True:
             try:
-                return self._writer.run(change)
+                return self._writer.run(partial(self._go_on, settle))
             except MunimentError as error:
                 events.emit("ledger_unavailable", workspace=self._lane.workspace, code=error.code)
-                if self._stopping.wait(RETRY_SECONDS):
-                    return None
+            if (
+                settle is not None
+            ):  # The next task may be what cannot be read. Repeated, it changes nothing (L4).
+                with suppress(MunimentError):  # It was told just now.
+                    self._writer.run(settle)
+            if self._stopping.wait(RETRY_SECONDS):
+                return None
 
 
 def _log_untold(told: Future[None]) -> None:

@@ -47,7 +47,8 @@ class Asked:
 
     Attributes:
         arguments: what is to be done, for whoever carries it out; JSON. Forgotten once the task is over.
-        shown: what everybody who sees the task is told of that; JSON.
+        shown: what everybody who sees the task is told of that; JSON of fixed words and names of scopes alone,
+            since an erasure leaves it.
         trust: of the originator.
         ref: where the fact comes from, in the words of the originator.
         repeat: the key by which the same request, sent twice, is one task.
@@ -93,7 +94,8 @@ class Task:
     """A task as the ledger has it.
 
     Attributes:
-        attempt: how often it was begun.
+        attempt: how often it was begun, without those that were put back.
+        claim: how often it was begun in all: the number of its last attempt, which no other of it ever has.
         created, updated: ISO-8601, UTC, milliseconds.
         cancelled_by: who asked to cancel it; a running one may still complete.
     """
@@ -112,6 +114,7 @@ class Task:
     result: Mapping[str, Any] | None = None
     error: Mapping[str, Any] | None = None
     cancelled_by: Originator | None = None
+    claim: int = 0
 
     @property
     def is_over(self) -> bool:

@@ -5,6 +5,7 @@ W1 Changes are carried out in the order in which they were submitted, each alone
 W2 A future is done once the transaction of its change is durable, or has failed; then nothing of the group
    holds. None is left pending: what was submitted before `close` is carried out, later ones are refused.
 W3 A future that is cancelled before its change begins takes it along; later, `Future.cancel` does nothing.
+W4 Nothing that a change raises ends the thread, `SystemExit` neither: its future raises it.
 
 Does not hold: a change may not wait for another one, which would be behind it in the same thread.
 
@@ -29,7 +30,7 @@ MAX_GROUP: Final = 128
 
 T = TypeVar("T")
 _Waiting = tuple[Callable[[], Any], "Future[Any]"]
-_Outcome = tuple[Any, Exception | None]
+_Outcome = tuple[Any, BaseException | None]
 
 
 class Writer:
@@ -100,7 +101,7 @@ class Writer:
         try:
             with self._ledger.transaction() as connection:
                 outcomes = [_carried_out(connection, change) for change, _ in group]
-        except Exception as error:  # noqa: BLE001  told to all of them
+        except BaseException as error:  # noqa: BLE001  told to all of them; without the thread all would hang
             outcomes = [(None, error)] * len(group)
         else:
             self._tell()
@@ -113,7 +114,7 @@ class Writer:
     def _tell(self) -> None:
         try:
             self._committed()
-        except Exception as error:  # noqa: BLE001  what is durable is so, whoever fails to hear of it
+        except BaseException as error:  # noqa: BLE001  what is durable is so, whoever fails to hear of it
             events.emit("commit_untold", problem=type(error).__name__)
 
 
@@ -121,12 +122,12 @@ def _carried_out(connection: sqlite3.Connection, change: Callable[[], Any]) -> _
     """What a change returned or raised; if it raised, nothing of it is left in the transaction.
 
     Raises:
-        Exception: as it did, where SQLite has taken back the whole transaction: a full disk, for one.
+        BaseException: as it did, where SQLite has taken back the whole transaction: a full disk, for one.
     """
     connection.execute("SAVEPOINT one")
     try:
         outcome: _Outcome = change(), None
-    except Exception as error:  # told to the one who waits for it
+    except BaseException as error:  # told to the one who waits for it
         if not connection.in_transaction:
             raise
         connection.execute("ROLLBACK TO one")

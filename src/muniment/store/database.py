@@ -81,9 +81,13 @@ class Database:
         self._synchronous = synchronous
         self._lock = threading.RLock()
         self._is_open = False
-        self._connection = self._connect()
+        beside.connected(path.parent)  # Before it has any locks that could be lost.
+        try:
+            self._connection = self._connect()
+        except BaseException:
+            beside.disconnected(path.parent)
+            raise
         self._is_connected = True
-        beside.connected(path.parent)
 
     def _connect(self) -> sqlite3.Connection:
         with reporting(self.path):

@@ -89,7 +89,7 @@ def search(
     for kept in ours.values():
         texts |= kept.texts
         facts |= {kept.fact} if kept.fact is not None else set()
-    facts |= {state.keyed(parse(text).body.strip()) for text in texts}
+    facts |= {state.keyed(body) for text in texts if (body := parse(text).body.strip())}
     runs = Runs(part for text in texts for part in telling(text)).without(remaining())
     ours |= {each: kept for each, kept in reviews.items() if any(map(runs.found_in, kept.texts))}
     others = {

@@ -2,7 +2,8 @@
 
 - O1 an event is there exactly if the transaction of what it tells of was committed.
 - O2 numbers grow and are never used again; who has read up to one reads on from there, in any process.
-- O3 the newest `MAX_EVENTS` are kept. A number is only good together with the `epoch` of its series.
+- O3 the newest `MAX_EVENTS` are kept. A number is only good together with the `epoch` of its series, which
+  another ledger does not have, nor one that was put back from a copy (`series.py`).
 
 Events hold ids, names of scopes and codes, never content.
 """

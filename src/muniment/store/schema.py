@@ -101,6 +101,7 @@ LEDGER_MIGRATIONS: Final = (
         repeat TEXT UNIQUE,          -- keyed digest of originator and idempotency key
         repeated TEXT,               -- keyed digest of what was asked with that key
         attempt INTEGER NOT NULL DEFAULT 0,
+        claim INTEGER NOT NULL DEFAULT 0,  -- number of its last claim; never used again
         created TEXT NOT NULL,
         updated TEXT NOT NULL,
         cancelled_by TEXT,           -- JSON: name of a token, id of a client
@@ -122,9 +123,10 @@ LEDGER_MIGRATIONS: Final = (
     ) STRICT;
     CREATE TABLE series (
         one INTEGER PRIMARY KEY CHECK (one = 1),
-        epoch TEXT NOT NULL          -- which events the numbers are of
+        epoch TEXT NOT NULL,         -- which events the numbers are of
+        marked INTEGER               -- ctime in ns of the file that `series.py` keeps beside; NULL: none yet
     ) STRICT;
-    INSERT INTO series VALUES (1, lower(hex(randomblob(4))));
+    INSERT INTO series VALUES (1, '', NULL);
     CREATE TABLE token (
         name TEXT PRIMARY KEY,
         digest TEXT NOT NULL UNIQUE, -- keyed

@@ -3,6 +3,7 @@
     ledger.db    the truth: what was committed, from what, why and by whom; WAL, `synchronous=FULL`
     catalog.db   derived rows about entries; `synchronous=NORMAL`; may be deleted at any time
     audit.key    32 random bytes: keys the chain of records and every digest of a fact in the ledger
+    ledger.db-series   empty: by it a ledger is known that was put back from a copy, see `series.py`
 
 All of it is 0600, in a directory that is the caller's alone. On success of `State`:
 
@@ -51,6 +52,7 @@ from muniment.store.database import (
     unavailable,
 )
 from muniment.store.schema import CATALOG_SCHEMA, CATALOG_VERSION, LEDGER_MIGRATIONS
+from muniment.store.series import settle
 
 __all__ = ["Database", "State", "is_corrupt", "open_catalog", "open_ledger"]
 
@@ -95,6 +97,7 @@ class State:
                 self._key = _read_key(self.directory / KEY_NAME)
                 self.ledger = open_ledger(self.directory / LEDGER_NAME)
                 try:
+                    settle(self.ledger)
                     self.catalog = open_catalog(self.directory / CATALOG_NAME)
                 except BaseException:
                     self.ledger.close()
@@ -154,7 +157,7 @@ class State:
             before = b""
             while block := file.read(_BLOCK_BYTES):
                 yield before + block
-                before = block[-overlap:]
+                before = (before + block)[-overlap:]
 
     def close(self) -> None:
         """Close the databases; harmless when repeated."""

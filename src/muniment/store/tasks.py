@@ -1,9 +1,11 @@
 """What the tasks of lanes hold of a text that is to be erased, and how it goes; `erasure.py` asks for it.
 
 K1 A task is concerned if it is named, or if a string of what it was asked or says names the path, says just
-   what was asked for then, or holds a run of the text (`traces.py`). JSON is read before it is compared.
-K2 A task that is cleared keeps its id, kind and place. It has failed with the code `erased`, even where it
-   had completed, so that no reader meets a result without content; one that was cancelled stays so.
+   what was asked for then, or holds a run of the text (`traces.py`). JSON is read before it is compared. What
+   can only be a fixed word or a name (`_WORDS`, and all that everybody is shown of a task) is not compared.
+K2 A task that is cleared keeps its id, kind, place and what is shown of it. It has failed with the code
+   `erased`, even where it had completed, so that no reader meets a result without content; one that was
+   cancelled stays so.
 K3 One that waited is never begun, and its end is an event; nothing is told of those that were over.
 K4 One that runs is not cleared: it has the text in memory, and may be about to write it. It must end first.
 """
@@ -11,7 +13,8 @@ K4 One that runs is not cleared: it has the text in memory, and may be about to 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -20,6 +23,14 @@ from muniment.store.state import State
 from muniment.store.traces import Runs
 
 _ERASED: Final[Mapping[str, Any]] = {"code": "erased"}
+
+_WORDS: Final = frozenset(
+    {"code", "context", "decidedBy", "enforcement", "scope", "topic", "touchedScopes", "touchedTopics"}
+)
+"""Fields that hold fixed words, or names of scopes and models. Any other may hold text."""
+
+_PATHS: Final = frozenset({"filesTouched", "filePath", "paths"})
+"""Fields that hold logical paths, one a string."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,22 +48,21 @@ class HeldTask:
     token: str
     client: str | None
     attempt: int
-    shown: Mapping[str, Any]
     arguments: Any = None
     result: Any = None
     error: Any = None
 
     @property
-    def strings(self) -> Iterator[str]:
-        """All that it says."""
-        return _strings([self.shown, self.arguments, self.result, self.error])
+    def strings(self) -> Iterator[tuple[str, str]]:
+        """All that it says, each with the name of its field."""
+        return _strings([self.arguments, self.result, self.error], "")
 
-    def cleared(self, concerns: Callable[[str], bool]) -> HeldTask:
+    @property
+    def cleared(self) -> HeldTask:
         """It as it is once it is cleared (K2)."""
-        shown = {name: value for name, value in self.shown.items() if not any(map(concerns, _strings(value)))}
         if self.status == "cancelled":
-            return replace(self, shown=shown, arguments=None)
-        return replace(self, shown=shown, arguments=None, result=None, error=_ERASED, status="failed")
+            return self  # What it was asked was forgotten when it was cancelled.
+        return replace(self, arguments=None, result=None, error=_ERASED, status="failed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,19 +87,23 @@ def concerned(
 
     Cost: reads every task, at most 1000 of a lane.
     """
+    # Right before and after a name stands nothing that another name could have there.
+    names = [re.compile(rf"(?<![\w.-])(?<![\w.-]/){re.escape(path)}(?![\w/-])") for path in paths]
 
-    def concerns(text: str) -> bool:
+    def concerns(field: str, text: str) -> bool:
+        if field in _WORDS:
+            return False
         data = text.encode("utf-8", "replace")
-        return (
-            any(path in text for path in paths)
-            or bool(runs.found_in(data))
-            or state.keyed(data.decode().strip()) in facts
-        )
+        if runs.found_in(data):
+            return True
+        if field in _PATHS:
+            return text in paths
+        return any(name.search(text) for name in names) or state.keyed(data.decode().strip()) in facts
 
     found = (
-        Clearing(each, each.cleared(concerns))
+        Clearing(each, each.cleared)
         for each in _all(state)
-        if each.id in tasks or any(map(concerns, each.strings))
+        if each.id in tasks or any(concerns(*said) for said in each.strings)
     )
     return tuple(each for each in found if each.before != each.after)
 
@@ -113,15 +127,9 @@ def clear(state: State, clearings: Sequence[Clearing], at: str) -> None:
     with state.ledger.transaction() as connection:
         for before, task in ((each.before, each.after) for each in clearings):
             connection.execute(
-                "UPDATE task SET status = ?, updated = ?, shown = ?, arguments = NULL, result = NULL, "
-                "error = ? WHERE id = ?",
-                (
-                    task.status,
-                    at,
-                    json.dumps(task.shown),
-                    None if task.error is None else json.dumps(task.error),
-                    task.id,
-                ),
+                "UPDATE task SET status = ?, updated = ?, arguments = NULL, result = NULL, error = ? "
+                "WHERE id = ?",
+                (task.status, at, json.dumps(task.error), task.id),
             )
             if before.status == "queued":
                 outbox.append(state, _ended(task, at))
@@ -133,7 +141,7 @@ def strings_of_all(state: State) -> Iterator[str]:
     Raises:
         ManagedMemoryUnavailable: the ledger cannot be read.
     """
-    return (text for task in _all(state) for text in task.strings)
+    return (text for task in _all(state) for _, text in task.strings)
 
 
 def is_any_running(state: State) -> bool:
@@ -156,26 +164,24 @@ def is_task(state: State, task: str) -> bool:
 
 def _all(state: State) -> Iterator[HeldTask]:
     rows = state.ledger.rows(
-        "SELECT id, workspace, kind, status, token, client, attempt, shown, arguments, result, error "
+        "SELECT id, workspace, kind, status, token, client, attempt, arguments, result, error "
         "FROM task ORDER BY seq"
     )
-    for *known, attempt, shown, arguments, result, error in rows:
-        task, workspace, kind, status, token, client = known
+    for *known, arguments, result, error in rows:
         read = (None if each is None else json.loads(each) for each in (arguments, result, error))
-        yield HeldTask(task, workspace, kind, status, token, client, attempt, json.loads(shown), *read)
+        yield HeldTask(*known, *read)
 
 
-def _strings(value: Any) -> Iterator[str]:
+def _strings(value: Any, field: str) -> Iterator[tuple[str, str]]:
     match value:
         case str():
-            yield value
+            yield field, value
         case dict():
             for name, each in value.items():
-                yield name
-                yield from _strings(each)
+                yield from _strings(each, name)
         case list():
             for each in value:
-                yield from _strings(each)
+                yield from _strings(each, field)
 
 
 def _ended(task: HeldTask, at: str) -> outbox.Event:
