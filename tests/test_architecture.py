@@ -114,11 +114,13 @@ def test_only_the_api_the_sandbox_and_the_program_start_workers():
         "muniment.api",
         "muniment.sandbox",
         "muniment.cli.entry",
+        "muniment.cli.serve",
+        "muniment.daemon.core",  # ends an idle zygote
         "muniment.tools.remote",
     }
 
 
-def test_one_adapter_alone_talks_to_a_model_and_nothing_else_here_uses_sockets():
+def test_one_adapter_alone_talks_to_a_model_and_daemon_and_client_alone_to_each_other():
     network = {"openai", "httpx", "httpx2", "asyncio", "ssl", "socket", "http", "urllib"}
     users = {}
     for name, tree in TREES.items():
@@ -127,13 +129,15 @@ def test_one_adapter_alone_talks_to_a_model_and_nothing_else_here_uses_sockets()
             modules += [node.module] if isinstance(node, ast.ImportFrom) else []
             for module in modules:
                 if module.partition(".")[0] in network and module != "urllib.parse":
+                    if part(name) in {"daemon", "client"} and module != "openai":
+                        continue
                     users.setdefault(module.partition(".")[0], set()).add(name)
     adapter = "muniment.agent.openai"
     testing = "muniment.testing.chat_server"
     local = {name for name in SOURCES if name.startswith("muniment.confine.")}
     assert users.pop("openai") == {adapter}
     assert users.pop("httpx2") == {adapter, "muniment.agent.address"}
-    assert users.pop("asyncio") == {adapter, "muniment.agent.loop_thread"}
+    assert users.pop("asyncio") == {adapter, "muniment.agent.loop_thread", "muniment.cli.serve"}
     assert users.pop("ssl") == {adapter, testing}
     # A worker's service is handed its end of a socket pair; among the files of a case there may be a socket.
     assert users.pop("socket") - local == {
@@ -198,16 +202,32 @@ MAY_OPEN = {
     "muniment.cli.named_file": {"path.open"},  # likewise, an existing one
     # The state directory, which a person configured.
     "muniment.store.database": {"os.open", "self.path.with_name(self.path.name + companion).unlink"},
+    "muniment.store.beside": {"os.open"},
+    "muniment.store.series": {"mark.unlink"},  # the file beside the ledger
     "muniment.store.state": {
         "os.open",
         "path.open",
-        "(self.directory / name).open",
         "(self.directory / name).unlink",
         "path.with_name(path.name + companion).unlink",
         "self.directory.iterdir",
         "unfinished.rename",
         "unfinished.unlink",
     },
+    "muniment.daemon.tokens": {"os.open", "path.unlink"},
+    "muniment.daemon.presence": {
+        "os.open",
+        "unfinished.unlink",
+        "unfinished.rename",
+        "path.unlink",
+        "(directory / ADDRESS_NAME).unlink",
+        "(directory / ADDRESS_NAME).read_text",
+    },
+    "muniment.daemon.guard": {"_OVERFLOW.read_text"},  # a file of the kernel
+    "muniment.daemon.service": {"self.core.open"},  # no file
+    # The state directory of the daemon that a client looks for.
+    "muniment.client.finding": {"os.open", "os.fdopen"},
+    "muniment.client.threads": {"self._line.open"},  # no file
+    "muniment.client.loop": {"self._line.open"},
     # Data of our own.
     "muniment.agent.cues": {"files('muniment.agent').joinpath('cues.toml').read_text"},
     "muniment.content.instructions": {"files('muniment.content').joinpath('instructions.toml').read_text"},
@@ -246,6 +266,8 @@ def test_files_are_opened_by_confine_alone(name):
 def test_no_path_is_decoded_or_expanded_and_nothing_is_evaluated(name):
     allowed = {
         "muniment.settings": {"expanduser"},  # directories that a person configured
+        "muniment.client.finding": {"expanduser"},  # the same directory
+        "muniment.daemon.guard": {"unquote"},  # a workspace's path, compared with those that are served
         "muniment.content.links": {"unquote"},  # of links that are counted, never opened
         "muniment.store.index": {"unquote"},  # link targets that it wrote itself; compared, never opened
         "muniment.testing.corpus.index_oracle": {"unquote"},  # as its counterpart
@@ -298,8 +320,14 @@ def test_no_broad_except_swallows_an_error(name):
                 leaves = any(
                     function in {"os._exit", "_leave"} for function in map(ast.unparse, called(node))
                 )
-                # The driver tells whatever a subject raises as the result of its case.
-                tells = name in {"muniment.confine.zygote", "muniment.testing.corpus.driver"}
+                # The driver tells whatever a subject raises as the result of its case; a runner ends the task
+                # with it, and a writer the future.
+                tells = name in {
+                    "muniment.confine.zygote",
+                    "muniment.lane.runner",
+                    "muniment.lane.writer",
+                    "muniment.testing.corpus.driver",
+                }
                 assert ends or leaves or tells, f"{name}:{node.lineno}"
 
 

@@ -44,6 +44,16 @@ def test_embed_saves_one_fact_and_stops_the_hostile_run(tmp_path):
     ]
 
 
+def test_embed_daemon_remembers_what_was_sent_twice_once_and_leaves_nothing(tmp_path):
+    assert run_example("embed_daemon.py", tmp_path).splitlines() == [
+        "serving on the loopback: True",
+        "one task: True, replayed: True",
+        f"saved: ('project/deploy/we-deploy-on-thursdays.md',), enforcement {IN_A_WORKER}",
+        "told: memory_changed in ['project']",
+        "withdrawn: True",
+    ]
+
+
 def test_live_model_prints_a_row_for_each_fact(tmp_path):
     with ChatServer(through(perfect)) as server:
         head, *rows, last = run_example("live_model.py", tmp_path, server.base_url, "perfect").splitlines()
@@ -52,6 +62,16 @@ def test_live_model_prints_a_row_for_each_fact(tmp_path):
     assert all(re.match(r" +3 +300/30 +\d+\.\d\d +0  (Saved to|already known:) user/", row) for row in rows)
     assert "already known" in rows[-1]
     assert last.startswith("12 of 12 filed, ")
+
+
+def test_daemon_and_client_remembers_follows_and_forgets(tmp_path):
+    assert run_example("daemon_and_client.py", tmp_path).splitlines() == [
+        "saved: user/editor/prefers-dark-mode-in-all-editors.md, decided by rules",
+        "not saved: pending_review",
+        "forgot: user/editor/prefers-dark-mode-in-all-editors.md",
+        "event: workspace_memory_remember touched user",
+        "event: workspace_memory_forget touched user",
+    ]
 
 
 def test_every_example_has_a_test_here():

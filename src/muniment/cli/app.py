@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from muniment.cli.daemon_app import acp, serve, token_app
 from muniment.cli.ledger_app import audit_app, erase, history, review_app, undo, why
 from muniment.cli.options import (
     ApiKeyFile,
@@ -34,6 +35,7 @@ index_app = typer.Typer(help="Rebuild or verify the generated index of each scop
 app.add_typer(index_app, name="index")
 app.add_typer(review_app, name="review")
 app.add_typer(audit_app, name="audit")
+app.add_typer(token_app, name="token")
 
 
 @app.callback(invoke_without_command=True)
@@ -202,5 +204,5 @@ def tool(
     )
 
 
-for command in (forget, dream, history, why, undo, erase):
+for command in (forget, dream, history, why, undo, erase, serve, acp):
     app.command()(command)

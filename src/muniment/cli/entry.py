@@ -12,7 +12,7 @@ import sys
 
 from muniment.errors import MunimentError, PlatformUnsupported
 
-_AGENT_COMMANDS = frozenset({"remember", "tool"})
+_AGENT_COMMANDS = frozenset({"remember", "tool", "acp"})
 _NO_RUN = frozenset({"--help", "--in-process"})
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, RootModel
 from pydantic.alias_generators import to_camel
 
 from muniment.names import ContextMode, Enforcement, Trust
@@ -28,6 +28,8 @@ class _Model(BaseModel):
         extra="forbid",
         frozen=True,
         strict=True,
+        defer_build=True,  # A daemon starts without them.
+        json_schema_serialization_defaults_required=True,
         alias_generator=to_camel,
         validate_by_name=True,
         validate_by_alias=True,
@@ -81,13 +83,17 @@ class ApproveBody(_Model):
     digest: str
 
 
+class RejectBody(_Model):
+    """Nothing: which review it is stands in the path."""
+
+
 class RememberResult(_Model):
     """What a remember did."""
 
     summary: str
     files_touched: list[str]
     touched_scopes: list[str]
-    enforcement: Enforcement | None
+    enforcement: Annotated[Enforcement, Field(strict=False)] | None
     decided_by: str
 
 
@@ -142,7 +148,8 @@ class _Task(_Model):
 class RememberTask(_Task):
     """A task that remembers."""
 
-    context_mode: ContextMode
+    kind: Literal["remember"] = "remember"
+    context_mode: Annotated[ContextMode, Field(strict=False)]
     scope: str | None = None
     result: RememberResult | None = Field(None, description="Of a completed task alone.")
 
@@ -150,6 +157,7 @@ class RememberTask(_Task):
 class ForgetTask(_Task):
     """A task that forgets."""
 
+    kind: Literal["forget"] = "forget"
     scope: str | None = None
     result: ForgetResult | None = Field(None, description="Of a completed task alone.")
 
@@ -157,7 +165,156 @@ class ForgetTask(_Task):
 class DreamTask(_Task):
     """A task that tidies."""
 
+    kind: Literal["dream"] = "dream"
     result: DreamResult | None = Field(None, description="Of a completed task alone.")
+
+
+class TaskList(_Model):
+    """Tasks, the newest first."""
+
+    tasks: list[Annotated[RememberTask | ForgetTask | DreamTask, Field(discriminator="kind")]]
+    next_cursor: str | None = Field(None, description="For the next request; null: there are no more.")
+
+
+class Review(_Model):
+    """A change-set that waits for the owner."""
+
+    review_id: str
+    kind: str
+    at: str
+    reasons: list[str]
+    paths: list[str]
+
+
+class ReviewList(_Model):
+    """What waits in this workspace."""
+
+    reviews: list[Review]
+
+
+class ReviewShown(_Model):
+    """A review, as it would be approved now."""
+
+    review_id: str
+    text: str
+    digest: str = Field(description="What an approval names.")
+
+
+class Decided(_Model):
+    """What came of a decision about a review."""
+
+    review_id: str
+    status: Literal["approved", "rejected"]
+    task_id: str | None
+    files_touched: list[str]
+    touched_scopes: list[str]
+    notes: list[str]
+
+
+class Undone(_Model):
+    """What an undo did."""
+
+    task_id: str = Field(description="Of the undo; undo that to have the changes again.")
+    undone: str
+    files_touched: list[str]
+    touched_scopes: list[str]
+    notes: list[str]
+
+
+class ErasePlan(_Model):
+    """What an erasure would do; nothing was erased."""
+
+    status: Literal["preview"]
+    files: list[str]
+    versions: int
+    others: list[str]
+    reviews: list[str]
+    records: int
+    lane_tasks: int
+    tasks: list[str]
+    copies: list[str]
+    not_covered: str
+
+
+class EraseReceipt(_Model):
+    """What an erasure did. It holds no name and no text."""
+
+    status: Literal["erased"]
+    task_id: str
+    at: str
+    erased: list[str]
+    tasks: list[str]
+    files: int
+    versions: int
+    reviews: int
+    records: int
+    lane_tasks: int
+    notes: list[str]
+    not_covered: str
+
+
+class Erasure(RootModel[Annotated[ErasePlan | EraseReceipt, Field(discriminator="status")]]):
+    """What an erasure would do, or did."""
+
+
+class AuditHead(_Model):
+    """The end of the chain of records, to be kept where nobody can change it with the ledger."""
+
+    head: str
+    records: int
+
+
+class Explained(_Model):
+    """What the policy says to a verb on a path."""
+
+    policy: str
+    verdict: Literal["allow", "deny"]
+    rule: str | None = None
+    layer: str | None = None
+    reason: str | None = None
+
+
+class Feature(_Model):
+    """Something that this daemon can do."""
+
+    since: Literal["v1"] = "v1"
+    modes: list[ContextMode] | None = None
+    scopes: list[str] | None = None
+
+
+class Limits(_Model):
+    """What a request, a lane and a task may take."""
+
+    content_bytes: int
+    body_bytes: int
+    pending_tasks: int
+    pending_tidying_tasks: int
+    kept_tasks: int
+    wait_seconds: int
+    task_seconds: float
+
+
+class Capabilities(_Model):
+    """What this daemon can do in a workspace, and its limits."""
+
+    v: Literal[1] = 1
+    version: str
+    workspace: str = Field(description="Its key, as in `/workspaces/{workspace}/memory/…`.")
+    features: dict[str, Feature]
+    limits: Limits
+
+
+class Health(_Model):
+    """Whether the daemon runs."""
+
+    status: Literal["ok"] = "ok"
+
+
+class Readiness(_Model):
+    """That it accepts tasks of each workspace, by key."""
+
+    status: Literal["ready"] = "ready"
+    workspaces: list[str]
 
 
 class Problem(_Model):

@@ -12,7 +12,19 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
-from muniment.errors import MunimentError, PendingReview, StoreConflict, UndoOverlap
+from muniment.errors import (
+    ConfigInvalid,
+    ConfinementUnavailable,
+    MunimentError,
+    PendingReview,
+    PolicyInvalid,
+    Refusal,
+    StateTooNew,
+    StoreConflict,
+    ToolError,
+    UndoOverlap,
+)
+from muniment.job_errors import InvalidContent
 
 HTTP: Final[Mapping[str, tuple[int, str]]] = MappingProxyType(
     {
@@ -27,7 +39,10 @@ HTTP: Final[Mapping[str, tuple[int, str]]] = MappingProxyType(
         "invalid_content": (400, "`content` must be a text of 1 to 65536 bytes of UTF-8 after trimming."),
         "invalid_context_mode": (400, '`contextMode` must be "workspace", "clean", or omitted.'),
         "invalid_scope": (400, "`scope` must be a scope of the policy, or omitted."),
-        "invalid_query": (400, "`query` must be a text of 1 to 65536 bytes of UTF-8 after trimming."),
+        "invalid_query": (
+            400,
+            "`query` must be a text of 1 to 65536 bytes of UTF-8 with 1 to 64 words that say something.",
+        ),
         "invalid_client_id": (400, "The client id is not registered for this token."),
         "invalid_http": (400, "This is no valid HTTP request."),
         "token_required": (401, "Send the token: Authorization: Bearer …"),
@@ -38,29 +53,34 @@ HTTP: Final[Mapping[str, tuple[int, str]]] = MappingProxyType(
         "remember_task_not_found": (404, "Workspace memory remember task not found."),
         "forget_task_not_found": (404, "Workspace memory forget task not found."),
         "dream_task_not_found": (404, "Workspace memory dream task not found."),
+        "bad_name": (400, "This is no path of an entry, such as user/editor/dark-mode.md."),
         "task_not_found": (404, "No task of this id has changed the memory."),
+        "nothing_to_erase": (404, "Nothing of this name is remembered, nor was it."),
         "review_not_found": (404, "There is no review of this id."),
         "method_not_allowed": (405, "This path does not take this method."),
         "request_timeout": (408, "The request did not arrive in time."),
         "managed_memory_unavailable": (409, "Managed memory is unavailable for this workspace."),
-        "policy_invalid": (409, "The policy of this workspace does not load."),
-        "confinement_unavailable": (409, "The policy requires more confinement than this system offers."),
         "review_closed": (409, "The review was decided before."),
         "review_changed": (409, "The digest is not that of the review as it is now; look at it again."),
         "store_conflict": (409, "The memory was changed by somebody else meanwhile."),
         "undo_overlap": (409, "Later changes would be lost; undo those first."),
         "already_undone": (409, "The task was undone before."),
-        "erased": (409, "What the task did was erased."),
+        "erased": (409, "What the task did, or was to do, was erased."),
+        "pending_review": (409, "The change waits for the owner's approval; nothing was written."),
+        "path_escape": (409, "The change leads outside the memory; nothing was written."),
+        "refused": (409, "The policy refused the change; nothing was written."),
+        "quota": (409, "A quota of the policy would be passed; nothing was written."),
+        "content_rejected": (409, "A content gate refused the change; nothing was written."),
         "body_too_large": (413, "The body is too large."),
         "unsupported_media_type": (415, "Send JSON: Content-Type: application/json"),
         "misdirected_request": (421, "The Host header is not one of this daemon's names."),
         "idempotency_mismatch": (422, "This Idempotency-Key was sent before with another request."),
         "remember_queue_full": (429, "Too many tasks of this workspace are pending; try again later."),
-        "headers_too_large": (431, "The header is too large."),
         "remember_failed": (500, "Workspace memory remember failed."),
         "forget_failed": (500, "Workspace memory forget failed."),
         "dream_failed": (500, "Workspace memory dream failed."),
         "internal_error": (500, "The daemon failed; its log says more."),
+        "not_ready": (503, "The daemon accepts no tasks now."),
         "busy": (503, "The daemon serves too many requests at once; try again."),
         "workspace_draining": (503, "The daemon is stopping; send it again to the next one."),
         "deadline": (503, "Somebody else holds the memory; try again."),
@@ -77,13 +97,8 @@ TASK: Final[Mapping[str, str]] = MappingProxyType(
         "remember_timeout": "Workspace memory remember timed out; nothing was written.",
         "forget_timeout": "Workspace memory forget timed out; nothing was removed.",
         "dream_timeout": "Workspace memory dream timed out; nothing was changed.",
-        "pending_review": "The change waits for the owner's approval; nothing was written.",
         "interrupted": "The daemon ended while it carried out this task, too often to try it again.",
         "cancelled": "The task was cancelled; nothing was written.",
-        "path_escape": "The change leads outside the memory; nothing was written.",
-        "refused": "The policy refused the change; nothing was written.",
-        "quota": "A quota of the policy would be passed; nothing was written.",
-        "content_rejected": "A content gate refused the change; nothing was written.",
     }
 )
 """Sentence by code, of tasks; they may also fail with those of answers."""
@@ -115,19 +130,26 @@ class Problem(Exception):
         }
 
 
-def problem_of(error: MunimentError, otherwise: str = "internal_error") -> Problem:
-    """The answer for an error of the library.
-
-    Args:
-        error: what was raised.
-        otherwise: the code where the daemon has no answer for that of `error`.
-    """
-    return Problem(error.code if error.code in HTTP else otherwise, **fields_of(error))
+def problem_of(error: MunimentError) -> Problem:
+    """The answer for an error of the library."""
+    if error.code in HTTP:
+        return Problem(error.code, **fields_of(error))
+    match error:
+        case ToolError() | Refusal():
+            return Problem("refused", reason=error.code)
+        case PolicyInvalid() | ConfinementUnavailable() | ConfigInvalid() | StateTooNew():
+            return Problem("managed_memory_unavailable", reason=error.code)
+        case _:
+            return Problem("internal_error")
 
 
 def task_error(error: MunimentError, kind: str) -> dict[str, Any]:
     """What a task says that failed with `error`, and what the ledger keeps of it."""
-    code = error.code if error.code in TASK or error.code in HTTP else f"{kind}_failed"
+    code = error.code
+    if kind == "forget" and code == InvalidContent.code:
+        code = "invalid_query"
+    elif code not in TASK and code not in HTTP:
+        code = f"{kind}_failed"
     return {"code": code, **fields_of(error)}
 
 

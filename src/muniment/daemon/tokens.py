@@ -2,8 +2,8 @@
 
 - K1 the owner's token stands in `state/token`, alone on a line, 0600. It is made once, and refused where
   others could read it or it is no plain file of ours.
-- K2 a client's token is shown once, when it is made; the ledger has its keyed digest, and the ids and the trust
-  that belong to it. An id belongs to one token.
+- K2 a client's token is shown once, when it is made; the ledger has its keyed digest, and the ids and the
+  trust that belong to it. An id belongs to one token.
 - K3 tokens are compared by digests of one length, in constant time.
 
 Does not hold: anything against another process of the same user, who can read the file.
@@ -27,11 +27,13 @@ from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable, NotFound
 from muniment.lane.task import OWNER
 from muniment.names import Trust
 from muniment.store.audit import append, timestamp
+from muniment.store.database import Database
 from muniment.store.state import State
 
 TOKEN_NAME: Final = "token"  # noqa: S105  a file's name
 TOKEN_BYTES: Final = 32
 
+_MAX_TOKEN_FILE_BYTES: Final = 256
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 _ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}", re.ASCII)
 _TOKEN: Final = re.compile(r"[A-Za-z0-9_-]{20,128}", re.ASCII)
@@ -61,10 +63,16 @@ THE_OWNER: Final = Principal(OWNER, Trust.OWNER, None)
 
 
 class Tokens:
-    """The tokens of a state directory; each question asks the ledger, so that a revocation holds at once."""
+    """The tokens of a state directory; each question asks the ledger, so that a revocation holds at once.
 
-    def __init__(self, state: State) -> None:
-        self._state = state
+    Args:
+        state: whose key digests them, and whose ledger changes.
+        reads: a connection of its own to the ledger, so that no question waits for a writer; None: that of
+            `state`.
+    """
+
+    def __init__(self, state: State, reads: Database | None = None) -> None:
+        self._state, self._reads = state, reads or state.ledger
 
     def add(self, name: str, clients: Collection[str], trust: Trust) -> str:
         """Make a token for a client; this is the only time that it is told.
@@ -82,8 +90,9 @@ class Tokens:
                 raise ConfigInvalid(f"{each!r} cannot be a client id; use up to 128 letters, digits, . _ : -")
         token, now = secrets.token_urlsafe(TOKEN_BYTES), timestamp(datetime.now(UTC))
         with self._state.ledger.transaction() as connection:
-            taken = {each: other.name for other in self.all() for each in other.clients or ()}
-            if name in {other.name for other in self.all()}:
+            there = _all(self._state.ledger)
+            taken = {each: other.name for other in there for each in other.clients or ()}
+            if name in {other.name for other in there}:
                 raise ConfigInvalid(
                     f"there is a token {name!r} already; revoke it first, or take another name"
                 )
@@ -101,12 +110,7 @@ class Tokens:
 
     def all(self) -> tuple[Principal, ...]:
         """Those of clients, by name."""
-        return tuple(
-            Principal(name, Trust(trust), frozenset(json.loads(clients)))
-            for name, trust, clients in self._state.ledger.rows(
-                "SELECT name, trust, clients FROM token ORDER BY name"
-            )
-        )
+        return _all(self._reads)
 
     def revoke(self, name: str) -> None:
         """Make a client's token invalid, from the next request on.
@@ -120,21 +124,19 @@ class Tokens:
                 raise NotFound(f"there is no token {name!r}; see: muniment token list")
             append(self._state, now, "token", None, {"revoked": name})
 
-    def principal(self, unsafe_token: str, owner_token: str) -> Principal | None:
+    def principal(self, unsafe_token: str, owners: str) -> Principal | None:
         """Who a request's token belongs to; None: nobody.
 
         Args:
             unsafe_token: as it was sent.
-            owner_token: see `read_owner_token`.
+            owners: see `owner_token`.
         """
         if _TOKEN.fullmatch(unsafe_token) is None:
             return None
         sent = self._digest(unsafe_token)
-        if hmac.compare_digest(sent, self._digest(owner_token)):
+        if hmac.compare_digest(sent, self._digest(owners)):
             return THE_OWNER
-        found = self._state.ledger.rows(
-            "SELECT name, trust, clients, digest FROM token WHERE digest = ?", (sent,)
-        )
+        found = self._reads.rows("SELECT name, trust, clients, digest FROM token WHERE digest = ?", (sent,))
         for name, trust, clients, digest in found:
             if hmac.compare_digest(sent, digest):
                 return Principal(name, Trust(trust), frozenset(json.loads(clients)))
@@ -142,6 +144,13 @@ class Tokens:
 
     def _digest(self, token: str) -> str:
         return self._state.keyed(f"token {token}")
+
+
+def _all(ledger: Database) -> tuple[Principal, ...]:
+    return tuple(
+        Principal(name, Trust(trust), frozenset(json.loads(clients)))
+        for name, trust, clients in ledger.rows("SELECT name, trust, clients FROM token ORDER BY name")
+    )
 
 
 def owner_token(directory: Path) -> str:
@@ -161,11 +170,14 @@ def owner_token(directory: Path) -> str:
     except OSError as error:
         raise ManagedMemoryUnavailable(str(path), f"cannot be made: {error.strerror}") from None
     token = secrets.token_urlsafe(TOKEN_BYTES)
-    with open(fd, "w", encoding="ascii") as file:
-        os.fchmod(fd, 0o600)
-        file.write(f"{token}\n")
-        file.flush()
+    try:
+        os.write(fd, f"{token}\n".encode())
         os.fsync(fd)
+    except OSError as error:
+        path.unlink()
+        raise ManagedMemoryUnavailable(str(path), f"cannot be written: {error.strerror}") from None
+    finally:
+        os.close(fd)
     return token
 
 
@@ -174,13 +186,15 @@ def _read(path: Path) -> str:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         raise ManagedMemoryUnavailable(str(path), f"cannot be read: {error.strerror}") from None
-    with open(fd, "rb") as file:
+    try:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
             raise ManagedMemoryUnavailable(
                 str(path), "is no file of yours alone (0600); delete it, and the next start makes another"
             )
-        text = file.read(256).decode("latin-1").strip()
+        text = os.read(fd, _MAX_TOKEN_FILE_BYTES).strip().decode("latin-1")
+    finally:
+        os.close(fd)
     if _TOKEN.fullmatch(text) is None:
         raise ManagedMemoryUnavailable(
             str(path), "holds no token; delete it, and the next start makes another"

@@ -47,7 +47,7 @@ class Asked:
 
     Attributes:
         arguments: what is to be done, for whoever carries it out; JSON. Forgotten once the task is over.
-        shown: what everybody who sees the task is told of that; JSON of fixed words and names of scopes alone,
+        shown: what everybody who sees the task is told of that; JSON of fixed words and scopes alone,
             since an erasure leaves it.
         trust: of the originator.
         ref: where the fact comes from, in the words of the originator.

@@ -1,0 +1,323 @@
+"""What the daemon can do over loopback: accept, start and finish tasks, answer, tell.
+
+Run it with `python benchmarks/daemon.py`; a name, such as `followers`, runs that part alone. The clients are
+one asyncio process that writes prepared requests to raw sockets, on the same machine: its CPU time is in the
+figures, too. Rates are medians of `ROUNDS`; all but the rule writer's and `ready` are of tasks that do
+nothing (`services/idle_work.py`), so that they show the daemon and not the jobs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sqlite3
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+ROUNDS = 5
+WORKSPACES = 8
+ACCEPTED, FULL = 202, 429
+HERE = Path(__file__).parent
+PROGRAM = (str(Path(sys.executable).with_name("muniment")), "serve")
+IDLE = (sys.executable, str(HERE / "services" / "idle_work.py"))
+
+
+@dataclass
+class Served:
+    """A daemon that runs."""
+
+    process: subprocess.Popen[str]
+    home: Path
+    keys: list[str]
+    ready: float
+
+    def __post_init__(self) -> None:
+        address = json.loads((self.home / "state" / "daemon.json").read_text())
+        self.host, _, port = address["url"].removeprefix("http://").partition(":")
+        self.port = int(port)
+        self.token = (self.home / "state" / "token").read_text().strip()
+
+    def memory(self) -> float:
+        """Resident MB."""
+        text = Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(text.partition("VmRSS:")[2].split()[0]) / 1024
+
+    def cpu(self) -> float:
+        """CPU seconds so far."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return sum(int(each) for each in fields[11:13]) / os.sysconf("SC_CLK_TCK")
+
+    def request(self, method: str, path: str, body: object = None, extra: str = "") -> bytes:
+        """A request as it goes over the wire."""
+        data = b"" if body is None else json.dumps(body).encode()
+        head = (
+            f"{method} {path} HTTP/1.1\r\nHost: {self.host}:{self.port}\r\n"
+            f"Authorization: Bearer {self.token}\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(data)}\r\n{extra}\r\n"
+        )
+        return head.encode() + data
+
+
+@contextmanager
+def served(program: tuple[str, ...], workspaces: int = 1) -> Iterator[Served]:
+    """A daemon over new workspaces in a throwaway home."""
+    with tempfile.TemporaryDirectory() as base:
+        home, arguments = Path(base, "home"), []
+        for number in range(workspaces):
+            Path(base, f"w{number}", ".git").mkdir(parents=True)
+            arguments += ["--workspace", str(Path(base, f"w{number}"))]
+        environment = {**os.environ, "MUNIMENT_HOME": str(home)}
+        started = time.perf_counter()
+        process = subprocess.Popen(
+            [*program, *arguments, "--json"],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        try:
+            document = process.stdout.readline()
+            ready = time.perf_counter() - started
+            yield Served(process, home, list(json.loads(document)["workspaces"]), ready)
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(30)
+            process.stdout.close()
+
+
+class Line:
+    """A connection that is kept."""
+
+    def __init__(self, daemon: Served) -> None:
+        self.daemon = daemon
+
+    async def __aenter__(self) -> Self:
+        self.reader, self.writer = await asyncio.open_connection(self.daemon.host, self.daemon.port)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.writer.close()
+
+    async def ask(self, request: bytes) -> tuple[int, bytes]:
+        """Status and body of the answer."""
+        self.writer.write(request)
+        head = await self.reader.readuntil(b"\r\n\r\n")
+        size = int(head.lower().partition(b"content-length:")[2].split(b"\r\n", 1)[0])
+        return int(head[9:12]), await self.reader.readexactly(size)
+
+    async def post(self, key: str, number: int) -> str:
+        """Ask for a task, again while the queue is full; its id."""
+        request = self.daemon.request(
+            "POST", f"/workspaces/{key}/memory/remember", {"content": f"The build number is {number}"}
+        )
+        while True:
+            status, body = await self.ask(request)
+            if status == ACCEPTED:
+                return json.loads(body)["taskId"]
+            assert status == FULL, body
+            await asyncio.sleep(0.005)
+
+    async def ended(self, key: str, task: str) -> str:
+        """Wait for a task; its status."""
+        path = f"/workspaces/{key}/memory/remember/{task}"
+        while True:
+            _, body = await self.ask(self.daemon.request("GET", path, extra="Prefer: wait=60\r\n"))
+            if (status := json.loads(body)["status"]) not in {"queued", "running"}:
+                return status
+
+
+async def together(daemon: Served, clients: int, work: Callable[[Line, int], Awaitable[None]]) -> float:
+    """Seconds that clients take who work at once."""
+
+    async def one(number: int) -> None:
+        async with Line(daemon) as line:
+            await work(line, number)
+
+    started = time.perf_counter()
+    await asyncio.gather(*(one(number) for number in range(clients)))
+    return time.perf_counter() - started
+
+
+def rate(daemon: Served, clients: int, count: int, work: Callable[[Line, int], Awaitable[None]]) -> str:
+    """Median and range over the rounds of what clients do per second, who together do `count` in one."""
+    rates = [count / asyncio.run(together(daemon, clients, work)) for _ in range(ROUNDS)]
+    return f"{statistics.median(rates):.0f} ({min(rates):.0f}-{max(rates):.0f})"
+
+
+def ready() -> None:
+    """Start, memory, and the answers of an idle daemon."""
+    starts, sizes = [], []
+    for _ in range(2 * ROUNDS + 1):
+        with served(PROGRAM) as daemon:
+            starts.append(daemon.ready)
+            sizes.append(daemon.memory())
+    print(f"ready after {statistics.median(starts):.2f} s ({min(starts):.2f}-{max(starts):.2f}); goal 0.5")
+    print(f"resident {statistics.median(sizes):.0f} MB; goal 80")
+
+
+def answers() -> None:
+    """Requests per second that change nothing."""
+    with served(IDLE) as daemon:
+        key = daemon.keys[0]
+
+        async def a_task() -> str:
+            async with Line(daemon) as line:
+                return await line.post(key, 0)
+
+        task = asyncio.run(a_task())
+        paths = {"/healthz": "/healthz", "a task": f"/workspaces/{key}/memory/remember/{task}"}
+        for name, path in paths.items():
+            request = daemon.request("GET", path)
+            for clients in (1, 8):
+
+                async def ask(
+                    line: Line, _: int, request: bytes = request, each: int = 800 // clients
+                ) -> None:
+                    for _ in range(each):
+                        await line.ask(request)
+
+                print(f"GET {name}, c={clients}: {rate(daemon, clients, 800, ask)}/s")
+
+
+def accepted() -> None:
+    """Tasks accepted, durably, per second; and carried out."""
+    with served(IDLE, WORKSPACES) as daemon:
+        for clients, count in ((1, 400), (8, 1600)):
+
+            async def post(line: Line, number: int, clients: int = clients, count: int = count) -> None:
+                for at in range(count // clients):
+                    await line.post(daemon.keys[(at if clients == 1 else number) % WORKSPACES], at)
+
+            print(f"POST, c={clients}: {rate(daemon, clients, count, post)}/s accepted")
+
+        async def finish(line: Line, number: int) -> None:
+            key = daemon.keys[number]
+            for at in range(100):
+                task = await line.post(key, at)
+            assert await line.ended(key, task) == "completed"
+
+        before = daemon.cpu()
+        print(f"no-op tasks over {WORKSPACES} lanes: {rate(daemon, 8, 800, finish)}/s; goal 250")
+        print(f"  {1e3 * (daemon.cpu() - before) / (800 * ROUNDS):.2f} ms of the daemon's CPU each")
+
+
+def waits() -> None:
+    """From acceptance to beginning in an idle lane, by the ledger's own times."""
+    with served(IDLE) as daemon:
+
+        async def one_by_one(line: Line, _: int) -> None:
+            for at in range(400):
+                task = await line.post(daemon.keys[0], at)
+                await line.ended(daemon.keys[0], task)
+
+        asyncio.run(together(daemon, 1, one_by_one))
+        with closing(sqlite3.connect(daemon.home / "state" / "ledger.db")) as ledger:
+            rows = ledger.execute(
+                "SELECT (julianday(running.at) - julianday(queued.at)) * 86400000 FROM event AS queued "
+                "JOIN event AS running USING (task) WHERE queued.data LIKE '%\"queued\"%' "
+                "AND running.data LIKE '%\"running\"%'"
+            ).fetchall()
+    times = sorted(row[0] for row in rows)
+    print(
+        f"enqueue → start over {len(times)} tasks: p50 {statistics.median(times):.1f} ms (goal 15), "
+        f"p99 {times[len(times) * 99 // 100]:.1f} ms"
+    )
+
+
+def rules() -> None:
+    """Facts that the rule writer files, per second."""
+    for lanes in (1, WORKSPACES):
+        with served(PROGRAM, lanes) as daemon:
+            count = 0
+
+            async def finish(line: Line, number: int) -> None:
+                nonlocal count
+                for at in range(10):
+                    count += 1
+                    task = await line.post(daemon.keys[number], 100 * count + at)
+                assert await line.ended(daemon.keys[number], task) == "completed"
+
+            asyncio.run(together(daemon, lanes, finish))
+            print(f"rule writer over {lanes} lanes: {rate(daemon, lanes, 10 * lanes, finish)}/s")
+
+
+def followers() -> None:
+    """200 followers of events while 500 tasks run."""
+    with served(IDLE, WORKSPACES) as daemon:
+
+        async def follow(line: Line, key: str, ends: int, is_there: asyncio.Event) -> int:
+            line.writer.write(daemon.request("GET", f"/workspaces/{key}/memory/events"))
+            seen, left = 0, b""
+            while ends:
+                block = left + await line.reader.read(65536)
+                is_there.set()
+                *frames, left = block.split(b"\n\n")
+                seen += sum(b"event:" in frame for frame in frames)
+                ends -= sum(b'"completed"' in frame for frame in frames)
+            return seen
+
+        async def all_of_it() -> tuple[float, int]:
+            lines = [await Line(daemon).__aenter__() for _ in range(200)]
+            there = [asyncio.Event() for _ in lines]
+            each = 500 // WORKSPACES
+            following = [
+                asyncio.create_task(follow(line, daemon.keys[at % WORKSPACES], each, there[at]))
+                for at, line in enumerate(lines)
+            ]
+            for event in there:
+                await event.wait()
+
+            async def post(line: Line, number: int) -> None:
+                for at in range(each):
+                    await line.post(daemon.keys[number], at)
+
+            started = time.perf_counter()
+            await together(daemon, WORKSPACES, post)
+            seen = sum(await asyncio.gather(*following))
+            for line in lines:
+                line.writer.close()
+            return time.perf_counter() - started, seen
+
+        before, size = daemon.cpu(), daemon.memory()
+        seconds, seen = asyncio.run(all_of_it())
+        tasks = 500 // WORKSPACES * WORKSPACES
+        print(
+            f"200 followers, {tasks} tasks: all {seen} events told after {seconds:.1f} s, "
+            f"{daemon.cpu() - before:.1f} s of CPU, {size:.0f} → {daemon.memory():.0f} MB"
+        )
+
+
+def memory() -> None:
+    """Resident memory over 10 000 tasks."""
+    with served(IDLE, WORKSPACES) as daemon:
+        sizes = [daemon.memory()]
+        for _ in range(10):
+
+            async def post(line: Line, number: int) -> None:
+                for at in range(125):
+                    task = await line.post(daemon.keys[number], at)
+                await line.ended(daemon.keys[number], task)
+
+            asyncio.run(together(daemon, WORKSPACES, post))
+            sizes.append(daemon.memory())
+        ledger = (daemon.home / "state" / "ledger.db").stat().st_size / 1e6
+    print(f"resident MB at every 1000 of 10 000 tasks: {' '.join(f'{size:.0f}' for size in sizes)}")
+    print(f"  the ledger has {ledger:.1f} MB then")
+
+
+PARTS = (ready, answers, accepted, waits, rules, followers, memory)
+
+if __name__ == "__main__":
+    for part in PARTS:
+        if len(sys.argv) == 1 or part.__name__ in sys.argv[1:]:
+            part()

@@ -1,0 +1,31 @@
+"""A daemon whose tasks do nothing: what is left is accepting, queueing, telling, finishing. For `daemon.py`.
+
+Run it as `muniment serve` is run, with the same options.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from muniment.cli.app import app
+from muniment.daemon import core
+from muniment.lane.task import Ended
+
+RESULT = {"summary": "", "filesTouched": [], "touchedScopes": [], "enforcement": None, "decidedBy": "none"}
+
+
+class NoWork:
+    """Ends every task at once."""
+
+    def __init__(self, *_: object) -> None:
+        pass
+
+    def __call__(self, *_: object) -> Ended:
+        """Do nothing."""
+        return Ended("completed", result=RESULT)
+
+
+if __name__ == "__main__":
+    core.Work = NoWork
+    sys.argv[1:1] = ["serve"]
+    app()

@@ -1,0 +1,53 @@
+"""Run the daemon on the event loop of your own program, and talk to it.
+
+Run it with `python examples/embed_daemon.py`. The daemon takes no signals and ends no process: it lives as
+long as its context.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from pathlib import Path
+
+from muniment.agent.rules import RuleWriter
+from muniment.client import AsyncClient
+from muniment.daemon.service import Daemon, Options
+from muniment.settings import read_settings
+
+
+async def converse(home: Path) -> None:
+    """Send a fact twice under one key, wait for its task, and read the event that tells of it."""
+    async with AsyncClient(home=home) as client:
+        cursor = await client.cursor()
+        kept = await client.remember("We deploy on Thursdays.", idempotency_key="example-1")
+        again = await client.remember("We deploy on Thursdays.", idempotency_key="example-1")
+        print(f"one task: {kept.task_id == again.task_id}, replayed: {again.replayed}")
+        result = await kept.wait(timeout=60)
+        print(f"saved: {result.files_touched}, enforcement {result.enforcement}")
+        async for event in client.events(after=cursor):
+            if event.type == "memory_changed":
+                print(f"told: {event.type} in {event.data['touchedScopes']}")
+                break
+
+
+async def serve(home: Path, workspace: Path) -> None:
+    """A daemon for one workspace, as long as the conversation takes."""
+    settings = read_settings({**os.environ, "MUNIMENT_HOME": str(home)})
+    async with Daemon(Options(settings, (workspace,)), RuleWriter()) as daemon:
+        print(f"serving on the loopback: {daemon.url.startswith('http://127.0.0.1:')}")
+        await converse(home)
+
+
+def main() -> None:
+    """All of it in a home of its own."""
+    with tempfile.TemporaryDirectory() as scratch:
+        home, workspace = Path(scratch, "home"), Path(scratch, "project")
+        workspace.mkdir()
+        asyncio.run(serve(home, workspace))
+        print(f"withdrawn: {not (home / 'state' / 'daemon.json').exists()}")
+
+
+if __name__ == "__main__":
+    main()

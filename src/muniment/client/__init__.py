@@ -1,0 +1,21 @@
+"""The client of the daemon: typed results, typed errors, retries that double nothing.
+
+    from muniment.client import Client
+
+    with Client() as client:                      # the daemon of $MUNIMENT_HOME
+        handle = client.remember("The user prefers dark mode in all editors")
+        print(handle.wait(timeout=60).files_touched)
+
+Start reading in `exchange`: what is sent, and when again. `core` has the requests; `threads` and `loop` carry
+them out, for `sync` and `aio`; `finding` says where the daemon is, `transport` how it is spoken to,
+`following` and `sse` how events are read, `errors` what may be raised. Attacked by `tests/client`.
+"""
+
+from __future__ import annotations
+
+from muniment.client import errors, results
+from muniment.client.aio import AsyncClient, AsyncTaskHandle
+from muniment.client.normal import normalize
+from muniment.client.sync import Client, TaskHandle
+
+__all__ = ["AsyncClient", "AsyncTaskHandle", "Client", "TaskHandle", "errors", "normalize", "results"]

@@ -1,0 +1,269 @@
+"""What the daemon says, as frozen values with the names of Python.
+
+Fields that other implementations of the contract leave out may be None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal, get_args
+
+from muniment.client.errors import FAILURES, TaskFailed
+
+Kind = Literal["remember", "forget", "dream"]
+Status = Literal["queued", "running", "completed", "failed", "cancelled"]
+Document = Mapping[str, Any]
+"""What the daemon says, under its own names."""
+
+KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
+_OVER: Final = frozenset({"completed", "failed", "cancelled"})
+
+
+@dataclass(frozen=True, slots=True)
+class RememberResult:
+    """What a remember did.
+
+    Attributes:
+        files_touched: logical paths, such as `user/editor.md`.
+        touched_scopes: such as `user`; of the commit.
+        enforcement: what held the worker: `full`, `partial` or `none`.
+        decided_by: the model, or `rules`.
+    """
+
+    summary: str
+    files_touched: tuple[str, ...]
+    touched_scopes: tuple[str, ...]
+    enforcement: str | None = None
+    decided_by: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RemovedEntry:
+    """An entry, or an item of one, that went; of a dry run, that would go."""
+
+    topic: str
+    summary: str
+    file_path: str
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetResult:
+    """What a forget did."""
+
+    summary: str
+    removed_entries: tuple[RemovedEntry, ...]
+    touched_topics: tuple[str, ...]
+    touched_scopes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DreamResult:
+    """What a dream did.
+
+    Attributes:
+        deduped_entries: how many entries went because another one says the same.
+        rejected: how many groups were left alone, since they changed meanwhile.
+    """
+
+    summary: str
+    touched_topics: tuple[str, ...]
+    touched_scopes: tuple[str, ...]
+    deduped_entries: int
+    rejected: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Review:
+    """A change-set that waits for the owner.
+
+    Attributes:
+        kind: of the task that proposed it.
+        at: since when; ISO-8601, UTC.
+        reasons: why it waits, each in one line.
+        paths: logical paths that it would change.
+    """
+
+    review_id: str
+    kind: str
+    at: str
+    reasons: tuple[str, ...]
+    paths: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReviewShown:
+    """A review as it would be approved now.
+
+    Attributes:
+        digest: what an approval of this names.
+    """
+
+    review_id: str
+    text: str
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """What came of a decision.
+
+    Attributes:
+        status: `approved` or `rejected`.
+        task_id: as which it was committed; None: it was rejected.
+    """
+
+    review_id: str
+    status: str
+    task_id: str | None
+    files_touched: tuple[str, ...]
+    touched_scopes: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Undone:
+    """What an undo did.
+
+    Attributes:
+        task_id: of the undo; undo that to have the changes again.
+        undone: the task whose changes were taken back.
+    """
+
+    task_id: str
+    undone: str
+    files_touched: tuple[str, ...]
+    touched_scopes: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ErasePlan:
+    """What an erasure would do; nothing was erased.
+
+    Attributes:
+        lane_tasks: tasks of the daemon whose texts would go.
+    """
+
+    files: tuple[str, ...]
+    versions: int
+    others: tuple[str, ...]
+    reviews: tuple[str, ...]
+    records: int
+    tasks: tuple[str, ...]
+    copies: tuple[str, ...]
+    not_covered: str
+    lane_tasks: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class EraseReceipt:
+    """What an erasure did, as `ErasePlan`. It holds no name and no text."""
+
+    task_id: str
+    at: str
+    erased: tuple[str, ...]
+    tasks: tuple[str, ...]
+    files: int
+    versions: int
+    reviews: int
+    records: int
+    notes: tuple[str, ...]
+    not_covered: str
+    lane_tasks: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AuditHead:
+    """The end of the chain of records; keep it where nobody can change it together with the ledger."""
+
+    head: str
+    records: int
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """What the policy says to a verb on a path.
+
+    Attributes:
+        verdict: `allow` or `deny`.
+        rule: which one denies, in which `layer`, and for which `reason`.
+    """
+
+    policy: str
+    verdict: str
+    rule: str | None = None
+    layer: str | None = None
+    reason: str | None = None
+
+
+Result = RememberResult | ForgetResult | DreamResult
+
+
+@dataclass(frozen=True, slots=True)
+class TaskError:
+    """Why a task failed."""
+
+    code: str
+    message: str
+    review_id: str | None = None
+    paths: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A task as the daemon knows it.
+
+    Attributes:
+        created_at, updated_at: ISO-8601, UTC, milliseconds.
+        context_mode: of a remember alone.
+        result: of a completed one alone.
+        error: of a failed one alone.
+    """
+
+    task_id: str
+    kind: Kind
+    status: Status
+    created_at: str
+    updated_at: str
+    context_mode: str | None = None
+    scope: str | None = None
+    result: Result | None = None
+    error: TaskError | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it will never change again."""
+        return self.status in _OVER
+
+    @property
+    def outcome(self) -> Result:
+        """The result of a task that is over.
+
+        Raises:
+            TaskFailed: it has none; a class of it, by the code.
+        """
+        if self.result is not None:
+            return self.result
+        error = self.error or TaskError("cancelled", "The task was cancelled; nothing was written.")
+        failure = FAILURES.get(error.code, TaskFailed)
+        raise failure(
+            error.code, error.message, task_id=self.task_id, review_id=error.review_id, paths=error.paths
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened in a workspace.
+
+    Attributes:
+        id: what `events(after=…)` goes on from; "" where the daemon gave none.
+        type: `memory_changed`, `task`, or `resync`: what came before was missed, read anew what you keep.
+        data: under the daemon's own names.
+        originator_client_id: of the client that asked for it, where it gave one.
+    """
+
+    id: str
+    type: str
+    data: Document
+    originator_client_id: str | None = None

@@ -1,0 +1,127 @@
+"""What a request asks of a lane: its fields, checked in the order of the contract; for HTTP and ACP alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from muniment.daemon import contract
+from muniment.daemon.problems import Problem
+from muniment.daemon.workspace import Workspace
+from muniment.errors import MunimentError
+from muniment.jobs.remember import check_content
+from muniment.names import ContextMode, Trust
+
+M = TypeVar("M", bound=BaseModel)
+
+_REMEMBER: Final = {
+    "content": "invalid_content",
+    "contextMode": "invalid_context_mode",
+    "scope": "invalid_scope",
+}
+_FORGET: Final = {"query": "invalid_query", "scope": "invalid_scope"}
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is wanted; see `lane.task.Asked`.
+
+    Attributes:
+        trust: that the sender claims for it.
+    """
+
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    shown: Mapping[str, Any] = field(default_factory=dict)
+    trust: Trust = Trust.OWNER
+    ref: str | None = None
+
+
+def remember(document: dict[str, Any], workspace: Workspace) -> Wanted:
+    """What a body that remembers asks for.
+
+    Raises:
+        Problem: it asks for nothing that can be.
+    """
+    content = _text(document.get("content"), "invalid_content")
+    body = parsed(contract.RememberBody, document, _REMEMBER)
+    context = body.context_mode or ContextMode.WORKSPACE
+    scope = _scope(body.scope, body.model_fields_set, workspace)
+    return Wanted(
+        {"content": content, "scope": scope, "context": context},
+        {"contextMode": context} | _shown(scope),
+        body.source.trust,
+        body.source.ref,
+    )
+
+
+def forget(document: dict[str, Any], workspace: Workspace) -> Wanted:
+    """What a body that forgets asks for.
+
+    Raises:
+        Problem: it asks for nothing that can be.
+    """
+    query = _text(document.get("query"), "invalid_query")
+    body = parsed(contract.ForgetBody, document, _FORGET)
+    scope = _scope(body.scope, body.model_fields_set, workspace)
+    return Wanted({"query": query, "scope": scope, "dry_run": body.dry_run}, _shown(scope))
+
+
+def dream(document: dict[str, Any], _: Workspace) -> Wanted:
+    """What a body that tidies asks for.
+
+    Raises:
+        Problem: it has a field.
+    """
+    parsed(contract.DreamBody, document)
+    return Wanted()
+
+
+def parsed(model: type[M], document: dict[str, Any], codes: Mapping[str, str] | None = None) -> M:
+    """A document as `model`.
+
+    Args:
+        model: what it should be.
+        document: as it was sent.
+        codes: the code for a field that is not as it should be, in the order in which they count.
+
+    Raises:
+        Problem: it is none.
+    """
+    try:
+        return model.model_validate(document)
+    except ValidationError as error:
+        wrong = {str(each["loc"][0]) for each in error.errors() if each["loc"]}
+        for name, code in (codes or {}).items():
+            if name in wrong:
+                raise Problem(code) from None
+        raise Problem("invalid_request") from None
+
+
+def _text(sent: object, code: str) -> str:
+    if not isinstance(sent, str):
+        raise Problem(code)
+    try:
+        return check_content(sent)
+    except MunimentError:
+        raise Problem(code) from None
+
+
+def _scope(sent: str | None, fields: set[str], workspace: Workspace) -> str | None:
+    """The scope that a request names, if there is one of that name.
+
+    Raises:
+        Problem: there is none. While the roots cannot be opened, every name is let through: then no task is.
+    """
+    if "scope" not in fields:
+        return None
+    known = workspace.scopes().values()
+    if not sent or (workspace.is_open and sent not in known):
+        raise Problem("invalid_scope")
+    return sent
+
+
+def _shown(scope: str | None) -> dict[str, Any]:
+    return {} if scope is None else {"scope": scope}

@@ -1,0 +1,1 @@
+"""The routes: what each one takes and answers, and how."""

@@ -1,0 +1,108 @@
+"""The routes about the daemon itself, and its stream of events."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from starlette.responses import Response, StreamingResponse
+
+from muniment.daemon import contract
+from muniment.daemon.contract import MAX_BODY_BYTES, MAX_WAIT_SECONDS
+from muniment.daemon.metrics import MEDIA_TYPE
+from muniment.daemon.problems import Problem
+from muniment.daemon.routes.operation import Call, Operation, Parameter, answered
+from muniment.daemon.routes.tasks import BASE, CLIENT_ID
+from muniment.daemon.stream import View
+from muniment.lane.lane import MAX_PENDING, MAX_RECORDS, MAX_TIDYING
+from muniment.lane.runner import BACKSTOP_SECONDS
+from muniment.names import MAX_FACT_BYTES, ContextMode
+from muniment.version import __version__
+
+MAX_FOLLOWERS: Final = 256
+"""Followers of events at once."""
+
+EVENT_STREAM: Final = "text/event-stream"
+
+
+async def capabilities(call: Call) -> Response:
+    """Answer what the daemon can do."""
+    workspace = call.workspace
+    scopes = sorted(workspace.scopes().values())
+    return answered(
+        contract.Capabilities(
+            version=__version__,
+            workspace=workspace.key,
+            features={
+                "workspace_memory_remember": contract.Feature(modes=list(ContextMode), scopes=scopes),
+                "workspace_memory_forget": contract.Feature(scopes=scopes),
+                "workspace_memory_dream": contract.Feature(),
+            },
+            limits=contract.Limits(
+                content_bytes=MAX_FACT_BYTES,
+                body_bytes=MAX_BODY_BYTES,
+                pending_tasks=MAX_PENDING,
+                pending_tidying_tasks=MAX_TIDYING,
+                kept_tasks=MAX_RECORDS,
+                wait_seconds=MAX_WAIT_SECONDS,
+                task_seconds=BACKSTOP_SECONDS,
+            ),
+        )
+    )
+
+
+async def health(_: Call) -> Response:
+    """Answer that the daemon runs."""
+    return answered(contract.Health())
+
+
+async def ready(call: Call) -> Response:
+    """Answer whether it accepts tasks."""
+    found = {key: workspace.problem() for key, workspace in call.core.workspaces.items()}
+    problems = {key: None if error is None else error.code for key, error in found.items()}
+    if call.core.is_draining:
+        raise Problem("not_ready", reason="draining", workspaces=problems)
+    problems.update(dict.fromkeys(call.core.dead_lanes, "lane_dead"))
+    if any(problems.values()):
+        raise Problem("not_ready", reason="unavailable", workspaces=problems)
+    return answered(contract.Readiness(workspaces=list(problems)))
+
+
+async def follow(call: Call) -> Response:
+    """Answer with what happens, as long as the client listens."""
+    workspace = call.workspace
+    stream = call.core.stream
+    if stream.followers >= MAX_FOLLOWERS:
+        raise Problem("busy", headers={"Retry-After": "5"})
+    view = View(workspace.key, workspace.scopes(), call.originator(), call.is_still_known)
+    cursor = call.request.headers.get("last-event-id")
+    call.leave()
+    return StreamingResponse(stream.follow(view, cursor), media_type=EVENT_STREAM)
+
+
+async def metrics(call: Call) -> Response:
+    """Answer what was counted."""
+    return Response(call.core.metrics.text(), media_type=MEDIA_TYPE)
+
+
+OPERATIONS: Final = (
+    Operation(
+        "GET",
+        f"{BASE}/events",
+        follow,
+        "Follow what happens, as server-sent events.",
+        EVENT_STREAM,
+        ("invalid_client_id",),
+        parameters=(
+            CLIENT_ID,
+            Parameter(
+                "Last-Event-ID", "header", "The id of the last event that was seen: nothing since is missed."
+            ),
+        ),
+    ),
+    Operation(
+        "GET", "/capabilities", capabilities, "What the daemon can do, and its limits.", contract.Capabilities
+    ),
+    Operation("GET", "/healthz", health, "Whether the daemon runs.", contract.Health),
+    Operation("GET", "/readyz", ready, "Whether it accepts tasks.", contract.Readiness, ("not_ready",)),
+    Operation("GET", "/metrics", metrics, "What was counted, for Prometheus.", MEDIA_TYPE, owner_only=True),
+)

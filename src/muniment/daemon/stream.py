@@ -1,0 +1,237 @@
+"""The stream of events: what the ledger's outbox tells, for everybody who follows.
+
+- E1 A follower reads by a cursor of its own, from memory or, further back, from the ledger. However slowly it
+  reads, it holds nothing here.
+- E2 A cursor is `<epoch>-<number>`. Whoever comes with one misses nothing of what is kept; whoever comes with
+  another one is told `resync`: look at everything again, then follow from here.
+- E3 Everybody of a workspace is told that its memory changed; of a task only its originator and the owner. A
+  task that was cancelled is `cancelled` for whoever did so, and has `failed` for everybody else.
+- E4 An event is a line of JSON, so that no text in it ends it and begins another one.
+
+What this process commits is told at once, what others do within `LOOK_SECONDS`.
+
+Source: html.spec.whatwg.org/multipage/server-sent-events.html; sqlite.org/pragma.html, `data_version`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, Final
+
+from muniment import events
+from muniment.errors import MunimentError
+from muniment.lane.task import Originator
+from muniment.store import outbox
+from muniment.store.database import Database
+
+LOOK_SECONDS: Final = 0.5
+"""Seconds between two looks whether another process has committed something."""
+
+HEARTBEAT_SECONDS: Final = 15.0
+"""Seconds of silence after which a follower is sent where it stands, so that both sides see a dead line."""
+
+RECONNECT_MS: Final = 1_000
+"""Milliseconds that a browser waits before it comes again."""
+
+CHECK_SECONDS: Final = 1.0
+"""Seconds for which it is not asked again whether somebody may follow."""
+
+RING: Final = 2_048
+"""Events that are kept in memory, some 1 MB: whoever is further behind reads the ledger."""
+
+BATCH: Final = 256
+"""Events of one write to a follower."""
+
+_CURSOR: Final = re.compile(r"([0-9a-f]{8})-([0-9]{1,18})", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Who follows, and of what.
+
+    Attributes:
+        workspace: key of the workspace.
+        scopes: names of its scopes, by the key of their root.
+        originator: who asks.
+        may_follow: whether it still may; asked every second in which something happens.
+    """
+
+    workspace: str
+    scopes: Mapping[str, str]
+    originator: Originator
+    may_follow: Callable[[], bool] = lambda: True
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """An event and the frames that it was rendered to."""
+
+    event: outbox.Event
+    frames: dict[tuple[str, bool], bytes] = field(default_factory=dict)
+
+
+class Stream:
+    """The events of a ledger. Belongs to one event loop.
+
+    Args:
+        reads: a connection to the ledger of this stream's own.
+    """
+
+    def __init__(self, reads: Database) -> None:
+        self._reads = reads
+        self.epoch, _, self.last = outbox.span(reads)
+        self._ring: deque[_Told] = deque(maxlen=RING)
+        self._version = self._data_version()
+        self._next = asyncio.get_running_loop().create_future()
+        self._looking = False
+        self.is_closed = False
+        self.followers = 0
+
+    def wake(self) -> None:
+        """Look for new events soon; calls in one turn of the loop are one look."""
+        if not self._looking and not self.is_closed:
+            self._looking = True
+            asyncio.get_running_loop().call_soon(self._look)
+
+    async def watch(self) -> None:
+        """Look for what other processes commit, until cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            with suppress(MunimentError):  # Whoever changes the ledger is told that it is unavailable.
+                version = self._data_version()
+                if version != self._version:
+                    self._version = version
+                    self._look()
+
+    async def changed(self, seconds: float) -> bool:
+        """Wait for further events; whether there are any, or this was closed."""
+        if self.is_closed:
+            return True
+        done, _ = await asyncio.wait([self._next], timeout=seconds)
+        return bool(done)
+
+    def close(self) -> None:
+        """End every follower."""
+        self.is_closed = True
+        self._tell()
+
+    async def follow(self, view: View, cursor: str | None) -> AsyncIterator[bytes]:
+        """Frames for a follower, from after `cursor` on, until the stream closes or it may follow no more.
+
+        Args:
+            view: who follows, and of what.
+            cursor: as it was sent; None: from now on.
+        """
+        self.followers += 1
+        try:
+            self._look()
+            number = self.last if cursor is None else self._number(cursor)
+            if number is None:
+                number = self.last
+                yield self._frame("resync", number, {"v": 1, "type": "resync", "data": {}})
+            yield f"retry: {RECONNECT_MS}\n{self._mark(number)}".encode()
+            said = checked = time.monotonic()
+            while not self.is_closed:
+                if time.monotonic() >= checked + CHECK_SECONDS:
+                    if not view.may_follow():
+                        return
+                    checked = time.monotonic()
+                told = self._after(number)
+                frames = [frame for each in told if (frame := self._frame_of(each, view)) is not None]
+                if told:
+                    number = told[-1].event.number
+                left = said + HEARTBEAT_SECONDS - time.monotonic()
+                if frames:
+                    yield b"".join(frames)
+                elif (told and left > 0) or (not told and await self.changed(max(0.0, left))):
+                    continue  # There is nothing to say yet: what happened is none of this one's business.
+                else:
+                    yield self._mark(number).encode()
+                said = time.monotonic()
+        except MunimentError as error:
+            events.emit("events_unavailable", code=error.code)  # The follower comes again with its cursor.
+        finally:
+            self.followers -= 1
+
+    def _look(self) -> None:
+        """Read what is new, and tell those who wait."""
+        self._looking = False
+        before = self.last
+        try:
+            while found := outbox.read(self._reads, self.last, BATCH):
+                self._ring.extend(map(_Told, found))
+                self.last = found[-1].number
+        except MunimentError as error:
+            events.emit("events_unavailable", code=error.code)
+        if self.last != before:
+            self._tell()
+
+    def _tell(self) -> None:
+        if not self._next.done():
+            self._next.set_result(None)
+        if not self.is_closed:
+            self._next = asyncio.get_running_loop().create_future()
+
+    def _data_version(self) -> int:
+        return int(self._reads.rows("PRAGMA data_version")[0][0])
+
+    def _after(self, number: int) -> list[_Told]:
+        """The next events after a number."""
+        if number >= self.last:
+            return []
+        if self._ring and self._ring[0].event.number <= number + 1:
+            start = len(self._ring)
+            while start and self._ring[start - 1].event.number > number:
+                start -= 1
+            return list(islice(self._ring, start, start + BATCH))
+        return [_Told(event) for event in outbox.read(self._reads, number, BATCH)]
+
+    def _number(self, cursor: str) -> int | None:
+        """The number of a cursor after which nothing is missed; None: there is no such."""
+        found = _CURSOR.fullmatch(cursor)
+        if found is None:
+            return None
+        epoch, first, _ = outbox.span(self._reads)
+        number = int(found[2])
+        return number if found[1] == epoch and first <= number <= self.last else None
+
+    def _frame_of(self, told: _Told, view: View) -> bytes | None:
+        """What `view` is told of an event; None: nothing."""
+        event = told.event
+        if event.type == "memory_changed":
+            key = (view.workspace, False)
+            scopes = sorted({view.scopes[root] for root in event.roots if root in view.scopes})
+            if not scopes:
+                return None
+            data = {"scope": "managed", **event.data, "taskId": event.task, "touchedScopes": scopes}
+        else:
+            originator = Originator(event.token or "", event.client)
+            if event.workspace != view.workspace or not view.originator.sees(originator):
+                return None
+            data = {"taskId": event.task, **event.data}
+            who = data.pop("cancelled_by", None)
+            did_cancel = who is not None and view.originator == Originator(*who)
+            if data["status"] == "cancelled" and not did_cancel:
+                data |= {"status": "failed", "code": "cancelled"}
+            key = (view.workspace, did_cancel)
+        if key not in told.frames:
+            document: dict[str, Any] = {"v": 1, "type": event.type, "data": data}
+            if event.client is not None:
+                document["originatorClientId"] = event.client
+            told.frames[key] = self._frame(event.type, event.number, document)
+        return told.frames[key]
+
+    def _frame(self, kind: str, number: int, document: Mapping[str, Any]) -> bytes:
+        return f"id: {self.epoch}-{number}\nevent: {kind}\ndata: {json.dumps(document)}\n\n".encode()
+
+    def _mark(self, number: int) -> str:
+        """Where a follower stands, as an event without data, which no reader tells of."""
+        return f": \nid: {self.epoch}-{number}\n\n"

@@ -1,0 +1,184 @@
+"""A server that answers requests with what a script says, over real sockets, and keeps what it was sent."""
+
+from __future__ import annotations
+
+import json
+import queue
+import socket
+import ssl
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+
+TOKEN = "tkn-canary-0123456789abcdef"
+
+
+@dataclass(frozen=True)
+class Sent:
+    method: str
+    path: str
+    headers: dict
+    body: bytes
+
+    @property
+    def json(self):
+        return json.loads(self.body)
+
+
+def answer(status, document=None, **headers):
+    """An answer of JSON, as bytes."""
+    body = b"" if document is None else json.dumps(document).encode()
+    return raw(status, body, **{"content_type": "application/json", **headers})
+
+
+def raw(status, body, **headers):
+    lines = [f"HTTP/1.1 {status} Scripted", f"content-length: {len(body)}"]
+    lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+def problem(status, code, *, error="A sentence.", retry_after=None, **fields):
+    headers = {} if retry_after is None else {"retry_after": retry_after}
+    return answer(status, {"status": status, "error": error, "code": code, **fields}, **headers)
+
+
+def stream(*chunks):
+    """A stream of events that ends after `chunks`."""
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n"
+    return [head, *chunks, None]
+
+
+def event(number, kind="memory_changed", data=None, epoch="0badcafe"):
+    document = {"v": 1, "type": kind, "data": data or {"scope": "managed"}, "originatorClientId": "web"}
+    return f"id: {epoch}-{number}\nevent: {kind}\ndata: {json.dumps(document)}\n\n".encode()
+
+
+def task(status="queued", kind="remember", number=1, **more):
+    at = "2026-11-22T12:00:00.000Z"
+    document = {
+        "taskId": f"{kind}-{number}",
+        "kind": kind,
+        "status": status,
+        "createdAt": at,
+        "updatedAt": at,
+    }
+    document |= {"result": None, "error": None, "reviewId": None, "scope": None}
+    if kind == "remember":
+        document["contextMode"] = "workspace"
+    return document | more
+
+
+REMEMBERED = {
+    "summary": "Saved to user/editor.md.",
+    "filesTouched": ["user/editor.md"],
+    "touchedScopes": ["user"],
+    "enforcement": "full",
+    "decidedBy": "rules",
+}
+
+DROP = "drop"
+"""Close the connection once the request was read."""
+
+HANG = "hang"
+"""Say nothing, until the server closes."""
+
+
+class Scripted:
+    """Each request takes the next step of the script.
+
+    Bytes are sent; a list piece by piece, where None ends the connection. What can be called is. `acted` is
+    set once a step is done, or hangs.
+    """
+
+    def __init__(self, *steps, path=None, certificate=None):
+        self.sent = []
+        self.acted = threading.Event()
+        self._steps = queue.SimpleQueue()
+        for step in steps:
+            self._steps.put(step)
+        if path is None:
+            self._listener = socket.create_server(("127.0.0.1", 0))
+            self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        else:
+            self._listener = socket.socket(socket.AF_UNIX)
+            self._listener.bind(str(path))
+            self._listener.listen()
+        self._tls = None
+        if certificate is not None:
+            self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            self._tls.load_cert_chain(certificate)
+            self.url = self.url.replace("http:", "https:")
+        self._open = []
+        self._threads = []
+        self._closing = threading.Event()
+        self._accepting = threading.Thread(target=self._accept)
+
+    def __enter__(self):
+        self._accepting.start()
+        return self
+
+    def __exit__(self, *_exc):
+        self._closing.set()
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._accepting.join()
+        self._listener.close()
+        for connection in self._open:
+            with suppress(OSError):  # It is closed already.
+                connection.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join()
+
+    def _accept(self):
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            self._open.append(connection)
+            thread = threading.Thread(target=self._serve, args=(connection,))
+            self._threads.append(thread)
+            thread.start()
+
+    def _serve(self, connection):
+        try:
+            if self._tls is not None:
+                connection = self._tls.wrap_socket(connection, server_side=True)
+            with connection, connection.makefile("rb") as file:
+                while (sent := _read(file)) is not None:
+                    self.sent.append(sent)
+                    if not self._act(connection, self._steps.get(timeout=10)):
+                        return
+        except OSError:
+            connection.close()  # The client has left.
+
+    def _act(self, connection, step):
+        if callable(step):
+            step = step()
+        if step == DROP:
+            return False
+        for piece in step if isinstance(step, list) else [step]:
+            if piece == HANG:
+                self.acted.set()
+                self._closing.wait()
+                return False
+            if piece is None:
+                return False
+            if callable(piece):
+                piece()
+                continue
+            connection.sendall(piece)
+        self.acted.set()
+        return True
+
+
+def _read(file):
+    first = file.readline()
+    if not first:
+        return None
+    method, path, _ = first.decode().split(" ")
+    headers = {}
+    while line := file.readline().strip():
+        name, _, value = line.decode().partition(": ")
+        assert name.lower() not in headers
+        headers[name.lower()] = value
+    return Sent(method, path, headers, file.read(int(headers.get("content-length", "0"))))

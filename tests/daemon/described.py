@@ -1,0 +1,174 @@
+"""What an OpenAPI document says, read independently of what made it: which values a schema takes, and some.
+
+Only the words of JSON Schema that the document uses are known; another one is an error, not a shrug.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from hypothesis import strategies as st
+
+KNOWN = {
+    *("$ref", "type", "enum", "const", "properties", "required", "additionalProperties", "items"),
+    *("anyOf", "oneOf", "allOf", "minLength", "maxLength", "pattern", "minimum", "maximum"),
+    *("title", "description", "default", "discriminator", "format", "examples"),
+}
+TYPES = {
+    "string": str,
+    "object": dict,
+    "array": list,
+    "boolean": bool,
+    "integer": int,
+    "number": (int, float),
+    "null": type(None),
+}
+HTTP_METHODS = ("get", "post", "delete")
+
+
+@dataclass(frozen=True)
+class Described:
+    """One operation of the document."""
+
+    method: str
+    path: str
+    document: dict[str, Any]
+
+    @property
+    def name(self):
+        return self.document["operationId"]
+
+    @property
+    def body(self):
+        """The schema of its body; None: it takes none."""
+        content = self.document.get("requestBody", {}).get("content")
+        return None if content is None else content["application/json"]["schema"]
+
+    def parameters(self, where):
+        return [each for each in self.document["parameters"] if each["in"] == where]
+
+    def answers(self, status):
+        """Schemas of an answer by media type; None: no such status is described."""
+        found = self.document["responses"].get(str(status))
+        return None if found is None else {k: v["schema"] for k, v in found.get("content", {}).items()}
+
+
+class Reader:
+    """Reads a document."""
+
+    def __init__(self, document):
+        self.document = document
+
+    @cached_property
+    def operations(self):
+        return tuple(
+            Described(method.upper(), path, described)
+            for path, methods in self.document["paths"].items()
+            for method, described in methods.items()
+        )
+
+    def resolved(self, schema):
+        """A schema, where it is only named elsewhere, with what stands beside its name."""
+        if "$ref" not in schema:
+            return schema
+        found = self.document
+        for step in schema["$ref"].removeprefix("#/").split("/"):
+            found = found[step]
+        return {**self.resolved(found), **{name: value for name, value in schema.items() if name != "$ref"}}
+
+    def problems(self, schema, value, where="$"):
+        """Why a value is none of a schema, one by one."""
+        schema = self.resolved(schema)
+        assert set(schema) <= KNOWN, set(schema) - KNOWN
+        if "type" in schema:
+            kind = TYPES[schema["type"]]
+            if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+                yield f"{where}: {type(value).__name__} is no {schema['type']}"
+                return
+        if "const" in schema and value != schema["const"]:
+            yield f"{where}: {value!r} is not {schema['const']!r}"
+        if "enum" in schema and value not in schema["enum"]:
+            yield f"{where}: {value!r} is not among {schema['enum']}"
+        yield from self._of_text(schema, value, where)
+        yield from self._of_parts(schema, value, where)
+        for each in schema.get("allOf", ()):
+            yield from self.problems(each, value, where)
+        for word, fits in (("anyOf", lambda count: count > 0), ("oneOf", lambda count: count == 1)):
+            if word in schema:
+                found = [list(self.problems(each, value, where)) for each in schema[word]]
+                if not fits(found.count([])):
+                    yield f"{where}: fits {found.count([])} of {len(found)}: {found}"
+
+    def _of_text(self, schema, value, where):
+        if not isinstance(value, str):
+            return
+        if not schema.get("minLength", 0) <= len(value) <= schema.get("maxLength", 1 << 30):
+            yield f"{where}: has {len(value)} characters"
+        if "pattern" in schema and re.search(schema["pattern"], value) is None:
+            yield f"{where}: {value!r} does not match {schema['pattern']}"
+
+    def _of_parts(self, schema, value, where):
+        if isinstance(value, dict):
+            known = schema.get("properties", {})
+            for name in schema.get("required", ()):
+                if name not in value:
+                    yield f"{where}: lacks {name}"
+            more = schema.get("additionalProperties", True)
+            for name, each in value.items():
+                if name in known:
+                    yield from self.problems(known[name], each, f"{where}.{name}")
+                elif more is False:
+                    yield f"{where}: has {name}"
+                elif more is not True:
+                    yield from self.problems(more, each, f"{where}.{name}")
+        elif isinstance(value, list) and "items" in schema:
+            for number, each in enumerate(value):
+                yield from self.problems(schema["items"], each, f"{where}[{number}]")
+
+    def values(self, schema, texts, likely=None):
+        """Values of a schema.
+
+        `texts` are strings where any will do, `likely` those for members of a name, most of the time.
+        """
+        likely = likely or {}
+        schema = self.resolved(schema)
+        if "const" in schema:
+            return st.just(schema["const"])
+        if "enum" in schema:
+            return st.sampled_from(schema["enum"])
+        for word in ("anyOf", "oneOf"):
+            if word in schema:
+                return st.one_of([self.values(each, texts, likely) for each in schema[word]])
+        return self._made(schema, texts, likely)
+
+    def _made(self, schema, texts, likely):
+        """Values of a schema that names one type."""
+        match schema["type"]:
+            case "string" if "pattern" in schema:
+                return st.from_regex(re.compile(schema["pattern"], re.ASCII))
+            case "string":
+                least, most = schema.get("minLength", 0), schema.get("maxLength", 1 << 20)
+                return texts.filter(lambda text: least <= len(text) <= most)
+            case "boolean":
+                return st.booleans()
+            case "integer":
+                return st.integers()
+            case "null":
+                return st.none()
+            case "array":
+                return st.lists(self.values(schema["items"], texts, likely), max_size=4)
+            case "object":
+                known = {
+                    name: st.one_of(*[likely[name]] * 3, each) if name in likely else each
+                    for name, part in schema.get("properties", {}).items()
+                    for each in [self.values(part, texts, likely)]
+                }
+                required = set(schema.get("required", ()))
+                return st.fixed_dictionaries(
+                    {name: each for name, each in known.items() if name in required},
+                    optional={name: each for name, each in known.items() if name not in required},
+                )
+        raise AssertionError(schema)

@@ -1,0 +1,41 @@
+"""The page about HTTP is what the daemon does now."""
+
+from __future__ import annotations
+
+import re
+
+from daemon.page import COMMAND, PAGE, page
+from muniment.daemon.application import OPERATIONS
+from muniment.daemon.openapi import document_of
+from muniment.daemon.problems import HTTP, TASK
+
+
+def test_the_page_is_up_to_date():
+    is_current = PAGE.is_file() and PAGE.read_text(encoding="utf-8") == page()
+    assert is_current, f"docs/http.md is not what the daemon does; run: {COMMAND}"
+
+
+def test_it_tells_of_every_request_parameter_field_and_code():
+    text = page()
+    document = document_of(OPERATIONS)
+    for operation in OPERATIONS:
+        assert f"### {operation.method} {operation.path}\n" in text
+        assert all(f"`{parameter.name}`" in text for parameter in operation.parameters)
+    for name, schema in document["components"]["schemas"].items():
+        section = text.split(f"### {name}\n")[1].split("\n#")[0]
+        assert all(f"`{field}`" in section for field in schema.get("properties", ()))
+    for code, sentence in (*((code, told) for code, (_, told) in HTTP.items()), *TASK.items()):
+        assert f"| `{code}` | {sentence} |" in text
+
+
+def test_every_link_of_it_leads_somewhere():
+    text = page()
+    headings = {
+        re.sub(r"[^\w\- ]", "", line.lstrip("# ").lower()).replace(" ", "-")
+        for line in text.splitlines()
+        if line.startswith("#")
+    }
+    targets = re.findall(r"\]\(#([^)]+)\)", text)
+    assert targets
+    assert set(targets) <= headings
+    assert all((PAGE.parent / target).exists() for target in re.findall(r"\]\(([^)#:]+)\)", text))

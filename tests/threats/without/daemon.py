@@ -1,0 +1,120 @@
+"""The daemon's door, its lanes and what it tells, each without what is checked there."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+from threats.switches import Patches, control
+
+
+@control()
+def one_host(off: Patches) -> None:
+    """A request may name any host, or none."""
+    off.put("muniment.daemon.guard:Guard._check_host", lambda *_, **__: None)
+
+
+@control()
+def own_origin(off: Patches) -> None:
+    """Pages of every origin may call the daemon."""
+    off.put("muniment.daemon.guard:Guard._check_origin", lambda *_: None)
+
+
+@control()
+def bearer_tokens(off: Patches) -> None:
+    """Whoever calls is the owner."""
+    from muniment.daemon.tokens import THE_OWNER
+
+    off.put("muniment.daemon.guard:Guard._principal", lambda *_: THE_OWNER)
+
+
+@control()
+def json_alone(off: Patches) -> None:
+    """A body is read whatever it says that it is."""
+
+    async def read_json(request):
+        return json.loads(await request.body() or b"{}")
+
+    off.everywhere("muniment.daemon.body:read_json", read_json)
+
+
+@control()
+def own_tasks(off: Patches) -> None:
+    """Everybody sees every task."""
+    off.put("muniment.lane.task:Originator.sees", lambda *_: True)
+
+
+@control()
+def lane_caps(off: Patches) -> None:
+    """Any number of tasks may wait."""
+    off.put("muniment.lane.lane:Lane._check_caps", lambda *_: None)
+
+
+@control()
+def body_caps(off: Patches) -> None:
+    """A body may be of any size."""
+    off.put("muniment.daemon.body:MAX_BODY_BYTES", 1 << 40)
+
+
+@control()
+def idle_lines(off: Patches) -> None:
+    """No line that is idle makes room for another one."""
+    off.put("muniment.daemon.protocol:Protocol.idle_since", lambda _self: None)
+
+
+@control()
+def registered_ids(off: Patches) -> None:
+    """A client may call itself as it likes."""
+    from muniment.lane.task import Originator
+
+    def originator(self):
+        sent = [self.request.headers.get(f"x-{name}-client-id") for name in ("qwen", "muniment")]
+        return Originator(self.principal.name, sent[0] or sent[1])
+
+    off.put("muniment.daemon.routes.operation:Call.originator", originator)
+
+
+@control()
+def token_trust(off: Patches) -> None:
+    """A fact is trusted as its sender says."""
+    off.put("muniment.names:Trust.capped", lambda self, *_: self)
+
+
+@control()
+def event_lines(off: Patches) -> None:
+    """The text of an event is sent as it stands."""
+
+    def frame(self, kind, number, document):
+        text = json.dumps(document, ensure_ascii=False).replace("\\n", "\n").replace("\\r", "\r")
+        return f"id: {self.epoch}-{number}\nevent: {kind}\ndata: {text}\n\n".encode()
+
+    off.put("muniment.daemon.stream:Stream._frame", frame)
+
+
+@control()
+def repeats(off: Patches) -> None:
+    """A request that comes again is another request."""
+    off.put("muniment.lane.lane:Lane._repeat_of", lambda *_: (None, None))
+
+
+@control()
+def redaction(off: Patches) -> None:
+    """A record holds whatever it was given."""
+    off.put("muniment.events:_redact", lambda _logger, _method, event: event)
+
+
+@control()
+def quiet_defects(off: Patches) -> None:
+    """A record of a defect quotes what was raised."""
+    from muniment import events
+
+    off.everywhere(
+        "muniment.events:emit_defect",
+        lambda event, error, **fields: events.emit(event, problem=str(error), **fields),
+    )
+
+
+@control()
+def foreign_logs(off: Patches) -> None:
+    """What other libraries log is passed on."""
+    off.put("muniment.daemon.logs:_Lines.format", logging.Formatter.format)
