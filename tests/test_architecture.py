@@ -213,11 +213,17 @@ MAY_OPEN = {
         "unfinished.rename",
         "unfinished.unlink",
     },
-    "muniment.daemon.tokens": {"os.open", "path.unlink"},
+    "muniment.store.placing": {
+        "os.open",
+        "os.link",
+        "path.parent.glob",
+        "unfinished.rename",
+        "unfinished.unlink",
+        "left_over.unlink",
+    },
+    "muniment.daemon.tokens": {"os.open"},
     "muniment.daemon.presence": {
         "os.open",
-        "unfinished.unlink",
-        "unfinished.rename",
         "path.unlink",
         "(directory / ADDRESS_NAME).unlink",
         "(directory / ADDRESS_NAME).read_text",
@@ -324,6 +330,7 @@ def test_no_broad_except_swallows_an_error(name):
                 # with it, and a writer the future.
                 tells = name in {
                     "muniment.confine.zygote",
+                    "muniment.daemon.acp",
                     "muniment.lane.runner",
                     "muniment.lane.writer",
                     "muniment.testing.corpus.driver",

@@ -48,3 +48,11 @@ def run(base, *arguments, given=b"", **environment):
         out, err = process.communicate()
         raise AssertionError(f"it did not end: {out!r} {err!r}") from None
     return process.returncode, out.decode(), err.decode()
+
+
+def has_open(pid, path):
+    """Whether a process has a descriptor of a file."""
+    try:
+        return path in {each.readlink() for each in Path(f"/proc/{pid}/fd").iterdir()}
+    except OSError:  # One of them was closed meanwhile.
+        return False

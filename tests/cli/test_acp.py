@@ -6,15 +6,17 @@ import json
 import os
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
 import muniment
-from cli.launched import REPOSITORY, SECONDS, launch, run
+from cli.launched import REPOSITORY, SECONDS, has_open, launch, run
 from daemon.process import descendants, serving
 from memories import IN_A_WORKER
 from muniment.cli import acp
@@ -28,6 +30,9 @@ from muniment.testing.minds import perfect, through
 
 REMEMBER = f"_{BASE}/remember"
 SOURCE = str(Path(muniment.__file__).parents[1])
+SOON = 15
+"""Seconds, fewer than those for which a process waits for another one's lock."""
+
 FACT = "The user prefers dark mode in all editors"
 
 
@@ -180,6 +185,44 @@ def is_alive(pid):
     except OSError:
         return False
     return state != "Z"
+
+
+@contextmanager
+def ledger_locked(base):
+    """The ledger, as while another process commits."""
+    path = base / "home" / "state" / "ledger.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        yield path
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+def test_a_signal_ends_a_start_that_waits_for_another_process(start, tmp_path, name):
+    assert start().end()[0] == 0
+    with ledger_locked(tmp_path) as path:
+        process = start().process
+        while not has_open(process.pid, path):
+            assert process.poll() is None
+        process.send_signal(getattr(signal, name))
+        assert process.wait(SOON) == -getattr(signal, name)
+    assert process.stderr.read() == b""
+
+
+def test_a_look_that_waits_for_another_process_is_cancelled_and_keeps_nobody(start, tmp_path):
+    policy = tmp_path / "policy.toml"
+    policy.write_text("nonsense = 1\n")
+    host = start("--policy", str(policy))
+    host.send(id=0, method=AVAILABILITY)
+    assert host.answer()["result"] == {"available": False}
+    with ledger_locked(tmp_path):
+        policy.write_text((REPOSITORY / "policies" / "strict.toml").read_text())
+        host.send(id=1, method=AVAILABILITY)
+        host.send(id=2, method=AVAILABILITY)
+        host.send(method="$/cancel_request", params={"requestId": 1})
+        assert host.answer()["error"]["data"]["code"] == "cancelled"
+        host.process.terminate()
+        assert host.process.wait(SOON) == 0
+        assert host.answer()["error"]["data"]["code"] == "cancelled"
 
 
 @pytest.mark.parametrize("also_closed", [(), ("stderr",)])

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import signal
 import socket
+import sqlite3
 import stat
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import httpx2
 import pytest
 
-from cli.launched import SECONDS, launch, run
+from cli.launched import SECONDS, has_open, launch, run
 from daemon.process import serving
+from daemon.world import locked
 from muniment.cli import serve as command
+from muniment.daemon.presence import LOCK_NAME
 
 REACHED = "can be reached from other machines; say by which name: --allow-host NAME"
 ANOTHER = "give another --socket"
@@ -89,6 +95,11 @@ def test_it_listens_on_the_loopback_of_ipv6_too(tmp_path):
         process.communicate(timeout=SECONDS)
 
 
+@pytest.mark.parametrize("name", ["memory.test", "memory.test:8443", "10.0.0.1", "[fe80::1]", "a_b-c"])
+def test_what_a_host_header_says_may_be_a_name(name):
+    assert command._name(name) == name
+
+
 def test_it_serves_under_the_names_that_it_was_given_and_no_other(start, tmp_path):
     _, url, _ = start("--allow-host", "memory.test")
     assert ask(url, tmp_path, headers={"Host": "memory.test"}).status_code == 200
@@ -122,6 +133,7 @@ def test_a_second_daemon_says_who_serves_and_where(start, tmp_path):
     assert ask(url, tmp_path).status_code == 200
     code, out, _ = run(tmp_path, "serve", "--json")
     assert (code, json.loads(out)["error"]["code"]) == (1, "managed_memory_unavailable")
+    assert out.count("\n") == 1  # As what it says when it serves: who reads lines reads either.
 
 
 @pytest.mark.parametrize(
@@ -129,6 +141,10 @@ def test_a_second_daemon_says_who_serves_and_where(start, tmp_path):
     [
         (["--host", "0.0.0.0"], f"0.0.0.0 {REACHED}"),
         (["--host", "::"], f":: {REACHED}"),
+        (["--host", "x" * 70], f"{'x' * 70} {REACHED}"),
+        (["--host", "x" * 70, "--allow-host", "x"], f"cannot listen on {'x' * 70}: this is no name of a"),
+        (["--allow-host", "http://x.y/"], "--allow-host http://x.y/: this is no name of a machine, such as"),
+        (["--allow-host", "ok", "--allow-host", ""], "--allow-host : this is no name of a machine"),
         (["--socket", "x" * 200], f"cannot listen at {'x' * 200}: AF_UNIX path too long; {ANOTHER}"),
         (["--socket", "no/where"], f"cannot listen at no/where: No such file or directory; {ANOTHER}"),
         (["--workspace", "nowhere"], "the workspace nowhere does not exist"),
@@ -227,6 +243,20 @@ def test_a_signal_ends_it_at_once_with_nothing_left_behind(start, tmp_path, numb
     assert events == ["daemon_started", "daemon_stopping", "daemon_stopped"]
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_a_start_that_waits_for_another_process(tmp_path, number):
+    state = tmp_path / "home" / "state"
+    state.mkdir(mode=0o700, parents=True)
+    (tmp_path / "home").chmod(0o700)
+    with locked(state):
+        process = launch(tmp_path, "serve")
+        while not has_open(process.pid, state / LOCK_NAME):
+            assert process.poll() is None, process.stderr.read()
+        process.send_signal(number)
+        assert process.wait(15) == -number
+        assert process.communicate() == (b"", b"")
+
+
 def test_the_key_of_a_models_server_is_not_handed_on(monkeypatch, tmp_path):
     """To the processes that are started from then on; see `cli.model.forget_key`."""
     seen = []
@@ -244,3 +274,26 @@ def test_the_key_of_a_models_server_is_not_handed_on(monkeypatch, tmp_path):
     assert command.serve(asked) == 0
     command.os.umask(umask)
     assert seen == [False]
+
+
+def test_what_holds_a_stop_up_is_left_with_an_event(monkeypatch, caplog):
+    left = []
+    monkeypatch.setattr(command.os, "_exit", left.append)
+    with caplog.at_level(logging.INFO, "muniment"):
+        command._leave()
+    assert left == [1]
+    assert [json.loads(record.getMessage())["event"] for record in caplog.records] == ["daemon_forced"]
+
+
+@pytest.mark.slow
+def test_a_ledger_that_somebody_keeps_does_not_keep_the_daemon(tmp_path):
+    with (
+        serving(tmp_path, "--grace", "0") as daemon,
+        closing(sqlite3.connect(daemon.home / "state" / "ledger.db", isolation_level=None)) as other,
+        ThreadPoolExecutor(1) as threads,
+    ):
+        other.execute("BEGIN IMMEDIATE")
+        asked = threads.submit(daemon.local.post, "/workspace/memory/dream", json={})
+        daemon.process.send_signal(signal.SIGTERM)
+        assert daemon.process.wait(command.LAST_SECONDS + 10) == 1
+        assert asked.exception(SECONDS) or asked.result().status_code == 503

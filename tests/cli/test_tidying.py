@@ -66,7 +66,7 @@ def test_a_forget_shows_what_would_go_and_does_it_with_yes(muniment, roots):
 def test_nothing_to_forget_is_said_and_is_no_failure(muniment):
     done = muniment("forget", "nothing-like-it", "--yes")
     assert done.exit_code == 0
-    assert done.stdout.startswith("nothing is remembered that holds all of: nothing, like\n")
+    assert done.stdout.startswith("nothing that may be removed holds all of: nothing, like\n")
 
 
 def test_a_query_without_a_word_fails(muniment, roots):

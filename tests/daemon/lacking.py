@@ -9,7 +9,7 @@ import httpx2
 from daemon.process import BASE
 from daemon.world import FACT, locked
 from muniment.daemon import body
-from muniment.daemon.routes import about, owner
+from muniment.daemon.routes import owner
 
 
 def answers_request_timeout(alone, monkeypatch):
@@ -49,7 +49,8 @@ def answers_internal_error(alone, monkeypatch):
 
 
 def answers_busy(alone, monkeypatch):
-    monkeypatch.setattr(about, "MAX_FOLLOWERS", 1)
+    assert alone.get("/healthz").status_code == 200  # Now it serves.
+    monkeypatch.setattr(alone.daemon._server.config.loaded_app.following, "cap", 1)
     with alone.follow() as follower:
         follower.start()
         sent = alone.get(f"{BASE}/events")

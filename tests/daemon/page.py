@@ -14,12 +14,12 @@ from typing import Any, Final
 
 from muniment.daemon.application import OPERATIONS
 from muniment.daemon.contract import MAX_BODY_BYTES, MAX_WAIT_SECONDS
-from muniment.daemon.guard import MAX_REQUESTS
+from muniment.daemon.guard import MAX_FOLLOWERS, MAX_REQUESTS, MAX_WAITING
 from muniment.daemon.openapi import document_of
 from muniment.daemon.problems import HTTP, TASK
 from muniment.daemon.protocol import HEADER_SECONDS, MAX_CONNECTIONS, MAX_HEADER_BYTES
-from muniment.daemon.routes.about import MAX_FOLLOWERS
 from muniment.daemon.routes.operation import EVERYWHERE, Operation
+from muniment.daemon.shares import RESERVE
 from muniment.daemon.stream import HEARTBEAT_SECONDS
 from muniment.lane.lane import MAX_ATTEMPTS, MAX_PENDING, MAX_RECORDS, MAX_TIDYING, REPEAT_HOURS
 from muniment.lane.runner import BACKSTOP_SECONDS
@@ -46,14 +46,22 @@ _LIMITS: Final = (
     ("a body", f"{MAX_BODY_BYTES} bytes"),
     ("the header of a request", f"{MAX_HEADER_BYTES} bytes, within {HEADER_SECONDS:.0f} s"),
     ("tasks of a workspace that wait or run", f"{MAX_PENDING}, of them {MAX_TIDYING} that forget or dream"),
-    ("tasks of a workspace that can be looked at", f"{MAX_RECORDS}, the newest"),
+    (
+        "tasks of a workspace that can be looked at",
+        f"{MAX_RECORDS}; of the token that has most of them the oldest go",
+    ),
     ("a task", f"{BACKSTOP_SECONDS:.0f} s from its beginning"),
     ("connections at once", f"{MAX_CONNECTIONS}; the one that was idle for longest goes"),
     (
         "requests at once that are being answered",
         f"{MAX_REQUESTS}; those that wait or follow are not counted",
     ),
+    ("requests at once that wait", f"{MAX_WAITING}"),
     ("followers of events at once", f"{MAX_FOLLOWERS}"),
+    (
+        "of each of these three",
+        f"half for one client's token; {RESERVE} are left to the owner",
+    ),
 )
 
 _TASK_ALSO: Final = (

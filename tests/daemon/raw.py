@@ -11,6 +11,7 @@ import threading
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from muniment.agent.rules import RuleWriter
@@ -204,6 +205,13 @@ class Running:
         """How many connections it holds."""
         return len(self.daemon._server.server_state.connections)
 
+    @cached_property
+    def guard(self):
+        """What every request passes; it waits until that is there, so ask first on a thread of the test."""
+        config = self.daemon._server.config
+        self.until(lambda: config.loaded)
+        return config.loaded_app
+
     def until(self, condition):
         """Wait until something holds, looked at on the daemon's loop after each of its turns."""
 
@@ -250,6 +258,18 @@ def lenient(base):
     assert count == 1
     path.write_text(text)
     return path
+
+
+class HeldWriter(RuleWriter):
+    """Files facts once it is let."""
+
+    def __init__(self):
+        self.free = threading.Event()
+
+    def respond(self, request):
+        """The next step, once it is let."""
+        assert self.free.wait(SECONDS)
+        return super().respond(request)
 
 
 @contextmanager

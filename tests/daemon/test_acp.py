@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import json
 import queue
+import select
 import threading
+import time
 from types import SimpleNamespace
 
 import pytest
 
+from muniment.confine.cancel import Patience
+from muniment.daemon import acp
 from muniment.daemon.acp import AVAILABILITY, BASE, METHODS, Session
 from muniment.daemon.jsonrpc import MAX_LINE_BYTES, Lines
 from muniment.errors import ConfigInvalid
@@ -304,15 +308,76 @@ def test_the_end_cancels_everything_and_answers_it():
     host = Host()
     for number in range(3):
         host.remember(number)
-    host.work.next()
+    _, cancel = host.work.next()
     closing = threading.Thread(target=host.session.close)
     closing.start()
     assert [host.error() for _ in range(2)] == [(2, -32800, "cancelled"), (1, -32800, "cancelled")]
+    assert Patience(time.monotonic() + PATIENCE).wait(cancel.fileno(), select.POLLIN)
     host.work.end(cancelled)
     assert host.error() == (0, -32800, "cancelled")
     closing.join(PATIENCE)
     assert not closing.is_alive()
     assert host.work.begun.empty()
+
+
+@pytest.fixture
+def hung(host):
+    """Looks of the host hang: set once the first has begun, and to be set for them to end."""
+    began, free = threading.Event(), threading.Event()
+
+    def problem():
+        began.set()
+        assert free.wait(PATIENCE)
+
+    host.workspace.problem = problem
+    yield began, free
+    free.set()
+
+
+def test_a_look_that_hangs_is_cancelled_and_given_up_at_once(host, hung):
+    began, free = hung
+    host.line(id=1, method=AVAILABILITY)
+    assert began.wait(PATIENCE)
+    host.line(id=2, method=AVAILABILITY)
+    host.line(method="$/cancel_request", params={"requestId": 1})
+    assert host.error() == (1, -32800, "cancelled")
+    host.now += SECONDS
+    host.session.expire()
+    assert host.error() == (2, -32000, "remember_timeout")
+    host.line(id=3, method=AVAILABILITY)
+    free.set()
+    assert host.answer() == {"jsonrpc": "2.0", "id": 3, "result": {"available": True}}
+
+
+def test_a_look_that_breaks_after_it_was_cancelled_is_nobodys(host):
+    began, free = threading.Event(), threading.Event()
+
+    def problem():
+        began.set()
+        assert free.wait(PATIENCE)
+        breaks(None)
+
+    host.workspace.problem = problem
+    host.line(id=1, method=AVAILABILITY)
+    assert began.wait(PATIENCE)
+    host.line(method="$/cancel_request", params={"requestId": 1})
+    assert host.error() == (1, -32800, "cancelled")
+    host.workspace.problem = lambda: None
+    free.set()
+    host.line(id=2, method=AVAILABILITY)
+    assert host.answer()["result"] == {"available": True}
+
+
+def test_the_end_answers_a_look_that_hangs_and_does_not_wait_for_it(host, hung, monkeypatch):
+    monkeypatch.setattr(acp, "REST_SECONDS", 0.0)
+    host.line(id=1, method=AVAILABILITY)
+    assert hung[0].wait(PATIENCE)
+    assert not host.session.close()
+    assert host.error() == (1, -32800, "cancelled")
+
+
+def test_the_end_says_that_nothing_uses_the_workspace_any_more():
+    assert Host().session.close()
 
 
 # -- bounds ----------------------------------------------------------------------------------------------

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import threading
 
 import pytest
 
-from daemon.raw import SECONDS, running
-from muniment.agent.rules import RuleWriter
+from daemon.raw import HeldWriter, running
 from muniment.lane.lane import MAX_PENDING, MAX_TIDYING
 from muniment.names import Trust
 from muniment.store import outbox
@@ -16,18 +14,6 @@ from muniment.store.audit import records
 
 FACT = "The user prefers dark mode in all editors"
 THEIRS = "The user keeps bees"
-
-
-class HeldWriter(RuleWriter):
-    """Files facts once it is let."""
-
-    def __init__(self):
-        self.free = threading.Event()
-
-    def respond(self, request):
-        """The next step, once it is let."""
-        assert self.free.wait(SECONDS)
-        return super().respond(request)
 
 
 @pytest.fixture

@@ -46,6 +46,7 @@ CODES = {
     "source": [None, "web", {"trust": "god"}, {"ref": "x" * 513}, {"trust": "agent", "more": 1}],
     "sauce": ["x"],
     "content_": ["x"],
+    "context_mode": ["clean", None],
 }
 EXPECTED = {
     "content": "invalid_content",
@@ -84,6 +85,16 @@ def test_the_owners_routes_are_those_of_the_contract():
 def test_a_field_that_is_wrong_is_refused_by_its_code(daemon, field, value):
     sent = daemon.post(f"{BASE}/remember", {"content": "The user is right", field: value})
     assert code_of(sent) == (400, EXPECTED.get(field, "invalid_request"))
+
+
+@pytest.mark.parametrize("field", ["dry_run", "dryrun"])
+def test_a_second_spelling_of_a_field_is_none(daemon, field):
+    """Where both were read, a dry run could be another one than it seems."""
+    assert code_of(daemon.post(f"{BASE}/forget", {"query": "tea", "dryRun": True, field: False})) == (
+        400,
+        "invalid_request",
+    )
+    assert code_of(daemon.post(f"{BASE}/undo", {"task_id": "remember-1"})) == (400, "invalid_request")
 
 
 @pytest.mark.parametrize("value", [None, "", " ", 7, "x" * (MAX_FACT_BYTES + 1)])
@@ -161,7 +172,8 @@ def test_availability_counts_after_the_body_and_the_client_and_before_the_queue(
         assert code_of(daemon.post(f"{BASE}/remember", fact, client="x")) == (400, "invalid_client_id")
         assert code_of(daemon.post(f"{BASE}/remember", fact)) == (409, "managed_memory_unavailable")
         model.release()
-        assert {daemon.wait(task_id)["status"] for task_id in accepted} == {"failed"}
+        # A root that was moved is bound anew, as at a start: what waited goes there.
+        assert {daemon.wait(task_id)["status"] for task_id in accepted} <= {"failed", "completed"}
 
 
 @pytest.mark.parametrize("header", ["X-Qwen-Client-Id", "X-Muniment-Client-Id"])

@@ -308,7 +308,7 @@ def test_bytes_that_no_target_has_are_no_http(daemon, path):
 
 
 def test_one_request_too_many_is_told_to_come_again(daemon, monkeypatch):
-    monkeypatch.setattr(guard, "MAX_REQUESTS", 0)
+    monkeypatch.setattr(daemon.guard.answering, "cap", 0)
     answer = daemon.ask("GET", "/healthz")
     assert answer.code == (503, "busy")
     assert answer.values("retry-after") == ["1"]
@@ -316,7 +316,7 @@ def test_one_request_too_many_is_told_to_come_again(daemon, monkeypatch):
 
 
 def test_who_waits_or_follows_is_not_counted_among_those_that_are_answered(daemon, monkeypatch):
-    monkeypatch.setattr(guard, "MAX_REQUESTS", 1)
+    monkeypatch.setattr(daemon.guard.answering, "cap", 1)
     with daemon.line() as follower, daemon.line() as second:
         for line in (follower, second):
             line.send(daemon.request("GET", "/workspace/memory/events"))

@@ -365,7 +365,8 @@ def test_nothing_of_an_attack_is_left_in_memory(daemon):
                 assert line.answer().status == 404
     daemon.until(lambda: daemon.connections() == 0)
     assert not daemon.daemon._server.server_state.tasks
-    assert daemon.daemon._server.config.loaded_app.answering == 0
+    guard = daemon.guard
+    assert [len(each) for each in (guard.answering, guard.waiting, guard.following)] == [0, 0, 0]
 
 
 def test_an_answer_that_is_json_is_read_by_a_strict_reader(daemon):

@@ -189,9 +189,23 @@ def test_a_document_that_cannot_be_written_is_said_so(tmp_path):
 def test_a_document_is_withdrawn_also_where_there_is_none_any_more(tmp_path):
     announce(tmp_path, DOCUMENT)
     for _ in range(2):
-        withdraw(tmp_path)
+        withdraw(tmp_path, DOCUMENT)
         assert list(tmp_path.iterdir()) == []
-    withdraw(tmp_path / "missing")
+    withdraw(tmp_path / "missing", DOCUMENT)
+
+
+@pytest.mark.parametrize("other", [{"pid": 4243}, {"epoch": "1"}])
+def test_the_document_of_another_daemon_stays(tmp_path, other):
+    announce(tmp_path, DOCUMENT | other)
+    withdraw(tmp_path, DOCUMENT)
+    assert json.loads((tmp_path / ADDRESS_NAME).read_text()) == DOCUMENT | other
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"[]", b"null", b"\xff"])
+def test_what_is_no_document_of_ours_stays(tmp_path, content):
+    (tmp_path / ADDRESS_NAME).write_bytes(content)
+    withdraw(tmp_path, DOCUMENT)
+    assert (tmp_path / ADDRESS_NAME).read_bytes() == content
 
 
 # -- N3: the sockets -----------------------------------------------------------------------------------

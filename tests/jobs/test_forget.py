@@ -267,7 +267,7 @@ def test_one_word_of_several_means_nothing(place):
     result = say_forget(place, "dark mode")
     assert removed(result) == []
     assert result.status == "completed"
-    assert result.summary == "nothing is remembered that holds all of: dark, mode"
+    assert result.summary == "nothing that may be removed holds all of: dark, mode"
     assert len(memory(place)) == 2
 
 

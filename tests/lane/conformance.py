@@ -382,8 +382,9 @@ class Conformance:
             submit(lane)
         assert factory.trace() == before
 
-    def test_what_was_accepted_and_cancelled_is_on_record(self, factory, lane):
+    def test_what_was_accepted_and_cancelled_once_it_had_begun_is_on_record(self, factory, lane):
         task = submit(lane, by=BOT, ref="message 7")
+        lane.claim()
         lane.cancel(task.id, OWNER)
         assert factory.recorded(task) == [
             (

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from lane.conformance import DONE, FAILED, OWNER, Conformance, begun, fill, submit
+from lane.conformance import BOT, DONE, FAILED, OWNER, Conformance, asked, begun, fill, submit
 from lane.ledgered import Grouped, Ledgered
 from muniment.errors import ManagedMemoryUnavailable
 from muniment.lane import reading
+from muniment.lane.lane import MAX_RECORDS
 from muniment.lane.task import Ended, Originator
 from muniment.lane.writer import Writer
 from muniment.store.audit import verify
@@ -152,3 +153,38 @@ def test_who_sees_whose_tasks(viewer, seen):
         "other/3": Originator("other", "3"),
     }
     assert {name for name, each in by.items() if viewer.sees(each)} == seen
+
+
+def test_no_token_crowds_out_what_others_asked_for(ledgered):
+    lane = ledgered.lane()
+    theirs = [lane.cancel(submit(lane, by=BOT, repeat=f"k{each}").id, BOT).id for each in range(3)]
+
+    def many(lane):
+        return [lane.cancel(submit(lane).id, OWNER).id for _ in range(MAX_RECORDS + 5)]
+
+    sent = ledgered.at_once(many)
+    kept = [task.id for task in ledgered.tasks()]
+    assert kept == [*theirs, *sent[8:]]
+    assert lane.submit(asked(by=BOT, repeat="k0")).task.id == theirs[0]
+
+
+def test_of_tokens_that_have_as_many_the_oldest_goes(ledgered):
+    lane = ledgered.lane()
+    half = MAX_RECORDS // 2
+
+    def each(lane):
+        return [lane.cancel(submit(lane, by=by).id, by).id for by in [BOT] * half + [OWNER] * half]
+
+    sent = ledgered.at_once(each)
+    last = submit(lane, by=Originator("third"))
+    assert [task.id for task in ledgered.tasks()] == [*sent[1:], last.id]
+
+
+def test_sending_and_cancelling_again_and_again_is_on_record_as_what_was_accepted_alone(ledgered):
+    lane = ledgered.lane()
+    task = submit(lane, by=BOT)
+    lane.cancel(task.id, BOT)
+    assert [kind for kind, _ in ledgered.recorded(task)] == ["accepted"]
+    lane.requeue(again := begun(lane))
+    lane.cancel(again.id, BOT)
+    assert [kind for kind, _ in ledgered.recorded(again)] == ["accepted", "cancelled"]

@@ -74,6 +74,10 @@ def ledger(state, monkeypatch):
     is_writable(True)
 
 
+def raised(error):
+    raise error
+
+
 class Gate:
     """Keeps whoever calls a method of an object until the test lets it pass."""
 
@@ -483,14 +487,36 @@ def test_what_a_task_did_is_kept_until_the_ledger_can_be_written_again(shop, led
     attempt = shop.attempt()
     ledger(False)
     attempt.ends(DONE)
-    for _ in range(3):
-        event, fields = logged.get(timeout=PATIENCE)
-        assert (event, fields["code"]) == ("ledger_unavailable", "managed_memory_unavailable")
+    event, fields = logged.get(timeout=PATIENCE)
+    assert (event, fields["code"]) == ("ledger_unavailable", "managed_memory_unavailable")
+    assert fields["reason"] == "it cannot be written: the file system is read-only"
     assert shop.lane.get(first.id).status == "running"
     assert shop.is_idle()
     ledger(True)
     assert shop.attempt().task.id == second.id
     assert shop.lane.get(first.id).result == {"summary": "done"}
+
+
+def test_why_the_ledger_is_unavailable_is_logged_once_and_again_where_it_changes(shop, monkeypatch, logged):
+    monkeypatch.setattr(subject, "RETRY_SECONDS", 0.01)
+    problems = [ManagedMemoryUnavailable("/home", "is full")] * 3
+    problems += [ManagedMemoryUnavailable("/home", "is broken"), NotFound("gone"), NotFound("gone")]
+    problems += [ManagedMemoryUnavailable("/home", "is full")]
+    real = shop.lane.claim
+    monkeypatch.setattr(shop.lane, "claim", lambda: raised(problems.pop(0)) if problems else real())
+    shop.submit()
+    shop.attempt().ends(DONE)
+    expected = [
+        ("managed_memory_unavailable", "is full"),
+        ("managed_memory_unavailable", "is broken"),
+        ("not_found", ""),
+        ("managed_memory_unavailable", "is full"),
+    ]
+    told = [logged.get(timeout=PATIENCE) for _ in expected]
+    assert [(fields["code"], fields["reason"]) for _, fields in told] == expected
+    assert {event for event, _ in told} == {"ledger_unavailable"}
+    assert "/home" not in str(told)
+    assert logged.empty()
 
 
 def test_what_a_task_did_is_kept_although_the_next_one_cannot_be_read(shop, state, monkeypatch, logged):
@@ -501,9 +527,8 @@ def test_what_a_task_did_is_kept_although_the_next_one_cannot_be_read(shop, stat
         connection.execute("UPDATE task SET arguments = '{' WHERE id = ?", (second.id,))
     attempt.ends(DONE)
     assert shop.when(first, "completed").result == {"summary": "done"}
-    for _ in range(2):
-        event, fields = logged.get(timeout=PATIENCE)
-        assert (event, fields["code"]) == ("ledger_unavailable", "managed_memory_unavailable")
+    event, fields = logged.get(timeout=PATIENCE)
+    assert (event, fields["code"]) == ("ledger_unavailable", "managed_memory_unavailable")
     with state.ledger.transaction() as connection:
         connection.execute("UPDATE task SET arguments = '{}' WHERE id = ?", (second.id,))
     again = shop.attempt()

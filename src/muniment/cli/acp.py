@@ -13,13 +13,14 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from muniment import events
 from muniment.api import open_model
+from muniment.cli.interrupt import end_on_interrupt
 from muniment.cli.model import ModelFlags, forget_key
 from muniment.cli.report import configure_logging, on_one_line, output, print_failure
 from muniment.confine.cancel import Cancel, Patience
@@ -55,12 +56,12 @@ class Asked:
 def serve(asked: Asked) -> int:
     """Answer until the input ends, SIGTERM or Ctrl-C; the exit code.
 
-    What runs then is cancelled, unless it has begun to write.
+    What runs then is cancelled, unless it has begun to write. Before it answers, signals end it at once.
     """
     os.umask(_PRIVATE_UMASK)
     configure_logging()
     try:
-        with _set_aside() as (incoming, outgoing), _stop_on_signals() as stop:
+        with end_on_interrupt(), _set_aside() as (incoming, outgoing), Cancel() as stop:
             settings = read_settings(
                 os.environ,
                 policy=asked.policy,
@@ -68,7 +69,7 @@ def serve(asked: Asked) -> int:
                 symlinks=asked.symlinks,
                 **asked.model,
             )
-            with _session(settings, asked.workspace, _Output(outgoing, stop)) as session:
+            with _session(settings, asked.workspace, _Output(outgoing, stop), stop) as session:
                 _converse(session, incoming, stop)
     except MunimentError as error:
         return print_failure(error, as_json=False, what="not started")
@@ -91,17 +92,16 @@ def _set_aside() -> Iterator[tuple[int, int]]:
 
 
 @contextmanager
-def _stop_on_signals() -> Iterator[Cancel]:
-    """A token that SIGTERM and Ctrl-C set, for the time of the block."""
-    with Cancel() as stop:
-        before = {
-            number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGTERM, signal.SIGINT)
-        }
-        try:
-            yield stop
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+def _set_on_signals(stop: Cancel) -> Iterator[None]:
+    """SIGTERM and Ctrl-C set a token, for the time of the block."""
+    before = {
+        number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGTERM, signal.SIGINT)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class _Output:
@@ -132,15 +132,21 @@ class _Output:
 
 
 @contextmanager
-def _session(settings: Settings, directory: Path, send: _Output) -> Iterator[Session]:
-    with open_model(settings, os.environ) as model, State(settings.state) as state:
+def _session(settings: Settings, directory: Path, send: _Output, stop: Cancel) -> Iterator[Session]:
+    with open_model(settings, os.environ) as model, ExitStack() as opened:
+        state = opened.enter_context(State(settings.state))
         forget_key()
-        with closing(Workspace(directory, settings, state, in_process=False)) as workspace:
-            if (error := workspace.problem()) is not None:
-                text = on_one_line(f"{workspace.path} takes no tasks yet: {error}")
-                print(f"note: {text} [{error.code}]", file=sys.stderr)
-            with closing(Session(workspace, Work(workspace, model, Metrics()), send)) as session:
+        workspace = opened.enter_context(closing(Workspace(directory, settings, state, in_process=False)))
+        if (error := workspace.problem()) is not None:
+            text = on_one_line(f"{workspace.path} takes no tasks yet: {error}")
+            print(f"note: {text} [{error.code}]", file=sys.stderr)
+        with _set_on_signals(stop):
+            session = Session(workspace, Work(workspace, model, Metrics()), send)
+            try:
                 yield session
+            finally:
+                if not session.close():
+                    opened.pop_all()  # What a look still uses ends with the process.
 
 
 def _converse(session: Session, incoming: int, stop: Cancel) -> None:

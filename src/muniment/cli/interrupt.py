@@ -1,4 +1,4 @@
-"""Ctrl-C in commands that write: it cancels, and what has begun to write runs to its end."""
+"""Ctrl-C: in commands that write it cancels, and what has begun to write runs to its end."""
 
 from __future__ import annotations
 
@@ -18,3 +18,13 @@ def cancel_on_interrupt() -> Iterator[Cancel]:
             yield cancel
         finally:
             signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def end_on_interrupt() -> Iterator[None]:
+    """Ctrl-C ends the process as SIGTERM does, for the time of the block: at once, also where it waits."""
+    before = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

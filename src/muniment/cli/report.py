@@ -36,9 +36,9 @@ def configure_logging() -> None:
         logger.setLevel(level)
 
 
-def print_document(document: dict[str, Any]) -> None:
+def print_document(document: dict[str, Any], *, indent: int | None = 2) -> None:
     """One JSON document on standard output; in ASCII, so that no terminal and no encoding can spoil it."""
-    say(json.dumps(document, indent=2))
+    say(json.dumps(document, indent=indent))
 
 
 def say(text: str) -> None:
@@ -79,7 +79,12 @@ def _drop_output() -> None:
 
 
 def print_failure(
-    error: MunimentError, *, as_json: bool, what: str, blank: Mapping[str, Any] = MappingProxyType({})
+    error: MunimentError,
+    *,
+    as_json: bool,
+    what: str,
+    blank: Mapping[str, Any] = MappingProxyType({}),
+    indent: int | None = 2,
 ) -> int:
     """Say that `what` failed and why; the exit code for it.
 
@@ -88,12 +93,13 @@ def print_failure(
         as_json: as a document instead of a line.
         what: what did not happen, for the line.
         blank: the other keys of the document, so that it has them in every case.
+        indent: of the document; None: it is one line.
     """
     is_cancelled = isinstance(error, Cancelled)
     if as_json:
         status = "cancelled" if is_cancelled else "failed"
         failure = {"status": status, "error": {"code": error.code, "message": str(error)}}
-        print_document({**blank, **failure})
+        print_document({**blank, **failure}, indent=indent)
     else:
         what = "cancelled" if is_cancelled else what
         print(f"{what}: {visible(str(error))} [{error.code}]", file=sys.stderr)

@@ -21,10 +21,12 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from queue import SimpleQueue
 from typing import Any, Final, Literal
 
 from muniment import events
@@ -52,6 +54,9 @@ METHODS: Final[Mapping[str, Kind]] = {
 """Extension methods that are tasks. A host may write `_` before the name of any extension method."""
 
 _WANTED: Final = {"remember": asking.remember, "forget": asking.forget, "dream": asking.dream}
+
+REST_SECONDS: Final = 1.0
+"""Seconds that a look is given to end once everything is to; it takes some milliseconds."""
 
 _CANCEL: Final = "$/cancel_request"
 
@@ -88,6 +93,44 @@ class _Pending:
             self.cancel.set()
 
 
+class _Looks:
+    """What only looks, one after the other, on a thread that the process does not wait for when it ends.
+
+    A look may wait for a database that another process holds. It can be cancelled at any time: then it is
+    over for whoever asked, and what it finds counts for nothing.
+    """
+
+    def __init__(self) -> None:
+        self._asked: SimpleQueue[tuple[Future[Mapping[str, Any]], Callable[[], Mapping[str, Any]]] | None]
+        self._asked = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="look", daemon=True)
+        self._thread.start()
+
+    def submit(self, do: Callable[[Cancel], Mapping[str, Any]], cancel: Cancel) -> Future[Mapping[str, Any]]:
+        future: Future[Mapping[str, Any]] = Future()
+        self._asked.put((future, partial(do, cancel)))
+        return future
+
+    def close(self) -> bool:
+        """Take no more; whether the thread has ended, which is waited for no longer than `REST_SECONDS`."""
+        self._asked.put(None)
+        self._thread.join(REST_SECONDS)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        while (asked := self._asked.get()) is not None:
+            future, do = asked
+            if future.cancelled():
+                continue
+            with suppress(InvalidStateError):  # It was cancelled meanwhile.
+                try:
+                    found = do()
+                except Exception as error:  # noqa: BLE001  whoever asked is told
+                    future.set_exception(error)
+                else:
+                    future.set_result(found)
+
+
 class Session:
     """The conversation with one host. One thread feeds it; answers are sent by that and by others.
 
@@ -111,7 +154,7 @@ class Session:
         self._workspace, self._work, self._send = workspace, work, send
         self._clock, self._seconds = clock, seconds
         self._tasks = ThreadPoolExecutor(1, "task")
-        self._looks = ThreadPoolExecutor(1, "look")
+        self._looks = _Looks()
         self._lock = threading.Lock()
         self._pending: dict[Id, _Pending] = {}
         self._accepted = 0
@@ -138,11 +181,15 @@ class Session:
         now = self._clock()
         self._interrupt("backstop", lambda _, pending: pending.until <= now)
 
-    def close(self) -> None:
-        """Cancel all that is pending, and wait until it has ended; what writes by then ends writing."""
+    def close(self) -> bool:
+        """Cancel all that is pending, and wait until every task has ended; what writes by then ends writing.
+
+        Returns:
+            True: nothing uses the workspace any more. False: a look still does, and nobody waits for it.
+        """
         self._interrupt("asked", lambda *_: True)
-        for executor in (self._tasks, self._looks):
-            executor.shutdown()
+        self._tasks.shutdown()
+        return self._looks.close()
 
     def _take(self, message: Request | Notification | jsonrpc.Answered) -> None:
         match message:

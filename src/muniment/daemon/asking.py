@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
+from pydantic.alias_generators import to_camel
 
 from muniment.daemon import contract
 from muniment.daemon.problems import Problem
@@ -90,14 +91,34 @@ def parsed(model: type[M], document: dict[str, Any], codes: Mapping[str, str] | 
     Raises:
         Problem: it is none.
     """
+    known, is_closed = _known(model, document)
     try:
-        return model.model_validate(document)
+        body = model.model_validate(known)
     except ValidationError as error:
         wrong = {str(each["loc"][0]) for each in error.errors() if each["loc"]}
         for name, code in (codes or {}).items():
             if name in wrong:
                 raise Problem(code) from None
         raise Problem("invalid_request") from None
+    if not is_closed:
+        raise Problem("invalid_request")
+    return body
+
+
+def _known(model: type[BaseModel], document: dict[str, Any]) -> tuple[dict[str, Any], bool]:
+    """The fields of a document that `model` knows, and whether there are no others.
+
+    The model would refuse them as well, at the price of an error for each of tens of thousands.
+    """
+    fields = {to_camel(name): field.annotation for name, field in model.model_fields.items()}
+    known, is_closed = {}, document.keys() <= fields.keys()
+    for name in fields.keys() & document.keys():
+        part, value = fields[name], document[name]
+        if isinstance(value, dict) and isinstance(part, type) and issubclass(part, BaseModel):
+            value, is_part_closed = _known(part, value)
+            is_closed = is_closed and is_part_closed
+        known[name] = value
+    return known, is_closed
 
 
 def _text(sent: object, code: str) -> str:

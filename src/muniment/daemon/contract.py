@@ -36,14 +36,18 @@ class _Model(BaseModel):
     )
 
 
-class Source(_Model):
+class _Request(_Model):
+    model_config = ConfigDict(validate_by_name=False)  # No second spelling of a field.
+
+
+class Source(_Request):
     """Where a fact comes from; its trust counts up to that of the token."""
 
     trust: Annotated[Trust, Field(strict=False)] = Trust.OWNER
     ref: Annotated[str, Field(max_length=MAX_REF_CHARS)] | None = None
 
 
-class RememberBody(_Model):
+class RememberBody(_Request):
     """A fact to be remembered."""
 
     content: str = Field(description="The fact: 1 to 65536 bytes of UTF-8 after trimming.")
@@ -52,7 +56,7 @@ class RememberBody(_Model):
     source: Source = Source()
 
 
-class ForgetBody(_Model):
+class ForgetBody(_Request):
     """Words that what is to be forgotten holds."""
 
     query: str
@@ -60,30 +64,30 @@ class ForgetBody(_Model):
     dry_run: bool = False
 
 
-class DreamBody(_Model):
+class DreamBody(_Request):
     """Nothing: a dream tidies all scopes."""
 
 
-class UndoBody(_Model):
+class UndoBody(_Request):
     """The task whose changes are to be taken back."""
 
     task_id: str
 
 
-class EraseBody(_Model):
+class EraseBody(_Request):
     """What is to be erased for good; without `yes` it is only said what would go."""
 
     target: str
     yes: bool = False
 
 
-class ApproveBody(_Model):
+class ApproveBody(_Request):
     """The digest that the review showed."""
 
     digest: str
 
 
-class RejectBody(_Model):
+class RejectBody(_Request):
     """Nothing: which review it is stands in the path."""
 
 

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from muniment.agent.model import Model
+from muniment.confine.cancel import Cancel
 from muniment.confine.pool import shared_zygote
 from muniment.daemon.metrics import Metrics
 from muniment.daemon.problems import Problem, problem_of
@@ -27,6 +29,7 @@ from muniment.daemon.work import Work
 from muniment.daemon.workspace import Workspace
 from muniment.errors import ConfigInvalid, MunimentError
 from muniment.job_errors import QueueFull
+from muniment.jobs.request import Place
 from muniment.lane import reading
 from muniment.lane import runner as lanes
 from muniment.lane.lane import Submitted
@@ -45,6 +48,17 @@ RETRY_SECONDS: Final = 5
 _CANCEL_SECONDS: Final = 5.0
 """Seconds that a cancel waits for the running task to be over; its worker is killed at once."""
 
+_OWNER_SECONDS: Final = 5.0
+"""Seconds that what the owner asked for has to end once it is cancelled."""
+
+MAX_OWNER: Final = 8
+"""What the owner asks for at once; each may wait a minute for the locks of its roots."""
+
+_THREADS: Final = 8
+"""Threads for what takes milliseconds, unless a disk or a mount hangs."""
+
+T = TypeVar("T")
+
 
 class Core:
     """Open with `open`, close with `close`.
@@ -60,6 +74,9 @@ class Core:
         self._opened = AsyncExitStack()
         self._runners: dict[str, lanes.Runner] = {}
         self._last_task = time.monotonic()
+        self._threads = ThreadPoolExecutor(_THREADS, "core")
+        self._owner_threads = ThreadPoolExecutor(MAX_OWNER, "owner")
+        self._owners: dict[asyncio.Future[Any], Cancel] = {}
         self.metrics = Metrics()
         self.workspaces: dict[str, Workspace] = {}
         self.is_draining = False
@@ -91,17 +108,26 @@ class Core:
             self._opened = opened.pop_all()
 
     async def stop(self, grace: float) -> bool:
-        """Accept nothing more, and give what runs `grace` seconds; whether all lanes are at rest then."""
+        """Accept nothing more, and give what runs `grace` seconds; whether everything is at rest then.
+
+        What the owner asked for is cancelled where it still waits; what it has begun to write it finishes.
+        """
         self.is_draining = True
         runners = self._runners.values()
         with ThreadPoolExecutor(max_workers=max(1, len(runners))) as threads:  # All have the same grace.
             stopping = [self._loop.run_in_executor(threads, runner.stop, grace) for runner in runners]
-            return all(await asyncio.gather(*stopping))
+            at_rest = all(await asyncio.gather(*stopping))
+        for cancel in self._owners.values():
+            cancel.set()
+        if self._owners:
+            await asyncio.wait(self._owners, timeout=_OWNER_SECONDS)
+        return at_rest and not self._owners
 
     async def close(self) -> None:
-        """End every follower, and give everything back; after `stop`."""
-        self.stream.close()
+        """Give everything back; after `stop`, and once the stream was closed."""
         await self._opened.aclose()
+        for threads in (self._threads, self._owner_threads):
+            threads.shutdown(wait=False)
 
     def whose(self, unsafe_token: str) -> Principal | None:
         """Who a token belongs to; None: nobody."""
@@ -127,11 +153,41 @@ class Core:
             Problem: it could not, or the check itself failed.
         """
         try:
-            error = workspace.problem() if workspace.is_open else await asyncio.to_thread(workspace.problem)
+            reason = await self.reason(workspace)
         except Exception as defect:
             raise Problem(f"{kind}_failed") from defect
-        if error is not None:
-            raise Problem("managed_memory_unavailable", reason=error.code)
+        if reason is not None:
+            raise Problem("managed_memory_unavailable", reason=reason)
+
+    async def reason(self, workspace: Workspace) -> str | None:
+        """The code of what keeps a workspace from taking tasks now; None: nothing does."""
+        if self.stream.is_lost:
+            return "ledger_gone"
+        if not self._runners[workspace.key].is_alive:
+            return "lane_dead"
+        error = await self._in_thread(workspace.problem)
+        return None if error is None else error.code
+
+    async def at(self, workspace: Workspace, body: Callable[[Place, Cancel], T]) -> T:
+        """Carry out what the owner asked for, at the place of a workspace.
+
+        Args:
+            workspace: where.
+            body: ends early once cancelled, which it is when the daemon stops.
+
+        Raises:
+            Problem: the daemon stops, or too much is asked for at once.
+            MunimentError: as `body`, and as `Workspace.place`.
+        """
+        if self.is_draining:
+            raise Problem("workspace_draining", headers={"Retry-After": "1"})
+        if len(self._owners) >= MAX_OWNER:
+            raise Problem("busy", headers={"Retry-After": str(RETRY_SECONDS)})
+        cancel = Cancel()
+        asked = self._loop.run_in_executor(self._owner_threads, lambda: body(workspace.place(), cancel))
+        self._owners[asked] = cancel
+        asked.add_done_callback(lambda done: self._owners.pop(done).close())
+        return await asyncio.shield(asked)
 
     async def submit(self, workspace: Workspace, asked: Asked) -> Submitted:
         """Accept a task (C1, C2).
@@ -160,7 +216,7 @@ class Core:
             Problem: the ledger cannot be written.
         """
         try:
-            await asyncio.to_thread(self._runners[workspace.key].cancel, task_id, by)
+            await self._in_thread(lambda: self._runners[workspace.key].cancel(task_id, by))
         except MunimentError as error:
             raise problem_of(error) from None
         return await self.wait(workspace, task_id, _CANCEL_SECONDS)
@@ -179,11 +235,6 @@ class Core:
                 return task
             await self.stream.changed(left)
 
-    @property
-    def dead_lanes(self) -> tuple[str, ...]:
-        """Keys of the workspaces whose lane a defect ended: what waits there does so for the next start."""
-        return tuple(key for key, runner in self._runners.items() if not runner.is_alive)
-
     def find(self, workspace: Workspace, task_id: str) -> Task | None:
         """A task of a workspace; None: there is none of that id."""
         return reading.find(self._reads, workspace.key, task_id)
@@ -197,7 +248,7 @@ class Core:
         if workspace.key in self.workspaces:
             raise ConfigInvalid(f"the workspace {workspace.path} is named twice")
         opened.callback(workspace.close)
-        await asyncio.to_thread(workspace.problem)  # What cannot be opened now is tried again for each task.
+        await self._in_thread(workspace.problem)  # What cannot be opened now is tried again for each task.
         await asyncio.wrap_future(self.writer.submit(workspace.lane.recover))
         work = Work(workspace, self._model, self.metrics)
         self._runners[workspace.key] = lanes.Runner(workspace.lane, self.writer, work)
@@ -205,6 +256,9 @@ class Core:
         self.metrics.watch_pending(
             workspace.key, lambda: sum(reading.pending(self._reads, workspace.key).values())
         )
+
+    async def _in_thread(self, ask: Callable[[], T]) -> T:
+        return await self._loop.run_in_executor(self._threads, ask)
 
     def _wake(self) -> None:
         """Have the stream look; called by the writer's thread."""

@@ -8,7 +8,8 @@ G3 A path is taken as it was sent: no segment that is empty, dotted or encoded l
    forms `/workspaces/{workspace}/…` and `/session/{id}/events` become the short ones here, and nowhere else.
 G4 A bearer token, exactly one; on the Unix socket, where none is sent, the peer's user, who has to be this
    one, and never the overflow user, whom the kernel names where it knows none (401).
-G5 At most `MAX_REQUESTS` at once, besides those that wait or follow events (503).
+G5 At most `MAX_REQUESTS` at once, besides `MAX_WAITING` that wait and `MAX_FOLLOWERS` that follow events
+   (503); of each, no client's token has more than half, and all of them leave some to the owner.
 G6 Every answer has the headers of `protocol.HEADERS`; whatever goes wrong in a route is a problem, told
    without what was raised.
 
@@ -17,6 +18,7 @@ Where a request is answered before all of its body was read, its connection is c
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 from collections.abc import Awaitable, Callable
@@ -30,17 +32,23 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from muniment import events
 from muniment.daemon.problems import Problem, problem_of
 from muniment.daemon.protocol import HEADERS, MAX_HEADER_BYTES, PEER
+from muniment.daemon.shares import Shares
 from muniment.daemon.tokens import THE_OWNER, Principal
 from muniment.errors import MunimentError
 
 MAX_REQUESTS: Final = 128
 """Requests at once that are being answered. Each takes some milliseconds, one that waits is not counted."""
 
+MAX_WAITING: Final = 128
+"""Requests at once that wait. With the others, clients get fewer places than there are connections."""
+
+MAX_FOLLOWERS: Final = 256
+"""Followers of events at once."""
+
 PRINCIPAL: Final = "principal"
 WORKSPACE: Final = "workspace"
 SLOT: Final = "slot"
-"""Keys of a request's state: who sent it, the workspace that it names (None: the first), and its place among
-the `MAX_REQUESTS`, to be left before a wait."""
+"""Keys of a request's state: who sent it, the workspace that it names (None: the first), and its place."""
 
 _CLOSE: Final = (b"connection", b"close")
 _OVERFLOW: Final = Path("/proc/sys/kernel/overflowuid")
@@ -52,27 +60,38 @@ WhoseToken = Callable[[str], Principal | None]
 
 @dataclass(slots=True)
 class Slot:
-    """One of the requests that are being answered."""
+    """The place of a request, among those that are being answered, that wait, or that follow."""
 
     guard: Guard
-    is_taken: bool = False
+    token: str
+    _shares: Shares | None = None
 
-    def take(self) -> None:
-        """Count this request.
+    def answer(self) -> None:
+        """Count it among those that are being answered.
 
         Raises:
-            Problem: there are too many.
+            Problem: there are too many; as for the others.
         """
-        if self.guard.answering >= MAX_REQUESTS:
-            raise Problem("busy", headers={"Retry-After": "1"})
-        self.guard.answering += 1
-        self.is_taken = True
+        self._take(self.guard.answering)
+
+    def wait(self) -> None:
+        """Count it among those that wait, from now on."""
+        self._take(self.guard.waiting)
+
+    def follow(self) -> None:
+        """Count it among those that follow events, from now on."""
+        self._take(self.guard.following)
 
     def leave(self) -> None:
-        """Count it no more: it is over, or only waits."""
-        if self.is_taken:
-            self.guard.answering -= 1
-            self.is_taken = False
+        """Count it no more: it is over."""
+        if self._shares is not None:
+            self._shares.leave(self.token)
+            self._shares = None
+
+    def _take(self, shares: Shares) -> None:
+        shares.take(self.token)
+        self.leave()
+        self._shares = shares
 
 
 class Guard:
@@ -84,17 +103,19 @@ class Guard:
         hosts: what a Host header may say, in lower case.
 
     Attributes:
-        answering: how many requests are being answered.
+        answering, waiting, following: the requests that are being answered, that wait, that follow events.
     """
 
     def __init__(self, app: ASGIApp, whose: WhoseToken, hosts: frozenset[str]) -> None:
         self._app, self._whose, self.hosts = app, whose, hosts
-        self.answering = 0
+        self.answering, self.waiting = Shares(MAX_REQUESTS, 1), Shares(MAX_WAITING, 1)
+        self.following = Shares(MAX_FOLLOWERS, 5)
         self._us = _this_user()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
-        slot, started, is_read = Slot(self), False, not _has_body(scope)
+        started, is_read = False, not _has_body(scope)
+        slot: Slot | None = None
 
         async def reading() -> Message:
             nonlocal is_read
@@ -112,22 +133,20 @@ class Guard:
 
         try:
             state = self._admit(scope)
-            slot.take()
+            slot = Slot(self, state[PRINCIPAL].name)
+            slot.answer()
             scope["state"] |= {**state, SLOT: slot}
             await self._app(scope, reading, guarded)
-        except Problem as problem:
+        except (Exception, asyncio.CancelledError) as error:
+            problem = _problem(error, scope["method"])
+            if started:
+                raise
             await _answer(problem, guarded)
-        except MunimentError as error:
-            if started:
+            if isinstance(error, asyncio.CancelledError):
                 raise
-            await _answer(problem_of(error), guarded)
-        except Exception as error:
-            events.emit_defect("request_broke", error, method=scope["method"])
-            if started:
-                raise
-            await _answer(Problem("internal_error"), guarded)
         finally:
-            slot.leave()
+            if slot is not None:
+                slot.leave()
 
     def _admit(self, scope: Scope) -> dict[str, Any]:
         """G1 to G4; what the request's state gets. The path becomes the one that routes know."""
@@ -168,6 +187,20 @@ class Guard:
         if found is None:
             raise Problem("token_required", headers={"WWW-Authenticate": "Bearer"})
         return found
+
+
+def _problem(error: BaseException, method: str) -> Problem:
+    """What is answered where `error` was raised; a defect is logged."""
+    match error:
+        case Problem():
+            return error
+        case MunimentError():
+            return problem_of(error)
+        case asyncio.CancelledError():  # By the server, which stops.
+            return Problem("workspace_draining", headers={"Retry-After": "1"})
+        case _:
+            events.emit_defect("request_broke", error, method=method)
+            return Problem("internal_error")
 
 
 async def _answer(problem: Problem, send: Callable[[Message], Awaitable[None]]) -> None:

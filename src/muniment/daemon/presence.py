@@ -13,13 +13,14 @@ import json
 import os
 import socket
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
 from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable
 from muniment.store.database import make_private, reporting
+from muniment.store.placing import put
 
 LOCK_NAME: Final = "daemon.lock"
 ADDRESS_NAME: Final = "daemon.json"
@@ -52,28 +53,28 @@ def alone(directory: Path) -> Iterator[None]:
         os.close(fd)
 
 
-def announce(directory: Path, document: dict[str, Any]) -> None:
+def announce(directory: Path, document: Mapping[str, Any]) -> None:
     """Say where the daemon listens (N2).
 
     Raises:
         ManagedMemoryUnavailable: it cannot be written.
     """
     path = directory / ADDRESS_NAME
-    unfinished = path.with_name(f"{path.name}.unfinished")
     with reporting(path):
-        unfinished.unlink(missing_ok=True)
-        fd = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _PRIVATE)
-        try:
-            os.write(fd, f"{json.dumps(document)}\n".encode())
-        finally:
-            os.close(fd)
-        unfinished.rename(path)
+        put(path, f"{json.dumps(dict(document))}\n".encode(), over=True)
 
 
-def withdraw(directory: Path) -> None:
-    """Say no more that a daemon listens."""
-    with suppress(OSError):
-        (directory / ADDRESS_NAME).unlink(missing_ok=True)
+def withdraw(directory: Path, document: Mapping[str, Any]) -> None:
+    """Say no more that a daemon listens; what another one has announced since then stays.
+
+    Args:
+        directory: the state directory.
+        document: as it was announced; `pid` and `epoch` tell whose it is.
+    """
+    with suppress(OSError, ValueError, KeyError, TypeError):  # It is gone, or nobody's that can be told.
+        found = _announced(directory)
+        if all(found[name] == document[name] for name in ("pid", "epoch")):
+            (directory / ADDRESS_NAME).unlink()
 
 
 def listen_tcp(host: str, port: int) -> socket.socket:
@@ -86,8 +87,9 @@ def listen_tcp(host: str, port: int) -> socket.socket:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, kind, protocol, _, address = found[0]
         listener = socket.socket(family, kind, protocol)
-    except OSError as error:
-        raise ConfigInvalid(f"cannot listen on {host}: {error.strerror}") from None
+    except (OSError, UnicodeError) as error:  # The latter where the text can be no name at all.
+        reason = error.strerror if isinstance(error, OSError) else "this is no name of a machine"
+        raise ConfigInvalid(f"cannot listen on {host}: {reason}") from None
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
@@ -138,10 +140,14 @@ def _answers(path: Path) -> bool:
     return True
 
 
+def _announced(directory: Path) -> Any:
+    return json.loads((directory / ADDRESS_NAME).read_text(encoding="ascii"))
+
+
 def _other(directory: Path) -> str:
     """Why a second daemon refuses, and where the first one is."""
     try:
-        found = json.loads((directory / ADDRESS_NAME).read_text(encoding="ascii"))
+        found = _announced(directory)
         where = f"process {int(found['pid'])} at {found['url']}"
     except (OSError, ValueError, KeyError, TypeError):
         where = "it is starting or stopping"

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from muniment.errors import (
+    Cancelled,
     ConfigInvalid,
     ConfinementUnavailable,
     MunimentError,
@@ -135,6 +136,8 @@ def problem_of(error: MunimentError) -> Problem:
     if error.code in HTTP:
         return Problem(error.code, **fields_of(error))
     match error:
+        case Cancelled():  # What the owner asked for is cancelled when the daemon stops, and only then.
+            return Problem("workspace_draining")
         case ToolError() | Refusal():
             return Problem("refused", reason=error.code)
         case PolicyInvalid() | ConfinementUnavailable() | ConfigInvalid() | StateTooNew():

@@ -5,7 +5,7 @@
         await daemon.stopped()
 
 V1 It listens on loopback only, unless told otherwise with names for its Host header.
-V2 It is found by `daemon.json` once it accepts tasks, and no longer when it has stopped to.
+V2 It is found by `daemon.json` exactly while it accepts tasks.
 V3 `stop` lets the running task end or puts it back, ends every follower, and leaves nothing behind.
 """
 
@@ -124,14 +124,14 @@ class Daemon:
             self._server = _Server(_config(self.core, hosts))
             serving = asyncio.create_task(self._server.serve(sockets=listeners))
             opened.push_async_callback(self._end, serving)
-            address = {
+            self._address = {
                 "url": self.url,
                 "socket": None if options.socket is None else str(options.socket.absolute()),
                 "pid": os.getpid(),
                 "epoch": self.core.stream.epoch,
             }
-            opened.callback(presence.withdraw, state)
-            presence.announce(state, address)
+            opened.callback(self._withdraw)
+            presence.announce(state, self._address)
             self._opened = opened.pop_all()
         # Whoever waits for the start goes first: the first event of a process loads what logs it.
         asyncio.get_running_loop().call_soon(self._log_start)
@@ -158,16 +158,22 @@ class Daemon:
             self._stopping = asyncio.create_task(self._stop())
         await asyncio.shield(self._stopping)
 
+    def _withdraw(self) -> None:
+        presence.withdraw(self._options.settings.state, self._address)
+
     def _log_start(self) -> None:
         events.emit("daemon_started", workspaces=list(self.core.workspaces), pid=os.getpid())
 
     async def _stop(self) -> None:
         events.emit("daemon_stopping", pid=os.getpid())
-        at_rest = await self.core.stop(self._options.grace)
-        self.core.stream.close()
-        await self._opened.aclose()
-        events.emit("daemon_stopped", at_rest=at_rest, pid=os.getpid())
-        self._stopped.set()
+        try:
+            self._withdraw()
+            at_rest = await self.core.stop(self._options.grace)
+            self.core.stream.close()
+            await self._opened.aclose()
+            events.emit("daemon_stopped", at_rest=at_rest, pid=os.getpid())
+        finally:
+            self._stopped.set()
 
     async def _end(self, serving: asyncio.Task[None]) -> None:
         self._server.should_exit = True

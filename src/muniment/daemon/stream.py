@@ -3,7 +3,8 @@
 - E1 A follower reads by a cursor of its own, from memory or, further back, from the ledger. However slowly it
   reads, it holds nothing here.
 - E2 A cursor is `<epoch>-<number>`. Whoever comes with one misses nothing of what is kept; whoever comes with
-  another one is told `resync`: look at everything again, then follow from here.
+  another one, or reads so slowly that what is next is no longer kept, is told `resync`: look at everything
+  again, then follow from here.
 - E3 Everybody of a workspace is told that its memory changed; of a task only its originator and the owner. A
   task that was cancelled is `cancelled` for whoever did so, and has `failed` for everybody else.
 - E4 An event is a line of JSON, so that no text in it ends it and begins another one.
@@ -59,13 +60,13 @@ class View:
 
     Attributes:
         workspace: key of the workspace.
-        scopes: names of its scopes, by the key of their root.
+        scopes: asks for the names of its scopes by the key of their root, as they are by now.
         originator: who asks.
         may_follow: whether it still may; asked every second in which something happens.
     """
 
     workspace: str
-    scopes: Mapping[str, str]
+    scopes: Callable[[], Mapping[str, str]]
     originator: Originator
     may_follow: Callable[[], bool] = lambda: True
 
@@ -90,10 +91,18 @@ class Stream:
         self.epoch, _, self.last = outbox.span(reads)
         self._ring: deque[_Told] = deque(maxlen=RING)
         self._version = self._data_version()
+        self._file, self._was_lost = self._identity(), False
         self._next = asyncio.get_running_loop().create_future()
         self._looking = False
         self.is_closed = False
-        self.followers = 0
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the ledger is no longer where it was opened: no next daemon would find what is added.
+
+        Cost: one `stat`.
+        """
+        return self._identity() != self._file
 
     def wake(self) -> None:
         """Look for new events soon; calls in one turn of the loop are one look."""
@@ -105,6 +114,9 @@ class Stream:
         """Look for what other processes commit, until cancelled."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
+            if self.is_lost != self._was_lost:
+                self._was_lost = not self._was_lost
+                events.emit("ledger_gone" if self._was_lost else "ledger_back")
             with suppress(MunimentError):  # Whoever changes the ledger is told that it is unavailable.
                 version = self._data_version()
                 if version != self._version:
@@ -130,13 +142,12 @@ class Stream:
             view: who follows, and of what.
             cursor: as it was sent; None: from now on.
         """
-        self.followers += 1
         try:
             self._look()
             number = self.last if cursor is None else self._number(cursor)
             if number is None:
                 number = self.last
-                yield self._frame("resync", number, {"v": 1, "type": "resync", "data": {}})
+                yield self._resync(number)
             yield f"retry: {RECONNECT_MS}\n{self._mark(number)}".encode()
             said = checked = time.monotonic()
             while not self.is_closed:
@@ -144,10 +155,10 @@ class Stream:
                     if not view.may_follow():
                         return
                     checked = time.monotonic()
-                told = self._after(number)
-                frames = [frame for each in told if (frame := self._frame_of(each, view)) is not None]
-                if told:
-                    number = told[-1].event.number
+                frames: list[bytes] = []
+                if told := self._after(number):
+                    number, frames = self._frames_of(told, number, view)
+                    await asyncio.sleep(0)  # Others have their turn, however much there is to catch up with.
                 left = said + HEARTBEAT_SECONDS - time.monotonic()
                 if frames:
                     yield b"".join(frames)
@@ -158,8 +169,6 @@ class Stream:
                 said = time.monotonic()
         except MunimentError as error:
             events.emit("events_unavailable", code=error.code)  # The follower comes again with its cursor.
-        finally:
-            self.followers -= 1
 
     def _look(self) -> None:
         """Read what is new, and tell those who wait."""
@@ -179,6 +188,14 @@ class Stream:
             self._next.set_result(None)
         if not self.is_closed:
             self._next = asyncio.get_running_loop().create_future()
+
+    def _identity(self) -> tuple[int, int] | None:
+        """Which file the ledger's path leads to; None: to none."""
+        try:
+            found = self._reads.path.stat()
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
 
     def _data_version(self) -> int:
         return int(self._reads.rows("PRAGMA data_version")[0][0])
@@ -203,12 +220,20 @@ class Stream:
         number = int(found[2])
         return number if found[1] == epoch and first <= number <= self.last else None
 
+    def _frames_of(self, told: list[_Told], number: int, view: View) -> tuple[int, list[bytes]]:
+        """Where somebody who stood at `number` stands after what is `told`, and the frames of it."""
+        if told[-1].event.number != number + len(told):  # Some between are no longer kept.
+            return self.last, [self._resync(self.last)]
+        frames = [frame for each in told if (frame := self._frame_of(each, view)) is not None]
+        return told[-1].event.number, frames
+
     def _frame_of(self, told: _Told, view: View) -> bytes | None:
         """What `view` is told of an event; None: nothing."""
         event = told.event
         if event.type == "memory_changed":
             key = (view.workspace, False)
-            scopes = sorted({view.scopes[root] for root in event.roots if root in view.scopes})
+            names = view.scopes()
+            scopes = sorted({names[root] for root in event.roots if root in names})
             if not scopes:
                 return None
             data = {"scope": "managed", **event.data, "taskId": event.task, "touchedScopes": scopes}
@@ -228,6 +253,9 @@ class Stream:
                 document["originatorClientId"] = event.client
             told.frames[key] = self._frame(event.type, event.number, document)
         return told.frames[key]
+
+    def _resync(self, number: int) -> bytes:
+        return self._frame("resync", number, {"v": 1, "type": "resync", "data": {}})
 
     def _frame(self, kind: str, number: int, document: Mapping[str, Any]) -> bytes:
         return f"id: {self.epoch}-{number}\nevent: {kind}\ndata: {json.dumps(document)}\n\n".encode()

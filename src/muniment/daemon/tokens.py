@@ -18,7 +18,7 @@ import re
 import secrets
 import stat
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -28,6 +28,7 @@ from muniment.lane.task import OWNER
 from muniment.names import Trust
 from muniment.store.audit import append, timestamp
 from muniment.store.database import Database
+from muniment.store.placing import put
 from muniment.store.state import State
 
 TOKEN_NAME: Final = "token"  # noqa: S105  a file's name
@@ -47,11 +48,13 @@ class Principal:
         name: `owner`, or that of the client's token.
         trust: of what comes with it.
         clients: the ids that may be given with it; None: every registered one.
+        digest: of a client's token, so that one that was made anew by the same name is another one.
     """
 
     name: str
     trust: Trust
     clients: frozenset[str] | None
+    digest: str = field(default="", repr=False)
 
     @property
     def is_owner(self) -> bool:
@@ -139,7 +142,7 @@ class Tokens:
         found = self._reads.rows("SELECT name, trust, clients, digest FROM token WHERE digest = ?", (sent,))
         for name, trust, clients, digest in found:
             if hmac.compare_digest(sent, digest):
-                return Principal(name, Trust(trust), frozenset(json.loads(clients)))
+                return Principal(name, Trust(trust), frozenset(json.loads(clients)), digest)
         return None
 
     def _digest(self, token: str) -> str:
@@ -148,8 +151,10 @@ class Tokens:
 
 def _all(ledger: Database) -> tuple[Principal, ...]:
     return tuple(
-        Principal(name, Trust(trust), frozenset(json.loads(clients)))
-        for name, trust, clients in ledger.rows("SELECT name, trust, clients FROM token ORDER BY name")
+        Principal(name, Trust(trust), frozenset(json.loads(clients)), digest)
+        for name, trust, clients, digest in ledger.rows(
+            "SELECT name, trust, clients, digest FROM token ORDER BY name"
+        )
     )
 
 
@@ -163,22 +168,13 @@ def owner_token(directory: Path) -> str:
         ManagedMemoryUnavailable: it cannot be made or relied on; the reason says what to do.
     """
     path = directory / TOKEN_NAME
-    try:
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    except FileExistsError:
-        return _read(path)
-    except OSError as error:
-        raise ManagedMemoryUnavailable(str(path), f"cannot be made: {error.strerror}") from None
-    token = secrets.token_urlsafe(TOKEN_BYTES)
-    try:
-        os.write(fd, f"{token}\n".encode())
-        os.fsync(fd)
-    except OSError as error:
-        path.unlink()
-        raise ManagedMemoryUnavailable(str(path), f"cannot be written: {error.strerror}") from None
-    finally:
-        os.close(fd)
-    return token
+    if not os.path.lexists(path):
+        try:
+            put(path, f"{secrets.token_urlsafe(TOKEN_BYTES)}\n".encode(), over=False)
+        except OSError as error:
+            if not os.path.lexists(path):  # Else somebody else has made it meanwhile.
+                raise ManagedMemoryUnavailable(str(path), f"cannot be made: {error.strerror}") from None
+    return _read(path)
 
 
 def _read(path: Path) -> str:

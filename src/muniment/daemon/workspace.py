@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 
 from muniment.api import find_place
-from muniment.errors import MunimentError
+from muniment.errors import ManagedMemoryUnavailable, MunimentError, PathEscape
 from muniment.jobs.request import Place
 from muniment.lane.lane import Lane
 from muniment.settings import Settings, find_workspace, workspace_key
@@ -39,23 +40,41 @@ class Workspace:
         self._settings, self._state, self._in_process = settings, state, in_process
         self._lock = threading.Lock()
         self._place: Place | None = None
+        self._bound: list[Place] = []  # Also those whose roots were replaced: a task may still use them.
+        self._scopes: Mapping[str, str] = {}
 
     def place(self) -> Place:
-        """The policy and the bound roots, as they were when they could first be opened.
+        """The policy and the bound roots, as they were when they could last be opened.
 
         Raises:
-            PolicyInvalid, InvalidScope, ConfinementUnavailable, ManagedMemoryUnavailable, ConfigInvalid,
-                DeadlineExceeded: they cannot be used now, with the reason.
+            ManagedMemoryUnavailable: also where a root was replaced; the next call binds what is there then.
+            PolicyInvalid, InvalidScope, ConfinementUnavailable, ConfigInvalid, DeadlineExceeded: they cannot
+                be used now, with the reason.
 
         Cost: some 50 ms until they are open, then a look at each root.
         """
         with self._lock:
-            if self._place is None:
-                self._place = find_place(
-                    self._settings, self.path, in_process=self._in_process, state=self._state
-                )
-        self._place.chosen(None)
-        return self._place
+            place = self._place
+            if place is None:
+                place = self._place = self._bind()
+        try:
+            place.chosen(None)
+        except PathEscape as error:
+            with self._lock:
+                if self._place is place:
+                    self._place = None
+            raise ManagedMemoryUnavailable(error.requested, "was replaced while it was served") from error
+        return place
+
+    def _bind(self) -> Place:
+        place = find_place(self._settings, self.path, in_process=self._in_process, state=self._state)
+        try:
+            self._scopes = {root_key(self._state, root): scope for scope, root in place.roots.items()}
+        except BaseException:
+            place.close_roots()
+            raise
+        self._bound.append(place)
+        return place
 
     @property
     def is_open(self) -> bool:
@@ -70,14 +89,11 @@ class Workspace:
             return error
         return None
 
-    def scopes(self) -> dict[str, str]:
-        """The names of the scopes by the keys of their roots; none while the roots cannot be opened."""
-        place = self._place
-        if place is None:
-            return {}
-        return {root_key(self._state, root): scope for scope, root in place.roots.items()}
+    def scopes(self) -> Mapping[str, str]:
+        """The names of the scopes by the keys of their roots, as these were last opened; none before that."""
+        return self._scopes
 
     def close(self) -> None:
         """Close the roots."""
-        if self._place is not None:
-            self._place.close_roots()
+        for place in self._bound:
+            place.close_roots()

@@ -205,21 +205,20 @@ def _attempt(task: _Task, words: Sequence[str], scopes: Sequence[Scope], budget:
             budget,
             status="preview",
             removed_entries=removed,
-            summary=f"would forget {len(removed)}: {gone}" if removed else _nothing(task, words),
+            summary=f"would forget {len(removed)}: {gone}" if removed else _nothing(words),
         )
     return task.result(
         budget,
         status="completed",
         removed_entries=removed,
         touched_scopes=done.touched_scopes,
-        summary=f"forgot {len(removed)}: {gone}" if removed else _nothing(task, words),
+        summary=f"forgot {len(removed)}: {gone}" if removed else _nothing(words),
     )
 
 
-def _nothing(task: _Task, words: Sequence[str]) -> str:
-    if task.kept:
-        return "nothing that may be removed was meant"
-    return f"nothing is remembered that holds all of: {shortened(', '.join(words), SHOWN_CHARS)}"
+def _nothing(words: Sequence[str]) -> str:
+    """The same whether nothing holds the words or what does stays: who may not read learns nothing by it."""
+    return f"nothing that may be removed holds all of: {shortened(', '.join(words), SHOWN_CHARS)}"
 
 
 def _paths(removed: Iterable[Removed]) -> str:

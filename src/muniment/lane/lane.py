@@ -6,10 +6,11 @@ L2 Exclusion: a task begins only while no other of the workspace is running.
 L3 Loss: what `submit` returned is in the ledger, durably, until it is over.
 L4 Zombies: an attempt that was given up changes nothing any more, however late it ends.
 L5 Caps: at most `MAX_PENDING` tasks are pending, of them `MAX_TIDYING` to forget or dream; of `MAX_RECORDS`
-   the oldest that are over are forgotten.
+   those that are over are forgotten, first the oldest of the token that has most of them.
 L6 Repeats: the same key of the same originator is the same task, for `REPEAT_HOURS` and while its record
    lasts; with another request it is refused.
-L7 Each transition is an event in the same transaction; what was accepted or cancelled is on record, too.
+L7 Each transition is an event in the same transaction; what was accepted is on record, too, and what was
+   cancelled once it had begun.
 
 A lane begins nothing by itself: `runner.py` does. Methods are transactions of the ledger, so that callers may
 group them (`writer.py`). Who opens a lane anew calls `recover` once, before anything is begun.
@@ -197,8 +198,9 @@ class Lane:
                 return task
             who = json.dumps([by.token, by.client])
             connection.execute("UPDATE task SET cancelled_by = ? WHERE id = ?", (who, task_id))
-            body = {"token": by.token, "client": by.client}
-            append(self._state, timestamp(self._now()), "cancelled", task_id, body)
+            if task.claim:  # Otherwise who cancels what it sent would fill the record with nothing.
+                body = {"token": by.token, "client": by.client}
+                append(self._state, timestamp(self._now()), "cancelled", task_id, body)
             if task.status == "queued" and not self._has_committed(task):
                 return self._move(task, "cancelled", arguments=None)
             return self.get(task_id)
@@ -259,12 +261,16 @@ class Lane:
 
     def _evict(self) -> None:
         with self._state.ledger.transaction() as connection:
-            connection.execute(
-                "DELETE FROM task WHERE seq IN (SELECT seq FROM task WHERE workspace = ?1 "
-                "AND status IN ('completed', 'failed', 'cancelled') ORDER BY seq "
-                "LIMIT max(0, (SELECT count(*) FROM task WHERE workspace = ?1) - ?2))",
-                (self.workspace, MAX_RECORDS),
+            ((kept,),) = self._state.ledger.rows(
+                "SELECT count(*) FROM task WHERE workspace = ?", (self.workspace,)
             )
+            for _ in range(kept - MAX_RECORDS):
+                connection.execute(
+                    "DELETE FROM task WHERE seq = (SELECT min(seq) FROM task INDEXED BY task_over "
+                    "WHERE workspace = ? AND status IN ('completed', 'failed', 'cancelled') "
+                    "GROUP BY token ORDER BY count(*) DESC, min(seq) LIMIT 1)",
+                    (self.workspace,),
+                )
 
     def _repeat_of(self, asked: Asked) -> tuple[str | None, str | None]:
         """Digests of the key and of what it names."""

@@ -23,7 +23,7 @@ from typing import Any, Final, Literal
 
 from muniment import events
 from muniment.confine.cancel import Cancel
-from muniment.errors import MunimentError
+from muniment.errors import ManagedMemoryUnavailable, MunimentError
 from muniment.lane.lane import Lane
 from muniment.lane.task import Ended, Originator, Task
 from muniment.lane.writer import Writer
@@ -212,14 +212,18 @@ class Runner:
 
     def _persist(self, settle: _Settle | None) -> Task | None:
         """Go on, by a change of the ledger that is tried again and again until it holds (R4)."""
+        logged: tuple[str, str] | None = None
         while True:
             try:
                 return self._writer.run(partial(self._go_on, settle))
             except MunimentError as error:
-                events.emit("ledger_unavailable", workspace=self._lane.workspace, code=error.code)
-            if (
-                settle is not None
-            ):  # The next task may be what cannot be read. Repeated, it changes nothing (L4).
+                reason = error.reason if isinstance(error, ManagedMemoryUnavailable) else ""
+                if logged != (logged := (error.code, reason)):
+                    events.emit(
+                        "ledger_unavailable", workspace=self._lane.workspace, code=error.code, reason=reason
+                    )
+            # The next task may be what cannot be read. Repeated, it changes nothing (L4).
+            if settle is not None:
                 with suppress(MunimentError):  # It was told just now.
                     self._writer.run(settle)
             if self._stopping.wait(RETRY_SECONDS):

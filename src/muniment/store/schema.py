@@ -110,6 +110,8 @@ LEDGER_MIGRATIONS: Final = (
     ) STRICT;
     CREATE INDEX task_pending ON task (workspace, seq) WHERE status IN ('queued', 'running');
     CREATE INDEX task_of_workspace ON task (workspace, seq);
+    CREATE INDEX task_over ON task (workspace, token, seq)
+        WHERE status IN ('completed', 'failed', 'cancelled');
     CREATE TABLE event (
         number INTEGER PRIMARY KEY AUTOINCREMENT,
         at TEXT NOT NULL,

@@ -51,6 +51,7 @@ from muniment.store.database import (
     statements,
     unavailable,
 )
+from muniment.store.placing import put, sync
 from muniment.store.schema import CATALOG_SCHEMA, CATALOG_VERSION, LEDGER_MIGRATIONS
 from muniment.store.series import settle
 
@@ -270,7 +271,7 @@ def _copy(database: Database, path: Path) -> None:
         with database.bare() as connection, closing(sqlite3.connect(unfinished)) as copy:
             connection.backup(copy)
         unfinished.rename(path)
-        _sync(path.parent)
+        sync(path.parent)
 
 
 @contextmanager
@@ -337,21 +338,4 @@ def _make_key(path: Path) -> None:
         raise unavailable(
             path, f"is missing, and the {LEDGER_NAME} beside it needs it; bring it back from a backup"
         )
-    unfinished = path.with_name(f"{path.name}.unfinished")
-    unfinished.unlink(missing_ok=True)
-    fd = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _PRIVATE)
-    try:
-        os.write(fd, secrets.token_bytes(KEY_BYTES))
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-    unfinished.rename(path)
-    _sync(path.parent)
-
-
-def _sync(directory: Path) -> None:
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+    put(path, secrets.token_bytes(KEY_BYTES), over=False)

@@ -63,6 +63,19 @@ def idle_lines(off: Patches) -> None:
 
 
 @control()
+def shares(off: Patches) -> None:
+    """One client's token may have every place."""
+    from muniment.daemon.problems import Problem
+
+    def take(self, token):
+        if len(self) >= self.cap:
+            raise Problem("busy", headers={"Retry-After": "1"})
+        self._taken[token] += 1
+
+    off.put("muniment.daemon.shares:Shares.take", take)
+
+
+@control()
 def registered_ids(off: Patches) -> None:
     """A client may call itself as it likes."""
     from muniment.lane.task import Originator

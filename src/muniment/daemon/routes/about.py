@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final
 
 from starlette.responses import Response, StreamingResponse
@@ -17,9 +18,6 @@ from muniment.lane.lane import MAX_PENDING, MAX_RECORDS, MAX_TIDYING
 from muniment.lane.runner import BACKSTOP_SECONDS
 from muniment.names import MAX_FACT_BYTES, ContextMode
 from muniment.version import __version__
-
-MAX_FOLLOWERS: Final = 256
-"""Followers of events at once."""
 
 EVENT_STREAM: Final = "text/event-stream"
 
@@ -57,11 +55,12 @@ async def health(_: Call) -> Response:
 
 async def ready(call: Call) -> Response:
     """Answer whether it accepts tasks."""
-    found = {key: workspace.problem() for key, workspace in call.core.workspaces.items()}
-    problems = {key: None if error is None else error.code for key, error in found.items()}
+    call.leave()
+    workspaces = call.core.workspaces
+    found = await asyncio.gather(*(call.core.reason(each) for each in workspaces.values()))
+    problems = dict(zip(workspaces, found, strict=True))
     if call.core.is_draining:
         raise Problem("not_ready", reason="draining", workspaces=problems)
-    problems.update(dict.fromkeys(call.core.dead_lanes, "lane_dead"))
     if any(problems.values()):
         raise Problem("not_ready", reason="unavailable", workspaces=problems)
     return answered(contract.Readiness(workspaces=list(problems)))
@@ -71,11 +70,9 @@ async def follow(call: Call) -> Response:
     """Answer with what happens, as long as the client listens."""
     workspace = call.workspace
     stream = call.core.stream
-    if stream.followers >= MAX_FOLLOWERS:
-        raise Problem("busy", headers={"Retry-After": "5"})
-    view = View(workspace.key, workspace.scopes(), call.originator(), call.is_still_known)
+    view = View(workspace.key, workspace.scopes, call.originator(), call.is_still_known)
     cursor = call.request.headers.get("last-event-id")
-    call.leave()
+    call.follow()
     return StreamingResponse(stream.follow(view, cursor), media_type=EVENT_STREAM)
 
 

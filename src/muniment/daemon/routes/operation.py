@@ -16,7 +16,7 @@ from muniment.daemon.asking import parsed
 from muniment.daemon.body import read_json
 from muniment.daemon.contract import as_wire
 from muniment.daemon.core import Core
-from muniment.daemon.guard import PRINCIPAL, SLOT, WORKSPACE
+from muniment.daemon.guard import PRINCIPAL, SLOT, WORKSPACE, Slot
 from muniment.daemon.problems import Problem
 from muniment.daemon.tokens import Principal
 from muniment.daemon.workspace import Workspace
@@ -80,7 +80,7 @@ class Call:
         return Originator(self.principal.name, client)
 
     def is_still_known(self) -> bool:
-        """Whether the token that this came with was not revoked since."""
+        """Whether the token that this came with was not revoked since, nor made anew by the same name."""
         return self.principal.is_owner or self.principal in self.core.tokens.all()
 
     async def json(self, otherwise: str = "invalid_request") -> dict[str, Any]:
@@ -106,8 +106,25 @@ class Call:
         return parsed(model, await self.json())
 
     def leave(self) -> None:
-        """Count this request no more among those that are being answered: from now on it waits."""
-        getattr(self.request.state, SLOT).leave()
+        """Count this request no more among those that are being answered: from now on it waits.
+
+        Raises:
+            Problem: too many do already.
+        """
+        self._slot.wait()
+
+    def follow(self) -> None:
+        """Count it among those that follow events instead.
+
+        Raises:
+            Problem: too many do already.
+        """
+        self._slot.follow()
+
+    @property
+    def _slot(self) -> Slot:
+        slot: Slot = getattr(self.request.state, SLOT)
+        return slot
 
     @property
     def wanted_etag(self) -> str | None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable
 from typing import Final, TypeVar
 
 from starlette.responses import Response
 
-from muniment.confine.cancel import Patience
+from muniment.confine.cancel import Cancel, Patience
 from muniment.daemon import contract
 from muniment.daemon.problems import Problem
 from muniment.daemon.routes.operation import Call, Operation, Parameter, answered
@@ -35,7 +34,7 @@ T = TypeVar("T")
 async def list_reviews(call: Call) -> Response:
     """Answer what waits in this workspace."""
 
-    def body(place: Place) -> contract.ReviewList:
+    def body(place: Place, _: Cancel) -> contract.ReviewList:
         keys = {root_key(place.state, root) for root in place.roots.values()}
         return contract.ReviewList(
             reviews=[
@@ -57,7 +56,7 @@ async def list_reviews(call: Call) -> Response:
 async def show_review(call: Call) -> Response:
     """Answer what a review would commit."""
     review_id = call.request.path_params["reviewId"]
-    shown = await _at(call, lambda place: review.show(review_id, place), "review_not_found")
+    shown = await _at(call, lambda place, _: review.show(review_id, place), "review_not_found")
     return answered(contract.ReviewShown(review_id=shown.review_id, text=shown.text, digest=shown.digest))
 
 
@@ -65,7 +64,11 @@ async def approve(call: Call) -> Response:
     """Commit what waits."""
     body = await call.body(contract.ApproveBody)
     review_id = call.request.path_params["reviewId"]
-    decided = await _at(call, lambda place: review.approve(review_id, body.digest, place), "review_not_found")
+    decided = await _at(
+        call,
+        lambda place, cancel: review.approve(review_id, body.digest, place, cancel=cancel),
+        "review_not_found",
+    )
     return answered(_decided(decided))
 
 
@@ -74,14 +77,18 @@ async def reject(call: Call) -> Response:
     await call.body(contract.RejectBody)
     review_id = call.request.path_params["reviewId"]
     return answered(
-        _decided(await _at(call, lambda place: review.reject(review_id, place), "review_not_found"))
+        _decided(
+            await _at(
+                call, lambda place, cancel: review.reject(review_id, place, cancel=cancel), "review_not_found"
+            )
+        )
     )
 
 
 async def undo_task(call: Call) -> Response:
     """Take back what a task did."""
     body = await call.body(contract.UndoBody)
-    result = await _at(call, lambda place: undo(body.task_id, place))
+    result = await _at(call, lambda place, cancel: undo(body.task_id, place, cancel=cancel))
     if isinstance(result.error, NotFound):
         raise Problem("task_not_found")
     if result.error is not None:
@@ -101,9 +108,9 @@ async def erase(call: Call) -> Response:
     """Erase an entry or what a task did; without `yes` only say what would go."""
     asked = await call.body(contract.EraseBody)
 
-    def body(place: Place) -> contract.Erasure:
+    def body(place: Place, cancel: Cancel) -> contract.Erasure:
         where = erasing.Where(
-            place.state, place.roots, place.policy, Patience(time.monotonic() + WAIT_SECONDS)
+            place.state, place.roots, place.policy, Patience(time.monotonic() + WAIT_SECONDS, cancel)
         )
         if not asked.yes:
             plan = erasing.plan(asked.target, where).as_json()
@@ -116,7 +123,7 @@ async def erase(call: Call) -> Response:
 
 async def audit_head(call: Call) -> Response:
     """Answer the end of the chain of records."""
-    found = await asyncio.to_thread(head, call.core.state)
+    found = await _at(call, lambda place, _: head(place.state))
     return answered(contract.AuditHead(head=str(found), records=found.seq))
 
 
@@ -127,7 +134,7 @@ async def explain(call: Call) -> Response:
         raise Problem("invalid_request")
     verb, unsafe_path = Verb(asked["verb"]), asked["path"]
 
-    def body(place: Place) -> contract.Explained:
+    def body(place: Place, _: Cancel) -> contract.Explained:
         try:
             verdict = Judge(place.policy).decide(verb, canonicalise(unsafe_path, place.roots))
         except (PathEscape, Refusal) as error:
@@ -145,17 +152,17 @@ async def explain(call: Call) -> Response:
     return answered(await _at(call, body))
 
 
-async def _at(call: Call, body: Callable[[Place], T], not_found: str = "not_found") -> T:
-    """Carry out `body` in a thread of its own, at the place of the request's workspace.
+async def _at(call: Call, body: Callable[[Place, Cancel], T], not_found: str = "not_found") -> T:
+    """Carry out `body` in a thread of its own, at the place of the request's workspace; see `Core.at`.
 
     Raises:
         MunimentError: as `body`.
-        Problem: nothing of that name is there.
+        Problem: nothing of that name is there, or the daemon cannot do it now.
     """
     workspace = call.workspace
     call.leave()
     try:
-        return await asyncio.to_thread(lambda: body(workspace.place()))
+        return await call.core.at(workspace, body)
     except NotFound:
         raise Problem(not_found) from None
 

@@ -101,6 +101,8 @@ async def look(call: Call) -> Response:
             task = await call.core.wait(call.workspace, task.id, seconds)
         except NotFound:
             raise Problem(f"{task.kind}_task_not_found") from None
+        if not call.is_still_known():
+            raise Problem("token_required", headers={"WWW-Authenticate": "Bearer"})
     headers = {} if task.is_over else {"Retry-After": "1"}
     return answered(rendered(task, viewer), headers=headers, etag=call.wanted_etag)
 
@@ -109,7 +111,6 @@ async def cancel(call: Call) -> Response:
     """Cancel a task."""
     viewer = call.originator()
     task = _task(call, viewer)
-    call.leave()
     try:
         task = await call.core.cancel(call.workspace, task.id, viewer)
     except NotFound:
