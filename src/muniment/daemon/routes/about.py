@@ -55,7 +55,7 @@ async def health(_: Call) -> Response:
 
 async def ready(call: Call) -> Response:
     """Answer whether it accepts tasks."""
-    call.leave()
+    call.wait()
     workspaces = call.core.workspaces
     found = await asyncio.gather(*(call.core.reason(each) for each in workspaces.values()))
     problems = dict(zip(workspaces, found, strict=True))

@@ -105,7 +105,7 @@ class Call:
         """
         return parsed(model, await self.json())
 
-    def leave(self) -> None:
+    def wait(self) -> None:
         """Count this request no more among those that are being answered: from now on it waits.
 
         Raises:

@@ -160,7 +160,7 @@ async def _at(call: Call, body: Callable[[Place, Cancel], T], not_found: str = "
         Problem: nothing of that name is there, or the daemon cannot do it now.
     """
     workspace = call.workspace
-    call.leave()
+    call.wait()
     try:
         return await call.core.at(workspace, body)
     except NotFound:

@@ -96,7 +96,7 @@ async def look(call: Call) -> Response:
     task = _task(call, viewer)
     seconds = _wait(call)
     if seconds and not task.is_over:
-        call.leave()
+        call.wait()
         try:
             task = await call.core.wait(call.workspace, task.id, seconds)
         except NotFound:
