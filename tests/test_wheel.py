@@ -77,13 +77,17 @@ def test_its_metadata_say_what_it_is_and_needs(wheel):
     }
     assert {need.split(">")[0].split("<")[0] for need in needs} == {
         "google-re2",
+        "httpcore2",
         "httpx2",
         "openai",
         "pathspec",
+        "prometheus-client",
         "pydantic",
         "rich",
+        "starlette",
         "structlog",
         "typer",
+        "uvicorn",
     }
 
 

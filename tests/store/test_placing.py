@@ -7,6 +7,7 @@ import resource
 import signal
 import stat
 import threading
+from contextlib import contextmanager
 
 import pytest
 
@@ -18,15 +19,20 @@ def path(tmp_path):
     return tmp_path / "file"
 
 
-@pytest.fixture
+@contextmanager
 def nearly_full():
-    """The system takes the first eight bytes of a file, and refuses what comes after them."""
+    """The system takes the first eight bytes of a file, and refuses what comes after them.
+
+    Also of what this process prints to a file: around nothing but the call.
+    """
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (8, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    signal.signal(signal.SIGXFSZ, ignored)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, ignored)
 
 
 @pytest.mark.parametrize("over", [True, False])
@@ -42,18 +48,16 @@ def test_a_file_is_whole_alone_and_ours_alone_whatever_the_umask(path, over):
     assert path.stat().st_nlink == 1
 
 
-@pytest.mark.usefixtures("nearly_full")
 @pytest.mark.parametrize("over", [True, False])
 def test_what_the_disk_takes_only_a_part_of_is_not_there(path, over):
-    with pytest.raises(OSError, match="File too large"):
+    with nearly_full(), pytest.raises(OSError, match="File too large"):
         put(path, b"more than eight bytes", over=over)
     assert list(path.parent.iterdir()) == []
 
 
-@pytest.mark.usefixtures("nearly_full")
 def test_what_stood_there_stays_where_the_disk_takes_only_a_part(path):
     path.write_bytes(b"before")
-    with pytest.raises(OSError, match="File too large"):
+    with nearly_full(), pytest.raises(OSError, match="File too large"):
         put(path, b"more than eight bytes", over=True)
     assert path.read_bytes() == b"before"
 
