@@ -17,7 +17,7 @@ CLASSES = {
     for name, each in vars(module).items()
     if inspect.isclass(each) and each.__module__ == module.__name__ and issubclass(each, BaseException)
 }
-ABSTRACT = {"MunimentError", "Refusal", "ToolError", "JobError"}
+ABSTRACT = {"MunimentError", "Refusal", "ToolError", "JobError", "LaneError"}
 TREE = re.compile(r"^(?P<rails>[ │├└─]*)(?P<name>[A-Z]\w+)(?: +(?P<code>[a-z_]+|\(.*\)))?$", re.MULTILINE)
 
 
