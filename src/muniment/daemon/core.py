@@ -64,8 +64,9 @@ class Core:
     """Open with `open`, close with `close`.
 
     Attributes:
-        epoch: of the events.
         workspaces: by key; the first one is the default.
+        metrics: what was counted.
+        state, tokens, stream, writer: those of the open state directory; there once `open` has returned.
         is_draining: nothing is accepted any more.
     """
 

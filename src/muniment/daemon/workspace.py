@@ -78,7 +78,7 @@ class Workspace:
 
     @property
     def is_open(self) -> bool:
-        """Whether `place` costs only a look."""
+        """Whether the scopes are those of roots that are bound now."""
         return self._place is not None
 
     def problem(self) -> MunimentError | None:
