@@ -29,7 +29,6 @@ from muniment.errors import ConfigInvalid
 from muniment.jobs.dream_request import DreamRequest, DreamResult
 from muniment.jobs.forget_request import ForgetRequest, ForgetResult
 from muniment.jobs.history import history_of, why_of
-from muniment.jobs.remember import remember
 from muniment.jobs.request import Place, RememberRequest, RememberResult
 from muniment.jobs.review import Decided, Shown, approve, reject, show
 from muniment.jobs.undo import UndoResult, undo
@@ -113,6 +112,8 @@ class Memory:
             observe: told of every tool call.
             witness: told of every message between model and run, as a transcript is. It must not raise.
         """
+        from muniment.jobs.remember import remember
+
         return remember(request, self.place, self._model, cancel=cancel, observe=observe, witness=witness)
 
     def forget(

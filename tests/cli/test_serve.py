@@ -12,10 +12,12 @@ import stat
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from pathlib import Path
 
 import httpx2
 import pytest
 
+import muniment
 from cli.launched import SECONDS, has_open, launch, run
 from daemon.process import serving
 from daemon.world import locked
@@ -117,6 +119,19 @@ def test_a_broken_policy_is_said_and_served_without_tasks(start, tmp_path):
     assert note.endswith(" [policy_invalid]\n")
     answer = ask(url, tmp_path, "/readyz")
     assert (answer.status_code, answer.json()["code"]) == (503, "not_ready")
+
+
+def test_while_it_serves_garbage_is_collected(start, tmp_path):
+    told = tmp_path / "told"
+    when_it_ends = (
+        f"import atexit, gc; atexit.register(lambda: open({str(told)!r}, 'w').write(str(gc.isenabled())))"
+    )
+    (tmp_path / "sitecustomize.py").write_text(when_it_ends)
+    path = f"{tmp_path}:{Path(muniment.__file__).parents[1]}"
+    process, *_ = start(PYTHONPATH=path)
+    process.terminate()
+    process.wait(SECONDS)
+    assert told.read_text() == "True"
 
 
 # -- why it refuses --------------------------------------------------------------------------------------

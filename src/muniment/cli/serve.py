@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import re
 import signal
@@ -132,6 +133,8 @@ async def _run(daemon: Daemon, options: Options, *, as_json: bool) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop)
         token_file = options.settings.state / TOKEN_NAME
+        gc.freeze()
+        gc.enable()
         if as_json:
             document = {
                 "status": "serving",

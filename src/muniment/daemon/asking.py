@@ -13,7 +13,7 @@ from muniment.daemon import contract
 from muniment.daemon.problems import Problem
 from muniment.daemon.workspace import Workspace
 from muniment.errors import MunimentError
-from muniment.jobs.remember import check_content
+from muniment.jobs.request import check_content
 from muniment.names import ContextMode, Trust
 
 M = TypeVar("M", bound=BaseModel)

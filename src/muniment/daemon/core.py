@@ -54,6 +54,9 @@ _OWNER_SECONDS: Final = 5.0
 MAX_OWNER: Final = 8
 """What the owner asks for at once; each may wait a minute for the locks of its roots."""
 
+_END_SECONDS: Final = 1.0
+"""Seconds that its threads have to end; more is taken only where a disk or a mount hangs."""
+
 _THREADS: Final = 8
 """Threads for what takes milliseconds, unless a disk or a mount hangs."""
 
@@ -127,8 +130,9 @@ class Core:
     async def close(self) -> None:
         """Give everything back; after `stop`, and once the stream was closed."""
         await self._opened.aclose()
-        for threads in (self._threads, self._owner_threads):
-            threads.shutdown(wait=False)
+        pools = (self._threads, self._owner_threads)
+        ending = [asyncio.ensure_future(asyncio.to_thread(each.shutdown)) for each in pools]
+        await asyncio.wait(ending, timeout=_END_SECONDS)
 
     def whose(self, unsafe_token: str) -> Principal | None:
         """Who a token belongs to; None: nobody."""

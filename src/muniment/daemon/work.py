@@ -17,11 +17,8 @@ from muniment.daemon.metrics import Metrics
 from muniment.daemon.problems import task_error
 from muniment.daemon.workspace import Workspace
 from muniment.errors import Cancelled, MunimentError
-from muniment.jobs.dream import dream
 from muniment.jobs.dream_request import DreamRequest, DreamResult
-from muniment.jobs.forget import forget
 from muniment.jobs.forget_request import ForgetRequest, ForgetResult
-from muniment.jobs.remember import remember
 from muniment.jobs.request import Place, RememberRequest, RememberResult
 from muniment.lane.runner import Tell
 from muniment.lane.task import OWNER, Ended, Task
@@ -78,6 +75,8 @@ class Work:
                 return Ended("failed", error=task_error(failure, task.kind)), failure, result.timeline
 
     def _remember(self, task: Task, place: Place, cancel: Cancel, tell: Tell) -> RememberResult:
+        from muniment.jobs.remember import remember
+
         def observe(decision: ToolDecision) -> None:
             outcome = decision.outcome
             tell(
@@ -102,6 +101,8 @@ class Work:
         return remember(request, place, self._model, cancel=cancel, observe=observe)
 
     def _forget(self, task: Task, place: Place, cancel: Cancel, _: Tell) -> ForgetResult:
+        from muniment.jobs.forget import forget
+
         asked = task.arguments or {}
         request = ForgetRequest(
             asked["query"], asked["scope"], yes=not asked["dry_run"], trust=task.trust, task_id=task.id
@@ -109,6 +110,8 @@ class Work:
         return forget(request, place, self._model, cancel=cancel)
 
     def _dream(self, task: Task, place: Place, cancel: Cancel, _: Tell) -> DreamResult:
+        from muniment.jobs.dream import dream
+
         attended = task.originator.token == OWNER
         request = DreamRequest(yes=True, trust=task.trust, attended=attended, task_id=task.id)
         return dream(request, place, self._model, cancel=cancel)

@@ -37,7 +37,6 @@ from muniment.errors import (
     WorkerLost,
 )
 from muniment.job_errors import (
-    InvalidContent,
     InvalidContextMode,
     RememberFailed,
     RememberNoUpdate,
@@ -48,8 +47,8 @@ from muniment.job_errors import (
 from muniment.jobs.ending import as_job_error, put_on_record, spent
 from muniment.jobs.filing import KIND, Filing
 from muniment.jobs.repeating import check_task_id, done_before, id_of_task
-from muniment.jobs.request import Place, RememberRequest, RememberResult, Status
-from muniment.names import INDEX_NAME, MAX_FACT_BYTES, ContextMode, RelPath, Scope, Verb
+from muniment.jobs.request import Place, RememberRequest, RememberResult, Status, check_content
+from muniment.names import INDEX_NAME, ContextMode, RelPath, Scope, Verb
 from muniment.policy.decide import Judge
 from muniment.policy.grammar import CanonicalPath
 from muniment.policy.load import load_policy
@@ -138,26 +137,6 @@ def remember(
             )
     _log(result)
     return result
-
-
-def check_content(content: str) -> str:
-    """`content` trimmed, without a byte order mark, if it can be remembered.
-
-    Raises:
-        InvalidContent: it is empty, too long, holds NUL or is not Unicode text.
-    """
-    fact = content.strip().removeprefix("\ufeff").strip()
-    if not fact:
-        raise InvalidContent("there is nothing to remember: the text is empty")
-    if "\0" in fact:
-        raise InvalidContent("the text holds a NUL character")
-    try:
-        size = len(fact.encode())
-    except UnicodeEncodeError:
-        raise InvalidContent("the text is not valid Unicode: it holds half of a character pair") from None
-    if size > MAX_FACT_BYTES:
-        raise InvalidContent(f"the text has {size} bytes; a fact may have {MAX_FACT_BYTES}")
-    return fact
 
 
 def _prepare(task: _Task, fact: str) -> tuple[Brief, Policy]:

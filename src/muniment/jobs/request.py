@@ -10,8 +10,9 @@ from typing import Any, Final, Literal
 from muniment.agent.model import Turn
 from muniment.confine.binding import BoundRoot
 from muniment.errors import InvalidScope, MunimentError
+from muniment.job_errors import InvalidContent
 from muniment.jobs.ending import ending_json
-from muniment.names import ContextMode, Enforcement, Layer, Scope, Symlinks, Trust
+from muniment.names import MAX_FACT_BYTES, ContextMode, Enforcement, Layer, Scope, Symlinks, Trust
 from muniment.policy.model import Policy
 from muniment.store.change import Change
 from muniment.store.state import State
@@ -149,3 +150,23 @@ class RememberResult:
                 for change in self.changes
             ]
         return document
+
+
+def check_content(content: str) -> str:
+    """`content` trimmed, without a byte order mark, if it can be remembered.
+
+    Raises:
+        InvalidContent: it is empty, too long, holds NUL or is not Unicode text.
+    """
+    fact = content.strip().removeprefix("\ufeff").strip()
+    if not fact:
+        raise InvalidContent("there is nothing to remember: the text is empty")
+    if "\0" in fact:
+        raise InvalidContent("the text holds a NUL character")
+    try:
+        size = len(fact.encode())
+    except UnicodeEncodeError:
+        raise InvalidContent("the text is not valid Unicode: it holds half of a character pair") from None
+    if size > MAX_FACT_BYTES:
+        raise InvalidContent(f"the text has {size} bytes; a fact may have {MAX_FACT_BYTES}")
+    return fact
