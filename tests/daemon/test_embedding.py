@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import httpx2
@@ -69,6 +70,17 @@ def test_a_program_is_left_as_it_was(options):
     before = left()
     asyncio.run(program())
     assert left() == before
+
+
+def test_a_start_that_fails_leaves_nothing_behind(options):
+    async def program(daemon):
+        with pytest.raises(ConfigInvalid, match="named twice"):
+            await daemon.__aenter__()
+
+    twice = Daemon(replace(options, workspaces=options.workspaces * 2), RuleWriter())
+    before = {each.name for each in threading.enumerate()}
+    asyncio.run(program(twice))
+    assert {each.name for each in threading.enumerate()} == before
 
 
 def test_what_its_block_raises_ends_the_daemon_too(options):

@@ -94,6 +94,7 @@ class Core:
         """
         async with AsyncExitStack() as opened:
             self._loop = asyncio.get_running_loop()
+            opened.push_async_callback(self._end_threads)
             self.state = opened.enter_context(await asyncio.to_thread(State, self._settings.state))
             self._reads = Database(self.state.ledger.path, synchronous="FULL")
             opened.callback(self._reads.close)
@@ -130,9 +131,6 @@ class Core:
     async def close(self) -> None:
         """Give everything back; after `stop`, and once the stream was closed."""
         await self._opened.aclose()
-        pools = (self._threads, self._owner_threads)
-        ending = [asyncio.ensure_future(asyncio.to_thread(each.shutdown)) for each in pools]
-        await asyncio.wait(ending, timeout=_END_SECONDS)
 
     def whose(self, unsafe_token: str) -> Principal | None:
         """Who a token belongs to; None: nobody."""
@@ -264,6 +262,11 @@ class Core:
 
     async def _in_thread(self, ask: Callable[[], T]) -> T:
         return await self._loop.run_in_executor(self._threads, ask)
+
+    async def _end_threads(self) -> None:
+        pools = (self._threads, self._owner_threads)
+        ending = [asyncio.ensure_future(asyncio.to_thread(each.shutdown)) for each in pools]
+        await asyncio.wait(ending, timeout=_END_SECONDS)
 
     def _wake(self) -> None:
         """Have the stream look; called by the writer's thread."""
