@@ -62,14 +62,15 @@ def test_a_program_is_left_as_it_was(options):
         async with Daemon(options, RuleWriter()):
             pass
 
-    def left():
-        names = sorted(each.name for each in threading.enumerate() if not each.name.startswith("asyncio"))
-        return names, len(list(Path("/proc/self/fd").iterdir())), signal.getsignal(signal.SIGTERM)
+    def descriptors():
+        return len(list(Path("/proc/self/fd").iterdir()))
 
     asyncio.run(program())
-    before = left()
+    threads, opened, handler = set(threading.enumerate()), descriptors(), signal.getsignal(signal.SIGTERM)
     asyncio.run(program())
-    assert left() == before
+    assert set(threading.enumerate()) <= threads
+    assert descriptors() <= opened
+    assert signal.getsignal(signal.SIGTERM) == handler
 
 
 def test_a_start_that_fails_leaves_nothing_behind(options):
@@ -78,9 +79,34 @@ def test_a_start_that_fails_leaves_nothing_behind(options):
             await daemon.__aenter__()
 
     twice = Daemon(replace(options, workspaces=options.workspaces * 2), RuleWriter())
-    before = {each.name for each in threading.enumerate()}
+    before = set(threading.enumerate())
     asyncio.run(program(twice))
-    assert {each.name for each in threading.enumerate()} == before
+    assert set(threading.enumerate()) <= before
+
+
+def test_a_disk_that_hangs_does_not_keep_a_program(options, monkeypatch):
+    """What a thread of the daemon waits for then is not waited for."""
+    began, released = threading.Event(), threading.Event()
+
+    def hang():
+        began.set()
+        released.wait()
+
+    async def program():
+        async with Daemon(options, RuleWriter()) as daemon:
+            (workspace,) = daemon.core.workspaces.values()
+            monkeypatch.setattr(workspace, "problem", hang)
+            asked = asyncio.create_task(daemon.core.reason(workspace))
+            await asyncio.to_thread(began.wait)
+        asked.cancel()
+
+    running = threading.Thread(target=asyncio.run, args=(program(),))
+    running.start()
+    running.join(20)
+    is_kept = running.is_alive()
+    released.set()
+    running.join()
+    assert not is_kept
 
 
 def test_what_its_block_raises_ends_the_daemon_too(options):

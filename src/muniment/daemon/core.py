@@ -11,10 +11,11 @@ reads of some rows, over a connection that no writer holds up.
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -54,7 +55,7 @@ _OWNER_SECONDS: Final = 5.0
 MAX_OWNER: Final = 8
 """What the owner asks for at once; each may wait a minute for the locks of its roots."""
 
-_END_SECONDS: Final = 1.0
+_END_SECONDS: Final = 2.0
 """Seconds that its threads have to end; more is taken only where a disk or a mount hangs."""
 
 _THREADS: Final = 8
@@ -264,9 +265,20 @@ class Core:
         return await self._loop.run_in_executor(self._threads, ask)
 
     async def _end_threads(self) -> None:
-        pools = (self._threads, self._owner_threads)
-        ending = [asyncio.ensure_future(asyncio.to_thread(each.shutdown)) for each in pools]
-        await asyncio.wait(ending, timeout=_END_SECONDS)
+        """Wait for the threads to end; one that hangs holds up neither this nor the end of the loop."""
+        ended = asyncio.Event()
+
+        def end() -> None:
+            for pool in (self._threads, self._owner_threads):
+                pool.shutdown()
+            with suppress(RuntimeError):  # The loop was closed meanwhile.
+                self._loop.call_soon_threadsafe(ended.set)
+
+        ending = threading.Thread(target=end, daemon=True)
+        ending.start()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(ended.wait(), _END_SECONDS)
+            ending.join()
 
     def _wake(self) -> None:
         """Have the stream look; called by the writer's thread."""
