@@ -60,7 +60,6 @@ def killed_somewhere(tmp_path, seed, chosen):
     return [json.loads(line) for line in said.decode().splitlines() if line.endswith("]")]
 
 
-@pytest.mark.threat("T-IDX-02", control="recovery")
 def test_a_process_killed_at_any_moment_keeps_what_it_acknowledged_and_nothing_half(tmp_path, request):
     """At least 200 commits; each killed process is followed by another one over the same memory."""
     (tmp_path / "tree").mkdir()
