@@ -321,11 +321,6 @@ def running(base, *, model=None, **terms):
         assert not made[0].defects()
 
 
-def descriptors():
-    """How many descriptors this process has open."""
-    return len(list(Path("/proc/self/fd").iterdir()))
-
-
 def start(daemon, *headers, method="POST", path=REMEMBER):
     """A header that promises a body, of which nothing is there yet."""
     return daemon.request(method, path, "Content-Type: application/json", *headers)

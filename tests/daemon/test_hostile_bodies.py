@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from daemon.raw import REMEMBER, chunked, descriptors, running, start
+from daemon.raw import REMEMBER, chunked, running, start
+from memories import descriptors
 from muniment.daemon import body
 from muniment.daemon.contract import MAX_BODY_BYTES
 

@@ -8,7 +8,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from daemon.raw import REMEMBER, chunked, descriptors, running, start
+from daemon.raw import REMEMBER, chunked, running, start
+from memories import descriptors
 from muniment.daemon import body, protocol
 
 NO_HTTP = (400, "invalid_http")
