@@ -23,11 +23,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import select
 import shlex
-import signal
 import statistics
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -36,20 +33,18 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from commit import IN_A_TOPIC, Bare, Ours, entry
 
 import muniment
 from muniment.confine.pool import shared_zygote
+from muniment.testing.conformance.mcp_client import Server
 
 SIZES = (10, 1_000, 10_000)
 ROUNDS = 3
 CALLS = 20
 BATCH_SECONDS = 3.0
-ANSWER_SECONDS = 60.0  # npx may have to fetch a server first
-ENDING_SECONDS = 10.0
-PROTOCOL = "2025-06-18"
 LEGEND = """\
 durable   yes: file and directory are synced before the answer; file: the file is, its name need not be
 atomic    who reads, or looks after the writer was killed, finds the fact whole or not at all
@@ -116,91 +111,6 @@ def cpu_of(pid: int) -> float:
 def children_of(task: Path) -> list[int]:
     """What one thread has started and not yet reaped."""
     return [int(pid) for pid in (task / "children").read_text().split()]
-
-
-class Server:
-    """A server of the Model Context Protocol over its standard input and output.
-
-    Args:
-        command: what starts it.
-        environment: in addition to ours.
-    """
-
-    def __init__(self, command: list[str], environment: dict[str, str]) -> None:
-        self._process = subprocess.Popen(
-            command,
-            bufsize=0,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, **environment},
-            start_new_session=True,
-        )
-        self.pid = self._process.pid
-        self._asked, self._unread = 0, b""
-        about = {"name": "muniment-benchmark", "version": muniment.__version__}
-        asked = {"protocolVersion": PROTOCOL, "capabilities": {}, "clientInfo": about}
-        try:
-            told = self._ask("initialize", asked)["serverInfo"]
-            self._send({"method": "notifications/initialized"})
-        except BaseException:
-            self.close()
-            raise
-        self.name = f"{told['name']} {told['version']}"
-
-    def call(self, tool: str, arguments: dict[str, Any]) -> None:
-        """Call a tool, and wait for its answer.
-
-        Raises:
-            RuntimeError: it failed, or the server ended or kept silent.
-        """
-        result = self._ask("tools/call", {"name": tool, "arguments": arguments})
-        if result.get("isError"):
-            raise RuntimeError(f"{tool} failed: {result}")
-
-    def _ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        self._asked += 1
-        self._send({"id": self._asked, "method": method, "params": params})
-        while (message := json.loads(self._line())).get("id") != self._asked or "method" in message:
-            pass
-        if "result" not in message:
-            raise RuntimeError(f"{method} failed: {message}")
-        result: dict[str, Any] = message["result"]
-        return result
-
-    def _send(self, message: dict[str, Any]) -> None:
-        assert self._process.stdin is not None
-        left = memoryview(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
-        while left:
-            left = left[self._process.stdin.write(left) :]
-
-    def _line(self) -> bytes:
-        assert self._process.stdout is not None
-        while b"\n" not in self._unread:
-            if not select.select([self._process.stdout], [], [], ANSWER_SECONDS)[0]:
-                raise RuntimeError(f"no answer in {ANSWER_SECONDS} s")
-            if not (block := self._process.stdout.read(1 << 16)):
-                raise RuntimeError("the server ended; its error output stands above")
-            self._unread += block
-        line, _, self._unread = self._unread.partition(b"\n")
-        return line
-
-    def close(self) -> None:
-        """End it, and whatever it has started."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.close()
-        try:
-            self._process.wait(ENDING_SECONDS)
-        except subprocess.TimeoutExpired:
-            os.killpg(self.pid, signal.SIGKILL)
-            self._process.wait()
-        self._process.stdout.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_exc: object) -> None:
-        self.close()
 
 
 def lay_out(root: Path, size: int) -> Path:

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from corpus.naive import NaiveTools
-from muniment.testing.corpus import Stage, driver, load_corpus, privileges, run_case, subjects
+from muniment.testing.conformance import driver as conformance_driver
+from muniment.testing.corpus import Inexpressible, Stage, driver, load_corpus, privileges, run_case, subjects
 from muniment.testing.corpus.privileges import obey_file_modes
 from muniment.testing.corpus.subjects import ToolSubject, open_subject
 
@@ -72,7 +73,7 @@ def test_there_is_something_to_steal_in_every_case(told, tmp_path):
             return self.stage.log.read_text()
 
     lines, _ = told(driver.drive, Thief, tmp_path / "cases", ["ok-read-relative"])
-    assert "the canary is in the log" in lines[1]["failures"]
+    assert {"kind": "canary", "text": "the canary is in the log"} in lines[1]["failures"]
     log = tmp_path / "cases" / "ok-read-relative" / "log"
     assert log.read_text() == f"said aloud\n{CORPUS.canary}\n outside outside\n"
 
@@ -112,23 +113,34 @@ def test_a_commit_of_the_command_line_that_fails_has_a_code(tmp_path):
             return super().commit()
 
     found = run_case(CORPUS.cases["ok-write-relative"], tmp_path / "case", CORPUS.canary, Tampering)
-    assert any("the commit failed" in failure and "store_conflict" in failure for failure in found), found
+    assert any("the commit failed" in each.text and "store_conflict" in each.text for each in found), found
 
 
-@pytest.mark.parametrize(
-    ("program", "problem"),
-    [
-        ('echo \'{"verdict": "allow"}\'; cat', "an answer has"),
-        ('echo \'{"verdict": "allow", "code": null, "text": ""}\'; cat >/dev/null; exit 3', "without a code"),
-    ],
-)
-def test_a_command_line_that_breaks_its_protocol_is_an_error(tmp_path, monkeypatch, program, problem):
+def tool_that_says(program, tmp_path, monkeypatch):
     (tmp_path / "muniment").write_text(f"#!/bin/sh\n{program}\n")
     (tmp_path / "muniment").chmod(0o700)
     monkeypatch.setattr(subjects.sys, "executable", str(tmp_path / "python"))
-    stage = Stage(tmp_path / "case", CORPUS.canary)
-    with pytest.raises(ValueError, match=problem):
-        ToolSubject(stage, {}).commit()
+    return ToolSubject(Stage(tmp_path / "case", CORPUS.canary), {})
+
+
+@pytest.mark.parametrize(
+    ("program", "problem", "error"),
+    [
+        ('echo \'{"verdict": "allow"}\'; cat', "an answer has", ValueError),
+        ("echo 3; cat", "an answer has", ValueError),
+        ('echo \'{"verdict": "allow", "code": null, "text": 3}\'; cat', "an answer has", ValueError),
+        ("echo hello; cat", "Expecting value", ValueError),
+        ("read line; echo why >&2", "ended without an answer: why", OSError),
+    ],
+)
+def test_a_command_line_that_breaks_its_protocol_is_an_error(tmp_path, monkeypatch, program, problem, error):
+    with pytest.raises(error, match=problem):
+        tool_that_says(program, tmp_path, monkeypatch)
+
+
+def test_a_command_line_that_fails_at_its_end_has_committed_nothing(tmp_path, monkeypatch):
+    program = 'echo \'{"verdict": "allow", "code": null, "text": ""}\'; cat >/dev/null; exit 3'
+    assert tool_that_says(program, tmp_path, monkeypatch).commit().error == "exit 3"
 
 
 def test_a_subject_that_is_left_is_ended(tmp_path):
@@ -156,3 +168,32 @@ def test_whoever_is_not_root_obeys_anyway(monkeypatch):
 def test_a_kernel_that_refuses_is_an_error():
     with pytest.raises(OSError, match="Errno"):
         privileges._require(-1)
+
+
+# -- the driver of a target ----------------------------------------------------------------------------
+
+
+def test_a_driver_of_a_target_leaves_what_it_calls_itself(told, tmp_path, monkeypatch):
+    monkeypatch.setenv("npm_config_cache", "")
+    directory = tmp_path / "cases"
+    directory.mkdir()
+    ids = ["ok-read-relative", "sym-write-file"]
+    lines, _ = told(conformance_driver.main, "muniment", directory, ids)
+    assert [line["failures"] for line in lines if "id" in line] == [[], []]
+    assert (directory / "about").read_text() == "muniment"
+
+
+def test_a_driver_with_anothers_tool_in_it_has_limited_memory(told, tmp_path, monkeypatch):
+    limits = []
+    monkeypatch.setattr(conformance_driver.resource, "setrlimit", lambda *limit: limits.append(limit))
+    told(conformance_driver.main, "anthropic", tmp_path, [])
+    assert limits == [(conformance_driver.resource.RLIMIT_AS, (1 << 32, 1 << 32))]
+
+
+def test_what_a_subject_has_no_call_for_is_told_as_such(told, tmp_path):
+    class Deaf(NaiveTools):
+        def call(self, tool, _arguments):
+            raise Inexpressible(f"no {tool}")
+
+    lines, _ = told(driver.drive, Deaf, tmp_path / "cases", ["ok-edit"])
+    assert lines[1]["failures"] == [{"kind": "inexpressible", "text": "no edit"}]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from corpus.naive import NaiveTools, RealpathTools
-from muniment.testing.corpus import Answer, Committed, Stage, load_corpus, run_case
+from muniment.testing.corpus import Answer, Committed, Failure, Kind, Stage, load_corpus, run_case
 from muniment.testing.corpus.checks import CHECKS, Effect, problems
 from muniment.testing.corpus.judging import tree_changes
 from muniment.testing.corpus.running import run_driver
@@ -20,7 +20,7 @@ SHOWN = "the canary is in the answer"
 
 
 def found_in(tmp_path, case, subject=NaiveTools):
-    return run_case(case, tmp_path / "case", CORPUS.canary, subject)
+    return list(map(str, run_case(case, tmp_path / "case", CORPUS.canary, subject)))
 
 
 # -- a naive tool is convicted -----------------------------------------------------------------------
@@ -365,18 +365,23 @@ for name in sys.argv[1:]:
 
 @pytest.mark.parametrize(
     ("fate", "told"),
-    [("signal.pause()", "hung for 1.0 s"), ("sys.exit('why')", "the driver died: why")],
+    [
+        ("signal.pause()", (Kind.HUNG, "hung for 1.0 s")),
+        ("sys.exit('why')", (Kind.DIED, "the driver died: why")),
+    ],
 )
 def test_a_case_that_does_not_end_is_a_failure_and_the_next_one_runs(fate, told):
     command = [sys.executable, "-c", DRIVER.replace("FATE", fate)]
     found = run_driver(command, ["a", "b", "c"], canary="", hang_seconds=1.0)
-    stripped = {name: [line.strip() for line in lines] for name, lines in found.items()}
+    stripped = {
+        name: [(each.kind, each.text.strip()) for each in failures] for name, failures in found.items()
+    }
     assert stripped == {"a": [], "b": [told], "c": []}
 
 
 def test_a_driver_that_does_not_start_fails_every_case():
     found = run_driver([sys.executable, "-c", "raise SystemExit('broken')"], ["a", "b"], canary="")
-    assert found == {name: ["the driver died: broken\n"] for name in "ab"}
+    assert found == {name: [Failure(Kind.DIED, "the driver died: broken\n")] for name in "ab"}
 
 
 def test_a_driver_and_what_it_executes_obey_file_modes(tmp_path):

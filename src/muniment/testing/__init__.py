@@ -10,11 +10,12 @@ none of it shares code with what it attacks:
 
 - `corpus`: attacks and ordinary calls as data. `load_corpus()` loads them, `run_case` executes one against a
   `Subject`, the small protocol that a tool has to be adapted to, and says what went wrong.
+- `conformance`: the corpus pointed at memory tools: adapters for some, what each claims, an outcome a case.
 - `race`: `Swap`, a second process that exchanges a directory or file with a link while the tool is at work.
 - `witness`: a second opinion. `photograph` and `differences` tell what changed or was read in trees that
   nobody may touch, `sightings` where a secret came out.
 - `strategies`: Hypothesis strategies for hostile paths, trees, calls, frames, entries and policies.
 
-No program imports any of it. The checks of generated indexes, and what builds on hypothesis, need the
-extra `testing`: `pip install 'muniment[testing]'`.
+No program imports any of it but `muniment conformance`. The checks of generated indexes, and what builds on
+hypothesis, need the extra `testing`: `pip install 'muniment[testing]'`.
 """

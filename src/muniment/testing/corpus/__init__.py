@@ -5,7 +5,7 @@
     corpus = load_corpus()
     for name, case in corpus.cases.items():
         for failure in run_case(case, directory / name, corpus.canary, open_subject):
-            print(name, failure)
+            print(name, failure.kind, failure.text)
 
 `open_subject` binds the tool under test to the directories of a `Stage` and returns a `Subject`: three
 methods, `call`, `commit` and `close`. Only that has to be written to point the corpus at another tool;
@@ -21,15 +21,19 @@ needs more than the standard library, but for `subjects`.
 from __future__ import annotations
 
 from muniment.testing.corpus.case import Case, Corpus, load_corpus
+from muniment.testing.corpus.failure import Failure, Kind
 from muniment.testing.corpus.interpreter import run_case
 from muniment.testing.corpus.stage import Stage
-from muniment.testing.corpus.subject import Answer, Committed, OpenSubject, Subject
+from muniment.testing.corpus.subject import Answer, Committed, Inexpressible, OpenSubject, Subject
 
 __all__ = [
     "Answer",
     "Case",
     "Committed",
     "Corpus",
+    "Failure",
+    "Inexpressible",
+    "Kind",
     "OpenSubject",
     "Stage",
     "Subject",

@@ -9,10 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from muniment.testing.corpus.failure import Failure, Kind
 from muniment.testing.corpus.stage import Stage
 
 INDEX: Final = "MEMORY.md"
 PAGES: Final = "index"
+BRINGS_ABOUT: Final = frozenset({"file_equals", "b64_equals", "exists_if_allowed", "size", "in_output"})
+"""The checks that ask for what a call is there for. The others ask for what it may not do besides."""
+OF_THE_INDEX: Final = frozenset({"index_safe", "index_targets", "index_contains", "index_line_max"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +45,17 @@ Parameters = Mapping[str, Any]
 Check = Callable[[Effect, Parameters], Iterator[str]]
 
 
-def problems(effect: Effect, check: Parameters) -> Iterator[str]:
+def problems(effect: Effect, check: Parameters) -> Iterator[Failure]:
     """Why an effect is not what `check` asks for.
 
     Raises:
         KeyError: there is no such check.
     """
     parameters = effect.stage.expand(check)
-    for problem in CHECKS[check["check"]](effect, parameters):
-        yield f"{check['check']}: {problem}"
+    name = check["check"]
+    kind = Kind.EFFECT if name in BRINGS_ABOUT else Kind.INDEX if name in OF_THE_INDEX else Kind.MANNER
+    for problem in CHECKS[name](effect, parameters):
+        yield Failure(kind, f"{name}: {problem}")
 
 
 def _file_equals(_effect: Effect, check: Parameters) -> Iterator[str]:

@@ -7,7 +7,8 @@ holds the canary, so that `/dev/stdin`, `/proc/self/cwd`, `/proc/self/environ` a
 steal. As root, the capabilities that override file modes are given up before anything starts, so that the
 zygote lacks them as well (`privileges.py`).
 
-A line of JSON on standard output before and after each case: `{"start": ID}`, `{"id": ID, "failures": […]}`.
+A line of JSON on standard output before and after each case: `{"start": ID}`, and
+`{"id": ID, "failures": [{"kind", "text"}…]}`.
 What is written on the standard streams meanwhile is the case's log.
 """
 
@@ -18,15 +19,17 @@ import os
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import IO, Any, get_args
 
 from muniment.testing.corpus.case import Case, load_corpus
+from muniment.testing.corpus.failure import Failure, Kind
 from muniment.testing.corpus.interpreter import run_case
 from muniment.testing.corpus.privileges import obey_file_modes
 from muniment.testing.corpus.stage import Stage
-from muniment.testing.corpus.subject import OpenSubject, Subject
+from muniment.testing.corpus.subject import Inexpressible, OpenSubject, Subject
 from muniment.testing.corpus.subjects import Mode, open_subject
 
 
@@ -68,9 +71,11 @@ def drive(opens: OpenSubject, directory: Path, ids: Sequence[str]) -> None:
             case = corpus.cases[case_id]
             try:
                 failures = run_case(case, directory / case_id, corpus.canary, open_there)
+            except Inexpressible as reason:
+                failures = [Failure(Kind.INEXPRESSIBLE, str(reason))]
             except Exception:  # noqa: BLE001 - whatever a subject raises is a result; the next case goes on
-                failures = [traceback.format_exc()]
-            _tell(results, {"id": case_id, "failures": failures})
+                failures = [Failure(Kind.DIED, traceback.format_exc())]
+            _tell(results, {"id": case_id, "failures": [asdict(failure) for failure in failures]})
         os.chdir("/")
 
 

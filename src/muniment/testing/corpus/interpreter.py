@@ -20,7 +20,8 @@ from typing import Any, Final
 
 from muniment.testing.corpus.case import Case
 from muniment.testing.corpus.checks import Effect, problems
-from muniment.testing.corpus.judging import READING_TOOLS, Call, Run, failures_of, tree_changes
+from muniment.testing.corpus.failure import Failure, Kind
+from muniment.testing.corpus.judging import READING_TOOLS, Call, Run, failures_of, tree_failures
 from muniment.testing.corpus.stage import Stage
 from muniment.testing.corpus.subject import OpenSubject, Subject
 from muniment.testing.race import Swap
@@ -33,7 +34,7 @@ CALLS_PER_COMMIT: Final = 20
 """In a race, a writing tool's proposals are committed after so many calls: a commit waits for the disk."""
 
 
-def run_case(case: Case, directory: Path, canary: str, open_subject: OpenSubject) -> list[str]:
+def run_case(case: Case, directory: Path, canary: str, open_subject: OpenSubject) -> list[Failure]:
     """Everything that is wrong with how the subject handles the case; empty: nothing.
 
     Args:
@@ -55,7 +56,7 @@ def run_case(case: Case, directory: Path, canary: str, open_subject: OpenSubject
     run = Run()
     with ExitStack() as ends:
         ends.callback(lambda: setattr(run, "log", subject.close()))
-        opened = tree_changes(untouched, stage.photograph(), roots=True)
+        opened = tree_failures(untouched, stage.photograph(), roots=True)
         run.first = [_made(subject, stage, call) for call in case.get("first", ())]
         swap = _tamper(case, stage)
         before = stage.photograph()
@@ -63,10 +64,15 @@ def run_case(case: Case, directory: Path, canary: str, open_subject: OpenSubject
     after = stage.photograph()
     effect = Effect(stage, run.allowed, tuple(call.answer.text for call in run.calls), run.seconds)
     return [
-        *(f"opening: {line}" for line in opened),
+        *(_at_opening(failure) for failure in opened),
         *failures_of(case, stage, run, before, after),
         *(problem for check in case.get("checks", ()) for problem in problems(effect, check)),
     ]
+
+
+def _at_opening(failure: Failure) -> Failure:
+    kind = Kind.LOOKED if failure.kind is Kind.READ else failure.kind
+    return Failure(kind, f"opening: {failure.text}")
 
 
 def _made(subject: Subject, stage: Stage, call: Any) -> Call:

@@ -15,11 +15,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from muniment.testing.corpus.case import Case
+from muniment.testing.corpus.failure import Failure, Kind
 from muniment.testing.corpus.stage import FORBIDDEN, ROOTS, Stage
 from muniment.testing.corpus.subject import Answer, Committed
 from muniment.testing.witness import Entry, Photograph, differences, sightings
@@ -72,8 +73,13 @@ class Call:
         """The file that it was allowed to write, as `scope/path`."""
         if self.answer.verdict != "allow" or self.tool in READING_TOOLS:
             return None
-        path: str = self.lands or self.arguments["path"]
-        return path.removeprefix("/").removeprefix("memories/")
+        return self.lands or _logical(self.arguments)
+
+    @property
+    def scope(self) -> str | None:
+        """The scope that it named."""
+        named = _logical(self.arguments).split("/", maxsplit=1)[0]
+        return named if named in ROOTS else None
 
 
 @dataclass(slots=True)
@@ -109,9 +115,16 @@ class Run:
         """Files that were allowed to be written."""
         return {call.target for call in (*self.first, *self.calls) if call.target is not None}
 
+    @property
+    def scopes(self) -> set[str]:
+        """Scopes that were named."""
+        return {call.scope for call in (*self.first, *self.calls) if call.scope is not None}
 
-def failures_of(case: Case, stage: Stage, run: Run, before: Photograph, after: Photograph) -> Iterator[str]:
-    """What is wrong with a run, a line each.
+
+def failures_of(
+    case: Case, stage: Stage, run: Run, before: Photograph, after: Photograph
+) -> Iterator[Failure]:
+    """What is wrong with a run.
 
     Args:
         case: what was run.
@@ -126,50 +139,96 @@ def failures_of(case: Case, stage: Stage, run: Run, before: Photograph, after: P
 
 
 def tree_changes(before: Photograph, after: Photograph, *, roots: bool, swapped: bool = False) -> list[str]:
-    """What changed that may not have, a line a name.
+    """What changed that may not have, a line a name; as `tree_failures`."""
+    return [failure.text for failure in tree_failures(before, after, roots=roots, swapped=swapped)]
+
+
+def tree_failures(
+    before: Photograph,
+    after: Photograph,
+    *,
+    roots: bool,
+    swapped: bool = False,
+    scopes: Collection[str] = (),
+) -> list[Failure]:
+    """What changed that may not have.
 
     Args:
         before: an earlier photograph of a stage.
         after: the next one.
         roots: whether the scope roots may not have changed either. They may have been read.
         swapped: whether somebody exchanged names in them; this alone changes the times of directories.
+        scopes: that were named, if any was: what changes elsewhere has crossed.
     """
-    lines = [line for top in FORBIDDEN for line in differences(_part(before, top), _part(after, top))]
+    found = [
+        failure
+        for top in FORBIDDEN
+        for name in sorted({*_part(before, top), *_part(after, top)})
+        for failure in _outside_failures(name, before, after)
+    ]
     beside = {_top(name) for name in (*before, *after)} - {*FORBIDDEN, *ROOTS}
-    lines += [f"{name!r} stands beside the roots" for name in sorted(beside)]
+    found += [Failure(Kind.LEFT, f"{name!r} stands beside the roots") for name in sorted(beside)]
     for top in ROOTS if roots else ():
         looks = [_part(look, top) for look in (before, after)]
         if swapped:
             looks = [{name: _without_time(entry) for name, entry in look.items()} for look in looks]
-        lines += differences(*looks, reads=False)
-    return lines
+        kind = _inside(top, scopes)
+        found += [Failure(kind, line) for line in differences(*looks, reads=False)]
+    return found
 
 
-def _verdict_failures(case: Case, run: Run) -> Iterator[str]:
+def _outside_failures(name: str, before: Photograph, after: Photograph) -> Iterator[Failure]:
+    looks = [{name: look[name]} if name in look else {} for look in (before, after)]
+    old, new = before.get(name), after.get(name)
+    changes = differences(*looks, reads=False)
+    detached = old and new and new.links < old.links and replace(new, links=old.links, read=old.read) == old
+    for line in differences(*looks):
+        if line not in changes:
+            yield Failure(Kind.READ, line)
+        else:
+            yield Failure(Kind.DETACHED if detached else Kind.LEFT, line)
+
+
+def _inside(top: str, scopes: Collection[str]) -> Kind:
+    return Kind.CROSSED if scopes and top not in scopes else Kind.STRAYED
+
+
+def _verdict_failures(case: Case, run: Run) -> Iterator[Failure]:
     for call in run.first:
         if call.answer.verdict != "allow":
-            yield f"the first {call.tool} was not allowed: {call.answer.text[:200]!r}"
+            text = f"the first {call.tool} was not allowed: {call.answer.text[:200]!r}"
+            yield Failure(Kind.REFUSED, text)
     accepted = {case["expect"], *case.get("accept", ())}
     answers = {(call.answer.verdict, call.answer.code): call.answer.text for call in run.calls}
     for (verdict, code), said in answers.items():
         if verdict not in accepted:
-            yield f"verdict {verdict} ({code}) where {sorted(accepted)} is right: {said[:200]!r}"
+            text = f"verdict {verdict} ({code}) where {sorted(accepted)} is right: {said[:200]!r}"
+            yield Failure(_verdict_kind(verdict, accepted), text)
         if code not in CODES.get(verdict, ()):
-            yield f"code {code!r} does not belong to {verdict!r}"
+            yield Failure(Kind.WORDING, f"code {code!r} does not belong to {verdict!r}")
     tampered = any(operation.get("when") == "after_open" for operation in case["setup"])
     if (run.allowed or run.first) and not tampered:
-        yield from (f"the commit failed: {str(one.everything)[:300]}" for one in run.commits if one.error)
+        for one in run.commits:
+            if one.error:
+                yield Failure(Kind.REFUSED, f"the commit failed: {str(one.everything)[:300]}")
     if run.exchanges is not None and (run.problem or run.exchanges < MIN_EXCHANGES):
-        yield f"the race was not run: {run.exchanges} exchanges, {run.problem}"
+        yield Failure(Kind.NO_RACE, f"the race was not run: {run.exchanges} exchanges, {run.problem}")
 
 
-def _tree_failures(run: Run, before: Photograph, after: Photograph) -> Iterator[str]:
+def _verdict_kind(verdict: str, accepted: set[str]) -> Kind:
+    if verdict == "allow":
+        return Kind.ALLOWED
+    return Kind.REFUSED if accepted == {"allow"} else Kind.WORDING
+
+
+def _tree_failures(run: Run, before: Photograph, after: Photograph) -> Iterator[Failure]:
     still = not run.targets
-    yield from tree_changes(before, after, roots=still, swapped=run.exchanges is not None)
+    swapped = run.exchanges is not None
+    yield from tree_failures(before, after, roots=still, swapped=swapped, scopes=run.scopes)
     for name in () if still else _changed_names(before, after):
         displaced = run.decoy is not None and _is_copy(name, before, after, run.decoy)
         if not displaced and not any(_may_change(name, target) for target in run.targets):
-            yield f"{name!r} was written as well"
+            yield Failure(_inside(_top(name), run.scopes), f"{name!r} was written as well")
 
 
 def _changed_names(before: Photograph, after: Photograph) -> list[str]:
@@ -202,14 +261,15 @@ def _is_copy(name: str, before: Photograph, after: Photograph, decoy: Entry) -> 
     return any(entry.content == new.content for entry in others)
 
 
-def _leaks(case: Case, stage: Stage, run: Run, before: Photograph, after: Photograph) -> Iterator[str]:
+def _leaks(case: Case, stage: Stage, run: Run, before: Photograph, after: Photograph) -> Iterator[Failure]:
     arguments = json.dumps(stage.expand(case["call"]["args"]), ensure_ascii=False)
     answers = [call.answer for call in (*run.first, *run.calls)]
     said = {"answer": answers, "commit": run.commits, "log": run.log}
-    yield from (f"the canary is in the {place}" for place in sightings(stage.canary, said)[:3])
+    for place in sightings(stage.canary, said)[:3]:
+        yield Failure(Kind.CANARY, f"the canary is in the {place}")
     if str(stage.tree) not in arguments:
-        paths = sightings(str(stage.tree), {"answer": answers})
-        yield from (f"a host path is in the {place}" for place in paths[:3])
+        for place in sightings(str(stage.tree), {"answer": answers})[:3]:
+            yield Failure(Kind.PATH, f"a host path is in the {place}")
     if stage.canary in arguments:
         return
     written = {
@@ -220,7 +280,13 @@ def _leaks(case: Case, stage: Stage, run: Run, before: Photograph, after: Photog
         and (name not in before or before[name].content != entry.content)
     }
     for place in sightings(stage.canary, {"state": stage.state, **written}):
-        yield f"the canary was written to {place!r}"
+        yield Failure(Kind.CANARY, f"the canary was written to {place!r}")
+
+
+def _logical(arguments: Any) -> str:
+    """The path of a call as `scope/path`; empty where it has none."""
+    path = arguments.get("path") if isinstance(arguments, Mapping) else None
+    return path.removeprefix("/").removeprefix("memories/") if isinstance(path, str) else ""
 
 
 def _part(look: Photograph, top: str) -> Photograph:

@@ -24,6 +24,9 @@ from muniment.testing.witness import Photograph, photograph
 ROOTS: Final = ("user", "project")
 """Scope roots."""
 
+EVERYTHING: Final = ("", "/", "/memories", "/memories/")
+"""The paths of all scopes together."""
+
 FORBIDDEN: Final = ("outside", "user-evil")
 """Trees that nothing may read or change."""
 

@@ -40,6 +40,10 @@ class Committed:
     everything: object
 
 
+class Inexpressible(Exception):
+    """Raised by a subject for a call that its tool has no way to make: the case says nothing about it."""
+
+
 class Subject(Protocol):
     """Five tools (`read_file`, `grep`, `ls`, `write_file`, `edit`) over the two roots of a stage.
 
@@ -53,7 +57,12 @@ class Subject(Protocol):
     commits_often: bool
 
     def call(self, tool: str, arguments: Any) -> Answer:
-        """Make one call. Arguments are whatever a case holds, also no object at all."""
+        """Make one call. Arguments are whatever a case holds, also no object at all.
+
+        Raises:
+            Inexpressible: the tool has no such call.
+            Exception: any other ends the case; it counts as a crash.
+        """
         ...
 
     def commit(self) -> Committed:

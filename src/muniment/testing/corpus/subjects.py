@@ -6,9 +6,6 @@ The only module here that knows Muniment. For another tool, write one like it.
 from __future__ import annotations
 
 import json
-import os
-import re
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,6 +14,7 @@ from typing import Any, Final, Literal
 from muniment.errors import MunimentError
 from muniment.sandbox import Sandbox
 from muniment.testing.corpus.case import Case
+from muniment.testing.corpus.json_lines import JsonLinesSubject
 from muniment.testing.corpus.stage import ROOTS, Stage
 from muniment.testing.corpus.subject import Answer, Committed, Subject
 
@@ -106,7 +104,7 @@ class SandboxSubject:
         roots = {scope: stage.scope(scope) for scope in ROOTS}
         self._log = stage.log
         self.box = Sandbox(
-            str(policy), roots, symlinks=_symlinks(case), state=stage.state, in_process=in_process
+            str(policy), roots, symlinks=symlinks(case), state=stage.state, in_process=in_process
         )
         self.call("ls", {"path": ""})  # Whoever answers this holds its roots: the worker runs.
 
@@ -133,62 +131,15 @@ class SandboxSubject:
         return self._log.read_text(errors="replace") if self._log.exists() else ""
 
 
-class ToolSubject:
+class ToolSubject(JsonLinesSubject):
     """`muniment tool --commit` as a process of its own. Its commit is the end of its input."""
-
-    commits_often = False
 
     def __init__(self, stage: Stage, case: Case) -> None:
         policy = write_policy(stage, case, require="partial")
         roots = [f"--root={scope}={stage.scope(scope)}" for scope in ROOTS]
-        command = [str(Path(sys.executable).with_name("muniment")), "tool", f"--policy={policy}", *roots]
-        self._log = stage.log
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(  # noqa: S603 - our own program
-                [*command, "--symlinks", _symlinks(case), f"--state={stage.state}", "--commit"],
-                cwd=stage.outside,
-                env={**os.environ, "HOME": str(stage.outside)},
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                encoding="utf-8",
-            )
-        try:
-            self.call("ls", {"path": ""})  # Whoever answers this holds its roots.
-        except BaseException:
-            self.close()
-            raise
-
-    def call(self, tool: str, arguments: Any) -> Answer:
-        """Send one line and read its answer."""
-        requests, answers = self._process.stdin, self._process.stdout
-        assert requests is not None and answers is not None  # noqa: S101, PT018 - for the type checker
-        requests.write(json.dumps({"tool": tool, "args": arguments}) + "\n")
-        requests.flush()
-        line = answers.readline()
-        answer = json.loads(line)
-        if set(answer) != {"verdict", "code", "text"}:
-            raise ValueError(f"an answer has {sorted(answer)}")
-        return Answer(answer["verdict"], answer["code"], answer["text"], line)
-
-    def commit(self) -> Committed:
-        """End the input and see how the process ends."""
-        said, _ = self._process.communicate()
-        if self._process.returncode == 0:
-            return Committed(None, said)
-        error = self._log.read_text(errors="replace")
-        code = re.search(r"\[([a-z_]+)\]\s*\Z", error)
-        if code is None:
-            raise ValueError(f"exit {self._process.returncode} without a code: {error}")
-        return Committed(code[1], said + error)
-
-    def close(self) -> str:
-        """End the process if it still runs; what it wrote on standard error."""
-        if self._process.poll() is None:
-            self._process.kill()
-        self._process.communicate()
-        return self._log.read_text(errors="replace")
+        program = str(Path(sys.executable).with_name("muniment"))
+        flags = [f"--policy={policy}", "--symlinks", symlinks(case), f"--state={stage.state}", "--commit"]
+        super().__init__(stage, [program, "tool", *roots, *flags])
 
 
 def open_subject(mode: str, stage: Stage, case: Case) -> Subject:
@@ -198,7 +149,8 @@ def open_subject(mode: str, stage: Stage, case: Case) -> Subject:
     return SandboxSubject(stage, case, in_process=mode == "in-process")
 
 
-def _symlinks(case: Case) -> str:
+def symlinks(case: Case) -> str:
+    """What `--symlinks` has to be for a case."""
     return "beneath" if case.get("policy", {}).get("symlinks") == "follow" else "refuse"
 
 

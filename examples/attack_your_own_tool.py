@@ -1,0 +1,78 @@
+"""A memory tool of your own, attacked with the corpus that ships with Muniment.
+
+Run it with `python examples/attack_your_own_tool.py`. The tool checks paths as many do: it resolves them,
+compares them with its root, and opens them afterwards. Everything happens offline, in throwaway directories.
+
+A tool that is a program needs no Python: `muniment conformance --target 'command=my-tool {user} {project}'`.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from muniment.testing.conformance import Outcome, outcome_of, select
+from muniment.testing.corpus import Answer, Case, Committed, Inexpressible, Stage, load_corpus
+from muniment.testing.corpus.driver import drive
+from muniment.testing.corpus.running import run_driver
+
+CLASSES = ("traversal", "prefix-confusion", "symlink", "hardlink")
+RACES = ("race-dir-0", "race-dir-1")
+
+
+class MyTool:
+    """Reads and writes files below two roots, `user` and `project`."""
+
+    commits_often = True
+
+    def __init__(self, stage: Stage, _case: Case) -> None:
+        self.base, self.roots = stage.tree, [stage.scope("user"), stage.scope("project")]
+
+    def call(self, tool: str, arguments: Any) -> Answer:
+        """Make one call of the corpus with what the tool has."""
+        if tool not in {"read_file", "write_file"}:
+            raise Inexpressible(f"no {tool}")
+        try:
+            path = self.base / arguments["path"]
+            if not any(path.resolve().is_relative_to(root) for root in self.roots):  # This is under test.
+                return Answer("deny", "path_escape", "outside", "")
+            if tool == "write_file":
+                path.write_text(arguments["content"])
+            return Answer("allow", None, path.read_text(), "")
+        except (OSError, ValueError) as error:
+            return Answer("error", "not_found", type(error).__name__, "")
+
+    def commit(self) -> Committed:
+        """It writes at once."""
+        return Committed(None, "")
+
+    def close(self) -> str:
+        """Nothing to end, and no log."""
+        return ""
+
+
+def main() -> None:
+    """Run some cases in a process that may hang; print a line for each class and for all that left."""
+    corpus, tally, left = load_corpus(), Counter[tuple[str, Outcome]](), []
+    cases = select(corpus, classes=CLASSES, ids=RACES)
+    with tempfile.TemporaryDirectory() as scratch:
+        me = [sys.executable, "-P", str(Path(__file__).resolve()), scratch]
+        found = run_driver(me, list(cases), canary=corpus.canary)
+    for case_id, case in cases.items():
+        outcome = outcome_of(case, found[case_id])
+        tally[case["class"], outcome] += 1
+        if outcome in {Outcome.ESCAPED, Outcome.LEAKED}:
+            left.append(f"{outcome}: {case_id}: {case['why']}")
+    for name in (*CLASSES, "race"):
+        print(f"{name:17}", ", ".join(f"{tally[name, each]} {each}" for each in Outcome if tally[name, each]))
+    print("\n".join(left))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        drive(MyTool, Path(sys.argv[1]), sys.argv[2:])
+    else:
+        main()

@@ -1,0 +1,196 @@
+"""Points the corpus at targets: many cases, a few drivers at a time, in throwaway directories.
+
+A target is tried with one ordinary call first. One that does not start, does not answer or cannot read a file
+is reported as `unusable` and not tried further: it would hold everything. It spoils nothing for the others.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory, mkdtemp
+from typing import Final
+
+from muniment.testing.conformance.driver import ABOUT
+from muniment.testing.conformance.outcome import BAD, MEANS, Outcome, outcome_of
+from muniment.testing.conformance.targets import Target
+from muniment.testing.corpus import Case, Corpus, Failure, Kind
+from muniment.testing.corpus.running import HANG_SECONDS, Failures, Leash, run_driver
+
+PROBE: Final = "ok-read-relative"
+"""The ordinary call that comes first."""
+
+PROBE_SECONDS: Final = 60.0
+"""How long it may take: `npx` may have to fetch the server."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What became of one case.
+
+    Attributes:
+        case: that was run, or skipped.
+        outcome: of it.
+        failures: what was seen; for a skipped case, why.
+        is_beyond_claims: whether that lies outside of what the target's authors claim.
+    """
+
+    case: Case
+    outcome: Outcome
+    failures: Sequence[Failure]
+    is_beyond_claims: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What became of a target.
+
+    Attributes:
+        target: that was tried.
+        about: what it calls itself.
+        findings: one a case, in the order of the cases; none if it is unusable.
+        unusable: why it was not tried; None: it was.
+    """
+
+    target: Target
+    about: str
+    findings: Sequence[Finding] = field(default=())
+    unusable: str | None = None
+
+    def tally(self, of_class: str | None = None) -> Counter[Outcome]:
+        """How many cases came to what, of one class or all."""
+        wanted = (each for each in self.findings if of_class in {None, each.case["class"]})
+        return Counter(each.outcome for each in wanted)
+
+    @property
+    def is_passed(self) -> bool:
+        """Whether nothing is wrong that the target is held to, and anything was tried at all.
+
+        Muniment has to hold every case. Of another tool that is under test, nothing may be `BAD`.
+        """
+        outcomes = set(self.tally())
+        if self.target.promises.is_exact:
+            return outcomes == {Outcome.HELD}
+        return not outcomes & BAD and bool(outcomes - {Outcome.SKIPPED})
+
+
+def select(corpus: Corpus, *, classes: Collection[str] = (), ids: Collection[str] = ()) -> Mapping[str, Case]:
+    """The cases of some classes and some ids together; all of them if none is named.
+
+    Raises:
+        KeyError: there is no such class or case.
+    """
+    known = {case["class"] for case in corpus.cases.values()}
+    for name, among in (*((name, known) for name in classes), *((name, corpus.cases.keys()) for name in ids)):
+        if name not in among:
+            raise KeyError(name)
+    return {
+        case_id: case
+        for case_id, case in corpus.cases.items()
+        if not (classes or ids) or case["class"] in classes or case_id in ids
+    }
+
+
+def examine(
+    targets: Sequence[Target],
+    corpus: Corpus,
+    cases: Mapping[str, Case],
+    *,
+    jobs: int,
+    told: Callable[[], None] = lambda: None,
+) -> list[Result]:
+    """Run the cases against every target.
+
+    Args:
+        targets: in the order of the results.
+        corpus: whose cases these are; it holds the canary.
+        cases: by id, as `select` gives them.
+        jobs: drivers at a time, for all targets together.
+        told: hears of every case that ended, from any thread.
+
+    Raises:
+        OSError: the temporary directory cannot be used.
+        KeyboardInterrupt: from outside; every driver has been ended, and nothing is left behind.
+    """
+    leash = Leash()
+    with TemporaryDirectory(prefix="muniment-conformance-") as directory, ThreadPoolExecutor(jobs) as pool:
+        run = _Run(Path(directory).resolve(), corpus, leash, told)
+        try:
+            usable = list(pool.map(run.probe, targets))
+            parts = [
+                pool.submit(run.part, target, list(ids)[number::jobs])
+                for target, (_, unusable) in zip(targets, usable, strict=True)
+                if unusable is None
+                for ids in [[case_id for case_id, case in cases.items() if target.lacks(case) is None]]
+                for number in range(jobs)
+            ]
+            found = [part.result() for part in parts]
+        except BaseException:
+            leash.pull()
+            pool.shutdown(cancel_futures=True)
+            raise
+    told_of = {(target.spec, case_id): each for target, part in found for case_id, each in part.items()}
+    return [
+        Result(target, about, () if unusable else _findings(target, cases, told_of), unusable)
+        for target, (about, unusable) in zip(targets, usable, strict=True)
+    ]
+
+
+def _findings(
+    target: Target, cases: Mapping[str, Case], told_of: Mapping[tuple[str, str], list[Failure]]
+) -> list[Finding]:
+    findings = []
+    for case_id, case in cases.items():
+        lack = target.lacks(case)
+        failures = told_of[target.spec, case_id] if lack is None else [Failure(Kind.INEXPRESSIBLE, lack)]
+        outcome = outcome_of(case, failures, target.promises)
+        bad = {failure.kind for failure in failures if MEANS[failure.kind] in BAD}
+        findings.append(Finding(case, outcome, failures, target.claims.leave_out(case, bad)))
+    return findings
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """What all drivers share."""
+
+    directory: Path
+    corpus: Corpus
+    leash: Leash
+    told: Callable[[], None]
+
+    def probe(self, target: Target) -> tuple[str, str | None]:
+        """What a target calls itself, and why it is unusable if it is."""
+        place, failures = self._drive(target, [PROBE], PROBE_SECONDS)
+        found = failures.get(PROBE, [])
+        outcome = outcome_of(self.corpus.cases[PROBE], found, target.promises)
+        about = place / ABOUT
+        name = about.read_text() if about.exists() else target.name
+        unusable = outcome in {Outcome.HUNG, Outcome.CRASHED, Outcome.BROKEN, Outcome.SKIPPED}
+        return name, _in_a_line(found[0]) if unusable else None
+
+    def part(self, target: Target, ids: Sequence[str]) -> tuple[Target, Failures]:
+        """Run some cases, one after the other."""
+        _, failures = self._drive(target, ids, HANG_SECONDS)
+        return target, failures
+
+    def _drive(self, target: Target, ids: Sequence[str], hang_seconds: float) -> tuple[Path, Failures]:
+        place = Path(mkdtemp(dir=self.directory))
+        module = "muniment.testing.conformance.driver"
+        failures = run_driver(
+            [sys.executable, "-P", "-m", module, target.spec, str(place)],
+            ids,
+            canary=self.corpus.canary,
+            hang_seconds=hang_seconds,
+            told=lambda _: self.told(),
+            leash=self.leash,
+        )
+        return place, failures
+
+
+def _in_a_line(failure: Failure) -> str:
+    """What a person needs of a failure: of a traceback, or of last words, the end."""
+    return (failure.text.strip().splitlines() or [""])[-1].strip()

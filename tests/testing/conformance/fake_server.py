@@ -1,0 +1,93 @@
+"""A filesystem server of the Model Context Protocol, in one of several tempers.
+
+python fake_server.py TEMPER ROOT…
+
+`fair` resolves links and compares; `chatty` also sends what nobody asked for; `text` compares text alone;
+`bare` has one tool. The others misbehave: `garbage`, `silent`, `ends`, `refuses`, `deaf` (never ends), and
+`mute-tools`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+TOOLS = ("read_text_file", "list_directory", "write_file", "edit_file")
+
+
+def send(message):
+    sys.stdout.write(f"{json.dumps({'jsonrpc': '2.0', **message})}\n")
+    sys.stdout.flush()
+
+
+def resolved(path, roots, temper):
+    full = os.path.normpath(path) if temper == "text" else os.path.realpath(path)
+    if not any(full == root or full.startswith(f"{root}/") for root in roots):
+        raise PermissionError(f"{full} is outside")
+    return Path(full)
+
+
+def act(tool, arguments, roots, temper):
+    path = resolved(arguments["path"], roots, temper)
+    match tool:
+        case "read_text_file":
+            return path.read_text()
+        case "list_directory":
+            return "\n".join(f"[FILE] {each.name}" for each in path.iterdir())
+        case "write_file":
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(arguments["content"])
+            return f"wrote {path}"
+        case "edit_file":
+            (edit,) = arguments["edits"]
+            text = path.read_text()
+            if text.count(edit["oldText"]) != 1:
+                raise ValueError("no match")
+            path.write_text(text.replace(edit["oldText"], edit["newText"]))
+            return "edited"
+    raise LookupError(tool)
+
+
+def answer(message, roots, temper):
+    match message["method"]:
+        case "initialize":
+            return {"serverInfo": {"name": "fake", "version": "1.0"}}
+        case "tools/list":
+            if temper == "mute-tools":
+                sys.exit()
+            return {"tools": [{"name": name} for name in (TOOLS[:1] if temper == "bare" else TOOLS)]}
+    try:
+        text = act(message["params"]["name"], message["params"]["arguments"], roots, temper)
+    except Exception as error:  # noqa: BLE001
+        return {"content": [{"type": "text", "text": repr(error)}], "isError": True}
+    return {"content": [{"type": "text", "text": text}]}
+
+
+def main(temper, roots):
+    if temper == "ends":
+        sys.exit("it ends")
+    if temper == "silent":
+        signal.pause()
+    for line in sys.stdin:
+        message = json.loads(line)
+        if "id" not in message:
+            continue
+        if temper == "garbage":
+            sys.stdout.write("Listening on port 3000\n")
+            sys.stdout.flush()
+        elif temper == "refuses":
+            send({"id": message["id"], "error": {"code": -32602, "message": "not that version"}})
+        else:
+            if temper == "chatty":
+                send({"method": "notifications/message", "params": {}})
+                send({"id": message["id"], "method": "roots/list"})
+            send({"id": message["id"], "result": answer(message, roots, temper)})
+    while temper == "deaf":
+        signal.pause()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2:])

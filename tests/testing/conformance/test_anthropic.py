@@ -1,0 +1,130 @@
+"""The adapter for the local memory tool of the `anthropic` SDK, against one that behaves like it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from muniment.testing.conformance import anthropic_memory
+from muniment.testing.conformance.outcome import Outcome, outcome_of
+from muniment.testing.conformance.targets import parse_target
+from muniment.testing.corpus import Inexpressible, Stage, load_corpus, run_case
+
+CORPUS = load_corpus()
+
+
+class ToolError(Exception):
+    pass
+
+
+class MemoryTool:
+    """Resolves, compares, and opens by path, as the real one; and knows three of its commands."""
+
+    def __init__(self, base_path):
+        self.memory_root = Path(base_path) / "memories"
+
+    def call(self, command):
+        path, root = command["path"], self.memory_root.resolve()
+        if not path.startswith("/memories"):
+            raise ToolError(f"Path must start with /memories, got: {path}")
+        full = (root / path.removeprefix("/memories").lstrip("/")).resolve()
+        if not full.is_relative_to(root):
+            raise ToolError("it would escape")
+        return getattr(self, f"_{command['command']}")(full, command)
+
+    def _view(self, full, command):
+        if full.is_dir():
+            return f"Here're the files in {command['path']}:\n" + "\n".join(map(str, full.iterdir()))
+        lines = full.read_text().split("\n")
+        numbered = [f"{number:6}\t{line}" for number, line in enumerate(lines, 1)]
+        return "\n".join([f"Here's the content of {command['path']} with line numbers:", *numbered])
+
+    def _create(self, full, command):
+        full.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with full.open("x") as file:
+                file.write(command["file_text"])
+        except FileExistsError:
+            raise ToolError(f"File {command['path']} already exists") from None
+        return "created"
+
+    def _str_replace(self, full, command):
+        text = full.read_text()
+        if text.count(command["old_str"]) != 1:
+            raise ToolError("not unique")
+        full.write_text(text.replace(command["old_str"], command["new_str"]))
+        return "edited"
+
+
+@pytest.fixture(autouse=True)
+def _sdk(monkeypatch):
+    tools = ModuleType("anthropic.tools")
+    tools.BetaLocalFilesystemMemoryTool = MemoryTool
+    monkeypatch.setitem(sys.modules, "anthropic", ModuleType("anthropic"))
+    monkeypatch.setitem(sys.modules, "anthropic.tools", tools)
+    monkeypatch.setattr(anthropic_memory, "version", lambda _name: "0.1")
+
+
+@pytest.fixture
+def subject(tmp_path):
+    stage = Stage(tmp_path / "case", CORPUS.canary)
+    (stage.scope("project") / "p.md").write_text("one\ntwo\n")
+    return parse_target("anthropic").open(stage, {"expect": "allow"})
+
+
+@pytest.mark.parametrize(
+    ("case_id", "expected"),
+    [
+        ("ok-read-relative", Outcome.HELD),
+        ("ok-edit", Outcome.HELD),
+        ("ok-ls-root", Outcome.LEAKED),  # This one lists host paths.
+        ("sym-read-file-rel", Outcome.HELD),
+        ("prefix-dotdot", Outcome.HELD),
+        ("trav-read-00", Outcome.HELD),
+        ("trav-inroot-dotdot", Outcome.DIFFERS),
+        ("hard-read", Outcome.LEAKED),
+    ],
+)
+def test_a_case_is_run_through_the_tool(tmp_path, case_id, expected):
+    case = CORPUS.cases[case_id]
+    found = run_case(case, tmp_path / "case", CORPUS.canary, parse_target("anthropic").open)
+    assert outcome_of(case, found) is expected, found
+
+
+def test_a_file_comes_without_heading_and_numbers_whatever_it_holds(subject):
+    assert subject.about == "anthropic 0.1"
+    assert subject.call("read_file", {"path": "/memories/project/p.md"}).text == "one\ntwo\n"
+    assert subject.close() == ""
+
+
+def test_a_name_that_begins_like_a_scope_becomes_one_that_begins_like_the_memory(subject):
+    assert subject.call("read_file", {"path": "user-evil/secret.md"}).verdict == "error"
+    assert "got: other/a.md" in subject.call("read_file", {"path": "other/a.md"}).text
+
+
+def test_what_it_raises_is_told_as_its_runner_tells_the_model(subject):
+    assert "FileNotFoundError" in subject.call("read_file", {"path": "user/none.md"}).text
+    assert "AttributeError" in subject.call("read_file", {"path": 3}).text
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "reason"),
+    [
+        ("grep", {"path": "user", "pattern": "x"}, "no grep"),
+        ("read_file", 3, "no object"),
+        ("ls", {"path": ""}, "all scopes"),
+        ("write_file", {"path": "project/p.md", "content": "x"}, "does not replace"),
+    ],
+)
+def test_what_it_has_no_command_for_is_inexpressible(subject, tool, arguments, reason):
+    with pytest.raises(Inexpressible, match=reason):
+        subject.call(tool, arguments)
+
+
+def test_without_the_sdk_it_cannot_be_opened(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "anthropic.tools", None)
+    with pytest.raises(ImportError):
+        parse_target("anthropic").open(Stage(tmp_path / "case", CORPUS.canary), {})
