@@ -108,6 +108,17 @@ def test_a_subagent_gets_context_searches_and_hands_a_fact_in(tmp_path):
     assert saved.startswith("Saved to project/")
 
 
+def test_attack_your_own_tool_tells_where_a_check_before_opening_is_not_enough(tmp_path):
+    output = run_example("attack_your_own_tool.py", tmp_path)
+    lines = output.splitlines()
+    by_class = {line.split()[0]: line for line in lines[:5]}
+    assert "leaked: hard-read: hard link to an outside inode: only st_nlink tells" in lines
+    assert "escaped" in by_class["hardlink"]
+    assert "2 held" in by_class["prefix-confusion"]
+    assert not re.search("escaped|leaked|hung|crashed", by_class["traversal"])
+    assert re.search("escaped|leaked", by_class["race"]), output
+
+
 def test_the_chat_takes_less_than_a_hundred_lines():
     assert len((REPOSITORY / "examples" / "chat_with_memory.py").read_text().splitlines()) < 100
 
@@ -160,6 +171,7 @@ def test_readme_and_contributing_name_only_files_that_exist():
         "threat-model/README.md",
         "policies/README.md",
         "docs/confinement.md",
+        "docs/conformance.md",
         "docs/models.md",
     ):
         text = re.sub(r"```.*?```", "", (REPOSITORY / page).read_text(), flags=re.DOTALL)

@@ -82,6 +82,7 @@ SOURCES = [
     ("base_url", "MUNIMENT_BASE_URL", None),
     ("api_key_file", "MUNIMENT_API_KEY_FILE", None),
     ("protocol", "MUNIMENT_PROTOCOL", "auto"),
+    ("policy_signers", "MUNIMENT_POLICY_SIGNERS", None),
 ]
 
 
@@ -90,7 +91,8 @@ SOURCES = [
 def test_each_of_these_is_asked_of_the_flag_first_and_of_the_default_last(
     home, name, variable, default, winner
 ):
-    values = {"protocol": ("json", "text", "tools"), "api_key_file": ("/flag", "/environment", "/file")}
+    paths = ("/flag", "/environment", "/file")
+    values = {"protocol": ("json", "text", "tools"), "api_key_file": paths, "policy_signers": paths}
     flag, environment, file = values.get(name, ("flag", "environment", "file"))
     sources = ["flag", "environment", "file", "default"]
     given = sources[sources.index(winner) :]
@@ -103,7 +105,11 @@ def test_each_of_these_is_asked_of_the_flag_first_and_of_the_default_last(
     settings = read(home, {variable: environment} if "environment" in given else {}, **terms)
     wanted = {"flag": flag, "environment": environment, "file": file, "default": default}[winner]
     found = getattr(settings, name)
-    assert found == (Path(wanted) if name == "api_key_file" and wanted else wanted)
+    assert found == (Path(wanted) if values.get(name) is paths and wanted else wanted)
+
+
+def test_a_root_has_to_lie_apart_from_the_file_of_those_who_sign_policies(home):
+    assert read(home, {"MUNIMENT_POLICY_SIGNERS": "/etc/signers"}).apart[-1] == Path("/etc/signers")
 
 
 class Watched(dict):
@@ -292,7 +298,7 @@ def test_a_tilde_in_the_file_is_home(home, monkeypatch):
     [
         (
             "rules = 'x'",
-            "unknown key 'rules'; there are policy, model, base_url, api_key_file, protocol, roots and",
+            "unknown key 'rules'; there are policy, model, base_url, api_key_file, protocol, policy_signers,",
         ),
         ("api_key = 'canary'", "unknown key 'api_key'"),
         ("policy = 1", "policy must be a string"),
@@ -304,6 +310,8 @@ def test_a_tilde_in_the_file_is_home(home, monkeypatch):
         ("api_key_file = ''", "api_key_file is relative"),
         ('api_key_file = "/a\\u0000b"', "is no path"),
         ("protocol = ['json']", "protocol must be a string"),
+        ("policy_signers = 'signers'", "policy_signers is relative"),
+        ("policy_signers = ['/signers']", "policy_signers must be a string"),
         ("roots = 'x'", "roots must be a table"),
         ("[roots]\nuser = 1", "roots must be a table"),
         ("[roots]\nuser = 'memory'", "the root of 'user' is relative"),

@@ -152,3 +152,19 @@ print(len(corpus.cases), failures, sys.modules["muniment"].__file__)
     assert int(printed[0]) > 265
     assert printed[1] == "[]"
     assert printed[2].startswith(str(site))
+
+
+def test_the_attack_kit_runs_from_the_archive_alone(wheel, tmp_path):
+    site = tmp_path / "site"
+    wheel.extractall(site)
+    cases = [f"--case={name}" for name in ("ok-edit", "ok-index-nested", "sym-write-file")]
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "muniment", "conformance", *cases],
+        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(site), "HOME": str(tmp_path)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=50,
+    )
+    assert done.stdout.splitlines()[-1] == "muniment: passed: 3 held"

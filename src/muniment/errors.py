@@ -78,12 +78,13 @@ class PolicyInvalid(MunimentError):
     Attributes:
         rule: the check that failed, such as `E101`.
         where: policy name or file, and the key or rule in it.
+        line: of the file, from 1; None where it is not known.
     """
 
     code = "policy_invalid"
 
-    def __init__(self, rule: str, where: str, problem: str) -> None:
-        self.rule, self.where, self.problem = rule, where, problem
+    def __init__(self, rule: str, where: str, problem: str, line: int | None = None) -> None:
+        self.rule, self.where, self.problem, self.line = rule, where, problem, line
         super().__init__(f"{rule} {where}: {problem}")
 
 

@@ -17,8 +17,8 @@ from muniment.credentials import read_api_key
 from muniment.errors import ConfigInvalid
 from muniment.jobs.request import Place
 from muniment.policy.links import check_symlinks
-from muniment.policy.load import load_policy
 from muniment.settings import RULES, Settings, default_roots, find_workspace
+from muniment.signatures import load_configured
 from muniment.store.state import State
 from muniment.store.upkeep import recover_all
 
@@ -73,14 +73,15 @@ def find_place(
         state: shared with other places, and stays the caller's; None: that of `settings` is opened.
     """
     symlinks = check_symlinks(settings.symlinks)
-    policy = load_policy(settings.policy, policies_dir=settings.policies)
+    loaded = load_configured(settings)
+    policy = loaded.policy
     check_enforcement(policy, in_process=in_process)
     paths = default_roots(settings, policy.scopes, find_workspace(workspace), create=create)
     with ExitStack() as opened:
         if state is None:
             has_state = create or settings.state.is_dir()
             state = opened.enter_context(State(settings.state if has_state else None))
-        roots = bind_all(paths, apart_from=settings.apart)
+        roots = bind_all(paths, apart_from=settings.apart, policy_files=loaded.paths)
         for root in roots.values():
             opened.callback(root.close)
         notes = recover_all(state, roots, policy, Patience(time.monotonic() + RECOVERY_SECONDS))

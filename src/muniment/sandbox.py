@@ -43,7 +43,7 @@ from muniment.names import ContextMode, Enforcement, Scope, Symlinks, Trust, Ver
 from muniment.policy.decide import Judge
 from muniment.policy.grammar import CanonicalPath
 from muniment.policy.links import NO_LINKS, Links, check_symlinks, resolve
-from muniment.policy.load import load_policy
+from muniment.policy.load import Loaded, load_files
 from muniment.policy.model import Policy
 from muniment.store.audit import timestamp
 from muniment.store.change import Change
@@ -107,7 +107,7 @@ class Sandbox:
     """The memory of some roots, judged by a policy.
 
     Args:
-        policy: a policy, the name of one, or the path of its file.
+        policy: a policy, alone or with its files, the name of one, or the path of its file.
         roots: directory of each scope; every scope must be declared by the policy.
         symlinks: `"refuse"`: a path that meets a link is an escape; `"beneath"`: it is resolved, as the links
             are when the first call or the first after a commit is made, and judged as written and as
@@ -116,7 +116,7 @@ class Sandbox:
         in_process: run the tools in this process; the policy must say `require = "none"`.
 
     Raises:
-        PolicyInvalid: the policy does not load.
+        PolicyInvalid: the policy does not load, or a file of it lies in a root.
         InvalidScope: a root is bound to a scope that the policy does not declare, or no root is given.
         ManagedMemoryUnavailable: a root cannot be used, with the reason.
         ConfinementUnavailable: the policy requires more than this run would have.
@@ -125,19 +125,21 @@ class Sandbox:
 
     def __init__(
         self,
-        policy: Policy | str | PathLike[str] = "strict",
+        policy: Policy | Loaded | str | PathLike[str] = "strict",
         roots: Mapping[str, str | PathLike[str]] | None = None,
         *,
         symlinks: str = "refuse",
         state: str | PathLike[str] | None = None,
         in_process: bool = False,
     ) -> None:
-        effective = policy if isinstance(policy, Policy) else load_policy(os.fspath(policy))
+        given = policy if isinstance(policy, Policy | Loaded) else load_files(os.fspath(policy))
+        effective, paths = (given.policy, given.paths) if isinstance(given, Loaded) else (given, ())
         terms = RunTerms(symlinks=check_symlinks(symlinks))
         apart = (Path(state),) if state is not None else ()
         check_scopes(effective, roots or {})
         check_enforcement(effective, in_process=in_process)
-        bound = bind_all({Scope(name): Path(path) for name, path in (roots or {}).items()}, apart_from=apart)
+        named = {Scope(name): Path(path) for name, path in (roots or {}).items()}
+        bound = bind_all(named, apart_from=apart, policy_files=paths)
         self._state_directory = None if state is None else Path(state)
         self._set_up(effective, bound, None, terms, in_process=in_process)
 

@@ -38,9 +38,13 @@ _VARIABLES: Final = MappingProxyType(
         "base_url": "MUNIMENT_BASE_URL",
         "api_key_file": "MUNIMENT_API_KEY_FILE",
         "protocol": "MUNIMENT_PROTOCOL",
+        "policy_signers": "MUNIMENT_POLICY_SIGNERS",
     }
 )
 """The settings that the environment may give."""
+
+_FILES: Final = frozenset({"api_key_file", "policy_signers"})
+"""Those of them that are paths."""
 
 RULES: Final = "rules"
 """The model that is embedded: the rule writer."""
@@ -71,6 +75,7 @@ class Settings:
         api_key_file: the file that the server's key stands in, absolute or relative to here.
         key_in_variable: the key is the value of `MUNIMENT_API_KEY`, whatever `api_key_file` says.
         protocol: one of `agent.model.PROTOCOLS`.
+        policy_signers: the file of those who may sign policies; None: nobody need sign, see `signatures`.
     """
 
     home: Path
@@ -82,6 +87,7 @@ class Settings:
     api_key_file: Path | None = None
     key_in_variable: bool = False
     protocol: str = "auto"
+    policy_signers: Path | None = None
 
     @property
     def state(self) -> Path:
@@ -97,7 +103,7 @@ class Settings:
     def apart(self) -> tuple[Path, ...]:
         """What no root may be, lie in or lie around."""
         ours = (self.state, self.policies, self.home / "config.toml")
-        return ours if self.api_key_file is None else (*ours, self.api_key_file)
+        return (*ours, *filter(None, (self.api_key_file, self.policy_signers)))
 
 
 def read_settings(environment: Mapping[str, str], **flags: Any) -> Settings:
@@ -126,8 +132,8 @@ def read_settings(environment: Mapping[str, str], **flags: Any) -> Settings:
     if is_another and "api_key_file" not in {**found, **asked}:
         merged.pop("api_key_file", None)  # It is the key of the server that stands beside it.
     merged["roots"] = {**configured.get("roots", {}), **asked.get("roots", {})}
-    if "api_key_file" in merged:
-        merged["api_key_file"] = _expanded(os.fspath(merged["api_key_file"]))
+    for name in _FILES & merged.keys():
+        merged[name] = _expanded(os.fspath(merged[name]))
     key_in_variable = bool(environment.get(KEY_VARIABLE)) and "api_key_file" not in asked
     settings = Settings(home.absolute(), key_in_variable=key_in_variable, **merged)
     _require_model(settings, asked)
@@ -246,7 +252,7 @@ def _checked(path: Path, key: str, value: Any) -> Any:
             return {scope: _absolute(path, f"the root of {scope!r}", each) for scope, each in value.items()}
         case "roots", _:
             raise ConfigInvalid(f"{path}: roots must be a table of scope = directory")
-        case "api_key_file", str():
+        case _, str() if key in _FILES:
             return _absolute(path, key, value)
         case _, str() if key in _CONFIG_KEYS:
             return value

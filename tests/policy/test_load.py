@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tomllib
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,9 +12,9 @@ from muniment.errors import PolicyInvalid
 from muniment.names import Enforcement, Scope, Trust, Verb
 from muniment.policy.decide import Judge
 from muniment.policy.grammar import canonicalise
-from muniment.policy.load import load_policy, parse_policy
+from muniment.policy.load import load_policy, parse_policy, pattern_problems
 from muniment.policy.model import GATES, Content, Limits, Retention, dump, parse_dump
-from muniment.policy.tables import read_tables
+from muniment.policy.tables import complaints, read_tables
 
 HEAD = 'schema = "muniment-policy/1"\nname = "own"\n'
 SCOPES = '[scopes]\nuser = { trust = "owner", commit = "auto" }\n'
@@ -111,7 +113,13 @@ def named(name, body="", extends=()):
         ("E111", HEAD + "[scopes]\nmemories = {}\n"),
         ("E111", HEAD + "[scopes]\nnul = {}\n"),
         ("E111", HEAD + SCOPES + f'[[allow]]\nid = "a\\nb"\n{RULE}'),
-        ("E111", HEAD + 'extends = ["../evil"]\n' + SCOPES),
+        ("E111", HEAD + 'extends = ["Evil"]\n' + SCOPES),
+        ("E111", HEAD + 'extends = ["request"]\n' + SCOPES),
+        ("E111", HEAD + 'extends = ["./a\\nb.toml"]\n' + SCOPES),
+        ("E111", HEAD + f'extends = ["./{"a" * 1_023}"]\n' + SCOPES),
+        ("E120", HEAD + 'extends = ["../evil"]\n' + SCOPES),
+        ("E127", HEAD + 'extends = ["/etc/evil.toml"]\n' + SCOPES),
+        ("E127", HEAD + 'extends = ["~/evil.toml"]\n' + SCOPES),
         ("E125", HEAD),
         ("E201", HEAD + SCOPES + '[[deny]]\nid = "d"\nverbs = ["*"]\npaths = ["con"]\n'),
         ("E203", HEAD + SCOPES + '[[deny]]\nid = "d"\nverbs = ["*"]\npaths = ["secrets[0-9/"]\n'),
@@ -148,6 +156,41 @@ def test_a_complaint_names_the_place_and_what_to_do(text, place, hint):
     problem = invalid(text)
     assert problem.where == place
     assert hint in problem.problem
+
+
+def test_all_complaints_about_a_file_are_there_with_their_lines_and_the_first_is_raised():
+    text = HEAD + SCOPES + "[limits]\nturns = 7\nminutes = 1\n[[deny]]\npaths = ['a', 1]\n"
+    found = complaints(tomllib.loads(text), "own", text)
+    assert sorted((each.rule, each.where, each.line) for each in found) == [
+        ("E101", "own limits.minutes", 7),
+        ("E103", "own deny[0].id", 8),
+        ("E103", "own deny[0].verbs", 8),
+        ("E104", "own deny[0].paths[1]", 9),
+        ("E110", "own limits.turns", 6),
+    ]
+    assert invalid(text).problem == f"{found[0].problem} (and 4 more)"
+    assert complaints(tomllib.loads(HEAD + SCOPES), "own") == []
+
+
+def test_every_id_that_is_used_twice_is_named_where_it_is_used_again():
+    rules = "".join(f'[[{kind}]]\nid = "a"\n{RULE}' for kind in ("allow", "deny", "allow"))
+    text = HEAD + SCOPES + rules
+    found = complaints(tomllib.loads(text), "own", text)
+    assert [(each.rule, each.where, each.line) for each in found] == [
+        ("E107", "own allow[a]", 13),
+        ("E107", "own deny[a]", 9),
+    ]
+
+
+def test_every_pattern_that_is_wrong_is_there_with_its_line():
+    text = HEAD + SCOPES + '[[allow]]\nid = "a"\nverbs = ["read"]\npaths = [\n"/**",\n"*.md",\n"/x/[",\n]\n'
+    file = read_tables(tomllib.loads(text), "own", text)
+    found = list(pattern_problems(file, (Scope("user"),), "own", text))
+    assert [(each.rule, each.where, each.line) for each in found] == [
+        ("E205", "own allow[a]", 10),
+        ("E203", "own allow[a]", 11),
+    ]
+    assert invalid(text).line == 10
 
 
 def test_what_a_file_leaves_out_is_never_unlimited_and_never_permissive():

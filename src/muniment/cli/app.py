@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from muniment.cli.conformance_app import conformance
 from muniment.cli.daemon_app import acp, serve, token_app
 from muniment.cli.ledger_app import audit_app, erase, history, review_app, undo, why
 from muniment.cli.options import (
@@ -20,6 +21,7 @@ from muniment.cli.options import (
     Symlinks,
     Workspace,
 )
+from muniment.cli.policy_app import policy_app
 from muniment.cli.recall_app import recall
 from muniment.cli.tidying_app import dream, forget
 from muniment.version import __version__
@@ -36,6 +38,7 @@ index_app = typer.Typer(help="Rebuild or verify the generated index of each scop
 app.add_typer(index_app, name="index")
 app.add_typer(review_app, name="review")
 app.add_typer(audit_app, name="audit")
+app.add_typer(policy_app, name="policy")
 app.add_typer(token_app, name="token")
 
 
@@ -205,5 +208,5 @@ def tool(
     )
 
 
-for command in (recall, forget, dream, history, why, undo, erase, serve, acp):
+for command in (recall, forget, dream, history, why, undo, erase, serve, acp, conformance):
     app.command()(command)

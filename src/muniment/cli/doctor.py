@@ -19,8 +19,8 @@ from muniment.confine.offer import System, advice, look_around
 from muniment.content.gates import one_line, visible
 from muniment.errors import Cancelled, ManagedMemoryUnavailable, MunimentError
 from muniment.names import Enforcement, Layer
-from muniment.policy.load import load_policy
 from muniment.settings import read_settings
+from muniment.signatures import load_configured
 
 TRIAL_SECONDS: Final = 60.0
 """Seconds for everything that is tried; it takes half a second."""
@@ -116,7 +116,7 @@ def examine(policy: str | None, *, as_json: bool) -> int:
 
 def _examine(policy: str | None) -> _Report:
     settings = read_settings(os.environ, policy=policy)
-    effective = load_policy(settings.policy, policies_dir=settings.policies)
+    effective = load_configured(settings).policy
     system = look_around()
     try:
         trial = try_all(time.monotonic() + TRIAL_SECONDS)

@@ -16,6 +16,9 @@ from muniment.errors import Cancelled, MunimentError
 
 LOG_VARIABLE: Final = "MUNIMENT_LOG"
 
+_COLOURS: Final = {"red": "31;1", "green": "32", "yellow": "33", "dim": "2"}
+"""Select Graphic Rendition; ECMA-48, 8.3.117."""
+
 EXIT_FAILED: Final = 1
 """Refused or failed, with a stable code."""
 
@@ -58,6 +61,14 @@ def output() -> Iterator[None]:
     except OSError as error:
         _drop_output()
         print(f"standard output cannot be written: {error.strerror}", file=sys.stderr)
+
+
+def coloured(text: str, colour: str) -> str:
+    """`text` such that nothing in it steers a terminal, in a colour where standard output is one."""
+    shown = visible(text)
+    if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
+        return shown
+    return f"\x1b[{_COLOURS[colour]}m{shown}\x1b[0m"
 
 
 def say_notes(notes: Iterable[str]) -> None:

@@ -11,9 +11,9 @@ from typing import Any, Final
 from muniment.cli.report import configure_logging
 from muniment.content.gates import visible
 from muniment.errors import MunimentError
-from muniment.policy.load import load_policy
 from muniment.sandbox import Sandbox
 from muniment.settings import parse_roots, read_settings
+from muniment.signatures import load_configured
 from muniment.store.commit import Commit
 
 MAX_LINE_BYTES: Final = 64 << 20
@@ -26,9 +26,9 @@ def serve(
     """Answer each line of standard input with a line; commit at the end if asked for."""
     configure_logging()
     try:
-        effective = load_policy(policy, policies_dir=read_settings(os.environ).policies)
+        loaded = load_configured(read_settings(os.environ, policy=policy))
         with Sandbox(
-            effective, parse_roots(roots), symlinks=symlinks, state=state, in_process=in_process
+            loaded, parse_roots(roots), symlinks=symlinks, state=state, in_process=in_process
         ) as box:
             while line := sys.stdin.buffer.readline(MAX_LINE_BYTES + 1):
                 if len(line) > MAX_LINE_BYTES:

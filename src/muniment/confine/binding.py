@@ -1,5 +1,7 @@
 """Where a root comes from: a directory that the caller names and trusts, checked and held open.
 
+`require_outside` holds the files of a policy to the other side of B2: none lies in a root (E126).
+
 On success of `bind`:
 
 - B1 the descriptor is a directory that belongs to this process's effective user (for root: to root) and that
@@ -18,7 +20,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from itertools import combinations
@@ -27,11 +29,14 @@ from typing import Final, NoReturn, Self
 
 from muniment.confine.root import Resolver, Root, choose_resolver
 from muniment.confine.syscalls import LIST
-from muniment.errors import ManagedMemoryUnavailable, PathEscape, printable
+from muniment.errors import ManagedMemoryUnavailable, PathEscape, PolicyInvalid, printable
 from muniment.names import Scope, Via
 
 _OTHERS_MAY_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 _PRIVATE: Final = 0o700
+
+_MAX_LINKS: Final = 40
+"""Links on the way to one file; Linux follows no more."""
 
 _Identity = tuple[int, int]
 """Device and inode."""
@@ -139,11 +144,18 @@ def bind_all(
     trusted_paths: Mapping[Scope, str | os.PathLike[str]],
     *,
     apart_from: Sequence[str | os.PathLike[str]] = (),
+    policy_files: Iterable[Path] = (),
 ) -> dict[Scope, BoundRoot]:
     """Open the directories of several scopes, which must also lie apart from each other.
 
+    Args:
+        trusted_paths: as `bind`, by scope.
+        apart_from: as `bind`.
+        policy_files: what the policy was read from, none of which may lie in a root.
+
     Raises:
         ManagedMemoryUnavailable: as `bind`, or as `require_apart`. Nothing stays open.
+        PolicyInvalid: as `require_outside`. Nothing stays open.
         PlatformUnsupported: as `bind`.
     """
     with ExitStack() as opened:
@@ -152,6 +164,7 @@ def bind_all(
             for scope, path in trusted_paths.items()
         }
         require_apart(tuple(roots.values()))
+        require_outside(tuple(roots.values()), policy_files)
         opened.pop_all()
     return roots
 
@@ -165,6 +178,46 @@ def require_apart(roots: Sequence[BoundRoot]) -> None:
     places = [(bound, _place(bound.scope, bound.trusted_path)) for bound in roots]
     for (first, first_place), (second, second_place) in combinations(places, 2):
         _require_apart(first.scope, first_place, second_place, f"the root of scope {second.scope!r}")
+
+
+def require_outside(roots: Iterable[BoundRoot], trusted_paths: Iterable[Path]) -> None:
+    """Raise unless no file of a policy is reached through a root, by any directory or link on its way.
+
+    Args:
+        roots: where a run may write.
+        trusted_paths: what a policy was read from, as it was named.
+
+    Raises:
+        PolicyInvalid: a run could change what bounds the next one; E126.
+    """
+    scopes = {(bound.device, bound.inode): bound.scope for bound in roots}
+    for path in trusted_paths:
+        try:
+            found = [directory.stat() for directory in _directories_on_the_way(path)]
+        except OSError as error:
+            problem = f"cannot tell whether it lies in a root ({error.strerror}); correct its permissions"
+            raise PolicyInvalid("E126", printable(str(path)), problem) from error
+        holding = [scopes[each] for status in found if (each := (status.st_dev, status.st_ino)) in scopes]
+        if holding:
+            problem = f"lies in the root of scope {holding[0]!r}, which runs may write; move it out of there"
+            raise PolicyInvalid("E126", printable(str(path)), problem)
+
+
+def _directories_on_the_way(path: Path) -> Iterator[Path]:
+    """Every directory in which a name is looked up to open `path`; those by which links lead, too."""
+    here, *waiting = [Path("/"), *path.absolute().parts[1:]]
+    links = 0
+    while waiting:
+        yield here
+        step = here.parent if waiting[0] == ".." else here / waiting[0]
+        waiting = waiting[1:]
+        if links < _MAX_LINKS and step.is_symlink():
+            links += 1
+            target = step.readlink()
+            here = Path("/") if target.is_absolute() else here
+            waiting = [*(part for part in target.parts if part != "/"), *waiting]
+        else:
+            here = step
 
 
 def create_private_directory(path: str | os.PathLike[str]) -> None:

@@ -17,13 +17,19 @@ Cost: building takes about 2 ms for the shipped `strict`, deciding about 10 µs.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 from muniment.errors import Refused
 from muniment.names import Scope, Verb
 from muniment.policy.grammar import GRAMMAR_LAYER, CanonicalPath, fold
 from muniment.policy.model import Policy, Quota
 from muniment.policy.pattern import AllowPatterns, DenyPatterns
+
+Act = Verb | Literal["removal"]
+"""What a policy grants on a file: one of the verbs to the model, or its removal to code."""
+
+REMOVAL: Final = "removal"
+ACTS: Final[tuple[Act, ...]] = (*Verb, REMOVAL)
 
 NO_GRANT: Final = "default"
 """The rule that denies what nothing grants."""
@@ -131,15 +137,25 @@ class Judge:
         """
         _raise_if_denied(self.decide(verb, path))
 
+    def decide_removal(self, path: CanonicalPath) -> Verdict:
+        """Whether code may remove the file: `modify` is granted on it, and no deny covers `delete`."""
+        verdict = self.decide(Verb.MODIFY, path)
+        if isinstance(verdict, Allow) and (rule := self._denying(Verb.DELETE, path.text)) is not None:
+            return _denied(rule, Verb.DELETE, path)
+        return verdict
+
     def require_removal(self, path: CanonicalPath) -> None:
-        """Raise unless code may remove the file: `modify` is granted on it, and no deny covers `delete`.
+        """Raise unless `decide_removal` allows.
 
         Raises:
             Refused: as `require`.
         """
-        self.require(Verb.MODIFY, path)
-        if (rule := self._denying(Verb.DELETE, path.text)) is not None:
-            _raise_if_denied(_denied(rule, Verb.DELETE, path))
+        _raise_if_denied(self.decide_removal(path))
+
+    def grants(self, act: Act, path: CanonicalPath) -> bool:
+        """Whether the policy grants the act on the file."""
+        verdict = self.decide_removal(path) if act == REMOVAL else self.decide(Verb(act), path)
+        return isinstance(verdict, Allow)
 
     def require_directory(self, path: CanonicalPath) -> None:
         """Raise unless `decide_directory` allows.

@@ -4,7 +4,8 @@ Contract:
     G1  `canonicalise` returns a path whose first segment is a declared scope and whose every segment
         passes `segment_problem`; or raises `PathEscape`, `BadName` or `Refused`. Nothing else, for any `str`.
     G2  One name, one spelling: a canonical path is NFKC-stable, holds no empty, `.` or `..` segment and
-        nothing invisible; nothing in it is ever decoded (`%`, `~`, `$`) or expanded.
+        nothing invisible; nothing in it is ever decoded (`%`, `~`, `$`) or expanded. Folding it is folding
+        each of its characters by itself.
     G3  An escape wins over a bad name where a path is both, so that the run can end on it; save for G4.
     G4  Cost is bounded by `MAX_PATH_BYTES`: longer text is a bad name before it is looked at.
 
@@ -174,6 +175,11 @@ def segment_problem(name: str) -> str | None:
     return None
 
 
+def is_canonical_character(char: str) -> bool:
+    """Whether a name may hold the character somewhere. `/` is none: it stands between names."""
+    return _refused_character(char) is None and unicodedata.is_normalized("NFKC", char)
+
+
 def fold(text: str) -> str:
     """`text` with differences of case and compatibility removed, for comparing names.
 
@@ -224,6 +230,8 @@ def _character_problem(name: str) -> str | None:
         return "a name is not in normal form (NFKC); write it with ordinary characters"
     if name.startswith(" ") or name.endswith((" ", ".")):
         return "a name begins with a space, or ends with a space or dot; leave that out"
+    if fold(name) != "".join(map(fold, name)):
+        return "a capital letter changes together with the mark behind it; write the name in small letters"
     return None
 
 

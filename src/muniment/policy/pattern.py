@@ -7,7 +7,6 @@ segment, `**` as a whole segment, a trailing `/` in deny patterns only. `check_p
     E203  outside the subset: `!`, `[`, `\`, `#`, `**` beside other characters, an empty segment, …
     E205  an allow or quota pattern without a leading `/`
     E206  an anchored pattern whose first segment can be no declared scope
-    E201  a deny pattern that matches no canonical path, and so would do nothing
 
 Contract:
     M1  An allow pattern matches whole canonical file paths, exactly as written: `/user/*.md` does not match
@@ -32,9 +31,9 @@ from typing import Final
 
 from pathspec import PathSpec
 
-from muniment.errors import PathEscape, PolicyInvalid, Refusal
+from muniment.errors import PolicyInvalid
 from muniment.names import Scope
-from muniment.policy.grammar import RESERVED_ASCII, CanonicalPath, canonicalise, fold
+from muniment.policy.grammar import RESERVED_ASCII, CanonicalPath, fold
 
 MAX_PATTERN_CHARS: Final = 512
 """Characters of one pattern; half of the longest path, since a pattern is shorter than what it matches."""
@@ -46,13 +45,11 @@ MAX_STARS: Final = 2
 """`*` in one segment; only one segment of a pattern may have more than one."""
 
 _FORBIDDEN: Final = RESERVED_ASCII - frozenset("*?/")
-_FILLER: Final = "-"
-"""Stands for wildcards in samples: it composes with no mark, folds to itself and ends no device name."""
 _EVERY_FILE: Final = "/*/**/*"
 
 
 def check_pattern(pattern: str, *, deny: bool, scopes: Collection[Scope], where: str) -> None:
-    """Refuse a pattern that is outside the dialect, or that denies nothing.
+    """Refuse a pattern that is outside the dialect. Whether it fires is for `selftest` to say.
 
     Args:
         pattern: the text as it stands in the policy.
@@ -68,7 +65,6 @@ def check_pattern(pattern: str, *, deny: bool, scopes: Collection[Scope], where:
         or _too_costly(pattern)
         or _unanchored(pattern, deny=deny)
         or _unknown_scope(pattern, scopes)
-        or (_silent(pattern, scopes) if deny else None)
     )
     if problem is not None:
         code, text = problem
@@ -82,7 +78,7 @@ class AllowPatterns:
 
     def __init__(self, patterns: Iterable[str]) -> None:
         anchored = tuple(patterns)
-        self._regexes = tuple(_compile(_exact(pattern)) for pattern in anchored)
+        self._regexes = tuple(_compile(exact_form(pattern)) for pattern in anchored)
         self._first_segments = tuple(pattern.split("/")[1] for pattern in anchored)
 
     def match(self, path: CanonicalPath) -> bool:
@@ -102,10 +98,10 @@ class DenyPatterns:
 
     def __init__(self, patterns: Iterable[str]) -> None:
         as_written = tuple(patterns)
-        self._as_written = tuple(_compile(_tree(pattern)) for pattern in as_written)
-        self._folded = tuple(_compile(_tree(fold(pattern))) for pattern in as_written)
+        self._as_written = tuple(_compile(tree_form(pattern)) for pattern in as_written)
+        self._folded = tuple(_compile(tree_form(fold(pattern))) for pattern in as_written)
         single = (pattern for pattern in as_written if "?" in pattern)
-        self._same_length = tuple(_compile(_tree(_same_length(pattern))) for pattern in single)
+        self._same_length = tuple(_compile(tree_form(fold_single(pattern))) for pattern in single)
 
     def match(self, text: str, folded: str) -> bool:
         """Whether one of the patterns covers the path.
@@ -121,12 +117,12 @@ class DenyPatterns:
             return True
         if not self._same_length:
             return False
-        same_length = _same_length(text)
+        same_length = fold_single(text)
         return any(regex.search(same_length) is not None for regex in self._same_length)
 
 
 @lru_cache(maxsize=64)
-def _same_length(text: str) -> str:
+def fold_single(text: str) -> str:
     """`text` with the case of each character folded where that gives one character, kept for other rules."""
     if text.isascii():
         return text.lower()
@@ -148,7 +144,7 @@ def _compile(pattern: str) -> re.Pattern[str]:
     return regex
 
 
-def _exact(pattern: str) -> str:
+def exact_form(pattern: str) -> str:
     """`pattern` such that a full match of its expression is a file.
 
     pathspec compiles `/**` and `/**/*` to `.`, which says "anything" only to a search. Every canonical
@@ -158,7 +154,7 @@ def _exact(pattern: str) -> str:
     return _EVERY_FILE if files == "/**/*" else files
 
 
-def _tree(pattern: str) -> str:
+def tree_form(pattern: str) -> str:
     """`pattern` such that a hit of its expression is a file or anything below a directory.
 
     pathspec compiles a last segment `*`, and only that, so that it does not match deeper: `/user/*` would
@@ -205,39 +201,13 @@ def _unanchored(pattern: str, *, deny: bool) -> tuple[str, str] | None:
     return "E205", f"is not anchored; write {'/' + pattern!r} or begin with a scope"
 
 
-def _anchored(pattern: str) -> bool:
+def is_anchored(pattern: str) -> bool:
     """Whether gitignore ties it to the top: a slash stands anywhere but at the end."""
     return "/" in pattern.removesuffix("/")
 
 
 def _unknown_scope(pattern: str, scopes: Collection[Scope]) -> tuple[str, str] | None:
     first = pattern.removeprefix("/").partition("/")[0]
-    if not _anchored(pattern) or any(fnmatchcase(scope, first) for scope in scopes):
+    if not is_anchored(pattern) or any(fnmatchcase(scope, first) for scope in scopes):
         return None
     return "E206", f"begins with {first!r}, which is no scope; the scopes are {', '.join(scopes)}"
-
-
-def _silent(pattern: str, scopes: Collection[Scope]) -> tuple[str, str] | None:
-    """Whether a deny pattern never fires, shown by a sample sent through the real matcher."""
-    matcher = DenyPatterns((pattern,))
-    for scope in scopes:
-        try:
-            sample = canonicalise(_sample(pattern, scope), scopes).text
-        except (PathEscape, Refusal):
-            continue
-        if matcher.match(sample, fold(sample)):
-            return None
-    return "E201", "matches no path that the name grammar allows, so it would deny nothing"
-
-
-def _sample(pattern: str, scope: Scope) -> str:
-    """The shortest path below `scope` that the pattern should match, if there is one.
-
-    Wildcards become `_FILLER`, `**` becomes nothing. That finds a sample for every pattern that matches
-    anything, unless its literals fill a name to the last byte and leave no room for the filler.
-    """
-    segments = pattern.removeprefix("/").removesuffix("/").split("/")
-    below = segments[1:] if _anchored(pattern) and segments[0] != "**" else segments
-    names = [segment.replace("*", _FILLER).replace("?", _FILLER) for segment in below if segment != "**"]
-    inside = [] if names and not pattern.endswith(("/", "/**")) else [_FILLER]
-    return "/".join([scope, *names, *inside])

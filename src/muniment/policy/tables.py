@@ -13,8 +13,11 @@ not load; and no key is known that this version does not enforce.
     E109  unknown verb, or `*` outside a deny rule
     E110  a number outside its bounds
     E111  a name or id that is reserved or not made of a-z, 0-9, `-` and `_`
+    E127  a path in `extends` that is not relative to the file
 
-`load` adds E100 and E12x (files and parents) and E401 (inline tests); `pattern` has E2xx.
+`family` adds E100 and E120 to E124 (files and parents), `load` E125 and E401 (scopes, inline tests), `lock`
+E130 to E132; `pattern` has E2xx. A policy inside a root is E126 (`confine.binding`), and signatures are
+E140 to E143 (`signatures`).
 
 A missing key never means more: absent `[limits]` keys and quota numbers are those of the shipped `strict`,
 absent `[content]` or `reject` turns every gate on, absent `secrets` is `reject`, absent `instructions` and
@@ -25,8 +28,10 @@ a scope without `trust` is `external`. Only `commit` is `auto` where it is absen
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from difflib import get_close_matches
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, cast
 
 from pydantic import (
     AfterValidator,
@@ -55,6 +60,7 @@ from muniment.policy.model import (
     Quota,
     Retention,
 )
+from muniment.policy.places import line_at
 
 SCHEMA: Final = "muniment-policy/1"
 
@@ -62,7 +68,13 @@ MAX_RULES: Final = 256
 """Rules of a kind in one file, and patterns in one rule: keeps compiling below a second."""
 
 MAX_PARENTS: Final = 8
-"""Names in one `extends`."""
+"""Names and paths in one `extends`."""
+
+MAX_PATH_CHARS: Final = 1_024
+"""Characters of a path in `extends`."""
+
+POLICY_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+"""What a policy may call itself; two names are reserved besides."""
 
 
 def _verb(text: str) -> str:
@@ -75,6 +87,24 @@ def _policy_name(name: str) -> str:
     if name in {REQUEST_LAYER, GRAMMAR_LAYER}:
         raise PydanticCustomError("E111", "{text} is a reserved name", {"text": repr(name)})
     return name
+
+
+def is_path(entry: str) -> bool:
+    """Whether someone who names a policy so means a file, and not a name to look up."""
+    return "/" in entry or entry.endswith(".toml")
+
+
+def _parent(entry: str) -> str:
+    name_or_path = {"text": repr(printable(entry))}
+    if not is_path(entry) and POLICY_NAME.fullmatch(entry) is None:
+        problem = "{text} is neither a name, made of a-z, 0-9, `-` and `_`, nor a path with `/` or `.toml`"
+        raise PydanticCustomError("E111", problem, name_or_path)
+    if not entry.isprintable() or len(entry) > MAX_PATH_CHARS:
+        raise PydanticCustomError("E111", "{text} is too long, or does not print", name_or_path)
+    if entry.startswith(("/", "~")):
+        problem = "{text} is not relative; write the path from the folder of this file"
+        raise PydanticCustomError("E127", problem, name_or_path)
+    return entry if is_path(entry) else _policy_name(entry)
 
 
 def _scope_name(name: str) -> Scope:
@@ -94,6 +124,7 @@ def _words(text: str, known: Any) -> dict[str, str]:
 
 
 _Id = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}\z")]
+_Parent = Annotated[str, AfterValidator(_parent)]
 _Name = Annotated[_Id, AfterValidator(_policy_name)]
 _Scope = Annotated[_Id, AfterValidator(_scope_name)]
 _Gate = Annotated[Gate, BeforeValidator(_gate)]
@@ -144,11 +175,20 @@ class ContentTable(Content):
 
 
 class CheckTable(Frozen):
-    """`[[test]]`: what the effective policy must answer, or it does not load."""
+    """`[[test]]`: what the effective policy must answer, or it does not load.
+
+    Attributes:
+        file_bytes: with it, the file would have so many bytes.
+        files: with it, the scope would hold so many files, as each quota counts them.
+        total_bytes: with it, they would have so many bytes together.
+    """
 
     verb: Annotated[Verb, Field(strict=False)]
     path: str
     expect: Literal["allow", "deny"]
+    file_bytes: Annotated[int, Field(ge=1)] | None = None
+    files: Annotated[int, Field(ge=1)] | None = None
+    total_bytes: Annotated[int, Field(ge=1)] | None = None
 
 
 class PolicyFile(Frozen):
@@ -157,7 +197,7 @@ class PolicyFile(Frozen):
     schema_: Literal["muniment-policy/1"] = Field(alias="schema")
     name: _Name
     description: str = ""
-    extends: Annotated[tuple[_Id, ...], Field(strict=False, max_length=MAX_PARENTS)] = ()
+    extends: Annotated[tuple[_Parent, ...], Field(strict=False, max_length=MAX_PARENTS)] = ()
     scopes: Annotated[dict[_Scope, ScopeTable], Field(min_length=1, max_length=MAX_RULES)] | None = None
     allow: Annotated[tuple[AllowTable, ...], Field(strict=False, max_length=MAX_RULES)] = ()
     deny: Annotated[tuple[RuleTable, ...], Field(strict=False, max_length=MAX_RULES)] = ()
@@ -170,30 +210,52 @@ class PolicyFile(Frozen):
     retention: Retention = Retention()
     test: Annotated[tuple[CheckTable, ...], Field(strict=False, max_length=MAX_RULES)] = ()
 
-    @model_validator(mode="after")
-    def _ids_are_unique(self) -> PolicyFile:
-        for ids in ([rule.id for rule in (*self.allow, *self.deny)], [quota.id for quota in self.quota]):
-            for name in ids:
-                if ids.count(name) > 1:
-                    raise PydanticCustomError("E107", "the id {name} is used twice", {"name": repr(name)})
-        return self
 
-
-def read_tables(data: dict[str, Any], where: str) -> PolicyFile:
+def read_tables(data: dict[str, Any], where: str, text: str = "") -> PolicyFile:
     """The file as a value.
 
     Args:
         data: what `tomllib` returned.
         where: name of the policy or file, for messages.
+        text: what `tomllib` read, so that a complaint knows its line.
 
     Raises:
         PolicyInvalid: for the first thing that is wrong, with a code from the list above.
     """
+    file, found = _examined(data, where, text)
+    if found:
+        first, more = found[0], len(found) - 1
+        problem = f"{first.problem} (and {more} more)" if more else first.problem
+        raise PolicyInvalid(first.rule, first.where, problem, first.line)
+    return cast("PolicyFile", file)
+
+
+def complaints(data: dict[str, Any], where: str, text: str = "") -> list[PolicyInvalid]:
+    """All that is wrong with a file by itself; `read_tables` raises the first. Arguments as there."""
+    return _examined(data, where, text)[1]
+
+
+def _examined(data: dict[str, Any], where: str, text: str) -> tuple[PolicyFile | None, list[PolicyInvalid]]:
     try:
-        return PolicyFile.model_validate(data)
+        file = PolicyFile.model_validate(data)
     except ValidationError as error:
         details = error.errors(include_url=False, include_input=False, include_context=False)
-        raise _complaint(details, data, where) from None
+        return None, [_complaint(detail, data, where, text) for detail in details]
+    return file, [
+        PolicyInvalid("E107", f"{where} {loc[0]}[{name}]", "the id is used twice", line_at(text, loc))
+        for loc, name in _repeated(file)
+    ]
+
+
+def _repeated(file: PolicyFile) -> Iterator[tuple[tuple[str, int], str]]:
+    """Place and id of each table that bears the id of an earlier one; rules share their ids."""
+    for kinds in (("allow", "deny"), ("quota",)):
+        seen: set[str] = set()
+        for kind in kinds:
+            for index, table in enumerate(getattr(file, kind)):
+                if table.id in seen:
+                    yield (kind, index), table.id
+                seen.add(table.id)
 
 
 _MODELS: Final[dict[str, type[Frozen]]] = {
@@ -220,11 +282,10 @@ _CODES: Final = {
 }
 
 
-def _complaint(details: list[ErrorDetails], data: dict[str, Any], where: str) -> PolicyInvalid:
-    first, more = details[0], len(details) - 1
-    code, problem = _code_and_problem(first)
-    place = " ".join(filter(None, [where, _place(first["loc"], data)]))
-    return PolicyInvalid(code, place, f"{problem} (and {more} more)" if more else problem)
+def _complaint(detail: ErrorDetails, data: dict[str, Any], where: str, text: str) -> PolicyInvalid:
+    code, problem = _code_and_problem(detail)
+    place = " ".join(filter(None, [where, _place(detail["loc"], data)]))
+    return PolicyInvalid(code, place, problem, line_at(text, detail["loc"]))
 
 
 def _code_and_problem(detail: ErrorDetails) -> tuple[str, str]:

@@ -49,7 +49,7 @@ def pattern_subset(off: Patches) -> None:
 @control()
 def firing_denies(off: Patches) -> None:
     """A deny pattern need not match anything."""
-    off.put("muniment.policy.pattern:_silent", lambda *_: None)
+    off.put("muniment.policy.load:silent_denies", lambda _policy: ())
 
 
 @control()
@@ -108,19 +108,55 @@ def shipped_names(off: Patches) -> None:
     """A policy in somebody's folder comes before a shipped one of its name."""
 
     def make(real):
-        def text_of(name: str, *, folder: Path | None) -> str:
-            local = folder / f"{name}.toml" if folder is not None else None
-            return local.read_text() if local is not None and local.is_file() else real(name, folder=None)
+        def find(self, entry: str, folder: Path | None):
+            for place in (folder, self._policies_dir):
+                if place is not None and (place / f"{entry}.toml").is_file():
+                    return real(self, str(place / f"{entry}.toml"), None)
+            return real(self, entry, None)
 
-        return text_of
+        return find
 
-    off.wrap("muniment.policy.load:_text_of", make)
+    off.wrap("muniment.policy.family:_Folders.find", make)
+
+
+@control()
+def locks_held(off: Patches) -> None:
+    """No policy is held to the lock beside it."""
+    off.put("muniment.policy.lock:_require_locked", lambda *_: None)
+
+
+@control()
+def signatures_asked(off: Patches) -> None:
+    """A policy runs whoever has signed it."""
+    off.put("muniment.signatures:verify_policy", lambda *_: "anybody")
+
+
+@control()
+def signatures_checked(off: Patches) -> None:
+    """A signature counts as good if it is one by a signer, of whatever it may be."""
+
+    def make(real):
+        def run(arguments, given, seconds, environment):
+            kept = ["check-novalidate" if each == "verify" else each for each in arguments]
+            done = real(kept, given, seconds, environment)
+            done.returncode = 0 if "check-novalidate" in kept else done.returncode
+            return done
+
+        return run
+
+    off.wrap("muniment.signatures:_run", make)
+
+
+@control()
+def policies_outside(off: Patches) -> None:
+    """A root may hold the files of the policy that bounds it."""
+    off.put("muniment.confine.binding:require_outside", lambda *_: None)
 
 
 @control()
 def inline_tests(off: Patches) -> None:
     """The tests in a policy are not run."""
-    off.put("muniment.policy.load:_run", lambda *_: None)
+    off.put("muniment.policy.load:failure", lambda *_: None)
 
 
 @control()

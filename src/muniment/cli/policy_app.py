@@ -1,0 +1,130 @@
+"""The commands of `muniment policy`. Bodies load what they need, so that `--help` stays quick."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from muniment.cli.options import Json
+
+policy_app = typer.Typer(help="Review, test, prove, pin and sign policies.", no_args_is_help=True)
+
+Policy = Annotated[str, typer.Argument(metavar="POLICY", help="Name or path of a policy.")]
+Policies = Annotated[list[str], typer.Argument(metavar="POLICY…", help="Names or paths of policies.")]
+
+
+@policy_app.command()
+def lint(policies: Policies, json: Json = False) -> None:
+    """Say all that is wrong with a policy or looks so, with the line and the fix; exit 1 if it is unfit."""
+    from muniment.cli.policy_review import lint as run
+
+    raise typer.Exit(run(policies, as_json=json))
+
+
+@policy_app.command()
+def explain(
+    policy: Policy,
+    verb: Annotated[str, typer.Argument(help="list, read, create, modify, delete, or removal (by code).")],
+    path: Annotated[str, typer.Argument(help="As a model would write it, such as user/editor.md.")],
+    json: Json = False,
+) -> None:
+    """Say what a policy answers to a request, which rule decides, and what the model is told."""
+    from muniment.cli.policy_review import explain as run
+
+    raise typer.Exit(run(policy, verb, path, as_json=json))
+
+
+@policy_app.command()
+def diff(
+    old: Annotated[str, typer.Argument(help="Name or path of a policy.")],
+    new: Annotated[str, typer.Argument(help="Name or path of another one, or of the same as edited.")],
+    accepted: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Where agreed widenings stand, such as WIDENINGS.md.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Prove that NEW grants nothing that OLD does not, or show where it does; exit 0 only if proved."""
+    from muniment.cli.policy_diff import diff as run
+
+    raise typer.Exit(run(old, new, accepted, as_json=json))
+
+
+@policy_app.command("test")
+def run_tests(policies: Policies, json: Json = False) -> None:
+    """Run inline tests, and weaken each rule to see whether they notice; exit 1 if they do not."""
+    from muniment.cli.policy_review import test as run
+
+    raise typer.Exit(run(policies, as_json=json))
+
+
+@policy_app.command()
+def prove(
+    invariants: Annotated[
+        str, typer.Argument(help="A file of invariants, such as policies/invariants.toml.")
+    ],
+    policies: Policies,
+    json: Json = False,
+) -> None:
+    """Prove sentences about policies, or refute them by a path; exit 0 only if all are proved."""
+    from muniment.cli.policy_review import prove as run
+
+    raise typer.Exit(run(invariants, policies, as_json=json))
+
+
+@policy_app.command()
+def show(
+    policy: Policy,
+    effective: Annotated[
+        bool, typer.Option("--effective", help="What it comes to with all that it extends, and who says so.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Print a policy."""
+    from muniment.cli.policy_files import show as run
+
+    raise typer.Exit(run(policy, effective=effective, as_json=json))
+
+
+@policy_app.command()
+def lock(
+    folder: Annotated[Path, typer.Argument(help="Where the policies lie.")] = Path(),
+    check: Annotated[
+        bool, typer.Option("--check", help="Write nothing; exit 1 if the lock is stale.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Pin the policies of a folder to their digests, in its policy.lock."""
+    from muniment.cli.policy_files import lock as run
+
+    raise typer.Exit(run(folder, check=check, as_json=json))
+
+
+@policy_app.command()
+def sign(
+    policy: Policy,
+    key: Annotated[Path, typer.Option(metavar="FILE", help="A private key for ssh-keygen.")],
+    json: Json = False,
+) -> None:
+    """Sign a policy with ssh-keygen, into POLICY.sig beside it."""
+    from muniment.cli.policy_files import sign as run
+
+    raise typer.Exit(run(policy, key, as_json=json))
+
+
+@policy_app.command()
+def verify(
+    policy: Policy,
+    signers: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Who may sign (ssh-keygen's ALLOWED SIGNERS).", show_default="as configured"
+        ),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Say who has signed a policy."""
+    from muniment.cli.policy_files import verify as run
+
+    raise typer.Exit(run(policy, signers, as_json=json))

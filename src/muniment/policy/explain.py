@@ -1,0 +1,148 @@
+"""Why a policy decides as it does, with every rule that was consulted.
+
+The verdict is that of the real decision, asked with the path as a model would write it; the rules are then
+consulted one by one with the same matchers, so that a reader sees which of them matched by which pattern.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from muniment.errors import PathEscape, Refusal, Refused
+from muniment.names import Verb
+from muniment.policy.decide import REMOVAL, Act, Deny, Judge
+from muniment.policy.grammar import GRAMMAR_LAYER, CanonicalPath, canonicalise, check_creatable, fold
+from muniment.policy.model import Policy, Rule
+from muniment.policy.pattern import AllowPatterns, DenyPatterns
+
+
+@dataclass(frozen=True, slots=True)
+class Consulted:
+    """A rule that is about the act.
+
+    Attributes:
+        layer: the name of its file.
+        kind: whether it grants or denies.
+        rule: its id.
+        pattern: the pattern of it that matches the path; None if none does.
+    """
+
+    layer: str
+    kind: Literal["allow", "deny"]
+    rule: str
+    pattern: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What happens to a request, and why.
+
+    Attributes:
+        act: what is asked.
+        asked: the path as it was written.
+        path: the canonical path; None if it spells none.
+        verdict: what the policy says.
+        code: of the refusal, as tools give it; None if it is allowed.
+        layer: which decided; None if it is allowed.
+        rule: which decided: the id of a deny rule, `default` where nothing grants it, `scopes`, or `name`
+            where the name grammar refused before any rule was asked; None if it is allowed.
+        model_is_told: the line that the model gets; empty if it is allowed, or if the run ends.
+        operator_is_told: what result, record and log say.
+        consulted: every rule about the act, layer by layer; empty if the name grammar refused.
+    """
+
+    act: Act
+    asked: str
+    path: str | None
+    verdict: Literal["allow", "deny"]
+    code: str | None
+    layer: str | None
+    rule: str | None
+    model_is_told: str
+    operator_is_told: str
+    consulted: tuple[Consulted, ...]
+
+
+def explain(policy: Policy, act: Act, unsafe_path: str, judge: Judge | None = None) -> Explanation:
+    """What becomes of a request on a file.
+
+    Args:
+        policy: the effective policy.
+        act: a verb, or `removal`: what code may take away.
+        unsafe_path: as a model would write it.
+        judge: of the policy, if there is one already.
+    """
+    path: CanonicalPath | None = None
+    consulted: tuple[Consulted, ...] = ()
+    try:
+        path = canonicalise(unsafe_path, policy.scopes)
+        consulted = tuple(consult(policy, act, path))
+        if act == Verb.CREATE:
+            check_creatable(path)
+        _require(judge or Judge(policy), act, path)
+    except PathEscape as escape:
+        return _escaped(policy, act, unsafe_path, escape)
+    except Refusal as refusal:
+        rule, layer = (
+            (refusal.rule, refusal.layer) if isinstance(refusal, Refused) else ("name", GRAMMAR_LAYER)
+        )
+        return Explanation(
+            act,
+            unsafe_path,
+            path.text if path else None,
+            "deny",
+            refusal.code,
+            layer,
+            rule,
+            str(refusal),
+            f"{refusal.code}: denied by rule {rule!r} of layer {layer!r}; the run goes on",
+            consulted,
+        )
+    return Explanation(
+        act, unsafe_path, path.text, "allow", None, None, None, "", "nothing: it is granted", consulted
+    )
+
+
+def consult(policy: Policy, act: Act, path: CanonicalPath) -> Iterator[Consulted]:
+    """Every rule about the act, in the order of layers, with the pattern that matches."""
+    verbs = {Verb.MODIFY, Verb.DELETE} if act == REMOVAL else {act}
+    granting = Verb.MODIFY if act == REMOVAL else act
+    folded = fold(path.text)
+    for layer in policy.layers:
+        for rule in layer.allow:
+            if granting in rule.verbs:
+                hits = (each for each in rule.paths if AllowPatterns((each,)).match(path))
+                yield Consulted(layer.name, "allow", rule.id, next(hits, None))
+        for rule in layer.deny:
+            if verbs & set(rule.verbs):
+                yield Consulted(layer.name, "deny", rule.id, covering(rule, path.text, folded))
+
+
+def covering(rule: Rule, text: str, folded: str) -> str | None:
+    """The first pattern of a deny rule that covers the path."""
+    return next((each for each in rule.paths if DenyPatterns((each,)).match(text, folded)), None)
+
+
+def _require(judge: Judge, act: Act, path: CanonicalPath) -> None:
+    verdict = judge.decide_removal(path) if act == REMOVAL else judge.decide(Verb(act), path)
+    if isinstance(verdict, Deny):
+        raise Refused(verdict.reason, rule=verdict.rule, layer=verdict.layer)
+
+
+def _escaped(policy: Policy, act: Act, unsafe_path: str, escape: PathEscape) -> Explanation:
+    ends = policy.confinement.on_escape == "abort"
+    told = "remember_path_escape: the run ends, and nothing of it is committed"
+    return Explanation(
+        act=act,
+        asked=unsafe_path,
+        path=None,
+        verdict="deny",
+        code=escape.code,
+        layer=GRAMMAR_LAYER,
+        rule="name",
+        model_is_told="" if ends else str(escape),
+        operator_is_told=f"{told} ({escape})" if ends else f"{escape.code}: {escape}; the run goes on",
+        consulted=(),
+    )

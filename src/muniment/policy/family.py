@@ -1,0 +1,284 @@
+"""A family: a policy file and all that it extends, read and understood, but not yet combined.
+
+    1. A file is a regular one of at most `MAX_FILE_BYTES` of UTF-8; a FIFO is refused, not waited for.
+    2. It is TOML that `tables` knows completely.
+    3. An entry of `extends` is a path if it holds a `/` or ends in `.toml`, relative to the folder that the
+       file stands in, links resolved. Any other entry is a name: shipped, in that folder, or in the
+       operator's. Where several places hold it, they hold the same text.
+    4. No file is its own ancestor, by name or by device and inode, and no two files of a family have one
+       name.
+
+Codes of this module: E100 a file cannot be read · E102 not TOML · E120 there is no such policy · E121 a
+policy extends itself · E122 too many generations · E123 a file that calls itself something else than it was
+asked by · E124 two different policies of one name.
+
+What does not hold: that a file is still the same a moment after it was read.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import tomllib
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any, Final
+
+from muniment.errors import PolicyInvalid, printable
+from muniment.policy.tables import POLICY_NAME, PolicyFile, is_path, read_tables
+
+MAX_FILE_BYTES: Final = 262_144
+"""Bytes of a policy file; the shipped ones have about 3 000. What is longer nobody reviews."""
+
+MAX_GENERATIONS: Final = 8
+"""Policies from a file to its remotest ancestor, itself included."""
+
+Lookup = Callable[[str], str]
+"""From the name of a policy to the text of its file; raises PolicyInvalid if there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyText:
+    """One file of a family.
+
+    Attributes:
+        name: what it calls itself; no other file of the family does.
+        where: what to call it in messages: the name or path that it was asked by.
+        path: where it was found, absolute; None for a text that was handed over.
+        text: its content.
+        tables: the content as a value.
+        is_shipped: it came with the program.
+    """
+
+    name: str
+    where: str
+    path: Path | None
+    text: str
+    tables: PolicyFile
+    is_shipped: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A file with its parents, in the order of `extends`.
+
+    Attributes:
+        generations: from the file to its remotest ancestor, itself included.
+    """
+
+    file: PolicyText
+    parents: tuple[Member, ...]
+    generations: int
+
+    def everybody(self) -> tuple[PolicyText, ...]:
+        """The file and its ancestors, each once, itself first."""
+        found, waiting = {self.file.name: self.file}, [*self.parents]
+        while waiting:
+            member = waiting.pop(0)
+            if member.file.name not in found:
+                found[member.file.name] = member.file
+                waiting += member.parents
+        return tuple(found.values())
+
+
+def read_family(name_or_path: str, policies_dir: Path | None) -> Member:
+    """The family of a policy that a person names; see `load.load_files`."""
+    find = _Folders(policies_dir).find
+    found = find(name_or_path, None)
+    if found is None and is_path(name_or_path):
+        raise PolicyInvalid("E100", printable(name_or_path), "there is no such file")
+    if found is None:
+        problem = "there is no policy of that name, shipped or in the policy folder"
+        raise PolicyInvalid("E120", name_or_path, problem)
+    return _Reading(find).member(found, None if is_path(name_or_path) else name_or_path, ())
+
+
+def read_texts(text: str, where: str, lookup: Lookup) -> Member:
+    """The family of a policy that is no file; its parents are named, and `lookup` has their texts."""
+
+    def find(entry: str, _folder: Path | None) -> _Found | None:
+        return None if is_path(entry) else _Found(entry, lookup(entry), entry)
+
+    return _Reading(find).member(_Found(where, text, None), None, ())
+
+
+def read_text(path: Path) -> tuple[str, os.stat_result] | None:
+    """The text of a file that belongs to a policy, and what it is; None if there is none.
+
+    Raises:
+        PolicyInvalid: it cannot be read, is no regular file, is too long, or is not UTF-8; E100.
+    """
+    shown = printable(str(path))
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:  # ValueError: NUL or a surrogate in the path.
+        raise PolicyInvalid("E100", shown, f"cannot be read: {_reason(error)}") from None
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise PolicyInvalid("E100", shown, "is no regular file; name the policy file itself")
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            content = file.read(MAX_FILE_BYTES + 1)
+    finally:
+        os.close(descriptor)
+    if len(content) > MAX_FILE_BYTES:
+        raise PolicyInvalid("E100", shown, f"is longer than {MAX_FILE_BYTES} bytes")
+    try:
+        return content.decode(), status
+    except UnicodeDecodeError:
+        raise PolicyInvalid("E100", shown, "is not UTF-8 text") from None
+
+
+def shipped_folder() -> Path:
+    """Where the policies lie that come with the program."""
+    return Path(str(resources.files("muniment") / "policies"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A text before anybody looked into it.
+
+    Attributes:
+        identity: of the file, by device and inode; of a text, its name.
+    """
+
+    where: str
+    text: str
+    identity: object
+    path: Path | None = None
+    is_shipped: bool = False
+
+
+_Find = Callable[[str, Path | None], _Found | None]
+"""From an entry and the folder of the file that it stands in to what it names; None if there is nothing."""
+
+
+class _Folders:
+    """Where policies are sought."""
+
+    def __init__(self, policies_dir: Path | None) -> None:
+        self._policies_dir = policies_dir
+
+    def find(self, entry: str, folder: Path | None) -> _Found | None:
+        if is_path(entry):
+            path = (folder or Path()) / entry
+            return _found(path, printable(str(path if folder else entry)))
+        if POLICY_NAME.fullmatch(entry) is None:
+            raise PolicyInvalid("E111", printable(entry), "a policy name is made of a-z, 0-9, `-` and `_`")
+        places = [place for place in (shipped_folder(), folder, self._policies_dir) if place is not None]
+        found = [each for place in places if (each := _found(place / f"{entry}.toml", entry)) is not None]
+        for each in found[1:]:
+            if each.text != found[0].text:
+                problem = f"{found[0].path} and {each.path} are two policies of one name; rename one"
+                raise PolicyInvalid("E124", entry, problem)
+        return found[0] if found else None
+
+
+class _Reading:
+    """One load: each file is understood once."""
+
+    def __init__(self, find: _Find) -> None:
+        self._find = find
+        self._names: dict[str, object] = {}
+        self._known: dict[object, Member] = {}
+
+    def member(self, found: _Found, asked: str | None, line: tuple[tuple[str, object], ...]) -> Member:
+        """What was found, with its parents.
+
+        Args:
+            found: the file.
+            asked: the name by which; None for a path.
+            line: name and identity of the files that led here.
+        """
+        if found.identity in [identity for _, identity in line]:
+            raise PolicyInvalid("E121", found.where, f"extends itself{_by_way_of(line)}")
+        if len(line) >= MAX_GENERATIONS:
+            raise _too_remote(found, line)
+        # A hard link in another folder has other parents, so it is another member.
+        key = (found.identity, _folder(found.path))
+        if key not in self._known:
+            self._known[key] = self._read(found, key, line)
+        member = self._known[key]
+        if asked not in {None, member.file.name}:
+            raise PolicyInvalid(
+                "E123", found.where, f"the file calls itself {member.file.name!r}{_via(line)}"
+            )
+        if len(line) + member.generations > MAX_GENERATIONS:
+            raise _too_remote(found, line)
+        return member
+
+    def _read(self, found: _Found, key: object, line: tuple[tuple[str, object], ...]) -> Member:
+        tables = read_tables(parse_toml(found.text, found.where), found.where, found.text)
+        if self._names.setdefault(tables.name, key) != key:
+            problem = f"another file of the family calls itself {tables.name!r} too; rename one"
+            raise PolicyInvalid("E124", found.where, problem + _via(line))
+        file = PolicyText(tables.name, found.where, found.path, found.text, tables, found.is_shipped)
+        descent = (*line, (file.name, found.identity))
+        parents = tuple(self._parent(entry, file, descent) for entry in tables.extends)
+        return Member(file, parents, 1 + max((parent.generations for parent in parents), default=0))
+
+    def _parent(self, entry: str, child: PolicyText, line: tuple[tuple[str, object], ...]) -> Member:
+        if entry in [name for name, _ in line]:
+            raise PolicyInvalid("E121", entry, f"extends itself{_by_way_of(line)}")
+        try:
+            found = self._find(entry, _folder(child.path))
+        except PolicyInvalid as error:
+            raise PolicyInvalid(error.rule, error.where, error.problem + _via(line)) from None
+        if found is None:
+            problem = f"extends {printable(entry)!r}, and there is no such policy{_via(line)}"
+            raise PolicyInvalid("E120", child.where, problem)
+        return self.member(found, None if is_path(entry) else entry, line)
+
+
+def parse_toml(text: str, where: str) -> dict[str, Any]:
+    """What `tomllib` makes of a policy file.
+
+    Raises:
+        PolicyInvalid: it is not TOML, or nested too deeply; E102, with the line where that is known.
+    """
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        problem = "nested too deeply"
+    except ValueError as error:  # TOMLDecodeError is one, and so is a number of too many digits.
+        problem = str(error)
+    at = re.search(r"\(at line (\d+), column \d+\)$", problem)
+    line = int(at[1]) if at else text.count("\n") + 1 if problem.endswith("(at end of document)") else None
+    raise PolicyInvalid("E102", where, f"not TOML: {problem}", line)
+
+
+def _found(path: Path, where: str) -> _Found | None:
+    read = read_text(path)
+    if read is None:
+        return None
+    text, status = read
+    absolute = path.absolute()
+    is_shipped = _folder(absolute) == Path(os.path.realpath(shipped_folder()))
+    return _Found(where, text, (status.st_dev, status.st_ino), absolute, is_shipped)
+
+
+def _folder(path: Path | None) -> Path | None:
+    """The folder that a file stands in, links resolved, so that every spelling has the same parents."""
+    return None if path is None else Path(os.path.realpath(path)).parent
+
+
+def _too_remote(found: _Found, line: tuple[tuple[str, object], ...]) -> PolicyInvalid:
+    problem = f"is more than {MAX_GENERATIONS} generations away, or its ancestors are{_via(line)}"
+    return PolicyInvalid("E122", found.where, problem)
+
+
+def _by_way_of(line: tuple[tuple[str, object], ...]) -> str:
+    return f" by way of {' → '.join(name for name, _ in line)}"
+
+
+def _via(line: tuple[tuple[str, object], ...]) -> str:
+    return f" ({' → '.join(name for name, _ in line)})" if line else ""
+
+
+def _reason(error: OSError | ValueError) -> str:
+    return (isinstance(error, OSError) and error.strerror) or str(error)

@@ -1,0 +1,86 @@
+"""The JSON Schema of a policy file, for editors: completion and a first look, before `muniment policy lint`.
+
+    python -m muniment.policy.schema > policies/policy.schema.json
+
+It is made from the models that a file is read with, so it takes every policy that loads. It is no second
+judge: ids that are used twice, patterns, parents and tests are beyond it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from typing import Any, Final
+
+from muniment.names import Verb
+from muniment.policy.grammar import GRAMMAR_LAYER
+from muniment.policy.meet import REQUEST_LAYER
+from muniment.policy.model import MAX_DAYS, NEVER
+from muniment.policy.tables import SCHEMA, PolicyFile
+
+_PARENT: Final = r"^([a-z0-9][a-z0-9_-]{0,63}|[^/~].*/.*|[^/~].*\.toml|\.toml)$"
+"""What may stand in `extends`: a name, or a path that is neither absolute nor of a home directory."""
+
+
+def policy_schema() -> dict[str, Any]:
+    """The schema as a value, of draft 7, which editors for TOML know."""
+    made = PolicyFile.model_json_schema(by_alias=True, ref_template="#/definitions/{model}")
+    definitions, keys = made.pop("$defs"), made["properties"]
+    _say_what_validators_ask(definitions, keys)
+    return {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "title": f"A policy of Muniment: {SCHEMA}",
+        **_told({**made, "definitions": definitions}),
+    }
+
+
+def render() -> str:
+    """The schema as the text of its file."""
+    return json.dumps(policy_schema(), indent=2) + "\n"
+
+
+def _say_what_validators_ask(definitions: dict[str, Any], keys: dict[str, Any]) -> None:
+    """What pydantic cannot know, since functions check it."""
+    verbs = [verb.value for verb in Verb]
+    definitions["AllowTable"]["properties"]["verbs"]["items"] = {"enum": verbs}
+    definitions["RuleTable"]["properties"]["verbs"]["items"] = {"enum": [*verbs, "*"]}
+    for table in ("AllowTable", "QuotaTable"):
+        definitions[table]["properties"]["paths"]["items"]["pattern"] = "^/"
+    days = [{"type": "integer", "minimum": 1, "maximum": MAX_DAYS}, {"const": NEVER}]
+    for retention in definitions["Retention"]["properties"].values():
+        retention["anyOf"] = days
+    keys["name"]["not"] = {"enum": sorted({REQUEST_LAYER, GRAMMAR_LAYER})}
+    keys["extends"]["items"]["pattern"] = _PARENT
+    keys["scopes"] = {**_present(keys["scopes"]), "additionalProperties": False}
+    test = definitions["CheckTable"]["properties"]
+    for key in ("file_bytes", "files", "total_bytes"):
+        test[key] = _present(test[key])
+
+
+def _present(schema: dict[str, Any]) -> dict[str, Any]:
+    """What a key that may be missing has to be where it is there; TOML has no null."""
+    return next(each for each in schema["anyOf"] if each["type"] != "null")
+
+
+def _told(schema: Any) -> Any:
+    """The schema with the words of docstrings where editors show them, and without generated titles."""
+    if isinstance(schema, list):
+        return [_told(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    told = {key: _told(value) for key, value in schema.items() if key != "title"}
+    if "pattern" in told:
+        told["pattern"] = told["pattern"].replace(r"\z", "$")
+    if "patternProperties" in told:
+        inside = told["patternProperties"].items()
+        told["patternProperties"] = {pattern.replace(r"\z", "$"): value for pattern, value in inside}
+    if "properties" in told and "description" in told:
+        told["description"], _, attributes = told["description"].partition("\n\nAttributes:\n")
+        for key, words in re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", attributes, re.MULTILINE):
+            told["properties"][key]["description"] = re.sub(r"\s+", " ", words)
+    return told
+
+
+if __name__ == "__main__":
+    sys.stdout.write(render())

@@ -1,0 +1,232 @@
+"""Lines: the one on which a thing stands, or none; told apart from everything that only looks like it."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from muniment.policy.family import shipped_folder
+from muniment.policy.places import _locs, line_at, line_of, lines_of
+
+TEXT = '''\
+# [deny] and id = "pinned" in a comment
+schema = "muniment-policy/1" # name = "x"
+name = "own"
+description = """
+[[deny]]
+id = "pinned"
+"""
+
+[scopes]
+"user" = { trust = "owner", commit = "auto" }
+project.trust = 'agent'
+
+[[deny]]
+id = "first"
+paths = ["a"]
+[[deny]]
+why = \'\'\'
+paths = ["MEMORY.md"]\'\'\'
+id = "pinned" # [[deny]]
+paths = [
+    # "MEMORY.md" is below
+    "pinned/", "x#y",
+
+    "MEMORY.md",
+]
+[limits]
+turns = 6
+seconds = 1_0
+[[test]]
+path = "a"
+[[test]]
+path = "b"
+'''
+
+
+@pytest.mark.parametrize(
+    ("asked", "line"),
+    [
+        (("schema",), 2),
+        (("description",), 4),
+        (("scopes",), 9),
+        (("scopes", None, "user"), 10),
+        (("scopes", None, "user", "commit"), 10),
+        (("scopes", None, "project", "trust"), 11),
+        (("deny",), 13),
+        (("deny", "first"), 13),
+        (("deny", "pinned"), 16),
+        (("deny", 2), 16),
+        (("deny", "pinned", "why"), 17),
+        (("deny", "pinned", "id"), 19),
+        (("deny", "pinned", "paths"), 20),
+        (("deny", "pinned", "paths", "pinned/"), 22),
+        (("deny", "pinned", "paths", "x#y"), 22),
+        (("deny", "pinned", "paths", "MEMORY.md"), 24),
+        (("limits", None, "turns"), 27),
+        (("limits", None, "seconds"), 28),
+        (("test", 1), 29),
+        (("test", 2, "path"), 32),
+        (("test", 3), None),
+        (("allow", "pinned"), None),
+        (("deny", "other"), None),
+        (("deny", "first", "paths", "b"), None),
+        (("deny", "first", "why"), None),
+        (("limits", None, "turns", 6), None),
+        (("limits", None, "tool_calls"), None),
+    ],
+)
+def test_a_thing_stands_on_the_line_where_it_begins(asked, line):
+    assert line_of(TEXT, *asked) == line
+    assert line_of(TEXT.replace("\n", "\r\n"), *asked) == line
+
+
+def test_what_is_missing_has_the_line_of_what_is_around_it():
+    assert line_at(TEXT, ("deny", 1, "verbs")) == 16
+    assert line_at(TEXT, ("deny", 1, "paths", 2)) == 24
+    assert line_at(TEXT, ("limits", "minutes")) == 26
+    assert line_at(TEXT, ("allow", 0)) is None
+    assert line_at(TEXT, ()) is None
+
+
+@pytest.mark.parametrize("text", ["a = ", "a = 1\na = 2", "x = " + "[" * 5_000, "x = " + "9" * 5_000])
+def test_what_is_no_toml_has_no_lines(text):
+    assert line_of(text, "a") is None
+    assert line_at(text, ("a",)) is None
+
+
+def test_what_the_scan_cannot_follow_has_no_lines(monkeypatch):
+    assert lines_of("b = 1 # once\n")
+    for pattern in ("_KEY", "_SCALAR"):
+        monkeypatch.setattr(f"muniment.policy.places.{pattern}", re.compile("(?!)"))
+        assert not lines_of(f"b = 1 # {pattern}\n")
+        monkeypatch.undo()
+    monkeypatch.setattr("muniment.policy.places._KEY", re.compile("b"))
+    assert not lines_of("bb = 1\n")
+
+
+@pytest.mark.parametrize("path", sorted(shipped_folder().glob("*.toml")), ids=lambda path: path.stem)
+def test_everything_in_a_shipped_policy_has_a_line_that_shows_it(path):
+    text = Path(path).read_text()
+    found = lines_of(text)
+    assert set(found) == set(_locs(tomllib.loads(text), ()))
+    rows = text.splitlines()
+    for loc, line in found.items():
+        name = next(part for part in reversed(loc) if isinstance(part, str))
+        if isinstance(loc[-1], str):
+            assert name in rows[line - 1]
+
+
+# -- files with known positions ------------------------------------------------------------------------
+
+BAIT = ["[[deny]]", 'id = "x"', "a = 1", "#", "[limits]", '"', "'", "{ b = 2 }", "]", "é"]
+KEYS = st.sampled_from(["a", "b-c", "_1", "1979-05-27", '"q r"', "'l#t'", '"d.o\\u0074"', '"é"'])
+NUMBERS = ["1", "-0.5e3", "0xFF", "true", "nan", "1979-05-27", "1979-05-27 07:32:00Z", "07:32:00"]
+STRINGS = ['""', "''", '"[["', "'a\"#'", '"\\"#\\\\"', "'''o'''", '"""o"""', '"""""q"""""', "'''''q'''''"]
+SCALARS = st.sampled_from([*NUMBERS, *STRINGS])
+SECTIONS = ["[[rule]]", "[[ 'rule' ]]", "[one]", "[x.y]", "[rule.sub]"]
+
+
+@st.composite
+def long_strings(draw):
+    quote = draw(st.sampled_from(['"""', "'''"]))
+    bait = [each for each in BAIT if each != quote[0]]
+    return quote + "\n".join(draw(st.lists(st.sampled_from(bait), min_size=1, max_size=4))) + "\n" + quote
+
+
+@st.composite
+def blanks(draw):
+    """What may stand between elements of a list: comments and empty lines."""
+    lines = draw(st.lists(st.sampled_from(["", " ", "\t# ]", '# "', "# [[deny]]"]), max_size=2))
+    return "".join(f"{line}\n" for line in lines)
+
+
+@st.composite
+def values(draw, depth=2):
+    """A value as text, with the place and line, from 0, of everything in it."""
+    kind = draw(st.sampled_from(["scalar", "long", "list", "table"] if depth else ["scalar"]))
+    if kind == "scalar":
+        return draw(SCALARS), {}
+    if kind == "long":
+        return draw(long_strings()), {}
+    text, found = ("[", {}) if kind == "list" else ("{", {})
+    if kind == "list":
+        for index, (inner, places) in enumerate(draw(st.lists(values(depth - 1), max_size=3))):
+            text += draw(blanks())
+            line = text.count("\n")
+            found[(index,)] = line
+            found |= {(index, *loc): line + at for loc, at in places.items()}
+            text += inner + draw(st.sampled_from([",", " , "]))
+        return text + draw(blanks()) + "]", found
+    pairs = draw(st.lists(st.tuples(KEYS, values(0)), max_size=3, unique_by=lambda pair: parsed(pair[0])))
+    found = {(parsed(key),): 0 for key, _ in pairs}
+    return "{ " + ", ".join(f"{key} = {value}" for key, (value, _) in pairs) + " }", found
+
+
+def parsed(key):
+    return next(iter(tomllib.loads(f"{key} = 0")))
+
+
+@st.composite
+def pairs(draw, prefix, text, found):
+    """`text` with a few more keys of the table `prefix`, whose lines are noted."""
+    for name in draw(st.lists(KEYS, max_size=3, unique_by=parsed)):
+        text += draw(blanks())
+        line = text.count("\n") + 1
+        value, places = draw(values())
+        loc = (*prefix, parsed(name))
+        found[loc] = line
+        if draw(st.booleans()):
+            loc = (*loc, "z")
+        text += f"{name}{' . z' * (loc not in found)} = {value} # = 1\n"
+        found[loc] = line
+        found |= {(*loc, *inner): line + at for inner, at in places.items()}
+    return text, found
+
+
+@st.composite
+def files(draw):
+    """A file, with the place and line, from 1, of everything in it."""
+    text, found = draw(pairs((), "", {}))
+    rules, used = -1, set()
+    for section in draw(st.lists(st.sampled_from(SECTIONS), max_size=5)):
+        if section in used or (section == "[rule.sub]" and rules < 0):
+            continue
+        text += draw(blanks())
+        line = text.count("\n") + 1
+        prefix = tuple(section.strip("[]").split("."))
+        if section.startswith("[["):
+            rules += 1
+            found.setdefault(("rule",), line)
+            prefix = ("rule", rules)
+            used.discard("[rule.sub]")
+        else:
+            used.add(section)
+        prefix = ("rule", rules, "sub") if section == "[rule.sub]" else prefix
+        for end in range(1, len(prefix) + 1):
+            found.setdefault(prefix[:end], line)
+        text, found = draw(pairs(prefix, f"{text}{section} # [[rule]]\n", found))
+    return text, found
+
+
+@given(files())
+def test_every_place_of_any_file_is_found_on_its_line(made):
+    text, found = made
+    assert set(found) == set(_locs(tomllib.loads(text), ()))
+    assert dict(lines_of(text)) == found
+
+
+@given(st.text(alphabet="ab=[]{}\"'#\n,. 1\\", max_size=40))
+def test_any_text_has_exactly_the_places_that_tomllib_sees_or_none(text):
+    found = dict(lines_of(text))
+    try:
+        data = tomllib.loads(text)
+    except ValueError:
+        data = {}
+    assert set(found) in (set(), set(_locs(data, ())))
+    assert all(1 <= line <= text.count("\n") + 1 for line in found.values())
