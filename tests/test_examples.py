@@ -119,6 +119,20 @@ def test_attack_your_own_tool_tells_where_a_check_before_opening_is_not_enough(t
     assert re.search("escaped|leaked", by_class["race"]), output
 
 
+def test_review_a_policy_shows_the_shortest_path_with_its_rule_and_line(tmp_path):
+    assert run_example("review_a_policy.py", tmp_path).splitlines() == [
+        "strict: wider",
+        "  create, modify, removal project/b/b/b.md: allow[write-topics] /project/*/*/*.md, line 29",
+        "proved: no-instructions",
+        "broken: one-folder create project/b/b/b.md",
+        (
+            "deny: rule 'pinned'; the model is told: "
+            "the rule 'pinned' forbids to modify project/Pinned/a.md; use another name or folder"
+        ),
+    ]
+    assert len((REPOSITORY / "examples" / "review_a_policy.py").read_text().splitlines()) <= 80
+
+
 def test_the_chat_takes_less_than_a_hundred_lines():
     assert len((REPOSITORY / "examples" / "chat_with_memory.py").read_text().splitlines()) < 100
 
@@ -173,6 +187,7 @@ def test_readme_and_contributing_name_only_files_that_exist():
         "docs/confinement.md",
         "docs/conformance.md",
         "docs/models.md",
+        "docs/policies.md",
     ):
         text = re.sub(r"```.*?```", "", (REPOSITORY / page).read_text(), flags=re.DOTALL)
         for target in re.findall(r"\]\(([^)#]+?)\)", text):

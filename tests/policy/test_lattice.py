@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muniment.names import Enforcement, RelPath, Scope, Trust, Verb
-from muniment.policy.decide import Allow, Judge
+from muniment.policy.decide import ACTS, Allow, Judge
+from muniment.policy.diff import diff
 from muniment.policy.grammar import CanonicalPath
 from muniment.policy.load import load_policy, parse_policy
 from muniment.policy.meet import meet, narrow_writes
@@ -121,6 +122,13 @@ def test_meet_is_commutative_associative_and_idempotent(a, b, c):
     assert meet(a, a) == a
 
 
+@pytest.mark.threat("T-POL-02", control="meets")
+@given(POLICIES, POLICIES)
+def test_a_meet_is_proved_to_be_no_wider_than_either(a, b):
+    both = meet(a, b)
+    assert [diff(one, both).verdict for one in (a, b)] == ["proved", "proved"]
+
+
 @pytest.mark.threat("T-POL-03", control="meets")
 @given(POLICIES, POLICIES)
 def test_scalars_of_a_meet_are_the_stricter_ones(a, b):
@@ -174,6 +182,14 @@ def test_adding_a_deny_never_grants(source, pattern, verbs):
     assert grants(build((head, scopes, more))) <= grants(build(source))
 
 
+@given(sources(), st.sampled_from([p for p in DENIES if not p.startswith("/user/")]), VERBS)
+def test_adding_a_deny_is_proved_to_grant_nothing(source, pattern, verbs):
+    head, scopes, tables = source
+    more = [*tables, f'[[deny]]\nid = "extra"\nverbs = {verbs}\npaths = ["{pattern}"]\n']
+    narrowed = diff(build(source), build((head, scopes, more)))
+    assert (narrowed.verdict, narrowed.widenings, narrowed.terms) == ("proved", (), ())
+
+
 @given(sources(), st.randoms(use_true_random=False))
 def test_shuffling_a_file_changes_neither_verdict_nor_digest(source, rng: random.Random):
     head, scopes, tables = source
@@ -182,7 +198,8 @@ def test_shuffling_a_file_changes_neither_verdict_nor_digest(source, rng: random
     assert a.digest == b.digest
     judges = Judge(a), Judge(b)
     for path in PATHS:
-        assert len({judge.decide(verb, path) for judge in judges for verb in [Verb.READ]}) == 1
+        assert all(len({judge.decide(verb, path) for judge in judges}) == 1 for verb in Verb)
+    assert diff(a, b) == diff(b, a) == diff(a, a)
 
 
 @given(POLICIES)
@@ -211,3 +228,14 @@ def test_a_clean_run_of_the_default_policy_is_the_policy_clean():
     strict, clean = load_policy("strict"), load_policy("clean")
     assert meet(strict, clean).digest == clean.digest
     assert meet(strict, clean).name == "strict+clean"
+
+
+@given(
+    POLICIES, st.sampled_from([*SCOPES, "else", "", "\ud800/"]), st.text(st.characters(exclude_categories=()))
+)
+def test_a_decision_is_made_about_any_text_whatever(policy, scope, text):
+    """Also about what no grammar let through: half of a surrogate pair, NUL, a newline, nothing."""
+    judge, path = Judge(policy), CanonicalPath(Scope(scope), RelPath(text))
+    for act in ACTS:
+        assert judge.grants(act, path) in {True, False}
+    assert not text or text.isprintable() or not any(judge.grants(act, path) for act in ACTS)

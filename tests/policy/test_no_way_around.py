@@ -63,6 +63,44 @@ def test_a_shipped_deny_rule_that_is_broken_refuses_to_load(name, rule, breakage
     assert caught.value.rule != "E401", "only the policy's own tests noticed it"
 
 
+PATTERNS = [
+    (name, rule["id"], pattern)
+    for name, text in SHIPPED.items()
+    for rule in tomllib.loads(text).get("deny", [])
+    for pattern in rule["paths"]
+]
+
+SPOILT = {
+    "a bracket that is left open": lambda pattern: f"{pattern}[0-9",
+    "a bracket that is left open before it": lambda pattern: f"[0-9{pattern}",
+    "a space behind it": lambda pattern: f"{pattern} ",
+    "a space before it": lambda pattern: f" {pattern}",
+    "an undeclared scope, anchored": lambda pattern: f"/users/{pattern.removeprefix('/*').removeprefix('/')}",
+    "an undeclared scope, in capitals": lambda pattern: (
+        f"USER/{pattern.removeprefix('/*').removeprefix('/')}"
+    ),
+    "a negation": lambda pattern: f"!{pattern}",
+    "a dot behind it": lambda pattern: f"{pattern.removesuffix('/')}.",
+    "a slash too many": lambda pattern: f"{pattern}//",
+}
+"""What becomes of one pattern of a rule."""
+
+
+@pytest.mark.threat("T-POL-01", control="pattern_subset")
+@pytest.mark.parametrize("spoilt", SPOILT)
+@pytest.mark.parametrize(("name", "rule", "pattern"), PATTERNS)
+def test_a_shipped_policy_with_one_pattern_spoilt_refuses_to_load(name, rule, pattern, spoilt):
+    text = SHIPPED[name]
+    start = text.index("paths", text.rindex("[[deny]]", 0, text.index(f'id = "{rule}"') + len(rule) + 8))
+    end = text.index("]\n", start)
+    paths = text[start:end].replace(f'"{pattern}"', f'"{SPOILT[spoilt](pattern)}"', 1)
+    assert paths != text[start:end]
+    with pytest.raises(PolicyInvalid) as caught:
+        parse_policy(text[:start] + paths + text[end:], where=name, parents=SHIPPED.__getitem__)
+    assert caught.value.rule in {"E201", "E203", "E206"}
+    assert f"deny[{rule}]" in str(caught.value)
+
+
 @pytest.mark.threat("T-POL-06", control="closed_tables")
 @pytest.mark.parametrize(
     "line",

@@ -76,5 +76,49 @@ def test_a_bad_bracket_is_dropped_or_taken_literally_but_never_a_set():
     assert [p.regex for p in GitIgnoreSpec.from_lines(["secrets[0-9/"], backend="simple").patterns] == [None]
 
 
+@pytest.mark.parametrize(
+    ("pattern", "path", "matches"),
+    [
+        ("secrets[0-9]/", "secrets1/a", True),
+        ("secrets[0-9/", "secrets1/a", False),
+        ("/user/*.md", "user/a.md", True),
+        ("/user/*.md", "user/a.md/evil.sh", True),
+        ("memory/**", "memory/../etc/passwd", True),
+        ("memory/**", "memory", False),
+        ("secrets/", "secrets", False),
+        ("secrets/", "x/secrets/a", True),
+        ("secrets/a", "x/secrets/a", False),
+        ("a", "x/a/b", True),
+        ("/a", "x/a", False),
+        ("*", "a/b", True),
+        ("a*b", "a/b", False),
+        ("a?b", "a/b", False),
+        ("A", "a", False),
+        ("\xdf", "ss", False),
+        ("?", "\U0001f4dd", True),
+        ("a ", "a", True),
+    ],
+)
+@pytest.mark.parametrize("make", [PathSpec, GitIgnoreSpec])
+@pytest.mark.parametrize("backend", ["simple", "best"])
+def test_the_surprises_are_the_same_by_either_kind_of_spec(pattern, path, matches, make, backend):
+    if make is PathSpec:
+        found = make.from_lines("gitignore", [pattern], backend=backend)
+    else:
+        found = make.from_lines([pattern], backend=backend)
+    assert found.match_file(path) is matches
+
+
+def test_what_is_installed_changes_a_verdict_unless_the_backend_is_pinned():
+    """Of half a surrogate pair, as in a name from the disk, one backend says something and another raises."""
+    pytest.importorskip("re2")
+    by_default, pinned = (
+        PathSpec.from_lines("gitignore", ["a?b"], backend=backend) for backend in ("best", "simple")
+    )
+    assert pinned.match_file("a\udc80b")
+    with pytest.raises(UnicodeEncodeError):
+        by_default.match_file("a\udc80b")
+
+
 def test_the_facts_were_checked_for_this_version():
     assert version("pathspec").startswith("1.1.")

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import time
+import tomllib
 from importlib import resources
+from pathlib import Path
 
 import pytest
 
 from muniment.names import Verb
 from muniment.policy.decide import Judge
+from muniment.policy.diff import diff
 from muniment.policy.grammar import canonicalise
-from muniment.policy.load import load_policy
+from muniment.policy.invariants import prove, read_invariants
+from muniment.policy.lint import lint
+from muniment.policy.load import load_files, load_policy
+from muniment.policy.lock import LOCK_NAME, read_lock
 from muniment.policy.model import GATES, Changes, Content, Provenance, Retention, dump, parse_dump
+from muniment.policy.mutation import mutants
+from muniment.policy.schema import render
 
+FOLDER = Path(str(resources.files("muniment") / "policies"))
+NAMES = ["ceiling", "clean", "hardened", "strict", "team"]
 WRITING = {Verb.CREATE, Verb.MODIFY}
 READING = {Verb.LIST, Verb.READ}
 
@@ -75,15 +85,78 @@ def test_every_shipped_policy_turns_every_gate_on_and_quarantines_what_is_doubtf
 
 
 def test_every_shipped_policy_loads_under_its_own_name_and_is_described():
-    folder = resources.files("muniment") / "policies"
-    names = sorted(
-        file.name.removesuffix(".toml") for file in folder.iterdir() if file.name.endswith(".toml")
-    )
-    assert names == ["clean", "hardened", "strict"]
-    readme = (folder / "README.md").read_text()
-    for name in names:
+    assert sorted(path.stem for path in FOLDER.glob("*.toml")) == sorted([*NAMES, "invariants"])
+    readme = (FOLDER / "README.md").read_text()
+    for name in NAMES:
         assert load_policy(name).name == name
         assert f"## {name}\n" in readme
+
+
+@pytest.mark.parametrize("text", ["team/decisions.md", "project/t/a.md", "team/a/b/c.md", "team/pinned/a.md"])
+def test_team_grants_in_project_and_team_what_strict_grants_in_project(text):
+    strict, team = load_policy("strict"), load_policy("team")
+    path = canonicalise(text, team.scopes)
+    same = canonicalise(f"project/{path.rel}", strict.scopes)
+    assert {verb for verb in Verb if Judge(team).allows(verb, path)} == {
+        verb for verb in Verb if Judge(strict).allows(verb, same)
+    }
+
+
+def test_team_does_not_know_user_and_reviews_what_others_will_read():
+    team = load_policy("team")
+    assert {scope: team.commit_of(scope) for scope in team.scopes} == {"project": "auto", "team": "review"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_shipped_policy_lints_clean_but_for_what_the_ceiling_is_there_to_show(name):
+    loud = lint(name)
+    if name == "ceiling":
+        (finding,) = loud
+        assert (finding.code, "one run may read user/" in finding.problem) == ("W804", True)
+        assert "W804" in (FOLDER / "ceiling.toml").read_text()
+    else:
+        assert loud == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_inline_tests_of_a_shipped_policy_notice_every_weakening(name):
+    made = list(mutants(load_files(name)))
+    assert made
+    assert [mutant for mutant in made if mutant.status not in {"caught", "equivalent"}] == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_shipped_policy_is_proved_below_the_ceiling(name):
+    assert diff(load_policy("ceiling"), load_policy(name)).verdict == "proved"
+
+
+@pytest.mark.parametrize("name", ["hardened", "clean"])
+def test_the_children_of_strict_are_proved_below_it(name):
+    assert diff(load_policy("strict"), load_policy(name)).verdict == "proved"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_invariant_is_proved_but_that_the_ceiling_joins_user_and_team(name):
+    invariants = read_invariants(tomllib.loads((FOLDER / "invariants.toml").read_text()), "invariants")
+    findings = prove(invariants, load_policy(name))
+    assert len(findings) == 8
+    assert all(finding.why for finding in findings)
+    broken = [finding for finding in findings if finding.status != "proved"]
+    if name == "ceiling":
+        (finding,) = broken
+        assert (finding.id, finding.status) == ("apart", "broken")
+        private, shared = finding.witnesses
+        assert private.path.startswith("user/")
+        assert shared.path.startswith("team/")
+    else:
+        assert broken == []
+
+
+def test_the_lock_and_the_schema_beside_the_shipped_policies_are_current():
+    assert read_lock(FOLDER / LOCK_NAME) == {name: load_policy(name).digest for name in NAMES}
+    assert (FOLDER / "policy.schema.json").read_text() == render()
+    for name in NAMES:
+        assert (FOLDER / f"{name}.toml").read_text().startswith("#:schema ./policy.schema.json\n")
 
 
 def test_handing_a_policy_to_a_worker_is_cheap():

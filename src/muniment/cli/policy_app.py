@@ -17,7 +17,10 @@ Policies = Annotated[list[str], typer.Argument(metavar="POLICY…", help="Names 
 
 @policy_app.command()
 def lint(policies: Policies, json: Json = False) -> None:
-    """Say all that is wrong with a policy or looks so, with the line and the fix; exit 1 if it is unfit."""
+    """Say what is wrong with policies, or risky.
+
+    Each finding has a line and a fix. Exit 1 if one of the policies is unfit.
+    """
     from muniment.cli.policy_review import lint as run
 
     raise typer.Exit(run(policies, as_json=json))
@@ -30,7 +33,10 @@ def explain(
     path: Annotated[str, typer.Argument(help="As a model would write it, such as user/editor.md.")],
     json: Json = False,
 ) -> None:
-    """Say what a policy answers to a request, which rule decides, and what the model is told."""
+    """Say what a policy answers to a request, and why.
+
+    Also which rules were consulted, and what the model and the operator are told.
+    """
     from muniment.cli.policy_review import explain as run
 
     raise typer.Exit(run(policy, verb, path, as_json=json))
@@ -45,7 +51,10 @@ def diff(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Prove that NEW grants nothing that OLD does not, or show where it does; exit 0 only if proved."""
+    """Prove that NEW grants no more than OLD.
+
+    Or show the shortest path on which it does, with the rule. Exit 0 only if it is proved or accepted.
+    """
     from muniment.cli.policy_diff import diff as run
 
     raise typer.Exit(run(old, new, accepted, as_json=json))
@@ -53,7 +62,10 @@ def diff(
 
 @policy_app.command("test")
 def run_tests(policies: Policies, json: Json = False) -> None:
-    """Run inline tests, and weaken each rule to see whether they notice; exit 1 if they do not."""
+    """Run inline tests, and try to fool them.
+
+    Each rule is weakened to see whether they notice. Exit 1 if they fail, or do not notice.
+    """
     from muniment.cli.policy_review import test as run
 
     raise typer.Exit(run(policies, as_json=json))
@@ -67,7 +79,10 @@ def prove(
     policies: Policies,
     json: Json = False,
 ) -> None:
-    """Prove sentences about policies, or refute them by a path; exit 0 only if all are proved."""
+    """Prove invariants, or refute them by a path.
+
+    Exit 0 only if all are proved for all policies.
+    """
     from muniment.cli.policy_review import prove as run
 
     raise typer.Exit(run(invariants, policies, as_json=json))
@@ -95,7 +110,7 @@ def lock(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Pin the policies of a folder to their digests, in its policy.lock."""
+    """Pin the policies of a folder to their digests."""
     from muniment.cli.policy_files import lock as run
 
     raise typer.Exit(run(folder, check=check, as_json=json))
@@ -107,7 +122,7 @@ def sign(
     key: Annotated[Path, typer.Option(metavar="FILE", help="A private key for ssh-keygen.")],
     json: Json = False,
 ) -> None:
-    """Sign a policy with ssh-keygen, into POLICY.sig beside it."""
+    """Sign a policy with ssh-keygen, into a file beside it."""
     from muniment.cli.policy_files import sign as run
 
     raise typer.Exit(run(policy, key, as_json=json))

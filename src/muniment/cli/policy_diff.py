@@ -7,7 +7,7 @@ and the digests before and after. An entry is for this one change: any further e
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
@@ -19,12 +19,17 @@ from muniment.errors import MunimentError
 from muniment.policy.diff import Cause, Difference, Gain
 from muniment.policy.diff import diff as difference_of
 from muniment.policy.load import Loaded
+from muniment.policy.places import line_of
 
 DIGEST_CHARS: Final = 32
 """Characters of a digest in an entry: 128 bits, so that nobody finds another policy to fit it."""
 
 MAX_ACCEPTED_BYTES: Final = 1 << 20
 """Bytes of a file of accepted widenings."""
+
+_FENCE: Final = re.compile(r" {0,3}(`{3,}|~{3,})")
+_COMMENT: Final = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
+"""Of Markdown, as CommonMark has it; what is never closed goes to the end."""
 
 
 def diff(old: str, new: str, accepted: Path | None, *, as_json: bool) -> int:
@@ -53,7 +58,23 @@ def entry_for(before: Loaded, after: Loaded) -> str:
 
 
 def _entries(text: str) -> set[str]:
-    return {match[1] for match in re.finditer(r"^## (\S+ \S+ → \S+)[ \t\r]*$", text, re.MULTILINE)}
+    """What stands in headings of the second level; a heading in a block of code, or in a comment, is none."""
+    found = (re.fullmatch(r"## (\S+ \S+ → \S+)[ \t\r]*", line) for line in _prose(text))
+    return {match[1] for match in found if match}
+
+
+def _prose(text: str) -> Iterator[str]:
+    """The lines of a Markdown text that stand in no fenced block and in no comment."""
+    fence: str | None = None
+    for line in _COMMENT.sub("", text).split("\n"):
+        marks = _FENCE.match(line)
+        if fence is not None:
+            is_end = marks is not None and marks[1].startswith(fence) and line.strip() == marks[1]
+            fence = None if is_end else fence
+        elif marks is not None:
+            fence = marks[1]
+        else:
+            yield line
 
 
 def _say(before: Loaded, after: Loaded, found: Difference) -> None:
@@ -66,28 +87,40 @@ def _say(before: Loaded, after: Loaded, found: Difference) -> None:
         say(coloured(f"UNDECIDED, which counts as wider: {new} against {old}", "red"))
     for gain in found.widenings:
         say(coloured(f"  wider     {', '.join(gain.acts)}  {gain.path}", "red"))
-        say(coloured(f"            {_reason(gain.cause, before, after)}", "red"))
+        say(coloured(f"            {_reason(gain.cause, before, after, wider=True)}", "red"))
     for why in found.undecided:
         say(coloured(f"  undecided {why}", "red"))
     for gain in found.narrowings:
         say(coloured(f"  narrower  {', '.join(gain.acts)}  {gain.path}", "green"))
-        say(coloured(f"            {_reason(gain.cause, after, before)}", "dim"))
+        say(coloured(f"            {_reason(gain.cause, after, before, wider=False)}", "dim"))
     for term in found.terms:
         said = f"  {'LOOSER  ' if term.is_looser else 'stricter'}  {term.name}: {term.old} → {term.new}"
         say(coloured(said, "red" if term.is_looser else "green"))
 
 
-def _reason(cause: Cause, less: Loaded, more: Loaded) -> str:
-    """What makes the difference: `less` does not grant what `more` does."""
-    if cause.kind == "deny":
-        at = place_of(less.files, cause.layer, "deny", cause.rule, cause.pattern)
-        return f"the deny rule {cause.rule!r}, pattern {cause.pattern!r} ({at}), is there no longer"
+def _reason(cause: Cause, less: Loaded, more: Loaded, *, wider: bool) -> str:
+    """What makes the difference: `less` does not grant what `more` does; `wider` if `more` is the new one."""
     if cause.kind == "scope":
-        return f"only one of them declares the scope {cause.rule!r}"
+        told = "is declared now" if wider else "is declared no longer"
+        return f"the scope {cause.rule!r} ({_at(cause, less, more)}) {told}"
     if cause.kind == "layer":
-        return f"the file {cause.layer!r}, which does not grant it, is part of one of them only"
-    at = place_of(more.files, cause.layer, "allow", cause.rule, cause.pattern)
-    return f"the allow rule {cause.rule!r}, pattern {cause.pattern!r} ({at}), grants it"
+        told = "is part of the policy no longer" if wider else "is part of the policy now"
+        at = _at(cause, less, more)
+        return f"the file {cause.layer!r}{'' if at == cause.layer else f' ({at})'}, which denies it, {told}"
+    named = f"the {cause.kind} rule {cause.rule!r}, pattern {cause.pattern!r} ({_at(cause, less, more)}),"
+    if cause.kind == "deny":
+        return f"{named} {'no longer denies it' if wider else 'denies it now'}"
+    return f"{named} {'grants it now' if wider else 'no longer grants it'}"
+
+
+def _at(cause: Cause, less: Loaded, more: Loaded) -> str:
+    """Where the rule or the scope stands, with its line; of a whole file, the file."""
+    if cause.kind == "scope":
+        file = next(each for each in more.files if cause.rule in (each.tables.scopes or ()))
+        line = line_of(file.text, "scopes", None, cause.rule)
+        return f"{file.where}:{line}" if line else file.where
+    holder = more if cause.kind == "allow" else less
+    return place_of(holder.files, cause.layer, cause.kind, cause.rule, cause.pattern)
 
 
 def _say_acceptance(before: Loaded, after: Loaded, accepted: Path | None, *, is_accepted: bool) -> None:
@@ -95,12 +128,13 @@ def _say_acceptance(before: Loaded, after: Loaded, accepted: Path | None, *, is_
         say(coloured(f"accepted in {accepted}", "yellow"))
         return
     where = accepted or "a file that you name with --accepted"
-    say(f"to accept it, add to {where}, with who agreed and why:")
+    say(coloured(f"to accept it, add to {where}, with who agreed and why:", "yellow"))
     say(f"## {entry_for(before, after)}")
 
 
 def _document(before: Loaded, after: Loaded, found: Difference, *, is_accepted: bool) -> dict[str, Any]:
     return {
+        "status": "compared",
         "verdict": found.verdict,
         "accepted": is_accepted,
         "entry": entry_for(before, after),
@@ -114,9 +148,4 @@ def _document(before: Loaded, after: Loaded, found: Difference, *, is_accepted: 
 
 
 def _gains(gains: Sequence[Gain], less: Loaded, more: Loaded) -> list[dict[str, Any]]:
-    shown = []
-    for gain in gains:
-        holder, kind = (less, "deny") if gain.cause.kind == "deny" else (more, "allow")
-        at = place_of(holder.files, gain.cause.layer, kind, gain.cause.rule, gain.cause.pattern)
-        shown.append({**asdict(gain), "at": at or None})
-    return shown
+    return [{**asdict(gain), "at": _at(gain.cause, less, more)} for gain in gains]

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from muniment.cli.report import EXIT_FAILED, coloured, configure_logging, print_document, print_failure, say
-from muniment.errors import ConfigInvalid, MunimentError, PolicyInvalid
+from muniment.content.gates import one_line
+from muniment.errors import ConfigInvalid, MunimentError, PolicyInvalid, printable
 from muniment.policy import invariants
 from muniment.policy.decide import ACTS, NO_GRANT, Act
 from muniment.policy.explain import Explanation
 from muniment.policy.explain import explain as explanation_of
 from muniment.policy.family import PolicyText, parse_toml, read_text
-from muniment.policy.lint import Finding
+from muniment.policy.finding import Finding
 from muniment.policy.lint import lint as findings_of
 from muniment.policy.load import Loaded, failed_tests, load_files
 from muniment.policy.mutation import Mutant, mutants
@@ -72,11 +73,23 @@ def lint(policies: Sequence[str], *, as_json: bool) -> int:
 
 def _say_finding(policy: str, finding: Finding) -> None:
     line = f":{finding.line}" if finding.line else ""
-    where = finding.where.removeprefix(policy).strip()
-    place = f"{policy}{line}" if where != finding.where else finding.where + line
-    head = f"{place}: {finding.code} {where + ': ' if where and place.startswith(policy) else ''}"
-    say(coloured(f"{head}{finding.problem}", _COLOURS[finding.code[0]]))
+    file, rule = _parted(finding.where, printable(policy))
+    said = ": ".join(filter(None, [rule, finding.problem]))
+    say(coloured(f"{file}{line}: {finding.code} {said}", _COLOURS[finding.code[0]]))
     say(coloured(f"    fix: {finding.fix}", "dim"))
+
+
+def _parted(where: str, policy: str) -> tuple[str, str]:
+    """The file and the rule in it; the file is the policy or one that it extends."""
+    if where == policy or where.startswith(f"{policy} "):
+        return policy, where.removeprefix(policy).strip()
+    file, end, rule = where.partition(".toml ")
+    return (file + end.strip(), rule) if end else (where, "") if where.endswith(".toml") else _named(where)
+
+
+def _named(where: str) -> tuple[str, str]:
+    name, _, rule = where.partition(" ")
+    return name, rule
 
 
 # -- explain --------------------------------------------------------------------------------------
@@ -93,7 +106,12 @@ def explain(policy: str, verb: str, path: str, *, as_json: bool) -> int:
         return print_failure(error, as_json=as_json, what="not explained")
     if as_json:
         print_document(
-            {"policy": loaded.policy.name, "digest": loaded.policy.digest, **_explained(loaded, explained)}
+            {
+                "status": "explained",
+                "policy": loaded.policy.name,
+                "digest": loaded.policy.digest,
+                **_explained(loaded, explained),
+            }
         )
     else:
         _say_explanation(loaded, explained)
@@ -104,7 +122,7 @@ def _act(verb: str) -> Act:
     for act in ACTS:
         if act == verb:
             return act
-    raise ConfigInvalid(f"{verb!r} is no verb; there are {', '.join(ACTS)}")
+    raise ConfigInvalid(f"{printable(verb)!r} is no verb; there are {', '.join(ACTS)}")
 
 
 def _explained(loaded: Loaded, explained: Explanation) -> dict[str, Any]:
@@ -126,11 +144,11 @@ def _say_explanation(loaded: Loaded, explained: Explanation) -> None:
         decided = f"by the rule {explained.rule!r} of the layer {explained.layer!r}"
     say(coloured(f"{explained.verdict.upper()}  {what}: {decided}", "green" if allowed else "red"))
     if not allowed:
-        why = _why(loaded, explained.layer or "", "deny", explained.rule or "")
-        for said in (f"  why             {why}" if why else "", f"  the model       {_told(explained)}"):
-            if said:
-                say(coloured(said, "dim"))
-        say(coloured(f"  the operator    {explained.operator_is_told}", "dim"))
+        why = one_line(_why(loaded, explained.layer or "", "deny", explained.rule or ""))
+        told = {"why": why, "the model": _told(explained), "the operator": explained.operator_is_told}
+        for whom, words in told.items():
+            if words:
+                say(coloured(f"  {whom:15} {words}", "dim"))
     for each in explained.consulted:
         hit = f"matches by {each.pattern!r}" if each.pattern is not None else "does not match"
         at = place_of(loaded.files, each.layer, each.kind, each.rule, each.pattern)
@@ -188,34 +206,38 @@ def _result(loaded: Loaded, failed: list[PolicyInvalid], made: list[Mutant]) -> 
         "policy": loaded.files[0].where,
         "tests": len(loaded.files[0].tables.test),
         "failed": [{"line": each.line, "problem": each.problem} for each in failed],
-        "mutants": [asdict(each) for each in made],
+        "mutants": [{**asdict(each), "suggestion": "\n".join(each.suggestion)} for each in made],
     }
 
 
 def _say_result(loaded: Loaded, failed: list[PolicyInvalid], made: list[Mutant]) -> None:
     where, tests = loaded.files[0].where, len(loaded.files[0].tables.test)
     for each in failed:
-        say(coloured(f"{where}:{each.line}: {each.where.removeprefix(where).strip()} {each.problem}", "red"))
+        at = f"{where}:{each.line}" if each.line else where
+        say(coloured(f"{at}: {each.where.removeprefix(where).strip()} {each.problem}", "red"))
     for mutant in _missed(made):
         at = place_of(loaded.files[:1], loaded.files[0].name, mutant.kind, mutant.rule, mutant.pattern)
         say(coloured(f"{at}: no test notices {mutant.what}", "red"))
-        say(coloured(f"    fix: {_test_for(mutant)}", "dim"))
+        for line in _fix(mutant):
+            say(coloured(f"    {line}", "dim"))
     count = Counter(each.status for each in made)
     counted = ", ".join(
         f"{count[status]} {status}" for status in ("caught", "equivalent", "survived", "undecided")
     )
     told = f"{len(failed)} failed" if failed else f"all hold; weakened in {len(made)} ways: {counted}"
-    say(coloured(f"{where}: {tests} tests, {told}", "red" if failed or _missed(made) else "green"))
-
-
-def _test_for(mutant: Mutant) -> str:
-    if mutant.path is not None:
-        return f'[[test]] verb = "{mutant.act}", path = "/{mutant.path}", expect = "deny"'
-    if mutant.kind == "quota":
-        return (
-            '[[test]] verb = "create", with file_bytes, files or total_bytes above the bound, expect = "deny"'
+    say(
+        coloured(
+            f"{where}: {tests} {'test' if tests == 1 else 'tests'}, {told}",
+            "red" if failed or _missed(made) else "green",
         )
-    return "make the policy simpler; nobody can tell what this rule does"
+    )
+
+
+def _fix(mutant: Mutant) -> list[str]:
+    """A test to paste, or what to do where nobody knows one."""
+    if mutant.status == "undecided":
+        return ["fix: make the policy simpler; nobody can tell what this rule does"]
+    return ["fix: correct the rule if it is idle, or add", *mutant.suggestion]
 
 
 # -- prove ----------------------------------------------------------------------------------------
@@ -225,10 +247,10 @@ def prove(sentences: str, policies: Sequence[str], *, as_json: bool) -> int:
     """Prove a file of invariants for policies; 1 unless every one is proved."""
     configure_logging()
     try:
-        read = read_text(Path(sentences))
+        read, where = read_text(Path(sentences)), printable(sentences)
         if read is None:
-            raise PolicyInvalid("E100", sentences, "there is no such file")
-        asked = invariants.read_invariants(parse_toml(read[0], sentences), sentences)
+            raise PolicyInvalid("E100", where, "there is no such file")
+        asked = invariants.read_invariants(parse_toml(read[0], where), where)
         found = {policy: invariants.prove(asked, load_for_review(policy).policy) for policy in policies}
     except MunimentError as error:
         return print_failure(error, as_json=as_json, what="not proved")
@@ -249,4 +271,4 @@ def _say_invariant(policy: str, finding: invariants.Finding) -> None:
     line = f"{finding.status:9} {policy}: {finding.kind}[{finding.id}]{told}"
     say(coloured(line, "green" if finding.status == "proved" else "red"))
     if finding.why and finding.status != "proved":
-        say(coloured(f"          {finding.why}", "dim"))
+        say(coloured(f"          {one_line(finding.why)}", "dim"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -18,6 +19,9 @@ LOG_VARIABLE: Final = "MUNIMENT_LOG"
 
 _COLOURS: Final = {"red": "31;1", "green": "32", "yellow": "33", "dim": "2"}
 """Select Graphic Rendition; ECMA-48, 8.3.117."""
+
+_BREAK: Final = re.compile("[\r\n\u2028\u2029]")
+"""What would begin another line; `visible` leaves it, since texts have lines."""
 
 EXIT_FAILED: Final = 1
 """Refused or failed, with a stable code."""
@@ -64,8 +68,8 @@ def output() -> Iterator[None]:
 
 
 def coloured(text: str, colour: str) -> str:
-    """`text` such that nothing in it steers a terminal, in a colour where standard output is one."""
-    shown = visible(text)
+    """`text` on one line, such that nothing in it steers a terminal; in a colour where output is one."""
+    shown = _BREAK.sub(lambda found: f"\\u{{{ord(found[0]):x}}}", visible(text))
     if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
         return shown
     return f"\x1b[{_COLOURS[colour]}m{shown}\x1b[0m"

@@ -24,7 +24,7 @@ from muniment.policy.automaton import All, Language, Not
 from muniment.policy.decide import ACTS, Act, Judge
 from muniment.policy.explain import consult
 from muniment.policy.grammar import CanonicalPath
-from muniment.policy.model import Policy, Quota
+from muniment.policy.model import MAX_BYTES, Policy, Quota
 from muniment.policy.pattern import AllowPatterns
 from muniment.policy.prover import Prover
 from muniment.policy.search import Found, Nothing, Outcome, Undecided
@@ -32,6 +32,9 @@ from muniment.policy.terms import TermChange, Value, changed_terms
 
 MAX_GAINS: Final = 32
 """Differences of one kind that are told apart; more of them nobody reads one by one."""
+
+_UNBOUNDED: Final = MAX_BYTES + 1
+"""More than any number of a quota."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,24 +196,43 @@ class _Comparison:
 
 
 def changed_quotas(prover: Prover, old: Policy, new: Policy) -> Iterator[TermChange]:
-    """Numbers of quotas that are not the same: each quota of one policy, looked for in the other."""
+    """Numbers of quotas that are not the same, in scopes that both declare: each, looked for in the other.
+
+    A quota counts scope by scope, so in each of them another one may keep its number.
+    """
+    common = [scope for scope in new.scopes if scope in old.scopes]
     for one, other, is_looser in ((old, new, True), (new, old, False)):
         for quota in one.quotas:
-            covering = [each for each in other.quotas if _covers(prover, each, quota, new.scopes)]
+            if quota in other.quotas:
+                continue
+            counted = [scope for scope in common if _counts(prover, quota, scope)]
+            covering = [
+                [each for each in other.quotas if _covers(prover, each, quota, scope)] for scope in counted
+            ]
             for field in ("max_file_bytes", "max_files", "max_total_bytes"):
                 number = getattr(quota, field)
-                kept = min((getattr(each, field) for each in covering), default=None)
-                if kept is None or kept > number:
-                    found: Value = "none" if kept is None else kept
+                kept = max((_bound(quotas, field) for quotas in covering), default=number)
+                if kept > number:
+                    found: Value = "none" if kept == _UNBOUNDED else kept
                     before, after = (number, found) if is_looser else (found, number)
                     yield TermChange(f"quota[{quota.id}].{field}", before, after, is_looser)
 
 
-def _covers(prover: Prover, quota: Quota, other: Quota, scopes: tuple[Scope, ...]) -> bool:
-    """Whether it is proved that `quota` counts every file that `other` counts."""
+def _bound(quotas: list[Quota], field: str) -> int:
+    return min((getattr(quota, field) for quota in quotas), default=_UNBOUNDED)
+
+
+def _counts(prover: Prover, quota: Quota, scope: Scope) -> bool:
+    """Whether the quota counts some files of the scope, or may do so."""
+    outcome = prover.find(prover.exact(quota.paths), [scope], AllowPatterns(quota.paths).match)
+    return not isinstance(outcome, Nothing)
+
+
+def _covers(prover: Prover, quota: Quota, other: Quota, scope: Scope) -> bool:
+    """Whether `quota` counts every file of the scope that `other` counts."""
     if set(other.paths) <= set(quota.paths):
         return True
     counts, counted = AllowPatterns(quota.paths), AllowPatterns(other.paths)
     uncovered = All([prover.exact(other.paths), Not(prover.exact(quota.paths))])
-    outcome = prover.find(uncovered, scopes, lambda path: counted.match(path) and not counts.match(path))
+    outcome = prover.find(uncovered, [scope], lambda path: counted.match(path) and not counts.match(path))
     return isinstance(outcome, Nothing)

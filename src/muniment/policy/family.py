@@ -31,7 +31,7 @@ from muniment.errors import PolicyInvalid, printable
 from muniment.policy.tables import POLICY_NAME, PolicyFile, is_path, read_tables
 
 MAX_FILE_BYTES: Final = 262_144
-"""Bytes of a policy file; the shipped ones have about 3 000. What is longer nobody reviews."""
+"""Bytes of a policy file; the largest shipped one has 6 000. What is longer nobody reviews."""
 
 MAX_GENERATIONS: Final = 8
 """Policies from a file to its remotest ancestor, itself included."""

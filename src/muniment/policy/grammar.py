@@ -231,7 +231,7 @@ def _character_problem(name: str) -> str | None:
     if name.startswith(" ") or name.endswith((" ", ".")):
         return "a name begins with a space, or ends with a space or dot; leave that out"
     if fold(name) != "".join(map(fold, name)):
-        return "a capital letter changes together with the mark behind it; write the name in small letters"
+        return "a letter and the mark behind it become others when case is ignored; leave the mark out"
     return None
 
 

@@ -20,7 +20,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, Field, StringConstraints, ValidationError
 
-from muniment.errors import PolicyInvalid
+from muniment.errors import PolicyInvalid, printable
 from muniment.names import Scope
 from muniment.policy.automaton import All, Language, Not
 from muniment.policy.decide import ACTS, Act, Judge
@@ -137,7 +137,7 @@ def read_invariants(data: dict[str, Any], where: str) -> Invariants:
         file = Invariants.model_validate(data)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        place = ".".join(str(part) for part in first["loc"])
+        place = ".".join(printable(str(part)) for part in first["loc"])
         raise PolicyInvalid("E150", where, f"{place}: {first['msg']}") from None
     for each in file.never:
         _check(each.paths, f"{where} never[{each.id}]", deny=True)

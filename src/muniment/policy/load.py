@@ -123,6 +123,19 @@ def pattern_problems(
                     yield problem
 
 
+def wrong_patterns(member: Member) -> list[PolicyInvalid]:
+    """Every complaint about patterns of a file: outside the dialect, or, if none is, silent.
+
+    Raises:
+        PolicyInvalid: one of its parents does not load, or there is no scope.
+    """
+    file, built = member.file, dict[str, Policy]()
+    scope_terms = _scope_terms(file, [_effective(parent, built, tested=True) for parent in member.parents])
+    scopes = [terms.name for terms in scope_terms]
+    found = list(pattern_problems(file.tables, scopes, file.where, file.text))
+    return found or list(silent_problems(file, _own(file, scope_terms)))
+
+
 def _effective(member: Member, built: dict[str, Policy], *, tested: bool) -> Policy:
     """The effective policy of a member; `built` has those of its ancestors by name, and then its own."""
     file = member.file

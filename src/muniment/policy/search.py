@@ -21,12 +21,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final
+from unicodedata import is_normalized
 
 from muniment.errors import PathEscape, Refusal
 from muniment.names import MAX_DEPTH, Scope
 from muniment.policy.alphabet import Letter
 from muniment.policy.automaton import NEVER, Budget, Language, OutOfBudget
-from muniment.policy.grammar import CanonicalPath, canonicalise
+from muniment.policy.grammar import CanonicalPath, canonicalise, fold, segment_problem
 
 MAX_STATES: Final = 200_000
 """States of one search. Source: policy.md; the shipped policies need some hundreds."""
@@ -155,15 +156,18 @@ class _Search:
         """Read one more letter from every node; a path that is confirmed ends it."""
         further: list[_Node] = []
         for node in level:
-            state, segment, depth, _ = node
+            state, segment, depth, last = node
             letters = {0, self._slash} | self._language.telling(state)
             self._budget.spend(len(letters))
             for number in sorted(letters):
                 after = _after(segment, depth, self._letters[number].text)
                 if after is None:
                     continue
-                last = number if self._with_last else 0
-                reached = (self._language.step(state, number), *after, last)
+                if self._with_last and segment != _BEGIN and self._spoils(node, last, number):
+                    self._unconfirmed += 1
+                    continue
+                now_last = number if self._with_last else 0
+                reached = (self._language.step(state, number), *after, now_last)
                 if reached[0] == NEVER or reached in self._reached:
                     continue
                 self._reached[reached] = (node, number)
@@ -176,16 +180,29 @@ class _Search:
                 raise OutOfBudget
         return further
 
-    def _confirmed(self, node: _Node) -> CanonicalPath | None:
-        """The path that led to the node, if it is canonical and the caller confirms it."""
+    def _spoils(self, node: _Node, before: int, after: int) -> bool:
+        """Whether one more letter ends a name that is none, or melts into the letter before it."""
+        one, other = self._letters[before].text, self._letters[after].text
+        if other in {"/", "."}:
+            name = self._spelled(node)[1].rpartition("/")[2].rstrip(" .")
+            return bool(name) and segment_problem(name) is not None
+        return not is_normalized("NFKC", one + other) or fold(one + other) != fold(one) + fold(other)
+
+    def _spelled(self, node: _Node) -> tuple[Scope, str]:
+        """The scope and the path below it that led to the node."""
         text = ""
         came = self._reached[node]
         while not isinstance(came, str):
             node, number = came
             text = self._letters[number].text + text
             came = self._reached[node]
+        return came, text
+
+    def _confirmed(self, node: _Node) -> CanonicalPath | None:
+        """The path that led to the node, if it is canonical and the caller confirms it."""
+        scope, text = self._spelled(node)
         try:
-            path = canonicalise(f"{came}/{text}", (came,))
+            path = canonicalise(f"{scope}/{text}", (scope,))
         except (PathEscape, Refusal):
             path = None
         if path is not None and self._confirms(path):

@@ -17,7 +17,7 @@ from muniment.errors import PathEscape, Refusal
 from muniment.names import Digest, Scope, Verb
 from muniment.policy.alphabet import plain_letters_for
 from muniment.policy.automaton import Budget, Patterns
-from muniment.policy.decide import NO_GRANT, Deny, Judge
+from muniment.policy.decide import Judge
 from muniment.policy.grammar import CanonicalPath, canonicalise, fold
 from muniment.policy.model import Policy, Rule
 from muniment.policy.pattern import DenyPatterns, is_anchored
@@ -56,7 +56,7 @@ def silent_denies(policy: Policy) -> Iterator[Silent]:
     digest = policy.digest
     if digest in _passed:
         return
-    judge, fires = Judge(policy), True
+    judge, fires = Judge(_granting_all(policy)), True
     for layer in policy.layers:
         for rule in layer.deny:
             for found in _silent(rule, layer.name, judge, policy.scopes):
@@ -66,6 +66,13 @@ def silent_denies(policy: Policy) -> Iterator[Silent]:
         _passed[digest] = None
         if len(_passed) > MAX_KNOWN:
             del _passed[next(iter(_passed))]
+
+
+def _granting_all(policy: Policy) -> Policy:
+    """The policy with nothing left of it but its deny rules."""
+    everything = Rule(id="all", verbs=tuple(sorted(Verb)), paths=("/**",))
+    layers = tuple(layer.model_copy(update={"allow": (everything,)}) for layer in policy.layers)
+    return policy.model_copy(update={"layers": layers})
 
 
 def shortest_match(pattern: str, scopes: tuple[Scope, ...]) -> CanonicalPath | None:
@@ -107,7 +114,6 @@ def _silent(rule: Rule, layer: str, judge: Judge, scopes: tuple[Scope, ...]) -> 
             yield Silent(layer, rule.id, pattern, None, None)
             continue
         for verb in rule.verbs:
-            verdict = judge.decide(verb, path)
-            if not isinstance(verdict, Deny) or verdict.rule == NO_GRANT:
+            if judge.allows(verb, path):
                 yield Silent(layer, rule.id, pattern, verb, path)
                 break

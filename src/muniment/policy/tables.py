@@ -178,17 +178,26 @@ class CheckTable(Frozen):
     """`[[test]]`: what the effective policy must answer, or it does not load.
 
     Attributes:
+        verb: what is asked; `removal` is what code may take away.
         file_bytes: with it, the file would have so many bytes.
         files: with it, the scope would hold so many files, as each quota counts them.
         total_bytes: with it, they would have so many bytes together.
     """
 
-    verb: Annotated[Verb, Field(strict=False)]
+    verb: Literal["list", "read", "create", "modify", "delete", "removal"]
     path: str
     expect: Literal["allow", "deny"]
     file_bytes: Annotated[int, Field(ge=1)] | None = None
     files: Annotated[int, Field(ge=1)] | None = None
     total_bytes: Annotated[int, Field(ge=1)] | None = None
+
+    @model_validator(mode="after")
+    def _size_of_what_is_written(self) -> CheckTable:
+        sizes = (self.file_bytes, self.files, self.total_bytes)
+        if self.verb not in {Verb.CREATE, Verb.MODIFY} and any(size is not None for size in sizes):
+            problem = "file_bytes, files and total_bytes are for create and modify; {verb} writes nothing"
+            raise PydanticCustomError("E104", problem, {"verb": self.verb})
+        return self
 
 
 class PolicyFile(Frozen):
@@ -240,11 +249,20 @@ def _examined(data: dict[str, Any], where: str, text: str) -> tuple[PolicyFile |
         file = PolicyFile.model_validate(data)
     except ValidationError as error:
         details = error.errors(include_url=False, include_input=False, include_context=False)
-        return None, [_complaint(detail, data, where, text) for detail in details]
+        return None, [_complaint(detail, data, where, text) for detail in _told_once(details)]
     return file, [
         PolicyInvalid("E107", f"{where} {loc[0]}[{name}]", "the id is used twice", line_at(text, loc))
         for loc, name in _repeated(file)
     ]
+
+
+def _told_once(details: list[ErrorDetails]) -> Iterator[ErrorDetails]:
+    """All but lists that are too short only because what stands in them is wrong."""
+    for detail in details:
+        loc = detail["loc"]
+        inside = any(len(each["loc"]) > len(loc) and each["loc"][: len(loc)] == loc for each in details)
+        if detail["type"] != "too_short" or not inside:
+            yield detail
 
 
 def _repeated(file: PolicyFile) -> Iterator[tuple[tuple[str, int], str]]:

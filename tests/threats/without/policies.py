@@ -185,3 +185,34 @@ def mapped_tools(off: Patches) -> None:
 def narrowed_writes(off: Patches) -> None:
     """A request for one scope may write to any."""
     off.everywhere("muniment.policy.meet:narrow_writes", lambda policy, _scope: policy)
+
+
+@control()
+def read_by_folding(off: Patches) -> None:
+    """The prover reads deny patterns as they are written, in capitals and all."""
+    off.put("muniment.policy.automaton:fold", str)
+
+
+@control()
+def prover_denies(off: Patches) -> None:
+    """The prover leaves out what is denied."""
+    off.put("muniment.policy.prover:Prover.denied", lambda self, *_: self.tree(()))
+
+
+@control()
+def confirmed_witnesses(off: Patches) -> None:
+    """Whatever path the prover finds is shown, without asking the decision."""
+    off.put("muniment.policy.diff:_Comparison._confirms", lambda *_: True)
+
+
+@control()
+def undecided_counts(off: Patches) -> None:
+    """A search that gave up is taken for one that found nothing."""
+    off.put("muniment.policy.diff:_Comparison._note", lambda *_: None)
+
+
+@control()
+def terms_compared(off: Patches) -> None:
+    """Of two policies only the rules are compared."""
+    off.put("muniment.policy.diff:changed_terms", lambda *_: ())
+    off.put("muniment.policy.diff:changed_quotas", lambda *_: ())

@@ -1,0 +1,155 @@
+"""What it costs to ask a policy, to try its denies when it loads, and to compare it with another.
+
+    python benchmarks/policies.py
+
+CPU, median of several rounds; each begins with nothing kept of the one before, unless it says so. Policies
+are the shipped `strict`, one of 62 rules (12 allow, 50 deny, two scopes) as an organisation may write it, and
+a bomb: 60 deny patterns such as `*-draft-7*.md`, of which an automaton has to keep every combination apart.
+Compared are policies that differ by one deny rule, in both directions; the slower one is shown.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+import time
+from collections.abc import Callable
+from statistics import median
+
+from muniment.names import Verb
+from muniment.policy import alphabet, selftest
+from muniment.policy.decide import Judge
+from muniment.policy.diff import diff
+from muniment.policy.grammar import canonicalise
+from muniment.policy.load import load_policy, parse_policy
+from muniment.policy.model import Policy
+
+WORDS = """
+alpha beta gamma delta notes secret draft build deploy keys tokens vault finance health legal hr payroll
+salary client vendor audit incident oncall runbook infra cloud billing invoice contract nda roadmap hiring
+review feedback personal private family medical travel passport bank tax insurance password recovery backup
+archive legacy tmp cache logs export import staging prod canary release hotfix security
+""".split()  # noqa: SIM905
+ALLOWED, DENIED = 12, 50
+DECISIONS = 20_000
+PATHS = ("user/a.md", "user/Pinned/a.md", "project/build/commands.md", "user/Straße.md", "project/.git/a.md")
+
+
+def policy(rules: list[str]) -> Policy:
+    """A policy of some rules, as text."""
+    head = 'schema = "muniment-policy/1"\nname = "own"\n[scopes]\nuser = {}\nproject = {}\n'
+    return parse_policy(head + "".join(rules), where="own", parents={}.__getitem__)
+
+
+def rule(kind: str, name: str, verbs: list[str], paths: list[str]) -> str:
+    """One rule, as text."""
+    listed = (", ".join(f'"{each}"' for each in several) for several in (verbs, paths))
+    return '[[{}]]\nid = "{}"\nverbs = [{}]\npaths = [{}]\n'.format(kind, name, *listed)
+
+
+def organisation(*, without: int | None = None) -> Policy:
+    """62 rules, or one deny less."""
+    writing = ["list", "read", "create", "modify"]
+    rules = [
+        rule("allow", f"a{at}", writing, [f"/user/{word}/*.md", f"/project/{word}/**/*.md"])
+        for at, word in enumerate(WORDS[:ALLOWED])
+    ]
+    for at, word in enumerate(WORDS[8 : 8 + DENIED]):
+        forms = ([f"{word}/"], [f"{word}.md", f"{word}-old.md"], [f"/*/{word}/"], [f"*.{word}.md"])
+        paths = (*forms, [f"/user/**/{word}/*.md"])[at % 5]
+        verbs = ["create", "modify", "delete"] if at % 2 else ["*"]
+        rules += [rule("deny", f"d{at}", verbs, paths)] if at != without else []
+    return policy(rules)
+
+
+def bomb(count: int = 60) -> Policy:
+    """Everything is allowed but what some patterns deny that share no letter to tell them apart by."""
+    every = [verb.value for verb in Verb]
+    return policy(
+        [rule("allow", "all", every, ["/**"])]
+        + [rule("deny", f"d{at}", ["*"], [f"*-draft-{at}*.md"]) for at in range(count)]
+    )
+
+
+def strict(*, without: str | None = None) -> Policy:
+    """The shipped default, or one deny less."""
+    whole = load_policy("strict")
+    (layer,) = whole.layers
+    kept = tuple(rule for rule in layer.deny if rule.id != without)
+    return whole.model_copy(update={"layers": (layer.model_copy(update={"deny": kept}),)})
+
+
+def seconds(act: Callable[[], object], rounds: int = 7) -> float:
+    """The median CPU time of an act."""
+    taken = []
+    for _ in range(rounds):
+        selftest._passed.clear()  # noqa: SLF001
+        alphabet._letters.cache_clear()  # noqa: SLF001
+        begin = time.process_time()
+        act()
+        taken.append(time.process_time() - begin)
+    return median(taken)
+
+
+def deciding() -> float:
+    """Seconds of one decision of `strict`."""
+    judge = Judge(load_policy("strict"))
+    paths = [canonicalise(text, ("user", "project")) for text in PATHS]
+    asked = [(verb, path) for verb in Verb for path in paths]
+
+    def decide() -> None:
+        for _ in range(DECISIONS // len(asked)):
+            for verb, path in asked:
+                judge.decide(verb, path)
+
+    return seconds(decide) / DECISIONS
+
+
+def comparing(one: Policy, other: Policy, rounds: int = 5) -> tuple[float, str]:
+    """Seconds of the slower direction, and both verdicts."""
+    slower = max(seconds(lambda a=a, b=b: diff(a, b), rounds) for a, b in ((one, other), (other, one)))
+    return slower, f"{diff(one, other).verdict} / {diff(other, one).verdict}"
+
+
+def trying(of: Policy, *, again: bool) -> float:
+    """Seconds of the self-test: the first one, or one of a policy that passed."""
+
+    def first() -> None:
+        selftest._passed.clear()  # noqa: SLF001
+        list(selftest.silent_denies(of))
+
+    if not again:
+        return seconds(first)
+    first()
+    begin = time.process_time()
+    for _ in range(100):
+        list(selftest.silent_denies(of))
+    return (time.process_time() - begin) / 100
+
+
+def main() -> None:
+    """Measure, and print a table."""
+    alphabet.cased_characters()  # Once in a process.
+    small, smaller = strict(), strict(without="pinned")
+    large, larger = organisation(), organisation(without=0)
+    print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}; CPU, medians\n")
+    print("| | figure | goal |\n|---|---|---|")
+    print(f"| decide, `strict` | {deciding() * 1e6:.1f} µs | ≤ 20 µs |")
+    for name, pair, goal in (
+        ("two policies like `strict`", (small, smaller), "≤ 1 s"),
+        ("two of 62 rules", (large, larger), "≤ 5 s"),
+        ("two bombs", (bomb(), bomb(59)), "≤ 5 s, undecided"),
+    ):
+        taken, verdicts = comparing(*pair, rounds=3)
+        print(f"| diff of {name}: {verdicts} | {taken:.2f} s | {goal} |")
+    for name, of in (("`strict`", small), ("62 rules", large)):
+        print(f"| self-test of {name} | {trying(of, again=False) * 1e3:.1f} ms | ≤ 3 s |")
+        print(f"| self-test of {name}, passed before | {trying(of, again=True) * 1e3:.2f} ms | ≤ 10 ms |")
+    print(
+        f"| greatest memory of all this | {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024} MB | |"
+    )
+
+
+if __name__ == "__main__":
+    main()

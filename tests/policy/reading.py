@@ -1,0 +1,268 @@
+"""Reading paths by automaton, and an oracle for patterns that shares no code with it.
+
+The oracle is `pathspec` itself, with the backend that it prefers: PathSpec and GitIgnoreSpec are asked about
+prepared text, `compared` asks all three on random pattern sets.
+"""
+
+from __future__ import annotations
+
+import random
+import unicodedata
+from typing import NamedTuple
+
+from pathspec import GitIgnoreSpec, PathSpec
+
+from muniment.errors import PathEscape, PolicyInvalid, Refusal
+from muniment.names import Scope
+from muniment.policy.alphabet import OTHER, letters_for
+from muniment.policy.automaton import Budget, Patterns
+from muniment.policy.grammar import canonicalise, fold
+from muniment.policy.pattern import AllowPatterns, DenyPatterns, check_pattern, fold_single
+
+SCOPES = (Scope("user"), Scope("team-2"))
+END = "%"
+"""A name that no path and no pattern holds: it marks where an exact file ends."""
+
+PIECES = (
+    *(
+        "a",
+        "b",
+        "A",
+        "s",
+        "ss",
+        "S",
+        "\xdf",
+        "\u1e9e",
+        "i",
+        "I",
+        "\u0130",
+        "\u0131",
+        "\u03c3",
+        "\u03a3",
+        "\u03c2",
+    ),
+    *("\xe9", "\xc9", "-", "_", "1", " ", ".", ".md", "..", "n", "N", "\u1ef1", "\u304b", "\u304c"),
+    *(
+        "\u0301",
+        "\u0331",
+        "\u0345",
+        "\u0323",
+        "\u05b8",
+        "\u05d0",
+        "\u0e01",
+        "\u0e38",
+        "\u0915",
+        "\u094d",
+        "\u093f",
+    ),
+    *(
+        "\u0587",
+        "\u0149",
+        "\u01f0",
+        "\u0390",
+        "\u1fb3",
+        "\u1f80",
+        "\u0398",
+        "\u03b8",
+        "\ua64a",
+        "\u1c88",
+        "\uab70",
+    ),
+)
+"""What names are made of: letters that fold alike, to several, or together with what follows them."""
+
+
+class Disagreement(NamedTuple):
+    """Where two readers of the same patterns part."""
+
+    readers: str
+    patterns: tuple[str, ...]
+    path: str
+
+
+class Reader:
+    """Finds the letter that covers a character, from nothing but the letters."""
+
+    def __init__(self, letters):
+        self.letters = letters
+        self._named = {
+            form: {char for letter in letters for char in getattr(letter, form)} - {OTHER}
+            for form in ("written", "folded", "single")
+        }
+        self._covering: dict[str, list[int]] = {}
+
+    def covering(self, char):
+        """The numbers of all letters that see the character as the patterns do."""
+        if char not in self._covering:
+            seen = self._seen(char)
+            self._covering[char] = [
+                at
+                for at, letter in enumerate(self.letters)
+                if (letter.written, letter.folded, letter.single) == seen
+            ]
+        return self._covering[char]
+
+    def reads(self, language, text):
+        """Whether the language holds the path."""
+        state = language.start
+        for char in text:
+            (letter,) = self.covering(char)
+            state = language.step(state, letter)
+        return language.holds(state)
+
+    def _seen(self, char):
+        forms = {"written": char, "folded": fold(char), "single": fold_single(char)}
+        return tuple(
+            "".join(each if each in self._named[form] else OTHER for each in text)
+            for form, text in forms.items()
+        )
+
+
+class Exact:
+    """Exact files by pathspec: path and patterns get a last name that nothing else has."""
+
+    def __init__(self, patterns, backend):
+        files = (f"{each}/*" if each.endswith("/**") else each for each in patterns)
+        self._spec = PathSpec.from_lines("gitignore", [f"{each}/{END}" for each in files], **backend)
+
+    def match(self, text):
+        return self._spec.match_file(f"{text}/{END}")
+
+
+class Tree:
+    """Trees by gitignore: what lies in a directory that is matched is matched, in any of three spellings."""
+
+    def __init__(self, patterns, backend):
+        single = [each for each in patterns if "?" in each]
+        self._specs = [
+            (spell, GitIgnoreSpec.from_lines([spell(each) for each in chosen], **backend))
+            for spell, chosen in ((str, patterns), (by_all, patterns), (by_one, single))
+        ]
+
+    def match(self, text):
+        names = text.split("/")
+        above = ["/".join(names[:end]) + "/" for end in range(1, len(names))]
+        return any(spec.match_file(spell(each)) for spell, spec in self._specs for each in (text, *above))
+
+
+def by_all(text):
+    """Case and compatibility folded, as Unicode defines it for identifiers (D147), as often as it changes."""
+    while (after := unicodedata.normalize("NFKC", text.casefold())) != text:
+        text = after
+    return text
+
+
+def by_one(text):
+    """The case of single characters folded, of those that stay single."""
+    return "".join(
+        next(each for each in (char.casefold(), char.lower(), char) if len(each) == 1) for char in text
+    )
+
+
+def some_name(rng, pieces=PIECES):
+    return "".join(rng.choices(pieces, k=rng.choice((1, 1, 2, 2, 3))))
+
+
+def some_pattern(rng, *, deny, names=None, scopes=SCOPES):
+    """A pattern of the dialect, made of some names and wildcards; it may match nothing."""
+    names = names or [some_name(rng) for _ in range(4)]
+    while True:
+        count = rng.choice((1, 1, 2, 2, 3)) if rng.random() < 0.98 else 9
+        body = "/".join(_segment(rng, names) for _ in range(count))
+        first = rng.choice((*scopes, "*", "**", "?" * 4, "u*r", "*-?"))
+        whole = f"/{first}/{body}" if not deny or rng.random() < 0.5 else body
+        pattern = f"{whole}/" if deny and rng.random() < 0.3 else whole
+        try:
+            check_pattern(pattern, deny=deny, scopes=scopes, where="drawn")
+        except PolicyInvalid:
+            continue
+        return pattern
+
+
+def _segment(rng, names):
+    name = rng.choice(names)
+    at = rng.randint(0, len(name))
+    return rng.choice(
+        (
+            *(name, name, "**", "*", "?", f"{name}*", f"*{name}", f"{name}?", f"?{name}", f"*{name}*"),
+            *(f"{name[:at]}*{name[at:]}", f"{name[:at]}?{name[at:]}", f"{name}.md", "*.md", ".*"),
+        )
+    )
+
+
+def some_path(rng, patterns, scopes=SCOPES):
+    """A canonical path that some of the patterns almost match."""
+    for _ in range(20):
+        pattern = rng.choice(patterns)
+        names = [_instance(rng, each) for each in pattern.strip("/").split("/")]
+        if not pattern.startswith("/") or names[0] not in scopes or rng.random() < 0.1:
+            names = [rng.choice(scopes), *names]
+        names += [some_name(rng) for _ in range(rng.choice((0, 0, 0, 0, 1, 1, 2, 9 - len(names))))]
+        text = "/".join(name for name in names if name)
+        if rng.random() < 0.6:
+            text = _misspelled(rng, text)
+        try:
+            path = canonicalise(text, scopes)
+        except (PathEscape, Refusal):
+            continue
+        if path.rel:
+            return path
+    return canonicalise(f"{rng.choice(scopes)}/a.md", scopes)  # Of some patterns nothing is canonical.
+
+
+def _instance(rng, segment):
+    if segment == "**":
+        return "/".join(some_name(rng) for _ in range(rng.choice((0, 1, 1, 2))))
+    return "".join(
+        {
+            "*": lambda: "".join(rng.choices(PIECES, k=rng.choice((0, 1, 2)))),
+            "?": lambda: rng.choice(PIECES),
+        }.get(char, lambda char=char: char)()
+        for char in segment
+    )
+
+
+def _misspelled(rng, text):
+    scope, _, rest = text.partition("/")
+    change = rng.choice(
+        (
+            str.upper,
+            str.lower,
+            str.swapcase,
+            by_all,
+            lambda name: name.replace("ss", "\xdf"),
+            lambda name: name.replace("\xdf", "SS"),
+            lambda name: "".join(rng.choice((char, char.upper(), char.lower())) for char in name),
+            lambda name: _changed(rng, name),
+            lambda name: _changed(rng, name),
+        )
+    )
+    return unicodedata.normalize("NFC", f"{scope}/{change(rest)}")
+
+
+def _changed(rng, name):
+    at = rng.randint(0, len(name))
+    return name[:at] + rng.choice((*PIECES, "/", "")) + name[at + rng.randint(0, 1) :]
+
+
+def compared(seed, sets, paths, **backend):
+    """Read `paths` paths by each of `sets` pattern sets; how many pairs that is, and where readers part."""
+    rng, pairs, apart = random.Random(seed), 0, []
+    for number in range(sets):
+        deny = bool(number % 2)
+        names = [some_name(rng) for _ in range(4)]
+        patterns = tuple(some_pattern(rng, deny=deny, names=names) for _ in range(rng.choice((1, 1, 2, 4))))
+        letters = letters_for((), patterns) if deny else letters_for(patterns, ())
+        reader, budget = Reader(letters), Budget(10_000_000)
+        language = (Patterns.tree if deny else Patterns.exact)(patterns, letters, budget)
+        matcher = DenyPatterns(patterns) if deny else AllowPatterns(patterns)
+        oracle = (Tree if deny else Exact)(patterns, backend)
+        for _ in range(paths):
+            path = some_path(rng, patterns)
+            decided = matcher.match(path.text, fold(path.text)) if deny else matcher.match(path)
+            pairs += 1
+            if reader.reads(language, path.text) != decided:
+                apart.append(Disagreement("automaton and decision", patterns, path.text))
+            if oracle.match(path.text) != decided:
+                apart.append(Disagreement("pathspec and decision", patterns, path.text))
+    return pairs, apart

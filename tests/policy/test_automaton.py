@@ -1,0 +1,128 @@
+"""Patterns as automata, against the real matchers, against pathspec, and against a budget."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from muniment.policy.alphabet import OTHER, Letter, letters_for
+from muniment.policy.automaton import ALWAYS, NEVER, All, Budget, Not, OutOfBudget, Patterns
+from policy.reading import Reader, compared
+
+ROOMY = 10_000_000
+TESTS = str(Path(__file__).parents[1])
+
+
+def trees(*patterns, work=ROOMY):
+    letters = letters_for((), patterns)
+    return Reader(letters), Patterns.tree(patterns, letters, Budget(work))
+
+
+@pytest.mark.threat("T-POL-02", control="read_by_folding")
+@pytest.mark.parametrize("seed", range(6))
+def test_automata_decisions_and_pathspec_agree_on_random_patterns_and_paths(seed):
+    pairs, apart = compared(seed, sets=85, paths=200)
+    assert (pairs, apart) == (17_000, [])
+
+
+def test_they_agree_where_no_other_backend_of_pathspec_can_be_imported():
+    code = (
+        "import sys; sys.modules['re2'] = sys.modules['hyperscan'] = None\n"
+        f"sys.path.append({TESTS!r})\n"
+        "from pathspec import PathSpec; from policy.reading import compared\n"
+        "print(type(PathSpec.from_lines('gitignore', ['a'])._backend).__name__, *compared(99, 60, 200))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.returncode) == ("SimplePsBackend 12000 []\n", 0), done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_they_agree_on_a_million_pairs():
+    assert compared("long", sets=5_000, paths=200) == (1_000_000, [])
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "expected"),
+    [
+        ("a?b", "user/a\xdfb", True),
+        ("a??b", "user/a\xdfb", True),
+        ("A?B", "user/a\xdfb", True),
+        ("a???b", "user/a\xdfb", False),
+        ("*s", "user/\xdf", True),
+        ("\xdf", "user/SS/x", True),
+        ("i\u0307", "user/\u0130", True),
+        ("user", "user/x", True),
+        ("team", "user/x", False),
+        ("/us?r/x/", "user/x", False),
+        ("/us?r/x/", "user/X/y", True),
+        ("/**/x/**", "user/x", False),
+        ("/**/x/**", "user/x/y", True),
+        ("/user/*", "user/x/y", True),
+        ("**", "user/x", True),
+    ],
+)
+def test_a_tree_pattern_is_read_in_all_three_forms(pattern, text, expected):
+    reader, language = trees(pattern)
+    assert reader.reads(language, text) is expected
+
+
+def test_what_is_certain_stays_so_and_what_is_lost_stays_lost():
+    _, language = trees("/user/x/")
+    for state in (NEVER, ALWAYS):
+        assert {language.step(state, letter) for letter in range(3)} == {state}
+        assert language.telling(state) == frozenset()
+        assert language.holds(state) is (state == ALWAYS)
+
+
+def test_no_patterns_are_no_paths_and_their_opposite_is_all():
+    reader, nothing = trees()
+    assert not reader.reads(nothing, "user/a")
+    assert reader.reads(Not(nothing), "user/a")
+    assert Not(nothing).start == ALWAYS
+
+
+def test_what_no_language_restricts_is_everything_and_one_empty_language_is_enough_for_nothing():
+    reader, some = trees("a")
+    assert All([]).start == ALWAYS
+    assert All([]).holds(ALWAYS)
+    assert not All([]).holds(NEVER)
+    assert All([some, trees()[1]]).start == NEVER
+    assert reader.reads(All([some, Not(trees()[1])]), "user/a")
+
+
+def test_a_path_is_in_all_languages_or_in_none_of_their_opposites():
+    letters = letters_for((), ["a*", "*b"])
+    one, other = (Patterns.tree([each], letters, Budget(ROOMY)) for each in ("a*", "*b"))
+    reader = Reader(letters)
+    for text in ("user/ab", "user/a", "user/b", "user/c", "user/a/b"):
+        both = reader.reads(one, text) and reader.reads(other, text)
+        assert reader.reads(All([one, other]), text) is both
+        assert reader.reads(Not(All([one, other])), text) is not both
+
+
+def test_a_step_is_paid_for_once():
+    letters, budget = letters_for((), ["a*b"]), Budget(ROOMY)
+    language = Patterns.tree(["a*b"], letters, budget)
+    reader = Reader(letters)
+    reader.reads(language, "user/aab")
+    left = budget.left
+    assert left < ROOMY
+    reader.reads(language, "user/aab")
+    assert budget.left == left
+
+
+def test_a_budget_that_is_spent_ends_the_reading():
+    reader, language = trees("*-a-*.md", "*-b-*.md", work=20)
+    with pytest.raises(OutOfBudget):
+        reader.reads(language, "user/" + "-" * 200)
+
+
+def test_a_letter_that_folds_to_more_than_it_takes_is_read_to_its_end():
+    """No letter folds to a slash; if one did, what it is certain of after that would stay so."""
+    letters = (Letter("a", "a", "a", "a"), Letter("x", OTHER, "/x", OTHER), Letter("/", "/", "/", "/"))
+    language = Patterns.tree(["a/"], letters, Budget(ROOMY))
+    assert language.step(language.step(language.start, 0), 1) == ALWAYS

@@ -1,0 +1,184 @@
+"""A deny rule that does nothing is found when the policy loads, whatever makes it do nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from muniment.errors import PolicyInvalid
+from muniment.names import RelPath, Scope, Verb
+from muniment.policy import selftest
+from muniment.policy.decide import Judge
+from muniment.policy.grammar import CanonicalPath, fold
+from muniment.policy.load import load_policy
+from muniment.policy.model import Layer, Policy, Rule
+from muniment.policy.pattern import DenyPatterns
+from muniment.policy.selftest import Silent, shortest_match, silent_denies
+from policy.changed import allow, deny, made
+from policy.reading import SCOPES
+
+SILENT = (
+    *(
+        "a.",
+        "con",
+        "aux.*",
+        "LPT1/",
+        "..",
+        "/user/.",
+        "/user/...",
+        "a./x",
+        " ?",
+        "\u2044*",
+        "com1.txt",
+        "?./",
+    ),
+    *("/user/a/b/c/d/e/f/g/h/i", "/user/a/b/c/d/e/f/g/h/", "x" * 256, "*" + "x" * 256, "H\u0331/\u2044"),
+    *("e/?. ", "/**/nul.md", "\xe9" * 128, "a/.."),
+)
+"""Patterns of the dialect that no canonical path can match."""
+
+
+@pytest.fixture(autouse=True)
+def forgotten(monkeypatch):
+    """Every test begins with no policy known to pass."""
+    monkeypatch.setattr(selftest, "_passed", {})
+
+
+def with_denies(*patterns, verbs=("modify",)):
+    """A policy that `load` may refuse, built beside it."""
+    policy = made([allow("/**")])
+    rule = Rule(id="d", verbs=tuple(map(Verb, verbs)), paths=patterns)
+    return policy.model_copy(update={"layers": (Layer(name="own", allow=(), deny=(rule,)),)})
+
+
+@pytest.mark.parametrize("pattern", SILENT)
+def test_a_pattern_that_no_path_can_match_is_silent(pattern):
+    assert list(silent_denies(with_denies(pattern))) == [Silent("own", "d", pattern, None, None)]
+
+
+@pytest.mark.threat("T-POL-01", control="firing_denies")
+def test_a_policy_with_a_silent_pattern_does_not_load():
+    for pattern in ("con", "a.", "x" * 256):
+        with pytest.raises(PolicyInvalid) as caught:
+            made([allow("/**"), deny("b", pattern)])
+        assert caught.value.rule == "E201"
+        assert pattern in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path"),
+    [
+        ("con*", "user/cona"),
+        ("aux*", "user/auxb"),
+        ("nul*/", "user/nula/a"),
+        ("con?", "user/cona"),
+        ("?\u0301.md", "user/-\u0301.md"),
+        ("e*\u0301", "user/e-\u0301"),
+        ("H\u0331.md", "user/\u1e96.md"),
+        ("\u0130.md", "user/i\u0307.md"),
+        ("STRA\xdfE", "user/strasse"),
+        ("MEMORY.md", "user/memory.md"),
+        (".*", "user/.a"),
+        ("*", "user/a"),
+        ("**", "user/a"),
+        ("/**", "user/a"),
+        ("user", "user/a"),
+        ("team-2/", "team-2/b"),
+        ("/us?r/*.md", "user/.md"),
+        ("/*/**", "user/a"),
+        ("/*/index/", "user/index/a"),
+        ("/**/x", "user/x"),
+        ("/user/" + "/".join("abcdefgh"), "user/" + "/".join("abcdefgh")),
+        ("x" * 254 + "*", "user/" + "x" * 254),
+        ("*-????-??-??.md", "user/-aaaa-aa-aa.md"),
+    ],
+)
+def test_what_a_pattern_is_tried_with_is_the_shortest_path_that_it_matches(pattern, path):
+    found = shortest_match(pattern, SCOPES)
+    assert found is not None
+    assert found.text == path
+    assert DenyPatterns((pattern,)).match(path, fold(path))
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "*-????????-????-????-????-????????????.md",
+        "*_" + "?" * 40,
+        "/user/*_" + "?" * 40 + "/",
+        "/**/*_" + "?" * 40 + "/**",
+    ],
+)
+def test_a_pattern_too_costly_to_search_for_is_tried_with_its_own_literals(pattern):
+    found = shortest_match(pattern, SCOPES)
+    assert found is not None
+    assert DenyPatterns((pattern,)).match(found.text, fold(found.text))
+    assert list(silent_denies(with_denies(pattern))) == []
+
+
+@pytest.mark.parametrize("pattern", ["*_" + "?" * 40 + ".", "/project/*_" + "?" * 40, "*_" + "?" * 255])
+def test_a_costly_pattern_that_no_path_can_match_is_silent_all_the_same(pattern):
+    assert shortest_match(pattern, SCOPES) is None
+
+
+def test_a_pattern_that_does_not_fire_for_one_verb_is_told_with_the_path_and_the_verb(monkeypatch):
+    real = Judge._denying
+    monkeypatch.setattr(
+        Judge, "_denying", lambda self, verb, text: None if verb == Verb.READ else real(self, verb, text)
+    )
+    policy = with_denies("b", "c/", verbs=("modify", "read"))
+    memory = [CanonicalPath(Scope("user"), RelPath(rel)) for rel in ("b", "c/a")]
+    assert list(silent_denies(policy)) == [
+        Silent("own", "d", "b", Verb.READ, memory[0]),
+        Silent("own", "d", "c/", Verb.READ, memory[1]),
+    ]
+
+
+def test_a_rule_may_be_called_like_what_nothing_grants(monkeypatch):
+    policy = with_denies("b")
+    renamed = Rule(id="default", verbs=(Verb.READ,), paths=("b",))
+    named = policy.model_copy(update={"layers": (Layer(name="own", allow=(), deny=(renamed,)),)})
+    assert list(silent_denies(named)) == []
+    monkeypatch.setattr(Judge, "_denying", lambda *_: None)
+    monkeypatch.setattr(selftest, "_passed", {})
+    assert len(list(silent_denies(named))) == 1
+
+
+def searches(monkeypatch):
+    """How often the automata are asked from here on."""
+    asked = []
+    real = selftest.shortest
+    monkeypatch.setattr(selftest, "shortest", lambda *given: asked.append(given) or real(*given))
+    return asked
+
+
+def test_a_policy_that_passed_is_not_tried_again_and_another_is(monkeypatch):
+    asked = searches(monkeypatch)
+    policy = load_policy("strict")
+    patterns = sum(len(rule.paths) for layer in policy.layers for rule in layer.deny)
+    monkeypatch.setattr(selftest, "_passed", {})
+    del asked[:]
+    assert list(silent_denies(policy)) == []
+    assert len(asked) == patterns
+    assert list(silent_denies(Policy.model_validate(policy.model_dump()))) == []
+    assert len(asked) == patterns
+    list(silent_denies(with_denies("b")))
+    assert len(asked) == patterns + 1
+
+
+def test_a_policy_that_failed_is_tried_again(monkeypatch):
+    asked = searches(monkeypatch)
+    for _ in range(2):
+        assert len(list(silent_denies(with_denies("con")))) == 1
+    assert len(asked) == 2
+
+
+def test_only_so_many_policies_are_known_to_pass(monkeypatch):
+    monkeypatch.setattr(selftest, "MAX_KNOWN", 2)
+    for name in "bcde":
+        assert list(silent_denies(with_denies(name))) == []
+    assert len(selftest._passed) == 2
+    assert with_denies("e").digest in selftest._passed
+
+
+def test_a_policy_without_denies_has_none_that_are_silent():
+    assert list(silent_denies(made([allow("/**")]))) == []
