@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,8 @@ from policy.files import SCOPES, write
 READ = '[[allow]]\nid = "r"\nverbs = ["read"]\npaths = ["/user/**"]\n'
 DENY = '[[deny]]\nid = "d"\nverbs = ["read"]\npaths = ["secret/"]\n'
 HOSTILE = "a\x1b[2J\nproved: forged\u202e"
+
+pytestmark = pytest.mark.usefixtures("own_home")
 KEYS = {
     "status",
     "verdict",
@@ -27,26 +28,6 @@ KEYS = {
     "terms",
     "undecided",
 }
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path, monkeypatch):
-    monkeypatch.setenv("MUNIMENT_HOME", str(tmp_path / "home"))
-
-
-@pytest.fixture
-def said(capsys):
-    """What a command printed: lines, or its document in ASCII."""
-
-    def said(*, as_json=False):
-        out, err = capsys.readouterr()
-        if not as_json:
-            return (out + err).splitlines()
-        assert err == ""
-        assert out.isascii()
-        return json.loads(out)
-
-    return said
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 from pathlib import Path
 
@@ -32,17 +31,6 @@ def folder(tmp_path):
     (folder / "invariants.toml").write_text('schema = "muniment-invariants/1"\n')
     (folder / "plain.toml").write_text("schema = 1\n")
     return folder
-
-
-@pytest.fixture
-def said(capsys):
-    """What a command printed: lines, or its document."""
-
-    def said(*, as_json=False):
-        out, err = capsys.readouterr()
-        return json.loads(out) if as_json else (out + err).splitlines()
-
-    return said
 
 
 def lock(folder, *, check=False, as_json=False):

@@ -2,43 +2,16 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from muniment.cli import policy_review as command
 from muniment.policy.prover import Prover
-from policy.files import SCOPES, write
 
 READ = '[[allow]]\nid = "r"\nverbs = ["read"]\npaths = ["/user/**"]\n'
 DENY = '[[deny]]\nid = "d"\nverbs = ["read"]\npaths = ["x", "secret/"]\n'
 HOSTILE = "a\x1b[2J\n\u202eWIDER\x07.md"
 
-
-@pytest.fixture(autouse=True)
-def home(tmp_path, monkeypatch):
-    monkeypatch.setenv("MUNIMENT_HOME", str(tmp_path / "home"))
-
-
-@pytest.fixture
-def said(capsys):
-    """What a command printed: lines, or its document in ASCII."""
-
-    def said(*, as_json=False):
-        out, err = capsys.readouterr()
-        if not as_json:
-            return (out + err).splitlines()
-        assert err == ""
-        assert out.isascii()
-        return json.loads(out)
-
-    return said
-
-
-@pytest.fixture
-def own(tmp_path):
-    """Writes `own.toml`; the path as text."""
-    return lambda body, **more: write(tmp_path / "own.toml", body=SCOPES + body, **more)
+pytestmark = pytest.mark.usefixtures("own_home")
 
 
 @pytest.fixture

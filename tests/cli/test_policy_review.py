@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from muniment.cli import policy_review as command
@@ -20,31 +18,7 @@ FORBIDDEN = "the rule 'd' forbids to read user/secret/a.md; use another name or 
 NOT_GRANTED = "not allowed to list user/a.md; this memory lets you list nothing at all; go on without it"
 HOSTILE = "a\x1b[2J\n\u202eWIDER\x07.md"
 
-
-@pytest.fixture(autouse=True)
-def home(tmp_path, monkeypatch):
-    monkeypatch.setenv("MUNIMENT_HOME", str(tmp_path / "home"))
-
-
-@pytest.fixture
-def said(capsys):
-    """What a command printed: lines, or its document in ASCII."""
-
-    def said(*, as_json=False):
-        out, err = capsys.readouterr()
-        if not as_json:
-            return (out + err).splitlines()
-        assert err == ""
-        assert out.isascii()
-        return json.loads(out)
-
-    return said
-
-
-@pytest.fixture
-def own(tmp_path):
-    """Writes `own.toml`; the path as text."""
-    return lambda body, **more: write(tmp_path / "own.toml", body=SCOPES + body, **more)
+pytestmark = pytest.mark.usefixtures("own_home")
 
 
 # -- lint ------------------------------------------------------------------------------------------------

@@ -4,6 +4,13 @@ from __future__ import annotations
 
 SCOPES = '[scopes]\nuser = { trust = "owner", commit = "auto" }\n'
 READ = '[[allow]]\nid = "r"\nverbs = ["read"]\npaths = ["/**"]\n'
+READ_USER = '[[allow]]\nid = "r"\nverbs = ["read"]\npaths = ["/user/**"]\n'
+CHECK = '[[test]]\nverb = "{}"\npath = "user/{}"\nexpect = "{}"\n'
+TESTED = READ_USER + CHECK.format("read", "a.md", "allow")
+
+
+def rule(kind, name, verbs, paths):
+    return f'[[{kind}]]\nid = "{name}"\nverbs = {list(verbs)}\npaths = {list(paths)}\n'.replace("'", '"')
 
 
 def named(name, body=SCOPES + READ, extends=()):

@@ -7,30 +7,8 @@ import os
 import pytest
 
 from muniment.policy.lint import lint
-from policy.files import SCOPES, named, write
-
-CHECK = '[[test]]\nverb = "{}"\npath = "user/{}"\nexpect = "{}"\n'
-READ = '[[allow]]\nid = "r"\nverbs = ["read"]\npaths = ["/user/**"]\n'
-TESTED = READ + CHECK.format("read", "a.md", "allow")
-
-
-def rule(kind, name, verbs, paths):
-    return f'[[{kind}]]\nid = "{name}"\nverbs = {list(verbs)}\npaths = {list(paths)}\n'.replace("'", '"')
-
-
-@pytest.fixture
-def found(tmp_path):
-    """What lint says of `own`, as (code, line) and, with `whole`, all of it."""
-
-    def found(body, *, extends=(), whole=False, **parents):
-        for name, text in parents.items():
-            write(tmp_path / f"{name}.toml", body=text)
-        path = write(tmp_path / "own.toml", body=body, extends=extends)
-        findings = lint(path)
-        assert all(each.fix and each.problem for each in findings)
-        return findings if whole else [(each.code, each.line) for each in findings]
-
-    return found
+from policy.files import CHECK, SCOPES, TESTED, named, rule, write
+from policy.files import READ_USER as READ
 
 
 def test_a_policy_that_is_in_order_is_not_complained_about(found):

@@ -5,33 +5,11 @@ from __future__ import annotations
 import pytest
 
 from muniment.policy import review as subject
-from muniment.policy.lint import lint
 from muniment.policy.prover import Prover
-from policy.files import SCOPES, write
+from policy.files import CHECK, SCOPES, TESTED, rule
+from policy.files import READ_USER as READ
 
-CHECK = '[[test]]\nverb = "{}"\npath = "user/{}"\nexpect = "{}"\n'
-READ = '[[allow]]\nid = "r"\nverbs = ["read"]\npaths = ["/user/**"]\n'
-TESTED = READ + CHECK.format("read", "a.md", "allow")
 TEAM = '[scopes]\nuser = { trust = "owner" }\nteam = { trust = "workspace" }\n'
-
-
-def rule(kind, name, verbs, paths):
-    return f'[[{kind}]]\nid = "{name}"\nverbs = {list(verbs)}\npaths = {list(paths)}\n'.replace("'", '"')
-
-
-@pytest.fixture
-def found(tmp_path):
-    """What lint says of `own`, as (code, line) and, with `whole`, all of it."""
-
-    def found(body, *, extends=(), whole=False, **parents):
-        for name, text in parents.items():
-            write(tmp_path / f"{name}.toml", body=text)
-        path = write(tmp_path / "own.toml", body=body, extends=extends)
-        findings = lint(path)
-        assert all(each.fix and each.problem for each in findings)
-        return findings if whole else [(each.code, each.line) for each in findings]
-
-    return found
 
 
 # -- rules that do less than they seem to ---------------------------------------------------------------

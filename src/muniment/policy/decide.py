@@ -34,6 +34,10 @@ ACTS: Final[tuple[Act, ...]] = (*Verb, REMOVAL)
 NO_GRANT: Final = "default"
 """The rule that denies what nothing grants."""
 
+NOT_A_SCOPE: Final = "scopes"
+NOT_A_NAME: Final = "name"
+"""What refuses before any rule of a policy is asked. No rule may have one of these three as its id."""
+
 MAX_SHOWN_PATTERNS: Final = 4
 """Allow patterns that a refusal names, so that the model can choose another path and the line stays short."""
 
@@ -171,9 +175,11 @@ class Judge:
 
     def _outside(self, path: CanonicalPath) -> Deny | None:
         if path.scope not in self._scopes:
-            return Deny("scopes", GRAMMAR_LAYER, f"{path.text} is in no part of this memory")
+            return Deny(NOT_A_SCOPE, GRAMMAR_LAYER, f"{path.text} is in no part of this memory")
         if not path.text.isprintable():  # No canonical path is; and `.` in a deny pattern stops at a newline.
-            return Deny("name", GRAMMAR_LAYER, "the name holds characters that do not print; leave them out")
+            return Deny(
+                NOT_A_NAME, GRAMMAR_LAYER, "the name holds characters that do not print; leave them out"
+            )
         return None
 
     def _denying(self, verb: Verb, text: str) -> _DenyRule | None:

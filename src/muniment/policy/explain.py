@@ -12,7 +12,7 @@ from typing import Literal
 
 from muniment.errors import PathEscape, Refusal, Refused
 from muniment.names import Verb
-from muniment.policy.decide import REMOVAL, Act, Deny, Judge
+from muniment.policy.decide import NOT_A_NAME, REMOVAL, Act, Deny, Judge
 from muniment.policy.grammar import GRAMMAR_LAYER, CanonicalPath, canonicalise, check_creatable, fold
 from muniment.policy.model import Policy, Rule
 from muniment.policy.pattern import AllowPatterns, DenyPatterns
@@ -86,7 +86,7 @@ def explain(policy: Policy, act: Act, unsafe_path: str, judge: Judge | None = No
         return _escaped(policy, act, unsafe_path, escape)
     except Refusal as refusal:
         rule, layer = (
-            (refusal.rule, refusal.layer) if isinstance(refusal, Refused) else ("name", GRAMMAR_LAYER)
+            (refusal.rule, refusal.layer) if isinstance(refusal, Refused) else (NOT_A_NAME, GRAMMAR_LAYER)
         )
         return Explanation(
             act,
@@ -141,7 +141,7 @@ def _escaped(policy: Policy, act: Act, unsafe_path: str, escape: PathEscape) -> 
         verdict="deny",
         code=escape.code,
         layer=GRAMMAR_LAYER,
-        rule="name",
+        rule=NOT_A_NAME,
         model_is_told="" if ends else str(escape),
         operator_is_told=f"{told} ({escape})" if ends else f"{escape.code}: {escape}; the run goes on",
         consulted=(),

@@ -17,7 +17,7 @@ from muniment.names import Verb
 from muniment.policy.grammar import GRAMMAR_LAYER
 from muniment.policy.meet import REQUEST_LAYER
 from muniment.policy.model import MAX_DAYS, NEVER
-from muniment.policy.tables import SCHEMA, PolicyFile
+from muniment.policy.tables import RESERVED_RULES, SCHEMA, PolicyFile
 
 _PARENT: Final = r"^([a-z0-9][a-z0-9_-]{0,63}|[^/~].*/.*|[^/~].*\.toml|\.toml)$"
 """What may stand in `extends`: a name, or a path that is neither absolute nor of a home directory."""
@@ -45,6 +45,8 @@ def _say_what_validators_ask(definitions: dict[str, Any], keys: dict[str, Any]) 
     verbs = [verb.value for verb in Verb]
     definitions["AllowTable"]["properties"]["verbs"]["items"] = {"enum": verbs}
     definitions["RuleTable"]["properties"]["verbs"]["items"] = {"enum": [*verbs, "*"]}
+    for table in ("AllowTable", "RuleTable"):
+        definitions[table]["properties"]["id"]["not"] = {"enum": sorted(RESERVED_RULES)}
     for table in ("AllowTable", "QuotaTable"):
         definitions[table]["properties"]["paths"]["items"]["pattern"] = "^/"
     days = [{"type": "integer", "minimum": 1, "maximum": MAX_DAYS}, {"const": NEVER}]

@@ -45,6 +45,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 
 from muniment.errors import PolicyInvalid, printable
 from muniment.names import Scope, Trust, Verb
+from muniment.policy.decide import NO_GRANT, NOT_A_NAME, NOT_A_SCOPE
 from muniment.policy.grammar import GRAMMAR_LAYER, PREFIX, segment_problem
 from muniment.policy.meet import REQUEST_LAYER
 from muniment.policy.model import (
@@ -66,6 +67,9 @@ SCHEMA: Final = "muniment-policy/1"
 
 MAX_RULES: Final = 256
 """Rules of a kind in one file, and patterns in one rule: keeps compiling below a second."""
+
+RESERVED_RULES: Final = frozenset({NO_GRANT, NOT_A_NAME, NOT_A_SCOPE})
+"""What refusals cite where no rule of a policy decided, so that a record of one says which it was."""
 
 MAX_PARENTS: Final = 8
 """Names and paths in one `extends`."""
@@ -113,6 +117,12 @@ def _scope_name(name: str) -> Scope:
     return Scope(name)
 
 
+def _rule_id(name: str) -> str:
+    if name in RESERVED_RULES:
+        raise PydanticCustomError("E111", "{text} is a reserved id", {"text": repr(name)})
+    return name
+
+
 def _gate(value: object) -> object:
     if value not in GATES:
         raise PydanticCustomError("E104", "{text} is no gate; there are {verbs}", _words(str(value), GATES))
@@ -126,6 +136,7 @@ def _words(text: str, known: Any) -> dict[str, str]:
 _Id = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}\z")]
 _Parent = Annotated[str, AfterValidator(_parent)]
 _Name = Annotated[_Id, AfterValidator(_policy_name)]
+_RuleId = Annotated[_Id, AfterValidator(_rule_id)]
 _Scope = Annotated[_Id, AfterValidator(_scope_name)]
 _Gate = Annotated[Gate, BeforeValidator(_gate)]
 _Verbs = Annotated[
@@ -145,7 +156,7 @@ class ScopeTable(Frozen):
 class RuleTable(Frozen):
     """`[[deny]]`: here `*` stands for every verb."""
 
-    id: _Id
+    id: _RuleId
     verbs: _Verbs
     paths: _Paths
     why: str = ""
