@@ -9,7 +9,7 @@ from muniment.names import RelPath, Scope, Verb
 from muniment.policy import selftest
 from muniment.policy.decide import Judge
 from muniment.policy.grammar import CanonicalPath, fold
-from muniment.policy.load import load_policy
+from muniment.policy.load import load_policy, parse_policy
 from muniment.policy.model import Layer, Policy, Rule
 from muniment.policy.pattern import DenyPatterns
 from muniment.policy.selftest import Silent, shortest_match, silent_denies
@@ -131,6 +131,20 @@ def test_a_pattern_that_does_not_fire_for_one_verb_is_told_with_the_path_and_the
         Silent("own", "d", "b", Verb.READ, memory[0]),
         Silent("own", "d", "c/", Verb.READ, memory[1]),
     ]
+
+
+def test_a_policy_whose_deny_does_not_fire_for_one_verb_does_not_load(monkeypatch):
+    real = Judge._denying
+    monkeypatch.setattr(
+        Judge, "_denying", lambda self, verb, text: None if verb == Verb.READ else real(self, verb, text)
+    )
+    text = (
+        'schema = "muniment-policy/1"\nname = "own"\n[scopes]\nuser = {}\n'
+        '[[deny]]\nid = "d"\nverbs = ["modify", "read"]\npaths = ["b"]\n'
+    )
+    with pytest.raises(PolicyInvalid, match="pattern 'b' does not keep user/b from read") as caught:
+        parse_policy(text, where="own", parents={}.__getitem__)
+    assert (caught.value.rule, caught.value.where, caught.value.line) == ("E201", "own deny[d]", 8)
 
 
 def test_a_rule_may_be_called_like_what_nothing_grants(monkeypatch):
