@@ -11,7 +11,7 @@ from muniment.errors import PathEscape, Refusal
 from muniment.names import Verb
 from muniment.policy.decide import REMOVAL, Act, Judge
 from muniment.policy.grammar import CanonicalPath, canonicalise, check_creatable
-from muniment.policy.model import Policy
+from muniment.policy.model import QUOTA_NUMBERS, Policy
 from muniment.policy.tables import CheckTable
 
 
@@ -45,12 +45,8 @@ def _require(act: Act, judge: Judge, path: CanonicalPath) -> None:
 def _over_quota(check: CheckTable, judge: Judge, path: CanonicalPath) -> str | None:
     """The first quota that is exceeded, in words; None if none is."""
     for quota in judge.quotas_for(path):
-        for asked, field in (
-            (check.file_bytes, "max_file_bytes"),
-            (check.files, "max_files"),
-            (check.total_bytes, "max_total_bytes"),
-        ):
-            most = getattr(quota, field)
+        for field in QUOTA_NUMBERS:
+            asked, most = getattr(check, field.removeprefix("max_")), getattr(quota, field)
             if asked is not None and asked > most:
                 return f"the quota {quota.id!r} has {field} = {most}"
     return None

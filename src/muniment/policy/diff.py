@@ -24,7 +24,7 @@ from muniment.policy.automaton import All, Language, Not
 from muniment.policy.decide import ACTS, Act, Judge
 from muniment.policy.explain import consult
 from muniment.policy.grammar import CanonicalPath
-from muniment.policy.model import MAX_BYTES, Policy, Quota
+from muniment.policy.model import MAX_BYTES, QUOTA_NUMBERS, Policy, Quota
 from muniment.policy.pattern import AllowPatterns
 from muniment.policy.prover import Prover
 from muniment.policy.search import Found, Nothing, Outcome, Undecided
@@ -209,7 +209,7 @@ def changed_quotas(prover: Prover, old: Policy, new: Policy) -> Iterator[TermCha
             covering = [
                 [each for each in other.quotas if _covers(prover, each, quota, scope)] for scope in counted
             ]
-            for field in ("max_file_bytes", "max_files", "max_total_bytes"):
+            for field in QUOTA_NUMBERS:
                 number = getattr(quota, field)
                 kept = max((_bound(quotas, field) for quotas in covering), default=number)
                 if kept > number:

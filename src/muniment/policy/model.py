@@ -196,6 +196,10 @@ class Quota(Frozen):
     max_total_bytes: Bytes = 67_108_864
 
 
+QUOTA_NUMBERS: Final = ("max_file_bytes", "max_files", "max_total_bytes")
+"""What a quota bounds. An inline test asks by the same name without `max_`."""
+
+
 class Policy(Frozen):
     """Everything that bounds a run. Grants what *every* layer grants, in declared scopes.
 

@@ -15,14 +15,12 @@ from muniment.policy.explain import Consulted, consult
 from muniment.policy.finding import Finding
 from muniment.policy.grammar import CanonicalPath, canonicalise
 from muniment.policy.load import Loaded
-from muniment.policy.model import GATES, Policy, Quota, Rule
+from muniment.policy.model import GATES, QUOTA_NUMBERS, Policy, Quota, Rule
 from muniment.policy.pattern import AllowPatterns
 from muniment.policy.places import line_of
 from muniment.policy.prover import Prover
 from muniment.policy.search import Found, Nothing, Outcome
 from muniment.policy.tables import CheckTable
-
-_QUOTA_NUMBERS: Final = {"max_file_bytes", "max_files", "max_total_bytes"}
 
 USER: Final = Scope("user")
 TEAM: Final = Scope("team")
@@ -148,7 +146,7 @@ class Review:
     def _larger_quotas(self) -> Iterator[Finding]:
         for quota in self._file.tables.quota:
             holding = [each for each in self._parent_quotas if self._counts_all_of(each, quota)]
-            for key in sorted(quota.model_fields_set & _QUOTA_NUMBERS):
+            for key in sorted(quota.model_fields_set & {*QUOTA_NUMBERS}):
                 least = min((getattr(each, key) for each in holding), default=getattr(quota, key))
                 if least < getattr(quota, key):
                     problem = f"is looser than a parent has it; {least} holds"
