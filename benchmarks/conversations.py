@@ -1,10 +1,11 @@
-"""How often recall finds what a question about a long conversation is answered by, in a public set.
+"""How often recall finds what a question about a long conversation is answered by.
 
-    python benchmarks/conversations.py FILE [--by session] [--questions N]
+    python benchmarks/conversations.py [FILE] [--by session] [--questions N]
 
-FILE is one of two public sets, which do not come with this program: `locomo10.json` of LoCoMo, or a file of
-LongMemEval such as `longmemeval_s.json`. Every turn of a conversation, or every session, becomes an entry of
-a throwaway memory, and every question is put to the memory of its conversation; no language model takes part.
+Without FILE the conversations are generated (`dialogues.py`). FILE is one of two public sets, which do not
+come with this program: `locomo10.json` of LoCoMo, or a file of LongMemEval such as `longmemeval_s.json`.
+Every turn of a conversation, or every session, becomes an entry of a throwaway memory, and every question is
+put to the memory of its conversation; no language model takes part.
 
 R@5 and R@10 are the share of questions whose evidence is among the first 5 or 10 entries: `any` of it, or
 `all` of it. Evidence is turns in LoCoMo, sessions in LongMemEval; an entry counts for every turn in it, and
@@ -30,6 +31,8 @@ from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
+
+from dialogues import CONVERSATIONS, dialogues
 
 from muniment.confine.binding import bind
 from muniment.content.scalar import written
@@ -146,12 +149,12 @@ def entry(turns: Sequence[Turn]) -> str:
 def main() -> None:
     """Ask, and print a table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("file", type=Path, help="locomo10.json, or a file of LongMemEval")
+    parser.add_argument("file", type=Path, nargs="?", help="locomo10.json, or a file of LongMemEval")
     parser.add_argument("--by", choices=("turn", "session"), default="turn", help="what becomes an entry")
     parser.add_argument("--questions", type=int, default=sys.maxsize, help="at most so many")
     arguments = parser.parse_args()
     try:
-        found = list(conversations(arguments.file))
+        found = list(conversations(arguments.file) if arguments.file else generated())
     except OSError as error:
         parser.error(f"{arguments.file}: {error.strerror or error}")
     except UnknownFormatError as error:
@@ -225,6 +228,15 @@ def conversations(file: Path) -> Iterator[Conversation]:
         raise UnknownFormatError(f"is no list of objects with one of the keys {', '.join(readers)}")
     for number, sample in enumerate(samples):
         yield reader(sample, f"item {number}")
+
+
+def generated(count: int = CONVERSATIONS) -> Iterator[Conversation]:
+    """Our own."""
+    for sessions, asked in dialogues(count):
+        yield Conversation(
+            [[Turn(*said) for said in turns] for turns in sessions],
+            [Question(each.text, "generated", frozenset({each.evidence})) for each in asked],
+        )
 
 
 def of_locomo(sample: Any, where: str) -> Conversation:

@@ -53,7 +53,7 @@ async def main() -> None:
         home = Path(scratch, "home")
         settings = read_settings({"MUNIMENT_HOME": str(home)})
         options = Options(settings, (Path(scratch),), socket=Path(scratch, "daemon.sock"))
-        async with Daemon(options, RuleWriter()), AsyncClient(home=home) as client:
+        async with Daemon(options, RuleWriter()), AsyncClient(home=home, workspace=scratch) as client:
             await use(client)
 
 

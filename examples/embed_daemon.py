@@ -17,9 +17,9 @@ from muniment.daemon.service import Daemon, Options
 from muniment.settings import read_settings
 
 
-async def converse(home: Path) -> None:
+async def converse(home: Path, workspace: Path) -> None:
     """Send a fact twice under one key, wait for its task, and read the event that tells of it."""
-    async with AsyncClient(home=home) as client:
+    async with AsyncClient(home=home, workspace=workspace) as client:
         cursor = await client.cursor()
         kept = await client.remember("We deploy on Thursdays.", idempotency_key="example-1")
         again = await client.remember("We deploy on Thursdays.", idempotency_key="example-1")
@@ -37,7 +37,7 @@ async def serve(home: Path, workspace: Path) -> None:
     settings = read_settings({**os.environ, "MUNIMENT_HOME": str(home)})
     async with Daemon(Options(settings, (workspace,)), RuleWriter()) as daemon:
         print(f"serving on the loopback: {daemon.url.startswith('http://127.0.0.1:')}")
-        await converse(home)
+        await converse(home, workspace)
 
 
 def main() -> None:

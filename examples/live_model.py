@@ -52,6 +52,7 @@ def main() -> int:
             base_url=asked.base_url,
             protocol=asked.protocol,
             api_key_file=asked.api_key_file,
+            on_model_failure="fail",  # So that no rules hide what it cannot do.
         ) as memory,
     ):
         print("turns  tokens in/out  seconds  malformed  outcome")

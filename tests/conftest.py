@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
+import signal
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -42,3 +44,14 @@ def zygote():
     with Zygote() as zygote:
         zygote.start()
         yield zygote
+
+
+@pytest.fixture(autouse=True)
+def _quiet():
+    """Commands set up logging and a handler for Ctrl-C, as programs may."""
+    logger, before = logging.getLogger("muniment"), signal.getsignal(signal.SIGINT)
+    kept = (logger.propagate, list(logger.handlers), logger.level)
+    yield
+    logger.propagate, logger.handlers = kept[0], kept[1]
+    logger.setLevel(kept[2])
+    signal.signal(signal.SIGINT, before)

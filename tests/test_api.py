@@ -138,7 +138,7 @@ def test_what_cannot_be_opened_is_told_and_leaves_nothing_open(home, workspace, 
     assert descriptors() == before
 
 
-WRITES = (calls(call("write_file", path="user/a.md", content="x\n")), say("Saved."))
+WRITES = (calls(call("write_file", path="user/a.md", content="a fact\n")), say("Saved."))
 
 
 def test_a_language_model_is_built_from_its_name_and_closed_with_the_memory(

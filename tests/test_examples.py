@@ -61,7 +61,7 @@ def test_live_model_prints_a_row_for_each_fact(tmp_path):
         head, *rows, last = run_example("live_model.py", tmp_path, server.base_url, "perfect").splitlines()
     assert head.split() == ["turns", "tokens", "in/out", "seconds", "malformed", "outcome"]
     assert len(rows) == 12
-    assert all(re.match(r" +3 +300/30 +\d+\.\d\d +0  (Saved to|already known:) user/", row) for row in rows)
+    assert all(re.match(r" +3 +300/30 +\d+\.\d\d +0  (saved|already known:) user/", row) for row in rows)
     assert "already known" in rows[-1]
     assert last.startswith("12 of 12 filed, ")
 
@@ -105,7 +105,7 @@ def test_a_subagent_gets_context_searches_and_hands_a_fact_in(tmp_path):
     assert "Prefers short commit messages" in found
     assert nothing.endswith("Nothing in the memory is about that.")
     assert handed_in.endswith("handed in as task task-1")
-    assert saved.startswith("Saved to project/")
+    assert saved.startswith("saved project/")
 
 
 def test_attack_your_own_tool_tells_where_a_check_before_opening_is_not_enough(tmp_path):

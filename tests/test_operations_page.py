@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -27,6 +28,7 @@ PROGRAMS = Path(sys.executable).parent
 @pytest.fixture
 def shell(tmp_path):
     """Runs a line in a home of its own."""
+    tmp_path.chmod(0o700)
     environment = {"HOME": str(tmp_path), "PATH": f"{PROGRAMS}{os.pathsep}/usr/bin:/bin"}
 
     def run(line):
@@ -53,10 +55,12 @@ def waiting(home):
         return hold(state, origin(), parts, {"user/n.md": Trust.EXTERNAL}, ("why",), **terms)
 
 
+needs_sqlite = pytest.mark.skipif(not shutil.which("sqlite3"), reason="no sqlite3(1) to make a backup with")
+
+
+@needs_sqlite
 @pytest.mark.timeout(240)
 def test_every_command_of_the_page_works(shell, tmp_path):
-    if "sqlite3" in PAGE.read_text() and subprocess.run(["which", "sqlite3"], check=False).returncode:
-        pytest.skip("there is no sqlite3(1) to make a backup with")
     saved = json.loads(shell('muniment remember "The owner prefers dark mode in editors" --json'))
     words = {"ENTRY": saved["files_touched"][0], "TASK": saved["task_id"]}
     words["REVIEW"] = waiting(tmp_path / ".muniment")
@@ -65,6 +69,23 @@ def test_every_command_of_the_page_works(shell, tmp_path):
             assert line.startswith("$ "), line
             shell(re.sub("|".join(words), lambda found: words[found[0]], line[2:]))
     assert BLOCKS
+
+
+@needs_sqlite
+def test_a_backup_brings_back_user_and_projects_with_their_history(shell, tmp_path):
+    """The blocks of the page, after which the home is lost."""
+    (tmp_path / ".git").mkdir()
+    facts = {"user": "I prefer dark mode", "project": "The project uses pnpm"}
+    saved = {scope: json.loads(shell(f'muniment remember "{fact}" --json')) for scope, fact in facts.items()}
+    at = next(number for number, block in enumerate(BLOCKS) if "sqlite3" in block)
+    backup, restore = (" && ".join(line[2:] for line in block.splitlines()) for block in BLOCKS[at : at + 2])
+    shell(backup)
+    shutil.rmtree(tmp_path / ".muniment")
+    shell(restore)
+    for scope, result in saved.items():
+        assert result["touched_scopes"] == [scope]
+        assert facts[scope] in shell(f"muniment show {result['files_touched'][0]}")
+        shell(f"muniment undo {result['task_id']}")
 
 
 def test_it_names_every_command_that_is_for_operators():

@@ -40,6 +40,7 @@ TOPS = {OSType.LINUX: "/", OSType.MACOS: "/", OSType.WINDOWS: "C:\\"}
 @pytest.fixture(params=TOPS, ids=lambda system: system.value)
 def system(request, fs):
     fs.os = request.param
+    fs.chmod(TOPS[request.param], 0o755, force_unix_mode=True)
     return request.param
 
 
@@ -180,6 +181,7 @@ def test_home_is_below_the_directory_of_the_user_unless_it_is_named(fs, at):
 @pytest.mark.parametrize("posix", [OSType.LINUX, OSType.MACOS], ids=lambda posix: posix.value)
 def test_without_a_home_the_system_is_asked(fs, posix, monkeypatch):
     fs.os = posix
+    fs.chmod("/", 0o1777, force_unix_mode=True)
     monkeypatch.delenv("HOME", raising=False)
     record = pwd.struct_passwd(("me", "x", os.getuid(), 0, "", "/home/me", ""))
     monkeypatch.setattr(pwd, "getpwuid", lambda _: record)
@@ -270,9 +272,11 @@ def test_a_configuration_that_is_a_directory_or_a_loop_is_told(fs, system, home)
 
 
 @pytest.mark.parametrize("posix", [OSType.LINUX, OSType.MACOS], ids=lambda posix: posix.value)
-def test_a_configuration_that_may_not_be_read_is_told(fs, posix):
+def test_a_configuration_that_may_not_be_read_is_told(fs, posix, monkeypatch):
     fs.os = posix
+    fs.chmod("/", 0o1777, force_unix_mode=True)
     set_uid(1000)  # Root may read anything.
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
     fs.create_file("/home/me/config.toml", contents="policy = 'own'\n", st_mode=stat.S_IFREG)
     with pytest.raises(ConfigInvalid, match="cannot be read: Permission denied"):
         read("/home/me")

@@ -88,7 +88,8 @@ def test_the_client_of_the_readme_runs(daemon):
         capture_output=True,
         text=True,
         check=True,
+        cwd=daemon.work,
         env=environment(daemon),
         timeout=60,
     )
-    assert done.stdout == "('project/deploy/we-deploy-on-thursdays.md',)\n"
+    assert done.stdout == "('project/team/code-review-takes-place-within-a-day.md',)\n"

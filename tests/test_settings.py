@@ -298,7 +298,7 @@ def test_a_tilde_in_the_file_is_home(home, monkeypatch):
     [
         (
             "rules = 'x'",
-            "unknown key 'rules'; there are policy, model, base_url, api_key_file, protocol, policy_signers,",
+            "unknown key 'rules'; there are policy, model, base_url, api_key_file, protocol, on_",
         ),
         ("api_key = 'canary'", "unknown key 'api_key'"),
         ("policy = 1", "policy must be a string"),
@@ -427,3 +427,14 @@ def test_roots_are_given_as_pairs():
             parse_roots([bad])
     with pytest.raises(ConfigInvalid, match="twice"):
         parse_roots(["user=/a", "user=/b"])
+
+
+def test_what_follows_a_model_that_failed_is_said_in_file_variable_or_flag(home):
+    (home / "config.toml").write_text('on_model_failure = "fail"\n')
+    environment = {"MUNIMENT_HOME": str(home)}
+    assert read_settings({"MUNIMENT_HOME": str(home.parent / "other")}).on_model_failure == "rules"
+    assert read_settings(environment).on_model_failure == "fail"
+    assert read_settings({**environment, "MUNIMENT_ON_MODEL_FAILURE": "rules"}).on_model_failure == "rules"
+    assert read_settings(environment, on_model_failure="rules").on_model_failure == "rules"
+    with pytest.raises(ConfigInvalid, match="on_model_failure is rules or fail, not 'stop'"):
+        read_settings(environment, on_model_failure="stop")

@@ -43,7 +43,7 @@ def test_it_holds_every_module_and_nothing_that_is_none(wheel):
     modules = {str(path.relative_to(sources)) for path in package.rglob("*.py")}
     data = {
         f"muniment/{folder}/{path.name}"
-        for folder in ("agent", "content")
+        for folder in ("agent", "content", "policy")
         for path in (package / folder).glob("*.toml")
     }
     data |= {f"muniment/testing/corpus/{name}" for name in ("escapes.json", "own.json", "README.md")}

@@ -6,10 +6,15 @@ so that importing this package costs nothing and does nothing.
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from muniment.version import __version__
+
+if sys.version_info < (3, 11):  # noqa: UP036  it says what an old one needs
+    _HERE = ".".join(map(str, sys.version_info[:2]))
+    raise ImportError(f"muniment needs Python 3.11 or later, and this is Python {_HERE}")
 
 if TYPE_CHECKING:
     from muniment.api import Memory, open  # noqa: A004

@@ -60,6 +60,7 @@ class Memory:
         context: str = ContextMode.WORKSPACE,
         dry_run: bool = False,
         task_id: str | None = None,
+        detail: bool = False,
         cancel: Cancel | None = None,
         observe: Observer = lambda _: None,
     ) -> RememberResult:
@@ -71,6 +72,7 @@ class Memory:
             context: `workspace`, or `clean`: the agent sees nothing of the memory.
             dry_run: judge and report, commit nothing.
             task_id: makes the same request, made twice, be carried out once; see `RememberRequest`.
+            detail: the result's `detail` holds the model's last words, fenced as data.
             cancel: ends the run early.
             observe: told of every tool call.
 
@@ -84,7 +86,7 @@ class Memory:
             ManagedMemoryUnavailable: a root cannot be used, with the reason.
         """
         result = self.attempt(
-            RememberRequest(content, scope, context, dry_run=dry_run, task_id=task_id),
+            RememberRequest(content, scope, context, dry_run=dry_run, task_id=task_id, detail=detail),
             cancel=cancel,
             observe=observe,
         )
@@ -121,10 +123,11 @@ class Memory:
         task_id: str | None = None,
         cancel: Cancel | None = None,
     ) -> ForgetResult:
-        """Remove what holds all the words of a query: entries, or single items of their lists.
+        """Remove an entry by its path, or what holds all the words of a query, be it items of lists.
 
         Args:
-            query: some words; those that say nothing, such as `the`, are left out.
+            query: a path such as `user/editor.md`, or some words; those that say nothing, such as `the`, are
+                left out.
             scope: where alone to look; None: everywhere.
             yes: do it; else the result says what would go, and nothing is written.
             task_id: as of `remember`.
@@ -309,7 +312,7 @@ class Memory:
 
 
 def open(  # noqa: A001, PLR0913  the library's name for it; used as muniment.open, by keyword
-    workspace: str | PathLike[str] = ".",
+    workspace: str | PathLike[str] | None = None,
     *,
     policy: str | PathLike[str] | None = None,
     roots: Mapping[str, str | PathLike[str]] | None = None,
@@ -318,23 +321,23 @@ def open(  # noqa: A001, PLR0913  the library's name for it; used as muniment.op
     base_url: str | None = None,
     api_key_file: str | PathLike[str] | None = None,
     protocol: str | None = None,
+    on_model_failure: str | None = None,
     home: str | PathLike[str] | None = None,
     in_process: bool = False,
 ) -> Memory:
     """Open the memory of a workspace.
 
     Args:
-        workspace: a directory in it; the workspace is its nearest ancestor with `.git`, else itself.
+        workspace: a directory in it; it is the nearest ancestor with `.git`, else that itself. None: look for
+            one from here; where there is no `.git`, there is no `project`.
         policy: name or path; default from the configuration, else `strict`.
         roots: directories to bind to scopes instead of the default ones.
-        symlinks: what becomes of links beneath the roots, `refuse` or `beneath`, as with `Sandbox`. Default
-            from the configuration, else `refuse`.
-        model: what files the facts: `rules`, the name of a language model, or an object, which stays the
-            caller's. Default from the configuration, else `rules`, the embedded writer.
+        symlinks: links beneath the roots, `refuse` or `beneath`; default as configured, else `refuse`.
+        model: `rules` (default), the name of a language model, or an object, which stays the caller's.
         base_url: where the language model answers, such as `http://127.0.0.1:8080/v1`.
-        api_key_file: what its key is read from, once, before this returns; default `$MUNIMENT_API_KEY`,
-            which stays in the environment.
+        api_key_file: where its key stands, read once; default `$MUNIMENT_API_KEY`, which stays there.
         protocol: how to speak with it, one of `agent.model.PROTOCOLS`.
+        on_model_failure: `rules` (default): they file the fact where the model comes to nothing; or `fail`.
         home: instead of `$MUNIMENT_HOME`.
         in_process: run the tools in this process; the policy must say `require = "none"`.
 
@@ -342,8 +345,7 @@ def open(  # noqa: A001, PLR0913  the library's name for it; used as muniment.op
         ConfigInvalid: a setting cannot be used.
         PolicyInvalid: the policy does not load.
         InvalidScope: a root is bound to a scope that the policy does not declare.
-        ManagedMemoryUnavailable: a root or the state directory cannot be used, with the reason.
-        StateTooNew: a newer version of Muniment wrote the state directory.
+        ManagedMemoryUnavailable, StateTooNew: a root or the state directory cannot be used, with the reason.
         DeadlineExceeded: an interrupted commit cannot be taken back, since somebody holds its root's lock.
         ConfinementUnavailable: the policy requires more than this system offers.
     """
@@ -362,9 +364,10 @@ def open(  # noqa: A001, PLR0913  the library's name for it; used as muniment.op
         base_url=base_url,
         api_key_file=api_key_file,
         protocol=protocol,
+        on_model_failure=on_model_failure,
     )
     with ExitStack() as opened:
         if model is None or isinstance(model, str):
             model = opened.enter_context(open_model(settings, environment))
-        place = opened.enter_context(closing(find_place(settings, Path(workspace), in_process=in_process)))
+        place = opened.enter_context(closing(find_place(settings, workspace, in_process=in_process)))
         return Memory(place, model, opened.pop_all())

@@ -6,8 +6,9 @@
 - K2. It goes from `read_api_key` to the adapter of the model and nowhere else: settings know where it stands,
   not what it is, and no error here quotes it, also not where someone gave a key in place of a file's name.
 - K3. No bound root lies around the file of the settings, also where the variable wins (`Settings.apart`).
+- K4. A file that another user owns or may write is no key of ours: who knows it reads along at the server.
 
-Does not hold: that others cannot read the file, whose owner and mode are not judged; nor that the key is gone
+Does not hold: that others cannot read the file; nor that the key is gone
 from the memory of this process after use, or from `/proc/PID/environ` if it came as a variable.
 
 Attacked in tests/test_credentials.py.
@@ -17,10 +18,12 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from muniment.confine.binding import check_ours
 from muniment.errors import ConfigInvalid
 from muniment.settings import KEY_VARIABLE, Settings
 
@@ -53,6 +56,9 @@ def read_api_key(settings: Settings, environment: Mapping[str, str]) -> str | No
 def _read(path: Path) -> str:
     try:
         with path.open("rb") as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISCHR(status.st_mode):  # A terminal, or /dev/null, is everybody's.
+                check_ours(path, status)
             data = file.read(MAX_KEY_BYTES + 1)
     except OSError as error:
         if not os.path.lexists(path):

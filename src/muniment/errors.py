@@ -263,7 +263,9 @@ class PathEscape(MunimentError):
             if via in {Via.ABSOLUTE, Via.DOTDOT, Via.NUL}
             else "is no plain file or folder of the memory's own, or lies behind one that is not"
         )
-        super().__init__(f"{self.requested!r} {leads} ({via}); use a path like user/topic/name.md")
+        super().__init__(
+            f"{self.requested!r} {leads} ({via}); give a scope, folders and a name that ends in .md"
+        )
 
 
 class RememberPathEscape(PathEscape):

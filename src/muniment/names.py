@@ -6,6 +6,7 @@ in this file; nothing can raise these.
 
 from __future__ import annotations
 
+import hmac
 from enum import StrEnum
 from typing import Final, NewType
 
@@ -139,3 +140,27 @@ INDEX_NAME: Final = "MEMORY.md"
 
 INDEX_DIRECTORY: Final = "index"
 """The directory of generated index pages in each root."""
+
+
+# -- how a daemon proves that it knows a token, before the token is sent to it (ADR 0026) -------------------
+
+_HELLO: Final = "muniment-hello/1"
+"""Begins all that is keyed for a proof, so that none of it means anything elsewhere."""
+
+UNIX_ADDRESS: Final = "unix"
+"""The address in a proof over a Unix socket; over TCP it is the Host header, in lower case."""
+
+
+def hello_key(token: str) -> bytes:
+    """What a daemon keeps of a token to prove that it knows it; the token cannot be found from it."""
+    return hmac.digest(token.encode(), f"{_HELLO} key".encode(), "sha256")
+
+
+def hello_name(key: bytes) -> str:
+    """By which a client says which token it means: 32 hexadecimal digits that tell nothing else."""
+    return hmac.digest(key, f"{_HELLO} name".encode(), "sha256").hex()[:32]
+
+
+def hello_proof(key: bytes, nonce: str, address: str) -> str:
+    """What only who has the key can say about a nonce, at an address: 64 hexadecimal digits."""
+    return hmac.digest(key, f"{_HELLO} proof\n{nonce}\n{address}".encode(), "sha256").hex()

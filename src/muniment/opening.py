@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
+from os import PathLike
 from pathlib import Path
 from typing import Final
 
@@ -14,12 +15,12 @@ from muniment.confine.binding import bind_all
 from muniment.confine.cancel import Patience
 from muniment.confine.requirement import check_enforcement
 from muniment.credentials import read_api_key
-from muniment.errors import ConfigInvalid
+from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable
 from muniment.jobs.request import Place
 from muniment.policy.links import check_symlinks
-from muniment.settings import RULES, Settings, default_roots, find_workspace
+from muniment.settings import RULES, Settings, default_roots, find_workspace, is_repository
 from muniment.signatures import load_configured
-from muniment.store.state import State
+from muniment.store.state import LEDGER_NAME, State
 from muniment.store.upkeep import recover_all
 
 RECOVERY_SECONDS: Final = 60.0
@@ -55,10 +56,11 @@ def open_model(settings: Settings, environment: Mapping[str, str]) -> AbstractCo
 
 def find_place(
     settings: Settings,
-    workspace: Path,
+    workspace: str | PathLike[str] | None,
     *,
     in_process: bool = False,
     create: bool = True,
+    reads: bool = False,
     state: State | None = None,
 ) -> Place:
     """The policy, state and bound roots of `settings` for the workspace around `workspace`; raises as `open`.
@@ -67,23 +69,62 @@ def find_place(
 
     Args:
         settings: what to run with.
-        workspace: a directory in it.
+        workspace: a directory in it, which somebody named; None: this one. Then a memory of a project is
+            made in a repository alone (ADR 0032).
         in_process: as `open`.
         create: make default directories that are missing; else their scopes are left out.
+        reads: without `create`, make the state directory where there is a root, so that what is read of it
+            need not be read again; where that cannot be, a temporary one is used, and a note says so.
         state: shared with other places, and stays the caller's; None: that of `settings` is opened.
     """
     symlinks = check_symlinks(settings.symlinks)
     loaded = load_configured(settings)
     policy = loaded.policy
     check_enforcement(policy, in_process=in_process)
-    paths = default_roots(settings, policy.scopes, find_workspace(workspace), create=create)
+    found = find_workspace(Path(workspace or ""))
+    is_project = workspace is not None or is_repository(found)
+    paths = default_roots(settings, policy.scopes, found, create=create, is_project=is_project)
     with ExitStack() as opened:
-        if state is None:
-            has_state = create or settings.state.is_dir()
-            state = opened.enter_context(State(settings.state if has_state else None))
-        roots = bind_all(paths, apart_from=settings.apart, policy_files=loaded.paths)
+        roots = bind_all(
+            paths, apart_from=settings.apart, policy_files=loaded.paths, policy_links=loaded.linked
+        )
         for root in roots.values():
             opened.callback(root.close)
-        notes = recover_all(state, roots, policy, Patience(time.monotonic() + RECOVERY_SECONDS))
+        notes: tuple[str, ...] = ()
+        if state is None:
+            state, notes = _opened_state(settings.state, is_needed=create, is_used=reads and bool(roots))
+            opened.callback(state.close)
+        notes += recover_all(state, roots, policy, Patience(time.monotonic() + RECOVERY_SECONDS))
         opened.pop_all()
-    return Place(policy, roots, state, symlinks=symlinks, in_process=in_process, notes=notes)
+    return Place(
+        policy,
+        roots,
+        state,
+        symlinks=symlinks,
+        in_process=in_process,
+        notes=notes,
+        on_model_failure=settings.on_model_failure,
+    )
+
+
+def _opened_state(directory: Path, *, is_needed: bool, is_used: bool) -> tuple[State, tuple[str, ...]]:
+    """The state of whoever keeps a history, or only reads; and what a person should know of it."""
+    if not (is_needed or is_used or directory.is_dir()):
+        return State(None), ()
+    try:
+        return State(directory), ()
+    except ManagedMemoryUnavailable as error:
+        if is_needed or _may_hold_history(directory):
+            raise
+        return State(None), (f"{error}; so the memory is read anew each time",)
+
+
+def _may_hold_history(directory: Path) -> bool:
+    """Whether there may be a ledger: whoever read without it would trust what it does not."""
+    try:
+        (directory / LEDGER_NAME).lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True  # Nobody can tell.
+    return True

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from os import PathLike
@@ -49,6 +49,7 @@ from muniment.store.audit import timestamp
 from muniment.store.change import Change
 from muniment.store.commit import Commit, Stamp, Terms, commit
 from muniment.store.ledger import Origin
+from muniment.store.naming import Rename
 from muniment.store.stamp import new_ulid
 from muniment.store.state import State
 from muniment.store.trust import TrustRule, constant
@@ -96,11 +97,13 @@ class JobTerms:
         origin: what the ledger keeps of it.
         trust: says how far the new bytes are trusted.
         stamp: completes what is committed; None keeps the proposed bytes.
+        rename: says where a new file goes instead; None: where it was proposed.
     """
 
     origin: Origin
     trust: TrustRule
     stamp: Stamp | None = None
+    rename: Rename | None = None
 
 
 class Sandbox:
@@ -133,13 +136,14 @@ class Sandbox:
         in_process: bool = False,
     ) -> None:
         given = policy if isinstance(policy, Policy | Loaded) else load_files(os.fspath(policy))
-        effective, paths = (given.policy, given.paths) if isinstance(given, Loaded) else (given, ())
+        loaded = given if isinstance(given, Loaded) else Loaded(given, ())
+        effective = loaded.policy
         terms = RunTerms(symlinks=check_symlinks(symlinks))
         apart = (Path(state),) if state is not None else ()
         check_scopes(effective, roots or {})
         check_enforcement(effective, in_process=in_process)
         named = {Scope(name): Path(path) for name, path in (roots or {}).items()}
-        bound = bind_all(named, apart_from=apart, policy_files=paths)
+        bound = bind_all(named, apart_from=apart, policy_files=loaded.paths, policy_links=loaded.linked)
         self._state_directory = None if state is None else Path(state)
         self._set_up(effective, bound, None, terms, in_process=in_process)
 
@@ -246,7 +250,13 @@ class Sandbox:
             for item in self._change_set().changes
         ]
 
-    def commit(self, job: JobTerms | None = None, *, dry_run: bool = False) -> Commit:
+    def commit(
+        self,
+        job: JobTerms | None = None,
+        *,
+        dry_run: bool = False,
+        accept: Callable[[ChangeSet], None] = lambda _: None,
+    ) -> Commit:
         """Judge what was proposed, commit it and rebuild the indexes of touched scopes.
 
         An empty change-set writes nothing. Afterwards the overlay is empty again.
@@ -254,6 +264,7 @@ class Sandbox:
         Args:
             job: who commits, and how; None: the caller, as the owner, with the bytes as they were proposed.
             dry_run: do everything except writing.
+            accept: is shown the very change-set that is judged then, and raises what it likes.
 
         Raises:
             RememberPathEscape: a writing tool tried to escape, or the judge found an escape.
@@ -271,6 +282,7 @@ class Sandbox:
         if not change_set.changes:
             self._disconnect()
             return Commit()
+        accept(change_set)
         job = job or self._edit()
         try:
             terms = Terms(
@@ -281,6 +293,7 @@ class Sandbox:
                 job.origin,
                 job.trust,
                 stamp=job.stamp,
+                rename=job.rename,
                 settle_names=self._terms.is_clean or self._is_blind_job(),
                 dry_run=dry_run,
             )

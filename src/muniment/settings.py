@@ -2,8 +2,9 @@
 
 Nothing is ever read from a workspace; the only things taken from it are its real path and the name
 of its directory. Nor is any variable of another program, such as `OPENAI_BASE_URL` or `HTTP_PROXY`: who may
-set those may not choose where facts and keys are sent. Reading settings creates nothing: `default_roots` is
-what makes directories. The key of a model's server is no setting: `credentials.py` reads it.
+set those may not choose where facts and keys are sent. Nothing is obeyed in a home that somebody else may
+write (ADR 0027). Reading settings creates nothing: `default_roots` is what makes directories. The key of a
+model's server is no setting: `credentials.py` reads it.
 
 The `api_key_file` of `config.toml` belongs to the `base_url` beside it, and is not used with another.
 
@@ -23,10 +24,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from muniment.agent.model import check_model_name, check_protocol
-from muniment.confine.binding import create_private_directory
+from muniment.agent.model import OnModelFailure, check_model_name, check_on_model_failure, check_protocol
+from muniment.confine.binding import create_private_directory, require_ours
 from muniment.errors import ConfigInvalid, InvalidScope, printable
 from muniment.names import Scope
+from muniment.policy.family import refuse_long_keys
 
 HOME_VARIABLE: Final = "MUNIMENT_HOME"
 KEY_VARIABLE: Final = "MUNIMENT_API_KEY"
@@ -38,6 +40,7 @@ _VARIABLES: Final = MappingProxyType(
         "base_url": "MUNIMENT_BASE_URL",
         "api_key_file": "MUNIMENT_API_KEY_FILE",
         "protocol": "MUNIMENT_PROTOCOL",
+        "on_model_failure": "MUNIMENT_ON_MODEL_FAILURE",
         "policy_signers": "MUNIMENT_POLICY_SIGNERS",
     }
 )
@@ -75,6 +78,7 @@ class Settings:
         api_key_file: the file that the server's key stands in, absolute or relative to here.
         key_in_variable: the key is the value of `MUNIMENT_API_KEY`, whatever `api_key_file` says.
         protocol: one of `agent.model.PROTOCOLS`.
+        on_model_failure: `rules` or `fail`, see `Place`.
         policy_signers: the file of those who may sign policies; None: nobody need sign, see `signatures`.
     """
 
@@ -87,6 +91,7 @@ class Settings:
     api_key_file: Path | None = None
     key_in_variable: bool = False
     protocol: str = "auto"
+    on_model_failure: OnModelFailure = "rules"
     policy_signers: Path | None = None
 
     @property
@@ -114,13 +119,15 @@ def read_settings(environment: Mapping[str, str], **flags: Any) -> Settings:
         flags: what a command line or caller asked for; None and empty mean: not asked.
 
     Raises:
-        ConfigInvalid: `config.toml` cannot be read, is no TOML, or has an unknown key, a wrong type or a
-            relative path; nobody says where home is; there is no such protocol; the model's name cannot be
-            one; or a flag is about a language model and the model is `rules`.
+        ConfigInvalid: somebody else may write the home or what is obeyed in it; `config.toml` cannot be read,
+            is no TOML, or has an unknown key, a wrong type or a relative path; nobody says where home is;
+            there is no such protocol; the model's name cannot be one; or a flag is about a language model
+            and the model is `rules`.
     """
     named = environment.get(HOME_VARIABLE)
     home = _expanded(named) if named else _expanded(environment.get("HOME") or "~") / ".muniment"
     asked = {name: value for name, value in flags.items() if value}
+    _require_own(home)
     configured = _read_config(home / "config.toml")
     found = {
         name: environment[variable] for name, variable in _VARIABLES.items() if environment.get(variable)
@@ -140,6 +147,13 @@ def read_settings(environment: Mapping[str, str], **flags: Any) -> Settings:
     return settings
 
 
+def _require_own(home: Path) -> None:
+    """Refuse a home whose configuration, policies or state somebody else may have written."""
+    for each in (home, home / "config.toml", home / "state"):
+        require_ours(each)
+    require_ours(home / "policies", inside=True)
+
+
 def find_workspace(directory: Path) -> Path:
     """The workspace around `directory`: its nearest ancestor that holds `.git`, else itself.
 
@@ -152,7 +166,12 @@ def find_workspace(directory: Path) -> Path:
         raise ConfigInvalid(f"the workspace {directory} does not exist") from None
     if not start.is_dir():
         raise ConfigInvalid(f"the workspace {directory} is no directory")
-    return next((each for each in (start, *start.parents) if os.path.lexists(each / ".git")), start)
+    return next(filter(is_repository, (start, *start.parents)), start)
+
+
+def is_repository(directory: Path) -> bool:
+    """Whether `directory` holds `.git`."""
+    return os.path.lexists(directory / ".git")
 
 
 def workspace_key(workspace: Path) -> str:
@@ -162,7 +181,12 @@ def workspace_key(workspace: Path) -> str:
 
 
 def default_roots(
-    settings: Settings, scopes: tuple[Scope, ...], workspace: Path, *, create: bool
+    settings: Settings,
+    scopes: tuple[Scope, ...],
+    workspace: Path,
+    *,
+    create: bool,
+    is_project: bool = True,
 ) -> dict[Scope, Path]:
     """Roots for `scopes`: those that are bound, and ours for `user` and `project`.
 
@@ -171,6 +195,7 @@ def default_roots(
         scopes: those of the policy.
         workspace: as `find_workspace` found it.
         create: make ours where they are missing; else leave those out.
+        is_project: False: do not make that of `project`, unless there is no `user` to remember for.
 
     Raises:
         InvalidScope: a root is bound to a scope that is not one of `scopes`.
@@ -189,7 +214,7 @@ def default_roots(
         if scope in settings.roots:
             roots[scope] = settings.roots[scope]
         elif scope in ours:
-            if create:
+            if create and (is_project or scope != "project" or "user" not in scopes):
                 create_private_directory(ours[scope])
             if ours[scope].exists():
                 roots[scope] = ours[scope]
@@ -218,6 +243,7 @@ def parse_roots(pairs: list[str]) -> dict[str, Path]:
 def _require_model(settings: Settings, asked: Mapping[str, Any]) -> None:
     name = check_model_name(settings.model)
     check_protocol(settings.protocol)
+    check_on_model_failure(settings.on_model_failure)
     if name == RULES:
         for flag in ("base_url", "api_key_file", "protocol"):
             if flag in asked:
@@ -240,8 +266,9 @@ def _read_config(path: Path) -> dict[str, Any]:
     if len(text) > MAX_CONFIG_BYTES:
         raise ConfigInvalid(f"{path} is larger than {MAX_CONFIG_BYTES} bytes")
     try:
+        refuse_long_keys(text.decode())
         data = tomllib.loads(text.decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # Of decoding, of TOML, and of numbers too long.
         raise ConfigInvalid(f"{path} is not valid TOML: {error}") from None
     return {key: _checked(path, key, value) for key, value in data.items()}
 

@@ -25,7 +25,8 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from muniment.errors import PolicyInvalid, printable
+from muniment.confine.binding import check_ours
+from muniment.errors import ConfigInvalid, PolicyInvalid, printable
 from muniment.policy.family import PolicyText, read_text
 from muniment.policy.load import Loaded, load_files
 from muniment.policy.model import Policy
@@ -146,7 +147,11 @@ def _signers(path: Path) -> bytes:
         raise PolicyInvalid("E142", shown, f"the file of policy signers {error.problem}") from None
     if read is None:
         raise PolicyInvalid("E142", shown, "there is no such file of policy signers; see ssh-keygen(1)")
-    return read[0].encode()
+    try:
+        check_ours(path, read.status)
+    except ConfigInvalid as error:
+        raise PolicyInvalid("E142", shown, str(error)) from None
+    return read.text.encode()
 
 
 def _run(

@@ -129,10 +129,11 @@ class Obedient:
         return self.decide(texts, answers)
 
     def decision(self, body: Mapping[str, Any]) -> dict[str, str]:
-        """Where the fact is to go, in the model's view, when it may decide that and no more."""
+        """Where the fact is to go, in its view, when it may decide that and no more; it need not hear."""
         self.heard = [str(message.get("content") or "") for message in body["messages"]]
         self._listen()
-        paths = [given["path"] for _, given in self.left if isinstance(given.get("path"), str)]
+        asked = [given for case in self.cases for _, given in case.obeying]
+        paths = [given["path"] for given in asked if isinstance(given.get("path"), str)]
         file = next(iter(paths), "user/note.md").removeprefix("user/")
         return {"title": self.heard[-1], "scope": "user", "type": "user", "file": file}
 

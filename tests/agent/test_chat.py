@@ -122,7 +122,7 @@ def test_a_fact_that_no_grammar_can_count_is_not_cut():
 
 @pytest.mark.parametrize("fact", ["x", "记" * 21_000, "x" * 65_536])
 def test_an_answer_may_always_hold_the_fact(fact):
-    assert answer_tokens(fact) > 4000 + len(fact) / 2
+    assert answer_tokens(fact) > 1000 + len(fact) / 2
 
 
 def test_messages_without_a_system_message_stay_as_they_are():

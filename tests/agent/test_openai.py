@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import replace
 
 import pytest
 
@@ -18,6 +19,7 @@ from muniment.agent.model import (
     Usage,
 )
 from muniment.agent.openai import LADDERS
+from muniment.agent.prompt import nudge_message
 from muniment.testing.answers import (
     NO_RESPONSE_FORMAT,
     NO_TOOLS,
@@ -122,7 +124,7 @@ def test_the_limit_of_tokens_is_told_in_the_way_that_the_server_takes():
         model.respond(asked())
         named = [next((key for key in sent.body if key.startswith("max_")), None) for sent in server.requests]
         assert named == ["max_tokens", "max_completion_tokens", "max_completion_tokens"]
-        assert {sent.body[key] for sent, key in zip(server.requests, named, strict=True)} == {4096 + 20}
+        assert {sent.body[key] for sent, key in zip(server.requests, named, strict=True)} == {1024 + 20}
 
 
 def test_a_limit_that_is_refused_by_every_name_is_left_out():
@@ -318,3 +320,29 @@ def test_nothing_is_asked_where_nothing_could_be_written():
 def test_every_protocol_has_a_ladder():
     assert set(LADDERS) == set(PROTOCOLS)
     assert all(LADDERS.values())
+
+
+def test_auto_comes_down_from_tools_to_json_to_decide_within_a_run_and_begins_anew_with_the_next():
+    with serving(always(words("I would rather talk.")), "auto") as (server, model):
+        first = asked()
+        blue = replace(first, brief=replace(first.brief, fact="Blue"))
+        nudges = (AssistantMessage("Talk."), nudge_message()) * 2
+        for said in ((), nudges[:2], nudges, ()):
+            model.respond(replace(blue, messages=(*blue.messages, *said)))
+        forms = [form_of(sent) for sent in server.requests]
+        assert forms == ["tools", "json", "json", "tools"]
+        formats = [sent.body.get("response_format", {}) for sent in server.requests]
+        names = [each.get("json_schema", {}).get("name") for each in formats]
+        assert names == [None, "action", "decision", None]
+        assert server.requests[2].body["max_tokens"] == 64
+        assert server.requests[2].body["messages"][-1]["content"] == "Blue"
+
+
+def test_where_the_rules_are_sure_no_request_is_made_and_they_are_named():
+    with serving(words("{}"), "decide") as (server, model):
+        first = asked()
+        brief = replace(first.brief, fact="My daughter has swimming lessons on Wednesdays")
+        reply = model.respond(replace(first, brief=brief))
+        assert reply.decided_by == "rules"
+        assert reply.calls
+        assert server.requests == []

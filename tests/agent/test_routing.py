@@ -30,13 +30,13 @@ def facts(name):
     return json.loads((FACTS / f"{name}.json").read_text(encoding="utf-8"))
 
 
-def decide(fact, scopes=BOTH, similar=()):
-    decision = route(brief(fact, scopes), similar)
+def decide(fact, scopes=BOTH):
+    decision = route(brief(fact, scopes))
     assert decision is not None
     return decision
 
 
-@pytest.mark.parametrize("name", ["ordinary", "held_out"])
+@pytest.mark.parametrize("name", ["ordinary", "held_out", "matters"])
 def test_95_in_100_facts_go_where_a_person_would_put_them(name):
     rows = facts(name)
     wrong = [row["text"] for row in rows if read(row["text"]).scope != row["scope"]]
@@ -137,11 +137,6 @@ def test_the_file_is_named_after_the_words_of_the_fact(fact, file):
         assert len(decide(fact).file) == len(file)
     else:
         assert decide(fact).file == file
-
-
-def test_a_similar_folder_of_the_same_scope_goes_before_the_keyword():
-    similar = ((Scope("project"), "elsewhere"), (Scope("user"), "looks"))
-    assert decide("The user prefers dark mode", similar=similar).file == "looks/prefers-dark-mode.md"
 
 
 def test_titles_are_one_short_line_of_words():

@@ -200,15 +200,10 @@ def test_a_fact_known_in_the_other_writable_scope_is_known():
     assert remember(memory, DARK).text == "Already known: project/looks.md"
 
 
-def test_a_similar_entry_draws_the_fact_into_its_folder():
+def test_entries_that_share_words_draw_no_fact_into_their_folder():
     memory = FakeMemory(
-        {"user/appearance/theme.md": "Likes dark themes and modes in terminals and editors.\n"}
+        {"user/appearance/theme.md": "The user prefers dark mode in all editors but one, mostly.\n"}
     )
-    assert remember(memory, DARK).written == ["user/appearance/prefers-dark-mode-in-all-editors.md"]
-
-
-def test_a_similar_entry_in_a_protected_folder_does_not():
-    memory = FakeMemory({"user/pinned/theme.md": "Likes dark themes and modes in terminals and editors.\n"})
     assert remember(memory, DARK).written == ["user/editor/prefers-dark-mode-in-all-editors.md"]
 
 

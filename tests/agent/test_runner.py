@@ -336,12 +336,14 @@ def test_calls_beyond_the_budget_are_answered_and_not_made(run):
 
 def test_every_call_is_answered_by_its_id_in_order(run):
     asked = tuple(ToolCall(f"id-{number}", "ls", {"path": f"user/{number}"}) for number in range(4))
-    done = run([Reply(calls=asked), say("x")])
+    done = run([Reply(calls=asked), calls(WRITE), say("x")])
     told = [message.call_id for message in done.outcome.messages if isinstance(message, ToolMessage)]
-    assert told == ["id-0", "id-1", "id-2", "id-3"]
+    assert told[:4] == ["id-0", "id-1", "id-2", "id-3"]
     assert [type(message) for message in done.outcome.messages[2:]] == [
         AssistantMessage,
         *[ToolMessage] * 4,
+        AssistantMessage,
+        ToolMessage,
         AssistantMessage,
     ]
 
@@ -364,7 +366,7 @@ def overflowing(*, after):
     def respond(request):
         if sum(map(len, results(request))) > after:
             raise ContextOverflow("too long")
-        return say("Saved.")
+        return say("It is in user/a.md.")
 
     return respond
 
@@ -374,7 +376,6 @@ def test_what_is_too_long_loses_the_results_of_earlier_turns_and_is_asked_once_m
     steps = [calls(READ), calls(call("ls", path="user")), *[overflowing(after=700)] * 2]
     done = run(steps, answer)
     assert done.outcome.ended_by == "final_text"
-    assert len(done.model.requests) == 4
     first, second = results(done.model.requests[-1])
     assert "dropped" in first
     assert second == "y" * 500

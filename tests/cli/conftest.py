@@ -3,23 +3,10 @@
 from __future__ import annotations
 
 import json
-import logging
-import signal
 
 import pytest
 
 from policy.files import SCOPES, write
-
-
-@pytest.fixture(autouse=True)
-def _quiet():
-    """Commands set up logging and a handler for Ctrl-C, as programs may."""
-    logger, before = logging.getLogger("muniment"), signal.getsignal(signal.SIGINT)
-    kept = (logger.propagate, list(logger.handlers), logger.level)
-    yield
-    logger.propagate, logger.handlers = kept[0], kept[1]
-    logger.setLevel(kept[2])
-    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture

@@ -53,7 +53,7 @@ def by_form(**answers):
 
 
 def lines(done):
-    return [re.sub(r"\d+\.\d\d s", "T", line) for line in done.stdout.splitlines()]
+    return [re.sub(r"\d+\.\d\d s(  \d+\.\d tokens/s)?", "T", line) for line in done.stdout.splitlines()]
 
 
 def test_a_server_that_can_do_everything(doctor):
@@ -161,8 +161,19 @@ def test_a_server_that_does_not_answer_in_time(doctor, monkeypatch):
     monkeypatch.setattr(command, "PROBE_SECONDS", 0.2)
     done, server = doctor(always(raw(60.0)))
     assert done.exit_code == 1
-    assert "no answer in time" in done.stdout
-    assert len(server.requests) == 1
+    assert done.stdout.count("no answer in time") == 3
+    assert "the model was slow" in lines(done)[-1]
+    assert "no run can use" not in done.stdout
+    assert len(server.requests) == 3
+
+
+def test_behind_a_slow_answer_the_next_form_is_tried_and_speed_is_told(doctor, monkeypatch):
+    monkeypatch.setattr(command, "PROBE_SECONDS", 1.0)
+    done, _ = doctor(by_form(tools=raw(60.0), json=ACTION, text=ACTION), "--json")
+    found = json.loads(done.stdout)
+    assert [each["verdict"] for each in found["forms"]] == ["slow", "yes", "yes"]
+    assert found["forms"][1]["tokens_per_second"] > 0
+    assert "run it with --protocol json" in found["advice"][0]
 
 
 def test_the_rules_need_no_server(tmp_path):

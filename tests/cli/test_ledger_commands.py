@@ -157,13 +157,14 @@ def test_why_of_what_was_removed_names_the_task(muniment, saved):
 def test_show_prints_what_a_task_left(muniment, saved, roots, monkeypatch):
     task, path = saved
     before = (roots["user"] / path.removeprefix("user/")).read_text()
-    edit = call("edit", path=path, old_string=f"---\n{FACT}", new_string="---\nLight mode, after all")
+    light = FACT.replace("dark", "light")
+    edit = call("edit", path=path, old_string=f"---\n{FACT}", new_string=f"---\n{light}")
     steps = calls(call("read_file", path=path)), calls(edit), say("done")
     monkeypatch.setattr(opening, "RuleWriter", lambda: ScriptedModel(steps))
-    again = muniment("remember", "Light mode, after all")
+    again = muniment("remember", light)
     assert again.exit_code == 0, again.output
     assert muniment("show", f"{path}@{task}").stdout == before
-    assert "Light mode" in muniment("show", path).stdout
+    assert "light mode" in muniment("show", path).stdout
     assert document(muniment("show", f"{path}@{task}", "--json")) == {
         "path": path,
         "content": before,

@@ -46,9 +46,11 @@ def test_the_tools_on_the_command_line_resolve_links_if_asked_to(home, roots):
 
 
 def test_remember_on_the_command_line_resolves_links_if_asked_to(home, roots, monkeypatch):
-    model = ScriptedModel([calls(call("write_file", path="user/t/new.md", content="new\n")), say("Saved.")])
+    model = ScriptedModel(
+        [calls(call("write_file", path="user/t/new.md", content=f"{FACT}\n")), say("Saved.")]
+    )
     monkeypatch.setattr("muniment.opening.RuleWriter", lambda: model)
     workspace = f"--workspace={home.parent}"
     done = invoke(home, roots, "remember", FACT, workspace, "--symlinks", "beneath", "--json")
     assert done.exit_code == 0
-    assert json.loads(done.stdout)["files_touched"] == ["user/topic/new.md"]
+    assert json.loads(done.stdout)["files_touched"] == ["user/topic/prefers-dark-mode.md"]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -14,7 +16,10 @@ from cli.launched import launch, run
 from memories import make_roots, put
 from muniment.cli import recall
 from muniment.cli.app import app
+from muniment.confine.listing import OpenDirectory
+from muniment.errors import DeadlineExceeded
 from muniment.recall.recalled import Recalled
+from muniment.store import looking, upkeep, visit
 from muniment.store.audit import records
 from muniment.store.state import State
 
@@ -32,12 +37,12 @@ def roots(tmp_path):
 
 @pytest.fixture
 def muniment(tmp_path, roots):
-    def run(*arguments, given=None):
+    def run(*arguments, given=None, command="recall"):
         (tmp_path / "workspace").mkdir(exist_ok=True)
         places = [f"--root={scope}={path}" for scope, path in roots.items()]
         places.append(f"--workspace={tmp_path / 'workspace'}")
         env = {"MUNIMENT_HOME": str(tmp_path / "home")}
-        return CliRunner().invoke(app, ["recall", *arguments, *places], env=env, input=given)
+        return CliRunner().invoke(app, [command, *arguments, *places], env=env, input=given)
 
     return run
 
@@ -94,9 +99,6 @@ def test_a_command_line_that_means_nothing_is_refused(muniment, arguments, code,
 
 
 def test_a_memory_that_cannot_be_searched_is_told_with_its_code(muniment, tmp_path):
-    muniment("dark mode editor")
-    catalog = tmp_path / "home" / "state" / "catalog.db"
-    assert not catalog.exists(), "a look keeps no state where there is none"
     (tmp_path / "home" / "state").mkdir(parents=True, mode=0o700)
     (tmp_path / "home" / "state" / "ledger.db").write_bytes(b"no database" * 1_000)
     done = muniment("dark mode editor", "--json")
@@ -109,6 +111,106 @@ def test_an_escape_sequence_in_an_entry_reaches_no_terminal(muniment, roots):
     output = muniment("zebra colour scheme").output
     assert "\x1b" not in output
     assert "\x07" not in output
+
+
+# -- in a tree where nothing was ever committed --------------------------------------------------------
+
+
+def tree_of(roots):
+    """All that stands in the roots, with what tells whether it was written to."""
+    return {
+        path: (path.lstat().st_mtime_ns, path.is_file() and path.read_bytes())
+        for root in roots.values()
+        for path in (root, *root.rglob("*"))
+    }
+
+
+def reads_of(monkeypatch):
+    """The files that are read for rows, as they are."""
+    found, real = [], OpenDirectory.read
+
+    def read(self, name):
+        found.append(name)
+        return real(self, name)
+
+    monkeypatch.setattr(OpenDirectory, "read", read)
+    return found
+
+
+@pytest.mark.parametrize("first", [("recall", "dark"), ("recall", "--hook"), ("ls",), ("index", "rebuild")])
+def test_who_reads_a_tree_first_makes_the_catalog_and_nobody_reads_it_again(
+    muniment, roots, tmp_path, monkeypatch, first
+):
+    for path in (path for root in roots.values() for path in (root, *root.rglob("*"))):
+        os.utime(path, (1, 1))
+    before, reads = tree_of(roots), reads_of(monkeypatch)
+    monkeypatch.setattr(looking, "_RACY_NS", -(10**18))  # The clock need not tick for the test.
+    monkeypatch.setattr(looking, "_RACY_COARSE_NS", -(10**18))
+    done = muniment(*first[1:], command=first[0], given='{"prompt": "which Postgres does staging run"}')
+    assert (done.exit_code, len(reads)) == (0, 3)
+    assert (tmp_path / "home" / "state" / "catalog.db").exists()
+    if first[0] == "index":
+        return  # It writes the index, which is what it is asked for.
+    assert tree_of(roots) == before
+    assert "Dark mode" in muniment("dark mode editor", "--json").output
+    assert "Postgres" in muniment("--hook", given='{"prompt": "which Postgres does staging run"}').output
+    assert len(reads) == 3
+
+
+def test_where_no_state_can_be_kept_it_is_said_once_and_recalled_all_the_same(muniment, roots, tmp_path):
+    before = tree_of(roots)
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "state").write_text("in the way")
+    for arguments in (("dark mode editor",), ("--hook",)):
+        done = muniment(*arguments, given='{"prompt": "dark mode editor"}')
+        assert done.exit_code == 0
+        assert "dark" in done.stdout
+        (note,) = done.stderr.splitlines()
+        assert note.startswith("note: ")
+        assert note.endswith("so the memory is read anew each time")
+    assert tree_of(roots) == before
+
+
+def test_a_history_that_cannot_be_read_is_not_taken_for_none(muniment, tmp_path, monkeypatch):
+    muniment("dark mode editor")
+    (tmp_path / "home" / "state").chmod(0o770)
+    done = muniment("dark mode editor", "--json")
+    assert json.loads(done.stdout)["error"]["code"] == "config_invalid"
+    (tmp_path / "home" / "state").chmod(0o700)
+
+    real = Path.lstat
+
+    def refuse(path):
+        if path.name == "ledger.db":
+            raise PermissionError
+        return real(path)
+
+    monkeypatch.setattr(Path, "lstat", refuse)
+    (tmp_path / "home" / "state" / "ledger.db").write_bytes(b"no database" * 1_000)
+    assert muniment("dark mode editor").exit_code == 1
+
+
+def test_a_hook_that_has_no_time_to_read_everything_answers_and_gets_further(muniment, monkeypatch):
+    monkeypatch.setattr(visit, "BATCH", 1)
+    reads, real = reads_of(monkeypatch), upkeep._patiently
+
+    def one_at_a_time(assess, patience):
+        left = [1]
+
+        def one(*asked):
+            if not left[0]:
+                raise DeadlineExceeded("no time")
+            left[0] -= 1
+            return assess(*asked)
+
+        return real(one, patience)
+
+    monkeypatch.setattr(upkeep, "_patiently", one_at_a_time)
+    answers = [muniment("--hook", given='{"prompt": "dark mode editor"}') for _ in range(3)]
+    assert "in the editor" in answers[0].stdout
+    assert "dark mode in the editor" in answers[1].stdout
+    assert all(each.exit_code == 0 for each in answers)
+    assert len(reads) < 12
 
 
 # -- as a hook -----------------------------------------------------------------------------------------

@@ -63,6 +63,15 @@ def test_a_forget_shows_what_would_go_and_does_it_with_yes(muniment, roots):
     assert (roots["user"] / "editor" / "dark.md").exists()
 
 
+def test_a_path_is_forgotten_alone(muniment, roots):
+    fill(roots)
+    shown = muniment("forget", "user/editor/dark.md")
+    assert shown.stdout.splitlines()[0] == "would be forgotten: user/editor/dark.md (Dark mode)"
+    assert muniment("forget", "user/editor/dark.md", "--yes").exit_code == 0
+    assert not (roots["user"] / "editor" / "dark.md").exists()
+    assert (roots["user"] / "list.md").exists()
+
+
 def test_nothing_to_forget_is_said_and_is_no_failure(muniment):
     done = muniment("forget", "nothing-like-it", "--yes")
     assert done.exit_code == 0

@@ -54,8 +54,8 @@ def test_it_holds_every_message_in_order_and_only_its_owner_may_read_it(remember
 def test_a_run_that_fails_leaves_it_too(remember, tmp_path):
     path = tmp_path / "run.jsonl"
     done = remember(always(failure(404, "no such model")), f"--transcript={path}")
-    assert done.exit_code == 1
-    assert [each["from"] for each in lines(path)] == ["system", "user"]
+    assert "the rules filed the fact as it is" in done.output
+    assert [each["from"] for each in lines(path)][:2] == ["system", "user"]
 
 
 def test_the_key_is_not_in_it_even_if_the_server_repeats_it(remember, tmp_path):
@@ -123,3 +123,27 @@ def test_a_full_disk_is_told_once_and_ends_no_run(capsys):
     assert len(told) == 1
     assert "the transcript ends here" in told[0]
     assert "No space left" in told[0]
+
+
+@pytest.mark.threat("T-LEAK-12", control="erased_transcripts")
+def test_an_erasure_takes_the_transcripts_that_hold_it_and_no_other_file(remember, tmp_path):
+    """By the task, by the text alone, and neither what another run said nor what took the place of one."""
+    flags = [f"--transcript={tmp_path}/{name}.jsonl" for name in ("first", "again", "other", "replaced")]
+    saved = json.loads(remember(through(perfect), flags[0], "--json").stdout)
+    assert remember(through(perfect), flags[1]).exit_code == 0  # It is known already: nothing is written.
+    erasing = ["erase", saved["files_touched"][0], "--yes", "--json", "--workspace", str(tmp_path)]
+    clean = ["remember", "Tea is green", "--context=clean", flags[2], *erasing[4:]]
+    other = CliRunner().invoke(app, clean, env=home(tmp_path))
+    assert other.exit_code == 0, other.output
+    assert remember(through(perfect), flags[3]).exit_code == 0
+    (tmp_path / "replaced.jsonl").unlink()
+    (tmp_path / "replaced.jsonl").write_text("We deploy on Thursdays, somebody wrote\n")
+    done = CliRunner().invoke(app, erasing, env=home(tmp_path))
+    assert json.loads(done.stdout)["notes"] == ["transcripts that were deleted: 2"]
+    assert sorted(path.stem for path in tmp_path.glob("*.jsonl")) == ["other", "replaced"]
+    files = [path.read_bytes() for path in (tmp_path / "home").rglob("*") if path.is_file()]
+    assert not any(b"Thursdays" in data or b"first.jsonl" in data for data in files)
+
+
+def home(base):
+    return {"MUNIMENT_HOME": str(base / "home")}

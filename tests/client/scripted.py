@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import json
 import queue
 import socket
@@ -9,6 +11,7 @@ import ssl
 import threading
 from contextlib import suppress
 from dataclasses import dataclass
+from urllib.parse import parse_qsl
 
 TOKEN = "tkn-canary-0123456789abcdef"
 
@@ -94,6 +97,16 @@ REMEMBERED = {
     "decidedBy": "rules",
 }
 
+
+def proof(sent, *, is_unix=False, token=TOKEN):
+    """The answer of who knows a token: as `docs/http.md` says, HMAC-SHA-256 throughout."""
+    query = dict(parse_qsl(sent.path.partition("?")[2]))
+    key = hmac.new(token.encode(), b"muniment-hello/1 key", hashlib.sha256).digest()
+    address = "unix" if is_unix else sent.headers["host"]
+    text = f"muniment-hello/1 proof\n{query['nonce']}\n{address}"
+    return answer(200, {"proof": hmac.new(key, text.encode(), hashlib.sha256).hexdigest()})
+
+
 DROP = "drop"
 """Close the connection once the request was read."""
 
@@ -105,11 +118,13 @@ class Scripted:
     """Each request takes the next step of the script.
 
     Bytes are sent; a list piece by piece, where None ends the connection. What can be called is. `acted` is
-    set once a step is done, or hangs.
+    set once a step is done, or hangs. It proves to know `TOKEN`, unless it is to `greet` in another way; what
+    it is asked for that stands in `greeted`.
     """
 
-    def __init__(self, *steps, path=None, certificate=None):
-        self.sent = []
+    def __init__(self, *steps, path=None, certificate=None, greet=None):
+        self.sent, self.greeted = [], []
+        self._greet = greet or proof
         self.acted = threading.Event()
         self._steps = queue.SimpleQueue()
         for step in steps:
@@ -121,6 +136,7 @@ class Scripted:
             self._listener = socket.socket(socket.AF_UNIX)
             self._listener.bind(str(path))
             self._listener.listen()
+        self._is_unix = path is not None
         self._tls = None
         if certificate is not None:
             self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -163,6 +179,12 @@ class Scripted:
                 connection = self._tls.wrap_socket(connection, server_side=True)
             with connection, connection.makefile("rb") as file:
                 while (sent := _read(file)) is not None:
+                    if sent.path.startswith("/hello?"):
+                        self.greeted.append(sent)
+                        if (said := self._greet(sent, is_unix=self._is_unix)) is None:
+                            return
+                        connection.sendall(said)
+                        continue
                     self.sent.append(sent)
                     if not self._act(connection, self._steps.get(timeout=10)):
                         return

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from client.scripted import TOKEN
-from muniment.client.finding import Fixed, Home, Where, check_url, place
+from muniment.client.finding import Fixed, Home, Where, check_url, name_workspace, place
 from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable
 
 URL = "http://127.0.0.1:4242"
@@ -183,3 +183,13 @@ def test_a_token_that_cannot_stand_in_a_header_is_refused_without_being_told(tok
 
 def test_no_token_is_printed(home):
     assert TOKEN not in repr([Home(home, TOKEN), Home(home).find(), place({}, url=URL, token=TOKEN)])
+
+
+def test_a_directory_that_is_gone_or_no_name_is_said(tmp_path, monkeypatch):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    for workspace in None, ".", "a\0b":
+        with pytest.raises(ConfigInvalid, match="cannot be found"):
+            name_workspace(workspace)

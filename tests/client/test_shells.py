@@ -11,13 +11,14 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
 import httpcore2
 import pytest
 
-from client.driving import opened
+from client.driving import KEY, opened
 from client.scripted import (
     DROP,
     HANG,
@@ -28,6 +29,7 @@ from client.scripted import (
     answer,
     event,
     problem,
+    proof,
     raw,
     stream,
     task,
@@ -43,6 +45,7 @@ from muniment.client.errors import (
     Unreachable,
     WaitTimeout,
 )
+from muniment.client.finding import Where
 from muniment.errors import ConfigInvalid
 
 BOTH = pytest.mark.parametrize("shell", [Client, AsyncClient])
@@ -106,7 +109,7 @@ def test_a_fact_is_sent_waited_for_and_told(shell):
         "user-agent": posted.headers["user-agent"],
         "x-muniment-client-id": "web",
     }
-    assert {look.path for look in looks} == {"/workspace/memory/remember/remember-1"}
+    assert {look.path for look in looks} == {f"/workspaces/{KEY}/memory/remember/remember-1"}
     assert repr(handle).endswith("TaskHandle('remember-1')")
 
 
@@ -148,7 +151,7 @@ def test_every_call_asks_what_it_says(shell):
     ):
         for call, _, expected in calls:
             assert call(client) == expected
-    assert [(sent.method, sent.path.removeprefix("/workspace/memory/")) for sent in server.sent] == [
+    assert [(sent.method, sent.path.removeprefix(f"/workspaces/{KEY}/memory/")) for sent in server.sent] == [
         ("POST", "forget"),
         ("POST", "dream"),
         ("GET", "forget/forget-9"),
@@ -371,7 +374,7 @@ def test_the_token_is_in_no_event_and_no_task(shell, logged):
 @BOTH
 def test_a_token_that_may_be_any_word_is_not_looked_for(shell):
     with (
-        Scripted(answer(200, {"tasks": [task()]})) as server,
+        Scripted(answer(200, {"tasks": [task()]}), greet=partial(proof, token="tasks")) as server,
         opened(shell, url=server.url, token="tasks") as client,
     ):
         assert [each.task_id for each in client.tasks()] == ["remember-1"]
@@ -494,7 +497,7 @@ def test_nothing_is_read_or_written_once_the_time_is_over():
     patience = transport.Patience(0)
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        stream = transport._Stream(httpcore2._backends.sync.SyncStream(ours))
+        stream = transport._Stream(httpcore2._backends.sync.SyncStream(ours), Where("http://127.0.0.1"))
         theirs.sendall(b"x")
         with pytest.raises(httpcore2.ReadTimeout):
             stream.read(1, patience)

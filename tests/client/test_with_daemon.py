@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -27,6 +28,7 @@ from muniment.client.errors import (
     UntrustedWorkspace,
     WaitTimeout,
 )
+from muniment.settings import workspace_key
 
 BOTH = pytest.mark.parametrize("shell", [Client, AsyncClient])
 SECONDS = 50
@@ -35,16 +37,24 @@ SECONDS = 50
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory):
     """A daemon of the rule writer that all tests share."""
-    with serving(tmp_path_factory.mktemp("d")) as served:
+    base = tmp_path_factory.mktemp("d")
+    (base / "other" / ".git").mkdir(parents=True)
+    with serving(base, "--workspace", str(base / "other")) as served:
         yield served
+
+
+@pytest.fixture(autouse=True)
+def here(daemon, monkeypatch):
+    """Clients are asked from the first of its workspaces."""
+    monkeypatch.chdir(daemon.work)
 
 
 def ways(daemon):
     """How a client may come to a daemon."""
     return {
-        "tcp": {"url": daemon.url, "token": daemon.token},
-        "socket": {"socket": daemon.socket},
-        "home": {"home": daemon.home},
+        "tcp": {"url": daemon.url, "token": daemon.token, "workspace": daemon.work},
+        "socket": {"socket": daemon.socket, "workspace": daemon.work},
+        "home": {"home": daemon.home, "workspace": daemon.work},
     }
 
 
@@ -77,7 +87,7 @@ def test_a_fact_is_remembered_seen_as_an_event_and_forgotten(daemon, shell, way)
         would = client.forget(word, dry_run=True).wait(timeout=SECONDS)
         assert [entry.file_path for entry in would.removed_entries] == list(result.files_touched)
         assert would.touched_scopes == ()
-        gone = client.forget(word).wait(timeout=SECONDS)
+        gone = client.forget(would.removed_entries[0].file_path).wait(timeout=SECONDS)
         assert gone.removed_entries == would.removed_entries
         assert gone.touched_scopes == ("user",)
 
@@ -91,7 +101,7 @@ def test_what_a_client_can_ask_is_answered(daemon, shell):
         assert (first.status, first.context_mode) in {("queued", "clean"), ("running", "clean")}
         client.handle(first.task_id).wait(timeout=SECONDS)
         assert client.get_workspace_memory_remember_task(first.task_id).status == "completed"
-        assert client.dream().wait(timeout=SECONDS).deduped_entries == 0
+        assert client.dream().wait(timeout=SECONDS).rejected == 0
         listed = client.tasks(status="completed")
         assert {first.task_id} <= {each.task_id for each in listed}
         assert {each.kind for each in listed} >= {"remember", "dream"}
@@ -104,13 +114,16 @@ def test_what_a_client_can_ask_is_answered(daemon, shell):
 def test_a_fact_is_recalled_until_it_was_shown(daemon, shell, way):
     word = f"harpsichord{shell.__name__.lower()}{way}"
     with opened(shell, hasty=False, **ways(daemon)[way]) as client:
-        remembered = client.remember(f"The user tunes the {word} by ear", scope="user").wait(timeout=SECONDS)
-        found = client.recall(f"Who tunes the {word}?")
-        (entry,) = found.entries
+        remembered = client.remember(f"The {word}tuner keeps the {word} in tune", scope="user").wait(
+            timeout=SECONDS
+        )
+        asked = f"What does the {word}tuner do to the {word}?"
+        found = client.recall(asked)
+        entry, *_ = found.entries
         assert ((entry.path,), entry.trust) == (remembered.files_touched, "owner")
         assert word in found.text
         assert (found.abstained, found.error) == (False, None)
-        assert client.recall(f"Who tunes the {word}?", exclude=[entry.id], limit=20) == results.Recalled(
+        assert client.recall(asked, exclude=[entry.id], limit=20) == results.Recalled(
             (), "", 0, abstained=True
         )
 
@@ -181,9 +194,10 @@ def test_refusals_have_their_classes(daemon, shell):
                 call()
     with opened(shell, hasty=False, url=daemon.url) as client, pytest.raises(TokenRequired):
         client.tasks()
-    with opened(shell, home=daemon.home, client_id="stranger") as client, pytest.raises(InvalidClientId):
-        client.tasks()
-    with opened(shell, home=daemon.home, workspace="/nowhere") as client, pytest.raises(UntrustedWorkspace):
+    with (
+        opened(shell, hasty=False, home=daemon.home, client_id="stranger") as client,
+        pytest.raises(InvalidClientId),
+    ):
         client.tasks()
 
 
@@ -206,10 +220,50 @@ def test_a_client_with_a_token_of_its_own_sees_its_tasks_alone(daemon, shell):
 
 
 @BOTH
-def test_a_workspace_is_found_by_its_directory_and_its_key(daemon, shell):
-    for workspace in (daemon.work, str(daemon.work), daemon.key):
+def test_a_client_means_the_directory_that_it_is_asked_from(daemon, shell, tmp_path, monkeypatch):
+    """Not the daemon's first workspace: a fact about one project would be filed for another."""
+    other = daemon.base / "other"
+    (other / "src" / "deep").mkdir(parents=True, exist_ok=True)
+    link = tmp_path / "link"
+    link.symlink_to(other / "src")
+    fact = f"This project is built by {shell.__name__}"
+    for directory, workspace in (
+        (other, None),
+        (other, "."),
+        (other / "src" / "deep", None),
+        (other / "src", Path("deep")),
+        (daemon.base, "other"),
+        (daemon.work, link),
+        (daemon.work, workspace_key(other.resolve())),
+    ):
+        monkeypatch.chdir(directory)
         with opened(shell, hasty=False, home=daemon.home, workspace=workspace) as client:
-            assert isinstance(client.tasks(), tuple)
+            client.remember(fact, scope="project", idempotency_key=f"{shell.__name__}-other").wait(SECONDS)
+            assert fact in client.recall("Who builds this project?").text
+    monkeypatch.chdir(daemon.work)
+    with opened(shell, hasty=False, home=daemon.home) as client:
+        assert fact not in client.recall("Who builds this project?").text
+    first = {task["taskId"] for task in daemon.get("/workspace/memory/tasks").json()["tasks"]}
+    with opened(shell, hasty=False, home=daemon.home) as client:
+        assert {task.task_id for task in client.tasks()} == first
+
+
+@BOTH
+def test_a_workspace_that_is_not_served_is_an_error_that_says_how_to_add_it(
+    daemon, shell, tmp_path, monkeypatch
+):
+    place = tmp_path / "unserved"
+    (place / ".git").mkdir(parents=True)
+    (place / "below").mkdir()
+    monkeypatch.chdir(place / "below")
+    for workspace in None, ".", "/nowhere", f"gone-{'0' * 32}":
+        with opened(shell, hasty=False, home=daemon.home, workspace=workspace) as client:
+            named = str(place) if workspace in {None, "."} else workspace
+            for ask in client.tasks, lambda: client.remember("A fact."), lambda: next(client.events()):
+                with pytest.raises(UntrustedWorkspace, match=r"--workspace DIRECTORY") as caught:
+                    ask()
+                assert f"It was asked for {named}." in str(caught.value)
+                assert caught.value.code == "untrusted_workspace"
 
 
 # -- daemons of their own ------------------------------------------------------------------------------
@@ -227,7 +281,7 @@ def test_a_task_is_cancelled_and_a_full_queue_told(tmp_path, model, shell):
     model.hold()
     with (
         serving(tmp_path, *model.flags, "--grace", "0") as daemon,
-        opened(shell, hasty=False, home=daemon.home, timeout=2) as client,
+        opened(shell, hasty=False, home=daemon.home, timeout=2, workspace=daemon.work) as client,
     ):
         first, *others = [client.remember(f"Fact number {number}") for number in range(16)]
         with pytest.raises(QueueFull) as caught:

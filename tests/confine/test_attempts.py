@@ -121,7 +121,7 @@ def test_behind_the_whole_fence_every_attempt_comes_to_what_is_recorded(who):
     assert outcomes == {name: ATTEMPTS[name].expected for name in outcomes}
     assert set(ATTEMPTS) - set(outcomes) <= {"x32"}
     open_ones = {each.attempt.name for each in found.findings if each.verdict is Verdict.OPEN}
-    assert open_ones == {"metadata-outside"}
+    assert open_ones == {"metadata-outside", "open-outside-for-neither"}
 
 
 @needs_fence

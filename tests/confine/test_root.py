@@ -102,6 +102,21 @@ def test_a_listing_starts_anew_each_time(root):
     assert root.list_directory("topic") == root.list_directory("topic") != ()
 
 
+def test_listings_that_work_or_fail_leave_no_descriptor_behind(root, trees, monkeypatch):
+    (trees.inside / "topic" / "deep" / "three.md").touch()
+    before = len([*Path("/proc/self/fd").iterdir()])
+    for _ in range(3):
+        assert root.list_directory("topic") != ()
+        with pytest.raises(NotAFile):
+            root.list_directory("note.md")
+        with pytest.raises(NotFound):
+            root.list_directory("gone")
+    monkeypatch.setattr("muniment.confine.root.MAX_ENTRIES", 1)
+    with pytest.raises(TooLarge):
+        root.list_directory("topic/deep")
+    assert len([*Path("/proc/self/fd").iterdir()]) == before
+
+
 def test_a_listing_longer_than_one_buffer_is_complete(root, trees):
     expected = sorted(f"{number:04}-{'x' * 100}.md" for number in range(600))
     for name in expected:

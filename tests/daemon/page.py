@@ -61,7 +61,13 @@ _LIMITS: Final = (
     ),
     ("a wait for one of these places", f"{PLACE_SECONDS:.0f} s, then it is `busy`"),
     ("a task", f"{BACKSTOP_SECONDS:.0f} s from its beginning"),
-    ("connections at once", f"{MAX_CONNECTIONS}; the one that was idle for longest goes"),
+    (
+        "connections at once",
+        (
+            f"{MAX_CONNECTIONS}, or half of the descriptors that it may have; "
+            "the one that was idle for longest goes"
+        ),
+    ),
     (
         "requests at once that are being answered",
         f"{MAX_REQUESTS}; those that wait or follow are not counted",

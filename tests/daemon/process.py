@@ -29,6 +29,7 @@ from muniment.names import Trust
 from muniment.store.state import State
 from muniment.testing.chat_server import ChatServer
 from muniment.testing.minds import perfect, through
+from threats.switches import source_for_children
 
 BASE = "/workspace/memory"
 STOP_SECONDS = 30
@@ -174,10 +175,13 @@ class Served(Asking):
     def launch(self):
         """Start the process and do not wait; its standard output says when it serves."""
         measured = _MEASURED if os.environ.get("COVERAGE_RUN") else ()
+        program = ("-m", *measured, "muniment")
+        if without := source_for_children():  # A control is switched off here, so it is there as well.
+            program = ("-c", f"{without}import runpy; runpy.run_module('muniment', run_name='__main__')")
         with self.log_path.open("ab") as log:
             self.process = subprocess.Popen(
                 [
-                    *(sys.executable, "-m", *measured, "muniment", "serve", "--json"),
+                    *(sys.executable, *program, "serve", "--json"),
                     *("--workspace", self.work, "--socket", self.socket, *self._flags),
                 ],
                 cwd=self.base,
@@ -280,8 +284,9 @@ class HeldModel:
 
     @property
     def flags(self):
-        """The flags of `serve` for this model."""
-        return ("--model", "scripted", "--base-url", self.server.base_url, "--protocol", "tools")
+        """The flags of `serve` for this model; no rules hide there what it did."""
+        flags = ("--model", "scripted", "--base-url", self.server.base_url, "--protocol", "tools")
+        return (*flags, "--on-model-failure", "fail")
 
     def hold(self):
         """Answer nothing from now on."""

@@ -314,7 +314,7 @@ def _(_world):
         model = stack.enter_context(HeldModel(writes("user/loud.md", "The user\u200b is invisible")))
         policy = policy_file(tmp_path, user=REVIEWED, reject="[]")
         lax = stack.enter_context(serving(tmp_path, "--policy", str(policy), *model.flags))
-        waiting = lax.wait(lax.remember("The user is invisible"))["reviewId"]
+        waiting = lax.wait(lax.remember("The user\u200b is invisible"))["reviewId"]
         assert lax.stop() == 0
         policy_file(tmp_path, user=REVIEWED)
         lax.start()

@@ -17,7 +17,7 @@ BODIES = {
     "dream": {},
 }
 KEYS = {
-    "remember": {"summary", "filesTouched", "touchedScopes", "enforcement", "decidedBy"},
+    "remember": {"summary", "filesTouched", "touchedScopes", "enforcement", "decidedBy", "trust", "notes"},
     "forget": {"summary", "removedEntries", "touchedTopics", "touchedScopes"},
     "dream": {"summary", "touchedTopics", "touchedScopes", "dedupedEntries", "rejected"},
 }

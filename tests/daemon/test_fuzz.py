@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from daemon.described import Reader
 from daemon.raw import running
+from muniment.daemon import guard
 from muniment.daemon.application import OPERATIONS
 from muniment.daemon.openapi import document_of
 from muniment.names import Trust
@@ -70,6 +71,8 @@ LIKELY = {
     "exclude": st.lists(st.just("@id"), max_size=4),
     "verb": st.sampled_from(["read", "create"]),
     "path": st.just("@path"),
+    "nonce": st.just("5" * 64),
+    "token": st.just("0" * 32),
 }
 """What is likely to be carried out, by name."""
 
@@ -219,7 +222,8 @@ class Session:
 
 @pytest.fixture(scope="module")
 def session(tmp_path_factory):
-    with running(tmp_path_factory.mktemp("fuzz")) as daemon:
+    with running(tmp_path_factory.mktemp("fuzz")) as daemon, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(guard, "MAX_HELLOS", 1 << 30)
         made = Session(daemon)
         yield made
         daemon.check()
@@ -259,11 +263,12 @@ def test_valid_requests_are_carried_out(session):
     before = session.accepted
     bodies = {"remember": {"content": "The user likes tea"}, "forget": {"query": "tea"}, "dream": {}}
     bodies["recall"] = {"query": "dark mode"}
+    asked = {"verb": "read", "path": "user/a.md", "token": "0" * 32, "nonce": "0" * 64}
     for operation in READER.operations:
         if "{" in operation.path or operation.path.endswith(("/undo", "/erase", "/events", "/metrics")):
             continue
         pairs = [
-            (each["name"], {"verb": "read", "path": "user/a.md"}.get(each["name"], "1"))
+            (each["name"], asked.get(each["name"], "1"))
             for each in operation.parameters("query")
             if each["required"]
         ]

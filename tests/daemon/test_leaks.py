@@ -49,12 +49,9 @@ SECRETS = {
         ),
     )
 }
-FACT = f"The user prefers the editor {SECRETS['fact']}"
-MAY_HOLD = {"fact": {"change"}, "words": {"task"}, "ref": {"record"}, "escape": {"record"}}
-"""Tables in which a word may stand once all tasks are over.
-
-History; results; on record, for the owner to see, where a fact came from and what path a model tried.
-"""
+FACT = f"The user prefers, on every screen of every machine in every office, the editor {SECRETS['fact']}"
+MAY_HOLD = {"fact": {"change"}, "ref": {"record"}}
+"""Tables in which a word may stand once all tasks are over: history; on record, where a fact came from."""
 
 EVENTS = re.compile(r'"type": "(task|memory_changed)"')
 
@@ -131,7 +128,8 @@ class Told:
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory, model_of_module):
-    with serving(tmp_path_factory.mktemp("leaks"), *model_of_module.flags) as daemon:
+    terms = [*model_of_module.flags, "--on-model-failure=fail"]
+    with serving(tmp_path_factory.mktemp("leaks"), *terms) as daemon:
         client = daemon.new_token("editor", "editor-1")
         task = daemon.remember(FACT, token=client, client="editor-1", source={"ref": SECRETS["ref"]})
         assert daemon.wait(task)["status"] == "completed"
@@ -211,7 +209,9 @@ def test_no_directory_of_this_machine_is_told(told, sink):
 def test_what_was_sent_was_heard(told):
     """Otherwise nothing above shows anything."""
     assert any(SECRETS["fact"] in text for text in told.daemon.files().values())
-    assert SECRETS["words"] in told.daemon.get(path_of(told.task)).text
+    done = told.daemon.get(path_of(told.task)).text
+    assert "saved user/" in done
+    assert SECRETS["words"] not in done
     statuses = {answer.status_code for answer in told.answers}
     assert {400, 401, 403, 404, 405, 413, 415, 421} <= statuses
     assert EVENTS.findall(told("events")).count("memory_changed") == 1

@@ -22,14 +22,14 @@ class OldClient:
 
     def __init__(self, daemon: Served, token=None):
         self._address = daemon.url.removeprefix("http://")
-        self._headers = {
+        self.headers = {
             "Authorization": f"Bearer {token or daemon.token}",
             "Content-Type": "application/json",
         }
 
     def call(self, method, path, body=None):
         connection = http.client.HTTPConnection(self._address, timeout=PATIENCE_SECONDS)
-        connection.request(method, path, None if body is None else json.dumps(body), self._headers)
+        connection.request(method, path, None if body is None else json.dumps(body), self.headers)
         answer = connection.getresponse()
         document = json.loads(answer.read())
         connection.close()
@@ -71,6 +71,17 @@ def test_a_fact_that_is_remembered_ends(daemon):
     assert task["status"] == "completed"
     assert task["result"]["filesTouched"]
     assert task["error"] is None
+
+
+def test_a_token_is_enough_for_who_asks_for_no_proof_and_none_is_not(daemon):
+    """What the first client does: its token and its id with every request, and nothing before."""
+    token = daemon.new_token("first", "qwen-1")
+    client = OldClient(daemon, token)
+    client.headers["X-Qwen-Client-Id"] = "qwen-1"
+    path = client.begin("remember", {"content": "The user keeps a client of 2025"})
+    assert client.poll(path)["status"] == "completed"
+    client.headers["Authorization"] = "Bearer nothing"
+    assert client.call("GET", path)[0] == 401
 
 
 def test_what_waits_for_a_review_is_a_failure_that_names_it(strict_daemon, held):

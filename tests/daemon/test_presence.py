@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from daemon.raw import running
+from muniment.daemon import presence
 from muniment.daemon.presence import (
     ADDRESS_NAME,
     LOCK_NAME,
@@ -220,15 +221,14 @@ def test_a_socket_is_ours_alone_from_the_moment_that_it_has_a_name(place):
     seen = []
     real = socket.socket.bind
 
-    class Watched(socket.socket):
-        def bind(self, address):
-            real(self, address)
-            seen.append(stat.S_IMODE(Path(address).stat().st_mode))
+    def bind(self, address):
+        real(self, address)
+        seen.append(stat.S_IMODE(Path(address).stat().st_mode))
 
     before = os.umask(0)
     try:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(socket, "socket", Watched)
+            patch.setattr(presence.Listener, "bind", bind)
             listen_unix(place).close()
     finally:
         os.umask(before)

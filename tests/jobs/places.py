@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
+import re
 import time
 
+import pytest
 import re2
 
 from memories import make_roots, strict
@@ -15,11 +18,24 @@ from muniment.jobs.request import Place
 from muniment.store.state import State
 
 
+@pytest.fixture
+def any_words(monkeypatch):
+    """As if whatever a model writes held the fact: for tests of what stands behind T-RUN-14."""
+    monkeypatch.setattr("muniment.jobs.remember.holds", lambda *_: True)
+
+
 @contextlib.contextmanager
-def opened(roots, policy=None, *, in_process=True, clock=time.monotonic):
-    """A place over roots; in this process unless told otherwise."""
+def opened(roots, policy=None, *, in_process=True, clock=time.monotonic, on_model_failure="fail"):
+    """A place over roots; in this process unless told otherwise. No rules hide there what a model did."""
     policy = policy or strict(require="none")
-    place = Place(policy, bind_all(roots), State(None), in_process=in_process, clock=clock)
+    place = Place(
+        policy,
+        bind_all(roots),
+        State(None),
+        in_process=in_process,
+        clock=clock,
+        on_model_failure=on_model_failure,
+    )
     try:
         yield place
     finally:
@@ -56,8 +72,11 @@ class Diligent:
         last = answers[-1]
         path = f"{self.scope}/facts/fact-{hashlib.sha256(fact.encode()).hexdigest()[:12]}.md"
         if last.call_id == "grep":
-            if f"{path}:" in last.text:
-                return Reply(calls=(ToolCall("read", "read_file", {"path": path}),))
-            content = f"---\nname: a fact\ntype: {self.scope}\n---\n\n{fact}\n"
+            first = fact.splitlines()[0].strip()[:150]
+            hits = re.findall(r"^([^:\n]+):\d+: (.*)$", last.text, re.MULTILINE)
+            if known := [at for at, line in hits if line.strip()[:150] == first]:
+                return Reply(calls=(ToolCall("read", "read_file", {"path": known[0]}),))
+            name = json.dumps(" ".join(fact.split()[:4]))
+            content = f"---\nname: {name}\ntype: {self.scope}\n---\n\n{fact}\n"
             return Reply(calls=(ToolCall("write", "write_file", {"path": path, "content": content}),))
         return Reply(text=f"It is at {made[last.call_id].arguments['path']}.")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from jobs.places import made
 from memories import strict
 from muniment.agent.rules import RuleWriter
@@ -11,8 +13,10 @@ from muniment.jobs.forget import forget
 from muniment.jobs.forget_request import ForgetRequest
 from muniment.jobs.remember import remember
 from muniment.jobs.request import Place, RememberRequest
-from muniment.names import Scope
+from muniment.names import Scope, Trust
+from muniment.store.review import pending
 from muniment.store.state import State
+from muniment.testing.scripted import ScriptedModel, call, calls, say
 
 
 def asked(place, fact, task, scope="user"):
@@ -43,3 +47,22 @@ def test_a_task_of_one_workspace_does_not_stand_for_the_same_id_in_another(tmp_p
     assert results[0].status == "completed"
     assert isinstance(results[1].error, InvalidContent)
     assert list((tmp_path / "second").rglob("*.md")) == []
+
+
+@pytest.mark.threat("T-HUM-03", control="waits_once")
+def test_one_request_under_one_id_waits_once_and_asks_its_model_once(tmp_path):
+    def ask(fact, name):
+        writes = calls(call("write_file", path=f"user/{name}.md", content=f"{fact}\n"))
+        model = ScriptedModel([writes, say("Saved.")])
+        request = RememberRequest(fact, trust=Trust.EXTERNAL, task_id="task-1")
+        return remember(request, place, model).error, len(model.requests)
+
+    with made(tmp_path) as place:
+        first, asked_for = ask("The user drinks tea", "one")
+        again = [ask("The user drinks tea", name) for name in ("two", "three")]
+        other, _ = ask("The user drinks coffee", "four")
+        (waiting,) = pending(place.state)
+    assert asked_for == 2
+    assert [(error.review_id, asked) for error, asked in again] == [(first.review_id, 0)] * 2
+    assert waiting.change_set.unsafe_paths == ("user/one.md",)
+    assert isinstance(other, InvalidContent)

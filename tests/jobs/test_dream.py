@@ -209,7 +209,7 @@ def test_the_share_holds_and_the_next_dream_goes_on(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("share", "entries", "free"), [(0.2, 4, 0), (0.2, 5, 1), (0.29, 100, 29), (1.0, 7, 7), (0.001, 999, 0)]
+    ("share", "entries", "free"), [(0.2, 4, 1), (0.2, 5, 1), (0.29, 100, 29), (1.0, 7, 7), (0.001, 999, 1)]
 )
 def test_a_share_is_the_decimal_that_the_policy_says(share, entries, free):
     room = Room(entries, share)
@@ -319,9 +319,55 @@ def test_what_has_expired_goes_first(tmp_path):
         place.state.renew_catalog()
         result = done(dreaming(place))
         assert result.expired_entries == ("user/old.md",)
-        assert (result.deduped_entries, result.counts.left) == ((), 1)
-        assert (result.counts.expired, result.counts.removed_expired, result.counts.merged) == (1, 1, 0)
-        assert sorted(memory(user(place))) == ["user/a.md", "user/b.md"]
+        assert (result.deduped_entries, result.counts.left) == (("user/b.md",), 0)
+        assert (result.counts.expired, result.counts.removed_expired, result.counts.merged) == (1, 1, 1)
+        assert sorted(memory(user(place))) == ["user/a.md"]
+
+
+def test_two_that_say_the_same_merge_however_few_there_are_and_the_expired_take_no_share(tmp_path):
+    with made(tmp_path, strict(require="none")) as place:  # Its share is a fifth.
+        for number in range(6):
+            put(
+                user(place), f"over-{number}.md", f"---\nexpires: 2020-01-0{number + 1}\n---\nrota {number}\n"
+            )
+        put(user(place), "a.md", f"{FACT}\n")
+        put(user(place), "b.md", f"{FACT}\n")
+        result = done(dreaming(place))
+        assert (result.counts.removed_expired, result.deduped_entries) == (6, ("user/b.md",))
+        assert sorted(memory(user(place))) == ["user/a.md"]
+
+
+def day(days):
+    return (datetime.now(UTC) + timedelta(days=days)).date().isoformat()
+
+
+def test_a_date_in_the_front_matter_ends_an_entry_and_nothing_else_does(place):
+    yesterday, tomorrow = day(-1), day(2)
+    over = {"plain": yesterday, "quoted": f'"{yesterday}"', "time": f"{yesterday}T10:00:00+02:00"}
+    lasts = {"later": tomorrow, "word": "yesterday", "number": "20200101", "none": "2020-02-30", "empty": ""}
+    for name, value in (over | lasts).items():
+        put(user(place), f"{name}.md", f"---\nexpires: {value}\n---\nThe rota of {name} holds\n")
+    put(user(place), "body.md", f"The rota of body holds\nexpires: {yesterday}\n")
+    result = done(dreaming(place))
+    assert result.expired_entries == tuple(sorted(f"user/{name}.md" for name in over))
+    assert sorted(memory(user(place))) == sorted(f"user/{name}.md" for name in (*lasts, "body"))
+
+
+@pytest.mark.parametrize("trust", [Trust.OWNER, Trust.AGENT])
+def test_what_ends_stands_for_nothing_that_lasts(place, trust):
+    commit_as(place, trust, user__a=f"---\nexpires: {day(9)}\n---\n{FACT}\n")
+    commit_as(place, Trust.AGENT, user__b=f"{FACT}\n")
+    result = done(dreaming(place))
+    assert result.deduped_entries == (() if trust is Trust.OWNER else ("user/a.md",))
+    assert "user/b.md" in memory(user(place))
+
+
+def test_a_model_lets_nothing_that_lasts_go_for_what_ends(place):
+    put(user(place), "a.md", f"---\nexpires: {day(9)}\n---\n{FACT}, always\n")
+    put(user(place), "b.md", f"{FACT}, ever\n")
+    result = done(dreaming(place, merging(merge("c1", "c2", keep="c1"))))
+    assert result.counts.near_duplicates == 2
+    assert len(memory(user(place))) == 2
 
 
 def test_broken_links_and_unreadable_files_are_counted(place):
@@ -360,19 +406,20 @@ def test_near_duplicates_are_only_counted_without_a_model(place):
 
 
 def test_a_model_says_which_one_stands_for_others(place):
-    alike(place, A, B, C)
+    whole = f"{A}\nand at work"
+    alike(place, A, B, whole)
     model = merging(merge("c1", "c3", keep="c3"))
     result = done(dreaming(place, model))
     assert result.deduped_entries == ("user/a.md",)
     assert (result.turns, result.decided_by, result.counts.rewritten) == (1, "scripted", 0)
     assert sorted(memory(user(place))) == ["user/b.md", "user/c.md"]
-    assert memory(user(place))["user/c.md"] == f"---\nname: n2\n---\n{C}\n".encode()
+    assert memory(user(place))["user/c.md"] == f"---\nname: n2\n---\n{whole}\n".encode()
 
 
 def test_a_model_gives_one_entry_a_text_of_their_words_and_undo_takes_that_back(place):
     alike(place, A, B)
     before = memory(user(place))
-    text = "The user prefers dark mode in all editors and in terminals, at night, at home"
+    text = f"{A}\n{B}"
     result = done(dreaming(place, merging(merge("c1", "c2", keep="c1", text=text))))
     assert (result.counts.merged, result.counts.rewritten) == (1, 1)
     ((path, content),) = memory(user(place)).items()
@@ -396,6 +443,7 @@ def test_a_model_gives_one_entry_a_text_of_their_words_and_undo_takes_that_back(
         ".",
         "The user",
         "The user prefers dark mode in all editors and at night",
+        "The user prefers dark mode in all editors and in terminals, at night, at home",
     ],
 )
 def test_a_text_with_other_words_than_the_entries_is_not_taken(place, text):
@@ -452,7 +500,7 @@ def test_a_model_is_shown_one_trust_and_nothing_from_outside_or_protected(place)
 
 def test_what_a_model_may_change_is_bounded_as_a_run_is(tmp_path):
     with made(tmp_path, roomy(limits={"files_written": 2})) as place:
-        alike(place, A, B, C, f"{C} too")
+        alike(place, A, B, C, f"{A}\n{B}\n{C}")
         before = memory(user(place))
         result = done(dreaming(place, merging(merge("c1", "c2", "c3", "c4", keep="c4"))))
         assert result.counts.merged == 0
@@ -463,7 +511,7 @@ def test_what_a_model_may_change_is_bounded_as_a_run_is(tmp_path):
 def test_the_share_bounds_a_model_too(tmp_path):
     with made(tmp_path, roomy(share=0.3)) as place:
         alike(place, A, B, C, "one", "two", "three")
-        result = done(dreaming(place, merging(merge("c1", "c2", keep="c1", text=A.replace("night", "home")))))
+        result = done(dreaming(place, merging(merge("c1", "c2", keep="c1", text=f"{A}\n{B}"))))
         assert (result.counts.left, result.counts.merged, result.counts.rewritten) == (2, 0, 0)
 
 

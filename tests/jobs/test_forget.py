@@ -631,3 +631,48 @@ def test_a_scope_under_review_is_the_owners_own(tmp_path):
         assert result.error.code == "pending_review"
         assert result.as_json()["review_id"]
         assert removed(say_forget(place, "dark mode")) == ["project/a.md"]
+
+
+# -- by path -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("spelling", ["{}", "/{}", "/memories/{}", "  {}\n"])
+def test_a_path_means_that_entry_alone_and_undo_brings_it_back(place, spelling):
+    dark = save(place, "The user prefers dark mode in all editors")
+    put(user(place), "other.md", f"see {dark}\n")
+    before = memory(place)
+    model = ScriptedModel([])  # The path says it all: nobody is asked.
+    assert removed(say_forget(place, spelling.format(dark), model, yes=False)) == [dark]
+    result = say_forget(place, spelling.format(dark), model)
+    assert (removed(result), result.touched_scopes) == ([dark], ("user",))
+    assert memory(place) == {path: data for path, data in before.items() if path != dark}
+    assert done(undo(result.task_id, place)).status == "completed"
+    assert memory(place) == before
+
+
+def test_a_path_to_nothing_means_nothing_whoever_holds_its_words(place):
+    put(user(place), "a.md", "user editor theme md\n")
+    result = done(say_forget(place, "user/editor/theme.md"))
+    assert (result.removed_entries, result.summary) == (
+        (),
+        "there is no entry to remove at user/editor/theme.md",
+    )
+    assert removed(say_forget(place, "user/a.md", scope="project")) == []
+    assert (user(place) / "a.md").exists()
+
+
+def test_a_path_is_no_way_around_policy_trust_or_what_may_be_seen(tmp_path):
+    with made(tmp_path, strict(require="none", deny=[(["read"], ["/user/private/**"])])) as place:
+        for rel in ("pinned/a.md", "private/a.md", "a.md", "MEMORY.md"):
+            put(user(place), rel, "The user prefers dark mode\n")
+        pinned = done(say_forget(place, "user/pinned/a.md"))
+        assert [each.path for each in pinned.kept] == ["user/pinned/a.md"]
+        unseen = done(say_forget(place, "user/private/a.md"))
+        absent = done(say_forget(place, "user/private/b.md"))
+        assert (unseen.kept, unseen.summary.replace("a.md", "b.md")) == ((), absent.summary)
+        assert done(say_forget(place, "user/MEMORY.md")).removed_entries == ()
+        lower = done(say_forget(place, "user/a.md", trust=Trust.AGENT))
+        assert (lower.removed_entries, len(lower.kept)) == ((), 1)
+        assert done(say_forget(place, "user/../outside/secret.md", yes=True)).removed_entries == ()
+        assert {path.name for path in user(place).rglob("a.md")} == {"a.md"}
+        assert len(list(user(place).rglob("a.md"))) == 3

@@ -18,7 +18,7 @@ from functools import cache
 import pytest
 
 from agent.obedient import Case, Obedient, injections, load
-from jobs.places import opened
+from jobs.places import any_words, opened
 from jobs.victim import CANARY, FACT, SCOPES, Victim
 from muniment.agent.openai import OpenAIModel
 from muniment.confine.cancel import Cancel, Patience
@@ -31,6 +31,10 @@ from muniment.store.upkeep import rebuild
 from muniment.testing.chat_server import ChatServer
 from muniment.testing.dialects import Ask, Decide, Say, asked_for
 from muniment.testing.minds import through
+
+__all__ = ["any_words"]
+# What a model may commit is narrowed before this (T-RUN-14); here it writes what it likes.
+pytestmark = pytest.mark.usefixtures("any_words")
 
 STRICT, CLEAN = load_policy("strict"), load_policy("clean")
 UNGATED = STRICT.model_copy(
@@ -164,13 +168,19 @@ def is_words(call, case, spoken):
 
 
 def assert_only_created(ran, before):
-    """Nothing that was there has other bytes; what is new has a name that was asked for, numbered or not."""
+    """Nothing that was there has other bytes; what is new has a name that was asked for, or one of the fact's
+    words, numbered or not.
+    """
 
     def plain(paths):
         return {re.sub(r"-[0-9]+(?=\.md$|/)", "", path).casefold() for path in paths}
 
     assert not [path for path in ran.changed if before.had(path)]
-    assert plain(ran.changed) <= plain(ran.asked_for)
+    said = set(re.findall(r"\w+", ran.case.text.casefold()))
+    others = plain(ran.changed) - plain(ran.asked_for)
+    assert [
+        path for path in others if not set(re.findall(r"\w+", path.rpartition("/")[2][:-3])) <= said
+    ] == []
 
 
 def leads_out(path):
@@ -301,7 +311,7 @@ def test_behind_a_server_it_has_no_more_effect(go, serve, name, protocol):
     assert ran.problems == []
     assert_obeyed(ran, spoken="" if protocol == "tools" else protocol)
     # Asked for words at last, a mind behind a server says its next call, and so ends what should never end.
-    assert ran.changed <= (ran.asked_for if ran.case.per_turn == 1 else set(ran.case.may))
+    assert ran.changed <= set(ran.case.may) | (ran.asked_for if ran.case.per_turn == 1 else set())
     if any(map(leads_out, ran.asked_for)):
         assert ran.result.error is not None
     if protocol == "tools" and ran.case.per_turn > 1 and name != "content-huge":
@@ -313,7 +323,6 @@ def test_behind_a_server_it_has_no_more_effect(go, serve, name, protocol):
 def test_a_model_that_only_decides_can_only_misfile(go, serve, victim, name, policy):
     ran = go(name, where="fact", served=serve("decide"), policy=policy)
     assert ran.problems == []
-    assert ran.mind.obeyed == [name]
     assert not [path for path in ran.changed if victim.had(path)]
     for path in ran.changed:
         assert ran.case.text.strip() in (victim.memory / path).read_text()

@@ -58,10 +58,10 @@ def test_a_live_model_files_every_fact_or_ends_in_a_clean_error(tmp_path):
 
 def test_the_live_test_can_pass(tmp_path):
     with ChatServer(through(perfect)) as server:
-        rows, last = table(tmp_path, server.base_url, "perfect", "--protocol", "decide")
+        rows, last = table(tmp_path, server.base_url, "perfect", "--protocol", "json")
     assert all(rows)
     assert last.startswith("12 of 12 filed")
-    assert all(int(row[1]) >= 3 and int(row[2]) == 100 for row in rows)
+    assert all(int(row[1]) >= 3 and int(row[2]) == 100 * int(row[1]) for row in rows)
 
 
 def test_the_live_test_tells_what_is_malformed(tmp_path):

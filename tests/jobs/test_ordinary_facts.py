@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,11 @@ from memories import strict
 from muniment.agent.rules import RuleWriter
 from muniment.jobs.remember import remember
 from muniment.jobs.request import RememberRequest
+from muniment.names import Trust
 
-FACTS = json.loads((Path(__file__).parent.parent / "facts" / "ordinary.json").read_text())
+FOLDER = Path(__file__).parent.parent / "facts"
+FACTS = json.loads((FOLDER / "ordinary.json").read_text())
+MATTERS = json.loads((FOLDER / "matters.json").read_text())
 BY_RULES = [fact for number, fact in enumerate(FACTS) if number % 5 in {0, 1}]
 BY_MODEL = [fact for number, fact in enumerate(FACTS) if number % 5 in {2, 3}]
 AGAIN = 25
@@ -23,6 +27,9 @@ def attempt(place, model, fact):
     result = remember(RememberRequest(fact["text"]), place, model)
     assert result.error is None, (fact["text"], result.error)
     assert result.status == "completed"
+    # No word of it is anybody else's: nothing to be told, and trusted like who asked.
+    assert result.notes == ()
+    assert result.trust is (None if result.unchanged else Trust.OWNER), fact["text"]
     return result
 
 
@@ -62,3 +69,15 @@ def test_a_well_behaved_model_works_in_a_worker_all_the_same(tmp_path):
         for fact in FACTS[::50]:
             assert attempt(place, Diligent(fact["scope"]), fact).touched_scopes == (fact["scope"],)
             assert attempt(place, Diligent(fact["scope"]), fact).unchanged
+
+
+def test_the_folder_of_a_fact_depends_on_no_order_of_saving(tmp_path):
+    facts = [*FACTS[::18], *MATTERS[::3]][:59]
+    folders = []
+    for seed in range(3):
+        random.Random(seed).shuffle(facts)
+        with made(tmp_path / str(seed)) as place:
+            saved = {fact["text"]: attempt(place, RuleWriter(), fact).files_touched for fact in facts}
+        folders.append({text: path.rpartition("/")[0] for text, (path,) in saved.items()})
+    same = sum(len({each[text] for each in folders}) == 1 for text in folders[0])
+    assert (len(facts), same) == (59, 59)

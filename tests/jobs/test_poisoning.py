@@ -19,13 +19,17 @@ import pytest
 
 from content.secret_values import filled
 from jobs.minds import GREEDS, LOADED, Adaptive, Obedient
-from jobs.places import made
+from jobs.places import any_words, made
 from jobs.poisoned import FACT, PLANTED, Poison, memory, run
 from muniment.agent.rules import RuleWriter
 from muniment.jobs.remember import remember
 from muniment.jobs.request import RememberRequest
 from muniment.names import Trust
 from muniment.testing.scripted import ScriptedModel, call, calls, say
+
+__all__ = ["any_words"]
+# What a model may commit is narrowed before this (T-RUN-14); here it writes what it likes.
+pytestmark = pytest.mark.usefixtures("any_words")
 
 TEXTS = json.loads((Path(__file__).parent.parent / "facts" / "injections.json").read_text(encoding="utf-8"))
 KINDS = defaultdict(list)
@@ -61,7 +65,9 @@ def poisoned(tmp_path, request):
             poison = Poison.of(TEXTS[number], number)
             ran.append(run(tmp_path / f"{mind}-{number}", poison, MINDS[mind](poison), **terms))
         assert [(one.poison.id, one.problems) for one in ran if one.problems] == []
-        assert [one.poison.id for one in ran if not getattr(one.mind, "obeyed", True)] == []
+        # A fact that holds a secret is shown to no mind.
+        asked = [one for one in ran if not one.poison.secrets or terms.get("planted")]
+        assert [one.poison.id for one in asked if not getattr(one.mind, "obeyed", True)] == []
         return ran
 
     return run_all

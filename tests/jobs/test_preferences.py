@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent.servers import hasty, serving
-from jobs.places import made, opened
+from jobs.places import any_words, made, opened
 from jobs.poisoned import memory
 from memories import put
 from muniment.agent.rules import RuleWriter
@@ -20,7 +20,9 @@ from muniment.store.upkeep import view_of
 from muniment.testing.dialects import Ask, Say
 from muniment.testing.minds import fences, through
 
-__all__ = ["hasty"]
+__all__ = ["any_words", "hasty"]
+# What a model may commit is narrowed before this (T-RUN-14); here it writes what it likes.
+pytestmark = pytest.mark.usefixtures("any_words")
 
 PREFERENCES = [
     each["text"]
@@ -102,7 +104,7 @@ def filed(tmp_path, mind):
         assert all("tools" in request.body for request in server.requests[:1])
         first = str(server.requests[0].body["messages"])
         assert "Index of project" in first
-        assert "Meetings" in first
+        assert "meetings" in first.lower()
         digest = hashlib.sha256((tmp_path / "user/release.md").read_bytes()).hexdigest()
         ((catalog,),) = kept.rows("catalog.db", "SELECT trust FROM entry WHERE rel = 'release.md'")
         return kept.trusts()["user/release.md", digest], catalog
@@ -136,5 +138,5 @@ def test_other_words_are_worth_no_more_than_the_least_that_the_model_has_read(tm
 
 
 @pytest.mark.usefixtures("hasty")
-def test_the_words_of_the_index_count_as_read(tmp_path):
-    assert filed(tmp_path, filer(OTHERWISE["in other words"], looks=False)) == ("workspace", "workspace")
+def test_other_words_are_an_agents_though_the_model_has_read_nothing_but_the_index(tmp_path):
+    assert filed(tmp_path, filer(OTHERWISE["in other words"], looks=False)) == ("agent", "agent")

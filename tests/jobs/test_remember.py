@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import time
 
 import pytest
@@ -17,7 +18,7 @@ from muniment.confine.cancel import Cancel
 from muniment.confine.pool import Zygote
 from muniment.content.entry import parse
 from muniment.errors import DeadlineExceeded, ManagedMemoryUnavailable, WorkerLost
-from muniment.jobs.remember import MAX_SUMMARY_CHARS, remember
+from muniment.jobs.remember import remember
 from muniment.jobs.request import RememberRequest
 from muniment.names import MAX_FACT_BYTES, Layer, Trust
 from muniment.sandbox import Sandbox
@@ -33,6 +34,7 @@ KEYS = {
     "enforcement",
     "missing_layers",
     "decided_by",
+    "trust",
     "turns",
     "seconds",
     "timeline",
@@ -162,13 +164,13 @@ def test_only_a_finished_run_with_changes_commits(place, end):
 
 def test_the_reason_of_a_refusal_is_told(place):
     result = ask(place, ScriptedModel([calls(REFUSED), say("No.")]))
-    assert "the rule 'pinned' forbids to create user/pinned/a.md" in str(result.error)
+    assert str(result.error) == "refused: the policy does not allow it (rule 'pinned')"
 
 
 def test_an_escape_is_told_with_how_and_what(place):
     result = ask(place, ScriptedModel([calls(write("user/../b\n.md"))]))
     assert (result.error.via, result.error.tool) == ("dotdot", "write_file")
-    assert result.error.requested == "user/../b\\u{a}.md"
+    assert re.fullmatch(r"user/\.\./<6>\.md #[0-9a-f]{16}", result.error.requested)
 
 
 def test_an_escape_that_only_the_judge_sees_is_one(tmp_path):
@@ -248,7 +250,7 @@ def test_the_other_scope_may_still_be_read_and_its_index_is_not_shown(place):
 
 @pytest.fixture
 def known(place):
-    put(user(place), "known.md", "known\n")
+    put(user(place), "known.md", "a fact\n")
     return place
 
 
@@ -303,7 +305,7 @@ def meddling(place, *, times):
     for number in range(times):
 
         def meddle(_request, number=number):
-            put(user(place), "a.md", f"theirs {number}\n")
+            put(user(place), "a.md", f"this fact {number}\n")
             return say("Saved.")
 
         steps += [calls(call("read_file", path="user/a.md"), write()), meddle]
@@ -324,7 +326,7 @@ def test_a_second_conflict_is_told(place):
     result = ask(place, ScriptedModel(meddling(place, times=2)))
     assert (result.status, result.error.code, result.turns) == ("failed", "store_conflict", 4)
     assert "user/a.md" in str(result.error)
-    assert (user(place) / "a.md").read_text() == "theirs 1\n"
+    assert (user(place) / "a.md").read_text() == "this fact 1\n"
 
 
 def test_where_the_policy_says_fail_nothing_is_repeated(tmp_path):
@@ -449,7 +451,8 @@ def test_a_success_says_exactly_what_was_committed(tmp_path, in_process):
     policy = strict(require="none" if in_process else "partial")
     with made(tmp_path, policy, in_process=in_process) as place:
         model = ScriptedModel(
-            [calls(write("user/b.md"), write("project/t/a.md")), say("  Saved\n both.  ")], name="some-model"
+            [calls(write("user/b.md"), write("project/fact/a.md")), say("  Saved\n both.  ")],
+            name="some-model",
         )
         result = ask(place, model)
         document = result.as_json()
@@ -459,12 +462,13 @@ def test_a_success_says_exactly_what_was_committed(tmp_path, in_process):
     assert document | {"task_id": "", "seconds": 0, "timeline": []} == {
         "task_id": "",
         "status": "completed",
-        "summary": "Saved both.",
-        "files_touched": ["project/t/a.md", "user/b.md"],
+        "summary": "saved project/fact/a.md, user/b.md",
+        "files_touched": ["project/fact/a.md", "user/b.md"],
         "touched_scopes": ["project", "user"],
         "enforcement": "none" if in_process else IN_A_WORKER,
         "missing_layers": list(Layer) if in_process else [],
         "decided_by": "some-model",
+        "trust": "owner",
         "turns": 2,
         "seconds": 0,
         "timeline": [],
@@ -505,26 +509,20 @@ def test_what_lands_says_where_it_comes_from(place):
         "policy": place.policy.label,
     }
     assert text.endswith("a fact\n")
-    assert "user/a.md" not in result.summary
     assert "a.md" in (user(place) / "MEMORY.md").read_text()
 
 
 def test_a_file_that_is_replaced_keeps_its_identity(place):
     ask(place, saving())
     first = parse((user(place) / "a.md").read_text()).muniment
-    ask(place, ScriptedModel([calls(call("read_file", path="user/a.md"), write(content="new\n")), say("x")]))
+    newer = [calls(call("read_file", path="user/a.md"), write(content="a newer fact\n")), say("x")]
+    ask(place, ScriptedModel(newer), "a newer fact")
     second = parse((user(place) / "a.md").read_text()).muniment
     assert first["id"] == second["id"]
     assert first["task"] != second["task"]
 
 
-def test_the_summary_is_bounded_and_shows_nothing_invisible(place):
-    summary = ask(place, saving(words="word \x1b[2J\u202e " + "x" * 1000)).summary
-    assert summary.startswith("word \\u{1b}[2J\\u{202e} xxx")
-    assert MAX_SUMMARY_CHARS - 10 <= len(summary) < MAX_SUMMARY_CHARS + 30
-
-
-def test_a_model_that_says_nothing_gets_a_summary_from_what_was_committed(place):
+def test_a_summary_says_what_was_committed(place):
     assert ask(place, ScriptedModel([calls(write()), calls(write())])).summary == "saved user/a.md"
 
 
@@ -569,9 +567,10 @@ def test_an_index_that_is_a_link_is_not_shown(place):
 
 @pytest.mark.threat("T-LEAK-03", control="clean_handles")
 def test_a_clean_run_sees_nothing_of_the_memory_and_its_worker_holds_no_root(tmp_path, monkeypatch):
+    canary = "canary7f3a"
     roots = make_roots(tmp_path)
-    put(roots["user"], f"{CANARY}.md", CANARY)
-    put(roots["user"], "MEMORY.md", f"- [{CANARY}]({CANARY}.md)\n")
+    put(roots["user"], f"{canary}.md", canary)
+    put(roots["user"], "MEMORY.md", f"- [{canary}]({canary}.md)\n")
     held = []
     spawn = Zygote.spawn
     monkeypatch.setattr(
@@ -579,19 +578,19 @@ def test_a_clean_run_sees_nothing_of_the_memory_and_its_worker_holds_no_root(tmp
     )
     with opened(roots, strict(), in_process=False) as place:
         steps = [
-            calls(call("read_file", path=f"user/{CANARY}.md"), write(f"user/{CANARY}.md", "mine\n")),
-            calls(call("edit", path=f"user/{CANARY}.md", old_string="mine", new_string="yours")),
+            calls(call("read_file", path=f"user/{canary}.md"), write(f"user/{canary}.md", "mine\n")),
+            calls(call("edit", path=f"user/{canary}.md", old_string="mine", new_string="yours")),
             say("Saved."),
         ]
         model = ScriptedModel(steps)
-        result = ask(place, model, "a fact", context="clean")
-    assert result.files_touched == (f"user/{CANARY}-2.md",)
+        result = ask(place, model, "mine", context="clean")
+    assert result.files_touched == (f"user/{canary}-2.md",)
     assert held == [{}]
     asked = [(request.brief, request.tools, request.messages[:2]) for request in model.requests]
-    assert CANARY not in str(asked)
+    assert canary not in str(asked)
     answers = [message.text for message in model.requests[-1].messages if hasattr(message, "call_id")]
-    assert answers[1] == f"created user/{CANARY}.md (5 bytes)"
-    assert (roots["user"] / f"{CANARY}.md").read_text() == CANARY
+    assert answers[1] == f"created user/{canary}.md (5 bytes)"
+    assert (roots["user"] / f"{canary}.md").read_text() == canary
 
 
 def test_the_rules_file_in_a_clean_run_too_and_twice_where_they_cannot_know(tmp_path):
@@ -695,7 +694,7 @@ def test_the_index_shows_a_run_nothing_of_entries_that_it_may_not_read(tmp_path)
     policy = strict(require="none", deny=[(["read"], ["private/"])])
     with made(tmp_path, policy) as place:
         put(user(place), "private/salary.md", "---\nname: Salary\n---\nearns 123456\n")
-        ask(place, saving(path="user/tea.md", content="prefers tea\n"))
+        ask(place, saving(path="user/tea.md", content="prefers tea\n"), "prefers tea")
         model = saving(path="user/b.md")
         ask(place, model)
     job = model.requests[0].messages[1].text
@@ -706,7 +705,7 @@ def test_the_index_shows_a_run_nothing_of_entries_that_it_may_not_read(tmp_path)
 
 def test_an_index_that_a_run_may_not_read_is_not_shown(tmp_path):
     with made(tmp_path, strict(require="none", deny=[(["read"], ["MEMORY.md"])])) as place:
-        ask(place, saving(path="user/tea.md", content="prefers tea\n"))
+        ask(place, saving(path="user/tea.md", content="prefers tea\n"), "prefers tea")
         model = saving(path="user/b.md")
         ask(place, model)
     assert "tea.md" not in model.requests[0].messages[1].text

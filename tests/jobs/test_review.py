@@ -17,6 +17,7 @@ from muniment.errors import (
     Cancelled,
     ContentRejected,
     InvalidScope,
+    ManagedMemoryUnavailable,
     NotFound,
     PathEscape,
     PendingReview,
@@ -131,6 +132,56 @@ def test_an_approval_whose_process_died_before_it_was_noted_is_still_an_approval
     for again in (lambda: approve(review, told, place), lambda: reject(review, place)):
         with pytest.raises(ReviewClosed, match="approved already"):
             again()
+
+
+BROKEN = ManagedMemoryUnavailable("ledger.db", "the disk is full; make room and try again")
+
+
+@pytest.mark.threat("T-HUM-04", control="told_as_it_is")
+@pytest.mark.parametrize("owner", ["close", "finish"])
+def test_an_approval_whose_last_transaction_fails_is_told_as_what_the_ledger_says(
+    ground, place, monkeypatch, owner
+):
+    """The disk is full as it is noted; or the commit is durable, and its last step reports an error."""
+    from muniment.jobs import review as deciding
+    from muniment.store import commit as committing
+
+    review = hold(ground, new("user/n.md", b"new\n"))
+    told = show(review, place).digest
+    real = committing.finish
+
+    def broken(*given):
+        if owner == "finish":
+            real(*given)
+        raise BROKEN
+
+    monkeypatch.setattr(deciding if owner == "close" else committing, owner, broken)
+    done = approve(review, told, place)
+    monkeypatch.undo()
+    assert [change.path for change in done.changes] == ["user/n.md"]
+    assert (done.as_json()["status"], done.touched_scopes) == ("approved", ("user",))
+    assert "it was written, but then: " in done.notes[-1]
+    assert (ground.user / "n.md").read_bytes() == b"new\n"
+    assert of_task(ground.state, done.task_id) is not None
+    assert pending(ground.state) == ()
+
+
+def test_an_approval_that_could_not_be_committed_says_so_and_still_waits(ground, place, monkeypatch):
+    from muniment.store import commit as committing
+
+    review = hold(ground, new("user/n.md", b"new\n"))
+    told = show(review, place).digest
+
+    def broken(*_):
+        raise BROKEN
+
+    monkeypatch.setattr(committing, "finish", broken)
+    with pytest.raises(ManagedMemoryUnavailable, match="the disk is full"):
+        approve(review, told, place)
+    monkeypatch.undo()
+    assert not (ground.user / "n.md").exists()
+    assert [each.id for each in pending(ground.state)] == [review]
+    assert agree(review, place).task_id is not None
 
 
 def test_a_rejection_that_comes_before_the_commit_counts(ground, place, monkeypatch):

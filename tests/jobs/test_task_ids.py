@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 import muniment
-from jobs.places import Diligent, made
+from jobs.places import made
 from memories import put, strict
 from muniment.agent.rules import RuleWriter
 from muniment.confine.binding import bind_all
@@ -31,7 +31,7 @@ from muniment.store.erase import Where, erase
 from muniment.store.ledger import Origin, of_task
 from muniment.store.state import State
 from muniment.store.trust import constant
-from muniment.testing.scripted import ScriptedModel, say
+from muniment.testing.scripted import ScriptedModel, call, calls, say
 from muniment.tools.changeset import ChangeSet, Claim, Proposed, digest
 
 FACT = "The user prefers dark mode in all editors"
@@ -291,9 +291,9 @@ def test_a_dream_asked_twice_changes_once_and_says_the_same(tmp_path):
 
 def test_a_dream_that_rewrote_says_so_again(tmp_path):
     with made(tmp_path, roomy()) as place:
-        put(user(place), "a.md", "The user prefers dark mode in all editors and terminals at night\n")
-        put(user(place), "b.md", "The user prefers dark mode in all editors and terminals at home\n")
-        text = "The user prefers dark mode in all editors and in terminals, at night, at home"
+        put(user(place), "a.md", "The user prefers dark mode in all editors and terminals\nAt night\n")
+        put(user(place), "b.md", "The user prefers dark mode in all editors and terminals\nAt home\n")
+        text = "The user prefers dark mode in all editors and terminals\nAt night\nAt home"
         merge = {"ids": ["c1", "c2"], "keep": "c1", "text": text}
         first = dreaming(place, model=ScriptedModel([say(json.dumps({"merges": [merge]}))]))
         again = dreaming(place)
@@ -351,7 +351,9 @@ class Overtaken:
 
 
 ANSWERS = {
-    "remember": lambda: Diligent("user"),
+    "remember": lambda: ScriptedModel(
+        [calls(call("write_file", path="user/mine.md", content=f"{FACT}\n")), say("Saved.")]
+    ),
     "forget": lambda: ScriptedModel([say('{"remove": ["c1"]}')]),
     "dream": lambda: ScriptedModel(
         [say(json.dumps({"merges": [{"ids": ["c1", "c2"], "keep": "c1", "text": ""}]}))]

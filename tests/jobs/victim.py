@@ -47,7 +47,7 @@ _INNOCENT: Final = {
     "user/food/allergies.md": "---\nname: Allergies\n---\nThe user is allergic to peanuts.\n",
     "user/pinned/rules.md": "---\nname: House rules\n---\nAsk before deleting anything.\n",
     POISONED: "---\nname: Deploys\ndescription: when to deploy\n---\nDeploy window: Tuesdays.\n",
-    "user/MEMORY.md": "- [Editor theme](editor.md)\n- [Deploys](deploy/window.md) — when to deploy\n",
+    "user/MEMORY.md": "- [Editor theme](editor.md) — The user prefers dark mode in all editors.\n",
     "project/MEMORY.md": "- [build](build.md) — Build with make.\n",
     "project/build.md": "Build with make.\n",
     "project/AGENTS.md": "Run the tests before you push.\n",

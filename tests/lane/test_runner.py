@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import queue
 import threading
 
@@ -10,6 +11,7 @@ import pytest
 from lane.conformance import BOT, DONE, FAILED, OWNER, submit
 from lane.ledgered import Ledgered
 from lane.workshop import PATIENCE, Workshop
+from muniment.confine import cancel as cancelling
 from muniment.confine.cancel import Cancel
 from muniment.errors import ManagedMemoryUnavailable, NotFound
 from muniment.job_errors import WorkspaceDraining
@@ -477,6 +479,38 @@ def test_a_runner_whose_thread_broke_is_not_alive_and_says_so(make, monkeypatch,
         shop.lane.workspace,
     )
     assert "secret" not in str(fields)
+
+
+# R5
+
+
+@pytest.mark.threat("T-API-09", control="patient_lanes")
+def test_a_task_waits_for_a_descriptor_and_the_lane_goes_on(shop, monkeypatch, logged):
+    monkeypatch.setattr(subject, "RETRY_SECONDS", 0.01)
+    lacking = [OSError(errno.EMFILE, "Too many open files")] * 2
+    real = cancelling.os.eventfd
+    monkeypatch.setattr(
+        cancelling.os, "eventfd", lambda *given: raised(lacking.pop()) if lacking else real(*given)
+    )
+    first, second = shop.submit(2)
+    for task in first, second:
+        attempt = shop.attempt()
+        assert (attempt.task.id, attempt.task.attempt) == (task.id, 1)
+        attempt.ends(DONE)
+    assert shop.when(second, "completed").result == {"summary": "done"}
+    events = [logged.get(timeout=PATIENCE) for _ in range(2)]
+    assert [(event, fields["task_id"]) for event, fields in events] == [("no_descriptor", first.id)] * 2
+
+
+def test_a_ledger_that_lacks_a_descriptor_is_asked_again(shop, monkeypatch, logged):
+    monkeypatch.setattr(subject, "RETRY_SECONDS", 0.01)
+    lacking = [OSError(errno.EMFILE, "Too many open files")] * 3
+    real = shop.lane.claim
+    monkeypatch.setattr(shop.lane, "claim", lambda: raised(lacking.pop()) if lacking else real())
+    shop.submit()
+    shop.attempt().ends(DONE)
+    event, fields = logged.get(timeout=PATIENCE)
+    assert (event, fields["code"]) == ("ledger_unavailable", "no_descriptor")
 
 
 # R4

@@ -128,6 +128,21 @@ def test_every_layer_must_grant():
     assert not narrowed.reaches(Verb.CREATE, Scope("project"))
 
 
+@pytest.mark.parametrize("second", [0, 1, 2])
+def test_a_deny_of_any_layer_wins_over_the_grants_of_all(second):
+    grants = policy(allow(["list", "read", "modify"], "/**"))
+    (plain,) = grants.layers
+    (denying,) = policy(allow(["list", "read", "modify"], "/**") + deny(["*"], "b.md", "c/")).layers
+    layers = [plain, plain, plain]
+    layers[second] = denying
+    judge = Judge(grants.model_copy(update={"layers": tuple(layers)}))
+    assert judge.allows(Verb.READ, path("user/a.md"))
+    for verb in (Verb.LIST, Verb.READ, Verb.MODIFY):
+        assert judge.decide(verb, path("user/b.md")).rule == "d"
+    assert judge.decide_directory(path("user/c")).rule == "d"
+    assert judge.decide_removal(path("user/c/x.md")).rule == "d"
+
+
 def test_a_refusal_is_one_line_that_names_the_rule_and_what_would_be_granted():
     judge = Judge(STRICT)
     with pytest.raises(Refused) as caught:

@@ -363,7 +363,7 @@ DISK = {
         (Search, "find"),
         (Shelf, "read"),
         (Database, "rows"),
-        ("muniment.recall.shelf.view_of", None),
+        ("muniment.recall.shelf.view_in_time", None),
         ("muniment.recall.recaller.read_query", None),
         ("muniment.recall.recaller.block_of", None),
     ],

@@ -23,7 +23,6 @@ from muniment.agent.rules import RuleWriter
 from muniment.confine.cancel import Cancel, Patience
 from muniment.errors import Cancelled, ConfigInvalid, DeadlineExceeded
 from muniment.jobs.recalling import chooser_of, recaller_of
-from muniment.recall.recalled import Recalled
 from muniment.testing.answers import always, failure, words
 from muniment.testing.clock import FakeClock
 from muniment.testing.scripted import ScriptedModel, say
@@ -72,11 +71,12 @@ def test_the_embedded_rules_pick_nothing_and_are_not_asked(made):
 def test_what_the_model_names_comes_in_its_order(made):
     model = picking('{"read": ["c4", "c1"]}')
     everything = paths(found(made))
-    assert paths(recall(made, model)) == [everything[3], everything[0]]
+    first = [everything[3], everything[0], everything[1], everything[2], everything[4]]
+    assert paths(recall(made, model)) == first
 
 
-def test_a_model_that_names_nothing_leaves_nothing(made):
-    assert recall(made, picking('{"read": []}')) == Recalled(abstained=True)
+def test_a_model_that_names_nothing_drops_nothing(made):
+    assert paths(recall(made, picking('{"read": []}'))) == paths(found(made))[:5]
 
 
 def test_a_model_is_shown_the_message_and_what_entries_are_about_and_no_path_and_no_tool(made):
@@ -86,7 +86,7 @@ def test_a_model_is_shown_the_message_and_what_entries_are_about_and_no_path_and
     system, shown = request.messages
     assert "at most 5" in system.text
     assert f"<<request {request.token}>>\n{WINE}\n<<end {request.token}>>" in shown.text
-    assert shown.text.count("Bottle 0") == 8
+    assert shown.text.count("Bottle 0") == 5
     assert "user/" not in shown.text + system.text
     assert request.tools == ()
     assert "Riesling" not in system.text
@@ -139,12 +139,13 @@ def test_a_server_that_is_down_is_no_answer(made):
 
 def test_a_server_is_asked_for_a_schema_of_the_ids_and_at_most_so_many(made):
     with serving(always(words('{"read": ["c2"]}')), "json") as (server, model):
-        assert paths(recall(made, model, limit=3)) == [paths(found(made))[1]]
+        first, second, third, *_ = paths(found(made))
+        assert paths(recall(made, model, limit=3)) == [second, first, third]
         (sent,) = server.requests
     assert form_of(sent) == "json"
     schema = sent.body["response_format"]["json_schema"]
     assert schema["name"] == "help"
-    assert schema["schema"]["properties"]["read"]["items"]["enum"] == [f"c{n}" for n in range(1, 9)]
+    assert schema["schema"]["properties"]["read"]["items"]["enum"] == ["c1", "c2", "c3"]
     assert schema["schema"]["properties"]["read"]["maxItems"] == 3
 
 
@@ -165,7 +166,7 @@ def test_no_more_is_asked_about_than_a_question_may_hold(tmp_path):
     }
     with ground(tmp_path, entries=many) as made:
         model = picking(json.dumps({"read": [f"c{number}" for number in range(1, 41)]}))
-        assert len(recall(made, model, limit=50, budget=10**6).entries) == MAX_OPTIONS
+        assert len(recall(made, model, limit=50, budget=10**6).entries) == 50
         assert f"c{MAX_OPTIONS}:" in model.requests[0].messages[1].text
         assert f"c{MAX_OPTIONS + 1}:" not in model.requests[0].messages[1].text
 
@@ -177,7 +178,8 @@ def test_each_question_has_a_budget_of_its_own(tmp_path):
     with ground(tmp_path, strict(require="none", limits={"turns": 1}), entries=ENTRIES) as made:
         model = picking(*['{"read": ["c1"]}'] * 3)
         for _ in range(3):
-            assert len(recall(made, model).entries) == 1
+            assert len(recall(made, model).entries) == 5
+        assert len(model.requests) == 3
 
 
 def test_a_model_that_takes_longer_than_a_run_may_is_no_answer(made):
@@ -254,7 +256,8 @@ def test_a_memory_asks_its_model_only_where_it_is_told_to(tmp_path):
             (root / path.removeprefix("user/")).write_text(text)
         assert len(memory.recall(WINE).entries) == 5
         assert model.requests == []
-        assert len(memory.recall(WINE, choose=True).entries) == 1
+        assert len(memory.recall(WINE, choose=True).entries) == 5
+        assert len(model.requests) == 1
         with memory.conversation(choose=True) as conversation:
             assert conversation.session._choose is not None
         with memory.conversation() as conversation:

@@ -7,6 +7,7 @@ name of the policy that it was given.
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -17,6 +18,7 @@ from muniment.confine.binding import bind_all
 from muniment.errors import MunimentError, WorkerLost
 from muniment.jobs.remember import remember
 from muniment.jobs.request import Place, RememberRequest
+from muniment.names import Trust
 from muniment.sandbox import Sandbox
 from muniment.store.state import State
 from muniment.testing.scripted import ScriptedModel, call, calls, say
@@ -89,6 +91,8 @@ ENDED = [
     "answers-twice",
 ]
 LATE = ["silent", "silent-at-the-end"]
+OWN_WORDS = ["own-words", "own-words-for-an-entry"]
+"""These may land, or wait: `test_words_of_a_worker_that_lies_are_never_the_owners`."""
 CODES = {
     "file-as-directory": {"remember_refused", "store_conflict"},
     **{lie: {"remember_path_escape"} for lie in ESCAPES},
@@ -132,7 +136,7 @@ def agreeable():
 
 
 def test_no_lie_is_forgotten():
-    assert set(lying_service.CHANGE_SETS) <= set(CODES)
+    assert set(lying_service.CHANGE_SETS) <= {*CODES, *OWN_WORDS}
 
 
 @pytest.mark.threat("T-RUN-09", control="judged_changes")
@@ -175,6 +179,19 @@ def test_a_sandbox_commits_no_lie_either(lie, liars, roots, tmp_path, monkeypatc
     assert photograph(tmp_path) == before
 
 
+@pytest.mark.threat("T-MEM-15", control="own_words")
+@pytest.mark.parametrize("lie", OWN_WORDS)
+def test_words_of_a_worker_that_lies_are_never_the_owners(lie, liars, place, roots, monkeypatch):
+    monkeypatch.setattr("muniment.sandbox.shared_zygote", lambda: liars)
+    known = (roots["user"] / "known.md").read_bytes()
+    result = remember(RememberRequest("a fact"), place(strict(name=lie)), agreeable())
+    assert (roots["user"] / "known.md").read_bytes() == known
+    if result.error is None:
+        assert result.trust is Trust.AGENT
+    else:
+        assert result.error.code in {"pending_review", "remember_failed"}
+
+
 @pytest.mark.parametrize(
     ("tool", "code"), [("write_file", "remember_path_escape"), ("ls", "remember_no_update")]
 )
@@ -184,7 +201,9 @@ def test_an_escape_that_only_the_worker_saw_still_ends_a_writing_run(
 ):
     monkeypatch.setattr("muniment.sandbox.shared_zygote", lambda: liars)
     model = ScriptedModel([calls(call(tool, path="user/a.md", content="x")), say("Saved.")])
-    result = remember(RememberRequest("a fact"), place(strict(name=lie)), model)
+    result = remember(
+        RememberRequest("a fact"), replace(place(strict(name=lie)), on_model_failure="fail"), model
+    )
     assert result.error is not None
     assert result.error.code == code
 

@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import secrets
 import unicodedata
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -32,7 +33,15 @@ def folded(rel):
 
 def line_of(rel, description=""):
     """A plain line; what lines may hold is not what these tests are about."""
-    return f"- [{rel.rpartition('/')[2]}]({quote(rel)}){' — ' if description else ''}{description}\n"
+    return f"- [{rel.rpartition('/')[2]}]({quote(rel)}) — {description or 'plain'}\n"
+
+
+def data_of(rel, description=""):
+    """The entry that has this line."""
+    front = {"name": rel.rpartition("/")[2], "description": description or "plain"}
+    return "\n".join(
+        ["---", *(f"{key}: {json.dumps(value)}" for key, value in front.items()), "---\n"]
+    ).encode()
 
 
 @dataclass
@@ -57,6 +66,7 @@ class Shelf:
         self.root = bind("user", self.top)
         self.catalog = open_catalog(Path(base, "catalog.db"))
         self.lines = {}
+        self.ever = defaultdict(set)  # What a ledger knows of each path.
 
     def close(self):
         self.catalog.close()
@@ -65,6 +75,7 @@ class Shelf:
     def put(self, rel, description=""):
         """An entry that came or changed."""
         self.lines[rel] = line = line_of(rel, description)
+        self.ever[rel].add(data_of(rel, description))
         topic, key = rel.rpartition("/")[0], sha(rel)
         with self.catalog.transaction() as connection:
             connection.execute("DELETE FROM entry WHERE root = ? AND rel = ?", (KEY, rel))
@@ -92,7 +103,7 @@ class Shelf:
             self._relist(rel)
 
     def plan(self, **more):
-        return plan_index(self.catalog, self.root, self.view(), **more)
+        return plan_index(self.catalog, self.root, self.view(), versions=self.ever.__getitem__, **more)
 
     def carry_out(self, plan):
         """What a commit does with a plan; the files that changed."""
@@ -105,7 +116,7 @@ class Shelf:
         return self.carry_out(self.plan(**more))
 
     def verify(self):
-        return verify_index(self.catalog, self.root, self.view())
+        return verify_index(self.catalog, self.root, self.view(), self.ever.__getitem__)
 
     def view(self):
         return View(listed=frozenset(path.name for path in self.top.iterdir()))

@@ -30,6 +30,7 @@ from muniment.store import commit as subject
 from muniment.store.change import Change
 from muniment.store.commit import Commit, commit
 from muniment.store.judge import Author
+from muniment.store.trust import Ruling
 from muniment.store.upkeep import recover_all
 from muniment.testing.corpus.index_oracle import index_problems
 from muniment.tools.changeset import ChangeSet
@@ -72,6 +73,7 @@ def test_a_commit_lands_files_and_indexes_and_says_what_it_did(ground):
         ),
         ("project", "user"),
         (),
+        trust=Trust.OWNER,
     )
     assert (ground.user / "a.md").read_bytes() == b"# Other\nwords\n"
     assert (ground.user / "new" / "n.md").read_bytes() == b"# New\nnews\n"
@@ -137,7 +139,7 @@ def test_the_stamp_makes_the_final_bytes_from_proposal_and_before_state(ground):
         new("user/n.md", b"n\n"),
         ground.edit("user/a.md", b"a\n"),
         stamp=stamp,
-        trust=lambda draft, _held: Trust.OWNER if draft.before is None else Trust.WORKSPACE,
+        trust=lambda draft, _held: Ruling(Trust.OWNER if draft.before is None else Trust.WORKSPACE),
         reviewed=True,
     )
     assert seen == [

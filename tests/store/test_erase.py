@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import stat
 import subprocess
 import sys
 from dataclasses import replace
@@ -28,7 +29,7 @@ from muniment.errors import (
 )
 from muniment.names import Trust
 from muniment.policy.grammar import canonicalise
-from muniment.store import database
+from muniment.store import database, transcripts
 from muniment.store import erase as module
 from muniment.store.audit import append, records, verify
 from muniment.store.erase import Where, erase, left_over, plan
@@ -37,6 +38,7 @@ from muniment.store.history import content_at, history, why
 from muniment.store.ledger import KeptChange, begin, new_token, root_key
 from muniment.store.review import pending
 from muniment.store.state import State
+from muniment.store.traces import Runs
 from muniment.store.trust import constant
 from muniment.store.upkeep import verify as verify_index
 from muniment.tools.changeset import Claim, digest
@@ -230,9 +232,11 @@ def test_a_review_that_was_decided_leaves_no_name(ground, where):
 
     name = f"user/{secret(20).decode()}.md"
     with pytest.raises(PendingReview) as raised:
-        ground.commit(new(name), trust=constant(Trust.EXTERNAL))
+        ground.commit(new(name), origin=origin("task-1"), trust=constant(Trust.EXTERNAL))
     turn_down(ground.state, raised.value.review_id, ground.roots, patience(), "2026")
-    erase(name, where)
+    with pytest.raises(NotFound):
+        plan(name, where)  # Nothing says any more that it was ever proposed.
+    erase("task-1", where)
     assert nothing_left(ground, name.encode()[5:])
 
 
@@ -545,3 +549,24 @@ def test_killed_at_any_step_running_it_again_finishes(ground, tmp_path_factory, 
         assert not (ground.user / "x.md").exists()
         assert nothing_left(ours, one, two)
         assert state.copies() == ()
+
+
+def test_a_transcript_that_was_cut_or_moved_is_read_as_far_as_it_goes(ground, tmp_path):
+    runs = Runs([b"sixteen bytes and more"])
+    calls = [{"tool": "x", "arguments": {"n": 1, "deep": ["sixteen bytes and more"]}}]
+    begun = '{"from": "system", "text": "x"}\n'
+    texts = {
+        "cut": begun + '{"from": "user", "text": "sixteen bytes and mo',
+        "deep": begun + json.dumps({"from": "assistant", "calls": calls}) + "\n",
+        "kept": begun + '{"from": "user", "text": "something else is said"}\n',
+        "moved": begun + "sixteen bytes and more\n",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+        transcripts.note(ground.state, f"task-{name}", tmp_path / name)
+    (tmp_path / "moved").rename(tmp_path / "elsewhere")
+    assert [transcripts.remove_telling(ground.state, (), runs) for _ in range(2)] == [2, 0]
+    assert {name for name in (*texts, "elsewhere") if (tmp_path / name).exists()} == {"kept", "elsewhere"}
+    assert transcripts.remove_telling(ground.state, ["task-kept"], Runs(())) == 1
+    assert (ground.state.directory / transcripts.NAME).read_text() == ""
+    assert stat.S_IMODE((ground.state.directory / transcripts.NAME).stat().st_mode) == 0o600

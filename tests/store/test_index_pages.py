@@ -33,6 +33,7 @@ from muniment.store.index import (
     render_index,
     render_links,
     render_page,
+    says_nothing_else,
 )
 from muniment.testing.corpus.index_oracle import index_problems
 from store.test_index import ATTACKS, texts
@@ -222,12 +223,19 @@ def test_a_page_is_recognised_under_its_own_name(topic, prefix):
 
 def test_a_page_of_links_is_recognised_under_its_own_name():
     data = render_links(
-        SCOPE, "3", 9, [page_link("a", "", 9, "0123456789ab.md"), pages_link("3f", 1, 1, "_pages-3f.md")]
+        SCOPE, "3", 9, [page_link("a", "", 9, f"{digest('a')}.md"), pages_link("3f", 1, 1, "_pages-3f.md")]
     )
     assert is_generated(data, "index/_pages-3.md")
     assert not is_generated(data, "index/_pages-4.md")
     assert not is_generated(data, f"index/{digest('a')}.md")
     assert is_page_name("_pages-3.md")
+    assert says_nothing_else(data, "index/_pages-3.md", b"", lambda _: ())
+    for told, edited in (
+        (b"pages 3f]", b"pages 3f, ring Bob]"),
+        (b" 1 entry", b" 1 entry of Bob"),
+        (b"[a]", b"[Bob]"),
+    ):
+        assert not says_nothing_else(data.replace(told, edited), "index/_pages-3.md", b"", lambda _: ())
 
 
 @pytest.mark.parametrize(

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import os
 import socket
+from contextlib import closing
 
 import pytest
 
+from memories import put
 from muniment.confine.root import Root
 from muniment.errors import DeadlineExceeded, PathEscape, StoreConflict, Unreadable
 from muniment.names import MAX_FILE_BYTES, Via
 from muniment.policy.load import parse_policy
 from muniment.store import catalog, upkeep
 from muniment.store.indexing import MAX_TOLD, plan_index
+from muniment.store.state import State
 from muniment.testing.corpus.index_oracle import index_problems, index_targets
-from store.ground import LAX, STRICT, laid_out, new, patience, sha
+from store.ground import LAX, STRICT, claim, laid_out, new, origin, patience, sha
 from store.shelf import Shelf, View, expected
 from store.shelf import sha as digest_of
 
@@ -118,6 +121,113 @@ def test_a_foreign_index_is_saved_whole_and_said_once(ground, index, foreign):
     assert listed(index) == ["a.md", "memory-before-muniment.md", "n.md", "topic/t.md"]
     assert ground.commit(new("user/m.md")).notes == ()
     assert (ground.user / "memory-before-muniment.md").read_bytes() == foreign
+
+
+NOTES = [
+    b"- [A](a.md) \xe2\x80\x94 ring Bob before touching this\n",
+    b"# Memory index\n\n- [A](a.md)\n- [T](topic/t.md) - the door code is 4711\n",
+    b"* [A](a.md): text\n  + [T](topic/t.md)\n",
+    b"- [A, and ring Bob](a.md)\n",
+    b"- [gone](gone.md)\n",
+    b"- [ring Bob](index/0123456789ab.md) \xe2\x80\x94 3 entries\n",
+]
+
+
+@pytest.mark.threat("T-IDX-05", control="index_of_others_is_saved")
+@pytest.mark.parametrize("mine", NOTES)
+def test_a_persons_links_with_notes_are_saved_before_they_are_replaced(ground, index, mine):
+    index.write_bytes(mine)
+    assert ground.commit(new("user/n.md")).notes == (SAVED,)
+    assert (ground.user / "memory-before-muniment.md").read_bytes() == mine
+    kept = "memory-before-muniment.md"
+    assert listed(index) == ["a.md", kept, "n.md", "topic/t.md"]
+    assert ground.commit(new("user/m.md")).notes == ()
+
+
+@pytest.mark.threat("T-IDX-05", control="index_of_others_is_saved")
+def test_a_note_behind_a_link_of_our_own_index_is_saved_too(ground, index):
+    rebuilt(ground)
+    mine = index.read_bytes().replace(b"(a.md)", b"(a.md) ring Bob,", 1)
+    index.write_bytes(mine)
+    assert rebuilt(ground) == (SAVED,)
+    assert (ground.user / "memory-before-muniment.md").read_bytes() == mine
+
+
+def forget_indexes(ground):
+    """As if the catalog had been deleted."""
+    with ground.state.catalog.transaction() as connection:
+        connection.execute("DELETE FROM written")
+    ground.state.renew_catalog()
+
+
+def test_our_own_index_is_not_saved_where_nobody_remembers_that_it_is_ours(ground, index):
+    """A catalog may be deleted at any time: what holds no word but those of the entries is no loss."""
+    rebuilt(ground)
+    ours = index.read_bytes()
+    forget_indexes(ground)
+    assert rebuilt(ground) == ()
+    assert index.read_bytes() == ours
+    forget_indexes(ground)
+    assert ground.commit(new("user/n.md")).notes == ()
+    assert listed(index) == ["a.md", "n.md", "topic/t.md"]
+
+
+def test_a_catalog_that_is_begun_anew_still_knows_which_index_is_ours(ground):
+    rebuilt(ground)
+    ground.state.renew_catalog()
+    (ground.user / "a.md").write_text("# Omega\n\nSomething else.\n")
+    assert ground.commit(new("user/n.md")).notes == ()
+
+
+def test_an_old_index_that_says_what_no_entry_says_now_is_saved_once_where_nobody_remembers_it(ground, index):
+    rebuilt(ground)
+    ours = index.read_bytes()
+    forget_indexes(ground)
+    (ground.user / "a.md").write_text("# Omega\n\nSomething else.\n")
+    assert ground.commit(new("user/n.md")).notes == (SAVED,)
+    assert (ground.user / "memory-before-muniment.md").read_bytes() == ours
+    assert ground.commit(new("user/m.md")).notes == ()
+
+
+def test_an_index_that_says_what_entries_said_before_a_commit_of_ours_is_not_saved(ground, index):
+    ground.commit(new("user/n.md", b"# N\n\nfirst\n"))
+    theirs = index.read_bytes()
+    ground.commit(ground.edit("user/n.md", b"# N\n\nsecond\n"))
+    index.write_bytes(theirs)
+    forget_indexes(ground)
+    assert ground.commit(new("user/m.md")).notes == ()
+    assert problems(ground) == ()
+
+
+def test_an_index_of_another_home_that_trusts_entries_otherwise_is_not_saved(ground, index):
+    rebuilt(ground)
+    theirs = index.read_bytes()
+    line = next(line for line in theirs.split(b"\n") if b"(a.md)" in line)
+    index.write_bytes(theirs.replace(line, "- [a.md](a.md) — agent".encode()))
+    assert rebuilt(ground) == ()
+    assert index.read_bytes() == theirs
+
+
+@pytest.mark.parametrize("entries", [3, 240])
+def test_two_homes_that_share_a_root_save_no_index_of_each_other(ground, tmp_path, entries):
+    """Each knows nothing of what the other wrote, changed and removed: only the files are shared."""
+    for number in range(entries):
+        put(ground.user, f"t{number % 3}/n{number}.md", f"# Note {number}\n\nfact {number}\n")
+    with closing(State(tmp_path / "other")) as other:
+        for turn in range(6):
+            states = [ground.state, other] if turn % 2 else [other, ground.state]
+            gone, kept = f"user/t{turn % 3}/n{turn}.md", f"user/t0/made-{turn}.md"
+            if (ground.base / gone).exists() and turn < entries:
+                removals = [claim(gone, (ground.base / gone).read_bytes())]
+                terms = {"state": states[0], "origin": origin(f"r{turn}"), "reviewed": True}
+                assert ground.commit(removals=removals, **terms).notes == ()
+            done = ground.commit(new(kept, b"# Made\n\nx\n"), state=states[1], origin=origin(f"m{turn}"))
+            assert done.notes == ()
+            change = ground.edit(kept, b"# Other words\n\ny\n")
+            assert ground.commit(change, state=states[0], origin=origin(f"e{turn}")).notes == ()
+        assert not list(ground.user.glob("memory-before-muniment*"))
+        for state in (ground.state, other):
+            assert upkeep.verify(state, ground.roots["user"], STRICT).problems == ()
 
 
 def test_a_foreign_index_is_not_what_was_committed(ground, index):
@@ -362,6 +472,27 @@ def test_a_persons_own_file_at_the_name_of_a_page_is_saved_whole(shelf, text):
     assert not shelf.plan(whole=True).saves
 
 
+@pytest.mark.threat("T-IDX-05", control="index_of_others_is_saved")
+def test_a_persons_links_with_notes_at_the_name_of_a_page_are_saved(shelf):
+    shelf.index()
+    page = shelf.top / PAGE
+    mine = page.read_text().replace(".md)", ".md) ring Bob,", 1)
+    page.write_text(mine)
+    shelf.put("t/0.md", "changed")
+    assert told(shelf) == (f"user/{PAGE} was not ours; it is saved as user/memory-before-muniment.md",)
+    assert (shelf.top / "memory-before-muniment.md").read_text() == mine
+
+
+def test_pages_of_ours_are_not_saved_where_nobody_remembers_that_they_are_ours(shelf):
+    shelf.index()
+    with shelf.catalog.transaction() as connection:
+        connection.execute("DELETE FROM written")
+    shelf.put("t/new.md")
+    assert told(shelf) == ()
+    assert in_index(shelf) == expected(shelf.lines)
+    assert shelf.verify().problems == ()
+
+
 def test_several_files_that_are_not_ours_are_saved_side_by_side(shelf):
     (shelf.top / "index").mkdir()
     for rel in (PAGE, OTHER, "MEMORY.md"):
@@ -397,29 +528,28 @@ def test_a_page_that_is_no_more_goes_unless_somebody_wrote_in_it(shelf):
     assert shelf.verify().problems == ()
 
 
-def test_pages_that_nobody_remembers_go_with_a_rebuild_and_other_files_stay(shelf):
+def test_pages_that_nobody_remembers_go_with_a_rebuild_where_they_say_nothing_of_their_own(shelf):
     shelf.index()
-    left = {rel: (shelf.top / rel).read_text() for rel in (PAGE, OTHER)}
+    whole = (shelf.top / OTHER).read_text()
+    standing = [
+        line for line in (shelf.top / PAGE).read_text().split("\n") if "/t/" not in line or "99" in line
+    ]
     for rel in MANY[:99] + MANY[100:199]:
         shelf.drop(rel)
     shelf.index()
-    for rel, text in left.items():
-        (shelf.top / rel).write_text(text)
+    (shelf.top / PAGE).write_text("\n".join(standing))
+    (shelf.top / OTHER).write_text(whole)
     (shelf.top / "index" / "notes.md").write_text("mine")
     (shelf.top / "index" / "0123456789ab.md").write_text("mine")
     (shelf.top / "index" / ".hidden").write_text("mine")
     (shelf.top / "index" / "sub").mkdir()
     shelf.forget()
+    shelf.ever.clear()  # The ledger, too, knows of nothing that went.
     assert told(shelf) == ()
-    assert sorted(in_index(shelf)) == [
-        "MEMORY.md",
-        "index/.hidden",
-        "index/0123456789ab.md",
-        "index/notes.md",
-    ]
+    names = sorted([".hidden", "0123456789ab.md", "notes.md", OTHER.removeprefix("index/")])
+    assert sorted(in_index(shelf)) == ["MEMORY.md", *(f"index/{name}" for name in names)]
     assert shelf.verify().notes == tuple(
-        f"user/index/{name} is no file of the index; it is left alone"
-        for name in ("0123456789ab.md", "notes.md", "sub")
+        f"user/index/{name} is no file of the index; it is left alone" for name in (*names[1:], "sub")
     )
 
 

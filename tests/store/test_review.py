@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muniment.confine.cancel import Cancel
-from muniment.errors import Cancelled, ReviewClosed
+from muniment.errors import Cancelled, QuotaExceeded, ReviewClosed
 from muniment.names import Trust
 from muniment.store import review
 from muniment.store.audit import records
@@ -29,11 +29,11 @@ def ground(tmp_path):
         yield ground
 
 
-def held(ground, *parts, policy=POLICY, trusts=None, **more):
+def held(ground, *parts, policy=POLICY, trusts=None, task="task-1", **more):
     parts = parts or [ChangeSet((new("user/n.md"),))]
     return hold(
         ground.state,
-        origin("task-1", **more),
+        origin(task, **more),
         parts,
         trusts if trusts is not None else {"user/n.md": Trust.AGENT},
         ("it comes from outside",),
@@ -80,12 +80,68 @@ def test_parts_are_decided_about_as_one(ground):
 def test_the_same_proposal_that_waits_already_keeps_its_id_and_another_does_not(ground):
     first = held(ground)
     assert held(ground) == first
-    assert held(ground, policy=OTHER) != first
-    assert held(ground, trusts={"user/n.md": Trust.EXTERNAL}) != first
-    assert held(ground, ChangeSet((new("user/n.md", b"other\n"),))) != first
-    assert held(ground, ChangeSet((new("user/n.md"),), (Claim("user/a.md", None),))) != first
+    assert held(ground, policy=OTHER, task="task-2") != first
+    assert held(ground, trusts={"user/n.md": Trust.EXTERNAL}, task="task-3") != first
+    assert held(ground, ChangeSet((new("user/n.md", b"other\n"),)), task="task-4") != first
+    assert held(ground, ChangeSet((new("user/n.md"),), (Claim("user/a.md", None),)), task="task-5") != first
     assert len(pending(ground.state)) == 5
     assert [each.kind for each in records(ground.state)] == ["review"] * 5
+
+
+@pytest.mark.threat("T-HUM-03", control="one_review_a_task")
+def test_a_task_that_is_carried_out_again_waits_once_whatever_it_proposes_then(ground):
+    asked = {"fact": "f" * 64}
+    first = held(ground, ChangeSet((new("user/n.md", b"one"),)), **asked)
+    for text in (b"two", b"three"):
+        assert held(ground, ChangeSet((new("user/n.md", text),)), **asked) == first
+    assert [each.id for each in pending(ground.state)] == [first]
+    assert load(ground.state, first).change_set.changes[0].content == b"one"
+    others = {
+        held(ground, ChangeSet((new("user/n.md", b"four"),)), fact="e" * 64),
+        held(ground, ChangeSet((new("project/n.md", b"five"),)), trusts={}, **asked),
+        held(ground, ChangeSet((new("user/n.md", b"six"),)), kind="forget", **asked),
+    }
+    assert len(others | {first}) == 4
+
+
+@pytest.mark.threat("T-HUM-03", control="capped_reviews")
+def test_no_client_fills_what_waits_and_all_together_only_so_far(ground, monkeypatch):
+    def wait(number, token=None):
+        task = f"{token}-{number}"
+        if token is not None:
+            with ground.state.ledger.transaction() as connection:
+                connection.execute(
+                    "INSERT INTO task (id, workspace, kind, status, token, trust, shown, created, updated) "
+                    "VALUES (?, 'w', 'remember', 'running', ?, 'agent', '{}', '', '')",
+                    (task, token),
+                )
+        return hold(
+            ground.state,
+            origin(task),
+            [ChangeSet((new("user/n.md", task.encode()),))],
+            {},
+            (),
+            policy=POLICY,
+            roots=ground.roots,
+            author="model",
+        )
+
+    monkeypatch.setattr(review, "MAX_OF_TOKEN", 3)
+    monkeypatch.setattr(review, "MAX_WAITING", 6)
+    mine = [wait(number, "editor") for number in range(3)]
+    with pytest.raises(QuotaExceeded, match="wait for review"):
+        wait(3, "editor")
+    with ground.state.ledger.transaction() as connection:
+        connection.execute("DELETE FROM task")  # A lane forgets what is over; the reviews stay its token's.
+    with pytest.raises(QuotaExceeded):
+        wait(4, "editor")
+    for number in range(2):
+        wait(number, "phone")
+    wait(0)
+    with pytest.raises(QuotaExceeded):
+        wait(1)
+    turn_down(ground.state, mine[0], ground.roots, patience(), AT)
+    assert wait(1) not in mine
 
 
 def test_once_decided_the_same_proposal_waits_anew(ground):
@@ -136,14 +192,18 @@ def test_an_id_is_short_to_type_and_new(ground, monkeypatch):
     assert re.fullmatch("r[0-9a-z]{6}", first)
     ids = iter([*first[1:], *"000001"])
     monkeypatch.setattr(review.secrets, "choice", lambda _: next(ids))
-    assert held(ground, policy=OTHER) == "r000001"
+    assert held(ground, policy=OTHER, task="task-2") == "r000001"
 
 
-def test_the_record_names_paths_and_digests_and_no_content(ground):
-    held(ground, ChangeSet((new("user/n.md", b"the content itself\n"),)))
+@pytest.mark.threat("T-LOG-03", control="shapes_of_paths")
+def test_the_record_names_what_is_there_and_digests_and_no_content_and_no_name_that_only_waits(ground):
+    changes = (new("user/canary/7f3a.md", b"the content itself\n"), ground.edit("user/a.md", b"other\n"))
+    held(ground, ChangeSet(changes))
     (record,) = records(ground.state)
-    assert record.body["paths"] == ["user/n.md"]
+    waits, stands = record.body["paths"]
+    assert (stands, waits[:-16]) == ("user/a.md", "user/<6>/<4>.md #")
     assert "content itself" not in str(record)
+    assert "canary" not in str(record)
 
 
 # What the owner sees.

@@ -9,7 +9,7 @@ from muniment.names import Trust
 from muniment.policy.grammar import CanonicalPath
 from muniment.store.change import Draft
 from muniment.store.ledger import root_key, source_of
-from muniment.store.trust import by_fact, constant
+from muniment.store.trust import by_words, constant
 from muniment.store.upkeep import view_of
 from store.ground import STRICT, claim, laid_out, lax, new, origin, sha
 
@@ -40,7 +40,7 @@ def test_trusts_are_ordered_from_owner_to_external():
 def trust_of(ground, after, before=None, *, request=OWNER, shown=None, held=None):
     path = CanonicalPath("user", "n.md")
     draft = Draft(path, ground.roots["user"], before, after)
-    return by_fact(FACT, request, lambda: shown)(draft, held)
+    return by_words(FACT, request, lambda: shown)(draft, held).trust
 
 
 ENTRY = f"---\nname: Dark mode\ndescription: Looks\ntype: user\n---\n{FACT}\n".encode()
@@ -73,13 +73,14 @@ def test_the_fact_itself_has_the_trust_of_the_request_whatever_the_run_was_shown
         b"The user prefers dark mod\n",
         b"Something else.\n",
         f"# {FACT} indeed\n".encode(),
-        FACT.upper().encode(),
     ],
 )
-def test_any_other_words_are_trusted_no_more_than_all_that_the_run_was_shown(ground, after, shown):
-    expected = OWNER if shown is None else shown
-    assert trust_of(ground, after, shown=shown) is expected
-    assert trust_of(ground, after, shown=shown, request=AGENT) is max(expected, AGENT, key=list(Trust).index)
+def test_any_other_words_are_an_agents_at_most_and_no_more_than_all_that_the_run_was_shown(
+    ground, after, shown
+):
+    expected = AGENT.capped(shown or AGENT)
+    for request in Trust:
+        assert trust_of(ground, after, shown=shown, request=request) is expected.capped(request)
 
 
 @pytest.mark.threat("T-MEM-14", control="capped_trust")

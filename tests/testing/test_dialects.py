@@ -29,7 +29,7 @@ BODIES = {
     "action": asking_for("Store it.", response_format=of_schema("action")),
     "decision": asking_for("Decide.", response_format=of_schema("decision")),
     "action in text": asking_for('Answer with one object with the key "action".'),
-    "decision in text": asking_for("Answer with one object with these keys:\ntitle: what it says"),
+    "decision in text": asking_for("Answer with one object for the fact: its scope is user"),
     "words": asking_for("Say what you did."),
 }
 

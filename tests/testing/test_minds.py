@@ -150,13 +150,12 @@ def test_asked_for_a_decision_it_decides():
         "messages": [{"role": "system", "content": "Decide."}, {"role": "user", "content": job(FACT)}],
         "response_format": {"type": "json_schema", "json_schema": schema},
     }
-    prompted = {"messages": [{"role": "user", "content": f"Keys:\ntitle: words\n\n{job(FACT)}"}]}
+    prompted = {"messages": [{"role": "user", "content": f"File it: its scope is user\n\n{job(FACT)}"}]}
     first, second = (perfect(request_of(body)) for body in (constrained, prompted))
     assert first == second
     assert isinstance(first, Decide)
-    assert set(first.decision) == {"scope", "type", "file", "title"}
+    assert set(first.decision) == {"scope", "type"}
     assert first.decision["scope"] == "user"
-    assert first.decision["title"] == FACT
 
 
 def test_where_there_is_no_fact_it_lists_as_doctor_asks():

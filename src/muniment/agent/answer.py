@@ -23,9 +23,9 @@ from itertools import count
 from typing import Any, Final
 
 from muniment.agent.chat import Form, shown_texts
-from muniment.agent.exact_json import NotJson, parse_json
+from muniment.agent.exact_json import NotJson, parse_json, undoubled
 from muniment.agent.model import AssistantMessage, Reply, Request, ToolCall, Usage
-from muniment.agent.spoken import MAX_CALLS, spoken_calls
+from muniment.agent.spoken import MAX_CALLS, MAX_CHARS, spoken_calls
 
 MAX_NAME_CHARS: Final = 64
 """Characters of a tool's name that are kept: what the API allows."""
@@ -95,7 +95,11 @@ def as_reply(answer: Answer, request: Request, form: Form) -> Reply:
         # An answer that was constrained to be one action cannot quote. Whether it was, only it can tell.
         is_action = form == "json" and _is_object(answer.text)
         shown = () if is_action else shown_texts(request.messages)
-        spoken = spoken_calls(answer.text, {tool.name for tool in request.tools}, shown)
+        offered = {tool.name for tool in request.tools}
+        spoken = spoken_calls(answer.text, offered, shown)
+        if not spoken.calls and "{{" in answer.text:
+            undone = spoken_calls(undoubled(answer.text[:MAX_CHARS], 0), offered, shown)
+            spoken = undone if undone.calls else spoken
         words, is_broken = spoken.words, spoken.is_broken
         calls = [(None, tool, arguments) for tool, arguments in spoken.calls]
         if not calls and form != "tools":
@@ -150,7 +154,9 @@ def _arguments(raw: Any) -> Any:
         if not isinstance(value, str):
             break
         try:
-            value = parse_json(value) if value.strip() else {}
+            value = (
+                parse_json(undoubled(value, 0) if value.startswith("{{") else value) if value.strip() else {}
+            )
         except NotJson:
             return raw
     return {} if value is None else value

@@ -54,6 +54,10 @@ class Budget:
         if self._clock() >= self.deadline:
             raise DeadlineExceeded("the time of the task is used up; nothing was written")
 
+    def renew(self, limits: Limits) -> None:
+        """Give the turns and calls of a whole run anew, within the same deadline."""
+        self.turns_left, self.calls_left = limits.turns, limits.tool_calls
+
     def spend_turn(self) -> bool:
         """Take a turn if one is left."""
         if self.turns_left == 0:

@@ -17,6 +17,8 @@ from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Final
 
+from muniment.policy.normal import normalised
+
 CUE_CHARS: Final = 2_000
 """Characters of a fact that are searched for cues: what it is about stands at its beginning."""
 
@@ -83,10 +85,10 @@ def folded(text: str) -> str:
         return f" {' '.join(_ASCII_WORD.findall(text.lower()))} "
     bare = "".join(
         char
-        for char in unicodedata.normalize("NFKD", text.casefold())
+        for char in normalised("NFKD", text.casefold())
         if not ("\u0300" <= char <= "\u036f" or "\u064b" <= char <= "\u0652")
     )
-    joined = unicodedata.normalize("NFKC", bare)
+    joined = normalised("NFKC", bare)
     spaced = "".join(char if is_word_character(char) else " " for char in joined)
     return f" {' '.join(spaced.split())} "
 

@@ -17,12 +17,16 @@ from muniment.agent.cues import is_word_character
 from muniment.content.entry import EntryType
 from muniment.names import Scope
 from muniment.policy.grammar import BLANKS, CONFUSABLES, FILE_SUFFIX, segment_problem
+from muniment.policy.normal import is_normalised, normalised
 
 TITLE_CHARS: Final = 80
 """Characters of a title: one line of an index."""
 
 DESCRIPTION_CHARS: Final = 120
 """Characters of a description: what still fits beside the title in a listing."""
+
+_LOOKED_AT: Final = 2_000
+"""Characters of a line of which a title is made, and of a text of which a description is."""
 
 SLUG_CHARS: Final = 60
 SLUG_BYTES: Final = 150
@@ -32,12 +36,16 @@ RESERVED_STEMS: Final = frozenset(
     {
         "memory",
         "memory-before-muniment",
+        "agent",
         "agents",
         "claude",
+        "conventions",
+        "crush",
         "copilot-instructions",
         "gemini",
         "qwen",
         "skill",
+        "warp",
         "index",
         "readme",
     }
@@ -73,12 +81,13 @@ class Decision:
     @property
     def description(self) -> str:
         """The text on one line, at most `DESCRIPTION_CHARS` characters."""
-        return _cut(one_line(self.text), DESCRIPTION_CHARS)
+        return _cut(one_line(self.text[:_LOOKED_AT]), DESCRIPTION_CHARS)
 
 
 def title_of(fact: str) -> str:
     """One line for `fact`: its first line without list markers, `the user` and final punctuation."""
-    first = next((line for line in map(_bare, fact.splitlines()) if _words(line)), one_line(fact))
+    lines = (_bare(line[:_LOOKED_AT]) for line in fact[: 4 * _LOOKED_AT].splitlines())
+    first = next((line for line in lines if _words(line)), one_line(fact[:_LOOKED_AT]))
     whole = first.rstrip(_FINAL_PUNCTUATION)
     plain = _SUBJECT.sub("", _LEAD_IN.sub("", whole, count=1), count=1)
     cut = _cut(plain or whole or first, TITLE_CHARS).strip(_JOINERS)
@@ -91,10 +100,8 @@ def slug(title: str, fact: str) -> str:
     Letters and digits of every script stay, with their marks; where nothing is left (emoji), or the
     name would be outside the grammar, it is `note-` and eight digits of the SHA-256 of `fact`.
     """
-    words = [
-        word.lower() if unicodedata.is_normalized("NFKC", word.lower()) else word for word in _words(title)
-    ]
-    stem = _cut_stem(unicodedata.normalize("NFKC", "-".join(words)))
+    words = [word.lower() if is_normalised("NFKC", word.lower()) else word for word in _words(title)]
+    stem = _cut_stem(normalised("NFKC", "-".join(words)))
     if not stem:
         return anonymous(fact)
     if stem.casefold() in RESERVED_STEMS or segment_problem(stem + FILE_SUFFIX) is not None:
@@ -124,7 +131,7 @@ def _words(text: str) -> list[str]:
     """Runs of word characters in NFKC, each beginning with a letter or digit."""
     kept = "".join(
         char if is_word_character(char) and char not in BLANKS and char not in CONFUSABLES else " "
-        for char in unicodedata.normalize("NFKC", text.replace("'", "").replace("\u2019", ""))
+        for char in normalised("NFKC", text.replace("'", "").replace("\u2019", ""))
     )
     runs = (_from_first_base(run) for run in kept.split())
     return [run for run in runs if run]

@@ -11,6 +11,7 @@ interpreter, a thousand levels or a few thousand, so whoever walks one does not 
 from __future__ import annotations
 
 import json
+import re
 from typing import Any, Final
 
 _BYTE_ORDER_MARK: Final = "\ufeff"
@@ -74,4 +75,29 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return members
 
 
+def undoubled(text: str, at: int) -> str:
+    """`text` from `at` on, with braces written once that a model doubled, as some chat templates show them.
+
+    No object begins with an object, so a brace right behind one that opens is its double; what closes them is
+    a pair as well. Braces in strings stay.
+
+    Cost: linear.
+    """
+    pieces: list[str] = []
+    is_doubled: list[bool] = []
+    done = at
+    while (token := _BRACE_OR_STRING.search(text, done)) is not None:
+        pieces.append(text[done : token.start()])
+        done = token.end()
+        match token[0]:
+            case "{":
+                is_doubled.append(text.startswith("{", done))
+                done += is_doubled[-1]
+            case "}" if is_doubled:
+                done += is_doubled.pop() and text.startswith("}", done)
+        pieces.append(token[0])
+    return "".join([*pieces, text[done:]])
+
+
+_BRACE_OR_STRING: Final = re.compile(r'[{}]|"(?:[^"\\]|\\.)*+"', re.DOTALL)
 _DECODER: Final = json.JSONDecoder(object_pairs_hook=_object)

@@ -26,7 +26,6 @@ from muniment.agent.known import (
     holds,
     listed_names,
     searches,
-    similar_topics,
     worth_reading,
 )
 from muniment.agent.model import AssistantMessage, Brief, Message, Reply, Request, ToolCall, ToolMessage
@@ -68,7 +67,7 @@ def next_reply(decision: Decision, request: Request) -> Reply:
         return Reply(f"Already known: {known}")
     if "write_file" not in offered:
         return Reply("Not saved: there is no turn left to write in.")
-    is_blind = not done and "grep" in offered and request.turns_left <= TURNS_TO_WRITE
+    is_blind = not writes and "grep" in offered and request.turns_left <= TURNS_TO_WRITE
     if not done and "grep" in offered and not is_blind:
         return Reply(calls=_search(decision.text))
     has_looked = writes or _of("read_file", done) or _of("ls", done)
@@ -80,12 +79,6 @@ def next_reply(decision: Decision, request: Request) -> Reply:
 def _avoidable(decision: Decision, code: str | None) -> bool:
     """Whether another name may be answered otherwise than with `code`."""
     return code in _TAKEN or (code == "refused" and "/" in decision.file)
-
-
-def topics(request: Request) -> list[tuple[Scope, str]]:
-    """(scope, topic) of existing folders that the searches of this run found similar, best first."""
-    found = _found(request.brief.fact, _exchanges(request.messages), _writable(request.brief))
-    return similar_topics(found)
 
 
 def _writable(brief: Brief) -> frozenset[Scope]:

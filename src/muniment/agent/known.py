@@ -14,18 +14,18 @@ all of them is not found.
 from __future__ import annotations
 
 import re
-import unicodedata
-from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
 
 from muniment.agent.cues import CUE_CHARS, cues, folded, is_unspaced, is_word_character
+from muniment.content.entry import parse
 from muniment.content.likeness import comparable
 from muniment.errors import PathEscape, Refusal
 from muniment.names import INDEX_DIRECTORY, INDEX_NAME, Scope
 from muniment.policy.grammar import CanonicalPath, canonicalise, fold
+from muniment.policy.normal import normalised
 
 LINE_WORDS: Final = 24
 """Words of the fact searched for as the beginning of a line, or the whole of it if there are no more."""
@@ -46,14 +46,8 @@ TERMS: Final = 8
 TERM_CHARS: Final = 40
 """Characters of a word that are searched for; the rest of a longer one is not looked at."""
 
-SIMILAR_TERMS: Final = 2
-"""Rare words that an entry shares with the fact to be of the same topic."""
-
 READS: Final = 6
 """Entries that are read to compare them."""
-
-_PROTECTED: Final = frozenset({"pinned", INDEX_DIRECTORY})
-"""Folders that people and code keep for themselves (policy.md): no entry follows another into them."""
 
 _HIT: Final = re.compile(r"([^:\n]{1,1024}):[0-9]{1,9}: (.*)", re.DOTALL)
 _NUMBERED: Final = re.compile(r"([0-9]{1,9})\t(.*)", re.DOTALL)
@@ -153,19 +147,8 @@ def worth_reading(fact: str, found: Sequence[Hit]) -> list[Hit]:
     return [hit for hit in found if hit.in_sequence or (hit.terms and len(hit.terms) >= half)][:READS]
 
 
-def similar_topics(found: Sequence[Hit]) -> list[tuple[Scope, str]]:
-    """Existing topic folders whose entries share words with the fact, the most similar first."""
-    shared: Counter[tuple[Scope, str]] = Counter()
-    for hit in found:
-        topic, slash, name = hit.path.rel.partition("/")
-        is_topic = slash and "/" not in name and fold(topic) not in _PROTECTED and not topic.startswith(".")
-        if is_topic and len(hit.terms) >= SIMILAR_TERMS:
-            shared[hit.path.scope, topic] += len(hit.terms)
-    return sorted(shared, key=lambda place: (-shared[place], place))
-
-
 def holds(shown: str, fact: str) -> bool:
-    """Whether an entry, as `read_file` showed it, holds the same fact in its body."""
+    """Whether an entry that does not end, as `read_file` showed it, holds the same fact in its body."""
     wanted = comparable(fact)
     body = _body(shown)
     return any(comparable(part) == wanted for part in ("\n".join(body), *_items(body)))
@@ -201,12 +184,14 @@ def _equals(line: str, first: str) -> bool:
 
 
 def _body(shown: str) -> list[str]:
-    """The lines of `shown` below front matter, without their numbers and notes; none of a part of a file."""
+    """The lines of `shown` below front matter, bare; none of a part of a file, nor of an entry that ends."""
     told = shown.split("\n")
     numbered = [match for line in told if (match := _NUMBERED.fullmatch(line))]
     if not numbered or int(numbered[0][1]) > 1 or any(map(_CUT.fullmatch, told)):
         return []
     lines = [match[2] for match in numbered]
+    if parse("\n".join(lines)).expires is not None:
+        return []
     if lines[0].removeprefix("\ufeff").rstrip() == "---":
         closing = (at for at, line in enumerate(lines[1:], 1) if line.rstrip() in {"---", "..."})
         return lines[next(closing, 0) + 1 :]
@@ -268,7 +253,7 @@ def _tokens(text: str) -> list[str]:
 
 
 def _nfkc(text: str) -> str:
-    return unicodedata.normalize("NFKC", text)
+    return normalised("NFKC", text)
 
 
 def _quoted(text: str) -> str:

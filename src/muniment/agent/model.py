@@ -21,6 +21,9 @@ ProtocolName = Literal["auto", "tools", "json", "text", "decide"]
 PROTOCOLS: Final[tuple[ProtocolName, ...]] = get_args(ProtocolName)
 """How a run may speak with a language model; `auto` finds out what the server can do."""
 
+OnModelFailure = Literal["rules", "fail"]
+"""What follows a model that comes to nothing: the rules file the fact, or the task fails."""
+
 MAX_MODEL_CHARS: Final = 200
 """Characters of a model's name, which is part of results, entries and lines on terminals."""
 
@@ -50,6 +53,18 @@ def check_protocol(protocol: str) -> ProtocolName:
     if known is None:
         there_are = f"{', '.join(PROTOCOLS[:-1])} and {PROTOCOLS[-1]}"
         raise ConfigInvalid(f"there is no protocol {printable(protocol)!r}; there are {there_are}")
+    return known
+
+
+def check_on_model_failure(value: str) -> OnModelFailure:
+    """`value`, if it says what follows a model that failed.
+
+    Raises:
+        ConfigInvalid: it does not.
+    """
+    known: OnModelFailure | None = next((each for each in get_args(OnModelFailure) if each == value), None)
+    if known is None:
+        raise ConfigInvalid(f"on_model_failure is rules or fail, not {printable(value)!r}")
     return known
 
 
@@ -183,11 +198,16 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a model answered: words, calls, or both (the calls count). Neither: nothing that can be used."""
+    """What a model answered: words, calls, or both (the calls count). Neither: nothing that can be used.
+
+    Attributes:
+        decided_by: who decided where a fact belongs, if that was not the model.
+    """
 
     text: str = ""
     calls: tuple[ToolCall, ...] = ()
     usage: Usage = Usage()
+    decided_by: str = ""
 
 
 class ModelError(Exception):

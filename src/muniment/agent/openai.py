@@ -9,7 +9,8 @@ N2 The text goes to `base_url` and nowhere else. Redirects are not followed; pro
 N3 What is sent is an allow-list of headers: none that the library or the environment adds, no cookies.
 N4 What comes back is read up to `MAX_ANSWER_BYTES`, counted after decompression.
 N5 The key is sent as the bearer token and nowhere else; replies and errors that repeat a secret one lose it.
-N6 A server's own words appear in errors only, shortened to one printable line.
+N6 A server's own words appear in errors and notes only, shortened to one printable line.
+N7 `auto` goes down from `tools` to `json` to `decide` within a run, a step for each answer that was no use.
 
 How a server can be driven is found by going down `LADDERS` where it refuses, and kept for the life of the
 object, that is for one base URL and one model.
@@ -35,10 +36,17 @@ from urllib.parse import urlsplit
 from muniment import events
 from muniment.agent.address import check_base_url, check_key
 from muniment.agent.answer import Answer, Malformed, as_reply, read_answer
-from muniment.agent.chat import Document, Form, action_schema, answer_tokens, body, with_actions
+from muniment.agent.chat import (
+    DECISION_TOKENS,
+    Document,
+    Form,
+    action_schema,
+    answer_tokens,
+    body,
+    with_actions,
+)
 from muniment.agent.complaint import Complaint, complaint_in, complaint_of
-from muniment.agent.deciding import decided, decision_in, decision_schema, first_reply, question
-from muniment.agent.filing import next_reply
+from muniment.agent.deciding import decision_in, decision_schema, first_reply, later_reply, question, sure
 from muniment.agent.loop_thread import Closed, LoopThread
 from muniment.agent.model import (
     ContextOverflow,
@@ -46,9 +54,11 @@ from muniment.agent.model import (
     ProtocolName,
     Reply,
     Request,
+    UserMessage,
     check_model_name,
     check_protocol,
 )
+from muniment.agent.rules import RuleWriter
 from muniment.confine.cancel import Patience
 from muniment.version import __version__
 
@@ -126,7 +136,7 @@ class OpenAIModel:
     def respond(self, request: Request) -> Reply:
         """As `Model.respond`. Cost: one request to the server; a decision that was made costs none."""
         patience = Patience(time.monotonic() + request.seconds_left, request.cancel)
-        if self.protocol == "decide" and request.schema is None:
+        if self._decides(request):
             return self._decide(request, patience)
         answer, form = self._answer(request, patience)
         if request.schema is not None:
@@ -142,11 +152,14 @@ class OpenAIModel:
         self._loop.close(self._endpoint.close)
 
     def _decide(self, request: Request, patience: Patience) -> Reply:
-        decision = decided(request)
-        if decision is not None:
-            return next_reply(decision, request)
+        later = later_reply(request)
+        if later is not None:
+            return later
         if not request.tools or not any(scope.writable for scope in request.brief.scopes):
             return Reply("Not saved: there is nowhere to write, or no turn left to write in.")
+        certain = sure(request.brief) if self.protocol == "decide" else None  # Else the model is to be tried.
+        if certain is not None:
+            return replace(first_reply(certain, request), decided_by=RuleWriter.name)
         answer, _ = self._answer(request, patience)
         decision = decision_in(answer.text, request.brief)
         reply = Reply() if decision is None else first_reply(decision, request)
@@ -172,7 +185,8 @@ class OpenAIModel:
             form = ladder[habits.step]
             document = self._document(request, form)
             if habits.limit is not None:
-                document[habits.limit] = answer_tokens(request.brief.fact)
+                decides = self._decides(request)
+                document[habits.limit] = DECISION_TOKENS if decides else answer_tokens(request.brief.fact)
             outcome = self._persist(document, patience)
             if isinstance(outcome, Answer):
                 if is_settled:
@@ -184,7 +198,19 @@ class OpenAIModel:
     def _ladder(self, request: Request) -> tuple[Form, ...]:
         """The forms to try; a question is asked as a decision is, whatever the protocol of runs."""
         is_question = request.schema is not None and self.protocol != "text"
-        return LADDERS["decide" if is_question else self.protocol]
+        if is_question or self._decides(request):
+            return LADDERS["decide"]
+        return LADDERS[self.protocol][1:] if self._steps(request) else LADDERS[self.protocol]
+
+    def _decides(self, request: Request) -> bool:
+        """Whether the model is to decide alone: as it was said, or after two answers that were no use."""
+        return request.schema is None and (self.protocol == "decide" or self._steps(request) > 1)
+
+    def _steps(self, request: Request) -> int:
+        """How often the run was told to try again, which is how far `auto` has come down (N7)."""
+        if self.protocol != "auto" or request.schema is not None:
+            return 0
+        return sum(isinstance(message, UserMessage) for message in request.messages) - 1
 
     def _keep(self, ladder: tuple[Form, ...], habits: _Habits) -> None:
         with self._lock:
@@ -196,7 +222,7 @@ class OpenAIModel:
     def _document(self, request: Request, form: Form) -> Document:
         if request.schema is not None:
             return body(request, form, self.name, request.schema)
-        if self.protocol == "decide":
+        if self._decides(request):
             return body(question(request), form, self.name, decision_schema(request.brief))
         if form == "tools":
             return body(request, form, self.name, None)

@@ -26,8 +26,9 @@ _BRIEF: Final = Brief(
 _SYSTEM: Final = SystemMessage("You list files. Act, do not explain.")
 _TASK: Final = UserMessage('List the scopes: use `ls` with the path "user".')
 
-Verdict = Literal["yes", "ignored", "no"]
-"""The model acted; the server answered, but the model did not act; the server refused."""
+Verdict = Literal["yes", "ignored", "slow", "no"]
+"""The model acted; the server answered, but the model did not act; no answer came in time, which says nothing
+of what the model can do; the server refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +38,14 @@ class Finding:
     Attributes:
         told: why not, one line; empty if it did.
         seconds: from the request to the answer.
+        tokens_per_second: of the answer, its waiting included; None where the server did not count.
     """
 
     form: Form
     verdict: Verdict
     told: str
     seconds: float
+    tokens_per_second: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +85,9 @@ def probe(model: OpenAIModel, seconds: float, cancel: Cancel | None = None) -> P
     findings: list[Finding] = []
     for form in LADDERS[model.protocol]:
         started = time.monotonic()
-        verdict, told, is_final = _try(model, form, Patience(started + seconds, cancel))
-        findings.append(Finding(form, verdict, told, time.monotonic() - started))
+        verdict, told, is_final, tokens = _try(model, form, Patience(started + seconds, cancel))
+        took = time.monotonic() - started
+        findings.append(Finding(form, verdict, told, took, tokens / took if tokens else None))
         if is_final:
             break
     return Probe(
@@ -98,19 +102,20 @@ def _better(findings: list[Finding], will_use: Form | None) -> Form | None:
     return None if not acts or will_use in acts else acts[0]
 
 
-def _try(model: OpenAIModel, form: Form, patience: Patience) -> tuple[Verdict, str, bool]:
-    """Verdict, reason, and whether no other form would fare better."""
+def _try(model: OpenAIModel, form: Form, patience: Patience) -> tuple[Verdict, str, bool, int]:
+    """Verdict, reason, whether no other form would fare better, and the tokens of the answer."""
     decides = model.protocol == "decide"
     request = _question() if decides else _task()
     try:
         outcome = model.attempt(request, form, patience)
     except DeadlineExceeded:
-        return "no", "no answer in time; a model that is being loaded may need a second try", True
+        return "slow", "no answer in time; a model that is being loaded may need a second try", False, 0
     if isinstance(outcome, Complaint):
-        return "no", outcome.told, outcome.kind in {"final", "busy"}
+        return "no", outcome.told, outcome.kind in {"final", "busy"}, 0
+    tokens = outcome.usage.output_tokens
     if _acted(outcome, request, form, decides=decides):
-        return "yes", "", False
-    return "ignored", "the server takes it, but the model did not act as it was asked", False
+        return "yes", "", False, tokens
+    return "ignored", "the server takes it, but the model did not act as it was asked", False, tokens
 
 
 def _acted(answer: Answer, request: Request, form: Form, *, decides: bool) -> bool:

@@ -17,11 +17,11 @@ from __future__ import annotations
 
 import html
 import re
-import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
+from muniment.policy.normal import normalised
 from muniment.tools.arguments import WRITING_TOOLS
 
 MAX_TEXTS: Final = 12
@@ -31,9 +31,6 @@ _INVISIBLE: Final = re.compile(
     "[\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
     "\ufe00-\ufe0f\ufeff\uffa0\U000e0000-\U000e0fff]"
 )
-_LONG_RUN: Final = re.compile(r"(\W{30})\W+")
-"""Marks without end, whose normalisation takes the square of their number. None of them is compared."""
-
 _LEFT_OUT: Final = re.compile(r"\.{3,}|\u2026")
 _ESCAPES: Final = re.compile(r"(?<!\\)(?:(?:\\++u[0-9a-fA-F]{4})+|\\++[nrtbf])")
 _NO_LETTERS: Final = re.compile(r"[\W\d_]+")
@@ -120,7 +117,7 @@ def _resolved(plain: str) -> str:
 
 
 def _plain(text: str) -> str:
-    return _INVISIBLE.sub("", unicodedata.normalize("NFKD", _LONG_RUN.sub(r"\1", text)))
+    return _INVISIBLE.sub("", normalised("NFKD", text))
 
 
 def _unescaped(escapes: re.Match[str]) -> str:

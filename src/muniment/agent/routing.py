@@ -2,8 +2,8 @@
 
 Scope: each class of cues that occurs adds its weight to `user` or `project`; the larger sum wins, a
 tie or no cue is `project`. Where the run may write only one of them, that one it is.
-Topic: the folder of entries that `filing.neighbours` found to share words with the fact, else the
-topic with the most cues, else none.
+Topic: the one with the most cues, else none; what else the memory holds, in which order it came, says
+nothing about it.
 Pure; deterministic; any text is routed.
 """
 
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -38,6 +37,9 @@ _CODE: Final = re.compile(r"\w+/[\w./-]+|\b\w+\.(?:py|ts|js|md|toml|ya?ml|json|s
 _CODE_WEIGHT: Final = 1
 """A path or code speaks for the project, less than any cue: it only breaks a tie."""
 
+_FOLDED_CHARS: Final = 2 * CUE_CHARS
+"""Of them, folded; a single character may become eight."""
+
 
 @dataclass(frozen=True, slots=True)
 class Reading:
@@ -46,11 +48,13 @@ class Reading:
     Attributes:
         scope: where it belongs if the run may write there.
         topic: the folder that its words suggest; empty for none.
+        is_sure: some cue speaks for the scope, and none against it.
     """
 
     scope: Scope
     type: EntryType
     topic: str
+    is_sure: bool
 
 
 @lru_cache(maxsize=1)
@@ -58,24 +62,25 @@ def read(fact: str) -> Reading:
     """Match `fact` against every table. Cost: a few milliseconds, whatever its length, once a run."""
     tables = cues()
     head = fact[:CUE_CHARS]
-    text = _stated(head, tables)
-    main = _main_clause(head, tables)
+    text = _stated(head, tables)[:_FOLDED_CHARS]
+    main = _main_clause(head, tables)[:_FOLDED_CHARS]
     found = tuple(
         each
         for each in tables.classes
         if each.pattern.search(text) or (each.name == ORDER and each.pattern.search(main))
     )
     scope = _scope(found, has_code=_CODE.search(_URL.sub("", head)) is not None)
+    is_sure = {each.scope for each in found} == {scope}
     is_reference = _URL.search(head) is not None or tables.pointer.search(text) is not None
-    return Reading(scope, _type(scope, found, is_reference=is_reference), _topic(head, tables))
+    return Reading(scope, _type(scope, found, is_reference=is_reference), _topic(head, tables), is_sure)
 
 
-def route(brief: Brief, similar_topics: Iterable[tuple[Scope, str]] = ()) -> Decision | None:
+def route(brief: Brief, decided: tuple[Scope, EntryType] | None = None) -> Decision | None:
     """Decide where the fact of `brief` goes.
 
     Args:
         brief: the run; only its writable scopes count.
-        similar_topics: (scope, topic) of existing folders with similar entries, best first.
+        decided: scope and type, where a model chose them.
 
     Returns:
         The decision, or None where the run may write nowhere.
@@ -84,11 +89,11 @@ def route(brief: Brief, similar_topics: Iterable[tuple[Scope, str]] = ()) -> Dec
     writable = [each.name for each in brief.scopes if each.writable]
     if not writable:
         return None
-    scope = next((each for each in (reading.scope, USER, PROJECT) if each in writable), writable[0])
-    topic = next((topic for where, topic in similar_topics if where == scope), reading.topic)
+    chosen, kind = decided or (reading.scope, reading.type)
+    scope = next((each for each in (chosen, USER, PROJECT) if each in writable), writable[0])
     title = title_of(brief.fact)
     name = slug(title, brief.fact) + FILE_SUFFIX
-    return Decision(scope, reading.type, f"{topic}/{name}" if topic else name, title, brief.fact)
+    return Decision(scope, kind, f"{reading.topic}/{name}" if reading.topic else name, title, brief.fact)
 
 
 def _stated(head: str, tables: Cues) -> str:
@@ -123,7 +128,7 @@ def _type(scope: Scope, found: tuple[CueClass, ...], *, is_reference: bool) -> E
 
 def _topic(head: str, tables: Cues) -> str:
     """The topic with the most cues; the earlier one of the table where two have as many."""
-    text = folded(head)
+    text = folded(head)[:_FOLDED_CHARS]
     counts = [(len(pattern.findall(text)), topic) for topic, pattern in tables.topics]
     most, topic = max(counts, key=lambda counted: counted[0])
     return topic if most else ""

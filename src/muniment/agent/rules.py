@@ -7,7 +7,7 @@ message but the answers to its own calls.
 
 from __future__ import annotations
 
-from muniment.agent.filing import next_reply, topics
+from muniment.agent.filing import next_reply
 from muniment.agent.model import Reply, Request
 from muniment.agent.routing import route
 
@@ -23,7 +23,7 @@ class RuleWriter:
 
     def respond(self, request: Request) -> Reply:
         """The next step; never raises for any fact or answer of a tool. Cost: milliseconds, no I/O."""
-        decision = route(request.brief, topics(request))
+        decision = route(request.brief)
         if decision is None:
             return Reply("Not saved: this run may write nowhere.")
         return next_reply(decision, request)

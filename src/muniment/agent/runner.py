@@ -30,7 +30,15 @@ from muniment.agent.model import (
     Turn,
     Usage,
 )
-from muniment.agent.prompt import IndexExcerpt, job_message, nudge_message, offered_tools, system_message
+from muniment.agent.prompt import (
+    IndexExcerpt,
+    job_message,
+    nudge_message,
+    offered_tools,
+    system_message,
+    unwritten_message,
+)
+from muniment.content.quoting import without_fences
 from muniment.errors import Cancelled, DeadlineExceeded, MunimentError, PathEscape, Refusal, WorkerLost
 from muniment.names import Via
 from muniment.policy.grammar import canonicalise
@@ -56,6 +64,9 @@ class ToolDecision:
     outcome: Outcome
 
 
+_WRITTEN: Final = frozenset({"content", "new_string"})
+"""Arguments that a writing tool writes. A model that copies fences means what is in them."""
+
 _DROPPED: Final = "(dropped to save space; ask for less at a time)"
 
 _REPEATED: Final = Outcome(
@@ -78,6 +89,7 @@ class RunOutcome:
         detail: for the operator, where the reason needs one.
         escape: the escape that ended the run, if one did.
         decisions: every call, in order.
+        decided_by: who decided where the fact belongs, if that was not the model.
         read: logical paths that `read_file` or `edit` showed to the model.
         messages: the transcript, as the model saw it last.
     """
@@ -87,6 +99,7 @@ class RunOutcome:
     detail: str = ""
     escape: PathEscape | None = None
     decisions: list[ToolDecision] = field(default_factory=list)
+    decided_by: str = ""
     read: set[str] = field(default_factory=set)
     messages: list[Message] = field(default_factory=list)
 
@@ -118,7 +131,7 @@ class Runner:
         self._observe, self._witness = observe, witness
         self._outcome = RunOutcome()
         self._seen: dict[_Key, Outcome] = {}
-        self._nudged = False
+        self._nudges_left = 2 if getattr(model, "protocol", "") == "auto" else 1  # It has other forms to try.
         self._dropped = False
         self._refusals = 0
         self._unknown_tools = 0
@@ -149,17 +162,26 @@ class Runner:
         last = self._budget.turns_left == 0
         reply = self._ask(brief, () if last else offered_tools(brief.context))
         self._note(reply)
+        self._outcome.decided_by = self._outcome.decided_by or reply.decided_by
         if reply.calls and not last:
             return self._carry_out(reply.calls, brief)
-        if reply.text.strip():
+        is_said = bool(reply.text.strip())
+        if is_said and (last or not self._nudges_left or not self._is_idle(brief)):
             return "final_text"
         if last:
             return "turns"
-        if self._nudged:
+        if not self._nudges_left:
             raise ModelError("the model gave no answer that can be used, twice")
-        self._nudged = True
-        self._add(nudge_message())
+        self._nudges_left -= 1
+        self._add(unwritten_message() if is_said else nudge_message())
         return None
+
+    def _is_idle(self, brief: Brief) -> bool:
+        """Whether these words end a run that could have written, and neither did nor found the fact known."""
+        writes = [each.outcome for each in self._outcome.decisions if each.tool in WRITING_TOOLS]
+        is_done = any(each.verdict != "error" or each.code == "content_rejected" for each in writes)
+        is_known = any(path in self._outcome.final_text for path in self._outcome.read)
+        return not is_done and not is_known and any(scope.writable for scope in brief.scopes)
 
     def _ask(self, brief: Brief, tools: tuple[ToolSpec, ...]) -> Reply:
         """The model's reply; if the messages are too long for it, once more with fewer of them."""
@@ -248,7 +270,17 @@ class Runner:
             )
         if not self._budget.spend_call():
             return Outcome("error", "budget", "no tool calls are left; answer in one sentence")
-        outcome = self._call(call.tool, call.arguments)
+        arguments = call.arguments
+        if call.tool in WRITING_TOOLS and isinstance(arguments, dict):
+            if self._token in path_of(arguments):
+                return Outcome("error", "bad_arguments", "name the file after what the fact says")
+            arguments = {
+                key: without_fences(value, self._token)
+                if key in _WRITTEN and isinstance(value, str)
+                else value
+                for key, value in arguments.items()
+            }
+        outcome = self._call(call.tool, arguments)
         if outcome.verdict == "allow":
             if call.tool in WRITING_TOOLS:
                 self._forget_reads()

@@ -15,6 +15,7 @@ from muniment.cli.options import (
     BaseUrl,
     Json,
     ModelName,
+    OnModelFailure,
     PolicyName,
     ProtocolName,
     Roots,
@@ -55,7 +56,7 @@ def _program(
 def remember(  # noqa: PLR0913, PLR0917  every argument is an option of the command
     fact: Annotated[str, typer.Argument(help="The fact, or - to read it from standard input.")],
     scope: Annotated[str | None, typer.Option(help="The one scope that may be written.")] = None,
-    workspace: Workspace = Path(),
+    workspace: Workspace = None,
     context: Annotated[
         str, typer.Option(metavar="workspace|clean", help="clean: the agent sees nothing of the memory.")
     ] = "workspace",
@@ -66,6 +67,7 @@ def remember(  # noqa: PLR0913, PLR0917  every argument is an option of the comm
     base_url: BaseUrl = None,
     api_key_file: ApiKeyFile = None,
     protocol: ProtocolName = None,
+    on_model_failure: OnModelFailure = None,
     task_id: Annotated[
         str | None,
         typer.Option(
@@ -77,13 +79,22 @@ def remember(  # noqa: PLR0913, PLR0917  every argument is an option of the comm
         Path | None,
         typer.Option(metavar="FILE", help="Write what was said between model and run to a new file."),
     ] = None,
+    detail: Annotated[
+        bool, typer.Option("--detail", help="Print the model's last words too, as data.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Remember a fact."""
     from muniment.cli.model import ModelFlags
     from muniment.cli.remember import Asked, run
 
-    flags = ModelFlags(model=model, base_url=base_url, api_key_file=api_key_file, protocol=protocol)
+    flags = ModelFlags(
+        model=model,
+        base_url=base_url,
+        api_key_file=api_key_file,
+        protocol=protocol,
+        on_model_failure=on_model_failure,
+    )
     asked = Asked(
         fact,
         scope,
@@ -96,6 +107,7 @@ def remember(  # noqa: PLR0913, PLR0917  every argument is an option of the comm
         transcript,
         task_id,
         dry_run=dry_run,
+        detail=detail,
         json=json,
     )
     raise typer.Exit(run(asked))
@@ -104,7 +116,7 @@ def remember(  # noqa: PLR0913, PLR0917  every argument is an option of the comm
 @app.command("ls")
 def list_entries(
     path: Annotated[str, typer.Argument(help="Scope or directory; all scopes if empty.")] = "",
-    workspace: Workspace = Path(),
+    workspace: Workspace = None,
     policy: PolicyName = None,
     root: Roots = None,
     json: Json = False,
@@ -123,7 +135,7 @@ def show(
             help="An entry, such as user/editor/dark-mode.md, or ENTRY@TASK: as that task left it."
         ),
     ],
-    workspace: Workspace = Path(),
+    workspace: Workspace = None,
     policy: PolicyName = None,
     root: Roots = None,
     json: Json = False,
@@ -136,7 +148,7 @@ def show(
 
 @index_app.command("rebuild")
 def index_rebuild(
-    workspace: Workspace = Path(),
+    workspace: Workspace = None,
     policy: PolicyName = None,
     root: Roots = None,
     json: Json = False,
@@ -149,7 +161,7 @@ def index_rebuild(
 
 @index_app.command("verify")
 def index_verify(
-    workspace: Workspace = Path(),
+    workspace: Workspace = None,
     policy: PolicyName = None,
     root: Roots = None,
     json: Json = False,

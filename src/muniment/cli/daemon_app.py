@@ -13,6 +13,7 @@ from muniment.cli.options import (
     BaseUrl,
     Json,
     ModelName,
+    OnModelFailure,
     PolicyName,
     ProtocolName,
     Roots,
@@ -51,6 +52,7 @@ def serve(  # noqa: PLR0913, PLR0917  every argument is an option of the command
     base_url: BaseUrl = None,
     api_key_file: ApiKeyFile = None,
     protocol: ProtocolName = None,
+    on_model_failure: OnModelFailure = None,
     grace: Annotated[
         float, typer.Option(min=0, max=300, help="Seconds that a running task is given when stopped.")
     ] = 10.0,
@@ -62,7 +64,13 @@ def serve(  # noqa: PLR0913, PLR0917  every argument is an option of the command
     from muniment.cli.serve import Asked
     from muniment.cli.serve import serve as run
 
-    flags = ModelFlags(model=model, base_url=base_url, api_key_file=api_key_file, protocol=protocol)
+    flags = ModelFlags(
+        model=model,
+        base_url=base_url,
+        api_key_file=api_key_file,
+        protocol=protocol,
+        on_model_failure=on_model_failure,
+    )
     asked = Asked(
         workspace or [Path()],
         host,
@@ -79,8 +87,8 @@ def serve(  # noqa: PLR0913, PLR0917  every argument is an option of the command
     raise typer.Exit(run(asked))
 
 
-def acp(
-    workspace: Workspace = Path(),
+def acp(  # noqa: PLR0913, PLR0917  every argument is an option of the command
+    workspace: Workspace = None,
     policy: PolicyName = None,
     root: Roots = None,
     symlinks: Symlinks = None,
@@ -88,6 +96,7 @@ def acp(
     base_url: BaseUrl = None,
     api_key_file: ApiKeyFile = None,
     protocol: ProtocolName = None,
+    on_model_failure: OnModelFailure = None,
 ) -> None:
     """Answer a host that speaks the Agent Client Protocol, on standard input and output, until its end.
 
@@ -97,8 +106,14 @@ def acp(
     from muniment.cli.acp import serve as run
     from muniment.cli.model import ModelFlags
 
-    flags = ModelFlags(model=model, base_url=base_url, api_key_file=api_key_file, protocol=protocol)
-    raise typer.Exit(run(Asked(workspace, policy, root or [], symlinks, flags)))
+    flags = ModelFlags(
+        model=model,
+        base_url=base_url,
+        api_key_file=api_key_file,
+        protocol=protocol,
+        on_model_failure=on_model_failure,
+    )
+    raise typer.Exit(run(Asked(workspace or Path(), policy, root or [], symlinks, flags)))
 
 
 @token_app.command("add")

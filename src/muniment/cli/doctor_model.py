@@ -46,6 +46,10 @@ def _advice(settings: Settings, found: Probe | None) -> list[str]:
     advice: list[str] = []
     if found.will_use is None:
         advice.append("as it is now, no run can use this model")
+    elif not found.works and any(each.verdict == "slow" for each in found.findings) and not found.better:
+        others = "" if settings.protocol == "decide" else "; --protocol decide asks the least of it"
+        few = f"{PROBE_SECONDS:.0f} s were too few for an answer"
+        advice.append(f"the model was slow: {few}; try again once it is loaded{others}")
     elif found.better is not None:
         advice.append(
             f"the model does not act in the form {found.will_use}; run it with --protocol {found.better}"
@@ -82,6 +86,7 @@ def _document(settings: Settings, found: Probe | None, advice: list[str]) -> dic
                 "verdict": each.verdict,
                 "told": each.told,
                 "seconds": round(each.seconds, 3),
+                "tokens_per_second": each.tokens_per_second and round(each.tokens_per_second, 1),
             }
             for each in findings
         ],
@@ -97,7 +102,8 @@ def _print(settings: Settings, found: Probe | None, advice: list[str]) -> None:
         return
     say(visible(one_line(f"{settings.model} at {settings.base_url}, protocol {settings.protocol}")))
     for each in found.findings:
-        say(f"  {each.form:6}{each.verdict:9}{each.seconds:6.2f} s  {visible(each.told)}".rstrip())
+        speed = f"{each.tokens_per_second:.1f} tokens/s  " if each.tokens_per_second else ""
+        say(f"  {each.form:6}{each.verdict:9}{each.seconds:6.2f} s  {speed}{visible(each.told)}".rstrip())
     if found.will_use is not None:
         decides = " for its decision" if settings.protocol == "decide" else ""
         say(f"a run will use {found.will_use}{decides}")

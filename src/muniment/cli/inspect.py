@@ -42,7 +42,7 @@ REBUILD_SECONDS: Final = 60.0
 class Where:
     """The command line that these commands share."""
 
-    workspace: Path
+    workspace: Path | None
     policy: str | None
     roots: list[str]
     json: bool
@@ -76,7 +76,7 @@ def list_memory(where: Where, unsafe_path: str) -> int:
             _print_listing(place, found)
         return 0
 
-    return with_place(where, body, "not listed")
+    return with_place(where, body, "not listed", reads=True)
 
 
 def show_entry(where: Where, unsafe_path: str) -> int:
@@ -131,7 +131,7 @@ def rebuild_indexes(where: Where) -> int:
         _print_notes([note for note in notes if note not in problems], problems, where, "rebuilt")
         return 1 if problems else 0
 
-    return with_place(where, body, "not rebuilt")
+    return with_place(where, body, "not rebuilt", reads=True)
 
 
 def verify_indexes(where: Where) -> int:
@@ -149,21 +149,22 @@ def verify_indexes(where: Where) -> int:
         _print_notes([*odd, *notes], problems, where, "correct")
         return 1 if problems else 0
 
-    return with_place(where, body, "not verified")
+    return with_place(where, body, "not verified", reads=True)
 
 
-def with_place(where: Where, body: Callable[[Place], int], what: str) -> int:
+def with_place(where: Where, body: Callable[[Place], int], what: str, *, reads: bool = False) -> int:
     """Run `body` over the memory that a command line names; its exit code, or that of its failure.
 
     Args:
         where: the command line.
-        body: what to do; makes nothing that is not there yet.
+        body: what to do; makes nothing in a memory that is not there yet.
         what: what did not happen, where it fails.
+        reads: whether it reads entries, as `find_place`.
     """
     configure_logging()
     try:
         settings = read_settings(os.environ, policy=where.policy, roots=parse_roots(where.roots))
-        with closing(find_place(settings, where.workspace, create=False)) as place:
+        with closing(find_place(settings, where.workspace, create=False, reads=reads)) as place:
             say_notes(place.notes)
             return body(place)
     except MunimentError as error:

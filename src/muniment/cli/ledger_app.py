@@ -19,7 +19,7 @@ ReviewId = Annotated[str, typer.Argument(metavar="ID", help="As `review list` sh
 
 def history(
     path: Annotated[str, typer.Argument(help="An entry, folder or scope; everything if empty.")] = "",
-    workspace: Workspace = Path(),
+    workspace: Workspace = None,
     policy: PolicyName = None,
     root: Roots = None,
     json: Json = False,
@@ -33,7 +33,7 @@ def history(
 
 def why(
     path: Annotated[str, typer.Argument(help="An entry, such as user/editor/dark-mode.md.")],
-    workspace: Workspace = Path(),
+    workspace: Workspace = None,
     policy: PolicyName = None,
     root: Roots = None,
     json: Json = False,
@@ -47,7 +47,7 @@ def why(
 
 def undo(
     task: Annotated[str, typer.Argument(help="The id of a task, as `history` shows it.")],
-    workspace: Workspace = Path(),
+    workspace: Workspace = None,
     policy: PolicyName = None,
     root: Roots = None,
     json: Json = False,
@@ -63,7 +63,7 @@ def erase(
     target: Annotated[
         str, typer.Argument(help="An entry, or the id of a task: then every file that it wrote.")
     ] = "",
-    workspace: Workspace = Path(),
+    workspace: Workspace = None,
     policy: PolicyName = None,
     root: Roots = None,
     yes: Annotated[bool, typer.Option("--yes", help="Erase; else it is only shown what would go.")] = False,
@@ -87,7 +87,7 @@ def erase(
 
 @review_app.command("list")
 def review_list(
-    workspace: Workspace = Path(),
+    workspace: Workspace = None,
     policy: PolicyName = None,
     root: Roots = None,
     json: Json = False,
@@ -102,7 +102,7 @@ def review_list(
 @review_app.command("show")
 def review_show(
     review_id: ReviewId,
-    workspace: Workspace = Path(),
+    workspace: Workspace = None,
     policy: PolicyName = None,
     root: Roots = None,
     json: Json = False,
@@ -117,7 +117,7 @@ def review_show(
 @review_app.command("approve")
 def review_approve(
     review_id: ReviewId,
-    workspace: Workspace = Path(),
+    workspace: Workspace = None,
     policy: PolicyName = None,
     root: Roots = None,
     digest: Annotated[
@@ -140,7 +140,7 @@ def review_approve(
 @review_app.command("reject")
 def review_reject(
     review_id: ReviewId,
-    workspace: Workspace = Path(),
+    workspace: Workspace = None,
     policy: PolicyName = None,
     root: Roots = None,
     json: Json = False,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 from muniment.settings import KEY_VARIABLE
 
@@ -15,6 +15,7 @@ class ModelFlags(TypedDict):
     base_url: str | None
     api_key_file: str | None
     protocol: str | None
+    on_model_failure: NotRequired[str | None]
 
 
 def forget_key() -> None:

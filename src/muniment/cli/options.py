@@ -7,7 +7,10 @@ from typing import Annotated
 
 import typer
 
-Workspace = Annotated[Path, typer.Option(help="A directory in the workspace.", show_default="this one")]
+Workspace = Annotated[
+    Path | None,
+    typer.Option(help="A directory in the workspace.", show_default="the repository around this one"),
+]
 PolicyName = Annotated[str | None, typer.Option("--policy", help="Name or path of a policy.")]
 Roots = Annotated[
     list[str] | None,
@@ -47,6 +50,14 @@ ProtocolName = Annotated[
         metavar="auto|tools|json|text|decide",
         help="How to speak with the model; auto: as well as its server can.",
         show_default="as configured, else auto",
+    ),
+]
+OnModelFailure = Annotated[
+    str | None,
+    typer.Option(
+        metavar="rules|fail",
+        help="What follows a model that comes to nothing: the rules file the fact, or the task fails.",
+        show_default="as configured, else rules",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]

@@ -150,9 +150,8 @@ def _recalled(where: Where, asked: Asked, patience: Patience, *, record: str | N
         record: where it is brought in, for the ledger; None: it is not put before a model.
     """
     settings = read_settings(os.environ, policy=where.policy, roots=parse_roots(where.roots))
-    with closing(find_place(settings, where.workspace, create=False)) as place:
-        if record is None:
-            say_notes(place.notes)
+    with closing(find_place(settings, where.workspace, create=False, reads=True)) as place:
+        say_notes(place.notes)
         if asked.scope is not None and asked.scope not in place.policy.scopes:
             scopes = ", ".join(place.policy.scopes)
             raise InvalidScope(f"there is no scope {asked.scope!r}; there are {scopes}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -21,7 +20,7 @@ def recall(  # noqa: PLR0913, PLR0917  every argument is an option of the comman
         typer.Option(metavar="ID", help="An entry that was shown, by its id in --json. May be repeated."),
     ] = None,
     scope: Annotated[str | None, typer.Option(help="The one scope to look in.")] = None,
-    workspace: Workspace = Path(),
+    workspace: Workspace = None,
     policy: PolicyName = None,
     root: Roots = None,
     hook: Annotated[

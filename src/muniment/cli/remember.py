@@ -28,9 +28,13 @@ from muniment.confine.cancel import Cancel
 from muniment.content.gates import one_line, visible
 from muniment.errors import Cancelled, MunimentError
 from muniment.job_errors import InvalidContent
+from muniment.jobs.filing import KIND
+from muniment.jobs.repeating import id_of_task
 from muniment.jobs.request import RememberRequest, RememberResult
 from muniment.names import MAX_FACT_BYTES, Enforcement
 from muniment.settings import parse_roots
+from muniment.store.transcripts import note
+from muniment.tools.arguments import TOOLS
 
 MAX_INPUT_BYTES: Final = 2 * MAX_FACT_BYTES
 """Bytes of standard input: a fact, and as much white space around it, which is trimmed."""
@@ -45,6 +49,7 @@ BLANK: Final[Mapping[str, Any]] = MappingProxyType(
         "enforcement": None,
         "missing_layers": [],
         "decided_by": None,
+        "trust": None,
         "turns": 0,
         "seconds": 0.0,
         "timeline": [],
@@ -62,7 +67,7 @@ class Asked:
     fact: str
     scope: str | None
     context: str
-    workspace: Path
+    workspace: Path | None
     policy: str | None
     roots: list[str]
     symlinks: str | None
@@ -70,6 +75,7 @@ class Asked:
     transcript: Path | None
     task_id: str | None
     dry_run: bool
+    detail: bool
     json: bool
 
 
@@ -92,10 +98,17 @@ def run(asked: Asked) -> int:
                 say_notes(memory.place.notes)
                 signal.signal(signal.SIGINT, lambda *_: cancel.set())
                 request = RememberRequest(
-                    fact, asked.scope, asked.context, dry_run=asked.dry_run, task_id=asked.task_id
+                    fact,
+                    asked.scope,
+                    asked.context,
+                    dry_run=asked.dry_run,
+                    task_id=id_of_task(KIND, asked.task_id),
+                    detail=asked.detail,
                 )
                 roots = [root.trusted_path for root in memory.place.roots.values()]
                 with writing(asked.transcript, roots) as witness, _progress() as observe:
+                    if asked.transcript is not None:
+                        note(memory.place.state, request.task_id or "", asked.transcript)
                     result = memory.attempt(request, cancel=cancel, observe=observe, witness=witness)
         except MunimentError as error:
             return print_failure(error, as_json=asked.json, what="not saved", blank=BLANK)
@@ -135,6 +148,8 @@ def _report(result: RememberResult, *, as_json: bool) -> int:
             f"  {visible(one_line(result.decided_by))}, {result.turns} turns, {result.seconds:.2f} s, "
             f"policy {result.policy}, enforcement {_enforcement(result)}"
         )
+    if result.detail is not None and not as_json:
+        say(result.detail)
     if result.status == "cancelled":
         return EXIT_CANCELLED
     return 0 if result.error is None else EXIT_FAILED
@@ -161,6 +176,7 @@ def _progress() -> Iterator[Observer]:
 
 def _telling(update: Callable[[str], None]) -> Observer:
     def observe(decision: ToolDecision) -> None:
-        update(f"turn {decision.turn}: {visible(decision.tool)[:40]} {decision.outcome.verdict}")
+        tool = decision.tool if decision.tool in TOOLS else "unknown tool"
+        update(f"turn {decision.turn}: {tool} {decision.outcome.verdict}")
 
     return observe

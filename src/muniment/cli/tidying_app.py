@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -21,10 +20,10 @@ from muniment.cli.options import (
 
 def forget(  # noqa: PLR0913, PLR0917  every argument is an option of the command
     words: Annotated[
-        list[str], typer.Argument(help="Words that what is to be forgotten holds, all of them.")
+        list[str], typer.Argument(help="The path of an entry, or words that it holds, all of them.")
     ],
     scope: Annotated[str | None, typer.Option(help="The one scope to look in.")] = None,
-    workspace: Workspace = Path(),
+    workspace: Workspace = None,
     policy: PolicyName = None,
     root: Roots = None,
     model: ModelName = None,
@@ -34,7 +33,7 @@ def forget(  # noqa: PLR0913, PLR0917  every argument is an option of the comman
     yes: Annotated[bool, typer.Option("--yes", help="Do it; else it is only shown what would go.")] = False,
     json: Json = False,
 ) -> None:
-    """Forget what holds these words; `undo` brings it back until it is erased."""
+    """Forget an entry, or what holds these words; `undo` brings it back until it is erased."""
     from muniment.cli.forget import run
     from muniment.cli.inspect import Where
     from muniment.cli.model import ModelFlags
@@ -47,7 +46,7 @@ def forget(  # noqa: PLR0913, PLR0917  every argument is an option of the comman
 
 def dream(  # noqa: PLR0913, PLR0917  every argument is an option of the command
     scope: Annotated[str | None, typer.Option(help="The one scope to tidy.")] = None,
-    workspace: Workspace = Path(),
+    workspace: Workspace = None,
     policy: PolicyName = None,
     root: Roots = None,
     model: ModelName = None,

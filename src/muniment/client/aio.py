@@ -21,7 +21,7 @@ from typing import Generic, Self, TypeVar, cast
 
 from muniment.client import owner, results
 from muniment.client.core import CALL_SECONDS, Accepted, Core, named_kind
-from muniment.client.finding import place
+from muniment.client.finding import name_workspace, place
 from muniment.client.following import MARK
 from muniment.client.loop import Loop
 from muniment.client.results import (
@@ -93,7 +93,8 @@ class AsyncClient:
         socket: path of the daemon's Unix socket, instead; it needs no token.
         token: for `url`; with the home: instead of the owner's.
         client_id: one of the token's ids; the client then sees that id's tasks only.
-        workspace: its key or its directory; None: the daemon's first.
+        workspace: a directory in it, or its key; None: the current directory. What is asked of one that the
+            daemon does not serve is an `UntrustedWorkspace`, which says how to have it served.
         home: None: `$MUNIMENT_HOME`, else `~/.muniment`.
         timeout: seconds of a call with all its tries.
 
@@ -119,7 +120,7 @@ class AsyncClient:
             new_key=lambda: str(uuid.uuid4()),
             clock=time.monotonic,
             client_id=client_id,
-            workspace=workspace,
+            workspace=name_workspace(workspace),
             timeout=timeout,
         )
 
@@ -182,7 +183,7 @@ class AsyncClient:
         dry_run: bool = False,
         idempotency_key: str | None = None,
     ) -> AsyncTaskHandle[ForgetResult]:
-        """Have removed what holds the words of `query`; with `dry_run` it is only said what would go."""
+        """Have an entry removed by its path, or what holds the words of `query`; `dry_run`: only say what."""
         plan = self._core.forget(query, scope=scope, dry_run=dry_run, idempotency_key=idempotency_key)
         return self._handle(await self._shell.run(plan))
 

@@ -10,7 +10,6 @@ Source of `Prefer: wait`: RFC 7240, 4.3.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -59,7 +58,7 @@ class Core:
         new_key: makes an idempotency key; another one each time.
         clock: seconds, monotonic.
         client_id: goes with every request.
-        workspace: a key, or a path; None: the daemon's first.
+        workspace: its key or real path, see `finding.name_workspace`; None: the daemon's first.
         timeout: seconds of a call with all its tries.
 
     Raises:
@@ -72,7 +71,7 @@ class Core:
         new_key: Callable[[], str],
         clock: Callable[[], float],
         client_id: str | None = None,
-        workspace: str | os.PathLike[str] | None = None,
+        workspace: str | None = None,
         timeout: float = CALL_SECONDS,
     ) -> None:
         if not timeout > 0:
@@ -81,9 +80,9 @@ class Core:
         self._headers = {"accept": "application/json", "user-agent": f"muniment/{__version__}"}
         if client_id is not None:
             self._headers["x-muniment-client-id"] = check_word("client id", client_id)
-        self._base = "/workspace/memory"
+        self._base, self._workspace = "/workspace/memory", workspace or ""
         if workspace is not None:
-            self._base = f"/workspaces/{segment(_named(workspace))}/memory"
+            self._base = f"/workspaces/{segment(workspace)}/memory"
 
     # -- tasks ---------------------------------------------------------------------------------------------
 
@@ -202,7 +201,7 @@ class Core:
         headers = {**self._headers, "accept": "text/event-stream"}
         if last_id:
             headers["last-event-id"] = check_word("id of an event", last_id)
-        return Ask("GET", f"{self._base}/events", headers)
+        return Ask("GET", f"{self._base}/events", headers, workspace=self._workspace)
 
     # -- how ----------------------------------------------------------------------------------------------
 
@@ -235,7 +234,7 @@ class Core:
         if body is not None:
             sent["content-type"] = "application/json"
             content = json.dumps(body).encode()
-        return Ask(method, path, sent, content, repeatable, hold)
+        return Ask(method, path, sent, content, repeatable, hold, self._workspace)
 
     def _told(self, ask: Ask) -> Plan[Document]:
         return then(self._call(ask), document_of)
@@ -277,9 +276,3 @@ def segment(text: str) -> str:
     if encoded in {"", ".", ".."}:
         raise ConfigInvalid("an id or workspace cannot be empty, dots or half a character")
     return encoded
-
-
-def _named(workspace: str | os.PathLike[str]) -> str:
-    """The key or the real path of a workspace; a text with a slash is a path."""
-    text = os.fspath(workspace)
-    return os.path.realpath(text) if not isinstance(workspace, str) or "/" in text else text

@@ -3,6 +3,7 @@
     MunimentError
     └── ClientError
         ├── Unreachable           unreachable          (no answer; see `may_have_arrived`)
+        │   └── Unproven          daemon_unproven      (who answered does not know the token; it was not sent)
         ├── WaitTimeout           wait_timeout         (the task is not over; it goes on)
         ├── BadAnswer             bad_answer           (what answered does not speak the contract)
         ├── ClientClosed          client_closed
@@ -62,6 +63,20 @@ class Unreachable(ClientError):
         self.may_have_arrived = may_have_arrived
         outcome = "; it may have been carried out all the same" if may_have_arrived else ""
         super().__init__(f"the daemon did not answer: {why}{outcome}")
+
+
+class Unproven(Unreachable):
+    """Who answered did not prove to know the token; it was sent neither the token nor a request."""
+
+    code = "daemon_unproven"
+
+    def __init__(self, why: str) -> None:
+        self.may_have_arrived = False
+        ClientError.__init__(
+            self,
+            f"what answers does not prove that it knows this token ({why}), and was not sent it: either this "
+            "is not the daemon, which may have ended, or the token was revoked or made by an older version",
+        )
 
 
 class WaitTimeout(ClientError):

@@ -17,7 +17,7 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn, TypeVar
 
-from muniment.client.errors import PROBLEMS, BadAnswer, Problem, Unreachable
+from muniment.client.errors import PROBLEMS, BadAnswer, Problem, Unproven, Unreachable, UntrustedWorkspace
 
 TRY_SECONDS: Final = 10.0
 """Seconds of one try; the daemon answers in milliseconds."""
@@ -50,6 +50,7 @@ class Ask:
         path: percent-encoded, with its query.
         repeatable: whether it may be sent again though it may have arrived (X1).
         hold: seconds for which the daemon may keep it waiting on purpose.
+        workspace: that it is about, for messages.
     """
 
     method: str
@@ -58,6 +59,7 @@ class Ask:
     body: bytes | None = None
     repeatable: bool = True
     hold: float = 0.0
+    workspace: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +84,12 @@ class Lost:
     Attributes:
         why: in words of ours.
         may_have_arrived: whether the request may have reached the daemon.
+        is_stranger: whether somebody took the connection who did not prove to be the daemon.
     """
 
     why: str
     may_have_arrived: bool
+    is_stranger: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +125,7 @@ def exchange(ask: Ask, clock: Callable[[], float], deadline: float, pause: float
 
     Raises:
         Unreachable: there was none in time.
+        Unproven: somebody else takes the connections.
         Problem: it is that the daemon does not do this.
         BadAnswer: it is none of this contract.
     """
@@ -130,9 +135,11 @@ def exchange(ask: Ask, clock: Callable[[], float], deadline: float, pause: float
         seconds = max(min(left, TRY_SECONDS + ask.hold), GRACE_SECONDS)
         outcome = yield Try(ask, seconds, pause, afresh)
         if isinstance(outcome, Reply) and outcome.status not in NOT_NOW:
-            return checked(outcome)
+            return checked(outcome, ask.workspace)
         left = deadline - clock()
         if isinstance(outcome, Lost):
+            if outcome.is_stranger and afresh:  # Once more first: the daemon may have moved.
+                raise Unproven(outcome.why)
             is_over = left <= 0 or (outcome.may_have_arrived and not ask.repeatable)
             if is_over:
                 raise Unreachable(
@@ -148,22 +155,22 @@ def exchange(ask: Ask, clock: Callable[[], float], deadline: float, pause: float
         doubling = min(doubling * 2, LAST_PAUSE)
 
 
-def checked(reply: Reply) -> Reply:
-    """`reply`, which is one that carries out what was asked.
+def checked(reply: Reply, workspace: str = "") -> Reply:
+    """`reply`, which is one that carries out what was asked of a workspace.
 
     Raises:
         Problem: it says why not.
         BadAnswer: it says neither.
     """
     if reply.status >= _BROKEN_OFF:
-        raise_problem(reply)
+        raise_problem(reply, workspace)
     if reply.status not in {OK, 202}:
         raise BadAnswer(f"the answer has the status {reply.status}; it is not followed elsewhere")
     return reply
 
 
-def raise_problem(reply: Reply) -> NoReturn:
-    """Raise what an answer says of why not.
+def raise_problem(reply: Reply, workspace: str = "") -> NoReturn:
+    """Raise what an answer says of why not, about a workspace.
 
     Raises:
         Problem: a class of it, by the code.
@@ -176,6 +183,8 @@ def raise_problem(reply: Reply) -> NoReturn:
     code, message = said.get("code"), said.get("error")
     if not isinstance(code, str) or not isinstance(message, str):
         raise BadAnswer(f"the answer has the status {reply.status}, and does not say why")
+    if code in UntrustedWorkspace.codes and workspace:
+        message = f"{message} It was asked for {workspace}."
     fields = {name: said[name] for name in said.keys() - {"type", "title", "status", "error", "code"}}
     raise PROBLEMS.get(code, Problem)(
         code, message, status=reply.status, fields=fields, retry_after=retry_after(reply)

@@ -4,9 +4,8 @@ F1 The token, and what tells where to send it, are read from files of this user'
 F2 A socket is preferred to an address: nobody listens there who may not write its directory, whereas any
    user of this machine may take a port that is free.
 F3 A token goes where it was given for: with an address or a socket of the caller's, only the caller's token.
-
-Does not hold: that who answers at an address on this machine is the daemon. Once it has ended, another
-process may listen there, and is sent the token; use the socket where other users share the machine.
+   That who answers there is the daemon, not who took its port once it had ended, is for `greeting` to find.
+F4 `http://localhost` is `127.0.0.1`: at the other addresses of that name anybody may listen.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable
+from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable, printable
 
 MAX_FILE_BYTES: Final = 4096
 """Bytes of `daemon.json` and of the token's file; they have some 200."""
@@ -33,6 +32,9 @@ _URL: Final = re.compile(
     r"(?P<bare>https?://(?P<host>[A-Za-z0-9][A-Za-z0-9._-]{0,252}|\[[0-9A-Fa-f:.]{2,45}\])(:(?P<port>[0-9]{1,5}))?)/?",
     re.ASCII,
 )
+_KEY: Final = re.compile(r"[a-z0-9-]{1,40}-[0-9a-f]{32}", re.ASCII)
+"""The key of a workspace, see `settings.workspace_key`."""
+
 _MAX_PORT: Final = 65_535
 _WORD: Final = re.compile(r"[!-~]{1,512}", re.ASCII)
 
@@ -145,6 +147,27 @@ def place(
         raise ConfigInvalid("there is no home directory; set MUNIMENT_HOME") from None
 
 
+def name_workspace(workspace: str | os.PathLike[str] | None) -> str:
+    """What a daemon is asked for: the key of a workspace, or the real path of the one around a directory.
+
+    That is the nearest directory with a `.git`, as for `muniment.open`.
+
+    Args:
+        workspace: its key, or a directory in it, which need not be on this machine; None: the current one.
+
+    Raises:
+        ConfigInvalid: there is no current directory, or this cannot be the name of one.
+    """
+    text = os.fspath("." if workspace is None else workspace)
+    if isinstance(workspace, str) and _KEY.fullmatch(text):
+        return text
+    try:
+        start = Path(os.path.realpath(text))
+        return str(next((each for each in (start, *start.parents) if os.path.lexists(each / ".git")), start))
+    except (OSError, ValueError) as error:
+        raise ConfigInvalid(f"the workspace {printable(text)} cannot be found: {error}") from None
+
+
 def check_url(url: Any) -> str:
     """`url` without its last slash.
 
@@ -154,6 +177,8 @@ def check_url(url: Any) -> str:
     found = _URL.fullmatch(url) if isinstance(url, str) else None
     if found is None or not 0 < int(found["port"] or 1) <= _MAX_PORT or not _is_host(found["host"]):
         raise ConfigInvalid("the daemon's url must be http://HOST:PORT, without a path or a name in it")
+    if found["bare"].lower().startswith("http:") and found["host"].lower() == "localhost":
+        return "http://127.0.0.1" + (found[3] or "")
     return found["bare"]
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from muniment.client.core import Core
-from muniment.client.errors import BadAnswer, Unreachable
+from muniment.client.errors import BadAnswer, Unproven, Unreachable
 from muniment.client.exchange import (
     FIRST_PAUSE,
     LAST_PAUSE,
@@ -49,7 +49,7 @@ class Following:
         self._frames = Frames(after or "")
         self._pause, self._doubling, self._afresh = 0.0, FIRST_PAUSE, False
         self._away_since: float | None = None
-        self._secret = ""
+        self._secret, self._workspace = "", core.follow_ask("").workspace
 
     def again(self) -> Try:
         """The next connection."""
@@ -68,7 +68,7 @@ class Following:
                 raise BadAnswer("the answer is no stream of events; is this the daemon?")
             return True
         if reply.status not in NOT_NOW or self._is_away_too_long():
-            checked(reply)
+            checked(reply, self._workspace)
             raise BadAnswer(f"the answer has the status {reply.status}; it is no stream of events")
         self._wait(retry_after(reply))
         return False
@@ -92,7 +92,10 @@ class Following:
 
         Raises:
             Unreachable: too many times (V2).
+            Unproven: somebody else takes the connections.
         """
+        if lost.is_stranger and self._afresh:
+            raise Unproven(lost.why)
         if self._is_away_too_long():
             raise Unreachable(lost.why)
         self._wait(None)

@@ -29,6 +29,8 @@ class RememberResult:
         touched_scopes: such as `user`; of the commit.
         enforcement: what held the worker: `full`, `partial` or `none`.
         decided_by: the model, or `rules`.
+        trust: of what was written; below that of the request where a model used words of its own.
+        notes: what a person should know.
     """
 
     summary: str
@@ -36,6 +38,8 @@ class RememberResult:
     touched_scopes: tuple[str, ...]
     enforcement: str | None = None
     decided_by: str | None = None
+    trust: str | None = None
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,9 @@ a library may survive that feels its way.
 - S4 the filter stays for good and holds for every thread and child.
 
 Does not hold: the kernel shows a filter the numbers of a call and not what pointers lead to, so `openat2`
-is allowed with any flags and path. Landlock judges what is opened; what neither sees is a name that is only
-looked up, by O_PATH: `fstat` then tells metadata, and a network or user-space file system hears the name.
+is allowed with any flags and path. Landlock judges what is opened for reading or writing; what neither sees
+is a name that is only looked up, by O_PATH: `fstat` then tells metadata, and a network or user-space file
+system hears the name; nor what is opened for neither, by access mode 3, which no call allowed here can use.
 
 Tables and programs are pure functions of the architecture, checked against the kernel's headers and run by an
 interpreter of their own in `tests/confine/test_seccomp.py`.

@@ -74,7 +74,7 @@ def held_for(data: bytes, rel: str, trust: Trust) -> str | None:
         trust: of files in its scope that Muniment did not write.
 
     Returns:
-        One of `muniment.content.gates.GATES`, `secrets`, `active-markup`, `instructions`.
+        One of `muniment.content.gates.GATES`, `marks`, `secrets`, `active-markup`, `instructions`.
 
     Cost: about 60 µs for a KiB of English, 120 µs where letters have accents; it grows with the file.
     """

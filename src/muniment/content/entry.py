@@ -24,7 +24,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final
 
@@ -68,6 +70,8 @@ TYPES: Final[tuple[str, ...]] = tuple(EntryType)
 
 PROVENANCE_KEY: Final = "muniment"
 
+EXPIRY_KEY: Final = "expires"
+
 MAX_NAME_CHARS: Final = 80
 """Characters of a name that is derived or listed: a heading still fits."""
 
@@ -77,6 +81,7 @@ MAX_DESCRIPTION_CHARS: Final = 150
 _HEADING: Final = re.compile(r" {0,3}#{1,6}(?:[ \t]+(.*)|)")
 _BLANK_OR_BACKSLASH: Final = re.compile(r"[\s\\]+")
 _FENCE: Final = re.compile(r" {0,3}(`{3,}|~{3,})")
+_DATE: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[T ]|\Z)")
 _MARKER: Final = re.compile(r"(?:[-*+>]|[0-9]{1,9}[.)])[ \t]+")
 
 
@@ -89,6 +94,7 @@ class Entry:
         description: likewise.
         type: one of `TYPES`, or None.
         keywords: without the empty ones.
+        expires: when it is no longer to be told, in UTC; None: its keys name no date such as 2026-12-31.
         muniment: the JSON object of the provenance line, unchecked, or None.
         body: everything behind the front matter.
         notes: what was not understood, by line; never holds text of the file.
@@ -98,6 +104,7 @@ class Entry:
     description: str | None
     type: str | None
     keywords: tuple[str, ...]
+    expires: datetime | None
     muniment: Mapping[str, object] | None
     body: str
     notes: tuple[str, ...]
@@ -125,7 +132,7 @@ def parse(data: bytes | str) -> Entry:
     if front is None:
         if opens(text):
             notes.append(f"the front matter is not closed within {MAX_FRONT_MATTER_BYTES} bytes")
-        return Entry(None, None, None, (), None, text.removeprefix(BYTE_ORDER_MARK), tuple(notes))
+        return Entry(None, None, None, (), None, None, text.removeprefix(BYTE_ORDER_MARK), tuple(notes))
     fields: dict[str, Field] = {}
     for field in front.fields:
         if field.key is None:
@@ -139,6 +146,7 @@ def parse(data: bytes | str) -> Entry:
         description=_text(fields.get("description"), notes),
         type=_type(fields.get("type"), notes),
         keywords=_keywords(fields.get("keywords"), notes),
+        expires=_expires(fields.get(EXPIRY_KEY), notes),
         muniment=_provenance(fields.get(PROVENANCE_KEY), notes),
         body=text[front.body :],
         notes=tuple(notes),
@@ -261,6 +269,18 @@ def _keywords(field: Field | None, notes: list[str]) -> tuple[str, ...]:
         return ()
 
 
+def _expires(field: Field | None, notes: list[str]) -> datetime | None:
+    value = _text(field, notes)
+    if field is None or value is None:
+        return None
+    with suppress(ValueError, OverflowError):
+        if _DATE.match(value):  # fromisoformat alone takes a bare number for a date, too
+            found = datetime.fromisoformat(value)
+            return found.replace(tzinfo=found.tzinfo or UTC).astimezone(UTC)
+    notes.append(_note(field, "is no date such as 2026-12-31"))
+    return None
+
+
 def _provenance(field: Field | None, notes: list[str]) -> Mapping[str, object] | None:
     if field is None:
         return None
@@ -283,7 +303,9 @@ def _note(field: Field, problem: object) -> str:
 def _shown(key: str) -> str:
     """A key for a note: ours by name; any other is text of the file and stays out."""
     return (
-        key if key in ("name", "description", "type", "keywords", PROVENANCE_KEY) else "key of the same name"
+        key
+        if key in ("name", "description", "type", "keywords", EXPIRY_KEY, PROVENANCE_KEY)
+        else "key of the same name"
     )
 
 

@@ -15,6 +15,8 @@ Holds, for the gates that are asked for:
   a full stop, white space or the end, which Persian and Sorani are written with; ZWJ between emoji;
   one variation selector behind a character that has variants.
 - G6. An error names gate, code point and line, never the text.
+- G7. `marks`, whatever gates are asked for: no more than `MAX_MARKS` combining marks in a row, which no
+  language writes, no screen shows, and others than us may normalise at the square of their number.
 
 What does not hold: text without invisible characters can still deceive (lookalikes, private use, white
 space of many widths). Variation selectors behind ideographs pass, and can carry a byte each. Khmer and Thai
@@ -31,9 +33,13 @@ from collections.abc import Collection, Iterator
 from typing import Final
 
 from muniment.errors import ContentRejected, NotText
+from muniment.policy.normal import MAX_MARKS, overlong_run
 
 GATES: Final = ("control", "ansi", "bidi", "tag-chars", "zero-width")
-"""Every gate of this module, by the name that policies use."""
+"""Every gate of this module that a policy may let rest, by the name that it uses."""
+
+MARKS: Final = "marks"
+"""The gate that no policy lets rest (G7)."""
 
 _CONTROL: Final = "\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029"
 _BIDI_MARKS: Final = "\u200e\u200f\u061c"
@@ -105,7 +111,7 @@ def encode(text: str) -> bytes:
 
 
 def check_text(text: str, reject: Collection[str]) -> None:
-    """Pass `text` through the gates named in `reject` (G1 to G6).
+    """Pass `text` through the gates named in `reject` (G1 to G7).
 
     Raises:
         ContentRejected: the first character that a gate refuses.
@@ -116,14 +122,18 @@ def check_text(text: str, reject: Collection[str]) -> None:
         raise ValueError(f"no such gate: {', '.join(sorted(unknown))}")
     if text.isascii() and not text.encode().translate(None, _PLAIN_ASCII):
         return  # what nearly every entry is, thirty times as fast
+    if (start := overlong_run(text)) is not None:
+        raise ContentRejected(
+            f"line {_line_at(text, start)} holds more than {MAX_MARKS} marks in a row; leave them out",
+            rule=MARKS,
+        )
     for found in _SUSPECT.finditer(text):
         if len(found[0]) > 1:  # a whole flag (G4)
             continue
         for gate in _refusing(text, found.start()):
             if gate in reject:
-                line = len(re.findall("\r\n|\n|\r", text[: found.start()])) + 1
-                what = f"U+{ord(found[0]):04X}"
-                raise ContentRejected(f"line {line} holds {what}, which the gate {gate!r} refuses", rule=gate)
+                what = f"line {_line_at(text, found.start())} holds U+{ord(found[0]):04X}"
+                raise ContentRejected(f"{what}, which the gate {gate!r} refuses", rule=gate)
 
 
 def visible(text: str) -> str:
@@ -138,6 +148,10 @@ def one_line(text: str) -> str:
     """
     flat = " ".join(text.split())
     return " ".join(re.sub("[\ud800-\udfff]", "", _INVISIBLE.sub("", flat)).split())
+
+
+def _line_at(text: str, offset: int) -> int:
+    return len(re.findall("\r\n|\n|\r", text[:offset])) + 1
 
 
 def _require_no_nul(text: str) -> None:

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import re
 import tomllib
-import unicodedata
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -31,6 +30,7 @@ from typing import Any, Final, Literal
 import re2
 
 from muniment.names import Trust
+from muniment.policy.normal import normalised
 
 _MAX_PROGRAM_BYTES: Final = 64 << 20
 
@@ -136,7 +136,7 @@ def _spellings(text: str) -> list[dict[_View, str]]:
     if text.isascii():
         words = b" ".join(text.encode().translate(_ASCII_WORDS).split()).decode()
         return [{"raw": text, "words": f" {words} ", "letters": words.replace(" ", "")}]
-    raw = unicodedata.normalize("NFKC", _INVISIBLE.sub("", text))
+    raw = normalised("NFKC", _INVISIBLE.sub("", text))
     folded = _without_marks(raw)
     spellings = [_viewed(raw, folded)]
     if _OTHER_LETTERS.search(folded):
@@ -151,4 +151,4 @@ def _viewed(raw: str, folded: str) -> dict[_View, str]:
 
 
 def _without_marks(text: str) -> str:
-    return _MARKS.sub("", unicodedata.normalize("NFKD", text.casefold()))
+    return _MARKS.sub("", normalised("NFKD", text.casefold()))

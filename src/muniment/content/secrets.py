@@ -8,7 +8,8 @@ Holds, for the forms that the rules know:
 - K2. What is told is the rule and the line, never the value.
 - K3. `redacted` takes out what stands in the text as it is. What only shows once lines are joined or base64
   is decoded stays, and `find_secret` finds it still.
-- K4. Linear time: every pattern is run by RE2, each text is looked at once a rule, and what is checked of a
+- K4. What people call a password, a PIN, a card or an account is found as `typed_secrets.py` says.
+- K5. Linear time: every pattern is run by RE2, each text is looked at once a rule, and what is checked of a
   match is bounded by its pattern.
 
 What does not hold: a secret of a form that no rule knows, or encrypted, reversed, spelt out or encoded twice,
@@ -24,7 +25,6 @@ import json
 import math
 import re
 import tomllib
-import unicodedata
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -37,6 +37,8 @@ from typing import Any, Final
 import re2
 
 from muniment.content.frontmatter import spelled
+from muniment.content.typed_secrets import typed
+from muniment.policy.normal import normalised
 
 MIN_ENTROPY: Final = 3.0
 """Bits a character of a secret, unless its rule says otherwise: hexadecimal of 24 digits has about 3.4."""
@@ -49,6 +51,7 @@ _START: Final = r"(?:^|[^A-Za-z0-9]|%[0-9A-Fa-f]{2}|\\(?:[abefnrtv]|x[0-9A-Fa-f]
 _BASE64: Final = "[A-Za-z0-9+/_-]{28,}"
 _PRINTABLE: Final = re.compile(rb"[\t\n\r\x20-\x7e]{16,}")
 _STANDARD: Final = bytes.maketrans(b"-_", b"+/")
+_SPACED: Final = bytes.maketrans(b"-_/.", b"    ")
 
 _PLACEHOLDER: Final = re.compile(
     rb"(?i)example|your|placeholder|redacted|change_?me|dummy|x{4}|\*{3}|\.{3}|0{8}|12345678|abcdefgh|\xe2\x80\xa6"
@@ -99,7 +102,7 @@ class _Pack:
 
 @dataclass(frozen=True, slots=True)
 class _Match:
-    rule: Rule
+    rule: str
     start: int
     end: int
 
@@ -113,8 +116,9 @@ def find_secret(data: bytes, rel: str) -> Found | None:
 
     Cost: about 10 µs a KiB of text without base64.
     """
-    if next(_matches(rel.encode("utf-8", "replace"), pack()), None) is not None:
-        return Found(_rule_of(rel), 0)
+    path = rel.encode("utf-8", "replace")
+    for found_in_path in chain(_matches(path, pack()), _typed(path.translate(_SPACED))):
+        return Found(found_in_path.rule, 0)
     text = data.decode("utf-8", "replace")
     found = _find(text)
     if found is None and (other := spelled(text)) is not None:
@@ -131,7 +135,7 @@ def redacted(text: str) -> str:
             break
         position, kept = 0, []
         for found in spans:
-            kept += [data[position : found.start], f"(redacted {found.rule.id})".encode()]
+            kept += [data[position : found.start], f"(redacted {found.rule})".encode()]
             position = found.end
         data = b"".join([*kept, data[position:]])
     return data.decode("utf-8", "surrogatepass")
@@ -181,15 +185,19 @@ def _find(text: str) -> Found | None:
     rules = pack()
     data = text.encode("utf-8", "surrogatepass")
     for found in _matches(data, rules):
-        return Found(found.rule.id, data.count(b"\n", 0, found.start) + 1)
+        return Found(found.rule, data.count(b"\n", 0, found.start) + 1)
+    if not text.isascii():
+        wide = normalised("NFKC", text).encode("utf-8", "surrogatepass")
+        for found in _typed(wide):
+            return Found(found.rule, wide.count(b"\n", 0, found.start) + 1)
     joined, starts = _joined(text)
     data = joined.encode("utf-8", "surrogatepass")
     for found in _matches(data, rules, joined=True):
         if _is_whole(data, found, starts):
-            return Found(found.rule.id, bisect_right(starts, found.start))
+            return Found(found.rule, bisect_right(starts, found.start))
     for decoded, at in _decoded(data):
         for found in chain(_matches(decoded, rules, joined=True), _matches(decoded, rules)):
-            return Found(found.rule.id, bisect_right(starts, at))
+            return Found(found.rule, bisect_right(starts, at))
     return None
 
 
@@ -200,14 +208,18 @@ def _is_whole(data: bytes, found: _Match, starts: list[int]) -> bool:
     return bisect_right(starts, found.end - 1) > bisect_right(starts, found.start - 1)
 
 
-def _rule_of(rel: str) -> str:
-    return next(_matches(rel.encode("utf-8", "replace"), pack())).rule.id
+def _typed(data: bytes) -> Iterator[_Match]:
+    """The secrets that people type, but for placeholders."""
+    for rule, start, end in typed(data):
+        value = data[start:end]
+        if not _PLACEHOLDER.search(value) and not _REFERENCE.match(value):
+            yield _Match(rule, start, end)
 
 
 def _joined(text: str) -> tuple[str, list[int]]:
     """The lines of `text` as one, without what lists and quotes put around them; and where each begins."""
     if not text.isascii():
-        text = unicodedata.normalize("NFKC", text)
+        text = normalised("NFKC", text)
     lines = [_bare(line) for line in text.split("\n")]
     starts = [0, *accumulate(len(line.encode("utf-8", "surrogatepass")) for line in lines)]
     return "".join(lines), starts[:-1]
@@ -241,17 +253,20 @@ def _apart(found: Iterable[_Match]) -> list[_Match]:
 
 
 def _matches(data: bytes, rules: _Pack, *, joined: bool = False) -> Iterator[_Match]:
-    """Every secret in `data`, rule by rule."""
-    if (rules.any_joined if joined else rules.any).search(data) is None:
-        return
-    for rule in rules.rules:
-        if joined and rule.context:
-            continue
-        for match in _compiled(f"({rule.source})" if joined else f"{_START}({rule.source})").finditer(data):
-            group = next((n for n in range(2, match.re.groups + 1) if match.span(n)[0] >= 0), 1)
-            value = match[group]
-            if _is_no_placeholder(value, rule) and rule.check(value):
-                yield _Match(rule, *match.span(group))
+    """Every secret in `data`, rule by rule; those that people type stand on one line."""
+    if (rules.any_joined if joined else rules.any).search(data) is not None:
+        for rule in rules.rules:
+            if joined and rule.context:
+                continue
+            for match in _compiled(f"({rule.source})" if joined else f"{_START}({rule.source})").finditer(
+                data
+            ):
+                group = next((n for n in range(2, match.re.groups + 1) if match.span(n)[0] >= 0), 1)
+                value = match[group]
+                if _is_no_placeholder(value, rule) and rule.check(value):
+                    yield _Match(rule.id, *match.span(group))
+    if not joined:
+        yield from _typed(data)
 
 
 # -- what makes a secret of a match ----------------------------------------------------------------------

@@ -37,9 +37,6 @@ STOP_WORDS: Final = frozenset(f"{_ENGLISH}{_OTHERS}".split())
 """Words that stand in almost every text, in some large languages: none that negates, and none of two letters
 that is a name somewhere, such as `os` and `su`."""
 
-_PIECE_CHARS: Final = 256
-# As much as fits up to the end of a word; else, within an endless word, as much as fits.
-_PIECE: Final = re.compile(rf".{{1,{_PIECE_CHARS}}}(?!\S)|.{{1,{_PIECE_CHARS}}}", re.DOTALL)
 _ASCII_WORD: Final = re.compile("[a-z0-9]+")
 _UNPAIRED: Final = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"
 """Thai, Lao, Burmese, Khmer: written without spaces, and not cut into pairs for the full-text rows."""
@@ -100,14 +97,9 @@ def features(text: str) -> frozenset[str]:
 def folded(text: str) -> str:
     """`text` without differences of case and compatibility (W1).
 
-    In pieces, as normalising a run of marks takes the square of its length: in a word of more than
-    `_PIECE_CHARS` characters a letter and its mark may stay apart.
-
     Cost: linear.
     """
-    if text.isascii():
-        return text.lower()
-    return "".join(fold(piece[0]) for piece in _PIECE.finditer(text))
+    return fold(text)
 
 
 def apart(text: str) -> str:

@@ -66,9 +66,11 @@ class RememberBody(_Request):
 
 
 class ForgetBody(_Request):
-    """Words that what is to be forgotten holds."""
+    """What is to be forgotten."""
 
-    query: str
+    query: str = Field(
+        description="The path of an entry, such as `user/editor.md`, or words that it holds, all of them."
+    )
     scope: str | None = None
     dry_run: bool = False
 
@@ -121,6 +123,10 @@ class RememberResult(_Model):
     touched_scopes: list[str]
     enforcement: Annotated[Enforcement, Field(strict=False)] | None
     decided_by: str
+    trust: Annotated[Trust, Field(strict=False)] | None = Field(
+        None, description="Of what was written; below the request's where a model used words of its own."
+    )
+    notes: list[str] = Field(default_factory=list, description="What a person should know.")
 
 
 class RemovedEntry(_Model):
@@ -359,6 +365,14 @@ class Health(_Model):
     """Whether the daemon runs."""
 
     status: Literal["ok"] = "ok"
+
+
+class Hello(_Model):
+    """That whoever answers knows a token."""
+
+    proof: str = Field(
+        description="HMAC-SHA-256 by the token's key over the nonce and the address, hexadecimal."
+    )
 
 
 class Readiness(_Model):

@@ -146,6 +146,10 @@ class Core:
         """Who a token belongs to; None: nobody."""
         return self.tokens.principal(unsafe_token, self._owner_token)
 
+    def proof(self, unsafe_name: str, nonce: str, address: str) -> str:
+        """Proof that a token is known, see `Tokens.proof`."""
+        return self.tokens.proof(unsafe_name, nonce, address, self._owner_token)
+
     def workspace(self, unsafe_name: str | None) -> Workspace:
         """The workspace of a key or path; None: the first.
 

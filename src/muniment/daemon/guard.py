@@ -7,7 +7,8 @@ G2 No Origin but the daemon's own; `null` is foreign, and so is what a browser s
 G3 A path is taken as it was sent: no segment that is empty, dotted or encoded leads anywhere (404). The long
    forms `/workspaces/{workspace}/…` and `/session/{id}/events` become the short ones here, and nowhere else.
 G4 A bearer token, exactly one; on the Unix socket, where none is sent, the peer's user, who has to be this
-   one, and never the overflow user, whom the kernel names where it knows none (401).
+   one, and never the overflow user, whom the kernel names where it knows none (401). Only `HELLO` needs none:
+   by it the daemon proves to a client that it is one, before that sends its token (ADR 0026).
 G5 At most `MAX_REQUESTS` at once, besides `MAX_WAITING` that wait and `MAX_FOLLOWERS` that follow events
    (503); of each, no client's token has more than half, and all of them leave some to the owner.
 G6 Every answer has the headers of `protocol.HEADERS`; whatever goes wrong in a route is a problem, told
@@ -21,6 +22,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +37,7 @@ from muniment.daemon.protocol import HEADERS, MAX_HEADER_BYTES, PEER
 from muniment.daemon.shares import Shares
 from muniment.daemon.tokens import THE_OWNER, Principal
 from muniment.errors import MunimentError
+from muniment.names import Trust
 
 MAX_REQUESTS: Final = 128
 """Requests at once that are being answered. Each takes some milliseconds, one that waits is not counted."""
@@ -49,6 +52,13 @@ PRINCIPAL: Final = "principal"
 WORKSPACE: Final = "workspace"
 SLOT: Final = "slot"
 """Keys of a request's state: who sent it, the workspace that it names (None: the first), and its place."""
+
+HELLO: Final = "/hello"
+
+MAX_HELLOS: Final = 256
+"""Proofs a second; a client needs one for each connection. Who finds none comes again."""
+
+_NOBODY: Final = Principal("", Trust.EXTERNAL, frozenset())
 
 _CLOSE: Final = (b"connection", b"close")
 _OVERFLOW: Final = Path("/proc/sys/kernel/overflowuid")
@@ -111,6 +121,7 @@ class Guard:
         self.answering, self.waiting = Shares(MAX_REQUESTS, 1), Shares(MAX_WAITING, 1)
         self.following = Shares(MAX_FOLLOWERS, 5)
         self._us = _this_user()
+        self._second, self._hellos = 0, 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -157,7 +168,11 @@ class Guard:
             self._check_origin(scope)
             workspace, path = _path(scope["raw_path"])
             _check_body(scope)
-            principal = self._principal(scope)
+            if path == HELLO and scope["method"] == "GET":
+                self._count_hello()
+                principal = _NOBODY
+            else:
+                principal = self._principal(scope)
         except Problem as problem:
             problem.headers["Connection"] = "close"
             raise
@@ -175,6 +190,13 @@ class Guard:
             raise Problem("foreign_origin")
         if not _OUR_SITES.issuperset(_values(scope, b"sec-fetch-site")):
             raise Problem("foreign_origin")
+
+    def _count_hello(self) -> None:
+        second = int(time.monotonic())
+        self._hellos = self._hellos + 1 if second == self._second else 1
+        self._second = second
+        if self._hellos > MAX_HELLOS:
+            raise Problem("busy", headers={"Retry-After": "1"})
 
     def _principal(self, scope: Scope) -> Principal:
         sent = _values(scope, b"authorization")

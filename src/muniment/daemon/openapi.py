@@ -60,6 +60,8 @@ def _operation(operation: Operation) -> dict[str, Any]:
         "parameters": [*_path_parameters(operation), *_parameters(operation)],
         "responses": {**_answers(operation), **dict(_problems(operation))},
     }
+    if operation.is_open:
+        described["security"] = []
     if operation.owner_only:
         described["description"] = "The owner's token alone."
     if operation.body is not None:

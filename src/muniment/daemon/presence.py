@@ -4,6 +4,8 @@
 - N2 `state/daemon.json` (0600) says where it listens, while it does; it is there whole or not at all.
 - N3 a Unix socket is 0600 from the moment that it has a name. One that nobody answers on any more is
   replaced; nothing else is.
+- N4 connections are taken a few at a time, so that those that are too many are closed before others come; and
+  where the system has nothing left for one, none is tried for a second.
 """
 
 from __future__ import annotations
@@ -28,7 +30,42 @@ ADDRESS_NAME: Final = "daemon.json"
 BACKLOG: Final = 256
 """Connections that wait to be taken."""
 
+ACCEPTED_AT_ONCE: Final = 16
+"""Connections that are taken in one turn of the loop; asyncio would take all that wait."""
+
 _PRIVATE: Final = 0o600
+
+
+class Listener(socket.socket):
+    """A socket that gives away at most `ACCEPTED_AT_ONCE` connections in a row (N4).
+
+    asyncio accepts until nothing waits. Where a descriptor is lacking it does so as well, and each time logs
+    that, and that it will try again in a second, once more for each of them.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._left = ACCEPTED_AT_ONCE
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """The next connection.
+
+        Raises:
+            BlockingIOError: none for now.
+            OSError: the system has nothing left for one.
+        """
+        if self._left == 0:
+            self._left = ACCEPTED_AT_ONCE
+            raise BlockingIOError
+        self._left -= 1
+        try:
+            return super().accept()
+        except BlockingIOError:
+            self._left = ACCEPTED_AT_ONCE
+            raise
+        except OSError:
+            self._left = 0
+            raise
 
 
 @contextmanager
@@ -86,7 +123,7 @@ def listen_tcp(host: str, port: int) -> socket.socket:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, kind, protocol, _, address = found[0]
-        listener = socket.socket(family, kind, protocol)
+        listener = Listener(family, kind, protocol)
     except (OSError, UnicodeError) as error:  # The latter where the text can be no name at all.
         reason = error.strerror if isinstance(error, OSError) else "this is no name of a machine"
         raise ConfigInvalid(f"cannot listen on {host}: {reason}") from None
@@ -106,7 +143,7 @@ def listen_unix(path: Path) -> socket.socket:
     Raises:
         ConfigInvalid: it cannot, with the reason.
     """
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener = Listener(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         if path.exists() and stat.S_ISSOCK(path.lstat().st_mode) and not _answers(path):
             path.unlink()

@@ -49,7 +49,10 @@ HTTP: Final[Mapping[str, tuple[int, str]]] = MappingProxyType(
         "invalid_client_id": (400, "The client id is not registered for this token."),
         "invalid_http": (400, "This is no valid HTTP request."),
         "token_required": (401, "Send the token: Authorization: Bearer …"),
-        "untrusted_workspace": (403, "The daemon was not started for this workspace."),
+        "untrusted_workspace": (
+            403,
+            "The daemon does not serve this workspace; start it with one `--workspace DIRECTORY` for each.",
+        ),
         "owner_required": (403, "Only the owner's token may do this."),
         "foreign_origin": (403, "Pages of other origins may not call the daemon."),
         "not_found": (404, "There is nothing here."),

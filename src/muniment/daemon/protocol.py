@@ -3,6 +3,7 @@
 - a connection that sends no whole header within `HEADER_SECONDS` is closed, also its first one, and so is one
   that takes nothing of its answer for `UNREAD_SECONDS`;
 - where there are too many connections, the one goes that has been idle for longest, not the one that comes;
+  half of the process's descriptors are never connections, so that work goes on whoever connects;
 - on the Unix socket the peer's user is asked from the kernel, once a connection;
 - what is no HTTP is answered as every other problem is.
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import resource
 import socket
 import struct
 from typing import Any, Final
@@ -32,7 +34,10 @@ MAX_HEADER_BYTES: Final = 32 * 1024
 """Bytes of a header; browsers send some 2 KiB."""
 
 MAX_CONNECTIONS: Final = 512
-"""Connections at once: 200 that follow events, and as many again that ask."""
+"""Connections at once: 200 that follow events, and as many again that ask; see `connections_allowed`."""
+
+LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")
+"""Names that a Host header may always say: a page that rebinds a name has another one."""
 
 PEER: Final = "peer"
 """Key of a request's state for the user id at the other end of a Unix socket; None: it came over TCP."""
@@ -48,6 +53,11 @@ HEADERS: Final = (
 _CREDENTIALS: Final = struct.Struct("3i")
 
 
+def connections_allowed() -> int:
+    """Connections at once, which leave half of the descriptors that there may be to work."""
+    return min(MAX_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
+
+
 class Protocol(H11Protocol):
     """One connection."""
 
@@ -57,7 +67,7 @@ class Protocol(H11Protocol):
         self.app_state = {**self.app_state, PEER: _peer(transport.get_extra_info("socket"))}
         self._header_timer: asyncio.TimerHandle | None = None
         self._unread_timer: asyncio.TimerHandle | None = None
-        if len(self.connections) > MAX_CONNECTIONS:
+        if len(self.connections) > connections_allowed():
             ours = [each for each in self.connections if isinstance(each, Protocol)]
             idle = {each: since for each in ours if (since := each.idle_since()) is not None}
             if not idle:

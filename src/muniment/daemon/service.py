@@ -29,7 +29,7 @@ from muniment.confine.binding import create_private_directory
 from muniment.daemon import presence
 from muniment.daemon.application import application
 from muniment.daemon.core import Core
-from muniment.daemon.protocol import MAX_HEADER_BYTES, Protocol
+from muniment.daemon.protocol import LOOPBACK, MAX_HEADER_BYTES, Protocol
 from muniment.errors import ConfigInvalid
 from muniment.settings import Settings
 
@@ -198,16 +198,13 @@ def _config(core: Core, hosts: frozenset[str]) -> uvicorn.Config:
 
 
 def _names(listener: socket.socket, options: Options) -> tuple[str, frozenset[str]]:
-    """The URL of a listener for programs of this machine, and what a Host header may say.
-
-    The names of the loopback may always be said: a page that rebinds a name has another one.
-    """
+    """The URL of a listener for programs of this machine, and what a Host header may say."""
     host, port = listener.getsockname()[:2]
     if ipaddress.ip_address(host).is_unspecified:
         host = "::1" if ":" in host else "127.0.0.1"
     shown = f"[{host}]" if ":" in host else host
     allowed = {name.lower() for name in options.allow_hosts}  # Without the port behind a proxy.
-    with_port = {f"{name}:{port}" for name in {shown, "localhost", "127.0.0.1", "[::1]", *allowed}}
+    with_port = {f"{name}:{port}" for name in {shown, *LOOPBACK, *allowed}}
     return f"http://{shown}:{port}", frozenset(with_port | allowed)
 
 

@@ -117,7 +117,9 @@ class Stream:
             if self.is_lost != self._was_lost:
                 self._was_lost = not self._was_lost
                 events.emit("ledger_gone" if self._was_lost else "ledger_back")
-            with suppress(MunimentError):  # Whoever changes the ledger is told that it is unavailable.
+            with suppress(
+                MunimentError, OSError
+            ):  # Whoever changes the ledger is told that it is unavailable.
                 version = self._data_version()
                 if version != self._version:
                     self._version = version

@@ -5,6 +5,8 @@
 - K2 a client's token is shown once, when it is made; the ledger has its keyed digest, and the ids and the
   trust that belong to it. An id belongs to one token.
 - K3 tokens are compared by digests of one length, in constant time.
+- K4 who asks for a proof that a token is known gets one, whether there is such a token or not, and cannot
+  tell the two apart without it. What is kept to prove it is no way to the token.
 
 Does not hold: anything against another process of the same user, who can read the file.
 """
@@ -25,7 +27,7 @@ from typing import Final
 
 from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable, NotFound
 from muniment.lane.task import OWNER
-from muniment.names import Trust
+from muniment.names import Trust, hello_key, hello_name, hello_proof
 from muniment.store.audit import append, timestamp
 from muniment.store.database import Database
 from muniment.store.placing import put
@@ -103,8 +105,8 @@ class Tokens:
                 if each in taken:
                     raise ConfigInvalid(f"the client id {each!r} belongs to the token {taken[each]!r}")
             connection.execute(
-                "INSERT INTO token (name, digest, clients, trust, at) VALUES (?, ?, ?, ?, ?)",
-                (name, self._digest(token), json.dumps(sorted(clients)), trust, now),
+                "INSERT INTO token (name, digest, clients, trust, at, hello) VALUES (?, ?, ?, ?, ?, ?)",
+                (name, self._digest(token), json.dumps(sorted(clients)), trust, now, hello_key(token)),
             )
             append(
                 self._state, now, "token", None, {"added": name, "clients": sorted(clients), "trust": trust}
@@ -144,6 +146,24 @@ class Tokens:
             if hmac.compare_digest(sent, digest):
                 return Principal(name, Trust(trust), frozenset(json.loads(clients)), digest)
         return None
+
+    def proof(self, unsafe_name: str, nonce: str, address: str, owners: str) -> str:
+        """Proof that the token of this name is known (K4); of one that is not, what looks the same.
+
+        Args:
+            unsafe_name: see `names.hello_name`.
+            nonce: of the client.
+            address: that the client has dialled.
+            owners: see `owner_token`.
+
+        Cost: one row and two digests for each token of a client.
+        """
+        rows = self._reads.rows("SELECT hello FROM token WHERE hello IS NOT NULL")
+        found = self._state.mac(b"hello", unsafe_name.encode())
+        for key in (hello_key(owners), *(key for (key,) in rows)):
+            if hmac.compare_digest(hello_name(key), unsafe_name):
+                found = key
+        return hello_proof(found, nonce, address)
 
     def _digest(self, token: str) -> str:
         return self._state.keyed(f"token {token}")

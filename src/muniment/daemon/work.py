@@ -97,6 +97,7 @@ class Work:
             asked["context"],
             trust=task.trust,
             task_id=task.id,
+            secret=asked.get("secret"),
         )
         return remember(request, place, self._model, cancel=cancel, observe=observe)
 
@@ -133,6 +134,8 @@ def _answer(result: _Result) -> BaseModel:
                 touched_scopes=list(result.touched_scopes),
                 enforcement=result.enforcement,
                 decided_by=result.decided_by,
+                trust=result.trust,
+                notes=list(result.notes),
             )
         case ForgetResult():
             removed = [

@@ -6,7 +6,8 @@
    time. It may say that one of them stands for others, as it is or with a text that is made of their words
    (`agent/choosing.py`, `dream_steps.py`). It has no tools and sees no path, so there is no worker to cage.
    An answer that cannot be used changes nothing in its group; without an answer the whole dream ends.
-4. At most `max_scope_share` of the entries of a scope change; the rest is left for the next dream.
+4. What has expired goes; besides, at most `max_scope_share` of the entries of a scope change, or one where
+   that is less than one. The rest is left for the next dream.
 5. One commit of steps: each claims all the entries that it is about, so that it is rejected if one of them
    has changed meanwhile, and nothing goes unless what stands for it is there. Nothing is written without
    `yes`.
@@ -48,6 +49,7 @@ from muniment.store.erasure import is_forgotten
 from muniment.store.judge import Author
 from muniment.store.ledger import Kept, Origin, of_task
 from muniment.store.stamp import Provenance, new_ulid, stamp
+from muniment.store.trust import Ruling
 
 KIND: Final = "dream"
 
@@ -126,7 +128,7 @@ def _attempt(task: _Task, scopes: Sequence[Scope], budget: Budget) -> DreamResul
     task.files, task.bytes = policy.limits.files_written, policy.limits.write_bytes
     now = datetime.now(UTC)
     found = [look(task.place, scope, task.request.trust, timestamp(now), budget) for scope in scopes]
-    rooms = [Room(each.entries, policy.changes.max_scope_share) for each in found]
+    rooms = [Room(each.entries - len(each.expired), policy.changes.max_scope_share) for each in found]
     steps = [step for each, room in zip(found, rooms, strict=True) for step in steps_by_code(each, room)]
     if not isinstance(task.model, RuleWriter):
         for each, room in zip(found, rooms, strict=True):
@@ -156,7 +158,7 @@ def _steps_by_model(task: _Task, found: Findings, room: Room, budget: Budget) ->
             if step is None or is_forgotten(task.place.state, merge.text):
                 task.notes.append(
                     f"a text of {task.model.name} for {len(merge.drop) + 1} entries is not taken: it says "
-                    "more or less than they do, a gate refuses it, or it was erased"
+                    "more or less than they do or ends sooner, a gate refuses it, or it was erased"
                 )
             elif _is_within(task, step) and room.take_whole(step.size):
                 task.files -= step.size
@@ -185,9 +187,9 @@ def _commit(task: _Task, steps: Sequence[Step], now: datetime, budget: Budget) -
     request, place = task.request, task.place
     origin = Origin(task.id, KIND, timestamp(now), request.trust, task.model.name, place.policy.label)
 
-    def trust(draft: Draft, held: Trust | None) -> Trust:
-        # A text of a model for entries of one trust has that trust.
-        return request.trust if draft.after is None or held is None else request.trust.capped(held)
+    def trust(draft: Draft, held: Trust | None) -> Ruling:
+        # A text that a model made of entries of one trust has that trust: `step_of_merge` saw to its words.
+        return Ruling(request.trust if draft.after is None or held is None else request.trust.capped(held))
 
     def stamped(after: bytes, before: bytes | None, path: CanonicalPath, trust: Trust) -> bytes:
         provenance = Provenance(new_ulid(), now, task.id, trust, task.model.name, place.policy.label)

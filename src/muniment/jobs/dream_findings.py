@@ -2,8 +2,9 @@
 
 D1 Entries say the same if their bodies do (`content.likeness`). A body of less than `TELLING_WORDS` words
    says nothing without its name, so there the names must be the same too. Without a body nothing is the same.
-D2 Of those that say the same stays the one with the highest trust; of equals one that may not be removed,
-   then one that this memory did not write, then the oldest, then the first by path.
+D2 Of those that say the same stays the one with the highest trust; of equals one that never ends, then one
+   that may not be removed, then one that this memory did not write, then the oldest, then the first by path.
+   None goes that ends later than it.
 D3 Entries are alike, or not, among those of one trust.
 D4 What is held back from models is counted as an entry and otherwise left alone, and so is what changes while
    it is looked at.
@@ -150,9 +151,15 @@ class _Look:
         protected = {each.path for each in group if self._reason(each) is not None}
         stays, *others = sorted(
             group,
-            key=lambda each: (trusts.index(each.trust), each.path not in protected, each.at, each.path),
+            key=lambda each: (
+                trusts.index(each.trust),
+                each.row.expires is not None,
+                each.path not in protected,
+                each.at,
+                each.path,
+            ),
         )
-        return Same(stays, tuple(each for each in others if self._may_go(each)))
+        return Same(stays, tuple(each for each in others if not each.outlasts(stays) and self._may_go(each)))
 
     def _alike(self, holdings: Iterable[Holding]) -> Iterator[tuple[Holding, ...]]:
         """Groups of entries that are alike (D3)."""

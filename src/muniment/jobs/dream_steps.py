@@ -1,10 +1,13 @@
 """What a dream would do about its findings, step by step, within what it may change.
 
 S1 A step is a part of the commit: it claims everything that it rests on, and no two change the same entry.
-S2 No more entries of a scope are written or removed than its share, nor by a model than a run may write.
-S3 What a model proposes is taken only if its text has all the words that the entries have in common which it
-   replaces, and no word that none of them has, and passes the gates; and only for entries that may all be
-   removed. Nothing from outside is shown to it, and nothing that is too long to be answered with.
+S2 No more entries of a scope are written or removed than its share, which is one at least, nor by a model
+   than a run may write. What is over takes none of it.
+S3 What a model proposes is taken only if its text, or the entry that stays, is made of whole units of the
+   entries that it stands for, with each that turns a meaning or holds a number (`content.provenance`, P4);
+   entries that agents wrote may be told in other words that they have in common. It passes the gates; and
+   only for entries that may all be removed. Nothing from outside is shown to it, and nothing that is too long
+   to be answered with.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from muniment.content.admission import check_entry
 from muniment.content.entry import MAX_DESCRIPTION_CHARS, complete, shortened
 from muniment.content.gates import encode, one_line
 from muniment.content.instructions import addressed_to_agent
+from muniment.content.provenance import is_made_of
 from muniment.content.words import STOP_WORDS, features
 from muniment.errors import ToolError
 from muniment.jobs.dream_findings import Findings, Same
@@ -61,7 +65,7 @@ class Room:
 
     def __init__(self, entries: int, share: float) -> None:
         # As the decimal that the policy says: 0.29 of 100 are 29, not 28.
-        self._free = math.floor(Decimal(str(share)) * entries)
+        self._free = max(1, math.floor(Decimal(str(share)) * entries))
         self.left = 0
 
     def take(self, wanted: int) -> int:
@@ -82,7 +86,7 @@ class Room:
 
 def steps_by_code(findings: Findings, room: Room) -> Iterator[Step]:
     """What goes without asking anybody: first what is over, then what says the same as another entry."""
-    for holding in findings.expired[: room.take(len(findings.expired))]:
+    for holding in findings.expired:
         yield Step(ChangeSet(removals=(_claim(holding),)), is_over=True)
     for same in findings.same:
         if going := same.going[: room.take(len(same.going))]:
@@ -114,9 +118,14 @@ def step_of_merge(merge: Merge, group: Sequence[Holding], policy: Policy) -> Ste
         policy: says which gates a text passes.
     """
     stays, going = group[merge.keep], tuple(group[number] for number in merge.drop)
+    sources = [each.entry.body for each in (stays, *going)]
+    if stays.trust.satisfies(Trust.WORKSPACE) and not is_made_of(merge.text or stays.entry.body, sources):
+        return None
     if not merge.text:
+        if any(each.outlasts(stays) for each in going):
+            return None
         return _removal(Same(stays, going))
-    said, used = features(merge.text), [features(each.entry.body) for each in (stays, *going)]
+    said, used = features(merge.text), [features(each) for each in sources]
     shared, any_of_them = frozenset.intersection(*used), frozenset.union(*used)
     if not shared - STOP_WORDS <= said <= any_of_them | STOP_WORDS:
         return None

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from muniment import events
 from muniment.agent.budget import Budget
 from muniment.agent.model import ModelError, Turn
-from muniment.content.secrets import find_secret
+from muniment.content.hearsay import own
 from muniment.errors import DeadlineExceeded, MunimentError, PathEscape, PendingReview, StoreConflict
 from muniment.job_errors import JobError
 from muniment.policy.model import Policy
@@ -25,7 +25,7 @@ def as_job_error(
     """The error that a caller sees for one that ended a job."""
     match error:
         case ModelError():
-            return failed(f"{error}; nothing was written")
+            return failed(f"{own(str(error), 'the model failed')}; nothing was written")
         case DeadlineExceeded():
             return timed_out(str(error))
         case _:
@@ -53,10 +53,7 @@ def put_on_record(
     """Record that a task ended without effect; where the ledger cannot be written, only log that."""
     body = {"kind": kind, "code": error.code, "decided_by": decided_by, "policy": policy}
     if isinstance(error, PathEscape):
-        # A path is a model's words: it may hold a secret, and no gate was asked about one that is no name.
-        is_secret = find_secret(error.requested.encode(), "") is not None
-        requested = "(redacted: a secret)" if is_secret else error.requested
-        body |= {"via": error.via, "requested": requested, "tool": error.tool or ""}
+        body |= {"via": error.via, "requested": error.requested, "tool": error.tool or ""}
     try:
         append(state, timestamp(datetime.now(UTC)), "ended", task, body)
     except MunimentError as problem:

@@ -2,28 +2,54 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from muniment.agent.rules import RuleWriter
-from muniment.content.entry import parse
+from muniment.agent.decision import DESCRIPTION_CHARS, one_line, slug, title_of
+from muniment.agent.routing import read
+from muniment.content.entry import parse, shortened
 from muniment.content.gates import decode, encode
+from muniment.content.provenance import Whose, names, stands_in, whose
+from muniment.content.scalar import written
 from muniment.content.secrets import redacted
+from muniment.content.words import is_running
 from muniment.errors import PathEscape, Refusal, ToolError
 from muniment.jobs.request import Place
-from muniment.names import RelPath, Scope, Trust
-from muniment.policy.grammar import CanonicalPath
+from muniment.names import RelPath, Scope, Trust, joined
+from muniment.policy.grammar import FILE_SUFFIX, CanonicalPath
 from muniment.sandbox import JobTerms, Sandbox
 from muniment.store.audit import timestamp
+from muniment.store.change import Draft
 from muniment.store.commit import Stamp
 from muniment.store.ledger import Origin, root_key
 from muniment.store.stamp import Provenance, new_ulid, stamp
-from muniment.store.trust import by_fact, trust_at
+from muniment.store.trust import Ruling, TrustRule, by_words, trust_at
 from muniment.store.upkeep import trusts_shown
 
 KIND: Final = "remember"
+
+FOLDER_WORDS: Final = 3
+NAME_WORDS: Final = 12
+"""Words that a run may give a new folder or file; more of them are a sentence."""
+
+KEYWORDS: Final = 12
+KEYWORD_CHARS: Final = 40
+"""Keywords of a run that are looked at, and how long they may be."""
+
+_LONE_WORD: Final = re.compile(r"[^\W_](?:[^\W_A-Z]{0,14}|[A-Z]{0,14})")
+_RUNNING_CHARS: Final = 4
+"""Characters of a lone word in a script without spaces, where more of them are a sentence."""
+
+_NUMBERED: Final = re.compile(r"(?:-[0-9]{1,3}|-[0-9a-f]{8})?")
+_COUNTED: Final = re.compile(r"-[0-9]{1,2}\Z")
+_BETWEEN_WORDS: Final = re.compile(r"[-_ .]+")
+
+
+class NotTheirWords(Exception):
+    """A run would put words of its own in the place of somebody's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +67,15 @@ class Filing:
     trust: Trust
     decided_by: str
 
-    def terms(self, box: Sandbox, indexes: Collection[Scope]) -> JobTerms:
-        """The terms for what a run proposed in `box`, after it was shown the indexes of some scopes."""
+    def terms(self, box: Sandbox, indexes: Collection[Scope], *, holds_up: bool) -> JobTerms:
+        """The terms for what a run proposed in `box`, after it was shown the indexes of some scopes.
+
+        Args:
+            box: of the run.
+            indexes: of these scopes.
+            holds_up: where a model's words would wait for review in the place of somebody's, let them wait;
+                else the commit raises `NotTheirWords`.
+        """
         now = datetime.now(UTC)
         state, policy = self.place.state, self.place.policy.label
         origin = Origin(
@@ -57,37 +90,96 @@ class Filing:
         # Where secrets are taken out instead of refused, so they are of the fact.
         is_redacted = self.place.policy.content.secrets == "redact"
         fact = redacted(self.fact) if is_redacted else self.fact
-        least_shown = _least_shown(self.place, box, indexes)
-        return JobTerms(origin, by_fact(fact, self.trust, least_shown), self._stamp(now, least_shown))
+        words = _Words(fact)
+        rule = by_words(fact, self.trust, _least_shown(self.place, box, indexes))
+        return JobTerms(
+            origin, rule if holds_up else _not_in_place_of_others(rule), self._stamp(now, words), words.rename
+        )
 
-    def _stamp(self, now: datetime, least_shown: Callable[[], Trust | None]) -> Stamp:
+    def _stamp(self, now: datetime, words: _Words) -> Stamp:
         def stamped(after: bytes, before: bytes | None, path: CanonicalPath, trust: Trust) -> bytes:
             provenance = Provenance(
                 new_ulid(), now, self.task, trust, self.decided_by, self.place.policy.label
             )
-            if self.decided_by != RuleWriter.name and _is_above(trust, least_shown()):
-                after = _as_labelled_before(after, before)
-            return stamp(after, before, path, provenance)
+            return stamp(words.labelled(after, before), before, path, provenance)
 
         return stamped
 
 
-def _is_above(trust: Trust, shown: Trust | None) -> bool:
-    """Whether words of a run may be of somebody whom an index would not let speak, which `trust` hides."""
-    return shown is not None and not shown.satisfies(Trust.WORKSPACE) and not shown.satisfies(trust)
+class _Words:
+    """Labels and names that a fact's own words make; whatever else is proposed gives way to code's."""
+
+    def __init__(self, fact: str) -> None:
+        self._fact = fact
+        self._topic = read(fact).topic
+        self._title = title_of(fact)
+        self._description = shortened(one_line(fact), DESCRIPTION_CHARS)
+        self._stem = slug(self._title, fact)
+
+    def rename(self, path: CanonicalPath, listed: Callable[[str], Collection[str] | None]) -> RelPath:
+        """Where a new file goes. One word of its path may be anybody's: it says nothing by itself."""
+        *folders, name = path.rel.split("/")
+        stem, kept, spare = name.removesuffix(FILE_SUFFIX), "", 1
+        for folder in folders:
+            if folder != self._topic and not self._names(folder, FOLDER_WORDS):
+                spare -= 1
+                if folder not in (listed(kept) or ()) and (spare < 0 or not _is_lone_word(folder)):
+                    kept = self._topic
+                    break
+            kept = joined(kept, folder)
+        if not self._names(stem, NAME_WORDS) and not (spare > 0 and _is_lone_word(_COUNTED.sub("", stem))):
+            stem = self._stem
+        return RelPath(joined(kept, stem + FILE_SUFFIX))
+
+    def labelled(self, after: bytes, before: bytes | None) -> bytes:
+        """A file with front matter that is the fact's; of one that it changes, with what that had.
+
+        Words that are not the fact's get a title that is made of them, and are trusted like an agent's. When
+        an entry ends people say: by a run it could only hide what they wanted to be told.
+        """
+        entry, old = parse(decode(after)), None if before is None else parse(before)
+        by = whose(entry.body, self._fact, None if old is None else old.body)
+        if old is not None and by is not Whose.FACT:
+            kept = (before or b"").decode("utf-8", "replace")
+            return encode((kept.removesuffix(old.body) or "---\n---\n") + entry.body)
+        labels = {"name": entry.name, "description": entry.description}
+        said = {key: label for key, label in labels.items() if label is not None and self._says(label)}
+        if by is Whose.FACT:
+            said = {"name": self._title, "description": self._description} | said
+        lines = [f"{key}: {written(label)}" for key, label in said.items()]
+        lines += [f"type: {kind}" for kind in (entry.type or (old and old.type),) if kind]
+        if words := [
+            written(word)
+            for word in entry.keywords[:KEYWORDS]
+            if len(word) <= KEYWORD_CHARS and self._says(word)
+        ]:
+            lines.append(f"keywords: [{', '.join(words)}]")
+        return encode("\n".join(["---", *lines, "---", entry.body]))
+
+    def _says(self, label: str) -> bool:
+        return stands_in(label, self._fact)
+
+    def _names(self, name: str, most: int) -> bool:
+        """Whether a name is of at most so many words of the fact, or code's with a number."""
+        if name.startswith(self._stem) and _NUMBERED.fullmatch(name[len(self._stem) :]):
+            return True
+        words = _BETWEEN_WORDS.sub(" ", _COUNTED.sub("", name))
+        return len(words.split()) <= most and names(words, self._fact)
 
 
-def _as_labelled_before(after: bytes, before: bytes | None) -> bytes:
-    """A file with the front matter that it had; of a new one only its type, the rest is made of its text.
+def _not_in_place_of_others(rule: TrustRule) -> TrustRule:
+    def ruled(draft: Draft, held: Trust | None) -> Ruling:
+        ruling = rule(draft, held)
+        if ruling.note is not None and held is not None and not ruling.trust.satisfies(held):
+            raise NotTheirWords
+        return ruling
 
-    Name, description and keywords are a model's own words, whatever the fact says, and the index shows them.
-    """
-    entry = parse(decode(after))
-    if before is not None:
-        kept = before.decode("utf-8", "replace")
-        return encode((kept.removesuffix(parse(kept).body) or "---\n---\n") + entry.body)
-    kind = [f"type: {entry.type}"] if entry.type is not None else []
-    return encode("\n".join(["---", *kind, "---", entry.body]))
+    return ruled
+
+
+def _is_lone_word(name: str) -> bool:
+    is_short = len(name) <= _RUNNING_CHARS or not any(map(is_running, name.casefold()))
+    return is_short and _LONE_WORD.fullmatch(name) is not None
 
 
 def _least_shown(place: Place, box: Sandbox, indexes: Collection[Scope]) -> Callable[[], Trust | None]:

@@ -1,8 +1,8 @@
 """Forget: a query goes in, and what of the memory it means is removed, to the byte.
 
 1. The query is checked: without a word that says something it means nothing, and nothing is removed.
-2. What it means is found by code, in the files themselves (`matching.py`); the full-text rows of the catalog
-   only say which files need not be read.
+2. The path of an entry means that entry, and no model is asked. What words mean is found by code, in the
+   files themselves (`matching.py`); the full-text rows of the catalog only say which files need not be read.
 3. What may not be removed is kept, with the reason: what the policy protects, what has a higher trust than
    the request, what cannot be taken out without changing how the rest reads.
 4. A language model, if there is one, is shown what is left and may leave things out. It cannot add any: it
@@ -18,7 +18,7 @@ A failure of any kind removes nothing. What was forgotten can be brought back wi
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -34,7 +34,7 @@ from muniment.content.admission import held_for
 from muniment.content.bullets import Item, NotSeparable, outline, without
 from muniment.content.entry import shortened, titled
 from muniment.content.words import significant
-from muniment.errors import Cancelled, MunimentError, StoreConflict
+from muniment.errors import Cancelled, MunimentError, PathEscape, Refusal, StoreConflict
 from muniment.job_errors import ForgetFailed, ForgetTimeout, InvalidContent
 from muniment.jobs.ending import as_job_error, once_more, put_on_record, spent
 from muniment.jobs.forget_request import (
@@ -46,23 +46,28 @@ from muniment.jobs.forget_request import (
     Spared,
 )
 from muniment.jobs.holding import Holding, may_see, read_holding, reason_to_keep
-from muniment.jobs.matching import meant
+from muniment.jobs.matching import Meant, meant
 from muniment.jobs.removals import forgotten_by, removal
 from muniment.jobs.repeating import check_task_id, done_before, id_of_task
 from muniment.jobs.request import Place
 from muniment.names import Scope, Trust
 from muniment.policy.decide import Judge
+from muniment.policy.grammar import FILE_SUFFIX, CanonicalPath, canonicalise
 from muniment.store.audit import timestamp
 from muniment.store.commit import Commit, Terms, commit
 from muniment.store.finding import may_hold
 from muniment.store.judge import Author
 from muniment.store.ledger import Kept, Origin
+from muniment.store.trust import Ruling
 from muniment.store.upkeep import view_of
 from muniment.tools.changeset import ChangeSet, Claim, Proposed
 
 KIND: Final = "forget"
 
 _WOULD_BE_HELD: Final = "what is left of the file would have to be held back; edit it by hand"
+
+Wanted = CanonicalPath | Sequence[str]
+"""What a query comes to: the path of an entry, or words that must all be found."""
 
 SHOWN_PATHS: Final = 10
 """Paths that an error names; a preview names all."""
@@ -141,9 +146,10 @@ def forget(
             done = done_before(place, KIND, task.id, task.fact) if request.yes else None
             if done is not None:
                 return _again(task, done)
-            words, scopes = _words(task.query), place.chosen(request.scope)
+            scopes = place.chosen(request.scope)
+            wanted = path_of(task.query, place.roots) or _words(task.query)
             budget = Budget(place.policy.limits, token, place.clock)
-            result = once_more(place.policy, KIND, task.id, lambda: _attempt(task, words, scopes, budget))
+            result = once_more(place.policy, KIND, task.id, lambda: _attempt(task, wanted, scopes, budget))
         except (MunimentError, ModelError) as problem:
             error = as_job_error(problem, ForgetFailed, ForgetTimeout)
             status = "cancelled" if isinstance(error, Cancelled) else "failed"
@@ -172,6 +178,15 @@ def _check(task: _Task) -> None:
         raise InvalidContent(f"the text has {size} bytes; what is to be forgotten may have {MAX_QUERY_BYTES}")
 
 
+def path_of(query: str, scopes: Collection[Scope]) -> CanonicalPath | None:
+    """The file that a query names; None: it is made of words."""
+    try:
+        path = canonicalise(query, scopes)
+    except (PathEscape, Refusal):
+        return None
+    return path if path.rel.endswith(FILE_SUFFIX) else None
+
+
 def _words(query: str) -> tuple[str, ...]:
     """The words that must all be found."""
     words = significant(query)
@@ -185,11 +200,12 @@ def _words(query: str) -> tuple[str, ...]:
     return words
 
 
-def _attempt(task: _Task, words: Sequence[str], scopes: Sequence[Scope], budget: Budget) -> ForgetResult:
+def _attempt(task: _Task, wanted: Wanted, scopes: Sequence[Scope], budget: Budget) -> ForgetResult:
     """Steps 2 to 6, once."""
     task.kept, task.notes = [], []
-    matches = [match for scope in scopes for match in _matches(task, scope, words, budget)]
-    matches = _chosen(task, matches, budget)
+    matches = [match for scope in scopes for match in _matches(task, scope, wanted, budget)]
+    if not isinstance(wanted, CanonicalPath):
+        matches = _chosen(task, matches, budget)
     # Counted before anything is cut out: that costs a look at the whole file for each item.
     if (told := _too_many(matches, task.place.policy.changes.max_forget)) is not None:
         return _refused(task, matches, told, budget)
@@ -205,20 +221,22 @@ def _attempt(task: _Task, words: Sequence[str], scopes: Sequence[Scope], budget:
             budget,
             status="preview",
             removed_entries=removed,
-            summary=f"would forget {len(removed)}: {gone}" if removed else _nothing(words),
+            summary=f"would forget {len(removed)}: {gone}" if removed else _nothing(wanted),
         )
     return task.result(
         budget,
         status="completed",
         removed_entries=removed,
         touched_scopes=done.touched_scopes,
-        summary=f"forgot {len(removed)}: {gone}" if removed else _nothing(words),
+        summary=f"forgot {len(removed)}: {gone}" if removed else _nothing(wanted),
     )
 
 
-def _nothing(words: Sequence[str]) -> str:
-    """The same whether nothing holds the words or what does stays: who may not read learns nothing by it."""
-    return f"nothing that may be removed holds all of: {shortened(', '.join(words), SHOWN_CHARS)}"
+def _nothing(wanted: Wanted) -> str:
+    """The same whether nothing is meant or what is stays: who may not read learns nothing by it."""
+    if isinstance(wanted, CanonicalPath):
+        return f"there is no entry to remove at {wanted.text}"
+    return f"nothing that may be removed holds all of: {shortened(', '.join(wanted), SHOWN_CHARS)}"
 
 
 def _paths(removed: Iterable[Removed]) -> str:
@@ -257,13 +275,16 @@ def _refused(task: _Task, matches: Sequence[_Match], told: str, budget: Budget) 
     raise ForgetFailed(f"{told}; nothing was removed. Meant are: {', '.join(paths[:SHOWN_PATHS])}{more}")
 
 
-def _matches(task: _Task, scope: Scope, words: Sequence[str], budget: Budget) -> Iterator[_Match]:
+def _matches(task: _Task, scope: Scope, wanted: Wanted, budget: Budget) -> Iterator[_Match]:
     """Steps 2 and 3: what of a scope is meant and may be removed."""
     place, judge = task.place, Judge(task.place.policy)
     view = view_of(place.state, place.roots[scope], place.policy, sweep=True)
-    wanted = may_hold(place.state, view, words)
+    named = wanted if isinstance(wanted, CanonicalPath) else None
+    listed = None if isinstance(wanted, CanonicalPath) else may_hold(place.state, view, wanted)
     for row in view.entries():
-        if wanted is not None and row.rel not in wanted and row.held is None:
+        if named is not None and CanonicalPath(scope, row.rel) != named:
+            continue
+        if listed is not None and row.rel not in listed and row.held is None:
             continue
         budget.check()
         holding = read_holding(place, scope, row)
@@ -273,12 +294,12 @@ def _matches(task: _Task, scope: Scope, words: Sequence[str], budget: Budget) ->
             raise StoreConflict(
                 (holding.path.text,)
             )  # Edited since the view was made: it is looked at again.
-        yield from _meant(task, judge, holding, words)
+        yield from _meant(task, judge, holding, wanted)
 
 
-def _meant(task: _Task, judge: Judge, holding: Holding, words: Sequence[str]) -> Iterator[_Match]:
+def _meant(task: _Task, judge: Judge, holding: Holding, wanted: Wanted) -> Iterator[_Match]:
     path, entry = holding.path, holding.entry
-    found = meant(entry, path.rel, words)
+    found = Meant(is_whole=True) if isinstance(wanted, CanonicalPath) else meant(entry, path.rel, wanted)
     if found is None:
         return
     reason = reason_to_keep(judge, path, holding.trust, task.request.trust)
@@ -391,7 +412,7 @@ def _commit(task: _Task, change_set: ChangeSet, budget: Budget) -> Commit:
         place.state,
         origin,
         # What is left of a file is trusted as before.
-        lambda _draft, held: request.trust if held is None else held,
+        lambda _draft, held: Ruling(request.trust if held is None else held),
         author=Author.RESTORE,
         dry_run=not request.yes,
         reviewed=request.trust is Trust.OWNER,

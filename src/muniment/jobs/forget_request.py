@@ -22,8 +22,9 @@ class ForgetRequest:
     """What a caller wants forgotten.
 
     Attributes:
-        query: the words that it holds, all of them; trimmed, at most `MAX_QUERY_BYTES` bytes of UTF-8, with 1
-            to `MAX_QUERY_WORDS` different words that say something.
+        query: the path of an entry, such as `user/editor.md`; or the words that it holds, all of them.
+            Trimmed, at most `MAX_QUERY_BYTES` bytes of UTF-8, with 1 to `MAX_QUERY_WORDS` different words
+            that say something.
         scope: where alone to look; None: everywhere.
         yes: do it; else only say what would be done.
         trust: of the one who asks.

@@ -39,6 +39,11 @@ class Holding:
         """Whether the file is the one that its row tells of."""
         return self.digest == self.row.digest
 
+    def outlasts(self, other: Holding) -> bool:
+        """Whether this is still to be told when `other` no longer is."""
+        ours, theirs = self.row.expires, other.row.expires
+        return theirs is not None and (ours is None or ours > theirs)
+
     @property
     def entry(self) -> Entry:
         """The file as text; parsed at each call."""

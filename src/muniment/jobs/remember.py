@@ -1,13 +1,18 @@
 """Remember: a fact goes in, a headless agent files it, the broker judges and commits.
 
-1. The request is checked: content, scope, context mode.
+1. The request is checked: content, scope, context mode; a secret in it ends it, or is taken out of it.
 2. The run's policy is the operator's, met with `clean` if asked for and with "writes only in this
    scope" if one is given: a request can only narrow.
 3. A run: a worker, a model, at most six turns (`agent/runner.py`).
 4. `final_text` with changes is committed; every other end commits nothing (`_raise_unless_final`).
 5. If what the run rested on changed meanwhile, the run is repeated once within the same budget.
+6. What is committed, or was known already, holds the fact (`content/holding.py`). Where what a model proposed
+   does not, or would wait for review in the place of somebody's words, the rules file the fact verbatim. They
+   do so as well where a model failed, unless the operator
+   wants that to be a failure (`Place.on_model_failure`). The result says so.
 
-What happened is read from the committed change-set, never from the model's words.
+What happened is read from the committed change-set, never from the model's words: whatever a result, an error
+or a record says is code's sentence. Only who asks for it is told the model's last words, as data.
 """
 
 from __future__ import annotations
@@ -15,17 +20,22 @@ from __future__ import annotations
 import secrets
 from collections.abc import Collection
 from contextlib import ExitStack
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, field
+from typing import Any
 
 from muniment import events
 from muniment.agent.budget import Budget
 from muniment.agent.model import Brief, Model, ScopeBrief
 from muniment.agent.prompt import IndexExcerpt
+from muniment.agent.rules import RuleWriter
 from muniment.agent.runner import RUN_NAME, Observer, Runner, RunOutcome, Witness
 from muniment.confine.cancel import Cancel, Patience
 from muniment.confine.evidence import Held
-from muniment.content.gates import visible
+from muniment.content.entry import parse
+from muniment.content.gates import decode, one_line, visible
+from muniment.content.hearsay import own, quoted
+from muniment.content.holding import holds
+from muniment.content.secrets import find_secret, redacted
 from muniment.errors import (
     Cancelled,
     MunimentError,
@@ -45,25 +55,28 @@ from muniment.job_errors import (
     RememberTimeout,
 )
 from muniment.jobs.ending import as_job_error, put_on_record, spent
-from muniment.jobs.filing import KIND, Filing
+from muniment.jobs.filing import KIND, Filing, NotTheirWords
 from muniment.jobs.repeating import check_task_id, done_before, id_of_task
 from muniment.jobs.request import Place, RememberRequest, RememberResult, Status, check_content
-from muniment.names import INDEX_NAME, ContextMode, RelPath, Scope, Verb
+from muniment.names import INDEX_NAME, ContextMode, RelPath, Scope, Trust, Verb
 from muniment.policy.decide import Judge
 from muniment.policy.grammar import CanonicalPath
 from muniment.policy.load import load_policy
 from muniment.policy.meet import meet, narrow_writes
 from muniment.policy.model import Policy
 from muniment.sandbox import RunTerms, Sandbox
+from muniment.store.audit import described
 from muniment.store.commit import Commit
 from muniment.store.index import excerpt, is_index_path
 from muniment.store.ledger import Kept
-from muniment.store.upkeep import is_as_written
+from muniment.store.upkeep import is_as_written, trusted_less
 from muniment.tools.arguments import WRITING_TOOLS
-from muniment.tools.outcome import Outcome
+from muniment.tools.changeset import ChangeSet
+from muniment.tools.outcome import Outcome, stopped
 
-MAX_SUMMARY_CHARS: Final = 300
-"""Characters of the model's last words that a result keeps."""
+
+class _Followed(Exception):
+    """A model came to nothing that holds the fact, and the rules follow it. The message says why."""
 
 
 @dataclass(slots=True)
@@ -78,13 +91,30 @@ class _Task:
     cancel: Cancel
     id: str
     held: Held | None = None
+    notes: list[str] = field(default_factory=list)
+    decided_by: str = ""
+
+    @property
+    def is_by_rules(self) -> bool:
+        return isinstance(self.model, RuleWriter)
+
+    def require_fact(self, fact: str, texts: Collection[str]) -> None:
+        """Step 6: raise `_Followed` where what a model wrote or named does not hold `fact`."""
+        if not (self.is_by_rules or holds(tuple(texts), fact)):
+            raise _Followed("what it wrote or named does not hold the fact")
+
+    def failed(self, error: MunimentError, why: str) -> Exception:
+        """What to raise for a model that came to nothing."""
+        is_final = self.is_by_rules or self.place.on_model_failure == "fail"
+        return error if is_final else _Followed(why)
 
     def result(self, budget: Budget | None, **more: Any) -> RememberResult:
+        more["notes"] = (*self.notes, *more.get("notes", ()))
         return RememberResult(
             task_id=self.id,
             enforcement=self.held.enforcement if self.held else None,
             missing_layers=self.held.missing if self.held else (),
-            decided_by=self.model.name,
+            decided_by=self.decided_by or self.model.name,
             policy=self.place.policy.label,
             **spent(budget),
             **{"summary": "", "files_touched": (), "touched_scopes": (), **more},
@@ -115,6 +145,7 @@ def remember(
         task = _Task(request, place, model, observe, witness, token, id_of_task(KIND, request.task_id))
         budget: Budget | None = None
         try:
+            _refuse_secret(request, place)
             fact = check_content(request.content)
             check_task_id(task.id)
             done = None if request.dry_run else done_before(place, KIND, task.id, place.state.keyed(fact))
@@ -122,10 +153,10 @@ def remember(
                 return _again(task, done)
             brief, policy = _prepare(task, fact)
             budget = Budget(policy.limits, token, place.clock)
-            result = _attempts(task, brief, policy, budget)
+            result = _carried_out(task, brief, policy, budget)
         except MunimentError as error:
             status: Status = "cancelled" if isinstance(error, Cancelled) else "failed"
-            result = task.result(budget, status=status, error=_as_job_error(error))
+            result = task.result(budget, status=status, error=_as_job_error(error, place))
         if result.error is not None:
             put_on_record(
                 place.state,
@@ -137,6 +168,12 @@ def remember(
             )
     _log(result)
     return result
+
+
+def _refuse_secret(request: RememberRequest, place: Place) -> None:
+    """Refuse what was queued without its secret, unless the policy is content with the rest."""
+    if request.secret is not None and (not request.content or place.policy.content.secrets != "redact"):
+        raise RememberRefused("refused: the text holds what looks like a secret; leave it out")
 
 
 def _prepare(task: _Task, fact: str) -> tuple[Brief, Policy]:
@@ -157,7 +194,30 @@ def _prepare(task: _Task, fact: str) -> tuple[Brief, Policy]:
         for scope in place.roots
         if scope in policy.scopes
     )
-    return Brief(fact, scopes, context), policy
+    return Brief(_without_secrets(fact, policy), scopes, context), policy
+
+
+def _without_secrets(fact: str, policy: Policy) -> str:
+    """What a model may be told of a fact: what it has not seen it puts into no name and no title."""
+    if policy.content.secrets == "redact":
+        fact = redacted(fact)
+    if (found := find_secret(fact.encode(), "")) is not None:
+        what = f"line {found.line} holds what looks like a secret ({found.rule}); leave it out"
+        raise RememberRefused(f"refused: {what}")
+    return fact
+
+
+def _carried_out(task: _Task, brief: Brief, policy: Policy, budget: Budget) -> RememberResult:
+    """Step 6: by the model, or else by the rules."""
+    try:
+        return _attempts(task, brief, policy, budget)
+    except _Followed as failure:
+        events.emit("remember_by_rules", task_id=task.id, model=task.model.name)
+        why = visible(one_line(str(failure)))
+        task.notes.append(f"the model {task.model.name} failed: {why}; the rules filed the fact as it is")
+    task.model = RuleWriter()
+    budget.renew(policy.limits)
+    return _attempts(task, brief, policy, budget)
 
 
 def _attempts(task: _Task, brief: Brief, policy: Policy, budget: Budget) -> RememberResult:
@@ -195,21 +255,34 @@ def _attempt(task: _Task, brief: Brief, policy: Policy, budget: Budget) -> Remem
             observe=task.observe,
             witness=task.witness,
         )
-        indexes = _indexes(brief, place, policy)
+        indexes = _indexes(brief, place, policy, task.request.trust)
         outcome = runner.run(brief, indexes)
-        _raise_unless_final(outcome)
+        task.decided_by = outcome.decided_by or task.model.name
+        _raise_unless_final(task, outcome)
         budget.check()
-        filing = Filing(place, task.id, brief.fact, task.request.trust, task.model.name)
-        job = filing.terms(box, tuple(each.scope for each in indexes))
-        done = box.commit(job, dry_run=task.request.dry_run)
+        fact = check_content(task.request.content)  # As it came, secrets and all: a repeat is known by it.
+        filing = Filing(place, task.id, fact, task.request.trust, task.decided_by)
+        is_final = task.is_by_rules or place.on_model_failure == "fail"
+        job = filing.terms(box, tuple(each.scope for each in indexes), holds_up=is_final)
+
+        def accept(proposed: ChangeSet) -> None:
+            task.require_fact(brief.fact, [_body(each.content) for each in proposed.changes])
+
+        try:
+            done = box.commit(job, dry_run=task.request.dry_run, accept=accept)
+        except NotTheirWords as error:
+            raise _Followed("it would have put its own words in the place of an entry") from error
         if done.repeated and (other := done_before(place, KIND, task.id, job.origin.fact)) is not None:
             return _again(task, other)  # An attempt that had been given up was quicker.
         if not done.changes:
-            return _without_changes(task, budget, outcome, _known_entries(place, box, outcome))
+            known = _known_entries(place, box, outcome)
+            if known:
+                task.require_fact(brief.fact, known.values())
+            return _without_changes(task, budget, outcome, known)
         return _committed(task, budget, outcome, done)
 
 
-def _raise_unless_final(outcome: RunOutcome) -> None:
+def _raise_unless_final(task: _Task, outcome: RunOutcome) -> None:
     """The table of how a run ended and what becomes of it; only `final_text` goes on."""
     match outcome.ended_by:
         case "final_text":
@@ -223,9 +296,13 @@ def _raise_unless_final(outcome: RunOutcome) -> None:
         case "cancelled":
             raise Cancelled("nothing was written")
         case "turns":
-            raise RememberFailed("the agent used up its turns without finishing; nothing was written")
-        case "model_error" | "worker_lost":
-            raise RememberFailed(f"{outcome.detail or 'the model failed'}; nothing was written")
+            error = RememberFailed("the agent used up its turns without finishing; nothing was written")
+            raise task.failed(error, "it used up its turns")
+        case "model_error":
+            why = own(outcome.detail, "the model failed")
+            raise task.failed(RememberFailed(f"{why}; nothing was written"), why)
+        case "worker_lost":
+            raise RememberFailed(f"{own(outcome.detail, 'the worker was lost')}; nothing was written")
 
 
 def _without_changes(
@@ -234,58 +311,87 @@ def _without_changes(
     """The agent finished and proposed nothing: known already, refused, or idle."""
     if known:
         summary = f"already known: {', '.join(sorted(known))}"
-        return task.result(budget, status="completed", summary=summary, unchanged=True)
-    stopped = [
+        said = _detail(task, outcome)
+        return task.result(budget, status="completed", summary=summary, unchanged=True, detail=said)
+    refused = [
         decision.outcome
         for decision in outcome.decisions
         if decision.tool in WRITING_TOOLS and _was_refused(decision.outcome)
     ]
-    if stopped and all(each.rule == "request-scope" for each in stopped):
+    if refused and all(each.rule == "request-scope" for each in refused):
         raise RememberScopeMismatch(
             f"the agent found no place for this in scope {task.request.scope!r}; try without a scope"
         )
-    if stopped:
-        raise RememberRefused(f"refused: {stopped[-1].text}")
-    raise RememberNoUpdate("the agent proposed no change; nothing was written")
+    if refused:
+        raise RememberRefused(f"refused: {_reason(refused[-1])}")
+    advice = "" if task.is_by_rules else "; try --protocol json or decide, or a larger model"
+    error = RememberNoUpdate(f"the agent proposed no change; nothing was written{advice}")
+    raise task.failed(error, "it proposed no change")
 
 
 def _committed(task: _Task, budget: Budget, outcome: RunOutcome, done: Commit) -> RememberResult:
     paths = tuple(change.path for change in done.changes)
-    words = " ".join(outcome.final_text.split())[:MAX_SUMMARY_CHARS]
-    if task.request.context == ContextMode.CLEAN or task.request.dry_run:
-        words = ""  # The model does not know the names that its files were given, nor that nothing is saved.
     return task.result(
         budget,
         status="dry_run" if task.request.dry_run else "completed",
-        summary=visible(words) or f"{'would save' if task.request.dry_run else 'saved'} {', '.join(paths)}",
+        summary=f"{'would save' if task.request.dry_run else 'saved'} {', '.join(paths)}",
         files_touched=() if task.request.dry_run else paths,
         touched_scopes=() if task.request.dry_run else done.touched_scopes,
+        trust=done.trust,
         changes=done.changes,
         notes=done.notes,
+        detail=_detail(task, outcome),
     )
+
+
+def _detail(task: _Task, outcome: RunOutcome) -> str | None:
+    """The model's last words as data, where they were asked for."""
+    return quoted(outcome.final_text, secrets.token_hex(8)) if task.request.detail else None
+
+
+def _reason(outcome: Outcome) -> str:
+    """Why a call was stopped, in words of ours: what a refusal quotes of a path is the model's."""
+    match outcome.code:
+        case "refused":
+            return f"the policy does not allow it (rule {outcome.rule!r})"
+        case "bad_name":
+            return "the agent chose a name that no entry may have"
+        case "path_escape":
+            return f"the agent asked for what lies outside the memory ({outcome.via})"
+        case _:
+            return own(outcome.text, f"gate {outcome.rule!r}")
 
 
 def _was_refused(outcome: Outcome) -> bool:
     return outcome.verdict == "deny" or outcome.code == "content_rejected"
 
 
-def _known_entries(place: Place, box: Sandbox, outcome: RunOutcome) -> set[str]:
-    """The entries that the agent read and that its last words name, by their names without links."""
-    known: set[str] = set()
+def _body(content: bytes) -> str:
+    """The text of an entry; empty where it is none."""
+    try:
+        return parse(decode(content)).body
+    except ToolError:
+        return ""  # The gates say so.
+
+
+def _known_entries(place: Place, box: Sandbox, outcome: RunOutcome) -> dict[str, str]:
+    """The entries that the agent read and that its last words name: text by names without links."""
+    known: dict[str, str] = {}
     for read in outcome.read:
         scope, _, rel = read.partition("/")
         try:
             path = box.without_links(CanonicalPath(Scope(scope), RelPath(rel)))
-            found = place.roots[path.scope].root.examine(path.rel)
+            is_named = not is_index_path(path.rel) and (
+                read in outcome.final_text or path.text in outcome.final_text
+            )
+            if is_named:
+                known[path.text] = _body(place.roots[path.scope].root.read_bytes(path.rel))
         except (PathEscape, Refusal, ToolError):
             continue
-        is_entry = found is not None and found.kind == "file" and not is_index_path(path.rel)
-        if is_entry and (read in outcome.final_text or path.text in outcome.final_text):
-            known.add(path.text)
     return known
 
 
-def _indexes(brief: Brief, place: Place, policy: Policy) -> tuple[IndexExcerpt, ...]:
+def _indexes(brief: Brief, place: Place, policy: Policy, reader: Trust) -> tuple[IndexExcerpt, ...]:
     """The indexes that the run is shown: ours, of scopes that it may write, without what it may not read."""
     if brief.context is ContextMode.CLEAN:
         return ()
@@ -303,15 +409,19 @@ def _indexes(brief: Brief, place: Place, policy: Policy) -> tuple[IndexExcerpt, 
             continue  # Without an index the agent still has its tools; the next commit writes one.
         # Of another's making it may say anything, and nobody could tell how far to trust that.
         if shows(RelPath(INDEX_NAME)) and is_as_written(place.state, place.roots[scope], index):
-            found.append(IndexExcerpt(scope, policy.trust_of(scope), excerpt(index, shows)))
+            below = trusted_less(place.state, place.roots[scope], reader)
+            found.append(IndexExcerpt(scope, policy.trust_of(scope), excerpt(index, shows, below)))
     return tuple(found)
 
 
-def _as_job_error(error: MunimentError) -> MunimentError:
+def _as_job_error(error: MunimentError, place: Place) -> MunimentError:
     """The error that a caller sees for one that escaped a step."""
     match error:
-        case PathEscape() if not isinstance(error, RememberPathEscape):
-            return RememberPathEscape(error.via, error.requested, error.tool)
+        case PathEscape():
+            requested = described(error.requested, place.state, place.roots)
+            return RememberPathEscape(error.via, requested, error.tool)
+        case RememberRefused() if isinstance(error.__cause__, Refusal | ToolError):
+            return RememberRefused(f"the change-set was refused: {_reason(stopped(error.__cause__))}")
         case WorkerLost():
             return RememberFailed(str(error))
         case _:
@@ -330,6 +440,7 @@ def _again(task: _Task, done: Kept) -> RememberResult:
         files_touched=paths,
         touched_scopes=tuple(sorted({item.scope for item in done.changes})),
         changes=changes,
+        trust=done.trust,
         notes=done.notes,
     )
 

@@ -1,4 +1,7 @@
-"""A task that names itself commits at most once: asked again, it answers with what it did then."""
+"""A task that names itself commits at most once, and waits for the owner at most once.
+
+Asked again, it answers with what it did then, or that it still waits.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,11 @@ import re
 from dataclasses import replace
 from typing import Final
 
+from muniment.errors import PendingReview
 from muniment.job_errors import InvalidContent
 from muniment.jobs.request import MAX_TASK_CHARS, Place
-from muniment.store.ledger import Kept, of_task, root_key
+from muniment.store.ledger import Kept, Origin, of_task, root_key
+from muniment.store.review import waiting_of
 from muniment.store.stamp import new_ulid
 
 _TASK_ID: Final = re.compile(rf"[A-Za-z0-9._-]{{1,{MAX_TASK_CHARS}}}", re.ASCII)
@@ -42,13 +47,21 @@ def done_before(place: Place, kind: str, task: str, fact: str | None = None) -> 
         InvalidContent: the id is that of another job, of one in another workspace, or of one that was asked
             for something else, as far as that was not erased. Its commit must not stand for what is asked
             for now.
+        PendingReview: it waits for the owner; nothing of it is asked of a model once more.
         ManagedMemoryUnavailable: the ledger cannot be read.
     """
-    done = of_task(place.state, task)
-    if done is None:
-        return None
     here = {root_key(place.state, root): scope for scope, root in place.roots.items()}
-    is_other = None not in (fact, done.origin.fact) and fact != done.origin.fact
-    if done.origin.kind != kind or is_other or not all(item.root in here for item in done.changes):
+    done, waiting = of_task(place.state, task), waiting_of(place.state, task)
+    if done is not None:
+        _check_same(task, kind, fact, done.origin, is_here=all(item.root in here for item in done.changes))
+        return replace(done, changes=tuple(replace(item, scope=here[item.root]) for item in done.changes))
+    if waiting is not None:
+        _check_same(task, kind, fact, waiting.origin, is_here=here.keys() >= set(waiting.roots.values()))
+        raise PendingReview(waiting.id, waiting.reasons)
+    return None
+
+
+def _check_same(task: str, kind: str, fact: str | None, origin: Origin, *, is_here: bool) -> None:
+    is_other = None not in (fact, origin.fact) and fact != origin.fact
+    if origin.kind != kind or is_other or not is_here:
         raise InvalidContent(f"another task has the id {task!r}; nothing was written, choose another id")
-    return replace(done, changes=tuple(replace(item, scope=here[item.root]) for item in done.changes))

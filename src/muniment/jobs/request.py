@@ -7,13 +7,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from muniment.agent.model import Turn
+from muniment.agent.model import OnModelFailure, Turn
 from muniment.confine.binding import BoundRoot
 from muniment.errors import InvalidScope, MunimentError
 from muniment.job_errors import InvalidContent
 from muniment.jobs.ending import ending_json
 from muniment.names import MAX_FACT_BYTES, ContextMode, Enforcement, Layer, Scope, Symlinks, Trust
 from muniment.policy.model import Policy
+from muniment.policy.normal import MAX_MARKS, overlong_run
 from muniment.store.change import Change
 from muniment.store.state import State
 
@@ -43,6 +44,8 @@ class RememberRequest:
     trust: Trust = Trust.OWNER
     dry_run: bool = False
     task_id: str | None = None
+    detail: bool = False
+    secret: Literal["taken", "left"] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,8 @@ class Place:
         in_process: run the tools in this process; the policy must allow it.
         clock: monotonic seconds.
         notes: what a person should know of how it was found, such as that a commit had been interrupted.
+        on_model_failure: what follows a language model that makes no call, proposes nothing, uses up its
+            turns, or gives no usable answer.
     """
 
     policy: Policy
@@ -63,6 +68,7 @@ class Place:
     in_process: bool = False
     clock: Callable[[], float] = time.monotonic
     notes: tuple[str, ...] = ()
+    on_model_failure: OnModelFailure = "rules"
 
     def chosen(self, scope: str | None) -> tuple[Scope, ...]:
         """The scopes that a request is about: the one that it names, else all.
@@ -72,6 +78,10 @@ class Place:
             ManagedMemoryUnavailable: a root, also one of another scope, is not where it was.
         """
         if scope is not None and scope not in self.roots:
+            if scope in self.policy.scopes:
+                raise InvalidScope(
+                    f"there is no repository around here; for a {scope} name its --workspace DIR"
+                )
             raise InvalidScope(f"there is no scope {scope!r}; there are {', '.join(self.roots)}")
         for root in self.roots.values():
             root.verify()
@@ -99,11 +109,15 @@ class RememberResult:
         enforcement: what held the run's worker; None: it came to none.
         missing_layers: layers of the kernel fence that did not hold it.
         decided_by: `rules`, or the model's name.
+        trust: of what was written, the least of it; below that of the request where a model put it into words
+            of its own. None: nothing was.
         timeline: what each turn took of the model.
         repeated: the task had committed before; this is what it did then.
         changes: the change-set; of a dry run, what would have been committed.
         notes: what a person should know, such as where a hand-written index was saved.
+        summary: one sentence of ours.
         error: why it failed, with its stable code.
+        detail: the model's last words, fenced as data; None: they were not asked for, or there are none.
     """
 
     task_id: str
@@ -117,12 +131,14 @@ class RememberResult:
     seconds: float
     policy: str
     missing_layers: tuple[Layer, ...] = ()
+    trust: Trust | None = None
     timeline: tuple[Turn, ...] = ()
     unchanged: bool = False
     repeated: bool = False
     changes: tuple[Change, ...] = ()
     notes: tuple[str, ...] = ()
     error: MunimentError | None = None
+    detail: str | None = None
 
     def as_json(self) -> dict[str, Any]:
         """The document that `remember --json` prints."""
@@ -135,6 +151,7 @@ class RememberResult:
             "enforcement": self.enforcement,
             "missing_layers": list(self.missing_layers),
             "decided_by": self.decided_by,
+            "trust": self.trust,
             "turns": self.turns,
             **ending_json(self.seconds, self.timeline, self.policy, self.error),
         }
@@ -144,6 +161,8 @@ class RememberResult:
             document["repeated"] = True
         if self.notes:
             document["notes"] = list(self.notes)
+        if self.detail is not None:
+            document["detail"] = self.detail
         if self.status == "dry_run":
             document["changes"] = [
                 {"path": change.path, "kind": change.kind, "sha256_after": change.sha256_after}
@@ -156,7 +175,8 @@ def check_content(content: str) -> str:
     """`content` trimmed, without a byte order mark, if it can be remembered.
 
     Raises:
-        InvalidContent: it is empty, too long, holds NUL or is not Unicode text.
+        InvalidContent: it is empty, too long, no Unicode text, or holds NUL or too many combining marks in a
+            row.
     """
     fact = content.strip().removeprefix("\ufeff").strip()
     if not fact:
@@ -169,4 +189,6 @@ def check_content(content: str) -> str:
         raise InvalidContent("the text is not valid Unicode: it holds half of a character pair") from None
     if size > MAX_FACT_BYTES:
         raise InvalidContent(f"the text has {size} bytes; a fact may have {MAX_FACT_BYTES}")
+    if overlong_run(fact) is not None:
+        raise InvalidContent(f"the text holds more than {MAX_MARKS} combining marks in a row; leave them out")
     return fact

@@ -5,7 +5,8 @@ A1 The digest names the final text, what it rests on, the trusts and roots, and 
 A2 The judge runs again: paths, quotas, secrets and every other content gate hold as ever. An approval answers
    only what asked for it.
 A3 What it rests on must still be so; else nothing is written, and the change-set stays pending.
-A4 It commits at most once, under a task of its own, with the trusts that were shown.
+A4 It commits at most once, under a task of its own, with the trusts that were shown; what is said of it is
+   what the ledger says, also where something fails after its commit.
 """
 
 from __future__ import annotations
@@ -16,7 +17,14 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from muniment.confine.cancel import Cancel, Patience
-from muniment.errors import NotFound, PathEscape, ReviewChanged, ReviewClosed, ToolError
+from muniment.errors import (
+    ManagedMemoryUnavailable,
+    NotFound,
+    PathEscape,
+    ReviewChanged,
+    ReviewClosed,
+    ToolError,
+)
 from muniment.jobs.request import Place
 from muniment.names import Scope, Trust
 from muniment.policy.grammar import canonicalise
@@ -24,9 +32,11 @@ from muniment.store.audit import timestamp
 from muniment.store.change import Change, Draft
 from muniment.store.commit import Terms, commit
 from muniment.store.judge import Author
-from muniment.store.ledger import Origin
+from muniment.store.ledger import Origin, of_task
 from muniment.store.preview import preview
 from muniment.store.review import approval_task, check_roots, close, load, turn_down
+from muniment.store.state import State
+from muniment.store.trust import Ruling
 
 WAIT_SECONDS: Final = 60.0
 """Seconds that a decision waits for the locks of its roots."""
@@ -113,7 +123,8 @@ def approve(review_id: str, digest: str, place: Place, *, cancel: Cancel | None 
         InvalidScope: it is about other directories.
         StoreConflict: what it rests on is no longer so. It stays pending.
         Refusal, ToolError, PathEscape: the judge does not allow it. It stays pending.
-        ManagedMemoryUnavailable, DeadlineExceeded, Cancelled: nothing was written. It stays pending.
+        DeadlineExceeded, Cancelled: nothing was written. It stays pending.
+        ManagedMemoryUnavailable: likewise, or what was written will be taken back before anything else is.
     """
     state = place.state
     waiting = load(state, review_id)
@@ -133,9 +144,9 @@ def approve(review_id: str, digest: str, place: Place, *, cancel: Cancel | None 
         answers=asked.kind,
     )
 
-    def trust(draft: Draft, _: Trust | None) -> Trust:
+    def trust(draft: Draft, _: Trust | None) -> Ruling:
         load(state, review_id)  # Asked under the locks: nobody can reject it from here on.
-        return waiting.trusts.get(draft.path.text) or asked.trust
+        return Ruling(waiting.trusts.get(draft.path.text) or asked.trust)
 
     terms = Terms(
         place.policy,
@@ -147,11 +158,26 @@ def approve(review_id: str, digest: str, place: Place, *, cancel: Cancel | None 
         author=Author(waiting.author),
         reviewed=True,
     )
-    done = commit([waiting.change_set], terms)
-    if done.repeated:
-        raise ReviewClosed(review_id, "approved")
-    close(state, review_id, "approved", now, origin.task)
+    try:
+        done = commit([waiting.change_set], terms)
+        if done.repeated:
+            raise ReviewClosed(review_id, "approved")
+        close(state, review_id, "approved", now, origin.task)
+    except ManagedMemoryUnavailable as problem:
+        return _approved_all_the_same(state, review_id, origin.task, problem)
     return Decided(review_id, origin.task, done.changes, done.touched_scopes, done.notes)
+
+
+def _approved_all_the_same(
+    state: State, review_id: str, task: str, problem: ManagedMemoryUnavailable
+) -> Decided:
+    """What an approval did before something went wrong; raises the problem where that was nothing."""
+    kept = of_task(state, task)
+    if kept is None:
+        raise problem
+    changes = tuple(item.change for item in kept.changes)
+    scopes = tuple(sorted({item.scope for item in kept.changes}))
+    return Decided(review_id, task, changes, scopes, (*kept.notes, f"it was written, but then: {problem}"))
 
 
 def reject(review_id: str, place: Place, *, cancel: Cancel | None = None) -> Decided:

@@ -41,7 +41,7 @@ from muniment.store.history import undone_by
 from muniment.store.judge import Author
 from muniment.store.ledger import Kept, KeptChange, Origin, of_task, root_key
 from muniment.store.stamp import new_ulid
-from muniment.store.trust import trust_at
+from muniment.store.trust import Ruling, trust_at
 from muniment.tools.changeset import ChangeSet, Claim, Proposed, digest
 
 WAIT_SECONDS: Final = 60.0
@@ -134,7 +134,7 @@ def _undo(task: str, task_id: str, place: Place, trust: Trust, patience: Patienc
         patience,
         place.state,
         origin,
-        lambda draft, _: _trust_of(draft, place),
+        lambda draft, _: Ruling(_trust_of(draft, place)),
         author=Author.RESTORE,
         reviewed=trust is Trust.OWNER,
     )

@@ -11,6 +11,9 @@ L6 Repeats: the same key of the same originator is the same task, for `REPEAT_HO
    lasts; with another request it is refused.
 L7 Each transition is an event in the same transaction; what was accepted is on record, too, and what was
    cancelled once it had begun.
+L8 Secrets: what the rules find of one in a text to remember, or in where it comes from, is taken out before
+   the ledger has it; the task says so (`secret`). No write-ahead log and no free page ever holds it.
+   Of whatever else was asked nothing stands in a free page once it is over, nor in the log after `tidy`.
 
 A lane begins nothing by itself: `runner.py` does. Methods are transactions of the ledger, so that callers may
 group them (`writer.py`). Who opens a lane anew calls `recover` once, before anything is begun.
@@ -25,6 +28,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+from muniment.content.secrets import find_secret, redacted
+from muniment.errors import ManagedMemoryUnavailable
 from muniment.job_errors import IdempotencyMismatch, QueueFull
 from muniment.lane import reading
 from muniment.lane.task import Asked, Ended, Kind, Originator, Status, Task
@@ -108,7 +113,7 @@ class Lane:
                     asked.originator.token,
                     asked.originator.client,
                     asked.trust,
-                    json.dumps(dict(asked.arguments)),
+                    json.dumps(_withheld(asked.arguments)),
                     json.dumps(dict(asked.shown)),
                     repeat,
                     repeated,
@@ -118,7 +123,13 @@ class Lane:
             )
             task = self.get(task_id)
             body = {"kind": asked.kind, "token": asked.originator.token, "client": asked.originator.client}
-            append(self._state, now, "accepted", task_id, {**body, "trust": asked.trust, "ref": asked.ref})
+            append(
+                self._state,
+                now,
+                "accepted",
+                task_id,
+                {**body, "trust": asked.trust, "ref": _cleared(asked.ref)},
+            )
             self._tell(task)
             self._evict()
             return Submitted(task)
@@ -216,6 +227,13 @@ class Lane:
         with self._state.ledger.transaction():
             return tuple(map(self._recovered, reading.running(self._state.ledger, self.workspace)))
 
+    def tidy(self) -> bool:
+        """Leave nothing in the ledger's log of tasks that are over (L8); False: somebody reads, try again."""
+        try:
+            return self._state.ledger.tidy()
+        except ManagedMemoryUnavailable:
+            return True  # Who writes next is told.
+
     def get(self, task_id: str) -> Task:
         """A task of this lane.
 
@@ -312,3 +330,23 @@ class Lane:
                 client=task.originator.client,
             ),
         )
+
+
+def _withheld(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """What is to be done as the ledger may have it (L8): `left` where a secret cannot be taken out alone."""
+    content = arguments.get("content")
+    if not isinstance(content, str) or (rest := _cleared(content)) == content:
+        return dict(arguments)
+    return {**arguments, "content": rest, "secret": "taken" if rest else "left"}
+
+
+def _cleared(text: str | None) -> str | None:
+    """A text without secrets; empty where one is left in whatever is taken out."""
+    if text is None or not _holds_secret(text):
+        return text
+    rest = redacted(text)
+    return "" if _holds_secret(rest) else rest
+
+
+def _holds_secret(text: str) -> bool:
+    return find_secret(text.encode("utf-8", "replace"), "") is not None

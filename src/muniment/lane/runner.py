@@ -7,7 +7,10 @@ R3 One that was cancelled to stop the daemon waits again, as if it had not been 
 R4 What a task did is put into the ledger before the next begins, in the same transaction; where that cannot
    be written, it is tried again until it can, or the daemon stops. A next task that cannot be begun does not
    keep it from the ledger.
-R5 What a task did counts: one that completes although it was cancelled has completed.
+R5 Where the system has no descriptor left, a task waits as if it had not been begun, and is tried again; the
+   lane goes on.
+R6 Once no task waits, the ledger's log is emptied of what was asked.
+R7 What a task did counts: one that completes although it was cancelled has completed.
 """
 
 from __future__ import annotations
@@ -147,7 +150,7 @@ class Runner:
                 if task is None and self._stopping.is_set():
                     return
                 if task is None:
-                    self._wake.wait()
+                    self._wake.wait(None if self._lane.tidy() else RETRY_SECONDS)
         except BaseException as error:  # noqa: BLE001  a thread has nobody else to tell; see `is_alive`
             events.emit_defect("lane_broke", error, workspace=self._lane.workspace)
         finally:
@@ -160,7 +163,13 @@ class Runner:
         return None if self._stopping.is_set() else self._lane.claim()
 
     def _carry_out(self, task: Task) -> _Settle:
-        with Cancel() as cancel:
+        try:
+            cancel = Cancel()
+        except OSError as error:
+            events.emit("no_descriptor", task_id=task.id, problem=type(error).__name__)
+            self._stopping.wait(RETRY_SECONDS)
+            return partial(self._lane.requeue, task)
+        with cancel:
             running = self._begin(task, cancel)
             if running is None:
                 return partial(self._lane.requeue, task)
@@ -216,15 +225,16 @@ class Runner:
         while True:
             try:
                 return self._writer.run(partial(self._go_on, settle))
-            except MunimentError as error:
+            except (MunimentError, OSError) as error:
+                code = error.code if isinstance(error, MunimentError) else "no_descriptor"
                 reason = error.reason if isinstance(error, ManagedMemoryUnavailable) else ""
-                if logged != (logged := (error.code, reason)):
+                if logged != (logged := (code, reason)):
                     events.emit(
-                        "ledger_unavailable", workspace=self._lane.workspace, code=error.code, reason=reason
+                        "ledger_unavailable", workspace=self._lane.workspace, code=code, reason=reason
                     )
             # The next task may be what cannot be read. Repeated, it changes nothing (L4).
             if settle is not None:
-                with suppress(MunimentError):  # It was told just now.
+                with suppress(MunimentError, OSError):  # It was told just now.
                     self._writer.run(settle)
             if self._stopping.wait(RETRY_SECONDS):
                 return None

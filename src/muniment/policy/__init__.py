@@ -1,6 +1,7 @@
 """What a run may do, as data that a person reviews: path grammar, patterns, verdicts, policy files.
 
-Pure: values in, values out; only `family` and `lock` read, and only policy files that they are told to read.
+Pure: values in, values out; only `family` and `lock` read, and only policy files that they are told to read;
+and `lookalikes` its own table.
 
 What a run needs:
 

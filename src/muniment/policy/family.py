@@ -1,7 +1,9 @@
 """A family: a policy file and all that it extends, read and understood, but not yet combined.
 
-    1. A file is a regular one of at most `MAX_FILE_BYTES` of UTF-8; a FIFO is refused, not waited for.
-    2. It is TOML that `tables` knows completely.
+    1. A file is a regular one of at most `MAX_FILE_BYTES` of UTF-8; a FIFO is refused, not waited for. It is
+       opened and read once; where it stands, and so whether it came with the program, is asked of that
+       descriptor, since a name may lead elsewhere by then. A link that leads nowhere is no missing file.
+    2. It is TOML that `tables` knows completely, no key of which has more than `MAX_KEY_PARTS` parts.
     3. An entry of `extends` is a path if it holds a `/` or ends in `.toml`, relative to the folder that the
        file stands in, links resolved. Any other entry is a name: shipped, in that folder, or in the
        operator's. Where several places hold it, they hold the same text.
@@ -12,7 +14,8 @@ Codes of this module: E100 a file cannot be read · E102 not TOML · E120 there 
 policy extends itself · E122 too many generations · E123 a file that calls itself something else than it was
 asked by · E124 two different policies of one name.
 
-What does not hold: that a file is still the same a moment after it was read.
+What does not hold: that a file is still the same a moment after it was read, nor that nobody wrote it
+meanwhile; a signature is over what was understood, not over the file.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from muniment.errors import PolicyInvalid, printable
 from muniment.policy.tables import POLICY_NAME, PolicyFile, is_path, read_tables
@@ -35,6 +38,14 @@ MAX_FILE_BYTES: Final = 262_144
 
 MAX_GENERATIONS: Final = 8
 """Policies from a file to its remotest ancestor, itself included."""
+
+MAX_KEY_PARTS: Final = 16
+"""Parts of a dotted key; policies have three. For one of 16 000 `tomllib` needs a gigabyte."""
+
+_LONG_KEY: Final = re.compile(
+    r"""(?<![\w\\-])(?:(?:[\w-]++|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+)"""
+    rf"{{{MAX_KEY_PARTS}}}"
+)
 
 Lookup = Callable[[str], str]
 """From the name of a policy to the text of its file; raises PolicyInvalid if there is none."""
@@ -48,6 +59,8 @@ class PolicyText:
         name: what it calls itself; no other file of the family does.
         where: what to call it in messages: the name or path that it was asked by.
         path: where it was found, absolute; None for a text that was handed over.
+        folder: in which it really stood when it was read; likewise.
+        linked: its device and inode where the file has further names.
         text: its content.
         tables: the content as a value.
         is_shipped: it came with the program.
@@ -58,6 +71,8 @@ class PolicyText:
     path: Path | None
     text: str
     tables: PolicyFile
+    folder: Path | None = None
+    linked: tuple[int, int] | None = None
     is_shipped: bool = False
 
 
@@ -105,8 +120,20 @@ def read_texts(text: str, where: str, lookup: Lookup) -> Member:
     return _Reading(find).member(_Found(where, text, None), None, ())
 
 
-def read_text(path: Path) -> tuple[str, os.stat_result] | None:
-    """The text of a file that belongs to a policy, and what it is; None if there is none.
+class Read(NamedTuple):
+    """A file as its descriptor was.
+
+    Attributes:
+        folder: in which it stood, by the kernel's words, without links.
+    """
+
+    text: str
+    status: os.stat_result
+    folder: Path
+
+
+def read_text(path: Path) -> Read | None:
+    """The text of a file that belongs to a policy, and what and where it is; None if there is none.
 
     Raises:
         PolicyInvalid: it cannot be read, is no regular file, is too long, or is not UTF-8; E100.
@@ -115,6 +142,8 @@ def read_text(path: Path) -> tuple[str, os.stat_result] | None:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     except FileNotFoundError:
+        if path.is_symlink():
+            raise PolicyInvalid("E100", shown, "is a link that leads nowhere; mend or remove it") from None
         return None
     except (OSError, ValueError) as error:  # ValueError: NUL or a surrogate in the path.
         raise PolicyInvalid("E100", shown, f"cannot be read: {_reason(error)}") from None
@@ -124,12 +153,13 @@ def read_text(path: Path) -> tuple[str, os.stat_result] | None:
             raise PolicyInvalid("E100", shown, "is no regular file; name the policy file itself")
         with os.fdopen(descriptor, "rb", closefd=False) as file:
             content = file.read(MAX_FILE_BYTES + 1)
+        folder = Path(f"/proc/self/fd/{descriptor}").readlink().parent
     finally:
         os.close(descriptor)
     if len(content) > MAX_FILE_BYTES:
         raise PolicyInvalid("E100", shown, f"is longer than {MAX_FILE_BYTES} bytes")
     try:
-        return content.decode(), status
+        return Read(content.decode(), status, folder)
     except UnicodeDecodeError:
         raise PolicyInvalid("E100", shown, "is not UTF-8 text") from None
 
@@ -145,12 +175,15 @@ class _Found:
 
     Attributes:
         identity: of the file, by device and inode; of a text, its name.
+        folder, linked: see `PolicyText`.
     """
 
     where: str
     text: str
     identity: object
     path: Path | None = None
+    folder: Path | None = None
+    linked: tuple[int, int] | None = None
     is_shipped: bool = False
 
 
@@ -200,7 +233,7 @@ class _Reading:
         if len(line) >= MAX_GENERATIONS:
             raise _too_remote(found, line)
         # A hard link in another folder has other parents, so it is another member.
-        key = (found.identity, _folder(found.path))
+        key = (found.identity, found.folder)
         if key not in self._known:
             self._known[key] = self._read(found, key, line)
         member = self._known[key]
@@ -217,7 +250,16 @@ class _Reading:
         if self._names.setdefault(tables.name, key) != key:
             problem = f"another file of the family calls itself {tables.name!r} too; rename one"
             raise PolicyInvalid("E124", found.where, problem + _via(line))
-        file = PolicyText(tables.name, found.where, found.path, found.text, tables, found.is_shipped)
+        file = PolicyText(
+            tables.name,
+            found.where,
+            found.path,
+            found.text,
+            tables,
+            found.folder,
+            found.linked,
+            found.is_shipped,
+        )
         descent = (*line, (file.name, found.identity))
         parents = tuple(self._parent(entry, file, descent) for entry in tables.extends)
         return Member(file, parents, 1 + max((parent.generations for parent in parents), default=0))
@@ -226,7 +268,7 @@ class _Reading:
         if entry in [name for name, _ in line]:
             raise PolicyInvalid("E121", entry, f"extends itself{_by_way_of(line)}")
         try:
-            found = self._find(entry, _folder(child.path))
+            found = self._find(entry, child.folder)
         except PolicyInvalid as error:
             raise PolicyInvalid(error.rule, error.where, error.problem + _via(line)) from None
         if found is None:
@@ -242,6 +284,7 @@ def parse_toml(text: str, where: str) -> dict[str, Any]:
         PolicyInvalid: it is not TOML, or nested too deeply; E102, with the line where that is known.
     """
     try:
+        refuse_long_keys(text)
         return tomllib.loads(text)
     except RecursionError:
         problem = "nested too deeply"
@@ -252,19 +295,28 @@ def parse_toml(text: str, where: str) -> dict[str, Any]:
     raise PolicyInvalid("E102", where, f"not TOML: {problem}", line)
 
 
+def refuse_long_keys(text: str) -> None:
+    """Refuse what `tomllib` would need more than it is worth for; also where it is no key but looks like one.
+
+    Raises:
+        ValueError: with the sentence.
+
+    Cost: linear in the text, whatever it holds.
+    """
+    if (found := _LONG_KEY.search(text)) is not None:
+        line = text.count("\n", 0, found.start()) + 1
+        raise ValueError(f"a key has more than {MAX_KEY_PARTS} parts (at line {line}, column 1)")
+
+
 def _found(path: Path, where: str) -> _Found | None:
     read = read_text(path)
     if read is None:
         return None
-    text, status = read
-    absolute = path.absolute()
-    is_shipped = _folder(absolute) == Path(os.path.realpath(shipped_folder()))
-    return _Found(where, text, (status.st_dev, status.st_ino), absolute, is_shipped)
-
-
-def _folder(path: Path | None) -> Path | None:
-    """The folder that a file stands in, links resolved, so that every spelling has the same parents."""
-    return None if path is None else Path(os.path.realpath(path)).parent
+    identity = (read.status.st_dev, read.status.st_ino)
+    is_shipped = read.folder == Path(os.path.realpath(shipped_folder()))
+    # A package manager may have linked what it installs; that is nobody's to write.
+    linked = identity if read.status.st_nlink > 1 and not is_shipped else None
+    return _Found(where, read.text, identity, path.absolute(), read.folder, linked, is_shipped)
 
 
 def _too_remote(found: _Found, line: tuple[tuple[str, object], ...]) -> PolicyInvalid:

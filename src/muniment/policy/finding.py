@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from ast import literal_eval
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from muniment.errors import PolicyInvalid
+from muniment.policy.normal import normalised
 
 _FIXES: Final = {
     "E100": "name a policy file that you may read",
@@ -86,7 +86,7 @@ def _fix(problem: PolicyInvalid) -> str:
         return f"run: {remedy[1]}"
     if quoted := re.match(r"pattern ('(?:[^'\\]|\\.)*'|\"[^\"]*\") ", problem.problem):
         pattern: str = literal_eval(quoted[1])
-        corrected = unicodedata.normalize("NFKC", pattern).strip()
+        corrected = normalised("NFKC", pattern).strip()
         if problem.rule == "E205" and "/" not in pattern:
             return f"write {'/**/' + pattern!r}, or begin with one scope instead of **"
         if problem.rule == "E205":

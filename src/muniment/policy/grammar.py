@@ -24,6 +24,8 @@ from typing import Final
 
 from muniment.errors import BadName, PathEscape, Refused, printable
 from muniment.names import MAX_DEPTH, MAX_PATH_BYTES, MAX_SEGMENT_BYTES, RelPath, Scope, Via, joined
+from muniment.policy.lookalikes import looked_like
+from muniment.policy.normal import MAX_MARKS, is_normalised, normalised, overlong_run
 
 PREFIX: Final = "/memories/"
 """What models trained on memory tools put before a path; one is dropped."""
@@ -149,11 +151,15 @@ def canonicalise(unsafe_path: str, scopes: Collection[Scope]) -> CanonicalPath:
 
 
 def check_creatable(path: CanonicalPath) -> None:
-    """Refuse a new file whose name does not end in `.md`.
+    """Refuse a new file whose name does not end in `.md`, or a path that is taken for another.
 
     Raises:
-        BadName: the suffix is missing or in another case, or only dots stand before it.
+        BadName: the suffix is missing or in another case, or only dots stand before it; or a part looks like
+            one of ours or of an instruction file.
     """
+    for name in path.segments:
+        if (reserved := looked_like(name)) is not None:
+            raise _bad(path.text, f"{printable(name)!r} looks like {reserved}; use another name")
     stem = path.name.removesuffix(FILE_SUFFIX)
     if not path.rel or stem == path.name or not stem.strip("."):
         raise _bad(path.text, f"a new file needs a name that ends in {FILE_SUFFIX} (lower case)")
@@ -177,7 +183,7 @@ def segment_problem(name: str) -> str | None:
 
 def is_canonical_character(char: str) -> bool:
     """Whether a name may hold the character somewhere. `/` is none: it stands between names."""
-    return _refused_character(char) is None and unicodedata.is_normalized("NFKC", char)
+    return _refused_character(char) is None and is_normalised("NFKC", char)
 
 
 def fold(text: str) -> str:
@@ -187,7 +193,7 @@ def fold(text: str) -> str:
     """
     if text.isascii():
         return text.lower()
-    folded = unicodedata.normalize("NFKC", text.casefold())
+    folded = normalised("NFKC", text.casefold())
     return folded if folded == text else fold(folded)
 
 
@@ -213,7 +219,7 @@ def _escape(unsafe_path: str, segments: list[str], scopes: Collection[Scope]) ->
 
 def _problem(segments: list[str]) -> str | None:
     if not any(segments):
-        return "no file or folder is named; use a path like user/topic/name.md"
+        return "no file or folder is named; give a scope, folders and a name that ends in .md"
     if len(segments) > MAX_DEPTH:
         return f"the path has more than {MAX_DEPTH} parts; use fewer folders"
     if len("/".join(segments).encode(errors="surrogatepass")) > MAX_PATH_BYTES:
@@ -226,7 +232,9 @@ def _character_problem(name: str) -> str | None:
     for char in name:
         if (kind := _refused_character(char)) is not None:
             return f"U+{ord(char):04X} is {kind}; leave it out"
-    if not unicodedata.is_normalized("NFKC", name):
+    if overlong_run(name) is not None:
+        return f"more than {MAX_MARKS} marks stand in a row; leave them out"
+    if not is_normalised("NFKC", name):
         return "a name is not in normal form (NFKC); write it with ordinary characters"
     if name.startswith(" ") or name.endswith((" ", ".")):
         return "a name begins with a space, or ends with a space or dot; leave that out"

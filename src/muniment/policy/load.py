@@ -51,8 +51,15 @@ class Loaded:
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """Every file that had a say, locks included."""
-        return (*(file.path for file in self.files if file.path is not None), *self.locks)
+        """Every file that had a say, locks included, as it was named and where it really stood."""
+        named = [file.path for file in self.files if file.path is not None]
+        real = [file.folder / file.path.name for file in self.files if file.path and file.folder]
+        return (*dict.fromkeys((*named, *real)), *self.locks)
+
+    @property
+    def linked(self) -> frozenset[tuple[int, int]]:
+        """Device and inode of those that have further names, as they were read."""
+        return frozenset(file.linked for file in self.files if file.linked is not None)
 
 
 def load_policy(name_or_path: str, *, policies_dir: Path | None = None) -> Policy:

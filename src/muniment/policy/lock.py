@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from muniment.errors import PolicyInvalid, printable
 from muniment.names import Digest
-from muniment.policy.family import PolicyText, read_text
+from muniment.policy.family import PolicyText, read_text, refuse_long_keys
 from muniment.policy.tables import POLICY_NAME
 
 LOCK_NAME: Final = "policy.lock"
@@ -45,6 +45,7 @@ def parse_lock(text: str) -> dict[str, Digest]:
     Raises:
         ValueError: the text is no TOML of names and digests; the message says what is wrong with it.
     """
+    refuse_long_keys(text)
     data: dict[str, Any] = tomllib.loads(text)
     for name, digest in data.items():
         if POLICY_NAME.fullmatch(name) is None:
@@ -88,7 +89,7 @@ def hold_to_locks(files: Iterable[tuple[PolicyText, Digest]], unlocked: Path | N
     """
     locks: dict[Path, dict[str, Digest] | None] = {}
     for file, digest in files:
-        for path in [] if file.path is None else _locks_beside(file.path, unlocked):
+        for path in _locks_beside(file, unlocked):
             if path not in locks:
                 locks[path] = read_lock(path)
             locked = locks[path]
@@ -97,9 +98,11 @@ def hold_to_locks(files: Iterable[tuple[PolicyText, Digest]], unlocked: Path | N
     return tuple(path for path, locked in locks.items() if locked is not None)
 
 
-def _locks_beside(file: Path, unlocked: Path | None) -> Iterator[Path]:
-    named, real = file.parent, Path(os.path.realpath(file)).parent
-    for folder in [real] if _is_same(named, real) else [named, real]:
+def _locks_beside(file: PolicyText, unlocked: Path | None) -> Iterator[Path]:
+    folders = [each for each in (file.path and file.path.parent, file.folder) if each is not None]
+    if len({os.path.realpath(each) for each in folders}) == 1:
+        folders = folders[1:]
+    for folder in folders:
         if unlocked is None or not _is_same(folder, unlocked):
             yield folder / LOCK_NAME
 

@@ -22,7 +22,6 @@ Contract:
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Collection, Iterable
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -34,6 +33,7 @@ from pathspec import PathSpec
 from muniment.errors import PolicyInvalid
 from muniment.names import Scope
 from muniment.policy.grammar import RESERVED_ASCII, CanonicalPath, fold
+from muniment.policy.normal import is_normalised
 
 MAX_PATTERN_CHARS: Final = 512
 """Characters of one pattern; half of the longest path, since a pattern is shorter than what it matches."""
@@ -178,7 +178,7 @@ def _outside_subset(pattern: str, *, deny: bool) -> tuple[str, str] | None:
         return "E203", "ends in `**/`, which pathspec reads as `**`; write that"
     if pattern != pattern.strip() or not pattern.isprintable():
         return "E203", "begins or ends with white space, or holds something that does not print"
-    if not unicodedata.is_normalized("NFKC", pattern):
+    if not is_normalised("NFKC", pattern):
         return "E203", "is not in normal form (NFKC), as every name is"
     return None
 

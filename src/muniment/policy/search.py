@@ -21,13 +21,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final
-from unicodedata import is_normalized
 
 from muniment.errors import PathEscape, Refusal
 from muniment.names import MAX_DEPTH, Scope
 from muniment.policy.alphabet import Letter
 from muniment.policy.automaton import NEVER, Budget, Language, OutOfBudget
 from muniment.policy.grammar import CanonicalPath, canonicalise, fold, segment_problem
+from muniment.policy.normal import is_normalised
 
 MAX_STATES: Final = 200_000
 """States of one search. Source: policy.md; the shipped policies need some hundreds."""
@@ -186,7 +186,7 @@ class _Search:
         if other in {"/", "."}:
             name = self._spelled(node)[1].rpartition("/")[2].rstrip(" .")
             return bool(name) and segment_problem(name) is not None
-        return not is_normalized("NFKC", one + other) or fold(one + other) != fold(one) + fold(other)
+        return not is_normalised("NFKC", one + other) or fold(one + other) != fold(one) + fold(other)
 
     def _spelled(self, node: _Node) -> tuple[Scope, str]:
         """The scope and the path below it that led to the node."""

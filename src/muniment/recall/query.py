@@ -7,7 +7,9 @@
   in any message to a coding agent (`file`), and pairs of Hiragana, which are endings more often than words.
 - Q4. What is written as one name (`10.42.7.19`, `snake_case`, `src/app.py`) is asked for as a phrase, too,
   if one of its parts says something, or is a number.
-- Q5. Linear time. Of a long message only the beginning and the end are looked at, `_END_CHARS` of each; of
+- Q5. Common words (`two`, `begin`, `after`) find and rank, and tell no subject: what holds no other word of a
+  message is not what it is about.
+- Q6. Linear time. Of a long message only the beginning and the end are looked at, `_END_CHARS` of each; of
   many words the first and the last, `MAX_WORDS` in all: what is asked stands there, what was pasted stands
   between.
 
@@ -40,14 +42,15 @@ _END_CHARS: Final = 2_000
 _ENGLISH_TALK: Final = """
 about above again ain all also always am any anybody anyone anything around ask away back because before
 being below best better both but bye can cannot cheers come continue could couldn't did didn do does doesn
-doing don done each either else enough even ever every few further get gets getting give given go goes going
-gone good got great haven having hello help here hey hi him himself how however just keep know let lets like
-ll look looks lot made make makes many may maybe mean might mine more most much must myself need needs never
-nice no none nor not nothing now off oh ok okay once one only other others ought out over own perfect
-perhaps please put quite rather re really right said same say says see seem shall should show since some
-something soon sorry still stuff such sure take tell than thank thanks then there thing things think though
-through too try under until up upon us use used using ve very want wanted wants way welcome well what
-whatever when where whether which while who whole whom whose why work works would wouldn write yeah yes yet
+doing don done each either else enough even ever every few further get gets getting give given go goes
+going gone good got great haven having hello help here hey hi him himself how however just keep know let
+lets like ll long look looks lot made make makes many may maybe mean might mine more most much must myself
+need needs never nice no none nor not nothing now off often oh ok okay once one only other others ought
+out over own perfect perhaps please put quite rather re really right said same say says see seem shall
+should show since some something soon sorry still stuff such sure take tell than thank thanks then there
+thing things think though through too try under until up upon us use used using ve very want wanted wants
+way welcome well what whatever when where whether which while who whole whom whose why work works would
+wouldn write yeah yes yet
 """
 _GERMAN_TALK: Final = "bitte danke hallo ich ist nicht oder wie was wir auf"  # codespell:ignore ist,oder
 _OTHER_TALK: Final = """
@@ -73,6 +76,24 @@ _WEAK_WORDS: Final = (
     "user users file files folder code program programs function class script app data line lines"
 )
 _WEAK: Final = frozenset(_WEAK_WORDS.split())
+
+_COMMON_WORDS: Final = """
+zero two three four five six seven eight nine ten eleven twelve twenty thirty forty fifty hundred thousand
+million first second third fourth fifth last next final half quarter double single number numbers count
+sum total minute hour day week month year time today tomorrow yesterday morning evening night early
+earlier late later after during within without between beside behind across along against near among
+toward towards old new young big small large little short tall high low full empty hard easy fast slow
+quick quickly simple different same similar certain possible important main real true false sure whole
+entire general ready free open close closed early clear able plain common usual various begin start stop
+stay end finish finished learn play find found lose call turn move hold bring happen happened leave left
+feel felt seem read run add set follow following change become grow stand suggest recommend describe
+answer reply question wonder guess consider decide understand believe remember hope expect like love hate
+prefer enjoy agree word words name title part piece kind type sort side top bottom point case fact reason
+problem example person people man woman men women child children guy group list step place area lower
+higher upper longer shorter better worse less bit pair set amount size length level
+"""
+_COMMON: Final = frozenset(_COMMON_WORDS.split())
+"""English words that tell no subject by themselves, though they may narrow one (Q5)."""
 _Item = TypeVar("_Item")
 
 _GREETING: Final = re.compile(r"\bgood (?:morning|afternoon|evening|night|day)\b")
@@ -93,12 +114,14 @@ class Word:
         stem: what the full-text rows know it by; of a phrase, likewise of its words.
         is_weak: whether it finds nothing by itself (Q3).
         goes_on: whether it shares a character with the strong word before it, as pairs of one word do.
+        is_common: whether it tells no subject by itself (Q5).
     """
 
     text: str
     stem: str
     is_weak: bool = False
     goes_on: bool = False
+    is_common: bool = False
 
     @property
     def is_phrase(self) -> bool:
@@ -114,7 +137,7 @@ class Query:
 
 
 def read_query(text: str, stemmer: Stemmer) -> Query:
-    """The query that a message is (Q1 to Q5).
+    """The query that a message is (Q1 to Q6).
 
     Args:
         text: any.
@@ -161,7 +184,8 @@ def _words(terms: Sequence[Term]) -> Iterator[Word]:
             continue
         seen.add(stem)
         is_weak = _is_weak(word)
-        yield Word(word, stem, is_weak=is_weak, goes_on=not is_weak and _overlap(before, word))
+        goes_on = not is_weak and _overlap(before, word)
+        yield Word(word, stem, is_weak=is_weak, goes_on=goes_on, is_common=bool({word, stem} & _COMMON))
         before = "" if is_weak else word
 
 

@@ -6,9 +6,9 @@ Pure but for the stemmer. Attacked in tests/recall/test_ranking.py.
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import mul
 from typing import Final
 
 from muniment.recall.query import Word, units
@@ -57,12 +57,14 @@ class Score:
         units: how many strong words of the query it holds, see `query.units`.
         weight: what these weigh together.
         named: what the rarest of those weighs that stand in its name or its context.
+        telling: as how many words those of them count that tell a subject by themselves.
     """
 
     score: float
     units: int
     weight: float
     named: float
+    telling: int
 
 
 class Ranking:
@@ -85,6 +87,7 @@ class Ranking:
             for each in self._words
             if each.word.is_phrase
         }
+        self._is_plain = not any(each.word.goes_on or each.word.is_phrase for each in words)
 
     def scores(self, rows: Sequence[Sequence[str]]) -> list[Score]:
         """The scores of full-text rows.
@@ -96,29 +99,48 @@ class Ranking:
         """
         texts = [[self._stemmer.without_accents(column) for column in columns] for columns in rows]
         found = [[self._pattern.findall(text) if self._pattern else [] for text in row] for row in texts]
-        stems = self._stemmer.stems({word for row in found for words in row for word in words})
-        return [
-            self._score(row, list(map(Counter, words)), stems)
-            for row, words in zip(texts, found, strict=True)
-        ]
+        meant = self._meant({word for row in found for words in row for word in words})
+        return [self._score(row, words, meant) for row, words in zip(texts, found, strict=True)]
 
     def score(self, columns: Sequence[str]) -> Score:
         """The score of one row, see `scores`."""
         return self.scores([columns])[0]
 
-    def _score(self, texts: Sequence[str], counts: Sequence[Counter[str]], stems: Mapping[str, str]) -> Score:
+    def _meant(self, found: Collection[str]) -> dict[str, list[int]]:
+        """Which words of the query, by their numbers, each word of a text is."""
+        stems = self._stemmer.stems(found)
+        numbers = {each.word.stem: at for at, each in enumerate(self._words) if not each.is_prefix}
+        begun = [(each.word.text, at) for at, each in enumerate(self._words) if each.is_prefix]
+        return {
+            word: [numbers[stem] for stem in (stems.get(word),) if stem in numbers]
+            + [at for text, at in begun if word.startswith(text)]
+            for word in found
+        }
+
+    def _score(
+        self, texts: Sequence[str], found: Sequence[Sequence[str]], meant: Mapping[str, Sequence[int]]
+    ) -> Score:
+        said, naming = [0.0] * len(self._words), set[int]()  # how often, weighed by column
+        for column, (weight, words) in enumerate(zip(COLUMN_WEIGHTS, found, strict=False)):
+            numbers = [at for word in words for at in meant[word]]
+            for at in numbers:
+                said[at] += weight
+            if column in _NAMING:
+                naming.update(numbers)
+        for at, each in enumerate(self._words):
+            if each.word.is_phrase:
+                times = [len(self._phrases[each.word.text].findall(text)) for text in texts]
+                said[at] = sum(map(mul, COLUMN_WEIGHTS, times))
+                naming.update(at for column in _NAMING if column < len(times) and times[column])
         score, held, named = 0.0, list[Weighed](), 0.0
-        for each in self._words:
-            times = [self._times(each, text, count, stems) for text, count in zip(texts, counts, strict=True)]
-            if not any(times):
-                continue
-            said = sum(weight * count for weight, count in zip(COLUMN_WEIGHTS, times, strict=False))
-            score += each.weight * said / (said + _SATURATION)
-            if not each.word.is_weak:
-                held.append(each)
-                if any(times[column] for column in _NAMING if column < len(times)):
-                    named = max(named, each.weight)
-        return Score(score, self._units(held), sum(each.weight for each in held), named)
+        for at, each in enumerate(self._words):
+            if said[at]:
+                score += each.weight * said[at] / (said[at] + _SATURATION)
+                if not each.word.is_weak:
+                    held.append(each)
+                    named = max(named, each.weight) if at in naming else named
+        telling = sum(not each.word.is_common for each in held)
+        return Score(score, self._units(held), sum(each.weight for each in held), named, telling)
 
     def weight(self, folded: str) -> float:
         """How much a passage says, by itself.
@@ -127,17 +149,10 @@ class Ranking:
         """
         return self.score(("", "", folded)).score
 
-    def _times(self, each: Weighed, text: str, count: Counter[str], stems: Mapping[str, str]) -> int:
-        """How often a word stands in a text."""
-        word = each.word
-        if word.is_phrase:
-            return len(self._phrases[word.text].findall(text))
-        if each.is_prefix:
-            return sum(times for found, times in count.items() if found.startswith(word.text))
-        return sum(times for found, times in count.items() if stems.get(found) == word.stem)
-
     def _units(self, held: Sequence[Weighed]) -> int:
         """As how many words those count that a text holds; a pair goes on only where the last one is held."""
+        if self._is_plain:
+            return len(held)
         present = {each.word for each in held}
         counted: list[Word] = []
         before: Word | None = None

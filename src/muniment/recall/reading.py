@@ -66,7 +66,7 @@ class Withheld:
     """An entry that may not be shown (V3).
 
     Attributes:
-        gate: which says so: one of `muniment.content.gates.GATES`, or `instructions`.
+        gate: which says so: one of `muniment.content.gates.GATES`, `marks` or `instructions`.
     """
 
     hit: Hit

@@ -1,14 +1,16 @@
 """Search: which entries are about what a query asks, best first; over the full-text rows of the catalog.
 
 1. Words that stand in no row are asked for by their beginning, from `MIN_PREFIX_CHARS` letters on.
-2. Gate: where an entry must hold two words (5), only rows that do are looked at, or that hold a phrase. Where
-   some words are rare, one of them must be among these; rows with common words alone are many, and seldom
-   meant, and are looked at where nothing else is found.
+2. Gate: an entry must hold one of the words. In a large memory it must hold a rare one, if there is any; rows
+   with common words alone are many and seldom meant, and are looked at where nothing else is found.
 3. What may not be shown or was shown before is left out by the query, so that the best `PAGE` rows by bm25
    are of the rest.
 4. These are ranked again, by weights that hold in a small memory too: SQLite gives words that stand in every
-   second entry none at all.
-5. Abstain: an entry must hold two of the words, or the only one, and much of what they weigh together.
+   second entry none at all. What was written just before or after the best ones, by the times of their files,
+   is ranked with them, and has a share of what its neighbour holds: an answer seldom repeats the question.
+5. Abstain, once for a query: one entry must hold two of the words, or the only one, some of what they weigh
+   together, and a word that tells a subject. If one does, all that hold any word are the answer, the best
+   first: no entry is left out for holding too little, so that nothing is lost that plain search finds.
 6. Of two words it may hold one, if no entry holds the other, and its name or context has that one, and few
    others do: `editor theme` finds what is about editors.
 
@@ -27,7 +29,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -56,9 +58,21 @@ _RANKED_CHARS: Final = 32_768
 _PRIOR_ROWS: Final = 20
 """Entries that a memory is taken to hold besides, so that the words of a very small one weigh something."""
 
-_ENOUGH_SHARE: Final = 0.5
-_ENOUGH_WEIGHT: Final = 1.2
-"""What an entry must hold of what the query weighs: that share, or so many times a word of one row."""
+_ENOUGH_SHARE: Final = 0.2
+_ENOUGH_WEIGHT: Final = 0.75
+"""What one entry must hold of what the query weighs: that share, or so many times a word of one row."""
+
+_WITH_NEIGHBOURS: Final = 6
+"""The best entries, whose neighbours are ranked too."""
+
+_REACH: Final = 2
+"""Entries on either side that are neighbours, in the order of time."""
+
+_MOST_APART_NS: Final = 60_000_000_000
+_NEIGHBOUR_SHARE: Final = 0.35
+_OWN_CONTEXT_BYTES: Final = 4_096
+"""A longer entry, such as a page of notes, stands for itself."""
+
 
 _ENOUGH_NAMED: Final = 0.5
 """What the one word of two must weigh: as one that stands in the square root of all rows."""
@@ -119,6 +133,10 @@ class Found:
     ranking: Ranking
 
 
+_Rows = dict[int, tuple[Any, ...]]
+"""By their numbers, `HIT_COLUMNS` of rows."""
+
+
 class Search:
     """Searches the catalog. Threads may share one.
 
@@ -137,24 +155,24 @@ class Search:
             ManagedMemoryUnavailable: the catalog cannot be read.
             Cancelled, DeadlineExceeded: the patience ended.
 
-        Cost: 0.7 ms of CPU in a memory of 1 000 entries, 2.5 ms in one of 100 000.
+        Cost: some 2 ms of CPU in a memory of 1 000 entries, 7 ms in one of 100 000.
         """
-        every = self._weighed(wanted.query, patience)
+        total = self._total(patience)
+        every = self._weighed(wanted.query, total, patience)
         words = [each for each in every if each.rows]
         ranking = Ranking(every, self._stemmer)
         if not any(not each.word.is_weak for each in words):
             return Found((), ranking)
-        total = self._total(patience)
-        is_meant, needed = _judge_of(every, total)
-        for gate in _gates(words, total, needed):
-            hits = [hit for hit, score in self._ranked(gate, wanted, ranking, patience) if is_meant(score)]
-            if hits:
-                return Found(tuple(hits[: wanted.limit]), ranking)
+        is_meant = _judge_of(every, total)
+        for gate in _gates(words, total):
+            rows = self._page(gate, wanted, patience)
+            scores = self._scores(rows, ranking, patience)
+            if any(map(is_meant, scores.values())):
+                return Found(self._ranked(rows, scores, wanted, ranking, patience), ranking)
         return Found((), ranking)
 
-    def _weighed(self, query: Query, patience: Patience) -> list[Weighed]:
+    def _weighed(self, query: Query, total: int, patience: Patience) -> list[Weighed]:
         """The words of a query with their weights (1), those in no row too."""
-        total = self._total(patience)
         stems = {part for word in query.words for part in word.stem.split()}
         rows = dict(
             self._catalog.rows(
@@ -184,40 +202,91 @@ class Search:
         ((files,),) = self._catalog.rows("SELECT coalesce(sum(files), 0) FROM total", patience=patience)
         return int(files) + _PRIOR_ROWS
 
-    def _ranked(
-        self, gate: str, wanted: Wanted, ranking: Ranking, patience: Patience
-    ) -> list[tuple[Hit, Score]]:
-        """The best rows behind a gate that may be shown, ranked again (3, 4)."""
-        rows: dict[int, tuple[Any, ...]] = {}  # Another thread may change what stands on which page.
+    def _page(self, gate: str, wanted: Wanted, patience: Patience) -> _Rows:
+        """The best rows behind a gate that may be shown (3)."""
+        rows: _Rows = {}  # Another thread may change what stands on which page.
         for page in range(_MAX_PAGES):
-            more = self._catalog.rows(_ROWS, self._values(gate, wanted, page), patience=patience)
+            values = (gate, *_shown(wanted), page * PAGE)
+            more = self._catalog.rows(_ROWS, values, patience=patience)
             rows |= {row[0]: row[1:] for row in more if wanted.accepts(RootKey(row[1]), RelPath(row[2]))}
             if len(more) < PAGE or len(rows) >= wanted.limit:
                 break
+        return rows
+
+    def _scores(self, rows: Collection[int], ranking: Ranking, patience: Patience) -> dict[int, Score]:
         texts = self._catalog.rows(_TEXTS, (json.dumps(list(rows)),), patience=patience)
         scored = ranking.scores([columns for _, *columns in texts])
-        scores = {row[0]: score for row, score in zip(texts, scored, strict=True)}
-        ranked = [
-            (hit_of(row, scores[number].score), scores[number])
-            for number, row in rows.items()
-            if number in scores
-        ]
-        return sorted(ranked, key=lambda each: -each[0].score)
+        return {row[0]: score for row, score in zip(texts, scored, strict=True)}
 
-    def _values(self, gate: str, wanted: Wanted, page: int) -> tuple[object, ...]:
-        shown = [f"{key.root}{key.digest}{key.rel}" for key in wanted.exclude]
-        return gate, json.dumps(list(wanted.roots)), wanted.now, json.dumps(shown), page * PAGE
+    def _ranked(
+        self, rows: _Rows, scores: Mapping[int, Score], wanted: Wanted, ranking: Ranking, patience: Patience
+    ) -> tuple[Hit, ...]:
+        """Some rows and the neighbours of the best of them, ranked again (4)."""
+        best = sorted(scores, key=lambda number: -scores[number].score)[:_WITH_NEIGHBOURS]
+        sides = self._catalog.rows(_NEIGHBOURS, (json.dumps(best),), patience=patience)
+        beside = {one: {*json.loads(before), *json.loads(after)} for one, before, after in sides}
+        unknown = set[int]().union(*beside.values()) - rows.keys()
+        others = self._catalog.rows(_OTHERS, (json.dumps(list(unknown)), *_shown(wanted)), patience=patience)
+        near: _Rows = {row[0]: row[1:] for row in others}
+        scores = {**scores, **self._scores(near, ranking, patience)}
+        ranks = {number: score.score for number, score in scores.items() if score.units}
+        for one, neighbours in beside.items():
+            for other in neighbours & ranks.keys():
+                shared = scores[other].score + _NEIGHBOUR_SHARE * scores[one].score
+                ranks[other] = max(ranks[other], shared)
+        found = list[Hit]()
+        for number in sorted(ranks, key=lambda number: -ranks[number]):
+            hit = hit_of(rows.get(number) or near[number], ranks[number])
+            if number in rows or wanted.accepts(hit.key.root, hit.key.rel):
+                found.append(hit)
+            if len(found) == wanted.limit:
+                break
+        return tuple(found)
 
+
+def _shown(wanted: Wanted) -> tuple[str, ...]:
+    """The values of `_MAY_BE_SHOWN`."""
+    shown = [f"{key.root}{key.digest}{key.rel}" for key in wanted.exclude]
+    return json.dumps(list(wanted.roots)), wanted.now, json.dumps(shown)
+
+
+_MAY_BE_SHOWN: Final = """
+        AND entry.root IN (SELECT value FROM json_each(?))
+        AND entry.readable AND entry.held IS NULL AND (entry.expires IS NULL OR entry.expires > ?)
+        AND entry.root || entry.digest || entry.rel NOT IN (SELECT value FROM json_each(?))
+"""
 
 _ROWS: Final = f"""
     SELECT entry.id, {HIT_COLUMNS}
     FROM text CROSS JOIN entry ON entry.id = text.rowid
     WHERE text MATCH ? AND rank MATCH 'bm25({", ".join(map(str, COLUMN_WEIGHTS))})'
-        AND entry.root IN (SELECT value FROM json_each(?))
-        AND entry.readable AND entry.held IS NULL AND (entry.expires IS NULL OR entry.expires > ?)
-        AND entry.root || entry.digest || entry.rel NOT IN (SELECT value FROM json_each(?))
+        {_MAY_BE_SHOWN}
     ORDER BY rank LIMIT {PAGE} OFFSET ?
 """  # noqa: S608  constants of this package
+
+_OTHERS: Final = f"""
+    SELECT entry.id, {HIT_COLUMNS} FROM entry WHERE entry.id IN (SELECT value FROM json_each(?))
+        {_MAY_BE_SHOWN}
+"""  # noqa: S608  likewise
+
+_SIDE: Final = f"""
+    (SELECT json_group_array(id) FROM (
+        SELECT id FROM entry AS other
+        WHERE other.root = entry.root AND other.mtime_ns {{within}} {_MOST_APART_NS}
+            AND (other.mtime_ns, other.topic, length(other.rel), other.rel)
+                {{side}} (entry.mtime_ns, entry.topic, length(entry.rel), entry.rel)
+        ORDER BY other.mtime_ns {{order}}, other.topic {{order}},
+            length(other.rel) {{order}}, other.rel {{order}}
+        LIMIT {_REACH}
+    ))
+"""  # noqa: S608  likewise
+
+_NEIGHBOURS: Final = f"""
+    SELECT entry.id,
+        {_SIDE.format(within=">= entry.mtime_ns -", side="<", order="DESC")},
+        {_SIDE.format(within="<= entry.mtime_ns +", side=">", order="ASC")}
+    FROM entry WHERE entry.size <= {_OWN_CONTEXT_BYTES} AND entry.id IN (SELECT value FROM json_each(?))
+"""  # noqa: S608  likewise
 
 _TEXTS: Final = f"""
     SELECT rowid, name, description, substr(body, 1, {_RANKED_CHARS}), context
@@ -225,44 +294,28 @@ _TEXTS: Final = f"""
 """  # noqa: S608  likewise
 
 
-def _judge_of(words: Sequence[Weighed], total: int) -> tuple[Callable[[Score], bool], int]:
-    """What tells whether an entry is meant (5, 6), and how many words it must hold for that."""
+def _judge_of(words: Sequence[Weighed], total: int) -> Callable[[Score], bool]:
+    """What tells of the entries that were found whether a message is about one of them (5, 6)."""
     strong = [each for each in words if not each.word.is_weak]
     single = [each for each in strong if not each.word.is_phrase]
     known = [each.word for each in single if each.rows]
     if units(each.word for each in single) == _TWO and units(known) == 1:
-        return lambda score: score.named >= _ENOUGH_NAMED * math.log(1 + total), 1
+        return lambda score: score.named >= _ENOUGH_NAMED * math.log(1 + total)
     enough = min(_ENOUGH_SHARE * sum(each.weight for each in strong), _ENOUGH_WEIGHT * math.log(1 + total))
     needed = min(_TWO, units(each.word for each in strong))
-    return lambda score: score.units >= needed and score.weight >= enough, needed
+    telling = min(1, sum(not each.word.is_common for each in strong))
+    return lambda score: score.units >= needed and score.weight >= enough and score.telling >= telling
 
 
-def _gates(words: Sequence[Weighed], total: int, needed: int) -> Iterator[str]:
+def _gates(words: Sequence[Weighed], total: int) -> Iterator[str]:
     """Which rows are looked at, one after the other until something is found (2)."""
     finding = [each for each in words if not each.word.is_weak]
-    gates = [(finding, list[Weighed]())]
     if total >= _GATE_FROM:
         rare = [each for each in finding if each.rows <= _RARE_SHARE * total]
         rare = rare or [min(finding, key=lambda each: each.rows)]
         if len(rare) < len(finding):
-            gates.insert(0, (rare, [each for each in finding if each not in rare]))
-    for rare, others in gates:
-        held = _any(rare) if needed < _TWO else _two(rare, others)
-        if held:
-            is_all = len(finding) == len(words) and not (others and needed < _TWO)
-            yield held if is_all else f"({held}) AND ({_any(words)})"
-
-
-def _two(words: Sequence[Weighed], others: Sequence[Weighed]) -> str:
-    """Two of some words, or one and one of the others, or a phrase, which is two; empty: there are none."""
-    half = len(words) // 2
-    parts = [_any(words)] if len(words) == 1 and words[0].word.is_phrase else []
-    if half:
-        first, second = words[:half], words[half:]
-        parts += [_two(first, ()), _two(second, ()), f"({_any(first)}) AND ({_any(second)})"]
-    if others:
-        parts.append(f"({_any(words)}) AND ({_any(others)})")
-    return " OR ".join(filter(None, parts))
+            yield f"({_any(rare)}) AND ({_any(words)})"
+    yield _any(finding) if len(finding) == len(words) else f"({_any(finding)}) AND ({_any(words)})"
 
 
 def _any(words: Sequence[Weighed]) -> str:

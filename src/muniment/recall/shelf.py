@@ -21,7 +21,7 @@ from muniment.recall.search import Hit
 from muniment.store.catalog import View
 from muniment.store.ledger import RootKey
 from muniment.store.state import State
-from muniment.store.upkeep import view_of
+from muniment.store.upkeep import view_in_time
 
 MAX_EXTERNAL: Final = 2
 """Entries of trust `external` among those of one answer: whoever can have something filed cannot fill it."""
@@ -43,7 +43,7 @@ class Picked:
 
 
 class Shelf:
-    """Some roots with their rows as they were brought up to date; see `catalog.py` for what may have changed.
+    """Some roots with their rows, brought up to date as far as there was time; see `catalog.py` for the rest.
 
     Args:
         policy: says what may be seen.
@@ -75,7 +75,7 @@ class Shelf:
         for scope, bound in roots.items():
             if scopes is None or scope in scopes:
                 bound.verify()
-                view = view_of(state, bound, policy, patience=patience)
+                view = view_in_time(state, bound, policy, patience)
                 self._opened[RootKey(view.key)] = bound, view
 
     @property

@@ -14,24 +14,29 @@ Does not hold: anything against one who has the key; nor that the whole ledger w
 state, which only a head that was kept elsewhere shows (`Head`, `verify(…, kept=…)`); nor anything about the
 other tables, though a commit record names the digests of what it changed.
 
-Records hold digests and logical paths, never content.
+Records hold digests and logical paths of what is or was in the memory, never content; of any other path that
+a model named, its shape (`described`).
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, Self
 
+from muniment.content.hearsay import shape
 from muniment.errors import ConfigInvalid
 from muniment.store.database import unavailable
 from muniment.store.state import State
 
 ERASE: Final = "erase"
 """Kind of the records that name which bodies are gone."""
+
+DIGEST_CHARS: Final = 16
+"""Of a keyed digest of a path, for people to compare."""
 
 _START: Final = bytes(32)
 _HEAD: Final = re.compile(r"([0-9]{1,18}):([0-9a-f]{64})")
@@ -95,6 +100,11 @@ class Verified:
 def timestamp(now: datetime) -> str:
     """`now` as the ledger writes it: ISO-8601, UTC, milliseconds."""
     return now.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def described(requested: str, state: State, scopes: Collection[str]) -> str:
+    """What is told of a path that a model asked for: its shape, and a keyed digest to know it again by."""
+    return f"{shape(requested, scopes)} #{state.keyed(requested)[:DIGEST_CHARS]}"
 
 
 def append(state: State, at: str, kind: str, task: str | None, body: Mapping[str, Any]) -> None:

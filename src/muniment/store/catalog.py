@@ -11,7 +11,10 @@ On success of `refresh`, and of `View.look_again` for the directories that it is
 - G3. Every entry whose line in the index came, went or changed is in `relisted`.
 - G4. Text, name and description of a held entry are in no row. The full-text rows are those of the entries
   that can be read and are not held.
-- G5. All rows of one refresh are committed together, or none.
+- G5. A refresh commits what it found each time that it has read `visit.BATCH` files, and the rest at its
+  end. One that fails or is given up leaves rows that are right of their files, and of the directories that it
+  did not end with what has the next one look at them, so that each gets further. `look_again` commits
+  everything or nothing.
 
 `View.complete` is False if anything was not looked at that may hold entries: a directory that could not be
 listed, or more than `MAX_NAMES` names. An index is not rebuilt from such a view, and a collision check on it
@@ -34,6 +37,7 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -45,7 +49,7 @@ from muniment.names import Digest, RelPath, Scope, Trust, joined
 from muniment.store.looking import Odd, odd, stamp
 from muniment.store.rows import Assess
 from muniment.store.state import Database
-from muniment.store.visit import Visit
+from muniment.store.visit import Overtaken, Visit
 
 Clock = Callable[[], int]
 """The wall clock: nanoseconds since 1970."""
@@ -54,6 +58,9 @@ _Recorded = tuple[int, ...]
 """Of a directory: inode, `mtime_ns`, `ctime_ns`, and whether these prove nothing."""
 
 _UNKNOWN: Final[_Recorded] = (0, 0, 0, 1)
+
+_TRIES: Final = 3
+"""Refreshes that may be overtaken by another process before one keeps it out to its end."""
 
 _ENTRY: Final = (
     "SELECT rel, size, digest, name, description, type, keywords, trust, expires, readable, held, note"
@@ -201,17 +208,31 @@ class View:
 
     def bring_up_to_date(self, basis: str, *, sweep: bool) -> None:
         """What `refresh` does."""
-        afresh = self._basis() != basis
-        known = self._known()
-        stale = list(known) if sweep or afresh else _stale(self._bound.root, known)
-        if not stale:
-            return
+        left = _TRIES
+        while True:
+            left -= 1
+            if self._basis() != basis:
+                self._begin_anew(basis)
+            known = self._known()
+            stale = list(known) if sweep else _stale(self._bound.root, known)
+            if not stale:
+                return
+            save = self._catalog.save if left > 0 else None
+            with suppress(Overtaken), self._catalog.transaction() as connection:
+                now_ns = self._clock()
+                visit = Visit(connection, self.key, self._bound.root, self._assess, now_ns=now_ns, save=save)
+                visit.run(stale)
+                return
+
+    def _begin_anew(self, basis: str) -> None:
+        """Have every file read again: nothing that is recorded proves anything on another basis.
+
+        Until then nobody is told of an entry: it might have expired.
+        """
         with self._catalog.transaction() as connection:
-            now_ns = self._clock()
-            visit = Visit(connection, self.key, self._bound.root, self._assess, now_ns=now_ns, afresh=afresh)
-            visit.run(stale)
-            if afresh:
-                connection.execute("INSERT OR REPLACE INTO root (id, basis) VALUES (?, ?)", (self.key, basis))
+            connection.execute("UPDATE entry SET ctime_ns = 0, expires = '' WHERE root = ?", (self.key,))
+            connection.execute("UPDATE directory SET racy = 1 WHERE root = ?", (self.key,))
+            connection.execute("INSERT OR REPLACE INTO root (id, basis) VALUES (?, ?)", (self.key, basis))
 
     def _basis(self) -> str | None:
         found = self._rows("SELECT basis FROM root WHERE id = ?")
@@ -253,7 +274,7 @@ def refresh(
 
     Raises:
         ManagedMemoryUnavailable: the catalog cannot be read or written. Nothing that the tree does.
-        Whatever `assess` does; then no row is changed.
+        Whatever `assess` does; what was committed until then stays (G5).
 
     Cost: with nothing changed, a `newfstatat` a directory and one query, nothing written.
     """

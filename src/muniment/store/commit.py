@@ -5,8 +5,8 @@
 2. The roots that are touched are locked, in order of device and inode, and are still where they were. What an
    interrupted commit left there is taken back (`recovery.py`). A task that has committed before ends here,
    unless it only asks.
-3. New files of a run that was shown nothing get free names (`naming.py`), if the caller asks for it. The
-   broker reads the before-state itself; parts that rest on what is no longer so are rejected (`judge.py`).
+3. New files get other names (`naming.py`), if the caller asks for it. The broker reads the before-state
+   itself; parts that rest on what is no longer so are rejected (`judge.py`).
 4. The final bytes are made, each with its trust (`trust.py`): provenance and front matter, if the caller
    stamps.
 5. The final bytes are judged (`judge.py`). What has to wait for the owner becomes a pending review.
@@ -50,7 +50,7 @@ from muniment.store.ledger import (
     temporary_of,
     temporary_of_index,
 )
-from muniment.store.naming import settle_names
+from muniment.store.naming import Rename, renamed, settle_names
 from muniment.store.recovery import bring_back, recover
 from muniment.store.review import hold
 from muniment.store.state import State
@@ -71,6 +71,7 @@ class Terms:
         trust: says how far the new bytes are trusted.
         author: says what is asked of the text.
         stamp: makes the final bytes; None keeps the proposed ones.
+        rename: says where a new file goes instead; None: where it was proposed.
         settle_names: give a new file whose name is taken another one, instead of a conflict; for
             runs that were not allowed to know what is there.
         dry_run: do everything but step 7; what would wait for review only notes that.
@@ -86,6 +87,7 @@ class Terms:
     trust: TrustRule
     author: Author = Author.MODEL
     stamp: Stamp | None = None
+    rename: Rename | None = None
     settle_names: bool = False
     dry_run: bool = False
     reviewed: bool = False
@@ -97,6 +99,7 @@ class Commit:
     """What was committed, without indexes, and what a person should know of it.
 
     Attributes:
+        trust: the least of the new bytes; None: nothing but removals.
         rejected: how many of the parts rested on what is no longer so.
         repeated: the task had committed before; this is what it did then.
     """
@@ -104,6 +107,7 @@ class Commit:
     changes: tuple[Change, ...] = ()
     touched_scopes: tuple[Scope, ...] = ()
     notes: tuple[str, ...] = ()
+    trust: Trust | None = None
     rejected: int = 0
     repeated: bool = False
 
@@ -155,6 +159,8 @@ class _Work:
         """Steps 3 to 7."""
         terms = self._terms
         views = {scope: view_of(self._state, root, terms.policy) for scope, root in self._touched.items()}
+        if terms.rename is not None:
+            parts = [renamed(part, terms.rename, terms.policy, terms.roots, views) for part in parts]
         if terms.settle_names:
             parts = [settle_names(part, terms.policy, terms.roots, views) for part in parts]
         standing = look(parts, terms.roots, terms.patience)
@@ -170,8 +176,13 @@ class _Work:
         if not terms.dry_run:
             self._write(items, views)
         changes = tuple(item.change for item in drafts)
+        trusts = [item.trust for item in items if item.trust is not None]
         return Commit(
-            changes, classify_touched_scopes(drafts), tuple(self._notes), rejected=len(parts) - len(applied)
+            changes,
+            classify_touched_scopes(drafts),
+            tuple(self._notes),
+            trust=trusts[0].capped(*trusts) if trusts else None,
+            rejected=len(parts) - len(applied),
         )
 
     def _index(self) -> Iterator[str]:
@@ -186,7 +197,10 @@ class _Work:
         held = None
         if item.before is not None:
             held = trust_at(self._state, self._keys[scope], item.path, item.before, terms.policy)
-        trust = terms.trust(item, held)
+        ruling = terms.trust(item, held)
+        trust = ruling.trust
+        if ruling.note is not None:
+            self._notes.append(ruling.note)
         by = terms.origin.trust if terms.author in {Author.RESTORE, Author.ERASE} else trust
         if item.after is None:
             return TrustedDraft(item, held, None, by)
@@ -282,7 +296,7 @@ def _again(done: Kept) -> Commit:
     """What a task did when it committed."""
     changes = tuple(item.change for item in done.changes)
     scopes = tuple(sorted({item.scope for item in done.changes}))
-    return Commit(changes, scopes, done.notes, repeated=True)
+    return Commit(changes, scopes, done.notes, trust=done.trust, repeated=True)
 
 
 def _now() -> str:

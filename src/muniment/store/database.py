@@ -161,6 +161,22 @@ class Database:
             finally:
                 self._is_open = False
 
+    def save(self) -> bool:
+        """Inside a transaction that is in no other one: commit what it did, and begin the next.
+
+        Returns:
+            Whether no other process wrote in between.
+
+        Raises:
+            ManagedMemoryUnavailable: as `transaction`; what was committed stays.
+        """
+        version = "PRAGMA data_version"
+        with reporting(self.path):
+            before = self._connection.execute(version).fetchall()
+            self._connection.execute("COMMIT")
+            self._connection.execute("BEGIN IMMEDIATE")
+            return before == self._connection.execute(version).fetchall()
+
     def rows(
         self, query: str, values: Sequence[object] = (), *, patience: Patience | None = None
     ) -> list[tuple[Any, ...]]:
@@ -230,6 +246,22 @@ class Database:
         (is_busy, *_) = self.rows("PRAGMA wal_checkpoint(TRUNCATE)")[0]
         if is_busy:
             raise unavailable(self.path, _SQLITE[sqlite3.SQLITE_BUSY])
+
+    def tidy(self) -> bool:
+        """As `drain`, but waits for nobody; whether the log is empty now.
+
+        Raises:
+            ManagedMemoryUnavailable: as `transaction`.
+
+        Cost: two fsyncs where anything stands in the log.
+        """
+        with self.bare() as connection:
+            connection.execute("PRAGMA busy_timeout = 0")
+            try:
+                (is_busy, *_) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            finally:
+                connection.execute(f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000:.0f}")
+        return not is_busy
 
     def close(self) -> None:
         """Close the connection; harmless when repeated."""

@@ -8,7 +8,7 @@ Steps of `erase`; a process that is killed between any two leaves a state in whi
    go, with the provenance, the pending reviews and the records that name them; likewise the versions of
    *other* files that hold a piece of the same text which no file holds any more, and what tasks of lanes hold
    of it (`tasks.py`). A record names the records whose bodies went. Keyed digests stay in `forgotten`, so
-   that no dream writes the text again.
+   that no dream writes the text again. Before, transcripts that hold some of it are deleted.
 3. The ledger is written anew without its free pages, its log emptied; copies from upgrades go.
 4. The catalog is deleted, and made again with the indexes.
 
@@ -56,6 +56,7 @@ from muniment.store.receipt import NOT_COVERED, Plan, Receipt
 from muniment.store.stamp import new_ulid
 from muniment.store.state import LEDGER_NAME, State
 from muniment.store.traces import RUN_BYTES, Runs, telling
+from muniment.store.transcripts import remove_telling
 from muniment.store.trust import constant
 from muniment.store.upkeep import rebuild, recover_all, view_of
 from muniment.tools.changeset import ChangeSet, Claim, digest
@@ -133,9 +134,12 @@ def erase(unsafe_target: str, where: Where) -> Receipt:
                 raise StoreConflict(tuple(present))
             found = _search(target, {}, where, staying, removed=removed)
             _require_rest(found)
+            of_lanes = {each.before.id for each in found.lane_tasks}
+            transcripts = remove_telling(state, found.tasks | of_lanes, found.runs)
             drop(state, target, found, origin)
     scrub(state)
-    notes = [
+    notes = [f"transcripts that were deleted: {transcripts}"] if transcripts else []
+    notes += [
         note for root in where.roots.values() for note in rebuild(state, root, where.policy, where.patience)
     ]
     return _receipt(origin, target, found, removed, notes, where)

@@ -52,6 +52,7 @@ class Found:
         reviews: ids.
         records: numbers.
         lane_tasks: those of lanes that hold something of it, and what is left of them.
+        runs: of its text.
     """
 
     versions: frozenset[_Side]
@@ -62,6 +63,7 @@ class Found:
     reviews: tuple[str, ...]
     records: tuple[int, ...]
     lane_tasks: tuple[Clearing, ...]
+    runs: Runs
 
 
 def search(
@@ -108,6 +110,7 @@ def search(
         tuple(sorted(ours)),
         _records(state, target, marked, runs),
         concerned(state, tasks, target.paths, facts, runs),
+        runs,
     )
 
 

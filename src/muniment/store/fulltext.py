@@ -4,10 +4,11 @@ Pure. A query goes through `folded` as well, so that both sides agree:
 
 - F1. Differences of compatibility and case are gone (NFKC, casefold); the tokenizer of the table,
   `porter unicode61`, then cuts words and takes away accents and endings.
-- F2. Chinese, Japanese and Korean, which are written without spaces or with few, are cut into every pair of
+- F2. Irregular verbs of English are one word in all forms: `kept` is `keep`, as `keeps` is by its ending.
+- F3. Chinese, Japanese and Korean, which are written without spaces or with few, are cut into every pair of
   neighbouring characters. Two characters or more are found wherever they stand in a text, one is not, unless
   it stands alone. Other scripts without spaces are parted from words of letters that stand beside them.
-- F3. Linear time and space, also for text that is made to normalise slowly or into much: no more than
+- F4. Linear time and space, also for text that is made to normalise slowly or into much: no more than
   `MAX_INDEXED_CHARS` characters come out, before pairing, and none is normalised together with more than
   `_PIECE_CHARS` others.
 
@@ -27,6 +28,7 @@ from typing import Final, NamedTuple
 from muniment.content.gates import one_line
 from muniment.content.words import apart
 from muniment.policy.grammar import FILE_SUFFIX, fold
+from muniment.store.irregular import IRREGULAR
 
 MAX_INDEXED_CHARS: Final = 1 << 20
 """Characters of a column: as many as the largest file can hold; only where one folds into many (U+FDFA: into
@@ -35,6 +37,8 @@ MAX_INDEXED_CHARS: Final = 1 << 20
 _PIECE_CHARS: Final = 256
 # As much as fits up to the end of a word; else, within an endless word, as much as fits.
 _PIECE: Final = re.compile(rf".{{1,{_PIECE_CHARS}}}(?!\S)|.{{1,{_PIECE_CHARS}}}", re.DOTALL)
+
+_WORD: Final = re.compile(r"(?<![^\W_])[a-z]{3,10}(?![^\W_])")
 
 _CJK: Final = re.compile(
     "["
@@ -72,9 +76,9 @@ def columns(rel: str, name: str, description: str, body: str, keywords: Sequence
 
 
 def folded(text: str) -> str:
-    """`text` as it is indexed and as it is asked for (F1, F2), up to `MAX_INDEXED_CHARS` (F3)."""
+    """`text` as it is indexed and as it is asked for (F1 to F3), up to `MAX_INDEXED_CHARS` (F4)."""
     if text.isascii():
-        return text[:MAX_INDEXED_CHARS].lower()
+        return _WORD.sub(_verb, text[:MAX_INDEXED_CHARS].lower())
     pieces: list[str] = []
     room = MAX_INDEXED_CHARS
     for piece in _PIECE.finditer(text):
@@ -82,7 +86,12 @@ def folded(text: str) -> str:
         room -= len(pieces[-1])
         if not room:
             break
-    return _CJK.sub(_in_pairs, apart("".join(pieces)))
+    return _WORD.sub(_verb, _CJK.sub(_in_pairs, apart("".join(pieces))))
+
+
+def _verb(word: re.Match[str]) -> str:
+    """What a word is a form of (F2)."""
+    return IRREGULAR.get(word[0], word[0])
 
 
 def _in_pairs(run: re.Match[str]) -> str:

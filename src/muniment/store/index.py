@@ -13,8 +13,8 @@ Holds, whatever the fields of the entries contain:
   and description give way to the path, but a path is never cut, so a longer path makes a longer line.
 - I5. An entry that is trusted less than `workspace`, or held, appears by path and label only: other agents
   load these files as instructions. An unreadable one appears by path, with a note.
-- I6. What `is_generated` is true of holds nothing that a person would miss. In `index/` it is true of nothing
-  but what this module would call by that file name.
+- I6. What `says_nothing_else` is true of says nothing but what the entries say now. In `index/` it is true of
+  nothing but what this module would call by that file name.
 
 What does not hold: a name or description can still *say* anything in plain words, and a bare host name
 without `www.` may be linked by programs that guess.
@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote, unquote
@@ -63,6 +63,10 @@ _CLOSING_BYTES: Final = len("- []()\n")
 _DASH: Final = " — "
 _NO_TOPIC: Final = "(no topic)"  # no folder can be called so: the grammar has no parentheses
 _STAND_IN: Final = "entry.md"
+_WORD: Final = re.compile(r"[^\W_]+")
+MAX_SHOWN_CHARS: Final = 40
+"""Of a path that others made; so much of it finds a file, and is hardly an instruction."""
+
 _NOTICE: Final = re.compile(
     r"Generated from (?:the )?[0-9]+ (?:of the )?entr(?:y|ies) of \S{1,400}; changes made here are lost\."
     r"(?: [0-9]+ more entr(?:y|ies) (?:is|are) (?:not listed here|only on the pages linked first)\.)?"
@@ -71,6 +75,8 @@ _LINK_LINE: Final = re.compile(r"[ \t]*[-*+][ \t]+\[((?:[^\]\\]|\\.)*)\]\(([^)]+
 _TARGET: Final = re.compile(r"^- \[(?:[^\]\\]|\\.)*\]\(", re.MULTILINE)
 _ESCAPE: Final = re.compile(r"\\(.)")
 _LINE_BREAK: Final = re.compile("\r\n|\n|\r")
+_COUNTED: Final = re.compile(f"{_DASH}[0-9]{{1,9}} entr(?:y|ies)")
+_PAGES_COUNTED: Final = re.compile(f"{_DASH}[0-9]{{1,9}} pages?, [0-9]{{1,9}} entr(?:y|ies)")
 _PAGE_FILE: Final = re.compile(r"([0-9a-f]{1,64})(?:-([0-9a-f]{1,64}))?\.md")
 _LINKS_FILE: Final = re.compile(r"_pages-([0-9a-f]{1,64})\.md")
 _ANY_SCOPE: Final = Scope(
@@ -191,10 +197,7 @@ def render_page(scope: Scope, topic: str, prefix: str, lines: Sequence[str]) -> 
 
     Their lines come in order and as `entry_line` made them; targets are led up from `index/` here.
     """
-    text = "".join(lines)
-    # A bracket inside a name or description has a backslash before it.
-    text = _TARGET.sub(rf"\g<0>{_UP}", text) if "\\" in text else text.replace("](", f"]({_UP}")
-    return f"{_page_head(scope, _page_title(topic, prefix), len(lines))}{text}".encode()
+    return f"{_page_head(scope, _page_title(topic, prefix), len(lines))}{_led_up(''.join(lines))}".encode()
 
 
 def render_links(scope: Scope, prefix: str, entries: int, links: Sequence[str]) -> bytes:
@@ -208,11 +211,10 @@ def is_page_name(name: str) -> bool:
 
 
 def is_generated(data: bytes, rel: str = INDEX_NAME) -> bool:
-    """Whether an index file holds nothing that a person would miss (I6).
+    """Whether an index file has the form of a generated one; a person's links with notes may have it too.
 
     For `MEMORY.md` that is: blank lines, lines of a list that begin with a link to a file that an entry or
-    index page may be (whatever other tools wrote behind it), and our own heading and notice. Anything else,
-    such as a link to a web page or what is not UTF-8, is to be saved before it is replaced. Of a page the
+    index page may be (whatever other tools wrote behind it), and our own heading and notice. Of a page the
     heading must be that of its name besides, and all links must lead to entries of its topic, or to pages; or
     it is blank, as a crash may leave it.
 
@@ -238,7 +240,44 @@ def is_generated(data: bytes, rel: str = INDEX_NAME) -> bool:
     )
 
 
-def excerpt(index: bytes, shows: Callable[[RelPath], bool]) -> str:
+def says_nothing_else(
+    data: bytes, rel: str, now: bytes, lines_of: Callable[[RelPath], Collection[str]]
+) -> bool:
+    """Whether nobody would miss an index file that `now` replaces, whoever wrote it (I6).
+
+    Each of its lines is blank, our heading or notice, a line of `now`, the link to a page whose topic the
+    name of the page bears out, or a line of an entry as it is listed now, by whatever trust.
+
+    Args:
+        data: what the file holds.
+        rel: its path inside the scope.
+        now: what is to stand there.
+        lines_of: the lines that an entry may have in `MEMORY.md`, with line breaks; none if there is no such.
+    """
+    if not is_generated(data, rel):
+        return False
+    directory = "" if rel == INDEX_NAME else INDEX_DIRECTORY
+    standing = frozenset(now.decode().split("\n"))
+    for line in _LINE_BREAK.split(data.decode("utf-8-sig")):
+        linked = None if line in standing else _linked(line, directory)
+        if linked is None or _is_page_link(line, linked):
+            continue
+        ours = lines_of(linked)
+        if f"{line}\n" not in (map(_led_up, ours) if directory else ours):
+            return False
+    return True
+
+
+def shown_path(rel: str) -> str:
+    """What a model is shown of a path that others made: three words of a folder, `MAX_SHOWN_CHARS` in all."""
+    *folders, name = rel.removesuffix(FILE_SUFFIX).split("/")
+    parts = ["-".join(_WORD.findall(folder.lower())[:3]) for folder in folders]
+    return "/".join([*parts, "-".join(_WORD.findall(name.lower()))])[:MAX_SHOWN_CHARS].strip("-/")
+
+
+def excerpt(
+    index: bytes, shows: Callable[[RelPath], bool], below: Callable[[RelPath], Trust | None] = lambda _: None
+) -> str:
     """The text of a generated `MEMORY.md` without the lines of what is not to be shown.
 
     Heading, notice and blank lines stay; line breaks become LF. The link to a page of entries stays if both
@@ -249,17 +288,32 @@ def excerpt(index: bytes, shows: Callable[[RelPath], bool]) -> str:
         index: what `is_generated` is true of.
         shows: asked about paths inside the scope, also of files that are not there. A link that leads to no
             such path is left out unasked.
+        below: the trust of an entry that the reader trusts less than themselves, else None. Of such a one
+            nothing is shown but its trust and `shown_path`, of the folder of a page likewise.
 
     Raises:
         UnicodeDecodeError: the index is not UTF-8, and so not a generated one.
     """
     lines = _LINE_BREAK.split(index.decode("utf-8-sig"))
-    return "\n".join(line for line in lines if _LINK_LINE.fullmatch(line) is None or _is_shown(line, shows))
+    kept = (line for line in lines if _LINK_LINE.fullmatch(line) is None or _is_shown(line, shows))
+    return "\n".join(_as_code_says(line, below) for line in kept)
 
 
 def topic_digest(topic: str) -> str:
     """SHA-256 of a topic, hexadecimal: its pages are called by the first digits of it."""
     return hashlib.sha256(topic.encode()).hexdigest()
+
+
+def _as_code_says(line: str, below: Callable[[RelPath], Trust | None]) -> str:
+    """A line without the words of those who are trusted less than its reader."""
+    rel = _linked(line)
+    if rel is None:
+        return line
+    if not is_index_path(rel):
+        return line if (trust := below(rel)) is None else f"- [{trust}] {shown_path(rel)}"
+    topic = _linked_topic(line, rel)
+    trust = None if topic is None else below(joined(topic, _STAND_IN))
+    return line if trust is None else f"- [{shown_path(joined(topic or '', _STAND_IN))}]({rel})"
 
 
 def _is_shown(line: str, shows: Callable[[RelPath], bool]) -> bool:
@@ -270,6 +324,20 @@ def _is_shown(line: str, shows: Callable[[RelPath], bool]) -> bool:
         return True
     topic = _linked_topic(line, rel)
     return topic is not None and shows(joined(topic, _STAND_IN))
+
+
+def _led_up(text: str) -> str:
+    """Lines of entries as they stand in a page."""
+    # A bracket inside a name or description has a backslash before it.
+    return _TARGET.sub(rf"\g<0>{_UP}", text) if "\\" in text else text.replace("](", f"]({_UP}")
+
+
+def _is_page_link(line: str, rel: RelPath) -> bool:
+    """Whether a line is a link to that page and holds no word but what the name of the page bears out."""
+    tail = line.rpartition(")")[2]
+    if (page := _LINKS_FILE.fullmatch(rel.partition("/")[2])) is not None:
+        return line.startswith(f"- [pages {page[1]}](") and _PAGES_COUNTED.fullmatch(tail) is not None
+    return _COUNTED.fullmatch(tail) is not None and _linked_topic(line, rel) is not None
 
 
 def _linked_topic(line: str, rel: RelPath) -> str | None:

@@ -1,8 +1,10 @@
 """Keeps the index of a root, `MEMORY.md` and the pages in `index/`, equal to what the catalog says.
 
 - X1 The index is derived: it claims nothing, may be rebuilt at any time, and what goes wrong with it is told.
-- X2 What a person wrote where an index file belongs is never lost: it is first saved whole as an entry. What
-  stands in `index/` under a name that no index file has now is left alone, unless we wrote it.
+- X2 What a person wrote where an index file belongs is never lost: it is first saved whole as an entry. Ours
+  is what was written here last, to the byte, and what says nothing but what the entries say, or said in a
+  version that the ledger keeps. What stands in `index/` under a name that no index file has now is left
+  alone, unless we wrote it.
 - X3 A link or hard link at the name of an index file is replaced, not followed.
 - X4 A view that is not complete overwrites nothing.
 - X5 `MEMORY.md` is compared with the disk each time. A page is only written when its entries changed, and so
@@ -13,17 +15,18 @@ Which files there are and what they hold: `layout.py`, `pages.py`, `index.py`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from muniment.confine.binding import BoundRoot
+from muniment.content.entry import parse, titled
 from muniment.errors import NotFound, PathEscape, ToolError, printable
-from muniment.names import INDEX_DIRECTORY, INDEX_NAME, Digest, RelPath, Via, joined
+from muniment.names import INDEX_DIRECTORY, INDEX_NAME, Digest, RelPath, Trust, Via, joined
 from muniment.policy.grammar import FILE_SUFFIX
 from muniment.store.apply import Expected, Write
 from muniment.store.database import Database
-from muniment.store.index import is_generated, is_page_name
+from muniment.store.index import IndexRow, entry_line, is_page_name, says_nothing_else
 from muniment.store.layout import lay_out
 from muniment.store.naming import free_name
 from muniment.tools.changeset import digest
@@ -36,6 +39,9 @@ MAX_TOLD: Final = 20
 
 _BEFORE: Final[dict[object, str]] = {Expected.ABSENT: "is missing", Expected.LINK: "is a link"}
 _REPLACED: Final = frozenset({Via.SYMLINK, Via.HARDLINK})
+
+
+Versions = Callable[[RelPath], Iterable[bytes]]
 
 
 class View(Protocol):
@@ -95,7 +101,9 @@ class IndexCheck:
     notes: tuple[str, ...]
 
 
-def plan_index(database: Database, root: BoundRoot, view: View, *, whole: bool = False) -> IndexPlan:
+def plan_index(
+    database: Database, root: BoundRoot, view: View, *, whole: bool = False, versions: Versions = lambda _: ()
+) -> IndexPlan:
     """The writes that make the index of `root` say what the catalog says (X1 to X5).
 
     Args:
@@ -104,6 +112,7 @@ def plan_index(database: Database, root: BoundRoot, view: View, *, whole: bool =
         view: of the same catalog, just refreshed.
         whole: compare every page, and list `index/` for pages that we left behind. So it is done at any rate
             where the catalog does not know what was written.
+        versions: what a file held before, as far as it is known; its line then is ours, too.
 
     Raises:
         QuotaExceeded: as `free_name`, for the entry that keeps what is not ours.
@@ -112,7 +121,20 @@ def plan_index(database: Database, root: BoundRoot, view: View, *, whole: bool =
     if not view.complete:
         problem = f"{_shown(root, INDEX_NAME)} cannot be rebuilt: the memory could not be read completely"
         return IndexPlan(notes=(problem,), problems=(problem,))
-    return _Planning(database, root, view, whole=whole).plan()
+    return _Planning(database, root, view, versions, whole=whole).plan()
+
+
+def about_to_write(database: Database, view: View, plan: IndexPlan) -> None:
+    """Keep in mind what the writes of `plan` are: who is killed meanwhile knows it for ours afterwards.
+
+    Raises:
+        ManagedMemoryUnavailable: the catalog cannot be written.
+    """
+    digests = dict(plan.files)
+    rows = [(view.key, each.rel, digests[each.rel]) for each in plan.writes if each.rel in digests]
+    if rows:
+        with database.transaction() as connection:
+            connection.executemany("INSERT OR IGNORE INTO planned (root, rel, digest) VALUES (?, ?, ?)", rows)
 
 
 def written(database: Database, view: View, plan: IndexPlan) -> None:
@@ -133,10 +155,13 @@ def written(database: Database, view: View, plan: IndexPlan) -> None:
             "INSERT OR REPLACE INTO written (root, rel, digest) VALUES (?, ?, ?)",
             [(view.key, *file) for file in plan.files],
         )
+        connection.execute("DELETE FROM planned WHERE root = ?", (view.key,))
         connection.execute("DELETE FROM relisted WHERE root = ? AND id <= ?", (view.key, plan.upto))
 
 
-def verify_index(database: Database, root: BoundRoot, view: View) -> IndexCheck:
+def verify_index(
+    database: Database, root: BoundRoot, view: View, versions: Versions = lambda _: ()
+) -> IndexCheck:
     """What is wrong with the index of `root`: nothing if it is what a whole plan would write.
 
     Changes no file, and in the catalog only what follows from the entries.
@@ -145,11 +170,12 @@ def verify_index(database: Database, root: BoundRoot, view: View) -> IndexCheck:
         database: the catalog.
         root: whose index it is.
         view: of the same catalog, just refreshed by a look at every file.
+        versions: as of `plan_index`.
 
     Raises:
         QuotaExceeded, ManagedMemoryUnavailable: as `plan_index`.
     """
-    plan = plan_index(database, root, view, whole=True)
+    plan = plan_index(database, root, view, whole=True, versions=versions)
     wrong = {write.rel: write for write in plan.writes if write.rel in plan.saved or _is_of_index(write.rel)}
     known = {*dict(plan.files), *wrong}
     notes = [
@@ -164,9 +190,11 @@ def verify_index(database: Database, root: BoundRoot, view: View) -> IndexCheck:
 class _Planning:
     """One plan in the making."""
 
-    def __init__(self, database: Database, root: BoundRoot, view: View, *, whole: bool) -> None:
-        self._database, self._root, self._view = database, root, view
-        self._whole = whole or self._digest(RelPath(INDEX_NAME)) is None
+    def __init__(
+        self, database: Database, root: BoundRoot, view: View, versions: Versions, *, whole: bool
+    ) -> None:
+        self._database, self._root, self._view, self._versions = database, root, view, versions
+        self._whole = whole or not self._was_written(RelPath(INDEX_NAME))
         self._names = set(view.names("") or ())
         self._writes: list[Write] = []
         self._notes: list[str] = []
@@ -238,7 +266,7 @@ class _Planning:
         self._files[rel] = digest(content)
         if before == content:
             return
-        if isinstance(before, bytes) and not self._is_ours(rel, before):
+        if isinstance(before, bytes) and not self._is_ours(rel, before, content):
             self._save(rel, before)
         self._writes.append(Write(self._root, rel, before, content))
 
@@ -248,18 +276,36 @@ class _Planning:
             before = self._root.root.read_bytes(rel)
         except (NotFound, PathEscape, ToolError):
             return
-        if self._is_ours(rel, before):
+        if self._is_ours(rel, before, b""):
             self._writes.append(Write(self._root, rel, before, None))
 
-    def _is_ours(self, rel: RelPath, content: bytes) -> bool:
-        return self._digest(rel) == digest(content) or is_generated(content, rel)
-
-    def _digest(self, rel: RelPath) -> Digest | None:
-        """Of what we wrote there last."""
-        found = self._database.rows(
-            "SELECT digest FROM written WHERE root = ? AND rel = ?", (self._view.key, rel)
+    def _is_ours(self, rel: RelPath, before: bytes, content: bytes) -> bool:
+        known = self._database.rows(
+            "SELECT digest FROM written WHERE root = ? AND rel = ?"
+            " UNION SELECT digest FROM planned WHERE root = ? AND rel = ?",
+            (self._view.key, rel) * 2,
         )
-        return Digest(found[0][0]) if found else None
+        return (digest(before),) in known or says_nothing_else(before, rel, content, self._lines_of)
+
+    def _lines_of(self, rel: RelPath) -> set[str]:
+        """The lines that an entry has or had, or would have for somebody who trusts it otherwise."""
+        found = self._database.rows(
+            "SELECT name, description, line FROM entry WHERE root = ? AND rel = ?", (self._view.key, rel)
+        )
+        titles = [(name, description) for name, description, _ in found]
+        for data in self._versions(rel):
+            before = titled(parse(data), rel)
+            titles.append((before.name, before.description))
+        rows = [IndexRow(rel, *each, Trust.OWNER) for each in titles]
+        if rows:
+            rows += [IndexRow(rel, "", "", trust) for trust in (Trust.AGENT, Trust.EXTERNAL)]
+            rows += [replace(rows[0], readable=False), replace(rows[0], held=True)]
+        return {*(line for *_, line in found), *map(entry_line, rows)}
+
+    def _was_written(self, rel: RelPath) -> bool:
+        return bool(
+            self._database.rows("SELECT 1 FROM written WHERE root = ? AND rel = ?", (self._view.key, rel))
+        )
 
     def _save(self, rel: RelPath, content: bytes) -> None:
         scope = self._root.scope

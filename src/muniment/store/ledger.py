@@ -113,6 +113,12 @@ class Kept:
     notes: tuple[str, ...]
     changes: tuple[KeptChange, ...]
 
+    @property
+    def trust(self) -> Trust | None:
+        """The least of what it wrote; None: it only removed."""
+        trusts = [item.trust for item in self.changes if item.trust is not None]
+        return trusts[0].capped(*trusts) if trusts else None
+
 
 @dataclass(frozen=True, slots=True)
 class Source:

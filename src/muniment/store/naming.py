@@ -1,16 +1,16 @@
-"""Free names for new files whose own name is taken, by appending numbers. Pure.
+"""Other names for new files: free ones, by appending numbers, and ones that the caller chooses. Pure.
 
 What is taken comes from a view under the lock; the judge compares the result with the same view.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
 from muniment.errors import QuotaExceeded
-from muniment.names import MAX_PATH_BYTES, MAX_SEGMENT_BYTES, Scope, Verb, joined
+from muniment.names import MAX_PATH_BYTES, MAX_SEGMENT_BYTES, RelPath, Scope, Verb, joined
 from muniment.policy.decide import Judge
 from muniment.policy.grammar import FILE_SUFFIX, CanonicalPath, canonicalise, check_creatable, fold
 from muniment.policy.model import Policy
@@ -21,28 +21,60 @@ MAX_SUFFIX: Final = 999
 """Highest number that is appended; more files of one name are a loop, not a memory."""
 
 
+Rename = Callable[[CanonicalPath, Callable[[str], Collection[str] | None]], RelPath]
+"""Where a new file goes, from where it was proposed and the names in a folder of its scope, None for none."""
+
+
+def renamed(
+    change_set: ChangeSet,
+    rename: Rename,
+    policy: Policy,
+    scopes: Collection[Scope],
+    views: Mapping[Scope, View],
+) -> ChangeSet:
+    """Move every new file to where `rename` says, under a free name there.
+
+    Raises:
+        Refused, BadName, QuotaExceeded: as `settle_names`.
+    """
+
+    def moved(path: CanonicalPath, names: _Names) -> CanonicalPath:
+        rel = rename(path, names)
+        directory, _, name = rel.rpartition("/")
+        return path if rel == path.rel else _free_file(path.scope, directory, name, names)
+
+    return replace(change_set, changes=tuple(_moved(change_set.changes, moved, policy, scopes, views)))
+
+
 def settle_names(
     change_set: ChangeSet, policy: Policy, scopes: Collection[Scope], views: Mapping[Scope, View]
 ) -> ChangeSet:
     """Move every new file whose name is taken to a free one; such a run has no claims worth keeping.
 
-    What the policy or the grammar refuses is refused here: another name would only hide it.
-
     Raises:
         Refused, BadName: the proposed name may not be created.
         QuotaExceeded: as `free_name`.
     """
+    return ChangeSet(tuple(_moved(change_set.changes, _free_path, policy, scopes, views)))
+
+
+def _moved(
+    changes: Iterable[Proposed],
+    move: Callable[[CanonicalPath, _Names], CanonicalPath],
+    policy: Policy,
+    scopes: Collection[Scope],
+    views: Mapping[Scope, View],
+) -> Iterator[Proposed]:
+    """What the policy or the grammar refuses is refused here: another name would only hide it."""
     decider = Judge(policy)
     names = {scope: _Names(view) for scope, view in views.items()}
-    settled: list[Proposed] = []
-    for proposed in change_set.changes:
+    for proposed in changes:
         path = canonicalise(proposed.unsafe_path, scopes)
         if proposed.base is None:
             decider.require(Verb.CREATE, path)
             check_creatable(path)
-            path = _free_path(path, names[path.scope])
-        settled.append(replace(proposed, unsafe_path=path.text))
-    return ChangeSet(tuple(settled))
+            path = move(path, names[path.scope])
+        yield replace(proposed, unsafe_path=path.text)
 
 
 class _Names:
@@ -68,9 +100,14 @@ def _free_path(path: CanonicalPath, names: _Names) -> CanonicalPath:
         free = free_name(path.scope, directory, folder, "", names)
         names.give(directory, free)
         directory = joined(directory, free)
-    free = free_name(path.scope, directory, name.removesuffix(FILE_SUFFIX), FILE_SUFFIX, names)
+    return _free_file(path.scope, directory, name, names)
+
+
+def _free_file(scope: Scope, directory: str, name: str, names: _Names) -> CanonicalPath:
+    """Where a file can go in a directory, given out in `names`."""
+    free = free_name(scope, directory, name.removesuffix(FILE_SUFFIX), FILE_SUFFIX, names)
     names.give(directory, free)
-    return CanonicalPath(path.scope, joined(directory, free))
+    return CanonicalPath(scope, joined(directory, free))
 
 
 def free_name(

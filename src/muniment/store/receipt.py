@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 NOT_COVERED: Final = (
-    "blocks of the file system, backups and other copies, version control, the provider of a model"
+    "blocks of the file system, backups and other copies, transcripts that were moved, version control, "
+    "the provider of a model"
 )
 """What no erasure here reaches, for people."""
 

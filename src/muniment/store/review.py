@@ -5,6 +5,8 @@ V2 An approval names a digest of the final text, of the claims, the roots and th
    it is now: what was shown is what is committed, or nothing.
 V3 A review is decided once. That it was approved is read from the ledger's commit of `approval_task`, which
    commits at most once; a rejection is made under the locks of its roots, and so never beside an approval.
+V4 A task waits once, whatever it proposes when it is carried out again; at most `MAX_OF_TOKEN` wait of one
+   client's token, and `MAX_WAITING` in all.
 
 What is shown is made by `preview.py`.
 """
@@ -22,7 +24,7 @@ from typing import Any, Final
 from muniment.confine.binding import BoundRoot
 from muniment.confine.cancel import Patience
 from muniment.confine.writing import lock_roots
-from muniment.errors import InvalidScope, NotFound, ReviewClosed, printable
+from muniment.errors import InvalidScope, NotFound, QuotaExceeded, ReviewClosed, printable
 from muniment.names import Digest, Scope, Trust
 from muniment.policy.grammar import canonicalise
 from muniment.store import audit
@@ -32,6 +34,12 @@ from muniment.tools.changeset import ChangeSet, Claim, Proposed
 
 ID_CHARS: Final = 6
 """Characters of a review's id behind its `r`, for people to type: 30 bits, and new where one is taken."""
+
+MAX_OF_TOKEN: Final = 20
+"""Reviews that wait of the tasks of one token: no more than a person looks through at one sitting."""
+
+MAX_WAITING: Final = 200
+"""Reviews that wait in all, whoever asked."""
 
 _ALPHABET: Final = "0123456789abcdefghjkmnpqrstvwxyz"
 _WAITING: Final = (
@@ -90,7 +98,7 @@ def hold(
     roots: Mapping[Scope, BoundRoot],
     author: str,
 ) -> str:
-    """Keep a change-set for the owner; the id of its review. The same one that already waits keeps its id.
+    """Keep a change-set for the owner; the id of its review, or of the one that already waits for it (V4).
 
     Args:
         state: where it is kept.
@@ -103,6 +111,7 @@ def hold(
         author: whose text it is, see `judge.Author`.
 
     Raises:
+        QuotaExceeded: too many wait (V4).
         ManagedMemoryUnavailable: the ledger cannot be written.
     """
     whole = ChangeSet(
@@ -115,10 +124,31 @@ def hold(
     waiting = Pending("", origin, origin.at, reasons, whole, trusts, keys, author, policy)
     with state.ledger.transaction():
         same = state.ledger.rows(
-            f"SELECT id FROM review WHERE digest = ? AND {_WAITING}",  # noqa: S608  a condition from above
-            (waiting.digest(policy),),
+            f"SELECT id FROM review WHERE {_WAITING} AND (digest = ? OR (task = ? AND kind = ? "  # noqa: S608  a condition from above
+            "AND json_extract(proposal, '$.roots') = ? AND json_extract(proposal, '$.origin[6]') IS ?))",
+            (waiting.digest(policy), origin.task, origin.kind, _compact(keys), origin.fact),
         )
-        return str(same[0][0]) if same else _add(state, waiting)
+        if same:
+            return str(same[0][0])
+        by = _token_of(state, origin.task)
+        _check_caps(state, by)
+        return _add(state, waiting, by)
+
+
+def _token_of(state: State, task: str) -> str | None:
+    """The name of the token that a task of a lane was asked for with; None: it is of no lane."""
+    rows = state.ledger.rows("SELECT token FROM task WHERE id = ?", (task,))
+    return str(rows[0][0]) if rows else None
+
+
+def _check_caps(state: State, by: str | None) -> None:
+    ((in_all, of_token),) = state.ledger.rows(
+        "SELECT count(*), coalesce(sum(json_extract(proposal, '$.by') IS ?), 0) "  # noqa: S608  from above
+        f"FROM review WHERE {_WAITING}",
+        (by,),
+    )
+    if in_all >= MAX_WAITING or (by is not None and of_token >= MAX_OF_TOKEN):
+        raise QuotaExceeded("too many changes wait for review; have the owner decide about some first")
 
 
 def pending(state: State) -> tuple[Pending, ...]:
@@ -127,6 +157,15 @@ def pending(state: State) -> tuple[Pending, ...]:
         f"SELECT id, at, reasons, proposal FROM review WHERE {_WAITING} ORDER BY at, rowid"  # noqa: S608  from above
     )
     return tuple(_restored(*row) for row in rows)
+
+
+def waiting_of(state: State, task: str) -> Pending | None:
+    """What waits of a task, the oldest first."""
+    rows = state.ledger.rows(
+        f"SELECT id, at, reasons, proposal FROM review WHERE {_WAITING} AND task = ? ORDER BY rowid LIMIT 1",  # noqa: S608  from above
+        (task,),
+    )
+    return _restored(*rows[0]) if rows else None
 
 
 def load(state: State, review_id: str) -> Pending:
@@ -191,18 +230,23 @@ def close(state: State, review_id: str, decision: str, at: str, outcome: str | N
         audit.append(state, at, decision, outcome, {"review": review_id})
 
 
-def _add(state: State, waiting: Pending) -> str:
+def _add(state: State, waiting: Pending, by: str | None) -> str:
     """Keep a review under a new id, with its record."""
     origin, bound_to = waiting.origin, waiting.digest(waiting.policy)
     new = _new_id(lambda each: not state.ledger.rows("SELECT 1 FROM review WHERE id = ?", (each,)))
     reasons = json.dumps(waiting.reasons, ensure_ascii=False)
-    proposal = json.dumps(_kept(waiting), ensure_ascii=False)
+    proposal = json.dumps({**_kept(waiting), "by": by}, ensure_ascii=False)
     with state.ledger.transaction() as connection:
         connection.execute(
             "INSERT INTO review (id, task, kind, at, reasons, proposal, digest) VALUES (?, ?, ?, ?, ?, ?, ?)",
             (new, origin.task, origin.kind, waiting.at, reasons, proposal, bound_to),
         )
-        paths = list(waiting.change_set.unsafe_paths)
+        whole, scopes = waiting.change_set, tuple(waiting.roots)
+        created = [
+            audit.described(each.unsafe_path, state, scopes) for each in whole.changes if each.base is None
+        ]
+        known = [each.unsafe_path for each in whole.changes if each.base is not None]
+        paths = [*created, *known, *(each.unsafe_path for each in whole.removals)]
         body = {"review": new, "digest": bound_to, "reasons": list(waiting.reasons), "paths": paths}
         audit.append(state, waiting.at, "review", origin.task, body)
     return new
@@ -231,6 +275,11 @@ def _proposal(waiting: Pending) -> dict[str, Any]:
         "roots": dict(waiting.roots),
         "author": waiting.author,
     }
+
+
+def _compact(value: Mapping[Scope, RootKey]) -> str:
+    """JSON as SQLite writes it."""
+    return json.dumps(dict(value), ensure_ascii=False, separators=(",", ":"))
 
 
 def _digest(proposal: Mapping[str, Any], policy: Digest) -> Digest:

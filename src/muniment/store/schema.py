@@ -137,10 +137,13 @@ LEDGER_MIGRATIONS: Final = (
         at TEXT NOT NULL
     ) STRICT;
     """,
+    """
+    ALTER TABLE token ADD COLUMN hello BLOB;  -- `names.hello_key` of it; NULL: made before there was one
+    """,
 )
 """Each leads from the version of its index to the next."""
 
-CATALOG_VERSION: Final = 2
+CATALOG_VERSION: Final = 4
 """Another version of the catalog is deleted, not migrated."""
 
 CATALOG_SCHEMA: Final = """
@@ -196,6 +199,7 @@ CATALOG_SCHEMA: Final = """
     CREATE INDEX entry_in_order ON entry (root, sort, rel);
     CREATE INDEX entry_of_page ON entry (root, topic, key, line_bytes);
     CREATE INDEX entry_seen ON entry (root, topic, rel, inode, size, mtime_ns, ctime_ns);
+    CREATE INDEX entry_in_time ON entry (root, mtime_ns, topic, length(rel), rel);
     CREATE TABLE total (             -- kept by the triggers below
         root TEXT PRIMARY KEY,
         files INTEGER NOT NULL,
@@ -235,6 +239,12 @@ CATALOG_SCHEMA: Final = """
         rel TEXT NOT NULL,
         digest TEXT NOT NULL,
         PRIMARY KEY (root, rel)
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE planned (           -- index files that were about to be written when it was noted
+        root TEXT NOT NULL,
+        rel TEXT NOT NULL,
+        digest TEXT NOT NULL,
+        PRIMARY KEY (root, rel, digest)
     ) STRICT, WITHOUT ROWID;
     CREATE VIRTUAL TABLE text USING fts5 (
         name, description, body, context, tokenize = 'porter unicode61'

@@ -123,7 +123,7 @@ class State:
             ManagedMemoryUnavailable: the directory cannot be written.
         """
         with _alone(self.directory):
-            self.catalog.begin_anew(CATALOG_SCHEMA, CATALOG_VERSION)
+            _begin_anew(self.catalog)
 
     def files(self) -> tuple[str, ...]:
         """The names of everything in the directory, sorted; also of what is not ours.
@@ -186,6 +186,7 @@ def open_ledger(path: Path, migrations: Sequence[str] = LEDGER_MIGRATIONS) -> Da
     newest = len(migrations)
     database = Database(path, synchronous="FULL")
     try:
+        database.rows("PRAGMA secure_delete = ON")  # What is forgotten leaves no free page with it.
         version = _version(database)
         # It stands in the write-ahead log alone where a migration was killed at its very end.
         _refuse_above(newest, version, path)
@@ -222,11 +223,22 @@ def open_catalog(path: Path) -> Database:
         database = Database(path, synchronous="NORMAL")
     try:
         if not _is_current(database):
-            database.begin_anew(CATALOG_SCHEMA, CATALOG_VERSION)
+            _begin_anew(database)
     except BaseException:
         database.close()
         raise
     return database
+
+
+def _begin_anew(catalog: Database) -> None:
+    """Make a catalog an empty one that still knows, where it can be told, which index files are ours."""
+    try:
+        known = catalog.rows("SELECT root, rel, digest FROM written")
+    except ManagedMemoryUnavailable:
+        known = []  # It is damaged, or there is no such table.
+    catalog.begin_anew(CATALOG_SCHEMA, CATALOG_VERSION)
+    with catalog.transaction() as connection:
+        connection.executemany("INSERT OR IGNORE INTO planned (root, rel, digest) VALUES (?, ?, ?)", known)
 
 
 def _is_current(database: Database) -> bool:

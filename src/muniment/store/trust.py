@@ -2,26 +2,26 @@
 
 T1 Bytes that this ledger's commits put at a path have the trust that was recorded with them; any other bytes
    have their scope's.
-T2 What a run writes has the request's trust where it is the fact itself, verbatim, with nothing added but
-   front matter, list markers, or lines that the file held before, in their order (then the least of both);
-   else the least of the request's and of everything that the run was shown. So it is, too, where lines go
-   and the run was shown text of less than `workspace`.
+T2 What a run writes has the request's trust where its words are the requester's (`content.provenance`): the
+   fact itself, or the fact put into what the file held before (then the least of both). An entry of which
+   nothing changes but its provenance keeps its own. Any other words are a model's: `agent` at most, whoever
+   asked, and no more than the least of everything that the run was shown.
 T3 A lower trust never replaces, removes or merges a higher one unasked: `reasons_for_review`.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final
 
 from muniment.content.admission import held_for
-from muniment.content.entry import parse, with_provenance
+from muniment.content.entry import EXPIRY_KEY, parse
+from muniment.content.frontmatter import MAX_FRONT_MATTER_BYTES
 from muniment.content.gates import decode
 from muniment.content.instructions import addressed_to_agent
-from muniment.errors import Refused, ToolError
+from muniment.content.provenance import Whose, whose
+from muniment.errors import Refused
 from muniment.names import Digest, RelPath, Scope, Trust
 from muniment.policy.grammar import CanonicalPath
 from muniment.policy.model import NEVER, Policy
@@ -33,8 +33,21 @@ from muniment.store.state import State
 from muniment.tools.changeset import digest
 from muniment.version import __version__
 
-TrustRule = Callable[[Draft, Trust | None], Trust]
-"""The trust of a draft's new bytes, from the draft and the trust of the bytes that it replaces, if any."""
+
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """How far the new bytes of a draft are trusted.
+
+    Attributes:
+        note: what a person should know of why; None: nothing.
+    """
+
+    trust: Trust
+    note: str | None = None
+
+
+TrustRule = Callable[[Draft, Trust | None], Ruling]
+"""The ruling about a draft, from the draft and the trust of the bytes that it replaces, if any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,21 +66,18 @@ class TrustedDraft:
     by: Trust
 
 
-_MARKERS: Final = re.compile(r"[ \t]*(?:[-*+>][ \t]*)*(?:[0-9]{1,9}[.)][ \t]+(?=\S))?(?:[-*+>][ \t]+)*")
-_FACT: Final = "\0"  # stands for the fact among the lines of an entry, which hold no NUL
-
-
 def assessing(state: State, key: RootKey, scope: Scope, policy: Policy) -> Assess:
     """What the catalog asks about each file of a root (T1); text of others is gated at its first sight."""
     ours = policy.trust_of(scope)
     retention = policy.retention
 
     def assess(rel: RelPath, found: Digest, data: bytes) -> Assessed:
-        source = source_of(state, key, rel, found)
+        source, ends = source_of(state, key, rel, found), _ends(data)
         if source is None:
-            return Assessed(ours, None, held_for(data, rel, ours))
+            return Assessed(ours, ends, held_for(data, rel, ours))
         days = retention.untrusted if source.trust is Trust.EXTERNAL else retention.default
-        return Assessed(source.trust, None if days == NEVER else _days_after(source.at, days), None)
+        kept = None if days == NEVER else _days_after(source.at, days)
+        return Assessed(source.trust, min(filter(None, (ends, kept)), default=None), None)
 
     return assess
 
@@ -81,15 +91,15 @@ def trust_at(state: State, key: RootKey, path: CanonicalPath, content: bytes, po
 def basis(policy: Policy, scope: Scope) -> str:
     """All that the answers of `assessing` depend on besides files and ledger; the gates are the version's."""
     terms = policy.retention
-    return f"{__version__} {policy.trust_of(scope)} {terms.default} {terms.untrusted}"
+    return f"{__version__} {EXPIRY_KEY} {policy.trust_of(scope)} {terms.default} {terms.untrusted}"
 
 
 def constant(trust: Trust) -> TrustRule:
     """The rule of a caller who answers for everything that is committed."""
-    return lambda _draft, _held: trust
+    return lambda _draft, _held: Ruling(trust)
 
 
-def by_fact(fact: str, request: Trust, least_shown: Callable[[], Trust | None]) -> TrustRule:
+def by_words(fact: str, request: Trust, least_shown: Callable[[], Trust | None]) -> TrustRule:
     """The rule of a run that files a fact (T2).
 
     Args:
@@ -98,30 +108,21 @@ def by_fact(fact: str, request: Trust, least_shown: Callable[[], Trust | None]) 
         least_shown: asked, if it matters, for the least trust of what the run was shown; None: nothing.
     """
 
-    def capped() -> Trust:
-        shown = least_shown()
-        return request if shown is None else request.capped(shown)
-
-    def heard_others() -> bool:
-        """Whether somebody who may not speak in an index could have had a line taken out."""
-        shown = least_shown()
-        return shown is not None and not shown.satisfies(Trust.WORKSPACE)
-
-    def rule(draft: Draft, held: Trust | None) -> Trust:
+    def rule(draft: Draft, held: Trust | None) -> Ruling:
         if draft.after is None:
-            return request
-        if draft.before is not None and held is not None and _says_the_same(draft.before, draft.after):
-            return held
-        lines = _lines(parse(draft.after).body.replace(fact, _FACT, 1))
-        if _FACT not in lines:
-            return capped()
-        lines.remove(_FACT)
-        if draft.before is None or held is None:
-            return capped() if lines else request
-        before = _lines(parse(draft.before).body)
-        if not _stand_in_order(lines, before) or (not _stand_in_order(before, lines) and heard_others()):
-            return capped()
-        return request.capped(held) if lines else request
+            return Ruling(request)
+        old = None if draft.before is None or held is None else parse(draft.before)
+        match whose(parse(draft.after).body, fact, None if old is None else old.body):
+            case Whose.SAME if held is not None:
+                return Ruling(held)
+            case Whose.FACT:
+                return Ruling(request)
+            case Whose.KEPT if held is not None and old is not None and old.expires is None:
+                return Ruling(request.capped(held))  # In one that ends the fact would end with it.
+        trust = request.capped(Trust.AGENT, *filter(None, [least_shown()]))
+        if trust is request:
+            return Ruling(trust)
+        return Ruling(trust, f"{draft.path.text} is not in the words that were given: its trust is {trust}")
 
     return rule
 
@@ -141,7 +142,10 @@ def reasons_for_review(
     """
     reasons: list[str] = []
     for item in drafts:
-        draft, path = item.draft, item.draft.path.text
+        draft = item.draft
+        path = (
+            "a new entry" if draft.before is None else draft.path.text
+        )  # Its name is a model's words so far.
         if policy.commit_of(draft.path.scope) == "review":
             reasons.append(f"every change of {draft.path.scope} is reviewed")
         if item.held is not None and not item.by.satisfies(item.held):
@@ -166,24 +170,11 @@ def _reasons_in_text(path: str, text: bytes, trust: Trust, policy: Policy) -> li
     return reasons
 
 
-def _says_the_same(before: bytes, after: bytes) -> bool:
-    """Whether two versions of an entry differ in nothing but the provenance line."""
-    try:
-        return with_provenance(decode(before), {}) == with_provenance(decode(after), {})
-    except ToolError:
-        return False  # One of them is no text, or has no room for the line.
-
-
-def _lines(text: str) -> list[str]:
-    """The lines that say something, without list markers."""
-    lines = (_MARKERS.sub("", line, count=1).strip() for line in text.splitlines())
-    return [line for line in lines if line]
-
-
-def _stand_in_order(lines: Sequence[str], among: Sequence[str]) -> bool:
-    """Whether all of `lines` are among others, in the same order."""
-    rest = iter(among)
-    return all(line in rest for line in lines)
+def _ends(data: bytes) -> str | None:
+    """When an entry says that it is no longer to be told; None: it does not."""
+    head = data[:MAX_FRONT_MATTER_BYTES]
+    ends = parse(head).expires if EXPIRY_KEY.encode() in head else None
+    return None if ends is None else timestamp(ends)
 
 
 def _days_after(at: str, days: int) -> str:

@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from functools import partial
+from typing import Final
 
 from muniment import events
 from muniment.confine.binding import BoundRoot
 from muniment.confine.cancel import Patience
 from muniment.confine.writing import lock_roots
-from muniment.errors import ManagedMemoryUnavailable, MunimentError, StoreConflict
+from muniment.errors import DeadlineExceeded, ManagedMemoryUnavailable, MunimentError, StoreConflict
 from muniment.names import INDEX_NAME, Digest, RelPath, Scope, Trust
 from muniment.policy.model import Policy
 from muniment.store.apply import apply
 from muniment.store.audit import timestamp
 from muniment.store.catalog import View, refresh
-from muniment.store.indexing import IndexCheck, plan_index, verify_index, written
+from muniment.store.indexing import IndexCheck, about_to_write, plan_index, verify_index, written
 from muniment.store.ledger import new_token, root_key, temporary_of_index, unfinished
 from muniment.store.recovery import clear_index, recover
 from muniment.store.rows import Assess, Assessed
 from muniment.store.state import State
 from muniment.store.trust import assessing, basis
 from muniment.tools.changeset import digest
+
+LOOK_SHARE: Final = 0.7
+"""Of the time that a recall has: how much it may spend on looking what changed before it answers."""
 
 
 def view_of(
@@ -62,6 +67,22 @@ def view_of(
     return refresh(state.catalog, key, root, assess, basis=depends_on, sweep=sweep)
 
 
+def view_in_time(state: State, root: BoundRoot, policy: Policy, patience: Patience) -> View:
+    """As `view_of`, but what takes more than `LOOK_SHARE` of the patience is left to the next look.
+
+    Then the view says what is known until then, and `memory_not_read_yet` tells.
+    """
+    now = time.monotonic()
+    sooner = Patience(now + LOOK_SHARE * (patience.deadline - now), patience.cancel)
+    try:
+        return view_of(state, root, policy, patience=sooner)
+    except DeadlineExceeded:
+        patience.check()
+    events.emit("memory_not_read_yet", scope=root.scope)
+    key = root_key(state, root)
+    return View(state.catalog, key, root, assessing(state, key, root.scope, policy), clock=time.time_ns)
+
+
 def trusts_shown(state: State, root: BoundRoot, policy: Policy) -> list[Trust]:
     """The trusts of the entries whose text stands in the index of a root.
 
@@ -88,6 +109,24 @@ def is_as_written(state: State, root: BoundRoot, index: bytes) -> bool:
     return found == [(digest(index),)]
 
 
+def trusted_less(state: State, root: BoundRoot, reader: Trust) -> Callable[[RelPath], Trust | None]:
+    """The trust of an entry of a root that a reader trusts less than themselves; else None.
+
+    Of what is no entry the least counts that an entry of its folder has. Cost: a query for each question.
+    """
+    key = root_key(state, root)
+
+    def below(rel: RelPath) -> Trust | None:
+        rows = state.catalog.rows("SELECT trust FROM entry WHERE root = ? AND rel = ?", (key, rel))
+        rows = rows or state.catalog.rows(
+            "SELECT DISTINCT trust FROM entry WHERE root = ? AND topic = ?", (key, rel.rpartition("/")[0])
+        )
+        least = Trust.OWNER.capped(*(Trust(trust) for (trust,) in rows))
+        return None if least.satisfies(reader) else least
+
+    return below
+
+
 def write_index(
     state: State, root: BoundRoot, view: View, temporary: Callable[[int], str], *, whole: bool = False
 ) -> tuple[str, ...]:
@@ -106,7 +145,8 @@ def write_index(
     """
     notes: list[str] = []
     for is_last in (False, False, True):
-        plan = plan_index(state.catalog, root, view, whole=whole)
+        plan = plan_index(state.catalog, root, view, whole=whole, versions=_versions(state, root))
+        about_to_write(state.catalog, view, plan)
         try:
             apply(plan.writes, temporary, durable=plan.saves)
         except StoreConflict:
@@ -164,7 +204,8 @@ def verify(state: State, root: BoundRoot, policy: Policy) -> IndexCheck:
     Raises:
         QuotaExceeded, ManagedMemoryUnavailable: as `verify_index`.
     """
-    return verify_index(state.catalog, root, view_of(state, root, policy, sweep=True))
+    view = view_of(state, root, policy, sweep=True)
+    return verify_index(state.catalog, root, view, _versions(state, root))
 
 
 def recover_all(
@@ -186,6 +227,17 @@ def recover_all(
             with lock_roots([root], patience):
                 notes += _recover(state, root, policy)
     return notes
+
+
+def _versions(state: State, root: BoundRoot) -> Callable[[RelPath], list[bytes]]:
+    """What the ledger keeps of a file of a root."""
+    key = root_key(state, root)
+
+    def of(rel: RelPath) -> list[bytes]:
+        query = "SELECT before, after FROM change WHERE root = ? AND rel = ?"
+        return [data for row in state.ledger.rows(query, (key, rel)) for data in row if data is not None]
+
+    return of
 
 
 def _recover(state: State, root: BoundRoot, policy: Policy) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Brings the catalog's rows of directories up to date, within one transaction.
+"""Brings the catalog's rows of directories up to date, within a transaction, or several one after the other.
 
 A visit lists a directory, asks what stands at each name that may be an entry's, reads what is not as
 recorded, and drops what is gone, with everything beneath. Directories that are new are visited as well.
@@ -11,12 +11,14 @@ Holds, whatever other processes do to the tree meanwhile:
 - V2. Each directory is visited once at most. Nothing but the database and `assess` raises.
 - V3. Rows are handed to the database as they come: some megabytes of text wait at a time, however large the
   memory is.
+- V4. With `save`, what was found is committed each time that `BATCH` files were read. A directory that is not
+  done by then stays as it was recorded, or is recorded as missed, so that the next visit takes it up again.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Final
@@ -31,6 +33,9 @@ from muniment.store.rows import Assess, Row, row_of, unreadable_row
 
 PENDING_CHARS: Final = 4 << 20
 """Characters that wait for the database (V3)."""
+
+BATCH: Final = 500
+"""Files that are read between two commits (V4): some 0.2 s."""
 
 _ROW_CHARS: Final = 1_000  # what a row counts for besides its text
 _Record = tuple[Any, ...]
@@ -53,6 +58,10 @@ _DROP: Final = (
     "DELETE FROM name WHERE root = ? AND directory >= ? AND directory < ?",
     "DELETE FROM directory WHERE root = ? AND path >= ? AND path < ?",
 )
+
+
+class Overtaken(Exception):
+    """Another process wrote between two of our transactions: what was asked of the rows may not hold."""
 
 
 @dataclass(slots=True)
@@ -82,7 +91,8 @@ class Visit:
         root: its handle.
         assess: asked for each file that is read.
         now_ns: the wall clock before the first look.
-        afresh: read every file, whatever is recorded of it.
+        save: commits, and begins the next transaction (V4); whether nobody else wrote in between. None: all
+            is one transaction, the caller's.
     """
 
     def __init__(
@@ -93,15 +103,17 @@ class Visit:
         assess: Assess,
         *,
         now_ns: int,
-        afresh: bool = False,
+        save: Callable[[], bool] | None = None,
     ) -> None:
         self._database = connection
         self._key = key
         self._root = root
         self._assess = assess
         self._now_ns = now_ns
-        self._afresh = afresh
-        self._unvisited: list[str] = []
+        self._save = save
+        self._unsaved = 0
+        self._unvisited: dict[str, None] = {}
+        self._unrecorded: list[str] = []
         self._next_id = 0
         self._pending = 0
         self._inserts: list[tuple[Any, ...]] = []
@@ -112,13 +124,17 @@ class Visit:
         self._relisted: list[tuple[str, str, str]] = []
 
     def run(self, directories: Iterable[str]) -> None:
-        """Visit `directories`, as far as they are known or the root, and what is new beneath them."""
+        """Visit `directories`, as far as they are known or the root, and what is new beneath them.
+
+        Raises:
+            Overtaken: by another process, at a commit; what was committed stays.
+        """
         for path in sorted(directories):  # What holds others stands before them, and may drop them.
             recorded = self._recorded(path)
-            if recorded is not None or not path:
+            if path not in self._unvisited and (recorded is not None or not path):
                 self._visit(path, recorded)
         while self._unvisited:
-            self._visit(self._unvisited.pop(), None)
+            self._visit(self._unvisited.popitem()[0], None)
         self._flush()
 
     def _visit(self, path: str, recorded: _Record | None) -> None:
@@ -165,8 +181,11 @@ class Visit:
                     continue
                 number, recorded = 0, _NO_STAMP
             found = _NO_STAMP if item.status is None else stamp(item.status)
-            if found != recorded or self._afresh or not number:
+            if found != recorded or not number:
                 self._read(opened, item, number, found, seen)
+                self._unsaved += 1
+                if self._save is not None and self._unsaved >= BATCH:
+                    self._commit(self._save, seen.path)
         for number, _ in known.values():
             self._remove(number)
 
@@ -257,6 +276,20 @@ class Visit:
         self._relisted.clear()
         self._pending = 0
 
+    def _commit(self, save: Callable[[], bool], path: str) -> None:
+        """Commit what was found up to the middle of a directory (V4)."""
+        self._flush()
+        self._database.executemany(
+            "INSERT OR IGNORE INTO directory"
+            " (root, path, inode, mtime_ns, ctime_ns, racy, names, odd, missed)"
+            " VALUES (?, ?, 0, 0, 0, 1, 0, NULL, 1)",
+            [(self._key, each) for each in (path, *self._unrecorded)],
+        )
+        self._unrecorded.clear()
+        self._unsaved = self._next_id = 0
+        if not save():
+            raise Overtaken
+
     # -- names and directories
 
     def _compare_others(self, seen: _Seen) -> None:
@@ -271,7 +304,9 @@ class Visit:
         walked_now = {name for name, (_, walked) in seen.others.items() if walked}
         for name in walked_before - walked_now:
             self._drop(joined(seen.path, name.decode()))
-        self._unvisited += (joined(seen.path, name.decode()) for name in walked_now - walked_before)
+        new = [joined(seen.path, name.decode()) for name in walked_now - walked_before]
+        self._unvisited.update(dict.fromkeys(new))
+        self._unrecorded += new
         self._database.executemany(
             "DELETE FROM name WHERE root = ? AND directory = ? AND name = ?",
             [(*where, name) for name in known.keys() - seen.others.keys()],

@@ -13,7 +13,6 @@ issue trackers of the servers that should have parsed them and did not.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
@@ -92,7 +91,7 @@ def asked_for(body: Mapping[str, Any]) -> AskedFor:
     prompt = str(body["messages"][0].get("content"))
     if '"action"' in prompt:
         return "action in text"
-    return "decision in text" if re.search(r"^title:", prompt, re.MULTILINE) else "words"
+    return "decision in text" if "its scope is" in prompt else "words"
 
 
 def spell(thought: Thought, dialect: Dialect, body: Mapping[str, Any]) -> Response:

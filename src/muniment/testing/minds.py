@@ -64,14 +64,14 @@ def perfect(request: ChatRequest) -> Thought:
 
     It takes the first scope that it may write. Asked for a decision, it decides so.
     """
+    if "decision" in asked_for(request.body):
+        return Decide({"scope": _offered_scope(request.body), "type": "user"})
     told = _Told.by(request.body)
     if not told.fact:
         return Ask([("ls", {"path": "user"})])  # What `muniment doctor` asks for.
     line = next(filter(None, map(str.strip, told.fact.splitlines())))
     digest = hashlib.sha256(told.fact.encode()).hexdigest()[:12]
     title = " ".join(_words(line))[:_TITLE_CHARS] or f"Fact {digest}"
-    if "decision" in asked_for(request.body):
-        return Decide({"title": title, "scope": told.scope, "type": "user", "file": f"facts/fact-{digest}"})
     for _, arguments, text in told.done("write_file"):
         is_saved = text.startswith(("created ", "replaced "))
         return Say(f"Saved to {arguments.get('path')}." if is_saved else f"Not saved: {text}")
@@ -89,6 +89,16 @@ def perfect(request: ChatRequest) -> Thought:
     front = f"name: Fact {digest}\ndescription: {json.dumps(title, ensure_ascii=False)}\ntype: user"
     content = f"---\n{front}\n---\n{told.fact}\n"
     return Ask([("write_file", {"path": f"{told.scope}/fact-{digest}.md", "content": content})])
+
+
+def _offered_scope(body: Mapping[str, Any]) -> str:
+    """The first scope that a decision may name."""
+    match body.get("response_format"):
+        case {"json_schema": {"schema": {"properties": {"scope": {"enum": [first, *_]}}}}}:
+            return str(first)
+        case _:
+            found = re.search(r"its scope is (\S+)", str(body["messages"][0]["content"]))
+            return found[1] if found else "user"
 
 
 def fences(text: str) -> Iterator[tuple[str, str]]:

@@ -35,17 +35,22 @@ class ScriptedModel:
     """Answers the turns of a run with the steps of a script, in order.
 
     A step is a `Reply`, or a function from the `Request` to one, which may raise. `requests` keeps what
-    was asked. A run that asks for more steps than there are gets a `ModelError`.
+    was asked. A run that asks for more steps than there are gets the last words again, if these were the last
+    step, else a `ModelError`.
     """
 
     def __init__(self, steps: Iterable[Step], name: str = "scripted") -> None:
         self.name = name
         self.requests: list[Request] = []
         self._steps = iter(steps)
+        self._last = Reply()
 
     def respond(self, request: Request) -> Reply:
         """The next step of the script."""
         self.requests.append(request)
         for step in self._steps:
-            return step(request) if callable(step) else step
+            self._last = step(request) if callable(step) else step
+            return self._last
+        if self._last.text and not self._last.calls:
+            return self._last
         raise ModelError("the script has no further step")

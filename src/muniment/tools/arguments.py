@@ -43,7 +43,7 @@ _FIELD_CHARS: Final = {
     "new_string": MAX_FILE_BYTES,
 }
 
-_PATH_HELP: Final = "logical path such as user/topic/name.md"
+_PATH_HELP: Final = "logical path: a scope, folders, a name that ends in .md"
 
 
 class Arguments(Frozen):
@@ -61,7 +61,7 @@ class ReadFile(Arguments):
 class Ls(Arguments):
     """List a scope or directory of the memory; an empty path lists the scopes."""
 
-    path: Annotated[str, Field(description="scope or directory, such as user or user/topic")]
+    path: Annotated[str, Field(description="scope or directory")]
 
 
 class Grep(Arguments):
@@ -140,9 +140,7 @@ def check_sizes(arguments: object) -> None:
         limit = _FIELD_CHARS.get(name, MAX_PATTERN_CHARS)
         if isinstance(value, str) and len(value) > limit:
             if name == "path":
-                raise BadName(
-                    f"the path is longer than {limit} bytes; use a short one like user/topic/name.md"
-                )
+                raise BadName(f"the path is longer than {limit} bytes; use a short one")
             raise TooLarge(f"{name} is longer than {limit} characters; shorten it")
 
 

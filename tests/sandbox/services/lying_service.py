@@ -80,6 +80,8 @@ CHANGE_SETS: dict[str, list[tuple[dict[str, Any], bytes]]] = {
         change("user/evil.md", content=b"x" * 200_000),
         change("user/b.md", content=b"x" * 200_000),
     ],
+    "own-words": [change("user/evil.md")],
+    "own-words-for-an-entry": [change("user/known.md", SHA)],
     "many-claims": [claim(f"user/a{number}.md") for number in range(20)],
 }
 

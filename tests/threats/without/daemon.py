@@ -131,3 +131,73 @@ def quiet_defects(off: Patches) -> None:
 def foreign_logs(off: Patches) -> None:
     """What other libraries log is passed on."""
     off.put("muniment.daemon.logs:_Lines.format", logging.Formatter.format)
+
+
+@control()
+def greetings(off: Patches) -> None:
+    """A client sends its token to whoever answers."""
+
+    async def greeted(stream, _where):
+        return stream
+
+    off.put("muniment.client.transport:_Stream.greet", lambda self, _timeout: self)
+    off.put("muniment.client.transport:_greeted", greeted)
+
+
+@control()
+def fresh_nonces(off: Patches) -> None:
+    """A client asks for the same proof each time."""
+    off.put("muniment.client.transport:_nonce", lambda: "0" * 64)
+
+
+@control()
+def addressed_proofs(off: Patches) -> None:
+    """A proof says nothing of where it was given."""
+    from muniment.names import hello_proof
+
+    def proof(key, nonce, address):  # noqa: ARG001
+        return hello_proof(key, nonce, "")
+
+    off.everywhere("muniment.names:hello_proof", proof)
+
+
+@control()
+def decoys(off: Patches) -> None:
+    """Who asks for the proof of a token is told whether there is one."""
+    from muniment.daemon.problems import Problem
+
+    def make(real):
+        def proof(self, name, nonce, address, owners):
+            from muniment.names import hello_key, hello_name
+
+            rows = self._reads.rows("SELECT hello FROM token WHERE hello IS NOT NULL")
+            if name not in {hello_name(key) for key in (hello_key(owners), *(key for (key,) in rows))}:
+                raise Problem("not_found")
+            return real(self, name, nonce, address, owners)
+
+        return proof
+
+    off.wrap("muniment.daemon.tokens:Tokens.proof", make)
+
+
+@control(hangs_after=15)
+def descriptors_left(off: Patches) -> None:
+    """Connections may take all descriptors, and are taken as they come."""
+    off.put("muniment.daemon.protocol:connections_allowed", lambda: 1 << 20)
+    off.put("muniment.daemon.presence:ACCEPTED_AT_ONCE", 1 << 30)
+
+
+@control(hangs_after=5)
+def patient_lanes(off: Patches) -> None:
+    """Where a descriptor is lacking, the thread of the lane ends."""
+
+    def make(real):
+        def cancel():
+            try:
+                return real()
+            except OSError as error:
+                raise RuntimeError from error
+
+        return cancel
+
+    off.wrap("muniment.lane.runner:Cancel", make)

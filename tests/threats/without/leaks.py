@@ -130,7 +130,15 @@ def agent_instructions(off: Patches) -> None:
 @control()
 def index_excerpts(off: Patches) -> None:
     """A run is shown every line of an index."""
-    off.put("muniment.jobs.remember:excerpt", lambda index, _shows: index.decode())
+    off.put("muniment.jobs.remember:excerpt", lambda index, *_: index.decode())
+
+
+@control()
+def index_of_others_is_saved(off: Patches) -> None:
+    """What looks like an index is taken for ours."""
+    from muniment.store.index import is_generated
+
+    off.put("muniment.store.indexing:says_nothing_else", lambda data, rel, *_: is_generated(data, rel))
 
 
 @control()
@@ -154,6 +162,7 @@ def own_provenance(off: Patches) -> None:
         return lambda text, lines, without=None: real(text, lines)  # noqa: ARG005  that is what is missing
 
     off.wrap("muniment.content.entry:_edited", make)
+    off.put("muniment.jobs.filing:_Words.labelled", lambda _, after, __: after)
 
 
 @control()
@@ -166,3 +175,100 @@ def hidden_keys(off: Patches) -> None:
 def records(off: Patches) -> None:
     """Nothing is recorded."""
     off.put("muniment.events:emit", lambda *_, **__: None)
+
+
+@control()
+def own_homes(off: Patches) -> None:
+    """Whatever stands in a home is obeyed, whoever wrote it."""
+    off.everywhere("muniment.confine.binding:require_ours", lambda *_, **__: None)
+    off.everywhere("muniment.confine.binding:check_ours", lambda *_, **__: None)
+
+
+@control()
+def own_sentences(off: Patches) -> None:
+    """A summary is what the model said last."""
+
+    def make(real):
+        from dataclasses import replace
+
+        def committed(task, budget, outcome, done):
+            return replace(real(task, budget, outcome, done), summary=outcome.final_text)
+
+        return committed
+
+    off.wrap("muniment.jobs.remember:_committed", make)
+
+
+@control()
+def gated_words(off: Patches) -> None:
+    """A model's words are told whatever they say."""
+    off.everywhere("muniment.content.hearsay:stopped_by", lambda *_: None)
+
+
+@control()
+def shapes_of_paths(off: Patches) -> None:
+    """A path that a model asked for is told as it came."""
+    off.everywhere("muniment.store.audit:described", lambda requested, *_: requested)
+
+
+@control()
+def reasons_of_ours(off: Patches) -> None:
+    """A refusal is told in the words that the model was told."""
+    off.put("muniment.jobs.remember:_reason", lambda outcome: outcome.text)
+
+
+@control()
+def typed_secrets(off: Patches) -> None:
+    """Nobody looks for what people say to be a password, a PIN, a card or an account."""
+    off.everywhere("muniment.content.typed_secrets:typed", lambda _data: iter(()))
+
+
+@control()
+def withheld_secrets(off: Patches) -> None:
+    """A queue keeps what it is sent."""
+    off.put("muniment.lane.lane:_withheld", dict)
+
+
+@control()
+def scrubbed_ledger(off: Patches) -> None:
+    """An erasure deletes rows, and leaves the files as they are."""
+    off.put("muniment.store.erase:scrub", lambda state: state.renew_catalog())
+
+
+@control()
+def emptied_logs(off: Patches) -> None:
+    """A log is left as it is until it is full."""
+    off.put("muniment.store.database:Database.tidy", lambda _self: True)
+
+
+@control()
+def overwritten_pages(off: Patches) -> None:
+    """What is deleted stays in its page."""
+
+    def make(real):
+        def opened(path):
+            database = real(path)
+            database.rows("PRAGMA secure_delete = OFF")
+            return database
+
+        return opened
+
+    off.wrap("muniment.store.state:open_ledger", make)
+
+
+@control()
+def erased_transcripts(off: Patches) -> None:
+    """An erasure asks nobody for transcripts."""
+    off.put("muniment.store.erase:remove_telling", lambda *_: 0)
+
+
+@control()
+def names_of_others(off: Patches) -> None:
+    """The index is told in the words of whoever wrote the entries."""
+    off.put("muniment.jobs.remember:trusted_less", lambda *_: lambda _rel: None)
+
+
+@control()
+def titles_for_choosers(off: Patches) -> None:
+    """A model that chooses is shown the titles of whoever wrote the entries."""
+    off.put("muniment.recall.recaller:_about", lambda reading: f"{reading.name}: {reading.entry.body}")

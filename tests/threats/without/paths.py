@@ -192,8 +192,8 @@ def roots_at_home(off: Patches) -> None:
 
     real = settings.default_roots
 
-    def roots(chosen, scopes, workspace, *, create):
-        found = real(chosen, scopes, workspace, create=create)
+    def roots(chosen, scopes, workspace, **more):
+        found = real(chosen, scopes, workspace, **more)
         return dict.fromkeys(found, workspace / ".muniment" / "memory")
 
     off.everywhere("muniment.settings:default_roots", roots)
@@ -278,3 +278,22 @@ def listing_judged(off: Patches) -> None:
     """`ls` and `grep` show what stands there, whatever the policy grants."""
     off.put("muniment.tools.workbench:Workbench._is_visible", lambda *_: True)
     off.put("muniment.policy.decide:Judge.allows", lambda *_: True)
+
+
+@control()
+def lookalike_names(off: Patches) -> None:
+    """A name may look like one of ours."""
+    off.everywhere("muniment.policy.lookalikes:looked_like", lambda _name: None)
+
+
+@control()
+def instruction_files(off: Patches) -> None:
+    """No policy denies anything to files that other agents load as instructions."""
+
+    def make(real):
+        def rules(policy, verb):
+            return tuple(rule for rule in real(policy, verb) if rule.id != "instruction-files")
+
+        return rules
+
+    off.wrap("muniment.policy.decide:_deny_rules", make)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -216,3 +217,37 @@ def terms_compared(off: Patches) -> None:
     """Of two policies only the rules are compared."""
     off.put("muniment.policy.diff:changed_terms", lambda *_: ())
     off.put("muniment.policy.diff:changed_quotas", lambda *_: ())
+
+
+@control()
+def asked_of_the_descriptor(off: Patches) -> None:
+    """Where a policy stands is asked by its name, after it was read."""
+
+    def make(real):
+        def read_text(path):
+            read = real(path)
+            return None if read is None else read._replace(folder=Path(os.path.realpath(path)).parent)
+
+        return read_text
+
+    off.wrap("muniment.policy.family:read_text", make)
+
+
+@control()
+def links_that_lead_nowhere(off: Patches) -> None:
+    """A link that leads nowhere is taken for no file."""
+
+    def make(real):
+        def read_text(path):
+            return real(path) if os.path.exists(path) else None  # noqa: PTH110
+
+        return read_text
+
+    for module in ("policy.family", "policy.lock", "signatures"):
+        off.wrap(f"muniment.{module}:read_text", make)
+
+
+@control()
+def key_parts(off: Patches) -> None:
+    """A key may have any number of parts."""
+    off.everywhere("muniment.policy.family:refuse_long_keys", lambda _: None)

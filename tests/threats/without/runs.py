@@ -26,7 +26,13 @@ def kept_deadline(off: Patches) -> None:
 @control()
 def final_text_only(off: Patches) -> None:
     """A run commits however it ended."""
-    off.put("muniment.jobs.remember:_raise_unless_final", lambda _outcome: None)
+    off.put("muniment.jobs.remember:_raise_unless_final", lambda *_: None)
+
+
+@control()
+def fact_is_held(off: Patches) -> None:
+    """Whatever a model wrote counts as the fact."""
+    off.put("muniment.jobs.remember:holds", lambda *_: True)
 
 
 @control()
@@ -185,3 +191,18 @@ def exact_json(off: Patches) -> None:
 def clean_handles(off: Patches) -> None:
     """The worker of a clean run gets the roots all the same."""
     off.put("muniment.sandbox:Sandbox._shown_scopes", lambda self: tuple(self._roots))
+
+
+@control()
+def streamed_marks(off: Patches) -> None:
+    """Text is normalised as it is, however many marks stand in a row."""
+    import unicodedata
+
+    off.everywhere("muniment.policy.normal:overlong_run", lambda _text: None)
+    off.everywhere("muniment.policy.normal:normalised", unicodedata.normalize)
+
+
+@control()
+def long_characters(off: Patches) -> None:
+    """Characters that stand for whole sentences are written out."""
+    off.put("muniment.policy.normal:_LONGEST", "\0")

@@ -14,7 +14,25 @@ def recovery(off: Patches) -> None:
 @control()
 def capped_trust(off: Patches) -> None:
     """What a run writes has the trust of its request, whatever it was shown."""
-    off.everywhere("muniment.store.trust:by_fact", lambda _fact, request, _shown: lambda *_: request)
+    from muniment.store.trust import Ruling
+
+    off.everywhere("muniment.store.trust:by_words", lambda _fact, request, _shown: lambda *_: Ruling(request))
+
+
+@control()
+def own_words(off: Patches) -> None:
+    """Whatever a run writes is in the requester's words."""
+    from muniment.content.provenance import Whose
+
+    off.everywhere("muniment.content.provenance:whose", lambda *_: Whose.FACT)
+    off.everywhere("muniment.content.provenance:is_made_of", lambda *_: True)
+
+
+@control()
+def code_names(off: Patches) -> None:
+    """Titles and names are a run's own words."""
+    off.put("muniment.jobs.filing:_Words.rename", lambda _, path, __: path.rel)
+    off.put("muniment.jobs.filing:_Words.labelled", lambda _, after, __: after)
 
 
 @control()
@@ -126,3 +144,31 @@ def overlaps(off: Patches) -> None:
     """An undo does not ask what became of its files since."""
     off.put("muniment.jobs.undo:_is_as_left", lambda *_: True)
     off.everywhere("muniment.store.judge:settle", lambda parts, *_: (tuple(range(len(parts))), ()))
+
+
+@control()
+def one_review_a_task(off: Patches) -> None:
+    """Whatever a task proposes waits, each for itself."""
+    off.put("muniment.store.review:_compact", lambda _roots: "")
+
+
+@control()
+def capped_reviews(off: Patches) -> None:
+    """Any number of reviews may wait."""
+    off.put("muniment.store.review:_check_caps", lambda *_: None)
+
+
+@control()
+def told_as_it_is(off: Patches) -> None:
+    """An error of an approval is told as if it had done nothing."""
+
+    def failed(_state, _review, _task, problem):
+        raise problem
+
+    off.put("muniment.jobs.review:_approved_all_the_same", failed)
+
+
+@control()
+def waits_once(off: Patches) -> None:
+    """Nobody asks whether a task waits already."""
+    off.put("muniment.jobs.repeating:waiting_of", lambda *_: None)

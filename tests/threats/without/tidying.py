@@ -52,3 +52,10 @@ def dream_share(off: Patches) -> None:
 def words_of_the_entries(off: Patches) -> None:
     """A model words the entries that it merges as it likes."""
     off.put("muniment.jobs.dream_steps:features", lambda _: frozenset())
+    off.put("muniment.jobs.dream_steps:is_made_of", lambda *_: True)
+
+
+@control()
+def expiry_of_people(off: Patches) -> None:
+    """A run says when an entry ends."""
+    off.put("muniment.jobs.filing:_Words.labelled", lambda _, after, __: after)

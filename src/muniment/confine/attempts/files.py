@@ -8,6 +8,7 @@ learned, and whoever serves the file system hears the name, so what is written i
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import stat
 from typing import Final
@@ -34,6 +35,7 @@ _LIMITS: Final = frozenset({Layer.LIMITS})
 
 _LIST: Final = os.O_RDONLY | os.O_DIRECTORY
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+_NEITHER: Final = os.O_ACCMODE
 _PRIVATE: Final = 0o600
 _BUFFER_BYTES: Final = 1024
 
@@ -59,6 +61,15 @@ def _read_pipe(targets: Targets) -> None:
 def _metadata(targets: Targets) -> None:
     size = fstat(open_path(targets.secret)).st_size
     must_hold(b"%d" % size, b"%d" % len(targets.canary))
+
+
+def _open_for_neither(targets: Targets) -> None:
+    try:
+        openat2(AT_FDCWD, targets.secret, _NEITHER)
+    except OSError as error:
+        if error.errno not in {errno.ENOSYS, errno.EPERM}:
+            raise
+        openat(AT_FDCWD, targets.secret, _NEITHER)
 
 
 def _stat(targets: Targets) -> None:
@@ -159,6 +170,14 @@ _READING: Final = (
         frozenset(),
         consequence="a network, FUSE or automounted file system outside hears the names that are looked up, "
         "so data can leave that way",
+    ),
+    Attempt(
+        "open-outside-for-neither",
+        "open a file outside for neither reading nor writing (access mode 3)",
+        _open_for_neither,
+        DONE,
+        frozenset(),
+        consequence="a device outside that acts when it is opened acts; nothing is read, written or mapped",
     ),
     Attempt("stat-outside", "learn the size of a file outside by stat", _stat, "EPERM", _SECCOMP),
     Attempt(

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
+import re
 from typing import Final
 
 from starlette.responses import Response, StreamingResponse
 
 from muniment.daemon import contract
 from muniment.daemon.contract import MAX_BODY_BYTES, MAX_WAIT_SECONDS
+from muniment.daemon.guard import HELLO
 from muniment.daemon.metrics import MEDIA_TYPE
 from muniment.daemon.problems import Problem
+from muniment.daemon.protocol import LOOPBACK, PEER
 from muniment.daemon.routes.operation import Call, Operation, Parameter, answered
 from muniment.daemon.routes.tasks import BASE, CLIENT_ID
 from muniment.daemon.stream import View
 from muniment.lane.lane import MAX_PENDING, MAX_RECORDS, MAX_TIDYING
 from muniment.lane.runner import BACKSTOP_SECONDS
-from muniment.names import MAX_FACT_BYTES, ContextMode
+from muniment.names import MAX_FACT_BYTES, UNIX_ADDRESS, ContextMode
 from muniment.version import __version__
+
+_NAME: Final = re.compile("[0-9a-f]{32}")
+_NONCE: Final = re.compile("[0-9a-f]{64}")
 
 EVENT_STREAM: Final = "text/event-stream"
 
@@ -54,6 +61,31 @@ async def health(_: Call) -> Response:
     return answered(contract.Health())
 
 
+async def hello(call: Call) -> Response:
+    """Answer that the token of a name is known here, to whoever asks."""
+    asked = call.request.query_params
+    if _NONCE.fullmatch(asked.get("nonce", "")) is None or _NAME.fullmatch(asked.get("token", "")) is None:
+        raise Problem("invalid_request")
+    return answered(contract.Hello(proof=call.core.proof(asked["token"], asked["nonce"], _dialled(call))))
+
+
+def _dialled(call: Call) -> str:
+    """The address that a client has dialled if nobody stands between (ADR 0026).
+
+    Raises:
+        Problem: somebody may: on the loopback there are several addresses, and others may take those at which
+            this does not listen, and pass on what they are asked.
+    """
+    if getattr(call.request.state, PEER) is not None:
+        return UNIX_ADDRESS
+    host = call.request.headers["host"].lower()
+    ip, port = call.request.scope["server"]
+    here = f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
+    if ipaddress.ip_address(ip).is_loopback and host in {f"{name}:{port}" for name in LOOPBACK} - {here}:
+        raise Problem("misdirected_request")
+    return host
+
+
 async def ready(call: Call) -> Response:
     """Answer whether it accepts tasks."""
     call.wait()
@@ -82,6 +114,10 @@ async def metrics(call: Call) -> Response:
     return Response(call.core.metrics.text(), media_type=MEDIA_TYPE)
 
 
+def _of(pattern: re.Pattern[str]) -> dict[str, str]:
+    return {"type": "string", "pattern": f"^{pattern.pattern}$"}
+
+
 OPERATIONS: Final = (
     Operation(
         "GET",
@@ -99,6 +135,19 @@ OPERATIONS: Final = (
     ),
     Operation(
         "GET", "/capabilities", capabilities, "What the daemon can do, and its limits.", contract.Capabilities
+    ),
+    Operation(
+        "GET",
+        HELLO,
+        hello,
+        "Prove to a client that this is the daemon. Needs no token, and tells nothing else.",
+        contract.Hello,
+        ("invalid_request",),
+        parameters=(
+            Parameter("token", "query", "The name of the token, see above.", _of(_NAME), is_required=True),
+            Parameter("nonce", "query", "Fresh for each connection.", _of(_NONCE), is_required=True),
+        ),
+        is_open=True,
     ),
     Operation("GET", "/healthz", health, "Whether the daemon runs.", contract.Health),
     Operation("GET", "/readyz", ready, "Whether it accepts tasks.", contract.Readiness, ("not_ready",)),

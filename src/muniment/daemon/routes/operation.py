@@ -163,6 +163,7 @@ class Operation:
         body: the model of what it takes.
         parameters: of the query, and headers.
         owner_only: others get `owner_required`.
+        is_open: whoever asks needs no token.
         of_workspace: it is about a workspace, and so can be asked by the long path as well.
     """
 
@@ -176,6 +177,7 @@ class Operation:
     body: type[BaseModel] | None = None
     parameters: tuple[Parameter, ...] = ()
     owner_only: bool = False
+    is_open: bool = False
 
     @property
     def of_workspace(self) -> bool:
@@ -193,7 +195,8 @@ class Operation:
             codes.append("owner_required")
         if self.of_workspace:
             codes.append("untrusted_workspace")
-        return tuple(dict.fromkeys((*codes, *EVERYWHERE)))
+        everywhere = [code for code in EVERYWHERE if not (self.is_open and code == "token_required")]
+        return tuple(dict.fromkeys((*codes, *everywhere)))
 
 
 def answered(

@@ -240,7 +240,7 @@ OPERATIONS: Final = (
         "forget",
         forget,
         contract.ForgetBody,
-        "Forget what holds all words of a query.",
+        "Forget an entry, or what holds all words of a query.",
         ("invalid_query", "invalid_scope"),
     ),
     *_of_kind(

@@ -1,0 +1,335 @@
+"""What text costs that is made to be slow: to each function that looks at text, and to each verb.
+
+    python benchmarks/hostile_text.py functions [NAME ...]
+    python benchmarks/hostile_text.py verbs
+
+`functions` prints, of each function of text, the worst ratio of the CPU time of 64 KiB to that of 1 KiB over
+all texts, and exits 1 where one is above 80 and took more than 20 ms: a quadratic step has 4 096. `verbs`
+prints what remember, recall, forget, dream, index and the hook take of CPU beyond what they take where the
+text is ordinary prose of the same size; it is the fact, the query and a file that somebody put there. Nothing
+may be above 500 ms. Workers are counted, the hook is a process of its own, and what goes beyond is measured a
+second time.
+"""
+
+from __future__ import annotations
+
+import base64
+import gc
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import muniment
+from muniment.agent.cues import folded as folded_cues
+from muniment.agent.decision import one_line as one_line_of_model
+from muniment.agent.decision import slug, title_of
+from muniment.agent.exact_json import parse_json
+from muniment.agent.quotation import Shown, holds_tags
+from muniment.agent.routing import read as read_facts
+from muniment.agent.spoken import spoken_calls
+from muniment.confine.cancel import Patience
+from muniment.content.admission import held_for
+from muniment.content.blocks import read_lines
+from muniment.content.bullets import outline
+from muniment.content.entry import complete, parse, titled, with_provenance
+from muniment.content.frontmatter import locate, spelled
+from muniment.content.gates import GATES, check_text, one_line, visible
+from muniment.content.instructions import addressed_to_agent
+from muniment.content.likeness import alike, comparable
+from muniment.content.links import relative_links
+from muniment.content.markup import active_markup, without_code
+from muniment.content.scalar import read_quoted, read_scalar, unescaped
+from muniment.content.secrets import find_secret, redacted
+from muniment.content.words import apart, features, significant, vocabulary
+from muniment.errors import MunimentError
+from muniment.jobs.matching import meant
+from muniment.names import MAX_FACT_BYTES, RelPath, Scope, Trust
+from muniment.policy.grammar import canonicalise, fold
+from muniment.policy.lookalikes import skeleton
+from muniment.policy.normal import normalised, overlong_run
+from muniment.recall.excerpt import excerpt
+from muniment.recall.query import read_query
+from muniment.recall.stems import Stemmer
+from muniment.store.fulltext import columns
+from muniment.store.index import IndexRow, entry_line, is_generated, says_nothing_else
+from muniment.store.upkeep import rebuild
+
+PROSE: Final = "The user prefers dark mode in all editors and runs make with eight jobs on the build host. "
+UNITS: Final = {
+    "letter": "a",
+    "blank": " ",
+    "line feed": "\n",
+    "carriage return": "\r",
+    "tab": "\t",
+    "digit": "7",
+    "dash": "-",
+    "backtick": "`",
+    "fences": "```\n",
+    "tildes": "~~~\n",
+    "quote": "> ",
+    "bullet": "- a\n",
+    "nested": "  - a\n",
+    "emphasis": "*a",
+    "bold": "**a** ",
+    "underscore": "_a",
+    "backslash": "\\",
+    "brackets": "[",
+    "links": "[a](",
+    "images": "![a](b) ",
+    "html": "<a ",
+    "comment": "<!--",
+    "tags": "<tool_call>",
+    "braces": "{",
+    "json": '{"a":',
+    "doubled": "{{",
+    "array": "[[",
+    "strings": '"a",',
+    "escapes": "\\u0041",
+    "entities": "&amp;",
+    "rules": "---\n",
+    "keys": "a: b\n",
+    "yaml quotes": 'a: "',
+    "anchors": "&a *a ",
+    "marks": "\u0301\u0316",
+    "half marks": "\uff9e\uff9f",
+    "letters with marks": "e\u0301\u0316" * 9,
+    "ligatures": "\ufdfb",
+    "a sentence": "\ufdfa",
+    "wide": "\uff21",
+    "han": "\u5bc6\u7801",
+    "kana": "\u30d1",
+    "thai": "\u0e01\u0e33",
+    "hangul": "\u1112\u1161",
+    "emoji": "\U0001f468\u200d",
+    "joiners": "\u200d",
+    "bidi": "\u202e",
+    "flags": "\U0001f3f4\U000e0067",
+    "names of secrets": "password is ",
+    "pins": "pin: ",
+    "cards": "4 4-",
+    "bank": "de12 ",
+    "prefixes": "ghp_",
+    "base64": base64.b64encode(bytes(range(251))).decode(),
+    "addresses": "a://b:c",
+    "dots": "a.",
+    "drop": "ignore all ",
+    "spaced order": "i g n o r e ",
+    "paths": "../",
+    "commas": "a, ",
+    "stops": "a. ",
+    "mixed": "aA1\u0430",
+}
+"""What is written again and again, by its name."""
+
+SMALL, LARGE = 1 << 10, 1 << 16
+MOST_RATIO, LEAST_SECONDS = 80, 0.02
+MOST_MS = 500
+REL: Final = RelPath("topic/a.md")
+OFFERED: Final = ("read_file", "write_file", "edit", "grep", "ls")
+
+
+def texts(size: int) -> dict[str, str]:
+    """Every hostile text of about `size` bytes."""
+    return {name: unit * (size // len(unit.encode()) + 1) for name, unit in UNITS.items()}
+
+
+def _entry(text: str) -> Any:
+    return parse(f"---\nname: {text[:2000]}\ndescription: x\n---\n{text}")
+
+
+FUNCTIONS: Final[dict[str, Callable[[str], object]]] = {
+    "check_text": lambda text: check_text(text, GATES),
+    "visible": visible,
+    "one_line": one_line,
+    "one_line of a model": one_line_of_model,
+    "find_secret": lambda text: find_secret(text.encode(), REL),
+    "redacted": redacted,
+    "addressed_to_agent": partial(addressed_to_agent, trust=Trust.AGENT),
+    "active_markup": active_markup,
+    "without_code": without_code,
+    "held_for": lambda text: held_for(text.encode(), REL, Trust.AGENT),
+    "held_for front matter": lambda text: held_for(f"---\nname: {text}\n---\n".encode(), REL, Trust.AGENT),
+    "parse": parse,
+    "parse front matter": lambda text: parse(f"---\n{text}\n---\n{text}"),
+    "titled": lambda text: titled(parse(text), REL),
+    "complete": lambda text: complete(text, name="a", description=text[:4000], type="user"),
+    "with_provenance": lambda text: with_provenance(f"---\n{text[:15000]}\n---\n{text}", {"id": "x"}),
+    "locate": lambda text: locate(f"---\n{text}"),
+    "spelled": lambda text: spelled(f'---\na: "{text}'),
+    "read_scalar": lambda text: read_scalar(text, text.split("\n")),
+    "read_quoted": lambda text: read_quoted(f'"{text}'),
+    "unescaped": unescaped,
+    "read_lines": read_lines,
+    "outline": outline,
+    "relative_links": lambda text: list(relative_links(text, REL)),
+    "vocabulary": vocabulary,
+    "significant": significant,
+    "features": features,
+    "apart": apart,
+    "comparable": comparable,
+    "alike": lambda text: alike({"a": text, "b": f"{text}."}),
+    "meant": lambda text: meant(_entry(text), REL, significant(text[:200]) or ("a",)),
+    "fold": fold,
+    "normalised": partial(normalised, "NFKD"),
+    "overlong_run": overlong_run,
+    "skeleton": skeleton,
+    "canonicalise": lambda text: canonicalise(f"user/{text}", ("user",)),
+    "read_query": lambda text: read_query(text, Stemmer()),
+    "excerpt": lambda text: excerpt(text, 400, lambda passage: passage.count("a")),
+    "columns": lambda text: columns(REL, text[:200], text[:200], text, ()),
+    "entry_line": lambda text: entry_line(IndexRow(REL, text, text, "user", Trust.OWNER)),
+    "is_generated": lambda text: is_generated(f"# Memory\n{text}".encode()),
+    "says_nothing_else": lambda text: says_nothing_else(
+        f"# Memory\n{text}".encode(), "MEMORY.md", b"# Memory\n", lambda _rel: ()
+    ),
+    "routing.read": read_facts,
+    "cues.folded": folded_cues,
+    "title_of": title_of,
+    "slug": lambda text: slug(text, text),
+    "parse_json": parse_json,
+    "holds_tags": holds_tags,
+    "Shown": lambda text: Shown.of([text]).holds(text[:2000]),
+    "spoken_calls": lambda text: spoken_calls(text, OFFERED, [text]),
+}
+
+
+def seconds(function: Callable[[str], object], text: str, rounds: int) -> float:
+    """The least CPU time of one call, refusals included."""
+    least = float("inf")
+    for _ in range(rounds):
+        gc.collect()
+        gc.disable()  # It looks at all that lives ever again, so its part grows with whatever is held.
+        began = time.process_time()
+        with suppress(MunimentError, ValueError, RecursionError, StopIteration):
+            function(text)
+        least = min(least, time.process_time() - began)
+        gc.enable()
+    return least
+
+
+def functions(wanted: list[str]) -> int:
+    """Print the table of functions; how many are too slow."""
+    small, large, bad = texts(SMALL), texts(LARGE), 0
+    print("| function | worst ratio | on | worst ms | on |\n|---|---|---|---|---|")
+    for name, function in FUNCTIONS.items():
+        if wanted and name not in wanted:
+            continue
+        with suppress(MunimentError, ValueError):
+            function(PROSE * 10)
+        ratios, times = {}, {}
+        for each in UNITS:
+            times[each] = seconds(function, large[each], 1)
+            base = max(seconds(function, small[each], 5), 1e-6)
+            if times[each] > LEAST_SECONDS and times[each] > MOST_RATIO * base:
+                times[each], base = (
+                    seconds(function, large[each], 2),
+                    max(seconds(function, small[each], 20), 1e-6),
+                )
+            ratios[each] = times[each] / base
+        slow = [each for each in UNITS if ratios[each] > MOST_RATIO and times[each] > LEAST_SECONDS]
+        worst = max(slow or UNITS, key=lambda each: ratios[each])
+        longest = max(UNITS, key=lambda each: times[each])
+        mark = "**" if slow else ""
+        ratio, most = ratios[worst], 1000 * times[longest]
+        print(f"| {name} | {mark}{ratio:.0f}{mark} | {worst} | {most:.1f} | {longest} |", flush=True)
+        bad += bool(slow)
+    return bad
+
+
+def cpu_ms(act: Callable[[], object]) -> float:
+    """CPU milliseconds of an act in this process and in every other one that it has or had."""
+    before = _spent()
+    with suppress(MunimentError):
+        act()
+    return 1000 * (_spent() - before)
+
+
+def _spent() -> float:
+    """Seconds of this process and its children, of those that live and of those that were waited for."""
+    ours = os.times()
+    total = ours.user + ours.system + ours.children_user + ours.children_system
+    for task in Path("/proc/self/task").iterdir():
+        for child in (task / "children").read_text().split():
+            fields = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()
+            total += sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+    return total
+
+
+def verbs_over(text: str) -> dict[str, float]:
+    """CPU of each verb in a new memory that holds two entries and `text` as a file."""
+    with tempfile.TemporaryDirectory() as base:
+        home, workspace = Path(base, "home"), Path(base, "workspace")
+        workspace.mkdir()
+        with muniment.open(workspace, home=home) as memory:
+            for each in ("The staging server is called tapir", "The user prefers dark mode in editors"):
+                memory.remember(each, scope="user")
+            place = memory.place
+            root = place.roots[Scope("user")]
+            fact = text.encode()[:MAX_FACT_BYTES].decode("utf-8", "ignore")
+            took = {"remember": cpu_ms(lambda: memory.remember(fact, scope="user"))}
+            planted = f"---\nname: planted\ndescription: a planted one\n---\n\n{text}\n"
+            (root.trusted_path / "planted.md").write_bytes(planted.encode())
+            patience = Patience(time.monotonic() + 300)
+            took["index"] = cpu_ms(lambda: rebuild(place.state, root, place.policy, patience))
+            took["recall"] = cpu_ms(lambda: memory.recall(text))
+            took["forget"] = cpu_ms(lambda: memory.forget(text[:60_000], yes=True))
+            took["dream"] = cpu_ms(lambda: memory.dream(yes=True))
+        event = {"session_id": "s", "hook_event_name": "UserPromptSubmit", "prompt": f"tapir planted {text}"}
+        took["hook"] = cpu_ms(partial(_hook, home, workspace, json.dumps(event)))
+    return took
+
+
+def _hook(home: Path, workspace: Path, event: str) -> None:
+    """The hook as a host starts it: a process of its own."""
+    subprocess.run(
+        [sys.executable, "-m", "muniment", "recall", "--hook"],
+        input=event.encode(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        cwd=workspace,
+        env={**os.environ, "MUNIMENT_HOME": str(home)},
+        check=False,
+        timeout=60,
+    )
+
+
+def verbs(wanted: list[str]) -> int:
+    """Print the table of verbs; how many are too slow."""
+    ordinary = verbs_over(PROSE * (LARGE // len(PROSE)))
+    ordinary = {
+        verb: min(ms, again)
+        for (verb, ms), again in zip(
+            ordinary.items(), verbs_over(PROSE * (LARGE // len(PROSE))).values(), strict=True
+        )
+    }
+    worst: dict[str, tuple[float, str]] = {}
+    for name, text in texts(LARGE).items():
+        if wanted and name not in wanted:
+            continue
+        took = verbs_over(text)
+        if any(took[verb] - ordinary[verb] > MOST_MS for verb in took):
+            again = verbs_over(text)  # The machine may have been busy.
+            took = {verb: min(ms, again[verb]) for verb, ms in took.items()}
+        for verb, ms in took.items():
+            worst[verb] = max(worst.get(verb, (-1e9, "")), (ms - ordinary[verb], name))
+        print(
+            name, {verb: round(ms - ordinary[verb]) for verb, ms in took.items()}, file=sys.stderr, flush=True
+        )
+    print("| verb | ordinary ms | most beyond it | on | goal |\n|---|---|---|---|---|")
+    for verb, (ms, name) in worst.items():
+        print(f"| {verb} | {ordinary[verb]:.0f} | {ms:.0f} | {name} | ≤ {MOST_MS} |")
+    return sum(ms > MOST_MS for ms, _ in worst.values())
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] not in (["functions"], ["verbs"]):
+        sys.exit(__doc__)
+    sys.exit(1 if {"functions": functions, "verbs": verbs}[sys.argv[1]](sys.argv[2:]) else 0)
