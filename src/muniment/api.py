@@ -25,8 +25,9 @@ from muniment.errors import ConfigInvalid
 from muniment.jobs.dream_request import DreamRequest, DreamResult
 from muniment.jobs.forget_request import ForgetRequest, ForgetResult
 from muniment.jobs.history import history_of, why_of
+from muniment.jobs.place import Place
 from muniment.jobs.recalling import chooser_of, recaller_of
-from muniment.jobs.request import Place, RememberRequest, RememberResult
+from muniment.jobs.request import RememberRequest, RememberResult
 from muniment.jobs.review import Decided, Shown, approve, reject, show
 from muniment.jobs.undo import UndoResult, undo
 from muniment.names import ContextMode

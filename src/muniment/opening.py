@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Final
 
 from muniment.agent.model import Model
-from muniment.agent.rules import RuleWriter
 from muniment.confine.binding import bind_all
 from muniment.confine.cancel import Patience
 from muniment.confine.requirement import check_enforcement
 from muniment.credentials import read_api_key
 from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable
-from muniment.jobs.request import Place
+from muniment.jobs.place import Place
 from muniment.policy.links import check_symlinks
 from muniment.settings import RULES, Settings, default_roots, find_workspace, is_repository
 from muniment.signatures import load_configured
@@ -40,6 +39,8 @@ def open_model(settings: Settings, environment: Mapping[str, str]) -> AbstractCo
     Cost: none but to read the key. The first turn connects, and imports `openai` (0.6 s, once).
     """
     if settings.model == RULES:
+        from muniment.agent.rules import RuleWriter
+
         return nullcontext(RuleWriter())
     if not settings.base_url:
         raise ConfigInvalid(

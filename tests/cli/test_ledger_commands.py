@@ -20,7 +20,7 @@ from muniment.cli import review as review_command
 from muniment.cli.app import app
 from muniment.confine.binding import bind_all
 from muniment.errors import MunimentError
-from muniment.jobs.request import Place
+from muniment.jobs.place import Place
 from muniment.jobs.review import show
 from muniment.lane.lane import Lane
 from muniment.lane.task import Asked, Originator

@@ -14,7 +14,7 @@ import re2
 from memories import make_roots, strict
 from muniment.agent.model import AssistantMessage, Reply, ToolCall, ToolMessage
 from muniment.confine.binding import bind_all
-from muniment.jobs.request import Place
+from muniment.jobs.place import Place
 from muniment.store.state import State
 
 

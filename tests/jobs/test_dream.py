@@ -170,7 +170,8 @@ from pathlib import Path
 from muniment.agent.rules import RuleWriter
 from muniment.confine.binding import bind_all
 from muniment.jobs.remember import remember
-from muniment.jobs.request import Place, RememberRequest
+from muniment.jobs.place import Place
+from muniment.jobs.request import RememberRequest
 from muniment.names import Scope
 from muniment.policy.load import load_policy
 from muniment.policy.model import Confinement

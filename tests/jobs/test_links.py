@@ -11,8 +11,9 @@ from muniment.agent.rules import RuleWriter
 from muniment.confine import links as reading
 from muniment.confine.binding import bind_all
 from muniment.errors import ConfigInvalid
+from muniment.jobs.place import Place
 from muniment.jobs.remember import remember
-from muniment.jobs.request import Place, RememberRequest
+from muniment.jobs.request import RememberRequest
 from muniment.names import Symlinks
 from muniment.store.state import State
 from muniment.testing.scripted import ScriptedModel, call, calls, say

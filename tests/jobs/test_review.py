@@ -27,7 +27,7 @@ from muniment.errors import (
     ReviewClosed,
     StoreConflict,
 )
-from muniment.jobs.request import Place
+from muniment.jobs.place import Place
 from muniment.jobs.review import approve, reject, show
 from muniment.names import Trust
 from muniment.policy.model import Provenance
@@ -360,7 +360,7 @@ import json, sys
 from pathlib import Path
 from muniment.confine.binding import bind_all
 from muniment.errors import MunimentError
-from muniment.jobs.request import Place
+from muniment.jobs.place import Place
 from muniment.jobs.review import approve, reject
 from muniment.store.state import State
 from store.ground import STRICT

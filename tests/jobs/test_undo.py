@@ -17,7 +17,7 @@ from muniment.errors import (
     Refused,
     UndoOverlap,
 )
-from muniment.jobs.request import Place
+from muniment.jobs.place import Place
 from muniment.jobs.undo import undo
 from muniment.names import Trust
 from muniment.store.audit import records, verify

@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from memories import make_roots, put, strict
 from muniment.confine.binding import bind_all
 from muniment.errors import MunimentError
-from muniment.jobs.request import Place
+from muniment.jobs.place import Place
 from muniment.names import RelPath, Trust
 from muniment.recall.recalled import Recalled
 from muniment.recall.recaller import Recaller

@@ -26,7 +26,7 @@ from muniment import api
 from muniment.confine.cancel import Cancel, Patience
 from muniment.content.words import STOP_WORDS
 from muniment.errors import Cancelled, DeadlineExceeded, ManagedMemoryUnavailable
-from muniment.jobs.request import Place
+from muniment.jobs.place import Place
 from muniment.recall.recaller import Recaller
 from muniment.recall.search import Search
 from muniment.recall.shelf import Shelf

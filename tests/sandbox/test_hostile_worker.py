@@ -16,8 +16,9 @@ from muniment.agent.model import Reply, ToolCall
 from muniment.agent.rules import RuleWriter
 from muniment.confine.binding import bind_all
 from muniment.errors import MunimentError, WorkerLost
+from muniment.jobs.place import Place
 from muniment.jobs.remember import remember
-from muniment.jobs.request import Place, RememberRequest
+from muniment.jobs.request import RememberRequest
 from muniment.names import Trust
 from muniment.sandbox import Sandbox
 from muniment.store.state import State

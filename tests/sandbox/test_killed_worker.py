@@ -20,8 +20,9 @@ from muniment.agent.rules import RuleWriter
 from muniment.confine.binding import bind_all
 from muniment.confine.pool import Zygote
 from muniment.errors import WorkerLost
+from muniment.jobs.place import Place
 from muniment.jobs.remember import remember
-from muniment.jobs.request import Place, RememberRequest
+from muniment.jobs.request import RememberRequest
 from muniment.names import Enforcement
 from muniment.sandbox import Sandbox
 from muniment.store.state import State

@@ -22,7 +22,7 @@ from muniment.confine.cancel import Cancel
 from muniment.errors import Cancelled, ManagedMemoryUnavailable, PendingReview, StoreConflict
 from muniment.jobs.forget import forget
 from muniment.jobs.forget_request import ForgetRequest
-from muniment.jobs.request import Place
+from muniment.jobs.place import Place
 from muniment.jobs.review import approve, reject, show
 from muniment.jobs.undo import undo
 from muniment.lane.lane import Lane

@@ -12,7 +12,7 @@ from muniment.cli.tidying import carry_out, say_how, say_kept
 from muniment.confine.cancel import Cancel
 from muniment.jobs.dream import dream
 from muniment.jobs.dream_request import Counts, DreamRequest, DreamResult
-from muniment.jobs.request import Place
+from muniment.jobs.place import Place
 
 SHOWN_GROUPS: Final = 5
 """Groups of similar entries that are shown to a person; `--json` has all."""

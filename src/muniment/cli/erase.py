@@ -12,7 +12,7 @@ from muniment.cli.interrupt import cancel_on_interrupt
 from muniment.cli.named_file import read_named
 from muniment.cli.report import EXIT_FAILED, on_one_line, print_document, say, say_notes
 from muniment.confine.cancel import Cancel, Patience
-from muniment.jobs.request import Place
+from muniment.jobs.place import Place
 from muniment.names import MAX_FILE_BYTES
 from muniment.store import erase as store
 from muniment.store.traces import RUN_BYTES

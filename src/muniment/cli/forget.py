@@ -10,7 +10,7 @@ from muniment.cli.tidying import carry_out, say_how, say_kept
 from muniment.confine.cancel import Cancel
 from muniment.jobs.forget import forget
 from muniment.jobs.forget_request import ForgetRequest, ForgetResult
-from muniment.jobs.request import Place
+from muniment.jobs.place import Place
 
 
 def run(where: Where, flags: ModelFlags, request: ForgetRequest) -> int:

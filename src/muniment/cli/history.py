@@ -16,7 +16,7 @@ from muniment.cli.report import (
     say_notes,
 )
 from muniment.jobs.history import history_of, why_of
-from muniment.jobs.request import Place
+from muniment.jobs.place import Place
 from muniment.jobs.undo import undo
 from muniment.store.history import MAX_STEPS, Step, Why
 

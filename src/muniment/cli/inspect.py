@@ -24,8 +24,7 @@ from muniment.confine.binding import BoundRoot
 from muniment.confine.cancel import Patience
 from muniment.content.gates import decode, visible
 from muniment.errors import MunimentError, NotFound
-from muniment.jobs.history import content_of
-from muniment.jobs.request import Place
+from muniment.jobs.place import Place
 from muniment.names import RelPath, Scope
 from muniment.opening import find_place
 from muniment.policy.grammar import FILE_SUFFIX, canonicalise
@@ -92,7 +91,12 @@ def show_entry(where: Where, unsafe_path: str) -> int:
         path = canonicalise(named, place.policy.scopes)
         if path.scope not in place.roots:
             raise NotFound(f"nothing is remembered in {path.scope} yet")
-        data = content_of(place, named, task) if task else place.roots[path.scope].root.read_bytes(path.rel)
+        if task:
+            from muniment.jobs.history import content_of
+
+            data = content_of(place, named, task)
+        else:
+            data = place.roots[path.scope].root.read_bytes(path.rel)
         if data is None:
             return _report_removed(path.text, task, where)
         text = decode(data)

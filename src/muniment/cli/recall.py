@@ -23,9 +23,9 @@ from muniment.cli.report import (
 from muniment.confine.cancel import Patience
 from muniment.content.gates import visible
 from muniment.errors import InvalidScope, MunimentError
-from muniment.jobs.recalling import recaller_of
 from muniment.opening import find_place
 from muniment.recall.recalled import Recalled
+from muniment.recall.recaller import Recaller
 from muniment.settings import parse_roots, read_settings
 
 HOOK_SECONDS: Final = 4.0
@@ -155,7 +155,7 @@ def _recalled(where: Where, asked: Asked, patience: Patience, *, record: str | N
         if asked.scope is not None and asked.scope not in place.policy.scopes:
             scopes = ", ".join(place.policy.scopes)
             raise InvalidScope(f"there is no scope {asked.scope!r}; there are {scopes}")
-        with closing(recaller_of(place)) as recaller:
+        with closing(Recaller(place.policy, place.roots, place.state)) as recaller:
             recalled = recaller.recall(
                 asked.query,
                 exclude=recaller.keys_of(asked.exclude),

@@ -9,7 +9,7 @@ from muniment.cli.inspect import Where, with_place
 from muniment.cli.interrupt import cancel_on_interrupt
 from muniment.cli.report import EXIT_CANCELLED, on_one_line, print_document, say, say_notes
 from muniment.confine.cancel import Cancel
-from muniment.jobs.request import Place
+from muniment.jobs.place import Place
 from muniment.jobs.review import Decided, approve, reject, show
 from muniment.store.ledger import root_key
 from muniment.store.review import Pending, pending

@@ -32,7 +32,7 @@ from muniment.daemon.work import Work
 from muniment.daemon.workspace import Workspace
 from muniment.errors import ConfigInvalid, MunimentError
 from muniment.job_errors import QueueFull
-from muniment.jobs.request import Place
+from muniment.jobs.place import Place
 from muniment.lane import reading
 from muniment.lane import runner as lanes
 from muniment.lane.lane import Submitted

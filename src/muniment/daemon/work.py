@@ -19,7 +19,8 @@ from muniment.daemon.workspace import Workspace
 from muniment.errors import Cancelled, MunimentError
 from muniment.jobs.dream_request import DreamRequest, DreamResult
 from muniment.jobs.forget_request import ForgetRequest, ForgetResult
-from muniment.jobs.request import Place, RememberRequest, RememberResult
+from muniment.jobs.place import Place
+from muniment.jobs.request import RememberRequest, RememberResult
 from muniment.lane.runner import Tell
 from muniment.lane.task import OWNER, Ended, Task
 from muniment.tools.arguments import TOOLS

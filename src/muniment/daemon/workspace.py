@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from muniment.errors import ManagedMemoryUnavailable, MunimentError, PathEscape
-from muniment.jobs.request import Place
+from muniment.jobs.place import Place
 from muniment.lane.lane import Lane
 from muniment.opening import find_place
 from muniment.settings import Settings, find_workspace, workspace_key

@@ -37,9 +37,9 @@ from muniment.jobs.dream_request import Counts, DreamRequest, DreamResult
 from muniment.jobs.dream_steps import Room, Step, questions, step_of_merge, steps_by_code
 from muniment.jobs.ending import as_job_error, once_more, put_on_record, spent
 from muniment.jobs.holding import Holding
+from muniment.jobs.place import Place
 from muniment.jobs.removals import expired_by, topics_of
 from muniment.jobs.repeating import check_task_id, done_before, id_of_task
-from muniment.jobs.request import Place
 from muniment.names import Scope, Trust
 from muniment.policy.grammar import CanonicalPath
 from muniment.store.audit import timestamp

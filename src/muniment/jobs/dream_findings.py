@@ -24,7 +24,7 @@ from muniment.content.links import relative_links
 from muniment.content.words import features
 from muniment.jobs.forget_request import Spared
 from muniment.jobs.holding import Holding, may_see, read_holding, reason_to_keep
-from muniment.jobs.request import Place
+from muniment.jobs.place import Place
 from muniment.names import RelPath, Scope, Trust
 from muniment.policy.decide import Judge
 from muniment.store.catalog import View

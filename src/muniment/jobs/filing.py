@@ -17,7 +17,7 @@ from muniment.content.scalar import written
 from muniment.content.secrets import redacted
 from muniment.content.words import is_running
 from muniment.errors import PathEscape, Refusal, ToolError
-from muniment.jobs.request import Place
+from muniment.jobs.place import Place
 from muniment.names import RelPath, Scope, Trust, joined
 from muniment.policy.grammar import FILE_SUFFIX, CanonicalPath
 from muniment.sandbox import JobTerms, Sandbox

@@ -47,9 +47,9 @@ from muniment.jobs.forget_request import (
 )
 from muniment.jobs.holding import Holding, may_see, read_holding, reason_to_keep
 from muniment.jobs.matching import Meant, meant
+from muniment.jobs.place import Place
 from muniment.jobs.removals import forgotten_by, removal
 from muniment.jobs.repeating import check_task_id, done_before, id_of_task
-from muniment.jobs.request import Place
 from muniment.names import Scope, Trust
 from muniment.policy.decide import Judge
 from muniment.policy.grammar import FILE_SUFFIX, CanonicalPath, canonicalise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from muniment.errors import NotFound
-from muniment.jobs.request import Place
+from muniment.jobs.place import Place
 from muniment.policy.grammar import CanonicalPath, canonicalise
 from muniment.store.history import Step, Why, content_at, history, why
 from muniment.store.ledger import root_key

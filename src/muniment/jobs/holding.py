@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from muniment.content.entry import Entry, parse
 from muniment.errors import PathEscape, Refusal, Refused, ToolError
-from muniment.jobs.request import Place
+from muniment.jobs.place import Place
 from muniment.names import Digest, Scope, Trust, Verb
 from muniment.policy.decide import Judge
 from muniment.policy.grammar import CanonicalPath

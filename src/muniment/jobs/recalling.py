@@ -18,7 +18,7 @@ from muniment.agent.model import Model, ModelError
 from muniment.agent.rules import RuleWriter
 from muniment.confine.cancel import Cancel, Patience
 from muniment.errors import MunimentError
-from muniment.jobs.request import Place
+from muniment.jobs.place import Place
 from muniment.recall.recaller import Chooser, Recaller
 
 _TOKEN_BYTES: Final = 8

@@ -56,8 +56,9 @@ from muniment.job_errors import (
 )
 from muniment.jobs.ending import as_job_error, put_on_record, spent
 from muniment.jobs.filing import KIND, Filing, NotTheirWords
+from muniment.jobs.place import Place
 from muniment.jobs.repeating import check_task_id, done_before, id_of_task
-from muniment.jobs.request import Place, RememberRequest, RememberResult, Status, check_content
+from muniment.jobs.request import RememberRequest, RememberResult, Status, check_content
 from muniment.names import INDEX_NAME, ContextMode, RelPath, Scope, Trust, Verb
 from muniment.policy.decide import Judge
 from muniment.policy.grammar import CanonicalPath

@@ -13,7 +13,7 @@ from muniment.content.bullets import Item, outline
 from muniment.content.entry import MAX_DESCRIPTION_CHARS, Entry, EntryType, parse, shortened, titled
 from muniment.content.gates import one_line
 from muniment.jobs.forget_request import Removed
-from muniment.jobs.request import Place
+from muniment.jobs.place import Place
 from muniment.policy.grammar import FILE_SUFFIX, CanonicalPath
 from muniment.store.ledger import Kept, KeptChange, source_of
 from muniment.store.trust import assessing

@@ -11,7 +11,8 @@ from typing import Final
 
 from muniment.errors import PendingReview
 from muniment.job_errors import InvalidContent
-from muniment.jobs.request import MAX_TASK_CHARS, Place
+from muniment.jobs.place import Place
+from muniment.jobs.request import MAX_TASK_CHARS
 from muniment.store.ledger import Kept, Origin, of_task, root_key
 from muniment.store.review import waiting_of
 from muniment.store.stamp import new_ulid

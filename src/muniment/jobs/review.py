@@ -25,7 +25,7 @@ from muniment.errors import (
     ReviewClosed,
     ToolError,
 )
-from muniment.jobs.request import Place
+from muniment.jobs.place import Place
 from muniment.names import Scope, Trust
 from muniment.policy.grammar import canonicalise
 from muniment.store.audit import timestamp

@@ -31,7 +31,7 @@ from muniment.errors import (
     printable,
 )
 from muniment.jobs.ending import error_json
-from muniment.jobs.request import Place
+from muniment.jobs.place import Place
 from muniment.names import RelPath, Scope, Trust
 from muniment.store.audit import timestamp
 from muniment.store.change import Change, Draft

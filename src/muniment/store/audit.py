@@ -27,8 +27,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, Self
 
-from muniment.content.hearsay import shape
 from muniment.errors import ConfigInvalid
+from muniment.policy.grammar import FILE_SUFFIX
 from muniment.store.database import unavailable
 from muniment.store.state import State
 
@@ -38,6 +38,7 @@ ERASE: Final = "erase"
 DIGEST_CHARS: Final = 16
 """Of a keyed digest of a path, for people to compare."""
 
+_DOTS: Final = frozenset({"", ".", ".."})
 _START: Final = bytes(32)
 _HEAD: Final = re.compile(r"([0-9]{1,18}):([0-9a-f]{64})")
 
@@ -103,8 +104,20 @@ def timestamp(now: datetime) -> str:
 
 
 def described(requested: str, state: State, scopes: Collection[str]) -> str:
-    """What is told of a path that a model asked for: its shape, and a keyed digest to know it again by."""
-    return f"{shape(requested, scopes)} #{state.keyed(requested)[:DIGEST_CHARS]}"
+    """What is told of a path that a model asked for: its shape, and a keyed digest to know it again by.
+
+    Such as `user/<12>/../../<14>.md #…`: only names of `scopes` stand in it.
+    """
+    first, *rest = requested.split("/")
+    shape = "/".join([first if first in scopes else _length(first), *map(_length, rest)])
+    return f"{shape} #{state.keyed(requested)[:DIGEST_CHARS]}"
+
+
+def _length(segment: str) -> str:
+    if segment in _DOTS:
+        return segment
+    stem = segment.removesuffix(FILE_SUFFIX)
+    return f"<{len(stem)}>{segment[len(stem) :]}"
 
 
 def append(state: State, at: str, kind: str, task: str | None, body: Mapping[str, Any]) -> None:

@@ -15,7 +15,7 @@ from muniment.daemon.routes.operation import Call, Operation, Parameter, answere
 from muniment.daemon.routes.tasks import BASE
 from muniment.errors import NotFound, PathEscape, Refusal
 from muniment.jobs import review
-from muniment.jobs.request import Place
+from muniment.jobs.place import Place
 from muniment.jobs.undo import undo
 from muniment.names import Verb
 from muniment.policy.decide import Deny, Judge
