@@ -206,11 +206,11 @@ def test_a_hook_that_has_no_time_to_read_everything_answers_and_gets_further(mun
         return real(one, patience)
 
     monkeypatch.setattr(upkeep, "_patiently", one_at_a_time)
-    answers = [muniment("--hook", given='{"prompt": "dark mode editor"}') for _ in range(3)]
+    answers = [muniment("--hook", given='{"prompt": "dark mode editor"}') for _ in range(5)]
     assert "in the editor" in answers[0].stdout
-    assert "dark mode in the editor" in answers[1].stdout
+    assert "dark mode in the editor" in answers[-1].stdout
     assert all(each.exit_code == 0 for each in answers)
-    assert len(reads) < 12
+    assert len(reads) < 20
 
 
 # -- as a hook -----------------------------------------------------------------------------------------
