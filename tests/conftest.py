@@ -6,6 +6,7 @@ import gc
 import logging
 import os
 import signal
+from collections import defaultdict
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -14,22 +15,38 @@ from muniment.confine.pool import Zygote
 
 pytest_plugins = ["threats.gate"]
 
-settings.register_profile("quick", max_examples=60, deadline=None)
+settings.register_profile("quick", max_examples=20, deadline=None)
 settings.register_profile("slow", max_examples=20_000, deadline=None, suppress_health_check=list(HealthCheck))
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 
 def pytest_addoption(parser):
-    parser.addoption("--slow", action="store_true", help="also run the thorough profile")
+    parser.addoption("--slow", action="store_true", help="also run what is slow, and all of every sweep")
 
 
 def pytest_collection_modifyitems(config, items):
+    """Leave out what is slow, and of sweeps all but a sample; a red run looks for what fails among all."""
     if config.getoption("--slow"):
         return
-    skip = pytest.mark.skip(reason="thorough; run with --slow")
+    sweeps = defaultdict(list)
     for item in items:
-        if "slow" in item.keywords:
-            item.add_marker(skip)
+        if item.get_closest_marker("sweep") is not None and not config.getoption("--red"):
+            sweeps[item.parent.nodeid, item.originalname].append(item)
+    left_out = {item for sweep in sweeps.values() for item in beyond_sample(sweep)}
+    left_out |= {item for item in items if item.get_closest_marker("slow") is not None}
+    if left_out:
+        config.hook.pytest_deselected(items=list(left_out))
+        items[:] = [item for item in items if item not in left_out]
+
+
+def beyond_sample(sweep):
+    """The items of a sweep that are not of its sample: so many as its mark says, spread over all."""
+    (wanted,) = sweep[0].get_closest_marker("sweep").args
+    ordered = sorted(sweep, key=lambda item: tuple(item.callspec.indices.values()))
+    if len(ordered) <= wanted:
+        return []
+    sample = {number * (len(ordered) - 1) // max(1, wanted - 1) for number in range(wanted)}
+    return [item for number, item in enumerate(ordered) if number not in sample]
 
 
 def pytest_collection_finish():

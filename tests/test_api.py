@@ -212,6 +212,7 @@ BAD_MODELS = [
 ]
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(("terms", "words"), BAD_MODELS)
 def test_a_model_that_cannot_be_built_is_told_and_creates_nothing(home, workspace, monkeypatch, terms, words):
     muniment.open(workspace, home=home).close()

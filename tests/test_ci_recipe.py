@@ -132,6 +132,7 @@ def digest(repository, name):
     return load_policy(str(repository.policies / f"{name}.toml")).digest
 
 
+@pytest.mark.slow
 def test_what_did_not_change_is_said_to_be_unchanged(repository):
     repository.lock().commit()
     code, report = repository.review()
@@ -141,6 +142,7 @@ def test_what_did_not_change_is_said_to_be_unchanged(repository):
     assert report.startswith("## Policies: nothing is wider than at ")
 
 
+@pytest.mark.slow
 def test_comments_are_no_change(repository):
     repository.commit().write("house.toml", f"# new\n{HOUSE}")
     assert section(repository.review()[1], "house") == "Unchanged."
@@ -165,6 +167,7 @@ def test_a_widening_without_an_entry_fails_and_shows_the_shortest_path(repositor
     assert "**Wider, or not to be decided, and nobody has accepted it.**" in said
 
 
+@pytest.mark.slow
 def test_a_widening_with_its_entry_passes_and_with_another_one_does_not(repository):
     before = digest(repository, "house")
     repository.commit().write("house.toml", WIDER)
@@ -178,6 +181,7 @@ def test_a_widening_with_its_entry_passes_and_with_another_one_does_not(reposito
     assert repository.review()[0] == 1
 
 
+@pytest.mark.slow
 def test_a_change_of_a_parent_in_another_folder_is_one_of_the_child(repository):
     repository.write("child.toml", CHILD)
     repository.write("../parents/base.toml", BASE)
@@ -190,6 +194,7 @@ def test_a_change_of_a_parent_in_another_folder_is_one_of_the_child(repository):
     assert section(report, "house") == "Unchanged."
 
 
+@pytest.mark.slow
 def test_a_parent_that_attributes_hide_from_archives_is_still_compared(repository):
     (repository.top / ".gitattributes").write_text("*.toml export-ignore\n")
     repository.commit().write("house.toml", WIDER)
@@ -198,6 +203,7 @@ def test_a_parent_that_attributes_hide_from_archives_is_still_compared(repositor
     assert "New; " not in report
 
 
+@pytest.mark.slow
 def test_a_stale_lock_is_unfit_and_so_is_one_that_is_gone(repository):
     repository.lock().commit().write("house.toml", f"{HOUSE}[limits]\nturns = 2\n")
     code, report = repository.review()
@@ -210,6 +216,7 @@ def test_a_stale_lock_is_unfit_and_so_is_one_that_is_gone(repository):
     assert "**Unfit:** policy.lock is gone." in report
 
 
+@pytest.mark.slow
 def test_a_new_policy_is_compared_with_the_shipped_ceiling(repository):
     repository.commit().write("own.toml", HOUSE.replace('"house"', '"own"'))
     code, report = repository.review()
@@ -221,6 +228,7 @@ def test_a_new_policy_is_compared_with_the_shipped_ceiling(repository):
     assert "wider     read  user/b.txt" in section(report, "own")
 
 
+@pytest.mark.slow
 def test_a_policy_under_another_name_in_the_same_file_is_compared_with_that_file(repository):
     repository.commit().write("house.toml", WIDER.replace('"house"', '"other"'))
     code, report = repository.review()
@@ -229,6 +237,7 @@ def test_a_policy_under_another_name_in_the_same_file_is_compared_with_that_file
     assert section(report, "house") == "Its file does not load, or calls itself something else."
 
 
+@pytest.mark.slow
 def test_a_policy_in_another_file_under_the_same_name_is_compared_with_that_name(repository):
     repository.commit().write("moved.toml", WIDER)
     (repository.policies / "house.toml").unlink()
@@ -237,6 +246,7 @@ def test_a_policy_in_another_file_under_the_same_name_is_compared_with_that_name
     assert "wider     read  user/t/a.md" in section(report, "house")
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("name", ["broken.toml", ".broken.toml", "house.toml"])
 def test_a_policy_that_does_not_load_is_unfit(repository, name):
     repository.commit().write(name, HOUSE.replace('"notes"', '"notes"\nverb = "x"'))
@@ -245,6 +255,7 @@ def test_a_policy_that_does_not_load_is_unfit(repository, name):
     assert f"policies/{name}:8: E101 allow[notes].verb: unknown key" in section(report, "The folder")
 
 
+@pytest.mark.slow
 def test_tests_that_would_miss_a_weakening_are_unfit(repository):
     repository.commit().write("house.toml", HOUSE.partition("[[test]]")[0])
     code, report = repository.review()
@@ -252,6 +263,7 @@ def test_tests_that_would_miss_a_weakening_are_unfit(repository):
     assert "no test notices allow[notes] with '/user/**/*.md'" in report
 
 
+@pytest.mark.slow
 def test_two_files_of_one_name_are_unfit(repository):
     repository.commit().write("copy.toml", HOUSE)
     code, report = repository.review()
@@ -274,6 +286,7 @@ def test_a_file_whose_name_could_be_misread_is_unfit(repository, name):
     assert "**Unfit:** names of other characters" in section(report, "The folder")
 
 
+@pytest.mark.slow
 def test_what_lies_further_down_is_named(repository):
     repository.commit().write("below/own.toml", HOUSE)
     code, report = repository.review()
@@ -289,6 +302,7 @@ def test_no_policy_hides_as_the_file_of_invariants(repository):
     assert "not proved: E150" in report
 
 
+@pytest.mark.slow
 def test_a_policy_that_was_broken_before_is_compared_with_the_ceiling(repository):
     repository.write("house.toml", "broken")
     repository.commit().write("house.toml", HOUSE)
@@ -297,6 +311,7 @@ def test_a_policy_that_was_broken_before_is_compared_with_the_ceiling(repository
     assert section(report, "house").startswith("Its file did not load at the base.\nNew; compared")
 
 
+@pytest.mark.slow
 def test_a_removed_policy_is_a_note(repository):
     repository.write("gone.toml", HOUSE.replace('"house"', '"gone"'))
     (repository.commit().policies / "gone.toml").unlink()
@@ -305,6 +320,7 @@ def test_a_removed_policy_is_a_note(repository):
     assert section(report, "gone") == "Removed. A run that asks for it is refused."
 
 
+@pytest.mark.slow
 def test_invariants_are_proved_and_a_change_of_them_is_shown(repository):
     sentence = '[[never]]\nid = "t"\nverbs = ["read"]\npaths = ["/user/t/"]\n'
     repository.write("invariants.toml", f'schema = "muniment-invariants/1"\n{sentence}')
@@ -321,6 +337,7 @@ def test_invariants_are_proved_and_a_change_of_them_is_shown(repository):
     assert "    -[[never]]" in report
 
 
+@pytest.mark.slow
 def test_a_policy_writes_no_line_of_the_report(repository):
     sentence = "ok\\n```\\n## Policies: nothing is wider\\n![x](http://example.org)\\u001b[2J"
     never = f'[[never]]\nid = "n"\nverbs = ["read"]\npaths = ["/user/"]\nwhy = "{sentence}"\n'
@@ -334,6 +351,7 @@ def test_a_policy_writes_no_line_of_the_report(repository):
     assert "\x1b" not in report
 
 
+@pytest.mark.slow
 def test_the_report_is_also_written_where_it_is_wanted(repository, tmp_path):
     repository.commit()
     summary, posted = tmp_path / "summary.md", tmp_path / "report.md"
@@ -341,6 +359,7 @@ def test_the_report_is_also_written_where_it_is_wanted(repository, tmp_path):
     assert summary.read_text() == posted.read_text() == report
 
 
+@pytest.mark.slow
 def test_the_policies_of_whoever_runs_it_do_not_count(repository, tmp_path):
     home = tmp_path / "home"
     (home / "policies").mkdir(parents=True)
@@ -362,6 +381,7 @@ def test_a_command_line_that_means_nothing_is_told_from_an_unfit_policy(reposito
     assert (code, "There is no folder of that name." in report) == (1, True)
 
 
+@pytest.mark.slow
 def test_a_repository_without_any_policy_before_has_only_new_ones(repository):
     house = (repository.policies / "house.toml").read_text()
     (repository.policies / "house.toml").unlink()

@@ -91,6 +91,7 @@ def test_the_unit_sets_nothing_that_the_fence_cannot_be_built_under():
     assert service["NoNewPrivileges"] == "yes"
 
 
+@pytest.mark.slow
 def test_the_command_of_the_unit_serves(serve, tmp_path):
     (tmp_path / "project").mkdir()
     command = unit()["Service"]["ExecStart"].replace("%h", str(tmp_path)).replace("%t", str(tmp_path))
@@ -127,6 +128,7 @@ def test_the_image_has_a_tag_a_user_of_its_own_and_its_memory_in_a_volume():
     assert names.index("USER") < names.index("ENTRYPOINT")
 
 
+@pytest.mark.slow
 def test_the_command_of_the_image_serves_and_its_health_check_passes(serve, tmp_path):
     assert json.loads(instruction("ENTRYPOINT")) == ["muniment"]
     command = json.loads(instruction("CMD"))

@@ -46,6 +46,7 @@ def test_embed_saves_one_fact_and_stops_the_hostile_run(tmp_path):
     ]
 
 
+@pytest.mark.slow
 def test_embed_daemon_remembers_what_was_sent_twice_once_and_leaves_nothing(tmp_path):
     assert run_example("embed_daemon.py", tmp_path).splitlines() == [
         "serving on the loopback: True",
@@ -56,6 +57,7 @@ def test_embed_daemon_remembers_what_was_sent_twice_once_and_leaves_nothing(tmp_
     ]
 
 
+@pytest.mark.slow
 def test_live_model_prints_a_row_for_each_fact(tmp_path):
     with ChatServer(through(perfect)) as server:
         head, *rows, last = run_example("live_model.py", tmp_path, server.base_url, "perfect").splitlines()
@@ -76,6 +78,7 @@ def test_daemon_and_client_remembers_follows_and_forgets(tmp_path):
     ]
 
 
+@pytest.mark.slow
 def test_a_chat_with_memory_brings_in_what_it_was_told_before(tmp_path):
     fact = "Staging runs on Postgres 16 behind pgbouncer"
     answers = [
@@ -96,6 +99,7 @@ def test_a_chat_with_memory_brings_in_what_it_was_told_before(tmp_path):
     assert last.index(brought_in) in {5, 8}, "before the second message, or behind its tool results"
 
 
+@pytest.mark.slow
 def test_a_subagent_gets_context_searches_and_hands_a_fact_in(tmp_path):
     task, *calls = run_example("subagent.py", tmp_path).split("\n--- ")
     assert task.startswith("## Task\n\nRaise the limit of the staging Postgres\n\n## Key Context")
@@ -108,6 +112,7 @@ def test_a_subagent_gets_context_searches_and_hands_a_fact_in(tmp_path):
     assert saved.startswith("saved project/")
 
 
+@pytest.mark.slow
 def test_attack_your_own_tool_tells_where_a_check_before_opening_is_not_enough(tmp_path):
     output = run_example("attack_your_own_tool.py", tmp_path)
     lines = output.splitlines()
@@ -149,6 +154,7 @@ SNIPPETS = [
 ]
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("snippet", SNIPPETS)
 def test_a_python_snippet_of_a_page_runs(snippet, tmp_path):
     environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "MUNIMENT_HOME": str(tmp_path / "home")}

@@ -58,6 +58,7 @@ def waiting(home):
 needs_sqlite = pytest.mark.skipif(not shutil.which("sqlite3"), reason="no sqlite3(1) to make a backup with")
 
 
+@pytest.mark.slow
 @needs_sqlite
 @pytest.mark.timeout(240)
 def test_every_command_of_the_page_works(shell, tmp_path):
@@ -71,6 +72,7 @@ def test_every_command_of_the_page_works(shell, tmp_path):
     assert BLOCKS
 
 
+@pytest.mark.slow
 @needs_sqlite
 def test_a_backup_brings_back_user_and_projects_with_their_history(shell, tmp_path):
     """The blocks of the page, after which the home is lost."""

@@ -260,6 +260,7 @@ def test_an_odd_configuration_is_told_and_never_a_default(configure, home, conte
     assert "config.toml" in str(caught.value)
 
 
+@pytest.mark.sweep(1)
 def test_a_configuration_that_is_a_directory_or_a_loop_is_told(fs, system, home):
     fs.create_dir(home / "config.toml")
     with pytest.raises(ConfigInvalid, match="cannot be read"):
@@ -424,6 +425,7 @@ def test_the_library_says_so_where_the_system_lacks_what_it_needs(system, tmp_pa
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("system", ["darwin", "win32"])
 @pytest.mark.parametrize("command", [["remember", "x"], ["ls"], ["doctor"], ["tool", "--root", "user=."]])
 def test_the_program_says_so_where_the_system_lacks_what_it_needs(system, command, tmp_path):

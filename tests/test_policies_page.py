@@ -59,6 +59,7 @@ def home(tmp_path):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_every_command_of_the_page_prints_what_is_shown(home):
     blocks = re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL)
     run = [each for block in blocks for each in commands(block)]
@@ -70,6 +71,7 @@ def test_every_command_of_the_page_prints_what_is_shown(home):
         assert any(f"muniment policy {name} " in command for command, _ in run)
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_readme_print_what_is_shown(home):
     section = README.split("## Reviewing policies\n")[1].split("\n## ")[0]
     (block,) = re.findall(r"```console\n(.*?)```", section, re.DOTALL)

@@ -35,6 +35,7 @@ def environment(daemon):
     }
 
 
+@pytest.mark.slow
 def test_curl_is_answered_as_shown(daemon):
     script = ASKS.replace(URL, daemon.url).replace("~/.muniment", str(daemon.home))
     lines = script.splitlines()
@@ -81,6 +82,7 @@ def test_the_start_says_what_is_shown(tmp_path):
     assert here == shown
 
 
+@pytest.mark.slow
 def test_the_client_of_the_readme_runs(daemon):
     (snippet,) = re.findall(r"```py\n(.*?)```", SECTION, re.DOTALL)
     done = subprocess.run(

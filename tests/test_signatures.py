@@ -237,6 +237,7 @@ def test_no_command_runs_by_an_unsigned_policy(place, own, keys):
     muniment.open(workspace, home=home).close()
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.threat("T-POL-04", control="policies_outside")
 @pytest.mark.parametrize("spelling", ["file", "parent", "link out", "link in", "linked folder"])
 def test_no_policy_is_read_from_where_a_run_may_write(tmp_path, spelling):

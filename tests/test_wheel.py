@@ -154,6 +154,7 @@ print(len(corpus.cases), failures, sys.modules["muniment"].__file__)
     assert printed[2].startswith(str(site))
 
 
+@pytest.mark.slow
 def test_the_attack_kit_runs_from_the_archive_alone(wheel, tmp_path):
     site = tmp_path / "site"
     wheel.extractall(site)

@@ -27,6 +27,7 @@ def said(calls):
     return (AssistantMessage("", made), *answers)
 
 
+@pytest.mark.slow
 @given(CALLS)
 def test_whatever_a_model_called_the_history_is_one_that_every_server_takes(calls):
     messages = body(request(said=said(calls)), "tools", "m", None)["messages"]

@@ -135,6 +135,7 @@ def test_closing_what_never_ran_starts_nothing():
     assert not [thread for thread in threading.enumerate() if thread.name == "muniment-model"]
 
 
+@pytest.mark.slow
 def test_a_last_word_that_hangs_does_not_hold_up_closing():
     loop = LoopThread()
     loop.run(nothing, LONG)

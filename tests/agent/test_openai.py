@@ -286,6 +286,7 @@ def test_a_server_without_schemas_is_asked_for_a_decision_in_the_prompt():
 MARKS = "a" + "\u0301\u0316" * 300_000
 
 
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize(
     "said",
     [

@@ -48,6 +48,7 @@ OTHERS = [name for name in misbehaviours() if name not in STALLS]
 # -- N1: it ends on time -------------------------------------------------------------------------------
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("name", [*STALLS, "first byte a minute late", "busy for a minute"])
 def test_a_stalling_server_ends_on_the_deadline_and_its_socket_is_closed(name):
     more = {
@@ -84,6 +85,7 @@ def test_nothing_is_asked_again_when_that_would_be_too_late(wait):
         assert len(server.requests) == 1
 
 
+@pytest.mark.slow
 def test_the_tries_of_a_busy_server_end_on_the_deadline_too():
     with serving(always(late(0.4, failure(503, "busy", retry_after=0)))) as (_, model):
         started = time.monotonic()
@@ -92,6 +94,7 @@ def test_the_tries_of_a_busy_server_end_on_the_deadline_too():
         assert time.monotonic() - started <= DEADLINE + 0.5
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("status", [408, 409, 425, 429, 500, 502, 503, 504])
 def test_what_may_pass_is_asked_for_twice_more(status):
     answers = [failure(status, "not now", retry_after=0)] * 2
@@ -105,6 +108,7 @@ def test_what_may_pass_is_asked_for_twice_more(status):
         assert len(server.requests) == 3
 
 
+@pytest.mark.slow
 def test_a_retry_after_is_kept_to():
     with serving([failure(429, "slow down", retry_after=1), words("Saved.")]) as (_, model):
         started = time.monotonic()
@@ -142,6 +146,7 @@ def attempted(model):
 # -- nothing that a server does is more than an error ----------------------------------------------------
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize("name", OTHERS)
 def test_every_misbehaviour_is_an_answer_or_one_clean_error(name):
     with serving(always(misbehaviours()[name])) as (server, model):

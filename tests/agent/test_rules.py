@@ -98,6 +98,7 @@ def test_another_number_name_or_negation_is_a_new_entry(first, second):
     assert before.items() <= memory.files.items()
 
 
+@pytest.mark.slow
 def test_every_fact_is_filed_verbatim_and_known_the_second_time_in_at_most_five_turns():
     for row in FACTS:
         memory = FakeMemory()
@@ -110,6 +111,7 @@ def test_every_fact_is_filed_verbatim_and_known_the_second_time_in_at_most_five_
         assert max(first.turns, second.turns) <= 5
 
 
+@pytest.mark.slow
 def test_among_hundreds_of_entries_the_one_that_holds_the_fact_is_found():
     memory = FakeMemory()
     some = FACTS[::3]

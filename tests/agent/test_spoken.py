@@ -35,6 +35,7 @@ def test_a_call_is_read_in_every_form(form):
         assert not answer.is_broken
 
 
+@pytest.mark.sweep(9)
 @pytest.mark.parametrize("form", FORMS)
 @given(tool=st.sampled_from(TOOLS), given_arguments=arguments)
 def test_a_call_comes_back_equal_whatever_its_arguments_are(form, tool, given_arguments):
@@ -359,6 +360,7 @@ REPEATED = [
 ]  # fmt: skip
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("repeated", REPEATED)
 def test_reading_is_tried_in_few_places_of_a_hostile_text(repeated, monkeypatch):
     tried = []

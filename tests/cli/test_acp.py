@@ -159,6 +159,7 @@ def test_a_running_task_is_cancelled_and_its_worker_is_gone(start, model):
     assert host.answer()["result"]["decidedBy"] == "scripted"
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("end", ["the input ends", "SIGTERM", "SIGINT"])
 def test_the_end_cancels_what_runs_answers_it_and_leaves_nothing(start, model, end):
     host = start(*flags(model))
@@ -196,6 +197,7 @@ def ledger_locked(base):
         yield path
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
 def test_a_signal_ends_a_start_that_waits_for_another_process(start, tmp_path, name):
     assert start().end()[0] == 0
@@ -208,6 +210,7 @@ def test_a_signal_ends_a_start_that_waits_for_another_process(start, tmp_path, n
     assert process.stderr.read() == b""
 
 
+@pytest.mark.slow
 def test_a_look_that_waits_for_another_process_is_cancelled_and_keeps_nobody(start, tmp_path):
     policy = tmp_path / "policy.toml"
     policy.write_text("nonsense = 1\n")
@@ -225,6 +228,7 @@ def test_a_look_that_waits_for_another_process_is_cancelled_and_keeps_nobody(sta
         assert host.answer()["error"]["data"]["code"] == "cancelled"
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("also_closed", [(), ("stderr",)])
 def test_a_host_that_is_gone_ends_it(start, also_closed):
     host = start(**({} if also_closed else {"MUNIMENT_LOG": "INFO"}))
@@ -249,6 +253,7 @@ def test_a_line_without_end_is_refused_and_costs_no_more_than_a_line(start):
     assert host.answer()["id"] == 1
 
 
+@pytest.mark.slow
 def test_what_libraries_print_goes_to_standard_error(tmp_path):
     """Also what is printed behind Python's back, to the descriptor itself."""
     code = (
@@ -274,6 +279,7 @@ def test_what_libraries_print_goes_to_standard_error(tmp_path):
     assert done.stderr == b"stray\nstray\n"
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
@@ -304,10 +310,12 @@ def test_a_broken_policy_is_said_at_the_start_and_to_whoever_asks(start, tmp_pat
     assert err.endswith("[policy_invalid]\n")
 
 
+@pytest.mark.slow
 def test_no_input_at_all_is_the_end(tmp_path):
     assert run(tmp_path, "acp") == (0, "", "")
 
 
+@pytest.mark.slow
 def test_nothing_of_the_server_is_loaded(tmp_path):
     code = (
         "import sys; from muniment.cli.entry import main\n"
@@ -330,6 +338,7 @@ def test_nothing_of_the_server_is_loaded(tmp_path):
     assert not {"starlette", "uvicorn", "openai", "asyncio"} & set(done.stderr.split())
 
 
+@pytest.mark.slow
 def test_host_and_daemon_work_on_one_memory_side_by_side(start, tmp_path):
     with serving(tmp_path) as daemon:
         host = start()
@@ -377,6 +386,7 @@ def test_requests_are_given_up_also_while_the_host_says_nothing():
     os.close(writer)
 
 
+@pytest.mark.slow
 def test_the_conversation_of_the_page_is_the_one_that_happens(start):
     page = (REPOSITORY / "docs" / "acp.md").read_text()
     (conversation,) = re.findall(r"```jsonl\n(.*?)```", page, re.DOTALL)

@@ -504,6 +504,7 @@ def test_show_prints_the_bytes_into_a_pipe_and_nothing_raw_on_a_terminal(munimen
             assert char not in screen.getvalue()
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(
     ("path", "code"),
     [

@@ -33,6 +33,7 @@ def conformance(*flags):
     return CliRunner().invoke(app, ["conformance", *flags])
 
 
+@pytest.mark.slow
 def test_muniment_holds_and_the_table_says_so():
     done = conformance(*FEW)
     assert done.exit_code == 0, done.output
@@ -49,6 +50,7 @@ def test_muniment_holds_and_the_table_says_so():
     assert done.stderr == ""
 
 
+@pytest.mark.slow
 def test_what_leaves_the_target_under_test_fails_and_is_listed_with_the_way_to_see_it_again():
     done = conformance("--target", WEAK, *FEW)
     assert done.exit_code == 1
@@ -63,6 +65,7 @@ def test_what_leaves_the_target_under_test_fails_and_is_listed_with_the_way_to_s
     assert conformance(*shlex.split(again)[2:]).exit_code == 1
 
 
+@pytest.mark.slow
 def test_peers_are_told_of_and_change_nothing():
     done = conformance("--peer", WEAK, "--peer", SERVER, "--peer", "command=/no/such/tool", *FEW)
     assert done.exit_code == 0, done.output
@@ -84,6 +87,7 @@ def test_a_target_under_test_that_cannot_be_used_is_a_failure():
     assert done.stdout.splitlines()[-1] == "command: not tried"
 
 
+@pytest.mark.slow
 def test_the_document_has_everything():
     done = conformance("--json", "--peer", WEAK, "--peer", "command=/no/such/tool", *FEW)
     assert done.exit_code == 0
@@ -167,6 +171,7 @@ def in_a_terminal(*arguments):
     return process.wait(), said.decode()
 
 
+@pytest.mark.slow
 def test_on_a_terminal_there_is_progress_and_a_drawn_table():
     code, said = in_a_terminal("--peer", WEAK, "--case=ok-edit", "--case=hard-read")
     assert code == 0, said
@@ -204,6 +209,7 @@ def test_an_interrupt_is_told_in_the_document(monkeypatch):
     assert json.loads(done.stdout)["status"] == "cancelled"
 
 
+@pytest.mark.slow
 def test_an_interrupt_ends_every_process_and_leaves_no_directory(tmp_path):
     scratch = tmp_path / "scratch"
     scratch.mkdir()

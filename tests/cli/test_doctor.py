@@ -203,6 +203,7 @@ def outside(program, withheld, *arguments, home):
     )
 
 
+@pytest.mark.sweep(2)
 @needs_fence
 @pytest.mark.parametrize(
     ("withheld", "told"),
@@ -241,6 +242,7 @@ def uncoloured(text):
     return re.sub(r"\x1b\[[0-9;]*m", "", text)
 
 
+@pytest.mark.slow
 @needs_fence
 def test_on_a_terminal_it_is_a_table(tmp_path):
     ours, theirs = pty.openpty()

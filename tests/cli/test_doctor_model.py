@@ -167,6 +167,7 @@ def test_a_server_that_does_not_answer_in_time(doctor, monkeypatch):
     assert len(server.requests) == 3
 
 
+@pytest.mark.slow
 def test_behind_a_slow_answer_the_next_form_is_tried_and_speed_is_told(doctor, monkeypatch):
     monkeypatch.setattr(command, "PROBE_SECONDS", 1.0)
     done, _ = doctor(by_form(tools=raw(60.0), json=ACTION, text=ACTION), "--json")

@@ -263,6 +263,7 @@ def test_what_waits_for_other_directories_is_counted(muniment, home, tmp_path):
     assert document(muniment("review", "list", "--json")) == {"reviews": [], "elsewhere": 1}
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(("answer", "code"), [(b"yes\n", 0), (b"n\n", 130), (b"\n", 130), (b"\x04", 130)])
 def test_on_a_terminal_it_is_shown_and_asked(roots, home, tmp_path, answer, code):
     review, bound_to = held(roots, home)

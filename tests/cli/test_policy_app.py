@@ -62,6 +62,7 @@ def on_a_terminal(base, *arguments, **environment):
 RED, GREEN, DIM = "\x1b[31;1m", "\x1b[32m", "\x1b[2m"
 
 
+@pytest.mark.slow
 def test_on_a_terminal_what_is_bad_is_red_and_what_is_good_is_green(tmp_path, files):
     code, shown = on_a_terminal(tmp_path, "policy", "diff", files["own"], files["wide"])
     assert (code, shown.count(RED)) == (1, 3)
@@ -84,6 +85,7 @@ def test_on_a_terminal_nothing_that_a_file_or_a_path_holds_steers_it(tmp_path, f
         assert all(line.isprintable() for line in bare.split("\r\n"))
 
 
+@pytest.mark.slow
 def test_no_color_and_pipes_give_plain_text(tmp_path, files):
     code, shown = on_a_terminal(tmp_path, "policy", "diff", files["own"], files["wide"], NO_COLOR="1")
     assert (code, "\x1b" in shown) == (1, False)
@@ -250,6 +252,7 @@ BAD = {
 }
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("name", BAD)
 def test_each_mistake_has_a_code_and_neither_loads_nor_is_shown(name, muniment, tmp_path):
     code, body = BAD[name]

@@ -104,6 +104,7 @@ def descriptors(pid):
         return []
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_it_waits_for_standard_input_ends_it(start):
     process = start("remember", "-")
     deadline = time.monotonic() + 30
@@ -146,6 +147,7 @@ def waits_for_a_pipe(pid):
     return "pipe" in wait or call[:2] == ["0", "0x0"]
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize(
     ("arguments", "absent"),
     [
@@ -202,6 +204,7 @@ def shell(script, tmp_path, **environment):
     )
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 def test_a_fact_is_saved_under_a_supervisor_that_closes_standard_streams(closed, tmp_path):
     done = shell(f"$MUNIMENT remember '{FACT}' {closed}", tmp_path)
@@ -215,6 +218,7 @@ def test_closed_standard_input_is_an_empty_fact_and_no_traceback(tmp_path):
     assert done.stderr.endswith("[invalid_content]\n")
 
 
+@pytest.mark.slow
 def test_a_reader_that_left_does_not_make_a_saved_fact_a_failure(tmp_path):
     done = shell(f"$MUNIMENT remember '{FACT}' | true", tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
@@ -232,6 +236,7 @@ def test_a_home_that_begins_with_a_tilde_is_the_persons_home(tmp_path):
     assert (tmp_path / "elsewhere" / "user" / "MEMORY.md").exists()
 
 
+@pytest.mark.slow
 def test_looking_at_a_memory_that_is_not_there_creates_nothing(tmp_path):
     done = shell("$MUNIMENT ls && $MUNIMENT index verify && $MUNIMENT index rebuild", tmp_path)
     assert done.stdout.splitlines() == [
@@ -259,6 +264,7 @@ ELSEWHERE = dict.fromkeys(
 )
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize(
     ("options", "environment"),
     [
@@ -290,6 +296,7 @@ def test_a_language_model_is_reached_with_our_key_and_by_our_settings_alone(tmp_
     ]
 
 
+@pytest.mark.slow
 def test_without_a_key_none_is_sent_whatever_other_programs_have(tmp_path):
     with ChatServer(SAVES) as server:
         done = shell(
@@ -304,6 +311,7 @@ def test_without_a_key_none_is_sent_whatever_other_programs_have(tmp_path):
     assert CANARY not in repr(requests)
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1/chat/completions", "127.0.0.1:1", "ftp://127.0.0.1/v1"])
 def test_a_base_url_that_is_none_is_told_without_a_traceback(tmp_path, url):
     done = shell(f"$MUNIMENT remember '{FACT}' --model m --base-url {url}", tmp_path)

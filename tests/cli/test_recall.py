@@ -289,6 +289,7 @@ def test_a_defect_keeps_no_host_from_going_on(muniment, monkeypatch):
     )
 
 
+@pytest.mark.slow
 def test_a_host_that_never_ends_its_event_is_answered_in_five_seconds(tmp_path):
     process = launch(tmp_path, "recall", "--hook")
     answer = json.loads(process.stdout.readline())

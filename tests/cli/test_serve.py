@@ -73,6 +73,7 @@ def test_it_says_where_it_serves_what_and_where_the_token_is(start, tmp_path):
     assert (told["url"], told["pid"]) == (url, process.pid)
 
 
+@pytest.mark.slow
 def test_a_socket_is_the_owners_alone_and_needs_no_token(tmp_path):
     with serving(tmp_path) as daemon:
         assert stat.S_IMODE(daemon.socket.stat().st_mode) == 0o600
@@ -81,6 +82,7 @@ def test_a_socket_is_the_owners_alone_and_needs_no_token(tmp_path):
         assert not daemon.socket.exists()
 
 
+@pytest.mark.slow
 def test_it_listens_on_the_loopback_of_ipv6_too(tmp_path):
     try:
         with socket.socket(socket.AF_INET6) as probe:
@@ -108,6 +110,7 @@ def test_it_serves_under_the_names_that_it_was_given_and_no_other(start, tmp_pat
     assert ask(url, tmp_path, headers={"Host": "other.test"}).status_code == 421
 
 
+@pytest.mark.slow
 def test_a_broken_policy_is_said_and_served_without_tasks(start, tmp_path):
     policy = tmp_path / "broken.toml"
     policy.write_text("nonsense = 1\n")
@@ -121,6 +124,7 @@ def test_a_broken_policy_is_said_and_served_without_tasks(start, tmp_path):
     assert (answer.status_code, answer.json()["code"]) == (503, "not_ready")
 
 
+@pytest.mark.slow
 def test_while_it_serves_garbage_is_collected(start, tmp_path):
     told = tmp_path / "told"
     when_it_ends = (
@@ -137,6 +141,7 @@ def test_while_it_serves_garbage_is_collected(start, tmp_path):
 # -- why it refuses --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_second_daemon_says_who_serves_and_where(start, tmp_path):
     process, url, _ = start()
     code, out, err = run(tmp_path, "serve")
@@ -151,6 +156,7 @@ def test_a_second_daemon_says_who_serves_and_where(start, tmp_path):
     assert out.count("\n") == 1  # As what it says when it serves: who reads lines reads either.
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
@@ -189,6 +195,7 @@ def test_a_port_that_is_taken_is_refused(tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_a_file_at_the_place_of_a_socket_is_refused_and_left_alone(tmp_path):
     path = tmp_path / "plain"
     path.write_text("precious\n")
@@ -197,6 +204,7 @@ def test_a_file_at_the_place_of_a_socket_is_refused_and_left_alone(tmp_path):
     assert err.startswith(f"not served: cannot listen at {path}: ")
 
 
+@pytest.mark.slow
 def test_a_socket_that_a_daemon_answers_on_is_refused_and_left_alone(tmp_path):
     (tmp_path / "one").mkdir()
     (tmp_path / "two").mkdir()
@@ -207,6 +215,7 @@ def test_a_socket_that_a_daemon_answers_on_is_refused_and_left_alone(tmp_path):
         assert daemon.local.get("/healthz").status_code == 200
 
 
+@pytest.mark.slow
 def test_a_socket_that_a_killed_daemon_left_is_replaced(tmp_path):
     with serving(tmp_path) as daemon:
         daemon.kill()
@@ -215,6 +224,7 @@ def test_a_socket_that_a_killed_daemon_left_is_replaced(tmp_path):
         assert daemon.local.get("/healthz").status_code == 200
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize(
     ("spoil", "why"),
     [
@@ -243,6 +253,7 @@ def test_a_port_that_is_none_is_a_command_line_that_cannot_be_parsed(tmp_path):
 # -- how it ends -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_at_once_with_nothing_left_behind(start, tmp_path, number):
     path = tmp_path / "d.sock"
@@ -258,6 +269,7 @@ def test_a_signal_ends_it_at_once_with_nothing_left_behind(start, tmp_path, numb
     assert events == ["daemon_started", "daemon_stopping", "daemon_stopped"]
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_a_start_that_waits_for_another_process(tmp_path, number):
     state = tmp_path / "home" / "state"

@@ -86,6 +86,7 @@ def test_a_token_without_client_ids_says_so(token):
     assert token("list")[1] == "script: trust owner, client ids none\n"
 
 
+@pytest.mark.slow
 def test_a_running_daemon_honours_a_new_token_and_its_end_at_once(tmp_path):
     with serving(tmp_path) as daemon:
         made = daemon.muniment("token", "add", "editor", "--client-id", "ide")["token"]

@@ -61,6 +61,7 @@ def ways(daemon):
 WAYS = pytest.mark.parametrize("way", ["tcp", "socket", "home"])
 
 
+@pytest.mark.sweep(2)
 @BOTH
 @WAYS
 def test_a_fact_is_remembered_seen_as_an_event_and_forgotten(daemon, shell, way):
@@ -128,6 +129,7 @@ def test_a_fact_is_recalled_until_it_was_shown(daemon, shell, way):
         )
 
 
+@pytest.mark.sweep(1)
 @BOTH
 def test_the_same_key_is_the_same_task(daemon, shell):
     with opened(shell, hasty=False, home=daemon.home) as client:
@@ -276,6 +278,7 @@ def model():
         yield held
 
 
+@pytest.mark.sweep(1)
 @BOTH
 def test_a_task_is_cancelled_and_a_full_queue_told(tmp_path, model, shell):
     model.hold()
@@ -307,6 +310,7 @@ def slow(shell, way):
     return pytest.param(shell, way, marks=pytest.mark.slow)
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(
     ("shell", "way"),
     [

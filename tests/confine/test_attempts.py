@@ -112,6 +112,7 @@ def must_fail(attempt, who, stand):
     return None if any(reasons) else False
 
 
+@pytest.mark.sweep(2)
 @needs_fence
 @pytest.mark.parametrize("who", WHO)
 def test_behind_the_whole_fence_every_attempt_comes_to_what_is_recorded(who):
@@ -124,6 +125,7 @@ def test_behind_the_whole_fence_every_attempt_comes_to_what_is_recorded(who):
     assert open_ones == {"metadata-outside", "open-outside-for-neither"}
 
 
+@pytest.mark.sweep(1)
 @needs_fence
 @pytest.mark.parametrize("configuration", CONFIGURATIONS)
 def test_a_layer_stops_alone_what_it_is_said_to_stop_and_the_rest_succeeds(configuration):

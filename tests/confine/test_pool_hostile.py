@@ -73,6 +73,7 @@ LIES = {
 }
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("lie", LIES.values(), ids=LIES.keys())
 def test_a_lie_ends_the_worker(worker, lie):
     with pytest.raises(WorkerLost, match="broke the protocol"):
@@ -169,6 +170,7 @@ def test_a_worker_that_died_with_a_question_unread_is_lost(worker):
         ask(worker, "echo")
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize(
     ("kind", "told"),
     [("memory", "66 .memory"), ("bug", "70 .bug"), ("protocol", "64 .protocol"), ("exit", "70 .bug")],
@@ -178,6 +180,7 @@ def test_the_exit_code_of_a_failure_is_told(worker, kind, told):
         ask(worker, "raise", kind=kind)
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("code", [0, 1, 65, 255])
 def test_a_worker_that_exits_is_lost_with_its_code(worker, code):
     with pytest.raises(WorkerLost, match=f"exit code {code}"):
@@ -185,6 +188,7 @@ def test_a_worker_that_exits_is_lost_with_its_code(worker, code):
     assert is_over(worker)
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("name", ["SIGSEGV", "SIGKILL", "SIGTERM", "SIGINT"])
 def test_a_worker_that_dies_by_a_signal_is_lost_with_its_name(worker, name):
     with pytest.raises(WorkerLost, match=name):

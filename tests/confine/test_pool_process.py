@@ -234,6 +234,7 @@ def test_a_worker_whose_zygote_stopped_is_still_ended_in_time(fresh, monkeypatch
     os.kill(fresh.pid, signal.SIGCONT)
 
 
+@pytest.mark.slow
 def test_many_callers_of_a_stopped_zygote_all_keep_their_deadline(fresh):
     """Requests pile up until the control socket is full, which must not block either."""
     process = fresh._current

@@ -211,6 +211,7 @@ def test_a_body_of_headings_and_rules_is_empty(body):
     assert outline(body).is_empty
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(
     "body",
     [

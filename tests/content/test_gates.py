@@ -286,6 +286,7 @@ def test_one_line_keeps_words_apart_and_joins_nothing():
     assert one_line(" a\n\u2028b\u200b \u202ec\x00d\ud800\xa0e ") == "a b cd e"
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize(
     "unit", ["a", "é", "\u0301", "م\u200c", "م\u0651\u200cم", "😀\u200d", "א\u200f", "葛\U000e0100"]
 )

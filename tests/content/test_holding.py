@@ -81,6 +81,7 @@ def test_a_list_is_held_only_if_every_item_is():
     assert not holds(["Tea is green."], fact)
 
 
+@pytest.mark.sweep(7)
 @pytest.mark.parametrize(
     "piece",
     ["a ", "so ", "so, not ", "\n- x", "*a* ", ". ", "1.", "-1 ", "'a", "y", "n", "s", "ing", "**a", "_a "],

@@ -215,6 +215,7 @@ HOSTILE = [
 HOSTILE += ["<div \n", "](java", "<a style=", "\n", "<script>`", "```\n<script>\n```\n", "`<script>` "]
 
 
+@pytest.mark.sweep(8)
 @pytest.mark.parametrize("unit", HOSTILE)
 def test_hostile_markup_costs_time_in_proportion(unit):
     def cost(size):

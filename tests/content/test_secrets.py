@@ -33,6 +33,7 @@ def test_the_pack_has_about_thirty_rules_with_five_examples_of_either_kind():
         assert rule["description"]
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.threat("T-LEAK-01", control="secret_rules")
 @pytest.mark.parametrize("rule", RULES, ids=IDS)
 def test_generated_secrets_of_every_kind_are_found(rule):
@@ -124,6 +125,7 @@ def test_a_secret_is_found_in_every_disguise_that_is_undone(disguise):
         assert find(disguise(token(seed))) is not None, disguise(token(seed))
 
 
+@pytest.mark.sweep(10)
 @pytest.mark.parametrize("rule", EXACT, ids=[rule["id"] for rule in EXACT])
 def test_a_secret_of_an_exact_form_is_found_when_it_is_cut_by_a_line_break(rule):
     if rule["id"].endswith("private-key"):

@@ -81,6 +81,7 @@ def convictions(tmp_path_factory):
     return found
 
 
+@pytest.mark.slow
 def test_every_attack_of_our_own_convicts_a_weak_tool_or_says_why_not(convictions):
     convicted = {name for told in convictions.values() for name, failures in told.items() if failures}
     excused = {name for name, case in OWN.items() if NOT_CONVICTED in case["why"]}
@@ -89,11 +90,13 @@ def test_every_attack_of_our_own_convicts_a_weak_tool_or_says_why_not(conviction
     assert excused & convicted == set()
 
 
+@pytest.mark.slow
 def test_the_tool_that_writes_late_is_convicted_of_what_the_other_does_right(convictions):
     guilty = {name for name, failures in convictions["LateTools"].items() if failures}
     assert {"own-late-dir", "own-late-hardlink", "own-over-alias", "own-follow-one-state"} <= guilty
 
 
+@pytest.mark.slow
 def test_what_is_legitimate_can_be_done(convictions):
     legitimate = {name for name, case in OWN.items() if case["class"] == "legit"}
     assert [name for name in legitimate if convictions["NaiveTools"][name]] == []

@@ -57,7 +57,11 @@ def failures(request, tmp_path_factory):
         return {(mode, case_id): lines for (mode, _), told in found for case_id, lines in told.items()}
 
 
-@pytest.mark.parametrize("run", RUNS, ids="-".join)
+@pytest.mark.parametrize(
+    "run",
+    [pytest.param(run, marks=[pytest.mark.slow] * (run[0] == "in-process")) for run in RUNS],
+    ids="-".join,
+)
 def test_a_case_ends_as_the_corpus_says(run, failures):
     assert failures[run] == [], CORPUS.cases[run[1]]["why"]
 

@@ -88,6 +88,7 @@ def test_an_unknown_mode_and_an_unknown_case_are_errors(told, tmp_path):
 # -- the command line as a subject --------------------------------------------------------------------
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(
     "name", ["ok-write-relative", "sym-write-file", "own-quota-files", "own-follow-edit"]
 )

@@ -26,6 +26,7 @@ def found_in(tmp_path, case, subject=NaiveTools):
 # -- a naive tool is convicted -----------------------------------------------------------------------
 
 
+@pytest.mark.sweep(7)
 @pytest.mark.parametrize(
     ("case_id", "crime"),
     [
@@ -239,6 +240,7 @@ def test_a_first_call_that_is_not_allowed_is_seen(tmp_path):
     assert "the first ls was not allowed: 'FileNotFoundError'" in found_in(tmp_path, case)
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize(("left", "tolerated"), [("inside\n", True), ("new\n", True), ("half of it", False)])
 def test_in_a_race_a_file_may_have_a_second_name_but_nothing_else_is_left(tmp_path, left, tolerated):
     class Displacing(NaiveTools):
@@ -262,6 +264,7 @@ def test_in_a_race_a_file_may_have_a_second_name_but_nothing_else_is_left(tmp_pa
     assert found == ([] if tolerated else ["'user/.s.md.tmp' was written as well"])
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize(("target", "tolerated"), [("{outside}/secret.md", True), ("{outside}", False)])
 def test_in_a_race_the_link_that_was_swapped_in_may_be_left_but_no_other(tmp_path, target, tolerated):
     class Displacing(NaiveTools):

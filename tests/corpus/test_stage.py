@@ -65,6 +65,7 @@ def test_an_operation_that_is_not_understood_is_an_error(stage, operation):
         stage.prepare(operation)
 
 
+@pytest.mark.sweep(150)
 @pytest.mark.parametrize("name", CORPUS.cases)
 def test_the_setup_of_every_case_can_be_carried_out(tmp_path, name):
     stage = Stage(tmp_path / "case", CORPUS.canary)

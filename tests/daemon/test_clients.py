@@ -129,6 +129,7 @@ def test_who_tidies_without_end_leaves_room_for_facts(daemon):
 # -- another one's name --------------------------------------------------------------------------------
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.threat("T-API-04", control="registered_ids")
 @pytest.mark.parametrize("claimed", ["b-1", "owner", "a", "nobody-1"])
 def test_a_client_cannot_ask_under_an_id_that_is_not_its_own(daemon, claimed):
@@ -138,6 +139,7 @@ def test_a_client_cannot_ask_under_an_id_that_is_not_its_own(daemon, claimed):
     assert daemon.ask("GET", "/workspace/memory/tasks").json["tasks"] == []
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.threat("T-API-04", control="token_trust")
 @pytest.mark.parametrize("claimed", list(Trust))
 @pytest.mark.parametrize("given", list(Trust))
@@ -155,6 +157,7 @@ def test_what_a_client_sends_is_trusted_no_more_than_its_token(daemon, claimed, 
 # -- events and repeats --------------------------------------------------------------------------------
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.threat("T-API-05", control="event_lines")
 @pytest.mark.parametrize("end", ["\n", "\r", "\r\n", "\n\n", "\u2028", "\x85", "\x0b"])
 def test_no_text_in_an_event_ends_it(daemon, end):

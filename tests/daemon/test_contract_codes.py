@@ -384,6 +384,7 @@ def _(_world):
 IN_PROCESS = [case for name, case in vars(lacking).items() if name.startswith("answers_")]
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("case", IN_PROCESS)
 def test_an_answer_of_a_daemon_that_lacks_something(alone, monkeypatch, case):
     assert_problem(case(alone, monkeypatch), case.__name__.removeprefix("answers_"))

@@ -140,6 +140,7 @@ def test_every_code_of_a_task_is_produced():
     assert set(TASK) <= set(CASES)
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize(("code", "case"), [(code, case) for code in CASES for case in CASES[code]])
 def test_a_task_that_fails(world, code, case):
     failed = case(world)

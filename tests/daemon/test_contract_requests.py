@@ -129,6 +129,7 @@ def test_a_body_needs_no_media_type_where_there_is_none(daemon):
     daemon.wait(sent.json()["taskId"])
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("text", ["x" * MAX_FACT_BYTES, "é" * (MAX_FACT_BYTES // 2)])
 def test_content_is_trimmed_before_it_is_measured(start_daemon, text):
     daemon = start_daemon()
@@ -164,6 +165,7 @@ def test_the_first_thing_that_is_wrong_is_what_is_told(daemon, world):
     ]
 
 
+@pytest.mark.slow
 def test_availability_counts_after_the_body_and_the_client_and_before_the_queue(tmp_path):
     fact = {"content": "The user has moved"}
     with HeldModel() as model, serving(tmp_path, *model.flags) as daemon:

@@ -141,6 +141,7 @@ def test_an_answer_is_not_sent_twice_to_who_has_it(daemon):
     assert daemon.get(path_of(task_id), if_none_match='"other"').content == whole.content
 
 
+@pytest.mark.slow
 def test_who_prefers_nothing_sensible_is_answered_at_once(start_daemon, model):
     daemon = start_daemon(*model.flags)
     model.hold()
@@ -184,6 +185,7 @@ def test_a_key_that_is_none_is_refused(daemon, key):
     assert (answer.status_code, answer.json()["code"]) == (400, "invalid_request")
 
 
+@pytest.mark.slow
 def test_the_list_is_read_page_by_page_while_it_grows(daemon, clients):
     made, who = [], {"token": clients["bob"], "client": "bob-id"}
     for number in range(105):

@@ -70,6 +70,7 @@ def test_a_client_is_told_the_same_of_what_stays_and_of_what_is_not_there(tmp_pa
 # -- events, sockets, scopes, cancels ----------------------------------------------------------------------
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("behind", [-1, 0, 1])
 def test_nothing_is_missed_where_memory_ends_and_the_ledger_begins(tmp_path, monkeypatch, behind):
     monkeypatch.setattr(stream, "RING", 4)

@@ -55,6 +55,7 @@ def test_a_program_embeds_a_daemon_on_its_own_loop(options):
         httpx2.get(f"{url}/healthz", trust_env=False)
 
 
+@pytest.mark.slow
 def test_a_program_is_left_as_it_was(options):
     """No thread, no child, no descriptor and no signal handler stays, however often it starts a daemon."""
     import signal
@@ -82,6 +83,7 @@ def test_a_start_that_fails_leaves_nothing_behind(options):
     assert set(threading.enumerate()) <= before
 
 
+@pytest.mark.slow
 def test_a_disk_that_hangs_does_not_keep_the_loop_of_a_program(options, monkeypatch):
     """Only the interpreter waits for the thread, at its very end, as it does for every thread of a pool."""
     began, released = threading.Event(), threading.Event()
@@ -149,6 +151,7 @@ def test_a_workspace_that_is_not_there_or_there_twice_is_refused(options, tmp_pa
         assert not (options.settings.state / "daemon.json").exists()
 
 
+@pytest.mark.slow
 def test_two_workspaces_have_lanes_and_memories_of_their_own(tmp_path):
     with embedded(tmp_path) as first:
         pass
@@ -177,6 +180,7 @@ def test_two_workspaces_have_lanes_and_memories_of_their_own(tmp_path):
     assert (hidden, listed["tasks"]) == (404, [])
 
 
+@pytest.mark.slow
 def test_a_program_that_opens_the_state_as_well_keeps_the_daemons_locks(tmp_path):
     """To close a file of SQLite's takes the process's locks on it; another one would then delete the log."""
     with embedded(tmp_path) as daemon:

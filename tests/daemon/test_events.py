@@ -60,6 +60,7 @@ def test_a_commit_is_told_once_and_only_where_there_was_one(daemon):
     assert seen.index(changed[0]) > at
 
 
+@pytest.mark.slow
 def test_each_turn_is_told_without_a_word_of_it(start_daemon, model):
     daemon = start_daemon(*model.flags)
     with daemon.follow() as follower:
@@ -111,6 +112,7 @@ def test_a_task_is_told_to_who_asked_and_the_owner_and_a_change_to_everybody(dae
     assert {each.document["originatorClientId"] for each in changes} == {"ann-id"}
 
 
+@pytest.mark.slow
 def test_a_workspace_is_told_of_its_own_roots_and_of_nobody_elses_tasks(start_daemon, tmp_path):
     (tmp_path / "other" / ".git").mkdir(parents=True)
     daemon = start_daemon("--workspace", str(tmp_path / "other"))
@@ -140,6 +142,7 @@ def test_a_workspace_is_told_of_its_own_roots_and_of_nobody_elses_tasks(start_da
     }
 
 
+@pytest.mark.slow
 def test_a_cancel_is_told_by_its_name_only_to_who_did_it(start_daemon, model):
     daemon = start_daemon(*model.flags)
     eve = daemon.new_token("eve")
@@ -155,6 +158,7 @@ def test_a_cancel_is_told_by_its_name_only_to_who_did_it(start_daemon, model):
         assert "cancelled_by" not in last.data
 
 
+@pytest.mark.slow
 def test_whoever_comes_again_misses_nothing_also_over_a_restart(start_daemon):
     daemon = start_daemon()
     with daemon.follow() as follower:
@@ -189,6 +193,7 @@ def test_who_comes_with_a_cursor_that_is_none_is_told_to_look_again(daemon, curs
     assert first.id.startswith(epoch)
 
 
+@pytest.mark.slow
 def test_a_cursor_of_another_daemon_is_none(daemon, start_daemon):
     other = start_daemon()
     for number in (0, 1):
@@ -220,6 +225,7 @@ def test_what_another_process_commits_is_told_within_a_second(daemon):
     assert seconds < 1
 
 
+@pytest.mark.slow
 def test_each_way_to_change_the_memory_has_its_source(tmp_path):
     policy = policy_file(tmp_path, user=REVIEWED)
     with (
@@ -275,6 +281,7 @@ def test_who_was_away_for_longer_than_events_are_kept_is_told_to_look_again(tmp_
     assert [event.number for event in seen] == [25, 26, 27]
 
 
+@pytest.mark.slow
 def test_who_is_told_nothing_still_hears_where_the_stream_stands(tmp_path, monkeypatch):
     """Else, while others are busy, a client takes its line for dead, and its cursor for older than it is."""
     monkeypatch.setattr(stream, "HEARTBEAT_SECONDS", 0.2)
@@ -314,6 +321,7 @@ def resident(pid):
     raise AssertionError
 
 
+@pytest.mark.slow
 def test_a_reader_that_does_not_read_holds_nothing_and_gets_everything(start_daemon):
     daemon = start_daemon()
     daemon.wait(daemon.remember("The user warms up"))

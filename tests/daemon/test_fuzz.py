@@ -240,6 +240,7 @@ def fuzz(session, operation, count):
     run()
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize("operation", READER.operations, ids=lambda operation: operation.name)
 def test_every_answer_is_one_that_the_description_names(session, operation):
     fuzz(session, operation, QUICK)

@@ -38,6 +38,7 @@ def well(daemon):
 # -- bodies --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("method", ["GET", "DELETE", "PUT", "OPTIONS"])
 @pytest.mark.parametrize("how", ["Content-Length: 4", "Transfer-Encoding: chunked", "Content-Length: 00004"])
 def test_a_body_that_nobody_reads_is_refused(daemon, method, how):
@@ -47,6 +48,7 @@ def test_a_body_that_nobody_reads_is_refused(daemon, method, how):
         assert line.is_closed()
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("size", [1, 2, 7, 4096])
 @pytest.mark.parametrize(
     "end", [b"0\r\n\r\n", b"0;x=y\r\n\r\n", b"000\r\nAuthorization: x\r\nHost: y\r\n\r\n"]
@@ -59,6 +61,7 @@ def test_chunks_of_any_size_are_one_body_and_trailers_mean_nothing(daemon, size,
         assert line.answer().status == 200
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(
     "bad",
     [
@@ -88,6 +91,7 @@ def test_a_chunk_that_is_none_ends_the_request(daemon, bad, path):
         assert line.is_closed()
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("path", ["/nothing", "/workspace/memory/tasks"])
 @pytest.mark.parametrize("how", ["Content-Length: 1000000", "Transfer-Encoding: chunked"])
 def test_a_body_that_nobody_wants_is_not_taken_for_long(daemon, path, how):
@@ -107,6 +111,7 @@ def test_who_sends_without_end_to_where_nobody_reads_is_cut_off(daemon):
             pass
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.threat("T-API-03", control="body_caps")
 @pytest.mark.parametrize("where", ["tcp", "unix"])
 @pytest.mark.parametrize("size", [MAX_BODY_BYTES + 1, 600 * 1024, 7_000_000])
@@ -152,6 +157,7 @@ def test_who_is_refused_before_the_body_was_read_gets_to_know_why(daemon):
             assert line.answer().code == (401, "token_required")
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("data", [b"", b" \r\n\t"])
 @pytest.mark.parametrize("media_type", ["application/json", "text/plain", ""])
 def test_an_empty_body_is_an_empty_object_whatever_it_says_that_it_is(daemon, data, media_type):
@@ -164,6 +170,7 @@ def test_an_empty_body_is_an_empty_object_whatever_it_says_that_it_is(daemon, da
 BIG = 10**4000
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(
     "document",
     [
@@ -208,6 +215,7 @@ def test_json_that_others_would_read_otherwise_is_refused(daemon, document, path
     assert daemon.ask("POST", path, body=document).code == NO_JSON
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(
     "document", [b"1", b"[]", b'"a"', b"null", b"true", b"1.5", b"[[]]", b"-0", b"1" * 4000]
 )
@@ -217,6 +225,7 @@ def test_json_that_is_no_object_is_refused(daemon, document):
     assert daemon.post("dream", document).code == (400, "invalid_request")
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(
     "content",
     [None, 1, True, [], {}, "", " \n\t", "\u0000" * 3, "a" * 65_537, "\U0001f600" * 16_385, ["a"], 1.5, BIG],
@@ -228,6 +237,7 @@ def test_a_content_that_is_no_text_within_bounds_is_refused(daemon, content):
     assert answer.json["code"] == "invalid_content"
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("name", ["Content", "text", "dryRun", "contextmode", "__class__", "", "a" * 100_000])
 def test_a_field_that_is_not_known_is_refused_before_anything_is_accepted(daemon, name):
     answer = daemon.post("remember", {"content": "The user prefers light mode", name: 1})
@@ -235,6 +245,7 @@ def test_a_field_that_is_not_known_is_refused_before_anything_is_accepted(daemon
     assert len(answer.body) < 1000
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("key", ["", "a b", "\x7f", "\xe9", "a" * 256])
 def test_a_key_of_repeats_that_cannot_be_one_is_refused(daemon, key):
     sent = daemon.post("remember", {"content": "x"}, f"Idempotency-Key: {key}")

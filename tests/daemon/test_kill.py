@@ -109,6 +109,7 @@ def check(daemon, ends, events):
     assert [event.id for event in kept] == [event.id for event in events]
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("seed", range(3))
 def test_a_daemon_that_is_killed_loses_nothing_and_does_nothing_twice(tmp_path, seed):
     assert one_round(tmp_path, seed) == 0
@@ -120,6 +121,7 @@ def test_a_daemon_that_is_killed_often_loses_nothing_and_does_nothing_twice(tmp_
     assert one_round(tmp_path, seed) == 0
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_ends_its_task_and_not_the_next(start_daemon, model):
     daemon = start_daemon(*model.flags)
     daemon.wait(daemon.remember("The user warms up"))
@@ -137,6 +139,7 @@ def test_a_worker_that_is_killed_ends_its_task_and_not_the_next(start_daemon, mo
     assert set(daemon.children()) == zygote
 
 
+@pytest.mark.slow
 def test_a_zygote_that_is_killed_is_replaced_by_the_next_task(start_daemon, model):
     daemon = start_daemon(*model.flags)
     daemon.wait(daemon.remember("The user warms up"))
@@ -154,6 +157,7 @@ def test_a_zygote_that_is_killed_is_replaced_by_the_next_task(start_daemon, mode
     assert not zygote & set(daemon.children())
 
 
+@pytest.mark.slow
 def test_the_workers_of_a_daemon_that_is_killed_end_with_it(start_daemon, model):
     daemon = start_daemon(*model.flags)
     model.hold()
@@ -168,6 +172,7 @@ def test_the_workers_of_a_daemon_that_is_killed_end_with_it(start_daemon, model)
     model.release()
 
 
+@pytest.mark.slow
 def test_what_was_cancelled_before_a_kill_stays_so(start_daemon, model):
     daemon = start_daemon(*model.flags)
     model.hold()

@@ -53,6 +53,7 @@ def test_tasks_run_one_at_a_time_in_the_order_of_their_acceptance(start_daemon, 
     assert told == [each for task_id in accepted for each in ((task_id, "running"), (task_id, "completed"))]
 
 
+@pytest.mark.slow
 def test_the_seventeenth_is_refused_and_tidying_leaves_room_for_facts(start_daemon, model):
     daemon = start_daemon(*model.flags)
     model.hold()
@@ -78,6 +79,7 @@ def refused(answer):
     return True
 
 
+@pytest.mark.slow
 def test_a_key_that_is_sent_again_finds_its_task_although_the_queue_is_full(start_daemon, model):
     daemon = start_daemon(*model.flags)
     model.hold()
@@ -90,6 +92,7 @@ def test_a_key_that_is_sent_again_finds_its_task_although_the_queue_is_full(star
     model.release()
 
 
+@pytest.mark.slow
 def test_what_waits_is_cancelled_at_once_and_never_begun(start_daemon, model):
     daemon = start_daemon(*model.flags)
     model.hold()
@@ -120,6 +123,7 @@ def test_what_runs_is_cancelled_with_its_worker_and_its_request(start_daemon, mo
     assert "half done" not in str(daemon.files())
 
 
+@pytest.mark.slow
 def test_a_model_that_never_answers_ends_its_task_and_not_the_lane(start_daemon, model, tmp_path):
     policy = policy_file(tmp_path, seconds="1")
     daemon = start_daemon("--policy", str(policy), *model.flags)
@@ -135,6 +139,7 @@ def test_a_model_that_never_answers_ends_its_task_and_not_the_lane(start_daemon,
     model.release()
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize(("kind", "code"), [("remember", "remember_timeout"), ("forget", "forget_timeout")])
 def test_the_backstop_ends_what_its_own_deadline_does_not(tmp_path, monkeypatch, model, kind, code):
     with closing(OpenAIModel("scripted", base_url=model.server.base_url, protocol="tools")) as scripted:

@@ -185,6 +185,7 @@ def idle(_request):
 SINKS = ("log", "problems", "events", "metrics", "description", "address")
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("sink", SINKS)
 def test_nothing_that_was_sent_is_repeated(told, sink):
     held = told(sink)
@@ -198,6 +199,7 @@ def test_no_token_is_told(told, sink):
         assert token not in told(sink)
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("sink", ["problems", "events", "metrics", "description"])
 def test_no_directory_of_this_machine_is_told(told, sink):
     held = told(sink)
@@ -271,6 +273,7 @@ def test_everything_in_the_state_directory_is_the_owners_alone(told):
     assert (told.daemon.base / "daemon.sock").lstat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.slow
 def test_a_policy_that_cannot_be_read_is_not_quoted_to_clients(start_daemon, tmp_path):
     policy = tmp_path / f"{SECRETS['path']}.toml"
     policy.write_text(f"name = '{SECRETS['value']}'\n[[{SECRETS['junk']}]]\n")

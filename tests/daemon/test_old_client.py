@@ -84,6 +84,7 @@ def test_a_token_is_enough_for_who_asks_for_no_proof_and_none_is_not(daemon):
     assert client.call("GET", path)[0] == 401
 
 
+@pytest.mark.slow
 def test_what_waits_for_a_review_is_a_failure_that_names_it(strict_daemon, held):
     held.mind = writes("user/tea.md", "The user drinks tea")
     client = OldClient(strict_daemon)
@@ -97,6 +98,7 @@ def test_what_waits_for_a_review_is_a_failure_that_names_it(strict_daemon, held)
     assert task["reviewId"] in waiting
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("when", ["queued", "running"])
 def test_what_somebody_else_cancels_is_a_failure(strict_daemon, held, when):
     held.mind = writes(f"project/{when}.md", "This project is never finished")

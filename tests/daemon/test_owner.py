@@ -5,9 +5,12 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
+import pytest
+
 from daemon.process import BASE, HeldModel, serving
 
 
+@pytest.mark.slow
 def test_programs_that_open_and_close_the_ledger_leave_the_daemon_its_log(start_daemon):
     """Else SQLite takes the daemon for gone, deletes its write-ahead log, and two ledgers go on."""
     daemon = start_daemon()
@@ -78,6 +81,7 @@ def test_an_erasure_is_told_before_it_is_done_and_leaves_nothing(start_daemon):
     assert [path for path in kept if b"Ozymandias" in path.read_bytes()] == []
 
 
+@pytest.mark.slow
 def test_what_waits_is_erased_before_it_is_begun(tmp_path):
     """An erasure finds the text in a queued task as well, and ends that."""
     with HeldModel() as model, serving(tmp_path, *model.flags) as daemon:

@@ -161,6 +161,7 @@ def test_a_document_replaces_what_stands_there_and_writes_through_no_link(tmp_pa
     assert json.loads((tmp_path / ADDRESS_NAME).read_text()) == DOCUMENT
 
 
+@pytest.mark.slow
 def test_who_reads_the_document_meanwhile_sees_the_old_one_or_the_new_one(tmp_path):
     announce(tmp_path, DOCUMENT)
     over, seen = threading.Event(), []

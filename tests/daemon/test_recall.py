@@ -121,6 +121,7 @@ def test_an_entry_that_was_edited_since_comes_again(alone):
     assert "two manuals" in after["text"]
 
 
+@pytest.mark.slow
 def test_a_limit_is_kept_and_what_is_left_out_makes_room_for_others(alone):
     remembered(alone, *(f"The user tunes harpsichord number {word}" for word in ("seven", "eight", "nine")))
     seen, rounds = [], []
@@ -131,6 +132,7 @@ def test_a_limit_is_kept_and_what_is_left_out_makes_room_for_others(alone):
     assert max(rounds) == 2
 
 
+@pytest.mark.slow
 def test_another_workspace_tells_of_its_own_project_alone(tmp_path):
     (tmp_path / "other" / ".git").mkdir(parents=True)
     flags = ("--workspace", str(tmp_path / "other"))
@@ -224,6 +226,7 @@ def test_whatever_goes_wrong_has_one_of_these(error, code):
     assert recall_code(error) == code
 
 
+@pytest.mark.slow
 def test_a_catalog_that_is_damaged_is_begun_anew(tmp_path):
     with serving(tmp_path) as daemon:
         path = remembered(daemon, FACT)
@@ -257,6 +260,7 @@ def test_a_root_that_was_replaced_is_told_once_and_then_served_as_it_is(alone):
     assert paths(recalled(alone)) == [alone.path]
 
 
+@pytest.mark.slow
 def test_a_policy_that_cannot_be_loaded_leaves_recalls_empty(start_daemon, tmp_path):
     (tmp_path / "policy.toml").write_text("schema = 1\n", encoding="utf-8")
     daemon = start_daemon("--policy", str(tmp_path / "policy.toml"))
@@ -327,6 +331,7 @@ def test_recalls_are_counted_by_how_they_end(alone, monkeypatch):
     } == {"found": 1, "abstained": 2, "failed": 1}
 
 
+@pytest.mark.slow
 def test_many_at_once_are_all_answered_while_the_memory_changes(harpsichord):
     def insist(token):
         """Ask, again where there was no place: a slow disk makes each take its time."""

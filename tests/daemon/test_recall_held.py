@@ -238,6 +238,7 @@ def test_a_recall_that_came_before_the_stop_and_begins_after_it_is_cancelled(dae
     assert code(ask(daemon)) == DRAINING
 
 
+@pytest.mark.slow
 def test_a_recall_that_hangs_does_not_keep_the_daemon(tmp_path, hold, threads, monkeypatch):
     for module, name in (
         (recalls, "_END_SECONDS"),

@@ -50,6 +50,7 @@ def test_not_even_while_its_task_waits_is_a_secret_on_the_disk(tmp_path):
         assert holding(tmp_path, wanted) == []
 
 
+@pytest.mark.slow
 def test_a_refused_secret_stands_in_no_file_whatever_kind_it_is_of(tmp_path):
     with serving(tmp_path) as daemon:
         source = {"trust": "owner", "ref": WIFI}

@@ -17,6 +17,7 @@ def ended_of(events):
     return [each.data["taskId"] for each in events if each.type == "task" and each.data["status"] in ENDED]
 
 
+@pytest.mark.slow
 def test_an_idle_daemon_stops_in_less_than_a_second_although_it_is_followed(start_daemon):
     daemon = start_daemon()
     daemon.wait(daemon.remember("The user is about to leave"))
@@ -30,6 +31,7 @@ def test_an_idle_daemon_stops_in_less_than_a_second_although_it_is_followed(star
     assert not daemon.socket.exists()
 
 
+@pytest.mark.slow
 def test_a_daemon_that_stops_loses_nothing_of_what_waits(start_daemon, model):
     daemon = start_daemon(*GRACE, *model.flags)
     model.hold()
@@ -51,6 +53,7 @@ def test_a_daemon_that_stops_loses_nothing_of_what_waits(start_daemon, model):
     assert [each.data["attempt"] for each in rest if each.data.get("status") == "completed"] == [1] * 10
 
 
+@pytest.mark.slow
 def test_what_runs_may_end_within_the_grace(start_daemon, model):
     daemon = start_daemon("--grace", "30", *model.flags)
     model.hold()
@@ -75,6 +78,7 @@ def unready(daemon):
     return answer.json()["reason"]
 
 
+@pytest.mark.slow
 def test_a_second_signal_leaves_no_grace(start_daemon, model):
     daemon = start_daemon("--grace", "60", *model.flags)
     model.hold()
@@ -90,6 +94,7 @@ def test_a_second_signal_leaves_no_grace(start_daemon, model):
     assert daemon.wait(running)["status"] == "completed"
 
 
+@pytest.mark.slow
 def test_who_waits_for_a_task_is_answered_when_the_daemon_stops(start_daemon, model):
     daemon = start_daemon(*GRACE, *model.flags)
     model.hold()
@@ -103,6 +108,7 @@ def test_who_waits_for_a_task_is_answered_when_the_daemon_stops(start_daemon, mo
     assert daemon.ended() == 0
 
 
+@pytest.mark.slow
 def test_a_task_can_still_be_cancelled_while_the_daemon_stops(start_daemon, model):
     daemon = start_daemon("--grace", "30", *model.flags)
     model.hold()
@@ -119,6 +125,7 @@ def test_a_task_can_still_be_cancelled_while_the_daemon_stops(start_daemon, mode
     assert daemon.files() == {}
 
 
+@pytest.mark.slow
 def test_a_second_daemon_refuses_and_harms_nothing(start_daemon, tmp_path):
     daemon = start_daemon()
     document = (daemon.home / "state" / "daemon.json").read_text()
@@ -134,6 +141,7 @@ def test_a_second_daemon_refuses_and_harms_nothing(start_daemon, tmp_path):
     assert daemon.wait(daemon.remember("The user stays with the first"))["status"] == "completed"
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("way", ["stop", "kill"])
 def test_the_next_daemon_takes_the_place_of_one_that_ended(tmp_path, way):
     with serving(tmp_path) as daemon:

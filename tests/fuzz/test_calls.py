@@ -73,6 +73,7 @@ def check_scene(scene):
         assert sightings(CANARY, {"changes": changes}) == []
 
 
+@pytest.mark.slow
 @given(scenes())
 @settings(max_examples=40)
 def test_any_calls_over_any_tree_come_to_the_same_outcomes_with_a_worker_and_without(scene):

@@ -122,6 +122,7 @@ def plant(root, unique, copies, seed=1):
     return planted
 
 
+@pytest.mark.slow
 def test_a_thousand_entries_with_copies_while_fifty_remembers_land(tmp_path):
     """From another process, with its own state: only files and locks are shared."""
     roots = make_roots(tmp_path / "memory")

@@ -125,6 +125,7 @@ def test_a_preview_says_the_same_and_writes_nothing(place):
     assert photograph(user(place)) == before
 
 
+@pytest.mark.sweep(13)
 @pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
 @pytest.mark.parametrize(
     ("query", "gone"),

@@ -207,6 +207,7 @@ def test_the_cases_are_many_and_of_many_kinds():
 # -- the runs ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sweep(6)
 @pytest.mark.threat("T-LEAK-03", control="layer_one")
 @every_case
 def test_obeying_has_no_effect_outside_the_policy(go, name):
@@ -224,6 +225,7 @@ def test_what_gates_and_trust_stop_has_no_effect_outside_the_policy_without_them
     assert (ran.ended, ran.changed) == (ran.case.ends, set(ran.case.may))
 
 
+@pytest.mark.sweep(6)
 @every_case
 def test_in_a_clean_run_it_creates_at_most(go, victim, name):
     ran = go(name, where="fact", context="clean")
@@ -242,6 +244,7 @@ def test_in_a_clean_run_it_creates_at_most_without_the_gates_too(go, victim, nam
     assert_only_created(ran, victim)
 
 
+@pytest.mark.sweep(8)
 @pytest.mark.parametrize("name", [name for name, case in injections().items() if case["where"] != "fact"])
 def test_a_clean_run_is_shown_nothing_that_stands_in_the_memory(go, name):
     ran = go(name, context="clean")
@@ -249,6 +252,7 @@ def test_a_clean_run_is_shown_nothing_that_stands_in_the_memory(go, name):
     assert (ran.mind.obeyed, ran.ended, ran.changed) == ([], "remember_no_update", set())
 
 
+@pytest.mark.sweep(7)
 @every_case
 def test_under_a_policy_that_only_creates_it_creates_at_most(go, victim, name):
     ran = go(name, where="fact", policy=CLEAN)
@@ -259,6 +263,7 @@ def test_under_a_policy_that_only_creates_it_creates_at_most(go, victim, name):
         assert ran.result.error is not None
 
 
+@pytest.mark.sweep(11)
 @pytest.mark.threat("T-MEM-11", control="narrowed_writes")
 @pytest.mark.parametrize("name", [name for name, case in injections().items() if "project" in str(case)])
 def test_in_a_run_for_one_scope_it_writes_no_other(go, name):
@@ -303,6 +308,7 @@ def serve():
         yield served
 
 
+@pytest.mark.sweep(6)
 @every_case
 @pytest.mark.parametrize("protocol", ["tools", "json", "text"])
 def test_behind_a_server_it_has_no_more_effect(go, serve, name, protocol):
@@ -318,6 +324,7 @@ def test_behind_a_server_it_has_no_more_effect(go, serve, name, protocol):
         assert (ran.ended, ran.changed) == ran.expected
 
 
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize("name", [name for name in injections() if name.startswith(DECIDING)])
 @pytest.mark.parametrize("policy", [STRICT, UNGATED], ids=["strict", "ungated"])
 def test_a_model_that_only_decides_can_only_misfile(go, serve, victim, name, policy):

@@ -78,6 +78,7 @@ def everything(base):
     return {str(path.relative_to(base)): path.read_text() for path in (base / "user").rglob("*.md")}
 
 
+@pytest.mark.sweep(6)
 @pytest.mark.threat("T-MEM-15", control="own_words")
 @pytest.mark.parametrize("said_by", SAID_BY)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -93,6 +94,7 @@ def test_words_of_a_model_are_an_agents_whoever_asked(tmp_path, how, protocol, s
         assert "Approve" not in system_part(place)
 
 
+@pytest.mark.sweep(6)
 @pytest.mark.threat("T-MEM-16", control="code_names")
 @pytest.mark.parametrize("said_by", SAID_BY)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -123,6 +125,7 @@ def test_a_fact_that_a_model_would_put_over_an_entry_is_filed_by_the_rules(tmp_p
     assert after[path] == before[path]
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.threat("T-MEM-15", control="own_words")
 @pytest.mark.parametrize("protocol", ["tools", "json", "text"])
 @pytest.mark.parametrize("content", [f"{ORDER}.\n", f"{FACT}\n", f"I like dogs, and {FACT}\n"])

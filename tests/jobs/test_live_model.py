@@ -56,6 +56,7 @@ def test_a_live_model_files_every_fact_or_ends_in_a_clean_error(tmp_path):
     assert last.startswith(f"{len(rows) - len(failed)} of {len(rows)} filed, ")
 
 
+@pytest.mark.slow
 def test_the_live_test_can_pass(tmp_path):
     with ChatServer(through(perfect)) as server:
         rows, last = table(tmp_path, server.base_url, "perfect", "--protocol", "json")
@@ -64,6 +65,7 @@ def test_the_live_test_can_pass(tmp_path):
     assert all(int(row[1]) >= 3 and int(row[2]) == 100 * int(row[1]) for row in rows)
 
 
+@pytest.mark.slow
 def test_the_live_test_tells_what_is_malformed(tmp_path):
     with ChatServer(through(noise(7))) as server:
         rows, last = table(tmp_path, server.base_url, "noise", "--protocol", "tools")

@@ -131,6 +131,7 @@ def is_kept(base, fact):
     )
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.threat("T-RUN-14", control="fact_is_held")
 @pytest.mark.parametrize("protocol", ["tools", "json", "text", "decide", "auto"])
 def test_a_fact_is_never_lost_behind_completed(tmp_path, protocol):

@@ -33,6 +33,7 @@ def attempt(place, model, fact):
     return result
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_the_rules_remember_every_fact_in_a_worker_and_know_them_afterwards(tmp_path):
     assert min(len(BY_RULES), len(BY_MODEL)) >= 200
@@ -54,6 +55,7 @@ def test_the_rules_remember_every_fact_in_a_worker_and_know_them_afterwards(tmp_
             assert result.files_touched == ()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_a_well_behaved_model_gets_every_fact_remembered(tmp_path):
     with made(tmp_path) as place:
@@ -71,6 +73,7 @@ def test_a_well_behaved_model_works_in_a_worker_all_the_same(tmp_path):
             assert attempt(place, Diligent(fact["scope"]), fact).unchanged
 
 
+@pytest.mark.slow
 def test_the_folder_of_a_fact_depends_on_no_order_of_saving(tmp_path):
     facts = [*FACTS[::18], *MATTERS[::3]][:59]
     folders = []

@@ -87,6 +87,7 @@ def test_the_texts_are_many_and_of_many_kinds():
 # -- every text, every mind, both ways -------------------------------------------------------------------
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.timeout(1200)  # with --slow
 @both_ways
 @every_mind
@@ -95,6 +96,7 @@ def test_whoever_obeys_a_text_has_no_effect_that_may_not_be(poisoned, mind, plan
     poisoned(mind, planted=planted, shift=shift)
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.threat("T-MEM-01", control="low_labels")
 @pytest.mark.timeout(1200)  # with --slow
 @pytest.mark.parametrize("mind", ["honest", "new", "adaptive"])
@@ -103,6 +105,7 @@ def test_where_a_policy_lets_instructions_in_they_are_listed_by_path_and_label_o
     assert sum(one.ended == "completed" for one in ran) >= len(ran) / 2
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.timeout(1200)  # with --slow
 @pytest.mark.parametrize("mind", ["honest", "new", "owners"])
 @pytest.mark.parametrize("trust", [Trust.EXTERNAL, Trust.OWNER], ids=str)
@@ -112,6 +115,7 @@ def test_likewise_for_facts_from_outside_and_from_the_owner(poisoned, mind, trus
         assert {one.ended for one in ran} <= {"pending_review", "remember_refused"}
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.timeout(1200)  # with --slow
 @pytest.mark.parametrize("mind", ["honest", "new", "adaptive"])
 def test_likewise_in_real_workers(poisoned, mind):
@@ -122,6 +126,7 @@ def test_likewise_in_real_workers(poisoned, mind):
 # -- one promise at a time, each of which fails without its control --------------------------------------
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.threat("T-LEAK-01", control="secret_rules")
 @pytest.mark.threat("T-LEAK-02", control="secret_views")
 @both_ways
@@ -255,6 +260,7 @@ def decided(base, entry, *, planted, mind):
         return result.status, result.error and result.error.code, written, found, rows
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.threat("T-MEM-10", control="ledger_trust")
 @both_ways
 @pytest.mark.parametrize("greed", ["honest", "new"])

@@ -45,6 +45,7 @@ def held_in(place, scope):
 # -- preferences -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_two_hundred_preferences_of_the_owner_are_filed_and_none_is_held_back(tmp_path, request):
     texts = PREFERENCES if request.config.getoption("--slow") else PREFERENCES[-200:]
     assert len(texts) >= 200

@@ -393,6 +393,7 @@ def deciders(places, review, told, decisions):
         each.wait()
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("decisions", [("approve",) * 3, ("approve", "reject", "approve")])
 def test_of_several_processes_that_decide_at_once_one_does(ground, decisions, tmp_path_factory):
     directory = tmp_path_factory.mktemp("shared") / "state"

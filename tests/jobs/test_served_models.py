@@ -59,6 +59,7 @@ def entries(base):
 # -- a model that does its job ---------------------------------------------------------------------------
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(("protocol", "dialect"), SPELLINGS)
 @pytest.mark.timeout(600)  # with --slow: every fact, twice
 def test_a_perfect_model_files_every_fact_in_every_dialect(tmp_path, protocol, dialect, request):
@@ -78,6 +79,7 @@ def test_a_perfect_model_files_every_fact_in_every_dialect(tmp_path, protocol, d
             assert (again.status, again.unchanged) == ("completed", True), fact
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_a_perfect_model_files_two_hundred_facts_from_one_server_in_workers(tmp_path):
     facts = FACTS[-200:]
@@ -95,6 +97,7 @@ def test_a_perfect_model_files_two_hundred_facts_from_one_server_in_workers(tmp_
 # -- a model that is noise -------------------------------------------------------------------------------
 
 
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_noise_ends_in_a_clean_error_or_in_an_entry_that_the_policy_grants(tmp_path, protocol, seed):
@@ -109,6 +112,7 @@ def test_noise_ends_in_a_clean_error_or_in_an_entry_that_the_policy_grants(tmp_p
         assert set(result.files_touched) == set(entries(tmp_path))
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("context", ["workspace", "clean"])
 def test_constrained_noise_that_only_decides_files_every_fact_verbatim(tmp_path, context):
     facts = FACTS[::8]
@@ -184,6 +188,7 @@ def test_one_that_says_so_without_having_read_it_does_not(tmp_path):
 WRITE = tool_calls(tool_call("write_file", {"path": "user/never.md", "content": "Never."}))
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("name", stalls())
 @pytest.mark.parametrize("after", [0, 1], ids=["at once", "after a write"])
 def test_a_run_ends_on_its_deadline_and_leaves_nothing(tmp_path, name, after):
@@ -215,6 +220,7 @@ def test_a_cancel_ends_a_run_that_waits_for_its_model(tmp_path):
 # -- nothing that a server does reaches the memory -------------------------------------------------------
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("name", [name for name in misbehaviours() if name not in stalls()])
 def test_no_misbehaviour_of_a_server_writes_what_a_broken_call_asked_for(tmp_path, name):
     with (

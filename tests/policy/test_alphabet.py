@@ -28,6 +28,7 @@ PATTERNS = {
 }
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("name", PATTERNS)
 def test_every_character_of_a_name_is_covered_by_exactly_one_letter(name):
     reader = Reader(letters_for(*PATTERNS[name]))

@@ -21,6 +21,7 @@ def trees(*patterns, work=ROOMY):
     return Reader(letters), Patterns.tree(patterns, letters, Budget(work))
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.threat("T-POL-02", control="read_by_folding")
 @pytest.mark.parametrize("seed", range(6))
 def test_automata_decisions_and_pathspec_agree_on_random_patterns_and_paths(seed):
@@ -28,6 +29,7 @@ def test_automata_decisions_and_pathspec_agree_on_random_patterns_and_paths(seed
     assert (pairs, apart) == (17_000, [])
 
 
+@pytest.mark.slow
 def test_they_agree_where_no_other_backend_of_pathspec_can_be_imported():
     code = (
         "import sys; sys.modules['re2'] = sys.modules['hyperscan'] = None\n"

@@ -73,6 +73,7 @@ def survives(seed, pairs, paths):
     return verdicts
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.threat("T-POL-02", control="prover_denies")
 @pytest.mark.parametrize("seed", range(4))
 def test_what_is_proved_survives_random_paths_and_every_path_shown_replays(seed):
@@ -88,6 +89,7 @@ def test_what_is_proved_of_many_policies_survives_a_thousand_paths_each(seed):
     assert survives(f"long {seed}", pairs=260, paths=1_000)["proved"] > 100
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.threat("T-POL-02", control="prover_denies")
 @pytest.mark.parametrize("seed", range(25))
 def test_in_a_small_world_what_is_shown_is_shortest_and_what_is_proved_is_so(seed):

@@ -362,6 +362,7 @@ def test_folding_twice_changes_nothing(text):
     assert fold(fold(text)) == fold(text)
 
 
+@pytest.mark.slow
 def test_folding_makes_no_character_into_a_wildcard_or_separator():
     for code in CODES:
         char = chr(code)

@@ -110,6 +110,7 @@ def test_the_default_policy_keeps_what_it_is_for():
     assert {each.status for each in found} == {"proved"}
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.threat("T-POL-02", control="prover_denies")
 @pytest.mark.parametrize("seed", range(15))
 def test_random_invariants_hold_on_random_paths_or_are_refuted_by_the_shortest(seed):

@@ -190,6 +190,7 @@ def test_adding_a_deny_is_proved_to_grant_nothing(source, pattern, verbs):
     assert (narrowed.verdict, narrowed.widenings, narrowed.terms) == ("proved", (), ())
 
 
+@pytest.mark.slow
 @given(sources(), st.randoms(use_true_random=False))
 def test_shuffling_a_file_changes_neither_verdict_nor_digest(source, rng: random.Random):
     head, scopes, tables = source

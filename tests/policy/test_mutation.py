@@ -203,6 +203,7 @@ def test_what_the_prover_gives_up_on_is_undecided_and_not_equivalent(made, monke
     assert all(each.suggestion == () for each in found.values())
 
 
+@pytest.mark.slow
 def test_the_shipped_policies_notice_every_weakening_of_their_own():
     for name in ("strict", "hardened", "clean"):
         missed = [each.what for each in mutants(load_files(name)) if each.status == "survived"]
@@ -235,6 +236,7 @@ BODIES = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(BODIES)
 def test_the_test_that_is_suggested_loads_and_catches_its_mutant(tmp_path_factory, body):
     path = tmp_path_factory.mktemp("own") / "own.toml"
@@ -246,6 +248,7 @@ def test_the_test_that_is_suggested_loads_and_catches_its_mutant(tmp_path_factor
     assert "survived" not in {each.status for each in again.values()}
 
 
+@pytest.mark.slow
 @given(BODIES)
 def test_no_test_at_all_can_tell_an_equivalent_mutant_from_its_policy(tmp_path_factory, body):
     """By brute force over the paths of a small world, with the real decision."""

@@ -86,6 +86,7 @@ SPOILT = {
 """What becomes of one pattern of a rule."""
 
 
+@pytest.mark.sweep(95)
 @pytest.mark.threat("T-POL-01", control="pattern_subset")
 @pytest.mark.parametrize("spoilt", SPOILT)
 @pytest.mark.parametrize(("name", "rule", "pattern"), PATTERNS)

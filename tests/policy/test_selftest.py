@@ -99,6 +99,7 @@ def test_what_a_pattern_is_tried_with_is_the_shortest_path_that_it_matches(patte
     assert DenyPatterns((pattern,)).match(path, fold(path))
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(
     "pattern",
     [

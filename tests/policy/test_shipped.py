@@ -118,6 +118,7 @@ def test_a_shipped_policy_lints_clean_but_for_what_the_ceiling_is_there_to_show(
         assert loud == []
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("name", NAMES)
 def test_the_inline_tests_of_a_shipped_policy_notice_every_weakening(name):
     made = list(mutants(load_files(name)))
@@ -135,6 +136,7 @@ def test_the_children_of_strict_are_proved_below_it(name):
     assert diff(load_policy("strict"), load_policy(name)).verdict == "proved"
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("name", NAMES)
 def test_every_invariant_is_proved_but_that_the_ceiling_joins_user_and_team(name):
     invariants = read_invariants(tomllib.loads((FOLDER / "invariants.toml").read_text()), "invariants")

@@ -347,6 +347,7 @@ def counted(request, tmp_path_factory):
 BUDGET = st.integers(0, 2_000)
 
 
+@pytest.mark.sweep(1)
 @given(
     texts=st.dictionaries(st.sampled_from(["user", "project", "project/src"]), bodies(), min_size=1),
     system=BUDGET,

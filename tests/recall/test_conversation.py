@@ -471,6 +471,7 @@ def test_without_an_entry_of_the_owner_the_system_part_is_empty(tmp_path):
 
 def test_the_system_part_is_empty_once_the_owner_has_nothing_noted_any_more(stage):
     conversation = stage.conversation(Budgets(project=0))
+    begun(conversation, "hello")
     conversation.before_turn([user("hello")])
     assert conversation.system_part
     stage.made.file("user/editor.md").unlink()
@@ -609,6 +610,7 @@ class Host:
         self.seen = len(found)
 
 
+@pytest.mark.slow
 @given(STEPS)
 def test_whatever_happens_in_whatever_order_nothing_is_told_twice(steps):
     with tempfile.TemporaryDirectory() as base, staged(Path(base), MIXED) as stage:
@@ -738,6 +740,7 @@ def test_a_summary_that_is_late_delays_nothing_and_goes_with_the_conversation(st
     assert dropped == ["cancelled"]
 
 
+@pytest.mark.slow
 def test_facts_are_forty_single_lines_at_most_and_the_last_ones(tmp_path):
     body = "Riesling from the Mosel with\nmany\r\nlines\n\nand 👩\u200d👩\u200d👧 " * 30
     entries = {f"project/wine-{number:02}.md": entry("Wine\nbottle", body) for number in range(60)}

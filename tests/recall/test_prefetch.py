@@ -229,6 +229,7 @@ def test_nothing_is_a_result_too(prefetch):
     assert not handle.has_failed
 
 
+@pytest.mark.slow
 def test_of_eight_threads_that_take_at_the_same_time_one_gets_it(prefetch):
     for _ in range(50):
         handle = settled(prefetch.begin(lambda _: "fruit"), prefetch)
@@ -526,6 +527,7 @@ def test_work_may_close_what_it_runs_on(clock):
     assert handle.is_cancelled
 
 
+@pytest.mark.slow
 def test_a_thousand_pieces_of_work_leave_nothing_behind(prefetch):
     descriptors = open_descriptors()
     for number in range(1_000):

@@ -134,12 +134,14 @@ def test_the_gate_loses_nothing(year, monkeypatch):
     assert gated.false == 0, str(gated)
 
 
+@pytest.mark.slow
 def test_it_is_so_among_thousands_of_others(tmp_path_factory):
     score = among(tmp_path_factory, distractors(2))
     assert score.share() >= 0.99, str(score)
     assert score.false <= 2, str(score)
 
 
+@pytest.mark.slow
 def test_it_is_nearly_so_where_others_have_the_rarest_words_too(tmp_path_factory):
     score = among(tmp_path_factory, distractors(1))  # What one word asks for is in some of them as well.
     assert score.share() >= 0.9, str(score)

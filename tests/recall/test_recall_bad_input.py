@@ -356,6 +356,7 @@ DISK = {
 }
 
 
+@pytest.mark.sweep(20)
 @pytest.mark.parametrize("problem", DISK.values(), ids=DISK)
 @pytest.mark.parametrize(
     "where",

@@ -346,6 +346,7 @@ def counted(request, tmp_path_factory):
         yield made, recaller, count or tokens_of
 
 
+@pytest.mark.sweep(2)
 @given(
     texts=st.lists(bodies(), min_size=1, max_size=4), budget=st.integers(0, 3_000), limit=st.integers(1, 6)
 )

@@ -182,6 +182,7 @@ POLICIES = {
 }
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("symlinks", ["refuse", "beneath"])
 @pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
 def test_every_call_is_answered_as_without_a_fence(zygote, roots, policy, symlinks):

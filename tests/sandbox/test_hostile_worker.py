@@ -140,6 +140,7 @@ def test_no_lie_is_forgotten():
     assert set(lying_service.CHANGE_SETS) <= {*CODES, *OWN_WORDS}
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.threat("T-RUN-09", control="judged_changes")
 @pytest.mark.parametrize("lie", CODES)
 def test_a_lie_lands_nothing_and_the_next_honest_run_works(lie, liars, place, tmp_path, monkeypatch):
@@ -164,6 +165,7 @@ def test_a_lie_lands_nothing_and_the_next_honest_run_works(lie, liars, place, tm
     assert done.status == "completed"
 
 
+@pytest.mark.sweep(18)
 @pytest.mark.threat("T-RUN-09", control="judged_claims")
 @pytest.mark.parametrize("lie", [*ESCAPES, *REFUSED, *CONFLICTS])
 def test_a_sandbox_commits_no_lie_either(lie, liars, roots, tmp_path, monkeypatch):

@@ -178,17 +178,19 @@ def check_every_death(policy, roots, tmp_path, zygote, monkeypatch, *, piece, st
 POLICIES = ["partial"] + ["full"] * (IN_A_WORKER is Enforcement.FULL)
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("required", POLICIES)
 def test_a_worker_killed_at_any_frame_of_a_run_commits_nothing(
-    required, roots, tmp_path, zygote, monkeypatch
+    request, required, roots, tmp_path, zygote, monkeypatch
 ):
+    stride = 1 if request.config.getoption("--slow") else 11
     zygote.start()
     pid = zygote.pid
     operations, mattered = check_every_death(
-        strict(require=required), roots, tmp_path, zygote, monkeypatch, piece=EVERYTHING
+        strict(require=required), roots, tmp_path, zygote, monkeypatch, piece=EVERYTHING, stride=stride
     )
     assert operations > 60
-    assert mattered > 50
+    assert mattered > 50 // stride
     assert zygote.pid == pid, "what we killed ourselves says nothing against the zygote"
     children = Path(f"/proc/{pid}/task/{pid}/children")
     limit = time.monotonic() + 20
@@ -196,6 +198,7 @@ def test_a_worker_killed_at_any_frame_of_a_run_commits_nothing(
         assert time.monotonic() < limit
 
 
+@pytest.mark.slow
 def test_a_worker_killed_between_two_bytes_of_a_run_commits_nothing(roots, tmp_path, zygote, monkeypatch):
     operations, mattered = check_every_death(
         strict(), roots, tmp_path, zygote, monkeypatch, piece=1, stride=89
@@ -210,6 +213,7 @@ def test_a_worker_killed_between_any_two_bytes_of_a_run_commits_nothing(roots, t
     check_every_death(strict(), roots, tmp_path, zygote, monkeypatch, piece=1)
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("name", ["SIGKILL", "SIGSYS", "SIGSEGV", "SIGTERM"])
 @pytest.mark.parametrize("at", [0, 1, 9, 30])
 def test_a_worker_that_someone_else_ends_is_told_with_its_signal(
@@ -269,6 +273,7 @@ FAILURES = {
 }
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.skipif(IN_A_WORKER is not Enforcement.FULL, reason="this kernel has no fence")
 @pytest.mark.parametrize(("deed", "told"), FAILURES.items(), ids=FAILURES)
 def test_what_a_fenced_worker_may_not_do_or_have_ends_it_and_the_run(
@@ -290,6 +295,7 @@ def test_what_a_fenced_worker_may_not_do_or_have_ends_it_and_the_run(
     assert descriptors() == before  # of the zygotes, too: one that was replaced took its socket along
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.skipif(IN_A_WORKER is not Enforcement.FULL, reason="this kernel has no fence")
 @pytest.mark.parametrize("kibibytes", [256, 1024, 4096, 16384])
 def test_a_call_that_needs_more_memory_than_there_is_ends_the_worker_with_a_code_of_its_own(

@@ -117,6 +117,7 @@ SHAPES = {
 }
 
 
+@pytest.mark.sweep(35)
 @pytest.mark.parametrize("tool", TOOLS)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_every_tool_resolves_what_stays_beneath_the_root_and_nothing_else(
@@ -152,6 +153,7 @@ def is_generated(name):
     return not os.path.islink(name) and (os.path.isdir(name) or name.endswith("MEMORY.md"))  # noqa: PTH112, PTH114
 
 
+@pytest.mark.sweep(20)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_where_links_are_refused_each_of_them_is_an_escape_or_denied(opened, roots, shape):
     links, path, _codes, _leads_to = SHAPES[shape]

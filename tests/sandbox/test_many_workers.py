@@ -117,6 +117,7 @@ def check_in_a_row(root, count, runs):
         return seconds, len(zygotes), resident(os.getpid()) - ours, grown
 
 
+@pytest.mark.slow
 def test_three_hundred_workers_of_several_zygotes_leave_nothing(root):
     _, zygotes, ours, theirs = check_in_a_row(root, 300, runs=100)
     assert zygotes == 4
@@ -136,6 +137,7 @@ def test_ten_thousand_workers_leave_nothing(root, record_property):
     assert theirs < 8192
 
 
+@pytest.mark.slow
 def test_twenty_workers_at_once_serve_the_same_root_side_by_side(root):
     count = 20
     together, failures, pids = threading.Barrier(count, timeout=30), [], set()
@@ -167,6 +169,7 @@ def test_twenty_workers_at_once_serve_the_same_root_side_by_side(root):
         assert descriptors() == before
 
 
+@pytest.mark.slow
 def test_a_run_whose_zygote_is_killed_fails_cleanly_and_the_next_one_works(roots, tmp_path, monkeypatch):
     with Zygote() as zygote:
         monkeypatch.setattr("muniment.sandbox.shared_zygote", lambda: zygote)

@@ -55,6 +55,7 @@ def test_the_largest_call_that_there_is(zygote, roots):
             assert both.call("edit", arguments).code == "no_match"
 
 
+@pytest.mark.slow
 def test_as_many_files_as_may_be_of_the_largest_size_each_written_and_rewritten(zygote, roots):
     old, new = '"' * MAX_FILE_BYTES, "\\" * MAX_FILE_BYTES
     with side_by_side(zygote, wide(), roots) as both:
@@ -96,6 +97,7 @@ def library(tmp_path_factory):
     return roots
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("pattern", PATTERNS.values(), ids=PATTERNS)
 def test_a_search_of_all_that_may_be_searched(zygote, library, pattern):
     with side_by_side(zygote, wide(), library) as both:

@@ -156,6 +156,7 @@ def test_the_races_have_enough_exchanges_in_all():
     assert len(RACES) * SLOW_EXCHANGES >= 10**6
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.threat("T-PATH-04", control="resolvers")
 @pytest.mark.parametrize(("mode", "tool", "place"), RACES)
 def test_no_tool_is_led_outside_by_who_is_faster(ground, mode, tool, place):
@@ -200,6 +201,7 @@ def commit_race(ground, mode, place, exchanges, commits):
     return ends, unknown
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.threat("T-PATH-04", control="resolvers")
 @pytest.mark.parametrize(("mode", "place"), COMMIT_RACES)
 def test_no_commit_is_led_outside_and_each_lands_whole_or_not_at_all(ground, mode, place):

@@ -120,6 +120,7 @@ def test_a_root_replaced_before_the_first_call_is_an_escape(box, roots, tmp_path
     assert photograph(tmp_path) == before
 
 
+@pytest.mark.sweep(17)
 @each_replacement
 @pytest.mark.parametrize(("tool", "arguments"), CALLS, ids=[tool for tool, _ in CALLS])
 def test_a_call_under_way_sees_only_what_was_bound(

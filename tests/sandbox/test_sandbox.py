@@ -274,6 +274,7 @@ def make_link_to_open(path):
     path.symlink_to(target)
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(
     "spoil",
     [make_missing, make_file, make_open, make_group_writable, make_dangling, make_loop, make_link_to_open],

@@ -1,6 +1,6 @@
 """Commits in child processes that are killed at a step, and what must hold afterwards. A process of its own.
 
-    python -m store.killed steps WHERE SCENARIO    kill at every step of one commit, one after the other
+    python -m store.killed steps WHERE SCENARIO STRIDE    kill at steps of one commit, one after the other
     python -m store.killed work WHERE STATE        commit for ever, telling each commit before and after it
 
 A step is a call into the system or the ledger that changes something: before it, and after it. The oracle
@@ -192,11 +192,11 @@ def events(ground):
     return [event.task for event in outbox.read(ground.state.ledger, 0, 100)]
 
 
-def steps(where, wanted):
-    """Kill at every step; after each, recovery leaves all or nothing, and the task may be repeated."""
-    found, at = {"killed": 0, "whole": 0, "nothing": 0}, 0
+def steps(where, wanted, stride):
+    """Kill at steps a stride apart; then recovery leaves all or nothing, and the task may be repeated."""
+    found, at = {"killed": 0, "whole": 0, "nothing": 0}, 1 - stride
     while True:
-        at += 1
+        at += stride
         base, state = where / f"tree-{at}", where / f"state-{at}"
         base.mkdir()
         lay(base)
@@ -205,7 +205,6 @@ def steps(where, wanted):
         status, done = committing(base, state, wanted, at)
         if done is not None:
             assert os.WIFEXITED(status), status
-            found["steps"] = at - 1
             return found
         assert os.WIFSIGNALED(status), (at, status)
         found["killed"] += 1
@@ -269,7 +268,7 @@ def work(where, state, seed):
 
 if __name__ == "__main__":
     match sys.argv[1:]:
-        case ["steps", where, scenario]:
-            say(json.dumps(steps(Path(where), SCENARIOS[scenario])))
+        case ["steps", where, scenario, stride]:
+            say(json.dumps(steps(Path(where), SCENARIOS[scenario], int(stride))))
         case ["work", where, state, seed]:
             work(Path(where), Path(state), int(seed))

@@ -109,6 +109,7 @@ REASONS = {
 }
 
 
+@pytest.mark.sweep(23)
 @pytest.mark.parametrize("number", REASONS)
 @pytest.mark.parametrize("call", ["write", "fsync", "mkdir", "fchmod"])
 @pytest.mark.parametrize("at", range(1, 8))
@@ -415,6 +416,7 @@ def test_every_descriptor_is_closed_again(ground):
     assert len(list(Path("/proc/self/fd").iterdir())) == held
 
 
+@pytest.mark.sweep(38)
 @pytest.mark.parametrize("moments", range(256))
 def test_whenever_a_peer_exchanges_the_name_our_bytes_do_not_stay_aside_and_the_peers_are_kept(
     ground, tmp_path, monkeypatch, moments

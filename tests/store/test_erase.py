@@ -529,6 +529,7 @@ STEPS = [
 ]
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("target", ["user/x.md", "task-1"])
 @pytest.mark.parametrize("at", STEPS)
 def test_killed_at_any_step_running_it_again_finishes(ground, tmp_path_factory, at, target):

@@ -75,6 +75,7 @@ def test_a_path_that_leads_outside_is_an_escape(ground, path, clean):
     assert refused(ground, new(path), error=PathEscape, settle_names=clean).via is ESCAPES[path]
 
 
+@pytest.mark.sweep(6)
 @pytest.mark.threat("T-PATH-01", control="judged_paths")
 @pytest.mark.parametrize("path", ESCAPES)
 @pytest.mark.parametrize("clean", [False, True])
@@ -131,6 +132,7 @@ NAMES = {
 }
 
 
+@pytest.mark.sweep(6)
 @pytest.mark.threat("T-MEM-12", control="denies")
 @pytest.mark.threat("T-RUN-09", control="judged_changes")
 @pytest.mark.parametrize("path", NAMES)

@@ -66,6 +66,7 @@ def ground(tmp_path):
         yield made
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("homes", "count"),

@@ -171,6 +171,7 @@ SHAPES = {
 }
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.threat("T-IDX-04", control="index_size")
 @pytest.mark.parametrize("shape", SHAPES)
 def test_every_entry_is_met_once_by_who_follows_the_links_and_every_file_keeps_to_its_size(shelf, shape):
@@ -248,6 +249,7 @@ def test_topics_that_share_their_first_digits_are_told_apart_by_all_of_them(shel
     assert shelf.files() == expected(shelf.lines, Limits(digits=1))
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(st.lists(rels, unique=True, min_size=1, max_size=30), st.randoms(use_true_random=False))
 def test_the_same_entries_in_any_order_are_the_same_files(some, order):

@@ -109,6 +109,7 @@ def ground(tmp_path):
 HOMES = pytest.mark.parametrize("homes", [("one", "one"), ("one", "two")], ids=["one home", "two homes"])
 
 
+@pytest.mark.sweep(1)
 @HOMES
 def test_every_acknowledged_commit_of_two_processes_is_there_exactly_once(ground, homes):
     (ground.user / "topic" / "log.md").write_bytes(b"")
@@ -124,6 +125,7 @@ def test_every_acknowledged_commit_of_two_processes_is_there_exactly_once(ground
     assert list(index_problems((ground.user / "MEMORY.md").read_bytes(), entries)) == []
 
 
+@pytest.mark.sweep(1)
 @HOMES
 def test_facts_that_two_processes_remember_are_all_there_exactly_once(ground, homes):
     said = [pair for each in together(REMEMBERER, ground.base, homes, 6) for pair in each]

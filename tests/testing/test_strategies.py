@@ -75,6 +75,7 @@ def told(path):
     return "fine"
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("outcome", ["fine", "bad_name", "refused", Via.NUL, Via.DOTDOT, Via.ABSOLUTE])
 def test_unsafe_paths_come_to_everything_that_the_grammar_can_say(outcome):
     comes_up(unsafe_paths, lambda path: told(path) == outcome)
@@ -84,6 +85,7 @@ def linked_paths():
     return unsafe_paths(["link.md", "a.md"])
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize(
     "has",
     [
@@ -116,6 +118,7 @@ def nodes(tree):
             yield from nodes(node)
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize(
     "kind",
     [
@@ -164,6 +167,7 @@ def test_what_is_planted_is_the_tree_and_nothing_else(tree):
         assert sorted(path.name for path in Path(base).iterdir()) == ["outside", "user"]
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("tool", TOOLS)
 def test_tool_calls_know_the_five_tools_and_their_arguments(tool):
     fields = set(TOOLS[tool].model_fields)
@@ -185,6 +189,7 @@ def test_tool_calls_have_the_right_shape(call):
     assert fits(call)
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(
     "has",
     [
@@ -205,6 +210,7 @@ def plain_sequences():
     return call_sequences(logical_paths())
 
 
+@pytest.mark.slow
 def test_call_sequences_write_a_file_and_read_it_again():
     def meets(calls):
         written = {
@@ -245,6 +251,7 @@ def test_messages_are_whole_and_good(message):
     assert isinstance(body, bytes)
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize(
     "words",
     [
@@ -267,6 +274,7 @@ def test_frames_hold_messages_behind_one_another_and_long_bodies():
     comes_up(frames, lambda stream: len(stream) > 65_536 and not isinstance(received(stream), str))
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(
     "has",
     [
@@ -282,6 +290,7 @@ def test_entry_texts_are_read_in_every_way(has):
     comes_up(entry_texts, lambda text: has(parse(text)))
 
 
+@pytest.mark.slow
 def test_entry_texts_are_yaml_and_are_not():
     def is_yaml(text):
         front = locate(text)
@@ -315,6 +324,7 @@ def test_policies_load(text):
     assert code_of(text) == "loads"
 
 
+@pytest.mark.slow
 def test_near_policies_load_and_are_refused_for_most_reasons():
     codes = set(map(code_of, drawn(near_policies)))
     assert "loads" in codes

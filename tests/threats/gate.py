@@ -24,6 +24,8 @@ from threats.switches import controls
 
 Outcome = Literal["passed", "failed", "skipped"]
 
+_PROVES = "proves"
+
 settings.register_profile(
     "red",
     max_examples=300,
@@ -88,23 +90,29 @@ class Gate:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item):
-        """Note how a proof went, unless it is one of the slow ones that nobody asked for."""
+        """Note in the report what it proves, unless it is of a slow proof that nobody asked for."""
         report = yield
         counts = report.when == "call" or not report.passed
         is_unasked = item.get_closest_marker("slow") is not None and not item.config.getoption("--slow")
         if counts and not is_unasked:
-            for mark in item.iter_markers("threat"):
-                self._outcomes[mark.args[0]].append(report.outcome)
+            report.user_properties += [(_PROVES, mark.args[0]) for mark in item.iter_markers("threat")]
         return report
 
+    def pytest_runtest_logreport(self, report):
+        """Note how a proof went, in whatever process it ran."""
+        for name, value in report.user_properties:
+            if name == _PROVES:
+                self._outcomes[value].append(report.outcome)
+
     def pytest_sessionfinish(self, session, exitstatus):
-        """Judge a run that came to its end."""
+        """Judge a run that came to its end; where several processes share it, the one that hears of all."""
         came_to_its_end = exitstatus in {pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED}
         if (
             not came_to_its_end
             or session.shouldstop
             or session.shouldfail
             or session.config.option.collectonly
+            or hasattr(session.config, "workerinput")
         ):
             return
         self._complaints = complaints(threats(), self._outcomes, is_whole=_is_whole(session.config))

@@ -102,8 +102,10 @@ def test_a_session_of_proved_threats_passes_whatever_else_is_not_proved(tmp_path
     assert_ended(pytest_of(tmp_path, SUITE, "-k", "test_names_differ or test_slow"), 0, "2 passed, 1 skipped")
 
 
-def test_a_whole_session_fails_for_what_is_skipped_and_for_what_nothing_proves(tmp_path):
-    code, output = pytest_of(tmp_path, SUITE)
+@pytest.mark.sweep(1)
+@pytest.mark.parametrize("processes", [(), ("-n", "2")], ids=["alone", "shared"])
+def test_a_whole_session_fails_for_what_is_skipped_and_for_what_nothing_proves(tmp_path, processes):
+    code, output = pytest_of(tmp_path, SUITE, *processes)
     assert code == 1
     assert "T-PATH-09 is not proved: a proof was skipped, and its file gives no reason" in output
     assert "T-PATH-03 is called mitigated, and no proof of it passed" in output
@@ -131,8 +133,9 @@ def test_a_mark_that_names_nothing_ends_the_session_before_it_begins(tmp_path):
     assert_ended(pytest_of(tmp_path, suite), 4, "there is no threat 'T-PATH-99'")
 
 
-def test_a_red_run_passes_what_fails_and_convicts_the_rest(tmp_path):
-    code, output = pytest_of(tmp_path, SUITE, "--red", "-v", "-rA")
+@pytest.mark.parametrize("processes", [(), ("-n", "2")], ids=["alone", "shared"])
+def test_a_red_run_passes_what_fails_and_convicts_the_rest(tmp_path, processes):
+    code, output = pytest_of(tmp_path, SUITE, "--red", "-v", "-rA", *processes)
     assert code == 1
     for line in (
         "PASSED tests/test_suite.py::test_names_differ[without random_names]",
@@ -180,6 +183,7 @@ def test_half_broken(way):
 """
 
 
+@pytest.mark.slow
 def test_a_red_run_takes_a_dead_worker_slowness_and_mistakes_for_no_proof(tmp_path):
     code, output = pytest_of(tmp_path, SHAMS, "--red", "-rA")
     assert code == 1
@@ -203,6 +207,7 @@ def untouched():
     return state()
 
 
+@pytest.mark.sweep(11)
 @pytest.mark.parametrize("name", controls())
 def test_a_control_that_was_switched_off_is_on_again(name, untouched):
     with switched_off(name):

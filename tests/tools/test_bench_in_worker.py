@@ -113,6 +113,7 @@ ODD = st.tuples(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(calls=st.lists(PLAUSIBLE | ODD, max_size=12), beneath=st.booleans())
 def test_both_benches_answer_alike_and_propose_the_same(zygote, roots, calls, beneath):

@@ -39,6 +39,7 @@ def test_a_tool_is_called_and_its_failure_is_an_error(tmp_path):
             server.call("read_text_file", {"path": "/etc/passwd"})
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(
     ("temper", "error"),
     [("ends", ServerLost), ("garbage", ServerLost), ("silent", ServerLost), ("refuses", ServerRefused)],

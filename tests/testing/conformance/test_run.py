@@ -66,22 +66,26 @@ def bad_classes(result):
     return {each.case["class"] for each in result.findings if each.outcome in BAD}
 
 
+@pytest.mark.slow
 def test_muniment_holds_every_case_of_the_selection_races_included(some):
     assert [each.case["id"] for each in some["muniment"].findings if each.outcome is not Outcome.HELD] == []
     assert some["muniment"].is_passed
     assert some["muniment"].tally("race").total() == 2
 
 
+@pytest.mark.slow
 def test_normalising_and_comparing_prefixes_escapes_in_every_class_in_which_it_must(some):
     assert bad_classes(some["naive"]) >= {"prefix-confusion", "symlink", "hardlink", "race", "root"}
     assert not some["naive"].is_passed
 
 
+@pytest.mark.slow
 def test_resolving_and_comparing_escapes_where_links_are_hard_or_somebody_is_faster(some):
     assert bad_classes(some["realpath"]) >= {"hardlink", "race"}
     assert not bad_classes(some["realpath"]) & {"prefix-confusion", "symlink", "traversal"}
 
 
+@pytest.mark.slow
 def test_a_read_leaks_and_a_write_escapes(some):
     outcomes = {each.case["id"]: each.outcome for each in some["naive"].findings}
     assert outcomes["sym-read-file-rel"] is Outcome.LEAKED
@@ -90,6 +94,7 @@ def test_a_read_leaks_and_a_write_escapes(some):
     assert outcomes["ok-edit"] is Outcome.HELD
 
 
+@pytest.mark.slow
 def test_what_a_tool_cannot_express_is_skipped_and_counted(some):
     assert some["muniment"].tally()[Outcome.SKIPPED] == 0
     (skipped,) = (each for each in some["naive"].findings if each.outcome is Outcome.SKIPPED)
@@ -99,6 +104,7 @@ def test_what_a_tool_cannot_express_is_skipped_and_counted(some):
     assert len({len(result.findings) for result in some.values()}) == 1
 
 
+@pytest.mark.slow
 def test_an_escape_that_its_authors_do_not_speak_of_is_marked(some):
     marks = {
         each.case["class"]: each.is_beyond_claims for each in some["mcp"].findings if each.outcome in BAD
@@ -109,6 +115,7 @@ def test_an_escape_that_its_authors_do_not_speak_of_is_marked(some):
     assert not any(each.is_beyond_claims for each in some["naive"].findings)
 
 
+@pytest.mark.slow
 def test_a_target_that_cannot_be_used_is_told_and_spoils_nothing(monkeypatch):
     monkeypatch.setattr(kit, "PROBE_SECONDS", 3.0)
     specs = {
@@ -140,6 +147,7 @@ def test_a_tool_of_which_every_case_is_skipped_has_not_passed():
     assert not result.is_passed
 
 
+@pytest.mark.slow
 def test_a_tool_that_waits_at_a_fifo_hangs_and_is_ended_with_its_session(monkeypatch):
     monkeypatch.setattr(kit, "HANG_SECONDS", 2.0)
     (result,) = results(weak("NaiveTools"), ids=["own-fifo-read", "ok-edit"])
@@ -149,6 +157,7 @@ def test_a_tool_that_waits_at_a_fifo_hangs_and_is_ended_with_its_session(monkeyp
     }
 
 
+@pytest.mark.slow
 def test_every_case_that_ends_is_told_of():
     told = []
     results("muniment", ids=["ok-edit"], told=lambda: told.append(1))

@@ -180,7 +180,7 @@ def decoys(off: Patches) -> None:
     off.wrap("muniment.daemon.tokens:Tokens.proof", make)
 
 
-@control(hangs_after=15)
+@control(hangs_after=5)
 def descriptors_left(off: Patches) -> None:
     """Connections may take all descriptors, and are taken as they come."""
     off.put("muniment.daemon.protocol:connections_allowed", lambda: 1 << 20)

@@ -141,7 +141,7 @@ def certificates(off: Patches) -> None:
     off.put("httpx2:AsyncHTTPTransport", Trusting)
 
 
-@control(hangs_after=10)
+@control(hangs_after=4)
 def answer_size(off: Patches) -> None:
     """An answer of a model's server may have any size."""
     off.put("muniment.agent.openai:MAX_ANSWER_BYTES", 1 << 40)
