@@ -48,9 +48,10 @@ def failures(request, tmp_path_factory):
         ids = [case_id for run_mode, case_id in wanted if run_mode == mode]
         jobs |= {(mode, part): ids[part::parts] for part in range(parts)}
 
+    folders = {job: tmp_path_factory.mktemp(job[0]) for job in jobs}
+
     def work(job):
-        command = driver_command(job[0], tmp_path_factory.mktemp(job[0]))
-        return run_driver(command, jobs[job], canary=CORPUS.canary)
+        return run_driver(driver_command(job[0], folders[job]), jobs[job], canary=CORPUS.canary)
 
     with ThreadPoolExecutor(2) as pool:
         found = zip(jobs, pool.map(work, jobs), strict=True)

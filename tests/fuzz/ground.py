@@ -10,6 +10,7 @@ Nothing here shares code with the subject: paths are walked by `lstat`, one name
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import stat
@@ -264,9 +265,14 @@ class Ground:
         return found
 
     def resolved(self, logical):
-        """Where `scope/rel` led when `remember_links` was called, as `scope/rel`; None: outside the scope."""
+        """Where `scope/rel` led when `remember_links` was called, as such; None: outside or in circles."""
         scope, _, rel = logical.partition("/")
         root = os.path.realpath(self.shadow / scope)
+        try:
+            Path(root, rel).stat()
+        except OSError as error:
+            if error.errno == errno.ELOOP:  # `realpath` makes something of it.
+                return None
         real = os.path.realpath(f"{root}/{rel}")
         if real == root:
             return scope
