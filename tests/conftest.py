@@ -16,7 +16,9 @@ from muniment.confine.pool import Zygote
 pytest_plugins = ["threats.gate"]
 
 settings.register_profile("quick", max_examples=20, deadline=None, derandomize=True)
-settings.register_profile("slow", max_examples=20_000, deadline=None, suppress_health_check=list(HealthCheck))
+settings.register_profile(
+    "thorough", max_examples=200, deadline=None, suppress_health_check=list(HealthCheck)
+)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 

@@ -24,7 +24,7 @@ from muniment.names import Trust
 pytestmark = pytest.mark.filterwarnings("ignore:Do not use the `random` module")
 
 READER = Reader(document_of(OPERATIONS))
-QUICK, SLOW = 25, 1_500
+QUICK, SLOW = 25, 100
 """Requests for each operation."""
 
 OUTSIDE = {

@@ -53,12 +53,8 @@ def poisoned(tmp_path, request):
     """Runs a mind with some of the texts, of every kind or of those asked for; none does harm."""
 
     def run_all(mind, *, kinds=None, shift=0, each=1, **terms):
-        whole = request.config.getoption("--slow")
-        numbers = [
-            number
-            for kind in kinds or KINDS
-            for number in (KINDS[kind] if whole else _some(KINDS[kind], shift, each))
-        ]
+        each = 4 * each if request.config.getoption("--slow") else each
+        numbers = [number for kind in kinds or KINDS for number in _some(KINDS[kind], shift, each)]
         terms = {"on_escape": ON_ESCAPE.get(mind, "abort"), **terms}
         ran = []
         for number in numbers:
@@ -88,7 +84,6 @@ def test_the_texts_are_many_and_of_many_kinds():
 
 
 @pytest.mark.sweep(1)
-@pytest.mark.timeout(1200)  # with --slow
 @both_ways
 @every_mind
 def test_whoever_obeys_a_text_has_no_effect_that_may_not_be(poisoned, mind, planted):
@@ -98,7 +93,6 @@ def test_whoever_obeys_a_text_has_no_effect_that_may_not_be(poisoned, mind, plan
 
 @pytest.mark.sweep(2)
 @pytest.mark.threat("T-MEM-01", control="low_labels")
-@pytest.mark.timeout(1200)  # with --slow
 @pytest.mark.parametrize("mind", ["honest", "new", "adaptive"])
 def test_where_a_policy_lets_instructions_in_they_are_listed_by_path_and_label_only(poisoned, mind):
     ran = poisoned(mind, shift=10 + list(MINDS).index(mind), **OPEN)
@@ -106,7 +100,6 @@ def test_where_a_policy_lets_instructions_in_they_are_listed_by_path_and_label_o
 
 
 @pytest.mark.sweep(1)
-@pytest.mark.timeout(1200)  # with --slow
 @pytest.mark.parametrize("mind", ["honest", "new", "owners"])
 @pytest.mark.parametrize("trust", [Trust.EXTERNAL, Trust.OWNER], ids=str)
 def test_likewise_for_facts_from_outside_and_from_the_owner(poisoned, mind, trust):
@@ -116,7 +109,6 @@ def test_likewise_for_facts_from_outside_and_from_the_owner(poisoned, mind, trus
 
 
 @pytest.mark.sweep(2)
-@pytest.mark.timeout(1200)  # with --slow
 @pytest.mark.parametrize("mind", ["honest", "new", "adaptive"])
 def test_likewise_in_real_workers(poisoned, mind):
     kinds = list(KINDS)[list(MINDS).index(mind) :: 3]

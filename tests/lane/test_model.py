@@ -199,6 +199,6 @@ def test_two_lanes_do_what_a_list_does(machine):
 @pytest.mark.timeout(1_200)
 def test_two_lanes_do_what_a_list_does_for_long(machine):
     long = settings(
-        max_examples=1_000, stateful_step_count=60, deadline=None, suppress_health_check=list(HealthCheck)
+        max_examples=100, stateful_step_count=60, deadline=None, suppress_health_check=list(HealthCheck)
     )
     run_state_machine_as_test(machine, settings=long)

@@ -43,8 +43,8 @@ def test_they_agree_where_no_other_backend_of_pathspec_can_be_imported():
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_they_agree_on_a_million_pairs():
-    assert compared("long", sets=5_000, paths=200) == (1_000_000, [])
+def test_they_agree_on_a_hundred_thousand_pairs():
+    assert compared("long", sets=500, paths=200) == (100_000, [])
 
 
 @pytest.mark.parametrize(

@@ -207,12 +207,6 @@ def test_a_worker_killed_between_two_bytes_of_a_run_commits_nothing(roots, tmp_p
     assert mattered > operations // 89 // 2
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
-def test_a_worker_killed_between_any_two_bytes_of_a_run_commits_nothing(roots, tmp_path, zygote, monkeypatch):
-    check_every_death(strict(), roots, tmp_path, zygote, monkeypatch, piece=1)
-
-
 @pytest.mark.sweep(3)
 @pytest.mark.parametrize("name", ["SIGKILL", "SIGSYS", "SIGSEGV", "SIGTERM"])
 @pytest.mark.parametrize("at", [0, 1, 9, 30])

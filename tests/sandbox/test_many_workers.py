@@ -126,18 +126,6 @@ def test_three_hundred_workers_of_several_zygotes_leave_nothing(root):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
-def test_ten_thousand_workers_leave_nothing(root, record_property):
-    seconds, zygotes, ours, theirs = check_in_a_row(root, 10_000, runs=1000)
-    record_property("seconds", seconds)
-    record_property("broker grew by KiB", ours)
-    record_property("zygote grew by KiB", theirs)
-    assert zygotes == 11
-    assert ours < 8192
-    assert theirs < 8192
-
-
-@pytest.mark.slow
 def test_twenty_workers_at_once_serve_the_same_root_side_by_side(root):
     count = 20
     together, failures, pids = threading.Barrier(count, timeout=30), [], set()

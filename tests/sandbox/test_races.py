@@ -208,13 +208,6 @@ def test_no_commit_is_led_outside_and_each_lands_whole_or_not_at_all(ground, mod
     commit_race(ground, mode, place, EXCHANGES, COMMITS)
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize(("mode", "place"), COMMIT_RACES)
-def test_no_commit_is_led_outside_in_a_long_race(ground, mode, place):
-    commit_race(ground, mode, place, SLOW_EXCHANGES, 10 * COMMITS)
-
-
 # -- the control --------------------------------------------------------------------------------------
 
 

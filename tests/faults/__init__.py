@@ -1,0 +1,1 @@
+"""Hand-made faults, and a program that tells which of them the tests notice."""

@@ -1,0 +1,25 @@
+"""The faults can still be made: each stands once in the package, and leaves a module that Python reads."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from faults.catalogue import REPOSITORY, faults
+
+EACH = 30
+GROUPS = {"confine", "policy", "jobs", "recall", "daemon", "cli"}
+
+
+def test_every_fault_can_be_made_in_one_place_and_has_a_name_of_its_own():
+    names = set()
+    for fault in faults():
+        path = fault.found_in(REPOSITORY / "src")
+        compile(fault.made_in(path.read_text()), str(path), "exec")
+        names.add(fault.name)
+    assert len(names) == len(list(faults()))
+
+
+def test_every_group_has_its_share():
+    counted = Counter(fault.group for fault in faults())
+    assert set(counted) == GROUPS
+    assert min(counted.values()) >= EACH
