@@ -26,7 +26,7 @@ from pathlib import Path
 import pytest
 from coverage import CoverageData
 
-from faults.catalogue import REPOSITORY, Fault, faults
+from faults.catalogue import REPOSITORY, Fault, faults, texts_below
 
 SECONDS = 1_200
 """After which a run counts as hung."""
@@ -82,7 +82,7 @@ class Reach:
 
 def tried(fault: Fault, copy: Path, reach: Reach | None, arguments: list[str]) -> dict[str, object]:
     """What came of one fault."""
-    path = fault.found_in(copy / "src")
+    path = fault.found_in(texts_below(copy / "src"))
     before = path.read_text()
     start = time.monotonic()
     path.write_text(fault.made_in(before))

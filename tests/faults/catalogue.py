@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,13 +26,12 @@ class Fault:
     find: str
     replace: str
 
-    def found_in(self, sources: Path) -> Path:
-        """The module that holds it.
+    def found_in(self, texts: Mapping[Path, str]) -> Path:
+        """The module that holds it, among the texts of all.
 
         Raises:
             ValueError: it stands in none, or more than once.
         """
-        texts = {path: path.read_text() for path in sources.rglob("*.py")}
         holders = [path for path, text in texts.items() if self.find in text]
         if len(holders) != 1 or texts[holders[0]].count(self.find) != 1:
             raise ValueError(
@@ -43,6 +42,11 @@ class Fault:
     def made_in(self, text: str) -> str:
         """A module's text with the mistake in it."""
         return text.replace(self.find, self.replace)
+
+
+def texts_below(sources: Path) -> dict[Path, str]:
+    """The text of every module."""
+    return {path: path.read_text() for path in sources.rglob("*.py")}
 
 
 def faults() -> Iterator[Fault]:

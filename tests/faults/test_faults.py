@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 
-from faults.catalogue import REPOSITORY, faults
+from faults.catalogue import REPOSITORY, faults, texts_below
 
 EACH = 30
 GROUPS = {"confine", "policy", "jobs", "recall", "daemon", "cli"}
 
 
 def test_every_fault_can_be_made_in_one_place_and_has_a_name_of_its_own():
-    names = set()
+    names, texts = set(), texts_below(REPOSITORY / "src")
     for fault in faults():
-        path = fault.found_in(REPOSITORY / "src")
-        compile(fault.made_in(path.read_text()), str(path), "exec")
+        path = fault.found_in(texts)
+        compile(fault.made_in(texts[path]), str(path), "exec")
         names.add(fault.name)
     assert len(names) == len(list(faults()))
 
