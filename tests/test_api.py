@@ -16,12 +16,13 @@ from muniment.agent.rules import RuleWriter
 from muniment.errors import (
     ConfigInvalid,
     ConfinementUnavailable,
+    InvalidContent,
     InvalidScope,
     ManagedMemoryUnavailable,
     MunimentError,
     PolicyInvalid,
+    RememberRefused,
 )
-from muniment.job_errors import InvalidContent, RememberRefused
 from muniment.jobs.remember import remember
 from muniment.jobs.request import RememberRequest
 from muniment.settings import read_settings

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from muniment.credentials import MAX_KEY_BYTES, read_api_key
 from muniment.errors import ConfigInvalid
-from muniment.settings import read_settings
+from muniment.settings import MAX_KEY_BYTES, read_api_key, read_settings
 
 CANARY = "sk-canary-7f3a"
 

@@ -7,15 +7,14 @@ import re
 
 import pytest
 
-from muniment import errors, job_errors
+from muniment import errors
 from muniment.errors import MunimentError, PathEscape, Refusal, ToolError, printable
 from muniment.names import Via
 
 CLASSES = {
     name: each
-    for module in (errors, job_errors)
-    for name, each in vars(module).items()
-    if inspect.isclass(each) and each.__module__ == module.__name__ and issubclass(each, BaseException)
+    for name, each in vars(errors).items()
+    if inspect.isclass(each) and each.__module__ == errors.__name__ and issubclass(each, BaseException)
 }
 ABSTRACT = {"MunimentError", "Refusal", "ToolError", "JobError", "LaneError"}
 TREE = re.compile(r"^(?P<rails>[ │├└─]*)(?P<name>[A-Z]\w+)(?: +(?P<code>[a-z_]+|\(.*\)))?$", re.MULTILINE)
@@ -24,7 +23,7 @@ TREE = re.compile(r"^(?P<rails>[ │├└─]*)(?P<name>[A-Z]\w+)(?: +(?P<code>
 def drawn():
     """(name, parent, code) as the docstring draws them."""
     stack = []
-    for found in TREE.finditer(errors.__doc__ + job_errors.__doc__):
+    for found in TREE.finditer(errors.__doc__):
         depth = len(found["rails"]) // 4
         del stack[depth - 1 :]
         yield found["name"], stack[-1] if stack else None, found["code"]

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muniment import events
+from muniment.errors import WorkspaceDraining
 from muniment.events import MAX_VALUE_CHARS, emit, emit_defect
-from muniment.job_errors import WorkspaceDraining
 
 CANARY = "canary-7f3a"
 

@@ -12,7 +12,7 @@ import pytest
 
 import muniment
 from muniment.agent.quotation import Shown
-from muniment.job_errors import InvalidContent
+from muniment.errors import InvalidContent
 from muniment.policy.load import load_policy
 from muniment.tools.workbench import Workbench
 

@@ -11,9 +11,8 @@ from typer.testing import CliRunner
 import muniment
 from muniment.cli.app import app
 from muniment.confine import binding
-from muniment.credentials import read_api_key
 from muniment.errors import ConfigInvalid, PolicyInvalid
-from muniment.settings import Settings, read_settings
+from muniment.settings import Settings, read_api_key, read_settings
 from muniment.signatures import load_configured
 from policy.files import write
 

@@ -9,7 +9,7 @@ import sys
 
 from muniment.cli.app import app
 from muniment.daemon import core
-from muniment.lane.task import Ended
+from muniment.lane import Ended
 
 RESULT = {"summary": "", "filesTouched": [], "touchedScopes": [], "enforcement": None, "decidedBy": "none"}
 

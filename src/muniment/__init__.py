@@ -10,7 +10,7 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from muniment.version import __version__
+from muniment.names import __version__
 
 if sys.version_info < (3, 11):  # noqa: UP036  it says what an old one needs
     _HERE = ".".join(map(str, sys.version_info[:2]))

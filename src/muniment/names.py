@@ -10,6 +10,8 @@ import hmac
 from enum import StrEnum
 from typing import Final, NewType
 
+# -- names -------------------------------------------------------------------------------------------
+
 Scope = NewType("Scope", str)
 """A named part of memory that a policy grants: `user`, `project`."""
 
@@ -53,7 +55,7 @@ class Enforcement(StrEnum):
     """What really holds the worker of a run."""
 
     FULL = "full"
-    """A clean process, handles, and the kernel fence: every `Layer` but perhaps `mdwe`."""
+    """A clean process, handles, and the kernel fence: every `FenceLayer` but perhaps `mdwe`."""
     PARTIAL = "partial"
     """A clean process and handles: holds against a hostile model, not against native code."""
     NONE = "none"
@@ -65,7 +67,7 @@ class Enforcement(StrEnum):
         return order.index(self) >= order.index(required)
 
 
-class Layer(StrEnum):
+class FenceLayer(StrEnum):
     """What the kernel fence consists of, in the order in which a worker puts it up."""
 
     LIMITS = "limits"
@@ -164,3 +166,10 @@ def hello_name(key: bytes) -> str:
 def hello_proof(key: bytes, nonce: str, address: str) -> str:
     """What only who has the key can say about a nonce, at an address: 64 hexadecimal digits."""
     return hmac.digest(key, f"{_HELLO} proof\n{nonce}\n{address}".encode(), "sha256").hex()
+
+
+# -- version -----------------------------------------------------------------------------------------
+#
+# The version, in one place.
+
+__version__ = "0.1.0"

@@ -36,9 +36,9 @@ from muniment.errors import (
     PathEscape,
     Refusal,
     RememberPathEscape,
+    RememberRefused,
     ToolError,
 )
-from muniment.job_errors import RememberRefused
 from muniment.names import ContextMode, Enforcement, Scope, Symlinks, Trust, Verb
 from muniment.policy.decide import Judge
 from muniment.policy.grammar import CanonicalPath

@@ -23,8 +23,7 @@ from muniment.cli import acp
 from muniment.confine.cancel import Cancel
 from muniment.daemon.acp import AVAILABILITY, BASE, METHODS
 from muniment.daemon.jsonrpc import MAX_LINE_BYTES
-from muniment.lane.lane import MAX_PENDING
-from muniment.lane.runner import BACKSTOP_SECONDS
+from muniment.lane import BACKSTOP_SECONDS, MAX_PENDING
 from muniment.testing.chat_server import ChatServer
 from muniment.testing.minds import perfect, through
 

@@ -26,7 +26,7 @@ from muniment.confine.attempts.table import ATTEMPTS
 from muniment.confine.attempts.trial import Verdict, judge, try_all
 from muniment.confine.offer import look_around
 from muniment.errors import WorkerLost
-from muniment.names import Layer
+from muniment.names import FenceLayer
 
 PROGRAM = Path(sys.executable).with_name("muniment")
 FEW = [ATTEMPTS[name] for name in ("read-outside-openat2", "metadata-outside", "udp-send", "much-memory")]
@@ -72,7 +72,7 @@ def test_a_system_that_holds_everything(doctor, policy, required):
     assert re.match(
         rf"Linux {re.escape(os.uname().release)}, .* files are opened by (openat2|walk)$", lines[0]
     )
-    assert [line.split()[0] for line in lines[1:8]] == list(Layer)
+    assert [line.split()[0] for line in lines[1:8]] == list(FenceLayer)
     assert all(line.endswith(" holds") for line in lines[1:8] if "mdwe" not in line)
     tried = lines[lines.index("tried in throwaway workers:") + 1 :]
     assert re.match(r"  held +EPERM +read a file outside by its absolute path$", tried[0])
@@ -91,7 +91,7 @@ def test_the_document(doctor):
     assert found["system"]["kernel"] == os.uname().release
     assert found["system"]["root"] == (os.geteuid() == 0)
     assert found["system"]["landlock_abi"] == landlock_abi()
-    assert [each["layer"] for each in found["layers"]] == list(Layer)
+    assert [each["layer"] for each in found["layers"]] == list(FenceLayer)
     by_name = {each["name"]: each for each in found["attempts"]}
     assert set(by_name) == set(ATTEMPTS)
     assert by_name["tcp-connect"] == {
@@ -142,7 +142,7 @@ def test_where_a_layer_is_missing_it_is_said_what_is_open_and_what_to_do(
 def test_with_no_layer_at_all_every_one_is_missing(doctor, behind):
     behind("nothing")
     found = json.loads(doctor("--policy", "hardened", "--json").stdout)
-    assert found["missing_layers"] == list(Layer)
+    assert found["missing_layers"] == list(FenceLayer)
     assert (found["enforcement"], found["met"]) == ("partial", False)
     assert all(each["advice"] and not each["holds"] for each in found["layers"])
     assert all(each["verdict"] == "open" for each in found["attempts"])
@@ -152,7 +152,7 @@ def test_with_no_layer_at_all_every_one_is_missing(doctor, behind):
 def test_what_succeeds_against_a_layer_that_holds_fails_whatever_the_policy_asks(doctor, monkeypatch):
     """As where a kernel holds less than it says."""
     found = try_all(soon(), attempts=FEW)
-    broken = [judge(found.findings[0].attempt, DONE, [*Layer], 7), *found.findings[1:]]
+    broken = [judge(found.findings[0].attempt, DONE, [*FenceLayer], 7), *found.findings[1:]]
     monkeypatch.setattr(command, "try_all", lambda _: replace(found, findings=broken))
     done = doctor()
     assert done.exit_code == 1

@@ -23,8 +23,7 @@ from muniment.confine.binding import bind_all
 from muniment.errors import MunimentError
 from muniment.jobs.place import Place
 from muniment.jobs.review import show
-from muniment.lane.lane import Lane
-from muniment.lane.task import Asked, Originator
+from muniment.lane import Lane, NewTask, Originator
 from muniment.names import Trust
 from muniment.policy.load import load_policy
 from muniment.store.review import hold
@@ -421,7 +420,7 @@ def test_erase_names_everything_that_goes_with_it(muniment, saved, roots, home):
 
 def test_erase_counts_the_tasks_of_the_daemon(muniment, saved, home):
     with State(home / "state") as state:
-        Lane(state, "w").submit(Asked("remember", {"content": FACT}, Originator("owner"), {}))
+        Lane(state, "w").submit(NewTask("remember", {"content": FACT}, Originator("owner"), {}))
     told = muniment("erase", saved[1]).stdout
     assert "  what 1 tasks of the daemon were asked and say; those that wait will fail\n" in told
     assert document(muniment("erase", saved[1], "--yes", "--json"))["lane_tasks"] == 1

@@ -11,8 +11,7 @@ from memories import make_roots, photograph, put
 from muniment import api
 from muniment.agent.model import ModelError
 from muniment.cli.app import app
-from muniment.errors import InvalidScope
-from muniment.job_errors import ForgetFailed
+from muniment.errors import ForgetFailed, InvalidScope
 from muniment.testing.scripted import ScriptedModel, say
 from served import URL, serve
 

@@ -30,7 +30,7 @@ from muniment.confine.attempts.table import ATTEMPTS
 from muniment.confine.attempts.trial import Verdict, judge, try_all
 from muniment.confine.wire import Channel
 from muniment.errors import DeadlineExceeded, WorkerLost
-from muniment.names import Enforcement, Layer
+from muniment.names import Enforcement, FenceLayer
 from muniment.sandbox import Sandbox
 
 IS_ROOT = os.geteuid() == 0
@@ -65,7 +65,7 @@ UNREADABLE_TO_NOBODY = {"import-module", "load-library"}
 
 CONFIGURATIONS = [
     *(f"{which}_as_self" for which in ("without_landlock", "without_seccomp")),
-    *(f"only_{layer}_as_self" for layer in Layer if layer is not Layer.NO_NEW_PRIVS),
+    *(f"only_{layer}_as_self" for layer in FenceLayer if layer is not FenceLayer.NO_NEW_PRIVS),
     *(
         f"{which}_as_{who}"
         for who in WHO[1:]
@@ -100,7 +100,7 @@ def must_fail(attempt, who, stand):
     is_user_0 = IS_ROOT and who != "nobody"
     if attempt.stopped_with(landlock_abi()) & stand or (attempt.ordinary & stand and not is_user_0):
         return True
-    loses_privilege = IS_ROOT and who == "self" and Layer.CAPABILITIES in stand
+    loses_privilege = IS_ROOT and who == "self" and FenceLayer.CAPABILITIES in stand
     reasons = (
         attempt.name not in succeeding(f"nothing_as_{who}"),
         attempt.privileged and loses_privilege,
@@ -155,7 +155,7 @@ def test_without_the_fence_an_attempt_of_others_fails_for_want_of_rights_alone()
 
 @needs_fence
 def test_both_great_layers_hold_alone_what_rests_on_both_and_each_something_of_its_own():
-    both = {Layer.LANDLOCK, Layer.SECCOMP}
+    both = {FenceLayer.LANDLOCK, FenceLayer.SECCOMP}
     by_layers = {frozenset(attempt.stopped_by & both) for attempt in ATTEMPTS.values()}
     assert by_layers == {frozenset(), frozenset(both), *({frozenset({layer}) for layer in both})}
 
@@ -271,28 +271,38 @@ def attempt(*stopped_by, expected="EACCES", abi=1, ordinary=()):
 @pytest.mark.parametrize(
     ("what", "outcome", "holding", "verdict"),
     [
-        (attempt(Layer.LANDLOCK), "EACCES", [*Layer], Verdict.HELD),
-        (attempt(Layer.LANDLOCK), "SIGSYS", [*Layer], Verdict.HELD),
-        (attempt(Layer.LANDLOCK), "EACCES", [Layer.LANDLOCK], Verdict.HELD),
-        (attempt(Layer.LANDLOCK), "EACCES", [], Verdict.UNTRIED),
-        (attempt(Layer.LANDLOCK), "SIGSYS", [Layer.LIMITS], Verdict.UNTRIED),
-        (attempt(Layer.LANDLOCK, abi=6), "EACCES", [Layer.LANDLOCK], Verdict.UNTRIED),
-        (attempt(Layer.LANDLOCK, Layer.SECCOMP, abi=6), "EACCES", [Layer.SECCOMP], Verdict.HELD),
-        (attempt(Layer.SECCOMP, ordinary=[Layer.LIMITS]), "EAGAIN", [Layer.LIMITS], Verdict.HELD),
-        (attempt(Layer.LANDLOCK), DONE, [*Layer], Verdict.NOT_HELD),
-        (attempt(Layer.LANDLOCK), DONE, [Layer.LANDLOCK], Verdict.NOT_HELD),
-        (attempt(Layer.LANDLOCK), DONE, [Layer.SECCOMP], Verdict.OPEN),
-        (attempt(Layer.LANDLOCK, Layer.SECCOMP), DONE, [Layer.SECCOMP], Verdict.NOT_HELD),
-        (attempt(Layer.LANDLOCK, Layer.SECCOMP), DONE, [], Verdict.OPEN),
-        (attempt(Layer.LANDLOCK, abi=6), DONE, [Layer.LANDLOCK], Verdict.OPEN),
-        (attempt(Layer.LANDLOCK, Layer.SECCOMP, abi=6), DONE, [*Layer], Verdict.NOT_HELD),
-        (attempt(Layer.LANDLOCK), "ENOENT", [*Layer], Verdict.UNTRIED),
-        (attempt(Layer.LANDLOCK), UNTRIED, [*Layer], Verdict.UNTRIED),
-        (attempt(Layer.LANDLOCK), "SIGSEGV", [*Layer], Verdict.UNTRIED),
+        (attempt(FenceLayer.LANDLOCK), "EACCES", [*FenceLayer], Verdict.HELD),
+        (attempt(FenceLayer.LANDLOCK), "SIGSYS", [*FenceLayer], Verdict.HELD),
+        (attempt(FenceLayer.LANDLOCK), "EACCES", [FenceLayer.LANDLOCK], Verdict.HELD),
+        (attempt(FenceLayer.LANDLOCK), "EACCES", [], Verdict.UNTRIED),
+        (attempt(FenceLayer.LANDLOCK), "SIGSYS", [FenceLayer.LIMITS], Verdict.UNTRIED),
+        (attempt(FenceLayer.LANDLOCK, abi=6), "EACCES", [FenceLayer.LANDLOCK], Verdict.UNTRIED),
+        (
+            attempt(FenceLayer.LANDLOCK, FenceLayer.SECCOMP, abi=6),
+            "EACCES",
+            [FenceLayer.SECCOMP],
+            Verdict.HELD,
+        ),
+        (
+            attempt(FenceLayer.SECCOMP, ordinary=[FenceLayer.LIMITS]),
+            "EAGAIN",
+            [FenceLayer.LIMITS],
+            Verdict.HELD,
+        ),
+        (attempt(FenceLayer.LANDLOCK), DONE, [*FenceLayer], Verdict.NOT_HELD),
+        (attempt(FenceLayer.LANDLOCK), DONE, [FenceLayer.LANDLOCK], Verdict.NOT_HELD),
+        (attempt(FenceLayer.LANDLOCK), DONE, [FenceLayer.SECCOMP], Verdict.OPEN),
+        (attempt(FenceLayer.LANDLOCK, FenceLayer.SECCOMP), DONE, [FenceLayer.SECCOMP], Verdict.NOT_HELD),
+        (attempt(FenceLayer.LANDLOCK, FenceLayer.SECCOMP), DONE, [], Verdict.OPEN),
+        (attempt(FenceLayer.LANDLOCK, abi=6), DONE, [FenceLayer.LANDLOCK], Verdict.OPEN),
+        (attempt(FenceLayer.LANDLOCK, FenceLayer.SECCOMP, abi=6), DONE, [*FenceLayer], Verdict.NOT_HELD),
+        (attempt(FenceLayer.LANDLOCK), "ENOENT", [*FenceLayer], Verdict.UNTRIED),
+        (attempt(FenceLayer.LANDLOCK), UNTRIED, [*FenceLayer], Verdict.UNTRIED),
+        (attempt(FenceLayer.LANDLOCK), "SIGSEGV", [*FenceLayer], Verdict.UNTRIED),
         (attempt(expected="ENODATA"), "ENODATA", [], Verdict.HELD),
         (attempt(expected="ENODATA"), DONE, [], Verdict.NOT_HELD),
-        (attempt(expected=DONE), DONE, [*Layer], Verdict.OPEN),
-        (attempt(expected=DONE), "EPERM", [*Layer], Verdict.HELD),
+        (attempt(expected=DONE), DONE, [*FenceLayer], Verdict.OPEN),
+        (attempt(expected=DONE), "EPERM", [*FenceLayer], Verdict.HELD),
     ],
 )
 def test_what_an_outcome_means(what, outcome, holding, verdict):
@@ -303,12 +313,12 @@ def test_what_an_outcome_means(what, outcome, holding, verdict):
 
 def test_what_fails_where_nothing_stops_it_is_said_to_prove_nothing():
     """As executing does where the temporary directory is mounted noexec."""
-    finding = judge(ATTEMPTS["execute"], "EACCES", [Layer.LIMITS], 7)
+    finding = judge(ATTEMPTS["execute"], "EACCES", [FenceLayer.LIMITS], 7)
     assert finding.why == "it failed, although no layer that holds is said to stop it"
 
 
 def test_what_the_full_fence_leaves_open_is_said_with_what_follows():
-    finding = judge(ATTEMPTS["metadata-outside"], DONE, [*Layer], 7)
+    finding = judge(ATTEMPTS["metadata-outside"], DONE, [*FenceLayer], 7)
     assert finding.why.startswith("the full fence leaves it open; ")
     assert "data can leave that way" in finding.why
 
@@ -341,7 +351,9 @@ def test_a_worker_answers_what_came_of_it(monkeypatch, act, outcome, why):
     service.warm()
     fields = {field: "" for field in Targets.__slots__ if field not in {"root", "connection"}}
     with ours, theirs:
-        server = threading.Thread(target=service.serve, args=(theirs, {service.ROOT: 7}, {Layer.SECCOMP: 1}))
+        server = threading.Thread(
+            target=service.serve, args=(theirs, {service.ROOT: 7}, {FenceLayer.SECCOMP: 1})
+        )
         server.start()
         channel = Channel(ours)
         assert channel.receive(0)[0] == {"t": "hello", "missing": {"seccomp": 1}}

@@ -7,11 +7,11 @@ import os
 import pytest
 
 from muniment.confine.evidence import IN_PROCESS, Held, read_status, what_holds
-from muniment.names import Enforcement, Layer
+from muniment.names import Enforcement, FenceLayer
 
 FENCED = "Name:\tpython3\nCapEff:\t0000000000000000\nNoNewPrivs:\t1\nSeccomp:\t2\nSeccomp_filters:\t1\n"
 PLAIN = "Name:\tpython3\nCapEff:\t000001ffffffffff\nNoNewPrivs:\t0\nSeccomp:\t0\nSeccomp_filters:\t0\n"
-REQUIRED = [layer for layer in Layer if layer is not Layer.MDWE]
+REQUIRED = [layer for layer in FenceLayer if layer is not FenceLayer.MDWE]
 
 
 def test_a_worker_that_has_everything_is_full():
@@ -24,20 +24,20 @@ def test_whatever_is_reported_missing_is_missing(layer):
 
 
 def test_a_kernel_without_mdwe_is_full_and_says_so():
-    assert what_holds([Layer.MDWE], FENCED, PLAIN) == Held(Enforcement.FULL, (Layer.MDWE,))
+    assert what_holds([FenceLayer.MDWE], FENCED, PLAIN) == Held(Enforcement.FULL, (FenceLayer.MDWE,))
 
 
 @pytest.mark.threat("T-FENCE-08", control="kernel_asked")
 @pytest.mark.parametrize(
     ("line", "instead", "layer"),
     [
-        ("Seccomp:\t2", "Seccomp:\t0", Layer.SECCOMP),
-        ("Seccomp:\t2", "Seccomp:\t1", Layer.SECCOMP),
-        ("Seccomp:\t2", "", Layer.SECCOMP),
-        ("NoNewPrivs:\t1", "NoNewPrivs:\t0", Layer.NO_NEW_PRIVS),
-        ("NoNewPrivs:\t1", "", Layer.NO_NEW_PRIVS),
-        ("CapEff:\t0000000000000000", "CapEff:\t0000000000000400", Layer.CAPABILITIES),
-        ("CapEff:\t0000000000000000", "CapEff:\t", Layer.CAPABILITIES),
+        ("Seccomp:\t2", "Seccomp:\t0", FenceLayer.SECCOMP),
+        ("Seccomp:\t2", "Seccomp:\t1", FenceLayer.SECCOMP),
+        ("Seccomp:\t2", "", FenceLayer.SECCOMP),
+        ("NoNewPrivs:\t1", "NoNewPrivs:\t0", FenceLayer.NO_NEW_PRIVS),
+        ("NoNewPrivs:\t1", "", FenceLayer.NO_NEW_PRIVS),
+        ("CapEff:\t0000000000000000", "CapEff:\t0000000000000400", FenceLayer.CAPABILITIES),
+        ("CapEff:\t0000000000000000", "CapEff:\t", FenceLayer.CAPABILITIES),
     ],
 )
 def test_a_kernel_that_says_otherwise_outweighs_the_report(line, instead, layer):
@@ -48,7 +48,7 @@ def test_a_kernel_that_says_otherwise_outweighs_the_report(line, instead, layer)
 def test_a_filter_that_this_process_has_as_well_is_none_of_the_workers():
     """As in a container whose own filter covers everything that runs in it."""
     ours = PLAIN.replace("Seccomp_filters:\t0", "Seccomp_filters:\t1")
-    assert what_holds([], FENCED, ours) == Held(Enforcement.PARTIAL, (Layer.SECCOMP,))
+    assert what_holds([], FENCED, ours) == Held(Enforcement.PARTIAL, (FenceLayer.SECCOMP,))
     assert what_holds([], FENCED.replace("filters:\t1", "filters:\t2"), ours) == Held(Enforcement.FULL, ())
 
 
@@ -59,12 +59,12 @@ def test_an_old_kernel_that_does_not_count_filters_is_believed_without():
 
 def test_a_kernel_that_cannot_be_asked_confirms_nothing():
     assert what_holds([], "", PLAIN) == Held(
-        Enforcement.PARTIAL, (Layer.CAPABILITIES, Layer.NO_NEW_PRIVS, Layer.SECCOMP)
+        Enforcement.PARTIAL, (FenceLayer.CAPABILITIES, FenceLayer.NO_NEW_PRIVS, FenceLayer.SECCOMP)
     )
 
 
 def test_tools_in_this_process_are_held_by_nothing():
-    assert Held(Enforcement.NONE, tuple(Layer)) == IN_PROCESS
+    assert Held(Enforcement.NONE, tuple(FenceLayer)) == IN_PROCESS
 
 
 def test_the_kernel_is_asked_about_one_process():

@@ -20,7 +20,7 @@ from muniment.confine.cancel import Patience
 from muniment.confine.fence import CPU_SECONDS, DATA_BYTES, MEMORY_BYTES, OPEN_FILES, STEPS
 from muniment.confine.pool import Zygote, import_directories
 from muniment.errors import ConfinementUnavailable
-from muniment.names import Enforcement, Layer
+from muniment.names import Enforcement, FenceLayer
 from muniment.policy.load import load_policy
 from muniment.sandbox import Sandbox
 from muniment.tools.remote import greet
@@ -112,7 +112,7 @@ def test_a_worker_holds_its_socket_its_roots_and_nothing_else(zygote, roots):
 
 @needs_fence
 def test_every_layer_is_put_up_in_the_order_of_its_name():
-    assert list(STEPS) == list(Layer)
+    assert list(STEPS) == list(FenceLayer)
 
 
 @pytest.fixture
@@ -128,7 +128,7 @@ def claiming(monkeypatch):
 def test_a_worker_that_claims_a_fence_which_the_kernel_denies_is_partial(roots):
     with Sandbox("strict", roots) as box:
         assert box.enforcement is Enforcement.PARTIAL
-        assert {Layer.SECCOMP, Layer.NO_NEW_PRIVS} <= set(box.held.missing)
+        assert {FenceLayer.SECCOMP, FenceLayer.NO_NEW_PRIVS} <= set(box.held.missing)
         assert box.call("ls", {"path": "user"}).verdict == "allow"
 
 

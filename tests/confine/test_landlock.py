@@ -12,7 +12,7 @@ from confine.threads import in_a_thread_of_its_own, refused
 from muniment.confine import fence
 from muniment.confine.fence import Grounds
 from muniment.confine.landlock import MIN_ABI, Handled, handled_by, offered_abi, restrict
-from muniment.names import Layer
+from muniment.names import FenceLayer
 
 RIGHTS = (
     *("execute", "write_file", "read_file", "read_dir", "remove_dir", "remove_file"),
@@ -98,7 +98,7 @@ def acts(root, outside):
 
 def test_a_process_that_could_gain_privileges_is_not_restricted_and_told():
     def attempt():
-        fence.STEPS[Layer.CAPABILITIES](Grounds([], 1, os.uname().machine))
+        fence.STEPS[FenceLayer.CAPABILITIES](Grounds([], 1, os.uname().machine))
         return refused(lambda: restrict([], max(offered_abi(), 1)))
 
     assert in_a_thread_of_its_own(attempt) == errno.EPERM

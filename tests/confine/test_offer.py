@@ -15,7 +15,7 @@ from muniment.confine.offer import System, advice, look_around
 from muniment.confine.openat2 import available
 from muniment.confine.syscalls import UNKNOWN, require_known_machine
 from muniment.errors import PlatformUnsupported
-from muniment.names import Layer
+from muniment.names import FenceLayer
 
 GOOD = System(
     kernel="6.18",
@@ -77,33 +77,52 @@ def test_what_an_abi_does_not_know(abi, lacks):
 
 
 def test_which_layers_are_offered():
-    assert all(GOOD.offers(layer) for layer in Layer)
+    assert all(GOOD.offers(layer) for layer in FenceLayer)
     bare = replace(GOOD, landlock_abi=2, seccomp=False, mdwe=False)
-    assert {layer for layer in Layer if not bare.offers(layer)} == {Layer.LANDLOCK, Layer.SECCOMP, Layer.MDWE}
+    assert {layer for layer in FenceLayer if not bare.offers(layer)} == {
+        FenceLayer.LANDLOCK,
+        FenceLayer.SECCOMP,
+        FenceLayer.MDWE,
+    }
 
 
 @pytest.mark.parametrize(
     ("layer", "number", "system", "told"),
     [
-        (Layer.SECCOMP, None, GOOD, ["does not confirm", "/proc"]),
-        (Layer.LANDLOCK, errno.ENOTSUP, replace(GOOD, landlock_abi=2), ["ABI 2", "truncation", "Linux 6.2"]),
+        (FenceLayer.SECCOMP, None, GOOD, ["does not confirm", "/proc"]),
         (
-            Layer.LANDLOCK,
+            FenceLayer.LANDLOCK,
+            errno.ENOTSUP,
+            replace(GOOD, landlock_abi=2),
+            ["ABI 2", "truncation", "Linux 6.2"],
+        ),
+        (
+            FenceLayer.LANDLOCK,
             errno.ENOSYS,
             replace(WITHOUT, landlock_errno=errno.EOPNOTSUPP),
             ["lsm=", "landlock"],
         ),
-        (Layer.LANDLOCK, errno.ENOSYS, WITHOUT, ["ENOSYS", "CONFIG_SECURITY_LANDLOCK", "landlock_add_rule"]),
-        (Layer.LANDLOCK, errno.ENOSYS, replace(WITHOUT, landlock_errno=errno.EPERM), ["EPERM", "profile"]),
-        (Layer.LANDLOCK, errno.EPERM, GOOD, ["EPERM", "profile allow landlock_create_ruleset"]),
-        (Layer.LANDLOCK, errno.ENOTSUP, GOOD, ["nothing came of it"]),
-        (Layer.SECCOMP, errno.EINVAL, GOOD, ["EINVAL", "CONFIG_SECCOMP_FILTER"]),
-        (Layer.SECCOMP, errno.ENOTSUP, GOOD, ["nothing came of it"]),
-        (Layer.MDWE, errno.EINVAL, GOOD, ["Linux 6.3", "goes without"]),
-        (Layer.CAPABILITIES, errno.EPERM, GOOD, ["profile allow capset"]),
-        (Layer.LIMITS, errno.EPERM, GOOD, ["profile allow prlimit64"]),
-        (Layer.LIMITS, errno.ENOENT, GOOD, ["ENOENT", "mount /proc", "size of a process"]),
-        (Layer.LIMITS, 9999, GOOD, ["9999"]),
+        (
+            FenceLayer.LANDLOCK,
+            errno.ENOSYS,
+            WITHOUT,
+            ["ENOSYS", "CONFIG_SECURITY_LANDLOCK", "landlock_add_rule"],
+        ),
+        (
+            FenceLayer.LANDLOCK,
+            errno.ENOSYS,
+            replace(WITHOUT, landlock_errno=errno.EPERM),
+            ["EPERM", "profile"],
+        ),
+        (FenceLayer.LANDLOCK, errno.EPERM, GOOD, ["EPERM", "profile allow landlock_create_ruleset"]),
+        (FenceLayer.LANDLOCK, errno.ENOTSUP, GOOD, ["nothing came of it"]),
+        (FenceLayer.SECCOMP, errno.EINVAL, GOOD, ["EINVAL", "CONFIG_SECCOMP_FILTER"]),
+        (FenceLayer.SECCOMP, errno.ENOTSUP, GOOD, ["nothing came of it"]),
+        (FenceLayer.MDWE, errno.EINVAL, GOOD, ["Linux 6.3", "goes without"]),
+        (FenceLayer.CAPABILITIES, errno.EPERM, GOOD, ["profile allow capset"]),
+        (FenceLayer.LIMITS, errno.EPERM, GOOD, ["profile allow prlimit64"]),
+        (FenceLayer.LIMITS, errno.ENOENT, GOOD, ["ENOENT", "mount /proc", "size of a process"]),
+        (FenceLayer.LIMITS, 9999, GOOD, ["9999"]),
     ],
 )
 def test_what_is_advised(layer, number, system, told):

@@ -146,7 +146,7 @@ def test_a_worker_imports_nothing_of_the_broker(steady):
     with steady.spawn({}, deadline=soon()) as worker:
         modules = set(look(worker)["modules"])
     assert not {name for name in modules if name.startswith("muniment.")} - {
-        "muniment.version",
+        "muniment.names",
         "muniment.confine",
         "muniment.confine.control",
         "muniment.confine.fence",
@@ -158,7 +158,6 @@ def test_a_worker_imports_nothing_of_the_broker(steady):
         "muniment.confine.wire",
         "muniment.confine.zygote",
         "muniment.errors",
-        "muniment.names",
     }
     assert not modules & {"site", "sqlite3", "ssl", "openai", "pytest", "subprocess"}
 

@@ -21,7 +21,7 @@ from muniment.confine.openat2 import Openat2Resolver
 from muniment.confine.seccomp import OPENERS, install, program
 from muniment.confine.syscall_table import FATAL, NUMBERS, PASSED
 from muniment.confine.syscalls import LIST
-from muniment.names import Layer
+from muniment.names import FenceLayer
 
 MACHINES = ("x86_64", "aarch64")
 ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
@@ -234,7 +234,7 @@ def test_the_kernel_obeys_the_program():
 
 def test_a_thread_that_could_gain_privileges_is_not_filtered_and_told():
     def attempt():
-        fence.STEPS[Layer.CAPABILITIES](Grounds([], 0, os.uname().machine))
+        fence.STEPS[FenceLayer.CAPABILITIES](Grounds([], 0, os.uname().machine))
         return refused(lambda: install(program(os.uname().machine, "openat2")))
 
     assert in_a_thread_of_its_own(attempt) == errno.EACCES

@@ -16,7 +16,7 @@ import muniment
 from content.secret_values import filled
 from muniment.agent.rules import RuleWriter
 from muniment.content.secrets import find_secret, redacted
-from muniment.job_errors import RememberRefused
+from muniment.errors import RememberRefused
 from muniment.testing.scripted import ScriptedModel
 
 FACTS = Path(__file__).parents[1] / "facts"

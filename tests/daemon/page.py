@@ -24,8 +24,7 @@ from muniment.daemon.recalls import RESERVE as RECALL_RESERVE
 from muniment.daemon.routes.operation import EVERYWHERE, Operation
 from muniment.daemon.shares import RESERVE
 from muniment.daemon.stream import HEARTBEAT_SECONDS
-from muniment.lane.lane import MAX_ATTEMPTS, MAX_PENDING, MAX_RECORDS, MAX_TIDYING, REPEAT_HOURS
-from muniment.lane.runner import BACKSTOP_SECONDS
+from muniment.lane import BACKSTOP_SECONDS, MAX_ATTEMPTS, MAX_PENDING, MAX_RECORDS, MAX_TIDYING, REPEAT_HOURS
 from muniment.names import MAX_FACT_BYTES
 from muniment.store.outbox import MAX_EVENTS
 

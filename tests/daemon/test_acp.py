@@ -19,8 +19,7 @@ from muniment.daemon import acp
 from muniment.daemon.acp import AVAILABILITY, BASE, METHODS, Session
 from muniment.daemon.jsonrpc import MAX_LINE_BYTES, Lines
 from muniment.errors import ConfigInvalid
-from muniment.lane.lane import MAX_PENDING
-from muniment.lane.task import Ended
+from muniment.lane import MAX_PENDING, Ended
 from muniment.names import Trust
 
 REMEMBER = f"{BASE}/remember"

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from daemon.raw import HeldWriter, running
-from muniment.lane.lane import MAX_PENDING, MAX_TIDYING
+from muniment.lane import MAX_PENDING, MAX_TIDYING
 from muniment.names import Trust
 from muniment.store import outbox
 from muniment.store.audit import records

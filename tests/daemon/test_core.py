@@ -14,7 +14,7 @@ import pytest
 from daemon.embedded import embedded
 from daemon.process import STOP_SECONDS
 from muniment.daemon.core import MAX_OWNER
-from muniment.lane.lane import Lane
+from muniment.lane import Lane
 
 REVIEW = "/workspace/memory/review"
 FACT = {"content": "We deploy on Thursdays"}

@@ -12,7 +12,7 @@ from muniment.daemon import asking, stream
 from muniment.daemon.presence import listen_unix, remove_unix
 from muniment.daemon.problems import Problem
 from muniment.daemon.routes.tasks import rendered
-from muniment.lane.task import OWNER, Originator, Task
+from muniment.lane import OWNER, Originator, Task
 from muniment.names import Trust
 
 FACT = "The user prefers tea to coffee"

@@ -22,8 +22,8 @@ from muniment.errors import (
     NotText,
     PathEscape,
     PolicyInvalid,
+    RecallFailed,
 )
-from muniment.job_errors import RecallFailed
 from muniment.names import MAX_FACT_BYTES, MAX_PATH_BYTES, Digest
 from muniment.recall.recaller import MAX_ENTRIES
 from muniment.store.audit import append

@@ -11,8 +11,7 @@ import pytest
 from content.secret_values import filled
 from content.test_secrets import RULES
 from daemon.process import BASE, serving
-from muniment.lane.lane import Lane
-from muniment.lane.task import Asked, Ended, Originator
+from muniment.lane import Ended, Lane, NewTask, Originator
 from muniment.store.state import State
 
 OWNER = Originator("owner")
@@ -42,7 +41,7 @@ def test_not_even_while_its_task_waits_is_a_secret_on_the_disk(tmp_path):
     with State(tmp_path / "state") as state:
         lane = Lane(state, "w")
         for number, secret in enumerate(SECRETS.values()):
-            lane.submit(Asked("remember", {"content": secret}, OWNER, {}, ref=WIFI))
+            lane.submit(NewTask("remember", {"content": secret}, OWNER, {}, ref=WIFI))
             if number % 10 == 9:
                 while (begun := lane.claim()) is not None:
                     lane.finish(begun, Ended("failed", error={"code": "remember_refused"}))
@@ -80,7 +79,7 @@ def test_of_what_was_asked_without_effect_nothing_is_left_once_no_task_waits(tmp
         lane = Lane(state, "w")
         said = [f"{number:03}-wombatquartz-{number * 7919 % 1000:03}" for number in range(60)]
         for number, words in enumerate(said):
-            asked = Asked("forget", {"query": f"{words} " * (1, 3, 90, 900)[number % 4]}, OWNER, {})
+            asked = NewTask("forget", {"query": f"{words} " * (1, 3, 90, 900)[number % 4]}, OWNER, {})
             lane.submit(asked)
             if number % 3 == 2:
                 while (begun := lane.claim()) is not None:
@@ -94,7 +93,7 @@ def test_a_log_that_somebody_reads_is_emptied_later(tmp_path):
         lane = Lane(state, "w")
         reader.execute("BEGIN")
         reader.execute("SELECT count(*) FROM task").fetchall()
-        lane.submit(Asked("forget", {"query": "words"}, OWNER, {}))
+        lane.submit(NewTask("forget", {"query": "words"}, OWNER, {}))
         started = monotonic()
         assert not lane.tidy()
         assert monotonic() - started < 5

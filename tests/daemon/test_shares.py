@@ -10,7 +10,7 @@ from daemon.process import BASE
 from daemon.raw import HeldWriter, running
 from muniment.daemon.problems import Problem
 from muniment.daemon.shares import RESERVE, Shares
-from muniment.lane.task import OWNER
+from muniment.lane import OWNER
 
 CAP = 40
 BUSY = (503, "busy")

@@ -10,7 +10,7 @@ import pytest
 
 from muniment.daemon import stream as subject
 from muniment.daemon.stream import BATCH, Stream, View
-from muniment.lane.task import Originator
+from muniment.lane import Originator
 from muniment.store import outbox
 from muniment.store.database import Database
 from muniment.store.state import State

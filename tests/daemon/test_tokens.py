@@ -14,7 +14,7 @@ import pytest
 from muniment.daemon import tokens as subject
 from muniment.daemon.tokens import THE_OWNER, TOKEN_NAME, Principal, Tokens, owner_token
 from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable, NotFound
-from muniment.lane.task import OWNER
+from muniment.lane import OWNER
 from muniment.names import Trust
 from muniment.store.audit import records
 from muniment.store.database import COMPANIONS, Database

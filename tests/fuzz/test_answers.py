@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from memories import strict
 from muniment.confine.cancel import Patience
 from muniment.errors import WorkerLost
-from muniment.names import Layer
+from muniment.names import FenceLayer
 from muniment.tools.remote import MAX_ANSWER_BYTES, RemoteBench, greet
 
 POLICY = strict(limits={"files_written": 2, "write_bytes": 64})
@@ -70,7 +70,9 @@ ITEMS = st.one_of(
     headers(t=st.just("end")),
     headers(t=st.sampled_from(["hello", "ready", "result", "", None])),
 )
-MISSING = st.dictionaries(st.sampled_from([*Layer, "", "full"]) | st.text(max_size=3), st.integers() | JSON)
+MISSING = st.dictionaries(
+    st.sampled_from([*FenceLayer, "", "full"]) | st.text(max_size=3), st.integers() | JSON
+)
 
 
 class Liar:
@@ -179,9 +181,9 @@ def test_any_greeting_is_believed_in_layers_that_are_missing_or_ends_the_worker(
     liar = Liar([(header, b"")])
     held = lost(liar, lambda: greet(liar, patience()))
     if held is not None:
-        assert set(header["missing"]) <= set(held.missing) <= set(Layer)
+        assert set(header["missing"]) <= set(held.missing) <= set(FenceLayer)
         # No such process: what only the kernel can tell is missing whatever the worker says.
-        assert {Layer.SECCOMP, Layer.NO_NEW_PRIVS, Layer.CAPABILITIES} <= set(held.missing)
+        assert {FenceLayer.SECCOMP, FenceLayer.NO_NEW_PRIVS, FenceLayer.CAPABILITIES} <= set(held.missing)
         assert held.enforcement != "full"
 
 

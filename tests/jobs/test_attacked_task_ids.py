@@ -8,7 +8,7 @@ from jobs.places import made
 from memories import strict
 from muniment.agent.rules import RuleWriter
 from muniment.confine.binding import bind_all
-from muniment.job_errors import InvalidContent
+from muniment.errors import InvalidContent
 from muniment.jobs.forget import forget
 from muniment.jobs.forget_request import ForgetRequest
 from muniment.jobs.place import Place

@@ -20,7 +20,7 @@ from muniment.content.entry import parse
 from muniment.errors import DeadlineExceeded, ManagedMemoryUnavailable, WorkerLost
 from muniment.jobs.remember import remember
 from muniment.jobs.request import RememberRequest
-from muniment.names import MAX_FACT_BYTES, Layer, Trust
+from muniment.names import MAX_FACT_BYTES, FenceLayer, Trust
 from muniment.sandbox import Sandbox
 from muniment.testing.clock import FakeClock
 from muniment.testing.scripted import ScriptedModel, call, calls, say
@@ -466,7 +466,7 @@ def test_a_success_says_exactly_what_was_committed(tmp_path, in_process):
         "files_touched": ["project/fact/a.md", "user/b.md"],
         "touched_scopes": ["project", "user"],
         "enforcement": "none" if in_process else IN_A_WORKER,
-        "missing_layers": list(Layer) if in_process else [],
+        "missing_layers": list(FenceLayer) if in_process else [],
         "decided_by": "some-model",
         "trust": "owner",
         "turns": 2,

@@ -15,7 +15,7 @@ from memories import put, strict
 from muniment.agent.rules import RuleWriter
 from muniment.confine.binding import bind_all
 from muniment.confine.cancel import Patience
-from muniment.job_errors import InvalidContent
+from muniment.errors import InvalidContent
 from muniment.jobs.dream import dream
 from muniment.jobs.dream_request import DreamRequest
 from muniment.jobs.forget import forget

@@ -15,10 +15,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from muniment.errors import NotFound
-from muniment.job_errors import IdempotencyMismatch, QueueFull
-from muniment.lane.lane import MAX_ATTEMPTS, MAX_PENDING, MAX_RECORDS, MAX_TIDYING
-from muniment.lane.task import Asked, Ended, Originator
+from muniment.errors import IdempotencyMismatch, NotFound, QueueFull
+from muniment.lane import MAX_ATTEMPTS, MAX_PENDING, MAX_RECORDS, MAX_TIDYING, Ended, NewTask, Originator
 from muniment.names import Trust
 
 OWNER = Originator("owner")
@@ -40,7 +38,7 @@ class Clock:
 
 def asked(kind="remember", text="x", *, by=OWNER, repeat=None, ref=None, trust=Trust.OWNER):
     shown = {"contextMode": "workspace"}
-    return Asked(kind, {"content": text}, by, shown, trust=trust, repeat=repeat, ref=ref)
+    return NewTask(kind, {"content": text}, by, shown, trust=trust, repeat=repeat, ref=ref)
 
 
 def submit(lane, kind="remember", text="x", **more):

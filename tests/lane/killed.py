@@ -19,12 +19,9 @@ import threading
 import time
 from pathlib import Path
 
-from muniment.job_errors import QueueFull
-from muniment.lane import reading
-from muniment.lane.lane import Lane
-from muniment.lane.runner import Runner
-from muniment.lane.task import Asked, Ended, Originator
-from muniment.lane.writer import Writer
+from muniment import lane as reading
+from muniment.errors import QueueFull
+from muniment.lane import Ended, Lane, LaneRunner, NewTask, Originator, Writer
 from muniment.store.state import State
 
 OWNER = Originator("owner")
@@ -56,11 +53,11 @@ def serve(state, log, orders, answers):
         writer = Writer(opened.ledger, committed=notify)
         lane = Lane(opened, "w")
         writer.run(lane.recover)
-        runner = Runner(lane, writer, work)
+        runner = LaneRunner(lane, writer, work)
         runner.start()
         for line in asked:
             number = int(line)
-            order = Asked("remember", {"number": number}, OWNER, {}, repeat=str(number))
+            order = NewTask("remember", {"number": number}, OWNER, {}, repeat=str(number))
             try:
                 answer = writer.run(lambda order=order: lane.submit(order)).task.id
             except QueueFull:
@@ -68,7 +65,7 @@ def serve(state, log, orders, answers):
             runner.wake()
             os.write(answers, f"{answer}\n".encode())
         with changed:
-            assert changed.wait_for(lambda: not reading.pending(opened.ledger, "w"), 60)
+            assert changed.wait_for(lambda: not reading.count_pending(opened.ledger, "w"), 60)
         assert runner.stop(0)
         writer.close()
 

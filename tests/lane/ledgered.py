@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 
 from lane.conformance import Clock
-from muniment.lane import reading
-from muniment.lane.lane import Lane
+from muniment import lane as reading
+from muniment.lane import Lane
 from muniment.store import outbox
 from muniment.store.audit import append, head, records
 from muniment.store.state import State
@@ -50,7 +50,7 @@ class Ledgered:
         return reading.tasks(self.state.ledger, self.plain(workspace).workspace)[::-1]
 
     def pending(self, workspace="w"):
-        return sum(reading.pending(self.state.ledger, self.plain(workspace).workspace).values())
+        return sum(reading.count_pending(self.state.ledger, self.plain(workspace).workspace).values())
 
     def told(self):
         of = f"{self._prefix} w"

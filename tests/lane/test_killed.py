@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from muniment.lane import reading
-from muniment.lane.lane import MAX_ATTEMPTS
+from muniment import lane
+from muniment.lane import MAX_ATTEMPTS
 from muniment.store import outbox
 from muniment.store.audit import verify
 from muniment.store.state import State
@@ -30,7 +30,7 @@ def test_every_accepted_task_comes_to_its_end_in_order_and_alone_over_twenty_kil
     assert done.returncode == 0, done.stderr[-3000:]
     accepted = json.loads(done.stdout)
     with State(state) as opened:
-        tasks = reading.tasks(opened.ledger, "w")[::-1]
+        tasks = lane.tasks(opened.ledger, "w")[::-1]
         told = outbox.read(opened.ledger, 0, 100_000)
         assert verify(opened).problems == ()
     lines = [line.split() for line in log.read_text().splitlines()]

@@ -6,11 +6,9 @@ import pytest
 
 from lane.conformance import BOT, DONE, FAILED, OWNER, Conformance, asked, begun, fill, submit
 from lane.ledgered import Grouped, Ledgered
+from muniment import lane as reading
 from muniment.errors import ManagedMemoryUnavailable
-from muniment.lane import reading
-from muniment.lane.lane import MAX_RECORDS
-from muniment.lane.task import Ended, Originator
-from muniment.lane.writer import Writer
+from muniment.lane import MAX_RECORDS, Ended, Originator, Writer
 from muniment.store.audit import verify
 from muniment.store.state import State
 
@@ -54,7 +52,7 @@ def test_only_what_is_pending_is_looked_through_for_what_is_next(ledgered, monke
         ledgered.state.ledger, "rows", lambda query, values: (queries.append(query), ask(query, values))[1]
     )
     reading.foremost(ledgered.state.ledger, lane.workspace)
-    reading.pending(ledgered.state.ledger, lane.workspace)
+    reading.count_pending(ledgered.state.ledger, lane.workspace)
     plans = [str(ask(f"EXPLAIN QUERY PLAN {query}", ("w",))) for query in queries]
     assert len(plans) == 2
     assert all("USING INDEX task_pending" in plan for plan in plans)

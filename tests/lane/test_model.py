@@ -12,8 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from lane.conformance import BOT, DONE, FAILED, OWNER, asked
 from lane.ledgered import Ledgered
-from muniment.job_errors import IdempotencyMismatch, QueueFull
-from muniment.lane.task import Ended
+from muniment.errors import IdempotencyMismatch, QueueFull
+from muniment.lane import Ended
 from muniment.store.audit import verify
 from muniment.store.state import State
 

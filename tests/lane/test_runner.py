@@ -11,13 +11,11 @@ import pytest
 from lane.conformance import BOT, DONE, FAILED, OWNER, submit
 from lane.ledgered import Ledgered
 from lane.workshop import PATIENCE, Workshop
+from muniment import lane as subject
 from muniment.confine import cancel as cancelling
 from muniment.confine.cancel import Cancel
-from muniment.errors import ManagedMemoryUnavailable, NotFound
-from muniment.job_errors import WorkspaceDraining
-from muniment.lane import runner as subject
-from muniment.lane.task import Ended
-from muniment.lane.writer import Writer
+from muniment.errors import ManagedMemoryUnavailable, NotFound, WorkspaceDraining
+from muniment.lane import Ended, Writer
 from muniment.store.audit import verify
 from muniment.store.state import State
 

@@ -6,10 +6,9 @@ import threading
 
 import pytest
 
-from muniment.errors import ManagedMemoryUnavailable
-from muniment.job_errors import WorkspaceDraining
-from muniment.lane import writer as subject
-from muniment.lane.writer import MAX_GROUP, Writer
+from muniment import lane as subject
+from muniment.errors import ManagedMemoryUnavailable, WorkspaceDraining
+from muniment.lane import MAX_GROUP, Writer
 from muniment.store.database import Database
 
 SCHEMA = (

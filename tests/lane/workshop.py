@@ -8,9 +8,7 @@ import select
 import threading
 
 from lane.conformance import submit
-from muniment.lane.runner import Runner
-from muniment.lane.task import Ended
-from muniment.lane.writer import Writer
+from muniment.lane import Ended, LaneRunner, Writer
 
 PATIENCE = 30
 """Seconds after which something that should happen has not."""
@@ -66,7 +64,7 @@ class Workshop:
         self.writer = Writer(factory.state.ledger, committed=self._notify)
         self.deaf, self.at_once, self.spans = False, None, []
         self._attempts = queue.SimpleQueue()
-        self.runner = Runner(self.lane, self.writer, self._work, backstop=backstop)
+        self.runner = LaneRunner(self.lane, self.writer, self._work, backstop=backstop)
 
     def submit(self, count=1):
         """Submit tasks through the writer, and wake the runner."""

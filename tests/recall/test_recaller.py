@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 
 from memories import strict
 from muniment.confine.cancel import Cancel, Patience
-from muniment.errors import Cancelled, DeadlineExceeded, PendingReview
-from muniment.job_errors import RecallFailed
+from muniment.errors import Cancelled, DeadlineExceeded, PendingReview, RecallFailed
 from muniment.names import Trust
 from muniment.policy.model import Content, Provenance
 from muniment.recall.recalled import Recalled

@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muniment.confine.cancel import Cancel
-from muniment.job_errors import RecallFailed
+from muniment.errors import RecallFailed
 from muniment.recall import session as subject
 from muniment.recall.recalled import MAX_KEYS, Recalled, keys_as_json, keys_in
 from muniment.recall.search import EntryKey

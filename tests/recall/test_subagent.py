@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muniment.confine.cancel import Cancel, Patience
-from muniment.errors import ManagedMemoryUnavailable
-from muniment.job_errors import InvalidContent, RecallFailed
+from muniment.errors import InvalidContent, ManagedMemoryUnavailable, RecallFailed
 from muniment.names import Trust
 from muniment.recall.conversation import Conversation
 from muniment.recall.recalled import Recalled

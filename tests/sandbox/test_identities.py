@@ -15,7 +15,7 @@ import pytest
 
 import muniment
 from memories import IN_A_WORKER
-from muniment.names import Enforcement, Layer
+from muniment.names import Enforcement, FenceLayer
 from sandbox.one_run import CANARY
 
 PROGRAM = Path(__file__).with_name("one_run.py")
@@ -45,7 +45,7 @@ def check_a_whole_run(report):
     """Everything that is so whoever runs it."""
     assert report["enforcement"] == IN_A_WORKER
     if IN_A_WORKER is Enforcement.FULL:
-        assert set(report["missing"]) <= {Layer.MDWE}
+        assert set(report["missing"]) <= {FenceLayer.MDWE}
     assert report["codes"] == [None, None, "path_escape", None, None, None]
     assert CANARY not in str(report["texts"])
     assert report["committed"] == ["user/known.md", "user/topic/new.md"]

@@ -20,9 +20,9 @@ from muniment.errors import (
     PathEscape,
     PolicyInvalid,
     RememberPathEscape,
+    RememberRefused,
     StoreConflict,
 )
-from muniment.job_errors import RememberRefused
 from muniment.names import ContextMode, Enforcement
 from muniment.sandbox import RunTerms
 from muniment.store.ledger import commits

@@ -10,8 +10,7 @@ import pytest
 
 from memories import CANARY, make_roots, photograph, put, strict
 from muniment.confine.pool import Zygote
-from muniment.errors import StoreConflict
-from muniment.job_errors import RememberRefused
+from muniment.errors import RememberRefused, StoreConflict
 from muniment.sandbox import Sandbox
 
 LOOKING = {

@@ -7,11 +7,10 @@ import os
 
 import pytest
 
+from muniment import lane as reading
 from muniment.confine.cancel import Cancel
 from muniment.errors import Cancelled, DeadlineExceeded, NotFound
-from muniment.lane import reading
-from muniment.lane.lane import Lane
-from muniment.lane.task import Asked, Ended, Originator
+from muniment.lane import Ended, Lane, NewTask, Originator
 from muniment.store import erase as module
 from muniment.store import outbox
 from muniment.store.audit import records, verify
@@ -46,7 +45,7 @@ def lane(ground):
 
 
 def queued(lane, content, *, kind="remember", shown=SHOWN):
-    return lane.submit(Asked(kind, {"content": content}, OWNER, shown)).task
+    return lane.submit(NewTask(kind, {"content": content}, OWNER, shown)).task
 
 
 def begun(lane, content):
@@ -123,7 +122,7 @@ def test_what_waits_and_holds_it_fails_and_is_told_and_all_else_still_waits(grou
     event = told(ground, holding)
     assert (event.type, event.workspace, event.token, event.client) == ("task", "w", "owner", None)
     assert event.data == {"kind": "forget", "status": "failed", "attempt": 0, "code": "erased"}
-    assert [lane.claim().id, reading.pending(ground.state.ledger, lane.workspace)] == [
+    assert [lane.claim().id, reading.count_pending(ground.state.ledger, lane.workspace)] == [
         first.id,
         {"remember": 1, "forget": 1},
     ]
@@ -167,7 +166,7 @@ def test_an_entry_of_a_word_that_every_task_uses_takes_no_other_task_with_it(gro
         "decidedBy": "rules",
     }
     done = completed_with(lane, result)
-    waiting = lane.submit(Asked("remember", arguments, OWNER, SHOWN)).task
+    waiting = lane.submit(NewTask("remember", arguments, OWNER, SHOWN)).task
     erase("user/x.md", where)
     assert [lane.get(waiting.id), lane.get(done.id)] == [waiting, done]
 

@@ -25,8 +25,7 @@ from muniment.jobs.forget_request import ForgetRequest
 from muniment.jobs.place import Place
 from muniment.jobs.review import approve, reject, show
 from muniment.jobs.undo import undo
-from muniment.lane.lane import Lane
-from muniment.lane.task import Asked, Originator
+from muniment.lane import Lane, NewTask, Originator
 from muniment.names import Trust
 from muniment.store import commit as commits
 from muniment.store import outbox, series
@@ -100,7 +99,7 @@ def test_a_commit_is_told_once_with_the_roots_that_it_changed_and_nothing_else_o
 
 
 def test_a_commit_of_a_task_of_a_lane_is_told_with_who_asked_for_it(ground):
-    asked = Asked("remember", {}, Originator("phone", "client-1"), {})
+    asked = NewTask("remember", {}, Originator("phone", "client-1"), {})
     task = Lane(ground.state, "w").submit(asked).task
     ground.commit(new("user/x.md"), origin=origin(task.id, kind="remember"))
     (event,) = told(ground)

@@ -18,7 +18,7 @@ from muniment.confine.cancel import Patience
 from muniment.confine.links import read_links
 from muniment.confine.wire import Channel, ProtocolViolation
 from muniment.errors import WorkerLost
-from muniment.names import Layer
+from muniment.names import FenceLayer
 from muniment.policy.links import NO_LINKS
 from muniment.policy.model import dump
 from muniment.tools.remote import RemoteBench, greet
@@ -194,7 +194,7 @@ class Served:
     def _serve(self, sock, roots):
         with sock:
             try:
-                serve(sock, roots, {Layer.MDWE: 22})
+                serve(sock, roots, {FenceLayer.MDWE: 22})
             except (ProtocolViolation, KeyError) as failure:
                 self.failure = failure
 

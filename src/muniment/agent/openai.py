@@ -60,7 +60,7 @@ from muniment.agent.model import (
 )
 from muniment.agent.rules import RuleWriter
 from muniment.confine.cancel import Patience
-from muniment.version import __version__
+from muniment.names import __version__
 
 if TYPE_CHECKING:
     import httpx2

@@ -25,7 +25,7 @@ from muniment.cli.options import (
 from muniment.cli.policy_app import policy_app
 from muniment.cli.recall_app import recall
 from muniment.cli.tidying_app import dream, forget
-from muniment.version import __version__
+from muniment.names import __version__
 
 app = typer.Typer(
     name="muniment",

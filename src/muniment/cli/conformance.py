@@ -25,6 +25,7 @@ from muniment.cli.report import (
     say,
 )
 from muniment.errors import Cancelled, ManagedMemoryUnavailable
+from muniment.names import __version__
 from muniment.testing.conformance import (
     Finding,
     Outcome,
@@ -37,7 +38,6 @@ from muniment.testing.conformance import (
 )
 from muniment.testing.conformance.outcome import BAD
 from muniment.testing.corpus import Case, Corpus, load_corpus
-from muniment.version import __version__
 
 MAX_JOBS: Final = 4
 """Cases at a time, unless told otherwise: a race needs a processor for each side."""

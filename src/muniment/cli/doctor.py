@@ -18,7 +18,7 @@ from muniment.confine.attempts.trial import Finding, Trial, Verdict, try_all
 from muniment.confine.offer import System, advice, look_around
 from muniment.content.gates import one_line, visible
 from muniment.errors import Cancelled, ManagedMemoryUnavailable, MunimentError
-from muniment.names import Enforcement, Layer
+from muniment.names import Enforcement, FenceLayer
 from muniment.settings import read_settings
 from muniment.signatures import load_configured
 
@@ -54,15 +54,15 @@ class _Report:
         showed_nothing = len(self.untried) == len(self.trial.findings)
         return EXIT_FAILED if self.not_held or showed_nothing or not self.is_met else 0
 
-    def holds(self, layer: Layer) -> bool:
+    def holds(self, layer: FenceLayer) -> bool:
         return layer not in self.trial.held.missing
 
-    def offered(self, layer: Layer) -> str:
-        if layer is Layer.LANDLOCK and self.system.landlock_abi:
+    def offered(self, layer: FenceLayer) -> str:
+        if layer is FenceLayer.LANDLOCK and self.system.landlock_abi:
             return f"ABI {self.system.landlock_abi}"
         return "yes" if self.system.offers(layer) else "no"
 
-    def advice(self, layer: Layer) -> str:
+    def advice(self, layer: FenceLayer) -> str:
         """What to do about a layer; empty where it holds."""
         return "" if self.holds(layer) else advice(layer, self.trial.reported.get(layer), self.system)
 
@@ -73,7 +73,7 @@ class _Report:
                 yield f"a worker can {each.attempt.what}: {each.why}"
         for what in self.system.landlock_lacks:
             yield f"Landlock ABI {self.system.landlock_abi} does not know {what}"
-        if self.system.is_root and self.holds(Layer.LIMITS):
+        if self.system.is_root and self.holds(FenceLayer.LIMITS):
             yield _UNBOUND_ROOT
 
     def last_line(self) -> str:
@@ -146,7 +146,7 @@ def _document(report: _Report) -> dict[str, Any]:
                 "holds": report.holds(layer),
                 "advice": report.advice(layer) or None,
             }
-            for layer in Layer
+            for layer in FenceLayer
         ],
         "attempts": [
             {
@@ -176,7 +176,7 @@ def _system_line(system: System) -> str:
 
 
 def _layer_rows(report: _Report) -> Iterator[Sequence[str]]:
-    for layer in Layer:
+    for layer in FenceLayer:
         holds = "holds" if report.holds(layer) else "MISSING"
         yield layer, report.offered(layer), holds, report.advice(layer)
 

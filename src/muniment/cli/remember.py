@@ -26,8 +26,7 @@ from muniment.cli.report import (
 from muniment.cli.transcript import writing
 from muniment.confine.cancel import Cancel
 from muniment.content.gates import one_line, visible
-from muniment.errors import Cancelled, MunimentError
-from muniment.job_errors import InvalidContent
+from muniment.errors import Cancelled, InvalidContent, MunimentError
 from muniment.jobs.filing import KIND
 from muniment.jobs.repeating import id_of_task
 from muniment.jobs.request import RememberRequest, RememberResult

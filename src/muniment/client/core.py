@@ -21,7 +21,7 @@ from muniment.client.finding import check_word
 from muniment.client.reading import kind_of, recalled_of, task_of, tasks_of
 from muniment.client.results import Document, Kind, Recalled, Result, Task
 from muniment.errors import ConfigInvalid
-from muniment.version import __version__
+from muniment.names import __version__
 
 CALL_SECONDS: Final = 30.0
 """Seconds of a call with all its tries: a daemon that is started again is back in one or two."""

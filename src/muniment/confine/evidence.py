@@ -17,15 +17,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from muniment.names import Enforcement, Layer
+from muniment.names import Enforcement, FenceLayer
 
-DISPENSABLE: Final = frozenset({Layer.MDWE})
+DISPENSABLE: Final = frozenset({FenceLayer.MDWE})
 """Layers without which `full` is still full: another one holds the same."""
 
-_WITNESSED: Final[Mapping[Layer, tuple[str, str]]] = {
-    Layer.SECCOMP: ("Seccomp", "2"),
-    Layer.NO_NEW_PRIVS: ("NoNewPrivs", "1"),
-    Layer.CAPABILITIES: ("CapEff", "0000000000000000"),
+_WITNESSED: Final[Mapping[FenceLayer, tuple[str, str]]] = {
+    FenceLayer.SECCOMP: ("Seccomp", "2"),
+    FenceLayer.NO_NEW_PRIVS: ("NoNewPrivs", "1"),
+    FenceLayer.CAPABILITIES: ("CapEff", "0000000000000000"),
 }
 """Field of `/proc/PID/status`, and what it says of a worker that is held."""
 
@@ -42,14 +42,14 @@ class Held:
     """
 
     enforcement: Enforcement
-    missing: tuple[Layer, ...]
+    missing: tuple[FenceLayer, ...]
 
 
-IN_PROCESS: Final = Held(Enforcement.NONE, tuple(Layer))
+IN_PROCESS: Final = Held(Enforcement.NONE, tuple(FenceLayer))
 """What holds tools that run in the broker's own process."""
 
 
-def what_holds(reported_missing: Collection[Layer], status: str, ours: str) -> Held:
+def what_holds(reported_missing: Collection[FenceLayer], status: str, ours: str) -> Held:
     """Judge a worker's report (E1 to E3).
 
     Args:
@@ -61,8 +61,8 @@ def what_holds(reported_missing: Collection[Layer], status: str, ours: str) -> H
     denied = {layer for layer, (name, value) in _WITNESSED.items() if fields.get(name) != value}
     # Kernels before 5.9 do not count filters; there the field is missing on both sides.
     if _FILTERS in fields and int(fields[_FILTERS]) <= int(own.get(_FILTERS, "0")):
-        denied.add(Layer.SECCOMP)
-    missing = tuple(layer for layer in Layer if layer in denied or layer in reported_missing)
+        denied.add(FenceLayer.SECCOMP)
+    missing = tuple(layer for layer in FenceLayer if layer in denied or layer in reported_missing)
     is_full = DISPENSABLE.issuperset(missing)
     return Held(Enforcement.FULL if is_full else Enforcement.PARTIAL, missing)
 

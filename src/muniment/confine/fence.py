@@ -40,7 +40,7 @@ from muniment.confine.control import MAX_ROOTS
 from muniment.confine.openat2 import available
 from muniment.confine.syscall_table import NUMBERS
 from muniment.confine.syscalls import LIBC, last_error
-from muniment.names import Layer
+from muniment.names import FenceLayer
 
 MEMORY_BYTES: Final = 128 << 20
 """Address space that a worker may add to what it was forked with. The largest call, a grep over the largest
@@ -71,7 +71,7 @@ _FILTERS: Final = {
 }
 
 
-Missing = Mapping[Layer, int]
+Missing = Mapping[FenceLayer, int]
 """Layers that do not hold, each with the errno of the system."""
 
 
@@ -102,7 +102,7 @@ def put_up(roots: Sequence[int]) -> Missing:
     Cost: about 1 ms, most of it the kernel's, checking the filter.
     """
     grounds = Grounds(roots, landlock.offered_abi(), os.uname().machine)
-    missing: dict[Layer, int] = {}
+    missing: dict[FenceLayer, int] = {}
     for layer, step in STEPS.items():
         try:
             step(grounds)
@@ -223,13 +223,13 @@ def _seccomp(grounds: Grounds) -> None:
     _expect(False)
 
 
-STEPS: Mapping[Layer, Callable[[Grounds], None]] = {
-    Layer.LIMITS: _limit,
-    Layer.CAPABILITIES: _drop_capabilities,
-    Layer.DUMPABLE: _undumpable,
-    Layer.MDWE: _refuse_exec_gain,
-    Layer.NO_NEW_PRIVS: _no_new_privs,
-    Layer.LANDLOCK: _landlock,
-    Layer.SECCOMP: _seccomp,
+STEPS: Mapping[FenceLayer, Callable[[Grounds], None]] = {
+    FenceLayer.LIMITS: _limit,
+    FenceLayer.CAPABILITIES: _drop_capabilities,
+    FenceLayer.DUMPABLE: _undumpable,
+    FenceLayer.MDWE: _refuse_exec_gain,
+    FenceLayer.NO_NEW_PRIVS: _no_new_privs,
+    FenceLayer.LANDLOCK: _landlock,
+    FenceLayer.SECCOMP: _seccomp,
 }
 """How each layer is put up; they raise OSError."""

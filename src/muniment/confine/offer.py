@@ -18,7 +18,7 @@ from muniment.confine.landlock import MIN_ABI, offered_abi
 from muniment.confine.openat2 import available
 from muniment.confine.syscall_table import NUMBERS
 from muniment.confine.syscalls import LIBC, require_known_machine
-from muniment.names import Layer
+from muniment.names import FenceLayer
 
 _PR_GET_MDWE: Final = 66
 _SECCOMP_GET_ACTION_AVAIL: Final = 2
@@ -32,14 +32,14 @@ _LACKING: Final = (
 )
 """What Landlock knows since which ABI. Seccomp refuses all but the first in any case."""
 
-_CALLS: Final[Mapping[Layer, str]] = {
-    Layer.LIMITS: "prlimit64",
-    Layer.CAPABILITIES: "capset and prctl",
-    Layer.DUMPABLE: "prctl",
-    Layer.MDWE: "prctl",
-    Layer.NO_NEW_PRIVS: "prctl",
-    Layer.LANDLOCK: "landlock_create_ruleset, landlock_add_rule and landlock_restrict_self",
-    Layer.SECCOMP: "prctl",
+_CALLS: Final[Mapping[FenceLayer, str]] = {
+    FenceLayer.LIMITS: "prlimit64",
+    FenceLayer.CAPABILITIES: "capset and prctl",
+    FenceLayer.DUMPABLE: "prctl",
+    FenceLayer.MDWE: "prctl",
+    FenceLayer.NO_NEW_PRIVS: "prctl",
+    FenceLayer.LANDLOCK: "landlock_create_ruleset, landlock_add_rule and landlock_restrict_self",
+    FenceLayer.SECCOMP: "prctl",
 }
 """The system calls that put a layer up."""
 
@@ -75,14 +75,14 @@ class System:
         """What this Landlock cannot forbid."""
         return tuple(what for since, what in _LACKING if 0 < self.landlock_abi < since)
 
-    def offers(self, layer: Layer) -> bool:
+    def offers(self, layer: FenceLayer) -> bool:
         """Whether a layer can be had here, as far as can be told without putting it up."""
         match layer:
-            case Layer.LANDLOCK:
+            case FenceLayer.LANDLOCK:
                 return self.landlock_abi >= MIN_ABI
-            case Layer.SECCOMP:
+            case FenceLayer.SECCOMP:
                 return self.seccomp
-            case Layer.MDWE:
+            case FenceLayer.MDWE:
                 return self.mdwe
             case _:
                 return True
@@ -114,7 +114,7 @@ def look_around() -> System:
     )
 
 
-def advice(layer: Layer, number: int | None, system: System) -> str:
+def advice(layer: FenceLayer, number: int | None, system: System) -> str:
     """What to do about a layer that is missing.
 
     Args:
@@ -124,11 +124,11 @@ def advice(layer: Layer, number: int | None, system: System) -> str:
     """
     if number is None:
         return "the kernel does not confirm it; see that /proc is mounted and shows processes of this user"
-    if layer is Layer.LIMITS and number == errno.ENOENT:
+    if layer is FenceLayer.LIMITS and number == errno.ENOENT:
         return f"{_refused(number)}; mount /proc, where the size of a process is read"
-    if layer is Layer.LANDLOCK and 0 < system.landlock_abi < MIN_ABI:
+    if layer is FenceLayer.LANDLOCK and 0 < system.landlock_abi < MIN_ABI:
         return f"ABI {system.landlock_abi} cannot forbid truncation; Linux 6.2 brings ABI {MIN_ABI}"
-    if layer is Layer.LANDLOCK and not system.landlock_abi:
+    if layer is FenceLayer.LANDLOCK and not system.landlock_abi:
         number = system.landlock_errno
         if number == errno.EOPNOTSUPP:
             return "it is built in and switched off; add landlock to the list in the boot parameter lsm="
@@ -141,14 +141,14 @@ def _refused(number: int) -> str:
     return f"the system answered {errno.errorcode.get(number, number)}"
 
 
-def _remedy(layer: Layer) -> str:
+def _remedy(layer: FenceLayer) -> str:
     allow = f"in a container, have its seccomp profile allow {_CALLS[layer]}"
     match layer:
-        case Layer.LANDLOCK:
+        case FenceLayer.LANDLOCK:
             return f"it takes Linux 6.2 built with CONFIG_SECURITY_LANDLOCK; {allow}"
-        case Layer.SECCOMP:
+        case FenceLayer.SECCOMP:
             return f"it takes a kernel built with CONFIG_SECCOMP_FILTER, and no_new_privs; {allow}"
-        case Layer.MDWE:
+        case FenceLayer.MDWE:
             return f"it takes Linux 6.3, and full goes without; {allow}"
         case _:
             return allow

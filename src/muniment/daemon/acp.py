@@ -35,11 +35,9 @@ from muniment.daemon import asking, jsonrpc
 from muniment.daemon.jsonrpc import Id, Malformed, Notification, Request
 from muniment.daemon.problems import Problem, sentence_of
 from muniment.daemon.workspace import Workspace
-from muniment.lane.lane import MAX_PENDING
-from muniment.lane.runner import BACKSTOP_SECONDS, Work
-from muniment.lane.task import OWNER, Kind, Originator, Task
+from muniment.lane import BACKSTOP_SECONDS, MAX_PENDING, OWNER, Kind, Originator, Task, Work
+from muniment.names import __version__
 from muniment.store.audit import timestamp
-from muniment.version import __version__
 
 PROTOCOL_VERSION: Final = 1
 """Of the Agent Client Protocol; a host that cannot speak it has to leave."""

@@ -19,6 +19,8 @@ from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from muniment import lane
+from muniment import lane as lanes
 from muniment.agent.model import Model
 from muniment.confine.cancel import Cancel
 from muniment.confine.pool import shared_zygote
@@ -30,14 +32,9 @@ from muniment.daemon.stream import Stream
 from muniment.daemon.tokens import Principal, Tokens, owner_token
 from muniment.daemon.work import Work
 from muniment.daemon.workspace import Workspace
-from muniment.errors import ConfigInvalid, MunimentError
-from muniment.job_errors import QueueFull
+from muniment.errors import ConfigInvalid, MunimentError, QueueFull
 from muniment.jobs.place import Place
-from muniment.lane import reading
-from muniment.lane import runner as lanes
-from muniment.lane.lane import Submitted
-from muniment.lane.task import Asked, Originator, Task
-from muniment.lane.writer import Writer
+from muniment.lane import NewTask, Originator, Submitted, Task, Writer
 from muniment.settings import Settings
 from muniment.store.database import Database
 from muniment.store.state import State
@@ -83,7 +80,7 @@ class Core:
     def __init__(self, settings: Settings, model: Model, *, in_process: bool = False) -> None:
         self._settings, self._model, self._in_process = settings, model, in_process
         self._opened = AsyncExitStack()
-        self._runners: dict[str, lanes.Runner] = {}
+        self._runners: dict[str, lanes.LaneRunner] = {}
         self._last_task = time.monotonic()
         self._threads = ThreadPoolExecutor(_THREADS, "core")
         self._owner_threads = ThreadPoolExecutor(MAX_OWNER, "owner")
@@ -216,7 +213,7 @@ class Core:
             raise Problem("workspace_draining", headers={"Retry-After": "1"})
         return await self.recalls.recall(workspace, token, body)
 
-    async def submit(self, workspace: Workspace, asked: Asked) -> Submitted:
+    async def submit(self, workspace: Workspace, asked: NewTask) -> Submitted:
         """Accept a task (C1, C2).
 
         Raises:
@@ -256,7 +253,7 @@ class Core:
         """
         deadline = time.monotonic() + seconds
         while True:
-            task = reading.task(self._reads, workspace.key, task_id)
+            task = lane.read_task(self._reads, workspace.key, task_id)
             left = deadline - time.monotonic()
             if task.is_over or left <= 0 or self.stream.is_closed:
                 return task
@@ -264,11 +261,11 @@ class Core:
 
     def find(self, workspace: Workspace, task_id: str) -> Task | None:
         """A task of a workspace; None: there is none of that id."""
-        return reading.find(self._reads, workspace.key, task_id)
+        return lane.find(self._reads, workspace.key, task_id)
 
     def tasks(self, workspace: Workspace, *, before: int | None) -> tuple[Task, ...]:
         """The tasks of a workspace, the newest first; see `lane.reading.tasks`."""
-        return reading.tasks(self._reads, workspace.key, before=before)
+        return lane.tasks(self._reads, workspace.key, before=before)
 
     async def _add(self, directory: Path, opened: AsyncExitStack) -> None:
         workspace = Workspace(directory, self._settings, self.state, in_process=self._in_process)
@@ -278,10 +275,10 @@ class Core:
         await self._in_thread(workspace.problem)  # What cannot be opened now is tried again for each task.
         await asyncio.wrap_future(self.writer.submit(workspace.lane.recover))
         work = Work(workspace, self._model, self.metrics)
-        self._runners[workspace.key] = lanes.Runner(workspace.lane, self.writer, work)
+        self._runners[workspace.key] = lanes.LaneRunner(workspace.lane, self.writer, work)
         self.workspaces[workspace.key] = workspace
         self.metrics.watch_pending(
-            workspace.key, lambda: sum(reading.pending(self._reads, workspace.key).values())
+            workspace.key, lambda: sum(lane.count_pending(self._reads, workspace.key).values())
         )
 
     async def _in_thread(self, ask: Callable[[], T]) -> T:

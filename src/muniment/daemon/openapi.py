@@ -11,7 +11,7 @@ from pydantic.json_schema import models_json_schema
 from muniment.daemon.contract import Problem
 from muniment.daemon.problems import HTTP
 from muniment.daemon.routes.operation import JSON, Operation
-from muniment.version import __version__
+from muniment.names import __version__
 
 PROBLEM: Final = "application/problem+json"
 

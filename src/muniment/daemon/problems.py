@@ -16,6 +16,7 @@ from muniment.errors import (
     Cancelled,
     ConfigInvalid,
     ConfinementUnavailable,
+    InvalidContent,
     InvalidScope,
     MunimentError,
     PathEscape,
@@ -27,7 +28,6 @@ from muniment.errors import (
     ToolError,
     UndoOverlap,
 )
-from muniment.job_errors import InvalidContent
 
 HTTP: Final[Mapping[str, tuple[int, str]]] = MappingProxyType(
     {

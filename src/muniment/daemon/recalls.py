@@ -24,8 +24,7 @@ from muniment.daemon.metrics import Metrics
 from muniment.daemon.problems import Problem
 from muniment.daemon.shares import Shares
 from muniment.daemon.workspace import Workspace
-from muniment.errors import Cancelled, DeadlineExceeded, MunimentError
-from muniment.job_errors import RecallFailed
+from muniment.errors import Cancelled, DeadlineExceeded, MunimentError, RecallFailed
 
 if TYPE_CHECKING:
     from muniment.recall.recalled import Recalled

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Final
 
 from muniment.daemon.problems import Problem
-from muniment.lane.task import OWNER
+from muniment.lane import OWNER
 
 RESERVE: Final = 16
 """Places that all clients together leave to the owner, where there are many."""

@@ -29,7 +29,7 @@ from typing import Any, Final
 
 from muniment import events
 from muniment.errors import MunimentError
-from muniment.lane.task import Originator
+from muniment.lane import Originator
 from muniment.store import outbox
 from muniment.store.database import Database
 

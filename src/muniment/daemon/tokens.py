@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Final
 
 from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable, NotFound
-from muniment.lane.task import OWNER
+from muniment.lane import OWNER
 from muniment.names import Trust, hello_key, hello_name, hello_proof
 from muniment.store.audit import append, timestamp
 from muniment.store.database import Database

@@ -21,8 +21,7 @@ from muniment.jobs.dream_request import DreamRequest, DreamResult
 from muniment.jobs.forget_request import ForgetRequest, ForgetResult
 from muniment.jobs.place import Place
 from muniment.jobs.request import RememberRequest, RememberResult
-from muniment.lane.runner import Tell
-from muniment.lane.task import OWNER, Ended, Task
+from muniment.lane import OWNER, Ended, Task, Tell
 from muniment.tools.arguments import TOOLS
 
 _Result = RememberResult | ForgetResult | DreamResult

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from muniment.errors import ManagedMemoryUnavailable, MunimentError, PathEscape
 from muniment.jobs.place import Place
-from muniment.lane.lane import Lane
+from muniment.lane import Lane
 from muniment.opening import find_place
 from muniment.settings import Settings, find_workspace, workspace_key
 from muniment.store.ledger import root_key

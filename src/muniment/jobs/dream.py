@@ -30,8 +30,7 @@ from muniment.agent.choosing import Asker, UnusableAnswer
 from muniment.agent.model import Model, ModelError
 from muniment.agent.rules import RuleWriter
 from muniment.confine.cancel import Cancel, Patience
-from muniment.errors import Cancelled, MunimentError
-from muniment.job_errors import DreamFailed, DreamTimeout
+from muniment.errors import Cancelled, DreamFailed, DreamTimeout, MunimentError
 from muniment.jobs.dream_findings import Findings, look
 from muniment.jobs.dream_request import Counts, DreamRequest, DreamResult
 from muniment.jobs.dream_steps import Room, Step, questions, step_of_merge, steps_by_code

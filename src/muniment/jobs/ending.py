@@ -10,8 +10,14 @@ from muniment import events
 from muniment.agent.budget import Budget
 from muniment.agent.model import ModelError, Turn
 from muniment.content.hearsay import own
-from muniment.errors import DeadlineExceeded, MunimentError, PathEscape, PendingReview, StoreConflict
-from muniment.job_errors import JobError
+from muniment.errors import (
+    DeadlineExceeded,
+    JobError,
+    MunimentError,
+    PathEscape,
+    PendingReview,
+    StoreConflict,
+)
 from muniment.policy.model import Policy
 from muniment.store.audit import append, timestamp
 from muniment.store.state import State

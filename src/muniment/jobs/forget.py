@@ -34,8 +34,16 @@ from muniment.content.admission import held_for
 from muniment.content.bullets import Item, NotSeparable, outline, without
 from muniment.content.entry import shortened, titled
 from muniment.content.words import significant
-from muniment.errors import Cancelled, MunimentError, PathEscape, Refusal, StoreConflict
-from muniment.job_errors import ForgetFailed, ForgetTimeout, InvalidContent
+from muniment.errors import (
+    Cancelled,
+    ForgetFailed,
+    ForgetTimeout,
+    InvalidContent,
+    MunimentError,
+    PathEscape,
+    Refusal,
+    StoreConflict,
+)
 from muniment.jobs.ending import as_job_error, once_more, put_on_record, spent
 from muniment.jobs.forget_request import (
     MAX_QUERY_BYTES,

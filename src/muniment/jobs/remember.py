@@ -38,21 +38,19 @@ from muniment.content.holding import holds
 from muniment.content.secrets import find_secret, redacted
 from muniment.errors import (
     Cancelled,
+    InvalidContextMode,
     MunimentError,
     PathEscape,
     Refusal,
-    RememberPathEscape,
-    StoreConflict,
-    ToolError,
-    WorkerLost,
-)
-from muniment.job_errors import (
-    InvalidContextMode,
     RememberFailed,
     RememberNoUpdate,
+    RememberPathEscape,
     RememberRefused,
     RememberScopeMismatch,
     RememberTimeout,
+    StoreConflict,
+    ToolError,
+    WorkerLost,
 )
 from muniment.jobs.ending import as_job_error, put_on_record, spent
 from muniment.jobs.filing import KIND, Filing, NotTheirWords

@@ -9,8 +9,7 @@ import re
 from dataclasses import replace
 from typing import Final
 
-from muniment.errors import PendingReview
-from muniment.job_errors import InvalidContent
+from muniment.errors import InvalidContent, PendingReview
 from muniment.jobs.place import Place
 from muniment.jobs.request import MAX_TASK_CHARS
 from muniment.store.ledger import Kept, Origin, of_task, root_key

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from muniment.agent.model import Turn
-from muniment.errors import MunimentError
-from muniment.job_errors import InvalidContent
+from muniment.errors import InvalidContent, MunimentError
 from muniment.jobs.ending import ending_json
-from muniment.names import MAX_FACT_BYTES, ContextMode, Enforcement, Layer, Scope, Trust
+from muniment.names import MAX_FACT_BYTES, ContextMode, Enforcement, FenceLayer, Scope, Trust
 from muniment.policy.normal import MAX_MARKS, overlong_run
 from muniment.store.change import Change
 
@@ -75,7 +74,7 @@ class RememberResult:
     turns: int
     seconds: float
     policy: str
-    missing_layers: tuple[Layer, ...] = ()
+    missing_layers: tuple[FenceLayer, ...] = ()
     trust: Trust | None = None
     timeline: tuple[Turn, ...] = ()
     unchanged: bool = False

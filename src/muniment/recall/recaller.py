@@ -26,8 +26,7 @@ from typing import Final
 from muniment import events
 from muniment.confine.binding import BoundRoot
 from muniment.confine.cancel import Patience
-from muniment.errors import Cancelled, ManagedMemoryUnavailable, MunimentError
-from muniment.job_errors import RecallFailed
+from muniment.errors import Cancelled, ManagedMemoryUnavailable, MunimentError, RecallFailed
 from muniment.names import Digest, RelPath, Scope, Trust
 from muniment.policy.decide import Judge
 from muniment.policy.model import Policy

@@ -22,7 +22,7 @@ from muniment.content.gates import decode
 from muniment.content.instructions import addressed_to_agent
 from muniment.content.provenance import Whose, whose
 from muniment.errors import Refused
-from muniment.names import Digest, RelPath, Scope, Trust
+from muniment.names import Digest, RelPath, Scope, Trust, __version__
 from muniment.policy.grammar import CanonicalPath
 from muniment.policy.model import NEVER, Policy
 from muniment.store.audit import timestamp
@@ -31,7 +31,6 @@ from muniment.store.ledger import RootKey, source_of
 from muniment.store.rows import Assess, Assessed
 from muniment.store.state import State
 from muniment.tools.changeset import digest
-from muniment.version import __version__
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from muniment.errors import (
     ToolError,
     WorkerLost,
 )
-from muniment.names import MAX_FILE_BYTES, MAX_PATH_BYTES, Digest, Layer, Scope, Via
+from muniment.names import MAX_FILE_BYTES, MAX_PATH_BYTES, Digest, FenceLayer, Scope, Via
 from muniment.policy.links import NO_LINKS, Links
 from muniment.policy.model import Frozen, Policy, dump
 from muniment.tools.arguments import check_sizes, check_tool
@@ -45,7 +45,7 @@ _M = TypeVar("_M", bound=Frozen)
 
 class _Hello(Frozen):
     t: Literal["hello"]
-    missing: dict[Annotated[Layer, Field(strict=False)], int]
+    missing: dict[Annotated[FenceLayer, Field(strict=False)], int]
 
 
 class _Ready(Frozen):

@@ -18,7 +18,7 @@ from collections.abc import Callable
 
 from muniment.confine import fence
 from muniment.confine.attempts.service import serve, warm
-from muniment.names import Layer
+from muniment.names import FenceLayer
 
 __all__ = ["warm"]
 
@@ -51,14 +51,14 @@ BECOME: dict[str, Callable[[], None]] = {
 }
 
 
-def layers_of(which: str) -> set[Layer]:
+def layers_of(which: str) -> set[FenceLayer]:
     """The layers that stand."""
     kind, _, name = which.partition("_")
     if kind == "without":
-        return set(Layer) - {Layer(name)}
+        return set(FenceLayer) - {FenceLayer(name)}
     if kind == "only":
-        return {Layer(name), Layer.NO_NEW_PRIVS}
-    return set(Layer) if kind == "all" else set()
+        return {FenceLayer(name), FenceLayer.NO_NEW_PRIVS}
+    return set(FenceLayer) if kind == "all" else set()
 
 
 def __getattr__(name: str) -> object:

@@ -13,7 +13,7 @@ import struct
 from dataclasses import dataclass
 
 from muniment.confine.syscall_table import NUMBERS
-from muniment.names import Layer
+from muniment.names import FenceLayer
 
 LOAD, RETURN, IF_EQUAL = 0x20, 0x06, 0x15
 ALLOW, ERRNO = 0x7FFF0000, 0x00050000
@@ -39,13 +39,13 @@ class Withheld:
 
     call: int
     answer: int
-    missing: tuple[Layer, ...]
+    missing: tuple[FenceLayer, ...]
     argument: tuple[int, int] | None = None
     unless: tuple[int, int] | None = None
     needs_root: bool = False
 
 
-LANDLOCK, SECCOMP, LIMITS = (Layer.LANDLOCK,), (Layer.SECCOMP,), (Layer.LIMITS,)
+LANDLOCK, SECCOMP, LIMITS = (FenceLayer.LANDLOCK,), (FenceLayer.SECCOMP,), (FenceLayer.LIMITS,)
 NO_VERSION_QUERY, NO_LIMIT_QUERY = (0, 0), (2, 0)
 
 CASES = {
@@ -59,20 +59,20 @@ CASES = {
     "seccomp_unknown": Withheld(PRCTL, errno.EINVAL, SECCOMP, (0, PR_SET_SECCOMP)),
     "seccomp_forbidden": Withheld(PRCTL, errno.EPERM, SECCOMP, (0, PR_SET_SECCOMP)),
     "seccomp_pretended": Withheld(PRCTL, 0, SECCOMP, (0, PR_SET_SECCOMP)),
-    "capabilities_kept": Withheld(CAPSET, errno.EPERM, (Layer.CAPABILITIES,)),
-    "capabilities_pretended": Withheld(CAPSET, 0, (Layer.CAPABILITIES,), needs_root=True),
+    "capabilities_kept": Withheld(CAPSET, errno.EPERM, (FenceLayer.CAPABILITIES,)),
+    "capabilities_pretended": Withheld(CAPSET, 0, (FenceLayer.CAPABILITIES,), needs_root=True),
     "limits_forbidden": Withheld(PRLIMIT, errno.EPERM, LIMITS, unless=NO_LIMIT_QUERY),
     "limits_pretended": Withheld(PRLIMIT, 0, LIMITS, unless=NO_LIMIT_QUERY),
-    "dumpable": Withheld(PRCTL, errno.EPERM, (Layer.DUMPABLE,), (0, PR_SET_DUMPABLE)),
+    "dumpable": Withheld(PRCTL, errno.EPERM, (FenceLayer.DUMPABLE,), (0, PR_SET_DUMPABLE)),
     # An ordinary user's outer filter needs no_new_privs itself, which the workers inherit.
     "new_privileges": Withheld(
         PRCTL,
         errno.EINVAL,
-        (Layer.NO_NEW_PRIVS, Layer.LANDLOCK, Layer.SECCOMP),
+        (FenceLayer.NO_NEW_PRIVS, FenceLayer.LANDLOCK, FenceLayer.SECCOMP),
         (0, PR_SET_NO_NEW_PRIVS),
         needs_root=True,
     ),
-    "mdwe_unknown": Withheld(PRCTL, errno.EINVAL, (Layer.MDWE,), (0, PR_SET_MDWE)),
+    "mdwe_unknown": Withheld(PRCTL, errno.EINVAL, (FenceLayer.MDWE,), (0, PR_SET_MDWE)),
 }
 
 

@@ -14,7 +14,7 @@ from typing import NoReturn
 
 from muniment.confine import fence, seccomp
 from muniment.confine.zygote import Serve
-from muniment.names import Layer
+from muniment.names import FenceLayer
 from muniment.tools import service
 
 IMPORTED = 99
@@ -31,7 +31,7 @@ def _install(grounds: fence.Grounds) -> None:
     seccomp.install(FILTERS[grounds.machine, opener])
 
 
-fence.STEPS = {**fence.STEPS, Layer.SECCOMP: _install}
+fence.STEPS = {**fence.STEPS, FenceLayer.SECCOMP: _install}
 
 
 class Guard:

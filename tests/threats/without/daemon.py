@@ -41,13 +41,13 @@ def json_alone(off: Patches) -> None:
 @control()
 def own_tasks(off: Patches) -> None:
     """Everybody sees every task."""
-    off.put("muniment.lane.task:Originator.sees", lambda *_: True)
+    off.put("muniment.lane:Originator.sees", lambda *_: True)
 
 
 @control()
 def lane_caps(off: Patches) -> None:
     """Any number of tasks may wait."""
-    off.put("muniment.lane.lane:Lane._check_caps", lambda *_: None)
+    off.put("muniment.lane:Lane._check_caps", lambda *_: None)
 
 
 @control()
@@ -78,7 +78,7 @@ def shares(off: Patches) -> None:
 @control()
 def registered_ids(off: Patches) -> None:
     """A client may call itself as it likes."""
-    from muniment.lane.task import Originator
+    from muniment.lane import Originator
 
     def originator(self):
         sent = [self.request.headers.get(f"x-{name}-client-id") for name in ("qwen", "muniment")]
@@ -107,7 +107,7 @@ def event_lines(off: Patches) -> None:
 @control()
 def repeats(off: Patches) -> None:
     """A request that comes again is another request."""
-    off.put("muniment.lane.lane:Lane._repeat_of", lambda *_: (None, None))
+    off.put("muniment.lane:Lane._repeat_of", lambda *_: (None, None))
 
 
 @control()
@@ -200,4 +200,4 @@ def patient_lanes(off: Patches) -> None:
 
         return cancel
 
-    off.wrap("muniment.lane.runner:Cancel", make)
+    off.wrap("muniment.lane:Cancel", make)

@@ -8,7 +8,7 @@ from threats.switches import Patches, control
 def _forgotten(off: Patches, *names: str) -> None:
     """Workers do not put up these layers, and say that they did; nobody asks the kernel."""
     from muniment.confine import fence
-    from muniment.names import Layer
+    from muniment.names import FenceLayer as Layer
 
     for name in names:
         off.item(fence.STEPS, Layer(name), lambda _grounds: None)

@@ -68,7 +68,7 @@ def quiet_key(off: Patches) -> None:
 
         return checked
 
-    off.wrap("muniment.credentials:_checked", make)
+    off.wrap("muniment.settings:_checked_credential", make)
 
 
 @control()
@@ -226,7 +226,7 @@ def typed_secrets(off: Patches) -> None:
 @control()
 def withheld_secrets(off: Patches) -> None:
     """A queue keeps what it is sent."""
-    off.put("muniment.lane.lane:_withheld", dict)
+    off.put("muniment.lane:_withheld", dict)
 
 
 @control()

@@ -25,7 +25,7 @@ from typing import Any, Final
 
 from muniment.confine.syscall_table import NUMBERS
 from muniment.confine.syscalls import LIBC, last_error
-from muniment.names import Layer
+from muniment.names import FenceLayer
 
 DONE: Final = "done"
 """What an act that went through answers; any other answer names an error."""
@@ -112,15 +112,15 @@ class Attempt:
     what: str
     act: Callable[[Targets], object]
     expected: str
-    stopped_by: frozenset[Layer]
-    ordinary: frozenset[Layer] = frozenset()
+    stopped_by: frozenset[FenceLayer]
+    ordinary: frozenset[FenceLayer] = frozenset()
     privileged: bool = False
     landlock_abi: int = 1
     consequence: str = ""
 
-    def stopped_with(self, abi: int) -> frozenset[Layer]:
+    def stopped_with(self, abi: int) -> frozenset[FenceLayer]:
         """`stopped_by`, where Landlock has this ABI."""
-        return self.stopped_by if abi >= self.landlock_abi else self.stopped_by - {Layer.LANDLOCK}
+        return self.stopped_by if abi >= self.landlock_abi else self.stopped_by - {FenceLayer.LANDLOCK}
 
     @property
     def is_residual(self) -> bool:

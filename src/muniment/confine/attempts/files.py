@@ -26,12 +26,12 @@ from muniment.confine.attempts.attempt import (
     read,
 )
 from muniment.confine.syscalls import fstat
-from muniment.names import Layer
+from muniment.names import FenceLayer
 
-_LANDLOCK: Final = frozenset({Layer.LANDLOCK})
-_SECCOMP: Final = frozenset({Layer.SECCOMP})
+_LANDLOCK: Final = frozenset({FenceLayer.LANDLOCK})
+_SECCOMP: Final = frozenset({FenceLayer.SECCOMP})
 _EITHER: Final = _LANDLOCK | _SECCOMP
-_LIMITS: Final = frozenset({Layer.LIMITS})
+_LIMITS: Final = frozenset({FenceLayer.LIMITS})
 
 _LIST: Final = os.O_RDONLY | os.O_DIRECTORY
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL
@@ -145,7 +145,7 @@ _READING: Final = (
         lambda _: read(openat2(AT_FDCWD, b"/proc/self/environ", os.O_RDONLY)),
         "EACCES",
         _LANDLOCK,
-        frozenset({Layer.DUMPABLE}),
+        frozenset({FenceLayer.DUMPABLE}),
     ),
     Attempt(
         "read-zygote-environment",

@@ -23,11 +23,11 @@ from muniment.confine.attempts.attempt import (
     read,
 )
 from muniment.confine.syscall_table import NUMBERS
-from muniment.names import Layer
+from muniment.names import FenceLayer
 
-_SECCOMP: Final = frozenset({Layer.SECCOMP})
-_PRIVILEGE: Final = frozenset({Layer.CAPABILITIES})
-_LANDLOCK: Final = frozenset({Layer.LANDLOCK})
+_SECCOMP: Final = frozenset({FenceLayer.SECCOMP})
+_PRIVILEGE: Final = frozenset({FenceLayer.CAPABILITIES})
+_LANDLOCK: Final = frozenset({FenceLayer.LANDLOCK})
 
 _CLONE_NEWUSER, _CLONE_NEWNET = 0x1000_0000, 0x4000_0000
 _REMOUNT_BIND: Final = 0x1020

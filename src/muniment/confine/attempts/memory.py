@@ -21,14 +21,14 @@ from muniment.confine.attempts.attempt import (
     read,
 )
 from muniment.confine.syscalls import LIBC
-from muniment.names import Layer
+from muniment.names import FenceLayer
 
-_LANDLOCK: Final = frozenset({Layer.LANDLOCK})
-_SECCOMP: Final = frozenset({Layer.SECCOMP})
+_LANDLOCK: Final = frozenset({FenceLayer.LANDLOCK})
+_SECCOMP: Final = frozenset({FenceLayer.SECCOMP})
 _EITHER: Final = _LANDLOCK | _SECCOMP
-_DUMPABLE: Final = frozenset({Layer.DUMPABLE})
-_LIMITS: Final = frozenset({Layer.LIMITS})
-_MDWE: Final = frozenset({Layer.MDWE})
+_DUMPABLE: Final = frozenset({FenceLayer.DUMPABLE})
+_LIMITS: Final = frozenset({FenceLayer.LIMITS})
+_MDWE: Final = frozenset({FenceLayer.MDWE})
 
 _WRITABLE: Final = mmap.PROT_READ | mmap.PROT_WRITE
 _ANONYMOUS: Final = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS

@@ -7,12 +7,12 @@ import struct
 from typing import Final
 
 from muniment.confine.attempts.attempt import Attempt, Targets, Untried, call
-from muniment.names import Layer
+from muniment.names import FenceLayer
 
-_LANDLOCK: Final = frozenset({Layer.LANDLOCK})
-_SECCOMP: Final = frozenset({Layer.SECCOMP})
+_LANDLOCK: Final = frozenset({FenceLayer.LANDLOCK})
+_SECCOMP: Final = frozenset({FenceLayer.SECCOMP})
 _EITHER: Final = _LANDLOCK | _SECCOMP
-_PRIVILEGE: Final = frozenset({Layer.CAPABILITIES})
+_PRIVILEGE: Final = frozenset({FenceLayer.CAPABILITIES})
 
 _LOOPBACK: Final = b"\x7f\0\0\x01"
 

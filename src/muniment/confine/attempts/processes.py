@@ -11,13 +11,13 @@ from typing import Final
 
 from muniment.confine.attempts.attempt import AT_FDCWD, Attempt, Targets, call
 from muniment.confine.syscalls import LIBC
-from muniment.names import Layer
+from muniment.names import FenceLayer
 
-_LANDLOCK: Final = frozenset({Layer.LANDLOCK})
-_SECCOMP: Final = frozenset({Layer.SECCOMP})
+_LANDLOCK: Final = frozenset({FenceLayer.LANDLOCK})
+_SECCOMP: Final = frozenset({FenceLayer.SECCOMP})
 _EITHER: Final = _LANDLOCK | _SECCOMP
-_DUMPABLE: Final = frozenset({Layer.DUMPABLE})
-_LIMITS: Final = frozenset({Layer.LIMITS})
+_DUMPABLE: Final = frozenset({FenceLayer.DUMPABLE})
+_LIMITS: Final = frozenset({FenceLayer.LIMITS})
 
 EXECUTED: Final = 42
 """Exit code of the program that attempts execute; it does nothing else."""

@@ -33,7 +33,7 @@ from muniment.confine.pool import import_directories
 from muniment.confine.process import ZygoteProcess
 from muniment.confine.worker import Worker, describe
 from muniment.errors import DeadlineExceeded, WorkerLost
-from muniment.names import Layer, Scope
+from muniment.names import FenceLayer, Scope
 
 SERVICE: Final = "muniment.confine.attempts.service:serve"
 
@@ -82,11 +82,13 @@ class Trial:
     """
 
     held: Held
-    reported: Mapping[Layer, int]
+    reported: Mapping[FenceLayer, int]
     findings: Sequence[Finding]
 
 
-def judge(attempt: Attempt, outcome: str, holding: Collection[Layer], abi: int, why: str = "") -> Finding:
+def judge(
+    attempt: Attempt, outcome: str, holding: Collection[FenceLayer], abi: int, why: str = ""
+) -> Finding:
     """What an outcome means where these layers hold, with this ABI of Landlock (R1, R2)."""
     if outcome == DONE:
         should = sorted(attempt.stopped_with(abi).intersection(holding))
@@ -155,7 +157,7 @@ class _Trial:
             sibling.check_alive()
             held = what_holds(reported, status, read_status(os.getpid()))
             targets = {**self._stage.targets, "zygote": self._process.pid, "sibling": sibling.pid}
-            holding, abi = set(Layer).difference(held.missing), offered_abi()
+            holding, abi = set(FenceLayer).difference(held.missing), offered_abi()
             findings: list[Finding] = []
             for attempt in attempts:
                 outcome, why = self._outcome(attempt, targets)
@@ -188,12 +190,12 @@ def _regardless(by_signal: bool) -> None:  # noqa: FBT001
     """However a worker ends: its zygote stays."""
 
 
-def _greeting(worker: Worker, deadline: float) -> Mapping[Layer, int]:
+def _greeting(worker: Worker, deadline: float) -> Mapping[FenceLayer, int]:
     """The layers that a worker calls missing."""
     header, _ = worker.receive(max_body=0, deadline=deadline)
     missing = header.get("missing")
-    if isinstance(missing, dict) and set(missing) <= set(Layer):
-        numbers = {Layer(name): number for name, number in missing.items() if isinstance(number, int)}
+    if isinstance(missing, dict) and set(missing) <= set(FenceLayer):
+        numbers = {FenceLayer(name): number for name, number in missing.items() if isinstance(number, int)}
         if len(numbers) == len(missing):
             return numbers
     worker.kill()

@@ -18,10 +18,8 @@ from muniment.daemon.protocol import LOOPBACK, PEER
 from muniment.daemon.routes.operation import Call, Operation, Parameter, answered
 from muniment.daemon.routes.tasks import BASE, CLIENT_ID
 from muniment.daemon.stream import View
-from muniment.lane.lane import MAX_PENDING, MAX_RECORDS, MAX_TIDYING
-from muniment.lane.runner import BACKSTOP_SECONDS
-from muniment.names import MAX_FACT_BYTES, UNIX_ADDRESS, ContextMode
-from muniment.version import __version__
+from muniment.lane import BACKSTOP_SECONDS, MAX_PENDING, MAX_RECORDS, MAX_TIDYING
+from muniment.names import MAX_FACT_BYTES, UNIX_ADDRESS, ContextMode, __version__
 
 _NAME: Final = re.compile("[0-9a-f]{32}")
 _NONCE: Final = re.compile("[0-9a-f]{64}")

@@ -20,7 +20,7 @@ from muniment.daemon.guard import PRINCIPAL, SLOT, WORKSPACE, Slot
 from muniment.daemon.problems import Problem
 from muniment.daemon.tokens import Principal
 from muniment.daemon.workspace import Workspace
-from muniment.lane.task import Originator
+from muniment.lane import Originator
 
 CLIENT_HEADERS: Final = ("x-qwen-client-id", "x-muniment-client-id")
 """Either says which client of a token asks."""

@@ -14,7 +14,7 @@ from muniment.daemon.contract import MAX_WAIT_SECONDS
 from muniment.daemon.problems import Problem, sentence_of
 from muniment.daemon.routes.operation import Call, Endpoint, Operation, Parameter, answered
 from muniment.errors import NotFound
-from muniment.lane.task import Asked, Kind, Originator, Status, Task
+from muniment.lane import Kind, NewTask, Originator, Status, Task
 
 PAGE: Final = 100
 """Tasks of one answer."""
@@ -146,7 +146,7 @@ async def _accepted(call: Call, kind: Kind, wanted: asking.Wanted) -> Response:
         raise Problem("invalid_request")
     workspace = call.workspace
     await call.core.check(workspace, kind)
-    asked = Asked(
+    asked = NewTask(
         kind,
         wanted.arguments,
         originator,

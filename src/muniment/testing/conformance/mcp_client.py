@@ -14,7 +14,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Self
 
-from muniment.version import __version__
+from muniment.names import __version__
 
 PROTOCOL: Final = "2025-06-18"
 

@@ -1,1 +1,0 @@
-"""The lane: the durable serial queue of a workspace, over the ledger."""
