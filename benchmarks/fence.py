@@ -20,8 +20,8 @@ from pathlib import Path
 from muniment.confine.cancel import Patience
 from muniment.confine.pool import Worker, Zygote, import_directories
 from muniment.names import Scope
+from muniment.policy.decide import Limits, Policy
 from muniment.policy.load import load_policy
-from muniment.policy.model import Limits, Policy
 from muniment.tools.remote import RemoteBench, greet
 
 START_MS, LOADED_MS, GREP_RATIO = 3.0, 10.0, 1.15

@@ -52,9 +52,7 @@ from muniment.content.words import apart, features, significant, vocabulary
 from muniment.errors import MunimentError
 from muniment.jobs.matching import meant
 from muniment.names import MAX_FACT_BYTES, RelPath, Scope, Trust
-from muniment.policy.grammar import canonicalise, fold
-from muniment.policy.lookalikes import skeleton
-from muniment.policy.normal import normalised, overlong_run
+from muniment.policy.grammar import canonicalise, fold, normalised, overlong_run, skeleton
 from muniment.recall.excerpt import excerpt
 from muniment.recall.query import read_query
 from muniment.recall.stems import Stemmer

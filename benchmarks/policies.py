@@ -17,13 +17,12 @@ import time
 from collections.abc import Callable
 from statistics import median
 
+from muniment.lab.proofs import diff
 from muniment.names import Verb
-from muniment.policy import alphabet, selftest
-from muniment.policy.decide import Judge
-from muniment.policy.diff import diff
+from muniment.policy import automaton, load
+from muniment.policy.decide import Judge, Policy
 from muniment.policy.grammar import canonicalise
 from muniment.policy.load import load_policy, parse_policy
-from muniment.policy.model import Policy
 
 WORDS = """
 alpha beta gamma delta notes secret draft build deploy keys tokens vault finance health legal hr payroll
@@ -84,8 +83,8 @@ def seconds(act: Callable[[], object], rounds: int = 7) -> float:
     """The median CPU time of an act."""
     taken = []
     for _ in range(rounds):
-        selftest._passed.clear()  # noqa: SLF001
-        alphabet._letters.cache_clear()  # noqa: SLF001
+        load._passed.clear()  # noqa: SLF001
+        automaton._letters.cache_clear()  # noqa: SLF001
         begin = time.process_time()
         act()
         taken.append(time.process_time() - begin)
@@ -116,21 +115,21 @@ def trying(of: Policy, *, again: bool) -> float:
     """Seconds of the self-test: the first one, or one of a policy that passed."""
 
     def first() -> None:
-        selftest._passed.clear()  # noqa: SLF001
-        list(selftest.silent_denies(of))
+        load._passed.clear()  # noqa: SLF001
+        list(load.silent_denies(of))
 
     if not again:
         return seconds(first)
     first()
     begin = time.process_time()
     for _ in range(100):
-        list(selftest.silent_denies(of))
+        list(load.silent_denies(of))
     return (time.process_time() - begin) / 100
 
 
 def main() -> None:
     """Measure, and print a table."""
-    alphabet.cased_characters()  # Once in a process.
+    automaton.cased_characters()  # Once in a process.
     small, smaller = strict(), strict(without="pinned")
     large, larger = organisation(), organisation(without=0)
     print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}; CPU, medians\n")

@@ -8,12 +8,11 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from muniment.policy.diff import Gain, diff
-from muniment.policy.explain import explain
+from muniment.lab.explain import explain
+from muniment.lab.proofs import Gain, diff, prove, read_invariants
 from muniment.policy.family import shipped_folder
-from muniment.policy.invariants import prove, read_invariants
 from muniment.policy.load import Loaded, load_files
-from muniment.policy.places import line_of
+from muniment.policy.tables import line_of
 
 INVARIANTS = {
     "schema": "muniment-invariants/1",

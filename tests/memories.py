@@ -10,8 +10,8 @@ from pathlib import Path
 from confine.kernel import HAS_FENCE
 from muniment.confine.root import Root, choose_resolver
 from muniment.names import Enforcement, Scope, Verb
+from muniment.policy.decide import Changes, Confinement, Layer, Limits, Rule
 from muniment.policy.load import load_policy
-from muniment.policy.model import Changes, Confinement, Layer, Limits, Rule
 
 SCOPES = (Scope("user"), Scope("project"))
 CANARY = "canary-7f3a"

@@ -37,6 +37,7 @@ ORDER = (
     "sandbox",
     "agent",
     "jobs",
+    "lab",
     "testing",
     "settings",
     "signatures",
@@ -249,7 +250,7 @@ MAY_OPEN = {
     "muniment.agent.cues": {"files('muniment.agent').joinpath('cues.toml').read_text"},
     "muniment.content.instructions": {"files('muniment.content').joinpath('instructions.toml').read_text"},
     "muniment.content.secrets": {"files('muniment.content').joinpath('secrets.toml').read_text"},
-    "muniment.policy.lookalikes": {"files('muniment.policy').joinpath('lookalikes.toml').read_text"},
+    "muniment.policy.grammar": {"files('muniment.policy').joinpath('lookalikes.toml').read_text"},
     "muniment.content.typed_secrets": {"files('muniment.content').joinpath('typed_secrets.toml').read_text"},
 }
 ATTACK_KIT = (
@@ -325,7 +326,7 @@ def test_nothing_is_normalised_but_through_the_door_that_bounds_its_cost():
             and DOORS & {f"unicodedata.{alias.name}" for alias in node.names}
         )
     }
-    assert found == {"muniment.policy.normal", "muniment.testing.strategies.paths"}
+    assert found == {"muniment.policy.grammar", "muniment.testing.strategies.paths"}
 
 
 def test_every_tool_declares_its_verbs_and_its_path():
@@ -481,12 +482,7 @@ OURS = {
     "muniment.policy",
     "muniment.policy.decide",
     "muniment.policy.grammar",
-    "muniment.policy.links",
-    "muniment.policy.lookalikes",
-    "muniment.policy.meet",
-    "muniment.policy.model",
-    "muniment.policy.normal",
-    "muniment.policy.pattern",
+    "muniment.policy.tables",
     "muniment.tools",
     "muniment.tools.arguments",
     "muniment.tools.changeset",

@@ -15,7 +15,7 @@ from muniment.confine.cancel import Patience
 from muniment.confine.requirement import check_enforcement
 from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable
 from muniment.jobs.place import Place
-from muniment.policy.links import check_symlinks
+from muniment.policy.grammar import check_symlinks
 from muniment.settings import RULES, Settings, default_roots, find_workspace, is_repository, read_api_key
 from muniment.signatures import load_configured
 from muniment.store.state import LEDGER_NAME, State

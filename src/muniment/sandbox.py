@@ -40,11 +40,9 @@ from muniment.errors import (
     ToolError,
 )
 from muniment.names import ContextMode, Enforcement, Scope, Symlinks, Trust, Verb
-from muniment.policy.decide import Judge
-from muniment.policy.grammar import CanonicalPath
-from muniment.policy.links import NO_LINKS, Links, check_symlinks, resolve
+from muniment.policy.decide import Judge, Policy
+from muniment.policy.grammar import NO_LINKS, CanonicalPath, Links, check_symlinks, resolve
 from muniment.policy.load import Loaded, load_files
-from muniment.policy.model import Policy
 from muniment.store.audit import timestamp
 from muniment.store.change import Change
 from muniment.store.commit import Commit, Stamp, Terms, commit

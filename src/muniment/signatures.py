@@ -27,9 +27,9 @@ from typing import Final
 
 from muniment.confine.binding import check_ours
 from muniment.errors import ConfigInvalid, PolicyInvalid, printable
+from muniment.policy.decide import Policy
 from muniment.policy.family import PolicyText, read_text
 from muniment.policy.load import Loaded, load_files
-from muniment.policy.model import Policy
 from muniment.settings import Settings
 
 NAMESPACE: Final = "muniment-policy"

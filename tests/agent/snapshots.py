@@ -22,7 +22,7 @@ from muniment.agent.prompt import (
 )
 from muniment.confine.cancel import Cancel
 from muniment.names import ContextMode, Scope, Trust
-from muniment.policy.model import Limits
+from muniment.policy.decide import Limits
 from muniment.testing.scripted import ScriptedModel, say
 
 PROMPTS = Path(__file__).with_name("prompts")

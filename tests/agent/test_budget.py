@@ -7,7 +7,7 @@ import pytest
 from muniment.agent.budget import Budget
 from muniment.confine.cancel import Cancel
 from muniment.errors import Cancelled, DeadlineExceeded
-from muniment.policy.model import Limits
+from muniment.policy.decide import Limits
 from muniment.testing.clock import FakeClock
 
 

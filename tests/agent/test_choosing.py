@@ -15,7 +15,7 @@ from muniment.agent.choosing import MAX_OPTIONS, MAX_TEXT_CHARS, OPTION_CHARS, A
 from muniment.agent.model import PROTOCOLS, ModelError, Reply, ToolCall
 from muniment.confine.cancel import Cancel
 from muniment.errors import Cancelled, DeadlineExceeded
-from muniment.policy.model import Limits
+from muniment.policy.decide import Limits
 from muniment.testing.answers import NO_RESPONSE_FORMAT, always, failure, words
 from muniment.testing.clock import FakeClock
 from muniment.testing.scripted import ScriptedModel, say

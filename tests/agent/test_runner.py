@@ -26,7 +26,7 @@ from muniment.agent.runner import MAX_REFUSALS, EndedBy, Runner
 from muniment.confine.cancel import Cancel
 from muniment.errors import Cancelled, DeadlineExceeded, WorkerLost
 from muniment.names import ContextMode, Scope, Via
-from muniment.policy.model import Limits
+from muniment.policy.decide import Limits
 from muniment.testing.clock import FakeClock
 from muniment.testing.scripted import ScriptedModel, call, calls, say
 from muniment.tools.outcome import Outcome

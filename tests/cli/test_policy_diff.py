@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from muniment.cli import policy_diff as command
+from muniment.lab.proofs import Prover
 from muniment.policy.load import load_policy
-from muniment.policy.prover import Prover
 from policy.files import SCOPES, write
 
 READ = '[[allow]]\nid = "r"\nverbs = ["read"]\npaths = ["/user/**"]\n'
@@ -223,7 +223,7 @@ def test_bytes_that_are_no_text_are_no_entry_and_spoil_none(pair, tmp_path):
 
 
 def test_what_nobody_can_decide_counts_as_wider_and_can_be_agreed_on(pair, said, tmp_path, monkeypatch):
-    monkeypatch.setattr("muniment.policy.diff.Prover", lambda *args, **kept: Prover(*args, **kept, work=1))
+    monkeypatch.setattr("muniment.lab.proofs.Prover", lambda *args, **kept: Prover(*args, **kept, work=1))
     old, new = pair(READ, READ + DENY)
     assert diff(old, new) == 1
     lines = said()

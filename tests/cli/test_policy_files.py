@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from muniment.cli import policy_files as command
+from muniment.policy.family import LOCK_NAME, read_lock
 from muniment.policy.load import load_files, load_policy
-from muniment.policy.lock import LOCK_NAME, read_lock
 from policy.files import READ, SCOPES, write
 
 NARROW = SCOPES + READ + "[limits]\nturns = 1\n"

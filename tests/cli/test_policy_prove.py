@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from muniment.cli import policy_review as command
-from muniment.policy.prover import Prover
+from muniment.lab.proofs import Prover
 
 READ = '[[allow]]\nid = "r"\nverbs = ["read"]\npaths = ["/user/**"]\n'
 DENY = '[[deny]]\nid = "d"\nverbs = ["read"]\npaths = ["x", "secret/"]\n'
@@ -63,9 +63,7 @@ def test_what_is_proved_is_one_document(own, sentences, said):
 
 
 def test_what_nobody_can_prove_is_not_proved(own, sentences, said, monkeypatch):
-    monkeypatch.setattr(
-        "muniment.policy.invariants.Prover", lambda *args, **kept: Prover(*args, **kept, work=1)
-    )
+    monkeypatch.setattr("muniment.lab.proofs.Prover", lambda *args, **kept: Prover(*args, **kept, work=1))
     assert command.prove(sentences(NEVER), [own(READ + DENY)], as_json=False) == 1
     assert said()[0].startswith("undecided ")
 

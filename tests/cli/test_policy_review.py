@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from muniment.cli import policy_review as command
-from muniment.policy import mutation
+from muniment.lab import proofs
+from muniment.lab.proofs import Prover
 from muniment.policy.load import load_policy
-from muniment.policy.prover import Prover
 from policy.files import SCOPES, write
 
 READ = '[[allow]]\nid = "r"\nverbs = ["read"]\npaths = ["/user/**"]\nwhy = "to know"\n'
@@ -260,7 +260,7 @@ def test_a_test_that_fails_is_told_with_its_line_and_nothing_is_weakened(own, sa
 
 
 def test_what_nobody_can_decide_fails_and_says_so(own, said, monkeypatch):
-    monkeypatch.setattr(mutation, "Prover", lambda *args, **kept: Prover(*args, **kept, work=1))
+    monkeypatch.setattr(proofs, "Prover", lambda *args, **kept: Prover(*args, **kept, work=1))
     assert command.test([own(READ + DENY)], as_json=False) == 1
     lines = said()
     assert "    fix: make the policy simpler; nobody can tell what this rule does" in lines

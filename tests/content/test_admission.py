@@ -11,7 +11,7 @@ from content.secret_values import filled
 from muniment.content.admission import check_entry, held_for
 from muniment.errors import ContentRejected, NotText
 from muniment.names import Trust
-from muniment.policy.model import GATES, Content
+from muniment.policy.decide import GATES, Content
 from muniment.testing.strategies import entry_texts
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from muniment.content.gates import GATES, check_text, decode, encode, one_line, visible
 from muniment.content.markup import ACTIVE_MARKUP
 from muniment.errors import ContentRejected, NotText
-from muniment.policy.model import GATES as GATES_OF_POLICIES
+from muniment.policy.decide import GATES as GATES_OF_POLICIES
 
 ORDINARY = {
     "English": "Prefers “dark” mode — café, naïve; 50 % of £20…\n\tindented\r\n",

@@ -26,7 +26,7 @@ from muniment.jobs.remember import remember
 from muniment.jobs.request import RememberRequest
 from muniment.jobs.undo import undo
 from muniment.names import Trust
-from muniment.policy.model import Changes, Retention
+from muniment.policy.decide import Changes, Retention
 from muniment.store.audit import timestamp
 from muniment.store.commit import Terms, commit
 from muniment.store.ledger import Origin, root_key, source_of
@@ -175,7 +175,7 @@ from muniment.jobs.place import Place
 from muniment.jobs.request import RememberRequest
 from muniment.names import Scope
 from muniment.policy.load import load_policy
-from muniment.policy.model import Confinement
+from muniment.policy.decide import Confinement
 from muniment.store.state import State
 
 user, project, count = sys.argv[1:]

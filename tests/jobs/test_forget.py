@@ -22,7 +22,7 @@ from muniment.jobs.remember import remember
 from muniment.jobs.request import RememberRequest
 from muniment.jobs.undo import undo
 from muniment.names import Trust
-from muniment.policy.model import Changes
+from muniment.policy.decide import Changes
 from muniment.store.audit import records
 from muniment.store.ledger import root_key, source_of
 from muniment.store.upkeep import verify

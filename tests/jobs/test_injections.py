@@ -25,8 +25,8 @@ from muniment.confine.cancel import Cancel, Patience
 from muniment.jobs.remember import remember
 from muniment.jobs.request import RememberRequest, RememberResult
 from muniment.names import Trust
+from muniment.policy.decide import Content, ScopeTerms
 from muniment.policy.load import load_policy
-from muniment.policy.model import Content, ScopeTerms
 from muniment.store.upkeep import rebuild
 from muniment.testing.chat_server import ChatServer
 from muniment.testing.dialects import Ask, Decide, Say, asked_for

@@ -30,7 +30,7 @@ from muniment.errors import (
 from muniment.jobs.place import Place
 from muniment.jobs.review import approve, reject, show
 from muniment.names import Trust
-from muniment.policy.model import Provenance
+from muniment.policy.decide import Provenance
 from muniment.store.audit import records, verify
 from muniment.store.ledger import of_task, root_key, source_of
 from muniment.store.review import approval_task, pending

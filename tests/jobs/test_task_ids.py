@@ -23,7 +23,7 @@ from muniment.jobs.forget_request import ForgetRequest
 from muniment.jobs.remember import remember
 from muniment.jobs.request import RememberRequest
 from muniment.names import Scope, Trust
-from muniment.policy.model import Changes, Retention
+from muniment.policy.decide import Changes, Retention
 from muniment.store import commit as commits
 from muniment.store.audit import records
 from muniment.store.commit import Terms, commit

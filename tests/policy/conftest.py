@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from muniment.policy.lint import lint
+from muniment.lab.review import lint
 from policy.files import write
 
 

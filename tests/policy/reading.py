@@ -14,10 +14,9 @@ from pathspec import GitIgnoreSpec, PathSpec
 
 from muniment.errors import PathEscape, PolicyInvalid, Refusal
 from muniment.names import Scope
-from muniment.policy.alphabet import OTHER, letters_for
-from muniment.policy.automaton import Budget, Patterns
+from muniment.policy.automaton import OTHER, Patterns, Steps, letters_for
+from muniment.policy.decide import AllowPatterns, DenyPatterns, check_pattern, fold_single
 from muniment.policy.grammar import canonicalise, fold
-from muniment.policy.pattern import AllowPatterns, DenyPatterns, check_pattern, fold_single
 
 SCOPES = (Scope("user"), Scope("team-2"))
 END = "%"
@@ -253,7 +252,7 @@ def compared(seed, sets, paths, **backend):
         names = [some_name(rng) for _ in range(4)]
         patterns = tuple(some_pattern(rng, deny=deny, names=names) for _ in range(rng.choice((1, 1, 2, 4))))
         letters = letters_for((), patterns) if deny else letters_for(patterns, ())
-        reader, budget = Reader(letters), Budget(10_000_000)
+        reader, budget = Reader(letters), Steps(10_000_000)
         language = (Patterns.tree if deny else Patterns.exact)(patterns, letters, budget)
         matcher = DenyPatterns(patterns) if deny else AllowPatterns(patterns)
         oracle = (Tree if deny else Exact)(patterns, backend)

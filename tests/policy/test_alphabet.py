@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 
 from muniment.errors import BadName, PathEscape, Refused
-from muniment.policy.alphabet import CASED_BELOW, OTHER, cased_characters, letters_for, plain_letters_for
+from muniment.policy.automaton import CASED_BELOW, OTHER, cased_characters, letters_for, plain_letters_for
+from muniment.policy.decide import fold_single
 from muniment.policy.grammar import canonicalise, fold, is_canonical_character, segment_problem
-from muniment.policy.pattern import fold_single
 from muniment.testing.strategies import unsafe_paths
 from policy.reading import SCOPES, Reader
 

@@ -8,8 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from muniment.policy.alphabet import OTHER, Letter, letters_for
-from muniment.policy.automaton import ALWAYS, NEVER, All, Budget, Not, OutOfBudget, Patterns
+from muniment.policy.automaton import (
+    ALWAYS,
+    NEVER,
+    OTHER,
+    All,
+    Letter,
+    Not,
+    OutOfBudget,
+    Patterns,
+    Steps,
+    letters_for,
+)
 from policy.reading import Reader, compared
 
 ROOMY = 10_000_000
@@ -18,7 +28,7 @@ TESTS = str(Path(__file__).parents[1])
 
 def trees(*patterns, work=ROOMY):
     letters = letters_for((), patterns)
-    return Reader(letters), Patterns.tree(patterns, letters, Budget(work))
+    return Reader(letters), Patterns.tree(patterns, letters, Steps(work))
 
 
 @pytest.mark.sweep(2)
@@ -98,7 +108,7 @@ def test_what_no_language_restricts_is_everything_and_one_empty_language_is_enou
 
 def test_a_path_is_in_all_languages_or_in_none_of_their_opposites():
     letters = letters_for((), ["a*", "*b"])
-    one, other = (Patterns.tree([each], letters, Budget(ROOMY)) for each in ("a*", "*b"))
+    one, other = (Patterns.tree([each], letters, Steps(ROOMY)) for each in ("a*", "*b"))
     reader = Reader(letters)
     for text in ("user/ab", "user/a", "user/b", "user/c", "user/a/b"):
         both = reader.reads(one, text) and reader.reads(other, text)
@@ -107,7 +117,7 @@ def test_a_path_is_in_all_languages_or_in_none_of_their_opposites():
 
 
 def test_a_step_is_paid_for_once():
-    letters, budget = letters_for((), ["a*b"]), Budget(ROOMY)
+    letters, budget = letters_for((), ["a*b"]), Steps(ROOMY)
     language = Patterns.tree(["a*b"], letters, budget)
     reader = Reader(letters)
     reader.reads(language, "user/aab")
@@ -126,5 +136,5 @@ def test_a_budget_that_is_spent_ends_the_reading():
 def test_a_letter_that_folds_to_more_than_it_takes_is_read_to_its_end():
     """No letter folds to a slash; if one did, what it is certain of after that would stay so."""
     letters = (Letter("a", "a", "a", "a"), Letter("x", OTHER, "/x", OTHER), Letter("/", "/", "/", "/"))
-    language = Patterns.tree(["a/"], letters, Budget(ROOMY))
+    language = Patterns.tree(["a/"], letters, Steps(ROOMY))
     assert language.step(language.step(language.start, 0), 1) == ALWAYS

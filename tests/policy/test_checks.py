@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from muniment.errors import PolicyInvalid
-from muniment.policy.checks import act_of, failure
 from muniment.policy.decide import ACTS, Judge
-from muniment.policy.load import parse_policy
+from muniment.policy.load import act_of, failure, parse_policy
 from muniment.policy.tables import CheckTable
 from policy.files import SCOPES, named
 

@@ -11,7 +11,7 @@ from muniment.names import RelPath, Scope, Verb
 from muniment.policy.decide import Allow, Deny, Judge
 from muniment.policy.grammar import CanonicalPath, canonicalise
 from muniment.policy.load import load_policy, parse_policy
-from muniment.policy.meet import narrow_writes
+from muniment.policy.tables import narrow_writes
 
 STRICT = load_policy("strict")
 

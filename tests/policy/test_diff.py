@@ -8,14 +8,13 @@ from collections import Counter
 import pytest
 
 from muniment.errors import PolicyInvalid
+from muniment.lab.proofs import MAX_GAINS, Cause, Prover, diff
 from muniment.names import Verb
-from muniment.policy.automaton import Budget
+from muniment.policy.automaton import Steps
 from muniment.policy.decide import ACTS, REMOVAL, Judge
-from muniment.policy.diff import MAX_GAINS, Cause, diff
 from muniment.policy.grammar import canonicalise
 from muniment.policy.load import load_policy
-from muniment.policy.meet import meet, narrow_writes
-from muniment.policy.prover import Prover
+from muniment.policy.tables import meet, narrow_writes
 from policy.changed import VERBS, all_paths, allow, deny, edited, granted_more, made, some_pair, some_rules
 
 WORLD = list(all_paths("aA\xdfs\u0130. /", 4))
@@ -267,14 +266,14 @@ def test_an_allow_pattern_of_names_that_are_none_is_left_open_and_not_proved(nam
 @pytest.mark.threat("T-POL-02", control="undecided_counts")
 def test_a_pattern_bomb_ends_undecided_when_its_steps_are_spent(monkeypatch):
     spent = []
-    real = Budget.spend
-    monkeypatch.setattr("muniment.policy.prover.MAX_WORK", 0)
+    real = Steps.spend
+    monkeypatch.setattr("muniment.lab.proofs.MAX_WORK", 0)
 
     def spend(self, amount):
         spent.append(amount)
         real(self, amount)
 
-    monkeypatch.setattr(Budget, "spend", spend)
+    monkeypatch.setattr(Steps, "spend", spend)
     monkeypatch.setattr(Prover.__init__, "__kwdefaults__", {"exact": (), "trees": (), "work": 300_000})
     difference = diff(made([WIDE, deny(*BOMB)]), made([WIDE, deny(*BOMB[:-1])]))
     assert difference.verdict == "undecided"

@@ -7,10 +7,9 @@ from itertools import pairwise
 
 import pytest
 
+from muniment.lab.proofs import TermChange, changed_terms, diff, terms_of
 from muniment.names import Trust
-from muniment.policy.diff import diff
-from muniment.policy.model import GATES, Policy
-from muniment.policy.terms import TermChange, changed_terms, terms_of
+from muniment.policy.decide import GATES, Policy
 from policy.changed import BOTH, allow, made
 
 ONE = "user = {}\n"

@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muniment.errors import PathEscape, Refusal, Refused
+from muniment.lab.explain import Consulted, consult, explain
 from muniment.names import Verb
 from muniment.policy.decide import ACTS, REMOVAL, Judge
-from muniment.policy.explain import Consulted, consult, explain
 from muniment.policy.grammar import canonicalise, check_creatable
 from muniment.policy.load import load_policy
-from muniment.policy.meet import meet, narrow_writes
+from muniment.policy.tables import meet, narrow_writes
 from muniment.testing.strategies import unsafe_paths
 from policy.changed import allow, deny, made
 

@@ -7,12 +7,10 @@ import random
 import pytest
 
 from muniment.errors import PolicyInvalid
-from muniment.policy.decide import ACTS, Judge
+from muniment.lab.proofs import InvariantFinding, Prover, Witness, prove, read_invariants
+from muniment.policy.decide import ACTS, AllowPatterns, DenyPatterns, Judge
 from muniment.policy.grammar import canonicalise, fold
-from muniment.policy.invariants import Finding, Witness, prove, read_invariants
 from muniment.policy.load import load_policy
-from muniment.policy.pattern import AllowPatterns, DenyPatterns
-from muniment.policy.prover import Prover
 from policy.changed import VERBS, all_paths, allow, deny, made, some_rules
 from policy.reading import some_path, some_pattern
 
@@ -91,7 +89,7 @@ def test_invariants_are_answered_kind_by_kind_in_their_order_with_their_reason()
         ("never", "n", "proved"),
         ("only", "b", "proved"),
     ]
-    assert found[2] == Finding("b", "only", "said so", "proved")
+    assert found[2] == InvariantFinding("b", "only", "said so", "proved")
 
 
 def test_an_empty_file_claims_nothing():

@@ -8,13 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from muniment.lab.proofs import diff
 from muniment.names import Enforcement, RelPath, Scope, Trust, Verb
-from muniment.policy.decide import ACTS, Allow, Judge
-from muniment.policy.diff import diff
+from muniment.policy.decide import ACTS, Allow, Judge, dump, parse_dump
 from muniment.policy.grammar import CanonicalPath
 from muniment.policy.load import load_policy, parse_policy
-from muniment.policy.meet import meet, narrow_writes
-from muniment.policy.model import dump, parse_dump
+from muniment.policy.tables import meet, narrow_writes
 
 SCOPES = ("user", "project", "team")
 ALLOWS = ["/**", "/*/*.md", "/user/**/*.md", "/user/a.md", "/*/t/**", "/*/?.md"]

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from muniment.errors import BadName, PathEscape
 from muniment.names import MAX_DEPTH, MAX_PATH_BYTES, RelPath, Scope, Via
-from muniment.policy.grammar import CanonicalPath, canonicalise
-from muniment.policy.links import MAX_LINKS_FOLLOWED, MAX_STEPS, resolve
+from muniment.policy.grammar import MAX_LINKS_FOLLOWED, MAX_STEPS, CanonicalPath, canonicalise, resolve
 
 
 def path(rel):

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from muniment.policy.lint import lint
+from muniment.lab.review import lint
 from policy.files import CHECK, SCOPES, TESTED, named, rule, write
 from policy.files import READ_USER as READ
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from muniment.policy import review as subject
-from muniment.policy.prover import Prover
+from muniment.lab import review as subject
+from muniment.lab.proofs import Prover
 from policy.files import CHECK, SCOPES, TESTED, rule
 from policy.files import READ_USER as READ
 

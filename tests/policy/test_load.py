@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 
 from muniment.errors import PolicyInvalid
 from muniment.names import Enforcement, Scope, Trust, Verb
-from muniment.policy.decide import Judge
+from muniment.policy.decide import GATES, Content, Judge, Limits, Retention, dump, parse_dump
 from muniment.policy.grammar import canonicalise
 from muniment.policy.load import load_policy, parse_policy, pattern_problems
-from muniment.policy.model import GATES, Content, Limits, Retention, dump, parse_dump
 from muniment.policy.tables import complaints, read_tables
 
 HEAD = 'schema = "muniment-policy/1"\nname = "own"\n'

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muniment.errors import PolicyInvalid
-from muniment.policy.family import shipped_folder
+from muniment.policy.family import LOCK_NAME, parse_lock, read_lock, render_lock, shipped_folder
 from muniment.policy.load import load_files, load_policy
-from muniment.policy.lock import LOCK_NAME, parse_lock, read_lock, render_lock
 from policy.files import READ, SCOPES, write
 
 DIGESTS = st.text("0123456789abcdef", min_size=64, max_size=64)

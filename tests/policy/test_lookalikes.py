@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from muniment.agent.decision import RESERVED_STEMS
-from muniment.policy.grammar import segment_problem
+from muniment.policy.grammar import segment_problem, tables
 from muniment.policy.load import load_policy
-from muniment.policy.lookalikes import tables
 from muniment.tools.workbench import Workbench
 
 NAMES = tables()["names"]

@@ -7,13 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muniment.errors import PolicyInvalid
-from muniment.policy import mutation
+from muniment.lab import proofs
+from muniment.lab.proofs import Prover, diff, mutants
 from muniment.policy.decide import ACTS, Judge
-from muniment.policy.diff import diff
 from muniment.policy.grammar import canonicalise
 from muniment.policy.load import load_files
-from muniment.policy.mutation import mutants
-from muniment.policy.prover import Prover
 from policy.files import SCOPES, write
 
 READ = '[[allow]]\nid = "r"\nverbs = ["read"]\npaths = ["/user/**"]\n'
@@ -87,7 +85,7 @@ def test_every_number_of_a_quota_is_doubled_up_to_the_greatest_there_is(made):
         "quota[q] with max_files = 12",
         "quota[q] with max_total_bytes = 14",
     ]
-    greatest = mutation.MAX_BYTES
+    greatest = proofs.MAX_BYTES
     found = made(WRITE + quota("q", max_file_bytes=greatest - 1, max_total_bytes=greatest, max_files=1))
     assert list(found) == [f"quota[q] with max_file_bytes = {greatest}", "quota[q] with max_files = 2"]
 
@@ -196,7 +194,7 @@ def test_a_quota_that_bounds_nothing_by_itself_is_equivalent(made, body):
 
 
 def test_what_the_prover_gives_up_on_is_undecided_and_not_equivalent(made, monkeypatch):
-    monkeypatch.setattr(mutation, "Prover", lambda *args, **kept: Prover(*args, **kept, work=1))
+    monkeypatch.setattr(proofs, "Prover", lambda *args, **kept: Prover(*args, **kept, work=1))
     body = rule("allow", "a", ["create"], ["/user/*.md"]) + rule("deny", "d", ["create"], ["x.md"])
     found = made(body + quota("q", max_files=3))
     assert {each.status for each in found.values()} == {"undecided"}
@@ -253,7 +251,7 @@ def test_the_test_that_is_suggested_loads_and_catches_its_mutant(tmp_path_factor
 def test_no_test_at_all_can_tell_an_equivalent_mutant_from_its_policy(tmp_path_factory, body):
     """By brute force over the paths of a small world, with the real decision."""
     loaded = load_files(write(tmp_path_factory.mktemp("own") / "own.toml", body=SCOPES + body))
-    trial = mutation._Trial(loaded)
+    trial = proofs._MutantTrial(loaded)
     world = [canonicalise(f"user/{each}", loaded.policy.scopes) for each in WORLD]
     for change, layer in (*trial._without_denies(), *trial._with_wider_allows()):
         mutated = loaded.policy.model_copy(update={"layers": (layer,)})
@@ -279,7 +277,7 @@ WORLD = [
 def test_a_mutant_is_wider_than_its_policy_or_equal_and_never_narrower(made, tmp_path):
     made(READ + WRITE + rule("deny", "d", ["*"], ["x/", "*.tmp"]) + rule("allow", "b", ["list"], ["/user/*"]))
     loaded = load_files(str(tmp_path / "own.toml"))
-    trial = mutation._Trial(loaded)
+    trial = proofs._MutantTrial(loaded)
     for _, layer in (*trial._without_denies(), *trial._with_wider_allows()):
         mutated = loaded.policy.model_copy(update={"layers": (layer,)})
         assert diff(mutated, loaded.policy).verdict == "proved"

@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muniment.errors import BadName
-from muniment.policy import normal
-from muniment.policy.grammar import canonicalise, fold
-from muniment.policy.normal import MAX_MARKS, is_normalised, normalised, overlong_run
+from muniment.policy import grammar
+from muniment.policy.grammar import MAX_MARKS, canonicalise, fold, is_normalised, normalised, overlong_run
 
 TWO = "\u0301\u0316"
 MARKS = "\u0301\u0316\u0327\u0344\u0345\u05b0\u0f71\u0f73\u0f75\u0f81\u3099\uff9e\uff9f\U0001d165"
@@ -73,7 +72,7 @@ def test_the_first_run_is_found_wherever_it_stands():
 
 def test_no_character_becomes_a_mark_unseen():
     for char in map(chr, (*range(0xD800), *range(0xE000, 0x20000))):
-        if unicodedata.combining(char) or char in normal._HIDDEN_MARKS:
+        if unicodedata.combining(char) or char in grammar._HIDDEN_MARKS:
             assert overlong_run(char * (MAX_MARKS + 1)) == 0, hex(ord(char))
         elif not unicodedata.is_normalized("NFKD", char):
             assert not all(map(unicodedata.combining, unicodedata.normalize("NFKD", char))), hex(ord(char))

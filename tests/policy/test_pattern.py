@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from muniment.errors import PolicyInvalid
 from muniment.names import RelPath, Scope
+from muniment.policy.decide import AllowPatterns, DenyPatterns, check_pattern
 from muniment.policy.grammar import CanonicalPath, fold
 from muniment.policy.load import parse_policy
-from muniment.policy.pattern import AllowPatterns, DenyPatterns, check_pattern
 
 SCOPES = (Scope("user"), Scope("project"))
 

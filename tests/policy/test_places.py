@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muniment.policy.family import shipped_folder
-from muniment.policy.places import _locs, line_at, line_of, lines_of
+from muniment.policy.tables import _locs, line_at, line_of, lines_of
 
 TEXT = '''\
 # [deny] and id = "pinned" in a comment
@@ -103,10 +103,10 @@ def test_what_is_no_toml_has_no_lines(text):
 def test_what_the_scan_cannot_follow_has_no_lines(monkeypatch):
     assert lines_of("b = 1 # once\n")
     for pattern in ("_KEY", "_SCALAR"):
-        monkeypatch.setattr(f"muniment.policy.places.{pattern}", re.compile("(?!)"))
+        monkeypatch.setattr(f"muniment.policy.tables.{pattern}", re.compile("(?!)"))
         assert not lines_of(f"b = 1 # {pattern}\n")
         monkeypatch.undo()
-    monkeypatch.setattr("muniment.policy.places._KEY", re.compile("b"))
+    monkeypatch.setattr("muniment.policy.tables._KEY", re.compile("b"))
     assert not lines_of("bb = 1\n")
 
 

@@ -11,8 +11,8 @@ import tomllib
 import pytest
 
 from muniment.errors import PolicyInvalid
+from muniment.lab.schema import policy_schema, render
 from muniment.policy.family import shipped_folder
-from muniment.policy.schema import policy_schema, render
 from muniment.policy.tables import read_tables
 from policy.files import READ, SCOPES, named
 
@@ -62,12 +62,12 @@ def matches(pattern, text):
 
 
 def test_the_file_beside_the_policies_is_current():
-    """Otherwise: python -m muniment.policy.schema > policies/policy.schema.json."""
+    """Otherwise: python -m muniment.lab.schema > policies/policy.schema.json."""
     assert (shipped_folder() / "policy.schema.json").read_text() == render()
 
 
 def test_the_module_prints_it():
-    command = [sys.executable, "-m", "muniment.policy.schema"]
+    command = [sys.executable, "-m", "muniment.lab.schema"]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == render()
 
 

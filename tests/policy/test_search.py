@@ -7,11 +7,19 @@ import random
 import pytest
 
 from muniment.names import RelPath, Scope
-from muniment.policy.alphabet import letters_for
-from muniment.policy.automaton import All, Budget, Not, Patterns
+from muniment.policy.automaton import (
+    All,
+    FoundPath,
+    Not,
+    Nothing,
+    Patterns,
+    Steps,
+    Undecided,
+    letters_for,
+    shortest,
+)
+from muniment.policy.decide import AllowPatterns, DenyPatterns
 from muniment.policy.grammar import CanonicalPath, fold
-from muniment.policy.pattern import AllowPatterns, DenyPatterns
-from muniment.policy.search import Found, Nothing, Undecided, shortest
 from policy.changed import all_paths
 from policy.reading import SCOPES, some_pattern
 
@@ -23,7 +31,7 @@ WORLD = list(all_paths(ALPHABET, 4))
 
 def searched(exact, trees, scopes=SCOPES, work=ROOMY, confirms=None):
     """The shortest path that `exact` match and `trees` do not."""
-    letters, budget = letters_for(exact, trees), Budget(work)
+    letters, budget = letters_for(exact, trees), Steps(work)
     language = All([Patterns.exact(exact, letters, budget), Not(Patterns.tree(trees, letters, budget))])
     granted, denied = AllowPatterns(exact), DenyPatterns(trees)
 
@@ -34,7 +42,7 @@ def searched(exact, trees, scopes=SCOPES, work=ROOMY, confirms=None):
 
 
 def path_of(outcome):
-    assert isinstance(outcome, Found), outcome
+    assert isinstance(outcome, FoundPath), outcome
     return outcome.path.text
 
 
@@ -48,7 +56,7 @@ def test_no_path_of_a_small_world_is_shorter_than_the_one_that_is_found(seed):
     first = next((path for path in WORLD if decided(path)), None)
     if isinstance(outcome, Nothing):
         assert first is None, (exact, trees)
-    elif isinstance(outcome, Found):
+    elif isinstance(outcome, FoundPath):
         assert decided(outcome.path)
         assert first is None or not outcome.is_shortest or len(outcome.path.text) <= len(first.text)
     elif first is not None:
@@ -82,7 +90,7 @@ def test_no_path_of_a_small_world_is_shorter_than_the_one_that_is_found(seed):
 )
 def test_the_path_that_is_found_is_the_shortest_and_the_plainest(exact, trees, path):
     outcome, _ = searched(exact, trees)
-    assert (outcome.path.text if isinstance(outcome, Found) else None) == path
+    assert (outcome.path.text if isinstance(outcome, FoundPath) else None) == path
 
 
 @pytest.mark.parametrize(
@@ -121,7 +129,7 @@ def test_the_path_of_a_longer_scope_can_be_the_shorter_one():
 
 def test_only_paths_that_are_confirmed_are_found():
     outcome, _ = searched(["/user/a*"], [], confirms=lambda path: path.name != "a")
-    assert outcome == Found(CanonicalPath(Scope("user"), RelPath("ab")), is_shortest=False)
+    assert outcome == FoundPath(CanonicalPath(Scope("user"), RelPath("ab")), is_shortest=False)
 
 
 def test_where_path_after_path_is_not_confirmed_the_search_ends_undecided():
@@ -138,14 +146,14 @@ def test_a_search_without_the_steps_that_it_needs_is_undecided():
 
 def test_a_path_that_was_found_is_kept_when_looking_for_a_shorter_one_takes_too_many_steps():
     steps = next(
-        work for work in range(1, 5_000) if isinstance(searched(["/user/con*"], [], work=work)[0], Found)
+        work for work in range(1, 5_000) if isinstance(searched(["/user/con*"], [], work=work)[0], FoundPath)
     )
     outcomes = [searched(["/user/con*", "/user/conx"], [], work=steps + more)[0] for more in range(0, 200, 5)]
-    assert {path_of(each) for each in outcomes if isinstance(each, Found)} <= {"user/cona", "user/conx"}
+    assert {path_of(each) for each in outcomes if isinstance(each, FoundPath)} <= {"user/cona", "user/conx"}
 
 
 def test_too_many_states_are_undecided(monkeypatch):
-    monkeypatch.setattr("muniment.policy.search.MAX_STATES", 20)
+    monkeypatch.setattr("muniment.policy.automaton.MAX_STATES", 20)
     assert isinstance(searched(["/user/aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"], [])[0], Undecided)
 
 
@@ -157,5 +165,5 @@ def test_a_path_that_was_found_is_kept_where_a_closer_look_finds_none():
         return len(asked) == 2
 
     outcome, _ = searched(["/user/a", "/user/bb"], [], confirms=once)
-    assert outcome == Found(CanonicalPath(Scope("user"), RelPath("bb")), is_shortest=False)
+    assert outcome == FoundPath(CanonicalPath(Scope("user"), RelPath("bb")), is_shortest=False)
     assert len(asked) > 2

@@ -6,13 +6,10 @@ import pytest
 
 from muniment.errors import PolicyInvalid
 from muniment.names import RelPath, Scope, Verb
-from muniment.policy import selftest
-from muniment.policy.decide import Judge
+from muniment.policy import load
+from muniment.policy.decide import DenyPatterns, Judge, Layer, Policy, Rule
 from muniment.policy.grammar import CanonicalPath, fold
-from muniment.policy.load import load_policy, parse_policy
-from muniment.policy.model import Layer, Policy, Rule
-from muniment.policy.pattern import DenyPatterns
-from muniment.policy.selftest import Silent, shortest_match, silent_denies
+from muniment.policy.load import Silent, load_policy, parse_policy, shortest_match, silent_denies
 from policy.changed import allow, deny, made
 from policy.reading import SCOPES
 
@@ -40,7 +37,7 @@ SILENT = (
 @pytest.fixture(autouse=True)
 def forgotten(monkeypatch):
     """Every test begins with no policy known to pass."""
-    monkeypatch.setattr(selftest, "_passed", {})
+    monkeypatch.setattr(load, "_passed", {})
 
 
 def with_denies(*patterns, verbs=("modify",)):
@@ -154,15 +151,15 @@ def test_a_rule_may_be_called_like_what_nothing_grants(monkeypatch):
     named = policy.model_copy(update={"layers": (Layer(name="own", allow=(), deny=(renamed,)),)})
     assert list(silent_denies(named)) == []
     monkeypatch.setattr(Judge, "_denying", lambda *_: None)
-    monkeypatch.setattr(selftest, "_passed", {})
+    monkeypatch.setattr(load, "_passed", {})
     assert len(list(silent_denies(named))) == 1
 
 
 def searches(monkeypatch):
     """How often the automata are asked from here on."""
     asked = []
-    real = selftest.shortest
-    monkeypatch.setattr(selftest, "shortest", lambda *given: asked.append(given) or real(*given))
+    real = load.shortest
+    monkeypatch.setattr(load, "shortest", lambda *given: asked.append(given) or real(*given))
     return asked
 
 
@@ -170,7 +167,7 @@ def test_a_policy_that_passed_is_not_tried_again_and_another_is(monkeypatch):
     asked = searches(monkeypatch)
     policy = load_policy("strict")
     patterns = sum(len(rule.paths) for layer in policy.layers for rule in layer.deny)
-    monkeypatch.setattr(selftest, "_passed", {})
+    monkeypatch.setattr(load, "_passed", {})
     del asked[:]
     assert list(silent_denies(policy)) == []
     assert len(asked) == patterns
@@ -188,11 +185,11 @@ def test_a_policy_that_failed_is_tried_again(monkeypatch):
 
 
 def test_only_so_many_policies_are_known_to_pass(monkeypatch):
-    monkeypatch.setattr(selftest, "MAX_KNOWN", 2)
+    monkeypatch.setattr(load, "MAX_KNOWN", 2)
     for name in "bcde":
         assert list(silent_denies(with_denies(name))) == []
-    assert len(selftest._passed) == 2
-    assert with_denies("e").digest in selftest._passed
+    assert len(load._passed) == 2
+    assert with_denies("e").digest in load._passed
 
 
 def test_a_policy_without_denies_has_none_that_are_silent():

@@ -9,17 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from muniment.lab.proofs import diff, mutants, prove, read_invariants
+from muniment.lab.review import lint
+from muniment.lab.schema import render
 from muniment.names import Verb
-from muniment.policy.decide import Judge
-from muniment.policy.diff import diff
+from muniment.policy.decide import GATES, Changes, Content, Judge, Provenance, Retention, dump, parse_dump
+from muniment.policy.family import LOCK_NAME, read_lock
 from muniment.policy.grammar import canonicalise
-from muniment.policy.invariants import prove, read_invariants
-from muniment.policy.lint import lint
 from muniment.policy.load import load_files, load_policy
-from muniment.policy.lock import LOCK_NAME, read_lock
-from muniment.policy.model import GATES, Changes, Content, Provenance, Retention, dump, parse_dump
-from muniment.policy.mutation import mutants
-from muniment.policy.schema import render
 
 FOLDER = Path(str(resources.files("muniment") / "policies"))
 NAMES = ["ceiling", "clean", "hardened", "strict", "team"]

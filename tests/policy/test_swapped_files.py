@@ -12,9 +12,8 @@ import pytest
 import muniment
 from muniment.errors import ConfigInvalid, PolicyInvalid
 from muniment.policy import family, load
-from muniment.policy.family import MAX_KEY_PARTS, shipped_folder
+from muniment.policy.family import MAX_KEY_PARTS, hold_to_locks, shipped_folder
 from muniment.policy.load import load_files
-from muniment.policy.lock import hold_to_locks
 from muniment.settings import Settings, read_settings
 from muniment.signatures import load_configured
 from policy.files import named, write

@@ -11,7 +11,7 @@ import pytest
 
 from muniment.errors import ManagedMemoryUnavailable
 from muniment.names import MAX_FILE_BYTES, Trust
-from muniment.policy.model import Content
+from muniment.policy.decide import Content
 from muniment.recall.reading import Changed, Reading, Withheld
 from recall.library import entry_of, library
 

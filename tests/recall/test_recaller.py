@@ -20,7 +20,7 @@ from memories import strict
 from muniment.confine.cancel import Cancel, Patience
 from muniment.errors import Cancelled, DeadlineExceeded, PendingReview, RecallFailed
 from muniment.names import Trust
-from muniment.policy.model import Content, Provenance
+from muniment.policy.decide import Content, Provenance
 from muniment.recall.recalled import Recalled
 from muniment.store.audit import timestamp, verify
 from muniment.store.state import State

@@ -12,7 +12,7 @@ import pytest
 
 from memories import IN_A_WORKER
 from muniment.confine.pool import Zygote
-from muniment.policy.model import Confinement, Policy
+from muniment.policy.decide import Confinement, Policy
 from muniment.sandbox import Sandbox
 from muniment.tools.outcome import Outcome
 

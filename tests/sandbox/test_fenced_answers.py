@@ -11,7 +11,7 @@ from memories import CANARY, IN_A_WORKER, make_roots, photograph, put, strict
 from muniment.confine.pool import Zygote
 from muniment.errors import WorkerLost
 from muniment.names import Enforcement
-from muniment.policy.model import Content
+from muniment.policy.decide import Content
 from muniment.sandbox import Sandbox
 from sandbox.liars import source
 from sandbox.side_by_side import side_by_side

@@ -13,8 +13,8 @@ from muniment.confine.binding import bind_all
 from muniment.confine.cancel import Patience
 from muniment.errors import ManagedMemoryUnavailable, RememberPathEscape, StoreConflict
 from muniment.names import ContextMode, RelPath, Scope, Symlinks
+from muniment.policy.decide import Quota
 from muniment.policy.grammar import CanonicalPath
-from muniment.policy.model import Quota
 from muniment.sandbox import RunTerms
 from muniment.store.state import State
 from sandbox.liars import source

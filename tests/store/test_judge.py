@@ -23,7 +23,7 @@ from muniment.errors import (
     Unreadable,
 )
 from muniment.names import MAX_FILE_BYTES, Verb, Via
-from muniment.policy.model import Rule
+from muniment.policy.decide import Rule
 from muniment.store.judge import Author, check_paths, draft, judge, look, settle
 from muniment.store.upkeep import view_of
 from muniment.tools.changeset import ChangeSet, Claim, Proposed

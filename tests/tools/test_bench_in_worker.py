@@ -19,8 +19,8 @@ from muniment.confine.links import read_links
 from muniment.confine.wire import Channel, ProtocolViolation
 from muniment.errors import WorkerLost
 from muniment.names import FenceLayer
-from muniment.policy.links import NO_LINKS
-from muniment.policy.model import dump
+from muniment.policy.decide import dump
+from muniment.policy.grammar import NO_LINKS
 from muniment.tools.remote import RemoteBench, greet
 from muniment.tools.service import serve, warm
 from muniment.tools.workbench import Workbench

@@ -10,7 +10,7 @@ import pytest
 from content.secret_values import filled
 from memories import CANARY, SCOPES, make_roots, photograph, put, strict
 from muniment.names import MAX_FILE_BYTES
-from muniment.policy.model import Content, Quota
+from muniment.policy.decide import Content, Quota
 from muniment.tools.workbench import Workbench
 from tools.benches import Bench, failing_bench, make_bench
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from muniment.agent.model import Turn
 from muniment.confine.cancel import Cancel
 from muniment.errors import Cancelled, DeadlineExceeded
-from muniment.policy.model import Limits
+from muniment.policy.decide import Limits
 
 
 class Budget:

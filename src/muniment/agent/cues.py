@@ -17,7 +17,7 @@ from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Final
 
-from muniment.policy.normal import normalised
+from muniment.policy.grammar import normalised
 
 CUE_CHARS: Final = 2_000
 """Characters of a fact that are searched for cues: what it is about stands at its beginning."""

@@ -16,8 +16,14 @@ from typing import Final
 from muniment.agent.cues import is_word_character
 from muniment.content.entry import EntryType
 from muniment.names import Scope
-from muniment.policy.grammar import BLANKS, CONFUSABLES, FILE_SUFFIX, segment_problem
-from muniment.policy.normal import is_normalised, normalised
+from muniment.policy.grammar import (
+    BLANKS,
+    CONFUSABLES,
+    FILE_SUFFIX,
+    is_normalised,
+    normalised,
+    segment_problem,
+)
 
 TITLE_CHARS: Final = 80
 """Characters of a title: one line of an index."""

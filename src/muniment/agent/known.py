@@ -24,8 +24,7 @@ from muniment.content.entry import parse
 from muniment.content.likeness import comparable
 from muniment.errors import PathEscape, Refusal
 from muniment.names import INDEX_DIRECTORY, INDEX_NAME, Scope
-from muniment.policy.grammar import CanonicalPath, canonicalise, fold
-from muniment.policy.normal import normalised
+from muniment.policy.grammar import CanonicalPath, canonicalise, fold, normalised
 
 LINE_WORDS: Final = 24
 """Words of the fact searched for as the beginning of a line, or the whole of it if there are no more."""

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
-from muniment.policy.normal import normalised
+from muniment.policy.grammar import normalised
 from muniment.tools.arguments import WRITING_TOOLS
 
 MAX_TEXTS: Final = 12

@@ -16,10 +16,10 @@ from muniment.cli.named_file import read_named
 from muniment.cli.policy_review import load_for_review, place_of
 from muniment.cli.report import EXIT_FAILED, coloured, configure_logging, print_document, print_failure, say
 from muniment.errors import MunimentError
-from muniment.policy.diff import Cause, Difference, Gain
-from muniment.policy.diff import diff as difference_of
+from muniment.lab.proofs import Cause, Difference, Gain
+from muniment.lab.proofs import diff as difference_of
 from muniment.policy.load import Loaded
-from muniment.policy.places import line_of
+from muniment.policy.tables import line_of
 
 DIGEST_CHARS: Final = 32
 """Characters of a digest in an entry: 128 bits, so that nobody finds another policy to fit it."""

@@ -21,9 +21,8 @@ from muniment.cli.report import (
 from muniment.content.gates import visible
 from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable, MunimentError, PolicyInvalid, printable
 from muniment.names import Digest
-from muniment.policy.family import parse_toml, read_text
+from muniment.policy.family import LOCK_NAME, parse_toml, read_lock, read_text, render_lock
 from muniment.policy.load import Loaded, load_files
-from muniment.policy.lock import LOCK_NAME, read_lock, render_lock
 from muniment.settings import read_settings
 from muniment.signatures import sign as signature_of
 from muniment.signatures import signature_path, statement, verify_policy

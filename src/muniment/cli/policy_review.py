@@ -12,17 +12,16 @@ from typing import Any, Final
 from muniment.cli.report import EXIT_FAILED, coloured, configure_logging, print_document, print_failure, say
 from muniment.content.gates import one_line
 from muniment.errors import ConfigInvalid, MunimentError, PolicyInvalid, printable
-from muniment.policy import invariants
+from muniment.lab import proofs
+from muniment.lab.explain import Explanation
+from muniment.lab.explain import explain as explanation_of
+from muniment.lab.proofs import Mutant, mutants
+from muniment.lab.review import LintFinding
+from muniment.lab.review import lint as findings_of
 from muniment.policy.decide import ACTS, NO_GRANT, Act
-from muniment.policy.explain import Explanation
-from muniment.policy.explain import explain as explanation_of
 from muniment.policy.family import PolicyText, parse_toml, read_text
-from muniment.policy.finding import Finding
-from muniment.policy.lint import lint as findings_of
 from muniment.policy.load import Loaded, failed_tests, load_files
-from muniment.policy.mutation import Mutant, mutants
-from muniment.policy.places import line_of
-from muniment.policy.tables import is_path
+from muniment.policy.tables import is_path, line_of
 from muniment.settings import read_settings
 
 _COLOURS: Final = {"E": "red", "W": "yellow", "I": "dim"}
@@ -71,7 +70,7 @@ def lint(policies: Sequence[str], *, as_json: bool) -> int:
     return EXIT_FAILED if errors else 0
 
 
-def _say_finding(policy: str, finding: Finding) -> None:
+def _say_finding(policy: str, finding: LintFinding) -> None:
     line = f":{finding.line}" if finding.line else ""
     file, rule = _parted(finding.where, printable(policy))
     said = ": ".join(filter(None, [rule, finding.problem]))
@@ -250,8 +249,8 @@ def prove(sentences: str, policies: Sequence[str], *, as_json: bool) -> int:
         read, where = read_text(Path(sentences)), printable(sentences)
         if read is None:
             raise PolicyInvalid("E100", where, "there is no such file")
-        asked = invariants.read_invariants(parse_toml(read[0], where), where)
-        found = {policy: invariants.prove(asked, load_for_review(policy).policy) for policy in policies}
+        asked = proofs.read_invariants(parse_toml(read[0], where), where)
+        found = {policy: proofs.prove(asked, load_for_review(policy).policy) for policy in policies}
     except MunimentError as error:
         return print_failure(error, as_json=as_json, what="not proved")
     is_proved = all(each.status == "proved" for findings in found.values() for each in findings)
@@ -265,7 +264,7 @@ def prove(sentences: str, policies: Sequence[str], *, as_json: bool) -> int:
     return 0 if is_proved else EXIT_FAILED
 
 
-def _say_invariant(policy: str, finding: invariants.Finding) -> None:
+def _say_invariant(policy: str, finding: proofs.InvariantFinding) -> None:
     shown = " and ".join(f"{each.act} {each.path}" for each in finding.witnesses)
     told = {"proved": "", "broken": f": grants {shown}", "undecided": f": {finding.reason}"}[finding.status]
     line = f"{finding.status:9} {policy}: {finding.kind}[{finding.id}]{told}"

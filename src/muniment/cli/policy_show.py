@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from muniment.content.gates import one_line
+from muniment.policy.decide import Layer, Policy, Quota
 from muniment.policy.family import PolicyText
 from muniment.policy.load import Loaded
-from muniment.policy.model import Layer, Policy, Quota
-from muniment.policy.places import line_of
+from muniment.policy.tables import line_of
 
 DEFAULT: Final = "default"
 """What no file says; the value is the one of `strict`, or stricter."""

@@ -11,7 +11,7 @@ On success of `read_links`:
 
 Does not hold: that the links are still so. Whoever opens what the map leads to follows nothing either, so a
 link that is missing here, or became one later, is refused. Targets are text that nobody has looked at: they
-may be absolute, endless, or outside the grammar (`muniment.policy.links`). Attacked by
+may be absolute, endless, or outside the grammar (`muniment.policy.grammar`). Attacked by
 `tests/confine/test_links.py`.
 """
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from muniment.confine.evidence import IN_PROCESS, Held
 from muniment.errors import ConfinementUnavailable
 from muniment.names import Enforcement
-from muniment.policy.model import Policy
+from muniment.policy.decide import Policy
 
 
 def require(policy: Policy, held: Held) -> None:

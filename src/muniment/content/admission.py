@@ -29,7 +29,7 @@ from muniment.content.markup import ACTIVE_MARKUP, active_markup
 from muniment.content.secrets import find_secret
 from muniment.errors import ContentRejected
 from muniment.names import Trust
-from muniment.policy.model import Content
+from muniment.policy.decide import Content
 
 SECRETS: Final = "secrets"
 INSTRUCTIONS: Final = "instructions"

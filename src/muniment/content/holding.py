@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from muniment.policy.normal import normalised
+from muniment.policy.grammar import normalised
 
 MAX_PLACES: Final = 8
 """Places of a text that are looked at more closely: a text that says half of a fact more often is odd."""

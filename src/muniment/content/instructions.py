@@ -30,7 +30,7 @@ from typing import Any, Final, Literal
 import re2
 
 from muniment.names import Trust
-from muniment.policy.normal import normalised
+from muniment.policy.grammar import normalised
 
 _MAX_PROGRAM_BYTES: Final = 64 << 20
 

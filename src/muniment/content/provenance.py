@@ -28,7 +28,7 @@ from itertools import chain
 from typing import Final
 
 from muniment.content.words import STOP_WORDS, features, is_running
-from muniment.policy.normal import normalised
+from muniment.policy.grammar import normalised
 
 MAX_LABEL_CHARS: Final = 300
 """Characters of a label; a longer one is a text."""

@@ -38,7 +38,7 @@ import re2
 
 from muniment.content.frontmatter import spelled
 from muniment.content.typed_secrets import typed
-from muniment.policy.normal import normalised
+from muniment.policy.grammar import normalised
 
 MIN_ENTROPY: Final = 3.0
 """Bits a character of a secret, unless its rule says otherwise: hexadecimal of 24 digits has about 3.4."""

@@ -30,8 +30,7 @@ from muniment.errors import ToolError
 from muniment.jobs.dream_findings import Findings, Same
 from muniment.jobs.holding import Holding, reason_to_keep
 from muniment.names import Trust
-from muniment.policy.decide import Judge
-from muniment.policy.model import Policy
+from muniment.policy.decide import Judge, Policy
 from muniment.tools.changeset import ChangeSet, Claim, Proposed
 
 GROUP: Final = 8

@@ -18,7 +18,7 @@ from muniment.errors import (
     PendingReview,
     StoreConflict,
 )
-from muniment.policy.model import Policy
+from muniment.policy.decide import Policy
 from muniment.store.audit import append, timestamp
 from muniment.store.state import State
 

@@ -10,7 +10,7 @@ from muniment.agent.model import OnModelFailure
 from muniment.confine.binding import BoundRoot
 from muniment.errors import InvalidScope
 from muniment.names import Scope, Symlinks
-from muniment.policy.model import Policy
+from muniment.policy.decide import Policy
 from muniment.store.state import State
 
 

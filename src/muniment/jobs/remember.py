@@ -58,11 +58,10 @@ from muniment.jobs.place import Place
 from muniment.jobs.repeating import check_task_id, done_before, id_of_task
 from muniment.jobs.request import RememberRequest, RememberResult, Status, check_content
 from muniment.names import INDEX_NAME, ContextMode, RelPath, Scope, Trust, Verb
-from muniment.policy.decide import Judge
+from muniment.policy.decide import Judge, Policy
 from muniment.policy.grammar import CanonicalPath
 from muniment.policy.load import load_policy
-from muniment.policy.meet import meet, narrow_writes
-from muniment.policy.model import Policy
+from muniment.policy.tables import meet, narrow_writes
 from muniment.sandbox import RunTerms, Sandbox
 from muniment.store.audit import described
 from muniment.store.commit import Commit

@@ -17,15 +17,138 @@ allowed, since words are written with them.
 from __future__ import annotations
 
 import re
+import tomllib
 import unicodedata
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Final
+from functools import cache
+from importlib.resources import files
+from types import MappingProxyType
+from typing import Any, Final, Literal
 
-from muniment.errors import BadName, PathEscape, Refused, printable
-from muniment.names import MAX_DEPTH, MAX_PATH_BYTES, MAX_SEGMENT_BYTES, RelPath, Scope, Via, joined
-from muniment.policy.lookalikes import looked_like
-from muniment.policy.normal import MAX_MARKS, is_normalised, normalised, overlong_run
+from muniment.errors import BadName, ConfigInvalid, PathEscape, Refused, printable
+from muniment.names import MAX_DEPTH, MAX_PATH_BYTES, MAX_SEGMENT_BYTES, RelPath, Scope, Symlinks, Via, joined
+
+# -- normal ------------------------------------------------------------------------------------------
+#
+# Unicode normal forms at a bounded cost: the one door to `unicodedata.normalize`.
+#
+# Normalising sorts each run of combining marks, at the square of its length: 64 KiB of two marks in turn
+# take most of a minute, in C, with the interpreter held. No language stacks more than a handful of them,
+# and text that is streamed has at most 30. So a run is cut to `MAX_MARKS` before it is normalised, whoever
+# asks.
+#
+# Source: UAX #15, 13 (Stream-Safe Text Format). An architecture test holds everybody to this door.
+
+MAX_MARKS: Final = 30
+"""Combining marks in a row. Source: UAX #15, UAX15-D3."""
+
+_HIDDEN_MARKS: Final = "\u0f73\u0f75\u0f81\uff9e\uff9f"
+"""Characters of class 0 that decompose into marks alone."""
+
+_LONGEST: Final = "\ufdfa"
+"""A whole sentence in one character."""
+
+_SUSPECT: Final = re.compile(rf"[\W{_HIDDEN_MARKS}]{{{MAX_MARKS + 1},}}")
+"""No other mark is a word character; what this finds is looked at again."""
+
+
+def normalised(form: Literal["NFC", "NFKC", "NFKD"], text: str) -> str:
+    """`text` in a normal form, without what any run of marks has beyond `MAX_MARKS`.
+
+    `_LONGEST` is left as it is: it would become eighteen characters, the next longest eight.
+
+    Cost: linear, whatever the text.
+    """
+    if text.isascii():
+        return text
+    return _LONGEST.join(
+        unicodedata.normalize(form, part) for part in _SUSPECT.sub(_cut, text).split(_LONGEST)
+    )
+
+
+def is_normalised(form: Literal["NFC", "NFKC", "NFKD"], text: str) -> bool:
+    """Whether `normalised` would change nothing. Cost: linear."""
+    return text.isascii() or (overlong_run(text) is None and unicodedata.is_normalized(form, text))
+
+
+def overlong_run(text: str) -> int | None:
+    """Where the first run of more than `MAX_MARKS` marks begins, or None. Cost: linear."""
+    for found in () if text.isascii() else _SUSPECT.finditer(text):
+        begin = found.start()
+        for at, char in enumerate(found[0], begin):
+            if not _is_mark(char):
+                begin = at + 1
+            elif at - begin == MAX_MARKS:
+                return begin
+    return None
+
+
+def _cut(found: re.Match[str]) -> str:
+    kept, marks = [], 0
+    for char in found[0]:
+        marks = marks + 1 if _is_mark(char) else 0
+        if marks <= MAX_MARKS:
+            kept.append(char)
+    return "".join(kept)
+
+
+def _is_mark(char: str) -> bool:
+    return unicodedata.combining(char) > 0 or char in _HIDDEN_MARKS
+
+
+# -- lookalikes --------------------------------------------------------------------------------------
+#
+# Names that look like ours, or like those of files that other agents load as instructions.
+#
+# - L1. Two names look alike if their skeletons are equal: without white space, without case, every
+#   character by
+#   the letter that it looks like, `i`, `1` and `|` as `l`, `0` as `o`, `rn` as `m`, `vv` as `w` (UTS #39,
+#   4).
+# - L2. A name that only differs in case is not told here: that deny rules cover, and what may stand depends
+#   on
+#   the policy.
+#
+# Names and table are data, in `lookalikes.toml`. What does not hold: scripts and fonts have lookalikes that
+# the standard does not list; `MEMORY-.md` is another name for everybody who reads it.
+#
+# Attacked in tests/policy/test_lookalikes.py.
+
+_ASCII: Final = str.maketrans("i1|0", "lllo")
+
+
+@cache
+def tables() -> dict[str, dict[str, str]]:
+    """`names` with their sources, and `confusables`. Cost: reads one file of the package, once a process."""
+    text: Any = files("muniment.policy").joinpath("lookalikes.toml").read_text(encoding="utf-8")
+    return tomllib.loads(text)
+
+
+def looked_like(name: str) -> str | None:
+    """The reserved name that `name` is taken for without being it (L1, L2). Cost: 1 µs, 5 beyond ASCII."""
+    reserved = _reserved().get(skeleton(name))
+    return None if reserved is None or reserved.lower() == name.lower() else reserved
+
+
+def skeleton(name: str) -> str:
+    """What is left of a name when all that looks alike is the same (L1)."""
+    if not name.isascii():
+        name = normalised("NFKC", name.translate(_letters()).casefold()).translate(_letters())
+    name = "".join(name.lower().split()).translate(_ASCII)
+    return name.replace("rn", "m").replace("vv", "w")
+
+
+@cache
+def _reserved() -> dict[str, str]:
+    return {skeleton(name): name for name in tables()["names"]}
+
+
+@cache
+def _letters() -> dict[int, str]:
+    return {ord(char): letter for letter, chars in tables()["confusables"].items() for char in chars}
+
+
+# -- grammar -----------------------------------------------------------------------------------------
 
 PREFIX: Final = "/memories/"
 """What models trained on memory tools put before a path; one is dropped."""
@@ -259,3 +382,122 @@ def _choice(scopes: Collection[Scope]) -> str:
 
 def _bad(unsafe_path: str, problem: str) -> BadName:
     return BadName(f"{printable(unsafe_path)!r}: {problem}")
+
+
+# -- links -------------------------------------------------------------------------------------------
+#
+# Where a path leads once the symbolic links of its scope are resolved beneath the root.
+#
+# The links are given as a map, read from the disk before: the way is walked over text, and nothing is
+# opened.
+#
+#     1. Names are taken one by one, starting at the root of the scope.
+#     2. A name that is a link of the map is replaced by its target, seen from the directory in which the
+#        link
+#        really stands.
+#     3. `..` takes back the name before it. Above the root there is nothing: an escape.
+#     4. An empty name and `.` stay where they are. Like `..`, at the end of the way they ask for a
+#        directory.
+#
+# Contract:
+#     L1  What `resolve` returns is a canonical path of the same scope.
+#     L2  It is the file that the kernel finds beneath the root (openat2(2), RESOLVE_BENEATH), if the map
+#     tells
+#         every link on the way and the kernel finds one at all. Absolute targets lead outside here even
+#         where
+#         they name something inside, and so do magic links, whose targets are absolute.
+#     L3  A link that leads outside, or through more than `MAX_LINKS_FOLLOWED` links or `MAX_STEPS` names,
+#     is a
+#         `PathEscape` via `symlink`. One that leads through a name outside the grammar is a `BadName`: its
+#         target lies inside, but no policy can speak of it. An escape wins over a bad name.
+#
+# What does not hold: that anything exists on the way (`missing/../a.md` is `a.md` here), nor that the map
+# still tells the truth. So what is resolved is opened as resolved and without following:
+# `muniment.confine.root`. Attacked by `tests/policy/test_links.py`, with the kernel as the oracle.
+
+Links = Mapping[RelPath, str]
+"""The links of one scope: targets as they stand in the links, by the canonical path of each link."""
+
+NO_LINKS: Final[Mapping[Scope, Links]] = MappingProxyType({})
+"""The links of all scopes where none is resolved."""
+
+MAX_LINKS_FOLLOWED: Final = 40
+"""Links on one way. Source: path_resolution(7)."""
+
+MAX_STEPS: Final = 256
+"""Names on one way, those that stay or go up included: a planted chain of long targets must not cost a
+listing, which follows every link of a directory, more than it costs to plant."""
+
+_STAYS: Final = frozenset({"", ".", ".."})
+"""Segments of a target that name nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """Where a path leads.
+
+    Attributes:
+        path: the one name of what it leads to.
+        is_directory: the way ends in a segment that only a directory can have; else nobody asked yet.
+    """
+
+    path: CanonicalPath
+    is_directory: bool
+
+
+def resolve(path: CanonicalPath, links: Links) -> Resolved:
+    """Follow `path` through `links`, the map of its scope.
+
+    Raises:
+        PathEscape: via `symlink`; see L3.
+        BadName: see L3. The message does not tell the target.
+
+    Cost: about 10 µs, and at most `MAX_STEPS` names: 0.5 ms.
+    """
+    if not links:
+        return Resolved(path, is_directory=not path.rel)
+    at: list[str] = []
+    pending = path.rel.split("/")[::-1]
+    followed, steps = 0, 0
+    is_bad = False
+    name = ""
+    while pending:
+        name = pending.pop()
+        steps += 1
+        if steps > MAX_STEPS:
+            raise PathEscape(Via.SYMLINK, path.text)
+        if name in _STAYS:
+            if name == "..":
+                _go_up(at, path)
+            continue
+        at.append(name)
+        target = links.get(RelPath("/".join(at)))
+        if target is None:
+            is_bad = is_bad or len(at) >= MAX_DEPTH or segment_problem(name) is not None
+            continue
+        at.pop()
+        followed += 1
+        if followed > MAX_LINKS_FOLLOWED or not target or target.startswith("/"):
+            raise PathEscape(Via.SYMLINK, path.text)
+        pending += target.split("/")[::-1]
+    resolved = CanonicalPath(path.scope, RelPath("/".join(at)))
+    if is_bad or len(resolved.text.encode()) > MAX_PATH_BYTES:
+        raise BadName(f"{path.text} leads to a name that this memory cannot hold; use another file")
+    return Resolved(resolved, is_directory=name in _STAYS)
+
+
+def _go_up(at: list[str], path: CanonicalPath) -> None:
+    if not at:
+        raise PathEscape(Via.SYMLINK, path.text)
+    at.pop()
+
+
+def check_symlinks(symlinks: str) -> Symlinks:
+    """What a flag or setting says about links.
+
+    Raises:
+        ConfigInvalid: it is neither `"refuse"` nor `"beneath"`.
+    """
+    if symlinks not in list(Symlinks):
+        raise ConfigInvalid(f"symlinks = {symlinks!r}: say {' or '.join(map(repr, map(str, Symlinks)))}")
+    return Symlinks(symlinks)

@@ -29,9 +29,12 @@ a scope without `trust` is `external`. Only `commit` is `auto` where it is absen
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+import tomllib
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
-from typing import Annotated, Any, Final, Literal, cast
+from functools import lru_cache
+from typing import Annotated, Any, Final, Literal, TypeVar, cast
 
 from pydantic import (
     AfterValidator,
@@ -45,23 +48,377 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 
 from muniment.errors import PolicyInvalid, printable
 from muniment.names import Scope, Trust, Verb
-from muniment.policy.decide import NO_GRANT, NOT_A_NAME, NOT_A_SCOPE
-from muniment.policy.grammar import GRAMMAR_LAYER, PREFIX, segment_problem
-from muniment.policy.meet import REQUEST_LAYER
-from muniment.policy.model import (
+from muniment.policy.decide import (
     GATES,
+    NEVER,
+    NO_GRANT,
+    NOT_A_NAME,
+    NOT_A_SCOPE,
     Changes,
     Commit,
     Confinement,
     Content,
+    Days,
     Frozen,
     Gate,
+    Layer,
     Limits,
+    Policy,
     Provenance,
     Quota,
     Retention,
+    Rule,
+    ScopeTerms,
 )
-from muniment.policy.places import line_at
+from muniment.policy.grammar import GRAMMAR_LAYER, PREFIX, segment_problem
+
+# -- places ------------------------------------------------------------------------------------------
+#
+# Where things stand in a policy file: `tomllib` gives values, this gives the lines that they stand on.
+#
+# A scan of our own walks the text from key to key and value to value, decoding nothing but keys. It is
+# believed only if it found exactly the keys, tables and elements that `tomllib` found; otherwise nothing
+# has a line. So a text that fools it costs a reader the line.
+#
+#     P1  Lines count from 1. A table stands where its header is, a key where it begins, an element of a
+#     list
+#         where it begins.
+#     P2  Comments, and what looks like a table or key in a string, are neither.
+
+Loc = tuple[str | int, ...]
+"""Keys and indexes from the top of the file, as pydantic has them: `("deny", 1, "paths", 0)`."""
+
+_QUOTED: Final = r'"(?:[^"\\\n]|\\.)*"|' + r"'[^'\n]*'"
+_PART: Final = rf"(?:{_QUOTED}|[A-Za-z0-9_-]+)"
+_KEY: Final = re.compile(rf"{_PART}(?:[ \t]*\.[ \t]*{_PART})*")
+_BLANK: Final = re.compile(r"[ \t]*")
+_BLANK_LINES: Final = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
+_LONG: Final = r'"""(?s:[^\\]|\\.)*?""""{0,2}' + r"|'''(?s:.)*?''''{0,2}"
+"""A long string; one or two quotes before the three that close it belong to it."""
+
+_SCALAR: Final = re.compile(f"{_LONG}|{_QUOTED}" + r"|[^,\[\]{}#\r\n]+")
+"""What is no string is a number, a boolean or a date, and a date may hold a space."""
+
+
+def line_of(
+    text: str, kind: str, name: str | int | None = None, key: str | None = None, value: object = None
+) -> int | None:
+    """The line of a table, of a key in it, or of an element of the list that the key has.
+
+    Args:
+        text: a policy file.
+        kind: a section, or a key at the top: `deny`, `limits`, `test`, `schema`.
+        name: which one, where there are several: the id of a rule or quota, the number of a test from 1;
+            None for a section that stands once.
+        key: in that table; None for the table itself.
+        value: an element of the key's list, or a key of the key's table; None for the key itself.
+
+    Returns:
+        None if there is no such thing, if the text is not TOML, or if it is beyond the scan.
+    """
+    here, lines = _read(text)
+    loc: Loc = ()
+    for step in (kind, name, key, value):
+        if step is None:
+            continue
+        part = _part(here, step)
+        if part is None:
+            return None
+        here, loc = here[part], (*loc, part)
+    return lines.get(loc)
+
+
+def line_at(text: str, loc: Loc) -> int | None:
+    """The line of what stands at `loc`, or of the nearest thing around it; None if nothing is known."""
+    lines = lines_of(text)
+    return next((lines[loc[:end]] for end in range(len(loc), 0, -1) if loc[:end] in lines), None)
+
+
+def lines_of(text: str) -> Mapping[Loc, int]:
+    """The line of every table, key and element; empty if the text is not TOML or beyond the scan."""
+    return _read(text)[1]
+
+
+@lru_cache(maxsize=16)
+def _read(text: str) -> tuple[Any, dict[Loc, int]]:
+    """What `tomllib` returned, and the lines of it."""
+    try:
+        data = tomllib.loads(text)
+        expected, scan = set(_locs(data, ())), _Scan(text)
+        scan.file()
+    except (_Lost, RecursionError, ValueError):  # TOMLDecodeError is a ValueError.
+        return {}, {}
+    return data, scan.lines if set(scan.lines) == expected else {}
+
+
+def _part(here: Any, step: object) -> Any:
+    """The key or index by which `step` stands in a table or list; None if it does not."""
+    if isinstance(here, dict):
+        return step if step in here else None
+    if not isinstance(here, list):
+        return None
+    for index, each in enumerate(here):
+        known = (each.get("id"), index + 1) if isinstance(each, dict) else (each,)
+        if step in known:
+            return index
+    return None
+
+
+class _Lost(Exception):
+    """The text is not TOML as the scan knows it."""
+
+
+class _Scan:
+    """One walk through a text that `tomllib` has read."""
+
+    def __init__(self, text: str) -> None:
+        self.lines: dict[Loc, int] = {}
+        self._text, self._at = text, 0
+        self._newlines = [found.start() for found in re.finditer("\n", text)]
+        self._latest: dict[Loc, int] = {}
+
+    def file(self) -> None:
+        here: Loc = ()
+        while self._skip(_BLANK_LINES) < len(self._text):
+            if self._take("[["):
+                here = self._header("]]")
+            elif self._take("["):
+                here = self._header("]")
+            else:
+                self._pair(here)
+
+    def _header(self, end: str) -> Loc:
+        """The place that the keys below a header belong to."""
+        line = self._line()
+        self._skip(_BLANK)
+        here: Loc = ()
+        *around, last = self._key()
+        for part in around:
+            here = (*here, part)
+            self.lines.setdefault(here, line)
+            if here in self._latest:  # `[a.b]` below `[[a]]` belongs to the latest `a`.
+                here = (*here, self._latest[here])
+        here = (*here, last)
+        if end == "]]":
+            self.lines.setdefault(here, line)
+            self._latest[here] = self._latest.get(here, -1) + 1
+            here = (*here, self._latest[here])
+        self.lines[here] = line
+        self._skip(_BLANK)
+        self._expect(end)
+        return here
+
+    def _pair(self, here: Loc) -> None:
+        line = self._line()
+        for part in self._key():
+            here = (*here, part)
+            self.lines.setdefault(here, line)
+        self._skip(_BLANK)
+        self._expect("=")
+        self._skip(_BLANK)
+        self._value(here)
+
+    def _value(self, loc: Loc) -> None:
+        if self._take("["):
+            index = 0
+            while self._goes_on("]"):
+                self.lines[*loc, index] = self._line()
+                self._value((*loc, index))
+                index += 1
+        elif self._take("{"):
+            while self._goes_on("}"):
+                self._pair(loc)
+        else:
+            self._match(_SCALAR)
+
+    def _goes_on(self, end: str) -> bool:
+        """Whether another element follows, past a comma; the end is passed, too."""
+        self._skip(_BLANK_LINES)
+        if self._take(","):
+            self._skip(_BLANK_LINES)
+        return not self._take(end)
+
+    def _key(self) -> tuple[str, ...]:
+        found: Any = tomllib.loads(f"{self._match(_KEY)} = 0")
+        parts: list[str] = []
+        while isinstance(found, dict):
+            ((part, found),) = found.items()
+            parts.append(part)
+        return tuple(parts)
+
+    def _line(self) -> int:
+        return bisect_right(self._newlines, self._at) + 1
+
+    def _match(self, pattern: re.Pattern[str]) -> str:
+        found = pattern.match(self._text, self._at)
+        if found is None:
+            raise _Lost
+        self._at = found.end()
+        return found[0]
+
+    def _skip(self, pattern: re.Pattern[str]) -> int:
+        self._match(pattern)
+        return self._at
+
+    def _take(self, token: str) -> bool:
+        is_there = self._text.startswith(token, self._at)
+        self._at += len(token) if is_there else 0
+        return is_there
+
+    def _expect(self, token: str) -> None:
+        if not self._take(token):
+            raise _Lost
+
+
+def _locs(value: Any, loc: Loc) -> Iterator[Loc]:
+    """The place of everything in what `tomllib` returned."""
+    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for part, inner in inside:
+        yield (*loc, part)
+        yield from _locs(inner, (*loc, part))
+
+
+# -- meet --------------------------------------------------------------------------------------------
+#
+# How policies combine. The result allows a request iff every part of it does, so it can only narrow.
+#
+# | field            | of two policies                                                                |
+# |------------------|--------------------------------------------------------------------------------|
+# | layers, quotas   | all of them, each once                                                         |
+# | scopes           | those that both declare, with the lower trust; `review` over `auto`            |
+# | limits           | the smaller number, each by itself                                             |
+# | content gates    | all of them                                                                    |
+# | confinement      | the stronger of `full` > `partial` > `none`; `abort` over `refuse`             |
+# | secrets          | `reject` over `redact`                                                         |
+# | instructions     | `quarantine` over `allow`                                                      |
+# | provenance       | `reject` over `quarantine` over `allow`                                        |
+# | retention        | the fewer days, each by itself; `never` is more than any number                |
+# | changes          | `fail` over `retry`; the smaller number, each by itself                        |
+#
+# `meet` is commutative (in digest; names and the order of scopes aside, which is that of the first),
+# associative and idempotent.
+
+REQUEST_LAYER: Final = "request"
+"""Name of the layer that `narrow_writes` adds; no policy file may bear it."""
+
+_BY_TRUST: Final = tuple(Trust)  # from most to least trusted
+_BY_COMMIT: Final[tuple[Commit, ...]] = ("auto", "review")
+_WRITING: Final = (Verb.CREATE, Verb.DELETE, Verb.MODIFY)
+
+
+def meet(a: Policy, b: Policy) -> Policy:
+    """The policy that grants what both grant. Disjoint scopes leave one that grants nothing."""
+    return Policy(
+        name=a.name if a.name == b.name else f"{a.name}+{b.name}",
+        scope_terms=_common_scopes(a, b),
+        layers=sorted_layers([*a.layers, *b.layers]),
+        quotas=sorted_quotas([*a.quotas, *b.quotas]),
+        limits=_smaller(a.limits, b.limits),
+        confinement=_stricter(a.confinement, b.confinement),
+        changes=_smaller_changes(a.changes, b.changes),
+        content=_stricter_content(a.content, b.content),
+        provenance=_stricter_provenance(a.provenance, b.provenance),
+        retention=_shorter(a.retention, b.retention),
+    )
+
+
+def narrow_writes(policy: Policy, scope: Scope) -> Policy:
+    """`policy`, but nothing outside `scope` can be created, changed or deleted.
+
+    The new layer is named `request`, its deny rule `request-scope`. A scope that the policy does not
+    declare leaves nothing to write to.
+    """
+    others = tuple(sorted(f"/{other}/" for other in policy.scopes if other != scope))
+    layer = Layer(
+        name=REQUEST_LAYER,
+        allow=(Rule(id="request", verbs=tuple(sorted(Verb)), paths=("/**",)),),
+        deny=(Rule(id="request-scope", verbs=_WRITING, paths=others),) if others else (),
+    )
+    return policy.model_copy(update={"layers": sorted_layers([*policy.layers, layer])})
+
+
+def sorted_layers(layers: Iterable[Layer]) -> tuple[Layer, ...]:
+    """Each layer once, in an order that depends on nothing but their content."""
+    return tuple(sorted(set(layers), key=_content))
+
+
+def sorted_quotas(quotas: Iterable[Quota]) -> tuple[Quota, ...]:
+    """Each quota once, in an order that depends on nothing but their content."""
+    return tuple(sorted(set(quotas), key=_content))
+
+
+def _content(part: Layer | Quota) -> str:
+    return part.model_dump_json()
+
+
+def _common_scopes(a: Policy, b: Policy) -> tuple[ScopeTerms, ...]:
+    others = {terms.name: terms for terms in b.scope_terms}
+    return tuple(
+        ScopeTerms(
+            name=terms.name,
+            trust=_later(_BY_TRUST, terms.trust, others[terms.name].trust),
+            commit=_later(_BY_COMMIT, terms.commit, others[terms.name].commit),
+        )
+        for terms in a.scope_terms
+        if terms.name in others
+    )
+
+
+_Term = TypeVar("_Term")
+
+
+def _later(order: tuple[_Term, ...], a: _Term, b: _Term) -> _Term:
+    """The one of `a` and `b` that stands later in `order`, which goes from loose to strict."""
+    return max(a, b, key=order.index)
+
+
+def _smaller(a: Limits, b: Limits) -> Limits:
+    other: dict[str, Any] = b.model_dump()
+    return Limits(**{name: min(value, other[name]) for name, value in a.model_dump().items()})
+
+
+def _stricter(a: Confinement, b: Confinement) -> Confinement:
+    return Confinement(
+        require=a.require if a.require.satisfies(b.require) else b.require,
+        on_escape="abort" if "abort" in {a.on_escape, b.on_escape} else "refuse",
+    )
+
+
+def _smaller_changes(a: Changes, b: Changes) -> Changes:
+    return Changes(
+        conflict=_later(("retry", "fail"), a.conflict, b.conflict),
+        max_forget=min(a.max_forget, b.max_forget),
+        max_scope_share=min(a.max_scope_share, b.max_scope_share),
+    )
+
+
+def _stricter_content(a: Content, b: Content) -> Content:
+    return Content(
+        reject=tuple(sorted({*a.reject, *b.reject})),
+        secrets=_later(("redact", "reject"), a.secrets, b.secrets),
+        instructions=_later(("allow", "quarantine"), a.instructions, b.instructions),
+    )
+
+
+def _stricter_provenance(a: Provenance, b: Provenance) -> Provenance:
+    return Provenance(
+        untrusted_sources=_later(("allow", "quarantine", "reject"), a.untrusted_sources, b.untrusted_sources)
+    )
+
+
+def _shorter(a: Retention, b: Retention) -> Retention:
+    return Retention(
+        default=_fewer_days(a.default, b.default), untrusted=_fewer_days(a.untrusted, b.untrusted)
+    )
+
+
+def _fewer_days(a: Days, b: Days) -> Days:
+    if a == NEVER:
+        return b
+    return a if b == NEVER else min(a, b)
+
+
+# -- tables ------------------------------------------------------------------------------------------
 
 SCHEMA: Final = "muniment-policy/1"
 

@@ -25,7 +25,7 @@ from muniment.content.gates import GATES, check_text
 from muniment.content.instructions import addressed_to_agent
 from muniment.errors import ContentRejected, PathEscape, Refusal, ToolError
 from muniment.names import Trust
-from muniment.policy.model import Policy
+from muniment.policy.decide import Policy
 from muniment.recall.search import Hit
 from muniment.store.ledger import source_of
 from muniment.store.state import State

@@ -28,8 +28,7 @@ from muniment.confine.binding import BoundRoot
 from muniment.confine.cancel import Patience
 from muniment.errors import Cancelled, ManagedMemoryUnavailable, MunimentError, RecallFailed
 from muniment.names import Digest, RelPath, Scope, Trust
-from muniment.policy.decide import Judge
-from muniment.policy.model import Policy
+from muniment.policy.decide import Judge, Policy
 from muniment.recall.block import Block, Count, Note, block_of, estimated, system_block_of
 from muniment.recall.excerpt import excerpt
 from muniment.recall.query import read_query

@@ -13,9 +13,8 @@ from muniment import events
 from muniment.confine.binding import BoundRoot
 from muniment.confine.cancel import Patience
 from muniment.names import RelPath, Scope, Trust, Verb
-from muniment.policy.decide import Judge
+from muniment.policy.decide import Judge, Policy
 from muniment.policy.grammar import CanonicalPath
-from muniment.policy.model import Policy
 from muniment.recall.reading import Changed, Reading, Withheld, read
 from muniment.recall.search import Hit
 from muniment.store.catalog import View

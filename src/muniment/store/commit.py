@@ -30,8 +30,8 @@ from muniment.confine.cancel import Patience
 from muniment.confine.writing import lock_roots
 from muniment.errors import PendingReview, StoreConflict
 from muniment.names import RelPath, Scope, Trust
+from muniment.policy.decide import Policy
 from muniment.policy.grammar import CanonicalPath, canonicalise
-from muniment.policy.model import Policy
 from muniment.store.apply import Expected, Stuck, Write, apply
 from muniment.store.audit import timestamp
 from muniment.store.catalog import View

@@ -42,8 +42,8 @@ from muniment.errors import (
     printable,
 )
 from muniment.names import RelPath, Scope, Trust
+from muniment.policy.decide import Policy
 from muniment.policy.grammar import canonicalise
-from muniment.policy.model import Policy
 from muniment.store import tasks
 from muniment.store.audit import timestamp
 from muniment.store.commit import Terms, commit

@@ -34,9 +34,8 @@ from muniment.errors import (
     ToolError,
 )
 from muniment.names import MAX_FILE_BYTES, Digest, RelPath, Scope, Verb
-from muniment.policy.decide import Judge
+from muniment.policy.decide import Judge, Policy, Quota
 from muniment.policy.grammar import CanonicalPath, canonicalise, check_creatable, fold
-from muniment.policy.model import Policy, Quota
 from muniment.store.catalog import View
 from muniment.store.change import Draft
 from muniment.store.rebase import Node, Part, rebase

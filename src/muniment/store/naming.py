@@ -11,9 +11,8 @@ from typing import Final
 
 from muniment.errors import QuotaExceeded
 from muniment.names import MAX_PATH_BYTES, MAX_SEGMENT_BYTES, RelPath, Scope, Verb, joined
-from muniment.policy.decide import Judge
+from muniment.policy.decide import Judge, Policy
 from muniment.policy.grammar import FILE_SUFFIX, CanonicalPath, canonicalise, check_creatable, fold
-from muniment.policy.model import Policy
 from muniment.store.catalog import View
 from muniment.tools.changeset import ChangeSet, Proposed
 

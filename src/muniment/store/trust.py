@@ -23,8 +23,8 @@ from muniment.content.instructions import addressed_to_agent
 from muniment.content.provenance import Whose, whose
 from muniment.errors import Refused
 from muniment.names import Digest, RelPath, Scope, Trust, __version__
+from muniment.policy.decide import NEVER, Policy
 from muniment.policy.grammar import CanonicalPath
-from muniment.policy.model import NEVER, Policy
 from muniment.store.audit import timestamp
 from muniment.store.change import Draft
 from muniment.store.ledger import RootKey, source_of

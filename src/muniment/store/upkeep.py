@@ -14,7 +14,7 @@ from muniment.confine.cancel import Patience
 from muniment.confine.writing import lock_roots
 from muniment.errors import DeadlineExceeded, ManagedMemoryUnavailable, MunimentError, StoreConflict
 from muniment.names import INDEX_NAME, Digest, RelPath, Scope, Trust
-from muniment.policy.model import Policy
+from muniment.policy.decide import Policy
 from muniment.store.apply import apply
 from muniment.store.audit import timestamp
 from muniment.store.catalog import View, refresh

@@ -13,7 +13,7 @@ from pydantic import Field, ValidationError
 
 from muniment.errors import BadArguments, BadName, TooLarge, UnknownTool
 from muniment.names import MAX_FILE_BYTES, MAX_PATH_BYTES, Verb
-from muniment.policy.model import Frozen
+from muniment.policy.decide import Frozen
 
 MAX_PATTERN_CHARS: Final = 1000
 """Characters of a grep pattern; RE2 compiles one of this size in well under a millisecond."""

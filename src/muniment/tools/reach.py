@@ -2,7 +2,7 @@
 
 1. The text is canonical: an escape or `bad_name` otherwise (`policy/grammar.py`).
 2. The policy grants the request on the path as written; nothing else is looked at before that.
-3. Links of the run's map are resolved: what leaves the root is an escape (`policy/links.py`).
+3. Links of the run's map are resolved: what leaves the root is an escape (`policy/grammar.py`).
 4. The policy grants the same on the path as resolved. The refusal names the rule, and not that name: what is
    hidden stays hidden behind a link.
 
@@ -19,8 +19,7 @@ from functools import partial
 from muniment.errors import NotAFile, PathEscape, Refusal, Refused
 from muniment.names import Scope, Verb, joined
 from muniment.policy.decide import Allow, Deny, Judge, Verdict
-from muniment.policy.grammar import CanonicalPath, canonicalise
-from muniment.policy.links import Links, resolve
+from muniment.policy.grammar import CanonicalPath, Links, canonicalise, resolve
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,8 +26,8 @@ from muniment.errors import (
     WorkerLost,
 )
 from muniment.names import MAX_FILE_BYTES, MAX_PATH_BYTES, Digest, FenceLayer, Scope, Via
-from muniment.policy.links import NO_LINKS, Links
-from muniment.policy.model import Frozen, Policy, dump
+from muniment.policy.decide import Frozen, Policy, dump
+from muniment.policy.grammar import NO_LINKS, Links
 from muniment.tools.arguments import check_sizes, check_tool
 from muniment.tools.changeset import ChangeSet, Claim, Proposed
 from muniment.tools.outcome import Outcome, stopped

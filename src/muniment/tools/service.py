@@ -24,7 +24,7 @@ from muniment.confine.fence import Missing
 from muniment.confine.root import Root, choose_resolver
 from muniment.confine.wire import Channel, ProtocolViolation
 from muniment.names import RelPath, Scope
-from muniment.policy.model import parse_dump
+from muniment.policy.decide import parse_dump
 from muniment.tools.workbench import Workbench
 
 MAX_POLICY_BYTES: Final = 1 << 20

@@ -43,10 +43,8 @@ from muniment.errors import (
     ToolError,
 )
 from muniment.names import MAX_FILE_BYTES, RelPath, Scope, Verb
-from muniment.policy.decide import Judge
-from muniment.policy.grammar import CanonicalPath, check_creatable
-from muniment.policy.links import NO_LINKS, Links
-from muniment.policy.model import Policy
+from muniment.policy.decide import Judge, Policy
+from muniment.policy.grammar import NO_LINKS, CanonicalPath, Links, check_creatable
 from muniment.tools.arguments import (
     Arguments,
     Edit,

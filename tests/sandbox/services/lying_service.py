@@ -16,7 +16,7 @@ from typing import Any
 
 from muniment.confine.fence import Missing
 from muniment.confine.wire import Channel
-from muniment.policy.model import parse_dump
+from muniment.policy.decide import parse_dump
 
 EVIL = b"evil-content-51c2\n"
 SHA = hashlib.sha256(b"text\n").hexdigest()

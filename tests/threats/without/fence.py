@@ -77,10 +77,10 @@ def links_confined(off: Patches) -> None:
 
         return resolve
 
-    from muniment.policy import links
+    from muniment.policy import grammar as links
 
-    off.put("muniment.policy.links:_go_up", lambda at, _path: at and at.pop())
-    off.everywhere("muniment.policy.links:resolve", make(links.resolve))
+    off.put("muniment.policy.grammar:_go_up", lambda at, _path: at and at.pop())
+    off.everywhere("muniment.policy.grammar:resolve", make(links.resolve))
 
 
 @control()

@@ -234,7 +234,7 @@ def exact_files(off: Patches) -> None:
     def match(self, path):
         return any(regex.match(path.text) is not None for regex in self._regexes)
 
-    off.put("muniment.policy.pattern:AllowPatterns.match", match)
+    off.put("muniment.policy.decide:AllowPatterns.match", match)
 
 
 @control(in_workers=True, hangs_after=2)
@@ -283,7 +283,7 @@ def listing_judged(off: Patches) -> None:
 @control()
 def lookalike_names(off: Patches) -> None:
     """A name may look like one of ours."""
-    off.everywhere("muniment.policy.lookalikes:looked_like", lambda _name: None)
+    off.everywhere("muniment.policy.grammar:looked_like", lambda _name: None)
 
 
 @control()

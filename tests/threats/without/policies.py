@@ -26,7 +26,8 @@ def _put_back(model, before: dict[str, Any]) -> None:
 
 
 def _tables(off: Patches, **config) -> None:
-    from muniment.policy import model, tables
+    from muniment.policy import decide as model
+    from muniment.policy import tables
 
     parts = (
         *(model.Confinement, model.Limits, model.Changes, tables.ScopeTable, tables.RuleTable),
@@ -44,7 +45,7 @@ def closed_tables(off: Patches) -> None:
 @control()
 def pattern_subset(off: Patches) -> None:
     """A pattern may hold anything that pathspec takes."""
-    off.put("muniment.policy.pattern:_outside_subset", lambda _pattern, deny: None)  # noqa: ARG005
+    off.put("muniment.policy.decide:_outside_subset", lambda _pattern, deny: None)  # noqa: ARG005
 
 
 @control()
@@ -56,7 +57,7 @@ def firing_denies(off: Patches) -> None:
 @control()
 def pattern_cost(off: Patches) -> None:
     """A pattern may have any length and any number of wildcards."""
-    off.put("muniment.policy.pattern:_too_costly", lambda _: None)
+    off.put("muniment.policy.decide:_too_costly", lambda _: None)
 
 
 @control()
@@ -73,9 +74,9 @@ def own_matching(off: Patches) -> None:
         return init
 
     off_spec: dict[int, PathSpec] = {}
-    off.wrap("muniment.policy.pattern:DenyPatterns.__init__", make)
+    off.wrap("muniment.policy.decide:DenyPatterns.__init__", make)
     off.put(
-        "muniment.policy.pattern:DenyPatterns.match",
+        "muniment.policy.decide:DenyPatterns.match",
         lambda self, text, _folded: off_spec[id(self)].match_file(text),
     )
 
@@ -83,13 +84,13 @@ def own_matching(off: Patches) -> None:
 @control()
 def meets(off: Patches) -> None:
     """What a policy extends does not bind it: its own rules and numbers count."""
-    off.put("muniment.policy.meet:sorted_layers", lambda layers: (next(iter(layers)),))
-    off.put("muniment.policy.meet:_smaller", lambda a, _b: a)
-    off.put("muniment.policy.meet:_stricter", lambda a, _b: a)
-    off.put("muniment.policy.meet:_smaller_changes", lambda a, _b: a)
-    off.put("muniment.policy.meet:_stricter_content", lambda a, _b: a)
-    off.put("muniment.policy.meet:_stricter_provenance", lambda a, _b: a)
-    off.put("muniment.policy.meet:_shorter", lambda a, _b: a)
+    off.put("muniment.policy.tables:sorted_layers", lambda layers: (next(iter(layers)),))
+    off.put("muniment.policy.tables:_smaller", lambda a, _b: a)
+    off.put("muniment.policy.tables:_stricter", lambda a, _b: a)
+    off.put("muniment.policy.tables:_smaller_changes", lambda a, _b: a)
+    off.put("muniment.policy.tables:_stricter_content", lambda a, _b: a)
+    off.put("muniment.policy.tables:_stricter_provenance", lambda a, _b: a)
+    off.put("muniment.policy.tables:_shorter", lambda a, _b: a)
 
 
 @control()
@@ -123,7 +124,7 @@ def shipped_names(off: Patches) -> None:
 @control()
 def locks_held(off: Patches) -> None:
     """No policy is held to the lock beside it."""
-    off.put("muniment.policy.lock:_require_locked", lambda *_: None)
+    off.put("muniment.policy.family:_require_locked", lambda *_: None)
 
 
 @control()
@@ -164,7 +165,7 @@ def inline_tests(off: Patches) -> None:
 def grants_needed(off: Patches) -> None:
     """What no rule denies is allowed."""
     inline_tests(off)
-    off.put("muniment.policy.pattern:AllowPatterns.match", lambda *_: True)
+    off.put("muniment.policy.decide:AllowPatterns.match", lambda *_: True)
 
 
 @control()
@@ -185,7 +186,7 @@ def mapped_tools(off: Patches) -> None:
 @control()
 def narrowed_writes(off: Patches) -> None:
     """A request for one scope may write to any."""
-    off.everywhere("muniment.policy.meet:narrow_writes", lambda policy, _scope: policy)
+    off.everywhere("muniment.policy.tables:narrow_writes", lambda policy, _scope: policy)
 
 
 @control()
@@ -197,26 +198,26 @@ def read_by_folding(off: Patches) -> None:
 @control()
 def prover_denies(off: Patches) -> None:
     """The prover leaves out what is denied."""
-    off.put("muniment.policy.prover:Prover.denied", lambda self, *_: self.tree(()))
+    off.put("muniment.lab.proofs:Prover.denied", lambda self, *_: self.tree(()))
 
 
 @control()
 def confirmed_witnesses(off: Patches) -> None:
     """Whatever path the prover finds is shown, without asking the decision."""
-    off.put("muniment.policy.diff:_Comparison._confirms", lambda *_: True)
+    off.put("muniment.lab.proofs:_Comparison._confirms", lambda *_: True)
 
 
 @control()
 def undecided_counts(off: Patches) -> None:
     """A search that gave up is taken for one that found nothing."""
-    off.put("muniment.policy.diff:_Comparison._note", lambda *_: None)
+    off.put("muniment.lab.proofs:_Comparison._note", lambda *_: None)
 
 
 @control()
 def terms_compared(off: Patches) -> None:
     """Of two policies only the rules are compared."""
-    off.put("muniment.policy.diff:changed_terms", lambda *_: ())
-    off.put("muniment.policy.diff:changed_quotas", lambda *_: ())
+    off.put("muniment.lab.proofs:changed_terms", lambda *_: ())
+    off.put("muniment.lab.proofs:changed_quotas", lambda *_: ())
 
 
 @control()

@@ -198,11 +198,11 @@ def streamed_marks(off: Patches) -> None:
     """Text is normalised as it is, however many marks stand in a row."""
     import unicodedata
 
-    off.everywhere("muniment.policy.normal:overlong_run", lambda _text: None)
-    off.everywhere("muniment.policy.normal:normalised", unicodedata.normalize)
+    off.everywhere("muniment.policy.grammar:overlong_run", lambda _text: None)
+    off.everywhere("muniment.policy.grammar:normalised", unicodedata.normalize)
 
 
 @control()
 def long_characters(off: Patches) -> None:
     """Characters that stand for whole sentences are written out."""
-    off.put("muniment.policy.normal:_LONGEST", "\0")
+    off.put("muniment.policy.grammar:_LONGEST", "\0")

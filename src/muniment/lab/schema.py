@@ -1,6 +1,6 @@
 """The JSON Schema of a policy file, for editors: completion and a first look, before `muniment policy lint`.
 
-    python -m muniment.policy.schema > policies/policy.schema.json
+    python -m muniment.lab.schema > policies/policy.schema.json
 
 It is made from the models that a file is read with, so it takes every policy that loads. It is no second
 judge: ids that are used twice, patterns, parents and tests are beyond it.
@@ -14,10 +14,9 @@ import sys
 from typing import Any, Final
 
 from muniment.names import Verb
+from muniment.policy.decide import MAX_DAYS, NEVER
 from muniment.policy.grammar import GRAMMAR_LAYER
-from muniment.policy.meet import REQUEST_LAYER
-from muniment.policy.model import MAX_DAYS, NEVER
-from muniment.policy.tables import RESERVED_RULES, SCHEMA, PolicyFile
+from muniment.policy.tables import REQUEST_LAYER, RESERVED_RULES, SCHEMA, PolicyFile
 
 _PARENT: Final = r"^([a-z0-9][a-z0-9_-]{0,63}|[^/~].*/.*|[^/~].*\.toml|\.toml)$"
 """What may stand in `extends`: a name, or a path that is neither absolute nor of a home directory."""

@@ -12,10 +12,18 @@ from typing import Literal
 
 from muniment.errors import PathEscape, Refusal, Refused
 from muniment.names import Verb
-from muniment.policy.decide import NOT_A_NAME, REMOVAL, Act, Deny, Judge
+from muniment.policy.decide import (
+    NOT_A_NAME,
+    REMOVAL,
+    Act,
+    AllowPatterns,
+    Deny,
+    DenyPatterns,
+    Judge,
+    Policy,
+    Rule,
+)
 from muniment.policy.grammar import GRAMMAR_LAYER, CanonicalPath, canonicalise, check_creatable, fold
-from muniment.policy.model import Policy, Rule
-from muniment.policy.pattern import AllowPatterns, DenyPatterns
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,1 @@
+"""What reviewers ask about policies: proofs, differences, findings. Nothing here runs when memory is used."""
