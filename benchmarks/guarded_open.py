@@ -16,9 +16,8 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
-from muniment.confine.openat2 import Openat2Resolver, available
-from muniment.confine.root import Resolver, Root
-from muniment.confine.walk import WalkResolver
+from muniment.confine.root import Resolver, Root, WalkResolver
+from muniment.confine.syscalls import Openat2Resolver, available
 from muniment.names import Scope
 
 REL = "one/two/three/four/note.md"

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from muniment.confine.binding import BoundRoot, bind_all
-from muniment.confine.landing import temporary_name
+from muniment.confine.writing import temporary_name
 from muniment.names import RelPath, Scope, Trust
 from muniment.policy.grammar import fold
 from muniment.store.apply import apply

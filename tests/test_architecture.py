@@ -98,18 +98,16 @@ def test_a_package_imports_itself_and_what_stands_left_of_it():
     assert {other for name in top for other in imports(name)} <= said
 
 
-@pytest.mark.parametrize("writer", ["muniment.confine.writing", "muniment.confine.landing"])
-def test_what_writes_memory_is_imported_by_the_store_alone(writer):
-    users = {name for name in SOURCES if writer in set(imports(name))}
-    own = {"muniment.confine.writing", "muniment.confine.landing"}
+def test_what_writes_memory_is_imported_by_the_store_alone():
+    users = {name for name in SOURCES if "muniment.confine.writing" in set(imports(name))}
     assert users
-    assert all(part(user) == "store" for user in users - own), users
+    assert all(part(user) == "store" for user in users), users
 
 
 def test_only_the_api_the_sandbox_and_the_program_start_workers():
     users = {name for name in SOURCES if "muniment.confine.pool" in set(imports(name))}
     # A trial takes from it only where to import from; its workers are its own.
-    trials = {"muniment.confine.attempts.stage", "muniment.confine.attempts.trial"}
+    trials = {"muniment.confine.attempts.trial"}
     assert users - trials == {
         "muniment.api",
         "muniment.sandbox",
@@ -425,11 +423,8 @@ FORBIDDEN = {
     "muniment.events",
     "muniment.tools.remote",
     "muniment.confine.writing",
-    "muniment.confine.landing",
     "muniment.confine.binding",
     "muniment.confine.pool",
-    "muniment.confine.process",
-    "muniment.confine.worker",
     "sqlite3",
     "openai",
     "httpx",
@@ -456,16 +451,10 @@ FORBIDDEN = {
 OURS = {
     "muniment",
     "muniment.confine",
-    "muniment.confine.control",
-    "muniment.confine.fence",
-    "muniment.confine.landlock",
-    "muniment.confine.openat2",
-    "muniment.confine.root",
-    "muniment.confine.seccomp",
-    "muniment.confine.syscall_table",
-    "muniment.confine.syscalls",
-    "muniment.confine.walk",
     "muniment.confine.wire",
+    "muniment.confine.fence",
+    "muniment.confine.syscalls",
+    "muniment.confine.root",
     "muniment.confine.zygote",
     "muniment.content",
     "muniment.content.admission",

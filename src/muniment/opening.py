@@ -12,7 +12,7 @@ from typing import Final
 from muniment.agent.model import Model
 from muniment.confine.binding import bind_all
 from muniment.confine.cancel import Patience
-from muniment.confine.requirement import check_enforcement
+from muniment.confine.offer import check_enforcement
 from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable
 from muniment.jobs.place import Place
 from muniment.policy.grammar import check_symlinks

@@ -26,11 +26,9 @@ from typing import Final, Self
 
 from muniment.confine.binding import BoundRoot, bind_all
 from muniment.confine.cancel import Patience
-from muniment.confine.evidence import IN_PROCESS, Held
-from muniment.confine.links import read_links
+from muniment.confine.offer import IN_PROCESS, Held, check_enforcement, require
 from muniment.confine.pool import Worker, shared_zygote
-from muniment.confine.requirement import check_enforcement, require
-from muniment.confine.root import Root
+from muniment.confine.root import Root, read_links
 from muniment.errors import (
     InvalidScope,
     PathEscape,

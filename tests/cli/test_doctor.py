@@ -22,7 +22,7 @@ from confine.services.outer_filter import CASES
 from muniment.cli import doctor as command
 from muniment.cli.app import app
 from muniment.confine.attempts.attempt import DONE
-from muniment.confine.attempts.table import ATTEMPTS
+from muniment.confine.attempts.system import ATTEMPTS
 from muniment.confine.attempts.trial import Verdict, judge, try_all
 from muniment.confine.offer import look_around
 from muniment.errors import WorkerLost

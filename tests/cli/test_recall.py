@@ -16,7 +16,7 @@ from cli.launched import launch, run
 from memories import make_roots, put
 from muniment.cli import recall
 from muniment.cli.app import app
-from muniment.confine.listing import OpenDirectory
+from muniment.confine.root import OpenDirectory
 from muniment.errors import DeadlineExceeded
 from muniment.recall.recalled import Recalled
 from muniment.store import looking, upkeep, visit

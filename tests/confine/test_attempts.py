@@ -23,11 +23,12 @@ from confine.kernel import landlock_abi, needs_fence
 from confine.probe import SERVICES, soon
 from confine.services.layers_service import NOBODY, layers_of
 from memories import descriptors
-from muniment.confine import process
-from muniment.confine.attempts import service, stage, trial
+from muniment.confine import pool
+from muniment.confine.attempts import system, trial
 from muniment.confine.attempts.attempt import DONE, UNTRIED, Attempt, Targets, Untried
-from muniment.confine.attempts.table import ATTEMPTS
+from muniment.confine.attempts.system import ATTEMPTS
 from muniment.confine.attempts.trial import Verdict, judge, try_all
+from muniment.confine.pool import import_directories
 from muniment.confine.wire import Channel
 from muniment.errors import DeadlineExceeded, WorkerLost
 from muniment.names import Enforcement, FenceLayer
@@ -74,9 +75,12 @@ CONFIGURATIONS = [
 ]
 
 
+standing_by_us = trial.standing
+
+
 @contextmanager
 def owned_by_nobody(parent=None):
-    with stage.standing(parent) as standing:
+    with standing_by_us(parent) as standing:
         for path in (standing.directory, *standing.directory.rglob("*")):
             os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
         yield standing
@@ -169,7 +173,7 @@ def test_the_environment_is_found_where_the_zygote_has_it(monkeypatch):
     attempts = [ATTEMPTS["find-environment"]]
     (finding,) = try_all(soon(), attempts=attempts).findings
     assert (finding.outcome, finding.verdict) == ("ENODATA", Verdict.HELD)
-    monkeypatch.setattr(process.subprocess, "Popen", start_with_environment)
+    monkeypatch.setattr(pool.subprocess, "Popen", start_with_environment)
     (finding,) = try_all(soon(), attempts=attempts).findings
     assert (finding.outcome, finding.verdict) == (DONE, Verdict.NOT_HELD)
 
@@ -346,13 +350,13 @@ def raising(error):
 )
 def test_a_worker_answers_what_came_of_it(monkeypatch, act, outcome, why):
     made = Attempt("made", "do it", act, "EACCES", frozenset())
-    monkeypatch.setitem(service.ATTEMPTS, "made", made)
+    monkeypatch.setitem(system.ATTEMPTS, "made", made)
     ours, theirs = socket.socketpair()
-    service.warm()
+    system.warm()
     fields = {field: "" for field in Targets.__slots__ if field not in {"root", "connection"}}
     with ours, theirs:
         server = threading.Thread(
-            target=service.serve, args=(theirs, {service.ROOT: 7}, {FenceLayer.SECCOMP: 1})
+            target=system.serve, args=(theirs, {system.ROOT: 7}, {FenceLayer.SECCOMP: 1})
         )
         server.start()
         channel = Channel(ours)
@@ -379,10 +383,12 @@ def test_what_the_stage_cannot_have_is_not_tried_and_said(monkeypatch, tmp_path)
     deep.mkdir()
     assert "too long a name" in untried("unix-path", parent=deep)
     with monkeypatch.context() as patch:
-        patch.setattr(stage, "call", lambda *_: raising(OSError(95, "no"))(None))
+        patch.setattr(trial, "call", lambda *_: raising(OSError(95, "no"))(None))
         assert "gives no handles" in untried("open-by-handle")
     with monkeypatch.context() as patch:
-        patch.setattr(stage, "import_directories", lambda _: (str(tmp_path),))
+        real = import_directories
+        nowhere = {("pydantic_core",): (str(tmp_path),)}
+        patch.setattr(trial, "import_directories", lambda names: nowhere.get(names) or real(names))
         assert "no library" in untried("load-library")
     with monkeypatch.context() as patch:
         patch.setattr(os, "environb", {b"MODEL_API_KEY": b"key", b"HOME": b""})
@@ -392,10 +398,10 @@ def test_what_the_stage_cannot_have_is_not_tried_and_said(monkeypatch, tmp_path)
 def test_nothing_of_the_environment_that_may_be_secret_is_told_to_a_worker(monkeypatch):
     variables = {b"MODEL_API_KEY": b"key" * 40, b"PATHS": b"p" * 80, b"LANG": b"C.UTF-8", b"PATH": b"/bin"}
     monkeypatch.setattr(os, "environb", variables)
-    with stage.standing() as standing:
+    with trial.standing() as standing:
         assert bytes.fromhex(standing.targets["needle"]) == b"LANG=C.UTF-8"
     variables[b"PATH"] = b"/usr/bin:" * 20
-    with stage.standing() as standing:
+    with trial.standing() as standing:
         assert bytes.fromhex(standing.targets["needle"]) == (b"PATH=" + variables[b"PATH"])[:64]
 
 

@@ -1,4 +1,4 @@
-"""What the broker believes of a worker's report: `muniment.confine.evidence`."""
+"""What the broker believes of a worker's report: `muniment.confine.offer`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from muniment.confine.evidence import IN_PROCESS, Held, read_status, what_holds
+from muniment.confine.offer import IN_PROCESS, Held, read_status, what_holds
 from muniment.names import Enforcement, FenceLayer
 
 FENCED = "Name:\tpython3\nCapEff:\t0000000000000000\nNoNewPrivs:\t1\nSeccomp:\t2\nSeccomp_filters:\t1\n"

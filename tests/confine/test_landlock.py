@@ -10,8 +10,7 @@ import pytest
 from confine.kernel import FULL_ABI, landlock_abi, needs_landlock
 from confine.threads import in_a_thread_of_its_own, refused
 from muniment.confine import fence
-from muniment.confine.fence import Grounds
-from muniment.confine.landlock import MIN_ABI, Handled, handled_by, offered_abi, restrict
+from muniment.confine.fence import MIN_ABI, Grounds, Handled, handled_by, offered_abi, restrict
 from muniment.names import FenceLayer
 
 RIGHTS = (

@@ -12,9 +12,8 @@ import pytest
 
 from confine.trees import CANARY, LINKS, RESOLVERS, plant, plant_link, snapshot
 from memories import descriptors
-from muniment.confine import links as subject
-from muniment.confine.links import MAX_LINKS, read_links
-from muniment.confine.root import MAX_ENTRIES, Root
+from muniment.confine import root as subject
+from muniment.confine.root import MAX_ENTRIES, MAX_LINKS, Root, read_links
 from muniment.confine.syscalls import EXAMINE
 from muniment.errors import ManagedMemoryUnavailable
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from confine.trees import CANARY, LINKS, RESOLVERS, plant, plant_link
-from muniment.confine import listing
-from muniment.confine.listing import OpenDirectory
+from muniment.confine import root as listing
+from muniment.confine.root import OpenDirectory
 from muniment.errors import BadName, NotAFile, NotFound, PathEscape, TooLarge, Unreadable
 from muniment.names import MAX_FILE_BYTES, Via
 

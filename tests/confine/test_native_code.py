@@ -10,7 +10,7 @@ import pytest
 from confine.kernel import needs_fence
 from confine.probe import soon
 from muniment.confine.attempts.attempt import DONE, UNTRIED
-from muniment.confine.attempts.table import ATTEMPTS
+from muniment.confine.attempts.system import ATTEMPTS
 from muniment.confine.attempts.trial import try_all
 from muniment.names import Enforcement
 

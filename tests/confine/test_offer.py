@@ -12,8 +12,7 @@ import pytest
 
 from muniment.confine import offer
 from muniment.confine.offer import System, advice, look_around
-from muniment.confine.openat2 import available
-from muniment.confine.syscalls import UNKNOWN, require_known_machine
+from muniment.confine.syscalls import UNKNOWN, available, require_known_machine
 from muniment.errors import PlatformUnsupported
 from muniment.names import FenceLayer
 

@@ -16,8 +16,7 @@ import pytest
 
 from confine.probe import SERVICES, Watched, ask, descriptors, look, soon, source
 from muniment.confine import pool
-from muniment.confine.pool import import_directories, shared_zygote
-from muniment.confine.process import ZygoteProcess
+from muniment.confine.pool import ZygoteProcess, import_directories, shared_zygote
 from muniment.errors import ConfinementUnavailable, WorkerLost
 
 

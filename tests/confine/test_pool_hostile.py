@@ -12,10 +12,10 @@ import time
 import pytest
 
 from confine.probe import ask, descriptors, soon, source
-from muniment.confine import worker as subject
+from muniment.confine import pool as subject
 from muniment.confine.cancel import Cancel
+from muniment.confine.pool import describe
 from muniment.confine.wire import Unsendable
-from muniment.confine.worker import describe
 from muniment.errors import Cancelled, DeadlineExceeded, WorkerLost
 
 

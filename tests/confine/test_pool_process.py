@@ -148,14 +148,9 @@ def test_a_worker_imports_nothing_of_the_broker(steady):
     assert not {name for name in modules if name.startswith("muniment.")} - {
         "muniment.names",
         "muniment.confine",
-        "muniment.confine.control",
-        "muniment.confine.fence",
-        "muniment.confine.landlock",
-        "muniment.confine.openat2",
-        "muniment.confine.seccomp",
-        "muniment.confine.syscall_table",
-        "muniment.confine.syscalls",
         "muniment.confine.wire",
+        "muniment.confine.fence",
+        "muniment.confine.syscalls",
         "muniment.confine.zygote",
         "muniment.errors",
     }
@@ -225,7 +220,7 @@ def test_a_stopped_zygote_costs_one_caller_its_deadline_and_leaves_no_worker(fre
 
 
 def test_a_worker_whose_zygote_stopped_is_still_ended_in_time(fresh, monkeypatch):
-    monkeypatch.setattr("muniment.confine.worker.REPORT_SECONDS", 0.05)
+    monkeypatch.setattr("muniment.confine.pool.REPORT_SECONDS", 0.05)
     worker = fresh.spawn({}, deadline=soon())
     os.kill(fresh.pid, signal.SIGSTOP)
     with pytest.raises(WorkerLost, match="status unknown"):

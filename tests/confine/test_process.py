@@ -1,4 +1,4 @@
-"""What goes wrong between the broker and its zygote: `muniment.confine.process`, and what a request is."""
+"""What goes wrong between the broker and its zygote: `muniment.confine.pool`, and what a request is."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ import sys
 import pytest
 
 from confine.probe import SERVICES, Watched, descriptors, look, soon, source
-from muniment.confine import process, zygote
-from muniment.confine.control import MAX_ROOTS
+from muniment.confine import pool, zygote
 from muniment.confine.pool import Zygote, import_directories
-from muniment.confine.wire import FrameViolation
+from muniment.confine.wire import MAX_ROOTS, FrameViolation
 from muniment.errors import WorkerLost
 
 
@@ -79,14 +78,14 @@ def test_a_zygote_without_free_descriptors_says_so_and_lives(fresh, descriptors)
 
 
 def test_a_zygote_that_cannot_fork_says_so(fresh, monkeypatch):
-    monkeypatch.setattr(process, "receive_report", lambda _: ({"errno": errno.EAGAIN}, []))
+    monkeypatch.setattr(pool, "receive_report", lambda _: ({"errno": errno.EAGAIN}, []))
     with pytest.raises(WorkerLost, match="could not fork"):
         fresh.spawn({}, deadline=soon())
 
 
 def test_a_report_that_makes_no_sense_is_a_dead_zygote_and_keeps_no_descriptor(fresh, monkeypatch):
     strays = [os.open("/dev/null", os.O_RDONLY)]
-    monkeypatch.setattr(process, "receive_report", lambda _: ({"pid": "x"}, list(strays)))
+    monkeypatch.setattr(pool, "receive_report", lambda _: ({"pid": "x"}, list(strays)))
     with pytest.raises(WorkerLost, match="died"):
         fresh.spawn({}, deadline=soon())
     with pytest.raises(OSError, match="Bad file"):
@@ -98,9 +97,9 @@ def test_a_garbled_report_counts_as_none(message):
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, theirs:
         theirs.send(message)
-        assert process.receive_report(ours) == ({}, [])
+        assert pool.receive_report(ours) == ({}, [])
         ours.setblocking(False)
-        assert process.receive_report(ours) == ({}, [])
+        assert pool.receive_report(ours) == ({}, [])
 
 
 def test_too_many_roots_are_refused_before_anything_is_asked(steady):
@@ -133,21 +132,21 @@ def test_a_garbled_request_ends_the_zygote_and_its_workers(fresh):
 
 def test_a_control_socket_that_broke_is_a_dead_zygote(fresh, monkeypatch):
     fresh._current._control.shutdown(socket.SHUT_WR)
-    monkeypatch.setattr(process.ZygoteProcess, "is_gone", lambda _: False)
+    monkeypatch.setattr(pool.ZygoteProcess, "is_gone", lambda _: False)
     with pytest.raises(WorkerLost, match="died"):
         fresh.spawn({}, deadline=soon())
 
 
 def test_a_full_control_socket_is_asked_again(fresh, monkeypatch):
     refusals = [BlockingIOError()]
-    send = process.send_with_fds
+    send = pool.send_with_fds
 
     def reluctant(*arguments):
         if refusals:
             raise refusals.pop()
         return send(*arguments)
 
-    monkeypatch.setattr(process, "send_with_fds", reluctant)
+    monkeypatch.setattr(pool, "send_with_fds", reluctant)
     with fresh.spawn({}, deadline=soon()) as worker:
         assert look(worker)["parent"] == fresh.pid
 
@@ -162,7 +161,7 @@ def test_a_broker_without_free_descriptors_is_told(steady, monkeypatch):
 
 
 def test_a_request_names_its_scopes_in_the_order_of_its_descriptors():
-    assert zygote.parse_request(b'{"scopes":["user","project"]}', [3, 4, 5, 6]) == zygote.Request(
+    assert zygote.parse_request(b'{"scopes":["user","project"]}', [3, 4, 5, 6]) == zygote.ForkRequest(
         report=3, sock=4, roots={"user": 5, "project": 6}
     )
 

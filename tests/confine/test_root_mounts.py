@@ -16,9 +16,9 @@ from threats.switches import source_for_children
 CHILD = """
 import json, os, subprocess, sys
 from pathlib import Path
-from muniment.confine.openat2 import Openat2Resolver
+from muniment.confine.syscalls import Openat2Resolver
 from muniment.confine.root import Root
-from muniment.confine.walk import WalkResolver
+from muniment.confine.root import WalkResolver
 from muniment.errors import MunimentError, PathEscape
 
 base = Path(sys.argv[1])

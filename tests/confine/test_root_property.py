@@ -14,8 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from confine.trees import CANARY, LINKS, OPERATIONS, RESOLVERS, plant, snapshot
-from muniment.confine.landing import temporary_name
-from muniment.confine.writing import open_directory
+from muniment.confine.writing import open_directory, temporary_name
 from muniment.errors import BadName, MunimentError, PathEscape, Refusal, ToolError
 
 # Any text at all; and paths made of the names that stand in the tree, which go further.

@@ -8,13 +8,13 @@ import os
 import pytest
 
 from muniment.confine import syscalls as subject
-from muniment.confine.syscalls import NUMBERS, UNKNOWN, StatGeneric, StatX86, numbers_for
+from muniment.confine.syscalls import MACHINES, UNKNOWN, StatGeneric, StatX86, numbers_for
 from muniment.errors import PlatformUnsupported
 
 
 def test_numbers_are_those_of_the_kernel_tables():
-    assert NUMBERS["x86_64"] == subject.Numbers(fstat=5, getdents64=217, renameat2=316)
-    assert NUMBERS["aarch64"] == subject.Numbers(fstat=80, getdents64=61, renameat2=276)
+    assert MACHINES["x86_64"] == subject.Numbers(fstat=5, getdents64=217, renameat2=316)
+    assert MACHINES["aarch64"] == subject.Numbers(fstat=80, getdents64=61, renameat2=276)
 
 
 @pytest.mark.parametrize(("machine", "pointer"), [("riscv64", 8), ("", 8), ("x86_64", 4), ("aarch64", 4)])
@@ -25,7 +25,7 @@ def test_an_unknown_machine_has_no_numbers_and_is_refused(machine, pointer):
 
 
 def test_a_known_machine_is_accepted():
-    subject.require_known_machine(NUMBERS["aarch64"])
+    subject.require_known_machine(MACHINES["aarch64"])
 
 
 @pytest.mark.parametrize(

@@ -16,11 +16,8 @@ from hypothesis import strategies as st
 
 from confine.threads import in_a_thread_of_its_own, refused
 from muniment.confine import fence
-from muniment.confine.fence import Grounds
-from muniment.confine.openat2 import Openat2Resolver
-from muniment.confine.seccomp import OPENERS, install, program
-from muniment.confine.syscall_table import FATAL, NUMBERS, PASSED
-from muniment.confine.syscalls import LIST
+from muniment.confine.fence import OPENERS, Grounds, install, program
+from muniment.confine.syscalls import FATAL, LIST, NUMBERS, PASSED, Openat2Resolver
 from muniment.names import FenceLayer
 
 MACHINES = ("x86_64", "aarch64")

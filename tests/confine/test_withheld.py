@@ -14,7 +14,7 @@ from confine.probe import SERVICES
 from confine.services.outer_filter import CASES
 from memories import make_roots
 from muniment.confine import pool
-from muniment.confine.evidence import DISPENSABLE
+from muniment.confine.offer import DISPENSABLE
 from muniment.confine.pool import Zygote, import_directories
 from muniment.errors import ConfinementUnavailable
 from muniment.names import Enforcement

@@ -13,11 +13,18 @@ import time
 import pytest
 
 from confine.trees import CANARY, RESOLVERS, exchange, plant, snapshot
-from muniment.confine import landing, writing
+from muniment.confine import writing
 from muniment.confine.binding import bind
 from muniment.confine.cancel import Cancel, Patience
-from muniment.confine.landing import Landing, Staged, is_temporary, temporary_name
-from muniment.confine.writing import lock_roots, open_directory, remove_empty_directory
+from muniment.confine.writing import (
+    Landing,
+    Staged,
+    is_temporary,
+    lock_roots,
+    open_directory,
+    remove_empty_directory,
+    temporary_name,
+)
 from muniment.errors import (
     BadName,
     Cancelled,
@@ -71,10 +78,10 @@ def landing_(request, monkeypatch):
 
 def lacking(monkeypatch, number):
     def refuse(*_args):
-        landing.ctypes.set_errno(number)
+        writing.ctypes.set_errno(number)
         return -1
 
-    monkeypatch.setattr(landing, "_renameat2", refuse)
+    monkeypatch.setattr(writing, "_renameat2", refuse)
 
 
 def failing(monkeypatch, name, number):
@@ -558,7 +565,7 @@ def test_what_is_not_what_was_claimed_is_not_touched(topic, trees, target):
 
 def meanwhile(monkeypatch, act):
     """Let another process `act` after the first look at a name and before the name changes."""
-    real = landing._renameat2
+    real = writing._renameat2
     acts = [act]
 
     def call(*args):
@@ -566,7 +573,7 @@ def meanwhile(monkeypatch, act):
             acts.pop()()
         return real(*args)
 
-    monkeypatch.setattr(landing, "_renameat2", call)
+    monkeypatch.setattr(writing, "_renameat2", call)
 
 
 def swap_in(trees, target):
@@ -635,7 +642,7 @@ def test_a_file_whose_name_was_taken_while_it_was_checked_is_kept(topic, trees, 
             (trees.inside / "topic/one.md").write_text("newer")
         return real(name)
 
-    monkeypatch.setattr(landing.Directory, "read", lambda _self, name: taking(name))
+    monkeypatch.setattr(writing.Directory, "read", lambda _self, name: taking(name))
     with pytest.raises(StoreConflict):
         topic.withdraw("one.md", aside, digest(b"inside one"))
     assert (trees.inside / "topic/one.md").read_text() == "newer"

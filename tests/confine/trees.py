@@ -9,9 +9,8 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from muniment.confine.openat2 import Openat2Resolver
-from muniment.confine.root import Root
-from muniment.confine.walk import WalkResolver
+from muniment.confine.root import Root, WalkResolver
+from muniment.confine.syscalls import Openat2Resolver
 
 CANARY = "canary-0b5e1d"
 """In every name and every file outside the root: nothing that comes back may hold it."""

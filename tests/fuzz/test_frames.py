@@ -17,9 +17,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from muniment.confine.process import Hatched
+from muniment.confine.pool import Hatched, Worker
 from muniment.confine.wire import Channel, FrameViolation
-from muniment.confine.worker import Worker
 from muniment.confine.zygote import parse_request
 from muniment.errors import WorkerLost
 from muniment.testing.strategies import frame, frames, messages

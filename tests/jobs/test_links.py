@@ -8,7 +8,7 @@ import muniment
 from jobs.places import any_words
 from memories import CANARY, descriptors, make_roots, photograph, put, strict
 from muniment.agent.rules import RuleWriter
-from muniment.confine import links as reading
+from muniment.confine import root as reading
 from muniment.confine.binding import bind_all
 from muniment.errors import ConfigInvalid
 from muniment.jobs.place import Place

@@ -8,7 +8,7 @@ import pytest
 
 from memories import CANARY, make_roots, photograph, put, strict
 from muniment import Sandbox
-from muniment.confine import links as reading
+from muniment.confine import root as reading
 from muniment.confine.binding import bind_all
 from muniment.confine.cancel import Patience
 from muniment.errors import ManagedMemoryUnavailable, RememberPathEscape, StoreConflict

@@ -18,7 +18,7 @@ import sys
 from contextlib import contextmanager
 from pathlib import Path
 
-from muniment.confine import landing
+from muniment.confine import writing
 from muniment.confine.binding import bind_all
 from muniment.errors import StoreConflict
 from muniment.policy.load import load_policy
@@ -142,7 +142,7 @@ class Killer:
     def install(self):
         for name in ("open", "write", "fsync", "unlink", "mkdir", "rmdir", "fchmod"):
             self.wrap(os, name)
-        self.wrap(landing, "_renameat2")
+        self.wrap(writing, "_renameat2")
         real, killer = sqlite3.connect, self
 
         class Connection(sqlite3.Connection):

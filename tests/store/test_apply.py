@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from muniment import events
-from muniment.confine import landing
-from muniment.confine.landing import Directory
+from muniment.confine import writing
+from muniment.confine.writing import Directory
 from muniment.errors import ManagedMemoryUnavailable, NotAFile, PathEscape, StoreConflict
 from muniment.store import apply as subject
 from muniment.store.apply import Expected, Write
@@ -144,17 +144,17 @@ def test_a_read_only_file_system_is_told_as_such(ground, monkeypatch):
 @pytest.mark.parametrize("at", range(1, 7))
 def test_a_rename_that_fails_leaves_everything_as_it_was(ground, monkeypatch, at):
     before, calls = ground.contents(), []
-    real = landing._renameat2
+    real = writing._renameat2
 
     def refuse(*args):
         calls.append(args)
         if len(calls) == at:
-            landing.ctypes.set_errno(errno.EIO)
+            writing.ctypes.set_errno(errno.EIO)
             return -1
         return real(*args)
 
     with monkeypatch.context() as patched:
-        patched.setattr(landing, "_renameat2", refuse)
+        patched.setattr(writing, "_renameat2", refuse)
         with pytest.raises(ManagedMemoryUnavailable, match="the disk reports an error"):
             apply(writes(ground))
     assert ground.contents() == before
@@ -360,7 +360,7 @@ def test_a_file_that_took_the_place_of_a_link_gets_its_name_back(ground, monkeyp
     def swap_and_break(self, staged, name):
         (ground.user / name).unlink()
         (ground.user / name).write_bytes(b"a peer's")
-        self._rename(staged.temporary, name, landing._EXCHANGE)
+        self._rename(staged.temporary, name, writing._EXCHANGE)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Directory, "replace_link", swap_and_break)
@@ -381,10 +381,10 @@ def test_what_is_not_there_cannot_be_removed(ground):
 @pytest.fixture
 def lacking(monkeypatch):
     def refuse(*_args):
-        landing.ctypes.set_errno(errno.EINVAL)
+        writing.ctypes.set_errno(errno.EINVAL)
         return -1
 
-    monkeypatch.setattr(landing, "_renameat2", refuse)
+    monkeypatch.setattr(writing, "_renameat2", refuse)
 
 
 @pytest.mark.usefixtures("lacking")
@@ -424,7 +424,7 @@ def test_whenever_a_peer_exchanges_the_name_our_bytes_do_not_stay_aside_and_the_
     name, decoy = tmp_path / "user" / "a.md", tmp_path / "decoy"
     os.mkfifo(decoy)
     theirs = {name.stat().st_ino: "the file", decoy.stat().st_ino: "the FIFO"}
-    real, moment = landing._renameat2, iter(range(8))
+    real, moment = writing._renameat2, iter(range(8))
 
     def exchange_if_due():
         if moments >> next(moment, 8) & 1:
@@ -439,7 +439,7 @@ def test_whenever_a_peer_exchanges_the_name_our_bytes_do_not_stay_aside_and_the_
         exchange_if_due()
         return result
 
-    monkeypatch.setattr(landing, "_renameat2", raced)
+    monkeypatch.setattr(writing, "_renameat2", raced)
     try:
         apply([Write(ground.roots["user"], "a.md", b"# A\nalpha\n", b"ours\n")])
     except (StoreConflict, ManagedMemoryUnavailable):

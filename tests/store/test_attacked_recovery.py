@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from muniment.confine import landing
+from muniment.confine import writing
 from muniment.store import commit as commits
 from muniment.store import upkeep
 from muniment.store.recovery import recover
@@ -93,7 +93,7 @@ def test_a_rebuild_that_is_killed_leaves_no_temporary_file_behind_the_next_one(t
         pass
 
     def rebuilding():
-        real = landing._renameat2
+        real = writing._renameat2
 
         def exchanged(*arguments):
             real(*arguments)
@@ -102,7 +102,7 @@ def test_a_rebuild_that_is_killed_leaves_no_temporary_file_behind_the_next_one(t
         with opened(base, tmp_path / "state") as ground:
             rebuild(ground.state, ground.roots["user"], STRICT, patience())
             (base / "user" / "fresh.md").write_text("fresh\n")
-            landing._renameat2 = exchanged
+            writing._renameat2 = exchanged
             rebuild(ground.state, ground.roots["user"], STRICT, patience())
 
     killed(rebuilding)

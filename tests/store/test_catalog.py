@@ -288,7 +288,7 @@ def test_a_directory_that_grows_beyond_the_limit_is_passed_over_whole(root, monk
 
 
 def test_a_directory_of_too_many_names_cannot_be_listed(root, monkeypatch):
-    monkeypatch.setattr("muniment.confine.listing.MAX_ENTRIES", 2)
+    monkeypatch.setattr("muniment.confine.root.MAX_ENTRIES", 2)
     for name in "123":
         root.put(f"topic/{name}.md")
     view = root.refresh()

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from confine.trees import exchange
-from muniment.confine.listing import OpenDirectory
+from muniment.confine.root import OpenDirectory
 from muniment.errors import NotAFile, NotFound
 from muniment.store.looking import Odd
 from store.catalogued import as_nobody, catalogued, much_later

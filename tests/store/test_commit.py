@@ -17,7 +17,7 @@ import pytest
 
 from muniment.confine import writing
 from muniment.confine.cancel import Cancel
-from muniment.confine.landing import Directory
+from muniment.confine.writing import Directory
 from muniment.errors import (
     Cancelled,
     DeadlineExceeded,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from muniment.confine.landing import is_temporary
+from muniment.confine.writing import is_temporary
 from muniment.errors import ManagedMemoryUnavailable
 from muniment.names import Trust
 from muniment.store.audit import records, verify

@@ -1,7 +1,7 @@
 """Programs that edit the memory while commits run, and ask nobody: none of their edits is lost unseen.
 
 They put whole files into place, as editors do. What a program writes into a file that it opened before a
-commit replaced it goes where that file went: `muniment.confine.landing` says so.
+commit replaced it goes where that file went: `muniment.confine.writing` says so.
 """
 
 from __future__ import annotations

@@ -7,8 +7,7 @@ from itertools import product
 
 import pytest
 
-from muniment.confine.landing import Directory
-from muniment.confine.writing import open_directory
+from muniment.confine.writing import Directory, open_directory
 from muniment.errors import PathEscape, StoreConflict
 from muniment.store.takeback import take_back
 from store.ground import laid_out

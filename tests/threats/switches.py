@@ -136,13 +136,14 @@ def controls() -> Mapping[str, Control]:
 @contextmanager
 def switched_off(name: str) -> Iterator[None]:
     """Go without a control inside the block."""
-    from muniment.confine import pool, process
+    from muniment.confine import pool
+    from muniment.confine import pool as process
 
     _import_all()
     chosen, patches = controls()[name], Patches()
     patches.put("muniment.confine.pool:_SHARED.zygote", None)
     if chosen.in_workers:
-        patches.put("muniment.confine.process:_CODE", source_for_children(name) + process._CODE)
+        patches.put("muniment.confine.pool:_CODE", source_for_children(name) + process._CODE)
     _off.append(name)
     try:
         chosen.off(patches)

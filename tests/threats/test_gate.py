@@ -53,7 +53,7 @@ def pytest_addoption(parser):
 
 SUITE = """
 import pytest
-from muniment.confine.landing import temporary_name
+from muniment.confine.writing import temporary_name
 
 @pytest.mark.threat("T-PATH-07", control="random_names")
 @pytest.mark.parametrize("count", [1, 2])

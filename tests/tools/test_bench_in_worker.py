@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from memories import SCOPES, descriptors, handles, make_roots, put, strict
 from muniment.confine.cancel import Patience
-from muniment.confine.links import read_links
+from muniment.confine.root import read_links
 from muniment.confine.wire import Channel, ProtocolViolation
 from muniment.errors import WorkerLost
 from muniment.names import FenceLayer

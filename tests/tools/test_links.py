@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from memories import CANARY, SCOPES, handles, make_roots, photograph, put, strict
-from muniment.confine.links import read_links
+from muniment.confine.root import read_links
 from muniment.names import Verb
 from muniment.policy.decide import Judge
 from muniment.testing.race import Swap, make_decoy

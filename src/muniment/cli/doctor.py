@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from muniment.cli.report import EXIT_FAILED, configure_logging, output, print_document, print_failure, say
-from muniment.confine.attempts.trial import Finding, Trial, Verdict, try_all
+from muniment.confine.attempts.trial import AttemptFinding, Trial, Verdict, try_all
 from muniment.confine.offer import System, advice, look_around
 from muniment.content.gates import one_line, visible
 from muniment.errors import Cancelled, ManagedMemoryUnavailable, MunimentError
@@ -42,11 +42,11 @@ class _Report:
         return self.trial.held.enforcement.satisfies(self.required)
 
     @property
-    def not_held(self) -> list[Finding]:
+    def not_held(self) -> list[AttemptFinding]:
         return [each for each in self.trial.findings if each.verdict is Verdict.NOT_HELD]
 
     @property
-    def untried(self) -> list[Finding]:
+    def untried(self) -> list[AttemptFinding]:
         return [each for each in self.trial.findings if each.verdict is Verdict.UNTRIED]
 
     @property

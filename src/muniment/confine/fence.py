@@ -31,16 +31,263 @@ import errno
 import os
 import resource
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from muniment.confine import landlock, seccomp
-from muniment.confine.control import MAX_ROOTS
-from muniment.confine.openat2 import available
-from muniment.confine.syscall_table import NUMBERS
-from muniment.confine.syscalls import LIBC, last_error
+from muniment.confine.syscalls import FATAL, LIBC, NUMBERS, PASSED, available, last_error
+from muniment.confine.wire import MAX_ROOTS
 from muniment.names import FenceLayer
+
+# -- landlock ----------------------------------------------------------------------------------------
+#
+# Landlock: what a process may do with files, TCP and signals, by rules that only ever shrink.
+#
+# - L1 after `restrict`, files can be opened for reading beneath the given directories and for nothing else
+#   anywhere: not written, created, removed, linked, moved or executed.
+# - L2 a root is given as a descriptor, so no path is looked up again and no link is followed.
+# - L3 where the ABI has them, no TCP port is bound or connected to, no abstract socket outside the worker
+#   is
+#   connected to, and no process outside is signalled.
+#
+# Does not hold: ABI 1 and 2 cannot forbid truncation. No ABI forbids to look up a name or to ask for
+# metadata (an O_PATH open and `fstat`, `stat`), UDP, `chmod`, `utime` or sockets on paths: but for the
+# first, that is for `muniment.confine.fence`. Descriptors that are open already stay as they are.
+#
+# ABI 9 and later add rights over calls that seccomp refuses whole; nothing here asks for them.
+# Source: landlock(7), `linux/landlock.h`.
+
+MIN_ABI: Final = 3
+"""The first ABI that can forbid truncation; with less, L1 has a hole."""
+
+_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
+_VERSION_FLAG: Final = 1
+_RULE_PATH_BENEATH: Final = 1
+
+_READ_FILE, _READ_DIR = 1 << 2, 1 << 3
+_FIRST_RIGHTS: Final = (1 << 13) - 1
+"""ABI 1: execute, write, read, list, remove and make."""
+
+_REFER, _TRUNCATE, _IOCTL_DEV = 1 << 13, 1 << 14, 1 << 15
+_TCP: Final = 0b11
+"""Bind and connect."""
+
+_SCOPES: Final = 0b11
+"""Abstract sockets and signals."""
+
+
+class _RulesetAttr(ctypes.Structure):
+    _fields_ = (("files", ctypes.c_uint64), ("network", ctypes.c_uint64), ("scoped", ctypes.c_uint64))
+
+
+class _PathBeneath(ctypes.Structure):
+    _layout_ = "ms"
+    _pack_ = 1
+    _fields_ = (("allowed", ctypes.c_uint64), ("parent_fd", ctypes.c_int32))
+
+
+@dataclass(frozen=True, slots=True)
+class Handled:
+    """What a ruleset takes charge of, as the kernel's bit masks; what no rule allows is then denied."""
+
+    files: int
+    network: int
+    scoped: int
+
+
+def handled_by(abi: int) -> Handled:
+    """Everything that a kernel of this ABI can deny, as far as known here."""
+    files = _FIRST_RIGHTS
+    for since, right in ((2, _REFER), (3, _TRUNCATE), (5, _IOCTL_DEV)):
+        if abi >= since:
+            files |= right
+    return Handled(files, network=_TCP if abi >= 4 else 0, scoped=_SCOPES if abi >= 6 else 0)  # noqa: PLR2004  the table
+
+
+_syscall = LIBC["syscall"]
+_syscall.restype = ctypes.c_long
+
+
+def offered_abi() -> int:
+    """The ABI of this kernel, as far as this process may use it; 0: none."""
+    version: int = _syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(_VERSION_FLAG))
+    return max(version, 0)
+
+
+def restrict(roots: Sequence[int], abi: int) -> None:
+    """Restrict this thread, and what it starts, for good (L1 to L3).
+
+    Args:
+        roots: directories beneath which files may be read and listed; O_PATH will do.
+        abi: of this kernel, at least 1.
+
+    Raises:
+        OSError: the kernel refuses; nothing is restricted then. EPERM: `no_new_privs` is not set.
+    """
+    handled = handled_by(abi)
+    attributes = _RulesetAttr(handled.files, handled.network, handled.scoped)
+    ruleset = _checked(
+        _syscall(
+            _CREATE_RULESET,
+            ctypes.byref(attributes),
+            ctypes.c_size_t(ctypes.sizeof(attributes)),
+            ctypes.c_uint32(0),
+        )
+    )
+    try:
+        for root in roots:
+            rule = _PathBeneath(_READ_FILE | _READ_DIR, root)
+            _checked(_syscall(_ADD_RULE, ruleset, _RULE_PATH_BENEATH, ctypes.byref(rule), ctypes.c_uint32(0)))
+        _checked(_syscall(_RESTRICT_SELF, ruleset, ctypes.c_uint32(0)))
+    finally:
+        os.close(ruleset)
+
+
+def _checked(result: int) -> int:
+    if result < 0:
+        raise last_error()
+    return result
+
+
+# -- seccomp -----------------------------------------------------------------------------------------
+#
+# The system calls that a fenced worker may make, as a classic BPF program of the kernel.
+#
+# Three tiers. `ALLOWED`: what serving a run takes, and nothing that names a file but `openat2`. `FATAL`:
+# what no library tries innocently; it kills the process, and the broker sees SIGSYS. Everything else:
+# EPERM, which a library may survive that feels its way.
+#
+# - S1 a call outside `ALLOWED` has no effect, whatever its number, ABI or architecture.
+# - S2 no memory becomes executable: `mmap` and `mprotect` with PROT_EXEC are fatal.
+# - S3 messages on a socket are plain bytes: any flag of `sendto` but MSG_NOSIGNAL, and any of `recvfrom`,
+#   is
+#   fatal (out-of-band bytes have a history of holes). Clocks of other processes cannot be read.
+# - S4 the filter stays for good and holds for every thread and child.
+#
+# Does not hold: the kernel shows a filter the numbers of a call and not what pointers lead to, so `openat2`
+# is allowed with any flags and path. Landlock judges what is opened for reading or writing; what neither
+# sees is a name that is only looked up, by O_PATH: `fstat` then tells metadata, and a network or user-space
+# file system hears the name; nor what is opened for neither, by access mode 3, which no call allowed here
+# can use.
+#
+# Tables and programs are pure functions of the architecture, checked against the kernel's headers and run
+# by an interpreter of their own in `tests/confine/test_seccomp.py`. Source: seccomp(2); `linux/filter.h`,
+# `linux/audit.h`; `asm/unistd_64.h` (x86-64), `asm-generic/unistd.h`.
+
+OPENERS: Final = ("openat2", "openat")
+"""How a worker opens files: by the first, or where the kernel has it not by the second, never by both."""
+
+_ARCHITECTURES: Final[Mapping[str, int]] = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+"""AUDIT_ARCH_X86_64 and AUDIT_ARCH_AARCH64."""
+
+_X32_BIT: Final = 0x4000_0000
+"""Set in the numbers of x32, a second ABI with other tables; numbers from here up are fatal on x86-64."""
+
+_KILL, _EPERM, _ALLOW = 0x8000_0000, 0x0005_0000 | errno.EPERM, 0x7FFF_0000
+_LOAD, _RETURN, _IF_EQUAL, _IF_AT_LEAST, _IF_ANY_BIT = 0x20, 0x06, 0x15, 0x35, 0x45
+_AT_NUMBER, _AT_ARCHITECTURE, _AT_ARGUMENTS = 0, 4, 16
+"""Offsets in `struct seccomp_data`; each argument has 8 bytes, the lower half first on both machines."""
+
+_PROT_EXEC: Final = 4
+_MSG_NOSIGNAL: Final = 0x4000
+_ALL_BITS: Final = 0xFFFF_FFFF
+_OTHER_CLOCKS: Final = _ALL_BITS & ~0xF
+"""Set in some bit by every clock that is no clock of the system: those of processes are negative."""
+
+_INSTRUCTION: Final = struct.Struct("<HBBI")
+
+_PR_SET_SECCOMP: Final = 22
+_MODE_FILTER: Final = 2
+
+_Instruction = tuple[int, int, int, int]
+
+
+class _Program(ctypes.Structure):
+    _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p))
+
+
+def program(machine: str, opener: str) -> bytes:
+    """The filter of a worker.
+
+    Args:
+        machine: `x86_64` or `aarch64`.
+        opener: one of `OPENERS`.
+
+    Returns:
+        Instructions of 8 bytes, as the kernel takes them; some hundreds.
+    """
+    numbers = NUMBERS[machine]
+    actions = {numbers[name]: _KILL for name in FATAL if name in numbers}
+    actions |= {numbers[name]: _ALLOW for name in (*PASSED, opener)}
+    if machine == "x86_64":
+        actions[_X32_BIT] = _KILL
+    body = [
+        (_LOAD, 0, 0, _AT_ARCHITECTURE),
+        (_IF_EQUAL, 1, 0, _ARCHITECTURES[machine]),
+        (_RETURN, 0, 0, _KILL),
+        (_LOAD, 0, 0, _AT_NUMBER),
+        *_by_argument(numbers["mmap"], 2, _PROT_EXEC, _KILL, _ALLOW),
+        *_by_argument(numbers["mprotect"], 2, _PROT_EXEC, _KILL, _EPERM),
+        *_by_argument(numbers["sendto"], 3, _ALL_BITS & ~_MSG_NOSIGNAL, _KILL, _ALLOW),
+        *_by_argument(numbers["recvfrom"], 3, _ALL_BITS, _KILL, _ALLOW),
+        *_by_argument(numbers["clock_gettime"], 0, _OTHER_CLOCKS, _EPERM, _ALLOW),
+        *_search(tuple(_ranges(actions, endless=machine == "x86_64"))),
+    ]
+    return b"".join(_INSTRUCTION.pack(*instruction) for instruction in body)
+
+
+def install(filter_program: bytes) -> None:
+    """Hold this thread, and what it starts, to `filter_program` for good.
+
+    Raises:
+        OSError: the kernel refuses; nothing is filtered then. EACCES: `no_new_privs` is not set.
+    """
+    code = _Program(len(filter_program) // _INSTRUCTION.size, filter_program)
+    words = (ctypes.c_ulong(_MODE_FILTER), ctypes.byref(code), ctypes.c_ulong(0), ctypes.c_ulong(0))
+    if LIBC.prctl(_PR_SET_SECCOMP, *words) != 0:
+        raise last_error()
+
+
+def _by_argument(number: int, index: int, bits: int, action: int, otherwise: int) -> list[_Instruction]:
+    """Decide the call `number` by whether an argument has any of `bits`; other calls go on behind these."""
+    return [
+        (_IF_EQUAL, 0, 4, number),
+        (_LOAD, 0, 0, _AT_ARGUMENTS + 8 * index),
+        (_IF_ANY_BIT, 0, 1, bits),
+        (_RETURN, 0, 0, action),
+        (_RETURN, 0, 0, otherwise),
+    ]
+
+
+def _ranges(actions: Mapping[int, int], *, endless: bool) -> Iterator[tuple[int, int]]:
+    """(first number, action) of each run of numbers with one action, from 0 upwards.
+
+    Args:
+        actions: by number; any other number is refused with EPERM.
+        endless: whether the highest of them stands for all numbers above it, too.
+    """
+    highest = max(actions)
+    last: int | None = None
+    for number in sorted({0, *actions, *(known + 1 for known in actions)}):
+        action = actions.get(number, _EPERM)
+        if endless and number > highest:
+            return
+        if action != last:
+            yield number, action
+            last = action
+
+
+def _search(ranges: tuple[tuple[int, int], ...]) -> list[_Instruction]:
+    """A binary search for the number at hand, which the kernel runs at each call not plainly allowed."""
+    if len(ranges) == 1:
+        return [(_RETURN, 0, 0, ranges[0][1])]
+    middle = len(ranges) // 2
+    below, above = _search(ranges[:middle]), _search(ranges[middle:])
+    # A jump reaches 255 instructions, and packing a longer one fails; the longest here takes half of that.
+    return [(_IF_AT_LEAST, len(below), 0, ranges[middle][0]), *below, *above]
+
+
+# -- fence -------------------------------------------------------------------------------------------
 
 MEMORY_BYTES: Final = 128 << 20
 """Address space that a worker may add to what it was forked with. The largest call, a grep over the largest
@@ -66,9 +313,7 @@ _CAPABILITY_SETS_BYTES: Final = 24
 _MAX_CAPABILITIES: Final = 64
 """What the sets of that version have room for."""
 
-_FILTERS: Final = {
-    (machine, opener): seccomp.program(machine, opener) for machine in NUMBERS for opener in seccomp.OPENERS
-}
+_FILTERS: Final = {(machine, opener): program(machine, opener) for machine in NUMBERS for opener in OPENERS}
 
 
 Missing = Mapping[FenceLayer, int]
@@ -101,7 +346,7 @@ def put_up(roots: Sequence[int]) -> Missing:
 
     Cost: about 1 ms, most of it the kernel's, checking the filter.
     """
-    grounds = Grounds(roots, landlock.offered_abi(), os.uname().machine)
+    grounds = Grounds(roots, offered_abi(), os.uname().machine)
     missing: dict[FenceLayer, int] = {}
     for layer, step in STEPS.items():
         try:
@@ -203,19 +448,19 @@ def _no_new_privs(_grounds: Grounds) -> None:
 def _landlock(grounds: Grounds) -> None:
     if grounds.landlock_abi == 0:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
-    landlock.restrict(grounds.roots, grounds.landlock_abi)
+    restrict(grounds.roots, grounds.landlock_abi)
     try:
         # Every worker opened this before (`zygote._isolate`), so that only this layer can refuse it now.
         os.close(os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC))
     except PermissionError:
-        _expect(grounds.landlock_abi >= landlock.MIN_ABI)
+        _expect(grounds.landlock_abi >= MIN_ABI)
         return
     _expect(False)
 
 
 def _seccomp(grounds: Grounds) -> None:
     opener = "openat2" if available() else "openat"
-    seccomp.install(_FILTERS[grounds.machine, opener])
+    install(_FILTERS[grounds.machine, opener])
     try:
         prctl(_PR_GET_DUMPABLE)
     except PermissionError:

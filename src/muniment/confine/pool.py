@@ -13,22 +13,494 @@ and starts the zygote before anything else. Attacked by `tests/confine/test_pool
 from __future__ import annotations
 
 import atexit
+import contextlib
+import errno
 import functools
 import importlib.util
+import json
 import os
+import select
+import signal
+import socket
 import stat
+import subprocess
+import sys
 import threading
+import time
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Self
 
 from muniment.confine.cancel import Cancel, Patience
-from muniment.confine.process import ZygoteProcess
-from muniment.confine.worker import Worker
+from muniment.confine.wire import (
+    MAX_CONTROL_BYTES,
+    MAX_ROOTS,
+    Channel,
+    ExitCode,
+    ProtocolViolation,
+    Ready,
+    Unsendable,
+    parse_object,
+    receive_with_fds,
+    send_with_fds,
+)
 from muniment.errors import ConfinementUnavailable, DeadlineExceeded, WorkerLost
 from muniment.names import Scope
+
+# -- process -----------------------------------------------------------------------------------------
+#
+# One zygote process, seen from the broker: started, asked for workers, ended.
+#
+# Everything about one worker comes back on a socket that was made for it alone, so threads that ask at once
+# share nothing but the control socket, whose messages are atomic. When the broker gives up on a request it
+# closes that socket, and the zygote kills the worker that nobody will own.
+#
+# Standard library only, so that a command line can start this before its own imports. `pool.py` decides
+# when a process is started and retired; `zygote.py` is the other end.
+
+LEAVE_SECONDS: Final = 1.0
+"""Seconds that a zygote has to leave after its control socket closed, before it is killed. It takes about a
+millisecond; one that was stopped never does."""
+
+_CODE: Final = (
+    "import sys; sys.path.extend(sys.argv[3:]); "
+    "from muniment.confine import zygote; zygote.main(int(sys.argv[1]), sys.argv[2])"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Hatched:
+    """A new worker and what belongs to it. Whoever holds this closes all of it.
+
+    Attributes:
+        pid: for messages only; signals go by `pidfd`.
+        pidfd: readable once the worker ended.
+        sock: our end of its connection, non-blocking.
+        report: where the zygote tells its exit status, non-blocking.
+    """
+
+    pid: int
+    pidfd: int
+    sock: socket.socket
+    report: socket.socket
+
+
+class ZygoteProcess:
+    """A running zygote.
+
+    Args:
+        service: `module:function` that its workers run.
+        directories: absolute directories that it imports from, besides the standard library's. They come
+            behind those, so that nothing in them takes the place of a standard module.
+
+    Attributes:
+        pid: process id.
+        hired: workers asked for so far.
+        live: workers that were asked for and have not ended.
+
+    Raises:
+        WorkerLost: it could not be started.
+    """
+
+    def __init__(self, service: str, directories: Sequence[str]) -> None:
+        self.hired = 0
+        self.live = 0
+        ours, theirs = _pair(socket.SOCK_SEQPACKET)
+        try:
+            with theirs:
+                # Empty environment, own session, no standard streams; -I -S: no user site, no cwd on the
+                # path, no `.pth` files.
+                self._popen = subprocess.Popen(  # noqa: S603 - our own interpreter and a constant program
+                    [sys.executable, "-I", "-S", "-c", _CODE, str(theirs.fileno()), service, *directories],
+                    env={},
+                    cwd="/",
+                    umask=0o077,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    pass_fds=(theirs.fileno(),),
+                    start_new_session=True,
+                )
+        except (OSError, ValueError) as error:
+            ours.close()
+            raise WorkerLost(f"the zygote could not be started: {error}") from error
+        self._control = ours
+        self.pid = self._popen.pid
+
+    def is_gone(self) -> bool:
+        """Whether it has ended, as far as the kernel knows already."""
+        poller = select.poll()
+        poller.register(self._control, 0)  # a hang-up is always told
+        return bool(poller.poll(0))
+
+    def is_ready(self) -> bool:
+        """Whether it said that it is ready; it may have ended since."""
+        return "ready" in self._said()
+
+    def wait_ready(self, patience: Patience) -> None:
+        """Wait until workers can be forked.
+
+        Raises:
+            WorkerLost: it could not import or warm its service, or died.
+            Cancelled, DeadlineExceeded: as `patience` says.
+        """
+        patience.wait(self._control.fileno(), select.POLLIN)
+        if not self.is_ready():
+            raise self._lost()
+
+    def hatch(self, roots: Mapping[Scope, int], patience: Patience) -> Hatched:
+        """Have a worker forked that holds `roots`. The caller keeps its own descriptors.
+
+        Raises:
+            WorkerLost: too many roots, the fork failed, or the zygote died or never came up.
+            Cancelled, DeadlineExceeded: as `patience` says. A worker forked too late is killed.
+        """
+        request = json.dumps({"scopes": list(roots)}).encode()
+        if len(roots) > MAX_ROOTS or len(request) > MAX_CONTROL_BYTES:
+            raise WorkerLost(f"a worker takes at most {MAX_ROOTS} roots")
+        with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
+            sock, their_sock = _pair(socket.SOCK_STREAM)
+            ours.enter_context(sock)
+            theirs.enter_context(their_sock)
+            report, their_report = _pair(socket.SOCK_SEQPACKET)
+            ours.enter_context(report)
+            theirs.enter_context(their_report)
+            self._ask(request, [their_report.fileno(), their_sock.fileno(), *roots.values()], patience)
+            # The kernel holds copies for the zygote now; with ours closed, its end shows as a hang-up.
+            theirs.close()
+            try:
+                patience.wait(report.fileno(), select.POLLIN)
+            except BaseException:
+                _disown(report)
+                raise
+            pid, pidfd = self._hatched(report)
+            ours.pop_all()
+            return Hatched(pid, pidfd, sock, report)
+
+    def close(self) -> None:
+        """End the process and all its workers, and wait until it is gone."""
+        self._control.close()
+        try:
+            self._popen.wait(LEAVE_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._popen.kill()  # our own child, not reaped: the id is still its own
+            self._popen.wait()
+
+    def forsake(self) -> None:
+        """Let go of it in a fork of the broker, where it is somebody else's child: signal nothing."""
+        self._control.close()
+        # Finds out that there is no such child, which keeps `Popen` from looking after it.
+        self._popen.poll()
+
+    def _ask(self, request: bytes, fds: list[int], patience: Patience) -> None:
+        while True:
+            patience.wait(self._control.fileno(), select.POLLOUT)
+            try:
+                send_with_fds(self._control, request, fds)
+            except BlockingIOError:
+                continue
+            except ConnectionError:
+                raise self._lost() from None
+            except OSError as error:
+                raise WorkerLost(f"the zygote could not be asked for a worker: {error}") from error
+            return
+
+    def _hatched(self, report: socket.socket) -> tuple[int, int]:
+        message, fds = receive_report(report)
+        match message, fds:
+            case {"pid": int(pid)}, [pidfd]:
+                return pid, pidfd
+            case {"errno": int(number)}, []:
+                raise WorkerLost(f"the zygote could not fork a worker: {os.strerror(number)}")
+            case _:
+                for fd in fds:
+                    os.close(fd)
+                raise self._lost()
+
+    def _said(self) -> dict[str, object]:
+        # Looked at and left there: whoever asks next finds it as well, and no thread need tell another.
+        try:
+            message = self._control.recv(MAX_CONTROL_BYTES, socket.MSG_PEEK)
+            return parse_object(message) if message else {}
+        except (OSError, ProtocolViolation):
+            return {}
+
+    def _lost(self) -> WorkerLost:
+        why = self._said().get("failed")
+        return WorkerLost(f"the zygote failed: {why}" if isinstance(why, str) else "the zygote died")
+
+
+def receive_report(report: socket.socket) -> tuple[dict[str, object], list[int]]:
+    """What the zygote tells about a worker, as it is now; nothing, or no message: ({}, descriptors)."""
+    try:
+        message, fds, _ = receive_with_fds(report)
+    except OSError:
+        return {}, []
+    try:
+        return (parse_object(message) if message else {}), fds
+    except ProtocolViolation:
+        return {}, fds
+
+
+def _disown(report: socket.socket) -> None:
+    """Leave no worker behind that nobody owns: from here on the zygote kills it, what came before we kill."""
+    report.shutdown(socket.SHUT_RD)
+    _, fds = receive_report(report)
+    for pidfd in fds:
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+        os.close(pidfd)
+
+
+def _pair(kind: socket.SocketKind) -> tuple[socket.socket, socket.socket]:
+    try:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, kind)
+    except OSError as error:
+        raise WorkerLost(f"no socket for a worker: {os.strerror(error.errno or errno.EIO)}") from error
+    ours.setblocking(False)
+    return ours, theirs
+
+
+# -- worker ------------------------------------------------------------------------------------------
+#
+# A worker, seen from the broker: one run's process and the connection to it.
+#
+# W1 Nothing that a worker does outlasts the caller's deadline: lies, floods, silence, a drip of bytes, a
+# socket that is closed or not read. W2 Whatever breaks an exchange ends the worker: killed through its
+# pidfd, never by number, and of no further use. A lost answer can so never be taken for the next one. W3 A
+# run has ended when its pidfd is readable, and `Worker.close` returns only then. W4 No descriptor is left
+# behind, whichever way a run ends.
+#
+# What does not hold: what a worker *says* is checked as a message and no further; nothing here fences it
+# against native code. A worker belongs to the process that spawned it, and not to forks of that. Standard
+# library only. Attacked by `tests/confine/test_pool_hostile.py`.
+
+END_SECONDS: Final = 5.0
+"""Seconds that a killed worker has to be gone; only a process stuck in the kernel needs longer."""
+
+GRACE_SECONDS: Final = 0.2
+"""Seconds that a worker has to end by itself once it closed its connection: its exit code says why it did."""
+
+REPORT_SECONDS: Final = 0.5
+"""Seconds that the zygote has to tell the status of an ended worker. Only a stopped zygote needs longer."""
+
+
+class Worker:
+    """A worker of one run. One thread speaks to it and closes it; any thread may `kill` it.
+
+    Args:
+        hatched: what belongs to it; owned from here on.
+        ended: called once, when it ended; with True if a signal that we did not send ended it.
+
+    Attributes:
+        pid: process id, for messages and tests; it may be recycled once the worker was closed.
+        status: once it has ended, how, as wait(2) gives it; None: nobody could tell.
+    """
+
+    def __init__(self, hatched: Hatched, ended: Callable[[bool], None]) -> None:
+        self.pid = hatched.pid
+        self._pidfd, self._sock, self._report = hatched.pidfd, hatched.sock, hatched.report
+        self._channel = Channel(hatched.sock)
+        self._ended = ended
+        self.status: int | None = None
+        self._fate: str | None = None
+        self._killed = False
+        # Reentrant: a signal handler may call `kill` while this very thread is in `close`.
+        self._lock = threading.RLock()
+
+    def send(
+        self,
+        header: Mapping[str, object],
+        body: bytes = b"",
+        *,
+        deadline: float,
+        cancel: Cancel | None = None,
+    ) -> None:
+        """Send one message; nothing the worker said may be unread.
+
+        Args:
+            header: as `Channel.send`.
+            body: as `Channel.send`.
+            deadline: second on `time.monotonic()`.
+            cancel: ends the wait early.
+
+        Raises:
+            Unsendable: the format cannot carry it. Nothing was sent, and the worker is as it was.
+            WorkerLost: it died, closed its connection, or spoke without being asked. It was ended.
+            Cancelled, DeadlineExceeded: the wait ended. The worker was ended.
+        """
+        with self._exchange(Patience(deadline, cancel)) as ready:
+            self._check_silent()
+            self._channel.send(header, body, ready=ready)
+
+    def receive(
+        self, *, max_body: int, deadline: float, cancel: Cancel | None = None
+    ) -> tuple[dict[str, object], bytes]:
+        """Receive one message: header and body, as `Channel.receive`.
+
+        Args:
+            max_body: bytes of body that are accepted.
+            deadline: second on `time.monotonic()`, for the whole message.
+            cancel: ends the wait early.
+
+        Raises:
+            WorkerLost: it died, closed its connection, or sent no message. It was ended.
+            Cancelled, DeadlineExceeded: the wait ended. The worker was ended.
+        """
+        with self._exchange(Patience(deadline, cancel)) as ready:
+            return self._channel.receive(max_body, ready=ready)
+
+    def request(
+        self,
+        header: Mapping[str, object],
+        body: bytes = b"",
+        *,
+        max_body: int,
+        deadline: float,
+        cancel: Cancel | None = None,
+    ) -> tuple[dict[str, object], bytes]:
+        """`send`, then `receive`; raises as these do."""
+        self.send(header, body, deadline=deadline, cancel=cancel)
+        return self.receive(max_body=max_body, deadline=deadline, cancel=cancel)
+
+    def check_alive(self) -> None:
+        """Return while the worker lives: what the system told of `pid` until then, it told of this worker.
+
+        Raises:
+            WorkerLost: it has ended, so the id may be another process's by now.
+        """
+        if self._fate is not None or self._has_ended():
+            raise self._lost("ended")
+
+    def kill(self) -> None:
+        """End the worker now, whatever it does. It still has to be closed."""
+        with self._lock:
+            if self._fate is None:
+                self._killed = True
+                with contextlib.suppress(ProcessLookupError):  # it ended already
+                    signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+
+    def close(self) -> None:
+        """Kill the worker if it still runs, wait until it ended, give everything back. May be repeated.
+
+        Raises:
+            WorkerLost: it was killed and is still there after `END_SECONDS`.
+        """
+        self._end("closed")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+    @contextlib.contextmanager
+    def _exchange(self, patience: Patience) -> Iterator[Ready]:
+        if self._fate is not None:
+            raise WorkerLost(f"worker {self.pid} is gone: {self._fate}")
+
+        def ready(mask: int) -> None:
+            if not patience.wait(self._sock.fileno(), mask, alive=self._pidfd):
+                raise EOFError
+
+        try:
+            yield ready
+        except Unsendable:
+            raise
+        except EOFError:
+            raise self._lost("closed its connection", grace=GRACE_SECONDS) from None
+        except ProtocolViolation as violation:
+            raise self._lost(f"broke the protocol: {violation}") from None
+        except OSError as error:
+            raise self._lost(f"could not be reached: {error}") from error
+        except BaseException as error:
+            self._end(f"given up after {type(error).__name__}")
+            raise
+
+    def _check_silent(self) -> None:
+        # One request in flight: an answer that lies there already belongs to no question.
+        try:
+            waiting = self._sock.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return
+        except ConnectionError:
+            waiting = b""
+        if not waiting:
+            raise EOFError
+        raise ProtocolViolation("it spoke without being asked")
+
+    def _lost(self, what: str, *, grace: float = 0.0) -> WorkerLost:
+        return WorkerLost(f"worker {self.pid} {self._end(what, grace)}")
+
+    def _end(self, what: str, grace: float = 0.0) -> str:
+        with self._lock:
+            if self._fate is not None:
+                return self._fate
+            by_signal = False
+            try:
+                if grace:
+                    self._is_over(grace)
+                self.kill()
+                self._fate = what
+                self._sock.close()
+                if not self._is_over(END_SECONDS):
+                    raise WorkerLost(f"worker {self.pid} was killed and is still there")
+                status = self.status = self._status()
+                by_signal = status is not None and os.WIFSIGNALED(status) and not self._was_ours(status)
+                self._fate = f"{what} ({describe(status)})"
+            finally:
+                self._sock.close()
+                self._report.close()
+                os.close(self._pidfd)
+                self._ended(by_signal)
+            return self._fate
+
+    def _was_ours(self, status: int) -> bool:
+        return self._killed and os.WTERMSIG(status) == signal.SIGKILL
+
+    def _is_over(self, seconds: float) -> bool:
+        try:
+            Patience(time.monotonic() + seconds).wait(self._pidfd, select.POLLIN)
+        except DeadlineExceeded:
+            return False
+        return True
+
+    def _has_ended(self) -> bool:
+        """Whether it has ended, as far as the kernel knows already."""
+        poller = select.poll()
+        poller.register(self._pidfd, select.POLLIN)
+        return bool(poller.poll(0))
+
+    def _status(self) -> int | None:
+        try:
+            Patience(time.monotonic() + REPORT_SECONDS).wait(self._report.fileno(), select.POLLIN)
+        except DeadlineExceeded:
+            return None
+        status = receive_report(self._report)[0].get("status")
+        return status if isinstance(status, int) else None
+
+
+def describe(status: int | None) -> str:
+    """How a process ended, for people: `exit code 70 (bug)`, `signal SIGKILL`, `status unknown`.
+
+    Args:
+        status: as wait(2) gives it; None: nobody could tell.
+    """
+    if status is None:
+        return "status unknown"
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        # Real-time signals have no name of their own.
+        return f"signal {signal.Signals(number).name if number in set(signal.Signals) else number}"
+    code = os.WEXITSTATUS(status)
+    return (
+        f"exit code {code} ({ExitCode(code).name.lower()})" if code in set(ExitCode) else f"exit code {code}"
+    )
+
+
+# -- pool --------------------------------------------------------------------------------------------
 
 SERVICE: Final = "muniment.tools.service:serve"
 """What a worker runs; by name, so that this package imports nothing above it."""

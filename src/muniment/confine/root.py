@@ -3,7 +3,7 @@
 On success of any method:
 
 - C1 no component of the path was a symbolic link; nothing was followed.
-- C2 what was opened lay beneath the root, on its mount (the walk's limit: see `muniment.confine.walk`).
+- C2 what was opened lay beneath the root, on its mount (the walk's limit: see `muniment.confine.root`).
 - C3 a file whose bytes are returned is regular, has one name (`st_nlink == 1`) and is within the limit. This
   was asked of the descriptor that is then read.
 - C4 no call waited for another process.
@@ -26,32 +26,107 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Generator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
-from typing import Final, Literal, NoReturn, Protocol, Self
+from typing import Final, Literal, NamedTuple, NoReturn, Protocol, Self
 
-from muniment.confine.openat2 import Openat2Resolver, available
 from muniment.confine.syscalls import (
     EXAMINE,
     LIST,
     READ,
+    Openat2Resolver,
     Purpose,
     Stat,
+    available,
     entries,
     fstat,
     require_known_machine,
 )
-from muniment.confine.walk import WalkResolver
 from muniment.errors import (
     BadName,
+    ManagedMemoryUnavailable,
     MunimentError,
     NotAFile,
     NotFound,
     PathEscape,
     TooLarge,
+    ToolError,
     Unreadable,
     printable,
 )
-from muniment.names import MAX_FILE_BYTES, MAX_PATH_BYTES, Scope, Via
+from muniment.names import MAX_DEPTH, MAX_FILE_BYTES, MAX_PATH_BYTES, RelPath, Scope, Via, joined
+from muniment.policy.grammar import segment_problem
+
+# -- walk --------------------------------------------------------------------------------------------
+#
+# Opening beneath a root one component at a time, for systems without `openat2`.
+#
+# The contract is that of `muniment.confine.syscalls`, and so are the error numbers, with two differences:
+#
+# - A mount is seen by its device number only. A bind mount from the same file system is not seen; where
+#   files of one mount have several device numbers (some stacked file systems) they are refused.
+# - Between two components another process may move the directory just reached. What is opened is still
+#   a descendant of a directory that was beneath the root at one moment during the walk.
+#
+# Directories on the way are opened O_PATH, so that nothing but the last component is opened in earnest, and
+# are asked by descriptor what they are: a link is found to be a link, not guessed from ENOTDIR.
+
+_STEP: Final = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class WalkResolver:
+    """The portable resolver. Holds nothing; may be shared."""
+
+    __slots__ = ()
+    name: Final = "walk"
+
+    def open(self, dir_fd: int, path: bytes, purpose: Purpose) -> int:
+        """A new descriptor of `path` beneath `dir_fd`; see `muniment.confine.root.Resolver`.
+
+        Cost: an `openat`, `fstat` and `close` a component.
+        """
+        device = fstat(dir_fd).st_dev
+        names = path.split(b"/")
+        # A directory is walked to its end and then opened as ".", so that its last component is checked
+        # alike.
+        last = b"." if purpose & os.O_DIRECTORY else names.pop()
+        at = dir_fd
+        try:
+            for name in names:
+                below = os.open(name, _STEP, dir_fd=at)
+                at = _moved(at, below, dir_fd)
+                if not stat.S_ISDIR(_checked(at, device)):
+                    raise OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+            fd = os.open(last, purpose | os.O_NOFOLLOW, dir_fd=at)
+        finally:
+            _moved(at, dir_fd, dir_fd)
+        try:
+            _checked(fd, device)
+        except BaseException:
+            os.close(fd)
+            raise
+        return fd
+
+
+def _moved(from_fd: int, to_fd: int, keep_fd: int) -> int:
+    """`to_fd`, after closing the directory that the walk leaves; the caller's own stays open."""
+    if from_fd != keep_fd:
+        os.close(from_fd)
+    return to_fd
+
+
+def _checked(fd: int, device: int) -> int:
+    """The mode of `fd`, unless it is a link or on another device."""
+    found = fstat(fd)
+    if stat.S_ISLNK(found.st_mode):
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+    if found.st_dev != device:
+        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+    return found.st_mode
+
+
+# -- root --------------------------------------------------------------------------------------------
 
 Kind = Literal["file", "directory", "other"]
 """What a name is; `other` is a link, FIFO, socket or device, none of which is ever opened for use."""
@@ -383,3 +458,250 @@ def _refuse_text(rel: str) -> None:
 def _unreadable(shown: str, error: OSError) -> Unreadable:
     name = errno.errorcode.get(error.errno or 0, "unknown error")
     return Unreadable(f"the system does not let this process read {shown} ({name})")
+
+
+# -- listing -----------------------------------------------------------------------------------------
+#
+# An open directory beneath a root, to look at: its names, what each is, and the bytes of its files.
+#
+# For whoever keeps account of a memory and wants to know what changed in it. On success of any method, C1
+# to C5 of `muniment.confine.root` hold, and:
+#
+# - L1 every name is a single component in the directory that was opened, wherever that is by now: no other
+#   process can lead a second call elsewhere than the first.
+# - L2 the times of the directory were taken before its names, and those of a file before its bytes, of the
+#   very
+#   descriptor that is read: what changes meanwhile has later times than were told.
+#
+# The broker's only: a fenced worker may not make these calls. Attacked by `tests/confine/test_listing.py`.
+
+
+class Sighted(NamedTuple):
+    """A name in a directory, and what it was when listed. A mount point is listed as what it covers.
+
+    A plain tuple because a sweep makes one of every name there is.
+
+    Attributes:
+        raw: the name as the system has it.
+        name: as text; bytes that are not UTF-8 are surrogate escapes.
+        kind: what it is.
+        status: of a file, unless it vanished.
+    """
+
+    raw: bytes
+    name: str
+    kind: Kind
+    status: os.stat_result | None
+
+
+class OpenDirectory:
+    """A directory beneath a root, open to look at. Use it in a `with` statement.
+
+    Args:
+        root: the handle beneath which it is reached.
+        rel: where, inside the scope; "" is the root.
+
+    Attributes:
+        status: what it was when it was opened (L2).
+
+    Raises:
+        PathEscape, BadName, Unreadable: as `Root.open_file`.
+        NotFound: nothing of that name, or no directory.
+
+    Cost: one `openat2`, one `fstat`.
+    """
+
+    __slots__ = ("_beneath", "_fd", "_rel", "_root", "status")
+
+    def __init__(self, root: Root, rel: str) -> None:
+        self._fd = -1
+        try:
+            self._fd = root.resolver.open(root.fd, encoded(rel), LIST)
+            self.status = os.fstat(self._fd)
+        except OSError as error:
+            self.close()
+            raise root.refusal(rel, error) from error
+        self._root = root
+        self._rel = rel
+        self._beneath = Root(root.scope, self._fd, root.resolver)
+
+    def entries(self) -> list[Sighted]:
+        """Its names, in no order.
+
+        Raises:
+            TooLarge: more than `MAX_ENTRIES` names.
+            NotFound: the directory was removed.
+            Unreadable: the system refuses.
+
+        Cost: a `newfstatat` a file.
+        """
+        found: list[Sighted] = []
+        if not self.status.st_nlink:  # The C library would call it empty.
+            raise NotFound(f"{self._root.shown(self._rel)} does not exist")
+        try:
+            with os.scandir(self._fd) as listed:
+                for item in listed:
+                    if len(found) == MAX_ENTRIES:
+                        raise TooLarge(f"{self._root.shown(self._rel)} holds more than {MAX_ENTRIES} names")
+                    # A name was decoded by the locale's rules; here it is always UTF-8.
+                    raw = os.fsencode(item.name)
+                    name = raw.decode("utf-8", "surrogateescape")
+                    if item.is_file(follow_symlinks=False):
+                        found.append(Sighted(raw, name, "file", _status(item)))
+                    else:
+                        is_directory = item.is_dir(follow_symlinks=False)
+                        found.append(Sighted(raw, name, "directory" if is_directory else "other", None))
+        except OSError as error:
+            raise self._root.refusal(self._rel, error) from error
+        return found
+
+    def status_of(self, name: str) -> os.stat_result | None:
+        """What stands at a name, a link itself included; None if nothing does or the system does not tell.
+
+        Cost: one `newfstatat`.
+        """
+        try:
+            return os.stat(_leaf(name), dir_fd=self._fd, follow_symlinks=False)
+        except OSError:
+            return None
+
+    def read(self, name: str) -> tuple[bytes, os.stat_result]:
+        """The whole file of that name, and what it was before its first byte was read (L2).
+
+        Raises:
+            MunimentError: as `Root.read_bytes`.
+        """
+        _leaf(name)
+        with self._beneath.open_file(name) as file:
+            status = os.fstat(file.fd)
+            return file.read_whole(MAX_FILE_BYTES), status
+
+    def close(self) -> None:
+        """Close the descriptor; harmless when repeated."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+
+def _status(item: os.DirEntry[str]) -> os.stat_result | None:
+    try:
+        return item.stat(follow_symlinks=False)
+    except OSError:
+        return None
+
+
+def _leaf(name: str) -> bytes:
+    path = encoded(name)
+    if not name or b"/" in path:
+        raise BadName(f"{printable(name)!r} is not the name of something in one directory")
+    return path
+
+
+# -- links -------------------------------------------------------------------------------------------
+#
+# The symbolic links beneath a root, read by the broker when a run starts.
+#
+# On success of `read_links`:
+#
+# - K1 every name in the map was, at one moment during the call, a link of that target, in a directory
+#   beneath
+#   the root and on its mount. Directories are reached by handle; links are read, never followed.
+# - K2 every link is in the map that a canonical path can name, dot names included: a policy may grant
+#   those.
+#   Left out is what no such path leads to, what cannot be listed or read, and what vanished meanwhile.
+# - K3 no more than `MAX_NAMES` names were looked at, and the map holds no more than `MAX_LINKS` links and
+#   `MAX_LINK_BYTES` bytes.
+#
+# Does not hold: that the links are still so. Whoever opens what the map leads to follows nothing either, so
+# a link that is missing here, or became one later, is refused. Targets are text that nobody has looked at:
+# they may be absolute, endless, or outside the grammar (`muniment.policy.grammar`). Attacked by
+# `tests/confine/test_links.py`.
+
+MAX_NAMES: Final = MAX_ENTRIES
+"""Names of all kinds that are looked at: three times the files that the default policy allows. A single
+directory of more cannot be listed either. Looking at as many takes about 0.3 s."""
+
+MAX_LINKS: Final = 4_096
+"""Links of one root. People link some dozens by hand, and tools a folder for each tag."""
+
+MAX_LINK_BYTES: Final = 1 << 20
+"""Bytes of all paths and targets of one root, 256 for each of `MAX_LINKS`: every worker is sent them."""
+
+
+def read_links(root: Root) -> dict[RelPath, str]:
+    """The target of each link beneath `root`, by the link's canonical path inside the scope.
+
+    Targets that are not UTF-8 hold surrogate escapes; absolute ones are told as `/`, since the map is handed
+    to workers.
+
+    Raises:
+        ManagedMemoryUnavailable: there are more names or links than K3 allows; says what to do.
+
+    Cost: a listing a directory and a system call a link: 50 ms for 10 000 names in 500 directories.
+    """
+    links: dict[RelPath, str] = {}
+    directories = [RelPath("")]
+    names, size = 0, 0
+    while directories:
+        directory = directories.pop()
+        listed = _listed(root, directory)
+        names += len(listed)
+        if names > MAX_NAMES:
+            raise _too_many(root, f"more than {MAX_NAMES} names")
+        directories += (joined(directory, name) for name in _of(listed, "directory"))
+        with closing(_targets(root, directory, _of(listed, "other"))) as targets:
+            for rel, target in targets:
+                links[rel] = target
+                size += len(rel.encode()) + len(target.encode(errors="surrogateescape"))
+                if len(links) > MAX_LINKS or size > MAX_LINK_BYTES:
+                    raise _too_many(root, f"more than {MAX_LINKS} links, or links with very long targets")
+    return links
+
+
+def _listed(root: Root, directory: RelPath) -> tuple[Listed, ...]:
+    """What stands in a directory; nothing if it cannot be listed, or is deeper than any path leads."""
+    if directory.count("/") + 2 >= MAX_DEPTH:
+        return ()
+    try:
+        return root.list_directory(directory)
+    except TooLarge:
+        raise _too_many(root, f"more than {MAX_NAMES} names") from None
+    except (PathEscape, ToolError):
+        return ()  # A mount, or gone, or not ours to read: its links stay out and are refused (K2).
+
+
+def _of(listed: Sequence[Listed], kind: Kind) -> list[str]:
+    """The names of a kind that a canonical path may hold."""
+    return [item.name for item in listed if item.kind == kind and segment_problem(item.name) is None]
+
+
+def _targets(root: Root, directory: RelPath, names: Sequence[str]) -> Generator[tuple[RelPath, str]]:
+    """Each of `names` in `directory` that is a link, as a path inside the scope, with its target."""
+    if not names:
+        return
+    try:
+        fd = root.resolver.open(root.fd, encoded(directory), EXAMINE)
+    except OSError:
+        return  # The directory went, or was replaced, since it was listed.
+    try:
+        for name in names:
+            try:
+                target = os.readlink(name.encode(), dir_fd=fd)
+            except OSError:
+                continue  # Something else than a link, or gone.
+            # Wherever an absolute target leads, it leads outside: where is nobody's business.
+            shown = b"/" if target.startswith(b"/") else target
+            yield joined(directory, name), shown.decode(errors="surrogateescape")
+    finally:
+        os.close(fd)
+
+
+def _too_many(root: Root, what: str) -> ManagedMemoryUnavailable:
+    reason = f"it holds {what}, too many to resolve its links; bind a smaller directory, or refuse links"
+    return ManagedMemoryUnavailable(root.scope, f"{reason} (symlinks = 'refuse')")

@@ -37,8 +37,15 @@ from dataclasses import dataclass
 from typing import Final, NoReturn
 
 from muniment.confine import fence
-from muniment.confine.control import FDS_BEFORE_ROOTS, receive_with_fds, send_with_fds
-from muniment.confine.wire import ExitCode, FrameViolation, ProtocolViolation, parse_object
+from muniment.confine.wire import (
+    FDS_BEFORE_ROOTS,
+    ExitCode,
+    FrameViolation,
+    ProtocolViolation,
+    parse_object,
+    receive_with_fds,
+    send_with_fds,
+)
 
 Serve = Callable[[socket.socket, Mapping[str, int], fence.Missing], None]
 """A service: serves one run over its socket, roots by scope, until the broker closes the connection. It
@@ -48,7 +55,7 @@ _PR_SET_PDEATHSIG: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ForkRequest:
     """One worker to fork.
 
     Attributes:
@@ -102,7 +109,7 @@ def load_service(service: str) -> Serve:
     return serve
 
 
-def parse_request(message: bytes, fds: list[int]) -> Request:
+def parse_request(message: bytes, fds: list[int]) -> ForkRequest:
     """What a control message asks for.
 
     Raises:
@@ -114,7 +121,7 @@ def parse_request(message: bytes, fds: list[int]) -> Request:
         raise FrameViolation("a control message that is no request")
     if len(set(scopes)) != len(scopes) or len(fds) != FDS_BEFORE_ROOTS + len(scopes):
         raise FrameViolation("a request whose descriptors do not match its scopes")
-    return Request(fds[0], fds[1], dict(zip(scopes, fds[FDS_BEFORE_ROOTS:], strict=True)))
+    return ForkRequest(fds[0], fds[1], dict(zip(scopes, fds[FDS_BEFORE_ROOTS:], strict=True)))
 
 
 class _Nursery:
@@ -160,7 +167,7 @@ class _Nursery:
             for fd in fds:
                 os.close(fd)
 
-    def _fork(self, request: Request) -> bool:
+    def _fork(self, request: ForkRequest) -> bool:
         """Fork a worker; True: it is ours to reap, and the report socket ours to close."""
         try:
             pid = os.fork()
@@ -199,7 +206,7 @@ class _Nursery:
             signal.pidfd_send_signal(pidfd, signal.SIGKILL)
         os._exit(code)
 
-    def _become_worker(self, request: Request) -> NoReturn:
+    def _become_worker(self, request: ForkRequest) -> NoReturn:
         code = ExitCode.BUG
         try:
             # These objects must not close numbers that belong to someone else by then.

@@ -30,7 +30,7 @@ from muniment.agent.prompt import IndexExcerpt
 from muniment.agent.rules import RuleWriter
 from muniment.agent.runner import RUN_NAME, Observer, Runner, RunOutcome, Witness
 from muniment.confine.cancel import Cancel, Patience
-from muniment.confine.evidence import Held
+from muniment.confine.offer import Held
 from muniment.content.entry import parse
 from muniment.content.gates import decode, one_line, visible
 from muniment.content.hearsay import own, quoted

@@ -17,8 +17,7 @@ from enum import Enum
 
 from muniment import events
 from muniment.confine.binding import BoundRoot
-from muniment.confine.landing import Directory, Landing, Staged
-from muniment.confine.writing import open_directory, remove_empty_directory
+from muniment.confine.writing import Directory, Landing, Staged, open_directory, remove_empty_directory
 from muniment.errors import ManagedMemoryUnavailable, MunimentError, StoreConflict
 from muniment.names import RelPath
 from muniment.store.takeback import bytes_at, take_back

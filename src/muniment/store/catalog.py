@@ -42,8 +42,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from muniment.confine.binding import BoundRoot
-from muniment.confine.listing import OpenDirectory
-from muniment.confine.root import Root
+from muniment.confine.root import OpenDirectory, Root
 from muniment.errors import MunimentError
 from muniment.names import Digest, RelPath, Scope, Trust, joined
 from muniment.store.looking import Odd, odd, stamp

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Final, NewType
 
 from muniment.confine.binding import BoundRoot
-from muniment.confine.landing import temporary_name
+from muniment.confine.writing import temporary_name
 from muniment.names import Digest, RelPath, Scope, Trust
 from muniment.store import audit, outbox
 from muniment.store.change import Change

@@ -16,8 +16,7 @@ from contextlib import suppress
 
 from muniment import events
 from muniment.confine.binding import BoundRoot
-from muniment.confine.landing import Staged, is_temporary
-from muniment.confine.writing import open_directory, remove_empty_directory
+from muniment.confine.writing import Staged, is_temporary, open_directory, remove_empty_directory
 from muniment.errors import NotFound, PathEscape, StoreConflict, ToolError
 from muniment.names import INDEX_DIRECTORY, RelPath, joined
 from muniment.policy.grammar import FILE_SUFFIX

@@ -12,7 +12,7 @@ T3 Afterwards nothing of this commit stands under either name, unless `StoreConf
 
 from __future__ import annotations
 
-from muniment.confine.landing import Directory, Staged
+from muniment.confine.writing import Directory, Staged
 from muniment.errors import NotFound, StoreConflict
 from muniment.names import joined
 from muniment.tools.changeset import digest

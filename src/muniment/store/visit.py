@@ -6,7 +6,7 @@ recorded, and drops what is gone, with everything beneath. Directories that are 
 Holds, whatever other processes do to the tree meanwhile:
 
 - V1. What is recorded of a directory or file was asked before its names or bytes were read (L2 of
-  `muniment.confine.listing`), and is recorded as proving nothing where it is too new for that. So what
+  `muniment.confine.root`), and is recorded as proving nothing where it is too new for that. So what
   changes meanwhile, or within the same tick of the clock, is found by the next visit.
 - V2. Each directory is visited once at most. Nothing but the database and `assess` raises.
 - V3. Rows are handed to the database as they come: some megabytes of text wait at a time, however large the
@@ -23,8 +23,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Final
 
-from muniment.confine.listing import OpenDirectory, Sighted
-from muniment.confine.root import Root
+from muniment.confine.root import OpenDirectory, Root, Sighted
 from muniment.errors import MunimentError, NotAFile, NotFound, PathEscape, TooLarge
 from muniment.names import MAX_FILE_BYTES, joined
 from muniment.store.fulltext import Columns

@@ -15,7 +15,7 @@ from typing import Annotated, Final, Literal, Protocol, TypeVar
 from pydantic import Field, TypeAdapter, ValidationError
 
 from muniment.confine.cancel import Patience
-from muniment.confine.evidence import Held, read_status, what_holds
+from muniment.confine.offer import Held, read_status, what_holds
 from muniment.confine.pool import Worker
 from muniment.errors import (
     BadArguments,

@@ -31,7 +31,7 @@ MAX_POLICY_BYTES: Final = 1 << 20
 """Bytes of an effective policy as JSON."""
 
 MAX_MAP_BYTES: Final = 8 << 20
-"""Bytes of the links of one scope as JSON: those of `confine/links.py`, every character escaped."""
+"""Bytes of the links of one scope as JSON: those of `confine/root.py`, every character escaped."""
 
 MAX_CALL_BYTES: Final = 16 << 20
 """Bytes of one call's arguments as JSON: two strings of the largest size, every character escaped."""

@@ -17,7 +17,7 @@ import struct
 from collections.abc import Callable
 
 from muniment.confine import fence
-from muniment.confine.attempts.service import serve, warm
+from muniment.confine.attempts.system import serve, warm
 from muniment.names import FenceLayer
 
 __all__ = ["warm"]

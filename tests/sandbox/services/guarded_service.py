@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping
 from typing import NoReturn
 
-from muniment.confine import fence, seccomp
+from muniment.confine import fence
 from muniment.confine.zygote import Serve
 from muniment.names import FenceLayer
 from muniment.tools import service
@@ -21,14 +21,14 @@ IMPORTED = 99
 
 warm = service.warm
 
-seccomp._EPERM = seccomp._KILL
-FILTERS = {key: seccomp.program(*key) for key in fence._FILTERS}
+fence._EPERM = fence._KILL
+FILTERS = {key: fence.program(*key) for key in fence._FILTERS}
 
 
 def _install(grounds: fence.Grounds) -> None:
     """As the fence does, without trying out what would kill."""
     opener = "openat2" if fence.available() else "openat"
-    seccomp.install(FILTERS[grounds.machine, opener])
+    fence.install(FILTERS[grounds.machine, opener])
 
 
 fence.STEPS = {**fence.STEPS, FenceLayer.SECCOMP: _install}

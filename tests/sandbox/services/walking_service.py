@@ -8,7 +8,7 @@ import socket
 import struct
 from collections.abc import Mapping
 
-from muniment.confine import fence, seccomp
+from muniment.confine import fence
 from muniment.confine.root import choose_resolver
 from muniment.tools import service
 
@@ -27,7 +27,7 @@ PROGRAM = b"".join(
 )
 
 fence.prctl(PR_SET_NO_NEW_PRIVS, 1)
-seccomp.install(PROGRAM)
+fence.install(PROGRAM)
 warm = service.warm
 
 

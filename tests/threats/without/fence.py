@@ -42,8 +42,8 @@ def fence_limits(off: Patches) -> None:
 @control()
 def kernel_asked(off: Patches) -> None:
     """The broker believes what a worker says of its own fence."""
-    off.put("muniment.confine.evidence:_WITNESSED", {})
-    off.put("muniment.confine.evidence:_FILTERS", "asked by nobody")
+    off.put("muniment.confine.offer:_WITNESSED", {})
+    off.put("muniment.confine.offer:_FILTERS", "asked by nobody")
 
 
 @control(in_workers=True)

@@ -48,7 +48,7 @@ def root_text(off: Patches) -> None:
 
 
 def _resolve(off: Patches, flags: int) -> None:
-    from muniment.confine import openat2
+    from muniment.confine import syscalls as openat2
 
     for purpose in list(openat2._HOWS):
         off.item(openat2._HOWS, purpose, ctypes.byref(openat2._OpenHow(purpose & ~os.O_NOFOLLOW, 0, flags)))
@@ -70,7 +70,7 @@ def openat2_no_xdev(off: Patches) -> None:
 def walk_checks(off: Patches) -> None:
     """The walk is one `open` of the whole path, which follows links."""
     off.put(
-        "muniment.confine.walk:WalkResolver.open",
+        "muniment.confine.root:WalkResolver.open",
         lambda _self, dir_fd, path, purpose: os.open(path, purpose & ~os.O_NOFOLLOW, dir_fd=dir_fd),
     )
 
@@ -80,7 +80,7 @@ def walk_device(off: Patches) -> None:
     """The walk crosses to other devices."""
     from muniment.confine.syscalls import fstat
 
-    off.put("muniment.confine.walk:_checked", lambda fd, _device: fstat(fd).st_mode)
+    off.put("muniment.confine.root:_checked", lambda fd, _device: fstat(fd).st_mode)
 
 
 @control(in_workers=True)
@@ -132,7 +132,8 @@ def regular_only(off: Patches) -> None:
 @control(in_workers=True, hangs_after=1)
 def without_waiting(off: Patches) -> None:
     """Files are opened for reading without O_NONBLOCK."""
-    from muniment.confine import openat2, walk
+    from muniment.confine import root as walk
+    from muniment.confine import syscalls as openat2
     from muniment.confine.syscalls import READ
 
     waiting = READ & ~os.O_NONBLOCK

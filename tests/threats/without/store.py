@@ -57,7 +57,7 @@ def no_write_up(off: Patches) -> None:
 @control()
 def claimed_files(off: Patches) -> None:
     """A file is replaced whatever stands there."""
-    off.put("muniment.confine.landing:Directory._require", lambda *_: None)
+    off.put("muniment.confine.writing:Directory._require", lambda *_: None)
     off.put("muniment.store.judge:settle", lambda parts, *_: (tuple(range(len(parts))), ()))
     off.put("muniment.store.commit:settle", lambda parts, *_: (tuple(range(len(parts))), ()))
 

@@ -28,7 +28,7 @@ def clean_environment(off: Patches) -> None:
 
         return _Module(real, Popen=popen)
 
-    off.wrap("muniment.confine.process:subprocess", make)
+    off.wrap("muniment.confine.pool:subprocess", make)
 
 
 @control()
@@ -43,7 +43,7 @@ def isolated_imports(off: Patches) -> None:
 
         return _Module(real, Popen=popen)
 
-    off.wrap("muniment.confine.process:subprocess", make)
+    off.wrap("muniment.confine.pool:subprocess", make)
 
 
 @control(in_workers=True)
@@ -81,8 +81,8 @@ def death_with_zygote(off: Patches) -> None:
 @control()
 def killed_workers(off: Patches) -> None:
     """A worker that broke its connection is left alone."""
-    off.put("muniment.confine.worker:Worker.kill", lambda _self: None)
-    off.put("muniment.confine.worker:END_SECONDS", 0.2)
+    off.put("muniment.confine.pool:Worker.kill", lambda _self: None)
+    off.put("muniment.confine.pool:END_SECONDS", 0.2)
 
 
 @control()
@@ -126,7 +126,7 @@ def strict_headers(off: Patches) -> None:
 @control()
 def asked_once(off: Patches) -> None:
     """An answer that nobody asked for is taken for the next one."""
-    off.put("muniment.confine.worker:Worker._check_silent", lambda _self: None)
+    off.put("muniment.confine.pool:Worker._check_silent", lambda _self: None)
 
 
 @control(hangs_after=2)

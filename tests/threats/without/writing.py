@@ -24,13 +24,13 @@ def exclusive_staging(off: Patches) -> None:
     def opened(path, flags, *more, **terms):
         return os.open(path, flags & ~(os.O_EXCL | os.O_NOFOLLOW), *more, **terms)
 
-    off.wrap("muniment.confine.landing:os", lambda real: _Os(real, open=opened))
+    off.wrap("muniment.confine.writing:os", lambda real: _Os(real, open=opened))
 
 
 @control()
 def random_names(off: Patches) -> None:
     """Temporary files have a name that can be known beforehand."""
-    off.everywhere("muniment.confine.landing:temporary_name", lambda _random: f".muniment-{'0' * 16}.tmp")
+    off.everywhere("muniment.confine.writing:temporary_name", lambda _random: f".muniment-{'0' * 16}.tmp")
 
 
 @control()
@@ -38,7 +38,7 @@ def new_inode(off: Patches) -> None:
     """A file is replaced by writing into it."""
 
     def replace(self, staged, name, claimed):
-        from muniment.confine.landing import Landing, leaf
+        from muniment.confine.writing import Landing, leaf
 
         self._require(name, claimed, name)
         fd = os.open(leaf(name), os.O_WRONLY | os.O_TRUNC, dir_fd=self.fd)
@@ -49,7 +49,7 @@ def new_inode(off: Patches) -> None:
         self._unlink(staged.temporary)
         return Landing.ATOMIC
 
-    off.put("muniment.confine.landing:Directory.replace", replace)
+    off.put("muniment.confine.writing:Directory.replace", replace)
 
 
 @control()
@@ -64,25 +64,25 @@ def replaced_links(off: Patches) -> None:
             os.close(fd)
         self._unlink(staged.temporary)
 
-    off.put("muniment.confine.landing:Directory.replace_link", replace_link)
+    off.put("muniment.confine.writing:Directory.replace_link", replace_link)
 
 
 @control()
 def claimed_file(off: Patches) -> None:
     """What stands at a name is replaced or removed unseen."""
-    off.put("muniment.confine.landing:Directory._require", lambda *_: None)
+    off.put("muniment.confine.writing:Directory._require", lambda *_: None)
 
 
 @control()
 def single_component(off: Patches) -> None:
     """A name in a directory may be a path."""
-    off.everywhere("muniment.confine.landing:leaf", os.fsencode)
+    off.everywhere("muniment.confine.writing:leaf", os.fsencode)
 
 
 @control()
 def private_modes(off: Patches) -> None:
     """Files and directories are made as the umask lets."""
-    off.put("muniment.confine.landing:_FILE_MODE", 0o666)
+    off.put("muniment.confine.writing:_FILE_MODE", 0o666)
     off.put("muniment.confine.writing:_MODE", 0o777)
     off.put("muniment.confine.binding:_PRIVATE", 0o777)
 

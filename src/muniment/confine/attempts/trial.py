@@ -12,30 +12,168 @@ would replace it. Attacked by `tests/confine/test_attempts.py`, with each layer 
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import os
+import secrets
+import socket
+import struct
+import tempfile
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from muniment.confine.attempts.attempt import DONE, UNTRIED, Attempt
-from muniment.confine.attempts.processes import EXECUTED
-from muniment.confine.attempts.service import ROOT
-from muniment.confine.attempts.stage import Stage, standing
-from muniment.confine.attempts.table import ATTEMPTS
+from muniment.confine.attempts.attempt import AT_FDCWD, DONE, MACHINE, UNTRIED, Attempt, call
+from muniment.confine.attempts.system import ATTEMPTS, EXECUTED, ROOT, program
 from muniment.confine.cancel import Patience
-from muniment.confine.evidence import Held, read_status, what_holds
-from muniment.confine.landlock import offered_abi
-from muniment.confine.pool import import_directories
-from muniment.confine.process import ZygoteProcess
-from muniment.confine.worker import Worker, describe
+from muniment.confine.fence import offered_abi
+from muniment.confine.offer import Held, read_status, what_holds
+from muniment.confine.pool import Worker, ZygoteProcess, describe, import_directories
 from muniment.errors import DeadlineExceeded, WorkerLost
 from muniment.names import FenceLayer, Scope
 
-SERVICE: Final = "muniment.confine.attempts.service:serve"
+# -- stage -------------------------------------------------------------------------------------------
+#
+# The throwaway targets of a trial: a root, an outside, sockets, and a canary in this process's memory.
+#
+# Everything that an attempt may change lies in one private temporary directory, each file for one attempt
+# only, so that no attempt depends on what another one did:
+#
+#     root      link → outside/secret, linked → outside, and the files that are to be changed
+#     outside   secret, program, socket, and the files that are to be changed
+
+IN_ROOT: Final = ("written.md", "emptied.md", "deleted.md", "old.md", "moded.md")
+IN_OUTSIDE: Final = ("written", "shortened")
+
+_HANDLE_BYTES: Final = 128
+_NEEDLE_BYTES: Final = 64
+_NO_SECRETS: Final = (b"PATH", b"HOME", b"PWD", b"LANG")
+"""Variables that a worker of a trial may hear of; the others may hold keys."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptStage:
+    """A stage that stands.
+
+    Attributes:
+        directory: what holds it.
+        root: the root that workers are given; a descriptor.
+        targets: fields of `Targets` by name, but for the processes of the trial, `root` and `connection`.
+    """
+
+    directory: Path
+    root: int
+    targets: dict[str, Any]
+
+
+@contextlib.contextmanager
+def standing(parent: Path | None = None) -> Iterator[AttemptStage]:
+    """Set a stage, and clear it away.
+
+    Args:
+        parent: where its directory is made; None: where this system keeps temporary files.
+
+    Raises:
+        OSError: it cannot be set.
+    """
+    canary = secrets.token_hex(16)
+    kept = ctypes.create_string_buffer(canary.encode())
+    with contextlib.ExitStack() as stack:
+        directory = Path(
+            stack.enter_context(tempfile.TemporaryDirectory(prefix="muniment-trial-", dir=parent))
+        )
+        outside = _fill(directory, canary)
+        root = os.open(directory / "root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        stack.callback(os.close, root)
+        targets = {
+            "outside": str(outside),
+            "canary": canary,
+            "broker": os.getpid(),
+            "canary_address": ctypes.addressof(kept),
+            **_sockets(stack, outside),
+            "pipe": _pipe(stack, canary),
+            "handle": _handle(outside / "secret"),
+            "library": _library(),
+            "needle": _needle().hex(),
+        }
+        yield AttemptStage(directory, root, targets)
+
+
+def _fill(directory: Path, canary: str) -> Path:
+    root, outside = directory / "root", directory / "outside"
+    for each in (root, outside):
+        each.mkdir(mode=0o700)
+    for path in (*(root / name for name in IN_ROOT), *(outside / name for name in IN_OUTSIDE)):
+        path.write_text("text\n", encoding="utf-8")
+    (outside / "secret").write_text(canary, encoding="utf-8")
+    (outside / "program").write_bytes(program(MACHINE))
+    (outside / "program").chmod(0o700)
+    (root / "link").symlink_to(outside / "secret")
+    (root / "linked").symlink_to(outside)
+    return outside
+
+
+def _sockets(stack: contextlib.ExitStack, outside: Path) -> dict[str, Any]:
+    tcp = stack.enter_context(socket.socket())
+    tcp.bind(("127.0.0.1", 0))
+    tcp.listen()
+    udp = stack.enter_context(socket.socket(type=socket.SOCK_DGRAM))
+    udp.bind(("127.0.0.1", 0))
+    abstract = stack.enter_context(socket.socket(socket.AF_UNIX))
+    abstract.bind("")  # The kernel chooses a name that nobody has.
+    abstract.listen()
+    with contextlib.suppress(OSError):  # A path may be too long for a socket; the attempt says so.
+        path = stack.enter_context(socket.socket(socket.AF_UNIX))
+        path.bind(str(outside / "socket"))
+        path.listen()
+    return {
+        "listener": tcp.fileno(),
+        "tcp": tcp.getsockname()[1],
+        "udp": udp.getsockname()[1],
+        "abstract": abstract.getsockname()[1:].decode(),
+    }
+
+
+def _pipe(stack: contextlib.ExitStack, canary: str) -> int:
+    reading, writing = os.pipe2(os.O_CLOEXEC)
+    for fd in (reading, writing):
+        stack.callback(os.close, fd)
+    os.write(writing, canary.encode())
+    return reading
+
+
+def _handle(path: Path) -> str:
+    """The handle of a file, in hexadecimal; empty: its file system gives none, or a filter forbids to ask."""
+    handle = ctypes.create_string_buffer(struct.pack("=Ii", _HANDLE_BYTES, 0) + bytes(_HANDLE_BYTES))
+    try:
+        call("name_to_handle_at", AT_FDCWD, os.fsencode(path), handle, ctypes.byref(ctypes.c_int()), 0)
+    except OSError:
+        return ""
+    return handle.raw.hex()
+
+
+def _library() -> str:
+    """A library that nothing in a worker of a trial needs; empty: there is none."""
+    (directory,) = import_directories(("pydantic_core",))
+    return str(next(Path(directory, "pydantic_core").glob("*.so"), ""))
+
+
+def _needle() -> bytes:
+    """The longest variable of this process's environment that is no secret, or its beginning; empty: none.
+
+    A process has all of its environment or none, so that one variable tells of all.
+    """
+    variables = (b"%s=%s" % (name, value) for name in _NO_SECRETS if (value := os.environb.get(name)))
+    return max(variables, key=len, default=b"")[:_NEEDLE_BYTES]
+
+
+# -- trial -------------------------------------------------------------------------------------------
+
+SERVICE: Final = "muniment.confine.attempts.system:serve"
 
 ATTEMPT_SECONDS: Final = 5.0
 """Seconds for one attempt, from where its worker is ready; it takes milliseconds."""
@@ -57,7 +195,7 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class AttemptFinding:
     """What came of one attempt.
 
     Attributes:
@@ -83,32 +221,34 @@ class Trial:
 
     held: Held
     reported: Mapping[FenceLayer, int]
-    findings: Sequence[Finding]
+    findings: Sequence[AttemptFinding]
 
 
 def judge(
     attempt: Attempt, outcome: str, holding: Collection[FenceLayer], abi: int, why: str = ""
-) -> Finding:
+) -> AttemptFinding:
     """What an outcome means where these layers hold, with this ABI of Landlock (R1, R2)."""
     if outcome == DONE:
         should = sorted(attempt.stopped_with(abi).intersection(holding))
         if should:
-            return Finding(attempt, outcome, Verdict.NOT_HELD, f"{' and '.join(should)} should stop it")
+            return AttemptFinding(
+                attempt, outcome, Verdict.NOT_HELD, f"{' and '.join(should)} should stop it"
+            )
         if attempt.is_residual:
             why = "; ".join(filter(None, ("the full fence leaves it open", attempt.consequence)))
-            return Finding(attempt, outcome, Verdict.OPEN, why)
+            return AttemptFinding(attempt, outcome, Verdict.OPEN, why)
         if not attempt.stopped_by:
-            return Finding(attempt, outcome, Verdict.NOT_HELD, "a clean process should not have it")
-        return Finding(
+            return AttemptFinding(attempt, outcome, Verdict.NOT_HELD, "a clean process should not have it")
+        return AttemptFinding(
             attempt, outcome, Verdict.OPEN, f"only {' or '.join(sorted(attempt.stopped_by))} stops it"
         )
     if outcome == attempt.expected or outcome in REFUSALS:
         stopping = attempt.stopped_with(abi) | attempt.ordinary
         if attempt.stopped_by and stopping.isdisjoint(holding):
             why = "it failed, although no layer that holds is said to stop it"
-            return Finding(attempt, outcome, Verdict.UNTRIED, why)
-        return Finding(attempt, outcome, Verdict.HELD)
-    return Finding(attempt, outcome, Verdict.UNTRIED, why or f"the system answered {outcome}")
+            return AttemptFinding(attempt, outcome, Verdict.UNTRIED, why)
+        return AttemptFinding(attempt, outcome, Verdict.HELD)
+    return AttemptFinding(attempt, outcome, Verdict.UNTRIED, why or f"the system answered {outcome}")
 
 
 def try_all(
@@ -147,7 +287,7 @@ def try_all(
 class _Trial:
     """One trial, while its zygote lives."""
 
-    def __init__(self, process: ZygoteProcess, stage: Stage, deadline: float) -> None:
+    def __init__(self, process: ZygoteProcess, stage: AttemptStage, deadline: float) -> None:
         self._process, self._stage, self._deadline = process, stage, deadline
 
     def run(self, attempts: Iterable[Attempt]) -> Trial:
@@ -158,7 +298,7 @@ class _Trial:
             held = what_holds(reported, status, read_status(os.getpid()))
             targets = {**self._stage.targets, "zygote": self._process.pid, "sibling": sibling.pid}
             holding, abi = set(FenceLayer).difference(held.missing), offered_abi()
-            findings: list[Finding] = []
+            findings: list[AttemptFinding] = []
             for attempt in attempts:
                 outcome, why = self._outcome(attempt, targets)
                 findings.append(judge(attempt, outcome, holding, abi, why))
