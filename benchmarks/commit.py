@@ -29,7 +29,7 @@ from muniment.store.stamp import new_ulid
 from muniment.store.state import State
 from muniment.store.trust import constant
 from muniment.store.upkeep import rebuild
-from muniment.tools.changeset import ChangeSet, Proposed
+from muniment.tools.overlay import ChangeSet, Proposed
 
 SIZES = (10, 100, 1_000, 10_000)
 ROUNDS = 60

@@ -35,7 +35,7 @@ from typing import Any, NamedTuple
 from dialogues import CONVERSATIONS, dialogues
 
 from muniment.confine.binding import bind
-from muniment.content.scalar import written
+from muniment.content.frontmatter import written
 from muniment.names import Scope
 from muniment.policy.load import load_policy
 from muniment.recall.ranking import COLUMN_WEIGHTS

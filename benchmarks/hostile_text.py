@@ -36,19 +36,13 @@ from muniment.agent.quotation import Shown, holds_tags
 from muniment.agent.routing import read as read_facts
 from muniment.agent.spoken import spoken_calls
 from muniment.confine.cancel import Patience
-from muniment.content.admission import held_for
-from muniment.content.blocks import read_lines
-from muniment.content.bullets import outline
+from muniment.content.admission import addressed_to_agent, held_for
 from muniment.content.entry import complete, parse, titled, with_provenance
-from muniment.content.frontmatter import locate, spelled
+from muniment.content.frontmatter import locate, read_quoted, read_scalar, spelled, unescaped
 from muniment.content.gates import GATES, check_text, one_line, visible
-from muniment.content.instructions import addressed_to_agent
-from muniment.content.likeness import alike, comparable
-from muniment.content.links import relative_links
-from muniment.content.markup import active_markup, without_code
-from muniment.content.scalar import read_quoted, read_scalar, unescaped
+from muniment.content.markdown import active_markup, outline, read_lines, relative_links, without_code
 from muniment.content.secrets import find_secret, redacted
-from muniment.content.words import apart, features, significant, vocabulary
+from muniment.content.words import alike, apart, comparable, features, significant, vocabulary
 from muniment.errors import MunimentError
 from muniment.jobs.matching import meant
 from muniment.names import MAX_FACT_BYTES, RelPath, Scope, Trust

@@ -15,7 +15,7 @@ import pytest
 
 import muniment
 from muniment.confine.pool import Zygote, import_directories
-from muniment.tools.arguments import TOOLS, VERBS
+from muniment.tools.calls import TOOLS, VERBS
 
 PACKAGE = Path(muniment.__file__).parent
 REPOSITORY = PACKAGE.parent.parent
@@ -246,10 +246,12 @@ MAY_OPEN = {
     "muniment.client.loop": {"self._line.open"},
     # Data of our own.
     "muniment.agent.cues": {"files('muniment.agent').joinpath('cues.toml').read_text"},
-    "muniment.content.instructions": {"files('muniment.content').joinpath('instructions.toml').read_text"},
-    "muniment.content.secrets": {"files('muniment.content').joinpath('secrets.toml').read_text"},
+    "muniment.content.admission": {"files('muniment.content').joinpath('instructions.toml').read_text"},
+    "muniment.content.secrets": {
+        "files('muniment.content').joinpath('secrets.toml').read_text",
+        "files('muniment.content').joinpath('typed_secrets.toml').read_text",
+    },
     "muniment.policy.grammar": {"files('muniment.policy').joinpath('lookalikes.toml').read_text"},
-    "muniment.content.typed_secrets": {"files('muniment.content').joinpath('typed_secrets.toml').read_text"},
 }
 ATTACK_KIT = (
     "muniment.testing.conformance.",
@@ -288,7 +290,7 @@ MAY_DECODE = {
     "muniment.settings": {"expanduser"},  # directories that a person configured
     "muniment.client.finding": {"expanduser"},  # the same directory
     "muniment.daemon.guard": {"unquote"},  # a workspace's path, compared with those that are served
-    "muniment.content.links": {"unquote"},  # of links that are counted, never opened
+    "muniment.content.markdown": {"unquote"},  # of links that are counted, never opened
     "muniment.store.index": {"unquote"},  # link targets that it wrote itself; compared, never opened
     "muniment.testing.corpus.index_oracle": {"unquote"},  # as its counterpart
 }
@@ -461,11 +463,8 @@ OURS = {
     "muniment.content.entry",
     "muniment.content.frontmatter",
     "muniment.content.gates",
-    "muniment.content.instructions",
-    "muniment.content.markup",
-    "muniment.content.scalar",
+    "muniment.content.markdown",
     "muniment.content.secrets",
-    "muniment.content.typed_secrets",
     "muniment.errors",
     "muniment.names",
     "muniment.policy",
@@ -473,14 +472,10 @@ OURS = {
     "muniment.policy.grammar",
     "muniment.policy.tables",
     "muniment.tools",
-    "muniment.tools.arguments",
-    "muniment.tools.changeset",
-    "muniment.tools.outcome",
+    "muniment.tools.calls",
     "muniment.tools.overlay",
-    "muniment.tools.reach",
-    "muniment.tools.search",
-    "muniment.tools.service",
     "muniment.tools.workbench",
+    "muniment.tools.service",
 }
 
 

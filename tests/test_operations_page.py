@@ -17,7 +17,7 @@ from muniment.names import Trust
 from muniment.policy.load import load_policy
 from muniment.store.review import hold
 from muniment.store.state import State
-from muniment.tools.changeset import ChangeSet, Proposed
+from muniment.tools.overlay import ChangeSet, Proposed
 from store.ground import origin
 
 PAGE = Path(__file__).parents[1] / "docs" / "operations.md"

@@ -49,11 +49,9 @@ from muniment.store.naming import Rename
 from muniment.store.stamp import new_ulid
 from muniment.store.state import State
 from muniment.store.trust import TrustRule, constant
-from muniment.tools.arguments import WRITING_TOOLS, path_of
-from muniment.tools.changeset import ChangeSet
-from muniment.tools.outcome import Outcome, stopped
+from muniment.tools.calls import WRITING_TOOLS, Outcome, path_of, paths_shown, stopped
+from muniment.tools.overlay import ChangeSet
 from muniment.tools.remote import Bench, RemoteBench, greet
-from muniment.tools.shown import paths_shown
 from muniment.tools.workbench import Workbench
 
 WAIT_SECONDS: Final = 60.0

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from agent.spellings import FORMS, QUOTED_AS, SHOWN_AS, TOOLS, arguments, hermes, qwen, texts
 from muniment.agent.quotation import Shown
 from muniment.agent.spoken import Spoken, spoken_calls
-from muniment.tools.arguments import WRITING_TOOLS
+from muniment.tools.calls import WRITING_TOOLS
 
 PATH = "user/editor/theme.md"
 LS = ("ls", {"path": "user"})

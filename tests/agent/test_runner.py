@@ -29,7 +29,7 @@ from muniment.names import ContextMode, Scope, Via
 from muniment.policy.decide import Limits
 from muniment.testing.clock import FakeClock
 from muniment.testing.scripted import ScriptedModel, call, calls, say
-from muniment.tools.outcome import Outcome
+from muniment.tools.calls import Outcome
 
 SCOPES = (ScopeBrief(Scope("user"), writable=True), ScopeBrief(Scope("project"), writable=True))
 DONE = Outcome("allow", None, "done")

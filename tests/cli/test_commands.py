@@ -29,7 +29,7 @@ from muniment.errors import WorkerLost
 from muniment.names import MAX_FACT_BYTES
 from muniment.store.indexing import IndexCheck
 from muniment.testing.scripted import ScriptedModel, call, calls, say
-from muniment.tools.outcome import Outcome
+from muniment.tools.calls import Outcome
 from served import URL, serve
 
 FACT = "The user prefers dark mode"

@@ -29,7 +29,7 @@ from muniment.policy.load import load_policy
 from muniment.store.review import hold
 from muniment.store.state import State
 from muniment.testing.scripted import ScriptedModel, call, calls, say
-from muniment.tools.changeset import ChangeSet, Proposed, digest
+from muniment.tools.overlay import ChangeSet, Proposed, digest
 from store.ground import origin
 
 FACT = "The user prefers dark mode in every editor there is"

@@ -453,7 +453,7 @@ def test_a_descriptor_that_cannot_be_asked_is_closed(root, monkeypatch):
 
     held = open_descriptors()
     monkeypatch.setattr(subject, "fstat", failing)
-    with pytest.raises((OSError, Unreadable), match="Input/output|EIO"):
+    with pytest.raises((OSError, Unreadable), match=r"Input/output|EIO"):
         root.read_bytes("note.md")
     assert open_descriptors() == held
 

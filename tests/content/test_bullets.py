@@ -11,8 +11,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from muniment.content.blocks import MAX_NESTING, QUOTE, read_lines
-from muniment.content.bullets import NotSeparable, outline, without
+from muniment.content.markdown import MAX_NESTING, QUOTE, NotSeparable, outline, read_lines, without
 
 MARKDOWN = MarkdownIt("commonmark", {"maxNesting": 100})
 BREAK = re.compile(r"\r\n|\n|\r")

@@ -11,8 +11,15 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from muniment.content.entry import parse
-from muniment.content.frontmatter import MAX_FRONT_MATTER_BYTES, locate
-from muniment.content.scalar import Unsupported, read_list, read_scalar, without_breaks, written
+from muniment.content.frontmatter import (
+    MAX_FRONT_MATTER_BYTES,
+    Unsupported,
+    locate,
+    read_list,
+    read_scalar,
+    without_breaks,
+    written,
+)
 from muniment.testing.strategies import entry_texts
 
 FIELDS = ("name", "description", "type")

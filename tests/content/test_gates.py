@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muniment.content.gates import GATES, check_text, decode, encode, one_line, visible
-from muniment.content.markup import ACTIVE_MARKUP
+from muniment.content.markdown import ACTIVE_MARKUP
 from muniment.errors import ContentRejected, NotText
 from muniment.policy.decide import GATES as GATES_OF_POLICIES
 

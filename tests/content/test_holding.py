@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from muniment.content.holding import holds
+from muniment.content.provenance import holds
 
 DEPLOY = "We do not deploy on Fridays after 16:30, says Anna; ask Ben."
 

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from content.secret_values import filled
-from muniment.content.admission import held_for
-from muniment.content.instructions import addressed_to_agent, rules
+from muniment.content.admission import addressed_to_agent, held_for, rules
 from muniment.names import Trust
 
 FACTS = Path(__file__).parents[1] / "facts"

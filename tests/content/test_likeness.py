@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muniment.content.likeness import ALIKE, alike, comparable, minhash, resemblance
-from muniment.content.words import features
+from muniment.content.words import ALIKE, alike, comparable, features, minhash, resemblance
 
 SAME = "The user prefers dark mode in all editors"
 

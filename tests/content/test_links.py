@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from muniment.content.links import relative_links
+from muniment.content.markdown import relative_links
 from muniment.names import RelPath
 
 

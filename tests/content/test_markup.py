@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from muniment.content.markup import active_markup, without_code
+from muniment.content.markdown import active_markup, without_code
 
 ACTIVE = {
     "a script": "<script>alert(1)</script>",

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from content.secret_values import filled
-from muniment.content.secrets import Found, find_secret, redacted
+from muniment.content.secrets import FoundSecret, find_secret, redacted
 
 RULES = tomllib.loads(files("muniment.content").joinpath("secrets.toml").read_text())["rule"]
 IDS = [rule["id"] for rule in RULES]
@@ -137,7 +137,7 @@ def test_a_secret_of_an_exact_form_is_found_when_it_is_cut_by_a_line_break(rule)
 
 @pytest.mark.threat("T-LEAK-01", control="secret_rules")
 def test_a_secret_in_the_path_is_found():
-    assert find_secret(b"harmless", f"tokens/{token(1)}.md") == Found("github-token", 0)
+    assert find_secret(b"harmless", f"tokens/{token(1)}.md") == FoundSecret("github-token", 0)
 
 
 @pytest.mark.parametrize(
@@ -151,9 +151,9 @@ def test_a_secret_in_the_path_is_found():
 )
 def test_the_line_is_told_and_the_value_is_not(text, line):
     found = find(text.format(token(4)))
-    assert found == Found("github-token", line)
+    assert found == FoundSecret("github-token", line)
     cut = find(text.format(f"{token(4)[:9]}\n{token(4)[9:]}"))
-    assert cut == Found("github-token", line)
+    assert cut == FoundSecret("github-token", line)
 
 
 def test_bytes_that_are_no_text_hide_no_secret_beside_them():

@@ -39,7 +39,7 @@ from muniment.store.trust import constant
 from muniment.store.upkeep import rebuild
 from muniment.testing.corpus.index_oracle import index_problems
 from muniment.testing.witness import differences, photograph
-from muniment.tools.changeset import ChangeSet
+from muniment.tools.overlay import ChangeSet
 from store.ground import new, origin, patience
 
 FACT = "The weekly report is due on Friday at noon."

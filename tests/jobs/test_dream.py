@@ -35,7 +35,7 @@ from muniment.store.trust import constant
 from muniment.store.upkeep import verify
 from muniment.testing.clock import FakeClock
 from muniment.testing.scripted import ScriptedModel, say
-from muniment.tools.changeset import ChangeSet, Proposed, digest
+from muniment.tools.overlay import ChangeSet, Proposed, digest
 
 FACT = "The user prefers dark mode in all editors"
 REMEMBERS = 50

@@ -28,7 +28,7 @@ from muniment.store.ledger import root_key, source_of
 from muniment.store.upkeep import verify
 from muniment.testing.clock import FakeClock
 from muniment.testing.scripted import ScriptedModel, say
-from muniment.tools.changeset import digest
+from muniment.tools.overlay import digest
 
 LIST = """\
 ---

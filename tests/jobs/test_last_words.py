@@ -10,7 +10,7 @@ import pytest
 from content.secret_values import filled
 from content.test_secrets import RULES
 from jobs.places import made
-from muniment.content.hearsay import quoted
+from muniment.content.admission import quoted
 from muniment.jobs.remember import remember
 from muniment.jobs.request import RememberRequest
 from muniment.store.audit import records

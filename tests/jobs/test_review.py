@@ -36,7 +36,7 @@ from muniment.store.ledger import of_task, root_key, source_of
 from muniment.store.review import approval_task, pending
 from muniment.store.state import State
 from muniment.store.trust import constant
-from muniment.tools.changeset import Claim, digest
+from muniment.tools.overlay import Claim, digest
 from store.ground import STRICT, claim, laid_out, lax, new, origin
 
 OUTSIDE = {"trust": constant(Trust.EXTERNAL)}

@@ -13,7 +13,7 @@ from muniment.recall.recaller import Recaller
 from muniment.store.commit import Terms, commit
 from muniment.store.trust import constant
 from muniment.testing.scripted import ScriptedModel, call, say
-from muniment.tools.changeset import ChangeSet, Proposed
+from muniment.tools.overlay import ChangeSet, Proposed
 from recall.library import entry_of
 from store.ground import origin, patience
 

@@ -25,7 +25,7 @@ from muniment.store.judge import Author
 from muniment.store.ledger import of_task, root_key, source_of
 from muniment.store.trust import constant
 from muniment.store.upkeep import verify as verify_index
-from muniment.tools.changeset import Claim, digest
+from muniment.tools.overlay import Claim, digest
 from store.ground import STRICT, laid_out, lax, new, origin
 
 

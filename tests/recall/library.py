@@ -21,7 +21,7 @@ from muniment.store.commit import Terms, commit
 from muniment.store.ledger import root_key
 from muniment.store.trust import constant
 from muniment.store.upkeep import view_of
-from muniment.tools.changeset import ChangeSet, Proposed
+from muniment.tools.overlay import ChangeSet, Proposed
 from store.ground import origin, patience, sha
 
 QUALITY = Path(__file__).parent / "quality"

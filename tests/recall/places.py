@@ -24,7 +24,7 @@ from muniment.store.commit import Terms, commit
 from muniment.store.ledger import root_key
 from muniment.store.state import State
 from muniment.store.trust import constant
-from muniment.tools.changeset import ChangeSet, Proposed
+from muniment.tools.overlay import ChangeSet, Proposed
 from store.ground import origin, patience
 
 WAIT = 20.0

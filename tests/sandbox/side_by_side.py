@@ -14,7 +14,7 @@ from memories import IN_A_WORKER
 from muniment.confine.pool import Zygote
 from muniment.policy.decide import Confinement, Policy
 from muniment.sandbox import Sandbox
-from muniment.tools.outcome import Outcome
+from muniment.tools.calls import Outcome
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import pytest
 from memories import IN_A_WORKER, make_roots, put, strict
 from muniment.names import MAX_FILE_BYTES, Enforcement
 from muniment.policy.decide import Content, Quota
-from muniment.tools.arguments import MAX_PATTERN_CHARS
+from muniment.tools.calls import MAX_PATTERN_CHARS
 from muniment.tools.service import MAX_CALL_BYTES
 from muniment.tools.workbench import MAX_LISTED
 from sandbox.side_by_side import side_by_side

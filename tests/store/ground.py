@@ -19,7 +19,7 @@ from muniment.store.ledger import Origin
 from muniment.store.stamp import new_ulid
 from muniment.store.state import State
 from muniment.store.trust import constant
-from muniment.tools.changeset import ChangeSet, Claim, Proposed
+from muniment.tools.overlay import ChangeSet, Claim, Proposed
 
 STRICT = load_policy("strict")
 

@@ -26,7 +26,7 @@ from muniment.store import database, outbox
 from muniment.store.ledger import of_task
 from muniment.store.state import State
 from muniment.store.upkeep import rebuild, recover_all
-from muniment.tools.changeset import ChangeSet, Claim, Proposed
+from muniment.tools.overlay import ChangeSet, Claim, Proposed
 from store.ground import Ground, origin, patience, sha
 
 BEFORE = {

@@ -41,7 +41,7 @@ from muniment.store.state import State
 from muniment.store.traces import Runs
 from muniment.store.trust import constant
 from muniment.store.upkeep import verify as verify_index
-from muniment.tools.changeset import Claim, digest
+from muniment.tools.overlay import Claim, digest
 from store.ground import STRICT, laid_out, lax, new, origin, patience
 
 FRONT = b"---\nname: %s\ndescription: %s\ntype: user\n---\n%s\n"

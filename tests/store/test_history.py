@@ -13,7 +13,7 @@ from muniment.store.history import content_at, history, undone_by, why
 from muniment.store.judge import Author
 from muniment.store.ledger import begin, new_token, root_key
 from muniment.store.trust import constant
-from muniment.tools.changeset import Claim, digest
+from muniment.tools.overlay import Claim, digest
 from store.ground import laid_out, new, origin
 
 

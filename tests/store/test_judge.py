@@ -26,7 +26,7 @@ from muniment.names import MAX_FILE_BYTES, Verb, Via
 from muniment.policy.decide import Rule
 from muniment.store.judge import Author, check_paths, draft, judge, look, settle
 from muniment.store.upkeep import view_of
-from muniment.tools.changeset import ChangeSet, Claim, Proposed
+from muniment.tools.overlay import ChangeSet, Claim, Proposed
 from store.ground import STRICT, claim, laid_out, lax, new, patience, sha
 
 

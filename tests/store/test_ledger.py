@@ -26,7 +26,7 @@ from muniment.store.ledger import (
     unfinished,
 )
 from muniment.store.state import State
-from muniment.tools.changeset import digest
+from muniment.tools.overlay import digest
 from store.ground import laid_out, origin
 
 AT = "2026-11-22T10:00:00.000Z"

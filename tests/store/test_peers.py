@@ -15,7 +15,7 @@ import pytest
 from muniment.errors import StoreConflict
 from muniment.store.ledger import commits
 from muniment.store.upkeep import verify
-from muniment.tools.changeset import Proposed
+from muniment.tools.overlay import Proposed
 from store.ground import STRICT, laid_out, sha
 
 FILES = 120

@@ -16,7 +16,7 @@ from muniment.store import review
 from muniment.store.audit import records
 from muniment.store.preview import preview
 from muniment.store.review import Pending, hold, load, pending, turn_down
-from muniment.tools.changeset import ChangeSet, Claim, Proposed, digest
+from muniment.tools.overlay import ChangeSet, Claim, Proposed, digest
 from store.ground import laid_out, new, origin, patience
 
 POLICY, OTHER = "a" * 64, "b" * 64

@@ -17,7 +17,7 @@ COMMITTER = """
 import json, sys
 from muniment.confine.binding import bind_all
 from muniment.errors import StoreConflict
-from muniment.tools.changeset import ChangeSet, Claim, Proposed, digest
+from muniment.tools.overlay import ChangeSet, Claim, Proposed, digest
 from muniment.names import Trust
 from muniment.store.commit import Terms, commit
 from muniment.store.state import State

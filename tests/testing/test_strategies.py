@@ -39,7 +39,7 @@ from muniment.testing.strategies import (
     trees,
     unsafe_paths,
 )
-from muniment.tools.arguments import TOOLS
+from muniment.tools.calls import TOOLS
 
 SCOPES = (Scope("user"), Scope("project"))
 DRAWS = 1_200

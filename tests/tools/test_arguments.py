@@ -6,7 +6,7 @@ import pytest
 
 from muniment.errors import BadArguments, BadName, TooLarge, ToolError
 from muniment.names import MAX_FILE_BYTES, MAX_PATH_BYTES, Verb
-from muniment.tools.arguments import (
+from muniment.tools.calls import (
     MAX_PATTERN_CHARS,
     TOOLS,
     VERBS,

@@ -9,8 +9,7 @@ from muniment.confine.root import read_links
 from muniment.names import Verb
 from muniment.policy.decide import Judge
 from muniment.testing.race import Swap, make_decoy
-from muniment.tools.reach import Reach
-from muniment.tools.workbench import Workbench
+from muniment.tools.workbench import Reach, Workbench
 from tools.benches import Bench
 
 

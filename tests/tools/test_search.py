@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muniment.errors import BadArguments
-from muniment.tools.search import MAX_LINE_CHARS, Pattern
+from muniment.tools.workbench import MAX_LINE_CHARS, Pattern
 
 ATOMS = st.sampled_from(["a", "b", ".", "[ab]", "^", "$", "a*", "b+", "a?", "(a|b)", "é", "^$", " "])
 PATTERNS = st.lists(ATOMS, min_size=1, max_size=5).map("".join)

@@ -32,9 +32,9 @@ from muniment.agent.model import (
     UserMessage,
 )
 from muniment.agent.prompt import action_instructions
-from muniment.content.quoting import fenced
+from muniment.content.markdown import fenced
 from muniment.errors import BadArguments, BadName, TooLarge
-from muniment.tools.arguments import check_sizes
+from muniment.tools.calls import check_sizes
 
 Form = Literal["tools", "json", "text"]
 """How one request is put. A protocol (`model.PROTOCOLS`) is what a person chooses: which forms are tried."""

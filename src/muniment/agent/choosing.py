@@ -33,7 +33,7 @@ from muniment.agent.model import (
     Usage,
     UserMessage,
 )
-from muniment.content.quoting import fenced
+from muniment.content.markdown import fenced
 from muniment.errors import MunimentError
 from muniment.names import ContextMode
 

@@ -32,7 +32,7 @@ from muniment.agent.model import AssistantMessage, Brief, Message, Reply, Reques
 from muniment.content.entry import complete
 from muniment.names import Scope
 from muniment.policy.grammar import FILE_SUFFIX, fold
-from muniment.tools.arguments import MAX_READ_LINES
+from muniment.tools.calls import MAX_READ_LINES
 
 MAX_WRITES: Final = 2
 """Writes tried in a run of six turns: two turns go before them and one after."""

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from muniment.agent.cues import CUE_CHARS, cues, folded, is_unspaced, is_word_character
 from muniment.content.entry import parse
-from muniment.content.likeness import comparable
+from muniment.content.words import comparable
 from muniment.errors import PathEscape, Refusal
 from muniment.names import INDEX_DIRECTORY, INDEX_NAME, Scope
 from muniment.policy.grammar import CanonicalPath, canonicalise, fold, normalised

@@ -16,9 +16,9 @@ from typing import Any, Final
 
 from muniment.agent.decision import one_line
 from muniment.agent.model import AssistantMessage, Brief, Message, SystemMessage, ToolSpec, UserMessage
-from muniment.content.quoting import fenced
+from muniment.content.markdown import fenced
 from muniment.names import ContextMode, Scope, Trust
-from muniment.tools.arguments import TOOLS
+from muniment.tools.calls import TOOLS
 
 MAX_INDEX_BYTES: Final = 8_000
 """UTF-8 bytes of all indexes shown together, about 2 000 tokens: what a model with a context of 8 192 can

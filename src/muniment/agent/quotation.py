@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
 from muniment.policy.grammar import normalised
-from muniment.tools.arguments import WRITING_TOOLS
+from muniment.tools.calls import WRITING_TOOLS
 
 MAX_TEXTS: Final = 12
 """Texts among the arguments of a call that are compared: the first ones. No tool takes as many."""

@@ -38,12 +38,11 @@ from muniment.agent.prompt import (
     system_message,
     unwritten_message,
 )
-from muniment.content.quoting import without_fences
+from muniment.content.markdown import without_fences
 from muniment.errors import Cancelled, DeadlineExceeded, MunimentError, PathEscape, Refusal, WorkerLost
 from muniment.names import Via
 from muniment.policy.grammar import canonicalise
-from muniment.tools.arguments import WRITING_TOOLS, path_of
-from muniment.tools.outcome import Outcome
+from muniment.tools.calls import WRITING_TOOLS, Outcome, path_of
 
 RUN_NAME: Final = "managed-auto-memory-remember"
 

@@ -38,7 +38,7 @@ from muniment.agent.json_calls import (
     read_calls,
 )
 from muniment.agent.quotation import Shown, holds_tags
-from muniment.tools.arguments import TOOLS
+from muniment.tools.calls import TOOLS
 
 MAX_CHARS: Final = 262_144
 """Characters of a text that are looked at; the rest is dropped. Nobody reads on, and no call is so long."""

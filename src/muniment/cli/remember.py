@@ -33,7 +33,7 @@ from muniment.jobs.request import RememberRequest, RememberResult
 from muniment.names import MAX_FACT_BYTES, Enforcement
 from muniment.settings import parse_roots
 from muniment.store.transcripts import note
-from muniment.tools.arguments import TOOLS
+from muniment.tools.calls import TOOLS
 
 MAX_INPUT_BYTES: Final = 2 * MAX_FACT_BYTES
 """Bytes of standard input: a fact, and as much white space around it, which is trimmed."""

@@ -34,19 +34,17 @@ from muniment.content.frontmatter import (
     BYTE_ORDER_MARK,
     MAX_FRONT_MATTER_BYTES,
     Field,
+    Unsupported,
     line_break,
     locate,
     opens,
-)
-from muniment.content.gates import one_line
-from muniment.content.scalar import (
-    Unsupported,
     read_list,
     read_scalar,
     unescaped,
     without_breaks,
     written,
 )
+from muniment.content.gates import one_line
 from muniment.errors import ContentRejected, TooLarge
 from muniment.names import RelPath
 from muniment.policy.grammar import FILE_SUFFIX

@@ -18,11 +18,351 @@ Linear in `MAX_FRONT_MATTER_BYTES`, whatever the length of the text.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from muniment.content.scalar import Unsupported, read_quoted, unescaped
+# -- scalar ------------------------------------------------------------------------------------------
+#
+# The YAML values that front matter may hold: a small reader, and a writer that never needs one.
+#
+# Holds, for every text:
+#
+# - S1. A value that is returned is the one that YAML 1.2 gives to the same text; whatever is outside the
+#   subset raises `Unsupported`. The subset: plain, single- and double-quoted scalars, also over several
+#   indented lines; literal and folded block scalars; flow and block lists of the former.
+# - S2. `written(text)` reads back as `text`, here and in YAML 1.1 and 1.2, as a string and on one line.
+# - S3. Linear time: every pattern below consumes what it looked at.
+#
+# Not covered on purpose, and `Unsupported`: anchors, aliases, tags, maps, nested lists, complex keys.
+# Trailing line breaks of block scalars are dropped, since no key of an entry means anything by them.
+#
+# Attacked in tests/content/test_front_matter.py, with PyYAML as the oracle.
+# Source: YAML 1.2.2, sections 6 to 8.
+
+_NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})
+_WORDS_WITH_A_MEANING: Final = _NULLS | {"true", "false", "yes", "no", "on", "off", "y", "n"}
+_INDICATORS: Final = frozenset(",[]{}#&*!|>'\"%@`")
+
+_UNPRINTABLE: Final = re.compile("[^\t\n\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_TO_ESCAPE: Final = re.compile('["\\\\\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]')
+_BLOCK_HEADER: Final = re.compile(r"([|>])(?:[+-]?([1-9])?|([1-9])[+-])(?:[ \t]+#.*|[ \t]*)")
+_COMMENT: Final = re.compile(r"[ \t]#")
+_SINGLE: Final = re.compile(
+    r"(?P<text>[^'\n \t]+)|(?P<quote>'')|(?P<fold>[ \t]*\n[ \t\n]*)|(?P<space>[ \t]+)"
+)
+_DOUBLE: Final = re.compile(
+    r'(?P<text>[^"\\\n \t]+)|(?P<join>\\\n[ \t\n]*)|(?P<fold>[ \t]*\n[ \t\n]*)|(?P<space>[ \t]+)'
+    r"|\\x(?P<x>[0-9A-Fa-f]{2})|\\u(?P<u>[0-9A-Fa-f]{4})|\\U(?P<U>[0-9A-Fa-f]{8})|\\(?P<escape>[^\n])"
+)
+_ESCAPE: Final = re.compile(
+    r"\\(?:x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|U((?:000[0-9A-Fa-f]|0010)[0-9A-Fa-f]{4})|([^\n]))"
+)
+_ESCAPES: Final = {
+    "0": "\0",
+    "a": "\a",
+    "b": "\b",
+    "t": "\t",
+    "\t": "\t",
+    "n": "\n",
+    "v": "\v",
+    "f": "\f",
+    "r": "\r",
+    "e": "\x1b",
+    " ": " ",
+    '"': '"',
+    "/": "/",
+    "\\": "\\",
+    "N": "\x85",
+    "_": "\xa0",
+    "L": "\u2028",
+    "P": "\u2029",
+}
+
+
+class Unsupported(ValueError):
+    """A value outside the subset. The message says what it is, never what it holds."""
+
+
+def read_scalar(first: str, rest: Sequence[str] = ()) -> str | None:
+    """The text of a scalar, or None where YAML has null.
+
+    Args:
+        first: what follows the colon on the line of the key.
+        rest: the lines below that belong to the key, without their line breaks.
+
+    Raises:
+        Unsupported: the value is not a scalar of the subset.
+    """
+    first = first.lstrip(" \t")
+    if first.startswith(("|", ">")):
+        _require_printable(rest)
+        return _read_block(first.rstrip(" \t"), rest)
+    lines = [first, *rest]
+    _require_printable(lines)
+    while lines and _is_blank_or_comment(lines[0]):
+        lines.pop(0)
+    if any(line and not line.startswith((" ", "\t")) for line in lines[1:]):
+        raise Unsupported("is more than one value")
+    if not lines:
+        return None
+    lines[0] = lines[0].lstrip(" \t")
+    if lines[0].startswith(("'", '"')):
+        text = "\n".join(lines)
+        value, end = read_quoted(text)
+        line_end, *below = text[end:].split("\n")
+        if not _is_comment_tail(line_end) or not all(_is_blank_or_comment(line) for line in below):
+            raise Unsupported("goes on after its closing quote")
+        return value
+    value = _read_plain(lines)
+    return None if value in _NULLS else value
+
+
+def read_list(first: str, rest: Sequence[str]) -> tuple[str, ...]:
+    """The texts of a flow list `[a, "b"]`, or of a block list of plain or quoted scalars.
+
+    Raises:
+        Unsupported: the value is not such a list.
+    """
+    first = first.strip(" \t")
+    _require_printable([first, *rest])
+    if first.startswith("["):
+        return _read_flow_list("\n".join([first, *rest]))
+    if not _is_blank_or_comment(first):
+        raise Unsupported("is not a list")
+    values = (read_scalar(item[0], item[1:]) for item in _block_items(rest))
+    return tuple(value for value in values if value)
+
+
+def read_quoted(text: str) -> tuple[str, int]:
+    """The value of the quoted scalar at the start of `text`, and where it ends.
+
+    Raises:
+        Unsupported: it is not closed, or an escape in it is no character.
+    """
+    quote = text[0]
+    pattern = _SINGLE if quote == "'" else _DOUBLE
+    parts: list[str] = []
+    position = 1
+    while match := pattern.match(text, position):
+        parts.append(_unquoted(match))
+        position = match.end()
+    if text[position : position + 1] != quote:
+        raise Unsupported("has a quote that is not closed")
+    try:
+        # JSON writes characters above U+FFFF as two escapes; half of such a pair is no character.
+        value = "".join(parts).encode("utf-16", "surrogatepass").decode("utf-16")
+    except UnicodeDecodeError:
+        raise Unsupported("holds half a character") from None
+    return value, position + 1
+
+
+def unescaped(text: str) -> str:
+    """`text` with every escape of double quotes replaced by what it means, wherever it stands.
+
+    A line break that is spelled as an escape stays one, so that lines keep their numbers. Halves of
+    characters are joined where they stand side by side, and else stay halves.
+    """
+    return _ESCAPE.sub(_meant, text).encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
+
+
+def written(text: str) -> str:
+    """`text` as a scalar on one line: plain where that is unmistakable, else in double quotes (S2)."""
+    plain = (
+        text[:1].isalpha()
+        and not text.endswith((" ", ":"))
+        and text.lower() not in _WORDS_WITH_A_MEANING
+        and ": " not in text
+        and " #" not in text
+        and _TO_ESCAPE.search(text) is None
+    )
+    return text if plain else f'"{_TO_ESCAPE.sub(_escaped, text)}"'
+
+
+def without_breaks(json_text: str) -> str:
+    """JSON in which nothing is left raw that YAML takes for a line break or does not allow."""
+    return _TO_ESCAPE.sub(lambda found: found[0] if found[0] in '"\\' else _escaped(found), json_text)
+
+
+def _require_printable(lines: Sequence[str]) -> None:
+    if any(_UNPRINTABLE.search(line) for line in lines):
+        raise Unsupported("holds a character that YAML does not allow")
+
+
+def _is_blank_or_comment(line: str) -> bool:
+    text = line.strip(" \t")
+    return not text or text.startswith("#")
+
+
+def _is_comment_tail(text: str) -> bool:
+    """Whether what stands behind a value on its line is nothing, or a comment set off by a space."""
+    return not text.strip(" \t") or (text[0] in " \t" and text.lstrip(" \t").startswith("#"))
+
+
+def _read_plain(lines: Sequence[str]) -> str:
+    _require_plain_start(lines[0])
+    texts: list[str] = []
+    ended = False
+    for line in lines:
+        text = line.strip(" \t")
+        if ended and not _is_blank_or_comment(text):
+            raise Unsupported("goes on after a comment")
+        if found := _COMMENT.search(f" {text}"):
+            text, ended = text[: found.start()].rstrip(" \t"), True
+        if ": " in text or ":\t" in text or text.endswith(":"):
+            raise Unsupported("is a map")
+        texts.append(text)
+    return _folded(texts)
+
+
+def _folded(lines: Sequence[str]) -> str:
+    """Lines joined as YAML folds them: a break is a space, and each blank line between is a line break."""
+    parts: list[str] = []
+    blank = 0
+    for line in lines:
+        if line and parts:
+            parts.append("\n" * blank or " ")
+        if line:
+            parts.append(line)
+        blank = 0 if line else blank + 1
+    return "".join(parts)
+
+
+def _require_plain_start(text: str) -> None:
+    if text[0] in _INDICATORS or (text[0] in "-?:" and text[1:2] in ("", " ", "\t")):
+        raise Unsupported("is neither text nor a list of texts")
+
+
+def _read_block(header: str, rest: Sequence[str]) -> str:
+    match = _BLOCK_HEADER.fullmatch(header)
+    if match is None:
+        raise Unsupported("has a block header that is not understood")
+    digit = match[2] or match[3]
+    content = next((line for line in rest if line.strip(" ")), "")
+    indent = int(digit) if digit else len(content) - len(content.lstrip(" "))
+    if content and not indent:
+        raise Unsupported("has a line that is not indented")
+    lead = rest[: rest.index(content)] if content else ()
+    if any(len(line) > indent for line in lead):
+        raise Unsupported("begins with blank lines that are indented deeper than its text")
+    if any(line[:indent].strip(" ") for line in rest):
+        raise Unsupported("has a line that is not indented enough")
+    return _joined([line[indent:] for line in rest], folded=match[1] == ">")
+
+
+def _joined(lines: Sequence[str], *, folded: bool) -> str:
+    parts: list[str] = []
+    blank = 0
+    previous = ""
+    for line in lines:
+        if not line:
+            blank += 1
+            continue
+        if previous:
+            flowing = folded and previous[0] not in " \t" and line[0] not in " \t"
+            parts.append(("\n" * blank or " ") if flowing else "\n" * (blank + 1))
+        else:
+            parts.append("\n" * blank)
+        parts.append(line)
+        previous, blank = line, 0
+    return "".join(parts)
+
+
+def _block_items(lines: Sequence[str]) -> list[list[str]]:
+    """The items of a block list: what follows each dash, and the lines below that are indented deeper."""
+    items: list[list[str]] = []
+    depth = 0
+    for line in lines:
+        text = line.lstrip(" ")
+        indent = len(line) - len(text)
+        if not text.strip("\t") or (text.startswith("#") and (not items or indent <= depth)):
+            if items:
+                items[-1].append("")
+        elif (text == "-" or text.startswith("- ")) and (not items or indent == depth):
+            if text[1:].lstrip(" ").startswith(("|", ">")):
+                raise Unsupported("is not a plain list")
+            items.append([text[1:]])
+            depth = indent
+        elif items and indent > depth:
+            items[-1].append(line)
+        else:
+            raise Unsupported("is not a plain list")
+    return items
+
+
+def _read_flow_list(text: str) -> tuple[str, ...]:
+    items: list[str] = []
+    position = 1
+    while True:
+        position = _skip_space(text, position)
+        if text[position : position + 1] == "]":
+            break
+        item, position = _read_flow_item(text, position)
+        items.append(item)
+        if text[position : position + 1] == ",":
+            position += 1
+        elif text[position : position + 1] != "]":
+            raise Unsupported("is not a plain list")
+    line_end, *below = text[position + 1 :].split("\n")
+    if not _is_comment_tail(line_end) or not all(_is_blank_or_comment(line) for line in below):
+        raise Unsupported("goes on after its closing bracket")
+    return tuple(item for item in items if item)
+
+
+def _read_flow_item(text: str, position: int) -> tuple[str, int]:
+    if text[position : position + 1] in ("'", '"'):
+        value, length = read_quoted(text[position:])
+        return value, _skip_space(text, position + length)
+    end = position
+    while end < len(text) and text[end] not in ",[]{}":
+        end += 1
+    raw = text[position:end].strip(" \t\n")
+    if not raw or raw.startswith("?"):  # YAML 1.1 takes any `?` here for the start of a map
+        raise Unsupported("is not a plain list")
+    _require_plain_start(raw)
+    item = _folded([line.strip(" \t") for line in raw.split("\n")])
+    if ": " in item or ":\n" in item or ":\t" in item or item.endswith(":") or re.search(r"\s#", item):
+        raise Unsupported("is not a plain list")
+    return item, end
+
+
+def _skip_space(text: str, position: int) -> int:
+    while text[position : position + 1] in (" ", "\t", "\n"):
+        position += 1
+    return position
+
+
+def _unquoted(match: re.Match[str]) -> str:
+    kind, text = match.lastgroup, match[match.lastgroup or 0]
+    if kind == "quote":
+        return "'"
+    if kind == "fold":
+        return "\n" * (text.count("\n") - 1) or " "
+    if kind == "join":
+        return "\n" * (text.count("\n") - 1)
+    if kind == "escape":
+        if text not in _ESCAPES:
+            raise Unsupported("holds an unknown escape")
+        return _ESCAPES[text]
+    if kind in ("x", "u", "U"):
+        code = int(text, 16)
+        if code > 0x10FFFF:  # noqa: PLR2004 -- the last code point of Unicode
+            raise Unsupported("holds an escape that is no character")
+        return chr(code)
+    return text
+
+
+def _meant(match: re.Match[str]) -> str:
+    digits = match[1] or match[2] or match[3]
+    char = chr(int(digits, 16)) if digits else _ESCAPES.get(match[4], match[0])
+    return match[0] if char in "\r\n" else char
+
+
+def _escaped(match: re.Match[str]) -> str:
+    return f"\\{match[0]}" if match[0] in '"\\' else f"\\u{ord(match[0]):04x}"
+
+
+# -- frontmatter -------------------------------------------------------------------------------------
 
 MAX_FRONT_MATTER_BYTES: Final = 8_192
 """UTF-8 bytes from the start of the file to the end of the closing line: fifty times what entries have, and

@@ -11,7 +11,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_late
 
 from muniment.agent.model import Turn
 from muniment.errors import MunimentError, PathEscape
-from muniment.tools.arguments import TOOLS
+from muniment.tools.calls import TOOLS
 
 MEDIA_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
 

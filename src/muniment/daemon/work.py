@@ -22,7 +22,7 @@ from muniment.jobs.forget_request import ForgetRequest, ForgetResult
 from muniment.jobs.place import Place
 from muniment.jobs.request import RememberRequest, RememberResult
 from muniment.lane import OWNER, Ended, Task, Tell
-from muniment.tools.arguments import TOOLS
+from muniment.tools.calls import TOOLS
 
 _Result = RememberResult | ForgetResult | DreamResult
 

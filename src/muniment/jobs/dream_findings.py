@@ -19,9 +19,8 @@ from typing import Final
 
 from muniment.agent.budget import Budget
 from muniment.content.entry import Entry
-from muniment.content.likeness import alike, comparable
-from muniment.content.links import relative_links
-from muniment.content.words import features
+from muniment.content.markdown import relative_links
+from muniment.content.words import alike, comparable, features
 from muniment.jobs.forget_request import Spared
 from muniment.jobs.holding import Holding, may_see, read_holding, reason_to_keep
 from muniment.jobs.place import Place

@@ -20,10 +20,9 @@ from typing import Final
 
 from muniment.agent.choosing import MAX_TEXT_CHARS, Merge
 from muniment.agent.decision import title_of
-from muniment.content.admission import check_entry
+from muniment.content.admission import addressed_to_agent, check_entry
 from muniment.content.entry import MAX_DESCRIPTION_CHARS, complete, shortened
 from muniment.content.gates import encode, one_line
-from muniment.content.instructions import addressed_to_agent
 from muniment.content.provenance import is_made_of
 from muniment.content.words import STOP_WORDS, features
 from muniment.errors import ToolError
@@ -31,7 +30,7 @@ from muniment.jobs.dream_findings import Findings, Same
 from muniment.jobs.holding import Holding, reason_to_keep
 from muniment.names import Trust
 from muniment.policy.decide import Judge, Policy
-from muniment.tools.changeset import ChangeSet, Claim, Proposed
+from muniment.tools.overlay import ChangeSet, Claim, Proposed
 
 GROUP: Final = 8
 """Entries that one question to a model is about."""

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from muniment import events
 from muniment.agent.budget import Budget
 from muniment.agent.model import ModelError, Turn
-from muniment.content.hearsay import own
+from muniment.content.admission import own
 from muniment.errors import (
     DeadlineExceeded,
     JobError,

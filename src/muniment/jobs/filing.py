@@ -11,9 +11,9 @@ from typing import Final
 from muniment.agent.decision import DESCRIPTION_CHARS, one_line, slug, title_of
 from muniment.agent.routing import read
 from muniment.content.entry import parse, shortened
+from muniment.content.frontmatter import written
 from muniment.content.gates import decode, encode
 from muniment.content.provenance import Whose, names, stands_in, whose
-from muniment.content.scalar import written
 from muniment.content.secrets import redacted
 from muniment.content.words import is_running
 from muniment.errors import PathEscape, Refusal, ToolError

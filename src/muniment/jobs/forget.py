@@ -31,8 +31,8 @@ from muniment.agent.model import Model, ModelError
 from muniment.agent.rules import RuleWriter
 from muniment.confine.cancel import Cancel, Patience
 from muniment.content.admission import held_for
-from muniment.content.bullets import Item, NotSeparable, outline, without
 from muniment.content.entry import shortened, titled
+from muniment.content.markdown import Item, NotSeparable, outline, without
 from muniment.content.words import significant
 from muniment.errors import (
     Cancelled,
@@ -68,7 +68,7 @@ from muniment.store.judge import Author
 from muniment.store.ledger import Kept, Origin
 from muniment.store.trust import Ruling
 from muniment.store.upkeep import view_of
-from muniment.tools.changeset import ChangeSet, Claim, Proposed
+from muniment.tools.overlay import ChangeSet, Claim, Proposed
 
 KIND: Final = "forget"
 

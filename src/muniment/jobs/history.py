@@ -7,7 +7,7 @@ from muniment.jobs.place import Place
 from muniment.policy.grammar import CanonicalPath, canonicalise
 from muniment.store.history import Step, Why, content_at, history, why
 from muniment.store.ledger import root_key
-from muniment.tools.changeset import digest
+from muniment.tools.overlay import digest
 
 
 def history_of(place: Place, unsafe_path: str | None = None) -> tuple[Step, ...]:

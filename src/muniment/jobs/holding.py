@@ -12,7 +12,7 @@ from muniment.policy.decide import Judge
 from muniment.policy.grammar import CanonicalPath
 from muniment.store.catalog import CatalogEntry
 from muniment.store.ledger import root_key, source_of
-from muniment.tools.changeset import digest
+from muniment.tools.overlay import digest
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from muniment.content.bullets import Item, outline
 from muniment.content.entry import Entry, titled
+from muniment.content.markdown import Item, outline
 from muniment.content.words import vocabulary
 from muniment.names import RelPath
 

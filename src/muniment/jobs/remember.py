@@ -6,10 +6,10 @@
 3. A run: a worker, a model, at most six turns (`agent/runner.py`).
 4. `final_text` with changes is committed; every other end commits nothing (`_raise_unless_final`).
 5. If what the run rested on changed meanwhile, the run is repeated once within the same budget.
-6. What is committed, or was known already, holds the fact (`content/holding.py`). Where what a model proposed
-   does not, or would wait for review in the place of somebody's words, the rules file the fact verbatim. They
-   do so as well where a model failed, unless the operator
-   wants that to be a failure (`Place.on_model_failure`). The result says so.
+6. What is committed, or was known already, holds the fact (`content/provenance.py`). Where what a model
+   proposed does not, or would wait for review in the place of somebody's words, the rules file the fact
+   verbatim. They do so as well where a model failed, unless the operator wants that to be a failure
+   (`Place.on_model_failure`). The result says so.
 
 What happened is read from the committed change-set, never from the model's words: whatever a result, an error
 or a record says is code's sentence. Only who asks for it is told the model's last words, as data.
@@ -31,10 +31,10 @@ from muniment.agent.rules import RuleWriter
 from muniment.agent.runner import RUN_NAME, Observer, Runner, RunOutcome, Witness
 from muniment.confine.cancel import Cancel, Patience
 from muniment.confine.offer import Held
+from muniment.content.admission import own, quoted
 from muniment.content.entry import parse
 from muniment.content.gates import decode, one_line, visible
-from muniment.content.hearsay import own, quoted
-from muniment.content.holding import holds
+from muniment.content.provenance import holds
 from muniment.content.secrets import find_secret, redacted
 from muniment.errors import (
     Cancelled,
@@ -68,9 +68,8 @@ from muniment.store.commit import Commit
 from muniment.store.index import excerpt, is_index_path
 from muniment.store.ledger import Kept
 from muniment.store.upkeep import is_as_written, trusted_less
-from muniment.tools.arguments import WRITING_TOOLS
-from muniment.tools.changeset import ChangeSet
-from muniment.tools.outcome import Outcome, stopped
+from muniment.tools.calls import WRITING_TOOLS, Outcome, stopped
+from muniment.tools.overlay import ChangeSet
 
 
 class _Followed(Exception):

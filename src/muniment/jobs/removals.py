@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from muniment.content.admission import held_for
-from muniment.content.bullets import Item, outline
 from muniment.content.entry import MAX_DESCRIPTION_CHARS, Entry, EntryType, parse, shortened, titled
 from muniment.content.gates import one_line
+from muniment.content.markdown import Item, outline
 from muniment.jobs.forget_request import Removed
 from muniment.jobs.place import Place
 from muniment.policy.grammar import FILE_SUFFIX, CanonicalPath
 from muniment.store.ledger import Kept, KeptChange, source_of
 from muniment.store.trust import assessing
-from muniment.tools.changeset import digest
+from muniment.tools.overlay import digest
 
 
 def removal(path: CanonicalPath, entry: Entry, said: str) -> Removed:

@@ -42,7 +42,7 @@ from muniment.store.judge import Author
 from muniment.store.ledger import Kept, KeptChange, Origin, of_task, root_key
 from muniment.store.stamp import new_ulid
 from muniment.store.trust import Ruling, trust_at
-from muniment.tools.changeset import ChangeSet, Claim, Proposed, digest
+from muniment.tools.overlay import ChangeSet, Claim, Proposed, digest
 
 WAIT_SECONDS: Final = 60.0
 """Seconds that an undo waits for the locks of its roots."""

@@ -21,7 +21,7 @@ from typing import Final
 
 from muniment.content.entry import MAX_NAME_CHARS, shortened
 from muniment.content.gates import one_line
-from muniment.content.quoting import fenced
+from muniment.content.markdown import fenced
 from muniment.names import Trust
 from muniment.recall.excerpt import excerpt
 

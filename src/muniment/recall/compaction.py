@@ -30,7 +30,7 @@ from typing import Final
 from muniment import events
 from muniment.confine.cancel import Patience
 from muniment.content.gates import one_line
-from muniment.content.quoting import fenced
+from muniment.content.markdown import fenced
 from muniment.recall.block import Count, estimated
 from muniment.recall.graph import ContextGraph, ContextNode, Message, Snapshot
 from muniment.recall.messages import Calls, field, said, user

@@ -21,7 +21,7 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from muniment.content.blocks import QUOTE, Line, read_lines
+from muniment.content.markdown import QUOTE, Line, read_lines
 
 CUT: Final = "…"
 

@@ -20,16 +20,16 @@ from datetime import UTC, datetime
 from typing import Final
 
 from muniment.confine.binding import BoundRoot
+from muniment.content.admission import addressed_to_agent
 from muniment.content.entry import Entry, parse, titled
 from muniment.content.gates import GATES, check_text
-from muniment.content.instructions import addressed_to_agent
 from muniment.errors import ContentRejected, PathEscape, Refusal, ToolError
 from muniment.names import Trust
 from muniment.policy.decide import Policy
 from muniment.recall.search import Hit
 from muniment.store.ledger import source_of
 from muniment.store.state import State
-from muniment.tools.changeset import digest
+from muniment.tools.overlay import digest
 
 _LAST_SECOND: Final = 253_402_300_799
 """Of the year 9999; the time of a file may be any number."""

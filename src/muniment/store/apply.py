@@ -21,7 +21,7 @@ from muniment.confine.writing import Directory, Landing, Staged, open_directory,
 from muniment.errors import ManagedMemoryUnavailable, MunimentError, StoreConflict
 from muniment.names import RelPath
 from muniment.store.takeback import bytes_at, take_back
-from muniment.tools.changeset import digest
+from muniment.tools.overlay import digest
 
 
 class Expected(Enum):

@@ -9,7 +9,7 @@ from typing import Literal
 from muniment.confine.binding import BoundRoot
 from muniment.names import Digest, Scope, Verb
 from muniment.policy.grammar import CanonicalPath
-from muniment.tools.changeset import digest
+from muniment.tools.overlay import digest
 
 ChangeKind = Literal["create", "modify", "delete"]
 

@@ -56,7 +56,7 @@ from muniment.store.review import hold
 from muniment.store.state import State
 from muniment.store.trust import TrustedDraft, TrustRule, reasons_for_review, trust_at
 from muniment.store.upkeep import follow_or_tell, view_of
-from muniment.tools.changeset import ChangeSet
+from muniment.tools.overlay import ChangeSet
 
 Stamp = Callable[[bytes, bytes | None, CanonicalPath, Trust], bytes]
 """Final bytes from (proposed bytes, bytes before or None, path, trust)."""

@@ -59,7 +59,7 @@ from muniment.store.traces import RUN_BYTES, Runs, telling
 from muniment.store.transcripts import remove_telling
 from muniment.store.trust import constant
 from muniment.store.upkeep import rebuild, recover_all, view_of
-from muniment.tools.changeset import ChangeSet, Claim, digest
+from muniment.tools.overlay import ChangeSet, Claim, digest
 
 __all__ = ["NOT_COVERED", "Plan", "Receipt", "Where", "erase", "left_over", "plan"]
 

@@ -29,7 +29,7 @@ from muniment.store.database import Database
 from muniment.store.index import IndexRow, entry_line, is_page_name, says_nothing_else
 from muniment.store.layout import lay_out
 from muniment.store.naming import free_name
-from muniment.tools.changeset import digest
+from muniment.tools.overlay import digest
 
 SAVED_NAME: Final = "memory-before-muniment"
 """Stem of the entry that keeps an index which we did not write."""

@@ -39,7 +39,7 @@ from muniment.policy.grammar import CanonicalPath, canonicalise, check_creatable
 from muniment.store.catalog import View
 from muniment.store.change import Draft
 from muniment.store.rebase import Node, Part, rebase
-from muniment.tools.changeset import ChangeSet, digest
+from muniment.tools.overlay import ChangeSet, digest
 
 
 class Author(Enum):

@@ -25,7 +25,7 @@ from muniment.names import Digest, RelPath, Scope, Trust
 from muniment.store import audit, outbox
 from muniment.store.change import Change
 from muniment.store.state import State
-from muniment.tools.changeset import digest
+from muniment.tools.overlay import digest
 
 RootKey = NewType("RootKey", str)
 """What the ledger and the catalog call a root: 32 random hexadecimal digits."""

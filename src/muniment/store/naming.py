@@ -14,7 +14,7 @@ from muniment.names import MAX_PATH_BYTES, MAX_SEGMENT_BYTES, RelPath, Scope, Ve
 from muniment.policy.decide import Judge, Policy
 from muniment.policy.grammar import FILE_SUFFIX, CanonicalPath, canonicalise, check_creatable, fold
 from muniment.store.catalog import View
-from muniment.tools.changeset import ChangeSet, Proposed
+from muniment.tools.overlay import ChangeSet, Proposed
 
 MAX_SUFFIX: Final = 999
 """Highest number that is appended; more files of one name are a loop, not a memory."""

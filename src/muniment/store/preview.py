@@ -15,7 +15,7 @@ from typing import Final
 from muniment.content.gates import visible
 from muniment.names import Digest
 from muniment.store.review import Pending
-from muniment.tools.changeset import digest
+from muniment.tools.overlay import digest
 
 MAX_DIFF_LINES: Final = 1_000
 """Lines of a file, on either side, up to which it is compared line by line; hostile text takes a second."""

@@ -36,7 +36,7 @@ from muniment.store.ledger import (
 from muniment.store.naming import free_name
 from muniment.store.state import State
 from muniment.store.takeback import take_back
-from muniment.tools.changeset import digest
+from muniment.tools.overlay import digest
 
 
 def recover(

@@ -30,7 +30,7 @@ from muniment.policy.grammar import canonicalise
 from muniment.store import audit
 from muniment.store.ledger import Origin, RootKey, of_task, root_key
 from muniment.store.state import State
-from muniment.tools.changeset import ChangeSet, Claim, Proposed
+from muniment.tools.overlay import ChangeSet, Claim, Proposed
 
 ID_CHARS: Final = 6
 """Characters of a review's id behind its `r`, for people to type: 30 bits, and new where one is taken."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 from muniment.confine.writing import Directory, Staged
 from muniment.errors import NotFound, StoreConflict
 from muniment.names import joined
-from muniment.tools.changeset import digest
+from muniment.tools.overlay import digest
 
 
 def take_back(

@@ -15,11 +15,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from muniment.content.admission import held_for
+from muniment.content.admission import addressed_to_agent, held_for
 from muniment.content.entry import EXPIRY_KEY, parse
 from muniment.content.frontmatter import MAX_FRONT_MATTER_BYTES
 from muniment.content.gates import decode
-from muniment.content.instructions import addressed_to_agent
 from muniment.content.provenance import Whose, whose
 from muniment.errors import Refused
 from muniment.names import Digest, RelPath, Scope, Trust, __version__
@@ -30,7 +29,7 @@ from muniment.store.change import Draft
 from muniment.store.ledger import RootKey, source_of
 from muniment.store.rows import Assess, Assessed
 from muniment.store.state import State
-from muniment.tools.changeset import digest
+from muniment.tools.overlay import digest
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from muniment.store.recovery import clear_index, recover
 from muniment.store.rows import Assess, Assessed
 from muniment.store.state import State
 from muniment.store.trust import assessing, basis
-from muniment.tools.changeset import digest
+from muniment.tools.overlay import digest
 
 LOOK_SHARE: Final = 0.7
 """Of the time that a recall has: how much it may spend on looking what changed before it answers."""

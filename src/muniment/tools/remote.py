@@ -28,9 +28,8 @@ from muniment.errors import (
 from muniment.names import MAX_FILE_BYTES, MAX_PATH_BYTES, Digest, FenceLayer, Scope, Via
 from muniment.policy.decide import Frozen, Policy, dump
 from muniment.policy.grammar import NO_LINKS, Links
-from muniment.tools.arguments import check_sizes, check_tool
-from muniment.tools.changeset import ChangeSet, Claim, Proposed
-from muniment.tools.outcome import Outcome, stopped
+from muniment.tools.calls import Outcome, check_sizes, check_tool, stopped
+from muniment.tools.overlay import ChangeSet, Claim, Proposed
 from muniment.tools.service import MAX_CALL_BYTES
 
 MAX_ANSWER_BYTES: Final = 1 << 20
@@ -62,7 +61,7 @@ class _Result(Frozen):
     via: Annotated[Via, Field(strict=False)] | None
 
 
-class _Change(Frozen):
+class _WireChange(Frozen):
     t: Literal["change"]
     path: _Path
     base: _Digest | None
@@ -78,7 +77,9 @@ class _End(Frozen):
     t: Literal["end"]
 
 
-_Item = TypeAdapter[_Change | _Claim | _End](Annotated[_Change | _Claim | _End, Field(discriminator="t")])
+_Item = TypeAdapter[_WireChange | _Claim | _End](
+    Annotated[_WireChange | _Claim | _End, Field(discriminator="t")]
+)
 
 
 class Bench(Protocol):
@@ -180,7 +181,7 @@ class RemoteBench:
             match self._item(header):
                 case _End():
                     return ChangeSet(tuple(changes), tuple(claims))
-                case _Change() as item:
+                case _WireChange() as item:
                     room -= len(content)
                     changes.append(Proposed(item.path, item.base, content))
                 case _Claim() as item:
@@ -209,7 +210,7 @@ class RemoteBench:
         except ValidationError:
             raise self._lost(f"sent no valid {model.__name__.strip('_').lower()}") from None
 
-    def _item(self, header: Mapping[str, object]) -> _Change | _Claim | _End:
+    def _item(self, header: Mapping[str, object]) -> _WireChange | _Claim | _End:
         try:
             return _Item.validate_python(header)
         except ValidationError:

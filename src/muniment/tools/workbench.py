@@ -22,8 +22,12 @@ verdict counts. What is denied and what is absent outside a scope read alike.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
 from itertools import chain, islice
-from typing import Final
+from typing import Any, Final
+
+import re2
 
 from muniment.confine.root import Kind, Root
 from muniment.content.admission import check_entry
@@ -33,33 +37,244 @@ from muniment.errors import (
     BadArguments,
     BudgetSpent,
     NoMatch,
+    NotAFile,
     NotFound,
     NotRead,
     NotUnique,
     PathEscape,
     QuotaExceeded,
     Refusal,
+    Refused,
     TooLarge,
     ToolError,
 )
-from muniment.names import MAX_FILE_BYTES, RelPath, Scope, Verb
-from muniment.policy.decide import Judge, Policy
-from muniment.policy.grammar import NO_LINKS, CanonicalPath, Links, check_creatable
-from muniment.tools.arguments import (
+from muniment.names import MAX_FILE_BYTES, RelPath, Scope, Verb, joined
+from muniment.policy.decide import Allow, Deny, Judge, Policy, Verdict
+from muniment.policy.grammar import NO_LINKS, CanonicalPath, Links, canonicalise, check_creatable, resolve
+from muniment.tools.calls import (
     Arguments,
     Edit,
     Grep,
     Ls,
+    Outcome,
     ReadFile,
     WriteFile,
+    allowed,
     check_tool,
     parse,
+    stopped,
 )
-from muniment.tools.changeset import ChangeSet
-from muniment.tools.outcome import Outcome, allowed, stopped
-from muniment.tools.overlay import Overlay
-from muniment.tools.reach import Reach, Reached
-from muniment.tools.search import Pattern
+from muniment.tools.overlay import ChangeSet, Overlay
+
+# -- reach -------------------------------------------------------------------------------------------
+#
+# From the text of a path to the file or directory that it leads to, granted under both of its names.
+#
+# 1. The text is canonical: an escape or `bad_name` otherwise (`policy/grammar.py`).
+# 2. The policy grants the request on the path as written; nothing else is looked at before that.
+# 3. Links of the run's map are resolved: what leaves the root is an escape (`policy/grammar.py`).
+# 4. The policy grants the same on the path as resolved. The refusal names the rule, and not that name: what
+#    is
+#    hidden stays hidden behind a link.
+#
+# One file has one name, the resolved one: what follows (overlay, claims, quotas, change-set, what a search
+# shows) knows no other. Without a map both names are the same, and a link is an escape once it is opened.
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """Where a path leads.
+
+    Attributes:
+        written: the path as somebody wrote it.
+        path: the path without links; the same where it meets none.
+        is_directory: only a directory can stand there, if anything does; else nobody asked yet.
+    """
+
+    written: CanonicalPath
+    path: CanonicalPath
+    is_directory: bool = False
+
+    @property
+    def names(self) -> tuple[CanonicalPath, ...]:
+        """The path as written and, if that is another, as resolved: what the policy is asked about."""
+        return (self.written,) if self.path == self.written else (self.written, self.path)
+
+    def below(self, path: CanonicalPath) -> Reached:
+        """`path`, which stands beneath this directory, as it is reached from here."""
+        inside = path.rel[len(joined(self.path.rel, "")) :]
+        return Reached(CanonicalPath(self.written.scope, joined(self.written.rel, inside)), path)
+
+
+class Reach:
+    """What the paths of one run lead to.
+
+    Args:
+        judge: of the run's policy.
+        scopes: of the run.
+        links: of each scope whose links are resolved.
+    """
+
+    def __init__(self, judge: Judge, scopes: Collection[Scope], links: Mapping[Scope, Links]) -> None:
+        self._judge, self._scopes, self._links = judge, scopes, links
+
+    def file(self, unsafe_path: str, *verbs: Verb) -> Reached:
+        """The file that a path leads to, if the policy grants one of `verbs` on it.
+
+        Raises:
+            PathEscape, BadName, Refused: steps 1 to 4.
+            NotAFile: it leads to a scope, or only to a directory.
+        """
+        written = canonicalise(unsafe_path, self._scopes)
+        if not written.rel:
+            text = written.text
+            raise NotAFile(f"{text} is a scope; name a file in it, such as {text}/topic/name.md")
+        reached = self._resolved(written, partial(self._one_of, verbs))
+        if reached.is_directory:
+            raise NotAFile(f"{written.text} leads to a folder; name a file in it")
+        return reached
+
+    def directory(self, unsafe_path: str) -> Reached:
+        """The scope or directory that a path leads to, if the policy lets it be looked into.
+
+        Raises:
+            PathEscape, BadName, Refused: steps 1 to 4.
+        """
+        return self._resolved(self._canonical(unsafe_path), self._judge.decide_directory)
+
+    def file_or_directory(self, unsafe_path: str) -> Reached:
+        """What a path leads to, unless a deny covers it: what else the policy says hangs on what it is.
+
+        Raises:
+            PathEscape, BadName, Refused: steps 1 to 4.
+        """
+        return self._resolved(self._canonical(unsafe_path), self._uncovered)
+
+    def require(self, verb: Verb, reached: Reached) -> None:
+        """Raise `Refused` unless the policy grants `verb` on the file."""
+        for name in reached.names:
+            _check(name, reached.written, partial(self._judge.decide, verb))
+
+    def require_directory(self, reached: Reached) -> None:
+        """Raise `Refused` unless the policy lets the directory be looked into."""
+        for name in reached.names:
+            _check(name, reached.written, self._judge.decide_directory)
+
+    def allows(self, reached: Reached, verb: Verb) -> bool:
+        """Whether the policy grants `verb` on the file, for filtering what is shown."""
+        return all(self._judge.allows(verb, name) for name in reached.names)
+
+    def covered(self, reached: Reached) -> bool:
+        """Whether a deny on `list` covers the whole directory."""
+        return any(map(self._judge.covered, reached.names))
+
+    def links_below(self, reached: Reached) -> Iterator[Reached]:
+        """Where the links beneath a directory lead, at any depth, those left out that lead nowhere here."""
+        links = self._links.get(reached.path.scope, {})
+        prefix = joined(reached.path.rel, "")
+        for rel in links:
+            if rel.startswith(prefix):
+                link = CanonicalPath(reached.path.scope, rel)
+                try:
+                    resolved = resolve(link, links)
+                except (PathEscape, Refusal):
+                    continue
+                yield Reached(reached.below(link).written, resolved.path, resolved.is_directory)
+
+    def _canonical(self, unsafe_path: str) -> CanonicalPath:
+        return canonicalise(unsafe_path.removesuffix("/") or unsafe_path, self._scopes)
+
+    def _resolved(self, written: CanonicalPath, decide: Callable[[CanonicalPath], Verdict]) -> Reached:
+        """Steps 2 to 4."""
+        _check(written, written, decide)
+        resolved = resolve(written, self._links.get(written.scope, {}))
+        if resolved.path != written:
+            _check(resolved.path, written, decide)
+        return Reached(written, resolved.path, resolved.is_directory)
+
+    def _one_of(self, verbs: Collection[Verb], path: CanonicalPath) -> Verdict:
+        """`Allow` if one of `verbs` is granted, else why the last of them is not."""
+        *others, last = verbs
+        if any(self._judge.allows(verb, path) for verb in others):
+            return Allow()
+        return self._judge.decide(last, path)
+
+    def _uncovered(self, path: CanonicalPath) -> Verdict:
+        return self._judge.decide_directory(path) if self._judge.covered(path) else Allow()
+
+
+def _check(name: CanonicalPath, written: CanonicalPath, decide: Callable[[CanonicalPath], Verdict]) -> None:
+    verdict = decide(name)
+    if isinstance(verdict, Deny):
+        linked = f"{written.text} meets a link, and the rule {verdict.rule!r} forbids this of its target"
+        reason = verdict.reason if name == written else f"{linked}; use another name"
+        raise Refused(reason, rule=verdict.rule, layer=verdict.layer)
+
+
+# -- search ------------------------------------------------------------------------------------------
+#
+# Line search with RE2: linear in the text whatever the pattern.
+#
+# The whole file is searched in one call with `(?m)` and `never_nl`, and line numbers are counted only
+# for hits: per line the same search is two orders of magnitude slower (measured).
+
+_MAX_PROGRAM_BYTES: Final = 8 << 20
+"""Memory that RE2 may use for one pattern; its own default. Larger patterns do not compile."""
+
+MAX_LINE_CHARS: Final = 200
+"""Characters of a matching line that are shown."""
+
+
+class Pattern:
+    """A compiled pattern.
+
+    Raises:
+        BadArguments: it is not RE2 syntax, is too large, or is not Unicode text.
+    """
+
+    def __init__(self, pattern: str, *, ignore_case: bool) -> None:
+        options = re2.Options()
+        options.log_errors = False
+        options.never_nl = True
+        options.max_mem = _MAX_PROGRAM_BYTES
+        options.case_sensitive = not ignore_case
+        try:
+            self._compiled: Any = re2.compile("(?m)" + pattern, options)
+        except UnicodeEncodeError:
+            raise BadArguments("not an RE2 pattern: it holds half a character; mend it") from None
+        except re2.error as invalid:
+            raise BadArguments(f"not an RE2 pattern: {_reason(invalid)}; mend or simplify it") from None
+
+    def matching_lines(self, data: bytes) -> Iterator[tuple[int, str]]:
+        """Numbers (from 1) and texts of the lines of `data` that match, each once, in order."""
+        position, number, counted_to = 0, 1, 0
+        while position < len(data):
+            match = self._compiled.search(data, position)
+            if match is None:
+                return
+            start = data.rfind(b"\n", 0, match.start()) + 1
+            end = data.find(b"\n", match.start())
+            end = len(data) if end < 0 else end
+            if start == len(data):
+                return  # What follows the final newline is not a line.
+            number += data.count(b"\n", counted_to, start)
+            counted_to = start
+            yield number, _shown(data[start:end])
+            position = end + 1
+
+
+def _shown(line: bytes) -> str:
+    text = line[: 4 * MAX_LINE_CHARS].decode("utf-8", "replace").rstrip("\r")
+    return text if len(text) <= MAX_LINE_CHARS else text[:MAX_LINE_CHARS] + "…"
+
+
+def _reason(invalid: Exception) -> str:
+    detail = invalid.args[0] if invalid.args else "cannot be compiled"
+    text = detail.decode("utf-8", "replace") if isinstance(detail, bytes) else str(detail)
+    return " ".join(text.split())[:100]
+
+
+# -- workbench ---------------------------------------------------------------------------------------
 
 MAX_TEXT_CHARS: Final = 60_000
 """Characters that one answer shows; about what a small model's context can take."""

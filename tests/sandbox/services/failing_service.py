@@ -13,7 +13,7 @@ from collections.abc import Callable
 from muniment.confine import fence
 from muniment.confine.zygote import Serve
 from muniment.tools import service
-from muniment.tools.outcome import Outcome
+from muniment.tools.calls import Outcome
 from muniment.tools.workbench import Workbench
 
 LIBC = ctypes.CDLL(None, use_errno=True)

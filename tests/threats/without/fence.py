@@ -90,5 +90,5 @@ def both_names(off: Patches) -> None:
     def make(real):
         return lambda _name, written, decide: real(written, written, decide)
 
-    off.wrap("muniment.tools.reach:_check", make)
-    off.put("muniment.tools.reach:Reached.names", property(lambda self: (self.written,)))
+    off.wrap("muniment.tools.workbench:_check", make)
+    off.put("muniment.tools.workbench:Reached.names", property(lambda self: (self.written,)))

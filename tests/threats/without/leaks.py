@@ -118,13 +118,13 @@ def secret_views(off: Patches) -> None:
 @control()
 def active_markup(off: Patches) -> None:
     """Nobody looks at markup."""
-    off.everywhere("muniment.content.markup:active_markup", lambda _text: None)
+    off.everywhere("muniment.content.markdown:active_markup", lambda _text: None)
 
 
 @control()
 def agent_instructions(off: Patches) -> None:
     """Nobody notices that a text addresses an agent."""
-    off.everywhere("muniment.content.instructions:addressed_to_agent", lambda _text, _trust: None)
+    off.everywhere("muniment.content.admission:addressed_to_agent", lambda _text, _trust: None)
 
 
 @control()
@@ -202,7 +202,7 @@ def own_sentences(off: Patches) -> None:
 @control()
 def gated_words(off: Patches) -> None:
     """A model's words are told whatever they say."""
-    off.everywhere("muniment.content.hearsay:stopped_by", lambda *_: None)
+    off.everywhere("muniment.content.admission:stopped_by", lambda *_: None)
 
 
 @control()
@@ -220,7 +220,7 @@ def reasons_of_ours(off: Patches) -> None:
 @control()
 def typed_secrets(off: Patches) -> None:
     """Nobody looks for what people say to be a password, a PIN, a card or an account."""
-    off.everywhere("muniment.content.typed_secrets:typed", lambda _data: iter(()))
+    off.everywhere("muniment.content.secrets:typed", lambda _data: iter(()))
 
 
 @control()

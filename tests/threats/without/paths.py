@@ -243,7 +243,7 @@ def linear_search(off: Patches) -> None:
     """Patterns are searched by backtracking."""
     import re
 
-    off.put("muniment.tools.search:re2", _Backtracking(re))
+    off.put("muniment.tools.workbench:re2", _Backtracking(re))
 
 
 class _Backtracking:

@@ -178,7 +178,7 @@ def denies(off: Patches) -> None:
 @control()
 def mapped_tools(off: Patches) -> None:
     """A tool need not say what it asks of a policy."""
-    from muniment.tools import arguments
+    from muniment.tools import calls as arguments
 
     off.item(arguments.VERBS, "grep", ())
 

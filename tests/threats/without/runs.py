@@ -38,17 +38,17 @@ def fact_is_held(off: Patches) -> None:
 @control()
 def closed_arguments(off: Patches) -> None:
     """Arguments are coerced, and unknown ones passed over."""
-    from muniment.tools import arguments
+    from muniment.tools import calls as arguments
     from threats.without.policies import relax
 
-    off.everywhere("muniment.tools.arguments:check_sizes", lambda _arguments: None)
+    off.everywhere("muniment.tools.calls:check_sizes", lambda _arguments: None)
     relax(off, *arguments.TOOLS.values(), extra="ignore", strict=False)
 
 
 @control()
 def argument_sizes(off: Patches) -> None:
     """An argument may be of any length."""
-    from muniment.tools import arguments
+    from muniment.tools import calls as arguments
 
     for name in arguments._FIELD_CHARS:
         off.item(arguments._FIELD_CHARS, name, 1 << 40)
@@ -57,9 +57,7 @@ def argument_sizes(off: Patches) -> None:
 @control()
 def known_tools(off: Patches) -> None:
     """Any name is a tool."""
-    off.everywhere(
-        "muniment.tools.arguments:check_tool", lambda tool: tool if isinstance(tool, str) else "ls"
-    )
+    off.everywhere("muniment.tools.calls:check_tool", lambda tool: tool if isinstance(tool, str) else "ls")
 
 
 @control()
@@ -106,7 +104,7 @@ def escape_ends_run(off: Patches) -> None:
 def random_fences(off: Patches) -> None:
     """What stands around a text that is shown to a model can be guessed."""
     off.everywhere(
-        "muniment.content.quoting:fenced", lambda text, kind, _token: f"<<{kind} 0>>\n{text}\n<<end 0>>"
+        "muniment.content.markdown:fenced", lambda text, kind, _token: f"<<{kind} 0>>\n{text}\n<<end 0>>"
     )
 
 

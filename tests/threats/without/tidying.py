@@ -8,7 +8,7 @@ from threats.switches import Patches, control
 @control()
 def reads_as_before(off: Patches) -> None:
     """An item is removed however the rest reads without it."""
-    off.put("muniment.content.bullets:_reads_alike", lambda *_: True)
+    off.put("muniment.content.markdown:_reads_alike", lambda *_: True)
 
 
 @control()

@@ -1,19 +1,35 @@
-"""Closed argument models of the five tools: the object that is judged is the one that is executed.
-
-Unknown arguments, wrong types and missing ones are errors; nothing is coerced. Sizes are checked
-before anything is parsed or sent (`check_sizes`), so that a hostile call costs nothing.
-"""
+"""Calls of the five tools and what they come to: the object that is judged is the one that is executed."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Final
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, ValidationError
 
-from muniment.errors import BadArguments, BadName, TooLarge, UnknownTool
-from muniment.names import MAX_FILE_BYTES, MAX_PATH_BYTES, Verb
+from muniment.errors import (
+    BadArguments,
+    BadName,
+    ContentRejected,
+    PathEscape,
+    Refusal,
+    Refused,
+    TooLarge,
+    ToolError,
+    UnknownTool,
+)
+from muniment.names import MAX_FILE_BYTES, MAX_PATH_BYTES, Scope, Verb, Via
 from muniment.policy.decide import Frozen
+from muniment.policy.grammar import canonicalise
+
+# -- arguments ---------------------------------------------------------------------------------------
+#
+# Closed argument models of the five tools: the object that is judged is the one that is executed.
+#
+# Unknown arguments, wrong types and missing ones are errors; nothing is coerced. Sizes are checked
+# before anything is parsed or sent (`check_sizes`), so that a hostile call costs nothing.
 
 MAX_PATTERN_CHARS: Final = 1000
 """Characters of a grep pattern; RE2 compiles one of this size in well under a millisecond."""
@@ -168,3 +184,74 @@ def _explain(tool: str, invalid: ValidationError) -> str:
         return f"{tool} needs the argument {name!r}; it takes {accepted}"
     problem = first["msg"][0].lower() + first["msg"][1:]
     return f"{tool} {name}: {problem}"
+
+
+# -- outcome -----------------------------------------------------------------------------------------
+#
+# What a tool call came to.
+
+ToolVerdict = Literal["allow", "deny", "error"]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The answer to one call.
+
+    Attributes:
+        verdict: `allow`: done; `deny`: outside the roots or forbidden; `error`: an ordinary mistake.
+        code: None if allowed, else the stable code of the error.
+        text: what the model sees; one line unless allowed.
+        rule: the policy rule or content gate that stopped the call, if one did.
+        via: how the request would have left its root, if it would.
+    """
+
+    verdict: ToolVerdict
+    code: str | None
+    text: str
+    rule: str | None = None
+    via: Via | None = None
+
+
+def allowed(text: str) -> Outcome:
+    """An outcome of a call that was carried out."""
+    return Outcome("allow", None, text)
+
+
+def stopped(error: PathEscape | Refusal | ToolError) -> Outcome:
+    """The outcome that stands for `error`."""
+    if isinstance(error, PathEscape):
+        return Outcome("deny", error.code, str(error), via=error.via)
+    verdict: ToolVerdict = "deny" if isinstance(error, Refusal) else "error"
+    rule = error.rule if isinstance(error, Refused | ContentRejected) else None
+    return Outcome(verdict, error.code, str(error), rule=rule)
+
+
+# -- shown -------------------------------------------------------------------------------------------
+#
+# Of which files a call has shown text, read from its answer by the broker. Pure.
+#
+# It decides how far the words of a run are trusted, so it is not asked of the worker.
+
+_HIT: Final = re.compile(r"([^:]+):[0-9]+: ")  # a path holds no colon
+
+
+def paths_shown(
+    tool: object, arguments: object, outcome: Outcome, scopes: Collection[Scope]
+) -> frozenset[str]:
+    """Canonical logical paths, links not resolved; empty where the call was not allowed."""
+    if outcome.verdict != "allow":
+        return frozenset()
+    match tool:
+        case "read_file" | "edit":
+            named = [path_of(arguments)]
+        case "grep":
+            named = [hit[1] for line in outcome.text.split("\n") if (hit := _HIT.match(line))]
+        case _:
+            return frozenset()
+    found: set[str] = set()
+    for unsafe_path in dict.fromkeys(named):
+        try:
+            found.add(canonicalise(unsafe_path, scopes).text)
+        except (PathEscape, Refusal):
+            continue  # The last lines of a grep speak of the answer, not of a file.
+    return frozenset(found)

@@ -1,0 +1,737 @@
+"""What markdown means without rendering it: blocks, items, links, what is active, and quoting."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final, Literal
+from urllib.parse import unquote
+
+import re2
+
+from muniment.content.frontmatter import locate, opens
+from muniment.names import MAX_PATH_BYTES, RelPath
+
+# -- blocks ------------------------------------------------------------------------------------------
+#
+# Which blocks of markdown each line of a body belongs to. Pure.
+#
+# This is the first phase of CommonMark's parsing strategy, as far as it decides where list items begin and
+# end; what stands inside of a line is not looked at. Every text is read, in time linear in its length.
+#
+# What does not hold: link reference definitions are read as text, and nesting ends at `MAX_NESTING`.
+#
+# Source: CommonMark 0.31.2, "Appendix: A parsing strategy", and "HTML blocks" for the table.
+
+Kind = Literal["blank", "marks", "text", "heading", "rule", "fence", "code", "html"]
+"""What a line is; `marks`: nothing but the marks of items and quotes."""
+
+_LINE: Final = re.compile(r"[^\r\n]*(?:\r\n|\n|\r|\Z)")
+_CODE_INDENT: Final = 4
+_MAX_PADDING: Final = 4
+_TAB: Final = 4
+
+MAX_NESTING: Final = 64
+"""Lists and quotes in each other; what is nested deeper is text. Those of people have three or four."""
+
+QUOTE: Final = -1
+"""What stands in the path of a line for a block quote."""
+
+_HEADING: Final = re.compile(r"#{1,6}(?:[ \t]|\Z)")
+_RULE: Final = re.compile(r"(?:(?:\*[ \t]*){3,}|(?:_[ \t]*){3,}|(?:-[ \t]*){3,})\Z")
+_UNDERLINE: Final = re.compile(r"(?:=+|-+)[ \t]*\Z")
+_FENCE: Final = re.compile(r"(`{3,})[^`]*\Z|(~{3,})")
+_MARKER: Final = re.compile(r"(?:[-+*]|([0-9]{1,9})[.)])(?=[ \t]|\Z)")
+_VALUE: Final = r"""(?:[^"'=<>`\s]+|'[^']*'|"[^"]*")"""
+_ATTRIBUTE: Final = rf"(?>[ \t]+[a-z_:][a-z0-9_.:-]*(?:[ \t]*=[ \t]*{_VALUE})?)"
+_HTML_BLOCKS: Final = (
+    "address article aside base basefont blockquote body caption center col colgroup dd details dialog "
+    "dir div dl dt fieldset figcaption figure footer form frame frameset h1 h2 h3 h4 h5 h6 head header "
+    "hr html iframe legend li link main menu menuitem nav noframes ol optgroup option p param search "
+    "section summary table tbody td tfoot th thead title tr track ul"
+).replace(" ", "|")
+_HTML: Final = tuple(
+    (re.compile(start, re.IGNORECASE), re.compile(end, re.IGNORECASE) if end else None)
+    for start, end in (
+        (r"<(?:script|pre|style|textarea)(?=[ \t>]|\Z)", r"</(?:script|pre|style|textarea)>"),
+        (r"<!--", r"-->"),
+        (r"<\?", r"\?>"),
+        (r"<![a-z]", r">"),
+        (r"<!\[CDATA\[", r"\]\]>"),
+        (rf"</?(?:{_HTML_BLOCKS})(?=[ \t]|/?>|\Z)", None),
+        (rf"(?:<[a-z][a-z0-9-]*{_ATTRIBUTE}*+[ \t]*/?>|</[a-z][a-z0-9-]*[ \t]*>)[ \t]*\Z", None),
+    )
+)
+"""The ways to begin an HTML block and what ends it; None: a blank line. The last may not interrupt text."""
+
+
+@dataclass(slots=True)
+class Line:
+    """A line as it was read, with its offsets in the body.
+
+    Attributes:
+        start: offset of its first character.
+        text: offset of what it says itself, behind what its containers took of it and white space.
+        end: offset behind its line break.
+        kind: which block it is part of.
+        path: the blocks that hold it, outermost first: an item by the number of its first line, or `QUOTE`.
+            Empty for a blank line.
+    """
+
+    start: int
+    text: int
+    end: int
+    kind: Kind = "blank"
+    path: tuple[int, ...] = ()
+
+
+def read_lines(body: str) -> list[Line]:
+    """Every line of `body`, as it belongs to blocks."""
+    reader = _Reader()
+    for found in _LINE.finditer(body):
+        if found[0]:
+            reader.read(found.start(), found[0])
+    return reader.lines
+
+
+@dataclass(slots=True)
+class _Container:
+    """An open list item, or a block quote where `width` is None.
+
+    Attributes:
+        path: the first line of every item from the outermost to this one, `QUOTE` for a quote.
+        width: columns that a line must be indented by to be in the item.
+        is_new: whether it holds nothing yet.
+    """
+
+    path: tuple[int, ...]
+    width: int | None
+    is_new: bool = True
+
+
+class _Cursor:
+    """A place in a line; tabs are as wide as they are there.
+
+    Attributes:
+        at: offset in the line of what stands behind the white space here.
+        rest: that.
+        column: columns gone over, maybe to somewhere in a tab.
+    """
+
+    __slots__ = ("_behind", "_text", "at", "column", "rest")
+
+    def __init__(self, text: str) -> None:
+        self._text, self.at, self.column = text, 0, 0
+        self._measure()
+
+    @property
+    def indent(self) -> int:
+        """Columns of white space here."""
+        return self._behind - self.column
+
+    def skip(self, columns: int) -> None:
+        """Go over so many columns of white space."""
+        self.column += columns
+
+    def take(self, count: int) -> None:
+        """Go over the white space here and so many characters behind it."""
+        self.at += count
+        self.column = self._behind + count
+        self._measure()
+
+    def _measure(self) -> None:
+        """Find out where the white space here ends."""
+        text, at, column = self._text, self.at, self.column
+        while (char := text[at : at + 1]) and char in " \t":
+            column += 1 if char == " " else _TAB - column % _TAB
+            at += 1
+        self.at, self._behind, self.rest = at, column, text[at:]
+
+
+class _Reader:
+    """Both phases of CommonMark's strategy, of which the first is enough: which block each line is part of.
+
+    Attributes:
+        lines: what was read so far.
+    """
+
+    def __init__(self) -> None:
+        self.lines: list[Line] = []
+        self._open: list[_Container] = []
+        self._leaf: Kind = "blank"  # the open block that takes lines of text; "blank": there is none
+        self._fence = ""
+        self._html_end: re.Pattern[str] | None = None
+        self._paragraph = 0  # its first line
+
+    def read(self, start: int, whole: str) -> None:
+        """The next line of the body, with its line break."""
+        cursor = _Cursor(whole.rstrip("\r\n"))
+        matched = self._matched(cursor)
+        kind = self._inside_leaf(cursor) if matched == len(self._open) else None
+        if kind is None:
+            matched, begins = self._begin(cursor, matched)
+            kind = self._leaf_of(cursor, matched)
+            if kind == "blank" and whole.strip(" \t\r\n"):
+                kind = "marks"
+            if kind != "blank" and not (begins and kind == "marks"):
+                self._fill()
+        if not whole.strip(" \t\r\n"):
+            kind = "blank"  # Also in code: where it is the last of its block, it belongs to nothing.
+        path = self._open[-1].path if self._open and kind != "blank" else ()
+        self.lines.append(Line(start, start + cursor.at, start + len(whole), kind, path))
+
+    def _matched(self, cursor: _Cursor) -> int:
+        """How many of the open containers the line is in by its beginning."""
+        for number, container in enumerate(self._open):
+            if container.width is None:
+                if cursor.indent >= _CODE_INDENT or not cursor.rest.startswith(">"):
+                    return number
+                _take_quote(cursor)
+            elif not cursor.rest:
+                if container.is_new:
+                    return number
+            elif cursor.indent >= container.width:
+                cursor.skip(container.width)
+            else:
+                return number
+        return len(self._open)
+
+    def _inside_leaf(self, cursor: _Cursor) -> Kind | None:
+        """The kind of a line of fenced code or HTML that is open; None if neither is."""
+        rest = cursor.rest
+        if self._leaf == "fence":
+            closes = rest.startswith(self._fence) and not rest.strip(f" \t{self._fence[0]}")
+            if closes and cursor.indent < _CODE_INDENT:
+                self._leaf = "blank"
+            return "fence"
+        if self._leaf == "html" and (rest or self._html_end is not None):
+            if self._html_end is not None and self._html_end.search(rest):
+                self._leaf = "blank"
+            return "html"
+        return None
+
+    def _begin(self, cursor: _Cursor, matched: int) -> tuple[int, bool]:
+        """Open the containers that begin in the line: how many it is in then, and whether one began."""
+        begins = False
+        while cursor.indent < _CODE_INDENT and matched < MAX_NESTING:
+            rest = cursor.rest
+            in_text = self._leaf == "text" and matched == len(self._open)
+            if rest.startswith(">"):
+                self._close(matched)
+                _take_quote(cursor)
+                self._push(QUOTE, None)
+            elif not _RULE.match(rest) and (marker := _item_marker(rest, in_text=in_text)) is not None:
+                self._close(matched)
+                self._push(len(self.lines), _take_marker(cursor, marker))
+            else:
+                break
+            matched, begins = len(self._open), True
+        return matched, begins
+
+    def _leaf_of(self, cursor: _Cursor, matched: int) -> Kind:
+        """What the rest of the line is, once no further container begins in it."""
+        rest = cursor.rest
+        is_text = self._leaf == "text"
+        if not rest:
+            self._close(matched)
+            if self._leaf != "code":
+                self._leaf = "blank"
+            return "blank"
+        if cursor.indent >= _CODE_INDENT:
+            return self._add_text(matched) if is_text else self._add(matched, "code")
+        if _HEADING.match(rest):
+            return self._add(matched, "heading")
+        if fence := _FENCE.match(rest):
+            self._fence = fence[1] or fence[2]
+            return self._add(matched, "fence")
+        if (html := _html_block(rest, in_text=is_text)) is not None:
+            self._html_end = _HTML[html][1]
+            kind = self._add(matched, "html")
+            if self._html_end is not None and self._html_end.search(rest):
+                self._leaf = "blank"
+            return kind
+        if is_text and matched == len(self._open) and _UNDERLINE.match(rest):
+            for line in self.lines[self._paragraph :]:
+                line.kind = "heading"
+            return self._add(matched, "heading")
+        return self._add(matched, "rule") if _RULE.match(rest) else self._add_text(matched)
+
+    def _add(self, matched: int, kind: Kind) -> Kind:
+        """Begin or go on with a block that is not text."""
+        self._close(matched)
+        self._leaf = kind if kind in {"fence", "html", "code"} else "blank"
+        return kind
+
+    def _add_text(self, matched: int) -> Kind:
+        """A line of a paragraph; if one is open, it may go on without the containers of the lines above."""
+        if self._leaf != "text":
+            self._close(matched)
+            self._paragraph = len(self.lines)
+            self._leaf = "text"
+        return "text"
+
+    def _close(self, matched: int) -> None:
+        if matched < len(self._open):
+            del self._open[matched:]
+            self._leaf = "blank"
+
+    def _push(self, first: int, width: int | None) -> None:
+        self._fill()
+        above = self._open[-1].path if self._open else ()
+        self._open.append(_Container((*above, first), width))
+        self._leaf = "blank"
+
+    def _fill(self) -> None:
+        if self._open:  # Those above it were filled when it began.
+            self._open[-1].is_new = False
+
+
+def _item_marker(rest: str, *, in_text: bool) -> str | None:
+    """The marker with which `rest` begins an item; in a paragraph fewer do than elsewhere."""
+    found = _MARKER.match(rest)
+    if found is None:
+        return None
+    interrupts = found[1] in {None, "1"} or int(found[1]) == 1
+    if in_text and not (interrupts and rest[found.end() :].strip(" \t")):
+        return None
+    return found[0]
+
+
+def _take_marker(cursor: _Cursor, marker: str) -> int:
+    """Go over a marker and the white space that belongs to it; columns up to the text of the item."""
+    before = cursor.column
+    cursor.take(len(marker))
+    padding = cursor.indent
+    if not cursor.rest:
+        return cursor.column - before + 1
+    cursor.skip(padding if padding <= _MAX_PADDING else 1)
+    return cursor.column - before
+
+
+def _take_quote(cursor: _Cursor) -> None:
+    cursor.take(1)
+    cursor.skip(min(cursor.indent, 1))
+
+
+def _html_block(rest: str, *, in_text: bool) -> int | None:
+    """Which kind of HTML block `rest` begins, if it does."""
+    if not rest.startswith("<"):
+        return None
+    kinds = len(_HTML) - in_text
+    return next((number for number in range(kinds) if _HTML[number][0].match(rest)), None)
+
+
+# -- bullets -----------------------------------------------------------------------------------------
+#
+# The list items of an entry's body, and their removal to the byte. Pure.
+#
+# What an item is, is CommonMark's business: blocks are read here by the two phases of its specification, as
+# far as they decide to which item a line belongs. Holds, for every text:
+#
+# - B1. `outline` is total, and linear in the text but for the depth of its nesting.
+# - B2. An item has whole lines: from its marker to its last line that is not blank, nested blocks and lazy
+#   continuation lines included. What looks like an item in code, in HTML or behind other text is none.
+# - B3. `without` gives the text less one run of characters, nothing else: line breaks, tabs and a missing
+#   last
+#   one stay. Where the lines above and below would otherwise run together, the item's last line break stays
+#   too, as an empty line.
+# - B4. What is left reads as it did: every other line belongs to the same items and is the same kind of
+#   block.
+#   Where that cannot be had, `without` refuses.
+#
+# What does not hold: items in block quotes, and items that begin on the line of another one, are not
+# offered; the quote or the outer item is one piece. Link reference definitions are read as paragraphs.
+#
+# Source: CommonMark 0.31.2, "Appendix: A parsing strategy". Attacked in tests/content/test_bullets.py.
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A list item that can be removed.
+
+    Attributes:
+        start: offset in the body of its first line, indentation included.
+        end: offset behind its last line that is not blank.
+        own: its text without that of the items in it and without their markers.
+        items: the items in it that can be removed on their own.
+    """
+
+    start: int
+    end: int
+    own: str
+    items: tuple[Item, ...]
+
+    @property
+    def text(self) -> str:
+        """All that it says, the items in it included."""
+        return "\n".join([self.own, *(item.text for item in self.items)])
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """A body as its list items and the rest.
+
+    Attributes:
+        items: the outermost items, in order.
+        passages: what else there is, in order: runs of lines between blank lines, headings and items.
+    """
+
+    items: tuple[Item, ...]
+    passages: tuple[str, ...]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the body says nothing: it holds headings, rules and blank lines at most."""
+        return not self.items and not self.passages
+
+
+class NotSeparable(ValueError):
+    """Without the item the rest would read differently."""
+
+
+def outline(body: str) -> Outline:
+    """The items of `body` and what stands beside them (B1, B2)."""
+    lines = read_lines(body)
+    builders: dict[int, _Builder] = {}
+    outermost: list[_Builder] = []
+    passages: list[list[str]] = [[]]
+    for line in lines:
+        if line.kind == "blank":
+            passages.append([])
+            continue
+        owner: _Builder | None = None
+        for first in _offered(line.path):
+            if first not in builders:
+                builders[first] = _Builder(lines[first].start)
+                (outermost if owner is None else owner.items).append(builders[first])
+            owner = builders[first]
+            owner.end = line.end
+        text = body[line.text : line.end]
+        if owner is not None:
+            owner.own.append(text)
+            passages.append([])
+        elif line.kind in {"heading", "rule", "marks"}:
+            passages.append([])
+        else:
+            passages[-1].append(body[line.start : line.end])
+    return Outline(tuple(item.built() for item in outermost), tuple("".join(run) for run in passages if run))
+
+
+def without(body: str, item: Item) -> str:
+    """`body` without one of the items of its outline (B3, B4).
+
+    Raises:
+        NotSeparable: another line would belong to other items or be another kind of block.
+    """
+    removed = body[item.start : item.end]
+    line_break = len(removed) - len(removed.rstrip("\r\n"))
+    before = read_lines(body)
+    for kept in dict.fromkeys((0, line_break)):
+        shorter = body[: item.start] + body[item.end - kept :]
+        if _reads_alike(before, read_lines(shorter), item):
+            return shorter
+    raise NotSeparable("without this item the rest of the file would read differently")
+
+
+def _offered(path: tuple[int, ...]) -> Iterator[int]:
+    """The items of a path up to the first quote, or item that begins on the line of another."""
+    for place, first in enumerate(path):
+        if first == QUOTE or first in path[:place]:
+            return
+        yield first
+
+
+@dataclass(slots=True)
+class _Builder:
+    start: int
+    end: int
+    own: list[str]
+    items: list[_Builder]
+
+    def __init__(self, start: int) -> None:
+        self.start, self.end, self.own, self.items = start, start, [], []
+
+    def built(self) -> Item:
+        return Item(self.start, self.end, "".join(self.own), tuple(item.built() for item in self.items))
+
+
+def _reads_alike(before: Sequence[Line], after: Sequence[Line], item: Item) -> bool:
+    """Whether the lines of `after` are those of `before` without those of `item`, blank ones aside."""
+    kept = [(number, line) for number, line in enumerate(before) if not item.start <= line.start < item.end]
+    old = [(number, line) for number, line in kept if line.kind != "blank"]
+    new = [(number, line) for number, line in enumerate(after) if line.kind != "blank"]
+    if len(old) != len(new):
+        return False
+    moved = {QUOTE: QUOTE} | {number: place for (number, _), (place, _) in zip(old, new, strict=True)}
+    return all(
+        ours.kind == theirs.kind and tuple(map(moved.get, ours.path)) == theirs.path
+        for (_, ours), (_, theirs) in zip(old, new, strict=True)
+    )
+
+
+# -- links -------------------------------------------------------------------------------------------
+#
+# The relative links of an entry: which files of its scope it means. Pure; nothing here is ever opened.
+
+_TARGET: Final = re.compile(rf"\]\([ \t]{{0,8}}<?([^)\s<>]{{1,{MAX_PATH_BYTES}}})")
+_SCHEME: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:")
+
+
+def relative_links(body: str, rel: RelPath) -> Iterator[RelPath]:
+    """The paths inside the scope that inline links of a body mean, each as often as it is linked.
+
+    Links in code, links with a scheme, absolute ones and those that lead out of the scope are left out.
+
+    Args:
+        body: the text behind the front matter.
+        rel: path of the entry inside the scope, from whose folder its links go.
+    """
+    if "](" not in body:
+        return
+    for line in read_lines(body):
+        if line.kind in {"fence", "code", "html"}:
+            continue
+        for found in _TARGET.finditer(body, line.start, line.end):
+            target = unquote(found[1].partition("#")[0].partition("?")[0])
+            if target and not target.startswith("/") and _SCHEME.match(target) is None:
+                path = _joined(rel.rpartition("/")[0], target)
+                if path is not None:
+                    yield path
+
+
+def _joined(folder: str, target: str) -> RelPath | None:
+    """Where a target leads from a folder; None: out of the scope, or to the scope itself."""
+    steps = folder.split("/") if folder else []
+    for step in target.split("/"):
+        if step == "..":
+            if not steps:
+                return None
+            steps.pop()
+        elif step not in {"", "."}:
+            steps.append(step)
+    return RelPath("/".join(steps)) if steps else None
+
+
+# -- markup ------------------------------------------------------------------------------------------
+#
+# Active markup: what runs, or fetches something by itself, when a file is shown as markdown.
+#
+# Holds:
+#
+# - A1. Refused are: elements that run or replace the page (`script`, `iframe`, `style`, …) in any form;
+#   elements that load (`object`, `link`, `meta`, `form`, `video`, …) with an attribute; event handlers;
+#   attributes and styles that fetch; images, also by reference, whose address is not a path; links,
+#   definitions
+#   and autolinks with a scheme that runs or embeds (`javascript:`, `vbscript:`, `data:`, `file:`), entities
+#   decoded; fences in a language that note readers run.
+# - A2. What shows as code is inert: closed fences that begin in column 0, and code spans on one line.
+#   Wherever
+#   readers of markdown may disagree about what is code, it counts as text: fences that are not closed,
+#   indented, or in a list or quote; fences with a line that looks like another fence; fences that note
+#   readers
+#   draw; spans behind a tag, an unmatched tick or a backslash, and across table cells; and everything in a
+#   file
+#   in which a line outside fences begins with a tag.
+# - A3. Ordinary links, local images, bare tags such as `<T>`, `<name>` and `<b>`, and comparisons pass.
+# - A4. Linear time: RE2 for everything that looks ahead.
+#
+# What does not hold: a renderer with extensions of its own may run what nobody else does. An ordinary link
+# can carry data once someone follows it. HTML that only hides text is not refused.
+#
+# Attacked in tests/content/test_markup.py. Source: CommonMark 0.31.2, sections 4.5, 4.6, 6.1 and 6.4 to
+# 6.6; the HTML standard, section 13.2.5.
+
+ACTIVE_MARKUP: Final = "active-markup"
+"""The name of the gate that policies use."""
+
+_MAX_PROGRAM_BYTES: Final = 32 << 20
+
+_SPACE: Final = r"[\s\x00-\x20]*"
+_RUNNING: Final = (
+    "(?:"
+    + "|".join(_SPACE.join(scheme) for scheme in ("javascript", "vbscript", "livescript", "data", "file"))
+    + rf"){_SPACE}\\?:"
+)
+_ELSEWHERE: Final = r"(?:[a-z][a-z0-9+.-]*\\?:|[/\\]{2})"
+"""How an address begins that is not a path beneath the file's own directory."""
+
+_ALT: Final = r"(?:[^\[\]\\]|\\.|\[(?:[^\[\]\\]|\\.|\[(?:[^\[\]\\]|\\.)*\])*\])*"
+_OPENING: Final = r"<[a-z][a-z0-9:_.-]*[\s/]"
+_TAG: Final = rf"{_OPENING}(?:[^>]*[\s/\"'\x0c])?"
+_QUOTED_TAG: Final = rf"{_OPENING}(?:(?:[^<>\"']|\"[^\"]*\"|'[^']*')*[\s/\"'])?"
+_BLOCK: Final = rf"(?m:^)[ \t>*+0-9.)-]*{_OPENING}(?:[^\n]|\n[^\n])*?[\s/\"']"
+_REPLACING: Final = "script|iframe|style|frameset|xmp|plaintext|noembed|noframes"
+_LOADING: Final = (
+    "object|embed|applet|meta|base|link|form|input|button|video|audio|source|track|frame|portal|param|"
+    "foreignobject|animate[a-z]*|set|use|image|feimage|body|bgsound|layer|isindex|keygen|template|handler|listener"
+)
+_FETCHING: Final = (
+    "src|poster|background|data|action|formaction|ping|lowsrc|dynsrc|xlink:href|longdesc|profile|codebase|"
+    "classid|archive|manifest|usemap|icon"
+)
+
+_RUN_BY_READERS: Final = ("dataviewjs", "js-engine", "templater")
+_DRAWN_BY_READERS: Final = ("mermaid", "dot", "graphviz", "plantuml", "svg")
+"""Languages of fences that note readers run, or draw as pictures with links."""
+
+_PATTERNS: Final = (
+    rf"<(?:{_REPLACING})(?:[\s/>]|$)",
+    rf"<(?:[a-z]+:)?(?:{_LOADING})[\s/][^>]*=",
+    *(rf"{tag}on[a-z]+\s*=" for tag in (_TAG, _QUOTED_TAG, _BLOCK)),
+    *(rf"{tag}(?:{_FETCHING})\s*=\s*[\"'`]?{_SPACE}{_ELSEWHERE}" for tag in (_TAG, _QUOTED_TAG)),
+    *(rf"{tag}(?:srcset|srcdoc|imagesrcset)\s*=" for tag in (_TAG, _QUOTED_TAG)),
+    *(rf"{tag}[a-z:-]+\s*=\s*[\"'`]?{_SPACE}{_RUNNING}" for tag in (_TAG, _QUOTED_TAG)),
+    rf"{_TAG}style\s*=[^>]*(?:url|image|expression|import|binding|behavior|[\\@])",
+    rf"<{_SPACE}{_RUNNING}[^\s>]*>",
+    rf"\]\({_SPACE}<?{_SPACE}{_RUNNING}",
+    rf"\]:{_SPACE}<?{_SPACE}{_RUNNING}",
+    rf"!\[{_ALT}\]\({_SPACE}<?{_SPACE}{_ELSEWHERE}",
+    rf"!\[(?:[^\]]|\][^(\[])*?\]\({_SPACE}<?{_SPACE}{_ELSEWHERE}",
+    r"<!(?:entity|attlist)\s|<\?xml-stylesheet\s|<!doctype[^>]*\[",
+    rf"(?m:^)[ \t>*+0-9.)-]*(?:`{{3,}}|~{{3,}})[ \t]*(?:{'|'.join(_RUN_BY_READERS)})\b",
+)
+_REFERENCE: Final = rf"(?m:^)[ \t>*+0-9.)-]*\[(?:[^\[\]\\]|\\.)+\]:{_SPACE}<?{_ELSEWHERE}"
+_BY_REFERENCE: Final = rf"!\[{_ALT}\](?:[^(]|$)"
+
+_BREAK: Final = re.compile("\r\n|\n|\r")
+_OTHER_BREAK: Final = re.compile("\r\n?")
+_ENTITY: Final = re.compile("&[#a-zA-Z]")
+_FENCE_LINE: Final = re.compile(r"(`{3,}|~{3,})[ \t]*([^`\s]*)[^`]*")
+_LIKE_A_FENCE: Final = re.compile(r"[ \t>*+0-9.)-]*(?:```|~~~)")
+_OPENS_HTML: Final = re.compile(r"[ \t>*+0-9.)-]*<[A-Za-z!?/]")
+_NO_CODE: Final = frozenset({*_RUN_BY_READERS, *_DRAWN_BY_READERS})
+_MARKS: Final = ("<", "](", "]:", "```", "~~~")
+"""Without one of these nothing is active."""
+
+_TICKS: Final = re.compile(r"\\?`+|<(?![ =<>-])(?![a-zA-Z/][\w:-]*>)")
+
+
+def active_markup(text: str) -> int | None:
+    """The line on which active markup begins (A1 to A3), or None where there is none.
+
+    The line is that of what begins the text's first match, from 1.
+
+    Cost: a few microseconds for text without `<`, `](`, `]:` and `![`; about 20 µs a KiB otherwise.
+    """
+    if not any(mark in text for mark in _MARKS):
+        return None
+    if _search(text) is None:
+        return None
+    return _search(without_code(text))
+
+
+def without_code(text: str) -> str:
+    """`text` with blanks in place of what shows as code to every reader (A2); lines stay lines."""
+    text = _OTHER_BREAK.sub("\n", text)
+    lines = text.split("\n")
+    bounds = None if _is_doubtful(text) else _fences(lines)
+    if bounds is None:
+        return text
+    inside = {number for first, last in bounds for number in range(first, last + 1)}
+    shown: list[str] = []
+    doubt = False
+    for number, line in enumerate(lines):
+        if number in inside or not line.strip():
+            shown.append("")
+            doubt = False
+            continue
+        masked, doubt = _without_spans(line, doubt=doubt)
+        shown.append(masked)
+    return "\n".join(shown)
+
+
+def _search(text: str) -> int | None:
+    view = html.unescape(text) if _ENTITY.search(text) else text
+    any_form, reference, by_reference = _compiled()
+    found = any_form.search(view)
+    if found is None and "![" in view and by_reference.search(view) is not None:
+        found = reference.search(view)
+    return None if found is None else len(_BREAK.findall(view, 0, found.start())) + 1
+
+
+@cache
+def _compiled() -> tuple[Any, Any, Any]:
+    options = re2.Options()
+    options.log_errors = False
+    options.case_sensitive = False
+    options.max_mem = _MAX_PROGRAM_BYTES
+    any_form = "|".join(f"(?:{pattern})" for pattern in _PATTERNS)
+    return tuple(re2.compile(pattern, options) for pattern in (any_form, _REFERENCE, _BY_REFERENCE))
+
+
+def _is_doubtful(text: str) -> bool:
+    """Whether where code begins depends on where front matter ends."""
+    front = locate(text)
+    if front is None:
+        return opens(text)
+    return "```" in text[: front.body] or "~~~" in text[: front.body]
+
+
+def _fences(lines: list[str]) -> list[tuple[int, int]] | None:
+    """First and last line of each block that is code to every reader; None if HTML makes that doubtful."""
+    found: list[tuple[int, int]] = []
+    fence, first, certain = "", 0, True
+    for number, line in enumerate(lines):
+        if not fence:
+            if _OPENS_HTML.match(line):
+                return None
+            opening = _FENCE_LINE.fullmatch(line)
+            if opening is not None:
+                fence, first = opening[1], number
+                certain = opening[2].strip("{}.=").lower() not in _NO_CODE
+        elif _closes(line, fence):
+            if certain:
+                found.append((first, number))
+            fence = ""
+        elif _LIKE_A_FENCE.match(line):
+            certain = False
+    return found
+
+
+def _closes(line: str, fence: str) -> bool:
+    text = line.strip(" \t")
+    return len(text) >= len(fence) and not text.strip(fence[0]) and not line.startswith(("    ", "\t"))
+
+
+def _without_spans(line: str, *, doubt: bool) -> tuple[str, bool]:
+    """`line` without its code spans, and whether what follows in the paragraph may be no code after all."""
+    if doubt or "`" not in line:
+        return line, doubt or any(not found[0].startswith("`") for found in _TICKS.finditer(line))
+    marks = list(_TICKS.finditer(line))
+    parts: list[str] = []
+    position = index = 0
+    while index < len(marks):
+        mark = marks[index]
+        closing = (
+            next((n for n in range(index + 1, len(marks)) if marks[n][0] == mark[0]), None)
+            if mark[0].startswith("`")
+            else None
+        )
+        if closing is None:
+            return "".join([*parts, line[position:]]), True
+        inner = line[mark.end() : marks[closing].start()]
+        parts += [line[position : mark.start()], " " if "|" not in inner else inner]
+        position, index = marks[closing].end(), closing + 1
+    return "".join([*parts, line[position:]]), False
+
+
+# -- quoting -----------------------------------------------------------------------------------------
+#
+# How text from elsewhere is handed to a model: between marks that nothing in it can imitate. Pure.
+
+
+def fenced(text: str, kind: str, token: str) -> str:
+    """`text` between two lines that nothing inside can imitate, as it does not know `token`."""
+    return f"<<{kind} {token}>>\n{text}\n<<end {token}>>"
+
+
+def without_fences(text: str, token: str) -> str:
+    """`text` without the marks of `fenced` for this token, and without the lines that held only these."""
+    if token not in text:
+        return text
+    marks = re.compile(rf"<<\w{{1,20}}+ {re.escape(token)}>>")
+    kept = [(line, marks.sub("", line)) for line in text.splitlines(keepends=True)]
+    return "".join(rest for line, rest in kept if token not in rest and (rest.strip() or not line.strip()))
