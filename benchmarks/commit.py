@@ -25,9 +25,8 @@ from muniment.names import Scope, Trust
 from muniment.policy.load import load_policy
 from muniment.store.commit import Terms, commit
 from muniment.store.ledger import Origin
-from muniment.store.stamp import new_ulid
 from muniment.store.state import State
-from muniment.store.trust import constant
+from muniment.store.trust import constant, new_ulid
 from muniment.store.upkeep import rebuild
 from muniment.tools.overlay import ChangeSet, Proposed
 

@@ -40,7 +40,7 @@ from muniment.names import Scope
 from muniment.policy.load import load_policy
 from muniment.recall.ranking import COLUMN_WEIGHTS
 from muniment.recall.recaller import Recaller
-from muniment.store.fulltext import folded
+from muniment.store.rows import folded
 from muniment.store.state import State
 from muniment.store.upkeep import view_of
 

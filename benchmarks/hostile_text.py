@@ -50,8 +50,8 @@ from muniment.policy.grammar import canonicalise, fold, normalised, overlong_run
 from muniment.recall.excerpt import excerpt
 from muniment.recall.query import read_query
 from muniment.recall.stems import Stemmer
-from muniment.store.fulltext import columns
 from muniment.store.index import IndexRow, entry_line, is_generated, says_nothing_else
+from muniment.store.rows import columns
 from muniment.store.upkeep import rebuild
 
 PROSE: Final = "The user prefers dark mode in all editors and runs make with eight jobs on the build host. "

@@ -26,8 +26,8 @@ from muniment.policy.grammar import fold
 from muniment.store.apply import apply
 from muniment.store.database import Database
 from muniment.store.index import IndexRow, entry_line
-from muniment.store.indexing import IndexPlan, plan_index, written
-from muniment.store.schema import CATALOG_SCHEMA
+from muniment.store.state import CATALOG_SCHEMA
+from muniment.store.upkeep import IndexPlan, plan_index, written
 
 ENTRIES = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
 ROUNDS = 9

@@ -204,17 +204,16 @@ MAY_OPEN = {
     "muniment.cli.named_file": {"path.open"},  # likewise, an existing one
     # The state directory, which a person configured.
     "muniment.store.database": {"os.open", "self.path.with_name(self.path.name + companion).unlink"},
-    "muniment.store.beside": {"os.open"},
     # What an operator had said to be written, and the list of it.
-    "muniment.store.transcripts": {
+    "muniment.store.tasks": {
         "os.open",
         "os.fdopen",
         "file.read_text",
         "path.read_text",
         "path.unlink",
     },
-    "muniment.store.series": {"mark.unlink"},  # the file beside the ledger
     "muniment.store.state": {
+        "mark.unlink",
         "os.open",
         "path.open",
         "(self.directory / name).unlink",
@@ -222,13 +221,8 @@ MAY_OPEN = {
         "self.directory.iterdir",
         "unfinished.rename",
         "unfinished.unlink",
-    },
-    "muniment.store.placing": {
-        "os.open",
         "os.link",
         "path.parent.glob",
-        "unfinished.rename",
-        "unfinished.unlink",
         "left_over.unlink",
     },
     "muniment.daemon.tokens": {"os.open"},

@@ -38,7 +38,7 @@ from muniment.recall.recalled import Recalled
 from muniment.recall.recaller import MAX_ENTRIES, MAX_TOKENS, Chooser, Recaller
 from muniment.recall.subagent import Enqueue, SubagentMemory
 from muniment.settings import HOME_VARIABLE, read_settings
-from muniment.store.history import Step, Why
+from muniment.store.ledger import Step, Why
 
 
 class Memory:

@@ -31,7 +31,7 @@ from muniment.errors import (
     WorkspaceDraining,
 )
 from muniment.names import Trust
-from muniment.store import outbox
+from muniment.store import tasks as outbox
 from muniment.store.audit import append, timestamp
 from muniment.store.database import Database, unavailable
 from muniment.store.ledger import of_task

@@ -42,13 +42,11 @@ from muniment.policy.decide import Judge, Policy
 from muniment.policy.grammar import NO_LINKS, CanonicalPath, Links, check_symlinks, resolve
 from muniment.policy.load import Loaded, load_files
 from muniment.store.audit import timestamp
-from muniment.store.change import Change
 from muniment.store.commit import Commit, Stamp, Terms, commit
-from muniment.store.ledger import Origin
-from muniment.store.naming import Rename
-from muniment.store.stamp import new_ulid
+from muniment.store.ledger import Change, Origin
 from muniment.store.state import State
-from muniment.store.trust import TrustRule, constant
+from muniment.store.trust import TrustRule, constant, new_ulid
+from muniment.store.upkeep import Rename
 from muniment.tools.calls import WRITING_TOOLS, Outcome, path_of, paths_shown, stopped
 from muniment.tools.overlay import ChangeSet
 from muniment.tools.remote import Bench, RemoteBench, greet

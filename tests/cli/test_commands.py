@@ -27,7 +27,7 @@ from muniment.confine import pool
 from muniment.confine.pool import Zygote, import_directories
 from muniment.errors import WorkerLost
 from muniment.names import MAX_FACT_BYTES
-from muniment.store.indexing import IndexCheck
+from muniment.store.upkeep import IndexCheck
 from muniment.testing.scripted import ScriptedModel, call, calls, say
 from muniment.tools.calls import Outcome
 from served import URL, serve

@@ -111,7 +111,7 @@ def test_history_tells_what_was_committed_the_newest_first(muniment, saved):
 @pytest.mark.usefixtures("saved")
 def test_a_history_that_is_longer_than_is_shown_says_so(muniment, monkeypatch):
     from muniment.cli import history as command
-    from muniment.store import history as store
+    from muniment.store import ledger as store
 
     monkeypatch.setattr(store, "MAX_STEPS", 1)
     monkeypatch.setattr(command, "MAX_STEPS", 1)

@@ -19,7 +19,7 @@ from muniment.cli.app import app
 from muniment.confine.root import OpenDirectory
 from muniment.errors import DeadlineExceeded
 from muniment.recall.recalled import Recalled
-from muniment.store import looking, upkeep, visit
+from muniment.store import catalog, upkeep
 from muniment.store.audit import records
 from muniment.store.state import State
 
@@ -144,8 +144,8 @@ def test_who_reads_a_tree_first_makes_the_catalog_and_nobody_reads_it_again(
     for path in (path for root in roots.values() for path in (root, *root.rglob("*"))):
         os.utime(path, (1, 1))
     before, reads = tree_of(roots), reads_of(monkeypatch)
-    monkeypatch.setattr(looking, "_RACY_NS", -(10**18))  # The clock need not tick for the test.
-    monkeypatch.setattr(looking, "_RACY_COARSE_NS", -(10**18))
+    monkeypatch.setattr(catalog, "_RACY_NS", -(10**18))  # The clock need not tick for the test.
+    monkeypatch.setattr(catalog, "_RACY_COARSE_NS", -(10**18))
     done = muniment(*first[1:], command=first[0], given='{"prompt": "which Postgres does staging run"}')
     assert (done.exit_code, len(reads)) == (0, 3)
     assert (tmp_path / "home" / "state" / "catalog.db").exists()
@@ -191,7 +191,7 @@ def test_a_history_that_cannot_be_read_is_not_taken_for_none(muniment, tmp_path,
 
 
 def test_a_hook_that_has_no_time_to_read_everything_answers_and_gets_further(muniment, monkeypatch):
-    monkeypatch.setattr(visit, "BATCH", 1)
+    monkeypatch.setattr(catalog, "BATCH", 1)
     reads, real = reads_of(monkeypatch), upkeep._patiently
 
     def one_at_a_time(assess, patience):

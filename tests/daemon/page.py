@@ -26,7 +26,7 @@ from muniment.daemon.shares import RESERVE
 from muniment.daemon.stream import HEARTBEAT_SECONDS
 from muniment.lane import BACKSTOP_SECONDS, MAX_ATTEMPTS, MAX_PENDING, MAX_RECORDS, MAX_TIDYING, REPEAT_HOURS
 from muniment.names import MAX_FACT_BYTES
-from muniment.store.outbox import MAX_EVENTS
+from muniment.store.tasks import MAX_EVENTS
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "http.md"
 COMMAND: Final = "PYTHONPATH=tests .venv/bin/python -m daemon.page"

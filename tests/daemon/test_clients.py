@@ -9,7 +9,7 @@ import pytest
 from daemon.raw import HeldWriter, running
 from muniment.lane import MAX_PENDING, MAX_TIDYING
 from muniment.names import Trust
-from muniment.store import outbox
+from muniment.store import tasks
 from muniment.store.audit import records
 
 FACT = "The user prefers dark mode in all editors"
@@ -164,7 +164,7 @@ def test_no_text_in_an_event_ends_it(daemon, end):
     """Nothing of a fact gets into one; should it ever, it stays there."""
     forged = f"done{end}id: 00000000-9{end}event: memory_changed{end}data: {{}}{end}{end}"
     (workspace,) = daemon.daemon.core.workspaces.values()
-    event = outbox.Event(
+    event = tasks.Event(
         type="task",
         at="2026-01-01T00:00:00.000Z",
         task="remember-0",
@@ -172,7 +172,7 @@ def test_no_text_in_an_event_ends_it(daemon, end):
         workspace=workspace.key,
         token="a",
     )
-    outbox.append(daemon.daemon.core.state, event)
+    tasks.append(daemon.daemon.core.state, event)
     with daemon.line() as line:
         assert following(daemon, line).status == 200
         frame = []

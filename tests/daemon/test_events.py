@@ -15,7 +15,7 @@ from daemon.minds import writes
 from daemon.process import BASE, HeldModel, policy_file, serving
 from daemon.world import REVIEWED
 from muniment.daemon import stream
-from muniment.store import outbox
+from muniment.store import tasks
 
 FACTS = 500
 WINDOW = 65_536
@@ -267,8 +267,8 @@ def test_what_is_no_longer_in_memory_is_read_from_the_ledger(tmp_path, monkeypat
 
 
 def test_who_was_away_for_longer_than_events_are_kept_is_told_to_look_again(tmp_path, monkeypatch):
-    monkeypatch.setattr(outbox, "MAX_EVENTS", 8)
-    monkeypatch.setattr(outbox, "_SWEEP", 8)
+    monkeypatch.setattr(tasks, "MAX_EVENTS", 8)
+    monkeypatch.setattr(tasks, "_SWEEP", 8)
     with embedded(tmp_path) as daemon:
         begin = daemon.cursor(0)
         accepted = [daemon.submit("forget", {"query": f"nothing {number}"}) for number in range(8)]

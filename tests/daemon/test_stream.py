@@ -11,7 +11,7 @@ import pytest
 from muniment.daemon import stream as subject
 from muniment.daemon.stream import BATCH, Stream, View
 from muniment.lane import Originator
-from muniment.store import outbox
+from muniment.store import tasks
 from muniment.store.database import Database
 from muniment.store.state import State
 
@@ -45,8 +45,8 @@ def in_a_loop(test):
 def add(state, count, workspace=HERE):
     with state.ledger.transaction():
         for number in range(count):
-            event = outbox.Event("task", AT, f"task-{number}", {"status": "queued"}, workspace, token="owner")
-            outbox.append(state, event)
+            event = tasks.Event("task", AT, f"task-{number}", {"status": "queued"}, workspace, token="owner")
+            tasks.append(state, event)
 
 
 def view(workspace=HERE, scopes=None):
@@ -73,21 +73,21 @@ async def test_who_pauses_until_what_is_next_is_no_longer_kept_is_told_to_look_a
         following = stream.follow(view(), f"{stream.epoch}-0")
         await anext(following)
         assert ids(await anext(following)) == [1, 2]
-        add(state, outbox.MAX_EVENTS + 1_000)
+        add(state, tasks.MAX_EVENTS + 1_000)
         stream._look()
         told = await anext(following)
         assert b"event: resync" in told
-        assert ids(told) == [outbox.MAX_EVENTS + 1_002]
+        assert ids(told) == [tasks.MAX_EVENTS + 1_002]
         add(state, 1)
         stream._look()
-        assert ids(await anext(following)) == [outbox.MAX_EVENTS + 1_003]
+        assert ids(await anext(following)) == [tasks.MAX_EVENTS + 1_003]
         await following.aclose()
 
 
 @in_a_loop
 async def test_what_was_added_and_swept_between_two_looks_is_told_as_missing(state, monkeypatch):
-    monkeypatch.setattr(outbox, "MAX_EVENTS", 8)
-    monkeypatch.setattr(outbox, "_SWEEP", 1)
+    monkeypatch.setattr(tasks, "MAX_EVENTS", 8)
+    monkeypatch.setattr(tasks, "_SWEEP", 1)
     async with opened(state) as stream:
         add(state, 2)
         following = stream.follow(view(), f"{stream.epoch}-0")
@@ -103,8 +103,8 @@ async def test_what_was_added_and_swept_between_two_looks_is_told_as_missing(sta
 @in_a_loop
 async def test_who_is_as_far_behind_as_events_are_kept_misses_nothing(state, monkeypatch):
     monkeypatch.setattr(subject, "RING", 4)
-    monkeypatch.setattr(outbox, "MAX_EVENTS", 8)
-    monkeypatch.setattr(outbox, "_SWEEP", 1)
+    monkeypatch.setattr(tasks, "MAX_EVENTS", 8)
+    monkeypatch.setattr(tasks, "_SWEEP", 1)
     async with opened(state) as stream:
         add(state, 2)
         following = stream.follow(view(), f"{stream.epoch}-0")
@@ -146,7 +146,7 @@ async def test_a_follower_is_told_of_scopes_that_were_opened_after_it_came(state
         following = stream.follow(view(scopes=scopes), None)
         await anext(following)
         scopes["root-1"] = "user"
-        outbox.append(state, outbox.Event("memory_changed", AT, "task-1", {}, roots=("root-1",)))
+        tasks.append(state, tasks.Event("memory_changed", AT, "task-1", {}, roots=("root-1",)))
         stream._look()
         assert b'"touchedScopes": ["user"]' in await anext(following)
         await following.aclose()

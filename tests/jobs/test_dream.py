@@ -30,8 +30,7 @@ from muniment.policy.decide import Changes, Retention
 from muniment.store.audit import timestamp
 from muniment.store.commit import Terms, commit
 from muniment.store.ledger import Origin, root_key, source_of
-from muniment.store.stamp import new_ulid
-from muniment.store.trust import constant
+from muniment.store.trust import constant, new_ulid
 from muniment.store.upkeep import verify
 from muniment.testing.clock import FakeClock
 from muniment.testing.scripted import ScriptedModel, say

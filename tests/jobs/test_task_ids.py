@@ -27,7 +27,7 @@ from muniment.policy.decide import Changes, Retention
 from muniment.store import commit as commits
 from muniment.store.audit import records
 from muniment.store.commit import Terms, commit
-from muniment.store.erase import Where, erase
+from muniment.store.erase import EraseGround, erase
 from muniment.store.ledger import Origin, of_task
 from muniment.store.state import State
 from muniment.store.trust import constant
@@ -78,7 +78,7 @@ def test_a_task_whose_text_was_erased_cannot_be_told_from_another_one(tmp_path, 
         if kind == "forget":
             put(user(place), "a.md", "dark mode\n")
         ask(place, "dark mode")
-        erase("task-1", Where(place.state, place.roots, place.policy, Patience(float("inf"))))
+        erase("task-1", EraseGround(place.state, place.roots, place.policy, Patience(float("inf"))))
         assert ask(place, "light mode").repeated
 
 
@@ -246,7 +246,7 @@ def test_what_was_erased_of_a_forget_is_not_named_any_more(tmp_path):
     with made(tmp_path) as place:
         put(user(place), "a.md", "dark mode\n")
         forgetting(place)
-        erase("user/a.md", Where(place.state, place.roots, place.policy, Patience(float("inf"))))
+        erase("user/a.md", EraseGround(place.state, place.roots, place.policy, Patience(float("inf"))))
         again = forgetting(place)
     assert (again.status, again.repeated, again.removed_entries) == ("completed", True, ())
     assert again.summary == "forgot before by this task: what was erased since"
@@ -255,7 +255,7 @@ def test_what_was_erased_of_a_forget_is_not_named_any_more(tmp_path):
 def test_what_was_erased_of_a_remember_is_not_named_any_more(tmp_path):
     with made(tmp_path) as place:
         (path,) = asked(place).files_touched
-        erase(path, Where(place.state, place.roots, place.policy, Patience(float("inf"))))
+        erase(path, EraseGround(place.state, place.roots, place.policy, Patience(float("inf"))))
         again = asked(place)
     assert (again.status, again.repeated, again.files_touched, again.changes) == ("completed", True, (), ())
     assert again.summary == "saved before by this task: what was erased since"

@@ -7,7 +7,7 @@ import itertools
 from lane.conformance import Clock
 from muniment import lane as reading
 from muniment.lane import Lane
-from muniment.store import outbox
+from muniment.store import tasks
 from muniment.store.audit import append, head, records
 from muniment.store.state import State
 
@@ -19,7 +19,7 @@ class Ledgered:
 
     def __init__(self, state):
         self.state, self.clock, self._prefix = state, Clock(), f"workspace {next(_NUMBERS)}"
-        self._start = outbox.span(state.ledger)[2]
+        self._start = tasks.span(state.ledger)[2]
         self._again = None
 
     def plain(self, workspace="w", state=None):
@@ -54,12 +54,12 @@ class Ledgered:
 
     def told(self):
         of = f"{self._prefix} w"
-        events = outbox.read(self.state.ledger, self._start, 10_000)
+        events = tasks.read(self.state.ledger, self._start, 10_000)
         return [event for event in events if event.workspace == of]
 
     def trace(self):
         """Where the events and the records end."""
-        return outbox.span(self.state.ledger), head(self.state)
+        return tasks.span(self.state.ledger), head(self.state)
 
     def recorded(self, task):
         return [(record.kind, record.body) for record in records(self.state, task=task.id)]

@@ -14,7 +14,7 @@ import pytest
 
 from muniment import lane
 from muniment.lane import MAX_ATTEMPTS
-from muniment.store import outbox
+from muniment.store import tasks as outbox
 from muniment.store.audit import verify
 from muniment.store.state import State
 

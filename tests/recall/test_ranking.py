@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from muniment.recall.query import Word, read_query
 from muniment.recall.ranking import Ranking, Weighed
 from muniment.recall.stems import Stemmer
-from muniment.store.fulltext import folded
+from muniment.store.rows import folded
 
 ENDINGS = (
     *("", "s", "es", "ies", "ed", "ing", "er", "ly", "ness", "ments", "able", "ible", "ation", "ational"),

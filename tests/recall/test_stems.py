@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from muniment.recall import stems
 from muniment.recall.stems import Stemmer
-from muniment.store.fulltext import folded
-from muniment.store.schema import CATALOG_SCHEMA
+from muniment.store.rows import folded
+from muniment.store.state import CATALOG_SCHEMA
 
 ALPHABET = "abingsédüßёйάѐ深東京モ다ー 0.5_-/'\"*\n\u0301\u0308\u0323\u0338\u0345\u0361\u036f"
 WORD = re.compile(r"[^\W_]+")

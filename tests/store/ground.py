@@ -16,9 +16,8 @@ from muniment.names import Trust
 from muniment.policy.load import load_policy, parse_policy
 from muniment.store.commit import Terms, commit
 from muniment.store.ledger import Origin
-from muniment.store.stamp import new_ulid
 from muniment.store.state import State
-from muniment.store.trust import constant
+from muniment.store.trust import constant, new_ulid
 from muniment.tools.overlay import ChangeSet, Claim, Proposed
 
 STRICT = load_policy("strict")

@@ -22,7 +22,7 @@ from muniment.confine import writing
 from muniment.confine.binding import bind_all
 from muniment.errors import StoreConflict
 from muniment.policy.load import load_policy
-from muniment.store import database, outbox
+from muniment.store import database, tasks
 from muniment.store.ledger import of_task
 from muniment.store.state import State
 from muniment.store.upkeep import rebuild, recover_all
@@ -189,7 +189,7 @@ def commit_once(ground, wanted, standing, task=TASK):
 
 def events(ground):
     """The tasks whose commits were told."""
-    return [event.task for event in outbox.read(ground.state.ledger, 0, 100)]
+    return [event.task for event in tasks.read(ground.state.ledger, 0, 100)]
 
 
 def steps(where, wanted, stride):

@@ -17,8 +17,8 @@ from urllib.parse import quote
 from muniment.confine.binding import bind
 from muniment.confine.writing import temporary_name
 from muniment.store.apply import apply
-from muniment.store.indexing import plan_index, verify_index, written
 from muniment.store.state import open_catalog
+from muniment.store.upkeep import plan_index, verify_index, written
 
 KEY = "key"
 

@@ -9,9 +9,8 @@ import pytest
 from muniment.confine import writing
 from muniment.store import commit as commits
 from muniment.store import upkeep
-from muniment.store.recovery import recover
 from muniment.store.state import State
-from muniment.store.upkeep import rebuild, recover_all, verify
+from muniment.store.upkeep import rebuild, recover, recover_all, verify
 from store.ground import STRICT, new, patience
 from store.killed import lay, opened
 

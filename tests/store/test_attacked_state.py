@@ -94,7 +94,7 @@ def test_an_erasure_and_a_look_of_another_thread_do_not_wait_for_each_other(grou
         refresh(ground.state.catalog, key, ground.roots["project"], assess, basis="another")
 
     monkeypatch.setattr(erasing, "view_of", view)
-    where = erasing.Where(ground.state, ground.roots, STRICT, Patience(time.monotonic() + 20))
+    where = erasing.EraseGround(ground.state, ground.roots, STRICT, Patience(time.monotonic() + 20))
     threads = [
         threading.Thread(target=look, daemon=True),
         threading.Thread(target=erasing.erase, args=("user/x.md", where), daemon=True),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from muniment.errors import ManagedMemoryUnavailable
-from muniment.store import beside
+from muniment.store import database
 from muniment.store.audit import append, records
 from muniment.store.database import Database
 from muniment.store.state import State
@@ -76,7 +76,7 @@ def descriptors(directory):
 
 def test_what_was_read_is_closed_with_the_last_connection(directory):
     first, second = State(directory), State(directory)
-    with beside.reading(directory / "ledger.db") as file:
+    with database.reading(directory / "ledger.db") as file:
         assert file.read(6) == b"SQLite"
     first.close()
     assert descriptors(directory) > 0
@@ -88,7 +88,7 @@ def test_what_was_read_is_closed_with_the_last_connection(directory):
 def test_where_no_database_is_open_a_file_is_closed_at_once(tmp_path):
     path = tmp_path / "other"
     path.write_bytes(b"text")
-    with beside.reading(path) as file:
+    with database.reading(path) as file:
         assert file.read(3) == b"tex"
         assert file.read(9) == b"t"
         assert file.read(9) == b""
@@ -99,11 +99,11 @@ def test_who_still_reads_may_read_on_when_others_end(tmp_path):
     """Another reader of the same file, and the last connection to a database beside it."""
     path = tmp_path / "other"
     path.write_bytes(b"text")
-    with beside.reading(path) as file:
-        with beside.reading(path) as other:
+    with database.reading(path) as file:
+        with database.reading(path) as other:
             assert other.read(4) == b"text"
-        beside.connected(tmp_path)
-        beside.disconnected(tmp_path)
+        database.connected(tmp_path)
+        database.disconnected(tmp_path)
         assert file.read(4) == b"text"
     assert descriptors(tmp_path) == 0
 
@@ -139,7 +139,7 @@ def test_a_file_that_was_replaced_meanwhile_is_read_anew_and_the_old_one_let_go(
 def test_a_reader_that_ends_while_a_connection_is_made_leaves_it_its_locks(directory, monkeypatch):
     State(directory).close()
     reader = ExitStack()
-    reader.enter_context(beside.reading(directory / "ledger.db"))
+    reader.enter_context(database.reading(directory / "ledger.db"))
     real = Database._connect
 
     def connect(self):
@@ -159,10 +159,10 @@ def test_a_reader_that_ends_while_a_connection_is_made_leaves_it_its_locks(direc
 def test_a_connection_that_cannot_be_made_keeps_nothing_open(tmp_path):
     path = tmp_path / "none.db"
     path.write_bytes(b"no database, " * 100)
-    with beside.reading(path):
+    with database.reading(path):
         pass
     with pytest.raises(ManagedMemoryUnavailable):
         Database(path, synchronous="FULL")
-    with beside.reading(path):
+    with database.reading(path):
         pass
     assert descriptors(tmp_path) == 0

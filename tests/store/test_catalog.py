@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 import muniment
 from muniment.errors import ManagedMemoryUnavailable
 from muniment.names import MAX_DEPTH, MAX_FILE_BYTES, Trust
-from muniment.store import looking, visit
-from muniment.store.catalog import CatalogEntry, Usage, refresh
-from muniment.store.looking import Odd
+from muniment.store import catalog
+from muniment.store.catalog import CatalogEntry, Odd, ScopeUsage, refresh
 from muniment.store.rows import Assessed, row_of
 from store.catalogued import KEY, as_nobody, catalogued, much_later
 
@@ -247,22 +246,27 @@ def test_quotas_count_what_they_are_asked_about(root):
     for rel, size in (("a.md", 10), ("topic/b.md", 20), ("topic/c.md", 40)):
         root.put(rel, "x" * size)
     view = root.refresh()
-    assert view.usage() == Usage(3, 70)
-    assert view.usage(lambda rel: rel.startswith("topic/")) == Usage(2, 60)
-    assert view.usage(lambda _: False) == Usage(0, 0)
+    assert view.usage() == ScopeUsage(3, 70)
+    assert view.usage(lambda rel: rel.startswith("topic/")) == ScopeUsage(2, 60)
+    assert view.usage(lambda _: False) == ScopeUsage(0, 0)
 
 
 def test_an_empty_root_has_an_empty_complete_view(root):
     view = root.refresh()
     assert view.complete
-    assert (view.entries(), view.odd(), view.names(""), view.usage()) == ((), (), frozenset(), Usage(0, 0))
+    assert (view.entries(), view.odd(), view.names(""), view.usage()) == (
+        (),
+        (),
+        frozenset(),
+        ScopeUsage(0, 0),
+    )
 
 
 @pytest.mark.parametrize(("limit", "complete"), [(5, True), (4, False), (0, False)])
 def test_names_beyond_the_limit_make_the_view_incomplete_until_they_are_gone(
     root, monkeypatch, limit, complete
 ):
-    monkeypatch.setattr(visit, "MAX_NAMES", limit)
+    monkeypatch.setattr(catalog, "MAX_NAMES", limit)
     for rel in ("a/1.md", "a/2.md", "b.md", "c.md"):
         root.put(rel)
     view = root.refresh()
@@ -274,7 +278,7 @@ def test_names_beyond_the_limit_make_the_view_incomplete_until_they_are_gone(
 
 
 def test_a_directory_that_grows_beyond_the_limit_is_passed_over_whole(root, monkeypatch):
-    monkeypatch.setattr(visit, "MAX_NAMES", 3)
+    monkeypatch.setattr(catalog, "MAX_NAMES", 3)
     for rel in ("a.md", "topic/1.md"):
         root.put(rel)
     assert root.refresh().complete
@@ -297,7 +301,7 @@ def test_a_directory_of_too_many_names_cannot_be_listed(root, monkeypatch):
 
 
 def test_rows_are_handed_over_in_pieces_and_are_the_same(root, monkeypatch):
-    monkeypatch.setattr(visit, "PENDING_CHARS", 0)
+    monkeypatch.setattr(catalog, "PENDING_CHARS", 0)
     for number in range(20):
         root.put(f"t{number % 3}/{number}.md", f"# Entry {number}\nword{number}\n")
     assert root.differences(root.refresh()) == {}
@@ -318,7 +322,7 @@ def test_no_more_text_waits_than_the_limit(root, monkeypatch):
 
     for number in range(4):
         root.put(f"{number}.md", "x" * 600)
-    monkeypatch.setattr(visit, "PENDING_CHARS", 3_000)
+    monkeypatch.setattr(catalog, "PENDING_CHARS", 3_000)
     refresh(root.catalog, KEY, root.bound, assess, basis="")
     assert handed_over == [(0,), (0,), (2,), (2,)]
 
@@ -354,7 +358,7 @@ def test_what_changed_just_before_the_look_or_after_it_proves_nothing(seconds, r
     changed = now + int(seconds * 10**9)
     for times in ((changed, now - 10**15), (now - 10**15, changed)):
         status = os.stat_result(range(10), {"st_mtime_ns": times[0], "st_ctime_ns": times[1]})
-        assert looking.is_racy(status, now) is racy
+        assert catalog.is_racy(status, now) is racy
 
 
 @pytest.mark.parametrize(("seconds", "racy"), [(-2, True), (-3, False)])
@@ -362,12 +366,12 @@ def test_times_of_whole_seconds_prove_less(seconds, racy):
     now = 1_700_000_000 * 10**9 + 500
     changed = now - 500 + seconds * 10**9
     status = os.stat_result(range(10), {"st_mtime_ns": changed, "st_ctime_ns": 0})
-    assert looking.is_racy(status, now) is racy
+    assert catalog.is_racy(status, now) is racy
 
 
 def test_inodes_above_what_a_database_takes_are_recorded():
     status = os.stat_result((0, 2**64 - 1, *range(8)), {"st_mtime_ns": 2**63 + 5, "st_ctime_ns": -1})
-    assert all(0 <= number < 2**63 for number in looking.stamp(status))
+    assert all(0 <= number < 2**63 for number in catalog.stamp(status))
 
 
 @given(
@@ -415,11 +419,11 @@ sys.path[:0] = {path!r}
 from store.catalogued import KEY
 from muniment.confine.binding import bind
 from muniment.names import Trust
-from muniment.store import visit
+from muniment.store import catalog
 from muniment.store.catalog import refresh
 from muniment.store.rows import Assessed
 from muniment.store.state import open_catalog
-visit.PENDING_CHARS = 0
+catalog.PENDING_CHARS = 0
 def assess(rel, digest, data):
     if rel == "b/c.md":
         os.kill(os.getpid(), signal.SIGKILL)

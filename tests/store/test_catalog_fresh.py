@@ -11,7 +11,7 @@ import pytest
 from confine.trees import exchange
 from muniment.confine.root import OpenDirectory
 from muniment.errors import NotAFile, NotFound
-from muniment.store.looking import Odd
+from muniment.store.catalog import Odd
 from store.catalogued import as_nobody, catalogued, much_later
 
 
@@ -103,14 +103,18 @@ def test_a_file_is_read_if_anything_of_it_is_not_as_recorded(settled, column):
 
 
 def test_what_lies_in_a_directory_that_could_not_be_opened_is_not_taken_for_unchanged(settled, monkeypatch):
-    def fail(root, rel):
-        if rel == "one":
+    failed = []
+
+    def fail_once(root, rel):
+        if rel == "one" and not failed:
+            failed.append(rel)
             raise NotFound(rel)
         return OpenDirectory(root, rel)
 
     settled.put("one/two/new.md")
-    monkeypatch.setattr("muniment.store.catalog.OpenDirectory", fail)
+    monkeypatch.setattr("muniment.store.catalog.OpenDirectory", fail_once)
     assert agree(settled).entry("one/two/new.md")
+    assert failed
 
 
 # -- what changed is found

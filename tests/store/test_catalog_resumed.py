@@ -11,7 +11,8 @@ from muniment.confine.cancel import Patience
 from muniment.errors import Cancelled, DeadlineExceeded
 from muniment.names import Trust
 from muniment.store import catalog as subject
-from muniment.store import upkeep, visit
+from muniment.store import catalog as visit
+from muniment.store import upkeep
 from muniment.store.catalog import refresh
 from muniment.store.rows import Assessed
 from muniment.store.state import open_catalog

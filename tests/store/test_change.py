@@ -6,7 +6,7 @@ import pytest
 
 from muniment.names import RelPath, Scope, Verb
 from muniment.policy.grammar import CanonicalPath
-from muniment.store.change import Change, Draft, classify_touched_scopes
+from muniment.store.ledger import Change, Draft, classify_touched_scopes
 from store.ground import laid_out, sha
 
 

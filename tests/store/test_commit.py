@@ -27,9 +27,9 @@ from muniment.errors import (
 )
 from muniment.names import Trust, Via
 from muniment.store import commit as subject
-from muniment.store.change import Change
 from muniment.store.commit import Commit, commit
 from muniment.store.judge import Author
+from muniment.store.ledger import Change
 from muniment.store.trust import Ruling
 from muniment.store.upkeep import recover_all
 from muniment.testing.corpus.index_oracle import index_problems

@@ -29,16 +29,14 @@ from muniment.errors import (
 )
 from muniment.names import Trust
 from muniment.policy.grammar import canonicalise
-from muniment.store import database, transcripts
+from muniment.store import database, tasks
 from muniment.store import erase as module
 from muniment.store.audit import append, records, verify
-from muniment.store.erase import Where, erase, left_over, plan
-from muniment.store.erasure import scrub
-from muniment.store.history import content_at, history, why
-from muniment.store.ledger import KeptChange, begin, new_token, root_key
+from muniment.store.erase import EraseGround, erase, left_over, plan, scrub
+from muniment.store.ledger import KeptChange, begin, content_at, history, new_token, root_key, why
 from muniment.store.review import pending
 from muniment.store.state import State
-from muniment.store.traces import Runs
+from muniment.store.tasks import Runs
 from muniment.store.trust import constant
 from muniment.store.upkeep import verify as verify_index
 from muniment.tools.overlay import Claim, digest
@@ -60,7 +58,7 @@ def ground(tmp_path):
 
 @pytest.fixture
 def where(ground):
-    return Where(ground.state, ground.roots, STRICT, patience())
+    return EraseGround(ground.state, ground.roots, STRICT, patience())
 
 
 def left_in(directory, *texts):
@@ -495,7 +493,7 @@ KILLED = """
 import os, sys
 from pathlib import Path
 from muniment.confine.binding import bind_all
-from muniment.store import erase as module, erasure, upkeep
+from muniment.store import erase as module, upkeep
 from muniment.store.database import Database
 from muniment.store.state import State
 from store.ground import STRICT, patience
@@ -516,7 +514,7 @@ owners = {"drain": Database, "remove_copies": State, "renew_catalog": State}
 killed_in(owners.get(name, module), name, when == "before")
 roots = bind_all({"user": Path(base) / "user", "project": Path(base) / "project"})
 with State(Path(directory)) as state:
-    module.erase(target, module.Where(state, roots, STRICT, patience()))
+    module.erase(target, module.EraseGround(state, roots, STRICT, patience()))
 """
 
 STEPS = [
@@ -546,7 +544,7 @@ def test_killed_at_any_step_running_it_again_finishes(ground, tmp_path_factory, 
     assert done.returncode == -9, done.stderr
     with State(directory) as state:
         ours = replace(ground, state=state)
-        erase(target, Where(state, ground.roots, STRICT, patience()))
+        erase(target, EraseGround(state, ground.roots, STRICT, patience()))
         assert not (ground.user / "x.md").exists()
         assert nothing_left(ours, one, two)
         assert state.copies() == ()
@@ -564,10 +562,10 @@ def test_a_transcript_that_was_cut_or_moved_is_read_as_far_as_it_goes(ground, tm
     }
     for name, text in texts.items():
         (tmp_path / name).write_text(text)
-        transcripts.note(ground.state, f"task-{name}", tmp_path / name)
+        tasks.note(ground.state, f"task-{name}", tmp_path / name)
     (tmp_path / "moved").rename(tmp_path / "elsewhere")
-    assert [transcripts.remove_telling(ground.state, (), runs) for _ in range(2)] == [2, 0]
+    assert [tasks.remove_telling(ground.state, (), runs) for _ in range(2)] == [2, 0]
     assert {name for name in (*texts, "elsewhere") if (tmp_path / name).exists()} == {"kept", "elsewhere"}
-    assert transcripts.remove_telling(ground.state, ["task-kept"], Runs(())) == 1
-    assert (ground.state.directory / transcripts.NAME).read_text() == ""
-    assert stat.S_IMODE((ground.state.directory / transcripts.NAME).stat().st_mode) == 0o600
+    assert tasks.remove_telling(ground.state, ["task-kept"], Runs(())) == 1
+    assert (ground.state.directory / tasks.NAME).read_text() == ""
+    assert stat.S_IMODE((ground.state.directory / tasks.NAME).stat().st_mode) == 0o600

@@ -12,10 +12,9 @@ from muniment.confine.cancel import Cancel
 from muniment.errors import Cancelled, DeadlineExceeded, NotFound
 from muniment.lane import Ended, Lane, NewTask, Originator
 from muniment.store import erase as module
-from muniment.store import outbox
+from muniment.store import tasks
 from muniment.store.audit import records, verify
-from muniment.store.erase import Where, erase, left_over, plan
-from muniment.store.erasure import is_forgotten
+from muniment.store.erase import EraseGround, erase, is_forgotten, left_over, plan
 from store.ground import STRICT, laid_out, new, origin, patience
 
 OWNER = Originator("owner")
@@ -36,7 +35,7 @@ def ground(tmp_path):
 
 @pytest.fixture
 def where(ground):
-    return Where(ground.state, ground.roots, STRICT, patience())
+    return EraseGround(ground.state, ground.roots, STRICT, patience())
 
 
 @pytest.fixture
@@ -71,7 +70,7 @@ def left_in(directory, text):
 
 def told(ground, task):
     """The last event about a task."""
-    return [event for event in outbox.read(ground.state.ledger, 0, 1_000) if event.task == task.id][-1]
+    return [event for event in tasks.read(ground.state.ledger, 0, 1_000) if event.task == task.id][-1]
 
 
 def shape(task):
@@ -341,5 +340,5 @@ def test_a_preview_and_a_cancelled_erasure_leave_tasks_alone(ground, where, lane
     with Cancel() as cancel:
         cancel.set()
         with pytest.raises(Cancelled):
-            erase("user/x.md", Where(ground.state, ground.roots, STRICT, patience(cancel=cancel)))
+            erase("user/x.md", EraseGround(ground.state, ground.roots, STRICT, patience(cancel=cancel)))
     assert [lane.get(task.id), lane.get(waiting.id)] == [task, waiting]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from jobs.places import made
 from memories import put
 from muniment.content.words import significant, vocabulary
-from muniment.store.finding import may_hold
+from muniment.store.catalog import may_hold
 from muniment.store.upkeep import view_of
 
 

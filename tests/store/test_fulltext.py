@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muniment.store import fulltext
-from muniment.store.fulltext import columns, folded
-from muniment.store.schema import CATALOG_SCHEMA
+from muniment.store import rows as fulltext
+from muniment.store.rows import columns, folded
+from muniment.store.state import CATALOG_SCHEMA
 
 TEXTS = {
     "english": "The deployments were drained before the rollout of kube-proxy.",

@@ -8,10 +8,9 @@ from muniment.confine.binding import bind_all
 from muniment.errors import Erased, NotFound
 from muniment.names import Trust
 from muniment.policy.grammar import canonicalise
-from muniment.store import history as module
-from muniment.store.history import content_at, history, undone_by, why
+from muniment.store import ledger as module
 from muniment.store.judge import Author
-from muniment.store.ledger import begin, new_token, root_key
+from muniment.store.ledger import begin, content_at, history, new_token, root_key, undone_by, why
 from muniment.store.trust import constant
 from muniment.tools.overlay import Claim, digest
 from store.ground import laid_out, new, origin

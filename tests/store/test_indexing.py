@@ -14,8 +14,8 @@ from muniment.errors import DeadlineExceeded, PathEscape, StoreConflict, Unreada
 from muniment.names import MAX_FILE_BYTES, Via
 from muniment.policy.load import parse_policy
 from muniment.store import catalog, upkeep
-from muniment.store.indexing import MAX_TOLD, plan_index
 from muniment.store.state import State
+from muniment.store.upkeep import MAX_TOLD, plan_index
 from muniment.testing.corpus.index_oracle import index_problems, index_targets
 from store.ground import LAX, STRICT, claim, laid_out, new, origin, patience, sha
 from store.shelf import Shelf, View, expected

@@ -28,12 +28,12 @@ from muniment.jobs.undo import undo
 from muniment.lane import Lane, NewTask, Originator
 from muniment.names import Trust
 from muniment.store import commit as commits
-from muniment.store import outbox, series
-from muniment.store.erase import Where, erase
-from muniment.store.erasure import scrub
+from muniment.store import state as series
+from muniment.store import tasks
+from muniment.store.erase import EraseGround, erase, scrub
 from muniment.store.ledger import root_key
-from muniment.store.outbox import MAX_EVENTS, Event, append, read, span
 from muniment.store.state import State
+from muniment.store.tasks import MAX_EVENTS, Event, append, read, span
 from muniment.store.trust import constant
 from muniment.store.upkeep import recover_all
 from store.ground import STRICT, laid_out, new, origin, patience
@@ -145,7 +145,7 @@ def test_each_way_to_change_the_memory_has_a_source_of_its_own(ground):
             reject(review, place)
         else:
             decided = approve(review, show(review, place).digest, place)
-    erased = erase("user/x.md", Where(ground.state, ground.roots, STRICT, patience()))
+    erased = erase("user/x.md", EraseGround(ground.state, ground.roots, STRICT, patience()))
     events = [(event.data["source"].removeprefix("workspace_memory_"), event.task) for event in told(ground)]
     assert events[:2] == [("remember", "task-1"), ("forget", "task-2")]
     assert [source for source, _ in events] == ["remember", "forget", "undo", "remember", "erase"]
@@ -256,7 +256,7 @@ def test_numbers_go_on_where_all_events_were_deleted_and_after_a_scrub_in_anothe
     program = """
 import json, sys
 from pathlib import Path
-from muniment.store.outbox import Event, append, read, span
+from muniment.store.tasks import Event, append, read, span
 from muniment.store.state import State
 with State(Path(sys.argv[1])) as state:
     append(state, Event("task", "2026", "task-1", {}))
@@ -373,7 +373,7 @@ def test_who_reads_while_others_write_misses_nothing_and_sees_nothing_twice(stat
 
 
 def test_the_newest_events_are_kept_and_their_span_tells_from_where(state, monkeypatch):
-    monkeypatch.setattr(outbox, "MAX_EVENTS", 300)
+    monkeypatch.setattr(tasks, "MAX_EVENTS", 300)
     epoch, *_ = span(state.ledger)
     with state.ledger.transaction():
         add(state, 511)
@@ -401,7 +401,7 @@ def test_the_sweep_forgets_as_the_limit_says(state):
 
 
 def test_a_sweep_that_is_rolled_back_forgets_nothing(state, monkeypatch):
-    monkeypatch.setattr(outbox, "MAX_EVENTS", 1)
+    monkeypatch.setattr(tasks, "MAX_EVENTS", 1)
     add(state, 255)
     assert rolled_back(state, 1) == [256]
     assert numbers(state) == list(range(1, 256))

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from muniment.store import layout, pages
-from muniment.store.pages import Part, split
+from muniment.store import index
+from muniment.store.index import TopicPart, split
 from muniment.testing.corpus.index_oracle import memory_problems
 from store.shelf import Limits, Shelf, expected, line_of, sha
 
@@ -46,11 +46,11 @@ def head_of(count):
 def small():
     """The limits of `SMALL`."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(layout, "fits_index", fits(SMALL.flat, head=head_of))
-        patch.setattr(pages, "fits_page", fits(SMALL.page, per_line=len("../")))
-        patch.setattr(layout, "fits_half", fits(SMALL.half))
-        patch.setattr(layout, "fits_links", fits(SMALL.links))
-        patch.setattr(pages, "TOPIC_DIGITS", SMALL.digits)
+        patch.setattr(index, "fits_index", fits(SMALL.flat, head=head_of))
+        patch.setattr(index, "fits_page", fits(SMALL.page, per_line=len("../")))
+        patch.setattr(index, "fits_half", fits(SMALL.half))
+        patch.setattr(index, "fits_links", fits(SMALL.links))
+        patch.setattr(index, "TOPIC_DIGITS", SMALL.digits)
         yield
 
 
@@ -234,7 +234,7 @@ def test_pages_of_links_come_and_go_with_the_pages_that_they_link(shelf):
 
 
 def test_topics_that_share_their_first_digits_are_told_apart_by_all_of_them(shelf, monkeypatch):
-    monkeypatch.setattr(pages, "TOPIC_DIGITS", 1)
+    monkeypatch.setattr(index, "TOPIC_DIGITS", 1)
     first, second = [f"t{at}" for at in range(99) if sha(f"t{at}")[0] == "7"][:2]
     filled(shelf, [f"{first}/{at}.md" for at in range(250)])
     short = {rel for rel in shelf.files() if rel != "MEMORY.md"}
@@ -302,5 +302,14 @@ def test_no_entries_are_no_page():
 
 
 def test_parts_that_fit_together_are_one_and_others_stay_apart():
-    parts = [Part("0a", 100, 9_000), Part("0b", 96, 9_000), Part("1", 1, 100), Part("2c", 150, 10_000)]
-    assert list(split(parts)) == [Part("0", 196, 18_000), Part("1", 1, 100), Part("2", 150, 10_000)]
+    parts = [
+        TopicPart("0a", 100, 9_000),
+        TopicPart("0b", 96, 9_000),
+        TopicPart("1", 1, 100),
+        TopicPart("2c", 150, 10_000),
+    ]
+    assert list(split(parts)) == [
+        TopicPart("0", 196, 18_000),
+        TopicPart("1", 1, 100),
+        TopicPart("2", 150, 10_000),
+    ]

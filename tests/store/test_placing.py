@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from muniment.store.placing import put
+from muniment.store.state import put
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from muniment.store.rebase import Node, Part, rebase
+from muniment.store.judge import Node, ProposalPart, rebase
 
 IDS = "abcde"
 DIGESTS = "123"
@@ -22,7 +22,7 @@ def shown(found):
 
 
 def part(claims, replaces="", adds="", *, contiguous=False):
-    return Part(nodes(claims), tuple(replaces.split()), nodes(adds), contiguous)
+    return ProposalPart(nodes(claims), tuple(replaces.split()), nodes(adds), contiguous)
 
 
 def test_what_rests_on_what_still_stands_is_applied_where_the_first_replaced_node_stood():
@@ -99,7 +99,7 @@ def parts(draw):
     replaces = tuple(draw(some.lists(some.sampled_from(there), unique=True))) if there else ()
     coming = draw(some.lists(some.sampled_from(IDS), unique=True, max_size=2))
     adds = tuple(Node(each, draw(some.sampled_from(DIGESTS))) for each in coming)
-    return Part(claims, replaces, adds, draw(some.booleans()))
+    return ProposalPart(claims, replaces, adds, draw(some.booleans()))
 
 
 @given(live_nodes(), some.lists(parts(), max_size=5))

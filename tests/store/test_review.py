@@ -14,8 +14,7 @@ from muniment.errors import Cancelled, QuotaExceeded, ReviewClosed
 from muniment.names import Trust
 from muniment.store import review
 from muniment.store.audit import records
-from muniment.store.preview import preview
-from muniment.store.review import Pending, hold, load, pending, turn_down
+from muniment.store.review import Pending, hold, load, pending, preview, turn_down
 from muniment.tools.overlay import ChangeSet, Claim, Proposed, digest
 from store.ground import laid_out, new, origin, patience
 

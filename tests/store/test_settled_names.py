@@ -8,7 +8,7 @@ import pytest
 
 from muniment.errors import QuotaExceeded, Refused
 from muniment.names import MAX_PATH_BYTES, MAX_SEGMENT_BYTES
-from muniment.store import naming
+from muniment.store import upkeep
 from store.ground import claim, laid_out, lax, new
 
 
@@ -124,7 +124,7 @@ def test_a_path_that_grows_too_long_is_cut_as_well(ground):
 
 
 def test_there_is_an_end_to_numbering(ground, monkeypatch):
-    monkeypatch.setattr(naming, "MAX_SUFFIX", 3)
+    monkeypatch.setattr(upkeep, "MAX_SUFFIX", 3)
     settled(ground, "user/a.md", "user/a-3.md")
     before = ground.photograph()
     with pytest.raises(QuotaExceeded):

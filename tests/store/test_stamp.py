@@ -13,13 +13,13 @@ from muniment.content.entry import parse
 from muniment.errors import NotText, TooLarge
 from muniment.names import RelPath, Scope, Trust
 from muniment.policy.grammar import CanonicalPath
-from muniment.store.stamp import Provenance, stamp, ulid
+from muniment.store.trust import ChangeOrigin, stamp, ulid
 
 OLD_ID = "01ARYZ6S41TSV4RRFFQ69G5FAV"
 NEW_ID = "01BX5ZZKBKACTAV9WEVGEMMVRZ"
 NOW = datetime(2026, 11, 21, 21, 0, 0, 999, tzinfo=timezone(timedelta(hours=1)))
 PATH = CanonicalPath(Scope("user"), RelPath("editor/dark-mode.md"))
-PROVENANCE = Provenance(NEW_ID, NOW, "remember-1", Trust.OWNER, "rules", "strict@a1f4e0db")
+PROVENANCE = ChangeOrigin(NEW_ID, NOW, "remember-1", Trust.OWNER, "rules", "strict@a1f4e0db")
 LINE = {
     "id": NEW_ID,
     "created": "2026-11-21T20:00:00Z",
@@ -131,5 +131,5 @@ def test_a_ulid_out_of_range_is_an_error(milliseconds, randomness):
 
 
 def test_the_year_of_a_stamp_is_in_utc():
-    late = Provenance(NEW_ID, datetime(2026, 1, 1, tzinfo=UTC), "t", Trust.AGENT, "m", "p")
+    late = ChangeOrigin(NEW_ID, datetime(2026, 1, 1, tzinfo=UTC), "t", Trust.AGENT, "m", "p")
     assert parse(stamp(b"x", None, PATH, late)).muniment["updated"] == "2026-01-01T00:00:00Z"

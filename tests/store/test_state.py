@@ -19,8 +19,7 @@ from muniment.errors import ManagedMemoryUnavailable, StateTooNew
 from muniment.store import database, state
 from muniment.store.audit import append, verify
 from muniment.store.database import Database
-from muniment.store.schema import LEDGER_MIGRATIONS
-from muniment.store.state import State, open_catalog, open_ledger
+from muniment.store.state import LEDGER_MIGRATIONS, State, open_catalog, open_ledger
 
 AT = "2026-11-22T10:00:00.000Z"
 ROW = "INSERT INTO written (root, rel, digest) VALUES ('a', 'b', 'c')"
@@ -338,7 +337,7 @@ KILLED = """
 import os, sys
 from pathlib import Path
 from muniment.store import state
-from muniment.store.schema import LEDGER_MIGRATIONS
+from muniment.store.state import LEDGER_MIGRATIONS
 made = state.statements
 def statements(script):
     for number, statement in enumerate(made(script)):

@@ -9,7 +9,7 @@ import pytest
 
 from muniment.confine.writing import Directory, open_directory
 from muniment.errors import PathEscape, StoreConflict
-from muniment.store.takeback import take_back
+from muniment.store.apply import take_back
 from store.ground import laid_out
 
 TEMPORARY = ".muniment-00112233445566aa.tmp"

@@ -7,7 +7,7 @@ import random
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from muniment.store.traces import RUN_BYTES, Runs, telling
+from muniment.store.tasks import RUN_BYTES, Runs, telling
 
 FEW = st.binary(max_size=80).map(lambda data: bytes(byte % 2 for byte in data))
 """Bytes of two kinds, so that texts share runs."""

@@ -7,8 +7,7 @@ import pytest
 from muniment.errors import PendingReview, Refused
 from muniment.names import Trust
 from muniment.policy.grammar import CanonicalPath
-from muniment.store.change import Draft
-from muniment.store.ledger import root_key, source_of
+from muniment.store.ledger import Draft, root_key, source_of
 from muniment.store.trust import by_words, constant
 from muniment.store.upkeep import view_of
 from store.ground import STRICT, claim, laid_out, lax, new, origin, sha

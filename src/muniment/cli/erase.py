@@ -15,7 +15,7 @@ from muniment.confine.cancel import Cancel, Patience
 from muniment.jobs.place import Place
 from muniment.names import MAX_FILE_BYTES
 from muniment.store import erase as store
-from muniment.store.traces import RUN_BYTES
+from muniment.store.tasks import RUN_BYTES
 
 WAIT_SECONDS: Final = 60.0
 """Seconds that an erasure waits for the locks of its roots."""
@@ -63,8 +63,8 @@ def look_for(where: Where, file: Path) -> int:
     return with_place(where, body, "not looked for")
 
 
-def _where(place: Place, cancel: Cancel | None) -> store.Where:
-    return store.Where(
+def _where(place: Place, cancel: Cancel | None) -> store.EraseGround:
+    return store.EraseGround(
         place.state, place.roots, place.policy, Patience(time.monotonic() + WAIT_SECONDS, cancel)
     )
 

@@ -18,7 +18,7 @@ from muniment.cli.report import (
 from muniment.jobs.history import history_of, why_of
 from muniment.jobs.place import Place
 from muniment.jobs.undo import undo
-from muniment.store.history import MAX_STEPS, Step, Why
+from muniment.store.ledger import MAX_STEPS, Step, Why
 
 _WORDS = {"create": "brought back", "modify": "as before", "delete": "gone again"}
 _STATES = {

@@ -29,8 +29,7 @@ from muniment.names import RelPath, Scope
 from muniment.opening import find_place
 from muniment.policy.grammar import FILE_SUFFIX, canonicalise
 from muniment.settings import parse_roots, read_settings
-from muniment.store.catalog import CatalogEntry
-from muniment.store.looking import Odd
+from muniment.store.catalog import CatalogEntry, Odd
 from muniment.store.upkeep import rebuild, verify, view_of
 
 REBUILD_SECONDS: Final = 60.0

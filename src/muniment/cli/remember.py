@@ -32,7 +32,7 @@ from muniment.jobs.repeating import id_of_task
 from muniment.jobs.request import RememberRequest, RememberResult
 from muniment.names import MAX_FACT_BYTES, Enforcement
 from muniment.settings import parse_roots
-from muniment.store.transcripts import note
+from muniment.store.tasks import note
 from muniment.tools.calls import TOOLS
 
 MAX_INPUT_BYTES: Final = 2 * MAX_FACT_BYTES

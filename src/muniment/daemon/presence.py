@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable
 from muniment.store.database import make_private, reporting
-from muniment.store.placing import put
+from muniment.store.state import put
 
 LOCK_NAME: Final = "daemon.lock"
 ADDRESS_NAME: Final = "daemon.json"

@@ -30,7 +30,7 @@ from typing import Any, Final
 from muniment import events
 from muniment.errors import MunimentError
 from muniment.lane import Originator
-from muniment.store import outbox
+from muniment.store import tasks
 from muniment.store.database import Database
 
 LOOK_SECONDS: Final = 0.5
@@ -75,7 +75,7 @@ class View:
 class _Told:
     """An event and the frames that it was rendered to."""
 
-    event: outbox.Event
+    event: tasks.Event
     frames: dict[tuple[str, bool], bytes] = field(default_factory=dict)
 
 
@@ -88,7 +88,7 @@ class Stream:
 
     def __init__(self, reads: Database) -> None:
         self._reads = reads
-        self.epoch, _, self.last = outbox.span(reads)
+        self.epoch, _, self.last = tasks.span(reads)
         self._ring: deque[_Told] = deque(maxlen=RING)
         self._version = self._data_version()
         self._file, self._was_lost = self._identity(), False
@@ -177,7 +177,7 @@ class Stream:
         self._looking = False
         before = self.last
         try:
-            while found := outbox.read(self._reads, self.last, BATCH):
+            while found := tasks.read(self._reads, self.last, BATCH):
                 self._ring.extend(map(_Told, found))
                 self.last = found[-1].number
         except MunimentError as error:
@@ -211,14 +211,14 @@ class Stream:
             while start and self._ring[start - 1].event.number > number:
                 start -= 1
             return list(islice(self._ring, start, start + BATCH))
-        return [_Told(event) for event in outbox.read(self._reads, number, BATCH)]
+        return [_Told(event) for event in tasks.read(self._reads, number, BATCH)]
 
     def _number(self, cursor: str) -> int | None:
         """The number of a cursor after which nothing is missed; None: there is no such."""
         found = _CURSOR.fullmatch(cursor)
         if found is None:
             return None
-        epoch, first, _ = outbox.span(self._reads)
+        epoch, first, _ = tasks.span(self._reads)
         number = int(found[2])
         return number if found[1] == epoch and first <= number <= self.last else None
 

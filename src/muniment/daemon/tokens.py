@@ -30,8 +30,7 @@ from muniment.lane import OWNER
 from muniment.names import Trust, hello_key, hello_name, hello_proof
 from muniment.store.audit import append, timestamp
 from muniment.store.database import Database
-from muniment.store.placing import put
-from muniment.store.state import State
+from muniment.store.state import State, put
 
 TOKEN_NAME: Final = "token"  # noqa: S105  a file's name
 TOKEN_BYTES: Final = 32

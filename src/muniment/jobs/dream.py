@@ -42,13 +42,11 @@ from muniment.jobs.repeating import check_task_id, done_before, id_of_task
 from muniment.names import Scope, Trust
 from muniment.policy.grammar import CanonicalPath
 from muniment.store.audit import timestamp
-from muniment.store.change import Draft
 from muniment.store.commit import Commit, Terms, commit
-from muniment.store.erasure import is_forgotten
+from muniment.store.erase import is_forgotten
 from muniment.store.judge import Author
-from muniment.store.ledger import Kept, Origin, of_task
-from muniment.store.stamp import Provenance, new_ulid, stamp
-from muniment.store.trust import Ruling
+from muniment.store.ledger import Draft, Kept, Origin, of_task
+from muniment.store.trust import ChangeOrigin, Ruling, new_ulid, stamp
 
 KIND: Final = "dream"
 
@@ -191,7 +189,7 @@ def _commit(task: _Task, steps: Sequence[Step], now: datetime, budget: Budget) -
         return Ruling(request.trust if draft.after is None or held is None else request.trust.capped(held))
 
     def stamped(after: bytes, before: bytes | None, path: CanonicalPath, trust: Trust) -> bytes:
-        provenance = Provenance(new_ulid(), now, task.id, trust, task.model.name, place.policy.label)
+        provenance = ChangeOrigin(new_ulid(), now, task.id, trust, task.model.name, place.policy.label)
         return stamp(after, before, path, provenance)
 
     terms = Terms(

@@ -22,11 +22,9 @@ from muniment.names import RelPath, Scope, Trust, joined
 from muniment.policy.grammar import FILE_SUFFIX, CanonicalPath
 from muniment.sandbox import JobTerms, Sandbox
 from muniment.store.audit import timestamp
-from muniment.store.change import Draft
 from muniment.store.commit import Stamp
-from muniment.store.ledger import Origin, root_key
-from muniment.store.stamp import Provenance, new_ulid, stamp
-from muniment.store.trust import Ruling, TrustRule, by_words, trust_at
+from muniment.store.ledger import Draft, Origin, root_key
+from muniment.store.trust import ChangeOrigin, Ruling, TrustRule, by_words, new_ulid, stamp, trust_at
 from muniment.store.upkeep import trusts_shown
 
 KIND: Final = "remember"
@@ -98,7 +96,7 @@ class Filing:
 
     def _stamp(self, now: datetime, words: _Words) -> Stamp:
         def stamped(after: bytes, before: bytes | None, path: CanonicalPath, trust: Trust) -> bytes:
-            provenance = Provenance(
+            provenance = ChangeOrigin(
                 new_ulid(), now, self.task, trust, self.decided_by, self.place.policy.label
             )
             return stamp(words.labelled(after, before), before, path, provenance)

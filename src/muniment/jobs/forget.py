@@ -62,8 +62,8 @@ from muniment.names import Scope, Trust
 from muniment.policy.decide import Judge
 from muniment.policy.grammar import FILE_SUFFIX, CanonicalPath, canonicalise
 from muniment.store.audit import timestamp
+from muniment.store.catalog import may_hold
 from muniment.store.commit import Commit, Terms, commit
-from muniment.store.finding import may_hold
 from muniment.store.judge import Author
 from muniment.store.ledger import Kept, Origin
 from muniment.store.trust import Ruling

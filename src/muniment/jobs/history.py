@@ -5,8 +5,7 @@ from __future__ import annotations
 from muniment.errors import NotFound
 from muniment.jobs.place import Place
 from muniment.policy.grammar import CanonicalPath, canonicalise
-from muniment.store.history import Step, Why, content_at, history, why
-from muniment.store.ledger import root_key
+from muniment.store.ledger import Step, Why, content_at, history, root_key, why
 from muniment.tools.overlay import digest
 
 

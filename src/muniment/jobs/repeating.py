@@ -14,7 +14,7 @@ from muniment.jobs.place import Place
 from muniment.jobs.request import MAX_TASK_CHARS
 from muniment.store.ledger import Kept, Origin, of_task, root_key
 from muniment.store.review import waiting_of
-from muniment.store.stamp import new_ulid
+from muniment.store.trust import new_ulid
 
 _TASK_ID: Final = re.compile(rf"[A-Za-z0-9._-]{{1,{MAX_TASK_CHARS}}}", re.ASCII)
 

@@ -10,7 +10,7 @@ from muniment.errors import InvalidContent, MunimentError
 from muniment.jobs.ending import ending_json
 from muniment.names import MAX_FACT_BYTES, ContextMode, Enforcement, FenceLayer, Scope, Trust
 from muniment.policy.grammar import MAX_MARKS, overlong_run
-from muniment.store.change import Change
+from muniment.store.ledger import Change
 
 MAX_TASK_CHARS: Final = 100
 """Characters of a task's id."""

@@ -29,12 +29,10 @@ from muniment.jobs.place import Place
 from muniment.names import Scope, Trust
 from muniment.policy.grammar import canonicalise
 from muniment.store.audit import timestamp
-from muniment.store.change import Change, Draft
 from muniment.store.commit import Terms, commit
 from muniment.store.judge import Author
-from muniment.store.ledger import Origin, of_task
-from muniment.store.preview import preview
-from muniment.store.review import approval_task, check_roots, close, load, turn_down
+from muniment.store.ledger import Change, Draft, Origin, of_task
+from muniment.store.review import approval_task, check_roots, close, load, preview, turn_down
 from muniment.store.state import State
 from muniment.store.trust import Ruling
 

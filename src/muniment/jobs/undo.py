@@ -34,14 +34,11 @@ from muniment.jobs.ending import error_json
 from muniment.jobs.place import Place
 from muniment.names import RelPath, Scope, Trust
 from muniment.store.audit import timestamp
-from muniment.store.change import Change, Draft
 from muniment.store.commit import Terms, commit
-from muniment.store.emptied import remove_emptied
-from muniment.store.history import undone_by
+from muniment.store.erase import remove_emptied
 from muniment.store.judge import Author
-from muniment.store.ledger import Kept, KeptChange, Origin, of_task, root_key
-from muniment.store.stamp import new_ulid
-from muniment.store.trust import Ruling, trust_at
+from muniment.store.ledger import Change, Draft, Kept, KeptChange, Origin, of_task, root_key, undone_by
+from muniment.store.trust import Ruling, new_ulid, trust_at
 from muniment.tools.overlay import ChangeSet, Claim, Proposed, digest
 
 WAIT_SECONDS: Final = 60.0

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from muniment.names import Digest
-from muniment.store.rebase import Node, Part, rebase
+from muniment.store.judge import Node, ProposalPart, rebase
 
 Message = Mapping[str, Any]
 """A message as JSON has it."""
@@ -151,7 +151,7 @@ class ContextGraph:
                 Node(node.id, node.digest if node.id in claimed else _UNCLAIMED)
                 for node in self._nodes.values()
             ]
-            part = Part(
+            part = ProposalPart(
                 claims,
                 tuple(claim.id for claim in claims),
                 tuple(Node(node.id, _UNCLAIMED) for node in adds),

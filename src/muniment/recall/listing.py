@@ -16,8 +16,8 @@ from muniment.policy.grammar import fold
 from muniment.recall.search import HIT_COLUMNS, Hit, hit_of
 from muniment.recall.stems import Stemmer
 from muniment.store.database import Database
-from muniment.store.fulltext import folded
 from muniment.store.ledger import RootKey
+from muniment.store.rows import folded
 
 PINNED: Final = "pinned"
 """The folder of a scope whose entries come first, however its name is spelled; policies protect it."""

@@ -25,7 +25,7 @@ from typing import Final, TypeVar
 
 from muniment.content.words import STOP_WORDS
 from muniment.recall.stems import Stemmer, Term
-from muniment.store.fulltext import folded
+from muniment.store.rows import folded
 
 MAX_WORDS: Final = 48
 """Words of a message that are looked up, phrases included; each costs some 10 µs."""

@@ -39,9 +39,9 @@ from muniment.recall.shelf import Picked, Shelf
 from muniment.recall.stems import Stemmer
 from muniment.store.audit import append, timestamp
 from muniment.store.database import Database
-from muniment.store.fulltext import folded
 from muniment.store.index import shown_path
 from muniment.store.ledger import root_key
+from muniment.store.rows import folded
 from muniment.store.state import State
 
 MAX_ENTRIES: Final = 5

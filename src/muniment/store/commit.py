@@ -35,14 +35,16 @@ from muniment.policy.grammar import CanonicalPath, canonicalise
 from muniment.store.apply import Expected, Stuck, Write, apply
 from muniment.store.audit import timestamp
 from muniment.store.catalog import View
-from muniment.store.change import Change, Draft, classify_touched_scopes
 from muniment.store.judge import Author, check_budgets, check_paths, draft, judge, look, settle
 from muniment.store.ledger import (
+    Change,
+    Draft,
     Kept,
     KeptChange,
     Origin,
     abandon,
     begin,
+    classify_touched_scopes,
     finish,
     new_token,
     of_task,
@@ -50,12 +52,10 @@ from muniment.store.ledger import (
     temporary_of,
     temporary_of_index,
 )
-from muniment.store.naming import Rename, renamed, settle_names
-from muniment.store.recovery import bring_back, recover
 from muniment.store.review import hold
 from muniment.store.state import State
 from muniment.store.trust import TrustedDraft, TrustRule, reasons_for_review, trust_at
-from muniment.store.upkeep import follow_or_tell, view_of
+from muniment.store.upkeep import Rename, bring_back, follow_or_tell, recover, renamed, settle_names, view_of
 from muniment.tools.overlay import ChangeSet
 
 Stamp = Callable[[bytes, bytes | None, CanonicalPath, Trust], bytes]

@@ -23,13 +23,18 @@ A task of a lane that runs and holds some of it must end first; that is looked a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import base64
+import json
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any, Final
 
 from muniment.confine.binding import BoundRoot
 from muniment.confine.cancel import Patience
-from muniment.confine.writing import lock_roots
+from muniment.confine.writing import lock_roots, remove_empty_directory
+from muniment.content.entry import parse
 from muniment.errors import (
     ConfigInvalid,
     DeadlineExceeded,
@@ -44,30 +49,394 @@ from muniment.errors import (
 from muniment.names import RelPath, Scope, Trust
 from muniment.policy.decide import Policy
 from muniment.policy.grammar import canonicalise
-from muniment.store import tasks
+from muniment.store import audit, tasks
 from muniment.store.audit import timestamp
 from muniment.store.commit import Terms, commit
-from muniment.store.emptied import remove_emptied
-from muniment.store.erasure import Found, Target, drop, scrub, search
 from muniment.store.index import is_index_path
 from muniment.store.judge import Author
 from muniment.store.ledger import ERASED, Origin, RootKey, erased_name, root_key
-from muniment.store.receipt import NOT_COVERED, Plan, Receipt
-from muniment.store.stamp import new_ulid
 from muniment.store.state import LEDGER_NAME, State
-from muniment.store.traces import RUN_BYTES, Runs, telling
-from muniment.store.transcripts import remove_telling
-from muniment.store.trust import constant
+from muniment.store.tasks import RUN_BYTES, Clearing, Runs, clear, concerned, remove_telling, telling
+from muniment.store.trust import constant, new_ulid
 from muniment.store.upkeep import rebuild, recover_all, view_of
 from muniment.tools.overlay import ChangeSet, Claim, digest
 
-__all__ = ["NOT_COVERED", "Plan", "Receipt", "Where", "erase", "left_over", "plan"]
+# -- emptied -----------------------------------------------------------------------------------------
+#
+# Removes directories that an undo or an erasure has left empty.
+
+
+def remove_emptied(
+    roots: Mapping[Scope, BoundRoot], directories: Mapping[Scope, Sequence[RelPath]], patience: Patience
+) -> None:
+    """Remove `directories` where nothing stands in them any more, the innermost first.
+
+    Under the locks, since a commit that is under way may be about to put a file there.
+
+    Raises:
+        ManagedMemoryUnavailable: the system refuses.
+        DeadlineExceeded, Cancelled: somebody held the lock of a root.
+    """
+    if not any(directories.values()):
+        return
+    with lock_roots([roots[scope] for scope in directories], patience):
+        for scope, made in directories.items():
+            for rel in sorted(set(made), key=len, reverse=True):
+                with suppress(PathEscape):  # Somebody else's link has taken its place.
+                    remove_empty_directory(roots[scope].root, rel)
+
+
+# -- receipt -----------------------------------------------------------------------------------------
+#
+# What an erasure would do, and what it did: values.
+
+NOT_COVERED: Final = (
+    "blocks of the file system, backups and other copies, transcripts that were moved, version control, "
+    "the provider of a model"
+)
+"""What no erasure here reaches, for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What an erasure would do.
+
+    Attributes:
+        target: as it was asked for.
+        files: logical paths of files that are there and go.
+        versions: how many versions in the ledger go.
+        others: logical paths of other files, of which older versions go: they hold a piece of the text.
+        tasks: ids of the tasks that wrote the files.
+        reviews: ids of those that go.
+        records: how many records lose their body.
+        lane_tasks: how many tasks of lanes lose what they were asked and what they say.
+        copies: names of copies from upgrades in the state directory that go.
+    """
+
+    target: str
+    files: tuple[str, ...]
+    versions: int
+    others: tuple[str, ...]
+    tasks: tuple[str, ...]
+    reviews: tuple[str, ...]
+    records: int
+    lane_tasks: int
+    copies: tuple[str, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """The document that `erase --json` prints without `--yes`."""
+        return {
+            "status": "preview",
+            "target": self.target,
+            "files": list(self.files),
+            "versions": self.versions,
+            "others": list(self.others),
+            "tasks": list(self.tasks),
+            "reviews": list(self.reviews),
+            "records": self.records,
+            "lane_tasks": self.lane_tasks,
+            "copies": list(self.copies),
+            "not_covered": NOT_COVERED,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What an erasure did. It holds no name and no text: it can be given away.
+
+    Attributes:
+        task_id: of the erasure.
+        erased: keyed digests of the files' names, as the ledger has them now.
+        tasks: ids of the tasks that had written them.
+    """
+
+    task_id: str
+    at: str
+    erased: tuple[str, ...]
+    tasks: tuple[str, ...]
+    files: int
+    versions: int
+    reviews: int
+    records: int
+    lane_tasks: int
+    notes: tuple[str, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """The document that `erase --yes --json` prints."""
+        return {
+            "status": "erased",
+            "task_id": self.task_id,
+            "at": self.at,
+            "erased": list(self.erased),
+            "tasks": list(self.tasks),
+            "files": self.files,
+            "versions": self.versions,
+            "reviews": self.reviews,
+            "records": self.records,
+            "lane_tasks": self.lane_tasks,
+            "notes": list(self.notes),
+            "not_covered": NOT_COVERED,
+        }
+
+
+# -- erasure -----------------------------------------------------------------------------------------
+#
+# What the ledger holds of files that are to be erased, and how it goes; `erase.py` says when.
+#
+# A version of a file is one side of a row of `change`. Gone are the versions of the erased files, and those
+# of any other file that hold a run of their text (`traces.py`) which no file holds any more.
+
+_File = tuple[RootKey, RelPath]
+_Side = tuple[int, int, str]
+"""A commit, a position in it, and `before` or `after`."""
+
+
+@dataclass(frozen=True, slots=True)
+class EraseTarget:
+    """What is to be erased.
+
+    Attributes:
+        files: every version of these.
+        paths: their logical paths, by every name that their scopes had or have.
+        tasks: what is known of these besides files.
+    """
+
+    files: frozenset[_File]
+    paths: frozenset[str]
+    tasks: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class TargetTraces:
+    """What the ledger holds of a target.
+
+    Attributes:
+        versions: the target's own.
+        others: likewise, of other files that hold a run of its text.
+        other_paths: the logical paths of those.
+        tasks: that wrote the target's versions.
+        facts: keyed digests of what they were asked, and of the text itself.
+        reviews: ids.
+        records: numbers.
+        lane_tasks: those of lanes that hold something of it, and what is left of them.
+        runs: of its text.
+    """
+
+    versions: frozenset[_Side]
+    others: frozenset[_Side]
+    other_paths: tuple[str, ...]
+    tasks: frozenset[str]
+    facts: frozenset[str]
+    reviews: tuple[str, ...]
+    records: tuple[int, ...]
+    lane_tasks: tuple[Clearing, ...]
+    runs: Runs
+
+
+def search(
+    state: State, target: EraseTarget, present: Collection[bytes], remaining: Callable[[], Iterator[bytes]]
+) -> TargetTraces:
+    """Find everything that the ledger holds of `target`.
+
+    Args:
+        state: whose ledger; inside a transaction as that sees it.
+        target: what is to be erased.
+        present: what its files hold now.
+        remaining: the content of every file that stays.
+
+    Cost: reads every version in the ledger and every file that stays; about 0.1 s for 5 MB.
+    """
+    versions, tasks, facts, texts = set[_Side](), set(target.tasks), set[str](), set(present)
+    for row in _changes(state):
+        if (row.root, row.rel) in target.files:
+            tasks.add(row.task)
+            facts |= {row.fact} if row.fact is not None else set()
+            versions |= row.sides.keys()
+            texts |= set(row.sides.values())
+    reviews = _reviews(state)
+    ours = {each: kept for each, kept in reviews.items() if _is_about(kept, target, tasks)}
+    for kept in ours.values():
+        texts |= kept.texts
+        facts |= {kept.fact} if kept.fact is not None else set()
+    facts |= {state.keyed(body) for text in texts if (body := parse(text).body.strip())}
+    runs = Runs(part for text in texts for part in telling(text)).without(remaining())
+    ours |= {each: kept for each, kept in reviews.items() if any(map(runs.found_in, kept.texts))}
+    others = {
+        side: row
+        for row in _changes(state)
+        for side, content in row.sides.items()
+        if side not in versions and runs.found_in(content)
+    }
+    marked = tasks | {row.task for row in others.values()}
+    return TargetTraces(
+        frozenset(versions),
+        frozenset(others),
+        tuple(sorted({row.path for row in others.values()})),
+        frozenset(tasks),
+        frozenset(facts),
+        tuple(sorted(ours)),
+        _records(state, target, marked, runs),
+        concerned(state, tasks, target.paths, facts, runs),
+        runs,
+    )
+
+
+def drop(state: State, target: EraseTarget, found: TargetTraces, origin: Origin) -> None:
+    """Take everything that was found out of the rows, in one transaction, with a record of it.
+
+    None of the tasks that were found runs.
+
+    Raises:
+        ManagedMemoryUnavailable: the ledger cannot be written. Nothing of it holds.
+    """
+    with state.ledger.transaction() as connection:
+        for number, position, side in found.versions | found.others:
+            # Side is one of two words, see `_Side`.
+            here = "change_set = ? AND position = ?"
+            of_it = f"SELECT root, rel, {side}_digest FROM change WHERE {here}"  # noqa: S608
+            gone = f"UPDATE change SET {side} = NULL, {side}_digest = ? WHERE {here}"  # noqa: S608
+            from_it = f"DELETE FROM provenance WHERE (root, rel, digest) IN ({of_it})"  # noqa: S608
+            connection.execute(from_it, (number, position))
+            connection.execute(gone, (ERASED, number, position))
+        for root, rel in target.files:
+            connection.execute("DELETE FROM provenance WHERE root = ? AND rel = ?", (root, rel))
+            connection.execute(
+                "UPDATE change SET rel = ?, made = '[]' WHERE root = ? AND rel = ?",
+                (erased_name(state, root, rel), root, rel),
+            )
+        each = [(task,) for task in found.tasks]
+        connection.executemany("UPDATE change_set SET fact = NULL WHERE task = ?", each)
+        connection.executemany(
+            "UPDATE change_set SET notes = '[]' WHERE task = ?", _noted(state, target, found)
+        )
+        connection.executemany(
+            "INSERT OR IGNORE INTO forgotten (fact, at, task) VALUES (?, ?, ?)",
+            [(fact, origin.at, origin.task) for fact in found.facts],
+        )
+        connection.executemany("DELETE FROM review WHERE id = ?", [(each,) for each in found.reviews])
+        connection.executemany(
+            "UPDATE record SET body = NULL WHERE seq = ?", [(seq,) for seq in found.records]
+        )
+        clear(state, found.lane_tasks, origin.at)
+        body = {
+            "records": list(found.records),
+            "versions": len(found.versions) + len(found.others),
+            "reviews": len(found.reviews),
+            "lane_tasks": len(found.lane_tasks),
+            "files": sorted(erased_name(state, root, rel) for root, rel in target.files),
+        }
+        audit.append(state, origin.at, audit.ERASE, origin.task, body)
+
+
+def scrub(state: State) -> None:
+    """Leave nothing of what was deleted in the files of the state directory; the catalog is empty afterwards.
+
+    Raises:
+        ManagedMemoryUnavailable: the disk is full, or another process reads the ledger for too long.
+
+    Cost: writes the ledger anew; while that lasts it needs as much room again.
+    """
+    with state.ledger.bare() as connection:
+        connection.execute("PRAGMA secure_delete = ON")
+        connection.execute("VACUUM")
+    state.ledger.drain()
+    state.remove_copies()
+    state.renew_catalog()
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """One row of `change` of a commit that is done, with the sides of which the bytes are known."""
+
+    task: str
+    fact: str | None
+    root: RootKey
+    scope: Scope
+    rel: RelPath
+    sides: Mapping[_Side, bytes]
+
+    @property
+    def path(self) -> str:
+        return f"{self.scope}/{self.rel}"
+
+
+def _changes(state: State) -> Iterator[_Change]:
+    """Every change in the ledger; one at a time, since all of them may be more than fits into memory."""
+    with state.ledger.bare() as connection:
+        for number, position, task, fact, root, scope, rel, before, after in connection.execute(
+            "SELECT change_set, position, task, fact, root, scope, rel, before, after "
+            "FROM change JOIN change_set ON change_set.id = change_set WHERE done IS NOT NULL"
+        ):
+            known = {"before": before, "after": after}
+            sides = {(number, position, side): each for side, each in known.items() if each is not None}
+            yield _Change(task, fact, root, scope, rel, sides)
+
+
+@dataclass(frozen=True, slots=True)
+class _Review:
+    task: str
+    fact: str | None
+    files: frozenset[_File]
+    texts: frozenset[bytes]
+    reasons: str
+
+
+def _reviews(state: State) -> dict[str, _Review]:
+    """Every review by id; of one that was decided only why it had waited is left."""
+    found: dict[str, _Review] = {}
+    for review_id, task, reasons, proposal in state.ledger.rows(
+        "SELECT id, task, reasons, proposal FROM review"
+    ):
+        kept = json.loads(proposal) if proposal is not None else None
+        if kept is None:
+            found[review_id] = _Review(task, None, frozenset(), frozenset(), reasons)
+            continue
+        paths = [each[0].partition("/") for each in kept["changes"] + kept["removals"] + kept["claims"]]
+        files = {(kept["roots"].get(scope), RelPath(rel)) for scope, _, rel in paths}
+        texts = map(base64.b64decode, kept["texts"])
+        found[review_id] = _Review(task, kept["origin"][6], frozenset(files), frozenset(texts), reasons)
+    return found
+
+
+def _is_about(review: _Review, target: EraseTarget, tasks: Collection[str]) -> bool:
+    names_it = any(path in review.reasons for path in target.paths)
+    return names_it or review.task in tasks or not target.files.isdisjoint(review.files)
+
+
+def _noted(state: State, target: EraseTarget, found: TargetTraces) -> list[tuple[str]]:
+    """The tasks whose notes go: those of the target, and any other that names it."""
+    rows = state.ledger.rows("SELECT task, notes FROM change_set WHERE notes <> '[]'")
+    return [
+        (task,)
+        for task, notes in rows
+        if task in found.tasks or any(path in note for note in json.loads(notes) for path in target.paths)
+    ]
+
+
+def _records(state: State, target: EraseTarget, tasks: Collection[str], runs: Runs) -> tuple[int, ...]:
+    """The records that say something of it; those of erasures hold only numbers and keyed digests."""
+    found: list[int] = []
+    for seq, task, body in state.ledger.rows(
+        "SELECT seq, task, body FROM record WHERE body IS NOT NULL AND kind <> ? ORDER BY seq", (audit.ERASE,)
+    ):
+        names_it = any(path in body for path in target.paths)
+        if names_it or task in tasks or runs.found_in(body.encode()):
+            found.append(seq)
+    return tuple(found)
+
+
+def is_forgotten(state: State, text: str) -> bool:
+    """Whether the body of an erased entry, or what was asked for it, said exactly this."""
+    return bool(state.ledger.rows("SELECT 1 FROM forgotten WHERE fact = ?", (state.keyed(text.strip()),)))
+
+
+# -- erase -------------------------------------------------------------------------------------------
 
 _Entry = tuple[BoundRoot, RelPath]
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
+class EraseGround:
     """What an erasure works on; all of it stays the caller's."""
 
     state: State
@@ -76,7 +445,7 @@ class Where:
     patience: Patience
 
 
-def plan(unsafe_target: str, where: Where) -> Plan:
+def plan(unsafe_target: str, where: EraseGround) -> Plan:
     """What erasing would do; changes nothing.
 
     Args:
@@ -106,7 +475,7 @@ def plan(unsafe_target: str, where: Where) -> Plan:
     )
 
 
-def erase(unsafe_target: str, where: Where) -> Receipt:
+def erase(unsafe_target: str, where: EraseGround) -> Receipt:
     """Carry out the steps of the module's docstring.
 
     Raises:
@@ -145,7 +514,7 @@ def erase(unsafe_target: str, where: Where) -> Receipt:
     return _receipt(origin, target, found, removed, notes, where)
 
 
-def left_over(text: bytes, where: Where) -> dict[str, int]:
+def left_over(text: bytes, where: EraseGround) -> dict[str, int]:
     """How many runs of `text` are in which file of the state directory, besides those of files that stay.
 
     Args:
@@ -159,7 +528,7 @@ def left_over(text: bytes, where: Where) -> dict[str, int]:
     runs = Runs(telling(text))
     if not len(runs):
         raise ConfigInvalid(f"the text is shorter than {RUN_BYTES} bytes, so it cannot be looked for")
-    runs = runs.without(_remaining(Target(frozenset(), frozenset()), where, _staying(where)))
+    runs = runs.without(_remaining(EraseTarget(frozenset(), frozenset()), where, _staying(where)))
     said = runs.found_in("\n".join(tasks.strings_of_all(where.state)).encode("utf-8", "replace"))
     found: dict[str, int] = {}
     for name in where.state.files():
@@ -170,18 +539,18 @@ def left_over(text: bytes, where: Where) -> dict[str, int]:
     return found
 
 
-def _target(unsafe_target: str, where: Where) -> Target:
+def _target(unsafe_target: str, where: EraseGround) -> EraseTarget:
     if "/" in unsafe_target:
         path = canonicalise(unsafe_target, where.roots)
         if not path.rel or is_index_path(path.rel):
             reason = "erase names one entry or task; indexes are made from entries"
             raise Refused(reason, rule="erase", layer="store")
         key = root_key(where.state, where.roots[path.scope])
-        return Target(frozenset({(key, path.rel)}), _names(where.state, {(key, path.rel): path.scope}))
+        return EraseTarget(frozenset({(key, path.rel)}), _names(where.state, {(key, path.rel): path.scope}))
     return _target_of_task(unsafe_target, where)
 
 
-def _target_of_task(task: str, where: Where) -> Target:
+def _target_of_task(task: str, where: EraseGround) -> EraseTarget:
     state = where.state
     scopes = {root_key(state, root): scope for scope, root in where.roots.items()}
     files: dict[tuple[RootKey, RelPath], Scope] = {}
@@ -202,7 +571,7 @@ def _target_of_task(task: str, where: Where) -> Target:
         state.ledger.rows(known.format(table), (task,)) for table in tables
     ):
         raise NotFound(f"no task {printable(task)!r} is known; see: muniment history")
-    return Target(frozenset(files), _names(state, files), frozenset({task}))
+    return EraseTarget(frozenset(files), _names(state, files), frozenset({task}))
 
 
 def _names(state: State, files: Mapping[tuple[RootKey, RelPath], Scope]) -> frozenset[str]:
@@ -215,8 +584,13 @@ def _names(state: State, files: Mapping[tuple[RootKey, RelPath], Scope]) -> froz
 
 
 def _search(
-    target: Target, present: Mapping[str, bytes], where: Where, staying: Sequence[_Entry], *, removed: int = 0
-) -> Found:
+    target: EraseTarget,
+    present: Mapping[str, bytes],
+    where: EraseGround,
+    staying: Sequence[_Entry],
+    *,
+    removed: int = 0,
+) -> TargetTraces:
     """What is known of a target.
 
     Raises:
@@ -233,7 +607,7 @@ def _search(
     raise NotFound(f"nothing is remembered at {min(target.paths)}, nor was it; see: muniment history")
 
 
-def _require_rest(found: Found) -> None:
+def _require_rest(found: TargetTraces) -> None:
     """Refuse to go on while a task runs that holds some of it.
 
     Raises:
@@ -244,7 +618,7 @@ def _require_rest(found: Found) -> None:
         raise DeadlineExceeded(f"{task} runs and holds it; try again once it is over, or cancel it")
 
 
-def _present(target: Target, where: Where) -> dict[str, bytes]:
+def _present(target: EraseTarget, where: EraseGround) -> dict[str, bytes]:
     """The files of a target that are there, with their bytes."""
     found: dict[str, bytes] = {}
     for scope, root in where.roots.items():
@@ -257,7 +631,7 @@ def _present(target: Target, where: Where) -> dict[str, bytes]:
     return found
 
 
-def _remove(target: Target, origin: Origin, where: Where, *, is_by_path: bool) -> int:
+def _remove(target: EraseTarget, origin: Origin, where: EraseGround, *, is_by_path: bool) -> int:
     """Step 1, second half: how many files went."""
     claims = [Claim(path, digest(content)) for path, content in _present(target, where).items()]
     terms = Terms(
@@ -274,7 +648,7 @@ def _remove(target: Target, origin: Origin, where: Where, *, is_by_path: bool) -
     return len(commit([ChangeSet(removals=tuple(claims))], terms).changes)
 
 
-def _above(target: Target, where: Where) -> dict[Scope, list[RelPath]]:
+def _above(target: EraseTarget, where: EraseGround) -> dict[Scope, list[RelPath]]:
     """The directories above the files of a target."""
     above: dict[Scope, list[RelPath]] = {}
     for scope, root in where.roots.items():
@@ -286,7 +660,7 @@ def _above(target: Target, where: Where) -> dict[Scope, list[RelPath]]:
     return above
 
 
-def _staying(where: Where) -> list[_Entry]:
+def _staying(where: EraseGround) -> list[_Entry]:
     """Every entry that is there."""
     return [
         (root, entry.rel)
@@ -295,7 +669,7 @@ def _staying(where: Where) -> list[_Entry]:
     ]
 
 
-def _remaining(target: Target, where: Where, staying: Sequence[_Entry]) -> Iterator[bytes]:
+def _remaining(target: EraseTarget, where: EraseGround, staying: Sequence[_Entry]) -> Iterator[bytes]:
     """What every file holds that stays; of roots that are not bound here, what the ledger last knew of it."""
     keys = {root.scope: root_key(where.state, root) for root in where.roots.values()}
     for root, rel in staying:
@@ -316,7 +690,12 @@ def _remaining(target: Target, where: Where, staying: Sequence[_Entry]) -> Itera
 
 
 def _receipt(
-    origin: Origin, target: Target, found: Found, removed: int, notes: list[str], where: Where
+    origin: Origin,
+    target: EraseTarget,
+    found: TargetTraces,
+    removed: int,
+    notes: list[str],
+    where: EraseGround,
 ) -> Receipt:
     return Receipt(
         origin.task,

@@ -1,4 +1,4 @@
-r"""The form of the generated listing of a root: `MEMORY.md` and the pages in `index/`. Pure.
+"""The form of the generated listing of a root: `MEMORY.md` and the pages in `index/`. Pure.
 
 Holds, whatever the fields of the entries contain:
 
@@ -27,16 +27,23 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+import sqlite3
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from itertools import groupby
+from operator import itemgetter
+from string import hexdigits
+from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import quote, unquote
 
 from muniment.content.entry import MAX_DESCRIPTION_CHARS, MAX_NAME_CHARS
 from muniment.content.gates import one_line
 from muniment.errors import PathEscape, Refusal
 from muniment.names import INDEX_DIRECTORY, INDEX_NAME, RelPath, Scope, Trust, joined
-from muniment.policy.grammar import FILE_SUFFIX, canonicalise
+from muniment.policy.grammar import FILE_SUFFIX, canonicalise, fold
+from muniment.store.database import Database
+
+# -- index -------------------------------------------------------------------------------------------
 
 HEADING: Final = "# Memory index"
 
@@ -446,3 +453,417 @@ def _fitting(units: Sequence[str], most: int, size: int) -> Sequence[str]:
 
 def _size(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode())
+
+
+# -- pages -------------------------------------------------------------------------------------------
+#
+# The pages of the entries of a root: which there are, and how the catalog keeps track of them.
+#
+# - P1 Every entry is on exactly one page of its topic, which is its directory. A page that would pass a
+#   limit
+#   is split by the next hexadecimal digit of the entries' keys, SHA-256 of the path.
+# - P2 The file of a page is `index/<topic>[-<prefix>].md`: the first `TOPIC_DIGITS` digits of SHA-256 of
+#   the
+#   topic, or all of them where topics share those, and the digits that it was split by.
+# - P3 So the pages are a function of the set of entries. `renew` makes the table `page` from it, and
+#   `follow`
+#   arrives at the same from what was relisted since.
+#
+# The limits of `index.py` are part of what the table `page` holds, and so of the catalog's version.
+#
+# Attacked in tests/store/test_pages.py, by pages made from this definition.
+
+PAGES: Final = f"{INDEX_DIRECTORY}/"
+"""How the path of every index file begins but that of `MEMORY.md`."""
+
+TOPIC_DIGITS: Final = 12
+"""Digits of a topic's SHA-256 in the names of its pages."""
+
+_LAST: Final = "~"  # sorts behind every text of digits, dashes and dots
+
+
+class TopicPart(NamedTuple):
+    """Some entries of a topic whose keys share a prefix; `size` is the bytes of their lines."""
+
+    prefix: str
+    entries: int
+    size: int
+
+
+class Page(NamedTuple):
+    """A page of entries; `slot` is SHA-256 of the name of its file, hexadecimal."""
+
+    topic: str
+    prefix: str
+    entries: int
+    rel: RelPath
+    slot: str
+
+
+@dataclass(frozen=True, slots=True)
+class IndexChanges:
+    """What is not as it was in the last index.
+
+    Attributes:
+        begins: how the paths begin of all pages that may have come or gone.
+        pages: topics and prefixes of pages whose entries changed.
+    """
+
+    begins: frozenset[str]
+    pages: frozenset[tuple[str, str]]
+
+
+def split(parts: Sequence[TopicPart], depth: int = 0) -> Iterator[TopicPart]:
+    """The pages of a topic (P1), by prefix.
+
+    Args:
+        parts: all of the topic, by prefix: entries with their whole keys, and pages that may be left as they
+            are. No prefix begins another.
+        depth: digits that all prefixes share.
+    """
+    entries, size = sum(part.entries for part in parts), sum(part.size for part in parts)
+    if not entries:
+        return
+    if fits_page(entries, size):
+        yield TopicPart(parts[0].prefix[:depth], entries, size)
+        return
+    for _digit, together in groupby(parts, key=lambda part: part.prefix[depth]):
+        yield from split(tuple(together), depth + 1)
+
+
+class Rows:
+    """The rows of one root inside a transaction."""
+
+    def __init__(self, connection: sqlite3.Connection, key: str) -> None:
+        self._connection, self.key = connection, key
+
+    def rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
+        """The rows of a query whose first parameter is the root."""
+        return self._connection.execute(query, (self.key, *values)).fetchall()
+
+    def newest_relisted(self) -> int:
+        """The last row of `relisted`; 0 if there is none."""
+        ((newest,),) = self.rows("SELECT coalesce(max(id), 0) FROM relisted WHERE root = ?")
+        return int(newest)
+
+    def total(self) -> tuple[int, int]:
+        """How many entries there are, and the bytes of their lines."""
+        ((entries, size),) = self.rows(
+            "SELECT coalesce(sum(entries), 0), coalesce(sum(bytes), 0) FROM page WHERE root = ?"
+        )
+        return entries, size
+
+    def count(self, prefix: str) -> tuple[int, int]:
+        """How many pages have slots that begin so, and how many entries they list."""
+        ((pages, entries),) = self.rows(
+            "SELECT count(*), coalesce(sum(entries), 0) FROM page WHERE root = ? AND slot BETWEEN ? AND ?",
+            *(prefix, prefix + _LAST),
+        )
+        return pages, entries
+
+    def pages(self, column: Literal["rel", "slot"], begin: str) -> list[Page]:
+        """The pages whose path or slot begins so."""
+        found = self.rows(
+            f"SELECT topic, prefix, entries, rel, slot FROM page WHERE root = ? AND {column} BETWEEN ? AND ?",  # noqa: S608  one of two
+            *(begin, begin + _LAST),
+        )
+        return list(map(Page._make, found))
+
+    def written(self, begin: str) -> set[RelPath]:
+        """The files of the last index whose paths begin so."""
+        found = self.rows(
+            "SELECT rel FROM written WHERE root = ? AND rel BETWEEN ? AND ?", begin, begin + _LAST
+        )
+        return {rel for (rel,) in found}
+
+    def has_written_pages(self) -> bool:
+        """Whether the last index had more files than `MEMORY.md`."""
+        return bool(self.rows("SELECT 1 FROM written WHERE root = ? AND rel > ? LIMIT 1", PAGES))
+
+    def first_lines(self, count: int) -> list[str]:
+        """The lines of the first entries, in order."""
+        found = self.rows("SELECT line FROM entry WHERE root = ? ORDER BY sort, rel LIMIT ?", count)
+        return [line for (line,) in found]
+
+    def counted(self, topic: str, prefix: str) -> TopicPart:
+        """All entries on a page."""
+        ((entries, size),) = self.rows(
+            "SELECT count(*), coalesce(sum(line_bytes), 0) FROM entry"
+            " WHERE root = ? AND topic = ? AND key BETWEEN ? AND ?",
+            *(topic, prefix, prefix + _LAST),
+        )
+        return TopicPart(prefix, entries, size)
+
+    def entries(self, topic: str, prefix: str) -> list[TopicPart]:
+        """The entries on a page, each by its whole key."""
+        found = self.rows(
+            "SELECT key, 1, line_bytes FROM entry"
+            " WHERE root = ? AND topic = ? AND key BETWEEN ? AND ? ORDER BY key",
+            *(topic, prefix, prefix + _LAST),
+        )
+        return list(map(TopicPart._make, found))
+
+    def lines(self, topic: str, prefix: str) -> list[str]:
+        """The lines of the entries on a page, in order."""
+        found = self.rows(
+            "SELECT line FROM entry WHERE root = ? AND topic = ? AND key BETWEEN ? AND ? ORDER BY sort, rel",
+            *(topic, prefix, prefix + _LAST),
+        )
+        return [line for (line,) in found]
+
+    def parts(self, topic: str) -> list[TopicPart]:
+        """The pages of a topic."""
+        found = self.rows("SELECT prefix, entries, bytes FROM page WHERE root = ? AND topic = ?", topic)
+        return list(map(TopicPart._make, found))
+
+    def replace_pages(self, topic: str, before: Collection[TopicPart], after: Collection[TopicPart]) -> None:
+        """Make `after` the pages of a topic; new ones have short names for now."""
+        kept, known = {part.prefix for part in after}, set(before)
+        digits = topic_digest(topic)[:TOPIC_DIGITS]
+        self._connection.executemany(
+            "DELETE FROM page WHERE root = ? AND topic = ? AND prefix = ?",
+            [(self.key, topic, part.prefix) for part in before if part.prefix not in kept],
+        )
+        self._connection.executemany(
+            "INSERT INTO page (root, topic, prefix, entries, bytes, rel, slot) VALUES (?, ?, ?, ?, ?, ?, ?)"
+            " ON CONFLICT DO UPDATE SET entries = excluded.entries, bytes = excluded.bytes",
+            [(self.key, topic, *part, *_file(digits, part.prefix)) for part in after if part not in known],
+        )
+
+    def name_pages(self, begin: str) -> None:
+        """Give the pages of all topics whose paths begin so the names that tell them apart (P2)."""
+        named = self.rows(
+            "SELECT topic, min(rel), max(rel) FROM page WHERE root = ? AND rel BETWEEN ? AND ?"
+            " GROUP BY topic",
+            *(begin, begin + _LAST),
+        )
+        for topic, *names in named:
+            wanted = topic_digest(topic) if len(named) > 1 else topic_digest(topic)[:TOPIC_DIGITS]
+            if any(rel.removesuffix(FILE_SUFFIX).partition("-")[0] != PAGES + wanted for rel in names):
+                self._connection.executemany(
+                    "UPDATE page SET rel = ?, slot = ? WHERE root = ? AND topic = ? AND prefix = ?",
+                    [
+                        (*_file(wanted, part.prefix), self.key, topic, part.prefix)
+                        for part in self.parts(topic)
+                    ],
+                )
+
+
+def renew(rows: Rows) -> None:
+    """Make the table `page` anew."""
+    rows.rows("DELETE FROM page WHERE root = ?")
+    topics = rows.rows("SELECT topic, count(*), sum(line_bytes) FROM entry WHERE root = ? GROUP BY topic")
+    for topic, entries, size in topics:
+        fits = fits_page(entries, size)
+        parts = [TopicPart("", entries, size)] if fits else split(rows.entries(topic, ""))
+        rows.replace_pages(topic, (), tuple(parts))
+    for begin in {_begin(topic) for topic, _, _ in topics}:
+        rows.name_pages(begin)
+
+
+def follow(rows: Rows) -> IndexChanges | None:
+    """Bring the table `page` up to date with what was relisted; None if the last index had no pages."""
+    relisted = rows.rows("SELECT topic, key FROM relisted WHERE root = ? ORDER BY topic, key")
+    changed: set[tuple[str, str]] = set()
+    for topic, together in groupby(relisted, key=itemgetter(0)):
+        keys = [key for _, key in together]
+        before = rows.parts(topic)
+        after = {part.prefix: part for part in split(_opened(rows, topic, keys, before))}
+        rows.replace_pages(topic, before, after.values())
+        changed |= {(topic, prefix) for key in keys if (prefix := _covering(key, after)) is not None}
+    begins = frozenset(_begin(topic) for topic, _ in relisted)
+    for begin in begins:
+        rows.name_pages(begin)
+    return IndexChanges(begins, frozenset(changed)) if rows.has_written_pages() else None
+
+
+def _opened(rows: Rows, topic: str, keys: Sequence[str], before: Iterable[TopicPart]) -> list[TopicPart]:
+    """What the pages of a topic are to be made of, for `split`; counted anew where one of `keys` is."""
+    parts = {part.prefix: part for part in before}
+    # What no page covers is an entry of its own, if it is there at all.
+    for prefix in {key if (found := _covering(key, parts)) is None else found for key in keys}:
+        parts.pop(prefix, None)
+        counted = rows.counted(topic, prefix)
+        fits = fits_page(counted.entries, counted.size)
+        for part in [counted] if fits and counted.entries else rows.entries(topic, prefix):
+            parts[part.prefix] = part
+    return sorted(parts.values())
+
+
+def _covering(key: str, prefixes: Collection[str]) -> str | None:
+    return next((key[:depth] for depth in range(len(key) + 1) if key[:depth] in prefixes), None)
+
+
+def _file(digits: str, prefix: str) -> tuple[RelPath, str]:
+    """Path and slot of a page."""
+    name = f"{digits}-{prefix}{FILE_SUFFIX}" if prefix else f"{digits}{FILE_SUFFIX}"
+    rel = RelPath(PAGES + name)
+    return rel, slot_of(rel)
+
+
+def slot_of(rel: RelPath) -> str:
+    """The slot of the page with that path."""
+    return hashlib.sha256(rel.removeprefix(PAGES).encode()).hexdigest()
+
+
+def _begin(topic: str) -> str:
+    """How the paths of a topic's pages begin, and of all that share its first digits."""
+    return PAGES + topic_digest(topic)[:TOPIC_DIGITS]
+
+
+# -- layout ------------------------------------------------------------------------------------------
+#
+# Which index files a root has and what each holds: a function of the set of its entries alone.
+#
+# - L1 If the lines of all entries fit in `MEMORY.md`, that is the only file.
+# - L2 Else every entry is on exactly one page (`pages.py`). `MEMORY.md` links all pages, and lists entries
+#   behind them while there is room. If the links would take more than half of it, it links pages of links,
+#   `index/_pages-<prefix>.md`: one for each first digit of a slot, SHA-256 of a page's file name. A page of
+#   links that would pass a limit links such pages itself, by one digit more. So whoever follows the links
+#   from
+#   `MEMORY.md` meets every entry once on a page of entries.
+# - L3 Entries stand in the order of their paths, folded; pages in that of their topics, then of their
+#   prefixes.
+#
+# Cost: after one change, one page, its pages of links and `MEMORY.md` are rendered, and each page is
+# counted.
+#
+# Attacked in tests/store/test_pages.py, by files made from this definition.
+
+_PAGES_OF_LINKS: Final = f"{PAGES}_pages-"
+_DIGITS: Final = hexdigits[:16]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The index files that may have changed.
+
+    Attributes:
+        files: what each is to hold; `MEMORY.md` among them.
+        gone: files of the last index that are none any more.
+        entries: in the root.
+        paged: whether `MEMORY.md` alone cannot list them.
+        upto: the last row of `relisted` that this heeds.
+    """
+
+    files: Mapping[RelPath, bytes]
+    gone: tuple[RelPath, ...]
+    entries: int
+    paged: bool
+    upto: int
+
+
+def lay_out(database: Database, key: str, scope: Scope, *, whole: bool = False, pages: bool = True) -> Layout:
+    """The index files that may have changed since `written` was brought up to date, and always `MEMORY.md`.
+
+    Brings the table `page` up to date, so that it follows from the entries; `relisted` stays.
+
+    Args:
+        database: the catalog. The table `page` is what this function left; or empty, while `relisted` holds
+            all entries.
+        key: of the root.
+        scope: the name of the scope, for the notices.
+        whole: make everything anew; all files are in the result.
+        pages: False if nothing can be written into `index/`; then `MEMORY.md` only counts what does not fit.
+
+    Raises:
+        ManagedMemoryUnavailable: the catalog cannot be used.
+    """
+    with database.transaction() as connection:
+        rows = Rows(connection, key)
+        upto = rows.newest_relisted()
+        if whole:
+            renew(rows)
+        changes = None if whole else follow(rows)
+        entries, size = rows.total()
+        paged = not fits_index(scope, entries, size)
+        files: dict[RelPath, bytes] = {}
+        links: list[str] = []
+        gone: Collection[RelPath] = ()
+        if not paged:
+            gone = rows.written(PAGES)
+        elif pages:
+            tree = _Tree(rows, scope, changes)
+            links, files, gone = tree.links(), tree.files, tree.gone()
+        lines = rows.first_lines(MAX_LINES - HEAD_LINES - len(links))
+        files[RelPath(INDEX_NAME)] = render_index(scope, entries, lines, links)
+        return Layout(files, tuple(sorted(gone)), entries, paged, upto)
+
+
+class _Tree:
+    """What is in `index/`: pages of entries, and pages of links above them (L2).
+
+    Args:
+        rows: of the rows.
+        scope: the name of the scope, for the notices.
+        changes: since the last index was written; None: render everything.
+
+    Attributes:
+        files: what those hold that may have changed; complete once `links` was called.
+    """
+
+    def __init__(self, rows: Rows, scope: Scope, changes: IndexChanges | None) -> None:
+        self._rows, self._scope = rows, scope
+        self._everything = changes is None
+        self._above = rows.written(_PAGES_OF_LINKS)
+        self._kept: set[RelPath] = set()
+        self._gone: set[RelPath] = set()
+        self._slots: list[str] = []  # of all pages that came, went or changed
+        self.files: dict[RelPath, bytes] = {}
+        for begin in [PAGES] if changes is None else changes.begins:
+            written = rows.written(begin) - self._above
+            pages = rows.pages("rel", begin)
+            for page in pages:
+                if changes is None or page.rel not in written or (page.topic, page.prefix) in changes.pages:
+                    lines = rows.lines(page.topic, page.prefix)
+                    self.files[page.rel] = render_page(scope, page.topic, page.prefix, lines)
+                    self._slots.append(page.slot)
+            self._gone |= written.difference(page.rel for page in pages)
+        self._slots += map(slot_of, self._gone)
+
+    def links(self) -> list[str]:
+        """The links of `MEMORY.md`."""
+        links = self._direct("", PAGES, fits_half)
+        return self._divided("", PAGES) if links is None else links
+
+    def gone(self) -> set[RelPath]:
+        """Files of the last index that are none any more; to be asked after `links`."""
+        return self._gone | self._above.difference(self._kept, self.files)
+
+    def _direct(self, prefix: str, way: str, fits: Callable[[int, int], bool]) -> list[str] | None:
+        """Links to all pages whose slots begin so, in order (L3); None if they do not fit.
+
+        Args:
+            prefix: of the slots.
+            way: from the file that holds the links to `index/`.
+            fits: whether so many lines fit, of so many bytes.
+        """
+        if not fits(self._rows.count(prefix)[0], 0):
+            return None
+        pages = self._rows.pages("slot", prefix)
+        links = [
+            page_link(page.topic, page.prefix, page.entries, way + page.rel.removeprefix(PAGES))
+            for page in sorted(pages, key=lambda page: (fold(page.topic), page.topic, page.prefix))
+        ]
+        return links if fits(len(links), sum(len(link.encode()) for link in links)) else None
+
+    def _divided(self, prefix: str, way: str) -> list[str]:
+        """Links to pages of links, one for each next digit of a slot; what may have changed is rendered."""
+        links = []
+        for below in (prefix + digit for digit in _DIGITS):
+            pages, entries = self._rows.count(below)
+            if not pages:
+                continue
+            begin = f"{_PAGES_OF_LINKS}{below}"
+            rel = RelPath(begin + FILE_SUFFIX)
+            links.append(pages_link(below, pages, entries, way + rel.removeprefix(PAGES)))
+            if self._everything or rel not in self._above or self._is_touched(below):
+                direct = self._direct(below, "", fits_links)
+                under = self._divided(below, "") if direct is None else direct
+                self.files[rel] = render_links(self._scope, below, entries, under)
+            else:
+                self._kept.update(each for each in self._above if each.startswith(begin))
+        return links
+
+    def _is_touched(self, prefix: str) -> bool:
+        return any(slot.startswith(prefix) for slot in self._slots)

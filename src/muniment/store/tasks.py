@@ -13,14 +13,195 @@ K4 One that runs is not cleared: it has the text in memory, and may be about to 
 from __future__ import annotations
 
 import json
+import os
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Final
 
-from muniment.store import outbox
-from muniment.store.state import State
-from muniment.store.traces import Runs
+from muniment.content.entry import parse
+from muniment.store.database import Database, reporting
+from muniment.store.state import State, put
+
+# -- outbox ------------------------------------------------------------------------------------------
+#
+# The outbox: events in the ledger, written with what they tell of, for whoever follows by number.
+#
+# - O1 an event is there exactly if the transaction of what it tells of was committed.
+# - O2 numbers grow and are never used again; who has read up to one reads on from there, in any process.
+# - O3 the newest `MAX_EVENTS` are kept. A number is only good together with the `epoch` of its series,
+#   which
+#   another ledger does not have, nor one that was put back from a copy (`series.py`).
+#
+# Events hold ids, names of scopes and codes, never content.
+
+MAX_EVENTS: Final = 10_000
+"""Events that are kept: of some hours under load, of months otherwise."""
+
+_SWEEP: Final = 256
+"""Every so many events the oldest are deleted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened.
+
+    Attributes:
+        type: `memory_changed` or `task`.
+        task: id of the task that it is about.
+        data: JSON; of `memory_changed` without the scopes, which each workspace names for itself.
+        workspace: key of the one that is told; None: every one that binds one of `roots`.
+        roots: keys of roots that changed.
+        token, client: who asked for the task, where that is known.
+        number: given by `append`.
+    """
+
+    type: str
+    at: str
+    task: str
+    data: Mapping[str, Any]
+    workspace: str | None = None
+    roots: tuple[str, ...] = ()
+    token: str | None = None
+    client: str | None = None
+    number: int = 0
+
+
+def append(state: State, event: Event) -> None:
+    """Add an event, inside the caller's transaction of the ledger.
+
+    Raises:
+        ManagedMemoryUnavailable: the ledger cannot be written.
+    """
+    with state.ledger.transaction() as connection:
+        number = connection.execute(
+            "INSERT INTO event (at, type, task, workspace, roots, token, client, data) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                event.at,
+                event.type,
+                event.task,
+                event.workspace,
+                json.dumps(event.roots),
+                event.token,
+                event.client,
+                json.dumps(dict(event.data)),
+            ),
+        ).lastrowid
+        assert number is not None  # noqa: S101  for the type checker: a row was inserted
+        if number % _SWEEP == 0:
+            connection.execute("DELETE FROM event WHERE number <= ?", (number - MAX_EVENTS,))
+
+
+def read(ledger: Database, after: int, limit: int) -> tuple[Event, ...]:
+    """The oldest events with a number above `after`.
+
+    Args:
+        ledger: any connection to it.
+        after: a number, see `span`.
+        limit: at most so many.
+
+    Raises:
+        ManagedMemoryUnavailable: the ledger cannot be read.
+    """
+    return tuple(
+        Event(kind, at, task, json.loads(data), workspace, tuple(json.loads(roots)), token, client, number)
+        for number, at, kind, task, workspace, roots, token, client, data in ledger.rows(
+            "SELECT number, at, type, task, workspace, roots, token, client, data FROM event "
+            "WHERE number > ? ORDER BY number LIMIT ?",
+            (after, limit),
+        )
+    )
+
+
+def span(ledger: Database) -> tuple[str, int, int]:
+    """The epoch of the series, and the lowest and highest number after which `read` misses nothing.
+
+    Raises:
+        ManagedMemoryUnavailable: the ledger cannot be read.
+    """
+    ((epoch, first, last),) = ledger.rows(
+        "SELECT epoch, (SELECT min(number) FROM event), "
+        "(SELECT seq FROM sqlite_sequence WHERE name = 'event') FROM series"
+    )
+    last = last or 0
+    return epoch, last if first is None else first - 1, last
+
+
+# -- traces ------------------------------------------------------------------------------------------
+#
+# Which pieces of a text occur in other bytes. Pure; what an erasure looks for, and is checked by.
+#
+# A *run* is `RUN_BYTES` bytes in a row. Whatever of a text is somewhere, at any offset and in whatever
+# surroundings, shares a run with it, unless it is shorter than one.
+
+RUN_BYTES: Final = 16
+"""Bytes of a run: of random text no two are alike by chance, and of prose about three words."""
+
+_STEP: Final = RUN_BYTES // 2
+"""Every run holds a whole block of this length that begins at a multiple of it."""
+
+
+class Runs:
+    """The runs of some texts.
+
+    Args:
+        texts: those shorter than a run have none.
+
+    Cost: about 200 bytes of memory and 2 µs for each byte of text; `found_in` about 20 ns a byte.
+    """
+
+    def __init__(self, texts: Iterable[bytes]) -> None:
+        self._runs = {
+            text[start : start + RUN_BYTES] for text in texts for start in range(len(text) - RUN_BYTES + 1)
+        }
+        self._blocks = set(_blocks(self._runs))
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+    def found_in(self, data: bytes) -> set[bytes]:
+        """Those that occur in `data`."""
+        found: set[bytes] = set()
+        for at in range(0, len(data) - _STEP + 1, _STEP):
+            if data[at : at + _STEP] in self._blocks:
+                starts = range(max(0, at - _STEP), at + 1)
+                found.update(data[start : start + RUN_BYTES] for start in starts)
+        return found & self._runs
+
+    def without(self, others: Iterable[bytes]) -> Runs:
+        """Those that occur in none of `others`."""
+        left = Runs(())
+        left._runs = set(self._runs)
+        for data in others:
+            left._runs -= self.found_in(data)
+        left._blocks = set(_blocks(left._runs))
+        return left
+
+
+def telling(data: bytes) -> Iterator[bytes]:
+    """The parts of a file that say something: text, name, description and keywords, as a reader sees them.
+
+    Left out is the front matter as such, which one entry shares with the next.
+    """
+    entry = parse(data)
+    if "�" in entry.body:
+        yield data
+        return
+    yield entry.body.encode()
+    for part in (entry.name, entry.description, *entry.keywords):
+        if part is not None:
+            yield part.encode("utf-8", "surrogatepass")
+
+
+def _blocks(runs: Iterable[bytes]) -> Iterator[bytes]:
+    for run in runs:
+        for start in range(RUN_BYTES - _STEP + 1):
+            yield run[start : start + _STEP]
+
+
+# -- tasks -------------------------------------------------------------------------------------------
 
 _ERASED: Final[Mapping[str, Any]] = {"code": "erased"}
 
@@ -132,7 +313,7 @@ def clear(state: State, clearings: Sequence[Clearing], at: str) -> None:
                 (task.status, at, json.dumps(task.error), task.id),
             )
             if before.status == "queued":
-                outbox.append(state, _ended(task, at))
+                append(state, _ended(task, at))
 
 
 def strings_of_all(state: State) -> Iterator[str]:
@@ -184,9 +365,9 @@ def _strings(value: Any, field: str) -> Iterator[tuple[str, str]]:
                 yield from _strings(each, field)
 
 
-def _ended(task: HeldTask, at: str) -> outbox.Event:
+def _ended(task: HeldTask, at: str) -> Event:
     """The event that a lane would tell of it."""
-    return outbox.Event(
+    return Event(
         type="task",
         at=at,
         task=task.id,
@@ -195,3 +376,87 @@ def _ended(task: HeldTask, at: str) -> outbox.Event:
         token=task.token,
         client=task.client,
     )
+
+
+# -- transcripts -------------------------------------------------------------------------------------
+#
+# Which transcripts of runs were written and where, so that an erasure reaches them.
+#
+# A transcript is a file that the operator asked for, anywhere (`cli/transcript.py`): it holds all that was
+# said. One of a task that is erased, or that holds a run of the text (`traces.py`), is deleted whole: what
+# a model made of the text is in it in other words as well. A file that was moved, or replaced by another
+# one, is left alone.
+
+NAME: Final = "transcripts.jsonl"
+"""In the state directory: a line for each, with its task, its path, and by what the file is known."""
+
+_PRIVATE: Final = 0o600
+
+
+def note(state: State, task: str, path: Path) -> None:
+    """Keep in mind that a transcript of a task is written to a file, which is there.
+
+    Raises:
+        ManagedMemoryUnavailable: the state directory cannot be written.
+    """
+    file = state.directory / NAME
+    with reporting(file):
+        line = json.dumps([task, str(path.absolute()), *_identity(path)])
+        fd = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, _PRIVATE)
+        with os.fdopen(fd, "w", encoding="ascii") as lines:
+            print(line, file=lines)
+
+
+def remove_telling(state: State, tasks: Collection[str], runs: Runs) -> int:
+    """Delete the transcripts of some tasks, and those that hold one of some runs; how many those were.
+
+    Raises:
+        ManagedMemoryUnavailable: one cannot be read or deleted.
+    """
+    file = state.directory / NAME
+    with reporting(file):
+        if not file.exists():
+            return 0
+        lines = file.read_text("ascii").splitlines(keepends=True)
+        kept, removed = [], 0
+        for line in lines:
+            task, name, *identity = json.loads(line)
+            path = Path(name)
+            if not path.is_file() or _identity(path) != identity or not _is_transcript(path):
+                continue
+            if task in tasks or runs.found_in("\n".join(_said(path)).encode("utf-8", "replace")):
+                path.unlink()
+                removed += 1
+            else:
+                kept.append(line)
+        if kept != lines:
+            put(file, "".join(kept).encode("ascii"), over=True)
+    return removed
+
+
+def _identity(path: Path) -> list[int]:
+    found = path.stat(follow_symlinks=False)
+    return [found.st_dev, found.st_ino]
+
+
+def _is_transcript(path: Path) -> bool:
+    """Whether a file begins as one does; a number of a file that went may be another one's by now."""
+    return path.read_text("utf-8", "replace").startswith('{"from": "system"')
+
+
+def _said(path: Path) -> Iterator[str]:
+    """What a transcript says, as it reads once the JSON is read."""
+    for line in path.read_text("utf-8", "replace").splitlines():
+        try:
+            yield from _texts(json.loads(line))
+        except (ValueError, RecursionError):
+            yield line
+
+
+def _texts(value: Any) -> Iterator[str]:
+    match value:
+        case str():
+            yield value
+        case dict() | list():
+            for each in value.values() if isinstance(value, dict) else value:
+                yield from _texts(each)

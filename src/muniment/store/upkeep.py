@@ -3,28 +3,714 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 from muniment import events
 from muniment.confine.binding import BoundRoot
 from muniment.confine.cancel import Patience
-from muniment.confine.writing import lock_roots
-from muniment.errors import DeadlineExceeded, ManagedMemoryUnavailable, MunimentError, StoreConflict
-from muniment.names import INDEX_NAME, Digest, RelPath, Scope, Trust
-from muniment.policy.decide import Policy
-from muniment.store.apply import apply
+from muniment.confine.writing import Staged, is_temporary, lock_roots, open_directory, remove_empty_directory
+from muniment.content.entry import parse, titled
+from muniment.errors import (
+    DeadlineExceeded,
+    ManagedMemoryUnavailable,
+    MunimentError,
+    NotFound,
+    PathEscape,
+    QuotaExceeded,
+    StoreConflict,
+    ToolError,
+    printable,
+)
+from muniment.names import (
+    INDEX_DIRECTORY,
+    INDEX_NAME,
+    MAX_PATH_BYTES,
+    MAX_SEGMENT_BYTES,
+    Digest,
+    RelPath,
+    Scope,
+    Trust,
+    Verb,
+    Via,
+    joined,
+)
+from muniment.policy.decide import Judge, Policy
+from muniment.policy.grammar import FILE_SUFFIX, CanonicalPath, canonicalise, check_creatable, fold
+from muniment.store import audit
+from muniment.store.apply import Expected, Write, apply, take_back
 from muniment.store.audit import timestamp
 from muniment.store.catalog import View, refresh
-from muniment.store.indexing import IndexCheck, about_to_write, plan_index, verify_index, written
-from muniment.store.ledger import new_token, root_key, temporary_of_index, unfinished
-from muniment.store.recovery import clear_index, recover
+from muniment.store.database import Database
+from muniment.store.index import IndexRow, entry_line, is_generated, is_page_name, lay_out, says_nothing_else
+from muniment.store.ledger import (
+    Kept,
+    KeptChange,
+    RootKey,
+    abandon,
+    is_of_index,
+    new_token,
+    root_key,
+    temporary_of,
+    temporary_of_index,
+    temporary_prefix,
+    unfinished,
+)
 from muniment.store.rows import Assess, Assessed
 from muniment.store.state import State
 from muniment.store.trust import assessing, basis
-from muniment.tools.overlay import digest
+from muniment.tools.overlay import ChangeSet, Proposed, digest
+
+# -- naming ------------------------------------------------------------------------------------------
+#
+# Other names for new files: free ones, by appending numbers, and ones that the caller chooses. Pure.
+#
+# What is taken comes from a view under the lock; the judge compares the result with the same view.
+
+MAX_SUFFIX: Final = 999
+"""Highest number that is appended; more files of one name are a loop, not a memory."""
+
+
+Rename = Callable[[CanonicalPath, Callable[[str], Collection[str] | None]], RelPath]
+"""Where a new file goes, from where it was proposed and the names in a folder of its scope, None for none."""
+
+
+def renamed(
+    change_set: ChangeSet,
+    rename: Rename,
+    policy: Policy,
+    scopes: Collection[Scope],
+    views: Mapping[Scope, View],
+) -> ChangeSet:
+    """Move every new file to where `rename` says, under a free name there.
+
+    Raises:
+        Refused, BadName, QuotaExceeded: as `settle_names`.
+    """
+
+    def moved(path: CanonicalPath, names: _DirectoryNames) -> CanonicalPath:
+        rel = rename(path, names)
+        directory, _, name = rel.rpartition("/")
+        return path if rel == path.rel else _free_file(path.scope, directory, name, names)
+
+    return replace(change_set, changes=tuple(_moved(change_set.changes, moved, policy, scopes, views)))
+
+
+def settle_names(
+    change_set: ChangeSet, policy: Policy, scopes: Collection[Scope], views: Mapping[Scope, View]
+) -> ChangeSet:
+    """Move every new file whose name is taken to a free one; such a run has no claims worth keeping.
+
+    Raises:
+        Refused, BadName: the proposed name may not be created.
+        QuotaExceeded: as `free_name`.
+    """
+    return ChangeSet(tuple(_moved(change_set.changes, _free_path, policy, scopes, views)))
+
+
+def _moved(
+    changes: Iterable[Proposed],
+    move: Callable[[CanonicalPath, _DirectoryNames], CanonicalPath],
+    policy: Policy,
+    scopes: Collection[Scope],
+    views: Mapping[Scope, View],
+) -> Iterator[Proposed]:
+    """What the policy or the grammar refuses is refused here: another name would only hide it."""
+    decider = Judge(policy)
+    names = {scope: _DirectoryNames(view) for scope, view in views.items()}
+    for proposed in changes:
+        path = canonicalise(proposed.unsafe_path, scopes)
+        if proposed.base is None:
+            decider.require(Verb.CREATE, path)
+            check_creatable(path)
+            path = move(path, names[path.scope])
+        yield replace(proposed, unsafe_path=path.text)
+
+
+class _DirectoryNames:
+    """The names in each directory of a scope, with those that were given out meanwhile."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self._given: dict[str, set[str]] = {"": set()}
+
+    def __call__(self, directory: str) -> Collection[str] | None:
+        found, given = self._view.names(directory), self._given.get(directory)
+        return found if given is None else given | (found or frozenset())
+
+    def give(self, directory: str, name: str) -> None:
+        self._given.setdefault(directory, set()).add(name)
+
+
+def _free_path(path: CanonicalPath, names: _DirectoryNames) -> CanonicalPath:
+    """Where `path` can go, given out in `names`."""
+    *folders, name = path.rel.split("/")
+    directory = ""
+    for folder in folders:
+        free = free_name(path.scope, directory, folder, "", names)
+        names.give(directory, free)
+        directory = joined(directory, free)
+    return _free_file(path.scope, directory, name, names)
+
+
+def _free_file(scope: Scope, directory: str, name: str, names: _DirectoryNames) -> CanonicalPath:
+    """Where a file can go in a directory, given out in `names`."""
+    free = free_name(scope, directory, name.removesuffix(FILE_SUFFIX), FILE_SUFFIX, names)
+    names.give(directory, free)
+    return CanonicalPath(scope, joined(directory, free))
+
+
+def free_name(
+    scope: Scope, directory: str, stem: str, suffix: str, names: Callable[[str], Collection[str] | None]
+) -> str:
+    """The first numbering of a name that neither something else nor an alias has.
+
+    Args:
+        scope: of the directory.
+        directory: where, inside its scope; "" for the root.
+        stem: of the name.
+        suffix: of a file; empty for a folder, which may also be one that is there, however it is spelled.
+        names: all of a directory, None for one that is not there or could not be listed.
+
+    Raises:
+        QuotaExceeded: all numbers up to `MAX_SUFFIX` are taken.
+    """
+    taken: dict[str, list[str]] = {}
+    for each in sorted(names(directory) or ()):
+        taken.setdefault(fold(each), []).append(each)
+    above = len(f"{scope}/{joined(directory, '')}".encode())
+    room = min(MAX_SEGMENT_BYTES, MAX_PATH_BYTES - above)
+    for number in range(1, MAX_SUFFIX + 1):
+        ending = f"-{number}{suffix}"
+        free = stem + suffix if number == 1 else _cut(stem, room - len(ending)) + ending
+        standing = taken.get(fold(free), [])
+        if not standing:
+            return free
+        folders = [each for each in standing if not suffix and names(joined(directory, each)) is not None]
+        if folders:
+            return free if free in folders else folders[0]
+    raise QuotaExceeded("there are too many files of that name; choose another")
+
+
+def _cut(stem: str, size: int) -> str:
+    """`stem` within `size` bytes of UTF-8, never inside a character."""
+    return stem.encode()[: max(0, size)].decode(errors="ignore").rstrip(" .")
+
+
+# -- indexing ----------------------------------------------------------------------------------------
+#
+# Keeps the index of a root, `MEMORY.md` and the pages in `index/`, equal to what the catalog says.
+#
+# - X1 The index is derived: it claims nothing, may be rebuilt at any time, and what goes wrong with it is
+#   told.
+# - X2 What a person wrote where an index file belongs is never lost: it is first saved whole as an entry.
+#   Ours
+#   is what was written here last, to the byte, and what says nothing but what the entries say, or said in a
+#   version that the ledger keeps. What stands in `index/` under a name that no index file has now is left
+#   alone, unless we wrote it.
+# - X3 A link or hard link at the name of an index file is replaced, not followed.
+# - X4 A view that is not complete overwrites nothing.
+# - X5 `MEMORY.md` is compared with the disk each time. A page is only written when its entries changed, and
+#   so
+#   one that somebody else spoils stays until `rebuild_index`; `verify_index` tells.
+#
+# Which files there are and what they hold: `layout.py`, `pages.py`, `index.py`.
+
+SAVED_NAME: Final = "memory-before-muniment"
+"""Stem of the entry that keeps an index which we did not write."""
+
+MAX_TOLD: Final = 20
+"""Files that `verify_index` names; the rest is counted."""
+
+_BEFORE: Final[dict[object, str]] = {Expected.ABSENT: "is missing", Expected.LINK: "is a link"}
+_REPLACED: Final = frozenset({Via.SYMLINK, Via.HARDLINK})
+
+
+Versions = Callable[[RelPath], Iterable[bytes]]
+
+
+class IndexView(Protocol):
+    """What is asked of a `catalog.View`."""
+
+    @property
+    def key(self) -> str:
+        """Of the root in the catalog."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything was looked at that may hold entries."""
+
+    def names(self, directory: str) -> frozenset[str] | None:
+        """All names in a directory, None if it was not listed."""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexPlan:
+    """What is to be written so that an index is right.
+
+    Attributes:
+        writes: to be carried out all or none.
+        notes: what a person should know.
+        problems: those of the notes that say what cannot be written, and why.
+        saved: index files that were not ours, of which `writes` keep copies as entries.
+        files: what stands in index files once `writes` are carried out, as far as it is known.
+        gone: files that are no index files any more.
+        upto: the last row of `relisted` that is heeded; 0 for none, as long as there are problems.
+        whole: nothing was taken from what was written before.
+    """
+
+    writes: tuple[Write, ...] = ()
+    notes: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+    saved: frozenset[RelPath] = frozenset()
+    files: tuple[tuple[RelPath, Digest], ...] = ()
+    gone: tuple[RelPath, ...] = ()
+    upto: int = 0
+    whole: bool = False
+
+    @property
+    def saves(self) -> bool:
+        """Whether `writes` make new entries, of what was not ours. They must last, and are in no index yet.
+
+        Once they are written the view has to look again at the root's own directory, and the index to be
+        planned again.
+        """
+        return bool(self.saved)
+
+
+@dataclass(frozen=True, slots=True)
+class IndexCheck:
+    """What is wrong with an index, and what a person may want to know besides."""
+
+    problems: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def plan_index(
+    database: Database,
+    root: BoundRoot,
+    view: IndexView,
+    *,
+    whole: bool = False,
+    versions: Versions = lambda _: (),
+) -> IndexPlan:
+    """The writes that make the index of `root` say what the catalog says (X1 to X5).
+
+    Args:
+        database: the catalog.
+        root: whose index it is.
+        view: of the same catalog, just refreshed.
+        whole: compare every page, and list `index/` for pages that we left behind. So it is done at any rate
+            where the catalog does not know what was written.
+        versions: what a file held before, as far as it is known; its line then is ours, too.
+
+    Raises:
+        QuotaExceeded: as `free_name`, for the entry that keeps what is not ours.
+        ManagedMemoryUnavailable: the catalog cannot be used.
+    """
+    if not view.complete:
+        problem = f"{_shown(root, INDEX_NAME)} cannot be rebuilt: the memory could not be read completely"
+        return IndexPlan(notes=(problem,), problems=(problem,))
+    return _Planning(database, root, view, versions, whole=whole).plan()
+
+
+def about_to_write(database: Database, view: IndexView, plan: IndexPlan) -> None:
+    """Keep in mind what the writes of `plan` are: who is killed meanwhile knows it for ours afterwards.
+
+    Raises:
+        ManagedMemoryUnavailable: the catalog cannot be written.
+    """
+    digests = dict(plan.files)
+    rows = [(view.key, each.rel, digests[each.rel]) for each in plan.writes if each.rel in digests]
+    if rows:
+        with database.transaction() as connection:
+            connection.executemany("INSERT OR IGNORE INTO planned (root, rel, digest) VALUES (?, ?, ?)", rows)
+
+
+def written(database: Database, view: IndexView, plan: IndexPlan) -> None:
+    """Keep in mind that the writes of `plan` were carried out.
+
+    What was relisted since it was made stays so.
+
+    Raises:
+        ManagedMemoryUnavailable: the catalog cannot be written. The next plan writes the same files again.
+    """
+    with database.transaction() as connection:
+        if plan.whole:
+            connection.execute("DELETE FROM written WHERE root = ?", (view.key,))
+        connection.executemany(
+            "DELETE FROM written WHERE root = ? AND rel = ?", [(view.key, rel) for rel in plan.gone]
+        )
+        connection.executemany(
+            "INSERT OR REPLACE INTO written (root, rel, digest) VALUES (?, ?, ?)",
+            [(view.key, *file) for file in plan.files],
+        )
+        connection.execute("DELETE FROM planned WHERE root = ?", (view.key,))
+        connection.execute("DELETE FROM relisted WHERE root = ? AND id <= ?", (view.key, plan.upto))
+
+
+def verify_index(
+    database: Database, root: BoundRoot, view: IndexView, versions: Versions = lambda _: ()
+) -> IndexCheck:
+    """What is wrong with the index of `root`: nothing if it is what a whole plan would write.
+
+    Changes no file, and in the catalog only what follows from the entries.
+
+    Args:
+        database: the catalog.
+        root: whose index it is.
+        view: of the same catalog, just refreshed by a look at every file.
+        versions: as of `plan_index`.
+
+    Raises:
+        QuotaExceeded, ManagedMemoryUnavailable: as `plan_index`.
+    """
+    plan = plan_index(database, root, view, whole=True, versions=versions)
+    wrong = {write.rel: write for write in plan.writes if write.rel in plan.saved or _is_of_index(write.rel)}
+    known = {*dict(plan.files), *wrong}
+    notes = [
+        f"{_shown(root, rel)} is no file of the index; it is left alone"
+        for rel in _listed(root)
+        if rel not in known and not rel.startswith(f"{INDEX_DIRECTORY}/.")
+    ]
+    told = [f"{_shown(root, rel)} {_wrong(write, plan)}" for rel, write in sorted(wrong.items())]
+    return IndexCheck((*plan.problems, *_some(told)), _some(notes))
+
+
+class _Planning:
+    """One plan in the making."""
+
+    def __init__(
+        self, database: Database, root: BoundRoot, view: IndexView, versions: Versions, *, whole: bool
+    ) -> None:
+        self._database, self._root, self._view, self._versions = database, root, view, versions
+        self._whole = whole or not self._was_written(RelPath(INDEX_NAME))
+        self._names = set(view.names("") or ())
+        self._writes: list[Write] = []
+        self._notes: list[str] = []
+        self._problems: list[str] = []
+        self._saved: set[RelPath] = set()
+        self._files: dict[RelPath, Digest] = {}
+
+    def plan(self) -> IndexPlan:
+        obstacle = _obstacle(self._root)
+        if obstacle is None and self._had_pages():
+            self._whole = True  # Somebody removed them all.
+        layout = lay_out(
+            self._database, self._view.key, self._root.scope, whole=self._whole, pages=not obstacle
+        )
+        is_blocked = bool(obstacle) and layout.paged
+        if is_blocked:
+            self._problems.append(f"{obstacle}; move it away, then run: muniment index rebuild")
+        for rel, content in layout.files.items():
+            self._write(rel, content, needed=layout.entries > 0)
+        # What could not be written is forgotten as well; with what stays relisted it is tried again.
+        gone = {*layout.gone, *layout.files} - self._files.keys()
+        for rel in sorted({*layout.gone, *self._left_behind()} - layout.files.keys()):
+            self._remove(rel)
+        return IndexPlan(
+            writes=tuple(self._writes),
+            notes=(*self._problems, *self._notes),
+            problems=tuple(self._problems),
+            saved=frozenset(self._saved),
+            files=tuple(self._files.items()),
+            gone=tuple(sorted(gone)),
+            upto=0 if self._problems else layout.upto,
+            whole=self._whole,
+        )
+
+    def _had_pages(self) -> bool:
+        return bool(
+            self._database.rows(
+                "SELECT 1 FROM written WHERE root = ? AND rel > ? LIMIT 1",
+                (self._view.key, f"{INDEX_DIRECTORY}/"),
+            )
+        )
+
+    def _left_behind(self) -> Iterator[RelPath]:
+        """What may be a page that nobody remembers."""
+        if self._whole:
+            yield from (rel for rel in _listed(self._root) if is_page_name(rel.rpartition("/")[2]))
+
+    def _write(self, rel: RelPath, content: bytes, *, needed: bool) -> None:
+        """Put a file into the plan, unless nothing but a problem can come of it."""
+        shown = _shown(self._root, rel)
+        before: bytes | Expected
+        try:
+            before = self._root.root.read_bytes(rel)
+        except NotFound:
+            if not needed:
+                return
+            before = Expected.ABSENT
+        except PathEscape as escape:
+            if escape.via not in _REPLACED:
+                self._problems.append(
+                    f"{shown} cannot be rebuilt: something special has its name ({escape.via}); move it away"
+                )
+                return
+            before = Expected.LINK
+            self._notes.append(f"{shown} was a link; the index takes its place, what it led to is left alone")
+        except ToolError as error:
+            self._problems.append(f"{shown} cannot be rebuilt: {error}; move it away")
+            return
+        self._files[rel] = digest(content)
+        if before == content:
+            return
+        if isinstance(before, bytes) and not self._is_ours(rel, before, content):
+            self._save(rel, before)
+        self._writes.append(Write(self._root, rel, before, content))
+
+    def _remove(self, rel: RelPath) -> None:
+        """Remove a file if we wrote it."""
+        try:
+            before = self._root.root.read_bytes(rel)
+        except (NotFound, PathEscape, ToolError):
+            return
+        if self._is_ours(rel, before, b""):
+            self._writes.append(Write(self._root, rel, before, None))
+
+    def _is_ours(self, rel: RelPath, before: bytes, content: bytes) -> bool:
+        known = self._database.rows(
+            "SELECT digest FROM written WHERE root = ? AND rel = ?"
+            " UNION SELECT digest FROM planned WHERE root = ? AND rel = ?",
+            (self._view.key, rel) * 2,
+        )
+        return (digest(before),) in known or says_nothing_else(before, rel, content, self._lines_of)
+
+    def _lines_of(self, rel: RelPath) -> set[str]:
+        """The lines that an entry has or had, or would have for somebody who trusts it otherwise."""
+        found = self._database.rows(
+            "SELECT name, description, line FROM entry WHERE root = ? AND rel = ?", (self._view.key, rel)
+        )
+        titles = [(name, description) for name, description, _ in found]
+        for data in self._versions(rel):
+            before = titled(parse(data), rel)
+            titles.append((before.name, before.description))
+        rows = [IndexRow(rel, *each, Trust.OWNER) for each in titles]
+        if rows:
+            rows += [IndexRow(rel, "", "", trust) for trust in (Trust.AGENT, Trust.EXTERNAL)]
+            rows += [replace(rows[0], readable=False), replace(rows[0], held=True)]
+        return {*(line for *_, line in found), *map(entry_line, rows)}
+
+    def _was_written(self, rel: RelPath) -> bool:
+        return bool(
+            self._database.rows("SELECT 1 FROM written WHERE root = ? AND rel = ?", (self._view.key, rel))
+        )
+
+    def _save(self, rel: RelPath, content: bytes) -> None:
+        scope = self._root.scope
+        saved = RelPath(free_name(scope, "", SAVED_NAME, FILE_SUFFIX, lambda _: self._names))
+        self._names.add(saved)
+        self._saved.add(rel)
+        self._writes.append(Write(self._root, saved, Expected.ABSENT, content))
+        self._notes.append(f"{_shown(self._root, rel)} was not ours; it is saved as {scope}/{saved}")
+
+
+def _obstacle(root: BoundRoot) -> str | None:
+    """Why nothing can be written into `index/`: empty if it can, None if there is no such directory yet."""
+    shown = _shown(root, INDEX_DIRECTORY)
+    try:
+        found = root.root.examine(INDEX_DIRECTORY)
+    except PathEscape as escape:
+        return f"{shown} cannot be used: it leads elsewhere ({escape.via})"
+    except ToolError as error:
+        return f"{shown} cannot be used: {error}"
+    if found is None:
+        return None
+    return "" if found.kind == "directory" else f"{shown} cannot be used: it is a file"
+
+
+def _listed(root: BoundRoot) -> list[RelPath]:
+    """Everything in `index/`, sorted; nothing where it cannot be listed."""
+    try:
+        found = root.root.list_directory(INDEX_DIRECTORY)
+    except (PathEscape, ToolError):
+        return []
+    return [joined(INDEX_DIRECTORY, item.name) for item in found]
+
+
+def _is_of_index(rel: RelPath) -> bool:
+    return rel == INDEX_NAME or rel.startswith(f"{INDEX_DIRECTORY}/")
+
+
+def _wrong(write: Write, plan: IndexPlan) -> str:
+    if write.rel in plan.saved:
+        return "is not ours; a rebuild will first save it as an entry"
+    if write.after is None:
+        what = "belongs to the index no more"
+    else:
+        what = _BEFORE.get(write.before, "differs from its entries")
+    return f"{what}; run: muniment index rebuild"
+
+
+def _some(lines: list[str]) -> tuple[str, ...]:
+    more = len(lines) - MAX_TOLD
+    return tuple(lines) if more <= 0 else (*lines[:MAX_TOLD], f"and {more} more")
+
+
+def _shown(root: BoundRoot, rel: str) -> str:
+    return printable(f"{root.scope}/{rel}")
+
+
+# -- recovery ----------------------------------------------------------------------------------------
+#
+# Takes back commits that were begun and never done: their process was killed, or its disk failed.
+#
+# R1 It runs under the locks of the roots, when a memory is opened and before each commit that touches them;
+# a commit of a living process holds its locks, so what is found unfinished here has nobody any more. R2 A
+# file is touched only if it is as before the commit or as that left it (`takeback.py`). Anything else is
+# somebody's later work: it stays, and is told (`recovery_conflict`). R3 Afterwards nothing of the commit is
+# left: no file, no directory that it made and nobody uses, no temporary name; what a person had written in
+# place of an index is kept as an entry. Its task may try again. R4 The ledger forgets the commit last, once
+# the indexes are right: a recovery may be killed as well.
+
+
+def recover(
+    state: State, roots: Mapping[RootKey, BoundRoot], at: str, index: Callable[[], Iterable[str]]
+) -> tuple[str, ...]:
+    """Take back what unfinished commits did in `roots`, whose locks the caller holds.
+
+    Args:
+        state: whose ledger.
+        roots: where to do it.
+        at: when; see `audit.timestamp`.
+        index: brings the indexes of `roots` up to date; asked once the files are back, if anything was
+            unfinished. Only then the ledger forgets: a recovery that is killed itself is done again.
+
+    Returns:
+        What a person should know, a line each.
+
+    Raises:
+        ManagedMemoryUnavailable: a file or the ledger cannot be written; nothing is lost, the next
+            recovery tries again.
+        Whatever `index` does; likewise.
+    """
+    found = unfinished(state, roots)
+    notes: list[str] = []
+    conflicts: dict[int, list[str]] = {}
+    for kept in found:
+        conflicts[kept.id] = bring_back(kept.changes, kept.token, roots)
+        notes += _told(kept, conflicts[kept.id], _clear_all(kept, roots))
+    if found:
+        notes += index()
+    for kept in found:
+        _forget(state, kept, roots, at, conflicts[kept.id])
+    return tuple(notes)
+
+
+def bring_back(changes: Sequence[KeptChange], token: str, roots: Mapping[RootKey, BoundRoot]) -> list[str]:
+    """Bring the files of one commit back, and remove the directories that it made; paths left alone (R2).
+
+    Args:
+        changes: of the commit.
+        token: of the commit.
+        roots: where to do it; changes in other roots are left.
+
+    Raises:
+        ManagedMemoryUnavailable: the disk fails.
+    """
+    conflicts: list[str] = []
+    ours = [(item, roots[item.root]) for item in changes if item.root in roots]
+    for item, root in reversed(ours):
+        above, _, name = item.rel.rpartition("/")
+        try:
+            with open_directory(root.root, above, create=False) as directory:
+                take_back(directory, name, item.before, item.after, temporary_of(token, item.number))
+                directory.sync()
+        except NotFound:
+            # Without its directory a new file is gone, and an old one was removed with it by somebody.
+            if item.before is not None:
+                conflicts.append(item.path)
+        except (StoreConflict, PathEscape, ToolError):
+            conflicts.append(item.path)
+    for item, root in ours:
+        for made in reversed(item.made):
+            with suppress(PathEscape):  # Somebody else's link has taken its place.
+                remove_empty_directory(root.root, made)
+    return conflicts
+
+
+def _told(kept: Kept, conflicts: Sequence[str], saved: Sequence[str]) -> Iterator[str]:
+    yield f"took back {kept.origin.task}, which was interrupted; run it again"
+    yield from (f"{path} was changed since and is left alone (recovery_conflict)" for path in conflicts)
+    yield from (f"{path} holds what somebody wrote meanwhile" for path in saved)
+
+
+def _forget(
+    state: State, kept: Kept, roots: Mapping[RootKey, BoundRoot], at: str, conflicts: Sequence[str]
+) -> None:
+    paths = [item.path for item in kept.changes if item.root in roots]
+    with state.ledger.transaction():
+        abandon(state, kept.id, roots)
+        body = {"paths": paths, "conflicts": list(conflicts)}
+        audit.append(state, at, "recovery", kept.origin.task, body)
+    events.emit("commit_recovered", task_id=kept.origin.task, files=len(paths), conflicts=list(conflicts))
+
+
+def _clear_all(kept: Kept, roots: Mapping[RootKey, BoundRoot]) -> list[str]:
+    """Leave no temporary name of a commit; the logical paths of what was not ours, now under other names."""
+    places = dict.fromkeys(
+        (item.root, where)
+        for item in kept.changes
+        if item.root in roots
+        for where in ("", INDEX_DIRECTORY, item.rel.rpartition("/")[0])
+    )
+    return [
+        f"{roots[key].scope}/{rel}" for key, where in places for rel in _clear(roots[key], where, kept.token)
+    ]
+
+
+def clear_index(root: BoundRoot) -> None:
+    """Drop what index writes outside any commit left under temporary names when they were killed.
+
+    Whoever writes an index holds the root's lock, as the caller does: so these have nobody any more.
+    """
+    for where in ("", INDEX_DIRECTORY):
+        try:
+            directory = open_directory(root.root, where, create=False)
+        except (NotFound, PathEscape, ToolError):
+            continue
+        with directory:
+            names = [each.name for each in root.root.list_directory(where)]
+            for name in (name for name in names if is_temporary(name) and is_of_index(name)):
+                with suppress(PathEscape, ToolError):  # A link or something special: not ours to drop.
+                    content = directory.read(name)
+                    if is_generated(content.rstrip(b"\0")):
+                        directory.discard(Staged(name, digest(content)))
+
+
+def _clear(root: BoundRoot, where: str, token: str) -> list[RelPath]:
+    """Leave no temporary name of a commit in a directory; what is not ours gets a name of its own."""
+    saved: list[RelPath] = []
+    try:
+        directory = open_directory(root.root, where, create=False)
+    except (NotFound, PathEscape, ToolError):
+        return saved
+    with directory:
+        names = [each.name for each in root.root.list_directory(where)]
+        for name in names:
+            if not name.startswith(temporary_prefix(token)):
+                continue
+            try:
+                content = directory.read(name)
+            except (PathEscape, ToolError):
+                continue  # A link or something special that a peer put there: not ours to drop.
+            staged = Staged(name, digest(content))
+            if is_of_index(name) and is_generated(content.rstrip(b"\0")):  # Zeros stay when the power fails.
+                directory.discard(staged)
+            else:
+                free = free_name(root.scope, where, SAVED_NAME, FILE_SUFFIX, lambda _: names)
+                directory.publish_new(staged, free)
+                saved.append(joined(where, free))
+        directory.sync()
+    return saved
+
+
+# -- upkeep ------------------------------------------------------------------------------------------
 
 LOOK_SHARE: Final = 0.7
 """Of the time that a recall has: how much it may spend on looking what changed before it answers."""

@@ -138,7 +138,7 @@ def index_of_others_is_saved(off: Patches) -> None:
     """What looks like an index is taken for ours."""
     from muniment.store.index import is_generated
 
-    off.put("muniment.store.indexing:says_nothing_else", lambda data, rel, *_: is_generated(data, rel))
+    off.put("muniment.store.upkeep:says_nothing_else", lambda data, rel, *_: is_generated(data, rel))
 
 
 @control()
@@ -151,7 +151,7 @@ def index_size(off: Patches) -> None:
 @control()
 def index_follows(off: Patches) -> None:
     """Pages of an index stay as they were first made."""
-    off.put("muniment.store.pages:_opened", lambda _rows, _topic, _keys, before: sorted(before))
+    off.put("muniment.store.index:_opened", lambda _rows, _topic, _keys, before: sorted(before))
 
 
 @control()

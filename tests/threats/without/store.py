@@ -8,7 +8,7 @@ from threats.switches import Patches, control
 @control()
 def recovery(off: Patches) -> None:
     """What an interrupted commit left stays as it is."""
-    off.everywhere("muniment.store.takeback:take_back", lambda *_: None)
+    off.everywhere("muniment.store.apply:take_back", lambda *_: None)
 
 
 @control()
@@ -92,7 +92,7 @@ def held_rows(off: Patches) -> None:
 
         return row_of
 
-    off.wrap("muniment.store.visit:row_of", make)
+    off.wrap("muniment.store.catalog:row_of", make)
 
 
 @control()
@@ -130,7 +130,7 @@ def bound_approvals(off: Patches) -> None:
 @control()
 def marked_lines(off: Patches) -> None:
     """The text of a review is shown as it is."""
-    off.put("muniment.store.preview:_diff", lambda _before, after: after)
+    off.put("muniment.store.review:_diff", lambda _before, after: after)
 
 
 @control()

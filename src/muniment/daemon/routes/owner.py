@@ -109,7 +109,7 @@ async def erase(call: Call) -> Response:
     asked = await call.body(contract.EraseBody)
 
     def body(place: Place, cancel: Cancel) -> contract.Erasure:
-        where = erasing.Where(
+        where = erasing.EraseGround(
             place.state, place.roots, place.policy, Patience(time.monotonic() + WAIT_SECONDS, cancel)
         )
         if not asked.yes:
