@@ -38,8 +38,8 @@ from muniment.confine.binding import bind
 from muniment.content.frontmatter import written
 from muniment.names import Scope
 from muniment.policy.load import load_policy
-from muniment.recall.ranking import COLUMN_WEIGHTS
 from muniment.recall.recaller import Recaller
+from muniment.recall.search import COLUMN_WEIGHTS
 from muniment.store.rows import folded
 from muniment.store.state import State
 from muniment.store.upkeep import view_of

@@ -47,9 +47,8 @@ from muniment.errors import MunimentError
 from muniment.jobs.matching import meant
 from muniment.names import MAX_FACT_BYTES, RelPath, Scope, Trust
 from muniment.policy.grammar import canonicalise, fold, normalised, overlong_run, skeleton
-from muniment.recall.excerpt import excerpt
-from muniment.recall.query import read_query
-from muniment.recall.stems import Stemmer
+from muniment.recall.recaller import excerpt
+from muniment.recall.search import Stemmer, read_query
 from muniment.store.index import IndexRow, entry_line, is_generated, says_nothing_else
 from muniment.store.rows import columns
 from muniment.store.upkeep import rebuild

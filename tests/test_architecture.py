@@ -377,7 +377,7 @@ MAY_CATCH_ALL = {
     "muniment.confine.zygote",
     "muniment.daemon.acp",
     "muniment.lane",
-    "muniment.recall.prefetch",
+    "muniment.recall.session",
     "muniment.recall.recaller",
     "muniment.testing.corpus.driver",
 }

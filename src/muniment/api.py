@@ -32,11 +32,9 @@ from muniment.jobs.review import Decided, Shown, approve, reject, show
 from muniment.jobs.undo import UndoResult, undo
 from muniment.names import ContextMode
 from muniment.opening import find_place, open_model
-from muniment.recall.context import Budgets
+from muniment.recall.context import Budgets, Enqueue, SubagentMemory
 from muniment.recall.conversation import Compacting, Conversation
-from muniment.recall.recalled import Recalled
-from muniment.recall.recaller import MAX_ENTRIES, MAX_TOKENS, Chooser, Recaller
-from muniment.recall.subagent import Enqueue, SubagentMemory
+from muniment.recall.recaller import MAX_ENTRIES, MAX_TOKENS, Chooser, Recalled, Recaller
 from muniment.settings import HOME_VARIABLE, read_settings
 from muniment.store.ledger import Step, Why
 

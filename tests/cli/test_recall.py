@@ -18,7 +18,7 @@ from muniment.cli import recall
 from muniment.cli.app import app
 from muniment.confine.root import OpenDirectory
 from muniment.errors import DeadlineExceeded
-from muniment.recall.recalled import Recalled
+from muniment.recall.recaller import Recalled
 from muniment.store import catalog, upkeep
 from muniment.store.audit import records
 from muniment.store.state import State

@@ -16,8 +16,7 @@ from daemon.process import BASE, STOP_SECONDS
 from muniment.daemon import core, recalls, service
 from muniment.daemon.recalls import MAX_RECALLS, RESERVE
 from muniment.errors import MunimentError
-from muniment.recall.recalled import Recalled
-from muniment.recall.recaller import Recaller
+from muniment.recall.recaller import Recalled, Recaller
 
 RECALL = f"{BASE}/recall"
 QUERY = {"query": "What does the user deploy?"}

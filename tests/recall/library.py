@@ -12,11 +12,8 @@ from muniment import api
 from muniment.confine.cancel import Patience
 from muniment.names import Digest, RelPath, Trust
 from muniment.policy.decide import Judge
-from muniment.recall.query import read_query
-from muniment.recall.reading import read
-from muniment.recall.search import EntryKey, Hit, Search, Wanted
-from muniment.recall.shelf import Shelf
-from muniment.recall.stems import Stemmer
+from muniment.recall.recaller import Shelf, read
+from muniment.recall.search import EntryKey, Hit, Search, Stemmer, Wanted, read_query
 from muniment.store.commit import Terms, commit
 from muniment.store.ledger import root_key
 from muniment.store.trust import constant

@@ -16,8 +16,7 @@ from muniment.confine.binding import bind_all
 from muniment.errors import MunimentError
 from muniment.jobs.place import Place
 from muniment.names import RelPath, Trust
-from muniment.recall.recalled import Recalled
-from muniment.recall.recaller import Recaller
+from muniment.recall.recaller import Recalled, Recaller
 from muniment.recall.search import EntryKey
 from muniment.store.audit import records
 from muniment.store.commit import Terms, commit

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from muniment.content.entry import MAX_NAME_CHARS
 from muniment.names import Trust
-from muniment.recall.block import (
+from muniment.recall.recaller import (
     HEADING,
     MAX_ENTRY_CHARS,
     Block,

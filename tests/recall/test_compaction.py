@@ -15,10 +15,16 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from muniment.confine.cancel import Cancel
-from muniment.recall import compaction as subject
-from muniment.recall.compaction import ACKNOWLEDGED, Compaction, parsed, to_compact
-from muniment.recall.graph import ContextGraph, ContextNode
-from muniment.recall.prefetch import Prefetch
+from muniment.recall import conversation as subject
+from muniment.recall.conversation import (
+    ACKNOWLEDGED,
+    Compaction,
+    ContextGraph,
+    ContextNode,
+    parsed,
+    to_compact,
+)
+from muniment.recall.session import Prefetch
 
 SECTIONS = ["overall_goal", "key_knowledge", "file_system_state", "recent_actions", "current_plan"]
 CANARY = "canary-9b2c"

@@ -25,7 +25,7 @@ from pydantic import BaseModel
 from muniment.confine.cancel import Cancel, Patience
 from muniment.recall.context import SEPARATOR, Budgets
 from muniment.recall.conversation import FACT_CHARS, MAX_FACTS, Compacting, Conversation
-from muniment.recall.session import Reason, Where
+from muniment.recall.session import BroughtIn, Reason
 from recall.places import (
     CANARY,
     WAIT,
@@ -969,4 +969,4 @@ def test_poisoned_entries_reach_no_history_by_any_part(tmp_path):
         assert "on Tuesdays" in str(history)
         assert CANARY not in str(history) + conversation.system_part + json.dumps(conversation.as_json())
         assert paths(conversation._static.system) == ["user/editor.md"]
-        assert set(conversation.session.outcomes) <= {*Where, *Reason}
+        assert set(conversation.session.outcomes) <= {*BroughtIn, *Reason}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from muniment.recall.ranking import COLUMN_WEIGHTS
+from muniment.recall.search import COLUMN_WEIGHTS
 from recall.library import entry_of, library
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from muniment.confine.cancel import Cancel, Patience
 from muniment.errors import Cancelled, DeadlineExceeded
 from muniment.names import Trust
-from muniment.recall.listing import MAX_LISTED, MAX_PATH_CHARS, about_path, listed
+from muniment.recall.context import MAX_LISTED, MAX_PATH_CHARS, about_path, listed
 from recall.library import FOREVER, NOW, entry_of, library
 
 EVERYONE = tuple(Trust)

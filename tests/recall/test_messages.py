@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from muniment.recall.messages import (
+from muniment.recall.conversation import (
     behind_results,
     field,
     groups,

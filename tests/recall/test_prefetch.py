@@ -19,8 +19,8 @@ import pytest
 
 from muniment.confine.cancel import Cancel
 from muniment.errors import Cancelled, ManagedMemoryUnavailable
-from muniment.recall import prefetch as subject
-from muniment.recall.prefetch import Prefetch
+from muniment.recall import session as subject
+from muniment.recall.session import Prefetch
 from muniment.store.database import Database
 from muniment.testing.clock import FakeClock
 

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from muniment.recall.query import MAX_WORDS, Query, Word, read_query, units
-from muniment.recall.stems import Stemmer
+from muniment.recall.search import MAX_WORDS, Query, Stemmer, Word, read_query, units
 
 
 @pytest.fixture(scope="module")

@@ -8,9 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from muniment.recall.query import Word, read_query
-from muniment.recall.ranking import Ranking, Weighed
-from muniment.recall.stems import Stemmer
+from muniment.recall.search import Ranking, Stemmer, Weighed, Word, read_query
 from muniment.store.rows import folded
 
 ENDINGS = (

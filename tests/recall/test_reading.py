@@ -12,7 +12,7 @@ import pytest
 from muniment.errors import ManagedMemoryUnavailable
 from muniment.names import MAX_FILE_BYTES, Trust
 from muniment.policy.decide import Content
-from muniment.recall.reading import Changed, Reading, Withheld
+from muniment.recall.recaller import Changed, ReadEntry, Withheld
 from recall.library import entry_of, library
 
 PATH = "user/tea.md"
@@ -49,7 +49,7 @@ def lenient(shelves):
 def test_an_entry_is_read_as_its_file_says(shelves):
     hit = shelves.hit(PATH)
     reading = shelves.read(hit)
-    assert isinstance(reading, Reading)
+    assert isinstance(reading, ReadEntry)
     assert (reading.hit, reading.name) == (hit, "Tea")
     assert reading.entry.description == "What the user drinks"
     assert reading.entry.body.strip() == "Drinks green tea."
@@ -69,7 +69,7 @@ def test_the_same_bytes_written_again_are_the_same_entry(shelves):
     hit = shelves.hit(PATH)
     shelves.file(PATH).unlink()
     shelves.put(PATH, TEXT)
-    assert isinstance(shelves.read(hit), Reading)
+    assert isinstance(shelves.read(hit), ReadEntry)
 
 
 def edited(file, _outside):
@@ -262,7 +262,7 @@ def test_an_entry_cannot_give_orders_unless_it_is_trusted_to(shelves, trust, is_
         shelves.commit(path, entry_of(**values), trust=trust)
         hit = shelves.hit(path)
         outcome = shelves.read(hit, lenient(shelves))
-        assert isinstance(outcome, Reading) if is_shown else outcome == Withheld(hit, "instructions")
+        assert isinstance(outcome, ReadEntry) if is_shown else outcome == Withheld(hit, "instructions")
 
 
 @pytest.mark.threat("T-MEM-13", control="recall_gates")

@@ -27,9 +27,8 @@ from muniment.confine.cancel import Cancel, Patience
 from muniment.content.words import STOP_WORDS
 from muniment.errors import Cancelled, DeadlineExceeded, ManagedMemoryUnavailable
 from muniment.jobs.place import Place
-from muniment.recall.recaller import Recaller
+from muniment.recall.recaller import Recaller, Shelf
 from muniment.recall.search import Search
-from muniment.recall.shelf import Shelf
 from muniment.store.database import Database, reporting
 from muniment.store.state import State
 from recall.places import CANARY, entry, ground, paths, telling
@@ -325,7 +324,7 @@ def test_a_damaged_ledger_makes_it_empty_and_leaves_the_catalog_alone(made, reca
         with reporting(made.state.ledger.path):
             raise corrupt()
 
-    monkeypatch.setattr("muniment.recall.shelf.read", damaged)
+    monkeypatch.setattr("muniment.recall.recaller.read", damaged)
     assert is_empty(recaller.recall(WINE))
     assert failures(told) == ["managed_memory_unavailable"]
     assert renewed == []
@@ -364,7 +363,7 @@ DISK = {
         (Search, "find"),
         (Shelf, "read"),
         (Database, "rows"),
-        ("muniment.recall.shelf.view_in_time", None),
+        ("muniment.recall.recaller.view_in_time", None),
         ("muniment.recall.recaller.read_query", None),
         ("muniment.recall.recaller.block_of", None),
     ],

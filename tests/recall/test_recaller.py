@@ -21,7 +21,7 @@ from muniment.confine.cancel import Cancel, Patience
 from muniment.errors import Cancelled, DeadlineExceeded, PendingReview, RecallFailed
 from muniment.names import Trust
 from muniment.policy.decide import Content, Provenance
-from muniment.recall.recalled import Recalled
+from muniment.recall.recaller import Recalled
 from muniment.store.audit import timestamp, verify
 from muniment.store.state import State
 from recall.places import CANARY, entry, foreign, ground, paths, telling

@@ -13,8 +13,7 @@ from muniment.confine.cancel import Cancel, Patience
 from muniment.errors import Cancelled, DeadlineExceeded, ManagedMemoryUnavailable
 from muniment.names import Digest
 from muniment.recall import search as subject
-from muniment.recall.query import read_query
-from muniment.recall.search import MIN_PREFIX_CHARS, PAGE, Search, Wanted
+from muniment.recall.search import MIN_PREFIX_CHARS, PAGE, Search, Wanted, read_query
 from muniment.store.database import is_corrupt
 from recall.library import FOREVER, NOW, entry_of, everything, library
 

@@ -21,9 +21,9 @@ from hypothesis import strategies as st
 from muniment.confine.cancel import Cancel
 from muniment.errors import RecallFailed
 from muniment.recall import session as subject
-from muniment.recall.recalled import MAX_KEYS, Recalled, keys_as_json, keys_in
+from muniment.recall.recaller import MAX_KEYS, Recalled, keys_as_json, keys_in
 from muniment.recall.search import EntryKey
-from muniment.recall.session import Reason, Session, Where
+from muniment.recall.session import BroughtIn, Reason, RecallSession
 from muniment.testing.clock import FakeClock
 from recall.places import (
     CANARY,
@@ -58,7 +58,7 @@ class Stage:
         self.clock = FakeClock(100.0)
 
     def session(self, **more):
-        return self._stack.enter_context(Session(self.recaller, clock=self.clock, **more))
+        return self._stack.enter_context(RecallSession(self.recaller, clock=self.clock, **more))
 
     def gate(self, count=1):
         """Gates before the next recalls."""
@@ -126,7 +126,7 @@ def test_settled_before_the_model_call_it_is_brought_in_at_the_user_turn(stage, 
         assert session.take_for_tool_results() is None
 
     host(scenario(), session)
-    assert session.outcomes == {Where.USER_TURN: 1}
+    assert session.outcomes == {BroughtIn.USER_TURN: 1}
 
 
 @HOSTS
@@ -148,7 +148,7 @@ def test_slow_it_is_skipped_at_the_user_turn_and_brought_in_behind_tool_results_
         assert session.take_for_user_turn() is None
 
     host(scenario(), session)
-    assert session.outcomes == {Where.TOOL_RESULTS: 1}
+    assert session.outcomes == {BroughtIn.TOOL_RESULTS: 1}
 
 
 @HOSTS
@@ -165,7 +165,7 @@ def test_slow_and_without_tool_calls_it_is_a_miss(stage, host):
         assert paths(session.take_for_user_turn()) == ["user/deploy.md"]
 
     host(scenario(), session)
-    assert session.outcomes == {Reason.SUPERSEDED: 1, Where.USER_TURN: 1}
+    assert session.outcomes == {Reason.SUPERSEDED: 1, BroughtIn.USER_TURN: 1}
 
 
 @HOSTS
@@ -183,7 +183,7 @@ def test_the_next_message_aborts_the_first_recall_when_it_fires(stage, host):
         assert paths(session.take_for_user_turn()) == ["user/deploy.md"]
 
     host(scenario(), session)
-    assert session.outcomes == {Reason.SUPERSEDED: 1, Where.USER_TURN: 1}
+    assert session.outcomes == {Reason.SUPERSEDED: 1, BroughtIn.USER_TURN: 1}
 
 
 # Never in the way
@@ -338,7 +338,7 @@ def test_at_every_site_a_recall_is_aborted_with_its_reason_once(stage, told, rea
     assert [each["reason"] for each in told() if each["event"] == "recall_discarded"] == [reason]
 
 
-@pytest.mark.parametrize("take", [Session.take_for_user_turn, Session.take_for_tool_results])
+@pytest.mark.parametrize("take", [RecallSession.take_for_user_turn, RecallSession.take_for_tool_results])
 def test_a_consume_site_clears_without_abort(stage, take):
     session = stage.session()
     session.on_user_turn(DARK)
@@ -367,7 +367,7 @@ def test_a_recall_that_raises_has_failed_and_says_so(stage, monkeypatch, told):
     assert CANARY not in str(told())
 
 
-@pytest.mark.parametrize("ending", [Session.on_reset, lambda session: session.on_user_turn(DEPLOY)])
+@pytest.mark.parametrize("ending", [RecallSession.on_reset, lambda session: session.on_user_turn(DEPLOY)])
 def test_a_recall_that_had_failed_before_its_turn_ended_is_told_as_failed(stage, monkeypatch, ending):
     session = stage.session()
     with monkeypatch.context() as broken:
@@ -517,7 +517,7 @@ def test_a_retry_that_fails_leaves_the_set_as_it_was(stage, monkeypatch):
     monkeypatch.setattr(stage.recaller, "recall", failing)
     assert asked(session, DARK) is None
     assert session.shown == shown
-    assert session.outcomes == {Where.USER_TURN: 1, Reason.NOTHING_FOUND: 1}
+    assert session.outcomes == {BroughtIn.USER_TURN: 1, Reason.NOTHING_FOUND: 1}
 
 
 def test_after_a_compaction_or_a_reset_all_may_come_again(stage):

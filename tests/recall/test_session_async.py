@@ -15,7 +15,7 @@ import pytest
 from muniment.confine.cancel import Cancel
 from muniment.recall.context import Budgets
 from muniment.recall.conversation import Conversation
-from muniment.recall.session import Reason, Where
+from muniment.recall.session import BroughtIn, Reason
 from muniment.testing.clock import FakeClock
 from recall.places import (
     WAIT,
@@ -104,7 +104,7 @@ def test_settled_before_the_model_call_it_comes_first_with_the_user_turn(stage):
         assert message == user(DARK)
         history = [memory, message, calling(1), result(1)]
         assert conversation.after_tools(history) == history
-        assert conversation.session.outcomes == {Where.USER_TURN: 1}
+        assert conversation.session.outcomes == {BroughtIn.USER_TURN: 1}
 
     run(host)
 
@@ -124,7 +124,7 @@ def test_slow_it_comes_behind_the_first_tool_results_after_it_settles_however_la
         *before, memory = conversation.after_tools(history)
         assert before == history
         assert "Wants dark mode" in memory["content"]
-        assert conversation.session.outcomes == {Where.TOOL_RESULTS: 1}
+        assert conversation.session.outcomes == {BroughtIn.TOOL_RESULTS: 1}
 
     run(host)
 
@@ -152,7 +152,7 @@ def test_the_next_message_aborts_the_first_recall(stage):
         assert first.is_cancelled
         await settled(conversation)
         assert "on Tuesdays" in texts(conversation.before_turn([user(DARK), user(DEPLOY)]))[1]
-        assert conversation.session.outcomes == {Reason.SUPERSEDED: 1, Where.USER_TURN: 1}
+        assert conversation.session.outcomes == {Reason.SUPERSEDED: 1, BroughtIn.USER_TURN: 1}
 
     run(host)
 

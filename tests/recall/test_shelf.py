@@ -12,8 +12,8 @@ from memories import strict
 from muniment.confine.cancel import Cancel, Patience
 from muniment.errors import Cancelled, DeadlineExceeded, ManagedMemoryUnavailable, PathEscape, PendingReview
 from muniment.names import Trust
-from muniment.recall import shelf as subject
-from muniment.recall.shelf import MAX_EXTERNAL, Picked
+from muniment.recall import recaller as subject
+from muniment.recall.recaller import MAX_EXTERNAL, Picked
 from recall.library import entry_of, library
 
 ENTRIES = {

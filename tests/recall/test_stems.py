@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from muniment.recall import stems
-from muniment.recall.stems import Stemmer
+from muniment.recall import search
+from muniment.recall.search import Stemmer
 from muniment.store.rows import folded
 from muniment.store.state import CATALOG_SCHEMA
 
@@ -103,7 +103,7 @@ def test_what_is_no_word_has_no_stem(stemmer):
 
 
 def test_no_more_stems_are_kept_than_the_limit_and_all_are_told(monkeypatch):
-    monkeypatch.setattr(stems, "MAX_KEPT", 3)
+    monkeypatch.setattr(search, "MAX_KEPT", 3)
     stemmer = Stemmer()
     assert stemmer.stems(["hopes", "opens", "reads", "writes"]).keys() == {
         "hopes",
@@ -116,7 +116,7 @@ def test_no_more_stems_are_kept_than_the_limit_and_all_are_told(monkeypatch):
 
 
 def test_the_stems_that_were_asked_for_last_are_the_ones_that_are_kept(monkeypatch):
-    monkeypatch.setattr(stems, "MAX_KEPT", 2)
+    monkeypatch.setattr(search, "MAX_KEPT", 2)
     stemmer = Stemmer()
     for word in ("hopes", "opens", "hopes", "reads"):
         stemmer.stems([word])

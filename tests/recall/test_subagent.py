@@ -16,10 +16,9 @@ from hypothesis import strategies as st
 from muniment.confine.cancel import Cancel, Patience
 from muniment.errors import InvalidContent, ManagedMemoryUnavailable, RecallFailed
 from muniment.names import Trust
+from muniment.recall.context import MAX_SEARCH_TOKENS, MAX_SEARCHES, SubagentMemory
 from muniment.recall.conversation import Conversation
-from muniment.recall.recalled import Recalled
-from muniment.recall.recaller import MAX_ENTRIES, MAX_TOKENS
-from muniment.recall.subagent import MAX_SEARCH_TOKENS, MAX_SEARCHES, SubagentMemory
+from muniment.recall.recaller import MAX_ENTRIES, MAX_TOKENS, Recalled
 from recall.places import (
     CANARY,
     WAIT,

@@ -10,8 +10,7 @@ import pytest
 
 from muniment.confine.cancel import Cancel
 from muniment.recall.context import Budgets, StaticContext
-from muniment.recall.prefetch import Prefetch
-from muniment.recall.touched import MAX_PATHS, PATHS_AT_ONCE, Touched
+from muniment.recall.session import MAX_PATHS, PATHS_AT_ONCE, Prefetch, Touched
 from recall.places import WAIT, Gate, entry, ground, nothing_left_behind, paths, telling
 
 ENTRIES = {

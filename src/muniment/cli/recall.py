@@ -24,8 +24,7 @@ from muniment.confine.cancel import Patience
 from muniment.content.gates import visible
 from muniment.errors import InvalidScope, MunimentError
 from muniment.opening import find_place
-from muniment.recall.recalled import Recalled
-from muniment.recall.recaller import Recaller
+from muniment.recall.recaller import Recalled, Recaller
 from muniment.settings import parse_roots, read_settings
 
 HOOK_SECONDS: Final = 4.0

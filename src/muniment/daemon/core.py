@@ -40,7 +40,7 @@ from muniment.store.database import Database
 from muniment.store.state import State
 
 if TYPE_CHECKING:
-    from muniment.recall.recalled import Recalled
+    from muniment.recall.recaller import Recalled
 
 IDLE_SECONDS: Final = 600.0
 """Seconds without a task after which the zygote is ended, which keeps 30 MB."""

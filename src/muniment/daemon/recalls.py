@@ -27,7 +27,7 @@ from muniment.daemon.workspace import Workspace
 from muniment.errors import Cancelled, DeadlineExceeded, MunimentError, RecallFailed
 
 if TYPE_CHECKING:
-    from muniment.recall.recalled import Recalled
+    from muniment.recall.recaller import Recalled
 
 MAX_RECALLS: Final = 8
 """Recalls at once; each takes a millisecond or two, unless a disk or a mount hangs."""
@@ -147,7 +147,7 @@ def _recalled(workspace: Workspace, body: RecallBody, patience: Patience) -> Rec
 
 def _outcome(running: asyncio.Future[Recalled]) -> Recalled:
     """What came of a recall: nothing where it hangs, or raised something (R1)."""
-    from muniment.recall.recalled import Recalled
+    from muniment.recall.recaller import Recalled
 
     error = running.exception() if running.done() else DeadlineExceeded("the recall hangs")
     match error:

@@ -34,16 +34,175 @@ from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from enum import StrEnum
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Generic, Self, TypeVar
 
 from muniment import events
 from muniment.confine.cancel import Cancel, Patience
-from muniment.recall.prefetch import Handle, Prefetch, Work
-from muniment.recall.recalled import Recalled, keys_as_json, keys_in
-from muniment.recall.recaller import MAX_TOKENS, Chooser, Recaller
+from muniment.recall.context import StaticContext
+from muniment.recall.recaller import MAX_TOKENS, Chooser, Recalled, Recaller, keys_as_json, keys_in
 from muniment.recall.search import EntryKey
 
+# -- prefetch ----------------------------------------------------------------------------------------
+#
+# Work that runs ahead: begun when it may be needed, taken when it is there, waited for by nobody.
+#
+# - P1. `Prefetch.begin` and everything that takes or cancels return at once, whatever the work does.
+# - P2. What came of it is taken at most once.
+# - P3. A handle that is cancelled, or whose parent is, gives nothing from then on, and its work ends: its
+#   patience is cancelled, which interrupts a query and closes a model's socket. However it ends, that is no
+#   failure, and is not told as one.
+# - P4. No thread outlives `Prefetch.close` but one whose work takes no notice of its patience; that one
+#   holds
+#   the one descriptor of its patience until it ends. After `close` nothing begins.
+#
+# Each piece of work has a thread of its own, so that one that hangs holds up no other.
+#
+# Attacked in tests/recall/test_prefetch.py.
+
+END_SECONDS: Final = 5.0
+"""Seconds that threads have to end once all is cancelled; each takes milliseconds, a busy disk longer."""
+
 T = TypeVar("T")
+Work = Callable[[Patience], T]
+
+
+class Handle(Generic[T]):
+    """One piece of work. Made by `Prefetch.begin`; threads may share it.
+
+    Attributes:
+        settled_at: second of the clock at which it was done, failed, or ended because it was cancelled; None:
+            it runs.
+        consumed: whether what came of it was taken.
+    """
+
+    def __init__(self, work: Work[T], cancel: Cancel, parent: Cancel, clock: Callable[[], float]) -> None:
+        self._work, self._cancel, self._parent, self._clock = work, cancel, parent, clock
+        self._lock = threading.Lock()
+        self._came: list[T] = []
+        self.settled_at: float | None = None
+        self.consumed = False
+
+    def take(self) -> T | None:
+        """What came of it, once (P2).
+
+        Returns:
+            None: it was taken, is not there yet, failed, or was cancelled (P3).
+        """
+        with self._lock:
+            if not self._came or self.consumed or self.is_cancelled:
+                return None
+            self.consumed = True
+            return self._came[0]
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it is over, and nothing came of it."""
+        with self._lock:
+            return self.settled_at is not None and not self._came
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether it, or its parent, was cancelled."""
+        return self._cancel.is_set() or self._parent.is_set()
+
+    def cancel(self) -> None:
+        """End the work (P3); harmless when repeated."""
+        self._cancel.set()
+
+    def run(self) -> None:
+        """Work, and settle whatever comes of it; on the thread of the handle."""
+        came: list[T] = []
+        try:
+            came.append(self._work(Patience(float("inf"), self._cancel)))
+        except BaseException as problem:  # noqa: BLE001  nobody waits for this thread who could be told
+            self._tell(problem)
+        finally:
+            self._settle(came)
+
+    def drop(self, problem: BaseException | None) -> None:
+        """Settle without working: because it was cancelled before, or because of a problem."""
+        if problem is not None:
+            self._tell(problem)
+        self._settle([])
+
+    def _tell(self, problem: BaseException) -> None:
+        if not self.is_cancelled:
+            events.emit_defect("prefetch_failed", problem)
+
+    def _settle(self, came: list[T]) -> None:
+        with self._lock:
+            self._came, self.settled_at = came, self._clock()
+
+
+class Prefetch:
+    """Begins work. Close it when done; threads may share one.
+
+    Args:
+        clock: monotonic seconds.
+        parent: cancels all of it; stays the caller's.
+
+    Raises:
+        OSError: the process has no descriptor left.
+    """
+
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic, parent: Cancel | None = None) -> None:
+        self._clock = clock
+        self._cancel = Cancel() if parent is None else parent.child()
+        self._lock = threading.Lock()
+        self._threads: list[threading.Thread] = []
+
+    def begin(self, work: Work[T]) -> Handle[T]:
+        """Begin some work (P1).
+
+        Where the parent was cancelled before, or all was closed, it is not begun: the handle is cancelled.
+        Where the system has no thread for it, the handle has failed.
+
+        Raises:
+            OSError: the process has no descriptor left.
+
+        Cost: the start of a thread, some 50 µs; while it runs, a thread and a descriptor.
+        """
+        with self._lock:
+            cancel = self._cancel.child()
+            handle = Handle(work, cancel, self._cancel, self._clock)
+            if handle.is_cancelled:
+                cancel.close()
+                handle.drop(None)
+                return handle
+            thread = threading.Thread(target=_carry_out, args=(handle, cancel), name="recall", daemon=True)
+            self._threads = [*(each for each in self._threads if each.is_alive()), thread]
+            try:
+                thread.start()
+            except RuntimeError as problem:  # The system refuses, or the program is at its end.
+                cancel.close()
+                handle.drop(problem)
+            return handle
+
+    def close(self) -> None:
+        """Cancel what runs, and wait for its threads to end (P4); harmless when repeated.
+
+        Cost: what it takes the work to notice, at most `END_SECONDS`; an event tells where that is too short.
+        """
+        self._cancel.set()
+        with self._lock:  # Whoever begins something now sees that all is cancelled.
+            running = [each for each in self._threads if each.is_alive()]
+        end = time.monotonic() + END_SECONDS
+        for thread in running:
+            if thread is not threading.current_thread():
+                thread.join(max(0.0, end - time.monotonic()))
+        if any(thread.is_alive() for thread in running):
+            events.emit("recall_left_running")
+        self._cancel.close()
+
+
+def _carry_out(handle: Handle[T], cancel: Cancel) -> None:
+    try:
+        handle.run()
+    finally:
+        cancel.close()
+
+
+# -- session -----------------------------------------------------------------------------------------
 
 
 class Reason(StrEnum):
@@ -63,7 +222,7 @@ class Reason(StrEnum):
     FAILED = "failed"
 
 
-class Where(StrEnum):
+class BroughtIn(StrEnum):
     """Where something was brought in: a recall at one of its two places, or a tier (`context.py`)."""
 
     USER_TURN = "user_turn"
@@ -77,7 +236,7 @@ _RECORD_SECONDS: Final = 5.0
 """Seconds that records may take when a session ends; they take milliseconds, a busy disk longer."""
 
 
-class Session:
+class RecallSession:
     """The memory in one conversation. Close it when done.
 
     Args:
@@ -90,7 +249,7 @@ class Session:
 
     Attributes:
         prefetch: carries out what runs beside the conversation; ends with the session.
-        outcomes: how often something was brought in, by `Where`, and how many recalls were not, by `Reason`.
+        outcomes: how often something was brought in, by `BroughtIn`, and how many were not, by `Reason`.
 
     Raises:
         OSError: the process has no descriptor left.
@@ -140,11 +299,11 @@ class Session:
         Returns:
             None: nothing, or nothing yet.
         """
-        return self._take(Where.USER_TURN, told)
+        return self._take(BroughtIn.USER_TURN, told)
 
     def take_for_tool_results(self, told: Collection[EntryKey] = ()) -> Recalled | None:
         """What is to be put behind the last tool result, all results being in; as `take_for_user_turn`."""
-        return self._take(Where.TOOL_RESULTS, told)
+        return self._take(BroughtIn.TOOL_RESULTS, told)
 
     def abort(self, reason: Reason) -> None:
         """Cancel the recall that is on its way, because the turn ends otherwise."""
@@ -163,7 +322,7 @@ class Session:
         """What a later session of this conversation must know."""
         return {"shown": keys_as_json(self._shown)}
 
-    def record(self, recalled: Recalled, where: Where) -> None:
+    def record(self, recalled: Recalled, where: BroughtIn) -> None:
         """Count what was brought in, and have it written to the ledger (S6), beside the caller (S1)."""
         self.outcomes[where] += 1
         events.emit("memory_injected", where=where, entries=len(recalled.entries), tokens=recalled.tokens)
@@ -201,7 +360,7 @@ class Session:
             return replace(again, is_repeat=True) if again.entries else recalled
         return recalled
 
-    def _take(self, where: Where, told: Collection[EntryKey]) -> Recalled | None:
+    def _take(self, where: BroughtIn, told: Collection[EntryKey]) -> Recalled | None:
         handle = self._handle
         if handle is None:
             return None
@@ -309,3 +468,95 @@ def _why_empty(recalled: Recalled, new: Recalled) -> Reason:
     if recalled.error is not None or new.error is not None:
         return Reason.FAILED
     return Reason.NOTHING_NEW if recalled.entries else Reason.NOTHING_FOUND
+
+
+# -- touched -----------------------------------------------------------------------------------------
+#
+# What the memory has about the files that a conversation touches, looked up in the background.
+#
+# - F1. No method waits, or raises for want of a thread or a descriptor.
+# - F2. A path is looked up once, and again only where some of what came of it was told otherwise meanwhile.
+# - F3. All that is told takes at most the budget, until the conversation is compacted.
+#
+# Attacked in tests/recall/test_touched.py.
+
+MAX_PATHS: Final = 2_000
+"""Paths of one conversation that are looked up; a tool that lists a disk names more."""
+
+PATHS_AT_ONCE: Final = 50
+"""Paths of one lookup, a query each, so that something comes soon."""
+
+
+class Touched:
+    """The third tier of one conversation, one lookup at a time.
+
+    Args:
+        static: looks up.
+        prefetch: carries it out; stays the caller's.
+        budget: tokens of all that is told.
+        known: what the conversation was told otherwise.
+        told: what it was told by this tier before.
+        spent: tokens that this took.
+
+    Attributes:
+        told: what it was told by this tier.
+        spent: tokens that this took.
+    """
+
+    def __init__(
+        self,
+        static: StaticContext,
+        prefetch: Prefetch,
+        budget: int,
+        known: Callable[[], Collection[EntryKey]],
+        told: Collection[EntryKey] = (),
+        spent: int = 0,
+    ) -> None:
+        self._static, self._prefetch, self._budget, self._known = static, prefetch, budget, known
+        self._seen: set[str] = set()
+        self._waiting: list[str] = []
+        self._running: tuple[Handle[Recalled], list[str]] | None = None
+        self.told, self.spent = set(told), spent
+
+    def add(self, unsafe_path: str) -> None:
+        """A tool touches a file of the workspace."""
+        if unsafe_path not in self._seen and len(self._seen) < MAX_PATHS:
+            self._seen.add(unsafe_path)
+            self._waiting.append(unsafe_path)
+            self._begin()
+
+    def take(self) -> Recalled | None:
+        """What is to be told now; None: nothing, or nothing yet."""
+        if self._running is None:
+            self._begin()  # What could not be begun before.
+            return None
+        (handle, paths), recalled = self._running, None
+        if handle.settled_at is None:
+            return None
+        self._running, recalled = None, handle.take()
+        if recalled is not None and not recalled.keys.isdisjoint(self._known()):
+            self._waiting = paths + self._waiting  # Something of it was told meanwhile.
+            recalled = None
+        if recalled is not None:
+            self.spent += recalled.tokens
+            self.told |= recalled.keys
+        self._begin()
+        return recalled if recalled is not None and recalled.entries else None
+
+    def begin_anew(self) -> None:
+        """The conversation lost what it was told: paths are looked up again once they are touched again."""
+        if self._running is not None:
+            self._running[0].cancel()
+        self._running, self.spent = None, 0
+        for kept in (self._seen, self._waiting, self.told):
+            kept.clear()
+
+    def _begin(self) -> None:
+        left = self._budget - self.spent
+        if self._running is not None or not self._waiting or left < 1:
+            return
+        paths, later = self._waiting[:PATHS_AT_ONCE], self._waiting[PATHS_AT_ONCE:]
+        exclude = self.told.union(self._known())
+        handle = begun(self._prefetch, lambda patience: self._static.about(paths, exclude, left, patience))
+        if handle is not None:
+            self._running, self._waiting = (handle, paths), later
