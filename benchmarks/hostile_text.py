@@ -28,13 +28,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import muniment
-from muniment.agent.cues import folded as folded_cues
-from muniment.agent.decision import one_line as one_line_of_model
+from muniment.agent.answer import ShownTexts, holds_tags, spoken_calls
+from muniment.agent.decision import folded as folded_cues
+from muniment.agent.decision import in_one_line as one_line_of_model
 from muniment.agent.decision import slug, title_of
-from muniment.agent.exact_json import parse_json
-from muniment.agent.quotation import Shown, holds_tags
-from muniment.agent.routing import read as read_facts
-from muniment.agent.spoken import spoken_calls
+from muniment.agent.filing import read as read_facts
+from muniment.agent.model import parse_json
 from muniment.confine.cancel import Patience
 from muniment.content.admission import addressed_to_agent, held_for
 from muniment.content.entry import complete, parse, titled, with_provenance
@@ -187,7 +186,7 @@ FUNCTIONS: Final[dict[str, Callable[[str], object]]] = {
     "slug": lambda text: slug(text, text),
     "parse_json": parse_json,
     "holds_tags": holds_tags,
-    "Shown": lambda text: Shown.of([text]).holds(text[:2000]),
+    "Shown": lambda text: ShownTexts.of([text]).holds(text[:2000]),
     "spoken_calls": lambda text: spoken_calls(text, OFFERED, [text]),
 }
 

@@ -17,11 +17,10 @@ from urllib.parse import urlsplit
 
 import openai
 
-from muniment.agent.chat import body
-from muniment.agent.model import Brief, Request, ScopeBrief
+from muniment.agent.answer import spoken_calls
+from muniment.agent.chat import body, job_message, offered_tools, system_message
+from muniment.agent.model import Brief, ModelRequest, ScopeBrief
 from muniment.agent.openai import OpenAIModel
-from muniment.agent.prompt import job_message, offered_tools, system_message
-from muniment.agent.spoken import spoken_calls
 from muniment.names import ContextMode, Scope
 from muniment.testing.answers import always, tool_call, tool_calls
 from muniment.testing.chat_server import ChatServer
@@ -40,13 +39,13 @@ def serve(ready: multiprocessing.Queue[str], done: multiprocessing.Event) -> Non
         done.wait()
 
 
-def first_request() -> Request:
+def first_request() -> ModelRequest:
     """The first request of a run with an empty memory."""
     brief = Brief(
         "The user prefers dark mode", (ScopeBrief(Scope("user"), writable=True),), ContextMode.WORKSPACE
     )
     messages = (system_message(brief), job_message(brief, (), "0123456789abcdef"))
-    return Request(brief, messages, offered_tools(brief.context), 295.0)
+    return ModelRequest(brief, messages, offered_tools(brief.context), 295.0)
 
 
 def medians(actions: dict[str, Callable[[], object]]) -> dict[str, tuple[float, float]]:

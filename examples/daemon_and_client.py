@@ -12,7 +12,7 @@ import asyncio
 import tempfile
 from pathlib import Path
 
-from muniment.agent.rules import RuleWriter
+from muniment.agent.filing import RuleWriter
 from muniment.client import AsyncClient, normalize
 from muniment.client.errors import Problem, TaskFailed
 from muniment.daemon.service import Daemon, Options

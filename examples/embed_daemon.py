@@ -11,7 +11,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from muniment.agent.rules import RuleWriter
+from muniment.agent.filing import RuleWriter
 from muniment.client import AsyncClient
 from muniment.daemon.service import Daemon, Options
 from muniment.settings import read_settings

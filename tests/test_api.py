@@ -12,7 +12,7 @@ import pytest
 import muniment
 from memories import CANARY, IN_A_WORKER, descriptors, make_roots, photograph
 from muniment import api, opening
-from muniment.agent.rules import RuleWriter
+from muniment.agent.filing import RuleWriter
 from muniment.errors import (
     ConfigInvalid,
     ConfinementUnavailable,

@@ -134,12 +134,12 @@ def test_one_adapter_alone_talks_to_a_model_and_daemon_and_client_alone_to_each_
     testing = "muniment.testing.chat_server"
     local = {name for name in SOURCES if name.startswith("muniment.confine.")}
     assert users.pop("openai") == {adapter}
-    assert users.pop("httpx2") == {adapter, "muniment.agent.address"}
-    assert users.pop("asyncio") == {adapter, "muniment.agent.loop_thread", "muniment.cli.serve"}
+    assert users.pop("httpx2") == {adapter, "muniment.agent.openai"}
+    assert users.pop("asyncio") == {adapter, "muniment.agent.openai", "muniment.cli.serve"}
     assert users.pop("ssl") == {adapter, testing}
     # A worker's service is handed its end of a socket pair; among the files of a case there may be a socket.
     assert users.pop("socket") - local == {
-        "muniment.agent.loop_thread",
+        "muniment.agent.openai",
         "muniment.tools.service",
         "muniment.testing.corpus.stage",
         testing,
@@ -239,7 +239,7 @@ MAY_OPEN = {
     "muniment.client.threads": {"self._line.open"},  # no file
     "muniment.client.loop": {"self._line.open"},
     # Data of our own.
-    "muniment.agent.cues": {"files('muniment.agent').joinpath('cues.toml').read_text"},
+    "muniment.agent.decision": {"files('muniment.agent').joinpath('cues.toml').read_text"},
     "muniment.content.admission": {"files('muniment.content').joinpath('instructions.toml').read_text"},
     "muniment.content.secrets": {
         "files('muniment.content').joinpath('secrets.toml').read_text",

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import muniment
-from muniment.agent.quotation import Shown
+from muniment.agent.answer import ShownTexts
 from muniment.errors import InvalidContent
 from muniment.policy.load import load_policy
 from muniment.tools.workbench import Workbench
@@ -57,7 +57,7 @@ def test_no_run_of_marks_is_normalised_whatever_door_it_comes_by(memory, longest
     memory.forget(f"all about zebras ze{MARKS}", yes=False)
     assert "tapir" in memory.recall(f"which staging server? {MARKS}").text
     memory.dream(yes=True)
-    Shown.of([f'{{"name": "write_file"}} e{MARKS}']).holds(f"e{MARKS}")
+    ShownTexts.of([f'{{"name": "write_file"}} e{MARKS}']).holds(f"e{MARKS}")
     assert 0 < longest[0] <= MOST
 
 

@@ -38,7 +38,7 @@ def open_model(settings: Settings, environment: Mapping[str, str]) -> AbstractCo
     Cost: none but to read the key. The first turn connects, and imports `openai` (0.6 s, once).
     """
     if settings.model == RULES:
-        from muniment.agent.rules import RuleWriter
+        from muniment.agent.filing import RuleWriter
 
         return nullcontext(RuleWriter())
     if not settings.base_url:

@@ -11,8 +11,8 @@ from muniment.agent.model import (
     Brief,
     Message,
     Model,
+    ModelRequest,
     Reply,
-    Request,
     ScopeBrief,
     SystemMessage,
     ToolMessage,
@@ -103,7 +103,7 @@ class Run:
     text: str
     turns: int
     calls: list
-    exchanges: list[tuple[Request, Reply]]
+    exchanges: list[tuple[ModelRequest, Reply]]
 
     @property
     def written(self):
@@ -117,7 +117,9 @@ def run(model: Model, the_brief: Brief, memory: FakeMemory) -> Run:
     offered = WRITING if the_brief.context is ContextMode.CLEAN else READING + WRITING
     for turn in range(1, TURNS + 1):
         names = offered if turn < TURNS else ()
-        request = Request(the_brief, tuple(messages), tuple(ToolSpec(name, "", {}) for name in names), 100.0)
+        request = ModelRequest(
+            the_brief, tuple(messages), tuple(ToolSpec(name, "", {}) for name in names), 100.0
+        )
         reply = model.respond(request)
         exchanges.append((request, reply))
         messages.append(AssistantMessage(reply.text, reply.calls))

@@ -32,7 +32,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
-from muniment.agent.model import Reply, Request, ToolCall, ToolMessage
+from muniment.agent.model import ModelRequest, Reply, ToolCall, ToolMessage
 
 DATA: Final = Path(__file__).with_name("injections.json")
 
@@ -105,7 +105,7 @@ class Obedient:
     left: list[Call] = field(default_factory=list)
     _words: str = "Nothing to do."
 
-    def respond(self, request: Request) -> Reply:
+    def respond(self, request: ModelRequest) -> Reply:
         """One turn of a run, by the protocol of models."""
         answers = [message.text for message in request.messages if isinstance(message, ToolMessage)]
         first = len(self.looked) + len(self.made)

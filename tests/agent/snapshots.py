@@ -8,18 +8,28 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from muniment.agent.budget import Budget
-from muniment.agent.chat import action_schema, body, with_actions
-from muniment.agent.choosing import Asker
-from muniment.agent.deciding import decision_schema, question
-from muniment.agent.model import AssistantMessage, Brief, Request, ScopeBrief, ToolCall, ToolMessage
-from muniment.agent.prompt import (
+from muniment.agent.chat import (
     IndexExcerpt,
+    action_schema,
+    body,
+    decision_schema,
     job_message,
     nudge_message,
     offered_tools,
+    question,
     system_message,
+    with_actions,
 )
+from muniment.agent.model import (
+    AssistantMessage,
+    Brief,
+    Budget,
+    ModelRequest,
+    ScopeBrief,
+    ToolCall,
+    ToolMessage,
+)
+from muniment.agent.runner import Asker
 from muniment.confine.cancel import Cancel
 from muniment.names import ContextMode, Scope, Trust
 from muniment.policy.decide import Limits
@@ -37,7 +47,7 @@ def request(context=ContextMode.WORKSPACE, said=(), *, last=False, index=EMPTY):
     indexes = () if context is ContextMode.CLEAN else (IndexExcerpt(Scope("user"), Trust.OWNER, index),)
     messages = (system_message(brief), job_message(brief, indexes, TOKEN), *said)
     tools = () if last else offered_tools(context)
-    return Request(brief, messages, tools, 295.0, turns_left=1 if last else 6, token=TOKEN)
+    return ModelRequest(brief, messages, tools, 295.0, turns_left=1 if last else 6, token=TOKEN)
 
 
 SAID = (

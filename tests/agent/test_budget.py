@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from muniment.agent.budget import Budget
+from muniment.agent.model import Budget
 from muniment.confine.cancel import Cancel
 from muniment.errors import Cancelled, DeadlineExceeded
 from muniment.policy.decide import Limits

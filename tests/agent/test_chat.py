@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from agent.snapshots import TOKEN, request
 from muniment.agent.chat import BOUNDED_CHARS, action_schema, answer_tokens, body, with_actions
-from muniment.agent.model import AssistantMessage, Brief, Request, ToolCall, ToolMessage, UserMessage
+from muniment.agent.model import AssistantMessage, Brief, ModelRequest, ToolCall, ToolMessage, UserMessage
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=10),
@@ -107,7 +107,7 @@ def strings_in(schema):
 def of_length(length):
     first = request()
     brief = Brief("x" * length, first.brief.scopes, first.brief.context)
-    return Request(brief, first.messages, first.tools, 295.0)
+    return ModelRequest(brief, first.messages, first.tools, 295.0)
 
 
 def test_no_string_of_an_action_can_go_on_for_ever():
@@ -127,5 +127,5 @@ def test_an_answer_may_always_hold_the_fact(fact):
 
 
 def test_messages_without_a_system_message_stay_as_they_are():
-    bare = Request(request().brief, (UserMessage("Call ls."),), (), 1.0)
+    bare = ModelRequest(request().brief, (UserMessage("Call ls."),), (), 1.0)
     assert with_actions(bare) is bare

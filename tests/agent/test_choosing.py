@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.servers import form_of, hasty, serving
-from muniment.agent.budget import Budget
-from muniment.agent.choosing import MAX_OPTIONS, MAX_TEXT_CHARS, OPTION_CHARS, Asker, Merge, UnusableAnswer
-from muniment.agent.model import PROTOCOLS, ModelError, Reply, ToolCall
+from muniment.agent.model import PROTOCOLS, Budget, ModelError, Reply, ToolCall
+from muniment.agent.runner import MAX_OPTIONS, MAX_TEXT_CHARS, OPTION_CHARS, Asker, Merge, UnusableAnswer
 from muniment.confine.cancel import Cancel
 from muniment.errors import Cancelled, DeadlineExceeded
 from muniment.policy.decide import Limits

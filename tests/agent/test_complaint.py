@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muniment.agent.complaint import MAX_TOLD_CHARS, complaint_in, complaint_of
+from muniment.agent.answer import MAX_TOLD_CHARS, complaint_in, complaint_of
 
 
 def body(message, **more):

@@ -8,9 +8,9 @@ import re
 import pytest
 
 from agent.snapshots import bodies, request
-from muniment.agent.deciding import decision_in, decision_schema, first_reply, later_reply, question, sure
+from muniment.agent.chat import decision_in, decision_schema, first_reply, later_reply, question, sure
+from muniment.agent.filing import route
 from muniment.agent.model import AssistantMessage, Brief, ScopeBrief, ToolCall
-from muniment.agent.routing import route
 from muniment.names import ContextMode, Scope
 
 FACT = "The user prefers dark mode in all editors"

@@ -6,9 +6,8 @@ import pytest
 
 from agent.fake_memory import FakeMemory, brief, run
 from muniment.agent.decision import Decision, anonymous
-from muniment.agent.filing import next_reply
-from muniment.agent.known import comparable, holds, searches
-from muniment.agent.model import Request
+from muniment.agent.filing import comparable, holds, next_reply, searches
+from muniment.agent.model import ModelRequest
 from muniment.content.entry import EntryType
 from muniment.names import ContextMode, Scope
 
@@ -136,7 +135,7 @@ def test_two_names_that_do_not_work_end_it():
 
 
 def test_without_tools_it_answers_in_words():
-    reply = next_reply(Decided().decision, Request(brief(FACT), (), (), 1.0))
+    reply = next_reply(Decided().decision, ModelRequest(brief(FACT), (), (), 1.0))
     assert reply.calls == ()
     assert reply.text == "Not saved: there is no turn left to write in."
 

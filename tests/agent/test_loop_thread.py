@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from muniment.agent.loop_thread import Closed, LoopThread
+from muniment.agent.openai import Closed, LoopThread
 from muniment.confine.cancel import Cancel, Patience
 from muniment.errors import Cancelled, DeadlineExceeded
 
@@ -155,7 +155,7 @@ def test_names_are_resolved(loop):
 
 RESOLVER_THAT_HANGS = """
 import asyncio, socket, sys, threading, time
-from muniment.agent.loop_thread import LoopThread
+from muniment.agent.openai import LoopThread
 from muniment.confine.cancel import Patience
 from muniment.errors import DeadlineExceeded
 socket.getaddrinfo = lambda *args, **kwargs: threading.Event().wait()

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from agent.servers import asked, form_of, hasty, serving
+from muniment.agent.chat import nudge_message
 from muniment.agent.model import (
     PROTOCOLS,
     AssistantMessage,
@@ -19,7 +20,6 @@ from muniment.agent.model import (
     Usage,
 )
 from muniment.agent.openai import LADDERS
-from muniment.agent.prompt import nudge_message
 from muniment.testing.answers import (
     NO_RESPONSE_FORMAT,
     NO_TOOLS,

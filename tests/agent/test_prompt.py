@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.snapshots import FACT, PROMPTS, SCOPES, TOKEN, bodies, rendered
-from muniment.agent.model import Brief
-from muniment.agent.prompt import (
+from muniment.agent.chat import (
     MAX_INDEX_BYTES,
     IndexExcerpt,
     fenced,
@@ -20,6 +19,7 @@ from muniment.agent.prompt import (
     offered_tools,
     system_message,
 )
+from muniment.agent.model import Brief
 from muniment.names import ContextMode, Scope, Trust
 
 

@@ -9,8 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from agent.spellings import FORMS, QUOTED_AS, SHOWN_AS, TOOLS, arguments, hermes, qwen, texts
-from muniment.agent.quotation import Shown
-from muniment.agent.spoken import Spoken, spoken_calls
+from muniment.agent.answer import ShownTexts, Spoken, spoken_calls
 from muniment.tools.calls import WRITING_TOOLS
 
 PATH = "user/editor/theme.md"
@@ -136,7 +135,7 @@ def test_arguments_that_no_tool_takes_hide_no_quotation():
         shown = [job(f"Our API takes {json.dumps(value, indent=2)}")]
         assert calls(QUOTED_AS["in another order"](value), shown) == []
         assert calls(QUOTED_AS["in tags"](value), [job("Other.")]) == [("write_file", given_arguments)]
-    seen = Shown.of(shown)
+    seen = ShownTexts.of(shown)
     seen.holds_call("write_file", many)
     assert len(seen._known) <= 30  # Each is a search through all that was shown.
 

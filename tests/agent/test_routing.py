@@ -12,10 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.fake_memory import BOTH, brief
-from muniment.agent.cues import cues, folded
-from muniment.agent.decision import DESCRIPTION_CHARS, SLUG_BYTES, TITLE_CHARS, slug, title_of
+from muniment.agent.decision import DESCRIPTION_CHARS, SLUG_BYTES, TITLE_CHARS, cues, folded, slug, title_of
+from muniment.agent.filing import read, route
 from muniment.agent.model import ScopeBrief
-from muniment.agent.routing import read, route
 from muniment.content.entry import EntryType
 from muniment.names import Scope, Verb
 from muniment.policy.decide import Allow, Judge

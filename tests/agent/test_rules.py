@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.fake_memory import BOTH, FakeMemory, brief, run
-from muniment.agent.known import holds
+from muniment.agent.filing import RuleWriter, holds
 from muniment.agent.model import Model, ScopeBrief
-from muniment.agent.rules import RuleWriter
 from muniment.content.entry import parse
 from muniment.names import ContextMode, Scope
 

@@ -7,10 +7,11 @@ import typing
 
 import pytest
 
-from muniment.agent.budget import Budget
+from muniment.agent.chat import nudge_message
 from muniment.agent.model import (
     AssistantMessage,
     Brief,
+    Budget,
     ContextOverflow,
     ModelError,
     Reply,
@@ -21,7 +22,6 @@ from muniment.agent.model import (
     Usage,
     UserMessage,
 )
-from muniment.agent.prompt import nudge_message
 from muniment.agent.runner import MAX_REFUSALS, EndedBy, Runner
 from muniment.confine.cancel import Cancel
 from muniment.errors import Cancelled, DeadlineExceeded, WorkerLost

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.spellings import FORMS, TOOLS, arguments, hermes, qwen, texts, wide
-from muniment.agent import json_calls, spoken
-from muniment.agent.spoken import MAX_ATTEMPTS, MAX_CALLS, MAX_CHARS, Spoken, spoken_calls
+from muniment.agent import answer as json_calls
+from muniment.agent import answer as spoken
+from muniment.agent.answer import MAX_ATTEMPTS, MAX_CALLS, MAX_CHARS, Spoken, spoken_calls
 
 PATH = "user/editor/theme.md"
 LS = ("ls", {"path": "user"})

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from confine.probe import SERVICES
 from memories import CANARY, IN_A_WORKER, make_roots, photograph, put
 from muniment import api
-from muniment.agent import rules
+from muniment.agent import filing
 from muniment.agent.model import ModelError
 from muniment.agent.runner import ToolDecision
 from muniment.cli import entry
@@ -57,7 +57,7 @@ def muniment(tmp_path, roots):
 
 
 def scripted(monkeypatch, *steps):
-    monkeypatch.setattr(rules, "RuleWriter", lambda: ScriptedModel(steps))
+    monkeypatch.setattr(filing, "RuleWriter", lambda: ScriptedModel(steps))
 
 
 def test_a_fact_is_saved_in_two_lines(muniment, roots):

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from agent.servers import KEY, form_of, serving
-from muniment.agent.probe import Finding, Probe, probe
+from muniment.agent.openai import FormFinding, Probe, probe
 from muniment.cli import doctor_model as command
 from muniment.cli.app import app
 from muniment.confine.cancel import Cancel
@@ -229,7 +229,7 @@ def test_what_travels_in_the_clear_is_said(tmp_path, monkeypatch, url, key, told
 
 
 def probe_of_nothing():
-    return Probe((Finding("tools", "yes", "", 0.1),), "tools", None)
+    return Probe((FormFinding("tools", "yes", "", 0.1),), "tools", None)
 
 
 def test_an_examination_can_be_cancelled():

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from memories import make_roots, photograph, put
 from muniment import api
-from muniment.agent import rules
+from muniment.agent import filing
 from muniment.cli import erase as erase_command
 from muniment.cli import review as review_command
 from muniment.cli.app import app
@@ -160,7 +160,7 @@ def test_show_prints_what_a_task_left(muniment, saved, roots, monkeypatch):
     light = FACT.replace("dark", "light")
     edit = call("edit", path=path, old_string=f"---\n{FACT}", new_string=f"---\n{light}")
     steps = calls(call("read_file", path=path)), calls(edit), say("done")
-    monkeypatch.setattr(rules, "RuleWriter", lambda: ScriptedModel(steps))
+    monkeypatch.setattr(filing, "RuleWriter", lambda: ScriptedModel(steps))
     again = muniment("remember", light)
     assert again.exit_code == 0, again.output
     assert muniment("show", f"{path}@{task}").stdout == before

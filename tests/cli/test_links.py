@@ -49,7 +49,7 @@ def test_remember_on_the_command_line_resolves_links_if_asked_to(home, roots, mo
     model = ScriptedModel(
         [calls(call("write_file", path="user/t/new.md", content=f"{FACT}\n")), say("Saved.")]
     )
-    monkeypatch.setattr("muniment.agent.rules.RuleWriter", lambda: model)
+    monkeypatch.setattr("muniment.agent.filing.RuleWriter", lambda: model)
     workspace = f"--workspace={home.parent}"
     done = invoke(home, roots, "remember", FACT, workspace, "--symlinks", "beneath", "--json")
     assert done.exit_code == 0

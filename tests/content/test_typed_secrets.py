@@ -14,7 +14,7 @@ import pytest
 
 import muniment
 from content.secret_values import filled
-from muniment.agent.rules import RuleWriter
+from muniment.agent.filing import RuleWriter
 from muniment.content.secrets import find_secret, redacted
 from muniment.errors import RememberRefused
 from muniment.testing.scripted import ScriptedModel

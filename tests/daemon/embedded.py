@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import httpx2
 
 from daemon.process import STOP_SECONDS, Asking
-from muniment.agent.rules import RuleWriter
+from muniment.agent.filing import RuleWriter
 from muniment.daemon.service import Daemon, Options
 from muniment.daemon.tokens import TOKEN_NAME
 from muniment.settings import Settings

@@ -15,7 +15,7 @@ import pytest
 from daemon.embedded import embedded
 from daemon.process import BASE
 from memories import descriptors
-from muniment.agent.rules import RuleWriter
+from muniment.agent.filing import RuleWriter
 from muniment.daemon.service import Daemon, Options
 from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable
 from muniment.settings import Settings

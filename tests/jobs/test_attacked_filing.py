@@ -7,7 +7,7 @@ import hashlib
 import pytest
 
 from jobs.places import any_words, made
-from muniment.agent.rules import RuleWriter
+from muniment.agent.filing import RuleWriter
 from muniment.errors import PendingReview
 from muniment.jobs.recalling import recaller_of
 from muniment.jobs.remember import remember

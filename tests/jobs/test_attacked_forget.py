@@ -8,7 +8,7 @@ import pytest
 
 from jobs.places import made
 from memories import put
-from muniment.agent.rules import RuleWriter
+from muniment.agent.filing import RuleWriter
 from muniment.jobs import forget as subject
 from muniment.jobs.forget import forget
 from muniment.jobs.forget_request import ForgetRequest

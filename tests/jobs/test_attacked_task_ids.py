@@ -6,7 +6,7 @@ import pytest
 
 from jobs.places import made
 from memories import strict
-from muniment.agent.rules import RuleWriter
+from muniment.agent.filing import RuleWriter
 from muniment.confine.binding import bind_all
 from muniment.errors import InvalidContent
 from muniment.jobs.forget import forget

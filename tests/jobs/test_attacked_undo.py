@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jobs.places import made
-from muniment.agent.rules import RuleWriter
+from muniment.agent.filing import RuleWriter
 from muniment.errors import DeadlineExceeded
 from muniment.jobs import undo as subject
 from muniment.jobs.remember import remember

@@ -13,8 +13,8 @@ import pytest
 
 from jobs.places import made, opened
 from memories import make_roots, photograph, put, strict
+from muniment.agent.filing import RuleWriter
 from muniment.agent.model import ModelError
-from muniment.agent.rules import RuleWriter
 from muniment.confine.cancel import Cancel, Patience
 from muniment.content.entry import parse
 from muniment.errors import StoreConflict
@@ -167,7 +167,7 @@ def test_a_thousand_entries_with_copies_while_fifty_remembers_land(tmp_path):
 OTHER = """
 import sys
 from pathlib import Path
-from muniment.agent.rules import RuleWriter
+from muniment.agent.filing import RuleWriter
 from muniment.confine.binding import bind_all
 from muniment.jobs.remember import remember
 from muniment.jobs.place import Place

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from jobs.places import made, opened
 from memories import make_roots, photograph, put, strict
+from muniment.agent.filing import RuleWriter
 from muniment.agent.model import ModelError
-from muniment.agent.rules import RuleWriter
 from muniment.confine.cancel import Cancel
 from muniment.errors import DeadlineExceeded, StoreConflict
 from muniment.jobs import forget as job

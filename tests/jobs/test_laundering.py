@@ -10,7 +10,7 @@ import pytest
 from agent.servers import hasty, serving
 from jobs.places import any_words, made, opened
 from memories import make_roots
-from muniment.agent.rules import RuleWriter
+from muniment.agent.filing import RuleWriter
 from muniment.confine.cancel import Patience
 from muniment.errors import PendingReview
 from muniment.jobs.remember import remember

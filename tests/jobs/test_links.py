@@ -7,7 +7,7 @@ import pytest
 import muniment
 from jobs.places import any_words
 from memories import CANARY, descriptors, make_roots, photograph, put, strict
-from muniment.agent.rules import RuleWriter
+from muniment.agent.filing import RuleWriter
 from muniment.confine import root as reading
 from muniment.confine.binding import bind_all
 from muniment.errors import ConfigInvalid

@@ -10,7 +10,7 @@ import pytest
 
 from jobs.places import Diligent, made
 from memories import strict
-from muniment.agent.rules import RuleWriter
+from muniment.agent.filing import RuleWriter
 from muniment.jobs.remember import remember
 from muniment.jobs.request import RememberRequest
 from muniment.names import Trust

@@ -21,7 +21,7 @@ from content.secret_values import filled
 from jobs.minds import GREEDS, LOADED, Adaptive, Obedient
 from jobs.places import any_words, made
 from jobs.poisoned import FACT, PLANTED, Poison, memory, run
-from muniment.agent.rules import RuleWriter
+from muniment.agent.filing import RuleWriter
 from muniment.jobs.remember import remember
 from muniment.jobs.request import RememberRequest
 from muniment.names import Trust

@@ -12,7 +12,7 @@ from agent.servers import hasty, serving
 from jobs.places import any_words, made, opened
 from jobs.poisoned import memory
 from memories import put
-from muniment.agent.rules import RuleWriter
+from muniment.agent.filing import RuleWriter
 from muniment.jobs.remember import remember
 from muniment.jobs.request import RememberRequest
 from muniment.names import Scope, Trust

@@ -12,8 +12,8 @@ import pytest
 from jobs.places import Diligent, made, opened
 from memories import CANARY, IN_A_WORKER, make_roots, photograph, put, strict
 from muniment import events
+from muniment.agent.filing import RuleWriter
 from muniment.agent.model import ModelError, Reply, ToolCall
-from muniment.agent.rules import RuleWriter
 from muniment.confine.cancel import Cancel
 from muniment.confine.pool import Zygote
 from muniment.content.entry import parse

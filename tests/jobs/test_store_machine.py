@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from jobs.places import opened
 from memories import make_roots, strict
-from muniment.agent.rules import RuleWriter
+from muniment.agent.filing import RuleWriter
 from muniment.confine.cancel import Patience
 from muniment.jobs.dream import dream
 from muniment.jobs.dream_request import DreamRequest

@@ -12,7 +12,7 @@ import pytest
 import muniment
 from jobs.places import made
 from memories import put, strict
-from muniment.agent.rules import RuleWriter
+from muniment.agent.filing import RuleWriter
 from muniment.confine.binding import bind_all
 from muniment.confine.cancel import Patience
 from muniment.errors import InvalidContent

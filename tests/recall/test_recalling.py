@@ -17,9 +17,9 @@ import pytest
 from agent.servers import form_of, hasty, serving
 from memories import strict
 from muniment import api
-from muniment.agent.choosing import MAX_OPTIONS, OPTION_CHARS
+from muniment.agent.filing import RuleWriter
 from muniment.agent.model import ModelError, Reply, ToolCall
-from muniment.agent.rules import RuleWriter
+from muniment.agent.runner import MAX_OPTIONS, OPTION_CHARS
 from muniment.confine.cancel import Cancel, Patience
 from muniment.errors import Cancelled, ConfigInvalid, DeadlineExceeded
 from muniment.jobs.recalling import chooser_of, recaller_of

@@ -12,8 +12,8 @@ from dataclasses import replace
 import pytest
 
 from memories import CANARY, descriptors, make_roots, photograph, put, strict
+from muniment.agent.filing import RuleWriter
 from muniment.agent.model import Reply, ToolCall
-from muniment.agent.rules import RuleWriter
 from muniment.confine.binding import bind_all
 from muniment.errors import MunimentError, WorkerLost
 from muniment.jobs.place import Place

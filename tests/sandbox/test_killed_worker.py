@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from memories import IN_A_WORKER, descriptors, make_roots, photograph, put, strict
-from muniment.agent.rules import RuleWriter
+from muniment.agent.filing import RuleWriter
 from muniment.confine.binding import bind_all
 from muniment.confine.pool import Zygote
 from muniment.errors import WorkerLost

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from muniment.agent.rules import RuleWriter
+from muniment.agent.filing import RuleWriter
 from muniment.confine.binding import bind_all
 from muniment.confine.cancel import Cancel
 from muniment.errors import Cancelled, ManagedMemoryUnavailable, PendingReview, StoreConflict

@@ -7,14 +7,19 @@ own earlier calls.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol, get_args
 
 from muniment.confine.cancel import Cancel
 from muniment.content.gates import visible
-from muniment.errors import ConfigInvalid, printable
+from muniment.errors import Cancelled, ConfigInvalid, DeadlineExceeded, printable
 from muniment.names import ContextMode, Scope
+from muniment.policy.decide import Limits
+
+# -- model -------------------------------------------------------------------------------------------
 
 ProtocolName = Literal["auto", "tools", "json", "text", "decide"]
 
@@ -152,7 +157,7 @@ class ToolSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ModelRequest:
     """One model call.
 
     Attributes:
@@ -227,7 +232,7 @@ class Model(Protocol):
 
     name: str
 
-    def respond(self, request: Request) -> Reply:
+    def respond(self, request: ModelRequest) -> Reply:
         """Answer one turn.
 
         Raises:
@@ -237,3 +242,171 @@ class Model(Protocol):
             Cancelled: the caller cancelled first.
         """
         ...
+
+
+# -- exact json --------------------------------------------------------------------------------------
+#
+# JSON read strictly: what comes back means the same to every other reader of the same bytes.
+#
+# On success: J1  The text is one JSON document and nothing else; no key of an object stands there twice. J2
+# Every number is finite, every text can be encoded as UTF-8, and `json.dumps` can write the value again.
+#
+# Not limited here: how large the text is; its source bounds that. How deep a value may nest is up to the
+# interpreter, a thousand levels or a few thousand, so whoever walks one does not recurse.
+
+_BYTE_ORDER_MARK: Final = "\ufeff"
+_WHITE_SPACE: Final = " \t\n\r"
+
+
+class NotJson(ValueError):
+    """A text is not one strict JSON document. The message holds none of the text."""
+
+
+def parse_json(text: str | bytes) -> Any:
+    """The value of `text`: one JSON document, with white space or a byte order mark around it.
+
+    Raises:
+        NotJson: it is anything else, or no UTF-8 (J1, J2).
+
+    Cost: linear; the document is parsed once and written once.
+    """
+    if isinstance(text, bytes):
+        try:
+            text = text.decode()
+        except UnicodeDecodeError:
+            raise NotJson("this is not UTF-8") from None
+    text = text.removeprefix(_BYTE_ORDER_MARK).strip(_WHITE_SPACE)
+    value, end = first_json(text, 0)
+    if end != len(text):
+        raise NotJson(f"the JSON document ends at character {end}, but the text goes on")
+    return value
+
+
+def first_json(text: str, at: int) -> tuple[Any, int]:
+    """The document that begins exactly at `text[at]`, and where it ends; what follows is not looked at.
+
+    Raises:
+        NotJson: none begins there, or it breaks J1 or J2.
+
+    Cost: linear in the document; where none can be read, in the rest of the text.
+    """
+    try:
+        value, end = _DECODER.raw_decode(text, at)
+        # Writing it again finds NaN, infinity, and lone surrogates, wherever in the value they are.
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+    except NotJson:
+        raise
+    except json.JSONDecodeError as error:
+        raise NotJson(f"no JSON at character {error.pos}: {error.msg}") from None
+    except UnicodeEncodeError:
+        raise NotJson("half of a surrogate pair is no character") from None
+    except ValueError:
+        raise NotJson("a number is not finite, or has too many digits") from None
+    except RecursionError:
+        raise NotJson("it is nested too deep") from None
+    return value, end
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object. Readers differ in which of two equal keys they keep, so there may be none."""
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        raise NotJson("an object has the same key twice")
+    return members
+
+
+def undoubled(text: str, at: int) -> str:
+    """`text` from `at` on, with braces written once that a model doubled, as some chat templates show them.
+
+    No object begins with an object, so a brace right behind one that opens is its double; what closes them is
+    a pair as well. Braces in strings stay.
+
+    Cost: linear.
+    """
+    pieces: list[str] = []
+    is_doubled: list[bool] = []
+    done = at
+    while (token := _BRACE_OR_STRING.search(text, done)) is not None:
+        pieces.append(text[done : token.start()])
+        done = token.end()
+        match token[0]:
+            case "{":
+                is_doubled.append(text.startswith("{", done))
+                done += is_doubled[-1]
+            case "}" if is_doubled:
+                done += is_doubled.pop() and text.startswith("}", done)
+        pieces.append(token[0])
+    return "".join([*pieces, text[done:]])
+
+
+_BRACE_OR_STRING: Final = re.compile(r'[{}]|"(?:[^"\\]|\\.)*+"', re.DOTALL)
+_DECODER: Final = json.JSONDecoder(object_pairs_hook=_object)
+
+
+# -- budget ------------------------------------------------------------------------------------------
+#
+# What one task may use, over all its attempts: turns, tool calls, and one monotonic deadline.
+
+
+class Budget:
+    """Counts down; a repeat after a conflict spends what is left.
+
+    Args:
+        limits: of the effective policy.
+        cancel: the caller's wish to stop.
+        clock: monotonic seconds.
+
+    Attributes:
+        timeline: the turns that were taken, in order, over all attempts.
+    """
+
+    def __init__(self, limits: Limits, cancel: Cancel, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._started = clock()
+        self.cancel = cancel
+        self.deadline = self._started + limits.seconds
+        self.turns_left = limits.turns
+        self.calls_left = limits.tool_calls
+        self.turns = 0
+        self.timeline: list[Turn] = []
+
+    @property
+    def seconds(self) -> float:
+        """Since the task started."""
+        return self._clock() - self._started
+
+    @property
+    def seconds_left(self) -> float:
+        """Until the deadline, never negative."""
+        return max(0.0, self.deadline - self._clock())
+
+    def check(self) -> None:
+        """Stop here if the task may not go on.
+
+        Raises:
+            Cancelled: the caller asked for it.
+            DeadlineExceeded: the deadline has passed.
+        """
+        if self.cancel.is_set():
+            raise Cancelled("nothing was written")
+        if self._clock() >= self.deadline:
+            raise DeadlineExceeded("the time of the task is used up; nothing was written")
+
+    def renew(self, limits: Limits) -> None:
+        """Give the turns and calls of a whole run anew, within the same deadline."""
+        self.turns_left, self.calls_left = limits.turns, limits.tool_calls
+
+    def spend_turn(self) -> bool:
+        """Take a turn if one is left."""
+        if self.turns_left == 0:
+            return False
+        self.turns_left -= 1
+        self.turns += 1
+        return True
+
+    def spend_call(self) -> bool:
+        """Take a tool call if one is left."""
+        if self.calls_left == 0:
+            return False
+        self.calls_left -= 1
+        return True

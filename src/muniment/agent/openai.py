@@ -25,17 +25,29 @@ from __future__ import annotations
 
 import asyncio
 import json
+import select
+import socket
 import ssl
 import threading
 import time
+from collections.abc import Callable, Coroutine
+from concurrent.futures import CancelledError, Future
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 from urllib.parse import urlsplit
 
 from muniment import events
-from muniment.agent.address import check_base_url, check_key
-from muniment.agent.answer import Answer, Malformed, as_reply, read_answer
+from muniment.agent.answer import (
+    Complaint,
+    FirstChoice,
+    MalformedAnswer,
+    as_reply,
+    complaint_in,
+    complaint_of,
+    read_answer,
+)
 from muniment.agent.chat import (
     DECISION_TOKENS,
     Document,
@@ -43,28 +55,208 @@ from muniment.agent.chat import (
     action_schema,
     answer_tokens,
     body,
+    decision_in,
+    decision_schema,
+    first_reply,
+    job_message,
+    later_reply,
+    offered_tools,
+    question,
+    sure,
     with_actions,
 )
-from muniment.agent.complaint import Complaint, complaint_in, complaint_of
-from muniment.agent.deciding import decision_in, decision_schema, first_reply, later_reply, question, sure
-from muniment.agent.loop_thread import Closed, LoopThread
+from muniment.agent.filing import RuleWriter
 from muniment.agent.model import (
+    Brief,
     ContextOverflow,
     ModelError,
+    ModelRequest,
     ProtocolName,
     Reply,
-    Request,
+    ScopeBrief,
+    SystemMessage,
     UserMessage,
     check_model_name,
     check_protocol,
 )
-from muniment.agent.rules import RuleWriter
-from muniment.confine.cancel import Patience
-from muniment.names import __version__
+from muniment.confine.cancel import Cancel, Patience
+from muniment.errors import ConfigInvalid, DeadlineExceeded, printable
+from muniment.names import ContextMode, Scope, __version__
 
 if TYPE_CHECKING:
     import httpx2
     import openai
+
+
+# -- address -----------------------------------------------------------------------------------------
+#
+# Where a model's server is, and its key: checked before anything is sent.
+
+MAX_URL_CHARS: Final = 2_000
+"""Characters of a base URL."""
+
+
+def check_base_url(base_url: str) -> str:
+    """`base_url` without a final slash.
+
+    Raises:
+        ConfigInvalid: it is no `http` or `https` URL that ends with the path of an API, or holds a password.
+
+    Cost: 0.1 s the first time, to load an HTTP library.
+    """
+    if "@" in base_url:
+        raise ConfigInvalid("the base URL holds a user or password; give a key with --api-key-file")
+    problem = _problem_of(base_url)
+    if problem is not None:
+        raise ConfigInvalid(f"the base URL {printable(base_url)!r} {problem}")
+    return base_url.rstrip("/")
+
+
+def check_key(api_key: str | None) -> str | None:
+    """`api_key`, if it can stand in a header; None: there is none.
+
+    Raises:
+        ConfigInvalid: it cannot. The message does not repeat it.
+    """
+    if api_key is not None and not (api_key and all("!" <= char <= "~" for char in api_key)):
+        raise ConfigInvalid("the API key is not one word of printable ASCII characters")
+    return api_key
+
+
+def _problem_of(base_url: str) -> str | None:
+    import httpx2
+
+    no_url = "is no URL; one begins with http:// or https://, such as http://127.0.0.1:8080/v1"
+    if len(base_url) > MAX_URL_CHARS or not base_url.isprintable() or " " in base_url:
+        return no_url
+    if "?" in base_url or "#" in base_url:
+        return "has more than a path; it ends before ? and #"
+    try:
+        host, _ = urlsplit(base_url).hostname, urlsplit(base_url).port
+        url = httpx2.URL(base_url)
+    except (ValueError, httpx2.InvalidURL):
+        return no_url
+    if url.scheme not in {"http", "https"} or not host:
+        return no_url
+    if url.path.rstrip("/").endswith("/chat/completions"):
+        return "names one call; it ends before /chat/completions"
+    return None
+
+
+# -- loop thread -------------------------------------------------------------------------------------
+#
+# One private asyncio loop in a thread of its own, driven from threads that wait for it.
+#
+# L1 `run` returns, or raises, by the deadline at the latest: the waiting thread keeps the time, not the
+# work. L2 Work that ran out of time or was cancelled is cancelled on the loop, which closes its sockets. L3
+# Neither the thread nor a name resolution that hangs keeps the process from ending.
+#
+# Standard library only; attacked by `tests/agent/test_loop_thread.py`.
+
+T = TypeVar("T")
+
+CLOSE_SECONDS: Final = 1.0
+"""Seconds that `close` waits for the work to end; the thread ends with the process in any case."""
+
+
+class Closed(Exception):
+    """The loop was closed before its work was done."""
+
+
+class LoopThread:
+    """Starts with its first work. Threads may share one; close it when done."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._is_closed = False
+
+    def run(self, work: Callable[[], Coroutine[Any, Any, T]], patience: Patience) -> T:
+        """What `work` returns or raises.
+
+        Args:
+            work: called here, run on the loop.
+            patience: ends the wait and the work.
+
+        Raises:
+            Cancelled, DeadlineExceeded: as `Patience.check`.
+            Closed: the thread was closed before or meanwhile.
+        """
+        patience.check()
+        with Cancel() as done:  # A latch that another thread may set after this one has closed it.
+            future = self._begin(work)
+            future.add_done_callback(lambda _: done.set())
+            try:
+                patience.wait(done.fileno(), select.POLLIN)
+            except BaseException:
+                future.cancel()
+                raise
+            try:
+                return future.result()
+            except CancelledError:
+                raise Closed from None
+
+    def close(self, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run `last`, cancel what is still running, and end the thread. Without a thread nothing is done."""
+        with self._lock:
+            loop, thread = self._loop, self._thread
+            self._loop, self._thread = None, None
+            self._is_closed = True
+        if loop is None or thread is None:
+            return
+        closing = asyncio.run_coroutine_threadsafe(last(), loop)
+        with suppress(TimeoutError):
+            closing.result(CLOSE_SECONDS)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(CLOSE_SECONDS)
+
+    def _begin(self, work: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
+        with self._lock:  # So that the loop cannot be closed between here and there.
+            if self._is_closed:
+                raise Closed
+            if self._loop is None:
+                self._loop = _Loop()
+                self._thread = threading.Thread(
+                    target=_serve, args=(self._loop,), name="muniment-model", daemon=True
+                )
+                self._thread.start()
+            return asyncio.run_coroutine_threadsafe(work(), self._loop)
+
+
+class _Loop(asyncio.SelectorEventLoop):
+    """A loop that resolves names in threads that nobody waits for at exit (L3).
+
+    The default executor's threads are joined when the interpreter ends, however long a resolver hangs.
+    """
+
+    async def getaddrinfo(self, *args: Any, **kwargs: Any) -> Any:
+        found: Future[Any] = Future()
+        found.set_running_or_notify_cancel()  # Else a cancelled wait would cancel it, and a result raise.
+
+        def resolve() -> None:
+            try:
+                found.set_result(socket.getaddrinfo(*args, **kwargs))
+            except (OSError, UnicodeError) as error:
+                found.set_exception(error)
+
+        threading.Thread(target=resolve, name="muniment-resolve", daemon=True).start()
+        return await asyncio.wrap_future(found, loop=self)
+
+
+def _serve(loop: asyncio.AbstractEventLoop) -> None:
+    """Run `loop` until it is stopped, then let what still runs end as cancelled."""
+    asyncio.set_event_loop(loop)
+    loop.run_forever()
+    running = asyncio.all_tasks(loop)
+    for task in running:
+        task.cancel()
+    loop.run_until_complete(asyncio.gather(*running, return_exceptions=True))
+    loop.run_until_complete(loop.shutdown_asyncgens())
+    loop.close()
+
+
+# -- openai ------------------------------------------------------------------------------------------
 
 LADDERS: Final[dict[ProtocolName, tuple[Form, ...]]] = {
     "auto": ("tools", "json", "text"),
@@ -133,7 +325,7 @@ class OpenAIModel:
         self._lock = threading.Lock()
         self._habits: dict[tuple[Form, ...], _Habits] = {}
 
-    def respond(self, request: Request) -> Reply:
+    def respond(self, request: ModelRequest) -> Reply:
         """As `Model.respond`. Cost: one request to the server; a decision that was made costs none."""
         patience = Patience(time.monotonic() + request.seconds_left, request.cancel)
         if self._decides(request):
@@ -143,7 +335,7 @@ class OpenAIModel:
             return self._without_key(Reply(answer.text, usage=answer.usage))
         return self._without_key(as_reply(answer, request, form))
 
-    def attempt(self, request: Request, form: Form, patience: Patience) -> Answer | Complaint:
+    def attempt(self, request: ModelRequest, form: Form, patience: Patience) -> FirstChoice | Complaint:
         """Ask once in `form`: no limit of tokens, no repeat, no step down. Raises as `Patience.check`."""
         return self._post(self._document(request, form), patience)
 
@@ -151,7 +343,7 @@ class OpenAIModel:
         """Close connections and end the thread; a request that is under way fails."""
         self._loop.close(self._endpoint.close)
 
-    def _decide(self, request: Request, patience: Patience) -> Reply:
+    def _decide(self, request: ModelRequest, patience: Patience) -> Reply:
         later = later_reply(request)
         if later is not None:
             return later
@@ -175,7 +367,7 @@ class OpenAIModel:
         )
         return replace(reply, text=endpoint.hide(reply.text), calls=calls)
 
-    def _answer(self, request: Request, patience: Patience) -> tuple[Answer, Form]:
+    def _answer(self, request: ModelRequest, patience: Patience) -> tuple[FirstChoice, Form]:
         """The server's answer, asked for as often and in as many forms as its complaints allow."""
         ladder = self._ladder(request)
         with self._lock:
@@ -188,25 +380,25 @@ class OpenAIModel:
                 decides = self._decides(request)
                 document[habits.limit] = DECISION_TOKENS if decides else answer_tokens(request.brief.fact)
             outcome = self._persist(document, patience)
-            if isinstance(outcome, Answer):
+            if isinstance(outcome, FirstChoice):
                 if is_settled:
                     self._keep(ladder, habits)
                 return outcome, form
             is_settled &= outcome.kind not in {"failed", "overflow"}  # Of this moment, or this request.
             habits = _adapted(habits, outcome, len(ladder))
 
-    def _ladder(self, request: Request) -> tuple[Form, ...]:
+    def _ladder(self, request: ModelRequest) -> tuple[Form, ...]:
         """The forms to try; a question is asked as a decision is, whatever the protocol of runs."""
         is_question = request.schema is not None and self.protocol != "text"
         if is_question or self._decides(request):
             return LADDERS["decide"]
         return LADDERS[self.protocol][1:] if self._steps(request) else LADDERS[self.protocol]
 
-    def _decides(self, request: Request) -> bool:
+    def _decides(self, request: ModelRequest) -> bool:
         """Whether the model is to decide alone: as it was said, or after two answers that were no use."""
         return request.schema is None and (self.protocol == "decide" or self._steps(request) > 1)
 
-    def _steps(self, request: Request) -> int:
+    def _steps(self, request: ModelRequest) -> int:
         """How often the run was told to try again, which is how far `auto` has come down (N7)."""
         if self.protocol != "auto" or request.schema is not None:
             return 0
@@ -219,7 +411,7 @@ class OpenAIModel:
         if is_new:
             events.emit("model_adapted", model=self.name, form=ladder[habits.step], limit=habits.limit)
 
-    def _document(self, request: Request, form: Form) -> Document:
+    def _document(self, request: ModelRequest, form: Form) -> Document:
         if request.schema is not None:
             return body(request, form, self.name, request.schema)
         if self._decides(request):
@@ -228,11 +420,11 @@ class OpenAIModel:
             return body(request, form, self.name, None)
         return body(with_actions(request), form, self.name, action_schema(request))
 
-    def _persist(self, document: Document, patience: Patience) -> Answer | Complaint:
+    def _persist(self, document: Document, patience: Patience) -> FirstChoice | Complaint:
         """The answer to `document`; what may pass by itself is asked for again, after a pause."""
         for pause in PAUSES:
             outcome = self._post(document, patience)
-            if isinstance(outcome, Answer) or outcome.kind not in {"busy", "failed"}:
+            if isinstance(outcome, FirstChoice) or outcome.kind not in {"busy", "failed"}:
                 return outcome
             seconds = max(pause, outcome.wait)
             if time.monotonic() + seconds >= patience.deadline:
@@ -242,13 +434,13 @@ class OpenAIModel:
             self._loop.run(partial(asyncio.sleep, seconds), patience)
         return self._post(document, patience)
 
-    def _post(self, document: Document, patience: Patience) -> Answer | Complaint:
+    def _post(self, document: Document, patience: Patience) -> FirstChoice | Complaint:
         outcome = self._asked(document, patience)
         if isinstance(outcome, Complaint):
             return replace(outcome, told=self._endpoint.hide(outcome.told))
         return outcome
 
-    def _asked(self, document: Document, patience: Patience) -> Answer | Complaint:
+    def _asked(self, document: Document, patience: Patience) -> FirstChoice | Complaint:
         try:
             received = self._loop.run(lambda: self._endpoint.post(document), patience)
         except Closed:
@@ -260,7 +452,7 @@ class OpenAIModel:
             return complaint_of(status, content, received.retry_after, has_key=self._endpoint.has_key)
         try:
             return read_answer(content)
-        except Malformed as problem:
+        except MalformedAnswer as problem:
             told = f"the server gave {problem}; check that the base URL ends in /v1"
             return complaint_in(content) or Complaint("busy", told)
 
@@ -423,3 +615,122 @@ async def _read(response: httpx2.Response) -> bytes:
         if max(len(content), response.num_bytes_downloaded) > MAX_ANSWER_BYTES:
             raise _Unwelcome(f"of more than {MAX_ANSWER_BYTES} bytes")
     return bytes(content)
+
+
+# -- probe -------------------------------------------------------------------------------------------
+#
+# What a model's server can do, tried with one small request in each form.
+#
+# The requests are made by the code that makes those of runs, and hold nothing of the memory.
+
+_BRIEF: Final = Brief(
+    "The user prefers dark mode", (ScopeBrief(Scope("user"), writable=True),), ContextMode.WORKSPACE
+)
+_SYSTEM: Final = SystemMessage("You list files. Act, do not explain.")
+_TASK: Final = UserMessage('List the scopes: use `ls` with the path "user".')
+
+Verdict = Literal["yes", "ignored", "slow", "no"]
+"""The model acted; the server answered, but the model did not act; no answer came in time, which says nothing
+of what the model can do; the server refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class FormFinding:
+    """What came of one form.
+
+    Attributes:
+        told: why not, one line; empty if it did.
+        seconds: from the request to the answer.
+        tokens_per_second: of the answer, its waiting included; None where the server did not count.
+    """
+
+    form: Form
+    verdict: Verdict
+    told: str
+    seconds: float
+    tokens_per_second: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """What a server can do.
+
+    Attributes:
+        findings: one for each form that the model's protocol allows; only those up to the first complaint
+            that no other form would change.
+        will_use: what a run will use; None: nothing works.
+        better: a form in which the model acts, where it would ignore the one that a run will use.
+    """
+
+    findings: tuple[FormFinding, ...]
+    will_use: Form | None
+    better: Form | None
+
+    @property
+    def works(self) -> bool:
+        """Whether the model acts in the form that a run will use."""
+        return any(each.form == self.will_use and each.verdict == "yes" for each in self.findings)
+
+
+def probe(model: OpenAIModel, seconds: float, cancel: Cancel | None = None) -> Probe:
+    """Try what `model` may use.
+
+    Args:
+        model: it stays the caller's.
+        seconds: for each request.
+        cancel: ends it early.
+
+    Raises:
+        Cancelled: it did.
+
+    Cost: at most three requests of a few hundred tokens; for the protocol `decide` at most two.
+    """
+    findings: list[FormFinding] = []
+    for form in LADDERS[model.protocol]:
+        started = time.monotonic()
+        verdict, told, is_final, tokens = _try(model, form, Patience(started + seconds, cancel))
+        took = time.monotonic() - started
+        findings.append(FormFinding(form, verdict, told, took, tokens / took if tokens else None))
+        if is_final:
+            break
+    return Probe(
+        tuple(findings),
+        will_use := next((each.form for each in findings if each.verdict != "no"), None),
+        _better(findings, will_use),
+    )
+
+
+def _better(findings: list[FormFinding], will_use: Form | None) -> Form | None:
+    acts = [each.form for each in findings if each.verdict == "yes"]
+    return None if not acts or will_use in acts else acts[0]
+
+
+def _try(model: OpenAIModel, form: Form, patience: Patience) -> tuple[Verdict, str, bool, int]:
+    """Verdict, reason, whether no other form would fare better, and the tokens of the answer."""
+    decides = model.protocol == "decide"
+    request = _question() if decides else _task()
+    try:
+        outcome = model.attempt(request, form, patience)
+    except DeadlineExceeded:
+        return "slow", "no answer in time; a model that is being loaded may need a second try", False, 0
+    if isinstance(outcome, Complaint):
+        return "no", outcome.told, outcome.kind in {"final", "busy"}, 0
+    tokens = outcome.usage.output_tokens
+    if _acted(outcome, request, form, decides=decides):
+        return "yes", "", False, tokens
+    return "ignored", "the server takes it, but the model did not act as it was asked", False, tokens
+
+
+def _acted(answer: FirstChoice, request: ModelRequest, form: Form, *, decides: bool) -> bool:
+    if decides:
+        return decision_in(answer.text, request.brief) is not None
+    return [call.tool for call in as_reply(answer, request, form).calls] == ["ls"]
+
+
+def _task() -> ModelRequest:
+    tools = tuple(tool for tool in offered_tools(ContextMode.WORKSPACE) if tool.name == "ls")
+    return ModelRequest(_BRIEF, (_SYSTEM, _TASK), tools, 0.0)
+
+
+def _question() -> ModelRequest:
+    return ModelRequest(_BRIEF, (_SYSTEM, job_message(_BRIEF, (), "probe")), (), 0.0)

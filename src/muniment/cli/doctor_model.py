@@ -7,8 +7,7 @@ from ipaddress import ip_address
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from muniment.agent.openai import OpenAIModel
-from muniment.agent.probe import Probe, probe
+from muniment.agent.openai import OpenAIModel, Probe, probe
 from muniment.cli.model import ModelFlags, forget_key
 from muniment.cli.report import EXIT_FAILED, configure_logging, print_document, print_failure, say
 from muniment.content.gates import one_line, visible

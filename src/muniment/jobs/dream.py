@@ -4,7 +4,7 @@
 2. By code go what has expired and what says exactly what another entry says.
 3. A language model, if there is one, is shown entries that are almost the same, a group of one trust at a
    time. It may say that one of them stands for others, as it is or with a text that is made of their words
-   (`agent/choosing.py`, `dream_steps.py`). It has no tools and sees no path, so there is no worker to cage.
+   (`agent/runner.py`, `dream_steps.py`). It has no tools and sees no path, so there is no worker to cage.
    An answer that cannot be used changes nothing in its group; without an answer the whole dream ends.
 4. What has expired goes; besides, at most `max_scope_share` of the entries of a scope change, or one where
    that is less than one. The rest is left for the next dream.
@@ -25,10 +25,9 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from muniment import events
-from muniment.agent.budget import Budget
-from muniment.agent.choosing import Asker, UnusableAnswer
-from muniment.agent.model import Model, ModelError
-from muniment.agent.rules import RuleWriter
+from muniment.agent.filing import RuleWriter
+from muniment.agent.model import Budget, Model, ModelError
+from muniment.agent.runner import Asker, UnusableAnswer
 from muniment.confine.cancel import Cancel, Patience
 from muniment.errors import Cancelled, DreamFailed, DreamTimeout, MunimentError
 from muniment.jobs.dream_findings import Findings, look

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from muniment.agent.budget import Budget
+from muniment.agent.model import Budget
 from muniment.content.entry import Entry
 from muniment.content.markdown import relative_links
 from muniment.content.words import alike, comparable, features

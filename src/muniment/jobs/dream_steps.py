@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
 
-from muniment.agent.choosing import MAX_TEXT_CHARS, Merge
 from muniment.agent.decision import title_of
+from muniment.agent.runner import MAX_TEXT_CHARS, Merge
 from muniment.content.admission import addressed_to_agent, check_entry
 from muniment.content.entry import MAX_DESCRIPTION_CHARS, complete, shortened
 from muniment.content.gates import encode, one_line

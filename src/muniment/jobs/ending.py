@@ -7,8 +7,7 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from muniment import events
-from muniment.agent.budget import Budget
-from muniment.agent.model import ModelError, Turn
+from muniment.agent.model import Budget, ModelError, Turn
 from muniment.content.admission import own
 from muniment.errors import (
     DeadlineExceeded,

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from muniment.agent.decision import DESCRIPTION_CHARS, one_line, slug, title_of
-from muniment.agent.routing import read
+from muniment.agent.decision import DESCRIPTION_CHARS, in_one_line, slug, title_of
+from muniment.agent.filing import read
 from muniment.content.entry import parse, shortened
 from muniment.content.frontmatter import written
 from muniment.content.gates import decode, encode
@@ -111,7 +111,7 @@ class _Words:
         self._fact = fact
         self._topic = read(fact).topic
         self._title = title_of(fact)
-        self._description = shortened(one_line(fact), DESCRIPTION_CHARS)
+        self._description = shortened(in_one_line(fact), DESCRIPTION_CHARS)
         self._stem = slug(self._title, fact)
 
     def rename(self, path: CanonicalPath, listed: Callable[[str], Collection[str] | None]) -> RelPath:

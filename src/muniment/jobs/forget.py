@@ -6,7 +6,7 @@
 3. What may not be removed is kept, with the reason: what the policy protects, what has a higher trust than
    the request, what cannot be taken out without changing how the rest reads.
 4. A language model, if there is one, is shown what is left and may leave things out. It cannot add any: it
-   names ids that code gave out (`agent/choosing.py`). It has no tools and sees no path, so there is no worker
+   names ids that code gave out (`agent/runner.py`). It has no tools and sees no path, so there is no worker
    and nothing to cage. What is held back from models is not shown to it, and stays.
 5. More than `max_forget` matches are nobody's intention: then nothing is removed.
 6. One commit removes all of them, or none: a file goes, or loses the lines of its items and no other byte.
@@ -25,10 +25,9 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from muniment import events
-from muniment.agent.budget import Budget
-from muniment.agent.choosing import MAX_OPTIONS, Asker
-from muniment.agent.model import Model, ModelError
-from muniment.agent.rules import RuleWriter
+from muniment.agent.filing import RuleWriter
+from muniment.agent.model import Budget, Model, ModelError
+from muniment.agent.runner import MAX_OPTIONS, Asker
 from muniment.confine.cancel import Cancel, Patience
 from muniment.content.admission import held_for
 from muniment.content.entry import shortened, titled

@@ -12,10 +12,9 @@ from contextlib import nullcontext
 from typing import Final
 
 from muniment import events
-from muniment.agent.budget import Budget
-from muniment.agent.choosing import MAX_OPTIONS, Asker
-from muniment.agent.model import Model, ModelError
-from muniment.agent.rules import RuleWriter
+from muniment.agent.filing import RuleWriter
+from muniment.agent.model import Budget, Model, ModelError
+from muniment.agent.runner import MAX_OPTIONS, Asker
 from muniment.confine.cancel import Cancel, Patience
 from muniment.errors import MunimentError
 from muniment.jobs.place import Place

@@ -24,10 +24,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from muniment import events
-from muniment.agent.budget import Budget
-from muniment.agent.model import Brief, Model, ScopeBrief
-from muniment.agent.prompt import IndexExcerpt
-from muniment.agent.rules import RuleWriter
+from muniment.agent.chat import IndexExcerpt
+from muniment.agent.filing import RuleWriter
+from muniment.agent.model import Brief, Budget, Model, ScopeBrief
 from muniment.agent.runner import RUN_NAME, Observer, Runner, RunOutcome, Witness
 from muniment.confine.cancel import Cancel, Patience
 from muniment.confine.offer import Held

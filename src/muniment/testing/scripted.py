@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from muniment.agent.model import ModelError, Reply, Request, ToolCall
+from muniment.agent.model import ModelError, ModelRequest, Reply, ToolCall
 
-Step = Reply | Callable[[Request], Reply]
+Step = Reply | Callable[[ModelRequest], Reply]
 
 
 def call(tool: str, **arguments: Any) -> ToolCall:
@@ -41,11 +41,11 @@ class ScriptedModel:
 
     def __init__(self, steps: Iterable[Step], name: str = "scripted") -> None:
         self.name = name
-        self.requests: list[Request] = []
+        self.requests: list[ModelRequest] = []
         self._steps = iter(steps)
         self._last = Reply()
 
-    def respond(self, request: Request) -> Reply:
+    def respond(self, request: ModelRequest) -> Reply:
         """The next step of the script."""
         self.requests.append(request)
         for step in self._steps:

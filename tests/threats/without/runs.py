@@ -8,19 +8,19 @@ from threats.switches import Patches, control
 @control()
 def counted_turns(off: Patches) -> None:
     """A run may take as many turns as it likes."""
-    off.put("muniment.agent.budget:Budget.spend_turn", lambda _self: True)
+    off.put("muniment.agent.model:Budget.spend_turn", lambda _self: True)
 
 
 @control()
 def counted_calls(off: Patches) -> None:
     """A run may make as many tool calls as it likes."""
-    off.put("muniment.agent.budget:Budget.spend_call", lambda _self: True)
+    off.put("muniment.agent.model:Budget.spend_call", lambda _self: True)
 
 
 @control()
 def kept_deadline(off: Patches) -> None:
     """Nobody looks at the clock."""
-    off.put("muniment.agent.budget:Budget.check", lambda _self: None)
+    off.put("muniment.agent.model:Budget.check", lambda _self: None)
 
 
 @control()
@@ -63,7 +63,7 @@ def known_tools(off: Patches) -> None:
 @control()
 def offered_tools(off: Patches) -> None:
     """Every run has every tool."""
-    from muniment.agent import prompt
+    from muniment.agent import chat as prompt
     from muniment.names import ContextMode
 
     real = prompt.offered_tools
@@ -111,8 +111,8 @@ def random_fences(off: Patches) -> None:
 @control()
 def quotations(off: Patches) -> None:
     """A call that a model quotes is a call."""
-    off.put("muniment.agent.quotation:Shown.holds_call", lambda *_: False)
-    off.put("muniment.agent.quotation:Shown.holds", lambda *_: False)
+    off.put("muniment.agent.answer:ShownTexts.holds_call", lambda *_: False)
+    off.put("muniment.agent.answer:ShownTexts.holds", lambda *_: False)
 
 
 @control()
@@ -182,7 +182,7 @@ def exact_json(off: Patches) -> None:
     """Arguments are whatever JSON makes of them."""
     import json
 
-    off.put("muniment.agent.exact_json:_DECODER", json.JSONDecoder())
+    off.put("muniment.agent.model:_DECODER", json.JSONDecoder())
 
 
 @control()

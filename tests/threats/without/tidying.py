@@ -37,7 +37,7 @@ def forget_limit(off: Patches) -> None:
 def answer_between_options(off: Patches) -> None:
     """A model's answer is taken for what it may have meant."""
     off.put(
-        "muniment.agent.choosing:_numbers",
+        "muniment.agent.runner:_numbers",
         lambda chosen, ids: sorted({ids.index(each) for each in chosen if each in ids}),
     )
 
