@@ -43,7 +43,7 @@ from muniment.content.markdown import active_markup, outline, read_lines, relati
 from muniment.content.secrets import find_secret, redacted
 from muniment.content.words import alike, apart, comparable, features, significant, vocabulary
 from muniment.errors import MunimentError
-from muniment.jobs.matching import meant
+from muniment.jobs.forget import meant
 from muniment.names import MAX_FACT_BYTES, RelPath, Scope, Trust
 from muniment.policy.grammar import canonicalise, fold, normalised, overlong_run, skeleton
 from muniment.recall.recaller import excerpt

@@ -22,14 +22,16 @@ from muniment.agent.runner import Observer, Witness
 from muniment.confine.cancel import Cancel, Patience
 from muniment.confine.pool import shared_zygote
 from muniment.errors import ConfigInvalid
-from muniment.jobs.dream_request import DreamRequest, DreamResult
-from muniment.jobs.forget_request import ForgetRequest, ForgetResult
-from muniment.jobs.history import history_of, why_of
-from muniment.jobs.place import Place
-from muniment.jobs.recalling import chooser_of, recaller_of
-from muniment.jobs.request import RememberRequest, RememberResult
-from muniment.jobs.review import Decided, Shown, approve, reject, show
-from muniment.jobs.undo import UndoResult, undo
+from muniment.jobs.place import Place, chooser_of, recaller_of
+from muniment.jobs.request import (
+    DreamRequest,
+    DreamResult,
+    ForgetRequest,
+    ForgetResult,
+    RememberRequest,
+    RememberResult,
+)
+from muniment.jobs.review import Decided, Shown, UndoResult, approve, history_of, reject, show, undo, why_of
 from muniment.names import ContextMode
 from muniment.opening import find_place, open_model
 from muniment.recall.context import Budgets, Enqueue, SubagentMemory

@@ -9,7 +9,7 @@ import pytest
 from jobs.places import any_words, made
 from muniment.agent.filing import RuleWriter
 from muniment.errors import PendingReview
-from muniment.jobs.recalling import recaller_of
+from muniment.jobs.place import recaller_of
 from muniment.jobs.remember import remember
 from muniment.jobs.request import RememberRequest
 from muniment.jobs.review import approve, show

@@ -11,7 +11,7 @@ from memories import put
 from muniment.agent.filing import RuleWriter
 from muniment.jobs import forget as subject
 from muniment.jobs.forget import forget
-from muniment.jobs.forget_request import ForgetRequest
+from muniment.jobs.request import ForgetRequest
 from muniment.names import Scope
 from muniment.store.upkeep import view_of
 

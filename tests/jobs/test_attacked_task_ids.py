@@ -10,10 +10,9 @@ from muniment.agent.filing import RuleWriter
 from muniment.confine.binding import bind_all
 from muniment.errors import InvalidContent
 from muniment.jobs.forget import forget
-from muniment.jobs.forget_request import ForgetRequest
 from muniment.jobs.place import Place
 from muniment.jobs.remember import remember
-from muniment.jobs.request import RememberRequest
+from muniment.jobs.request import ForgetRequest, RememberRequest
 from muniment.names import Scope, Trust
 from muniment.store.review import pending
 from muniment.store.state import State

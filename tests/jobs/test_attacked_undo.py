@@ -5,7 +5,7 @@ from __future__ import annotations
 from jobs.places import made
 from muniment.agent.filing import RuleWriter
 from muniment.errors import DeadlineExceeded
-from muniment.jobs import undo as subject
+from muniment.jobs import review as subject
 from muniment.jobs.remember import remember
 from muniment.jobs.request import RememberRequest
 

@@ -19,12 +19,10 @@ from muniment.confine.cancel import Cancel, Patience
 from muniment.content.entry import parse
 from muniment.errors import StoreConflict
 from muniment.jobs import dream as job
-from muniment.jobs.dream import dream
-from muniment.jobs.dream_request import DreamRequest
-from muniment.jobs.dream_steps import Room
+from muniment.jobs.dream import Room, dream
 from muniment.jobs.remember import remember
-from muniment.jobs.request import RememberRequest
-from muniment.jobs.undo import undo
+from muniment.jobs.request import DreamRequest, RememberRequest
+from muniment.jobs.review import undo
 from muniment.names import Trust
 from muniment.policy.decide import Changes, Retention
 from muniment.store.audit import timestamp

@@ -17,10 +17,9 @@ from muniment.confine.cancel import Cancel
 from muniment.errors import DeadlineExceeded, StoreConflict
 from muniment.jobs import forget as job
 from muniment.jobs.forget import forget
-from muniment.jobs.forget_request import MAX_QUERY_BYTES, MAX_QUERY_WORDS, ForgetRequest
 from muniment.jobs.remember import remember
-from muniment.jobs.request import RememberRequest
-from muniment.jobs.undo import undo
+from muniment.jobs.request import MAX_QUERY_BYTES, MAX_QUERY_WORDS, ForgetRequest, RememberRequest
+from muniment.jobs.review import undo
 from muniment.names import Trust
 from muniment.policy.decide import Changes
 from muniment.store.audit import records

@@ -6,7 +6,7 @@ import pytest
 
 from muniment.content.entry import parse
 from muniment.content.words import significant
-from muniment.jobs.matching import meant
+from muniment.jobs.forget import meant
 from muniment.names import RelPath
 
 HEAD = "---\nname: Staging server\ndescription: how to reach it\nkeywords: [ssh]\n---\n"

@@ -20,12 +20,10 @@ from memories import make_roots, strict
 from muniment.agent.filing import RuleWriter
 from muniment.confine.cancel import Patience
 from muniment.jobs.dream import dream
-from muniment.jobs.dream_request import DreamRequest
 from muniment.jobs.forget import forget
-from muniment.jobs.forget_request import ForgetRequest
 from muniment.jobs.remember import remember
-from muniment.jobs.request import RememberRequest
-from muniment.jobs.undo import undo
+from muniment.jobs.request import DreamRequest, ForgetRequest, RememberRequest
+from muniment.jobs.review import undo
 from muniment.store import audit, upkeep
 from muniment.store import commit as commits
 from muniment.testing.corpus.index_oracle import index_problems

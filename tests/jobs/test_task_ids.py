@@ -17,11 +17,9 @@ from muniment.confine.binding import bind_all
 from muniment.confine.cancel import Patience
 from muniment.errors import InvalidContent
 from muniment.jobs.dream import dream
-from muniment.jobs.dream_request import DreamRequest
 from muniment.jobs.forget import forget
-from muniment.jobs.forget_request import ForgetRequest
 from muniment.jobs.remember import remember
-from muniment.jobs.request import RememberRequest
+from muniment.jobs.request import DreamRequest, ForgetRequest, RememberRequest
 from muniment.names import Scope, Trust
 from muniment.policy.decide import Changes, Retention
 from muniment.store import commit as commits

@@ -18,7 +18,7 @@ from muniment.errors import (
     UndoOverlap,
 )
 from muniment.jobs.place import Place
-from muniment.jobs.undo import undo
+from muniment.jobs.review import undo
 from muniment.names import Trust
 from muniment.store.audit import records, verify
 from muniment.store.judge import Author
@@ -144,7 +144,7 @@ def test_what_is_no_plain_file_any_more_is_an_overlap(ground, place, plant):
 
 
 def test_a_change_that_lands_between_the_look_and_the_commit_is_an_overlap(ground, place, monkeypatch):
-    from muniment.jobs import undo as module
+    from muniment.jobs import review as module
 
     ground.commit(ground.edit("user/a.md"), origin=origin("task-1"))
     monkeypatch.setattr(module, "_is_as_left", lambda *_: True)

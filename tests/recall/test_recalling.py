@@ -22,7 +22,7 @@ from muniment.agent.model import ModelError, Reply, ToolCall
 from muniment.agent.runner import MAX_OPTIONS, OPTION_CHARS
 from muniment.confine.cancel import Cancel, Patience
 from muniment.errors import Cancelled, ConfigInvalid, DeadlineExceeded
-from muniment.jobs.recalling import chooser_of, recaller_of
+from muniment.jobs.place import chooser_of, recaller_of
 from muniment.testing.answers import always, failure, words
 from muniment.testing.clock import FakeClock
 from muniment.testing.scripted import ScriptedModel, say

@@ -21,10 +21,9 @@ from muniment.confine.binding import bind_all
 from muniment.confine.cancel import Cancel
 from muniment.errors import Cancelled, ManagedMemoryUnavailable, PendingReview, StoreConflict
 from muniment.jobs.forget import forget
-from muniment.jobs.forget_request import ForgetRequest
 from muniment.jobs.place import Place
-from muniment.jobs.review import approve, reject, show
-from muniment.jobs.undo import undo
+from muniment.jobs.request import ForgetRequest
+from muniment.jobs.review import approve, reject, show, undo
 from muniment.lane import Lane, NewTask, Originator
 from muniment.names import Trust
 from muniment.store import commit as commits

@@ -11,8 +11,8 @@ from muniment.cli.report import on_one_line, say
 from muniment.cli.tidying import carry_out, say_how, say_kept
 from muniment.confine.cancel import Cancel
 from muniment.jobs.dream import dream
-from muniment.jobs.dream_request import Counts, DreamRequest, DreamResult
 from muniment.jobs.place import Place
+from muniment.jobs.request import Counts, DreamRequest, DreamResult
 
 SHOWN_GROUPS: Final = 5
 """Groups of similar entries that are shown to a person; `--json` has all."""

@@ -9,8 +9,8 @@ from muniment.cli.report import on_one_line, say
 from muniment.cli.tidying import carry_out, say_how, say_kept
 from muniment.confine.cancel import Cancel
 from muniment.jobs.forget import forget
-from muniment.jobs.forget_request import ForgetRequest, ForgetResult
 from muniment.jobs.place import Place
+from muniment.jobs.request import ForgetRequest, ForgetResult
 
 
 def run(where: Where, flags: ModelFlags, request: ForgetRequest) -> int:

@@ -15,9 +15,8 @@ from muniment.cli.report import (
     say,
     say_notes,
 )
-from muniment.jobs.history import history_of, why_of
 from muniment.jobs.place import Place
-from muniment.jobs.undo import undo
+from muniment.jobs.review import history_of, undo, why_of
 from muniment.store.ledger import MAX_STEPS, Step, Why
 
 _WORDS = {"create": "brought back", "modify": "as before", "delete": "gone again"}

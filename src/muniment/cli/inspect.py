@@ -91,7 +91,7 @@ def show_entry(where: Where, unsafe_path: str) -> int:
         if path.scope not in place.roots:
             raise NotFound(f"nothing is remembered in {path.scope} yet")
         if task:
-            from muniment.jobs.history import content_of
+            from muniment.jobs.review import content_of
 
             data = content_of(place, named, task)
         else:

@@ -27,8 +27,8 @@ from muniment.cli.transcript import writing
 from muniment.confine.cancel import Cancel
 from muniment.content.gates import one_line, visible
 from muniment.errors import Cancelled, InvalidContent, MunimentError
-from muniment.jobs.filing import KIND
-from muniment.jobs.repeating import id_of_task
+from muniment.jobs.place import id_of_task
+from muniment.jobs.remember import KIND
 from muniment.jobs.request import RememberRequest, RememberResult
 from muniment.names import MAX_FACT_BYTES, Enforcement
 from muniment.settings import parse_roots

@@ -23,9 +23,8 @@ from muniment.cli.report import (
 )
 from muniment.confine.cancel import Cancel
 from muniment.errors import Cancelled, MunimentError
-from muniment.jobs.dream_request import DreamResult
-from muniment.jobs.forget_request import ForgetResult, Spared
 from muniment.jobs.place import Place
+from muniment.jobs.request import DreamResult, ForgetResult, Spared
 from muniment.opening import find_place, open_model
 from muniment.settings import parse_roots, read_settings
 

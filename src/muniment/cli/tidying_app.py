@@ -37,7 +37,7 @@ def forget(  # noqa: PLR0913, PLR0917  every argument is an option of the comman
     from muniment.cli.forget import run
     from muniment.cli.inspect import Where
     from muniment.cli.model import ModelFlags
-    from muniment.jobs.forget_request import ForgetRequest
+    from muniment.jobs.request import ForgetRequest
 
     flags = ModelFlags(model=model, base_url=base_url, api_key_file=api_key_file, protocol=protocol)
     where = Where(workspace, policy, root or [], json=json)
@@ -60,7 +60,7 @@ def dream(  # noqa: PLR0913, PLR0917  every argument is an option of the command
     from muniment.cli.dream import run
     from muniment.cli.inspect import Where
     from muniment.cli.model import ModelFlags
-    from muniment.jobs.dream_request import DreamRequest
+    from muniment.jobs.request import DreamRequest
 
     flags = ModelFlags(model=model, base_url=base_url, api_key_file=api_key_file, protocol=protocol)
     where = Where(workspace, policy, root or [], json=json)

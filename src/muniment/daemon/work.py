@@ -17,10 +17,15 @@ from muniment.daemon.metrics import Metrics
 from muniment.daemon.problems import task_error
 from muniment.daemon.workspace import Workspace
 from muniment.errors import Cancelled, MunimentError
-from muniment.jobs.dream_request import DreamRequest, DreamResult
-from muniment.jobs.forget_request import ForgetRequest, ForgetResult
 from muniment.jobs.place import Place
-from muniment.jobs.request import RememberRequest, RememberResult
+from muniment.jobs.request import (
+    DreamRequest,
+    DreamResult,
+    ForgetRequest,
+    ForgetResult,
+    RememberRequest,
+    RememberResult,
+)
 from muniment.lane import OWNER, Ended, Task, Tell
 from muniment.tools.calls import TOOLS
 

@@ -78,7 +78,7 @@ class Workspace:
 
         Cost: the first time what `place` takes, and some 30 ms for what it is made of.
         """
-        from muniment.jobs.recalling import recaller_of
+        from muniment.jobs.place import recaller_of
 
         place = self.place()
         with self._lock:

@@ -17,41 +17,388 @@ Remembers may land meanwhile. `undo` gives the tree that never dreamt. A failure
 
 from __future__ import annotations
 
+import math
 import secrets
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any, Final
 
 from muniment import events
+from muniment.agent.decision import title_of
 from muniment.agent.filing import RuleWriter
 from muniment.agent.model import Budget, Model, ModelError
-from muniment.agent.runner import Asker, UnusableAnswer
+from muniment.agent.runner import MAX_TEXT_CHARS, Asker, Merge, UnusableAnswer
 from muniment.confine.cancel import Cancel, Patience
-from muniment.errors import Cancelled, DreamFailed, DreamTimeout, MunimentError
-from muniment.jobs.dream_findings import Findings, look
-from muniment.jobs.dream_request import Counts, DreamRequest, DreamResult
-from muniment.jobs.dream_steps import Room, Step, questions, step_of_merge, steps_by_code
-from muniment.jobs.ending import as_job_error, once_more, put_on_record, spent
-from muniment.jobs.holding import Holding
-from muniment.jobs.place import Place
-from muniment.jobs.removals import expired_by, topics_of
-from muniment.jobs.repeating import check_task_id, done_before, id_of_task
-from muniment.names import Scope, Trust
+from muniment.content.admission import addressed_to_agent, check_entry
+from muniment.content.entry import MAX_DESCRIPTION_CHARS, Entry, complete, shortened
+from muniment.content.gates import encode, one_line
+from muniment.content.markdown import relative_links
+from muniment.content.provenance import is_made_of
+from muniment.content.words import STOP_WORDS, alike, comparable, features
+from muniment.errors import Cancelled, DreamFailed, DreamTimeout, MunimentError, ToolError
+from muniment.jobs.forget import expired_by, topics_of
+from muniment.jobs.place import (
+    Holding,
+    Place,
+    check_task_id,
+    done_before,
+    id_of_task,
+    may_see,
+    read_holding,
+    reason_to_keep,
+)
+from muniment.jobs.request import (
+    Counts,
+    DreamRequest,
+    DreamResult,
+    Spared,
+    as_job_error,
+    once_more,
+    put_on_record,
+    spent,
+)
+from muniment.names import RelPath, Scope, Trust
+from muniment.policy.decide import Judge, Policy
 from muniment.policy.grammar import CanonicalPath
 from muniment.store.audit import timestamp
+from muniment.store.catalog import View
 from muniment.store.commit import Commit, Terms, commit
 from muniment.store.erase import is_forgotten
 from muniment.store.judge import Author
 from muniment.store.ledger import Draft, Kept, Origin, of_task
 from muniment.store.trust import ChangeOrigin, Ruling, new_ulid, stamp
+from muniment.store.upkeep import view_of
+from muniment.tools.overlay import ChangeSet, Claim, Proposed
+
+# -- dream findings ----------------------------------------------------------------------------------
+#
+# What a dream finds in a scope by code alone: what says the same, what is alike, over or broken.
+#
+# D1 Entries say the same if their bodies do (`content.likeness`). A body of less than `TELLING_WORDS` words
+# says nothing without its name, so there the names must be the same too. Without a body nothing is the
+# same. D2 Of those that say the same stays the one with the highest trust; of equals one that never ends,
+# then one that may not be removed, then one that this memory did not write, then the oldest, then the first
+# by path. None goes that ends later than it. D3 Entries are alike, or not, among those of one trust. D4
+# What is held back from models is counted as an entry and otherwise left alone, and so is what changes
+# while it is looked at.
+
+TELLING_WORDS: Final = 4
+"""Words from which on a body tells what it is about: "use port 5432" may be true of many things."""
+
+
+@dataclass(frozen=True, slots=True)
+class Same:
+    """Entries that say the same.
+
+    Attributes:
+        stays: the one that stands for all.
+        going: those that may be removed for it.
+    """
+
+    stays: Holding
+    going: tuple[Holding, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What was found in a scope.
+
+    Attributes:
+        entries: how many there are.
+        unreadable: how many of them cannot be read.
+        broken_links: how many relative links lead to nothing.
+        expired: what may be removed because its time is over, the oldest first.
+        past: how many there are whose time is over.
+        same: the groups of which something may be removed.
+        repeated: how many entries say what another one says.
+        alike: groups of what will be left.
+        kept: what would go, but may not.
+    """
+
+    scope: Scope
+    entries: int
+    unreadable: int
+    broken_links: int
+    expired: tuple[Holding, ...]
+    past: int
+    same: tuple[Same, ...]
+    repeated: int
+    alike: tuple[tuple[Holding, ...], ...]
+    kept: tuple[Spared, ...]
+
+
+def look(place: Place, scope: Scope, request: Trust, now: str, budget: Budget) -> Findings:
+    """Look at every entry of a scope.
+
+    Args:
+        place: where.
+        scope: which is bound there.
+        request: trust of the one who asks; nothing above it may be removed.
+        now: the time, as the ledger writes it.
+        budget: whose deadline and cancellation end it.
+
+    Raises:
+        ManagedMemoryUnavailable: the state cannot be used.
+        DeadlineExceeded, Cancelled: as `Budget.check`.
+
+    Cost: a read, a parse and a query each entry, and 0.2 ms to compare it: half a second a thousand.
+    """
+    view = view_of(place.state, place.roots[scope], place.policy, sweep=True)
+    return _Look(place, scope, request, view, budget).findings(now)
+
+
+class _Look:
+    """One look under way."""
+
+    def __init__(self, place: Place, scope: Scope, request: Trust, view: View, budget: Budget) -> None:
+        self._place, self._scope, self._request = place, scope, request
+        self._view, self._budget = view, budget
+        self._judge = Judge(place.policy)
+        self._names: dict[str, frozenset[str]] = {}
+        self._bodies: dict[str, str] = {}
+        self._kept: list[Spared] = []
+
+    def findings(self, now: str) -> Findings:
+        rows = self._view.entries()
+        facts: defaultdict[str, list[Holding]] = defaultdict(list)
+        past: list[Holding] = []
+        unreadable = broken = 0
+        for row in rows:
+            self._budget.check()
+            holding = read_holding(self._place, self._scope, row) if row.readable else None
+            if holding is None:
+                unreadable += not row.readable
+                continue
+            if row.held is not None or not holding.is_as_listed or not may_see(self._judge, holding.path):
+                continue
+            entry = holding.entry
+            broken += self._broken_links(entry, row.rel)
+            self._bodies[holding.path.text] = entry.body
+            if row.expires is not None and row.expires <= now:
+                past.append(holding)
+            elif (fact := _fact(entry)) is not None:
+                facts[fact].append(holding)
+        expired = sorted(filter(self._may_go, past), key=lambda each: (each.row.expires or "", each.path))
+        groups = [self._same(group) for group in facts.values()]
+        going = {each.path for group in groups for each in group.going}
+        others = [each for group in facts.values() for each in group if each.path not in going]
+        return Findings(
+            self._scope,
+            len(rows),
+            unreadable,
+            broken,
+            tuple(expired),
+            len(past),
+            tuple(group for group in groups if group.going),
+            sum(len(group) - 1 for group in facts.values()),
+            tuple(self._alike(others)),
+            tuple(self._kept),
+        )
+
+    def _same(self, group: Sequence[Holding]) -> Same:
+        """Which of those that say the same stays (D2)."""
+        if len(group) == 1:
+            return Same(group[0], ())
+        trusts = tuple(Trust)
+        protected = {each.path for each in group if self._reason(each) is not None}
+        stays, *others = sorted(
+            group,
+            key=lambda each: (
+                trusts.index(each.trust),
+                each.row.expires is not None,
+                each.path not in protected,
+                each.at,
+                each.path,
+            ),
+        )
+        return Same(stays, tuple(each for each in others if not each.outlasts(stays) and self._may_go(each)))
+
+    def _alike(self, holdings: Iterable[Holding]) -> Iterator[tuple[Holding, ...]]:
+        """Groups of entries that are alike (D3)."""
+        by_trust: defaultdict[Trust, dict[str, Holding]] = defaultdict(dict)
+        for each in holdings:
+            by_trust[each.trust][each.path.text] = each
+        for ours in by_trust.values():
+            for group in alike({path: self._bodies[path] for path in ours}):
+                yield tuple(ours[path] for path in group)
+
+    def _reason(self, holding: Holding) -> str | None:
+        return reason_to_keep(self._judge, holding.path, holding.trust, self._request)
+
+    def _may_go(self, holding: Holding) -> bool:
+        reason = self._reason(holding)
+        if reason is not None:
+            self._kept.append(Spared(holding.path.text, reason))
+        return reason is None
+
+    def _broken_links(self, entry: Entry, rel: RelPath) -> int:
+        return sum(not self._exists(path) for path in relative_links(entry.body, rel))
+
+    def _exists(self, path: RelPath) -> bool:
+        directory, _, name = path.rpartition("/")
+        if directory not in self._names:
+            self._names[directory] = self._view.names(directory) or frozenset()
+        return name in self._names[directory]
+
+
+def _fact(entry: Entry) -> str | None:
+    """What an entry says, the same for those that say the same (D1); None: nothing."""
+    said = comparable(entry.body)
+    if not said:
+        return None
+    if len(features(said)) < TELLING_WORDS:
+        return f"{comparable(entry.name or '')}\n{said}"
+    return said
+
+
+# -- dream steps -------------------------------------------------------------------------------------
+#
+# What a dream would do about its findings, step by step, within what it may change.
+#
+# S1 A step is a part of the commit: it claims everything that it rests on, and no two change the same
+# entry. S2 No more entries of a scope are written or removed than its share, which is one at least, nor by
+# a model than a run may write. What is over takes none of it. S3 What a model proposes is taken only if its
+# text, or the entry that stays, is made of whole units of the entries that it stands for, with each that
+# turns a meaning or holds a number (`content.provenance`, P4); entries that agents wrote may be told in
+# other words that they have in common. It passes the gates; and only for entries that may all be removed.
+# Nothing from outside is shown to it, and nothing that is too long to be answered with.
+
+GROUP: Final = 8
+"""Entries that one question to a model is about."""
+
+
+@dataclass(frozen=True, slots=True)
+class DreamStep:
+    """One part of a dream.
+
+    Attributes:
+        change_set: what it does.
+        is_over: whether it removes an entry because its time is over, not because others say the same.
+    """
+
+    change_set: ChangeSet
+    is_over: bool = False
+
+    @property
+    def size(self) -> int:
+        """How many entries it writes or removes."""
+        return len(self.change_set.unsafe_paths)
+
+
+class Room:
+    """How many entries of a scope a dream may still change.
+
+    Attributes:
+        left: how many more would have been changed, had there been room.
+    """
+
+    def __init__(self, entries: int, share: float) -> None:
+        # As the decimal that the policy says: 0.29 of 100 are 29, not 28.
+        self._free = max(1, math.floor(Decimal(str(share)) * entries))
+        self.left = 0
+
+    def take(self, wanted: int) -> int:
+        """As much of `wanted` as there is; what is missing counts as left."""
+        taken = min(wanted, self._free)
+        self._free -= taken
+        self.left += wanted - taken
+        return taken
+
+    def take_whole(self, wanted: int) -> bool:
+        """All of `wanted` or nothing."""
+        if wanted > self._free:
+            self.left += wanted
+            return False
+        self._free -= wanted
+        return True
+
+
+def steps_by_code(findings: Findings, room: Room) -> Iterator[DreamStep]:
+    """What goes without asking anybody: first what is over, then what says the same as another entry."""
+    for holding in findings.expired:
+        yield DreamStep(ChangeSet(removals=(_claim(holding),)), is_over=True)
+    for same in findings.same:
+        if going := same.going[: room.take(len(same.going))]:
+            yield _removal(Same(same.stays, going))
+
+
+def questions(findings: Findings, policy: Policy, request: Trust) -> Iterator[tuple[Holding, ...]]:
+    """The groups of entries that a model may be asked about (S3)."""
+    judge = Judge(policy)
+    for group in findings.alike:
+        asked = [
+            each
+            for each in group
+            if each.trust is not Trust.EXTERNAL
+            and len(each.entry.body) <= MAX_TEXT_CHARS
+            and reason_to_keep(judge, each.path, each.trust, request) is None
+        ]
+        for start in range(0, len(asked), GROUP):
+            if len(part := asked[start : start + GROUP]) > 1:
+                yield tuple(part)
+
+
+def step_of_merge(merge: Merge, group: Sequence[Holding], policy: Policy) -> DreamStep | None:
+    """What a model's merge comes to; None if it is not taken (S3).
+
+    Args:
+        merge: by numbers of `group`.
+        group: what it was asked about.
+        policy: says which gates a text passes.
+    """
+    stays, going = group[merge.keep], tuple(group[number] for number in merge.drop)
+    sources = [each.entry.body for each in (stays, *going)]
+    if stays.trust.satisfies(Trust.WORKSPACE) and not is_made_of(merge.text or stays.entry.body, sources):
+        return None
+    if not merge.text:
+        if any(each.outlasts(stays) for each in going):
+            return None
+        return _removal(Same(stays, going))
+    said, used = features(merge.text), [features(each) for each in sources]
+    shared, any_of_them = frozenset.intersection(*used), frozenset.union(*used)
+    if not shared - STOP_WORDS <= said <= any_of_them | STOP_WORDS:
+        return None
+    written = _written(merge.text, stays, policy)
+    if written is None:
+        return None
+    return DreamStep(
+        ChangeSet((Proposed(stays.path.text, stays.digest, written),), (), tuple(map(_claim, going)))
+    )
+
+
+def _removal(same: Same) -> DreamStep:
+    return DreamStep(ChangeSet((), (_claim(same.stays),), tuple(map(_claim, same.going))))
+
+
+def _written(text: str, stays: Holding, policy: Policy) -> bytes | None:
+    """An entry that says `text` in place of another one; None if a gate refuses it."""
+    description = shortened(one_line(text), MAX_DESCRIPTION_CHARS)
+    kind = stays.entry.type or "reference"
+    try:
+        data = encode(complete(f"{text}\n", name=title_of(text), description=description, type=kind))
+        check_entry(data, stays.path.rel, policy.content)
+    except ToolError:
+        return None
+    if policy.content.instructions == "quarantine" and addressed_to_agent(text, stays.trust) is not None:
+        return None
+    return data
+
+
+def _claim(holding: Holding) -> Claim:
+    return Claim(holding.path.text, holding.digest)
+
+
+# -- dream -------------------------------------------------------------------------------------------
 
 KIND: Final = "dream"
 
 
 @dataclass(slots=True)
-class _Task:
+class _DreamTask:
     """What stays the same over the attempts of one request, and what the last one had to say.
 
     Attributes:
@@ -90,7 +437,7 @@ def dream(request: DreamRequest, place: Place, model: Model, *, cancel: Cancel |
     """
     with ExitStack() as stack:
         token = stack.enter_context(Cancel()) if cancel is None else cancel
-        task = _Task(request, place, model, id_of_task(KIND, request.task_id))
+        task = _DreamTask(request, place, model, id_of_task(KIND, request.task_id))
         budget: Budget | None = None
         try:
             check_task_id(task.id)
@@ -117,7 +464,7 @@ def dream(request: DreamRequest, place: Place, model: Model, *, cancel: Cancel |
     return result
 
 
-def _attempt(task: _Task, scopes: Sequence[Scope], budget: Budget) -> DreamResult:
+def _attempt(task: _DreamTask, scopes: Sequence[Scope], budget: Budget) -> DreamResult:
     """Steps 1 to 5, once."""
     policy = task.place.policy
     task.notes = []
@@ -136,7 +483,7 @@ def _attempt(task: _Task, scopes: Sequence[Scope], budget: Budget) -> DreamResul
     return _result(task, budget, found, steps, done, sum(room.left for room in rooms))
 
 
-def _steps_by_model(task: _Task, found: Findings, room: Room, budget: Budget) -> Iterator[Step]:
+def _steps_by_model(task: _DreamTask, found: Findings, room: Room, budget: Budget) -> Iterator[DreamStep]:
     """Step 3, for one scope."""
     asker = Asker(task.model, budget, secrets.token_hex(8))
     not_asked = 0
@@ -166,7 +513,7 @@ def _steps_by_model(task: _Task, found: Findings, room: Room, budget: Budget) ->
         )
 
 
-def _is_within(task: _Task, step: Step) -> bool:
+def _is_within(task: _DreamTask, step: DreamStep) -> bool:
     """Whether a model may still change as much as `step` does."""
     if step.size <= task.files and _bytes(step) <= task.bytes:
         return True
@@ -174,11 +521,11 @@ def _is_within(task: _Task, step: Step) -> bool:
     return False
 
 
-def _bytes(step: Step) -> int:
+def _bytes(step: DreamStep) -> int:
     return sum(len(item.content) for item in step.change_set.changes)
 
 
-def _commit(task: _Task, steps: Sequence[Step], now: datetime, budget: Budget) -> Commit:
+def _commit(task: _DreamTask, steps: Sequence[DreamStep], now: datetime, budget: Budget) -> Commit:
     """Step 5."""
     request, place = task.request, task.place
     origin = Origin(task.id, KIND, timestamp(now), request.trust, task.model.name, place.policy.label)
@@ -207,10 +554,10 @@ def _commit(task: _Task, steps: Sequence[Step], now: datetime, budget: Budget) -
 
 
 def _result(
-    task: _Task,
+    task: _DreamTask,
     budget: Budget,
     found: Sequence[Findings],
-    steps: Sequence[Step],
+    steps: Sequence[DreamStep],
     done: Commit,
     left: int,
 ) -> DreamResult:
@@ -247,12 +594,12 @@ def _result(
     )
 
 
-def _touched_topics(task: _Task, done: Commit) -> tuple[str, ...]:
+def _touched_topics(task: _DreamTask, done: Commit) -> tuple[str, ...]:
     kept = of_task(task.place.state, task.id) if task.request.yes and done.changes else None
     return () if kept is None else topics_of(kept.changes)
 
 
-def _again(task: _Task, done: Kept) -> DreamResult:
+def _again(task: _DreamTask, done: Kept) -> DreamResult:
     """The result of a task that committed already, as far as the ledger knows it."""
     known = [item.change for item in done.changes if not item.is_erased]
     gone = {change.path for change in known if change.kind == "delete"}

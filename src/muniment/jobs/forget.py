@@ -30,9 +30,10 @@ from muniment.agent.model import Budget, Model, ModelError
 from muniment.agent.runner import MAX_OPTIONS, Asker
 from muniment.confine.cancel import Cancel, Patience
 from muniment.content.admission import held_for
-from muniment.content.entry import shortened, titled
+from muniment.content.entry import MAX_DESCRIPTION_CHARS, Entry, EntryType, parse, shortened, titled
+from muniment.content.gates import one_line
 from muniment.content.markdown import Item, NotSeparable, outline, without
-from muniment.content.words import significant
+from muniment.content.words import significant, vocabulary
 from muniment.errors import (
     Cancelled,
     ForgetFailed,
@@ -43,31 +44,179 @@ from muniment.errors import (
     Refusal,
     StoreConflict,
 )
-from muniment.jobs.ending import as_job_error, once_more, put_on_record, spent
-from muniment.jobs.forget_request import (
+from muniment.jobs.place import (
+    Holding,
+    Place,
+    check_task_id,
+    done_before,
+    id_of_task,
+    may_see,
+    read_holding,
+    reason_to_keep,
+)
+from muniment.jobs.request import (
     MAX_QUERY_BYTES,
     MAX_QUERY_WORDS,
     ForgetRequest,
     ForgetResult,
     Removed,
     Spared,
+    as_job_error,
+    once_more,
+    put_on_record,
+    spent,
 )
-from muniment.jobs.holding import Holding, may_see, read_holding, reason_to_keep
-from muniment.jobs.matching import Meant, meant
-from muniment.jobs.place import Place
-from muniment.jobs.removals import forgotten_by, removal
-from muniment.jobs.repeating import check_task_id, done_before, id_of_task
-from muniment.names import Scope, Trust
+from muniment.names import RelPath, Scope, Trust
 from muniment.policy.decide import Judge
 from muniment.policy.grammar import FILE_SUFFIX, CanonicalPath, canonicalise
 from muniment.store.audit import timestamp
 from muniment.store.catalog import may_hold
 from muniment.store.commit import Commit, Terms, commit
 from muniment.store.judge import Author
-from muniment.store.ledger import Kept, Origin
-from muniment.store.trust import Ruling
+from muniment.store.ledger import Kept, KeptChange, Origin, source_of
+from muniment.store.trust import Ruling, assessing
 from muniment.store.upkeep import view_of
-from muniment.tools.overlay import ChangeSet, Claim, Proposed
+from muniment.tools.overlay import ChangeSet, Claim, Proposed, digest
+
+# -- matching ----------------------------------------------------------------------------------------
+#
+# What of an entry a query means: all of it, some of its list items, or nothing. Pure.
+#
+# M1 Something is meant if it holds *every* significant word of the query, as a whole word
+# (`content.words`). M2 The entry is meant where a passage of its own says it all, or else, as long as no
+# item does, its name, description and keywords. M3 An item of a list is meant where it says it all, or what
+# the name, description and keywords of its entry leave to be said. Of an item and the items in it the
+# innermost is meant, unless the outer one says it all by itself. M4 Where there are items and only several
+# of them together say it, nothing is meant: what a list says in different places nobody said.
+
+
+@dataclass(frozen=True, slots=True)
+class Meant:
+    """What a query means of an entry that holds all its words.
+
+    Attributes:
+        is_whole: whether it means the entry.
+        items: else the items that it means, in order; none: M4.
+        is_labelled: whether name, description and keywords say it too, which stay behind with the entry.
+    """
+
+    is_whole: bool
+    items: tuple[Item, ...] = ()
+    is_labelled: bool = False
+
+
+def meant(entry: Entry, rel: RelPath, words: Sequence[str]) -> Meant | None:
+    """What `words` mean of an entry (M1 to M4); None: it does not hold them all.
+
+    Args:
+        entry: the file, parsed.
+        rel: its path inside the scope, of which its name is made where it has none.
+        words: the significant words of a query.
+    """
+    # A description that is made of the body tells what one of its lines says, not what all of them are about.
+    label = vocabulary("\n".join([titled(entry, rel).name, entry.description or "", *entry.keywords]))
+    unsaid = [word for word in words if not label.holds([word])]
+    if unsaid and not vocabulary(entry.body).holds(unsaid):
+        return None
+    body = outline(entry.body)
+    if any(vocabulary(passage).holds(words) for passage in body.passages):
+        return Meant(is_whole=True)
+    if items := tuple(_items(body.items, words)):
+        return Meant(is_whole=False, items=items, is_labelled=not unsaid)
+    if not unsaid or not body.items or any(vocabulary(each).holds(unsaid) for each in body.passages):
+        return Meant(is_whole=True)
+    return Meant(is_whole=False, items=tuple(_items(body.items, unsaid)))
+
+
+def _items(items: Collection[Item], words: Collection[str]) -> Iterator[Item]:
+    """The items that hold all of some words (M3)."""
+    for item in items:
+        if vocabulary(item.own).holds(words):
+            yield item
+        elif inner := tuple(_items(item.items, words)):
+            yield from inner
+        elif vocabulary(item.text).holds(words):
+            yield item
+
+
+# -- removals ----------------------------------------------------------------------------------------
+#
+# What jobs say of entries that they removed; and what a commit removed, read from the ledger.
+#
+# Of a commit that is long done this is what its bytes and the policy of today tell: of two items of a list
+# that say the same it may name the other one, and of what was erased since it says nothing.
+
+
+def removal(path: CanonicalPath, entry: Entry, said: str) -> Removed:
+    """An entry, or an item of one, as it is told that it went.
+
+    Args:
+        path: of the entry.
+        entry: as it was.
+        said: its name, or the text of the item; only the start of it is told.
+    """
+    start = said[: 10 * MAX_DESCRIPTION_CHARS]
+    return Removed(topic_of(entry), shortened(one_line(start), MAX_DESCRIPTION_CHARS), path.text)
+
+
+def topic_of(entry: Entry) -> str:
+    """The type of an entry; of one that says none what most of those are."""
+    return entry.type or EntryType.REFERENCE
+
+
+def topics_of(changes: Iterable[KeptChange]) -> tuple[str, ...]:
+    """The topics of what a commit changed, sorted, each once; as far as its bytes are known."""
+    known = (each.before or each.after for each in changes if not each.is_erased)
+    return tuple(sorted({topic_of(parse(data)) for data in known if data is not None}))
+
+
+def forgotten_by(place: Place, done: Kept) -> tuple[Removed, ...]:
+    """The entries and items that the commit of a forget removed, as far as their bytes are known."""
+    return tuple(each for item in done.changes if not item.is_erased for each in _of_change(place, item))
+
+
+def expired_by(place: Place, done: Kept) -> frozenset[str]:
+    """The paths that the commit of a dream removed because their time was over, as far as that is known."""
+    found: set[str] = set()
+    for item in done.changes:
+        if item.after is not None or item.before is None:
+            continue
+        assess = assessing(place.state, item.root, item.scope, place.policy)
+        expires = assess(item.rel, digest(item.before), item.before).expires
+        if expires is not None and expires <= done.origin.at:
+            found.add(item.path)
+    return frozenset(found)
+
+
+def _of_change(place: Place, item: KeptChange) -> Iterator[Removed]:
+    path, before = CanonicalPath(item.scope, item.rel), item.before or b""
+    entry = parse(before)
+    if item.after is None:
+        yield removal(path, entry, _name(place, item, before))
+        return
+    ours, left = outline(entry.body).items, outline(parse(item.after).body).items
+    yield from (removal(path, entry, each.own) for each in _gone(ours, left))
+
+
+def _name(place: Place, item: KeptChange, data: bytes) -> str:
+    """The name of an entry; of one whose text is held back that of its file."""
+    is_ours = source_of(place.state, item.root, item.rel, digest(data)) is not None
+    if not is_ours and held_for(data, item.rel, place.policy.trust_of(item.scope)) is not None:
+        return item.rel.rpartition("/")[2].removesuffix(FILE_SUFFIX)
+    return titled(parse(data), item.rel).name
+
+
+def _gone(items: Sequence[Item], left: Sequence[Item]) -> Iterator[Item]:
+    """Those of `items` that are not among `left`, which has the others in the same order."""
+    rest = list(left)
+    for each in items:
+        if rest and rest[0].own.strip() == each.own.strip():
+            yield from _gone(each.items, rest.pop(0).items)
+        else:
+            yield each
+
+
+# -- forget ------------------------------------------------------------------------------------------
 
 KIND: Final = "forget"
 
@@ -84,7 +233,7 @@ SHOWN_CHARS: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class _Match:
+class _Meant:
     """Something that the query means: an entry, or an item of one."""
 
     holding: Holding
@@ -100,7 +249,7 @@ class _Match:
 
 
 @dataclass(slots=True)
-class _Task:
+class _ForgetTask:
     """What stays the same over the attempts of one request, and what was kept in the last one."""
 
     request: ForgetRequest
@@ -146,7 +295,7 @@ def forget(
     """
     with ExitStack() as stack:
         token = stack.enter_context(Cancel()) if cancel is None else cancel
-        task = _Task(request, place, model, id_of_task(KIND, request.task_id))
+        task = _ForgetTask(request, place, model, id_of_task(KIND, request.task_id))
         budget: Budget | None = None
         try:
             _check(task)
@@ -174,7 +323,7 @@ def forget(
     return result
 
 
-def _check(task: _Task) -> None:
+def _check(task: _ForgetTask) -> None:
     """Step 1, but for the words: what is asked can be told from anything else that was asked."""
     check_task_id(task.id)
     try:
@@ -207,7 +356,7 @@ def _words(query: str) -> tuple[str, ...]:
     return words
 
 
-def _attempt(task: _Task, wanted: Wanted, scopes: Sequence[Scope], budget: Budget) -> ForgetResult:
+def _attempt(task: _ForgetTask, wanted: Wanted, scopes: Sequence[Scope], budget: Budget) -> ForgetResult:
     """Steps 2 to 6, once."""
     task.kept, task.notes = [], []
     matches = [match for scope in scopes for match in _matches(task, scope, wanted, budget)]
@@ -250,7 +399,7 @@ def _paths(removed: Iterable[Removed]) -> str:
     return ", ".join(dict.fromkeys(each.path for each in removed))
 
 
-def _again(task: _Task, done: Kept) -> ForgetResult:
+def _again(task: _ForgetTask, done: Kept) -> ForgetResult:
     """The result of a task that committed already, as far as the ledger knows it."""
     removed = forgotten_by(task.place, done)
     task.kept, task.notes = [], list(done.notes)
@@ -264,14 +413,14 @@ def _again(task: _Task, done: Kept) -> ForgetResult:
     )
 
 
-def _too_many(matches: Sequence[_Match], limit: int) -> str | None:
+def _too_many(matches: Sequence[_Meant], limit: int) -> str | None:
     """Step 5: what is wrong with so many matches; None: nothing."""
     if len(matches) <= limit:
         return None
     return f"this means {len(matches)} things, and one forget may remove {limit}; use more words"
 
 
-def _refused(task: _Task, matches: Sequence[_Match], told: str, budget: Budget) -> ForgetResult:
+def _refused(task: _ForgetTask, matches: Sequence[_Meant], told: str, budget: Budget) -> ForgetResult:
     """A preview that names all of them; where they were to be removed, an error that names some."""
     if not task.request.yes:
         task.notes.append(told)
@@ -282,7 +431,7 @@ def _refused(task: _Task, matches: Sequence[_Match], told: str, budget: Budget) 
     raise ForgetFailed(f"{told}; nothing was removed. Meant are: {', '.join(paths[:SHOWN_PATHS])}{more}")
 
 
-def _matches(task: _Task, scope: Scope, wanted: Wanted, budget: Budget) -> Iterator[_Match]:
+def _matches(task: _ForgetTask, scope: Scope, wanted: Wanted, budget: Budget) -> Iterator[_Meant]:
     """Steps 2 and 3: what of a scope is meant and may be removed."""
     place, judge = task.place, Judge(task.place.policy)
     view = view_of(place.state, place.roots[scope], place.policy, sweep=True)
@@ -304,7 +453,7 @@ def _matches(task: _Task, scope: Scope, wanted: Wanted, budget: Budget) -> Itera
         yield from _meant(task, judge, holding, wanted)
 
 
-def _meant(task: _Task, judge: Judge, holding: Holding, wanted: Wanted) -> Iterator[_Match]:
+def _meant(task: _ForgetTask, judge: Judge, holding: Holding, wanted: Wanted) -> Iterator[_Meant]:
     path, entry = holding.path, holding.entry
     found = Meant(is_whole=True) if isinstance(wanted, CanonicalPath) else meant(entry, path.rel, wanted)
     if found is None:
@@ -317,11 +466,11 @@ def _meant(task: _Task, judge: Judge, holding: Holding, wanted: Wanted) -> Itera
         return
     if found.is_whole:
         name = titled(entry, path.rel).name if holding.row.held is None else holding.row.name
-        yield _Match(holding, None, removal(path, entry, name))
+        yield _Meant(holding, None, removal(path, entry, name))
     if found.is_labelled:
         task.notes.append(f"{path.text}: its name or description says it too, and stays")
     for item in found.items:
-        yield _Match(holding, item, removal(path, entry, item.own))
+        yield _Meant(holding, item, removal(path, entry, item.own))
 
 
 def _reason_for_items(holding: Holding, items: Sequence[Item]) -> str | None:
@@ -336,7 +485,7 @@ def _reason_for_items(holding: Holding, items: Sequence[Item]) -> str | None:
     return None
 
 
-def _chosen(task: _Task, matches: Sequence[_Match], budget: Budget) -> list[_Match]:
+def _chosen(task: _ForgetTask, matches: Sequence[_Meant], budget: Budget) -> list[_Meant]:
     """Step 4: what a model leaves of the matches; the rules leave all."""
     if isinstance(task.model, RuleWriter):
         return list(matches)
@@ -353,14 +502,14 @@ def _chosen(task: _Task, matches: Sequence[_Match], budget: Budget) -> list[_Mat
     return [shown[number] for number in chosen]
 
 
-def _change_set(matches: Iterable[_Match], kept: list[Spared]) -> tuple[ChangeSet, list[_Match]]:
+def _change_set(matches: Iterable[_Meant], kept: list[Spared]) -> tuple[ChangeSet, list[_Meant]]:
     """What removes the matches, and those of them that it removes; the others are kept."""
-    of_file: dict[str, list[_Match]] = {}
+    of_file: dict[str, list[_Meant]] = {}
     for match in matches:
         of_file.setdefault(match.removed.path, []).append(match)
     changes: list[Proposed] = []
     removals: list[Claim] = []
-    going: list[_Match] = []
+    going: list[_Meant] = []
     for path, ours in of_file.items():
         holding = ours[0].holding
         content, cut = _cut(ours, kept)
@@ -372,11 +521,11 @@ def _change_set(matches: Iterable[_Match], kept: list[Spared]) -> tuple[ChangeSe
     return ChangeSet(tuple(changes), (), tuple(removals)), going
 
 
-def _cut(matches: Sequence[_Match], kept: list[Spared]) -> tuple[bytes | None, list[_Match]]:
+def _cut(matches: Sequence[_Meant], kept: list[Spared]) -> tuple[bytes | None, list[_Meant]]:
     """A file without the items of matches, None where nothing is left; and those that could be removed."""
     data, body = matches[0].holding.data, matches[0].holding.entry.body
     before = data[: len(data) - len(body.encode())]
-    done: list[_Match] = []
+    done: list[_Meant] = []
     for match in reversed(matches):  # From the last on, so that the others stay where they are.
         if match.item is None:
             return None, [match]
@@ -400,7 +549,7 @@ def _may_be_left(holding: Holding, left: bytes) -> bool:
     return bool(holding.at) or held_for(left, holding.path.rel, holding.trust) is None
 
 
-def _commit(task: _Task, change_set: ChangeSet, budget: Budget) -> Commit:
+def _commit(task: _ForgetTask, change_set: ChangeSet, budget: Budget) -> Commit:
     """Step 6."""
     request, place = task.request, task.place
     origin = Origin(

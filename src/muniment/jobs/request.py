@@ -2,15 +2,115 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from datetime import UTC, datetime
+from typing import Any, Final, Literal, NamedTuple, TypeVar
 
-from muniment.agent.model import Turn
-from muniment.errors import InvalidContent, MunimentError
-from muniment.jobs.ending import ending_json
+from muniment import events
+from muniment.agent.model import Budget, ModelError, Turn
+from muniment.content.admission import own
+from muniment.errors import (
+    DeadlineExceeded,
+    InvalidContent,
+    JobError,
+    MunimentError,
+    PathEscape,
+    PendingReview,
+    StoreConflict,
+)
 from muniment.names import MAX_FACT_BYTES, ContextMode, Enforcement, FenceLayer, Scope, Trust
+from muniment.policy.decide import Policy
 from muniment.policy.grammar import MAX_MARKS, overlong_run
+from muniment.store.audit import append, timestamp
 from muniment.store.ledger import Change
+from muniment.store.state import State
+
+# -- ending ------------------------------------------------------------------------------------------
+#
+# How a job ends: as which error, on record, and as part of a JSON document; and when it is tried again.
+
+T = TypeVar("T")
+
+
+def as_job_error(
+    error: MunimentError | ModelError, failed: type[JobError], timed_out: type[JobError]
+) -> MunimentError:
+    """The error that a caller sees for one that ended a job."""
+    match error:
+        case ModelError():
+            return failed(f"{own(str(error), 'the model failed')}; nothing was written")
+        case DeadlineExceeded():
+            return timed_out(str(error))
+        case _:
+            return error
+
+
+def once_more(policy: Policy, kind: str, task: str, attempt: Callable[[], T]) -> T:
+    """What `attempt` returns; tried again where somebody wrote just while it committed, as the policy says.
+
+    Raises:
+        StoreConflict: somebody did so again, or the policy does not retry.
+    """
+    try:
+        return attempt()
+    except StoreConflict:
+        if policy.changes.conflict != "retry":
+            raise
+        events.emit(f"{kind}_repeated", task_id=task)
+        return attempt()
+
+
+def put_on_record(
+    state: State, kind: str, task: str, error: MunimentError, *, decided_by: str, policy: str
+) -> None:
+    """Record that a task ended without effect; where the ledger cannot be written, only log that."""
+    body = {"kind": kind, "code": error.code, "decided_by": decided_by, "policy": policy}
+    if isinstance(error, PathEscape):
+        body |= {"via": error.via, "requested": error.requested, "tool": error.tool or ""}
+    try:
+        append(state, timestamp(datetime.now(UTC)), "ended", task, body)
+    except MunimentError as problem:
+        events.emit("record_lost", task_id=task, code=problem.code)
+
+
+def spent(budget: Budget | None) -> dict[str, Any]:
+    """What a task took of its budget, as fields of its result."""
+    if budget is None:
+        return {"turns": 0, "seconds": 0.0, "timeline": ()}
+    return {"turns": budget.turns, "seconds": budget.seconds, "timeline": tuple(budget.timeline)}
+
+
+def ending_json(
+    seconds: float, timeline: Sequence[Turn], policy: str, error: MunimentError | None
+) -> dict[str, Any]:
+    """The end of a result's document."""
+    return {
+        "seconds": round(seconds, 3),
+        "timeline": [
+            {
+                "seconds": round(turn.seconds, 3),
+                "input_tokens": turn.usage.input_tokens,
+                "output_tokens": turn.usage.output_tokens,
+            }
+            for turn in timeline
+        ],
+        "policy": policy,
+        **error_json(error),
+    }
+
+
+def error_json(error: MunimentError | None) -> dict[str, Any]:
+    """How a result's document says why it failed, and which review it waits for."""
+    document: dict[str, Any] = {
+        "error": None if error is None else {"code": error.code, "message": str(error)}
+    }
+    if isinstance(error, PendingReview):
+        document["review_id"] = error.review_id
+    return document
+
+
+# -- request -----------------------------------------------------------------------------------------
 
 MAX_TASK_CHARS: Final = 100
 """Characters of a task's id."""
@@ -136,3 +236,224 @@ def check_content(content: str) -> str:
     if overlong_run(fact) is not None:
         raise InvalidContent(f"the text holds more than {MAX_MARKS} combining marks in a row; leave them out")
     return fact
+
+
+# -- forget request ----------------------------------------------------------------------------------
+#
+# What forget is asked, and what it answers: values.
+
+MAX_QUERY_BYTES: Final = MAX_FACT_BYTES
+"""Bytes of a query: whoever wants a fact forgotten may send the fact."""
+
+MAX_QUERY_WORDS: Final = 64
+"""Significant words of a query: some sentences. All of them are looked for in every entry."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetRequest:
+    """What a caller wants forgotten.
+
+    Attributes:
+        query: the path of an entry, such as `user/editor.md`; or the words that it holds, all of them.
+            Trimmed, at most `MAX_QUERY_BYTES` bytes of UTF-8, with 1 to `MAX_QUERY_WORDS` different words
+            that say something.
+        scope: where alone to look; None: everywhere.
+        yes: do it; else only say what would be done.
+        trust: of the one who asks.
+        task_id: as of a `RememberRequest`.
+    """
+
+    query: str
+    scope: str | None = None
+    yes: bool = False
+    trust: Trust = Trust.OWNER
+    task_id: str | None = None
+
+
+class Removed(NamedTuple):
+    """An entry, or an item of one, that went or would go.
+
+    Attributes:
+        topic: the type of the entry, such as `project`; `reference` where it says none.
+        summary: one line that says what it was; what is held back from models is not quoted.
+        path: of the entry, as a logical path.
+    """
+
+    topic: str
+    summary: str
+    path: str
+
+
+class Spared(NamedTuple):
+    """An entry that was meant and stays, and why."""
+
+    path: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetResult:
+    """What came of a forget.
+
+    Attributes:
+        status: only `completed` removed anything, and maybe nothing, where nothing was meant.
+        summary: one line for people.
+        removed_entries: what went; of a preview, what would go.
+        kept: what was meant and stays.
+        touched_scopes: where something went.
+        decided_by: `rules`, or the model's name.
+        notes: what a person should know.
+        repeated: the task had committed before; this is what the ledger knows of what it did then.
+        error: why it failed, with its stable code.
+    """
+
+    task_id: str
+    status: Literal["completed", "preview", "failed", "cancelled"]
+    summary: str
+    decided_by: str
+    policy: str
+    turns: int
+    seconds: float
+    timeline: tuple[Turn, ...]
+    removed_entries: tuple[Removed, ...] = ()
+    kept: tuple[Spared, ...] = ()
+    touched_scopes: tuple[Scope, ...] = ()
+    notes: tuple[str, ...] = ()
+    repeated: bool = False
+    error: MunimentError | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """The document that `forget --json` prints."""
+        return {
+            "task_id": self.task_id,
+            "status": self.status,
+            "summary": self.summary,
+            "removed_entries": [each._asdict() for each in self.removed_entries],
+            "kept": [each._asdict() for each in self.kept],
+            "touched_scopes": list(self.touched_scopes),
+            "decided_by": self.decided_by,
+            "turns": self.turns,
+            "notes": list(self.notes),
+            **({"repeated": True} if self.repeated else {}),
+            **ending_json(self.seconds, self.timeline, self.policy, self.error),
+        }
+
+
+# -- dream request -----------------------------------------------------------------------------------
+#
+# What a dream is asked, and what it answers: values.
+
+
+@dataclass(frozen=True, slots=True)
+class DreamRequest:
+    """What a caller wants tidied.
+
+    Attributes:
+        scope: where alone; None: everywhere.
+        yes: do it; else only say what would be done.
+        trust: of the one who asks; nothing above it is changed.
+        attended: whether somebody has asked for this dream; if not, its removals wait for the owner.
+        task_id: as of a `RememberRequest`.
+    """
+
+    scope: str | None = None
+    yes: bool = False
+    trust: Trust = Trust.OWNER
+    attended: bool = True
+    task_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What was found and what became of it, in numbers of entries unless said otherwise.
+
+    Attributes:
+        entries: looked at.
+        exact_duplicates: that say what another one says.
+        near_duplicates: that are alike to another one.
+        expired: whose time is over.
+        unreadable: that cannot be read.
+        broken_links: relative links to nothing, in numbers of links.
+        merged: removed because another one says it; of a preview, that would be.
+        removed_expired: removed because their time is over; likewise.
+        rewritten: that were given a new text, which stands for others as well; likewise.
+        left: that one dream may not change any more; the next one may.
+        rejected: groups that changed meanwhile, and so were left alone.
+    """
+
+    entries: int = 0
+    exact_duplicates: int = 0
+    near_duplicates: int = 0
+    expired: int = 0
+    unreadable: int = 0
+    broken_links: int = 0
+    merged: int = 0
+    removed_expired: int = 0
+    rewritten: int = 0
+    left: int = 0
+    rejected: int = 0
+
+    def as_json(self) -> dict[str, int]:
+        """By name."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+@dataclass(frozen=True, slots=True)
+class DreamResult:
+    """What came of a dream.
+
+    Attributes:
+        status: only `completed` changed anything, and maybe nothing.
+        summary: one line for people.
+        counts: in numbers.
+        deduped_entries: logical paths of the entries that went because another one says what they said; of a
+            preview, that would go.
+        expired_entries: those whose time was over; likewise.
+        alike: groups of logical paths whose texts are alike, as they are now.
+        kept: what would have gone, but may not.
+        touched_topics: the types of the entries that changed; `reference` for one that says none.
+        touched_scopes: where something changed.
+        decided_by: `rules`, or the model's name.
+        notes: what a person should know.
+        repeated: the task had committed before; this is what the ledger knows of what it did then.
+        error: why it failed, with its stable code.
+    """
+
+    task_id: str
+    status: Literal["completed", "preview", "failed", "cancelled"]
+    summary: str
+    decided_by: str
+    policy: str
+    turns: int
+    seconds: float
+    timeline: tuple[Turn, ...]
+    counts: Counts = Counts()
+    deduped_entries: tuple[str, ...] = ()
+    expired_entries: tuple[str, ...] = ()
+    alike: tuple[tuple[str, ...], ...] = ()
+    kept: tuple[Spared, ...] = ()
+    touched_topics: tuple[str, ...] = ()
+    touched_scopes: tuple[Scope, ...] = ()
+    notes: tuple[str, ...] = ()
+    repeated: bool = False
+    error: MunimentError | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """The document that `dream --json` prints."""
+        return {
+            "task_id": self.task_id,
+            "status": self.status,
+            "summary": self.summary,
+            "counts": self.counts.as_json(),
+            "deduped_entries": list(self.deduped_entries),
+            "expired_entries": list(self.expired_entries),
+            "alike": [list(group) for group in self.alike],
+            "kept": [each._asdict() for each in self.kept],
+            "touched_topics": list(self.touched_topics),
+            "touched_scopes": list(self.touched_scopes),
+            "decided_by": self.decided_by,
+            "turns": self.turns,
+            "notes": list(self.notes),
+            **({"repeated": True} if self.repeated else {}),
+            **ending_json(self.seconds, self.timeline, self.policy, self.error),
+        }

@@ -162,7 +162,7 @@ def own_provenance(off: Patches) -> None:
         return lambda text, lines, without=None: real(text, lines)  # noqa: ARG005  that is what is missing
 
     off.wrap("muniment.content.entry:_edited", make)
-    off.put("muniment.jobs.filing:_Words.labelled", lambda _, after, __: after)
+    off.put("muniment.jobs.remember:_FactWords.labelled", lambda _, after, __: after)
 
 
 @control()

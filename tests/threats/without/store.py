@@ -31,8 +31,8 @@ def own_words(off: Patches) -> None:
 @control()
 def code_names(off: Patches) -> None:
     """Titles and names are a run's own words."""
-    off.put("muniment.jobs.filing:_Words.rename", lambda _, path, __: path.rel)
-    off.put("muniment.jobs.filing:_Words.labelled", lambda _, after, __: after)
+    off.put("muniment.jobs.remember:_FactWords.rename", lambda _, path, __: path.rel)
+    off.put("muniment.jobs.remember:_FactWords.labelled", lambda _, after, __: after)
 
 
 @control()
@@ -142,7 +142,7 @@ def held_text(off: Patches) -> None:
 @control()
 def overlaps(off: Patches) -> None:
     """An undo does not ask what became of its files since."""
-    off.put("muniment.jobs.undo:_is_as_left", lambda *_: True)
+    off.put("muniment.jobs.review:_is_as_left", lambda *_: True)
     off.everywhere("muniment.store.judge:settle", lambda parts, *_: (tuple(range(len(parts))), ()))
 
 
@@ -171,4 +171,4 @@ def told_as_it_is(off: Patches) -> None:
 @control()
 def waits_once(off: Patches) -> None:
     """Nobody asks whether a task waits already."""
-    off.put("muniment.jobs.repeating:waiting_of", lambda *_: None)
+    off.put("muniment.jobs.place:waiting_of", lambda *_: None)

@@ -45,17 +45,17 @@ def answer_between_options(off: Patches) -> None:
 @control()
 def dream_share(off: Patches) -> None:
     """A dream changes as much as it likes."""
-    off.put("muniment.jobs.dream_steps:Room.take", lambda _, wanted: wanted)
+    off.put("muniment.jobs.dream:Room.take", lambda _, wanted: wanted)
 
 
 @control()
 def words_of_the_entries(off: Patches) -> None:
     """A model words the entries that it merges as it likes."""
-    off.put("muniment.jobs.dream_steps:features", lambda _: frozenset())
-    off.put("muniment.jobs.dream_steps:is_made_of", lambda *_: True)
+    off.put("muniment.jobs.dream:features", lambda _: frozenset())
+    off.put("muniment.jobs.dream:is_made_of", lambda *_: True)
 
 
 @control()
 def expiry_of_people(off: Patches) -> None:
     """A run says when an entry ends."""
-    off.put("muniment.jobs.filing:_Words.labelled", lambda _, after, __: after)
+    off.put("muniment.jobs.remember:_FactWords.labelled", lambda _, after, __: after)

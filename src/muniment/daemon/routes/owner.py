@@ -16,7 +16,7 @@ from muniment.daemon.routes.tasks import BASE
 from muniment.errors import NotFound, PathEscape, Refusal
 from muniment.jobs import review
 from muniment.jobs.place import Place
-from muniment.jobs.undo import undo
+from muniment.jobs.review import undo
 from muniment.names import Verb
 from muniment.policy.decide import Deny, Judge
 from muniment.policy.grammar import canonicalise
