@@ -225,15 +225,14 @@ MAY_OPEN = {
         "path.parent.glob",
         "left_over.unlink",
     },
-    "muniment.daemon.tokens": {"os.open"},
-    "muniment.daemon.presence": {
+    "muniment.daemon.guard": {"os.open", "_OVERFLOW.read_text"},  # a file of the kernel
+    "muniment.daemon.service": {
         "os.open",
         "path.unlink",
         "(directory / ADDRESS_NAME).unlink",
         "(directory / ADDRESS_NAME).read_text",
-    },
-    "muniment.daemon.guard": {"_OVERFLOW.read_text"},  # a file of the kernel
-    "muniment.daemon.service": {"self.core.open"},  # no file
+        "self.core.open",
+    },  # no file
     # The state directory of the daemon that a client looks for.
     "muniment.client.finding": {"os.open"},
     "muniment.client.threads": {"self._line.open"},  # no file

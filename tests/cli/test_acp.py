@@ -21,8 +21,7 @@ from daemon.process import descendants, serving
 from memories import IN_A_WORKER
 from muniment.cli import acp
 from muniment.confine.cancel import Cancel
-from muniment.daemon.acp import AVAILABILITY, BASE, METHODS
-from muniment.daemon.jsonrpc import MAX_LINE_BYTES
+from muniment.daemon.acp import AVAILABILITY, BASE, MAX_LINE_BYTES, METHODS
 from muniment.lane import BACKSTOP_SECONDS, MAX_PENDING
 from muniment.testing.chat_server import ChatServer
 from muniment.testing.minds import perfect, through
@@ -257,7 +256,7 @@ def test_what_libraries_print_goes_to_standard_error(tmp_path):
     """Also what is printed behind Python's back, to the descriptor itself."""
     code = (
         "import os, sys\n"
-        "from muniment.daemon.workspace import Workspace\n"
+        "from muniment.daemon.core import Workspace\n"
         "def problem(self):\n"
         "    print('stray'); os.write(1, b'stray\\n')\n"
         "Workspace.problem = problem\n"

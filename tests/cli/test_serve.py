@@ -22,7 +22,7 @@ from cli.launched import SECONDS, has_open, launch, run
 from daemon.process import serving
 from daemon.world import locked
 from muniment.cli import serve as command
-from muniment.daemon.presence import LOCK_NAME
+from muniment.daemon.service import LOCK_NAME
 
 REACHED = "can be reached from other machines; say by which name: --allow-host NAME"
 ANOTHER = "give another --socket"

@@ -23,7 +23,7 @@ from muniment.client.reading import (
     undone_of,
 )
 from muniment.client.results import DreamResult, Event, ForgetResult, RememberResult, RemovedEntry
-from muniment.daemon import contract, problems
+from muniment.daemon import contract
 
 FORGOTTEN = {
     "summary": "Removed 1.",
@@ -302,7 +302,7 @@ UNTYPED = {
 
 
 def test_every_code_of_the_daemon_has_a_class_or_is_listed():
-    assert set(problems.HTTP) - set(errors.PROBLEMS) == UNTYPED
-    assert set(errors.PROBLEMS) <= set(problems.HTTP)
-    assert set(problems.TASK) <= set(errors.FAILURES)
-    assert set(errors.FAILURES) <= {*problems.TASK, *problems.HTTP}
+    assert set(contract.HTTP) - set(errors.PROBLEMS) == UNTYPED
+    assert set(errors.PROBLEMS) <= set(contract.HTTP)
+    assert set(contract.TASK) <= set(errors.FAILURES)
+    assert set(errors.FAILURES) <= {*contract.TASK, *contract.HTTP}

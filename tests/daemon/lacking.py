@@ -8,8 +8,8 @@ import httpx2
 
 from daemon.process import BASE
 from daemon.world import FACT, locked
-from muniment.daemon import body
-from muniment.daemon.routes import owner
+from muniment.daemon import http as body
+from muniment.daemon import routes
 
 
 def answers_request_timeout(alone, monkeypatch):
@@ -59,7 +59,7 @@ def answers_busy(alone, monkeypatch):
 
 
 def answers_deadline(alone, monkeypatch):
-    monkeypatch.setattr(owner, "WAIT_SECONDS", 0.1)
+    monkeypatch.setattr(routes, "WAIT_SECONDS", 0.1)
     done = alone.wait(alone.remember("The user prefers to be first"))
     with locked(alone.root()):
         return alone.post(f"{BASE}/erase", {"target": done["taskId"], "yes": True})

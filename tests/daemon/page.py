@@ -13,16 +13,20 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from muniment.daemon.application import OPERATIONS
-from muniment.daemon.contract import MAX_BODY_BYTES, MAX_WAIT_SECONDS
-from muniment.daemon.guard import MAX_FOLLOWERS, MAX_REQUESTS, MAX_WAITING
-from muniment.daemon.openapi import document_of
-from muniment.daemon.problems import HTTP, RECALL, TASK
-from muniment.daemon.protocol import HEADER_SECONDS, MAX_CONNECTIONS, MAX_HEADER_BYTES
-from muniment.daemon.recalls import MAX_RECALLS, PLACE_SECONDS, RECALL_SECONDS
-from muniment.daemon.recalls import RESERVE as RECALL_RESERVE
-from muniment.daemon.routes.operation import EVERYWHERE, Operation
-from muniment.daemon.shares import RESERVE
+from muniment.daemon.contract import HTTP, MAX_BODY_BYTES, MAX_WAIT_SECONDS, RECALL, TASK
+from muniment.daemon.core import MAX_RECALLS, PLACE_SECONDS, RECALL_SECONDS
+from muniment.daemon.core import RESERVE as RECALL_RESERVE
+from muniment.daemon.guard import (
+    HEADER_SECONDS,
+    MAX_CONNECTIONS,
+    MAX_FOLLOWERS,
+    MAX_HEADER_BYTES,
+    MAX_REQUESTS,
+    MAX_WAITING,
+    RESERVE,
+)
+from muniment.daemon.http import EVERYWHERE, Operation, document_of
+from muniment.daemon.service import OPERATIONS
 from muniment.daemon.stream import HEARTBEAT_SECONDS
 from muniment.lane import BACKSTOP_SECONDS, MAX_ATTEMPTS, MAX_PENDING, MAX_RECORDS, MAX_TIDYING, REPEAT_HOURS
 from muniment.names import MAX_FACT_BYTES

@@ -24,7 +24,7 @@ import httpx2
 
 import muniment
 from daemon.following import Follower
-from muniment.daemon.tokens import Tokens
+from muniment.daemon.guard import Tokens
 from muniment.names import Trust
 from muniment.store.state import State
 from muniment.testing.chat_server import ChatServer

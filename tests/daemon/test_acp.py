@@ -16,8 +16,7 @@ import pytest
 
 from muniment.confine.cancel import Patience
 from muniment.daemon import acp
-from muniment.daemon.acp import AVAILABILITY, BASE, METHODS, Session
-from muniment.daemon.jsonrpc import MAX_LINE_BYTES, Lines
+from muniment.daemon.acp import AVAILABILITY, BASE, MAX_LINE_BYTES, METHODS, HostSession, Lines
 from muniment.errors import ConfigInvalid
 from muniment.lane import MAX_PENDING, Ended
 from muniment.names import Trust
@@ -60,7 +59,7 @@ class Host:
     def __init__(self):
         self.work, self._answers, self.now = Workshop(), queue.Queue(), 1000.0
         self.workspace = SimpleNamespace(scopes=lambda: {"key": "user"}, is_open=True, problem=lambda: None)
-        self.session = Session(
+        self.session = HostSession(
             self.workspace, self.work, self._answers.put, clock=lambda: self.now, seconds=SECONDS
         )
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from muniment.daemon import asking, contract
-from muniment.daemon.problems import Problem
+from muniment.daemon import contract, http
+from muniment.daemon.contract import HttpProblem
 
 MANY = {f"k{number}": None for number in range(50_000)}
 
@@ -17,6 +17,6 @@ def test_a_flood_of_fields_never_comes_to_the_model(document, monkeypatch):
     monkeypatch.setattr(
         contract.RememberBody, "model_validate", lambda sent: (seen.append(sent), validate(sent))[1]
     )
-    with pytest.raises(Problem, match="invalid_request"):
-        asking.parsed(contract.RememberBody, document)
+    with pytest.raises(HttpProblem, match="invalid_request"):
+        http.parsed(contract.RememberBody, document)
     assert seen in ([{}], [{"content": "x", "source": {}}])

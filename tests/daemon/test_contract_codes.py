@@ -17,7 +17,7 @@ from daemon.embedded import embedded
 from daemon.minds import writes
 from daemon.process import BASE, HeldModel, policy_file, serving
 from daemon.world import FACT, REVIEWED, directory, shown
-from muniment.daemon.problems import HTTP, problem_of, task_error
+from muniment.daemon.contract import HTTP, problem_of, task_error
 from muniment.errors import (
     ConfigInvalid,
     NotText,

@@ -10,7 +10,7 @@ import pytest
 from daemon.minds import meddling, says, writes
 from daemon.process import BASE, HeldModel, serving
 from daemon.world import directory, locked
-from muniment.daemon.problems import TASK, sentence_of
+from muniment.daemon.contract import TASK, sentence_of
 
 CASES = {}
 

@@ -8,7 +8,7 @@ from urllib.parse import quote
 import pytest
 
 from daemon.process import BASE, HeldModel, serving
-from muniment.daemon.application import OPERATIONS
+from muniment.daemon.service import OPERATIONS
 from muniment.names import MAX_FACT_BYTES
 
 ROWS = {

@@ -12,7 +12,7 @@ import pytest
 
 from daemon.process import BASE
 from muniment.client import Client
-from muniment.daemon import presence, protocol
+from muniment.daemon import guard, service
 
 DESCRIPTORS = 160
 BURST = 400
@@ -50,9 +50,9 @@ def test_a_fact_is_remembered_while_others_hold_all_connections(start_daemon):
 
 
 def test_connections_are_taken_a_few_at_a_time_and_nothing_is_tried_where_none_can_be(monkeypatch):
-    with presence.listen_tcp("127.0.0.1", 0) as listener, ExitStack() as held:
+    with service.listen_tcp("127.0.0.1", 0) as listener, ExitStack() as held:
         listener.setblocking(False)
-        for _ in range(presence.ACCEPTED_AT_ONCE + 3):
+        for _ in range(service.ACCEPTED_AT_ONCE + 3):
             held.enter_context(socket.create_connection(listener.getsockname()))
         taken = []
         for _ in range(3):
@@ -65,7 +65,7 @@ def test_connections_are_taken_a_few_at_a_time_and_nothing_is_tried_where_none_c
                 held.enter_context(connection)
                 count += 1
             taken.append(count)
-        assert taken == [presence.ACCEPTED_AT_ONCE, 3, 0]
+        assert taken == [service.ACCEPTED_AT_ONCE, 3, 0]
 
         def lacking(_):
             raise OSError(errno.EMFILE, "Too many open files")
@@ -83,5 +83,5 @@ def test_connections_are_taken_a_few_at_a_time_and_nothing_is_tried_where_none_c
 
 def test_half_of_the_descriptors_are_never_connections(monkeypatch):
     for limit, allowed in (128, 64), (1024, 512), (1 << 20, 512):
-        monkeypatch.setattr(protocol.resource, "getrlimit", lambda _, limit=limit: (limit, limit))
-        assert protocol.connections_allowed() == allowed
+        monkeypatch.setattr(guard.resource, "getrlimit", lambda _, limit=limit: (limit, limit))
+        assert guard.connections_allowed() == allowed

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import pytest
 
 from daemon.embedded import embedded
-from muniment.daemon import asking, stream
-from muniment.daemon.presence import listen_unix, remove_unix
-from muniment.daemon.problems import Problem
-from muniment.daemon.routes.tasks import rendered
+from muniment.daemon import http, stream
+from muniment.daemon.contract import HttpProblem
+from muniment.daemon.routes import rendered
+from muniment.daemon.service import listen_unix, remove_unix
 from muniment.lane import OWNER, Originator, Task
 from muniment.names import Trust
 
@@ -97,9 +97,9 @@ def test_the_name_of_a_socket_stays_where_another_one_has_it_by_now(tmp_path):
 
 def test_every_scope_is_let_through_while_nobody_knows_which_there_are():
     closed = SimpleNamespace(is_open=False, scopes=dict)
-    assert asking.remember({"content": "x", "scope": "team"}, closed).arguments["scope"] == "team"
-    with pytest.raises(Problem, match="invalid_scope"):
-        asking.remember({"content": "x", "scope": "team"}, SimpleNamespace(is_open=True, scopes=dict))
+    assert http.remember({"content": "x", "scope": "team"}, closed).arguments["scope"] == "team"
+    with pytest.raises(HttpProblem, match="invalid_scope"):
+        http.remember({"content": "x", "scope": "team"}, SimpleNamespace(is_open=True, scopes=dict))
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from daemon.described import Reader
 from daemon.raw import running
 from muniment.daemon import guard
-from muniment.daemon.application import OPERATIONS
-from muniment.daemon.openapi import document_of
+from muniment.daemon.http import document_of
+from muniment.daemon.service import OPERATIONS
 from muniment.names import Trust
 
 # The daemon's own threads draw from `random` while requests are made up here: not those of a strategy.

@@ -6,8 +6,8 @@ import pytest
 
 from daemon.raw import running
 from muniment.daemon import guard
-from muniment.daemon.problems import Problem
-from muniment.daemon.protocol import HEADERS
+from muniment.daemon.contract import HttpProblem
+from muniment.daemon.guard import HEADERS
 
 MISDIRECTED = (421, "misdirected_request")
 FOREIGN = (403, "foreign_origin")
@@ -84,7 +84,7 @@ def test_two_hosts_would_be_refused_also_by_the_guard_alone():
     made = guard.Guard(None, lambda _token: None, frozenset({"a:1"}))
     made._check_host(["A:1"], is_local=False)
     for sent, is_local in ((["a:1", "a:1"], False), (["a:1", "a:1"], True), ([], True), (["b:1"], False)):
-        with pytest.raises(Problem, match="misdirected_request"):
+        with pytest.raises(HttpProblem, match="misdirected_request"):
             made._check_host(sent, is_local=is_local)
 
 

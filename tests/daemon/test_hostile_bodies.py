@@ -6,7 +6,7 @@ import pytest
 
 from daemon.raw import REMEMBER, chunked, running, start
 from memories import descriptors
-from muniment.daemon import body
+from muniment.daemon import http
 from muniment.daemon.contract import MAX_BODY_BYTES
 
 NO_HTTP = (400, "invalid_http")
@@ -136,7 +136,7 @@ def test_who_declares_very_much_is_told_so_at_once(daemon):
 
 
 def test_who_sends_without_end_is_cut_off_long_before_the_time_is_over(daemon, monkeypatch):
-    monkeypatch.setattr(body, "BODY_SECONDS", 600.0)
+    monkeypatch.setattr(http, "BODY_SECONDS", 600.0)
     block = chunked(b" " * 65_536, 65_536, b"")
     with daemon.line() as line:
         line.send(start(daemon, "Transfer-Encoding: chunked"))

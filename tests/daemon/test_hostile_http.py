@@ -10,7 +10,8 @@ import pytest
 
 from daemon.raw import REMEMBER, chunked, running, start
 from memories import descriptors
-from muniment.daemon import body, protocol
+from muniment.daemon import guard as protocol
+from muniment.daemon import http
 
 NO_HTTP = (400, "invalid_http")
 EMPTY = b'{"content": ""}'
@@ -222,7 +223,7 @@ def test_a_header_that_drips_is_cut_off_however_often_it_drips(daemon, monkeypat
 
 @pytest.mark.parametrize("how", ["Content-Length: 100", "Transfer-Encoding: chunked"])
 def test_a_body_that_never_ends_is_told_so(daemon, monkeypatch, how):
-    monkeypatch.setattr(body, "BODY_SECONDS", 0.05)
+    monkeypatch.setattr(http, "BODY_SECONDS", 0.05)
     with daemon.line() as line:
         line.send(start(daemon, how))
         assert line.answer().code == (408, "request_timeout")

@@ -145,7 +145,7 @@ def test_the_backstop_ends_what_its_own_deadline_does_not(tmp_path, monkeypatch,
     with closing(OpenAIModel("scripted", base_url=model.server.base_url, protocol="tools")) as scripted:
         with embedded(tmp_path, scripted) as daemon:
             daemon.wait(daemon.remember("The user owns 1 bicycle"))
-        monkeypatch.setattr(core.lanes, "Runner", partial(LaneRunner, backstop=0.5))
+        monkeypatch.setattr(core.lanes, "LaneRunner", partial(LaneRunner, backstop=0.5))
         asked = len(model.server.requests)
         with embedded(tmp_path, scripted) as daemon:
             model.hold()

@@ -10,8 +10,8 @@ import sqlite3
 import pytest
 
 from daemon.process import BASE, HeldModel, path_of, serving
-from muniment.daemon import logs
-from muniment.daemon.problems import HTTP, TASK
+from muniment.daemon import service
+from muniment.daemon.contract import HTTP, TASK
 from muniment.testing.dialects import Ask, Say
 from muniment.testing.minds import perfect
 
@@ -300,7 +300,7 @@ def test_what_other_libraries_log_is_told_by_level_and_name_alone(capsys):
     ours, root = logging.getLogger("muniment"), logging.getLogger()
     kept = root.handlers[:], root.level, ours.handlers[:], ours.level
     try:
-        logs.configure()
+        service.configure()
         try:
             int(SECRETS["value"])
         except ValueError:

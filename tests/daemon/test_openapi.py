@@ -9,9 +9,9 @@ import pytest
 
 from daemon.described import KNOWN, Reader
 from daemon.raw import running
-from muniment.daemon.application import OPERATIONS
-from muniment.daemon.openapi import document_of
-from muniment.daemon.problems import HTTP, TASK
+from muniment.daemon.contract import HTTP, TASK
+from muniment.daemon.http import document_of
+from muniment.daemon.service import OPERATIONS
 
 DOCUMENT = document_of(OPERATIONS)
 READER = Reader(DOCUMENT)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 from daemon.page import COMMAND, PAGE, page
-from muniment.daemon.application import OPERATIONS
-from muniment.daemon.openapi import document_of
-from muniment.daemon.problems import HTTP, RECALL, TASK
+from muniment.daemon.contract import HTTP, RECALL, TASK
+from muniment.daemon.http import document_of
+from muniment.daemon.service import OPERATIONS
 
 
 def test_the_page_is_up_to_date():

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from daemon.raw import running
-from muniment.daemon import presence
-from muniment.daemon.presence import (
+from muniment.daemon import service
+from muniment.daemon.service import (
     ADDRESS_NAME,
     LOCK_NAME,
     alone,
@@ -31,7 +31,7 @@ DOCUMENT = {"url": "http://127.0.0.1:1", "socket": None, "pid": 4242, "epoch": "
 HOLDER = """
 import sys
 from pathlib import Path
-from muniment.daemon.presence import alone
+from muniment.daemon.service import alone
 with alone(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
@@ -229,7 +229,7 @@ def test_a_socket_is_ours_alone_from_the_moment_that_it_has_a_name(place):
     before = os.umask(0)
     try:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(presence.Listener, "bind", bind)
+            patch.setattr(service.Listener, "bind", bind)
             listen_unix(place).close()
     finally:
         os.umask(before)

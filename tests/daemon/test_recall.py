@@ -13,7 +13,7 @@ import pytest
 from daemon.embedded import embedded
 from daemon.process import BASE, serving
 from muniment.daemon import contract
-from muniment.daemon.problems import RECALL, recall_code
+from muniment.daemon.contract import RECALL, recall_code
 from muniment.errors import (
     ConfigInvalid,
     DeadlineExceeded,

@@ -13,8 +13,8 @@ import pytest
 
 from daemon.embedded import embedded
 from daemon.process import BASE, STOP_SECONDS
-from muniment.daemon import core, recalls, service
-from muniment.daemon.recalls import MAX_RECALLS, RESERVE
+from muniment.daemon import core, service
+from muniment.daemon.core import MAX_RECALLS, RESERVE
 from muniment.errors import MunimentError
 from muniment.recall.recaller import Recalled, Recaller
 
@@ -98,7 +98,7 @@ def hanging(daemon, held, threads, *tokens):
 
 
 def test_recalls_that_hang_hold_up_nobody_else(daemon, hold, threads, monkeypatch):
-    monkeypatch.setattr(recalls, "RECALL_SECONDS", STOP_SECONDS)
+    monkeypatch.setattr(core, "RECALL_SECONDS", STOP_SECONDS)
     held = hold()
     with hanging(daemon, held, threads, *[None] * MAX_RECALLS):
         assert daemon.get("/healthz").status_code == 200
@@ -146,7 +146,7 @@ def test_what_the_owner_asks_for_holds_up_no_recall(daemon):
 
 @pytest.mark.threat("T-API-03", control="shares")
 def test_recalls_of_one_token_keep_nobody_else_from_recalling(daemon, hold, threads, monkeypatch):
-    monkeypatch.setattr(recalls, "PLACE_SECONDS", 0.05)
+    monkeypatch.setattr(core, "PLACE_SECONDS", 0.05)
     one, two = (daemon.core.tokens.add(name, (), "agent") for name in ("one", "two"))
     held, half = hold(), MAX_RECALLS // 2
     with hanging(daemon, held, threads, *[one] * half):
@@ -160,7 +160,7 @@ def test_recalls_of_one_token_keep_nobody_else_from_recalling(daemon, hold, thre
 
 
 def test_who_finds_no_place_gets_the_next_that_is_left(daemon, hold, threads, monkeypatch):
-    monkeypatch.setattr(recalls, "PLACE_SECONDS", STOP_SECONDS)
+    monkeypatch.setattr(core, "PLACE_SECONDS", STOP_SECONDS)
     held = hold()
     with hanging(daemon, held, threads, *[None] * MAX_RECALLS):
         late = [threads.submit(ask, daemon) for _ in range(2 * MAX_RECALLS)]
@@ -171,14 +171,14 @@ def test_who_finds_no_place_gets_the_next_that_is_left(daemon, hold, threads, mo
 
 
 def test_a_recall_whose_time_is_over_is_answered_with_nothing(daemon, hold, monkeypatch):
-    monkeypatch.setattr(recalls, "RECALL_SECONDS", 0.05)
+    monkeypatch.setattr(core, "RECALL_SECONDS", 0.05)
     hold(heeds=True)
     assert ask(daemon).json() == {**EMPTY, "error": "deadline"}
 
 
 def test_a_recall_that_does_not_notice_is_answered_too_and_keeps_its_place(daemon, hold, monkeypatch):
-    monkeypatch.setattr(recalls, "RECALL_SECONDS", 0.05)
-    monkeypatch.setattr(recalls, "_LATE_SECONDS", 0.05)
+    monkeypatch.setattr(core, "RECALL_SECONDS", 0.05)
+    monkeypatch.setattr(core, "_LATE_SECONDS", 0.05)
     held = hold()
     assert ask(daemon).json() == {**EMPTY, "error": "deadline"}
     assert daemon.run(counted(daemon)) == 1
@@ -195,8 +195,8 @@ def test_what_a_recall_raises_too_late_is_no_error_of_the_loop(daemon, monkeypat
         raise TypeError
 
     monkeypatch.setattr(Recaller, "recall", broken)
-    monkeypatch.setattr(recalls, "RECALL_SECONDS", 0.05)
-    monkeypatch.setattr(recalls, "_LATE_SECONDS", 0.05)
+    monkeypatch.setattr(core, "RECALL_SECONDS", 0.05)
+    monkeypatch.setattr(core, "_LATE_SECONDS", 0.05)
     assert ask(daemon).json()["error"] == "deadline"
     release.set()
     daemon.run(until(lambda: not daemon.core.recalls._running))
@@ -240,7 +240,7 @@ def test_a_recall_that_came_before_the_stop_and_begins_after_it_is_cancelled(dae
 @pytest.mark.slow
 def test_a_recall_that_hangs_does_not_keep_the_daemon(tmp_path, hold, threads, monkeypatch):
     for module, name in (
-        (recalls, "_END_SECONDS"),
+        (core, "_END_SECONDS"),
         (core, "_END_SECONDS"),
         (service, "_LINGER_SECONDS"),
     ):

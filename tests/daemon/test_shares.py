@@ -8,8 +8,8 @@ import pytest
 
 from daemon.process import BASE
 from daemon.raw import HeldWriter, running
-from muniment.daemon.problems import Problem
-from muniment.daemon.shares import RESERVE, Shares
+from muniment.daemon.contract import HttpProblem
+from muniment.daemon.guard import RESERVE, Shares
 from muniment.lane import OWNER
 
 CAP = 40
@@ -19,10 +19,10 @@ BUSY = (503, "busy")
 def taken(shares, token):
     """How many places a token gets."""
     before = len(shares)
-    with suppress(Problem):
+    with suppress(HttpProblem):
         for _ in range(CAP + 1):
             shares.take(token)
-    with pytest.raises(Problem) as refused:
+    with pytest.raises(HttpProblem) as refused:
         shares.take(token)
     assert (refused.value.code, refused.value.headers) == ("busy", {"Retry-After": "3"})
     return len(shares) - before

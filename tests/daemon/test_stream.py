@@ -9,7 +9,7 @@ from functools import wraps
 import pytest
 
 from muniment.daemon import stream as subject
-from muniment.daemon.stream import BATCH, Stream, View
+from muniment.daemon.stream import BATCH, Stream, StreamView
 from muniment.lane import Originator
 from muniment.store import tasks
 from muniment.store.database import Database
@@ -50,7 +50,7 @@ def add(state, count, workspace=HERE):
 
 
 def view(workspace=HERE, scopes=None):
-    return View(workspace, lambda: scopes or {}, Originator("owner", None))
+    return StreamView(workspace, lambda: scopes or {}, Originator("owner", None))
 
 
 @asynccontextmanager

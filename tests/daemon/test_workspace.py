@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from muniment.daemon import workspace as subject
-from muniment.daemon.workspace import Workspace
+from muniment.daemon import core as subject
+from muniment.daemon.core import Workspace
 from muniment.errors import ManagedMemoryUnavailable, PathEscape
 from muniment.names import Scope
 from muniment.recall.recaller import Recaller

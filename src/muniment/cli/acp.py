@@ -23,11 +23,8 @@ from muniment.cli.interrupt import end_on_interrupt
 from muniment.cli.model import ModelFlags, forget_key
 from muniment.cli.report import configure_logging, on_one_line, output, print_failure
 from muniment.confine.cancel import Cancel, Patience
-from muniment.daemon.acp import Session
-from muniment.daemon.jsonrpc import Lines
-from muniment.daemon.metrics import Metrics
-from muniment.daemon.work import Work
-from muniment.daemon.workspace import Workspace
+from muniment.daemon.acp import HostSession, Lines
+from muniment.daemon.core import Metrics, Work, Workspace
 from muniment.errors import Cancelled, DeadlineExceeded, MunimentError
 from muniment.opening import open_model
 from muniment.settings import Settings, parse_roots, read_settings
@@ -132,7 +129,7 @@ class _Output:
 
 
 @contextmanager
-def _session(settings: Settings, directory: Path, send: _Output, stop: Cancel) -> Iterator[Session]:
+def _session(settings: Settings, directory: Path, send: _Output, stop: Cancel) -> Iterator[HostSession]:
     with open_model(settings, os.environ) as model, ExitStack() as opened:
         state = opened.enter_context(State(settings.state))
         forget_key()
@@ -141,7 +138,7 @@ def _session(settings: Settings, directory: Path, send: _Output, stop: Cancel) -
             text = on_one_line(f"{workspace.path} takes no tasks yet: {error}")
             print(f"note: {text} [{error.code}]", file=sys.stderr)
         with _set_on_signals(stop):
-            session = Session(workspace, Work(workspace, model, Metrics()), send)
+            session = HostSession(workspace, Work(workspace, model, Metrics()), send)
             try:
                 yield session
             finally:
@@ -149,7 +146,7 @@ def _session(settings: Settings, directory: Path, send: _Output, stop: Cancel) -
                     opened.pop_all()  # What a look still uses ends with the process.
 
 
-def _converse(session: Session, incoming: int, stop: Cancel) -> None:
+def _converse(session: HostSession, incoming: int, stop: Cancel) -> None:
     lines = Lines()
     while True:
         try:

@@ -18,9 +18,9 @@ from muniment.cli.interrupt import end_on_interrupt
 from muniment.cli.model import ModelFlags, forget_key
 from muniment.cli.report import EXIT_FAILED, on_one_line, print_document, print_failure, say
 from muniment.confine.pool import shared_zygote
-from muniment.daemon import logs
+from muniment.daemon import service
+from muniment.daemon.guard import TOKEN_NAME
 from muniment.daemon.service import Daemon, Options
-from muniment.daemon.tokens import TOKEN_NAME
 from muniment.errors import ConfigInvalid, MunimentError, printable
 from muniment.opening import open_model
 from muniment.settings import Settings, parse_roots, read_settings
@@ -60,7 +60,7 @@ def serve(asked: Asked) -> int:
     Before it serves, either ends it at once, also where it waits for another process.
     """
     os.umask(_PRIVATE_UMASK)
-    logs.configure()
+    service.configure()
     try:
         settings = read_settings(
             os.environ,

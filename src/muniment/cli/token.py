@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 
 from muniment.cli.report import configure_logging, on_one_line, print_document, print_failure, say
-from muniment.daemon.tokens import Tokens
+from muniment.daemon.guard import Tokens
 from muniment.errors import ConfigInvalid, MunimentError
 from muniment.names import Trust
 from muniment.settings import read_settings

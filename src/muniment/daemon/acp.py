@@ -16,6 +16,7 @@ Source: agentclientprotocol.com/protocol (initialization, extensibility, cancell
 
 from __future__ import annotations
 
+import json
 import math
 import threading
 import time
@@ -31,13 +32,156 @@ from typing import Any, Final, Literal
 
 from muniment import events
 from muniment.confine.cancel import Cancel
-from muniment.daemon import asking, jsonrpc
-from muniment.daemon.jsonrpc import Id, Malformed, Notification, Request
-from muniment.daemon.problems import Problem, sentence_of
-from muniment.daemon.workspace import Workspace
+from muniment.daemon import http as asking
+from muniment.daemon.contract import MAX_BODY_BYTES, HttpProblem, sentence_of
+from muniment.daemon.core import Workspace
+from muniment.daemon.http import loads
 from muniment.lane import BACKSTOP_SECONDS, MAX_PENDING, OWNER, Kind, Originator, Task, Work
 from muniment.names import __version__
 from muniment.store.audit import timestamp
+
+# -- jsonrpc -----------------------------------------------------------------------------------------
+#
+# JSON-RPC 2.0, a JSON object a line: bytes to messages and answers to bytes, without input or output.
+#
+# - J1 A line has at most `MAX_LINE_BYTES`; of a longer one no more is kept, and the next one is read as
+#   ever.
+# - J2 A message is what every parser reads it as (`strict_json`), and no batch.
+# - J3 An answer is one line of ASCII, so that no text in it ends it and begins another one.
+#
+# Source: jsonrpc.org/specification; agentclientprotocol.com/protocol (transports, cancellation).
+
+MAX_LINE_BYTES: Final = MAX_BODY_BYTES
+"""Bytes of a line: as of a body over HTTP, a fact of 64 KiB however it is escaped."""
+
+PARSE_ERROR: Final = -32700
+INVALID_REQUEST: Final = -32600
+METHOD_NOT_FOUND: Final = -32601
+INVALID_PARAMS: Final = -32602
+INTERNAL_ERROR: Final = -32603
+CANCELLED: Final = -32800
+FAILED: Final = -32000
+
+Id = str | int
+
+
+@dataclass(frozen=True, slots=True)
+class RpcRequest:
+    """What wants an answer."""
+
+    id: Id
+    method: str
+    params: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Notification:
+    """What wants none."""
+
+    method: str
+    params: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """An answer of the other side, to something that was never asked."""
+
+
+class MalformedMessage(Exception):
+    """What is no message.
+
+    Attributes:
+        id: of the request that it was to be, where that can be told.
+        number: of JSON-RPC, for what is wrong.
+        code: likewise, in words.
+    """
+
+    def __init__(self, number: int, code: str, message: str, request_id: Id | None = None) -> None:
+        self.number, self.code, self.id = number, code, request_id
+        super().__init__(message)
+
+
+class Lines:
+    """Cuts a stream of bytes into lines."""
+
+    def __init__(self) -> None:
+        self._line = bytearray()
+        self._is_too_long = False
+
+    def feed(self, data: bytes) -> list[bytes | None]:
+        """The lines that are complete with `data`; None for one that was too long (J1)."""
+        *ends, rest = data.split(b"\n")
+        lines: list[bytes | None] = []
+        for part in ends:
+            self._add(part)
+            lines.append(None if self._is_too_long else bytes(self._line))
+            self._line.clear()
+            self._is_too_long = False
+        self._add(rest)
+        return lines
+
+    def _add(self, part: bytes) -> None:
+        self._is_too_long = self._is_too_long or len(self._line) + len(part) > MAX_LINE_BYTES
+        if self._is_too_long:
+            self._line.clear()
+        else:
+            self._line += part
+
+
+def read_message(line: bytes) -> RpcRequest | Notification | Answered:
+    """The message of a line.
+
+    Raises:
+        Malformed: it holds none (J2).
+    """
+    try:
+        found = loads(line)
+    except ValueError:
+        raise MalformedMessage(
+            PARSE_ERROR, "invalid_json", "The line is no JSON, or JSON of two meanings."
+        ) from None
+    if not isinstance(found, dict) or found.get("jsonrpc") != "2.0":
+        raise MalformedMessage(INVALID_REQUEST, "invalid_request", "The line is no JSON-RPC 2.0 object.")
+    if "method" not in found and ("result" in found or "error" in found):
+        return Answered()
+    method, request_id, params = found.get("method"), found.get("id"), found.get("params", {})
+    if not isinstance(method, str):
+        raise MalformedMessage(INVALID_REQUEST, "invalid_request", "`method` must be a text.")
+    if "id" not in found:
+        return Notification(method, params if isinstance(params, dict) else {})
+    if isinstance(request_id, bool) or not isinstance(request_id, str | int):
+        raise MalformedMessage(INVALID_REQUEST, "invalid_request", "`id` must be a text or a whole number.")
+    if not isinstance(params, dict):
+        raise MalformedMessage(INVALID_PARAMS, "invalid_request", "`params` must be an object.", request_id)
+    return RpcRequest(request_id, method, params)
+
+
+def succeeded(request_id: Id, result: Mapping[str, Any]) -> bytes:
+    """The answer that says `result`."""
+    return _line({"id": request_id, "result": result})
+
+
+def failed(
+    request_id: Id | None, number: int, code: str, text: str, fields: Mapping[str, Any] | None = None
+) -> bytes:
+    """The answer that says why not.
+
+    Args:
+        request_id: None: which request it was cannot be told.
+        number: of JSON-RPC.
+        code: stable, see `problems`.
+        text: a fixed sentence.
+        fields: further members of its data.
+    """
+    data = {"errorKind": code, "code": code, **(fields or {})}
+    return _line({"id": request_id, "error": {"code": number, "message": text, "data": data}})
+
+
+def _line(document: dict[str, Any]) -> bytes:
+    return json.dumps({"jsonrpc": "2.0", **document}).encode() + b"\n"
+
+
+# -- acp ---------------------------------------------------------------------------------------------
 
 PROTOCOL_VERSION: Final = 1
 """Of the Agent Client Protocol; a host that cannot speak it has to leave."""
@@ -129,7 +273,7 @@ class _Looks:
                     future.set_result(found)
 
 
-class Session:
+class HostSession:
     """The conversation with one host. One thread feeds it; answers are sent by that and by others.
 
     Args:
@@ -167,12 +311,12 @@ class Session:
     def receive(self, line: bytes | None) -> None:
         """Take a line of the host; None: one that was too long."""
         if line is None:
-            self._send(jsonrpc.failed(None, *_TOO_LONG))
+            self._send(failed(None, *_TOO_LONG))
         elif line.strip():
             try:
-                self._take(jsonrpc.message(line))
-            except Malformed as error:
-                self._send(jsonrpc.failed(error.id, error.number, error.code, str(error)))
+                self._take(read_message(line))
+            except MalformedMessage as error:
+                self._send(failed(error.id, error.number, error.code, str(error)))
 
     def expire(self) -> None:
         """Give up whatever has had its time (A2)."""
@@ -189,12 +333,12 @@ class Session:
         self._tasks.shutdown()
         return self._looks.close()
 
-    def _take(self, message: Request | Notification | jsonrpc.Answered) -> None:
+    def _take(self, message: RpcRequest | Notification | Answered) -> None:
         match message:
-            case Request():
+            case RpcRequest():
                 try:
                     self._answer(message)
-                except Problem as problem:
+                except HttpProblem as problem:
                     self._send(_failure(message.id, {"code": problem.code, **problem.fields}))
             case Notification(params=params) if message.method == _CANCEL:
                 wanted = params.get("requestId", params.get("id"))
@@ -202,10 +346,10 @@ class Session:
             case _:
                 events.emit("acp_ignored", what=type(message).__name__.lower())
 
-    def _answer(self, request: Request) -> None:
+    def _answer(self, request: RpcRequest) -> None:
         method = request.method.removeprefix("_")
         if request.method == "initialize":
-            self._send(jsonrpc.succeeded(request.id, _introduction()))
+            self._send(succeeded(request.id, _introduction()))
         elif method == AVAILABILITY:
             self._begin(request.id, None, self._is_available)
         elif (kind := METHODS.get(method)) is not None:
@@ -214,7 +358,7 @@ class Session:
             self._begin(request.id, kind, partial(self._carry_out, kind, wanted))
         else:
             text = "There is no such method."
-            self._send(jsonrpc.failed(request.id, jsonrpc.METHOD_NOT_FOUND, "method_not_found", text))
+            self._send(failed(request.id, METHOD_NOT_FOUND, "method_not_found", text))
 
     def _begin(self, request_id: Id, kind: Kind | None, do: Callable[[Cancel], Mapping[str, Any]]) -> None:
         """Have something done for a request, once everything before it of its sort is.
@@ -227,10 +371,10 @@ class Session:
         with self._lock:
             if request_id in self._pending:
                 text = "A request with this `id` is pending; it goes on."
-                raise Malformed(jsonrpc.INVALID_REQUEST, "invalid_request", text)
+                raise MalformedMessage(INVALID_REQUEST, "invalid_request", text)
             alike = [each for each in self._pending.values() if (each.kind is None) == (kind is None)]
             if len(alike) >= MAX_PENDING:
-                raise Problem("remember_queue_full")
+                raise HttpProblem("remember_queue_full")
             cancel = Cancel()
             future = executor.submit(do, cancel)
             pending = _Pending(kind, self._clock() + self._seconds, cancel, future)
@@ -240,7 +384,7 @@ class Session:
     def _is_available(self, _: Cancel) -> Mapping[str, Any]:
         return {"available": self._workspace.problem() is None}
 
-    def _carry_out(self, kind: Kind, wanted: asking.Wanted, cancel: Cancel) -> Mapping[str, Any]:
+    def _carry_out(self, kind: Kind, wanted: asking.WantedTask, cancel: Cancel) -> Mapping[str, Any]:
         self._accepted += 1
         now = timestamp(datetime.now(UTC))
         task = Task(
@@ -276,7 +420,7 @@ class Session:
             events.emit_defect("task_broke", error)
             self._send(_failure(request_id, {"code": f"{kind}_failed"}))
         else:
-            self._send(jsonrpc.succeeded(request_id, future.result()))
+            self._send(succeeded(request_id, future.result()))
 
     def _interrupt(self, reason: _Reason, which: Callable[[Id, _Pending], bool]) -> None:
         with self._lock:
@@ -286,9 +430,9 @@ class Session:
 
 
 _TOO_LONG: Final = (
-    jsonrpc.PARSE_ERROR,
+    PARSE_ERROR,
     "body_too_large",
-    f"The line has more than {jsonrpc.MAX_LINE_BYTES} bytes.",
+    f"The line has more than {MAX_LINE_BYTES} bytes.",
 )
 
 
@@ -301,14 +445,14 @@ def _failure(request_id: Id, error: Mapping[str, Any]) -> bytes:
     """The answer for a task or request that failed with `error`."""
     code = error["code"]
     if code == "cancelled":
-        number = jsonrpc.CANCELLED
+        number = CANCELLED
     elif code.startswith("invalid_"):
-        number = jsonrpc.INVALID_PARAMS
+        number = INVALID_PARAMS
     elif code.endswith("_failed"):
-        number = jsonrpc.INTERNAL_ERROR
+        number = INTERNAL_ERROR
     else:
-        number = jsonrpc.FAILED
-    return jsonrpc.failed(request_id, number, code, sentence_of(code), error)
+        number = FAILED
+    return failed(request_id, number, code, sentence_of(code), error)
 
 
 def _introduction() -> Mapping[str, Any]:

@@ -12,26 +12,331 @@ V3 `stop` lets the running task end or puts it back, ends every follower, and le
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import functools
 import ipaddress
+import json
+import logging
 import os
 import socket
-from collections.abc import Iterator
-from contextlib import AsyncExitStack, contextmanager
+import stat
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import uvicorn
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route, Router
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from muniment import events
 from muniment.agent.model import Model
 from muniment.confine.binding import create_private_directory
-from muniment.daemon import presence
-from muniment.daemon.application import application
-from muniment.daemon.core import Core
-from muniment.daemon.protocol import LOOPBACK, MAX_HEADER_BYTES, Protocol
-from muniment.errors import ConfigInvalid
+from muniment.daemon import routes as about
+from muniment.daemon import routes as owner
+from muniment.daemon import routes as recall
+from muniment.daemon import routes as tasks
+from muniment.daemon.contract import HttpProblem
+from muniment.daemon.core import DaemonCore
+from muniment.daemon.guard import LOOPBACK, MAX_HEADER_BYTES, Guard, Protocol
+from muniment.daemon.http import JSON, Call, Operation, document_of
+from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable
 from muniment.settings import Settings
+from muniment.store.database import make_private, reporting
+from muniment.store.state import put
+
+# -- presence ----------------------------------------------------------------------------------------
+#
+# Where the daemon of a state directory is found: one lock, one document, its sockets.
+#
+# - N1 one daemon a state directory: the second finds the lock taken, and refuses.
+# - N2 `state/daemon.json` (0600) says where it listens, while it does; it is there whole or not at all.
+# - N3 a Unix socket is 0600 from the moment that it has a name. One that nobody answers on any more is
+#   replaced; nothing else is.
+# - N4 connections are taken a few at a time, so that those that are too many are closed before others come;
+#   and
+#   where the system has nothing left for one, none is tried for a second.
+
+LOCK_NAME: Final = "daemon.lock"
+ADDRESS_NAME: Final = "daemon.json"
+
+BACKLOG: Final = 256
+"""Connections that wait to be taken."""
+
+ACCEPTED_AT_ONCE: Final = 16
+"""Connections that are taken in one turn of the loop; asyncio would take all that wait."""
+
+_PRIVATE: Final = 0o600
+
+
+class Listener(socket.socket):
+    """A socket that gives away at most `ACCEPTED_AT_ONCE` connections in a row (N4).
+
+    asyncio accepts until nothing waits. Where a descriptor is lacking it does so as well, and each time logs
+    that, and that it will try again in a second, once more for each of them.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._left = ACCEPTED_AT_ONCE
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """The next connection.
+
+        Raises:
+            BlockingIOError: none for now.
+            OSError: the system has nothing left for one.
+        """
+        if self._left == 0:
+            self._left = ACCEPTED_AT_ONCE
+            raise BlockingIOError
+        self._left -= 1
+        try:
+            return super().accept()
+        except BlockingIOError:
+            self._left = ACCEPTED_AT_ONCE
+            raise
+        except OSError:
+            self._left = 0
+            raise
+
+
+@contextmanager
+def alone(directory: Path) -> Iterator[None]:
+    """Be the one daemon of a state directory (N1).
+
+    Raises:
+        ManagedMemoryUnavailable: there is another one, or the directory cannot be used.
+    """
+    path = directory / LOCK_NAME
+    with reporting(path):
+        make_private(path)
+        fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        with reporting(path):
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise ManagedMemoryUnavailable(str(directory), _other(directory)) from None
+        yield
+    finally:
+        os.close(fd)
+
+
+def announce(directory: Path, document: Mapping[str, Any]) -> None:
+    """Say where the daemon listens (N2).
+
+    Raises:
+        ManagedMemoryUnavailable: it cannot be written.
+    """
+    path = directory / ADDRESS_NAME
+    with reporting(path):
+        put(path, f"{json.dumps(dict(document))}\n".encode(), over=True)
+
+
+def withdraw(directory: Path, document: Mapping[str, Any]) -> None:
+    """Say no more that a daemon listens; what another one has announced since then stays.
+
+    Args:
+        directory: the state directory.
+        document: as it was announced; `pid` and `epoch` tell whose it is.
+    """
+    with suppress(OSError, ValueError, KeyError, TypeError):  # It is gone, or nobody's that can be told.
+        found = _announced(directory)
+        if all(found[name] == document[name] for name in ("pid", "epoch")):
+            (directory / ADDRESS_NAME).unlink()
+
+
+def listen_tcp(host: str, port: int) -> socket.socket:
+    """A socket that listens on an address.
+
+    Raises:
+        ConfigInvalid: it cannot, with the reason.
+    """
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = found[0]
+        listener = Listener(family, kind, protocol)
+    except (OSError, UnicodeError) as error:  # The latter where the text can be no name at all.
+        reason = error.strerror if isinstance(error, OSError) else "this is no name of a machine"
+        raise ConfigInvalid(f"cannot listen on {host}: {reason}") from None
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise ConfigInvalid(f"cannot listen on {host} port {port}: {error.strerror}") from None
+    return listener
+
+
+def listen_unix(path: Path) -> socket.socket:
+    """A Unix socket that listens at a path (N3).
+
+    Raises:
+        ConfigInvalid: it cannot, with the reason.
+    """
+    listener = Listener(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        if path.exists() and stat.S_ISSOCK(path.lstat().st_mode) and not _answers(path):
+            path.unlink()
+        os.fchmod(listener.fileno(), _PRIVATE)  # Linux gives the name the mode of the socket.
+        listener.bind(str(path))
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise ConfigInvalid(
+            f"cannot listen at {path}: {error.strerror or error}; give another --socket"
+        ) from None
+    return listener
+
+
+def remove_unix(path: Path, listener: os.stat_result) -> None:
+    """Remove the name of a socket, if it still is that of the one that was bound there."""
+    with suppress(OSError):
+        if os.path.samestat(path.lstat(), listener):
+            path.unlink()
+
+
+def _answers(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            return False
+        except BlockingIOError:  # Too many wait for the one who listens there.
+            return True
+    return True
+
+
+def _announced(directory: Path) -> Any:
+    return json.loads((directory / ADDRESS_NAME).read_text(encoding="ascii"))
+
+
+def _other(directory: Path) -> str:
+    """Why a second daemon refuses, and where the first one is."""
+    try:
+        found = _announced(directory)
+        where = f"process {int(found['pid'])} at {found['url']}"
+    except (OSError, ValueError, KeyError, TypeError):
+        where = "it is starting or stopping"
+    return f"another daemon serves it ({where}); use that one, or stop it first"
+
+
+# -- logs --------------------------------------------------------------------------------------------
+#
+# The daemon's log: one JSON object a line on standard error, also for what uvicorn and Python have to say.
+#
+# What is logged are names, codes, counts and sizes: `events.emit` sees to that for this package. Of other
+# loggers only the level and the name are kept, since their messages may quote a request.
+
+_OURS: Final = "muniment"
+
+
+def configure(level: int = logging.INFO) -> None:
+    """Send the log of the whole process to standard error; for programs, not for a library.
+
+    Args:
+        level: the least that is logged.
+    """
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Lines())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(logging.WARNING)
+    # It warns of each request that is no HTTP, and anybody can send as many as he likes.
+    logging.getLogger("uvicorn").setLevel(logging.ERROR)
+    logger = logging.getLogger(_OURS)
+    logger.handlers[:] = []
+    logger.propagate = True
+    logger.setLevel(level)
+
+
+class _Lines(logging.Formatter):
+    """A line of JSON for a record; those of this package are one already."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        if record.name == _OURS:
+            return record.getMessage()
+        return json.dumps(
+            {
+                "event": "foreign_log",
+                "level": record.levelname.lower(),
+                "logger": record.name,
+                "timestamp": datetime.fromtimestamp(record.created, UTC).isoformat(),
+                **({} if record.exc_info is None else {"problem": str(record.exc_info[0])}),
+            },
+            sort_keys=True,
+        )
+
+
+# -- application -------------------------------------------------------------------------------------
+#
+# The application: the operations behind the guard.
+
+
+async def _describe(_: Call) -> Response:
+    return Response(_document(), media_type=JSON)
+
+
+@functools.cache
+def _document() -> bytes:
+    return json.dumps(document_of(OPERATIONS)).encode()
+
+
+OPERATIONS: Final = (
+    *tasks.TASK_OPERATIONS,
+    *recall.RECALL_OPERATIONS,
+    *owner.OWNER_OPERATIONS,
+    *about.ABOUT_OPERATIONS,
+    Operation("GET", "/openapi.json", _describe, "This document, as OpenAPI 3.1.", JSON),
+)
+"""Everything that the daemon can be asked."""
+
+
+def application(core: DaemonCore, hosts: frozenset[str]) -> ASGIApp:
+    """The daemon's application.
+
+    Args:
+        core: what it is about.
+        hosts: what a Host header may say.
+    """
+    paths: dict[str, dict[str, Operation]] = {}
+    for operation in OPERATIONS:
+        paths.setdefault(operation.path, {})[operation.method] = operation
+    routes = [Route(path, _Resource(methods, core)) for path, methods in paths.items()]
+    return Guard(Router(routes, redirect_slashes=False, default=_nothing), core.whose, hosts)
+
+
+class _Resource:
+    """A path, with an operation for each of its methods."""
+
+    def __init__(self, methods: Mapping[str, Operation], core: DaemonCore) -> None:
+        self._methods, self._core = methods, core
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        operation = self._methods.get(request.method)
+        if operation is None:
+            raise HttpProblem("method_not_allowed", headers={"Allow": ", ".join(self._methods)})
+        call = Call(request, self._core)
+        if operation.owner_only and not call.principal.is_owner:
+            raise HttpProblem("owner_required")
+        response = await operation.endpoint(call)
+        await response(scope, receive, send)
+
+
+async def _nothing(_scope: Scope, _receive: Receive, _send: Send) -> None:
+    raise HttpProblem("not_found")
+
+
+# -- service -----------------------------------------------------------------------------------------
 
 GRACE_SECONDS: Final = 10.0
 """Seconds that a running task is given to end once the daemon is to stop."""
@@ -97,7 +402,7 @@ class Daemon:
         self._opened = AsyncExitStack()
         self._stopped = asyncio.Event()
         self._stopping: asyncio.Task[None] | None = None
-        self.core = Core(options.settings, model, in_process=options.in_process)
+        self.core = DaemonCore(options.settings, model, in_process=options.in_process)
         self.url = ""
 
     async def __aenter__(self) -> Self:
@@ -111,13 +416,13 @@ class Daemon:
         options, state = self._options, self._options.settings.state
         async with AsyncExitStack() as opened:
             create_private_directory(state)
-            opened.enter_context(presence.alone(state))
-            listeners = [presence.listen_tcp(options.host, options.port)]
+            opened.enter_context(alone(state))
+            listeners = [listen_tcp(options.host, options.port)]
             opened.callback(listeners[0].close)
             if options.socket is not None:
-                listeners.append(presence.listen_unix(options.socket))
+                listeners.append(listen_unix(options.socket))
                 opened.callback(listeners[1].close)
-                opened.callback(presence.remove_unix, options.socket, options.socket.lstat())
+                opened.callback(remove_unix, options.socket, options.socket.lstat())
             await self.core.open(options.workspaces)
             opened.push_async_callback(self.core.close)
             self.url, hosts = _names(listeners[0], options)
@@ -131,7 +436,7 @@ class Daemon:
                 "epoch": self.core.stream.epoch,
             }
             opened.callback(self._withdraw)
-            presence.announce(state, self._address)
+            announce(state, self._address)
             self._opened = opened.pop_all()
         # Whoever waits for the start goes first: the first event of a process loads what logs it.
         asyncio.get_running_loop().call_soon(self._log_start)
@@ -159,7 +464,7 @@ class Daemon:
         await asyncio.shield(self._stopping)
 
     def _withdraw(self) -> None:
-        presence.withdraw(self._options.settings.state, self._address)
+        withdraw(self._options.settings.state, self._address)
 
     def _log_start(self) -> None:
         events.emit("daemon_started", workspaces=list(self.core.workspaces), pid=os.getpid())
@@ -180,7 +485,7 @@ class Daemon:
         await serving
 
 
-def _config(core: Core, hosts: frozenset[str]) -> uvicorn.Config:
+def _config(core: DaemonCore, hosts: frozenset[str]) -> uvicorn.Config:
     return uvicorn.Config(
         application(core, hosts),
         http=Protocol,

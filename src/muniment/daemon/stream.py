@@ -55,7 +55,7 @@ _CURSOR: Final = re.compile(r"([0-9a-f]{8})-([0-9]{1,18})", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class StreamView:
     """Who follows, and of what.
 
     Attributes:
@@ -137,7 +137,7 @@ class Stream:
         self.is_closed = True
         self._tell()
 
-    async def follow(self, view: View, cursor: str | None) -> AsyncIterator[bytes]:
+    async def follow(self, view: StreamView, cursor: str | None) -> AsyncIterator[bytes]:
         """Frames for a follower, from after `cursor` on, until the stream closes or it may follow no more.
 
         Args:
@@ -222,14 +222,14 @@ class Stream:
         number = int(found[2])
         return number if found[1] == epoch and first <= number <= self.last else None
 
-    def _frames_of(self, told: list[_Told], number: int, view: View) -> tuple[int, list[bytes]]:
+    def _frames_of(self, told: list[_Told], number: int, view: StreamView) -> tuple[int, list[bytes]]:
         """Where somebody who stood at `number` stands after what is `told`, and the frames of it."""
         if told[-1].event.number != number + len(told):  # Some between are no longer kept.
             return self.last, [self._resync(self.last)]
         frames = [frame for each in told if (frame := self._frame_of(each, view)) is not None]
         return told[-1].event.number, frames
 
-    def _frame_of(self, told: _Told, view: View) -> bytes | None:
+    def _frame_of(self, told: _Told, view: StreamView) -> bytes | None:
         """What `view` is told of an event; None: nothing."""
         event = told.event
         if event.type == "memory_changed":

@@ -23,7 +23,7 @@ def own_origin(off: Patches) -> None:
 @control()
 def bearer_tokens(off: Patches) -> None:
     """Whoever calls is the owner."""
-    from muniment.daemon.tokens import THE_OWNER
+    from muniment.daemon.guard import THE_OWNER
 
     off.put("muniment.daemon.guard:Guard._principal", lambda *_: THE_OWNER)
 
@@ -35,7 +35,7 @@ def json_alone(off: Patches) -> None:
     async def read_json(request):
         return json.loads(await request.body() or b"{}")
 
-    off.everywhere("muniment.daemon.body:read_json", read_json)
+    off.everywhere("muniment.daemon.http:read_json", read_json)
 
 
 @control()
@@ -53,26 +53,26 @@ def lane_caps(off: Patches) -> None:
 @control()
 def body_caps(off: Patches) -> None:
     """A body may be of any size."""
-    off.put("muniment.daemon.body:MAX_BODY_BYTES", 1 << 40)
+    off.put("muniment.daemon.http:MAX_BODY_BYTES", 1 << 40)
 
 
 @control()
 def idle_lines(off: Patches) -> None:
     """No line that is idle makes room for another one."""
-    off.put("muniment.daemon.protocol:Protocol.idle_since", lambda _self: None)
+    off.put("muniment.daemon.guard:Protocol.idle_since", lambda _self: None)
 
 
 @control()
 def shares(off: Patches) -> None:
     """One client's token may have every place."""
-    from muniment.daemon.problems import Problem
+    from muniment.daemon.contract import HttpProblem as Problem
 
     def take(self, token):
         if len(self) >= self.cap:
             raise Problem("busy", headers={"Retry-After": "1"})
         self._taken[token] += 1
 
-    off.put("muniment.daemon.shares:Shares.take", take)
+    off.put("muniment.daemon.guard:Shares.take", take)
 
 
 @control()
@@ -84,7 +84,7 @@ def registered_ids(off: Patches) -> None:
         sent = [self.request.headers.get(f"x-{name}-client-id") for name in ("qwen", "muniment")]
         return Originator(self.principal.name, sent[0] or sent[1])
 
-    off.put("muniment.daemon.routes.operation:Call.originator", originator)
+    off.put("muniment.daemon.http:Call.originator", originator)
 
 
 @control()
@@ -130,7 +130,7 @@ def quiet_defects(off: Patches) -> None:
 @control()
 def foreign_logs(off: Patches) -> None:
     """What other libraries log is passed on."""
-    off.put("muniment.daemon.logs:_Lines.format", logging.Formatter.format)
+    off.put("muniment.daemon.service:_Lines.format", logging.Formatter.format)
 
 
 @control()
@@ -164,7 +164,7 @@ def addressed_proofs(off: Patches) -> None:
 @control()
 def decoys(off: Patches) -> None:
     """Who asks for the proof of a token is told whether there is one."""
-    from muniment.daemon.problems import Problem
+    from muniment.daemon.contract import HttpProblem as Problem
 
     def make(real):
         def proof(self, name, nonce, address, owners):
@@ -177,14 +177,14 @@ def decoys(off: Patches) -> None:
 
         return proof
 
-    off.wrap("muniment.daemon.tokens:Tokens.proof", make)
+    off.wrap("muniment.daemon.guard:Tokens.proof", make)
 
 
 @control(hangs_after=5)
 def descriptors_left(off: Patches) -> None:
     """Connections may take all descriptors, and are taken as they come."""
-    off.put("muniment.daemon.protocol:connections_allowed", lambda: 1 << 20)
-    off.put("muniment.daemon.presence:ACCEPTED_AT_ONCE", 1 << 30)
+    off.put("muniment.daemon.guard:connections_allowed", lambda: 1 << 20)
+    off.put("muniment.daemon.service:ACCEPTED_AT_ONCE", 1 << 30)
 
 
 @control(hangs_after=5)

@@ -1,0 +1,584 @@
+"""Operations as values, what they are asked, and the OpenAPI document that is made of both."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, NoReturn, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from pydantic.alias_generators import to_camel
+from pydantic.json_schema import models_json_schema
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from muniment.daemon import contract
+from muniment.daemon.contract import HTTP, MAX_BODY_BYTES, HttpProblem, Problem, as_wire
+from muniment.daemon.core import DaemonCore, Workspace
+from muniment.daemon.guard import PRINCIPAL, SLOT, WORKSPACE, Principal, Slot
+from muniment.errors import MunimentError
+from muniment.jobs.request import check_content
+from muniment.lane import Originator
+from muniment.names import ContextMode, Trust, __version__
+
+# -- strict json -------------------------------------------------------------------------------------
+#
+# JSON that every parser reads alike.
+#
+# What another parser might read differently is refused: a key that is there twice, half of a surrogate
+# pair, NaN and infinities, bytes that are not UTF-8.
+
+
+def loads(data: bytes) -> Any:
+    """The value of a JSON document.
+
+    Raises:
+        ValueError: it is none, or one with two meanings.
+    """
+    try:
+        found = json.loads(data.decode(), object_pairs_hook=_once, parse_constant=_refuse)
+        # Fails on half of a surrogate pair, and on what was too large a number and has become infinite.
+        json.dumps(found, ensure_ascii=False, allow_nan=False).encode()
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    return found
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key is there twice")
+    return found
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(constant)
+
+
+# -- body --------------------------------------------------------------------------------------------
+#
+# Reads the body of a request: JSON, within bounds of size and time, and without two meanings.
+
+BODY_SECONDS: Final = 15.0
+"""Seconds for a body to arrive in; 512 KiB take 4 s over a line of 1 Mbit/s."""
+
+
+_CLOSE: Final = {"Connection": "close"}
+
+DRAIN_BYTES: Final = 8 * 1024 * 1024
+"""Bytes of a body that is too large which are still read, so that its sender gets to read the answer."""
+
+
+async def read_json(request: Request) -> Any:
+    """The JSON value that a request carries; an empty body is an empty object.
+
+    Raises:
+        Problem: it is none, too large, too slow, or of another media type.
+    """
+    data = await _read(request)
+    if not data.strip():
+        return {}
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type != "application/json":
+        raise HttpProblem("unsupported_media_type")
+    try:
+        return loads(data)
+    except ValueError:
+        raise HttpProblem("invalid_json") from None
+
+
+async def _read(request: Request) -> bytes:
+    declared = request.headers.get("content-length", "0")
+    if not declared.isdecimal() or int(declared) > DRAIN_BYTES:
+        raise HttpProblem("body_too_large", headers=_CLOSE)
+    data, size = bytearray(), 0
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            async for block in request.stream():
+                size += len(block)
+                if size > DRAIN_BYTES:
+                    break
+                if size <= MAX_BODY_BYTES:
+                    data += block
+    except TimeoutError:
+        raise HttpProblem("request_timeout", headers=_CLOSE) from None
+    except ClientDisconnect:
+        raise HttpProblem("invalid_http") from None
+    if size > MAX_BODY_BYTES:
+        raise HttpProblem("body_too_large", headers=_CLOSE)
+    return bytes(data)
+
+
+# -- asking ------------------------------------------------------------------------------------------
+#
+# What a request asks of a lane: its fields, checked in the order of the contract; for HTTP and ACP alike.
+
+M = TypeVar("M", bound=BaseModel)
+
+_REMEMBER: Final = {
+    "content": "invalid_content",
+    "contextMode": "invalid_context_mode",
+    "scope": "invalid_scope",
+}
+_FORGET: Final = {"query": "invalid_query", "scope": "invalid_scope"}
+
+
+@dataclass(frozen=True, slots=True)
+class WantedTask:
+    """What is wanted; see `lane.task.Asked`.
+
+    Attributes:
+        trust: that the sender claims for it.
+    """
+
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    shown: Mapping[str, Any] = field(default_factory=dict)
+    trust: Trust = Trust.OWNER
+    ref: str | None = None
+
+
+def remember(document: dict[str, Any], workspace: Workspace) -> WantedTask:
+    """What a body that remembers asks for.
+
+    Raises:
+        Problem: it asks for nothing that can be.
+    """
+    content = _text(document.get("content"), "invalid_content")
+    body = parsed(contract.RememberBody, document, _REMEMBER)
+    context = body.context_mode or ContextMode.WORKSPACE
+    scope = _scope(body.scope, body.model_fields_set, workspace)
+    return WantedTask(
+        {"content": content, "scope": scope, "context": context},
+        {"contextMode": context} | _shown(scope),
+        body.source.trust,
+        body.source.ref,
+    )
+
+
+def forget(document: dict[str, Any], workspace: Workspace) -> WantedTask:
+    """What a body that forgets asks for.
+
+    Raises:
+        Problem: it asks for nothing that can be.
+    """
+    query = _text(document.get("query"), "invalid_query")
+    body = parsed(contract.ForgetBody, document, _FORGET)
+    scope = _scope(body.scope, body.model_fields_set, workspace)
+    return WantedTask({"query": query, "scope": scope, "dry_run": body.dry_run}, _shown(scope))
+
+
+def dream(document: dict[str, Any], _: Workspace) -> WantedTask:
+    """What a body that tidies asks for.
+
+    Raises:
+        Problem: it has a field.
+    """
+    parsed(contract.DreamBody, document)
+    return WantedTask()
+
+
+def recall(document: dict[str, Any]) -> contract.RecallBody:
+    """What a body that recalls asks for, its query trimmed.
+
+    Raises:
+        Problem: it asks for nothing that can be.
+    """
+    body = parsed(contract.RecallBody, document)
+    return body.model_copy(update={"query": _text(body.query, "invalid_request")})
+
+
+def parsed(model: type[M], document: dict[str, Any], codes: Mapping[str, str] | None = None) -> M:
+    """A document as `model`.
+
+    Args:
+        model: what it should be.
+        document: as it was sent.
+        codes: the code for a field that is not as it should be, in the order in which they count.
+
+    Raises:
+        Problem: it is none.
+    """
+    known, is_closed = _known(model, document)
+    try:
+        body = model.model_validate(known)
+    except ValidationError as error:
+        wrong = {str(each["loc"][0]) for each in error.errors() if each["loc"]}
+        for name, code in (codes or {}).items():
+            if name in wrong:
+                raise HttpProblem(code) from None
+        raise HttpProblem("invalid_request") from None
+    if not is_closed:
+        raise HttpProblem("invalid_request")
+    return body
+
+
+def _known(model: type[BaseModel], document: dict[str, Any]) -> tuple[dict[str, Any], bool]:
+    """The fields of a document that `model` knows, and whether there are no others.
+
+    The model would refuse them as well, at the price of an error for each of tens of thousands.
+    """
+    fields = {to_camel(name): field.annotation for name, field in model.model_fields.items()}
+    known, is_closed = {}, document.keys() <= fields.keys()
+    for name in fields.keys() & document.keys():
+        part, value = fields[name], document[name]
+        if isinstance(value, dict) and isinstance(part, type) and issubclass(part, BaseModel):
+            value, is_part_closed = _known(part, value)
+            is_closed = is_closed and is_part_closed
+        known[name] = value
+    return known, is_closed
+
+
+def _text(sent: object, code: str) -> str:
+    if not isinstance(sent, str):
+        raise HttpProblem(code)
+    try:
+        return check_content(sent)
+    except MunimentError:
+        raise HttpProblem(code) from None
+
+
+def _scope(sent: str | None, fields: set[str], workspace: Workspace) -> str | None:
+    """The scope that a request names, if there is one of that name.
+
+    Raises:
+        Problem: there is none. While the roots cannot be opened, every name is let through: then no task is.
+    """
+    if "scope" not in fields:
+        return None
+    known = workspace.scopes().values()
+    if not sent or (workspace.is_open and sent not in known):
+        raise HttpProblem("invalid_scope")
+    return sent
+
+
+def _shown(scope: str | None) -> dict[str, Any]:
+    return {} if scope is None else {"scope": scope}
+
+
+# -- operation ---------------------------------------------------------------------------------------
+#
+# What a route is, as a value: from these the application, the OpenAPI document and its page are made.
+
+CLIENT_HEADERS: Final = ("x-qwen-client-id", "x-muniment-client-id")
+"""Either says which client of a token asks."""
+
+EVERYWHERE: Final = (
+    "invalid_http",
+    "token_required",
+    "foreign_origin",
+    "misdirected_request",
+    "busy",
+    "internal_error",
+)
+"""Codes that every request may be answered with."""
+
+JSON: Final = "application/json"
+
+
+class Call:
+    """A request for an operation.
+
+    Attributes:
+        request: as it was sent.
+        core: what it is about.
+        principal: who sent it.
+    """
+
+    def __init__(self, request: Request, core: DaemonCore) -> None:
+        self.request, self.core = request, core
+        self.principal: Principal = getattr(request.state, PRINCIPAL)
+
+    @property
+    def workspace(self) -> Workspace:
+        """The workspace that it names.
+
+        Raises:
+            Problem: the daemon was not started for it.
+        """
+        return self.core.workspace(getattr(self.request.state, WORKSPACE))
+
+    def originator(self) -> Originator:
+        """Who asks.
+
+        Raises:
+            Problem: a client id is not one of the token's.
+        """
+        sent = {each for name in CLIENT_HEADERS for each in self.request.headers.getlist(name)}
+        if not sent:
+            return Originator(self.principal.name)
+        client = sent.pop()
+        known = self.principal.clients
+        if known is None:
+            known = frozenset(each for other in self.core.tokens.all() for each in other.clients or ())
+        if sent or client not in known:
+            raise HttpProblem("invalid_client_id")
+        return Originator(self.principal.name, client)
+
+    def is_still_known(self) -> bool:
+        """Whether the token that this came with was not revoked since, nor made anew by the same name."""
+        return self.principal.is_owner or self.principal in self.core.tokens.all()
+
+    async def json(self, otherwise: str = "invalid_request") -> dict[str, Any]:
+        """The JSON object in its body; an empty one where there is none.
+
+        Args:
+            otherwise: the code where it is JSON, but no object.
+
+        Raises:
+            Problem: there is something else.
+        """
+        found = await read_json(self.request)
+        if not isinstance(found, dict):
+            raise HttpProblem(otherwise)
+        return found
+
+    async def body(self, model: type[M]) -> M:
+        """Its body as `model`.
+
+        Raises:
+            Problem: it is none.
+        """
+        return parsed(model, await self.json())
+
+    def wait(self) -> None:
+        """Count this request no more among those that are being answered: from now on it waits.
+
+        Raises:
+            Problem: too many do already.
+        """
+        self._slot.wait()
+
+    def follow(self) -> None:
+        """Count it among those that follow events instead.
+
+        Raises:
+            Problem: too many do already.
+        """
+        self._slot.follow()
+
+    @property
+    def _slot(self) -> Slot:
+        slot: Slot = getattr(self.request.state, SLOT)
+        return slot
+
+    @property
+    def wanted_etag(self) -> str | None:
+        """What the client has already."""
+        return self.request.headers.get("if-none-match")
+
+
+Endpoint = Callable[[Call], Awaitable[Response]]
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter of the query, or a header.
+
+    Attributes:
+        schema: JSON Schema of its value.
+    """
+
+    name: str
+    where: Literal["query", "header"]
+    meaning: str
+    schema: Mapping[str, Any] = field(default_factory=lambda: {"type": "string"})
+    is_required: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """A method of a path.
+
+    Attributes:
+        path: with names of its variable segments in braces.
+        summary: one sentence.
+        answer: the model of what it answers, or a media type.
+        codes: with which problems it answers, besides `EVERYWHERE`.
+        status: of that answer.
+        body: the model of what it takes.
+        parameters: of the query, and headers.
+        owner_only: others get `owner_required`.
+        is_open: whoever asks needs no token.
+        of_workspace: it is about a workspace, and so can be asked by the long path as well.
+    """
+
+    method: str
+    path: str
+    endpoint: Endpoint
+    summary: str
+    answer: type[BaseModel] | str
+    codes: tuple[str, ...] = ()
+    status: int = 200
+    body: type[BaseModel] | None = None
+    parameters: tuple[Parameter, ...] = ()
+    owner_only: bool = False
+    is_open: bool = False
+
+    @property
+    def of_workspace(self) -> bool:
+        """Whether it can be asked of any workspace by its long path."""
+        return self.path.startswith("/workspace/")
+
+    @property
+    def all_codes(self) -> tuple[str, ...]:
+        """Every code that it may answer with."""
+        codes = list(self.codes)
+        if self.body is not None:
+            codes += ["invalid_json", "invalid_request", "body_too_large", "unsupported_media_type"]
+            codes += ["request_timeout"]
+        if self.owner_only:
+            codes.append("owner_required")
+        if self.of_workspace:
+            codes.append("untrusted_workspace")
+        everywhere = [code for code in EVERYWHERE if not (self.is_open and code == "token_required")]
+        return tuple(dict.fromkeys((*codes, *everywhere)))
+
+
+def answered(
+    model: BaseModel, *, status: int = 200, headers: Mapping[str, str] | None = None, etag: str | None = None
+) -> Response:
+    """The answer that says `model`.
+
+    Args:
+        model: what is said.
+        status: of the answer.
+        headers: further ones.
+        etag: what the client has; where that is the answer, it is told so instead.
+    """
+    body = json.dumps(as_wire(model)).encode()
+    tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+    sent = {**(headers or {}), "ETag": tag}
+    if etag is not None and tag in {each.strip().removeprefix("W/") for each in etag.split(",")}:
+        return Response(status_code=304, headers=sent)
+    return Response(body, status, sent, JSON)
+
+
+# -- openapi -----------------------------------------------------------------------------------------
+#
+# The OpenAPI document, made from the operations and their models.
+
+PROBLEM: Final = "application/problem+json"
+
+_REFERENCE: Final = "#/components/schemas/{model}"
+
+
+def document_of(operations: Iterable[Operation]) -> dict[str, Any]:
+    """The document of `operations`, as OpenAPI 3.1."""
+    known = tuple(operations)
+    models = {
+        model for each in known for model in (each.body, each.answer, Problem) if isinstance(model, type)
+    }
+    bodies = {each.body for each in known}
+    schemas = models_json_schema(
+        [(model, "validation" if model in bodies else "serialization") for model in _by_name(models)],
+        ref_template=_REFERENCE,
+    )[1]["$defs"]
+    paths: dict[str, dict[str, Any]] = {}
+    for each in known:
+        paths.setdefault(each.path, {})[each.method.lower()] = _operation(each)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Muniment",
+            "version": __version__,
+            "description": "Persist facts without a session. Every path `/workspace/…` can be asked of any "
+            "workspace that the daemon serves as `/workspaces/{workspace}/…`, by its key or its path.",
+        },
+        "paths": paths,
+        "components": {
+            "schemas": schemas,
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+        "security": [{"token": []}],
+    }
+
+
+def _by_name(models: Iterable[type[BaseModel]]) -> list[type[BaseModel]]:
+    return sorted(models, key=lambda model: model.__name__)
+
+
+def _operation(operation: Operation) -> dict[str, Any]:
+    described: dict[str, Any] = {
+        "operationId": _id(operation),
+        "summary": operation.summary,
+        "parameters": [*_path_parameters(operation), *_parameters(operation)],
+        "responses": {**_answers(operation), **dict(_problems(operation))},
+    }
+    if operation.is_open:
+        described["security"] = []
+    if operation.owner_only:
+        described["description"] = "The owner's token alone."
+    if operation.body is not None:
+        described["requestBody"] = {
+            "required": any(field.is_required() for field in operation.body.model_fields.values()),
+            "content": {JSON: {"schema": _reference(operation.body)}},
+        }
+    return described
+
+
+def _id(operation: Operation) -> str:
+    words = [part for part in operation.path.replace(".", "/").split("/") if part and part != "workspace"]
+    return "_".join([operation.method.lower(), *(word.strip("{}") for word in words)])
+
+
+def _path_parameters(operation: Operation) -> Iterator[dict[str, Any]]:
+    for segment in operation.path.split("/"):
+        if segment.startswith("{"):
+            yield {
+                "name": segment.strip("{}"),
+                "in": "path",
+                "required": True,
+                "schema": {"type": "string"},
+            }
+
+
+def _parameters(operation: Operation) -> Iterator[dict[str, Any]]:
+    for each in operation.parameters:
+        yield {
+            "name": each.name,
+            "in": each.where,
+            "required": each.is_required,
+            "description": each.meaning,
+            "schema": dict(each.schema),
+        }
+
+
+def _answers(operation: Operation) -> dict[str, Any]:
+    answers = {str(operation.status): _answer(operation)}
+    if any(each.name == "If-None-Match" for each in operation.parameters):
+        answers["304"] = {"description": "It still is what the client has."}
+    return answers
+
+
+def _answer(operation: Operation) -> dict[str, Any]:
+    if isinstance(operation.answer, str):
+        schema = {"type": "object" if operation.answer == JSON else "string"}
+        return {"description": operation.summary, "content": {operation.answer: {"schema": schema}}}
+    return {"description": operation.summary, "content": {JSON: {"schema": _reference(operation.answer)}}}
+
+
+def _problems(operation: Operation) -> Iterator[tuple[str, dict[str, Any]]]:
+    by_status: dict[int, list[str]] = {}
+    for code in operation.all_codes:
+        by_status.setdefault(HTTP[code][0], []).append(code)
+    for status, codes in sorted(by_status.items()):
+        schema = {
+            "allOf": [
+                _reference(Problem),
+                {"properties": {"code": {"enum": codes}, "status": {"const": status}}},
+            ]
+        }
+        yield (
+            str(status),
+            {
+                "description": " ".join(f"`{code}`: {HTTP[code][1]}" for code in codes),
+                "content": {PROBLEM: {"schema": schema}},
+            },
+        )
+
+
+def _reference(model: type[BaseModel]) -> dict[str, str]:
+    return {"$ref": _REFERENCE.format(model=model.__name__)}

@@ -1,0 +1,729 @@
+"""The routes: tasks, recalls, what only the owner may do, and the daemon itself."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import re
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
+
+from pydantic import BaseModel
+from starlette.responses import Response, StreamingResponse
+
+from muniment.confine.cancel import Cancel, Patience
+from muniment.daemon import contract
+from muniment.daemon import http as asking
+from muniment.daemon.contract import MAX_BODY_BYTES, MAX_WAIT_SECONDS, HttpProblem, recall_code, sentence_of
+from muniment.daemon.core import MEDIA_TYPE
+from muniment.daemon.guard import HELLO, LOOPBACK, PEER
+from muniment.daemon.http import Call, Endpoint, Operation, Parameter, answered
+from muniment.daemon.stream import StreamView
+from muniment.errors import NotFound, PathEscape, Refusal
+from muniment.jobs import review
+from muniment.jobs.place import Place
+from muniment.jobs.review import undo
+from muniment.lane import (
+    BACKSTOP_SECONDS,
+    MAX_PENDING,
+    MAX_RECORDS,
+    MAX_TIDYING,
+    Kind,
+    NewTask,
+    Originator,
+    Status,
+    Task,
+)
+from muniment.names import MAX_FACT_BYTES, UNIX_ADDRESS, ContextMode, Verb, __version__
+from muniment.policy.decide import Deny, Judge
+from muniment.policy.grammar import canonicalise
+from muniment.store import erase as erasing
+from muniment.store.audit import head
+from muniment.store.ledger import root_key
+from muniment.store.review import pending
+
+# -- tasks -------------------------------------------------------------------------------------------
+#
+# The routes of tasks: to ask for one, to look at it or wait for it, to cancel it.
+
+PAGE: Final = 100
+"""Tasks of one answer."""
+
+BASE: Final = "/workspace/memory"
+
+_KEY: Final = re.compile(r"[\x21-\x7e]{1,255}", re.ASCII)
+_CURSOR: Final = re.compile(r"[1-9][0-9]{0,17}", re.ASCII)
+_WAIT: Final = re.compile(r"(?:.*,)?\s*wait\s*=\s*([0-9]{1,4})\s*(?:,.*)?", re.ASCII)
+_STATUSES: Final = ("queued", "running", "completed", "failed", "cancelled")
+
+AnyTask = contract.RememberTask | contract.ForgetTask | contract.DreamTask
+
+_MODELS: Final[Mapping[str, type[AnyTask]]] = {
+    "remember": contract.RememberTask,
+    "forget": contract.ForgetTask,
+    "dream": contract.DreamTask,
+}
+
+CLIENT_ID: Final = Parameter(
+    "X-Muniment-Client-Id",
+    "header",
+    "One of the token's client ids: only what that id asked for is seen. `X-Qwen-Client-Id` is the same.",
+)
+_IDEMPOTENCY: Final = Parameter(
+    "Idempotency-Key",
+    "header",
+    "1 to 255 printable ASCII characters: the same key with the same body is the same task, for 24 hours.",
+    {"type": "string", "minLength": 1, "maxLength": 255},
+)
+_PREFER: Final = Parameter(
+    "Prefer",
+    "header",
+    f"`wait=20`: answer once the task is over, or after so many seconds, at most {MAX_WAIT_SECONDS}.",
+)
+_ETAG: Final = Parameter("If-None-Match", "header", "An ETag: 304 where it still is the answer's.")
+
+
+def rendered(task: Task, viewer: Originator) -> AnyTask:
+    """A task as `viewer` is told of it: `cancelled` alone for who did so, as old clients know no such end."""
+    error = task.error
+    status: Status = task.status
+    if status == "cancelled" and viewer != task.cancelled_by:
+        status, error = "failed", {"code": "cancelled"}
+    fields: dict[str, Any] = {
+        "task_id": task.id,
+        "status": status,
+        "created_at": task.created,
+        "updated_at": task.updated,
+        "result": task.result,
+        **task.shown,
+    }
+    if error is not None:
+        fields["error"] = {**error, "message": sentence_of(error["code"])}
+        fields["review_id"] = error.get("reviewId")
+    return _MODELS[task.kind].model_validate(fields)
+
+
+async def remember(call: Call) -> Response:
+    """Accept a fact."""
+    document = await call.json("invalid_content")
+    return await _accepted(call, "remember", asking.remember(document, call.workspace))
+
+
+async def forget(call: Call) -> Response:
+    """Accept words of what is to be forgotten."""
+    document = await call.json("invalid_query")
+    return await _accepted(call, "forget", asking.forget(document, call.workspace))
+
+
+async def dream(call: Call) -> Response:
+    """Accept a dream."""
+    return await _accepted(call, "dream", asking.dream(await call.json(), call.workspace))
+
+
+async def look(call: Call) -> Response:
+    """Answer how a task stands."""
+    viewer = call.originator()
+    task = _task(call, viewer)
+    seconds = _wait(call)
+    if seconds and not task.is_over:
+        call.wait()
+        try:
+            task = await call.core.wait(call.workspace, task.id, seconds)
+        except NotFound:
+            raise HttpProblem(f"{task.kind}_task_not_found") from None
+        if not call.is_still_known():
+            raise HttpProblem("token_required", headers={"WWW-Authenticate": "Bearer"})
+    headers = {} if task.is_over else {"Retry-After": "1"}
+    return answered(rendered(task, viewer), headers=headers, etag=call.wanted_etag)
+
+
+async def cancel(call: Call) -> Response:
+    """Cancel a task."""
+    viewer = call.originator()
+    task = _task(call, viewer)
+    try:
+        task = await call.core.cancel(call.workspace, task.id, viewer)
+    except NotFound:
+        raise HttpProblem(f"{task.kind}_task_not_found") from None
+    return answered(rendered(task, viewer))
+
+
+async def list_tasks(call: Call) -> Response:
+    """Answer which tasks there are."""
+    viewer = call.originator()
+    status, cursor = call.request.query_params.get("status"), call.request.query_params.get("cursor")
+    if (status is not None and status not in _STATUSES) or (
+        cursor is not None and _CURSOR.fullmatch(cursor) is None
+    ):
+        raise HttpProblem("invalid_request")
+    before = None if cursor is None else int(cursor)
+    found = [
+        (task.seq, rendered(task, viewer))
+        for task in call.core.tasks(call.workspace, before=before)
+        if viewer.sees(task.originator)
+    ]
+    found = [(seq, task) for seq, task in found if status in {None, task.status}]
+    page = found[:PAGE]
+    more = str(page[-1][0]) if len(found) > PAGE else None
+    return answered(contract.TaskList(tasks=[task for _, task in page], next_cursor=more))
+
+
+async def _accepted(call: Call, kind: Kind, wanted: asking.WantedTask) -> Response:
+    """Accept a task, and answer where it is."""
+    originator = call.originator()
+    keys = call.request.headers.getlist("idempotency-key")
+    if len(keys) > 1 or (keys and _KEY.fullmatch(keys[0]) is None):
+        raise HttpProblem("invalid_request")
+    workspace = call.workspace
+    await call.core.check(workspace, kind)
+    asked = NewTask(
+        kind,
+        wanted.arguments,
+        originator,
+        wanted.shown,
+        wanted.trust.capped(call.principal.trust),
+        wanted.ref,
+        keys[0] if keys else None,
+    )
+    submitted = await call.core.submit(workspace, asked)
+    task = submitted.task
+    path = call.request.scope["raw_path"].decode("ascii")
+    headers = {"Location": f"{path}/{task.id}", "Retry-After": "1"}
+    if submitted.repeated:
+        headers["Idempotency-Replayed"] = "true"
+    return answered(rendered(task, originator), status=202, headers=headers)
+
+
+def _task(call: Call, viewer: Originator) -> Task:
+    """The task that a request names, if it may know of it; the same answer in all other cases."""
+    kind, task_id = call.request.scope["path"].split("/")[-2], call.request.path_params["taskId"]
+    task = call.core.find(call.workspace, task_id)
+    if task is None or task.kind != kind or not viewer.sees(task.originator):
+        raise HttpProblem(f"{kind}_task_not_found")
+    return task
+
+
+def _wait(call: Call) -> int:
+    """Seconds that a client prefers to wait."""
+    for sent in call.request.headers.getlist("prefer"):
+        if found := _WAIT.fullmatch(sent):
+            return min(int(found[1]), MAX_WAIT_SECONDS)
+    return 0
+
+
+def _of_kind(
+    kind: str, endpoint: Endpoint, body: type[BaseModel], summary: str, codes: tuple[str, ...]
+) -> tuple[Operation, ...]:
+    """The three operations of a kind of task."""
+    refused = (
+        "invalid_client_id",
+        "managed_memory_unavailable",
+        "idempotency_mismatch",
+        "remember_queue_full",
+        f"{kind}_failed",
+        "workspace_draining",
+    )
+    found = ("invalid_client_id", f"{kind}_task_not_found", "managed_memory_unavailable")
+    path, model = f"{BASE}/{kind}", _MODELS[kind]
+    return (
+        Operation(
+            "POST",
+            path,
+            endpoint,
+            summary,
+            model,
+            (*codes, *refused),
+            202,
+            body,
+            (CLIENT_ID, _IDEMPOTENCY),
+        ),
+        Operation(
+            "GET",
+            f"{path}/{{taskId}}",
+            look,
+            "Look at a task, or wait for its end.",
+            model,
+            found,
+            parameters=(CLIENT_ID, _PREFER, _ETAG),
+        ),
+        Operation(
+            "DELETE",
+            f"{path}/{{taskId}}",
+            cancel,
+            "Cancel a task; one that is over stays as it is.",
+            model,
+            found,
+            parameters=(CLIENT_ID,),
+        ),
+    )
+
+
+TASK_OPERATIONS: Final = (
+    *_of_kind(
+        "remember",
+        remember,
+        contract.RememberBody,
+        "Remember a fact.",
+        ("invalid_content", "invalid_context_mode", "invalid_scope"),
+    ),
+    *_of_kind(
+        "forget",
+        forget,
+        contract.ForgetBody,
+        "Forget an entry, or what holds all words of a query.",
+        ("invalid_query", "invalid_scope"),
+    ),
+    *_of_kind(
+        "dream",
+        dream,
+        contract.DreamBody,
+        "Tidy the memory: merge what says the same, remove what has expired.",
+        (),
+    ),
+    Operation(
+        "GET",
+        f"{BASE}/tasks",
+        list_tasks,
+        "List tasks, the newest first.",
+        contract.TaskList,
+        ("invalid_request", "invalid_client_id", "managed_memory_unavailable"),
+        parameters=(
+            CLIENT_ID,
+            Parameter("status", "query", "Only these.", {"type": "string", "enum": list(_STATUSES)}),
+            Parameter(
+                "cursor",
+                "query",
+                "From `nextCursor` on.",
+                {"type": "string", "pattern": "^[1-9][0-9]{0,17}$"},
+            ),
+        ),
+    ),
+)
+
+
+# -- recall ------------------------------------------------------------------------------------------
+#
+# The route of recalls: what of the memory helps with a message, for every token.
+
+
+async def recall(call: Call) -> Response:
+    """Answer what helps, with nothing where something goes wrong."""
+    body = asking.recall(await call.json())
+    token, workspace = call.originator().token, call.workspace
+    call.wait()
+    recalled = await call.core.recall(workspace, token, body)
+    if not call.is_still_known():
+        raise HttpProblem("token_required", headers={"WWW-Authenticate": "Bearer"})
+    error = None if recalled.error is None else recall_code(recalled.error)
+    return answered(contract.Recalled.model_validate({**recalled.as_json(), "error": error}))
+
+
+_CLIENT_ID: Final = Parameter(
+    "X-Muniment-Client-Id",
+    "header",
+    "One of the token's client ids; all are told the same. `X-Qwen-Client-Id` is the same.",
+)
+
+RECALL_OPERATIONS: Final = (
+    Operation(
+        "POST",
+        f"{BASE}/recall",
+        recall,
+        "Recall what of the memory helps with a message.",
+        contract.Recalled,
+        ("invalid_client_id", "workspace_draining"),
+        body=contract.RecallBody,
+        parameters=(_CLIENT_ID,),
+    ),
+)
+
+
+# -- owner -------------------------------------------------------------------------------------------
+#
+# The routes of the owner alone: reviews, undo, erase, the audit head, and what the policy says.
+
+WAIT_SECONDS: Final = 60.0
+"""Seconds that an erasure waits for the locks of its roots."""
+
+T = TypeVar("T")
+
+
+async def list_reviews(call: Call) -> Response:
+    """Answer what waits in this workspace."""
+
+    def body(place: Place, _: Cancel) -> contract.ReviewList:
+        keys = {root_key(place.state, root) for root in place.roots.values()}
+        return contract.ReviewList(
+            reviews=[
+                contract.Review(
+                    review_id=each.id,
+                    kind=each.origin.kind,
+                    at=each.at,
+                    reasons=list(each.reasons),
+                    paths=list(each.change_set.unsafe_paths),
+                )
+                for each in pending(place.state)
+                if keys.issuperset(each.roots.values())
+            ]
+        )
+
+    return answered(await _at(call, body))
+
+
+async def show_review(call: Call) -> Response:
+    """Answer what a review would commit."""
+    review_id = call.request.path_params["reviewId"]
+    shown = await _at(call, lambda place, _: review.show(review_id, place), "review_not_found")
+    return answered(contract.ReviewShown(review_id=shown.review_id, text=shown.text, digest=shown.digest))
+
+
+async def approve(call: Call) -> Response:
+    """Commit what waits."""
+    body = await call.body(contract.ApproveBody)
+    review_id = call.request.path_params["reviewId"]
+    decided = await _at(
+        call,
+        lambda place, cancel: review.approve(review_id, body.digest, place, cancel=cancel),
+        "review_not_found",
+    )
+    return answered(_decided(decided))
+
+
+async def reject(call: Call) -> Response:
+    """Decide that what waits is never committed."""
+    await call.body(contract.RejectBody)
+    review_id = call.request.path_params["reviewId"]
+    return answered(
+        _decided(
+            await _at(
+                call, lambda place, cancel: review.reject(review_id, place, cancel=cancel), "review_not_found"
+            )
+        )
+    )
+
+
+async def undo_task(call: Call) -> Response:
+    """Take back what a task did."""
+    body = await call.body(contract.UndoBody)
+    result = await _at(call, lambda place, cancel: undo(body.task_id, place, cancel=cancel))
+    if isinstance(result.error, NotFound):
+        raise HttpProblem("task_not_found")
+    if result.error is not None:
+        raise result.error
+    return answered(
+        contract.Undone(
+            task_id=result.task_id,
+            undone=result.undone,
+            files_touched=[change.path for change in result.changes],
+            touched_scopes=list(result.touched_scopes),
+            notes=list(result.notes),
+        )
+    )
+
+
+async def erase(call: Call) -> Response:
+    """Erase an entry or what a task did; without `yes` only say what would go."""
+    asked = await call.body(contract.EraseBody)
+
+    def body(place: Place, cancel: Cancel) -> contract.Erasure:
+        where = erasing.EraseGround(
+            place.state, place.roots, place.policy, Patience(time.monotonic() + WAIT_SECONDS, cancel)
+        )
+        if not asked.yes:
+            plan = erasing.plan(asked.target, where).as_json()
+            del plan["target"]
+            return contract.Erasure.model_validate(plan)
+        return contract.Erasure.model_validate(erasing.erase(asked.target, where).as_json())
+
+    return answered(await _at(call, body, "nothing_to_erase"))
+
+
+async def audit_head(call: Call) -> Response:
+    """Answer the end of the chain of records."""
+    found = await _at(call, lambda place, _: head(place.state))
+    return answered(contract.AuditHead(head=str(found), records=found.seq))
+
+
+async def explain(call: Call) -> Response:
+    """Answer what the policy says to a verb on a path."""
+    asked = call.request.query_params
+    if asked.get("verb") not in list(Verb) or "path" not in asked:
+        raise HttpProblem("invalid_request")
+    verb, unsafe_path = Verb(asked["verb"]), asked["path"]
+
+    def body(place: Place, _: Cancel) -> contract.Explained:
+        try:
+            verdict = Judge(place.policy).decide(verb, canonicalise(unsafe_path, place.roots))
+        except (PathEscape, Refusal) as error:
+            verdict = Deny(error.code, "paths", str(error))
+        if isinstance(verdict, Deny):
+            return contract.Explained(
+                policy=place.policy.label,
+                verdict="deny",
+                rule=verdict.rule,
+                layer=verdict.layer,
+                reason=verdict.reason,
+            )
+        return contract.Explained(policy=place.policy.label, verdict="allow")
+
+    return answered(await _at(call, body))
+
+
+async def _at(call: Call, body: Callable[[Place, Cancel], T], not_found: str = "not_found") -> T:
+    """Carry out `body` in a thread of its own, at the place of the request's workspace; see `Core.at`.
+
+    Raises:
+        MunimentError: as `body`.
+        Problem: nothing of that name is there, or the daemon cannot do it now.
+    """
+    workspace = call.workspace
+    call.wait()
+    try:
+        return await call.core.at(workspace, body)
+    except NotFound:
+        raise HttpProblem(not_found) from None
+
+
+def _decided(decided: review.Decided) -> contract.Decided:
+    return contract.Decided(
+        review_id=decided.review_id,
+        status="rejected" if decided.task_id is None else "approved",
+        task_id=decided.task_id,
+        files_touched=[change.path for change in decided.changes],
+        touched_scopes=list(decided.touched_scopes),
+        notes=list(decided.notes),
+    )
+
+
+_UNAVAILABLE: Final = ("managed_memory_unavailable", "deadline", "invalid_scope")
+_REFUSED: Final = ("store_conflict", "refused", "path_escape", "bad_name", "quota", "content_rejected")
+
+OWNER_OPERATIONS: Final = (
+    Operation(
+        "GET",
+        f"{BASE}/review",
+        list_reviews,
+        "List what waits for the owner.",
+        contract.ReviewList,
+        _UNAVAILABLE,
+        owner_only=True,
+    ),
+    Operation(
+        "GET",
+        f"{BASE}/review/{{reviewId}}",
+        show_review,
+        "Show what waits, with the digest that an approval names.",
+        contract.ReviewShown,
+        (*_UNAVAILABLE, "review_not_found", "review_closed", "bad_name", "path_escape"),
+        owner_only=True,
+    ),
+    Operation(
+        "POST",
+        f"{BASE}/review/{{reviewId}}/approve",
+        approve,
+        "Commit exactly what was shown.",
+        contract.Decided,
+        (*_UNAVAILABLE, *_REFUSED, "review_not_found", "review_closed", "review_changed"),
+        body=contract.ApproveBody,
+        owner_only=True,
+    ),
+    Operation(
+        "POST",
+        f"{BASE}/review/{{reviewId}}/reject",
+        reject,
+        "Decide that it is never committed.",
+        contract.Decided,
+        (*_UNAVAILABLE, "review_not_found", "review_closed"),
+        body=contract.RejectBody,
+        owner_only=True,
+    ),
+    Operation(
+        "POST",
+        f"{BASE}/undo",
+        undo_task,
+        "Take back what a task did.",
+        contract.Undone,
+        (
+            *_UNAVAILABLE,
+            *_REFUSED,
+            "task_not_found",
+            "undo_overlap",
+            "already_undone",
+            "erased",
+            "pending_review",
+        ),
+        body=contract.UndoBody,
+        owner_only=True,
+    ),
+    Operation(
+        "POST",
+        f"{BASE}/erase",
+        erase,
+        "Erase an entry or what a task did, for good; without `yes` only say what would go.",
+        contract.Erasure,
+        (*_UNAVAILABLE, *_REFUSED, "nothing_to_erase"),
+        body=contract.EraseBody,
+        owner_only=True,
+    ),
+    Operation(
+        "GET",
+        f"{BASE}/audit/head",
+        audit_head,
+        "The end of the chain of records.",
+        contract.AuditHead,
+        ("managed_memory_unavailable",),
+        owner_only=True,
+    ),
+    Operation(
+        "GET",
+        f"{BASE}/policy/explain",
+        explain,
+        "What the policy says to a verb on a path.",
+        contract.Explained,
+        (*_UNAVAILABLE, "invalid_request"),
+        parameters=(
+            Parameter(
+                "verb", "query", "What is wanted.", {"type": "string", "enum": list(Verb)}, is_required=True
+            ),
+            Parameter("path", "query", "A logical path, such as user/editor/dark-mode.md.", is_required=True),
+        ),
+        owner_only=True,
+    ),
+)
+
+
+# -- about -------------------------------------------------------------------------------------------
+#
+# The routes about the daemon itself, and its stream of events.
+
+_NAME: Final = re.compile("[0-9a-f]{32}")
+_NONCE: Final = re.compile("[0-9a-f]{64}")
+
+EVENT_STREAM: Final = "text/event-stream"
+
+
+async def capabilities(call: Call) -> Response:
+    """Answer what the daemon can do."""
+    workspace = call.workspace
+    scopes = sorted(workspace.scopes().values())
+    return answered(
+        contract.Capabilities(
+            version=__version__,
+            workspace=workspace.key,
+            features={
+                "workspace_memory_remember": contract.Feature(modes=list(ContextMode), scopes=scopes),
+                "workspace_memory_forget": contract.Feature(scopes=scopes),
+                "workspace_memory_dream": contract.Feature(),
+                "workspace_memory_recall": contract.Feature(),
+            },
+            limits=contract.Limits(
+                content_bytes=MAX_FACT_BYTES,
+                body_bytes=MAX_BODY_BYTES,
+                pending_tasks=MAX_PENDING,
+                pending_tidying_tasks=MAX_TIDYING,
+                kept_tasks=MAX_RECORDS,
+                wait_seconds=MAX_WAIT_SECONDS,
+                task_seconds=BACKSTOP_SECONDS,
+            ),
+        )
+    )
+
+
+async def health(_: Call) -> Response:
+    """Answer that the daemon runs."""
+    return answered(contract.Health())
+
+
+async def hello(call: Call) -> Response:
+    """Answer that the token of a name is known here, to whoever asks."""
+    asked = call.request.query_params
+    if _NONCE.fullmatch(asked.get("nonce", "")) is None or _NAME.fullmatch(asked.get("token", "")) is None:
+        raise HttpProblem("invalid_request")
+    return answered(contract.Hello(proof=call.core.proof(asked["token"], asked["nonce"], _dialled(call))))
+
+
+def _dialled(call: Call) -> str:
+    """The address that a client has dialled if nobody stands between (ADR 0026).
+
+    Raises:
+        Problem: somebody may: on the loopback there are several addresses, and others may take those at which
+            this does not listen, and pass on what they are asked.
+    """
+    if getattr(call.request.state, PEER) is not None:
+        return UNIX_ADDRESS
+    host = call.request.headers["host"].lower()
+    ip, port = call.request.scope["server"]
+    here = f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
+    if ipaddress.ip_address(ip).is_loopback and host in {f"{name}:{port}" for name in LOOPBACK} - {here}:
+        raise HttpProblem("misdirected_request")
+    return host
+
+
+async def ready(call: Call) -> Response:
+    """Answer whether it accepts tasks."""
+    call.wait()
+    workspaces = call.core.workspaces
+    found = await asyncio.gather(*(call.core.reason(each) for each in workspaces.values()))
+    problems = dict(zip(workspaces, found, strict=True))
+    if call.core.is_draining:
+        raise HttpProblem("not_ready", reason="draining", workspaces=problems)
+    if any(problems.values()):
+        raise HttpProblem("not_ready", reason="unavailable", workspaces=problems)
+    return answered(contract.Readiness(workspaces=list(problems)))
+
+
+async def follow(call: Call) -> Response:
+    """Answer with what happens, as long as the client listens."""
+    workspace = call.workspace
+    stream = call.core.stream
+    view = StreamView(workspace.key, workspace.scopes, call.originator(), call.is_still_known)
+    cursor = call.request.headers.get("last-event-id")
+    call.follow()
+    return StreamingResponse(stream.follow(view, cursor), media_type=EVENT_STREAM)
+
+
+async def metrics(call: Call) -> Response:
+    """Answer what was counted."""
+    return Response(call.core.metrics.text(), media_type=MEDIA_TYPE)
+
+
+def _of(pattern: re.Pattern[str]) -> dict[str, str]:
+    return {"type": "string", "pattern": f"^{pattern.pattern}$"}
+
+
+ABOUT_OPERATIONS: Final = (
+    Operation(
+        "GET",
+        f"{BASE}/events",
+        follow,
+        "Follow what happens, as server-sent events.",
+        EVENT_STREAM,
+        ("invalid_client_id",),
+        parameters=(
+            CLIENT_ID,
+            Parameter(
+                "Last-Event-ID", "header", "The id of the last event that was seen: nothing since is missed."
+            ),
+        ),
+    ),
+    Operation(
+        "GET", "/capabilities", capabilities, "What the daemon can do, and its limits.", contract.Capabilities
+    ),
+    Operation(
+        "GET",
+        HELLO,
+        hello,
+        "Prove to a client that this is the daemon. Needs no token, and tells nothing else.",
+        contract.Hello,
+        ("invalid_request",),
+        parameters=(
+            Parameter("token", "query", "The name of the token, see above.", _of(_NAME), is_required=True),
+            Parameter("nonce", "query", "Fresh for each connection.", _of(_NONCE), is_required=True),
+        ),
+        is_open=True,
+    ),
+    Operation("GET", "/healthz", health, "Whether the daemon runs.", contract.Health),
+    Operation("GET", "/readyz", ready, "Whether it accepts tasks.", contract.Readiness, ("not_ready",)),
+    Operation("GET", "/metrics", metrics, "What was counted, for Prometheus.", MEDIA_TYPE, owner_only=True),
+)

@@ -1,1 +1,0 @@
-"""The routes: what each one takes and answers, and how."""
