@@ -235,8 +235,7 @@ MAY_OPEN = {
     },  # no file
     # The state directory of the daemon that a client looks for.
     "muniment.client.finding": {"os.open"},
-    "muniment.client.threads": {"self._line.open"},  # no file
-    "muniment.client.loop": {"self._line.open"},
+    "muniment.client.transport": {"self._line.open"},  # no file
     # Data of our own.
     "muniment.agent.decision": {"files('muniment.agent').joinpath('cues.toml').read_text"},
     "muniment.content.admission": {"files('muniment.content').joinpath('instructions.toml').read_text"},

@@ -294,7 +294,7 @@ def test_the_key_of_a_models_server_is_not_handed_on(monkeypatch, tmp_path):
         seen.append("MUNIMENT_API_KEY" in command.os.environ)
 
     monkeypatch.setattr(command, "_run", look)
-    monkeypatch.setattr(command.logs, "configure", lambda: None)
+    monkeypatch.setattr(command.service, "configure_logs", lambda: None)
     umask = command.os.umask(0o077)
     flags = {"model": "m", "base_url": "http://127.0.0.1:1/v1", "api_key_file": None, "protocol": None}
     asked = command.Asked([tmp_path], "127.0.0.1", 0, None, [], None, [], None, flags, 1.0, json=True)

@@ -8,10 +8,9 @@ import pytest
 
 from client.driving import carry_out
 from client.scripted import RECALLED, REMEMBERED, task
-from muniment.client import owner
-from muniment.client.core import Core
+from muniment.client import core as owner
+from muniment.client.core import FIRST_PAUSE, ClientCore, HttpReply, Lost
 from muniment.client.errors import BadAnswer, Cancelled, QueueFull, TaskNotFound, Unreachable, WaitTimeout
-from muniment.client.exchange import FIRST_PAUSE, Lost, Reply
 from muniment.client.results import Recalled, Task
 from muniment.errors import ConfigInvalid
 from muniment.testing.clock import FakeClock
@@ -22,7 +21,7 @@ DONE = task("completed", result=REMEMBERED)
 
 
 def reply(document, status=200, **headers):
-    return Reply(status, headers, json.dumps(document).encode())
+    return HttpReply(status, headers, json.dumps(document).encode())
 
 
 @pytest.fixture
@@ -37,7 +36,7 @@ def core(clock):
 
 def made(clock, **options):
     keys = iter(f"key-{number}" for number in range(100))
-    return Core(new_key=lambda: next(keys), clock=clock, **options)
+    return ClientCore(new_key=lambda: next(keys), clock=clock, **options)
 
 
 def after(clock, seconds, outcome):

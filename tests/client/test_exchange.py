@@ -7,6 +7,7 @@ import json
 import pytest
 
 from client.driving import carry_out
+from muniment.client.core import FIRST_PAUSE, GRACE_SECONDS, LAST_PAUSE, Ask, HttpReply, Lost, exchange
 from muniment.client.errors import (
     BadAnswer,
     Conflict,
@@ -18,17 +19,16 @@ from muniment.client.errors import (
     UndoOverlap,
     Unreachable,
 )
-from muniment.client.exchange import FIRST_PAUSE, GRACE_SECONDS, LAST_PAUSE, Ask, Lost, Reply, exchange
 from muniment.testing.clock import FakeClock
 
 REFUSED = Lost("nobody takes the connection", may_have_arrived=False)
 BROKEN = Lost("the connection ended early", may_have_arrived=True)
-OK = Reply(200, {}, b"{}")
+OK = HttpReply(200, {}, b"{}")
 TOO_LONG = 10_000
 
 
 def said(status, code="some_code", error="A sentence.", headers=None, **fields):
-    return Reply(status, headers or {}, json.dumps({"code": code, "error": error, **fields}).encode())
+    return HttpReply(status, headers or {}, json.dumps({"code": code, "error": error, **fields}).encode())
 
 
 @pytest.fixture
@@ -176,13 +176,13 @@ def test_what_a_problem_says_is_one_printable_line(clock):
 @pytest.mark.parametrize(
     "reply",
     [
-        Reply(302, {"location": "http://evil.example/"}, b""),
-        Reply(204, {}, b""),
-        Reply(404, {}, b"<html>"),
-        Reply(404, {}, b"[]"),
-        Reply(404, {}, b'{"error": "Not Found"}'),
-        Reply(404, {}, b'{"code": 7, "error": "Not Found"}'),
-        Reply(500, {}, b"[" * 100_000),
+        HttpReply(302, {"location": "http://evil.example/"}, b""),
+        HttpReply(204, {}, b""),
+        HttpReply(404, {}, b"<html>"),
+        HttpReply(404, {}, b"[]"),
+        HttpReply(404, {}, b'{"error": "Not Found"}'),
+        HttpReply(404, {}, b'{"code": 7, "error": "Not Found"}'),
+        HttpReply(500, {}, b"[" * 100_000),
     ],
 )
 def test_what_is_none_of_the_contract_says_so(clock, reply):

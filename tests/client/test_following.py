@@ -5,14 +5,21 @@ from __future__ import annotations
 import pytest
 
 from client.scripted import event
-from muniment.client.core import Core
+from muniment.client.core import (
+    FIRST_PAUSE,
+    LAST_PAUSE,
+    MARK,
+    QUIET_SECONDS,
+    ClientCore,
+    Following,
+    HttpReply,
+    Lost,
+)
 from muniment.client.errors import BadAnswer, NotNow, TokenRequired, Unreachable
-from muniment.client.exchange import FIRST_PAUSE, LAST_PAUSE, Lost, Reply
-from muniment.client.following import MARK, QUIET_SECONDS, Following
 from muniment.testing.clock import FakeClock
 
 GONE = Lost("nobody takes the connection", may_have_arrived=False)
-STREAM = Reply(200, {"content-type": "text/event-stream; charset=utf-8"}, b"")
+STREAM = HttpReply(200, {"content-type": "text/event-stream; charset=utf-8"}, b"")
 
 
 @pytest.fixture
@@ -22,7 +29,7 @@ def clock():
 
 @pytest.fixture
 def following(clock):
-    return Following(Core(new_key=str, clock=clock, timeout=10), None)
+    return Following(ClientCore(new_key=str, clock=clock, timeout=10), None)
 
 
 def test_a_follower_begins_now_or_after_an_event(clock, following):
@@ -30,7 +37,7 @@ def test_a_follower_begins_now_or_after_an_event(clock, following):
     assert (step.pause, step.afresh, step.seconds) == (0.0, False, QUIET_SECONDS)
     assert step.ask.path == "/workspace/memory/events"
     assert "last-event-id" not in step.ask.headers
-    after = Following(Core(new_key=str, clock=clock), "0badcafe-7").again()
+    after = Following(ClientCore(new_key=str, clock=clock), "0badcafe-7").again()
     assert after.ask.headers["last-event-id"] == "0badcafe-7"
 
 
@@ -81,7 +88,7 @@ def test_a_daemon_that_is_away_for_the_time_of_a_call_ends_it(clock, following):
 
 
 def test_a_busy_daemon_is_asked_again_for_as_long(clock, following):
-    busy = Reply(503, {"retry-after": "5"}, b'{"code": "busy", "error": "Busy."}')
+    busy = HttpReply(503, {"retry-after": "5"}, b'{"code": "busy", "error": "Busy."}')
     assert not following.answered(busy)
     step = following.again()
     assert (step.pause, step.afresh) == (5.0, False)
@@ -92,16 +99,16 @@ def test_a_busy_daemon_is_asked_again_for_as_long(clock, following):
 
 def test_a_refusal_ends_it(following):
     with pytest.raises(TokenRequired):
-        following.answered(Reply(401, {}, b'{"code": "token_required", "error": "Send the token."}'))
+        following.answered(HttpReply(401, {}, b'{"code": "token_required", "error": "Send the token."}'))
 
 
 @pytest.mark.parametrize(
     "reply",
     [
-        Reply(200, {"content-type": "text/html"}, b""),
-        Reply(200, {}, b""),
-        Reply(202, {"content-type": "text/event-stream"}, b""),
-        Reply(302, {}, b""),
+        HttpReply(200, {"content-type": "text/html"}, b""),
+        HttpReply(200, {}, b""),
+        HttpReply(202, {"content-type": "text/event-stream"}, b""),
+        HttpReply(302, {}, b""),
     ],
 )
 def test_what_is_no_stream_is_refused(following, reply):

@@ -16,7 +16,7 @@ import pytest
 from client.driving import opened
 from client.scripted import TOKEN, Scripted, answer, problem, proof, raw
 from daemon.raw import Line, running
-from muniment.client import AsyncClient, Client, exchange, transport
+from muniment.client import AsyncClient, Client, core, transport
 from muniment.client.errors import Unproven, Unreachable, WaitTimeout
 
 CERTIFICATE = Path(__file__).parent.parent / "agent" / "certificate.pem"
@@ -250,8 +250,8 @@ def test_who_ends_the_connection_or_is_busy_is_asked_again(shell):
 
 @BOTH
 def test_who_says_nothing_was_sent_nothing_that_could_have_arrived(shell, monkeypatch):
-    monkeypatch.setattr(exchange, "GRACE_SECONDS", 0.1)
-    monkeypatch.setattr(exchange, "TRY_SECONDS", 0.1)
+    monkeypatch.setattr(core, "GRACE_SECONDS", 0.1)
+    monkeypatch.setattr(core, "TRY_SECONDS", 0.1)
     monkeypatch.setattr(transport, "CONNECT_SECONDS", 0.05)
     silent = threading.Event()
 

@@ -8,8 +8,7 @@ import pytest
 
 from client.scripted import RECALLED, REMEMBERED, task
 from muniment.client import errors, results
-from muniment.client.errors import BadAnswer, TaskFailed
-from muniment.client.reading import (
+from muniment.client.core import (
     audit_head_of,
     decided_of,
     erased_of,
@@ -22,6 +21,7 @@ from muniment.client.reading import (
     task_of,
     undone_of,
 )
+from muniment.client.errors import BadAnswer, TaskFailed
 from muniment.client.results import DreamResult, Event, ForgetResult, RememberResult, RemovedEntry
 from muniment.daemon import contract
 

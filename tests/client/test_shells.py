@@ -34,7 +34,7 @@ from client.scripted import (
     stream,
     task,
 )
-from muniment.client import AsyncClient, Client, exchange, following, transport
+from muniment.client import AsyncClient, Client, core, transport
 from muniment.client.errors import (
     BadAnswer,
     ClientClosed,
@@ -56,8 +56,8 @@ DONE = task("completed", result=REMEMBERED)
 @pytest.fixture
 def hasty(monkeypatch):
     """Patience scaled down."""
-    monkeypatch.setattr(exchange, "GRACE_SECONDS", 0.1)
-    monkeypatch.setattr(exchange, "TRY_SECONDS", 0.1)
+    monkeypatch.setattr(core, "GRACE_SECONDS", 0.1)
+    monkeypatch.setattr(core, "TRY_SECONDS", 0.1)
 
 
 @pytest.fixture
@@ -260,8 +260,8 @@ def test_a_daemon_that_says_nothing_is_left_after_its_time(shell):
 def drips(monkeypatch):
     """40 bytes, each within the time that all should take; setting the event has the rest sent at once."""
     for name in ("GRACE_SECONDS", "TRY_SECONDS"):
-        monkeypatch.setattr(exchange, name, 0.4)
-    monkeypatch.setattr(following, "QUIET_SECONDS", 0.4)
+        monkeypatch.setattr(core, name, 0.4)
+    monkeypatch.setattr(core, "QUIET_SECONDS", 0.4)
     tick = threading.Event()
     return tick, [part for _ in range(40) for part in (b" ", lambda: tick.wait(0.05))]
 
@@ -456,7 +456,7 @@ def test_closing_ends_the_call_of_another_thread(call, step, tls, monkeypatch):
             client.close()
             with pytest.raises(ClientClosed):
                 under_way.result(10)
-            assert time.monotonic() - begun < exchange.TRY_SECONDS / 2
+            assert time.monotonic() - begun < core.TRY_SECONDS / 2
         with pytest.raises(ClientClosed):
             client.capabilities()
 
@@ -494,7 +494,7 @@ def test_closing_while_a_try_is_given_up_ends_the_call(monkeypatch):
 
 
 def test_nothing_is_read_or_written_once_the_time_is_over():
-    patience = transport.Patience(0)
+    patience = transport.TryPatience(0)
     ours, theirs = socket.socketpair()
     with ours, theirs:
         stream = transport._Stream(httpcore2._backends.sync.SyncStream(ours), Where("http://127.0.0.1"))
@@ -698,7 +698,7 @@ def test_a_refusal_ends_the_events(shell):
 
 @BOTH
 def test_a_stream_that_falls_silent_is_taken_up_again(shell, monkeypatch):
-    monkeypatch.setattr(following, "QUIET_SECONDS", 0.1)
+    monkeypatch.setattr(core, "QUIET_SECONDS", 0.1)
     silent = threading.Event()
     steps = [*stream(event(1))[:-1], silent.wait, None], stream(event(2))
     with Scripted(*steps) as server, opened(shell, url=server.url) as client:
@@ -710,7 +710,7 @@ def test_a_stream_that_falls_silent_is_taken_up_again(shell, monkeypatch):
 
 @BOTH
 def test_a_refusal_that_never_ends_is_left(shell, monkeypatch):
-    monkeypatch.setattr(following, "QUIET_SECONDS", 0.1)
+    monkeypatch.setattr(core, "QUIET_SECONDS", 0.1)
     held = threading.Event()
     endless = [b"HTTP/1.1 503 Busy\r\ncontent-length: 9\r\n\r\n", held.wait, None]
     with Scripted(endless, stream(event(1))) as server, opened(shell, url=server.url) as client:

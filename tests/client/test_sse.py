@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muniment.client import sse
+from muniment.client import core
+from muniment.client.core import Frame, Frames
 from muniment.client.errors import BadAnswer
-from muniment.client.sse import Frame, Frames
 
 STREAM = (
     "\ufeffid: 0badcafe-1\nretry: 1000\n: \n\n"
@@ -71,13 +71,13 @@ def test_bytes_that_are_no_utf_8_are_replaced():
 
 @pytest.mark.parametrize("endless", [b"x" * 64, b"data: x\n" * 8, b": x"])
 def test_an_event_without_end_is_refused(endless, monkeypatch):
-    monkeypatch.setattr(sse, "MAX_FRAME_BYTES", 1000)
+    monkeypatch.setattr(core, "MAX_FRAME_BYTES", 1000)
     with pytest.raises(BadAnswer, match="1000"):
         read(endless for _ in range(400))
 
 
 def test_what_is_refused_is_not_kept(monkeypatch):
-    monkeypatch.setattr(sse, "MAX_FRAME_BYTES", 1000)
+    monkeypatch.setattr(core, "MAX_FRAME_BYTES", 1000)
     frames = Frames()
     list(frames.feed(b"data: 1"))
     with pytest.raises(BadAnswer):
@@ -86,6 +86,6 @@ def test_what_is_refused_is_not_kept(monkeypatch):
 
 
 def test_comments_and_events_without_end_are_no_reason_to_refuse(monkeypatch):
-    monkeypatch.setattr(sse, "MAX_FRAME_BYTES", 100)
+    monkeypatch.setattr(core, "MAX_FRAME_BYTES", 100)
     frames, _ = read(b": heartbeat\n\ndata: 1\n\n" for _ in range(400))
     assert len(frames) == 400

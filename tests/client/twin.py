@@ -26,7 +26,7 @@ WORDS = (
         "`sync` is written from this file; after a change run:",
         "Written from `aio`; after a change of that run:",
     ),
-    ("loop import Loop", "threads import Threads"),
+    ("import Loop", "import Threads"),
     ("Loop(", "Threads("),
     ("AsyncTaskHandle", "TaskHandle"),
     ("AsyncClient", "Client"),

@@ -300,7 +300,7 @@ def test_what_other_libraries_log_is_told_by_level_and_name_alone(capsys):
     ours, root = logging.getLogger("muniment"), logging.getLogger()
     kept = root.handlers[:], root.level, ours.handlers[:], ours.level
     try:
-        service.configure()
+        service.configure_logs()
         try:
             int(SECRETS["value"])
         except ValueError:

@@ -60,7 +60,7 @@ def serve(asked: Asked) -> int:
     Before it serves, either ends it at once, also where it waits for another process.
     """
     os.umask(_PRIVATE_UMASK)
-    service.configure()
+    service.configure_logs()
     try:
         settings = read_settings(
             os.environ,

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from muniment.client import errors, results
 from muniment.client.aio import AsyncClient, AsyncTaskHandle
-from muniment.client.normal import normalize
+from muniment.client.results import normalize
 from muniment.client.sync import Client, TaskHandle
 
 __all__ = ["AsyncClient", "AsyncTaskHandle", "Client", "TaskHandle", "errors", "normalize", "results"]

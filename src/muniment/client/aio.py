@@ -19,11 +19,9 @@ from contextlib import aclosing
 from types import TracebackType
 from typing import Generic, Self, TypeVar, cast
 
-from muniment.client import owner, results
-from muniment.client.core import CALL_SECONDS, Accepted, Core, named_kind
+from muniment.client import core, results
+from muniment.client.core import CALL_SECONDS, MARK, Accepted, ClientCore, named_kind
 from muniment.client.finding import name_workspace, place
-from muniment.client.following import MARK
-from muniment.client.loop import Loop
 from muniment.client.results import (
     Document,
     DreamResult,
@@ -34,6 +32,7 @@ from muniment.client.results import (
     Result,
     Task,
 )
+from muniment.client.transport import Loop
 
 R = TypeVar("R", bound=Result)
 
@@ -116,7 +115,7 @@ class AsyncClient:
         timeout: float = CALL_SECONDS,
     ) -> None:
         self._shell = Loop(place(os.environ, url=url, socket=socket, token=token, home=home))
-        self._core = Core(
+        self._core = ClientCore(
             new_key=lambda: str(uuid.uuid4()),
             clock=time.monotonic,
             client_id=client_id,
@@ -291,35 +290,35 @@ class AsyncClient:
 
     async def reviews(self) -> tuple[results.Review, ...]:
         """The change-sets that wait for the owner."""
-        return await self._shell.run(owner.reviews(self._core))
+        return await self._shell.run(core.reviews(self._core))
 
     async def review(self, review_id: str) -> results.ReviewShown:
         """A change-set as it would be approved now, with the digest to approve."""
-        return await self._shell.run(owner.review(self._core, review_id))
+        return await self._shell.run(core.review(self._core, review_id))
 
     async def approve(self, review_id: str, digest: str) -> results.Decided:
         """Commit a change-set exactly as `review` showed it."""
-        return await self._shell.run(owner.approve(self._core, review_id, digest))
+        return await self._shell.run(core.approve(self._core, review_id, digest))
 
     async def reject(self, review_id: str) -> results.Decided:
         """Turn a change-set down."""
-        return await self._shell.run(owner.reject(self._core, review_id))
+        return await self._shell.run(core.reject(self._core, review_id))
 
     async def undo(self, task_id: str) -> results.Undone:
         """Take back what a task changed."""
-        return await self._shell.run(owner.undo(self._core, task_id))
+        return await self._shell.run(core.undo(self._core, task_id))
 
     async def erase(self, target: str, *, yes: bool = False) -> results.ErasePlan | results.EraseReceipt:
         """Erase for good what is known of a task or a path; without `yes` it is only said what would go."""
-        return await self._shell.run(owner.erase(self._core, target, yes=yes))
+        return await self._shell.run(core.erase(self._core, target, yes=yes))
 
     async def audit_head(self) -> results.AuditHead:
         """The end of the chain of records."""
-        return await self._shell.run(owner.audit_head(self._core))
+        return await self._shell.run(core.audit_head(self._core))
 
     async def explain(self, verb: str, path: str) -> results.Explained:
         """What the policy says to `list`, `read`, `create`, `modify` or `delete` on a path."""
-        return await self._shell.run(owner.explain(self._core, verb, path))
+        return await self._shell.run(core.explain(self._core, verb, path))
 
     # -- how ----------------------------------------------------------------------------------------------
 

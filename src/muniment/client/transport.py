@@ -18,6 +18,7 @@ at DEBUG gets the headers of answers into its log.
 from __future__ import annotations
 
 import asyncio
+import hmac
 import os
 import secrets
 import socket
@@ -27,17 +28,118 @@ import threading
 import time
 import traceback
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from typing import Any, Final, Generic, Self, TypeVar
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator
+from contextlib import aclosing, asynccontextmanager, closing, contextmanager, suppress
+from typing import Any, Final, Generic, Self, TypeVar, cast
 
+import h11
 import httpcore2
 import httpx2
 
+from muniment.client.core import (
+    NOT_NOW,
+    OK,
+    Ask,
+    ClientCore,
+    Following,
+    HttpReply,
+    Lost,
+    Outcome,
+    Plan,
+    Try,
+    decoded,
+)
 from muniment.client.errors import BadAnswer, ClientClosed
-from muniment.client.exchange import Ask, Lost, Reply
 from muniment.client.finding import Place, Where
-from muniment.client.greeting import Greeting, Stranger
+from muniment.client.results import Event
+from muniment.names import UNIX_ADDRESS, hello_key, hello_name, hello_proof
+
+# -- greeting ----------------------------------------------------------------------------------------
+#
+# Asks whoever answers to prove that it knows the token, before it is sent; without doing any I/O.
+#
+# E1 Each connection over which a token would go begins with a nonce of its own. The token goes only to who
+#    answers with the proof of `names.hello_proof` for that nonce and the address that was dialled: what was
+#    recorded proves nothing again, and what a daemon at another address says proves nothing here.
+# E2 Nobody learns more than the token's name, from which it cannot be found.
+#
+# Does not hold: against who stands on the way between the two, where there is no TLS: it sees what goes by
+# once the daemon has proved itself. On the loopback only root does.
+#
+# Source: ADR 0026.
+
+MAX_BYTES: Final = 4096
+"""Bytes of the answer; it has some 500."""
+
+
+class Stranger(httpx2.TransportError):
+    """Who answers there does not prove to know the token."""
+
+
+class Greeting:
+    """The beginning of one connection.
+
+    Args:
+        where: with a token.
+        nonce: 64 hexadecimal digits that were never used before.
+
+    Attributes:
+        request: what is to be sent.
+    """
+
+    def __init__(self, where: Where, nonce: str) -> None:
+        key = hello_key(where.token or "")
+        host = httpx2.URL(where.url).netloc.decode().lower()
+        address = host if where.socket is None else UNIX_ADDRESS
+        self._proof, self._body, self._read = hello_proof(key, nonce, address), b"", 0
+        self._status = 0
+        self._connection = h11.Connection(h11.CLIENT, MAX_BYTES)
+        target = f"/hello?token={hello_name(key)}&nonce={nonce}"
+        asked = h11.Request(method="GET", target=target, headers=[("host", host)])
+        self.request = (self._connection.send(asked) or b"") + (
+            self._connection.send(h11.EndOfMessage()) or b""
+        )
+
+    def feed(self, data: bytes) -> bool:
+        """Whether the daemon has proved itself by what came so far; b"": nothing more comes.
+
+        Raises:
+            Stranger: it never will.
+            httpx2.ConnectError: the connection ends here; another one may do.
+        """
+        self._read += len(data)
+        try:
+            self._connection.receive_data(data)
+            while (event := self._connection.next_event()) is not h11.NEED_DATA:
+                if isinstance(event, h11.Response):
+                    self._status = event.status_code
+                elif isinstance(event, h11.Data):
+                    self._body += event.data
+                elif isinstance(event, h11.EndOfMessage):
+                    self._check()
+                    return True
+                elif isinstance(event, h11.ConnectionClosed):
+                    raise httpx2.ConnectError("the connection ended early")
+        except h11.RemoteProtocolError:
+            if not data:
+                raise httpx2.ConnectError("the connection ended early") from None
+            raise Stranger("it speaks no HTTP") from None
+        if self._read > MAX_BYTES:
+            raise Stranger("its answer is too long")
+        return False
+
+    def _check(self) -> None:
+        if self._status in NOT_NOW:
+            raise httpx2.ConnectError("the daemon is busy")
+        said = decoded(self._body, "") if self._status == OK else None
+        proof = said.get("proof") if isinstance(said, dict) else None
+        if not isinstance(proof, str) or not hmac.compare_digest(proof.encode(), self._proof.encode()):
+            raise Stranger(f"it answered {self._status}, without the proof")
+        if self._connection.their_state is not h11.DONE or self._connection.trailing_data[0]:
+            raise httpx2.ConnectError("the connection ended early")
+
+
+# -- transport ---------------------------------------------------------------------------------------
 
 MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024
 """Bytes of an answer; the largest is a page of tasks."""
@@ -55,7 +157,7 @@ _PIECE_BYTES: Final = 4096
 C = TypeVar("C")
 
 
-class Line(Generic[C]):
+class Connections(Generic[C]):
     """The connections of a client, which are others once the daemon has moved.
 
     Args:
@@ -110,7 +212,7 @@ class Line(Generic[C]):
             self._current = None
 
 
-class Patience:
+class TryPatience:
     """What each wait of a try may take: what is left of its seconds; once it is `endless`, all of them.
 
     Args:
@@ -149,11 +251,11 @@ class _Stream(httpcore2.NetworkStream):
         self._inner, self._where = inner, where
         self._in_use = threading.Lock()
 
-    def read(self, max_bytes: int, timeout: float | Patience | None = None) -> bytes:
+    def read(self, max_bytes: int, timeout: float | TryPatience | None = None) -> bytes:
         with self._in_use:
             return self._inner.read(max_bytes, _seconds(timeout, httpcore2.ReadTimeout))
 
-    def write(self, buffer: bytes, timeout: float | Patience | None = None) -> None:
+    def write(self, buffer: bytes, timeout: float | TryPatience | None = None) -> None:
         with self._in_use:
             self._inner.write(buffer, _seconds(timeout, httpcore2.WriteTimeout))
 
@@ -178,7 +280,7 @@ class _Stream(httpcore2.NetworkStream):
             if self._where.socket is not None:
                 _peer_is_us(self.get_extra_info("socket"))
             return
-        greeting, patience = Greeting(self._where, _nonce()), Patience(timeout or CONNECT_SECONDS)
+        greeting, patience = Greeting(self._where, _nonce()), TryPatience(timeout or CONNECT_SECONDS)
         with _connecting():
             self.write(greeting.request, patience)
             while not greeting.feed(self.read(_PIECE_BYTES, patience)):
@@ -194,8 +296,8 @@ class _Stream(httpcore2.NetworkStream):
             self._inner.close()
 
 
-def _seconds(timeout: float | Patience | None, late: type[Exception]) -> float | None:
-    if not isinstance(timeout, Patience):
+def _seconds(timeout: float | TryPatience | None, late: type[Exception]) -> float | None:
+    if not isinstance(timeout, TryPatience):
         return timeout
     left = timeout.left()
     if left <= 0:
@@ -328,7 +430,7 @@ def looped(where: Where) -> httpx2.AsyncHTTPTransport:
     return transport
 
 
-def request(where: Where, ask: Ask, seconds: float, patience: Patience | None = None) -> httpx2.Request:
+def request(where: Where, ask: Ask, seconds: float, patience: TryPatience | None = None) -> httpx2.Request:
     """What is sent; each wait for the daemon may take `seconds`, or what is left of `patience`."""
     headers = {**ask.headers, "accept-encoding": "identity"}
     if where.token is not None:
@@ -351,12 +453,12 @@ def lost(error: httpx2.TransportError) -> Lost:
     return Lost("the connection ended early", may_have_arrived=True)
 
 
-def head(response: httpx2.Response, where: Where, body: bytes = b"") -> Reply:
+def head(response: httpx2.Response, where: Where, body: bytes = b"") -> HttpReply:
     """An answer as a value."""
     headers = {name.lower(): value for name, value in response.headers.items()}
     if headers.get("content-encoding", "identity") != "identity":
         raise BadAnswer("the answer is compressed, which nobody asked for")
-    return Reply(response.status_code, headers, body, where.token or "")
+    return HttpReply(response.status_code, headers, body, where.token or "")
 
 
 def grow(body: bytearray, piece: bytes) -> None:
@@ -373,3 +475,225 @@ def grow(body: bytearray, piece: bytes) -> None:
 def _tls(where: Where) -> ssl.SSLContext | bool:
     """The system's certificates; without TLS none, as loading them takes 20 ms."""
     return where.url.startswith("https:") or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
+
+# -- loop --------------------------------------------------------------------------------------------
+#
+# The shell for asyncio: carries plans out on one event loop, and decides nothing.
+#
+# L1 A try has its seconds, whatever the daemon sends meanwhile, and ends when the shell is closed.
+
+T = TypeVar("T")
+
+
+class Loop:
+    """Carries plans out.
+
+    Args:
+        place: where the daemon is to be looked for.
+    """
+
+    def __init__(self, place: Place) -> None:
+        self._line = Connections(place, looped)
+        self._limits: set[asyncio.Timeout] = set()
+        self._is_closed = False
+
+    async def run(self, plan: Plan[T]) -> T:
+        """The result of a plan, or what it raises."""
+        try:
+            step = next(plan)
+            while True:
+                await self._sleep(step.pause)
+                step = plan.send(await self._carry_out(step))
+        except StopIteration as end:
+            return cast("T", end.value)
+
+    async def follow(self, core: ClientCore, after: str | None) -> AsyncGenerator[Event]:
+        """What happens after an event, with marks, see `following`."""
+        following = Following(core, after)
+        while True:
+            step = following.again()
+            await self._sleep(step.pause)
+            async with aclosing(self._stream(step, following)) as told:
+                async for each in told:
+                    if isinstance(each, Lost):
+                        following.lost(each)
+                    else:
+                        yield each
+
+    async def close(self) -> None:
+        """Close the connections, and end what waits."""
+        self._is_closed = True
+        self._line.close()
+        for limit in self._limits:
+            if not limit.expired():
+                limit.reschedule(0)
+        await self._tidy()
+
+    async def _sleep(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            async with self._within(seconds):
+                await asyncio.Event().wait()
+
+    @asynccontextmanager
+    async def _within(self, seconds: float) -> AsyncGenerator[None]:
+        """Raise `TimeoutError` after so many seconds, or once the shell is closed."""
+        async with asyncio.timeout(0 if self._is_closed else seconds) as limit:
+            self._limits.add(limit)
+            try:
+                yield
+            finally:
+                self._limits.discard(limit)
+
+    async def _carry_out(self, step: Try) -> Outcome:
+        opened = await self._open(step)
+        if isinstance(opened, Lost):
+            return opened
+        where, transport = opened
+        try:
+            async with self._within(step.seconds):
+                response = await transport.handle_async_request(request(where, step.ask, step.seconds))
+                async with aclosing(response):
+                    return await _read_async(response, where)
+        except httpx2.TransportError as error:
+            return lost(error)
+        except TimeoutError:
+            return Lost("it took too long", may_have_arrived=True)
+
+    async def _stream(self, step: Try, following: Following) -> AsyncGenerator[Event | Lost]:
+        """The events of one connection, and why it ended; no reason where no stream began."""
+        opened = await self._open(step)
+        if isinstance(opened, Lost):
+            yield opened
+            return
+        where, transport = opened
+        try:
+            async with self._within(step.seconds):
+                response = await transport.handle_async_request(request(where, step.ask, step.seconds))
+            async with aclosing(response):
+                if response.status_code != OK:
+                    async with self._within(step.seconds):
+                        following.answered(await _read_async(response, where))
+                    return
+                following.answered(head(response, where))
+                async for piece in response.aiter_raw():
+                    for event in following.feed(piece):
+                        yield event
+            yield Lost("the stream ended", may_have_arrived=False)
+        except httpx2.TransportError as error:
+            yield lost(error)
+        except TimeoutError:
+            yield Lost("it took too long", may_have_arrived=False)
+
+    async def _open(self, step: Try) -> tuple[Where, httpx2.AsyncHTTPTransport] | Lost:
+        opened = self._line.open(afresh=step.afresh)
+        await self._tidy()
+        return opened
+
+    async def _tidy(self) -> None:
+        for transport in self._line.retired():
+            await transport.aclose()
+
+
+async def _read_async(response: httpx2.Response, where: Where) -> HttpReply:
+    body = bytearray()
+    async for piece in response.aiter_raw():
+        grow(body, piece)
+    return head(response, where, bytes(body))
+
+
+# -- threads -----------------------------------------------------------------------------------------
+#
+# The shell for threads: carries plans out in the thread that asks, and decides nothing.
+#
+# L2 A try has its seconds, whatever the daemon sends meanwhile, and ends when another thread closes the
+# shell; see `transport` for what it takes to make a connection.
+
+
+class Threads:
+    """Carries plans out.
+
+    Args:
+        place: where the daemon is to be looked for.
+    """
+
+    def __init__(self, place: Place) -> None:
+        self._line = Connections(place, Threaded)
+        self._closing = threading.Event()
+        self._sleep: Callable[[float], object] = self._closing.wait
+
+    def run(self, plan: Plan[T]) -> T:
+        """The result of a plan, or what it raises."""
+        try:
+            step = next(plan)
+            while True:
+                self._sleep(step.pause)
+                step = plan.send(self._carry_out(step))
+        except StopIteration as end:
+            return cast("T", end.value)
+
+    def follow(self, core: ClientCore, after: str | None) -> Generator[Event]:
+        """What happens after an event, with marks, see `following`."""
+        following = Following(core, after)
+        while True:
+            step = following.again()
+            self._sleep(step.pause)
+            outcome = yield from self._stream(step, following)
+            if outcome is not None:
+                following.lost(outcome)
+
+    def close(self) -> None:
+        """Close the connections, and end what waits."""
+        self._line.close()
+        self._closing.set()
+        self._tidy()
+
+    def _carry_out(self, step: Try) -> Outcome:
+        opened = self._open(step)
+        if isinstance(opened, Lost):
+            return opened
+        where, transport = opened
+        try:
+            patience = TryPatience(step.seconds)
+            response = transport.handle_request(request(where, step.ask, step.seconds, patience))
+            with closing(response):
+                return _read(response, where)
+        except httpx2.TransportError as error:
+            return lost(error)
+
+    def _stream(self, step: Try, following: Following) -> Generator[Event, None, Lost | None]:
+        """The events of one connection, until it ends; None: no stream began."""
+        opened = self._open(step)
+        if isinstance(opened, Lost):
+            return opened
+        where, transport = opened
+        try:
+            patience = TryPatience(step.seconds)
+            response = transport.handle_request(request(where, step.ask, step.seconds, patience))
+            with closing(response):
+                if response.status_code != OK:
+                    following.answered(_read(response, where))
+                    return None
+                following.answered(head(response, where))
+                patience.endless()
+                for piece in response.iter_raw():
+                    yield from following.feed(piece)
+        except httpx2.TransportError as error:
+            return lost(error)
+        return Lost("the stream ended", may_have_arrived=False)
+
+    def _open(self, step: Try) -> tuple[Where, Threaded] | Lost:
+        opened = self._line.open(afresh=step.afresh)
+        self._tidy()
+        return opened
+
+    def _tidy(self) -> None:
+        for transport in self._line.retired():
+            transport.close()
+
+
+def _read(response: httpx2.Response, where: Where) -> HttpReply:
+    body = bytearray()
+    for piece in response.iter_raw():
+        grow(body, piece)
+    return head(response, where, bytes(body))

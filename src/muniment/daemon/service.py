@@ -239,7 +239,7 @@ def _other(directory: Path) -> str:
 _OURS: Final = "muniment"
 
 
-def configure(level: int = logging.INFO) -> None:
+def configure_logs(level: int = logging.INFO) -> None:
     """Send the log of the whole process to standard error; for programs, not for a library.
 
     Args:
