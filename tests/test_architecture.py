@@ -112,7 +112,7 @@ def test_only_the_api_the_sandbox_and_the_program_start_workers():
         "muniment.api",
         "muniment.sandbox",
         "muniment.cli.entry",
-        "muniment.cli.serve",
+        "muniment.cli.daemon",
         "muniment.daemon.core",  # ends an idle zygote
         "muniment.tools.remote",
     }
@@ -135,7 +135,7 @@ def test_one_adapter_alone_talks_to_a_model_and_daemon_and_client_alone_to_each_
     local = {name for name in SOURCES if name.startswith("muniment.confine.")}
     assert users.pop("openai") == {adapter}
     assert users.pop("httpx2") == {adapter, "muniment.agent.openai"}
-    assert users.pop("asyncio") == {adapter, "muniment.agent.openai", "muniment.cli.serve"}
+    assert users.pop("asyncio") == {adapter, "muniment.agent.openai", "muniment.cli.daemon"}
     assert users.pop("ssl") == {adapter, testing}
     # A worker's service is handed its end of a socket pair; among the files of a case there may be a socket.
     assert users.pop("socket") - local == {
@@ -195,13 +195,16 @@ MAY_OPEN = {
     # What ssh-keygen is given to look at.
     "muniment.signatures": {"shutil.which", "tempfile.TemporaryDirectory", "path.write_bytes"},
     # Locks and signatures that a person asked for.
-    "muniment.cli.policy_files": {"os.open", "os.fdopen", "os.replace", "unfinished.unlink", "folder.glob"},
+    "muniment.cli.policy": {"os.open", "os.fdopen", "os.replace", "unfinished.unlink", "folder.glob"},
     "muniment.settings": {"path.open"},  # config.toml, and the key file that a person named
     "muniment.cli.entry": {"os.open", "os.fdopen"},  # /dev/null, in place of a closed standard stream
-    "muniment.cli.report": {"os.open"},  # /dev/null
-    "muniment.cli.remember": {"api.open"},  # the library
-    "muniment.cli.transcript": {"os.open", "os.fdopen", "path.unlink"},  # a new file that a person named
-    "muniment.cli.named_file": {"path.open"},  # likewise, an existing one
+    "muniment.cli.terminal": {"os.open", "path.open"},  # /dev/null, likewise, an existing one
+    "muniment.cli.remember": {
+        "api.open",
+        "os.open",
+        "os.fdopen",
+        "path.unlink",
+    },  # the library, a new file that a person named
     # The state directory, which a person configured.
     "muniment.store.database": {"os.open", "self.path.with_name(self.path.name + companion).unlink"},
     # What an operator had said to be written, and the list of it.

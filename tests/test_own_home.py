@@ -77,7 +77,7 @@ def test_what_belongs_to_another_user_is_not_obeyed(home):
 def test_nothing_starts_with_another_users_configuration(home, tmp_path, monkeypatch):
     # What `serve` sets, it sets for this process, and so for every later test.
     monkeypatch.setattr("os.umask", lambda _: 0o022)
-    monkeypatch.setattr("muniment.daemon.service.configure", lambda: None)
+    monkeypatch.setattr("muniment.daemon.service.configure_logs", lambda: None)
     (home / "config.toml").write_text(EVIL)
     given_away(home / "config.toml")
     with pytest.raises(ConfigInvalid, match="belongs to user"):

@@ -19,7 +19,7 @@ import muniment
 from cli.launched import REPOSITORY, SECONDS, has_open, launch, run
 from daemon.process import descendants, serving
 from memories import IN_A_WORKER
-from muniment.cli import acp
+from muniment.cli import daemon as acp
 from muniment.confine.cancel import Cancel
 from muniment.daemon.acp import AVAILABILITY, BASE, MAX_LINE_BYTES, METHODS
 from muniment.lane import BACKSTOP_SECONDS, MAX_PENDING

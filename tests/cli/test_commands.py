@@ -490,7 +490,7 @@ def test_show_prints_the_bytes_into_a_pipe_and_nothing_raw_on_a_terminal(munimen
         def isatty(self):
             return True
 
-    from muniment.cli.inspect import Where, show_entry
+    from muniment.cli.inspect import MemoryArguments, show_entry
 
     for name, end in (("good.md", "\n"), ("no-newline.md", "x\n")):
         put(evil["user"], "no-newline.md", "x")
@@ -498,7 +498,7 @@ def test_show_prints_the_bytes_into_a_pipe_and_nothing_raw_on_a_terminal(munimen
         monkeypatch.setattr(sys, "stdout", screen)
         monkeypatch.setenv("MUNIMENT_HOME", str(evil["user"].parent / "home"))
         pairs = [f"{scope}={path}" for scope, path in evil.items()]
-        assert show_entry(Where(evil["user"].parent, None, pairs, json=False), f"user/{name}") == 0
+        assert show_entry(MemoryArguments(evil["user"].parent, None, pairs, json=False), f"user/{name}") == 0
         assert screen.getvalue().endswith(end)
         for char in "\x1b\x9b\u202e":
             assert char not in screen.getvalue()
@@ -620,7 +620,7 @@ def test_a_tool_that_is_none_is_unknown(muniment, tool):
 
 
 def test_a_line_without_end_ends_the_program(muniment, monkeypatch):
-    from muniment.cli import tool
+    from muniment.cli import remember as tool
 
     monkeypatch.setattr(tool, "MAX_LINE_BYTES", 1000)
     done = muniment("tool", "--commit", stdin=ask(request("ls", path="x" * 2000), request("ls", path="")))

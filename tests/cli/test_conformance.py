@@ -192,9 +192,9 @@ def test_a_drawn_row_shows_what_is_bad(monkeypatch, capsys):
 
 
 def test_progress_is_for_terminals(capsys):
-    with command._Progress(2) as progress:
+    with command._Counter(2) as progress:
         progress.step()
-    with command._Progress(0) as silent:
+    with command._Counter(0) as silent:
         silent.step()
     assert capsys.readouterr().err == "\r1 of 2 cases\r\033[K"
 

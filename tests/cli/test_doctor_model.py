@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from agent.servers import KEY, form_of, serving
 from muniment.agent.openai import FormFinding, Probe, probe
-from muniment.cli import doctor_model as command
+from muniment.cli import doctor as command
 from muniment.cli.app import app
 from muniment.confine.cancel import Cancel
 from muniment.errors import Cancelled

@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 from memories import make_roots, photograph, put
 from muniment import api
 from muniment.agent import filing
-from muniment.cli import erase as erase_command
-from muniment.cli import review as review_command
+from muniment.cli import ledger as erase_command
+from muniment.cli import ledger as review_command
 from muniment.cli.app import app
 from muniment.confine.binding import bind_all
 from muniment.errors import MunimentError
@@ -110,7 +110,7 @@ def test_history_tells_what_was_committed_the_newest_first(muniment, saved):
 
 @pytest.mark.usefixtures("saved")
 def test_a_history_that_is_longer_than_is_shown_says_so(muniment, monkeypatch):
-    from muniment.cli import history as command
+    from muniment.cli import ledger as command
     from muniment.store import ledger as store
 
     monkeypatch.setattr(store, "MAX_STEPS", 1)
@@ -299,7 +299,7 @@ def test_the_answer_decides(muniment, roots, home, monkeypatch, answer):
 
 
 def test_notes_are_told(muniment, roots, home, monkeypatch):
-    from muniment.cli import history as history_command
+    from muniment.cli import ledger as history_command
 
     def noted(real):
         return lambda *given, **more: replace(real(*given, **more), notes=("a note\x1b",))

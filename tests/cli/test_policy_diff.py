@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from muniment.cli import policy_diff as command
+from muniment.cli import policy as command
 from muniment.lab.proofs import Prover
 from muniment.policy.load import load_policy
 from policy.files import SCOPES, write

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from muniment.cli import policy_files as command
+from muniment.cli import policy as command
 from muniment.policy.family import LOCK_NAME, read_lock
 from muniment.policy.load import load_files, load_policy
 from policy.files import READ, SCOPES, write

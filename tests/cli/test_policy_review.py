@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from muniment.cli import policy_review as command
+from muniment.cli import policy as command
 from muniment.lab import proofs
 from muniment.lab.proofs import Prover
 from muniment.policy.load import load_policy

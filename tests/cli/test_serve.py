@@ -21,7 +21,7 @@ import muniment
 from cli.launched import SECONDS, has_open, launch, run
 from daemon.process import serving
 from daemon.world import locked
-from muniment.cli import serve as command
+from muniment.cli import daemon as command
 from muniment.daemon.service import LOCK_NAME
 
 REACHED = "can be reached from other machines; say by which name: --allow-host NAME"
@@ -297,7 +297,9 @@ def test_the_key_of_a_models_server_is_not_handed_on(monkeypatch, tmp_path):
     monkeypatch.setattr(command.service, "configure_logs", lambda: None)
     umask = command.os.umask(0o077)
     flags = {"model": "m", "base_url": "http://127.0.0.1:1/v1", "api_key_file": None, "protocol": None}
-    asked = command.Asked([tmp_path], "127.0.0.1", 0, None, [], None, [], None, flags, 1.0, json=True)
+    asked = command.ServeArguments(
+        [tmp_path], "127.0.0.1", 0, None, [], None, [], None, flags, 1.0, json=True
+    )
     assert command.serve(asked) == 0
     command.os.umask(umask)
     assert seen == [False]

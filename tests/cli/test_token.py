@@ -9,7 +9,7 @@ import pytest
 
 from cli.launched import run
 from daemon.process import serving
-from muniment.cli import token as commands
+from muniment.cli import daemon as commands
 
 TOKEN = re.compile(r"[A-Za-z0-9_-]{43}\n")
 

@@ -2,30 +2,675 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from muniment.cli.conformance_app import conformance
-from muniment.cli.daemon_app import acp, serve, token_app
-from muniment.cli.ledger_app import audit_app, erase, history, review_app, undo, why
-from muniment.cli.options import (
-    ApiKeyFile,
-    BaseUrl,
-    Json,
-    ModelName,
-    OnModelFailure,
-    PolicyName,
-    ProtocolName,
-    Roots,
-    Symlinks,
-    Workspace,
-)
-from muniment.cli.policy_app import policy_app
-from muniment.cli.recall_app import recall
-from muniment.cli.tidying_app import dream, forget
 from muniment.names import __version__
+
+# -- options -----------------------------------------------------------------------------------------
+#
+# Options that several commands share.
+
+Workspace = Annotated[
+    Path | None,
+    typer.Option(help="A directory in the workspace.", show_default="the repository around this one"),
+]
+PolicyName = Annotated[str | None, typer.Option("--policy", help="Name or path of a policy.")]
+Roots = Annotated[
+    list[str] | None,
+    typer.Option("--root", metavar="SCOPE=DIR", help="Bind a directory to a scope. May be repeated."),
+]
+Symlinks = Annotated[
+    str | None,
+    typer.Option(
+        metavar="refuse|beneath",
+        help="Links inside roots: refuse them, or resolve those that stay beneath their root.",
+        show_default="refuse",
+    ),
+]
+ModelName = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        metavar="NAME",
+        help="rules (no network, no key), or a language model by the name that its server has for it.",
+        show_default="as configured, else rules",
+    ),
+]
+BaseUrl = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL", help="The model's OpenAI-compatible server, such as http://127.0.0.1:8080/v1."
+    ),
+]
+ApiKeyFile = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="Holds the key of that server; else MUNIMENT_API_KEY."),
+]
+ProtocolName = Annotated[
+    str | None,
+    typer.Option(
+        "--protocol",
+        metavar="auto|tools|json|text|decide",
+        help="How to speak with the model; auto: as well as its server can.",
+        show_default="as configured, else auto",
+    ),
+]
+OnModelFailure = Annotated[
+    str | None,
+    typer.Option(
+        metavar="rules|fail",
+        help="What follows a model that comes to nothing: the rules file the fact, or the task fails.",
+        show_default="as configured, else rules",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
+
+
+# -- conformance app ---------------------------------------------------------------------------------
+#
+# `muniment conformance` and its options. The body is loaded when it runs.
+
+
+def conformance(
+    target: Annotated[
+        str,
+        typer.Option(
+            metavar="TARGET",
+            help="What is under test: muniment, anthropic, mcp=COMMAND or command=COMMAND.",
+        ),
+    ] = "muniment",
+    peer: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TARGET", help="Another tool to set beside it. May be repeated."),
+    ] = None,
+    attack_class: Annotated[
+        list[str] | None,
+        typer.Option("--class", metavar="CLASS", help="Only the cases of a class. May be repeated."),
+    ] = None,
+    case: Annotated[
+        list[str] | None, typer.Option(metavar="ID", help="Only, or also, this case. May be repeated.")
+    ] = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=64, metavar="N", help="Cases at a time.", show_default="the processors, at most 4"
+        ),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Attack a memory tool with the shipped corpus, in throwaway directories, and tell what held.
+
+    A COMMAND speaks the JSON lines of `muniment tool`, or the Model Context Protocol. In it {user}, {project}
+    and {state} stand for directories. Exit 1 if anything escaped, leaked, hung or crashed.
+    """
+    from muniment.cli.conformance import ConformanceArguments, Misused, conform
+
+    try:
+        code = conform(
+            ConformanceArguments(target, peer or [], attack_class or [], case or [], jobs, json=json)
+        )
+    except Misused as error:
+        raise typer.BadParameter(str(error), param_hint=error.option) from None
+    raise typer.Exit(code)
+
+
+# -- recall app --------------------------------------------------------------------------------------
+#
+# The command that recalls, and its options. Its bodies load what they need.
+
+
+def recall(  # noqa: PLR0913, PLR0917  every argument is an option of the command
+    words: Annotated[
+        list[str] | None, typer.Argument(help="A message, or some words of what is meant.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, max=50, help="Entries at most.")] = 5,
+    budget: Annotated[int, typer.Option(min=1, metavar="TOKENS", help="Tokens of the text at most.")] = 2_000,
+    exclude: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ID", help="An entry that was shown, by its id in --json. May be repeated."),
+    ] = None,
+    scope: Annotated[str | None, typer.Option(help="The one scope to look in.")] = None,
+    workspace: Workspace = None,
+    policy: PolicyName = None,
+    root: Roots = None,
+    hook: Annotated[
+        bool,
+        typer.Option(
+            "--hook",
+            help='Answer a JSON event with "prompt" on standard input by one with "additionalContext".',
+        ),
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Recall what helps with a message.
+
+    With --hook the exit code is 0 and an answer is there within 5 seconds, whatever goes wrong.
+    """
+    from muniment.cli.inspect import MemoryArguments
+    from muniment.cli.recall import RecallArguments, answer_hook, run_recall
+
+    where = MemoryArguments(workspace, policy, root or [], json=json)
+    asked = RecallArguments(" ".join(words or []), limit, budget, tuple(exclude or ()), scope)
+    if hook:
+        if words or json:
+            raise typer.BadParameter("it reads what is asked from standard input", param_hint="--hook")
+        raise typer.Exit(answer_hook(where, asked))
+    if not asked.query.strip():
+        raise typer.BadParameter("say what to recall", param_hint="WORDS")
+    raise typer.Exit(run_recall(where, asked))
+
+
+# -- tidying app -------------------------------------------------------------------------------------
+#
+# The commands that take things out of the memory, and their options. Bodies load what they need.
+
+
+def forget(  # noqa: PLR0913, PLR0917  every argument is an option of the command
+    words: Annotated[
+        list[str], typer.Argument(help="The path of an entry, or words that it holds, all of them.")
+    ],
+    scope: Annotated[str | None, typer.Option(help="The one scope to look in.")] = None,
+    workspace: Workspace = None,
+    policy: PolicyName = None,
+    root: Roots = None,
+    model: ModelName = None,
+    base_url: BaseUrl = None,
+    api_key_file: ApiKeyFile = None,
+    protocol: ProtocolName = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it; else it is only shown what would go.")] = False,
+    json: Json = False,
+) -> None:
+    """Forget an entry, or what holds these words; `undo` brings it back until it is erased."""
+    from muniment.cli.inspect import MemoryArguments
+    from muniment.cli.terminal import ModelFlags
+    from muniment.cli.tidying import run_forget
+    from muniment.jobs.request import ForgetRequest
+
+    flags = ModelFlags(model=model, base_url=base_url, api_key_file=api_key_file, protocol=protocol)
+    where = MemoryArguments(workspace, policy, root or [], json=json)
+    raise typer.Exit(run_forget(where, flags, ForgetRequest(" ".join(words), scope, yes=yes)))
+
+
+def dream(  # noqa: PLR0913, PLR0917  every argument is an option of the command
+    scope: Annotated[str | None, typer.Option(help="The one scope to tidy.")] = None,
+    workspace: Workspace = None,
+    policy: PolicyName = None,
+    root: Roots = None,
+    model: ModelName = None,
+    base_url: BaseUrl = None,
+    api_key_file: ApiKeyFile = None,
+    protocol: ProtocolName = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it; else it is only shown what would be.")] = False,
+    json: Json = False,
+) -> None:
+    """Tidy the memory: merge what says the same, remove what has expired, count the rest."""
+    from muniment.cli.inspect import MemoryArguments
+    from muniment.cli.terminal import ModelFlags
+    from muniment.cli.tidying import run_dream
+    from muniment.jobs.request import DreamRequest
+
+    flags = ModelFlags(model=model, base_url=base_url, api_key_file=api_key_file, protocol=protocol)
+    where = MemoryArguments(workspace, policy, root or [], json=json)
+    raise typer.Exit(run_dream(where, flags, DreamRequest(scope, yes=yes)))
+
+
+# -- daemon app --------------------------------------------------------------------------------------
+#
+# The commands of the daemon, and their options. Bodies load what they need.
+
+token_app = typer.Typer(help="The tokens with which clients call the daemon.", no_args_is_help=True)
+
+TokenName = Annotated[str, typer.Argument(metavar="NAME", help="Of the token, such as editor.")]
+
+
+def serve(  # noqa: PLR0913, PLR0917  every argument is an option of the command
+    workspace: Annotated[
+        list[Path] | None,
+        typer.Option(help="A directory in a workspace to serve. May be repeated.", show_default="this one"),
+    ] = None,
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Its port; 0: any that is free.")] = 0,
+    socket: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PATH",
+            help="The Unix socket, on which processes of this user need no token.",
+            show_default="daemon.sock in the home",
+        ),
+    ] = None,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A name by which other machines call. May be repeated."),
+    ] = None,
+    policy: PolicyName = None,
+    root: Roots = None,
+    symlinks: Symlinks = None,
+    model: ModelName = None,
+    base_url: BaseUrl = None,
+    api_key_file: ApiKeyFile = None,
+    protocol: ProtocolName = None,
+    on_model_failure: OnModelFailure = None,
+    grace: Annotated[
+        float, typer.Option(min=0, max=300, help="Seconds that a running task is given when stopped.")
+    ] = 10.0,
+    json: Json = False,
+) -> None:
+    """Serve workspaces over HTTP until SIGTERM or Ctrl-C; the log goes to standard error."""
+    gc.disable()  # Until it serves: what is loaded stays, and looking through it takes a tenth of the start.
+    from muniment.cli.daemon import ServeArguments
+    from muniment.cli.daemon import serve as run
+    from muniment.cli.terminal import ModelFlags
+
+    flags = ModelFlags(
+        model=model,
+        base_url=base_url,
+        api_key_file=api_key_file,
+        protocol=protocol,
+        on_model_failure=on_model_failure,
+    )
+    asked = ServeArguments(
+        workspace or [Path()],
+        host,
+        port,
+        socket,
+        allow_host or [],
+        policy,
+        root or [],
+        symlinks,
+        flags,
+        grace,
+        json=json,
+    )
+    raise typer.Exit(run(asked))
+
+
+def acp(  # noqa: PLR0913, PLR0917  every argument is an option of the command
+    workspace: Workspace = None,
+    policy: PolicyName = None,
+    root: Roots = None,
+    symlinks: Symlinks = None,
+    model: ModelName = None,
+    base_url: BaseUrl = None,
+    api_key_file: ApiKeyFile = None,
+    protocol: ProtocolName = None,
+    on_model_failure: OnModelFailure = None,
+) -> None:
+    """Answer a host that speaks the Agent Client Protocol, on standard input and output, until its end.
+
+    Extension methods: qwen/control/workspace/memory/remember, remember/availability, forget and dream.
+    """
+    from muniment.cli.daemon import HostArguments
+    from muniment.cli.daemon import serve_host as run
+    from muniment.cli.terminal import ModelFlags
+
+    flags = ModelFlags(
+        model=model,
+        base_url=base_url,
+        api_key_file=api_key_file,
+        protocol=protocol,
+        on_model_failure=on_model_failure,
+    )
+    raise typer.Exit(run(HostArguments(workspace or Path(), policy, root or [], symlinks, flags)))
+
+
+@token_app.command("add")
+def token_add(
+    name: TokenName,
+    client_id: Annotated[
+        list[str] | None, typer.Option("--client-id", metavar="ID", help="An id that it may give.")
+    ] = None,
+    trust: Annotated[
+        str, typer.Option(metavar="owner|workspace|agent|external", help="Of the facts that come with it.")
+    ] = "agent",
+    json: Json = False,
+) -> None:
+    """Make a token and print it; it is shown this once."""
+    from muniment.cli.daemon import add_token
+
+    raise typer.Exit(add_token(name, client_id or [], trust, as_json=json))
+
+
+@token_app.command("list")
+def token_list(json: Json = False) -> None:
+    """List whose tokens there are."""
+    from muniment.cli.daemon import list_tokens
+
+    raise typer.Exit(list_tokens(as_json=json))
+
+
+@token_app.command("revoke")
+def token_revoke(name: TokenName, json: Json = False) -> None:
+    """Make a token invalid, from the next request on."""
+    from muniment.cli.daemon import revoke_token
+
+    raise typer.Exit(revoke_token(name, as_json=json))
+
+
+# -- ledger app --------------------------------------------------------------------------------------
+#
+# The commands about what became of the memory, and their options. Bodies load what they need.
+
+review_app = typer.Typer(
+    help="Decide about changes that wait for their owner: list, show, approve, reject.", no_args_is_help=True
+)
+audit_app = typer.Typer(help="Check the chain of records for edits, removals and cuts.", no_args_is_help=True)
+
+ReviewId = Annotated[str, typer.Argument(metavar="ID", help="As `review list` shows it, such as r3k9x2m.")]
+
+
+def history(
+    path: Annotated[str, typer.Argument(help="An entry, folder or scope; everything if empty.")] = "",
+    workspace: Workspace = None,
+    policy: PolicyName = None,
+    root: Roots = None,
+    json: Json = False,
+) -> None:
+    """List what was committed, the newest first."""
+    from muniment.cli.inspect import MemoryArguments
+    from muniment.cli.ledger import show_history
+
+    raise typer.Exit(show_history(MemoryArguments(workspace, policy, root or [], json=json), path))
+
+
+def why(
+    path: Annotated[str, typer.Argument(help="An entry, such as user/editor/dark-mode.md.")],
+    workspace: Workspace = None,
+    policy: PolicyName = None,
+    root: Roots = None,
+    json: Json = False,
+) -> None:
+    """Say where an entry comes from, and whether it was edited by hand since."""
+    from muniment.cli.inspect import MemoryArguments
+    from muniment.cli.ledger import show_why
+
+    raise typer.Exit(show_why(MemoryArguments(workspace, policy, root or [], json=json), path))
+
+
+def undo(
+    task: Annotated[str, typer.Argument(help="The id of a task, as `history` shows it.")],
+    workspace: Workspace = None,
+    policy: PolicyName = None,
+    root: Roots = None,
+    json: Json = False,
+) -> None:
+    """Take back what a task did; refused where its files were changed since."""
+    from muniment.cli.inspect import MemoryArguments
+    from muniment.cli.ledger import undo_task
+
+    raise typer.Exit(undo_task(MemoryArguments(workspace, policy, root or [], json=json), task))
+
+
+def erase(
+    target: Annotated[
+        str, typer.Argument(help="An entry, or the id of a task: then every file that it wrote.")
+    ] = "",
+    workspace: Workspace = None,
+    policy: PolicyName = None,
+    root: Roots = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Erase; else it is only shown what would go.")] = False,
+    verify: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Look for pieces of the text in this file (- for standard input) instead."
+        ),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Erase an entry with its whole history, for good; or, with --verify, look for what is left of a text."""
+    from muniment.cli.inspect import MemoryArguments
+    from muniment.cli.ledger import erase_target, look_for
+
+    if bool(target) == (verify is not None) or (verify is not None and yes):
+        raise typer.BadParameter("name what to erase, or a text to look for with --verify FILE")
+    where = MemoryArguments(workspace, policy, root or [], json=json)
+    raise typer.Exit(look_for(where, verify) if verify is not None else erase_target(where, target, yes=yes))
+
+
+@review_app.command("list")
+def review_list(
+    workspace: Workspace = None,
+    policy: PolicyName = None,
+    root: Roots = None,
+    json: Json = False,
+) -> None:
+    """List what waits."""
+    from muniment.cli.inspect import MemoryArguments
+    from muniment.cli.ledger import list_reviews
+
+    raise typer.Exit(list_reviews(MemoryArguments(workspace, policy, root or [], json=json)))
+
+
+@review_app.command("show")
+def review_show(
+    review_id: ReviewId,
+    workspace: Workspace = None,
+    policy: PolicyName = None,
+    root: Roots = None,
+    json: Json = False,
+) -> None:
+    """Show what waits: the whole text, with everything invisible made visible, and its digest."""
+    from muniment.cli.inspect import MemoryArguments
+    from muniment.cli.ledger import show_review
+
+    raise typer.Exit(show_review(MemoryArguments(workspace, policy, root or [], json=json), review_id))
+
+
+@review_app.command("approve")
+def review_approve(
+    review_id: ReviewId,
+    workspace: Workspace = None,
+    policy: PolicyName = None,
+    root: Roots = None,
+    digest: Annotated[
+        str | None,
+        typer.Option(metavar="DIGEST", help="Approve exactly what `review show` showed with this."),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Approve whatever it is now, unseen.")] = False,
+    json: Json = False,
+) -> None:
+    """Commit what waits; on a terminal it is shown first, and you are asked."""
+    from muniment.cli.inspect import MemoryArguments
+    from muniment.cli.ledger import approve_review, is_asked_on_terminal
+
+    if not (digest or yes or is_asked_on_terminal()):
+        raise typer.BadParameter("without a terminal it takes --digest, as `review show` shows it, or --yes")
+    where = MemoryArguments(workspace, policy, root or [], json=json)
+    raise typer.Exit(approve_review(where, review_id, digest, yes=yes))
+
+
+@review_app.command("reject")
+def review_reject(
+    review_id: ReviewId,
+    workspace: Workspace = None,
+    policy: PolicyName = None,
+    root: Roots = None,
+    json: Json = False,
+) -> None:
+    """Decide that what waits is never committed."""
+    from muniment.cli.inspect import MemoryArguments
+    from muniment.cli.ledger import reject_review
+
+    raise typer.Exit(reject_review(MemoryArguments(workspace, policy, root or [], json=json), review_id))
+
+
+@audit_app.command("verify")
+def audit_verify(
+    head_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Holds a head that `audit head` printed earlier, kept elsewhere."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Check the whole chain; exit 1 if anything was edited, removed or cut."""
+    from muniment.cli.ledger import verify_chain
+
+    raise typer.Exit(verify_chain(head_file, as_json=json))
+
+
+@audit_app.command("head")
+def audit_head(json: Json = False) -> None:
+    """Print the end of the chain, to be kept where nobody can change it with the ledger."""
+    from muniment.cli.ledger import print_head
+
+    raise typer.Exit(print_head(as_json=json))
+
+
+@audit_app.command("show")
+def audit_show(
+    task: Annotated[str | None, typer.Option(help="Only the records of this task.")] = None,
+    json: Json = False,
+) -> None:
+    """Print the records."""
+    from muniment.cli.ledger import show_records
+
+    raise typer.Exit(show_records(task, as_json=json))
+
+
+# -- policy app --------------------------------------------------------------------------------------
+#
+# The commands of `muniment policy`. Bodies load what they need, so that `--help` stays quick.
+
+policy_app = typer.Typer(help="Review, test, prove, pin and sign policies.", no_args_is_help=True)
+
+Policy = Annotated[str, typer.Argument(metavar="POLICY", help="Name or path of a policy.")]
+Policies = Annotated[list[str], typer.Argument(metavar="POLICY…", help="Names or paths of policies.")]
+
+
+@policy_app.command()
+def lint(policies: Policies, json: Json = False) -> None:
+    """Say what is wrong with policies, or risky.
+
+    Each finding has a line and a fix. Exit 1 if one of the policies is unfit.
+    """
+    from muniment.cli.policy import lint as run
+
+    raise typer.Exit(run(policies, as_json=json))
+
+
+@policy_app.command()
+def explain(
+    policy: Policy,
+    verb: Annotated[str, typer.Argument(help="list, read, create, modify, delete, or removal (by code).")],
+    path: Annotated[str, typer.Argument(help="As a model would write it, such as user/editor.md.")],
+    json: Json = False,
+) -> None:
+    """Say what a policy answers to a request, and why.
+
+    Also which rules were consulted, and what the model and the operator are told.
+    """
+    from muniment.cli.policy import explain as run
+
+    raise typer.Exit(run(policy, verb, path, as_json=json))
+
+
+@policy_app.command()
+def diff(
+    old: Annotated[str, typer.Argument(help="Name or path of a policy.")],
+    new: Annotated[str, typer.Argument(help="Name or path of another one, or of the same as edited.")],
+    accepted: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Where agreed widenings stand, such as WIDENINGS.md.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Prove that NEW grants no more than OLD.
+
+    Or show the shortest path on which it does, with the rule. Exit 0 only if it is proved or accepted.
+    """
+    from muniment.cli.policy import diff as run
+
+    raise typer.Exit(run(old, new, accepted, as_json=json))
+
+
+@policy_app.command("test")
+def run_tests(policies: Policies, json: Json = False) -> None:
+    """Run inline tests, and try to fool them.
+
+    Each rule is weakened to see whether they notice. Exit 1 if they fail, or do not notice.
+    """
+    from muniment.cli.policy import test as run
+
+    raise typer.Exit(run(policies, as_json=json))
+
+
+@policy_app.command()
+def prove(
+    invariants: Annotated[
+        str, typer.Argument(help="A file of invariants, such as policies/invariants.toml.")
+    ],
+    policies: Policies,
+    json: Json = False,
+) -> None:
+    """Prove invariants, or refute them by a path.
+
+    Exit 0 only if all are proved for all policies.
+    """
+    from muniment.cli.policy import prove as run
+
+    raise typer.Exit(run(invariants, policies, as_json=json))
+
+
+@policy_app.command("show")
+def show_policy(
+    policy: Policy,
+    effective: Annotated[
+        bool, typer.Option("--effective", help="What it comes to with all that it extends, and who says so.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Print a policy."""
+    from muniment.cli.policy import show as run
+
+    raise typer.Exit(run(policy, effective=effective, as_json=json))
+
+
+@policy_app.command()
+def lock(
+    folder: Annotated[Path, typer.Argument(help="Where the policies lie.")] = Path(),
+    check: Annotated[
+        bool, typer.Option("--check", help="Write nothing; exit 1 if the lock is stale.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Pin the policies of a folder to their digests."""
+    from muniment.cli.policy import lock as run
+
+    raise typer.Exit(run(folder, check=check, as_json=json))
+
+
+@policy_app.command()
+def sign(
+    policy: Policy,
+    key: Annotated[Path, typer.Option(metavar="FILE", help="A private key for ssh-keygen.")],
+    json: Json = False,
+) -> None:
+    """Sign a policy with ssh-keygen, into a file beside it."""
+    from muniment.cli.policy import sign as run
+
+    raise typer.Exit(run(policy, key, as_json=json))
+
+
+@policy_app.command()
+def verify(
+    policy: Policy,
+    signers: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Who may sign (ssh-keygen's ALLOWED SIGNERS).", show_default="as configured"
+        ),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Say who has signed a policy."""
+    from muniment.cli.policy import verify as run
+
+    raise typer.Exit(run(policy, signers, as_json=json))
+
+
+# -- app ---------------------------------------------------------------------------------------------
 
 app = typer.Typer(
     name="muniment",
@@ -85,8 +730,8 @@ def remember(  # noqa: PLR0913, PLR0917  every argument is an option of the comm
     json: Json = False,
 ) -> None:
     """Remember a fact."""
-    from muniment.cli.model import ModelFlags
-    from muniment.cli.remember import Asked, run
+    from muniment.cli.remember import RememberArguments, run_remember
+    from muniment.cli.terminal import ModelFlags
 
     flags = ModelFlags(
         model=model,
@@ -95,7 +740,7 @@ def remember(  # noqa: PLR0913, PLR0917  every argument is an option of the comm
         protocol=protocol,
         on_model_failure=on_model_failure,
     )
-    asked = Asked(
+    asked = RememberArguments(
         fact,
         scope,
         context,
@@ -110,7 +755,7 @@ def remember(  # noqa: PLR0913, PLR0917  every argument is an option of the comm
         detail=detail,
         json=json,
     )
-    raise typer.Exit(run(asked))
+    raise typer.Exit(run_remember(asked))
 
 
 @app.command("ls")
@@ -122,9 +767,9 @@ def list_entries(
     json: Json = False,
 ) -> None:
     """List the entries, with whatever cannot be read or named."""
-    from muniment.cli.inspect import Where, list_memory
+    from muniment.cli.inspect import MemoryArguments, list_memory
 
-    raise typer.Exit(list_memory(Where(workspace, policy, root or [], json=json), path))
+    raise typer.Exit(list_memory(MemoryArguments(workspace, policy, root or [], json=json), path))
 
 
 @app.command()
@@ -141,9 +786,9 @@ def show(
     json: Json = False,
 ) -> None:
     """Print an entry."""
-    from muniment.cli.inspect import Where, show_entry
+    from muniment.cli.inspect import MemoryArguments, show_entry
 
-    raise typer.Exit(show_entry(Where(workspace, policy, root or [], json=json), path))
+    raise typer.Exit(show_entry(MemoryArguments(workspace, policy, root or [], json=json), path))
 
 
 @index_app.command("rebuild")
@@ -154,9 +799,9 @@ def index_rebuild(
     json: Json = False,
 ) -> None:
     """Write the index of every scope anew from its entries."""
-    from muniment.cli.inspect import Where, rebuild_indexes
+    from muniment.cli.inspect import MemoryArguments, rebuild_indexes
 
-    raise typer.Exit(rebuild_indexes(Where(workspace, policy, root or [], json=json)))
+    raise typer.Exit(rebuild_indexes(MemoryArguments(workspace, policy, root or [], json=json)))
 
 
 @index_app.command("verify")
@@ -167,9 +812,9 @@ def index_verify(
     json: Json = False,
 ) -> None:
     """Compare every index with its entries; exit 1 if one differs."""
-    from muniment.cli.inspect import Where, verify_indexes
+    from muniment.cli.inspect import MemoryArguments, verify_indexes
 
-    raise typer.Exit(verify_indexes(Where(workspace, policy, root or [], json=json)))
+    raise typer.Exit(verify_indexes(MemoryArguments(workspace, policy, root or [], json=json)))
 
 
 @app.command()
@@ -188,8 +833,8 @@ def doctor(
         raise typer.Exit(examine(policy, as_json=json))
     if policy is not None:
         raise typer.BadParameter("it is for the fence; examine a model without it", param_hint="--policy")
-    from muniment.cli.doctor_model import examine_model
-    from muniment.cli.model import ModelFlags
+    from muniment.cli.doctor import examine_model
+    from muniment.cli.terminal import ModelFlags
 
     flags = ModelFlags(model=model, base_url=base_url, api_key_file=api_key_file, protocol=protocol)
     raise typer.Exit(examine_model(flags, as_json=json))
@@ -211,7 +856,7 @@ def tool(
     Each line of standard input is an object with "tool" and "args"; each answer is one with
     "verdict", "code" and "text". Directories are bound with --root; the default ones are not used.
     """
-    from muniment.cli.tool import serve
+    from muniment.cli.remember import serve
 
     raise typer.Exit(
         serve(

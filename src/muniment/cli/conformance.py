@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from muniment.cli.report import (
+from muniment.cli.terminal import (
     EXIT_FAILED,
     configure_logging,
     on_one_line,
@@ -48,7 +48,7 @@ SEEN_CHARACTERS: Final = 240
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ConformanceArguments:
     """What was asked for."""
 
     target: str
@@ -71,7 +71,7 @@ class Misused(ValueError):
         self.option = option
 
 
-def conform(asked: Asked) -> int:
+def conform(asked: ConformanceArguments) -> int:
     """Try the target and its peers; the exit code.
 
     Raises:
@@ -82,7 +82,7 @@ def conform(asked: Asked) -> int:
     cases = _cases(asked, corpus)
     jobs = asked.jobs or min(MAX_JOBS, len(os.sched_getaffinity(0)))
     try:
-        with _Progress(len(targets) * (1 + len(cases)) if sys.stderr.isatty() else 0) as progress:
+        with _Counter(len(targets) * (1 + len(cases)) if sys.stderr.isatty() else 0) as progress:
             results = examine(targets, corpus, cases, jobs=jobs, told=progress.step)
     except KeyboardInterrupt:
         return print_failure(Cancelled("by Ctrl-C"), as_json=asked.json, what="not examined")
@@ -96,7 +96,7 @@ def conform(asked: Asked) -> int:
     return 0 if results[0].is_passed else EXIT_FAILED
 
 
-def _targets(asked: Asked) -> list[Target]:
+def _targets(asked: ConformanceArguments) -> list[Target]:
     found: list[Target] = []
     for option, spec in (("--target", asked.target), *(("--peer", peer) for peer in asked.peers)):
         try:
@@ -109,7 +109,7 @@ def _targets(asked: Asked) -> list[Target]:
     return found
 
 
-def _cases(asked: Asked, corpus: Corpus) -> Mapping[str, Case]:
+def _cases(asked: ConformanceArguments, corpus: Corpus) -> Mapping[str, Case]:
     classes = {case["class"] for case in corpus.cases.values()}
     for name in asked.classes:
         if name not in classes:
@@ -120,7 +120,7 @@ def _cases(asked: Asked, corpus: Corpus) -> Mapping[str, Case]:
     return select(corpus, classes=asked.classes, ids=asked.ids)
 
 
-class _Progress:
+class _Counter:
     """A counter on standard error, for a terminal; 0: none is shown."""
 
     def __init__(self, total: int) -> None:

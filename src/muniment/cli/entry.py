@@ -34,7 +34,7 @@ def main() -> None:
         print("cancelled: nothing was written", file=sys.stderr)
         sys.exit(130)
     except PlatformUnsupported as error:
-        from muniment.cli.report import print_failure
+        from muniment.cli.terminal import print_failure
 
         sys.exit(print_failure(error, as_json="--json" in arguments, what="not started"))
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from muniment.cli.report import (
+from muniment.cli.terminal import (
     configure_logging,
     on_one_line,
     output,
@@ -37,7 +37,7 @@ REBUILD_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
+class MemoryArguments:
     """The command line that these commands share."""
 
     workspace: Path | None
@@ -56,7 +56,7 @@ class _Listed:
     complete: bool
 
 
-def list_memory(where: Where, unsafe_path: str) -> int:
+def list_memory(where: MemoryArguments, unsafe_path: str) -> int:
     """Print the entries at or below a path, and whatever cannot be read or named; the exit code."""
 
     def body(place: Place) -> int:
@@ -77,7 +77,7 @@ def list_memory(where: Where, unsafe_path: str) -> int:
     return with_place(where, body, "not listed", reads=True)
 
 
-def show_entry(where: Where, unsafe_path: str) -> int:
+def show_entry(where: MemoryArguments, unsafe_path: str) -> int:
     """Print one file, or with `@TASK` what a task left of it; the exit code.
 
     On a terminal everything invisible is made visible.
@@ -111,7 +111,7 @@ def show_entry(where: Where, unsafe_path: str) -> int:
     return with_place(where, body, "not shown")
 
 
-def _report_removed(path: str, task: str, where: Where) -> int:
+def _report_removed(path: str, task: str, where: MemoryArguments) -> int:
     if where.json:
         print_document({"path": path, "content": None, "task": task})
     else:
@@ -119,7 +119,7 @@ def _report_removed(path: str, task: str, where: Where) -> int:
     return 0
 
 
-def rebuild_indexes(where: Where) -> int:
+def rebuild_indexes(where: MemoryArguments) -> int:
     """Write every index anew; the exit code is 1 if one could not be."""
 
     def body(place: Place) -> int:
@@ -137,7 +137,7 @@ def rebuild_indexes(where: Where) -> int:
     return with_place(where, body, "not rebuilt", reads=True)
 
 
-def verify_indexes(where: Where) -> int:
+def verify_indexes(where: MemoryArguments) -> int:
     """Compare every index with its entries; the exit code is 1 if one differs."""
 
     def body(place: Place) -> int:
@@ -155,7 +155,9 @@ def verify_indexes(where: Where) -> int:
     return with_place(where, body, "not verified", reads=True)
 
 
-def with_place(where: Where, body: Callable[[Place], int], what: str, *, reads: bool = False) -> int:
+def with_place(
+    where: MemoryArguments, body: Callable[[Place], int], what: str, *, reads: bool = False
+) -> int:
     """Run `body` over the memory that a command line names; its exit code, or that of its failure.
 
     Args:
@@ -238,7 +240,7 @@ def _named(entry: CatalogEntry) -> str:
     return f"held back ({entry.held})" if entry.held else on_one_line(entry.name)
 
 
-def _print_notes(notes: list[str], problems: list[str], where: Where, done: str) -> None:
+def _print_notes(notes: list[str], problems: list[str], where: MemoryArguments, done: str) -> None:
     if where.json:
         print_document({"correct": not problems, "problems": problems, "notes": notes})
         return

@@ -11,8 +11,8 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from muniment.cli.inspect import Where
-from muniment.cli.report import (
+from muniment.cli.inspect import MemoryArguments
+from muniment.cli.terminal import (
     configure_logging,
     on_one_line,
     print_document,
@@ -35,7 +35,7 @@ MAX_EVENT_BYTES: Final = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RecallArguments:
     """The command line of a recall."""
 
     query: str
@@ -49,7 +49,7 @@ class _NoEvent(Exception):
     """Standard input holds nothing that can be answered; the text says why."""
 
 
-def run(where: Where, asked: Asked) -> int:
+def run_recall(where: MemoryArguments, asked: RecallArguments) -> int:
     """Recall, and print what came of it; the exit code."""
     configure_logging()
     try:
@@ -70,7 +70,7 @@ def run(where: Where, asked: Asked) -> int:
     return 0
 
 
-def answer_hook(where: Where, asked: Asked) -> int:
+def answer_hook(where: MemoryArguments, asked: RecallArguments) -> int:
     """Answer the event on standard input with what helps with its prompt; 0, whatever happens.
 
     Why nothing could be recalled is said on standard error.
@@ -96,7 +96,7 @@ def answer_hook(where: Where, asked: Asked) -> int:
     return 0
 
 
-def _hooked(where: Where, asked: Asked, patience: Patience) -> dict[str, Any]:
+def _hooked(where: MemoryArguments, asked: RecallArguments, patience: Patience) -> dict[str, Any]:
     event = _event()
     recalled = _recalled(where, replace(asked, query=event["prompt"]), patience, record="hook")
     if recalled.error is not None:
@@ -139,7 +139,9 @@ def _answer(text: str, event_name: object = None) -> dict[str, Any]:
     return answer
 
 
-def _recalled(where: Where, asked: Asked, patience: Patience, *, record: str | None = None) -> Recalled:
+def _recalled(
+    where: MemoryArguments, asked: RecallArguments, patience: Patience, *, record: str | None = None
+) -> Recalled:
     """What is recalled; raises as `find_place`.
 
     Args:

@@ -2,38 +2,110 @@
 
 from __future__ import annotations
 
+import json
+import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, TextIO
 
 from muniment import api
-from muniment.agent.runner import Observer, ToolDecision
-from muniment.cli.model import ModelFlags, forget_key
-from muniment.cli.report import (
+from muniment.agent.model import Message
+from muniment.agent.runner import Observer, ToolDecision, Witness
+from muniment.cli.terminal import (
     EXIT_CANCELLED,
     EXIT_FAILED,
+    ModelFlags,
     configure_logging,
+    forget_key,
     print_document,
     print_failure,
     say,
     say_notes,
 )
-from muniment.cli.transcript import writing
 from muniment.confine.cancel import Cancel
 from muniment.content.gates import one_line, visible
-from muniment.errors import Cancelled, InvalidContent, MunimentError
+from muniment.errors import Cancelled, ConfigInvalid, InvalidContent, MunimentError
 from muniment.jobs.place import id_of_task
 from muniment.jobs.remember import KIND
 from muniment.jobs.request import RememberRequest, RememberResult
 from muniment.names import MAX_FACT_BYTES, Enforcement
-from muniment.settings import parse_roots
+from muniment.sandbox import Sandbox
+from muniment.settings import parse_roots, read_settings
+from muniment.signatures import load_configured
+from muniment.store.commit import Commit
 from muniment.store.tasks import note
 from muniment.tools.calls import TOOLS
+
+# -- transcript --------------------------------------------------------------------------------------
+#
+# `--transcript FILE`: what was said between model and run, one JSON object a line, written as it is said.
+
+_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@contextmanager
+def writing(path: Path | None, outside: Iterable[Path]) -> Iterator[Witness]:
+    """Witness a run into a new file that only its owner can read; into nothing for None.
+
+    A file that cannot be written any more is told on standard error, once, and ends no run. One to which
+    nothing was written is taken away again.
+
+    Args:
+        path: the file to make.
+        outside: directories that it may not lie in: a run that reads its own transcript knows every fact.
+
+    Raises:
+        ConfigInvalid: there is something at `path` already, it lies in one of `outside`, or no file can be
+            made there.
+    """
+    if path is None:
+        yield lambda _: None
+        return
+    where = path.parent.resolve()
+    if any(where.is_relative_to(root.resolve()) for root in outside):
+        raise ConfigInvalid(f"the transcript {str(path)!r} would lie in the memory; name a file elsewhere")
+    try:
+        file = os.fdopen(os.open(path, _FLAGS, 0o600), "w", encoding="utf-8")
+    except OSError as error:
+        raise ConfigInvalid(f"the transcript {str(path)!r} cannot be made: {error.strerror}") from None
+    try:
+        yield to_file(file)
+    finally:
+        is_empty = os.fstat(file.fileno()).st_size == 0 if not file.closed else False
+        _close(file)
+        if is_empty:
+            path.unlink(missing_ok=True)
+
+
+def to_file(file: TextIO) -> Witness:
+    """Write each message to `file`, until that fails."""
+
+    def witness(message: Message) -> None:
+        if file.closed:
+            return
+        kind = type(message).__name__.removesuffix("Message").lower()
+        try:
+            # In ASCII, so that half a character which a model made up can be written as well.
+            print(json.dumps({"from": kind, **asdict(message)}), file=file, flush=True)
+        except (OSError, TypeError, ValueError, RecursionError) as error:
+            _close(file)
+            print(f"the transcript ends here: {error}", file=sys.stderr)
+
+    return witness
+
+
+def _close(file: TextIO) -> None:
+    """Close `file`. What a write could not say, closing cannot either; that was told when it was written."""
+    with suppress(OSError):
+        file.close()
+
+
+# -- remember ----------------------------------------------------------------------------------------
 
 MAX_INPUT_BYTES: Final = 2 * MAX_FACT_BYTES
 """Bytes of standard input: a fact, and as much white space around it, which is trimmed."""
@@ -60,7 +132,7 @@ BLANK: Final[Mapping[str, Any]] = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RememberArguments:
     """The command line."""
 
     fact: str
@@ -78,7 +150,7 @@ class Asked:
     json: bool
 
 
-def run(asked: Asked) -> int:
+def run_remember(asked: RememberArguments) -> int:
     """Remember what was asked; the exit code."""
     configure_logging()
     with Cancel() as cancel:
@@ -179,3 +251,57 @@ def _telling(update: Callable[[str], None]) -> Observer:
         update(f"turn {decision.turn}: {tool} {decision.outcome.verdict}")
 
     return observe
+
+
+# -- tool --------------------------------------------------------------------------------------------
+#
+# `muniment tool`: the five tools as JSON lines, for harnesses in any language.
+
+MAX_LINE_BYTES: Final = 64 << 20
+"""Bytes of one request line; longer input ends the program."""
+
+
+def serve(
+    policy: str, roots: list[str], symlinks: str, state: Path | None, *, in_process: bool, commit: bool
+) -> int:
+    """Answer each line of standard input with a line; commit at the end if asked for."""
+    configure_logging()
+    try:
+        loaded = load_configured(read_settings(os.environ, policy=policy))
+        with Sandbox(
+            loaded, parse_roots(roots), symlinks=symlinks, state=state, in_process=in_process
+        ) as box:
+            while line := sys.stdin.buffer.readline(MAX_LINE_BYTES + 1):
+                if len(line) > MAX_LINE_BYTES:
+                    _print({"verdict": "error", "code": "too_large", "text": "the line is too long"})
+                    return 1
+                if line.strip():
+                    _print(_answer(box, line))
+            if commit:
+                _report_tools(box.commit())
+    except MunimentError as error:
+        print(f"{visible(str(error))} [{error.code}]", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _answer(box: Sandbox, line: bytes) -> dict[str, Any]:
+    try:
+        request = json.loads(line)
+    except (ValueError, RecursionError):
+        request = None
+    if not isinstance(request, dict) or set(request) != {"tool", "args"}:
+        text = 'a request is a JSON object {"tool": …, "args": {…}} on one line'
+        return {"verdict": "error", "code": "bad_arguments", "text": text}
+    outcome = box.call(request["tool"], request["args"])
+    return {"verdict": outcome.verdict, "code": outcome.code, "text": outcome.text}
+
+
+def _report_tools(done: Commit) -> None:
+    """What was committed, on standard error: standard output holds one answer a request."""
+    for line in (*(f"committed: {change.path}" for change in done.changes), *done.notes):
+        print(visible(line), file=sys.stderr)
+
+
+def _print(document: dict[str, Any]) -> None:
+    print(json.dumps(document), flush=True)

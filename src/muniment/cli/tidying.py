@@ -1,20 +1,21 @@
-"""What `muniment forget` and `muniment dream` share: a memory with a model, and no worker."""
+"""`muniment forget` and `muniment dream`: a memory with a model, and no worker."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
 from contextlib import closing
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from muniment.agent.model import Model
-from muniment.cli.inspect import Where
-from muniment.cli.interrupt import cancel_on_interrupt
-from muniment.cli.model import ModelFlags, forget_key
-from muniment.cli.report import (
+from muniment.cli.inspect import MemoryArguments
+from muniment.cli.terminal import (
     EXIT_CANCELLED,
     EXIT_FAILED,
+    ModelFlags,
+    cancel_on_interrupt,
     configure_logging,
+    forget_key,
     on_one_line,
     print_document,
     print_failure,
@@ -23,16 +24,22 @@ from muniment.cli.report import (
 )
 from muniment.confine.cancel import Cancel
 from muniment.errors import Cancelled, MunimentError
+from muniment.jobs.dream import dream
+from muniment.jobs.forget import forget
 from muniment.jobs.place import Place
-from muniment.jobs.request import DreamResult, ForgetResult, Spared
+from muniment.jobs.request import Counts, DreamRequest, DreamResult, ForgetRequest, ForgetResult, Spared
 from muniment.opening import find_place, open_model
 from muniment.settings import parse_roots, read_settings
+
+# -- tidying -----------------------------------------------------------------------------------------
+#
+# What `muniment forget` and `muniment dream` share: a memory with a model, and no worker.
 
 R = TypeVar("R", ForgetResult, DreamResult)
 
 
 def carry_out(
-    where: Where,
+    where: MemoryArguments,
     flags: ModelFlags,
     job: Callable[[Place, Model, Cancel], R],
     show: Callable[[R], None],
@@ -90,3 +97,77 @@ def say_how(result: ForgetResult | DreamResult) -> None:
     )
     if result.status == "completed" and result.touched_scopes:
         say(f"  to take it back: muniment undo {result.task_id}")
+
+
+# -- forget ------------------------------------------------------------------------------------------
+#
+# `muniment forget`.
+
+
+def run_forget(where: MemoryArguments, flags: ModelFlags, request: ForgetRequest) -> int:
+    """Forget what was asked, or say what would be; the exit code."""
+
+    def job(place: Place, model: Model, cancel: Cancel) -> ForgetResult:
+        return forget(request, place, model, cancel=cancel)
+
+    return carry_out(where, flags, job, _show_forgotten, "nothing forgotten", yes=request.yes)
+
+
+def _show_forgotten(result: ForgetResult) -> None:
+    done = "forgotten" if result.status == "completed" else "would be forgotten"
+    for _, summary, path in result.removed_entries:
+        say(f"{done}: {on_one_line(path)} ({on_one_line(summary)})")
+    say_kept(result.kept)
+    if not result.removed_entries:
+        say(on_one_line(result.summary))
+    say_how(result)
+    if result.status == "preview" and result.removed_entries:
+        say("  nothing was removed; to do it, run this again with --yes")
+
+
+# -- dream -------------------------------------------------------------------------------------------
+#
+# `muniment dream`.
+
+SHOWN_GROUPS: Final = 5
+"""Groups of similar entries that are shown to a person; `--json` has all."""
+
+
+def run_dream(where: MemoryArguments, flags: ModelFlags, request: DreamRequest) -> int:
+    """Tidy the memory, or say what would be done; the exit code."""
+
+    def job(place: Place, model: Model, cancel: Cancel) -> DreamResult:
+        return dream(request, place, model, cancel=cancel)
+
+    return carry_out(where, flags, job, _show_dreamt, "nothing tidied", yes=request.yes)
+
+
+def _show_dreamt(result: DreamResult) -> None:
+    would = "" if result.status == "completed" else "would be "
+    for path in result.deduped_entries:
+        say(f"{would}merged: {on_one_line(path)}")
+    for path in result.expired_entries:
+        say(f"{would}removed, its time is over: {on_one_line(path)}")
+    say_kept(result.kept)
+    for group in result.alike[:SHOWN_GROUPS]:
+        say(f"alike: {', '.join(map(on_one_line, group))}")
+    if len(result.alike) > SHOWN_GROUPS:
+        say(f"  and {len(result.alike) - SHOWN_GROUPS} more groups that are alike; --json names them")
+    say(on_one_line(result.summary))
+    _say_counts(result.counts)
+    say_how(result)
+    if result.status == "preview" and (result.deduped_entries or result.expired_entries):
+        say("  nothing was changed; to do it, run this again with --yes")
+
+
+def _say_counts(counts: Counts) -> None:
+    told = {
+        "cannot be read": counts.unreadable,
+        "are alike": counts.near_duplicates,
+        "were given a new text": counts.rewritten,
+        "groups changed meanwhile": counts.rejected,
+        "links lead to nothing": counts.broken_links,
+    }
+    some = [f"{number} {what}" for what, number in told.items() if number]
+    if some:
+        say(f"  {', '.join(some)}")

@@ -382,7 +382,7 @@ def _ended(task: HeldTask, at: str) -> Event:
 #
 # Which transcripts of runs were written and where, so that an erasure reaches them.
 #
-# A transcript is a file that the operator asked for, anywhere (`cli/transcript.py`): it holds all that was
+# A transcript is a file that the operator asked for, anywhere (`cli/remember.py`): it holds all that was
 # said. One of a task that is erased, or that holds a run of the text (`traces.py`), is deleted whole: what
 # a model made of the text is in it in other words as well. A file that was moved, or replaced by another
 # one, is left alone.

@@ -1,4 +1,4 @@
-"""How commands speak: one JSON document, or a line or two that a person can act on."""
+"""What commands share: how they speak, the options of several, the named file, the model, and Ctrl-C."""
 
 from __future__ import annotations
 
@@ -6,14 +6,22 @@ import json
 import logging
 import os
 import re
+import signal
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, NotRequired, TypedDict
 
+from muniment.confine.cancel import Cancel
 from muniment.content.gates import one_line, visible
-from muniment.errors import Cancelled, MunimentError
+from muniment.errors import Cancelled, ConfigInvalid, MunimentError, printable
+from muniment.settings import KEY_VARIABLE
+
+# -- report ------------------------------------------------------------------------------------------
+#
+# How commands speak: one JSON document, or a line or two that a person can act on.
 
 LOG_VARIABLE: Final = "MUNIMENT_LOG"
 
@@ -119,3 +127,77 @@ def print_failure(
         what = "cancelled" if is_cancelled else what
         print(f"{what}: {visible(str(error))} [{error.code}]", file=sys.stderr)
     return EXIT_CANCELLED if is_cancelled else EXIT_FAILED
+
+
+# -- named file --------------------------------------------------------------------------------------
+#
+# A file that a person named on the command line, or standard input for `-`.
+
+
+def read_named(path: Path, limit: int) -> bytes:
+    """All of it.
+
+    Raises:
+        ConfigInvalid: it cannot be read, or holds more than `limit` bytes.
+    """
+    shown = printable(str(path))
+    try:
+        if str(path) == "-":
+            content = sys.stdin.buffer.read(limit + 1)
+        else:
+            with path.open("rb") as file:
+                content = file.read(limit + 1)
+    except OSError as error:
+        raise ConfigInvalid(f"{shown} cannot be read: {error.strerror}") from error
+    if len(content) > limit:
+        raise ConfigInvalid(f"{shown} holds more than {limit} bytes")
+    return content
+
+
+# -- interrupt ---------------------------------------------------------------------------------------
+#
+# Ctrl-C: in commands that write it cancels, and what has begun to write runs to its end.
+
+
+@contextmanager
+def cancel_on_interrupt() -> Iterator[Cancel]:
+    """A token that Ctrl-C sets, for the time of the block."""
+    with Cancel() as cancel:
+        before = signal.signal(signal.SIGINT, lambda *_: cancel.set())
+        try:
+            yield cancel
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def end_on_interrupt() -> Iterator[None]:
+    """Ctrl-C ends the process as SIGTERM does, for the time of the block: at once, also where it waits."""
+    before = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+# -- model -------------------------------------------------------------------------------------------
+#
+# The options that name a model, and the key out of the environment once it has been read.
+
+
+class ModelFlags(TypedDict):
+    """What a command line says of its model; None where it does not. As flags for `read_settings`."""
+
+    model: str | None
+    base_url: str | None
+    api_key_file: str | None
+    protocol: str | None
+    on_model_failure: NotRequired[str | None]
+
+
+def forget_key() -> None:
+    """Take the key out of the environment, so that no process that is started from now on inherits it.
+
+    The program owns its environment; the library does not, and leaves that of its caller alone.
+    """
+    os.environ.pop(KEY_VARIABLE, None)
