@@ -22,8 +22,7 @@ from muniment.agent.chat import body, job_message, offered_tools, system_message
 from muniment.agent.model import Brief, ModelRequest, ScopeBrief
 from muniment.agent.openai import OpenAIModel
 from muniment.names import ContextMode, Scope
-from muniment.testing.answers import always, tool_call, tool_calls
-from muniment.testing.chat_server import ChatServer
+from muniment.testing.chat_server import ChatServer, always, tool_call, tool_calls
 
 TURNS = 200
 ROUNDS = 9

@@ -39,7 +39,7 @@ from commit import IN_A_TOPIC, Bare, Ours, entry
 
 import muniment
 from muniment.confine.pool import shared_zygote
-from muniment.testing.conformance.mcp_client import Server
+from muniment.testing.conformance.targets import Server
 
 SIZES = (10, 1_000, 10_000)
 ROUNDS = 3

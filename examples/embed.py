@@ -13,7 +13,7 @@ from pathlib import Path
 
 import muniment
 from muniment.errors import MunimentError, RememberPathEscape
-from muniment.testing.scripted import ScriptedModel, call, calls, say
+from muniment.testing.minds import ScriptedModel, call, calls, say
 
 WELL_BEHAVED = [
     calls(call("grep", pattern="deploy", ignore_case=True)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from types import ModuleType
 
-from muniment.testing.scripted import ScriptedModel
+from muniment.testing.minds import ScriptedModel
 
 URL = "http://127.0.0.1:1/v1"
 

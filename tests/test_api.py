@@ -28,7 +28,7 @@ from muniment.jobs.request import RememberRequest
 from muniment.settings import read_settings
 from muniment.store.ledger import of_task
 from muniment.store.state import State
-from muniment.testing.scripted import ScriptedModel, call, calls, say
+from muniment.testing.minds import ScriptedModel, call, calls, say
 from served import URL, serve
 
 

@@ -12,7 +12,7 @@ import pytest
 import muniment
 from memories import make_roots, put
 from muniment.agent.model import ModelError
-from muniment.testing.scripted import ScriptedModel, say
+from muniment.testing.minds import ScriptedModel, say
 
 
 @pytest.fixture

@@ -252,7 +252,7 @@ ATTACK_KIT = (
     "muniment.testing.conformance.",
     "muniment.testing.corpus.",
     "muniment.testing.race",
-    "muniment.testing.strategies.trees",
+    "muniment.testing.strategies",
     "muniment.testing.witness",
 )
 """Builds throwaway trees by path and looks at them by path: a second opinion shares no code with `confine`.
@@ -287,7 +287,7 @@ MAY_DECODE = {
     "muniment.daemon.guard": {"unquote"},  # a workspace's path, compared with those that are served
     "muniment.content.markdown": {"unquote"},  # of links that are counted, never opened
     "muniment.store.index": {"unquote"},  # link targets that it wrote itself; compared, never opened
-    "muniment.testing.corpus.index_oracle": {"unquote"},  # as its counterpart
+    "muniment.testing.corpus.judging": {"unquote"},  # as its counterpart
 }
 DECODERS = {"unquote", "unquote_plus", "expanduser", "expandvars", "eval", "exec", "loads_pickle", "system"}
 
@@ -321,7 +321,7 @@ def test_nothing_is_normalised_but_through_the_door_that_bounds_its_cost():
             and DOORS & {f"unicodedata.{alias.name}" for alias in node.names}
         )
     }
-    assert found == {"muniment.policy.grammar", "muniment.testing.strategies.paths"}
+    assert found == {"muniment.policy.grammar", "muniment.testing.strategies"}
 
 
 def test_every_tool_declares_its_verbs_and_its_path():

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from memories import IN_A_WORKER
-from muniment.testing.answers import tool_call, tool_calls, words
-from muniment.testing.chat_server import ChatServer
+from muniment.testing.chat_server import ChatServer, tool_call, tool_calls, words
 from muniment.testing.minds import perfect, through
 
 REPOSITORY = Path(__file__).parent.parent

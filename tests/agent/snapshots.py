@@ -33,7 +33,7 @@ from muniment.agent.runner import Asker
 from muniment.confine.cancel import Cancel
 from muniment.names import ContextMode, Scope, Trust
 from muniment.policy.decide import Limits
-from muniment.testing.scripted import ScriptedModel, say
+from muniment.testing.minds import ScriptedModel, say
 
 PROMPTS = Path(__file__).with_name("prompts")
 TOKEN = "0123456789abcdef"

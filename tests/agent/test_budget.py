@@ -8,7 +8,7 @@ from muniment.agent.model import Budget
 from muniment.confine.cancel import Cancel
 from muniment.errors import Cancelled, DeadlineExceeded
 from muniment.policy.decide import Limits
-from muniment.testing.clock import FakeClock
+from muniment.testing.minds import FakeClock
 
 
 @pytest.fixture

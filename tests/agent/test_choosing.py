@@ -15,9 +15,8 @@ from muniment.agent.runner import MAX_OPTIONS, MAX_TEXT_CHARS, OPTION_CHARS, Ask
 from muniment.confine.cancel import Cancel
 from muniment.errors import Cancelled, DeadlineExceeded
 from muniment.policy.decide import Limits
-from muniment.testing.answers import NO_RESPONSE_FORMAT, always, failure, words
-from muniment.testing.clock import FakeClock
-from muniment.testing.scripted import ScriptedModel, say
+from muniment.testing.chat_server import NO_RESPONSE_FORMAT, always, failure, words
+from muniment.testing.minds import FakeClock, ScriptedModel, say
 
 __all__ = ["hasty"]
 pytestmark = pytest.mark.usefixtures("hasty")

@@ -20,7 +20,7 @@ from muniment.agent.model import (
     Usage,
 )
 from muniment.agent.openai import LADDERS
-from muniment.testing.answers import (
+from muniment.testing.chat_server import (
     NO_RESPONSE_FORMAT,
     NO_TOOLS,
     OVERFLOWS,

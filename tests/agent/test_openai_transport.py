@@ -18,7 +18,8 @@ from muniment.agent.model import ModelError
 from muniment.agent.openai import MAX_ANSWER_BYTES, OpenAIModel
 from muniment.confine.cancel import Cancel
 from muniment.errors import Cancelled, ConfigInvalid, DeadlineExceeded
-from muniment.testing.answers import (
+from muniment.testing.chat_server import (
+    ChatServer,
     Response,
     always,
     bomb,
@@ -27,14 +28,14 @@ from muniment.testing.answers import (
     endless,
     failure,
     late,
+    misbehaviours,
     raw,
     redirect,
+    stalls,
     tool_call,
     tool_calls,
     words,
 )
-from muniment.testing.chat_server import ChatServer
-from muniment.testing.misbehaviours import misbehaviours, stalls
 
 __all__ = ["hasty", "logged"]
 pytestmark = pytest.mark.usefixtures("hasty")

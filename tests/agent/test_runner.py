@@ -27,8 +27,7 @@ from muniment.confine.cancel import Cancel
 from muniment.errors import Cancelled, DeadlineExceeded, WorkerLost
 from muniment.names import ContextMode, Scope, Via
 from muniment.policy.decide import Limits
-from muniment.testing.clock import FakeClock
-from muniment.testing.scripted import ScriptedModel, call, calls, say
+from muniment.testing.minds import FakeClock, ScriptedModel, call, calls, say
 from muniment.tools.calls import Outcome
 
 SCOPES = (ScopeBrief(Scope("user"), writable=True), ScopeBrief(Scope("project"), writable=True))

@@ -28,7 +28,7 @@ from muniment.confine.pool import Zygote, import_directories
 from muniment.errors import WorkerLost
 from muniment.names import MAX_FACT_BYTES
 from muniment.store.upkeep import IndexCheck
-from muniment.testing.scripted import ScriptedModel, call, calls, say
+from muniment.testing.minds import ScriptedModel, call, calls, say
 from muniment.tools.calls import Outcome
 from served import URL, serve
 

@@ -14,9 +14,10 @@ from muniment.cli import doctor as command
 from muniment.cli.app import app
 from muniment.confine.cancel import Cancel
 from muniment.errors import Cancelled
-from muniment.testing.answers import (
+from muniment.testing.chat_server import (
     NO_RESPONSE_FORMAT,
     NO_TOOLS,
+    ChatServer,
     always,
     failure,
     raw,
@@ -24,7 +25,6 @@ from muniment.testing.answers import (
     tool_calls,
     words,
 )
-from muniment.testing.chat_server import ChatServer
 from muniment.testing.minds import perfect, through
 
 LS = tool_calls(tool_call("ls", {"path": "user"}))

@@ -28,7 +28,7 @@ from muniment.names import Trust
 from muniment.policy.load import load_policy
 from muniment.store.review import hold
 from muniment.store.state import State
-from muniment.testing.scripted import ScriptedModel, call, calls, say
+from muniment.testing.minds import ScriptedModel, call, calls, say
 from muniment.tools.overlay import ChangeSet, Proposed, digest
 from store.ground import origin
 

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from memories import make_roots
 from muniment.cli.app import app
-from muniment.testing.scripted import ScriptedModel, call, calls, say
+from muniment.testing.minds import ScriptedModel, call, calls, say
 
 FACT = "The user prefers dark mode"
 

@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from memories import CANARY, make_roots, photograph
-from muniment.testing.answers import tool_call, tool_calls, words
-from muniment.testing.chat_server import ChatServer
+from muniment.testing.chat_server import ChatServer, tool_call, tool_calls, words
 
 PROGRAM = Path(sys.executable).with_name("muniment")
 FACT = "The user prefers dark mode"

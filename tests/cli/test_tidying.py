@@ -12,7 +12,7 @@ from muniment import api
 from muniment.agent.model import ModelError
 from muniment.cli.app import app
 from muniment.errors import ForgetFailed, InvalidScope
-from muniment.testing.scripted import ScriptedModel, say
+from muniment.testing.minds import ScriptedModel, say
 from served import URL, serve
 
 

@@ -14,8 +14,7 @@ from agent.servers import KEY
 from muniment.agent.model import AssistantMessage, ToolCall
 from muniment.cli.app import app
 from muniment.cli.remember import to_file, writing
-from muniment.testing.answers import always, completion, failure
-from muniment.testing.chat_server import ChatServer
+from muniment.testing.chat_server import ChatServer, always, completion, failure
 from muniment.testing.minds import perfect, through
 
 

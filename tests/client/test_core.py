@@ -13,7 +13,7 @@ from muniment.client.core import FIRST_PAUSE, ClientCore, HttpReply, Lost
 from muniment.client.errors import BadAnswer, Cancelled, QueueFull, TaskNotFound, Unreachable, WaitTimeout
 from muniment.client.results import Recalled, Task
 from muniment.errors import ConfigInvalid
-from muniment.testing.clock import FakeClock
+from muniment.testing.minds import FakeClock
 
 GONE = Lost("nobody takes the connection", may_have_arrived=False)
 BROKEN = Lost("the connection ended early", may_have_arrived=True)

@@ -19,7 +19,7 @@ from muniment.client.errors import (
     UndoOverlap,
     Unreachable,
 )
-from muniment.testing.clock import FakeClock
+from muniment.testing.minds import FakeClock
 
 REFUSED = Lost("nobody takes the connection", may_have_arrived=False)
 BROKEN = Lost("the connection ended early", may_have_arrived=True)

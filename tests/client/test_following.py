@@ -16,7 +16,7 @@ from muniment.client.core import (
     Lost,
 )
 from muniment.client.errors import BadAnswer, NotNow, TokenRequired, Unreachable
-from muniment.testing.clock import FakeClock
+from muniment.testing.minds import FakeClock
 
 GONE = Lost("nobody takes the connection", may_have_arrived=False)
 STREAM = HttpReply(200, {"content-type": "text/event-stream; charset=utf-8"}, b"")

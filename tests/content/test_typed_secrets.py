@@ -17,7 +17,7 @@ from content.secret_values import filled
 from muniment.agent.filing import RuleWriter
 from muniment.content.secrets import find_secret, redacted
 from muniment.errors import RememberRefused
-from muniment.testing.scripted import ScriptedModel
+from muniment.testing.minds import ScriptedModel
 
 FACTS = Path(__file__).parents[1] / "facts"
 SENTENCES = json.loads((FACTS / "typed_secrets.json").read_text())

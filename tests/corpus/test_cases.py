@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from muniment.testing.corpus import case as corpus_files
 from muniment.testing.corpus import load_corpus
-from muniment.testing.corpus.checks import CHECKS
+from muniment.testing.corpus import stage as corpus_files
+from muniment.testing.corpus.judging import CHECKS
 from muniment.testing.corpus.running import run_driver
 from muniment.testing.corpus.stage import OPERATIONS
 

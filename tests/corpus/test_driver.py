@@ -11,8 +11,9 @@ import pytest
 
 from corpus.naive import NaiveTools
 from muniment.testing.conformance import driver as conformance_driver
-from muniment.testing.corpus import Inexpressible, Stage, driver, load_corpus, privileges, run_case, subjects
-from muniment.testing.corpus.privileges import obey_file_modes
+from muniment.testing.corpus import Inexpressible, Stage, driver, load_corpus, run_case, subjects
+from muniment.testing.corpus import stage as privileges
+from muniment.testing.corpus.stage import obey_file_modes
 from muniment.testing.corpus.subjects import ToolSubject, open_subject
 
 CORPUS = load_corpus()

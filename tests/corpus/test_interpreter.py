@@ -11,8 +11,7 @@ import pytest
 
 from corpus.naive import NaiveTools, RealpathTools
 from muniment.testing.corpus import Answer, Committed, Failure, Kind, Stage, load_corpus, run_case
-from muniment.testing.corpus.checks import CHECKS, Effect, problems
-from muniment.testing.corpus.judging import tree_changes
+from muniment.testing.corpus.judging import CHECKS, Effect, problems, tree_changes
 from muniment.testing.corpus.running import run_driver
 
 CORPUS = load_corpus()
@@ -392,7 +391,7 @@ def test_a_driver_and_what_it_executes_obey_file_modes(tmp_path):
     secret.touch(mode=0)
     program = (
         "import subprocess, sys\n"
-        "from muniment.testing.corpus.privileges import obey_file_modes\n"
+        "from muniment.testing.corpus.stage import obey_file_modes\n"
         "obey_file_modes()\n"
         "sys.exit(subprocess.run(['cat', sys.argv[1]], capture_output=True).returncode)\n"
     )

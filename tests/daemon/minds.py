@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from muniment.testing.dialects import Ask, Say
+from muniment.testing.minds import AskForCalls, Say
 
 
 def writes(path, text, before=()):
@@ -11,7 +11,7 @@ def writes(path, text, before=()):
 
     def mind(request):
         done = sum(1 for message in request.body["messages"] if message["role"] == "tool")
-        return Ask([steps[done]]) if done < len(steps) else Say("Saved.")
+        return AskForCalls([steps[done]]) if done < len(steps) else Say("Saved.")
 
     return mind
 

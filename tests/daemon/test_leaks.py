@@ -12,8 +12,7 @@ import pytest
 from daemon.process import BASE, HeldModel, path_of, serving
 from muniment.daemon import service
 from muniment.daemon.contract import HTTP, TASK
-from muniment.testing.dialects import Ask, Say
-from muniment.testing.minds import perfect
+from muniment.testing.minds import AskForCalls, Say, perfect
 
 SECRETS = {
     name: f"canary-{name}-7f3a"
@@ -174,7 +173,7 @@ def chatty(request):
 
 def escaping(_request):
     """Writes elsewhere."""
-    return Ask([("write_file", {"path": f"../{SECRETS['escape']}.md", "content": SECRETS["words"]})])
+    return AskForCalls([("write_file", {"path": f"../{SECRETS['escape']}.md", "content": SECRETS["words"]})])
 
 
 def idle(_request):

@@ -15,7 +15,7 @@ from muniment.jobs.request import RememberRequest
 from muniment.jobs.review import approve, show
 from muniment.names import Trust
 from muniment.store.review import pending
-from muniment.testing.scripted import ScriptedModel, call, calls, say
+from muniment.testing.minds import ScriptedModel, call, calls, say
 
 __all__ = ["any_words"]
 # What a model may commit is narrowed before this (T-RUN-14); here it writes what it likes.

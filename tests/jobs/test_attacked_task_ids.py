@@ -16,7 +16,7 @@ from muniment.jobs.request import ForgetRequest, RememberRequest
 from muniment.names import Scope, Trust
 from muniment.store.review import pending
 from muniment.store.state import State
-from muniment.testing.scripted import ScriptedModel, call, calls, say
+from muniment.testing.minds import ScriptedModel, call, calls, say
 
 
 def asked(place, fact, task, scope="user"):

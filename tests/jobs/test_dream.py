@@ -30,8 +30,7 @@ from muniment.store.commit import Terms, commit
 from muniment.store.ledger import Origin, root_key, source_of
 from muniment.store.trust import constant, new_ulid
 from muniment.store.upkeep import verify
-from muniment.testing.clock import FakeClock
-from muniment.testing.scripted import ScriptedModel, say
+from muniment.testing.minds import FakeClock, ScriptedModel, say
 from muniment.tools.overlay import ChangeSet, Proposed, digest
 
 FACT = "The user prefers dark mode in all editors"

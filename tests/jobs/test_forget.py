@@ -25,8 +25,7 @@ from muniment.policy.decide import Changes
 from muniment.store.audit import records
 from muniment.store.ledger import root_key, source_of
 from muniment.store.upkeep import verify
-from muniment.testing.clock import FakeClock
-from muniment.testing.scripted import ScriptedModel, say
+from muniment.testing.minds import FakeClock, ScriptedModel, say
 from muniment.tools.overlay import digest
 
 LIST = """\

@@ -29,8 +29,7 @@ from muniment.policy.decide import Content, ScopeTerms
 from muniment.policy.load import load_policy
 from muniment.store.upkeep import rebuild
 from muniment.testing.chat_server import ChatServer
-from muniment.testing.dialects import Ask, Decide, Say, asked_for
-from muniment.testing.minds import through
+from muniment.testing.minds import AskForCalls, Decide, Say, asked_for, through
 
 __all__ = ["any_words"]
 # What a model may commit is narrowed before this (T-RUN-14); here it writes what it likes.
@@ -296,7 +295,7 @@ def serve():
                 if asked_for(request.body).startswith("decision"):
                     return Decide(held.mind.decision(request.body))
                 calls, said = held.mind.chat(request.body)
-                return Ask(calls) if calls else Say(said)
+                return AskForCalls(calls) if calls else Say(said)
 
             server = stack.enter_context(ChatServer(through(think)))
             key = f"sk-{CANARY}"

@@ -18,8 +18,7 @@ from muniment.jobs.request import RememberRequest
 from muniment.names import Trust
 from muniment.recall.context import Budgets, StaticContext
 from muniment.recall.recaller import Recaller
-from muniment.testing.dialects import Ask, Decide, Say, asked_for
-from muniment.testing.minds import through
+from muniment.testing.minds import AskForCalls, Decide, Say, asked_for, through
 
 __all__ = ["any_words", "hasty"]
 # What a model may commit is narrowed before this (T-RUN-14); here it writes what it likes.
@@ -60,7 +59,7 @@ def laundering(path, content, protocol, *first):
             return Decide({"title": name, "scope": "user", "type": "user", "file": rel})
         at = len(asked)
         asked.append(request)
-        return Ask([steps[at]]) if at < len(steps) else Say(f"Saved to {path}.")
+        return AskForCalls([steps[at]]) if at < len(steps) else Say(f"Saved to {path}.")
 
     with serving(through(mind), protocol) as (_, model):
         yield model

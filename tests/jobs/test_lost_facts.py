@@ -13,10 +13,20 @@ from jobs.places import made
 from memories import SCOPES, put
 from muniment.jobs.remember import remember
 from muniment.jobs.request import RememberRequest
-from muniment.testing.answers import Response
-from muniment.testing.dialects import DIALECTS, Ask, Say, Utter, asked_for, spell
-from muniment.testing.minds import through
-from muniment.testing.scripted import ScriptedModel, call, calls, say
+from muniment.testing.chat_server import Response
+from muniment.testing.minds import (
+    DIALECTS,
+    AskForCalls,
+    Say,
+    ScriptedModel,
+    Utter,
+    asked_for,
+    call,
+    calls,
+    say,
+    spell,
+    through,
+)
 
 __all__ = ["hasty"]
 pytestmark = pytest.mark.usefixtures("hasty")
@@ -41,7 +51,7 @@ class Case:
 
     def write(self, body=None, front=FRONT):
         content = f"{front}{self.fact if body is None else body}\n"
-        return Ask([("write_file", {"path": self.path, "content": content})])
+        return AskForCalls([("write_file", {"path": self.path, "content": content})])
 
     def but(self, old, new):
         """Writes the fact with something else in it."""
@@ -49,10 +59,10 @@ class Case:
         return self.write(self.fact.replace(old, new))
 
     def edit(self, old, new, path=None):
-        return Ask([("edit", {"path": path or self.path, "old_string": old, "new_string": new})])
+        return AskForCalls([("edit", {"path": path or self.path, "old_string": old, "new_string": new})])
 
     def read(self, path=None):
-        return Ask([("read_file", {"path": path or self.path})])
+        return AskForCalls([("read_file", {"path": path or self.path})])
 
     def doubled(self, body):
         """A call as a common template shows it: with its braces doubled."""
@@ -94,9 +104,9 @@ SCRIPTS = {
     "names what it did not write": lambda at: [at.read("user/tea.md"), Say("Already known: user/tea.md")],
     "hides it in front matter": lambda at: [at.write("Noted.", FRONT.replace("when", json.dumps(at.fact)))],
     "spoils another entry": lambda at: [at.read("user/tea.md"), at.edit("green", "black", "user/tea.md")],
-    "looks for ever": lambda _: [Ask([("grep", {"pattern": f"deploy{each}"})]) for each in range(9)],
+    "looks for ever": lambda _: [AskForCalls([("grep", {"pattern": f"deploy{each}"})]) for each in range(9)],
     "says nothing": lambda _: [Utter("")],
-    "asks for what is not there": lambda at: [Ask([("save", {"fact": at.fact})])] * 3,
+    "asks for what is not there": lambda at: [AskForCalls([("save", {"fact": at.fact})])] * 3,
     "breaks off": lambda _: [Utter('{"action": "write_file", "path": "project/dep')] * 9,
     "doubles braces": lambda at: [at.doubled(at.fact)],
     "doubles braces around another number": lambda at: [at.doubled(at.fact.replace("16", "17"))],

@@ -25,7 +25,7 @@ from muniment.agent.filing import RuleWriter
 from muniment.jobs.remember import remember
 from muniment.jobs.request import RememberRequest
 from muniment.names import Trust
-from muniment.testing.scripted import ScriptedModel, call, calls, say
+from muniment.testing.minds import ScriptedModel, call, calls, say
 
 __all__ = ["any_words"]
 # What a model may commit is narrowed before this (T-RUN-14); here it writes what it likes.

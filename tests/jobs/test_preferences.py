@@ -17,8 +17,7 @@ from muniment.jobs.remember import remember
 from muniment.jobs.request import RememberRequest
 from muniment.names import Scope, Trust
 from muniment.store.upkeep import view_of
-from muniment.testing.dialects import Ask, Say
-from muniment.testing.minds import fences, through
+from muniment.testing.minds import AskForCalls, Say, fences, through
 
 __all__ = ["any_words", "hasty"]
 # What a model may commit is narrowed before this (T-RUN-14); here it writes what it likes.
@@ -85,13 +84,13 @@ def filer(content, *, looks=True):
         job = next(str(message["content"]) for message in messages if message["role"] == "user")
         fact = dict(fences(job))["fact"]
         if looks and done == 0:
-            return Ask([("grep", {"pattern": "."}), ("ls", {"path": "project"})])
+            return AskForCalls([("grep", {"pattern": "."}), ("ls", {"path": "project"})])
         if looks and done == 2:
-            return Ask(
+            return AskForCalls(
                 [("read_file", {"path": path}) for path in ("project/heard.md", "project/team/meetings.md")]
             )
         if done < (5 if looks else 1):
-            return Ask([("write_file", {"path": "user/release.md", "content": content(fact)})])
+            return AskForCalls([("write_file", {"path": "user/release.md", "content": content(fact)})])
         return Say("Saved to user/release.md.")
 
     return think

@@ -22,8 +22,7 @@ from muniment.jobs.remember import remember
 from muniment.jobs.request import RememberRequest
 from muniment.names import MAX_FACT_BYTES, FenceLayer, Trust
 from muniment.sandbox import Sandbox
-from muniment.testing.clock import FakeClock
-from muniment.testing.scripted import ScriptedModel, call, calls, say
+from muniment.testing.minds import FakeClock, ScriptedModel, call, calls, say
 
 KEYS = {
     "task_id",

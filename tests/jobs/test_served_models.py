@@ -20,10 +20,8 @@ from muniment.errors import PendingReview
 from muniment.jobs.remember import remember
 from muniment.jobs.request import RememberRequest
 from muniment.store.review import load
-from muniment.testing.answers import always, tool_call, tool_calls, words
-from muniment.testing.dialects import DIALECTS, Ask, Say
-from muniment.testing.minds import noise, perfect, through
-from muniment.testing.misbehaviours import misbehaviours, stalls
+from muniment.testing.chat_server import always, misbehaviours, stalls, tool_call, tool_calls, words
+from muniment.testing.minds import DIALECTS, AskForCalls, Say, noise, perfect, through
 
 __all__ = ["hasty"]
 pytestmark = pytest.mark.usefixtures("hasty")
@@ -145,7 +143,7 @@ READS = [("read_file", {"path": "project/deploy.md"})]
 def reader(request):
     """Reads the entry, then says that the fact is known."""
     has_read = any(message["role"] == "tool" for message in request.body["messages"])
-    return Say("Already known: project/deploy.md") if has_read else Ask(READS)
+    return Say("Already known: project/deploy.md") if has_read else AskForCalls(READS)
 
 
 def boaster(_request):
@@ -167,7 +165,7 @@ def test_having_read_the_index_is_not_to_know(tmp_path):
 
     def mind(request):
         has_read = any(message["role"] == "tool" for message in request.body["messages"])
-        return Say(f"Already known: {path}") if has_read else Ask([("read_file", {"path": path})])
+        return Say(f"Already known: {path}") if has_read else AskForCalls([("read_file", {"path": path})])
 
     with serving(through(mind)) as (_, model), made(tmp_path) as place:
         put(tmp_path / "project", "MEMORY.md", "- [We deploy on Thursdays](deploy.md)\n")

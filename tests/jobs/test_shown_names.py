@@ -12,7 +12,7 @@ from muniment.names import Trust
 from muniment.recall.recaller import Recaller
 from muniment.store.commit import Terms, commit
 from muniment.store.trust import constant
-from muniment.testing.scripted import ScriptedModel, call, say
+from muniment.testing.minds import ScriptedModel, call, say
 from muniment.tools.overlay import ChangeSet, Proposed
 from recall.library import entry_of
 from store.ground import origin, patience

@@ -29,7 +29,7 @@ from muniment.store.erase import EraseGround, erase
 from muniment.store.ledger import Origin, of_task
 from muniment.store.state import State
 from muniment.store.trust import constant
-from muniment.testing.scripted import ScriptedModel, call, calls, say
+from muniment.testing.minds import ScriptedModel, call, calls, say
 from muniment.tools.overlay import ChangeSet, Claim, Proposed, digest
 
 FACT = "The user prefers dark mode in all editors"

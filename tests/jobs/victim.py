@@ -22,8 +22,8 @@ from typing import Any, Final
 
 import yaml
 
-from muniment.testing.corpus.index_oracle import index_problems
-from muniment.testing.witness import Entry, photograph
+from muniment.testing.corpus.judging import index_problems
+from muniment.testing.witness import PhotographedName, photograph
 
 CANARY: Final = "canary-9c41e7"
 SCOPES: Final = ("user", "project")
@@ -216,7 +216,7 @@ def _of_this_machine() -> Iterator[bytes]:
             yield variable
 
 
-def _seen(name: str, entry: Entry) -> object:
+def _seen(name: str, entry: PhotographedName) -> object:
     """What of a name must not change; when it was read counts too, unless it is one that a run may read."""
     _, _, rel = name.partition(".muniment/")
     is_open = rel.partition("/")[0] in SCOPES and "/." not in rel and entry.kind in {"file", "directory"}

@@ -22,7 +22,7 @@ from muniment.errors import Cancelled, ManagedMemoryUnavailable
 from muniment.recall import session as subject
 from muniment.recall.session import Prefetch
 from muniment.store.database import Database
-from muniment.testing.clock import FakeClock
+from muniment.testing.minds import FakeClock
 
 CANARY = "canary-51d0"
 WAIT = 20.0

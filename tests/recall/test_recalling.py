@@ -23,9 +23,8 @@ from muniment.agent.runner import MAX_OPTIONS, OPTION_CHARS
 from muniment.confine.cancel import Cancel, Patience
 from muniment.errors import Cancelled, ConfigInvalid, DeadlineExceeded
 from muniment.jobs.place import chooser_of, recaller_of
-from muniment.testing.answers import always, failure, words
-from muniment.testing.clock import FakeClock
-from muniment.testing.scripted import ScriptedModel, say
+from muniment.testing.chat_server import always, failure, words
+from muniment.testing.minds import FakeClock, ScriptedModel, say
 from recall.places import CANARY, Gate, entry, ground, nothing_left_behind, paths, telling
 
 __all__ = ["hasty"]

@@ -24,7 +24,7 @@ from muniment.recall import session as subject
 from muniment.recall.recaller import MAX_KEYS, Recalled, keys_as_json, keys_in
 from muniment.recall.search import EntryKey
 from muniment.recall.session import BroughtIn, Reason, RecallSession
-from muniment.testing.clock import FakeClock
+from muniment.testing.minds import FakeClock
 from recall.places import (
     CANARY,
     WAIT,

@@ -16,7 +16,7 @@ from muniment.confine.cancel import Cancel
 from muniment.recall.context import Budgets
 from muniment.recall.conversation import Conversation
 from muniment.recall.session import BroughtIn, Reason
-from muniment.testing.clock import FakeClock
+from muniment.testing.minds import FakeClock
 from recall.places import (
     WAIT,
     Gate,

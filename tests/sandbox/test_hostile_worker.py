@@ -22,7 +22,7 @@ from muniment.jobs.request import RememberRequest
 from muniment.names import Trust
 from muniment.sandbox import Sandbox
 from muniment.store.state import State
-from muniment.testing.scripted import ScriptedModel, call, calls, say
+from muniment.testing.minds import ScriptedModel, call, calls, say
 from sandbox.liars import source
 from sandbox.services import lying_service
 

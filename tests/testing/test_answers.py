@@ -11,27 +11,31 @@ import zlib
 
 import pytest
 
-from muniment.testing.answers import (
+from muniment.testing.chat_server import (
     NO_RESPONSE_FORMAT,
     NO_TOOLS,
     OVERFLOWS,
     UNSUPPORTED,
+    ChatServer,
     Response,
     always,
     bomb,
+    broken_bodies,
+    broken_transfers,
     completion,
     document,
     drip,
     endless,
     failure,
     late,
+    misbehaviours,
+    odd_calls,
     raw,
     redirect,
+    stalls,
     tool_call,
     tool_calls,
 )
-from muniment.testing.chat_server import ChatServer
-from muniment.testing.misbehaviours import broken_bodies, broken_transfers, misbehaviours, odd_calls, stalls
 from testing.raw_client import ask, asking, read_all, read_answer
 
 STALLS, TRANSFERS, BODIES, CALLS = stalls(every=0.01), broken_transfers(), broken_bodies(), odd_calls()

@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from muniment.testing import chat_server as subject
-from muniment.testing.answers import always, drip, endless, late, raw, words
-from muniment.testing.chat_server import ChatServer
+from muniment.testing.chat_server import ChatServer, always, drip, endless, late, raw, words
 from testing.raw_client import ask, asking, connect, read_all, read_answer, said, written
 
 CERTIFICATE = Path(__file__).parents[1] / "agent" / "certificate.pem"

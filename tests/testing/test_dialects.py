@@ -7,7 +7,7 @@ import json
 import pytest
 
 from muniment.testing.chat_server import ChatServer
-from muniment.testing.dialects import DIALECTS, Ask, Decide, Say, Utter, asked_for, spell, thinking
+from muniment.testing.minds import DIALECTS, AskForCalls, Decide, Say, Utter, asked_for, spell, thinking
 from testing.raw_client import said
 
 LS = ("ls", {"path": "user"})
@@ -75,23 +75,23 @@ def test_the_form_is_read_from_the_body(form):
     ],
 )
 def test_calls_in_their_own_place(dialect, call):
-    assert spelled(Ask([LS]), dialect) == ({"content": None, "tool_calls": [call]}, "tool_calls")
+    assert spelled(AskForCalls([LS]), dialect) == ({"content": None, "tool_calls": [call]}, "tool_calls")
 
 
 def test_a_server_may_say_stop_though_there_are_calls():
-    message, finish_reason = spelled(Ask([LS]), "native, finish_reason stop")
+    message, finish_reason = spelled(AskForCalls([LS]), "native, finish_reason stop")
     assert (message["tool_calls"][0]["function"], finish_reason) == (FUNCTION, "stop")
 
 
 def test_the_older_function_call_holds_one():
-    assert spelled(Ask([LS, WRITE]), "legacy function_call") == (
+    assert spelled(AskForCalls([LS, WRITE]), "legacy function_call") == (
         {"content": None, "function_call": FUNCTION},
         "function_call",
     )
 
 
 def test_ids_are_never_given_twice_in_a_run():
-    calls = Ask([LS, LS])
+    calls = AskForCalls([LS, LS])
     first = spell(calls, DIALECTS["native"], BODIES["tools"])
     later = spell(calls, DIALECTS["native"], {**BODIES["tools"], "messages": [{}, {}, {}]})
     ids = [
@@ -131,7 +131,7 @@ WORDS = {
 
 @pytest.mark.parametrize("dialect", WORDS)
 def test_calls_in_the_words(dialect):
-    assert spelled(Ask([LS]), dialect) == ({"content": WORDS[dialect]}, "stop")
+    assert spelled(AskForCalls([LS]), dialect) == ({"content": WORDS[dialect]}, "stop")
 
 
 def test_every_dialect_is_tested():
@@ -140,21 +140,21 @@ def test_every_dialect_is_tested():
 
 
 def test_several_calls_stand_one_after_the_other():
-    content = spelled(Ask([LS, WRITE]), "tag")[0]["content"]
+    content = spelled(AskForCalls([LS, WRITE]), "tag")[0]["content"]
     assert content.count("<tool_call>") == content.count("</tool_call>") == 2
-    assert json.loads(spelled(Ask([LS, WRITE]), "list")[0]["content"])[1]["name"] == "write_file"
+    assert json.loads(spelled(AskForCalls([LS, WRITE]), "list")[0]["content"])[1]["name"] == "write_file"
 
 
 def test_arguments_between_tags_are_texts_as_they_are_and_json_else():
     call = ("edit", {"new_string": 'a\n"b"', "replace_all": True})
-    content = spelled(Ask([call]), "xml")[0]["content"]
+    content = spelled(AskForCalls([call]), "xml")[0]["content"]
     assert '<parameter=new_string>\na\n"b"\n</parameter>\n' in content
     assert "<parameter=replace_all>\ntrue\n</parameter>\n" in content
 
 
 @pytest.mark.parametrize("dialect", ["thinking, native", "thinking, tag", "thinking, bare"])
 def test_a_model_that_thinks_drafts_a_call_that_it_does_not_make(dialect):
-    message, _ = spelled(Ask([LS]), dialect)
+    message, _ = spelled(AskForCalls([LS]), dialect)
     thought, closing, rest = message["content"].partition("</think>")
     assert thought.startswith("<think>")
     assert closing
@@ -164,7 +164,7 @@ def test_a_model_that_thinks_drafts_a_call_that_it_does_not_make(dialect):
 
 
 def test_any_dialect_can_be_thought_in():
-    content = json.loads(spell(Ask([LS]), thinking(DIALECTS["xml"]), BODIES["tools"]).body)
+    content = json.loads(spell(AskForCalls([LS]), thinking(DIALECTS["xml"]), BODIES["tools"]).body)
     assert content["choices"][0]["message"]["content"].endswith(WORDS["xml"])
 
 
@@ -175,7 +175,7 @@ def test_any_dialect_can_be_thought_in():
 def test_a_server_held_to_a_schema_answers_in_one_way_only(dialect):
     action = '{"action": "ls", "path": "user"}'
     decision = {"scope": "user", "title": "x"}
-    assert spelled(Ask([LS, WRITE]), dialect, "action")[0] == {"content": action}
+    assert spelled(AskForCalls([LS, WRITE]), dialect, "action")[0] == {"content": action}
     assert spelled(Decide(decision), dialect, "decision")[0] == {"content": json.dumps(decision)}
     done = json.loads(spelled(Say("Saved."), dialect, "action")[0]["content"])
     assert done == {"action": "done", "summary": "Saved."}
@@ -192,7 +192,10 @@ def test_a_server_held_to_a_schema_answers_in_one_way_only(dialect):
     ],
 )
 def test_an_action_asked_for_in_the_prompt_is_wrapped(dialect, begins, ends):
-    for thought, form in ((Ask([LS]), "action in text"), (Decide({"action": "ls"}), "decision in text")):
+    for thought, form in (
+        (AskForCalls([LS]), "action in text"),
+        (Decide({"action": "ls"}), "decision in text"),
+    ):
         content = spelled(thought, dialect, form)[0]["content"]
         assert content.startswith(begins)
         assert content.endswith(ends)

@@ -13,8 +13,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muniment.testing.chat_server import ChatRequest, ChatServer
-from muniment.testing.dialects import DIALECTS, Ask, Decide, Say, Utter
-from muniment.testing.minds import fences, instance, noise, perfect, through
+from muniment.testing.minds import (
+    DIALECTS,
+    AskForCalls,
+    Decide,
+    Say,
+    Utter,
+    fences,
+    instance,
+    noise,
+    perfect,
+    through,
+)
 from testing.raw_client import said
 from testing.wire import FORMS, TOKEN, Run, actions, fenced, job
 
@@ -160,7 +170,7 @@ def test_asked_for_a_decision_it_decides():
 
 def test_where_there_is_no_fact_it_lists_as_doctor_asks():
     thought = perfect(request_of({"messages": [{"role": "user", "content": "List the scopes."}]}))
-    assert thought == Ask([("ls", {"path": "user"})])
+    assert thought == AskForCalls([("ls", {"path": "user"})])
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -279,8 +289,8 @@ def test_the_same_seed_says_the_same_and_another_something_else():
 
 def test_unbound_it_says_everything_that_a_model_can_say():
     drawn = thoughts(3, 500, constrained_to(actions(())[0]))
-    assert {type(thought) for thought in drawn} == {Say, Utter, Ask}
-    calls = [call for thought in drawn if isinstance(thought, Ask) for call in thought.calls]
+    assert {type(thought) for thought in drawn} == {Say, Utter, AskForCalls}
+    calls = [call for thought in drawn if isinstance(thought, AskForCalls) for call in thought.calls]
     tools = {tool for tool, _ in calls}
     assert {"read_file", "grep", "ls", "write_file", "edit"} < tools
     values = itertools.chain.from_iterable(arguments.values() for _, arguments in calls)

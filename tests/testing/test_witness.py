@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from muniment.testing.corpus.privileges import obey_file_modes
+from muniment.testing.corpus.stage import obey_file_modes
 from muniment.testing.witness import HASHED_BYTES, differences, photograph, sightings
 
 CANARY = "canary-51d0"

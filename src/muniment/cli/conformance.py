@@ -36,7 +36,7 @@ from muniment.testing.conformance import (
     parse_target,
     select,
 )
-from muniment.testing.conformance.outcome import BAD
+from muniment.testing.conformance.targets import BAD
 from muniment.testing.corpus import Case, Corpus, load_corpus
 
 MAX_JOBS: Final = 4

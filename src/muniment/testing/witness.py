@@ -36,7 +36,7 @@ _AGED_NS: Final = 1_000_000_000_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class PhotographedName:
     """What a photograph keeps of one name.
 
     Attributes:
@@ -58,7 +58,7 @@ class Entry:
     read: bool
 
 
-Photograph = Mapping[str, Entry]
+Photograph = Mapping[str, PhotographedName]
 """Entries by `TREE/path/in/it`; `TREE` itself is its directory."""
 
 
@@ -74,7 +74,7 @@ def photograph(trees: Mapping[str, Path]) -> Photograph:
     Raises:
         OSError: a tree is not there, or somebody is at work in it.
     """
-    found: dict[str, Entry] = {}
+    found: dict[str, PhotographedName] = {}
     for name, tree in trees.items():
         _look(tree, name, found)
     return found
@@ -103,7 +103,7 @@ def sightings(canary: str, evidence: Mapping[str, object]) -> list[str]:
     return [place for name, value in evidence.items() for place in _sighted(canary, name, value)]
 
 
-def _look(path: Path, name: str, found: dict[str, Entry]) -> None:
+def _look(path: Path, name: str, found: dict[str, PhotographedName]) -> None:
     info = path.lstat()
     names: list[str] = []
     content = ""
@@ -117,7 +117,7 @@ def _look(path: Path, name: str, found: dict[str, Entry]) -> None:
     except PermissionError:
         content = "unreadable"
     os.utime(path, ns=(_AGED_NS, info.st_mtime_ns), follow_symlinks=False)
-    found[name] = Entry(
+    found[name] = PhotographedName(
         _kind(info.st_mode),
         stat.S_IMODE(info.st_mode),
         info.st_nlink,
@@ -152,7 +152,7 @@ def _told(name: str, before: Photograph, after: Photograph, *, reads: bool) -> I
         return
     changed = [
         field.name
-        for field in fields(Entry)
+        for field in fields(PhotographedName)
         if field.name != "read" and getattr(old, field.name) != getattr(new, field.name)
     ]
     if changed:

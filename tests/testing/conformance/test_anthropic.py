@@ -8,9 +8,8 @@ from types import ModuleType
 
 import pytest
 
-from muniment.testing.conformance import anthropic_memory
-from muniment.testing.conformance.outcome import Outcome, outcome_of
-from muniment.testing.conformance.targets import parse_target
+from muniment.testing.conformance import targets
+from muniment.testing.conformance.targets import Outcome, outcome_of, parse_target
 from muniment.testing.corpus import Inexpressible, Stage, load_corpus, run_case
 
 CORPUS = load_corpus()
@@ -65,7 +64,7 @@ def _sdk(monkeypatch):
     tools.BetaLocalFilesystemMemoryTool = MemoryTool
     monkeypatch.setitem(sys.modules, "anthropic", ModuleType("anthropic"))
     monkeypatch.setitem(sys.modules, "anthropic.tools", tools)
-    monkeypatch.setattr(anthropic_memory, "version", lambda _name: "0.1")
+    monkeypatch.setattr(targets, "version", lambda _name: "0.1")
 
 
 @pytest.fixture

@@ -8,11 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from muniment.testing.conformance import mcp_client
-from muniment.testing.conformance.mcp import McpSubject
-from muniment.testing.conformance.mcp_client import Server, ServerLost, ServerRefused
-from muniment.testing.conformance.outcome import Outcome, outcome_of
-from muniment.testing.conformance.targets import parse_target
+from muniment.testing.conformance import targets
+from muniment.testing.conformance.targets import (
+    McpSubject,
+    Outcome,
+    Server,
+    ServerLost,
+    ServerRefused,
+    outcome_of,
+    parse_target,
+)
 from muniment.testing.corpus import Inexpressible, Stage, load_corpus, run_case
 
 CORPUS = load_corpus()
@@ -45,8 +50,8 @@ def test_a_tool_is_called_and_its_failure_is_an_error(tmp_path):
     [("ends", ServerLost), ("garbage", ServerLost), ("silent", ServerLost), ("refuses", ServerRefused)],
 )
 def test_a_server_that_does_not_speak_the_protocol_is_told_and_ended(monkeypatch, temper, error):
-    monkeypatch.setattr(mcp_client, "ANSWER_SECONDS", 1.0)
-    monkeypatch.setattr(mcp_client, "ENDING_SECONDS", 0.1)
+    monkeypatch.setattr(targets, "ANSWER_SECONDS", 1.0)
+    monkeypatch.setattr(targets, "ENDING_SECONDS", 0.1)
     with pytest.raises(error):
         Server(command(temper), {})
 
@@ -61,7 +66,7 @@ def test_a_server_that_ended_between_two_requests_is_lost(tmp_path):
 
 @pytest.mark.parametrize("own_session", [True, False])
 def test_a_server_that_does_not_end_is_killed(monkeypatch, own_session):
-    monkeypatch.setattr(mcp_client, "ENDING_SECONDS", 0.1)
+    monkeypatch.setattr(targets, "ENDING_SECONDS", 0.1)
     server = Server(command("deaf"), {}, own_session=own_session)
     assert (os.getpgid(server.pid) == server.pid) is own_session
     server.close()

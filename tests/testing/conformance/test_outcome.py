@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from muniment.testing.conformance.outcome import MEANS, Outcome, Promises, outcome_of
+from muniment.testing.conformance.targets import MEANS, Outcome, Promises, outcome_of
 from muniment.testing.corpus import Failure, Kind
 
 ATTACK = {"expect": "deny"}

@@ -12,9 +12,8 @@ from select import select as wait
 import pytest
 
 from muniment.testing.conformance import run as kit
-from muniment.testing.conformance.outcome import BAD, Outcome
 from muniment.testing.conformance.run import PROBE, examine, select
-from muniment.testing.conformance.targets import parse_target
+from muniment.testing.conformance.targets import BAD, Outcome, parse_target
 from muniment.testing.corpus import load_corpus
 from muniment.testing.corpus.running import Leash, run_driver
 

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from muniment.testing.conformance.claims import ANTHROPIC, MCP_FILESYSTEM, MUNIMENT, UNKNOWN
-from muniment.testing.conformance.targets import ALL_TOOLS, UnknownTarget, filled, parse_target
+from muniment.testing.conformance.targets import (
+    ALL_TOOLS,
+    ANTHROPIC,
+    MCP_FILESYSTEM,
+    MUNIMENT,
+    UNKNOWN,
+    UnknownTarget,
+    filled,
+    parse_target,
+)
 from muniment.testing.corpus import Kind, Stage, load_corpus
-from muniment.testing.corpus.json_lines import JsonLinesSubject
-from muniment.testing.corpus.subjects import SandboxSubject
+from muniment.testing.corpus.subjects import JsonLinesSubject, SandboxSubject
 
 CORPUS = load_corpus()
 

@@ -16,15 +16,21 @@ it is decided what that means for a tool which never promised what Muniment prom
 Does not hold: O3 for a program that leaves the session it was started in. What the kit cannot see stands in
 `docs/conformance.md`.
 
-Start at `targets.py` for a new kind of tool, at `muniment.testing.corpus.subject` for a single one in Python.
+Start at `targets.py` for a new kind of tool, at `muniment.testing.corpus.stage` for a single one in Python.
 """
 
 from __future__ import annotations
 
-from muniment.testing.conformance.claims import Claims
-from muniment.testing.conformance.outcome import Outcome, Promises, outcome_of
 from muniment.testing.conformance.run import Finding, Result, examine, select
-from muniment.testing.conformance.targets import Target, UnknownTarget, parse_target
+from muniment.testing.conformance.targets import (
+    Claims,
+    Outcome,
+    Promises,
+    Target,
+    UnknownTarget,
+    outcome_of,
+    parse_target,
+)
 
 __all__ = [
     "Claims",

@@ -16,8 +16,7 @@ from tempfile import TemporaryDirectory, mkdtemp
 from typing import Final
 
 from muniment.testing.conformance.driver import ABOUT
-from muniment.testing.conformance.outcome import BAD, MEANS, Outcome, outcome_of
-from muniment.testing.conformance.targets import Target
+from muniment.testing.conformance.targets import BAD, MEANS, Outcome, Target, outcome_of
 from muniment.testing.corpus import Case, Corpus, Failure, Kind
 from muniment.testing.corpus.running import HANG_SECONDS, Failures, Leash, run_driver
 

@@ -20,11 +20,20 @@ needs more than the standard library, but for `subjects`.
 
 from __future__ import annotations
 
-from muniment.testing.corpus.case import Case, Corpus, load_corpus
-from muniment.testing.corpus.failure import Failure, Kind
-from muniment.testing.corpus.interpreter import run_case
-from muniment.testing.corpus.stage import Stage
-from muniment.testing.corpus.subject import Answer, Committed, Inexpressible, OpenSubject, Subject
+from muniment.testing.corpus.judging import run_case
+from muniment.testing.corpus.stage import (
+    Answer,
+    Case,
+    Committed,
+    Corpus,
+    Failure,
+    Inexpressible,
+    Kind,
+    OpenSubject,
+    Stage,
+    Subject,
+    load_corpus,
+)
 
 __all__ = [
     "Answer",

@@ -24,12 +24,18 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any, get_args
 
-from muniment.testing.corpus.case import Case, load_corpus
-from muniment.testing.corpus.failure import Failure, Kind
-from muniment.testing.corpus.interpreter import run_case
-from muniment.testing.corpus.privileges import obey_file_modes
-from muniment.testing.corpus.stage import Stage
-from muniment.testing.corpus.subject import Inexpressible, OpenSubject, Subject
+from muniment.testing.corpus.judging import run_case
+from muniment.testing.corpus.stage import (
+    Case,
+    Failure,
+    Inexpressible,
+    Kind,
+    OpenSubject,
+    Stage,
+    Subject,
+    load_corpus,
+    obey_file_modes,
+)
 from muniment.testing.corpus.subjects import Mode, open_subject
 
 

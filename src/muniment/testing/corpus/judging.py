@@ -14,16 +14,387 @@
 
 from __future__ import annotations
 
+import base64
 import json
-from collections.abc import Collection, Iterator, Mapping
+import posixpath
+import re
+import stat
+import time
+import unicodedata
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Final
+from urllib.parse import unquote
 
-from muniment.testing.corpus.case import Case
-from muniment.testing.corpus.failure import Failure, Kind
-from muniment.testing.corpus.stage import FORBIDDEN, ROOTS, Stage
-from muniment.testing.corpus.subject import Answer, Committed
-from muniment.testing.witness import Entry, Photograph, differences, sightings
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from muniment.testing.corpus.stage import (
+    FORBIDDEN,
+    ROOTS,
+    Answer,
+    Case,
+    Committed,
+    Failure,
+    Kind,
+    OpenSubject,
+    Stage,
+    Subject,
+)
+from muniment.testing.race import Swap
+from muniment.testing.witness import Photograph, PhotographedName, differences, photograph, sightings
+
+# -- index oracle ------------------------------------------------------------------------------------
+#
+# What a CommonMark reader makes of an index: an oracle that knows nothing of how indexes are written.
+#
+# A safe index is one heading, paragraphs of plain text, and one list; each of its items stands on one
+# physical line and begins with the only link of the item, whose target decodes to a file. Everything else
+# that markdown or a terminal would act on is a forgery. An index that does not fit in one file leads to
+# every entry once over pages in `index/`, each as safe.
+
+_BLOCKS: Final = frozenset(
+    {
+        "heading_open",
+        "heading_close",
+        "paragraph_open",
+        "paragraph_close",
+        "bullet_list_open",
+        "bullet_list_close",
+        "list_item_open",
+        "list_item_close",
+        "inline",
+    }
+)
+_INLINES: Final = frozenset({"text", "text_special"})
+_CATEGORIES: Final = frozenset({"Cc", "Cs", "Co", "Cn", "Zl", "Zp"})
+_INVISIBLE: Final = re.compile(
+    "[\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff\U000e0000-\U000e007f]"
+)
+INDEX: Final = "MEMORY.md"
+PAGES: Final = "index/"
+
+_AUTOLINK: Final = re.compile(r"\w://\S|www\.\S|\S@\S+\.\S", re.IGNORECASE)
+"""What readers with the GitHub extensions make a link without being asked."""
+
+
+def index_targets(data: bytes) -> list[str]:
+    """The percent-decoded targets of all links, in order."""
+    return [
+        unquote(str(child.attrs["href"]))
+        for token in _parse(data.decode())
+        for child in token.children or ()
+        if child.type == "link_open"
+    ]
+
+
+def memory_problems(root: Path, files: set[str]) -> Iterator[str]:
+    """Why the index of a root is not safe: `MEMORY.md` and the pages that it leads to.
+
+    Args:
+        root: where the index is.
+        files: the entries that are there, relative to the root.
+    """
+    data = (root / INDEX).read_bytes()
+    targets = index_targets(data)
+    if not any(target.startswith(PAGES) for target in targets):
+        yield from index_problems(data, files)
+        return
+    yield from index_problems(data, set(targets))
+    listed: list[str] = []
+    waiting, met = [target for target in targets if target.startswith(PAGES)], set[str]()
+    yield from (f"{INDEX} leads to {target!r}" for target in sorted({*targets} - {*waiting} - files))
+    while waiting:
+        page = waiting.pop()
+        if page in met or not (root / page).is_file() or (root / page).is_symlink():
+            yield f"{page!r} is linked twice, or is no file"
+            continue
+        met.add(page)
+        data = (root / page).read_bytes()
+        links = index_targets(data)
+        yield from (f"{page}: {problem}" for problem in index_problems(data, set(links)))
+        reached = [posixpath.normpath(posixpath.join(posixpath.dirname(page), link)) for link in links]
+        waiting += [path for path in reached if path.startswith(PAGES)]
+        listed += [path for path in reached if not path.startswith(PAGES)]
+    if sorted(listed) != sorted(files):
+        yield f"the pages link {sorted(listed)!r}, there is {sorted(files)!r}"
+
+
+def index_problems(data: bytes, files: set[str]) -> Iterator[str]:
+    """Why the index is not safe.
+
+    Args:
+        data: the index.
+        files: the entries that are there, relative to the root.
+    """
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        yield "the index is not UTF-8"
+        return
+    for char in sorted(set(text) - {"\n"}):
+        if unicodedata.category(char) in _CATEGORIES or _INVISIBLE.match(char):
+            yield f"the index holds U+{ord(char):04X}"
+    if re.search(r"(?<!\\)\[\[", text):
+        yield "the index holds a wiki link"
+    tokens = _parse(text)
+    yield from _block_problems(tokens)
+    items = [tokens[at + 2] for at, token in enumerate(tokens) if token.type == "list_item_open"]
+    for item in items:
+        yield from _item_problems(item)
+    lines = [line for line in text.split("\n") if re.match(r"\s*([-*+>#|]|\d+[.)])", line)]
+    if len(lines) != len(items) + 1:
+        yield f"{len(lines)} lines look like heading or item, the list has {len(items)} items"
+    targets = index_targets(data)
+    if sorted(targets) != sorted(files):
+        yield f"links to {sorted(targets)!r}, there is {sorted(files)!r}"
+
+
+def _parse(text: str) -> list[Token]:
+    return MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(text)
+
+
+def _block_problems(tokens: list[Token]) -> Iterator[str]:
+    for token in tokens:
+        if token.type not in _BLOCKS:
+            yield f"the index holds a {token.type}"
+    headings = [token for token in tokens if token.type == "heading_open"]
+    if [token.tag for token in headings] != ["h1"] or tokens[0].type != "heading_open":
+        yield f"the index has {len(headings)} headings, not one at its top"
+    if sum(token.type == "bullet_list_open" for token in tokens) > 1:
+        yield "the index has more than one list"
+    in_list = 0
+    for token in tokens:
+        in_list += {"bullet_list_open": 1, "bullet_list_close": -1}.get(token.type, 0)
+        if token.type == "inline" and not in_list:
+            yield from _text_problems(token.children or [], "outside the list")
+
+
+def _item_problems(item: Token) -> Iterator[str]:
+    children = item.children or []
+    kinds = [child.type for child in children]
+    if kinds[:1] != ["link_open"] or "link_close" not in kinds:
+        yield f"an item does not begin with a link: {item.content[:80]!r}"
+        return
+    end = kinds.index("link_close")
+    if not "".join(child.content for child in children[1:end]).strip():
+        yield f"a link has no text: {item.content[:80]!r}"
+    if children[0].attrs.get("title"):
+        yield f"a link has a title: {item.content[:80]!r}"
+    yield from _text_problems(children[1:end] + children[end + 1 :], item.content[:80])
+
+
+def _text_problems(children: list[Token], where: str) -> Iterator[str]:
+    for child in children:
+        if child.type not in _INLINES:
+            yield f"{child.type} in {where!r}"
+    if _AUTOLINK.search("".join(child.content for child in children)):
+        yield f"an address that readers make a link, in {where!r}"
+
+
+# -- checks ------------------------------------------------------------------------------------------
+#
+# The effects that a case may ask for, judged after the commit.
+
+PAGE_NAMES: Final = "index"
+BRINGS_ABOUT: Final = frozenset({"file_equals", "b64_equals", "exists_if_allowed", "size", "in_output"})
+"""The checks that ask for what a call is there for. The others ask for what it may not do besides."""
+OF_THE_INDEX: Final = frozenset({"index_safe", "index_targets", "index_contains", "index_line_max"})
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What a case came to.
+
+    Attributes:
+        stage: where it happened.
+        allowed: whether a call was allowed.
+        outputs: the text of every answer.
+        seconds: wall clock of all calls and commits.
+    """
+
+    stage: Stage
+    allowed: bool
+    outputs: tuple[str, ...]
+    seconds: float
+
+    @property
+    def output(self) -> str:
+        """All answers."""
+        return "\n".join(self.outputs)
+
+
+Parameters = Mapping[str, Any]
+Check = Callable[[Effect, Parameters], Iterator[str]]
+
+
+def problems(effect: Effect, check: Parameters) -> Iterator[Failure]:
+    """Why an effect is not what `check` asks for.
+
+    Raises:
+        KeyError: there is no such check.
+    """
+    parameters = effect.stage.expand(check)
+    name = check["check"]
+    kind = Kind.EFFECT if name in BRINGS_ABOUT else Kind.INDEX if name in OF_THE_INDEX else Kind.MANNER
+    for problem in CHECKS[name](effect, parameters):
+        yield Failure(kind, f"{name}: {problem}")
+
+
+def _file_equals(_effect: Effect, check: Parameters) -> Iterator[str]:
+    yield from _holds(Path(check["path"]), check["content"].encode())
+
+
+def _b64_equals(_effect: Effect, check: Parameters) -> Iterator[str]:
+    yield from _holds(Path(check["path"]), base64.b64decode(check["content_b64"]))
+
+
+def _holds(path: Path, wanted: bytes) -> Iterator[str]:
+    if path.is_symlink() or not path.is_file():
+        yield f"there is no file {path.name!r}"
+    elif (found := path.read_bytes()) != wanted:
+        yield f"{path.name!r} holds {found[:80]!r}, not {wanted[:80]!r}"
+
+
+def _not_in_file(_effect: Effect, check: Parameters) -> Iterator[str]:
+    path = Path(check["path"])
+    if path.is_file() and check["text"].encode() in path.read_bytes():
+        yield f"{path.name!r} holds {check['text']!r}"
+
+
+def _absent(_effect: Effect, check: Parameters) -> Iterator[str]:
+    if _exists(check["path"]):
+        yield f"{check['path']!r} exists"
+
+
+def _exists_if_allowed(effect: Effect, check: Parameters) -> Iterator[str]:
+    if effect.allowed and not _exists(check["path"]):
+        yield f"{check['path']!r} does not exist"
+
+
+def _exists(path: str) -> bool:
+    try:
+        Path(path).lstat()
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def _in_output(effect: Effect, check: Parameters) -> Iterator[str]:
+    if check["text"] not in effect.output:
+        yield f"no {check['text']!r} in {effect.output[:200]!r}"
+
+
+def _not_in_output(effect: Effect, check: Parameters) -> Iterator[str]:
+    if check["text"] in effect.output:
+        yield f"{check['text']!r} was shown"
+
+
+def _output_utf8(effect: Effect, _check: Parameters) -> Iterator[str]:
+    try:
+        effect.output.encode()
+    except UnicodeEncodeError:
+        yield "an answer is not Unicode text"
+
+
+def _output_max(effect: Effect, check: Parameters) -> Iterator[str]:
+    longest = max(len(text.encode("utf-8", "surrogatepass")) for text in effect.outputs)
+    if longest > check["value"]:
+        yield f"an answer has {longest} bytes"
+
+
+def _max_seconds(effect: Effect, check: Parameters) -> Iterator[str]:
+    if effect.seconds > check["value"]:
+        yield f"took {effect.seconds:.1f} s"
+
+
+def _mode_max(_effect: Effect, check: Parameters) -> Iterator[str]:
+    mode = stat.S_IMODE(Path(check["path"]).lstat().st_mode)
+    if mode & ~check["value"]:
+        yield f"mode is {mode:04o}"
+
+
+def _size(_effect: Effect, check: Parameters) -> Iterator[str]:
+    if (size := Path(check["path"]).lstat().st_size) != check["value"]:
+        yield f"size is {size}"
+
+
+def _dir_names(_effect: Effect, check: Parameters) -> Iterator[str]:
+    names = {path.name for path in Path(check["path"]).iterdir()} - set(check.get("ignore", ()))
+    if names != set(check["names"]):
+        yield f"names are {sorted(names)}"
+
+
+def _index(effect: Effect, check: Parameters) -> bytes | None:
+    path = effect.stage.scope(check["scope"]) / INDEX
+    return path.read_bytes() if path.is_file() and not path.is_symlink() else None
+
+
+def _index_safe(effect: Effect, check: Parameters) -> Iterator[str]:
+    index = _index(effect, check)
+    if index is not None:
+        root = effect.stage.scope(check["scope"])
+        yield from memory_problems(root, entries(root))
+    elif effect.allowed:
+        yield "there is no index"
+
+
+def _index_targets(effect: Effect, check: Parameters) -> Iterator[str]:
+
+    targets = index_targets(_index(effect, check) or b"")
+    if sorted(targets) != sorted(check["files"]):
+        yield f"targets are {targets}"
+
+
+def _index_contains(effect: Effect, check: Parameters) -> Iterator[str]:
+    if check["text"].encode() not in (_index(effect, check) or b""):
+        yield f"no {check['text']!r} in the index"
+
+
+def _index_line_max(effect: Effect, check: Parameters) -> Iterator[str]:
+    longest = max(map(len, (_index(effect, check) or b"").split(b"\n")))
+    if longest > check["value"]:
+        yield f"a line has {longest} bytes"
+
+
+def entries(root: Path) -> set[str]:
+    """The files that an index of `root` has to list."""
+    paths = (
+        path.relative_to(root) for path in root.rglob("*.md") if path.is_file() and not path.is_symlink()
+    )
+    return {
+        path.as_posix()
+        for path in paths
+        if path.as_posix() != INDEX
+        and path.parts[0] != PAGE_NAMES
+        and not any(part.startswith(".") for part in path.parts)
+    }
+
+
+CHECKS: Final[Mapping[str, Check]] = {
+    "file_equals": _file_equals,
+    "b64_equals": _b64_equals,
+    "not_in_file": _not_in_file,
+    "absent": _absent,
+    "exists_if_allowed": _exists_if_allowed,
+    "in_output": _in_output,
+    "not_in_output": _not_in_output,
+    "output_utf8": _output_utf8,
+    "output_max": _output_max,
+    "max_seconds": _max_seconds,
+    "mode_max": _mode_max,
+    "size": _size,
+    "dir_names": _dir_names,
+    "index_safe": _index_safe,
+    "index_targets": _index_targets,
+    "index_contains": _index_contains,
+    "index_line_max": _index_line_max,
+}
+
+
+# -- judging -----------------------------------------------------------------------------------------
 
 MIN_EXCHANGES: Final = 50
 """Exchanges without which a race was none; there are tens of thousands."""
@@ -56,7 +427,7 @@ CODES: Final[Mapping[str, frozenset[str | None]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class CallMade:
     """A call that was made, with its arguments filled in.
 
     Attributes:
@@ -96,14 +467,14 @@ class Run:
         decoy: what a name was exchanged with.
     """
 
-    first: list[Call] = field(default_factory=list)
-    calls: list[Call] = field(default_factory=list)
+    first: list[CallMade] = field(default_factory=list)
+    calls: list[CallMade] = field(default_factory=list)
     commits: list[Committed] = field(default_factory=list)
     log: str = ""
     seconds: float = 0.0
     exchanges: int | None = None
     problem: str | None = None
-    decoy: Entry | None = None
+    decoy: PhotographedName | None = None
 
     @property
     def allowed(self) -> bool:
@@ -247,7 +618,7 @@ def _may_change(name: str, target: str) -> bool:
     return f"{target}/".startswith(f"{name}/") or name.startswith(of_index)
 
 
-def _is_copy(name: str, before: Photograph, after: Photograph, decoy: Entry) -> bool:
+def _is_copy(name: str, before: Photograph, after: Photograph, decoy: PhotographedName) -> bool:
     """Whether a new name leads to the decoy itself, or to a file that holds what another one held or holds.
 
     Who replaces a name while somebody exchanges it may come to hold what is not theirs, and must not drop it.
@@ -298,9 +669,118 @@ def _top(name: str) -> str:
     return name.split("/", maxsplit=1)[0]
 
 
-def _substance(entry: Entry | None) -> tuple[str, int, str] | None:
+def _substance(entry: PhotographedName | None) -> tuple[str, int, str] | None:
     return (entry.kind, entry.mode, entry.content) if entry else None
 
 
-def _without_time(entry: Entry) -> Entry:
+def _without_time(entry: PhotographedName) -> PhotographedName:
     return entry if entry.kind == "file" else replace(entry, modified=0)
+
+
+# -- interpreter -------------------------------------------------------------------------------------
+#
+# Executes one case of the corpus against a subject and says what went wrong.
+#
+#     1. Build the stage: roots, forbidden trees, the operations of `setup`. Photograph it.
+#     2. Open the subject. Nothing may have changed.
+#     3. Make the calls of `first`, which have to be allowed.
+#     4. Carry out the operations of `when: after_open`. Photograph it again.
+#     5. Make the call; in a race, repeatedly while another process exchanges a name. Commit.
+#     6. Photograph a last time, and judge: what is always judged (`judging.py`), then the case's own
+#        checks.
+#
+# Not judged here: a hang. Whoever runs this watches the clock (`running.py`).
+
+RACE_SECONDS: Final = 0.4
+"""How long a race lasts at least."""
+
+CALLS_PER_COMMIT: Final = 20
+"""In a race, a writing tool's proposals are committed after so many calls: a commit waits for the disk."""
+
+
+def run_case(case: Case, directory: Path, canary: str, open_subject: OpenSubject) -> list[Failure]:
+    """Everything that is wrong with how the subject handles the case; empty: nothing.
+
+    Args:
+        case: from the corpus, or one of your own in its format.
+        directory: where to build the stage; must not exist. It stays.
+        canary: the text that must not come out.
+        open_subject: binds a new subject to the roots of the stage.
+
+    Raises:
+        KeyError: the case has an operation, kind or check that is not in the format.
+        Exception: whatever the subject raises.
+    """
+    stage = Stage(directory, canary)
+    for operation in case["setup"]:
+        if operation.get("when") != "after_open":
+            stage.prepare(operation)
+    untouched = stage.photograph()
+    subject = open_subject(stage, case)
+    run = Run()
+    with ExitStack() as ends:
+        ends.callback(lambda: setattr(run, "log", subject.close()))
+        opened = tree_failures(untouched, stage.photograph(), roots=True)
+        run.first = [_made(subject, stage, call) for call in case.get("first", ())]
+        swap = _tamper(case, stage)
+        before = stage.photograph()
+        _call(case, stage, subject, swap, run)
+    after = stage.photograph()
+    effect = Effect(stage, run.allowed, tuple(call.answer.text for call in run.calls), run.seconds)
+    return [
+        *(_at_opening(failure) for failure in opened),
+        *failures_of(case, stage, run, before, after),
+        *(problem for check in case.get("checks", ()) for problem in problems(effect, check)),
+    ]
+
+
+def _at_opening(failure: Failure) -> Failure:
+    kind = Kind.LOOKED if failure.kind is Kind.READ else failure.kind
+    return Failure(kind, f"opening: {failure.text}")
+
+
+def _made(subject: Subject, stage: Stage, call: Any) -> CallMade:
+    arguments = stage.expand(call["args"])
+    return CallMade(call["tool"], arguments, call.get("lands"), subject.call(call["tool"], arguments))
+
+
+def _tamper(case: Case, stage: Stage) -> Swap | None:
+    swap = None
+    for operation in case["setup"]:
+        if operation["op"] == "swap":
+            swap = stage.swap(operation)
+        elif operation.get("when") == "after_open":
+            stage.prepare(operation)
+    return swap
+
+
+def _call(case: Case, stage: Stage, subject: Subject, swap: Swap | None, run: Run) -> None:
+    def call() -> None:
+        run.calls.append(_made(subject, stage, case["call"]))
+
+    started = time.monotonic()
+    try:
+        if swap is None:
+            for _ in range(case.get("repeat", 1)):
+                call()
+            run.commits.append(subject.commit())
+            return
+        run.decoy = photograph({"decoy": swap.decoy})["decoy"]
+        with swap:
+            _race(case, subject, call, run)
+            run.commits.append(subject.commit())
+    finally:
+        run.seconds = time.monotonic() - started
+        if swap is not None:
+            run.exchanges, run.problem = swap.exchanges, swap.problem
+
+
+def _race(case: Case, subject: Subject, call: Callable[[], None], run: Run) -> None:
+    end = time.monotonic() + RACE_SECONDS
+    commits = subject.commits_often and case["call"]["tool"] not in READING_TOOLS
+    count = 0
+    while count < case.get("repeat", 1) or time.monotonic() < end:
+        call()
+        count += 1
+        if commits and count % CALLS_PER_COMMIT == 0:
+            run.commits.append(subject.commit())

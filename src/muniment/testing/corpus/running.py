@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from muniment.testing.corpus.failure import Failure, Kind
+from muniment.testing.corpus.stage import Failure, Kind
 
 HANG_SECONDS: Final = 12.0
 """A case that takes longer hangs."""

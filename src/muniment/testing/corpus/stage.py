@@ -11,15 +11,124 @@ Everything is done from the description of the corpus (`README.md`) and shares n
 from __future__ import annotations
 
 import base64
+import ctypes
+import json
 import os
 import re
 import socket
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from importlib.resources import files
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from muniment.testing.race import Swap, make_decoy
 from muniment.testing.witness import Photograph, photograph
+
+# -- case --------------------------------------------------------------------------------------------
+#
+# The cases as they stand in the files beside this one.
+#
+# `escapes.json` is a published set, kept byte for byte; `own.json` holds what this project added to it.
+
+FILES: Final = ("escapes.json", "own.json")
+
+Case = Mapping[str, Any]
+"""One case, in the format of `README.md`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Corpus:
+    """Cases by id, and the text that must not come out."""
+
+    canary: str
+    cases: Mapping[str, Case]
+
+
+def load_corpus(*names: str) -> Corpus:
+    """The shipped cases.
+
+    Args:
+        names: of the files to take them from, all of `FILES` if none is named.
+
+    Raises:
+        ValueError: the files do not belong together: they have two canaries, or an id twice.
+    """
+    documents = [json.loads(files(__package__).joinpath(name).read_text("utf-8")) for name in names or FILES]
+    cases = [case for document in documents for case in document["cases"]]
+    by_id = {case["id"]: case for case in cases}
+    if len(by_id) != len(cases):
+        raise ValueError("an id stands twice")
+    (canary, *others) = {document["canary"] for document in documents}
+    if others:
+        raise ValueError("the files have several canaries")
+    return Corpus(canary, by_id)
+
+
+# -- failure -----------------------------------------------------------------------------------------
+#
+# What can be wrong with a case: the kind, for whoever compares tools, and a line for whoever reads it.
+
+
+class Kind(StrEnum):
+    """What sort of thing went wrong; `judging.py` and `checks.py` say which, `running.py` the last three."""
+
+    LEFT = "left"
+    """A forbidden tree changed, or something stands beside the roots."""
+    DETACHED = "detached"
+    """A file in a forbidden tree has a name less: a hard link to it in a root was replaced or removed."""
+    READ = "read"
+    """A forbidden tree was read or listed."""
+    LOOKED = "looked"
+    """The same, but while the subject was started: whoever executes a program looks around."""
+    CROSSED = "crossed"
+    """A scope changed that no call named."""
+    STRAYED = "strayed"
+    """In a scope that was named something changed that was not to be: another file, or at another answer."""
+    CANARY = "canary"
+    """The canary came out, or stands in a file or in state that was written."""
+    PATH = "path"
+    """A host path came out that did not go in."""
+    ALLOWED = "allowed"
+    """A call succeeded that had to be refused."""
+    REFUSED = "refused"
+    """A call was refused, or a commit failed, that had to succeed."""
+    WORDING = "wording"
+    """A refusal is of another verdict or code than the corpus asks for."""
+    EFFECT = "effect"
+    """What a call was to bring about is not there."""
+    MANNER = "manner"
+    """Something is there that was not to be, or in another form: names, modes, sizes, times."""
+    INDEX = "index"
+    """The generated index is missing or not what it should be."""
+    NO_RACE = "no-race"
+    """The attacker of a race was not at work."""
+    INEXPRESSIBLE = "inexpressible"
+    """The subject has no such call; nothing is known."""
+    HUNG = "hung"
+    """It did not end."""
+    DIED = "died"
+    """It ended without an answer, or answered what is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One thing that is wrong with how a subject handles a case.
+
+    Attributes:
+        kind: its sort.
+        text: what was seen, on one line but for tracebacks.
+    """
+
+    kind: Kind
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+# -- stage -------------------------------------------------------------------------------------------
 
 ROOTS: Final = ("user", "project")
 """Scope roots."""
@@ -203,3 +312,126 @@ OPERATIONS: Final[Mapping[str, Callable[[Stage, Operation], None]]] = {
     "replace": _replace,
     "rmdir": _rmdir,
 }
+
+
+# -- subject -----------------------------------------------------------------------------------------
+#
+# What a memory tool has to look like for the corpus: a small adapter of three methods.
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a subject says to one call.
+
+    Attributes:
+        verdict: `allow`, `deny` (refused as outside or forbidden) or `error` (an ordinary tool error).
+        code: the stable code of a refusal or error, one of `interpreter.CODES`; None where allowed.
+        text: what the model would see.
+        everything: all that the caller gets to see; it is searched for the canary.
+    """
+
+    verdict: str
+    code: str | None
+    text: str
+    everything: object
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """How a commit ended.
+
+    Attributes:
+        error: the code of the error that it raised, if it did.
+        everything: change-set, results, messages; searched for the canary.
+    """
+
+    error: str | None
+    everything: object
+
+
+class Inexpressible(Exception):
+    """Raised by a subject for a call that its tool has no way to make: the case says nothing about it."""
+
+
+class Subject(Protocol):
+    """Five tools (`read_file`, `grep`, `ls`, `write_file`, `edit`) over the two roots of a stage.
+
+    A tool that writes at once implements `commit` by what it does after a session, such as its index, or
+    by nothing.
+
+    Attributes:
+        commits_often: whether calls may follow a commit.
+    """
+
+    commits_often: bool
+
+    def call(self, tool: str, arguments: Any) -> Answer:
+        """Make one call. Arguments are whatever a case holds, also no object at all.
+
+        Raises:
+            Inexpressible: the tool has no such call.
+            Exception: any other ends the case; it counts as a crash.
+        """
+        ...
+
+    def commit(self) -> Committed:
+        """Land what was proposed."""
+        ...
+
+    def close(self) -> str:
+        """End it; everything that it logged."""
+        ...
+
+
+OpenSubject = Callable[[Stage, Case], Subject]
+"""Binds a new subject to the roots of a stage, with the policy that the case asks for. It may keep its state
+in `stage.state` and its policy in `stage.policy`; nothing in `stage.tree` may change."""
+
+
+# -- privileges --------------------------------------------------------------------------------------
+#
+# Makes root obey file modes, which some cases rest on: gives up the capabilities that override them.
+#
+# They leave the effective, permitted and inheritable sets, and the bounding set as well, so that no program
+# that is executed from here gets them back. For anyone but root this changes nothing.
+
+_OVERRIDES: Final = {"CAP_DAC_OVERRIDE": 1, "CAP_DAC_READ_SEARCH": 2, "CAP_FOWNER": 3}
+_PR_CAPBSET_DROP: Final = 24
+_VERSION_3: Final = 0x20080522
+_LIBC: Final = ctypes.CDLL(None, use_errno=True)
+
+
+class _Header(ctypes.Structure):
+    _fields_ = (("version", ctypes.c_uint32), ("pid", ctypes.c_int))
+
+
+class _Sets(ctypes.Structure):
+    _fields_ = (
+        ("effective", ctypes.c_uint32),
+        ("permitted", ctypes.c_uint32),
+        ("inheritable", ctypes.c_uint32),
+    )
+
+
+def obey_file_modes() -> None:
+    """Give the capabilities up, for this process and all that it executes.
+
+    Raises:
+        OSError: the kernel refuses.
+    """
+    if os.geteuid() != 0:
+        return
+    for number in _OVERRIDES.values():
+        _require(_LIBC.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0))
+    header, sets = _Header(_VERSION_3, 0), (_Sets * 2)()
+    _require(_LIBC.capget(ctypes.byref(header), sets))
+    kept = 0xFFFFFFFF & ~sum(1 << number for number in _OVERRIDES.values())
+    sets[0].effective &= kept
+    sets[0].permitted &= kept
+    sets[0].inheritable &= kept
+    _require(_LIBC.capset(ctypes.byref(header), sets))
+
+
+def _require(result: int) -> None:
+    if result != 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
