@@ -22,7 +22,7 @@ from muniment.agent.runner import Observer, Witness
 from muniment.confine.cancel import Cancel, Patience
 from muniment.confine.pool import shared_zygote
 from muniment.errors import ConfigInvalid
-from muniment.jobs.place import Place, chooser_of, recaller_of
+from muniment.jobs.place import Place
 from muniment.jobs.request import (
     DreamRequest,
     DreamResult,
@@ -33,7 +33,7 @@ from muniment.jobs.request import (
 )
 from muniment.jobs.review import Decided, Shown, UndoResult, approve, history_of, reject, show, undo, why_of
 from muniment.names import ContextMode
-from muniment.opening import find_place, open_model
+from muniment.opening import chooser_of, find_place, open_model, recaller_of
 from muniment.recall.context import Budgets, Enqueue, SubagentMemory
 from muniment.recall.conversation import Compacting, Conversation
 from muniment.recall.recaller import MAX_ENTRIES, MAX_TOKENS, Chooser, Recalled, Recaller

@@ -1,25 +1,30 @@
-"""What a program opens before it can work: the model of its settings, and the place of a workspace."""
+"""What a program opens before it can work: the model of its settings, a place, and its recall."""
 
 from __future__ import annotations
 
+import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from os import PathLike
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from muniment.agent.model import Model
+from muniment import events
 from muniment.confine.binding import bind_all
-from muniment.confine.cancel import Patience
+from muniment.confine.cancel import Cancel, Patience
 from muniment.confine.offer import check_enforcement
-from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable
+from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable, MunimentError
 from muniment.jobs.place import Place
 from muniment.policy.grammar import check_symlinks
 from muniment.settings import RULES, Settings, default_roots, find_workspace, is_repository, read_api_key
 from muniment.signatures import load_configured
 from muniment.store.state import LEDGER_NAME, State
 from muniment.store.upkeep import recover_all
+
+if TYPE_CHECKING:
+    from muniment.agent.model import Model
+    from muniment.recall.recaller import Chooser, Recaller
 
 RECOVERY_SECONDS: Final = 60.0
 """Seconds that an open waits for the locks of roots in which a commit was interrupted."""
@@ -128,3 +133,45 @@ def _may_hold_history(directory: Path) -> bool:
     except OSError:
         return True  # Nobody can tell.
     return True
+
+
+# -- recall at a place --------------------------------------------------------------------------------
+
+_TOKEN_BYTES: Final = 8
+
+
+def recaller_of(place: Place) -> Recaller:
+    """What recalls from a place; close it before the place."""
+    from muniment.recall.recaller import Recaller
+
+    return Recaller(place.policy, place.roots, place.state)
+
+
+def chooser_of(place: Place, model: Model) -> Chooser | None:
+    """What lets `model` pick; None: the embedded rules pick nothing.
+
+    Each question is one turn, and ends with the seconds that the policy gives a run, or with the patience. It
+    is about `agent.runner.MAX_OPTIONS` entries at most. Whatever goes wrong while the patience lasts is no
+    answer.
+    """
+    from muniment.agent.filing import RuleWriter
+
+    if isinstance(model, RuleWriter):
+        return None
+    from muniment.agent.model import Budget, ModelError
+    from muniment.agent.runner import MAX_OPTIONS, Asker
+
+    def choose(message: str, about: Sequence[str], limit: int, patience: Patience) -> Sequence[int] | None:
+        with Cancel() if patience.cancel is None else nullcontext(patience.cancel) as cancel:
+            budget = Budget(place.policy.limits, cancel, place.clock)
+            left = patience.deadline - time.monotonic()  # The clock of the place may be another one.
+            budget.deadline = min(budget.deadline, place.clock() + left)
+            asker = Asker(model, budget, secrets.token_hex(_TOKEN_BYTES))
+            try:
+                return asker.which_help(message, about[:MAX_OPTIONS], limit)
+            except (ModelError, MunimentError) as error:
+                patience.check()
+                events.emit("recall_model_failed", problem=type(error).__name__)
+                return None
+
+    return choose

@@ -9,11 +9,11 @@ import pytest
 from jobs.places import any_words, made
 from muniment.agent.filing import RuleWriter
 from muniment.errors import PendingReview
-from muniment.jobs.place import recaller_of
 from muniment.jobs.remember import remember
 from muniment.jobs.request import RememberRequest
 from muniment.jobs.review import approve, show
 from muniment.names import Trust
+from muniment.opening import recaller_of
 from muniment.store.review import pending
 from muniment.testing.minds import ScriptedModel, call, calls, say
 

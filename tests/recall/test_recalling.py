@@ -22,7 +22,7 @@ from muniment.agent.model import ModelError, Reply, ToolCall
 from muniment.agent.runner import MAX_OPTIONS, OPTION_CHARS
 from muniment.confine.cancel import Cancel, Patience
 from muniment.errors import Cancelled, ConfigInvalid, DeadlineExceeded
-from muniment.jobs.place import chooser_of, recaller_of
+from muniment.opening import chooser_of, recaller_of
 from muniment.testing.chat_server import always, failure, words
 from muniment.testing.minds import FakeClock, ScriptedModel, say
 from recall.places import CANARY, Gate, entry, ground, nothing_left_behind, paths, telling

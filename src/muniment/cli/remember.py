@@ -30,9 +30,8 @@ from muniment.cli.terminal import (
 from muniment.confine.cancel import Cancel
 from muniment.content.gates import one_line, visible
 from muniment.errors import Cancelled, ConfigInvalid, InvalidContent, MunimentError
-from muniment.jobs.place import id_of_task
 from muniment.jobs.remember import KIND
-from muniment.jobs.request import RememberRequest, RememberResult
+from muniment.jobs.request import RememberRequest, RememberResult, id_of_task
 from muniment.names import MAX_FACT_BYTES, Enforcement
 from muniment.sandbox import Sandbox
 from muniment.settings import parse_roots, read_settings

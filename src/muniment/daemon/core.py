@@ -211,7 +211,7 @@ class Workspace:
 
         Cost: the first time what `place` takes, and some 30 ms for what it is made of.
         """
-        from muniment.jobs.place import recaller_of
+        from muniment.opening import recaller_of
 
         place = self.place()
         with self._lock:

@@ -41,22 +41,16 @@ from muniment.content.provenance import is_made_of
 from muniment.content.words import STOP_WORDS, alike, comparable, features
 from muniment.errors import Cancelled, DreamFailed, DreamTimeout, MunimentError, ToolError
 from muniment.jobs.forget import expired_by, topics_of
-from muniment.jobs.place import (
-    Holding,
-    Place,
-    check_task_id,
-    done_before,
-    id_of_task,
-    may_see,
-    read_holding,
-    reason_to_keep,
-)
+from muniment.jobs.place import Holding, Place, may_see, read_holding, reason_to_keep
 from muniment.jobs.request import (
     Counts,
     DreamRequest,
     DreamResult,
     Spared,
     as_job_error,
+    check_task_id,
+    done_before,
+    id_of_task,
     once_more,
     put_on_record,
     spent,

@@ -44,16 +44,7 @@ from muniment.errors import (
     Refusal,
     StoreConflict,
 )
-from muniment.jobs.place import (
-    Holding,
-    Place,
-    check_task_id,
-    done_before,
-    id_of_task,
-    may_see,
-    read_holding,
-    reason_to_keep,
-)
+from muniment.jobs.place import Holding, Place, may_see, read_holding, reason_to_keep
 from muniment.jobs.request import (
     MAX_QUERY_BYTES,
     MAX_QUERY_WORDS,
@@ -62,6 +53,9 @@ from muniment.jobs.request import (
     Removed,
     Spared,
     as_job_error,
+    check_task_id,
+    done_before,
+    id_of_task,
     once_more,
     put_on_record,
     spent,

@@ -2,42 +2,30 @@
 
 from __future__ import annotations
 
-import re
-import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass, replace
-from typing import Final
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from muniment import events
-from muniment.agent.filing import RuleWriter
-from muniment.agent.model import Budget, Model, ModelError, OnModelFailure
-from muniment.agent.runner import MAX_OPTIONS, Asker
 from muniment.confine.binding import BoundRoot
-from muniment.confine.cancel import Cancel, Patience
 from muniment.content.entry import Entry, parse
 from muniment.errors import (
-    InvalidContent,
     InvalidScope,
-    MunimentError,
     PathEscape,
-    PendingReview,
     Refusal,
     Refused,
     ToolError,
 )
-from muniment.jobs.request import MAX_TASK_CHARS
 from muniment.names import Digest, Scope, Symlinks, Trust, Verb
 from muniment.policy.decide import Judge, Policy
 from muniment.policy.grammar import CanonicalPath
-from muniment.recall.recaller import Chooser, Recaller
 from muniment.store.catalog import CatalogEntry
-from muniment.store.ledger import Kept, Origin, of_task, root_key, source_of
-from muniment.store.review import waiting_of
+from muniment.store.ledger import root_key, source_of
 from muniment.store.state import State
-from muniment.store.trust import new_ulid
 from muniment.tools.overlay import digest
+
+if TYPE_CHECKING:
+    from muniment.agent.model import OnModelFailure
 
 # -- place -------------------------------------------------------------------------------------------
 
@@ -168,99 +156,3 @@ def reason_to_keep(judge: Judge, path: CanonicalPath, held: Trust, request: Trus
     if not request.satisfies(held):
         return f"it has trust {held}, and the request has trust {request}"
     return None
-
-
-# -- recalling ---------------------------------------------------------------------------------------
-#
-# Recall at a place: its recaller, and a language model that picks among what the search finds.
-#
-# Attacked in tests/recall/test_recalling.py.
-
-_TOKEN_BYTES: Final = 8
-
-
-def recaller_of(place: Place) -> Recaller:
-    """What recalls from a place; close it before the place."""
-    return Recaller(place.policy, place.roots, place.state)
-
-
-def chooser_of(place: Place, model: Model) -> Chooser | None:
-    """What lets `model` pick; None: the embedded rules pick nothing.
-
-    Each question is one turn, and ends with the seconds that the policy gives a run, or with the patience. It
-    is about `MAX_OPTIONS` entries at most. Whatever goes wrong while the patience lasts is no answer.
-    """
-    if isinstance(model, RuleWriter):
-        return None
-
-    def choose(message: str, about: Sequence[str], limit: int, patience: Patience) -> Sequence[int] | None:
-        with Cancel() if patience.cancel is None else nullcontext(patience.cancel) as cancel:
-            budget = Budget(place.policy.limits, cancel, place.clock)
-            left = patience.deadline - time.monotonic()  # The clock of the place may be another one.
-            budget.deadline = min(budget.deadline, place.clock() + left)
-            asker = Asker(model, budget, secrets.token_hex(_TOKEN_BYTES))
-            try:
-                return asker.which_help(message, about[:MAX_OPTIONS], limit)
-            except (ModelError, MunimentError) as error:
-                patience.check()
-                events.emit("recall_model_failed", problem=type(error).__name__)
-                return None
-
-    return choose
-
-
-# -- repeating ---------------------------------------------------------------------------------------
-#
-# A task that names itself commits at most once, and waits for the owner at most once.
-#
-# Asked again, it answers with what it did then, or that it still waits.
-
-_TASK_ID: Final = re.compile(rf"[A-Za-z0-9._-]{{1,{MAX_TASK_CHARS}}}", re.ASCII)
-
-
-def id_of_task(kind: str, asked: str | None) -> str:
-    """The id that was asked for, not yet checked; None: a new one."""
-    return f"{kind}-{new_ulid()}" if asked is None else asked
-
-
-def check_task_id(task: str) -> None:
-    """Refuse what cannot be the id of a task.
-
-    Raises:
-        InvalidContent: it is empty, too long, or has other characters.
-    """
-    if _TASK_ID.fullmatch(task) is None:
-        raise InvalidContent(f"a task id has 1 to {MAX_TASK_CHARS} of A-Z a-z 0-9 . _ -")
-
-
-def done_before(place: Place, kind: str, task: str, fact: str | None = None) -> Kept | None:
-    """The commit of a task, with the names that its scopes have here; None: it is to be carried out.
-
-    Args:
-        place: where it is asked for now.
-        kind: of job, likewise.
-        task: its id.
-        fact: keyed digest of what is asked for; None: nothing is said.
-
-    Raises:
-        InvalidContent: the id is that of another job, of one in another workspace, or of one that was asked
-            for something else, as far as that was not erased. Its commit must not stand for what is asked
-            for now.
-        PendingReview: it waits for the owner; nothing of it is asked of a model once more.
-        ManagedMemoryUnavailable: the ledger cannot be read.
-    """
-    here = {root_key(place.state, root): scope for scope, root in place.roots.items()}
-    done, waiting = of_task(place.state, task), waiting_of(place.state, task)
-    if done is not None:
-        _check_same(task, kind, fact, done.origin, is_here=all(item.root in here for item in done.changes))
-        return replace(done, changes=tuple(replace(item, scope=here[item.root]) for item in done.changes))
-    if waiting is not None:
-        _check_same(task, kind, fact, waiting.origin, is_here=here.keys() >= set(waiting.roots.values()))
-        raise PendingReview(waiting.id, waiting.reasons)
-    return None
-
-
-def _check_same(task: str, kind: str, fact: str | None, origin: Origin, *, is_here: bool) -> None:
-    is_other = None not in (fact, origin.fact) and fact != origin.fact
-    if origin.kind != kind or is_other or not is_here:
-        raise InvalidContent(f"another task has the id {task!r}; nothing was written, choose another id")

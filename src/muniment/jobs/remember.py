@@ -56,13 +56,16 @@ from muniment.errors import (
     ToolError,
     WorkerLost,
 )
-from muniment.jobs.place import Place, check_task_id, done_before, id_of_task
+from muniment.jobs.place import Place
 from muniment.jobs.request import (
     RememberRequest,
     RememberResult,
     Status,
     as_job_error,
     check_content,
+    check_task_id,
+    done_before,
+    id_of_task,
     put_on_record,
     spent,
 )
