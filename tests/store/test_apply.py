@@ -74,31 +74,6 @@ def fault(monkeypatch, where, name, **how):
     return faulty
 
 
-def test_all_writes_land_and_leave_nothing_else(ground):
-    before = set(ground.contents())
-    apply(writes(ground))
-    for write in writes(ground):
-        path = ground.base / write.root.scope / write.rel
-        assert path.read_bytes() == write.after
-        assert path.stat().st_mode & 0o7777 == 0o600
-        assert not path.is_symlink()
-    assert (ground.outside / "secret.md").read_bytes() == b"secret\n"
-    assert set(ground.contents()) - before == {
-        "user/fresh",
-        "user/fresh/x.md",
-        "user/fresh/deep",
-        "user/fresh/deep/y.md",
-        "project/other",
-        "project/other/z.md",
-    }
-
-
-def test_no_writes_do_nothing(ground):
-    before = ground.photograph()
-    apply([])
-    assert ground.photograph() == before
-
-
 # Faults of the system: the n-th call of each kind, and the reason that a person reads.
 
 REASONS = {
@@ -126,21 +101,6 @@ def test_a_fault_of_the_system_at_any_stage_changes_nothing(ground, monkeypatch,
     assert ground.contents() == before
 
 
-def test_a_read_only_file_system_is_told_as_such(ground, monkeypatch):
-    real, before = os.open, ground.photograph()
-
-    def refuse(path, flags, *args, **keywords):
-        if flags & os.O_CREAT:
-            raise OSError(errno.EROFS, "Read-only file system")
-        return real(path, flags, *args, **keywords)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "open", refuse)
-        with pytest.raises(ManagedMemoryUnavailable, match="read-only"):
-            apply(writes(ground))
-    assert ground.photograph() == before
-
-
 @pytest.mark.parametrize("at", range(1, 7))
 def test_a_rename_that_fails_leaves_everything_as_it_was(ground, monkeypatch, at):
     before, calls = ground.contents(), []
@@ -155,16 +115,6 @@ def test_a_rename_that_fails_leaves_everything_as_it_was(ground, monkeypatch, at
 
     with monkeypatch.context() as patched:
         patched.setattr(writing, "_renameat2", refuse)
-        with pytest.raises(ManagedMemoryUnavailable, match="the disk reports an error"):
-            apply(writes(ground))
-    assert ground.contents() == before
-
-
-@pytest.mark.parametrize("at", range(1, 4))
-def test_a_displaced_file_that_cannot_be_dropped_takes_its_place_again(ground, monkeypatch, at):
-    before = ground.contents()
-    with monkeypatch.context() as patched:
-        fault(patched, os, "unlink", at=at, error=OSError(errno.EIO, "no"))
         with pytest.raises(ManagedMemoryUnavailable, match="the disk reports an error"):
             apply(writes(ground))
     assert ground.contents() == before
@@ -308,19 +258,6 @@ def test_what_somebody_edited_after_it_got_its_name_is_kept_and_named(ground, mo
     assert not [path for path in ground.contents() if ".tmp" in path]
 
 
-def test_what_somebody_removed_after_it_got_its_name_needs_no_taking_back(ground, monkeypatch):
-    before = ground.contents()
-
-    def remove_and_break():
-        (ground.user / "fresh" / "x.md").unlink()
-        raise KeyboardInterrupt
-
-    meddle(monkeypatch, "replace", remove_and_break, at=2)
-    with pytest.raises(KeyboardInterrupt):
-        apply(writes(ground)[1:])
-    assert ground.contents() == before
-
-
 def test_a_disk_that_stays_broken_is_told_with_the_files_that_could_not_be_taken_back(ground, monkeypatch):
     broken = OSError(errno.EIO, "no")
 
@@ -395,17 +332,6 @@ def test_a_plain_rename_is_told_to_whoever_listens(ground, monkeypatch):
     apply(all_writes)
     assert len(told) == len(all_writes)
     assert told[0] == ("commit_degraded", {"scope": "user", "landing": "plain_rename"})
-
-
-@pytest.mark.usefixtures("lacking")
-@pytest.mark.parametrize("call", ["publish_new", "replace"])
-@pytest.mark.parametrize("at", [1, 2, 3])
-def test_without_the_flags_too_an_interrupt_leaves_everything_as_it_was(ground, monkeypatch, call, at):
-    before = ground.contents()
-    fault(monkeypatch, Directory, call, at=at, error=KeyboardInterrupt(), after=True)
-    with pytest.raises(KeyboardInterrupt):
-        apply(writes(ground))
-    assert ground.contents() == before
 
 
 def test_every_descriptor_is_closed_again(ground):

@@ -10,7 +10,7 @@ from muniment.confine import writing
 from muniment.store import commit as commits
 from muniment.store import upkeep
 from muniment.store.state import State
-from muniment.store.upkeep import rebuild, recover, recover_all, verify
+from muniment.store.upkeep import rebuild, recover_all, verify
 from store.ground import STRICT, new, patience
 from store.killed import lay, opened
 
@@ -111,11 +111,3 @@ def test_a_rebuild_that_is_killed_leaves_no_temporary_file_behind_the_next_one(t
     with opened(base, tmp_path / "state") as ground:
         rebuild(ground.state, ground.roots["user"], STRICT, patience())
     assert list(base.rglob(".muniment-*")) == [mine]
-
-
-def test_nothing_unfinished_asks_for_no_index(tmp_path):
-    base = tmp_path / "tree"
-    base.mkdir()
-    lay(base)
-    with opened(base, tmp_path / "state") as ground:
-        assert recover(ground.state, {}, "2026-11-22T10:00:00.000Z", lambda: 1 / 0) == ()

@@ -16,10 +16,7 @@ from muniment.store.audit import verify
 from muniment.store.catalog import refresh
 from muniment.store.ledger import root_key, source_of
 from muniment.store.rows import Assessed
-from muniment.store.upkeep import view_of
 from store.ground import STRICT, laid_out, new, origin
-
-__all__ = ["ground"]
 
 
 @pytest.fixture
@@ -105,13 +102,6 @@ def test_an_erasure_and_a_look_of_another_thread_do_not_wait_for_each_other(grou
         thread.join(15)
     assert not any(thread.is_alive() for thread in threads)
     assert not (ground.user / "x.md").exists()
-
-
-def test_a_view_of_another_thread_outlives_a_new_catalog(ground):
-    """An erasure, or a damaged catalog, in one thread makes the remembers of all others fail."""
-    view = view_of(ground.state, ground.roots["user"], STRICT)
-    ground.state.renew_catalog()
-    assert view.complete in {True, False}
 
 
 # -- signals -----------------------------------------------------------------------------------------------

@@ -74,54 +74,6 @@ def descriptors(directory):
     return found
 
 
-def test_what_was_read_is_closed_with_the_last_connection(directory):
-    first, second = State(directory), State(directory)
-    with database.reading(directory / "ledger.db") as file:
-        assert file.read(6) == b"SQLite"
-    first.close()
-    assert descriptors(directory) > 0
-    second.close()
-    second.close()
-    assert descriptors(directory) == 0
-
-
-def test_where_no_database_is_open_a_file_is_closed_at_once(tmp_path):
-    path = tmp_path / "other"
-    path.write_bytes(b"text")
-    with database.reading(path) as file:
-        assert file.read(3) == b"tex"
-        assert file.read(9) == b"t"
-        assert file.read(9) == b""
-    assert descriptors(tmp_path) == 0
-
-
-def test_who_still_reads_may_read_on_when_others_end(tmp_path):
-    """Another reader of the same file, and the last connection to a database beside it."""
-    path = tmp_path / "other"
-    path.write_bytes(b"text")
-    with database.reading(path) as file:
-        with database.reading(path) as other:
-            assert other.read(4) == b"text"
-        database.connected(tmp_path)
-        database.disconnected(tmp_path)
-        assert file.read(4) == b"text"
-    assert descriptors(tmp_path) == 0
-
-
-def test_reading_as_often_as_one_likes_takes_no_more_descriptors(directory):
-    with State(directory) as state:
-        files = [f"ledger.db{each}" for each in ("", "-wal", "-shm")]
-
-        def read():
-            for name in files:
-                list(state.blocks(name, 15))
-            State(directory).close()
-            return descriptors(directory)
-
-        first = read()
-        assert {read() for _ in range(5)} == {first}
-
-
 def test_a_file_that_was_replaced_meanwhile_is_read_anew_and_the_old_one_let_go(directory):
     with State(directory) as state:
 

@@ -10,16 +10,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import muniment
 from muniment.errors import ManagedMemoryUnavailable
 from muniment.names import MAX_DEPTH, MAX_FILE_BYTES, Trust
 from muniment.store import catalog
-from muniment.store.catalog import CatalogEntry, Odd, ScopeUsage, refresh
-from muniment.store.rows import Assessed, row_of
-from store.catalogued import KEY, as_nobody, catalogued, much_later
+from muniment.store.catalog import CatalogEntry, Odd, refresh
+from muniment.store.rows import Assessed
+from store.catalogued import KEY, as_nobody, catalogued
 
 CANARY = "zqcanaryzq"
 
@@ -56,37 +54,6 @@ def test_an_entry_is_told_with_all_that_its_file_says(root):
     assert view.entries() == (view.entry("topic/b.md"),)
     assert view.entry("b.md") is None
     assert (view.scope, view.key, view.complete) == ("user", KEY, True)
-
-
-def test_entries_are_sorted_by_path_and_names_told_by_directory(root):
-    for rel in ("b.md", "a/x.md", "a/note.txt", "a-b/y.md", "a/deeper/z.md"):
-        root.put(rel)
-    view = root.refresh()
-    assert [entry.rel for entry in view.entries()] == ["a-b/y.md", "a/deeper/z.md", "a/x.md", "b.md"]
-    assert view.directories() == ("", "a", "a-b", "a/deeper")
-    assert view.names("") == {"a", "a-b", "b.md"}
-    assert view.names("a") == {"deeper", "note.txt", "x.md"}
-    assert view.names("a/x.md") is view.names("gone") is None
-    assert root.differences(view) == {}
-
-
-def test_the_index_and_dot_names_are_no_entries_but_stand_in_the_way(root):
-    for rel in (
-        "MEMORY.md",
-        "index/a.md",
-        ".git/x.md",
-        ".h.md",
-        "sub/MEMORY.md",
-        "sub/index/b.md",
-        "sub/.x/c.md",
-    ):
-        root.put(rel)
-    view = root.refresh()
-    assert [entry.rel for entry in view.entries()] == ["sub/MEMORY.md", "sub/index/b.md"]
-    assert view.names("") == {".git", ".h.md", "MEMORY.md", "index", "sub"}
-    assert view.directories() == ("", "sub", "sub/index")
-    assert view.odd() == ()
-    assert view.complete
 
 
 def test_what_is_no_entry_is_odd_with_a_reason(root, tmp_path):
@@ -135,23 +102,6 @@ def test_a_file_above_the_limit_is_listed_as_unreadable(root):
     assert root.lines()[key("large.md")] == "- [large.md](large.md) — unreadable\n"
 
 
-def test_a_file_without_permission_is_listed_as_unreadable_until_it_has_it(root):
-    root.put("a/locked.md", "# Locked\n")
-    root.put("a/open.md", "# Open\n")
-    (root.top / "a/locked.md").chmod(0)
-    with as_nobody(root.top):
-        view = root.refresh()
-    locked = view.entry("a/locked.md")
-    assert (locked.readable, locked.size, locked.note) == (False, 9, "the file cannot be read")
-    assert view.complete
-    assert root.asked == ["a/open.md"]
-    root.relisted()
-    (root.top / "a/locked.md").chmod(0o600)
-    with as_nobody(root.top):
-        assert root.refresh(sweep=True).entry("a/locked.md").name == "Locked"
-    assert root.relisted() == {key("a/locked.md")}
-
-
 def test_a_file_in_a_directory_that_may_be_listed_but_not_entered_is_unreadable(root):
     root.put("a/x.md", "# X\n")
     (root.top / "a").chmod(0o400)
@@ -188,78 +138,6 @@ def test_what_becomes_held_leaves_its_rows_and_what_is_released_comes_back(root)
     root.basis = "third"
     root.refresh()
     assert root.found(CANARY) == ["a.md"]
-
-
-def test_entries_are_found_by_what_they_say_and_where_they_are(root):
-    root.put("deploy/kube-notes.md", "---\nname: Rollout\nkeywords: [helm]\n---\nWe drain nodes first.\n")
-    root.put("东京/计划.md", "# 旅行\n下周去东京塔。\n")
-    root.refresh()
-    for words in ("rollouts", "helm", "drained", "deploy", "kube", "NODE"):
-        assert root.found(words) == ["deploy/kube-notes.md"], words
-    assert root.found("京塔") == root.found("旅行") == root.found("计划") == ["东京/计划.md"]
-    root.put("deploy/kube-notes.md", "# Else\nwholly\n")
-    root.refresh()
-    assert root.found("helm OR drain") == []
-    assert root.found("wholly") == ["deploy/kube-notes.md"]
-    (root.top / "deploy/kube-notes.md").unlink()
-    root.refresh()
-    assert root.found("wholly") == []
-
-
-def test_every_line_that_comes_changes_or_goes_is_relisted_and_no_other(root):
-    for rel in ("a.md", "topic/b.md", "topic/c.md"):
-        root.put(rel, f"---\nname: {rel}\ndescription: as it was\n---\nbody")
-    root.refresh()
-    assert root.relisted() == {key("a.md"), key("topic/b.md"), key("topic/c.md")}
-    root.put("a.md", "---\nname: a.md\ndescription: as it was\n---\nanother body")
-    root.put("topic/b.md", "---\nname: another\ndescription: as it was\n---\nbody")
-    root.refresh()
-    assert root.relisted() == {key("topic/b.md")}
-    (root.top / "topic/b.md").unlink()
-    root.refresh()
-    assert root.relisted() == {key("topic/b.md")}
-    (root.top / "topic/c.md").unlink()
-    (root.top / "topic").rmdir()
-    root.refresh()
-    assert root.relisted() == {key("topic/c.md")}
-    assert {(topic, rel) for topic, rel in root.catalog.rows("SELECT topic, rel FROM entry")} == {
-        ("", "a.md")
-    }
-
-
-def test_a_trust_that_changes_with_the_basis_changes_the_line(root):
-    root.clock = much_later
-    root.put("a.md", "---\nname: A\ndescription: D\n---\n")
-    root.put("b.md", "---\nname: B\ndescription: D\n---\n")
-    root.refresh()
-    root.relisted()
-    root.answers["b.md"] = Assessed(Trust.EXTERNAL)
-    assert root.refresh().entry("b.md").trust is Trust.OWNER
-    root.basis = "second"
-    assert root.refresh().entry("b.md").trust is Trust.EXTERNAL
-    assert sorted(root.asked) == ["a.md", "b.md"]
-    assert root.relisted() == {key("b.md")}
-    assert root.found("B") == ["b.md"]
-
-
-def test_quotas_count_what_they_are_asked_about(root):
-    for rel, size in (("a.md", 10), ("topic/b.md", 20), ("topic/c.md", 40)):
-        root.put(rel, "x" * size)
-    view = root.refresh()
-    assert view.usage() == ScopeUsage(3, 70)
-    assert view.usage(lambda rel: rel.startswith("topic/")) == ScopeUsage(2, 60)
-    assert view.usage(lambda _: False) == ScopeUsage(0, 0)
-
-
-def test_an_empty_root_has_an_empty_complete_view(root):
-    view = root.refresh()
-    assert view.complete
-    assert (view.entries(), view.odd(), view.names(""), view.usage()) == (
-        (),
-        (),
-        frozenset(),
-        ScopeUsage(0, 0),
-    )
 
 
 @pytest.mark.parametrize(("limit", "complete"), [(5, True), (4, False), (0, False)])
@@ -313,20 +191,6 @@ def test_rows_are_handed_over_in_pieces_and_are_the_same(root, monkeypatch):
     assert root.found("word2") == []
 
 
-def test_no_more_text_waits_than_the_limit(root, monkeypatch):
-    handed_over = []
-
-    def assess(_rel, _digest, _data):
-        handed_over.extend(root.catalog.rows("SELECT count(*) FROM entry"))
-        return Assessed(Trust.OWNER)
-
-    for number in range(4):
-        root.put(f"{number}.md", "x" * 600)
-    monkeypatch.setattr(catalog, "PENDING_CHARS", 3_000)
-    refresh(root.catalog, KEY, root.bound, assess, basis="")
-    assert handed_over == [(0,), (0,), (2,), (2,)]
-
-
 def test_two_roots_in_one_catalog_do_not_touch_each_other(root, tmp_path):
     (tmp_path / "second").mkdir()
     with catalogued(tmp_path / "second") as other:
@@ -340,47 +204,6 @@ def test_two_roots_in_one_catalog_do_not_touch_each_other(root, tmp_path):
         two = refresh(root.catalog, "other", other.bound, other.assess, basis="", sweep=True)
         assert two.entries() == ()
         assert root.differences(root.refresh(sweep=True)) == {}
-
-
-def test_times_of_any_year_can_be_recorded(root):
-    for name, seconds in (("future.md", 2**33), ("past.md", -(2**31))):
-        os.utime(root.put(name), (seconds, seconds))
-    os.utime(root.put("t/a.md").parent, (2**33, 2**33))
-    view = root.refresh()
-    assert root.differences(view) == {}
-    view = root.refresh(sweep=True)
-    assert root.differences(view) == {}
-
-
-@pytest.mark.parametrize(("seconds", "racy"), [(-0.04, True), (-0.06, False), (0, True), (3_600, True)])
-def test_what_changed_just_before_the_look_or_after_it_proves_nothing(seconds, racy):
-    now = 1_700_000_000 * 10**9 + 500
-    changed = now + int(seconds * 10**9)
-    for times in ((changed, now - 10**15), (now - 10**15, changed)):
-        status = os.stat_result(range(10), {"st_mtime_ns": times[0], "st_ctime_ns": times[1]})
-        assert catalog.is_racy(status, now) is racy
-
-
-@pytest.mark.parametrize(("seconds", "racy"), [(-2, True), (-3, False)])
-def test_times_of_whole_seconds_prove_less(seconds, racy):
-    now = 1_700_000_000 * 10**9 + 500
-    changed = now - 500 + seconds * 10**9
-    status = os.stat_result(range(10), {"st_mtime_ns": changed, "st_ctime_ns": 0})
-    assert catalog.is_racy(status, now) is racy
-
-
-def test_inodes_above_what_a_database_takes_are_recorded():
-    status = os.stat_result((0, 2**64 - 1, *range(8)), {"st_mtime_ns": 2**63 + 5, "st_ctime_ns": -1})
-    assert all(0 <= number < 2**63 for number in catalog.stamp(status))
-
-
-@given(
-    st.binary(max_size=300) | st.text(max_size=300).map(lambda text: text.encode("utf-8", "surrogatepass"))
-)
-def test_any_bytes_make_a_row_that_a_database_takes(data):
-    row, words = row_of("a/b.md", data, lambda *_: Assessed(Trust.OWNER))
-    assert all(isinstance(part, str) and part.encode() is not None for part in words)
-    assert all(part is None or isinstance(part, int) or part.encode() is not None for part in row)
 
 
 # -- when it fails
@@ -402,14 +225,6 @@ def test_what_assess_raises_leaves_the_rows_as_they_were(root):
     rows = root.catalog.rows("SELECT rel, name FROM entry")
     assert rows == [(entry.rel, entry.name) for entry in before] == [("a.md", "A")]
     assert root.differences(root.refresh()) == {}
-
-
-def test_a_closed_catalog_is_unavailable(root):
-    view = root.refresh()
-    root.catalog.close()
-    for use in (root.refresh, view.entries, lambda: view.look_again([""])):
-        with pytest.raises(ManagedMemoryUnavailable):
-            use()
 
 
 DIES = """

@@ -110,25 +110,6 @@ def test_whoever_is_overtaken_by_another_process_begins_again_and_both_end_with_
     assert root.differences(root.refresh()) == {}
 
 
-def test_a_save_tells_whether_another_process_wrote(root):
-    with closing(open_catalog(root.catalog.path)) as other, root.catalog.transaction() as connection:
-        connection.execute("INSERT INTO root VALUES ('a', '')")
-        assert root.catalog.save()
-        assert other.rows("SELECT id FROM root") == [("a",)]
-        real = root.catalog._connection
-
-        class Interrupted:
-            def execute(self, query):
-                if query == "BEGIN IMMEDIATE":
-                    with other.transaction() as theirs:
-                        theirs.execute("INSERT INTO root VALUES ('b', '')")
-                return real.execute(query)
-
-        root.catalog._connection = Interrupted()
-        assert not root.catalog.save()
-        root.catalog._connection = real
-
-
 def test_the_last_try_keeps_others_out(root):
     root.catalog.save = lambda: False
     assert sorted(set(look(root))) == sorted(FILES)

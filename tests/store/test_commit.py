@@ -25,15 +25,11 @@ from muniment.errors import (
     PathEscape,
     StoreConflict,
 )
-from muniment.names import Trust, Via
+from muniment.names import Via
 from muniment.store import commit as subject
-from muniment.store.commit import Commit, commit
 from muniment.store.judge import Author
-from muniment.store.ledger import Change
-from muniment.store.trust import Ruling
 from muniment.store.upkeep import recover_all
 from muniment.testing.corpus.judging import index_problems
-from muniment.tools.overlay import ChangeSet
 from store.ground import STRICT, claim, laid_out, new, origin, patience, sha
 
 
@@ -59,54 +55,6 @@ def entries_of(root):
 # What lands.
 
 
-def test_a_commit_lands_files_and_indexes_and_says_what_it_did(ground):
-    done = ground.commit(
-        new("user/new/n.md", b"# New\nnews\n"),
-        ground.edit("user/a.md", b"# Other\nwords\n"),
-        new("project/q.md", b"# Q\nquestion\n"),
-    )
-    assert done == Commit(
-        (
-            Change("user/new/n.md", "create", None, sha(b"# New\nnews\n")),
-            Change("user/a.md", "modify", sha(b"# A\nalpha\n"), sha(b"# Other\nwords\n")),
-            Change("project/q.md", "create", None, sha(b"# Q\nquestion\n")),
-        ),
-        ("project", "user"),
-        (),
-        trust=Trust.OWNER,
-    )
-    assert (ground.user / "a.md").read_bytes() == b"# Other\nwords\n"
-    assert (ground.user / "new" / "n.md").read_bytes() == b"# New\nnews\n"
-    assert "[New](new/n.md) — news" in index_of(ground.user)
-    assert "[Other](a.md) — words" in index_of(ground.user)
-    assert "3 entries" in index_of(ground.user)
-    assert "[Q](q.md) — question" in index_of(ground.project)
-
-
-def test_a_removal_lands_with_its_index_line_and_leaves_the_rest(ground):
-    ground.commit(new("user/n.md"))
-    before = ground.contents()
-    done = ground.commit(removals=[claim("user/topic/t.md", b"# T\ntopic\n")])
-    assert done.changes == (Change("user/topic/t.md", "delete", sha(b"# T\ntopic\n"), None),)
-    assert done.touched_scopes == ("user",)
-    after = ground.contents()
-    del before["user/topic/t.md"], before["user/MEMORY.md"], after["user/MEMORY.md"]
-    assert after == before
-    assert list(index_problems((ground.user / "MEMORY.md").read_bytes(), entries_of(ground.user))) == []
-
-
-def test_only_touched_scopes_get_an_index(ground):
-    assert ground.commit(new("user/n.md")).touched_scopes == ("user",)
-    assert not (ground.project / "MEMORY.md").exists()
-
-
-def test_an_empty_change_set_writes_nothing_not_even_an_index(ground):
-    before = ground.photograph()
-    assert ground.commit() == Commit()
-    assert ground.commit(claims=[claim("user/a.md", b"lie")]) == Commit()
-    assert ground.photograph() == before
-
-
 def test_a_dry_run_says_the_same_and_writes_nothing(ground):
     changes = [new("user/new/n.md"), ground.edit("user/a.md"), new("project/q.md")]
     before = ground.photograph()
@@ -126,40 +74,6 @@ def test_files_and_directories_are_private_under_any_umask(ground):
         name: (ground.user / name).stat().st_mode & 0o7777
         for name in ("new", "new/n.md", "a.md", "MEMORY.md")
     } == {"new": 0o700, "new/n.md": 0o600, "a.md": 0o600, "MEMORY.md": 0o600}
-
-
-def test_the_stamp_makes_the_final_bytes_from_proposal_and_before_state(ground):
-    seen = []
-
-    def stamp(data, base, path, trust):
-        seen.append((data, base, path.text, trust))
-        return b"# Stamped\n" + data
-
-    done = ground.commit(
-        new("user/n.md", b"n\n"),
-        ground.edit("user/a.md", b"a\n"),
-        stamp=stamp,
-        trust=lambda draft, _held: Ruling(Trust.OWNER if draft.before is None else Trust.WORKSPACE),
-        reviewed=True,
-    )
-    assert seen == [
-        (b"n\n", None, "user/n.md", Trust.OWNER),
-        (b"a\n", b"# A\nalpha\n", "user/a.md", Trust.WORKSPACE),
-    ]
-    assert (ground.user / "n.md").read_bytes() == b"# Stamped\nn\n"
-    assert done.changes[0].sha256_after == sha(b"# Stamped\nn\n")
-    assert "[Stamped](n.md)" in index_of(ground.user)
-
-
-def test_claims_that_hold_do_not_stand_in_the_way(ground):
-    claims = [
-        claim("user/topic/t.md", b"# T\ntopic\n"),
-        claim("project/p.md", b"# P\nproject\n"),
-        claim("user/n.md", None),
-        claim("user/none/deeper.md", None),
-    ]
-    ground.commit(new("user/n.md"), claims=claims)
-    assert (ground.user / "n.md").exists()
 
 
 # What peers do meanwhile.
@@ -219,27 +133,6 @@ def test_a_peers_edit_between_reading_and_removal_is_kept(ground, monkeypatch, m
     assert ground.contents() == {**expected, "user/a.md": sha(b"a peer's")}
 
 
-@pytest.mark.parametrize("method", ["stage", "replace", "_rename"])
-def test_an_index_that_a_peer_edits_meanwhile_is_saved_as_an_entry_and_the_commit_lands(
-    ground, monkeypatch, method
-):
-    ground.commit(new("user/first.md"))
-    path, real = ground.user / "MEMORY.md", getattr(Directory, method)
-    before = path.read_bytes()
-
-    def meddled(self, *args, **keywords):
-        if path.read_bytes() == before:
-            path.write_bytes(b"a peer's")
-        return real(self, *args, **keywords)
-
-    monkeypatch.setattr(Directory, method, meddled)
-    done = ground.commit(ground.edit("user/a.md", b"mine\n"))
-    assert [change.path for change in done.changes] == ["user/a.md"]
-    assert (ground.user / "a.md").read_bytes() == b"mine\n"
-    assert (ground.user / "memory-before-muniment.md").read_bytes() == b"a peer's"
-    assert not list(ground.user.glob(".muniment-*"))
-
-
 def test_an_index_that_a_peer_edits_again_and_again_is_kept_and_told_while_the_entries_land(
     ground, monkeypatch
 ):
@@ -267,19 +160,6 @@ def test_an_index_that_a_peer_edits_again_and_again_is_kept_and_told_while_the_e
     ground.commit(new("user/second.md"))
     assert (ground.user / "memory-before-muniment.md").read_bytes() == last
     assert list(index_problems(path.read_bytes(), entries_of(ground.user))) == []
-
-
-def test_an_index_that_a_peer_creates_meanwhile_is_saved_as_an_entry(ground, monkeypatch):
-    real, path = Directory.publish_new, ground.user / "MEMORY.md"
-
-    def meddled(self, staged, name):
-        path.write_bytes(b"a person's own words\n")
-        return real(self, staged, name)
-
-    monkeypatch.setattr(Directory, "publish_new", meddled)
-    ground.commit(new("user/n.md"))
-    assert (ground.user / "memory-before-muniment.md").read_bytes() == b"a person's own words\n"
-    assert (ground.user / "n.md").exists()
 
 
 # Faults.
@@ -588,12 +468,6 @@ def test_a_lock_that_somebody_holds_ends_at_the_deadline(ground):
     assert ground.photograph() == before
 
 
-def test_a_lock_on_another_scope_is_not_waited_for(ground):
-    with locked(ground.project):
-        ground.commit(new("user/n.md"), claims=[claim("project/p.md", b"# P\nproject\n")])
-    assert (ground.user / "n.md").exists()
-
-
 @contextmanager
 def waiting(monkeypatch, deed):
     """While a lock is held: `deed` is done once somebody else has begun to wait for it."""
@@ -649,13 +523,6 @@ def test_a_second_committer_waits_and_then_succeeds(ground, monkeypatch):
     assert (ground.user / "n.md").exists()
 
 
-def test_what_the_first_committer_changed_is_seen_by_the_second(ground, monkeypatch):
-    change = ground.edit("user/a.md")
-    with waiting(monkeypatch, Held(ground).edit), pytest.raises(StoreConflict):
-        ground.commit(change)
-    assert (ground.user / "a.md").read_bytes() == b"a peer's"
-
-
 @pytest.mark.threat("T-PATH-05", control="root_identity")
 @pytest.mark.parametrize("deed", ["replace", "replace_by_link"])
 def test_a_root_that_is_replaced_while_waiting_is_an_escape(ground, monkeypatch, deed):
@@ -667,12 +534,3 @@ def test_a_root_that_is_replaced_while_waiting_is_an_escape(ground, monkeypatch,
 
 
 # Scopes.
-
-
-def test_the_scope_is_that_of_the_root_that_was_opened(ground):
-    terms = ground.terms()
-    swapped = {"user": ground.roots["project"], "project": ground.roots["user"]}
-    terms = subject.replace(terms, roots=swapped)
-    done = commit([ChangeSet((new("user/n.md"),))], terms)
-    assert done.touched_scopes == ("project",)
-    assert (ground.project / "n.md").exists()

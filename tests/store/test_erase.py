@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from muniment.confine.binding import bind_all
 from muniment.confine.cancel import Cancel
 from muniment.errors import (
     Cancelled,
@@ -31,8 +30,8 @@ from muniment.names import Trust
 from muniment.policy.grammar import canonicalise
 from muniment.store import database, tasks
 from muniment.store import erase as module
-from muniment.store.audit import append, records, verify
-from muniment.store.erase import EraseGround, erase, left_over, plan, scrub
+from muniment.store.audit import records, verify
+from muniment.store.erase import EraseGround, erase, left_over, plan
 from muniment.store.ledger import KeptChange, begin, content_at, history, new_token, root_key, why
 from muniment.store.review import pending
 from muniment.store.state import State
@@ -41,8 +40,6 @@ from muniment.store.trust import constant
 from muniment.store.upkeep import verify as verify_index
 from muniment.tools.overlay import Claim, digest
 from store.ground import STRICT, laid_out, lax, new, origin, patience
-
-FRONT = b"---\nname: %s\ndescription: %s\ntype: user\n---\n%s\n"
 
 
 def secret(size=120):
@@ -109,19 +106,6 @@ def test_every_version_of_a_file_goes_and_all_else_stays(ground, where):
     assert [record.body for record in records(ground.state, task="task-1")] == [None]
 
 
-def test_the_name_of_the_file_goes_too(ground, where):
-    name = f"user/{secret(20).decode()}/{secret(20).decode()}.md"
-    front = FRONT % (secret(20), secret(20), secret())
-    ground.commit(new(name, front))
-    ground.commit(removals=[Claim(name, digest(front))])
-    erase(name, where)
-    assert nothing_left(
-        ground,
-        front[front.index(b"name: ") + 6 :].replace(b"\ntype: user\n---", b""),
-        *map(str.encode, name.split("/")[1:]),
-    )
-
-
 def test_what_a_remaining_entry_says_as_well_is_kept_for_it(ground, where):
     shared, own = secret(), secret()
     ground.commit(new("user/x.md", shared + own), new("user/k.md", b"# K\n" + shared))
@@ -174,33 +158,12 @@ def test_a_preview_changes_nothing_and_counts_what_erasing_then_does(ground, whe
     assert ground.state.copies() == ()
 
 
-def test_a_task_goes_with_every_version_of_every_file_that_it_wrote(ground, where):
-    one, two, three = secret(), secret(), secret()
-    ground.commit(new("user/x.md", one), new("project/y.md", two), origin=origin("task-1"))
-    ground.commit(ground.edit("user/x.md", three), origin=origin("task-2"))
-    assert plan("task-1", where).files == ("project/y.md", "user/x.md")
-    receipt = erase("task-1", where)
-    assert (receipt.files, receipt.tasks) == (2, ("task-1", "task-2"))
-    assert nothing_left(ground, one, two, three)
-    again = erase("task-1", where)
-    assert (again.files, again.versions) == (0, 0)
-
-
 def test_a_file_that_was_removed_long_ago_is_erased_from_the_ledger(ground, where):
     text = secret()
     ground.commit(new("user/x.md", text))
     ground.commit(removals=[Claim("user/x.md", digest(text))])
     assert plan("user/x.md", where).files == ()
     erase("user/x.md", where)
-    assert nothing_left(ground, text)
-
-
-def test_a_file_that_muniment_never_wrote_is_erased(ground, where):
-    text = secret()
-    (ground.user / "x.md").write_bytes(text)
-    ground.commit(new("user/n.md"))
-    erase("user/x.md", where)
-    assert not (ground.user / "x.md").exists()
     assert nothing_left(ground, text)
 
 
@@ -249,19 +212,6 @@ def test_what_was_erased_is_called_so(ground, where):
     steps = history(ground.state, {key(ground): "user"}, path)
     assert [(step.asked, step.is_erased) for step in steps] == [("erase", True), ("edit", True)]
     assert "x.md" not in str(steps)
-
-
-def test_a_file_of_the_same_name_that_comes_later_is_a_new_one(ground, where):
-    ground.commit(new("user/x.md", secret()))
-    erase("user/x.md", where)
-    ground.commit(new("user/x.md", b"new\n"), origin=origin("task-2"))
-    assert (
-        why(
-            ground.state, key(ground), path_of(ground, "user/x.md"), digest(b"new\n"), Trust.OWNER
-        ).source.task
-        == "task-2"
-    )
-    assert content_at(ground.state, key(ground), path_of(ground, "user/x.md"), "task-2") == b"new\n"
 
 
 def test_notes_of_other_tasks_that_name_it_go(ground, where):
@@ -388,15 +338,6 @@ def test_an_entry_that_cannot_be_read_keeps_nothing(ground, where, monkeypatch):
     assert left_in(ground.state.directory, text) == set()
 
 
-def test_a_scope_that_was_called_otherwise_then_leaves_no_name_either(ground, where):
-    name = f"{secret(10).decode()}.md"
-    ground.commit(new(f"project/{name}"))
-    append(ground.state, "2026", "recovery", None, {"paths": [f"project/{name}"]})
-    with bind_all({"user": ground.project})["user"] as bound:
-        erase(f"user/{name}", replace(where, roots={"user": bound}))
-    assert left_in(ground.state.directory, name.encode()) == set()
-
-
 def test_a_file_that_is_written_anew_meanwhile_is_a_conflict(ground, where, monkeypatch):
     ground.commit(new("user/x.md", b"one\n"))
     real = module._remove
@@ -472,19 +413,6 @@ def test_the_check_names_the_files_that_hold_a_piece(ground, where):
 def test_a_text_that_is_too_short_to_look_for_is_told(where):
     with pytest.raises(ConfigInvalid, match="shorter than 16 bytes"):
         left_over(b"too short", where)
-
-
-def test_the_check_finds_what_a_plain_deletion_leaves(ground, where):
-    """What `scrub` is for: without it pages, log and catalog still hold the text."""
-    text = secret(2000)
-    ground.commit(new("user/x.md", text))
-    (ground.user / "x.md").unlink()
-    with ground.state.ledger.transaction() as connection:
-        connection.execute("PRAGMA secure_delete = OFF")
-        connection.execute("UPDATE change SET after = NULL, after_digest = 'erased'")
-    assert left_over(text, where)
-    scrub(ground.state)
-    assert left_over(text, where) == {}
 
 
 # Killed.

@@ -8,8 +8,7 @@ import os
 import pytest
 
 from muniment import lane as reading
-from muniment.confine.cancel import Cancel
-from muniment.errors import Cancelled, DeadlineExceeded, NotFound
+from muniment.errors import DeadlineExceeded
 from muniment.lane import Ended, Lane, NewTask, Originator
 from muniment.store import erase as module
 from muniment.store import tasks
@@ -92,22 +91,6 @@ def test_a_task_that_wrote_it_says_nothing_of_it_any_more(ground, where, lane):
     assert verify(ground.state).problems == ()
 
 
-def test_what_was_completed_or_failed_says_neither_its_text_nor_its_name(ground, where, lane):
-    text = secret()
-    ground.commit(new("user/x.md", text.encode()))
-    quoting = completed(lane, f"forgot: {text[30:60]}")
-    naming = completed(lane, "forgot one", "user/x.md")
-    conflict = begun(lane, "x")
-    lane.finish(conflict, Ended("failed", error={"code": "store_conflict", "paths": ["user/x.md"]}))
-    other = completed(lane, "saved", "user/k.md")
-    assert plan("user/x.md", where).lane_tasks == 3
-    erase("user/x.md", where)
-    for task in (quoting, naming, conflict):
-        assert shape(lane.get(task.id)) == ("failed", None, None, ERASED)
-    assert lane.get(other.id) == other
-    assert left_in(ground.state.directory, text) == set()
-
-
 def test_what_waits_and_holds_it_fails_and_is_told_and_all_else_still_waits(ground, where, lane):
     text = secret()
     ground.commit(new("user/x.md", text.encode()))
@@ -170,19 +153,6 @@ def test_an_entry_of_a_word_that_every_task_uses_takes_no_other_task_with_it(gro
     assert [lane.get(waiting.id), lane.get(done.id)] == [waiting, done]
 
 
-@pytest.mark.parametrize(
-    "fixed", [{"code": "managed_memory_unavailable"}, {"decidedBy": "a-model-with-a-long-name"}]
-)
-def test_a_long_word_that_the_entry_has_in_common_with_a_code_or_a_model_takes_no_task(
-    ground, where, lane, fixed
-):
-    (word,) = fixed.values()
-    ground.commit(new("user/x.md", f"Look up {word} in the manual".encode()))
-    done = completed_with(lane, {"summary": "saved", **fixed})
-    erase("user/x.md", where)
-    assert lane.get(done.id) == done
-
-
 def test_the_text_is_found_in_any_field_that_is_not_known_to_be_a_fixed_word(ground, where, lane):
     text = secret()
     ground.commit(new("user/x.md", text.encode()))
@@ -211,16 +181,6 @@ def test_a_path_that_only_contains_the_name_is_another_one(ground, where, lane, 
     failed = lane.finish(failed, Ended("failed", error={"code": "store_conflict", "paths": [other]}))
     erase("user/x.md", where)
     assert [lane.get(each.id) for each in (said, listed, failed)] == [said, listed, failed]
-
-
-@pytest.mark.parametrize(
-    "said", ["user/x.md", "saved /user/x.md.", "see `user/x.md`, too", "(user/x.md)", "a user/x.md: b"]
-)
-def test_a_name_is_found_in_a_sentence(ground, where, lane, said):
-    ground.commit(new("user/x.md", secret().encode()))
-    task = completed(lane, said)
-    erase("user/x.md", where)
-    assert shape(lane.get(task.id)) == ("failed", None, None, ERASED)
 
 
 def test_a_short_fact_that_waits_goes_by_its_digest(ground, where, lane):
@@ -252,14 +212,6 @@ def test_the_check_reads_tasks_as_what_they_say(where, lane):
     assert left_over(text.encode(), where) == {}
 
 
-def test_what_an_entry_still_says_may_stay_in_tasks(ground, where, lane):
-    shared, own = secret(), secret()
-    ground.commit(new("user/x.md", (shared + own).encode()), new("user/k.md", shared.encode()))
-    task = completed(lane, shared)
-    erase("user/x.md", where)
-    assert lane.get(task.id) == task
-
-
 @pytest.mark.parametrize("when", ["before", "while it is removed"])
 def test_a_task_that_runs_and_holds_it_must_end_first(ground, where, lane, monkeypatch, when):
     text = secret()
@@ -284,14 +236,6 @@ def test_a_task_that_runs_and_holds_it_must_end_first(ground, where, lane, monke
     assert left_in(ground.state.directory, text) == set()
 
 
-def test_a_task_that_runs_and_does_not_hold_it_is_left_alone(ground, where, lane):
-    ground.commit(new("user/x.md", secret().encode()))
-    running = begun(lane, "The user drinks tea")
-    assert erase("user/x.md", where).lane_tasks == 0
-    assert lane.get(running.id) == running
-    assert lane.finish(running, Ended("completed", {"summary": "saved"})).status == "completed"
-
-
 def test_a_task_that_never_committed_is_erased_by_its_id(ground, where, lane):
     text = secret()
     task = queued(lane, text)
@@ -302,15 +246,6 @@ def test_a_task_that_never_committed_is_erased_by_its_id(ground, where, lane):
     assert left_in(ground.state.directory, text) == set()
     assert erase(task.id, where).lane_tasks == 0  # Nothing of it is left to be cleared.
     assert records(ground.state, task=task.id)[0].body is None
-
-
-def test_a_path_that_only_tasks_name_is_known(where, lane):
-    task = completed(lane, "nothing was written", "user/never.md")
-    assert plan("user/never.md", where).lane_tasks == 1
-    erase("user/never.md", where)
-    assert shape(lane.get(task.id)) == ("failed", None, None, ERASED)
-    with pytest.raises(NotFound):
-        erase("user/other.md", where)
 
 
 def test_tasks_of_other_workspaces_are_reached_as_well(ground, where):
@@ -330,15 +265,3 @@ def test_the_documents_count_the_tasks(ground, where, lane):
     document = erase("user/x.md", where).as_json()
     assert document["lane_tasks"] == 1
     assert text[:16] not in json.dumps(document)
-
-
-def test_a_preview_and_a_cancelled_erasure_leave_tasks_alone(ground, where, lane):
-    text = secret()
-    ground.commit(new("user/x.md", text.encode()))
-    task, waiting = completed(lane, text), queued(lane, text)
-    plan("user/x.md", where)
-    with Cancel() as cancel:
-        cancel.set()
-        with pytest.raises(Cancelled):
-            erase("user/x.md", EraseGround(ground.state, ground.roots, STRICT, patience(cancel=cancel)))
-    assert [lane.get(task.id), lane.get(waiting.id)] == [task, waiting]

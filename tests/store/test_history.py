@@ -8,9 +8,8 @@ from muniment.confine.binding import bind_all
 from muniment.errors import Erased, NotFound
 from muniment.names import Trust
 from muniment.policy.grammar import canonicalise
-from muniment.store import ledger as module
 from muniment.store.judge import Author
-from muniment.store.ledger import begin, content_at, history, new_token, root_key, undone_by, why
+from muniment.store.ledger import content_at, history, root_key, undone_by, why
 from muniment.store.trust import constant
 from muniment.tools.overlay import Claim, digest
 from store.ground import laid_out, new, origin
@@ -42,57 +41,11 @@ def because(ground, path, present):
     return why(ground.state, key, found, now, Trust.WORKSPACE)
 
 
-def test_each_file_of_each_task_is_a_step_the_newest_first(ground):
-    ground.commit(new("user/x.md"), new("project/y.md"), origin=origin("task-1", kind="remember"))
-    ground.commit(
-        ground.edit("user/x.md"), origin=origin("task-2"), trust=constant(Trust.AGENT), reviewed=True
-    )
-    ground.commit(
-        removals=[Claim("user/x.md", digest(b"edited\n"))], origin=origin("task-3", undoes="task-2")
-    )
-    steps = [(each.task, each.asked, each.kind, each.path, each.trust, each.undoes) for each in told(ground)]
-    assert steps == [
-        ("task-3", "edit", "removed", "user/x.md", None, "task-2"),
-        ("task-2", "edit", "changed", "user/x.md", Trust.AGENT, None),
-        ("task-1", "remember", "new", "user/x.md", Trust.OWNER, None),
-        ("task-1", "remember", "new", "project/y.md", Trust.OWNER, None),
-    ]
-    assert [each.is_erased for each in told(ground)] == [False] * 4
-
-
-def test_a_path_is_a_file_or_a_folder_and_never_a_beginning_of_a_name(ground):
-    ground.commit(new("user/a/x.md"), new("user/ab/x.md"), new("project/a/x.md"))
-    assert {each.path for each in told(ground, "user/a")} == {"user/a/x.md"}
-    assert {each.path for each in told(ground, "user/a/x.md")} == {"user/a/x.md"}
-    assert {each.path for each in told(ground, "user")} == {"user/a/x.md", "user/ab/x.md"}
-    assert told(ground, "user/a/x") == ()
-
-
-def test_only_the_roots_that_are_asked_about_are_told_of(ground):
-    ground.commit(new("user/x.md"), new("project/x.md"))
-    only = {key: scope for key, scope in keys(ground).items() if scope == "project"}
-    assert [each.path for each in history(ground.state, only)] == ["project/x.md"]
-    assert history(ground.state, only, canonicalise("user/x.md", ground.roots)) == ()
-    assert history(ground.state, {}) == ()
-
-
 def test_a_root_has_one_history_whatever_its_scope_is_called(ground):
     ground.commit(new("project/x.md"), origin=origin("task-1"))
     with bind_all({"user": ground.project})["user"] as bound:
         (step,) = history(ground.state, {root_key(ground.state, bound): "user"})
         assert step.path == "user/x.md"
-
-
-def test_what_was_begun_and_never_done_is_no_history(ground):
-    begin(ground.state, origin("task-1"), new_token(), [])
-    assert told(ground) == ()
-
-
-def test_no_more_is_told_than_the_limit(ground, monkeypatch):
-    monkeypatch.setattr(module, "MAX_STEPS", 2)
-    for number in range(3):
-        ground.commit(new(f"user/n{number}.md"))
-    assert [each.path for each in told(ground)] == ["user/n2.md", "user/n1.md"]
 
 
 def test_a_file_is_shown_as_each_task_left_it(ground):
@@ -126,12 +79,6 @@ def test_why_tells_committed_edited_foreign_removed_and_missing_apart(ground):
     assert (found.state, found.trust, found.source.task) == ("removed", None, "task-2")
     with pytest.raises(NotFound, match="nor was it"):
         because(ground, "user/never.md", None)
-
-
-def test_an_earlier_version_that_came_back_by_hand_is_that_version(ground):
-    ground.commit(new("user/x.md", b"one\n"), origin=origin("task-1"))
-    ground.commit(ground.edit("user/x.md", b"two\n"), origin=origin("task-2"))
-    assert because(ground, "user/x.md", b"one\n").source.task == "task-1"
 
 
 def test_what_was_erased_is_said_to_be(ground):

@@ -12,20 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from muniment.content.gates import one_line
 from muniment.names import RelPath, Scope, Trust
 from muniment.store import index
 from muniment.store.index import (
     MAX_BYTES,
     MAX_LINES,
-    PAGE_HEAD_BYTES,
     IndexRow,
     entry_line,
     excerpt,
-    fits_half,
-    fits_index,
-    fits_links,
-    fits_page,
     is_generated,
     is_page_name,
     page_link,
@@ -66,58 +60,6 @@ def led_to(data, rel):
 # What is on a page.
 
 
-def test_a_page_reads_like_this():
-    _, lines = lines_of("editor", ["dark mode.md", "(1).md"], "Prefers [dark] mode", "always]( so")
-    assert render_page(SCOPE, "editor", "3f", lines).decode() == (
-        "# Memory index: editor, part 3f\n"
-        "\n"
-        "Generated from 2 of the entries of user; changes made here are lost.\n"
-        "\n"
-        "- [Prefers \\[dark\\] mode](../editor/dark%20mode.md) — always\\]( so\n"
-        "- [Prefers \\[dark\\] mode](../editor/%281%29.md) — always\\]( so\n"
-    )
-
-
-def test_a_page_of_links_reads_like_this():
-    links = [
-        page_link("editor", "", 52, "0123456789ab.md"),
-        page_link("", "4", 1, "fedcba987654-4.md"),
-        pages_link("3f", 1, 1, "_pages-3f.md"),
-        pages_link("30", 2, 70, "_pages-30.md"),
-    ]
-    assert render_links(SCOPE, "3", 124, links).decode() == (
-        "# Memory index: pages 3\n"
-        "\n"
-        "Generated from 124 of the entries of user; changes made here are lost.\n"
-        "\n"
-        "- [editor](0123456789ab.md) — 52 entries\n"
-        "- [(no topic), part 4](fedcba987654-4.md) — 1 entry\n"
-        "- [pages 3f](_pages-3f.md) — 1 page, 1 entry\n"
-        "- [pages 30](_pages-30.md) — 2 pages, 70 entries\n"
-    )
-
-
-def test_an_index_with_pages_reads_like_this():
-    _, lines = lines_of("editor", ["a.md"])
-    links = [page_link("editor", "", 52, "index/0123456789ab.md")]
-    assert render_index(SCOPE, 53, lines, links).decode() == (
-        "# Memory index\n"
-        "\n"
-        "Generated from the 53 entries of user; changes made here are lost."
-        " 52 more entries are only on the pages linked first.\n"
-        "\n"
-        "- [editor](index/0123456789ab.md) — 52 entries\n"
-        "\n"
-        "- [Name](editor/a.md) — text\n"
-    )
-
-
-def test_one_entry_that_is_only_on_a_page_is_one():
-    _, lines = lines_of("editor", ["a.md"])
-    data = render_index(SCOPE, 2, lines, [page_link("editor", "", 2, "index/0123456789ab.md")])
-    assert b" 1 more entry is only on the pages linked first.\n" in data
-
-
 @pytest.mark.threat("T-IDX-01", control="index_rows")
 @given(st.sampled_from(TOPICS), texts, texts)
 def test_the_links_of_a_page_lead_to_its_entries_and_nothing_else_is_there(topic, name, description):
@@ -143,43 +85,7 @@ def test_no_topic_can_forge_a_link_or_a_heading(topic):
     )
 
 
-@pytest.mark.parametrize("topic", TOPICS)
-def test_heading_and_notice_of_a_page_take_no_more_than_is_kept_free(topic):
-    scope = Scope("é" * 300)
-    head = render_page(scope, topic or "\U0001f600" * 300, "f" * 64, []).decode()
-    assert len(head.encode()) + len("999999") <= PAGE_HEAD_BYTES
-    assert head.count("\n") == 4
-
-
 # Limits.
-
-
-@pytest.mark.threat("T-IDX-04", control="index_size")
-@pytest.mark.parametrize(("count", "width"), [(196, 50), (55, 440), (130, 180)])
-def test_what_fits_on_a_page_keeps_to_the_size_of_a_page(count, width):
-    _, lines = lines_of("t", [f"{at:03}" + "x" * width + ".md" for at in range(count)], "é", "")
-    while not fits_page(len(lines), len("".join(lines).encode())):
-        lines.pop()
-    data = render_page(SCOPE, "t", "", lines)
-    assert len(data) <= MAX_BYTES
-    assert data.count(b"\n") <= MAX_LINES
-    assert len(lines) > 20
-
-
-def test_limits_count_lines_and_bytes_with_the_way_up():
-    assert fits_page(196, 24_000 - 3 * 196)
-    assert not fits_page(196, 24_001 - 3 * 196)
-    assert not fits_page(197, 0)
-    assert fits_links(196, 24_000)
-    assert not fits_links(196, 24_001)
-    assert not fits_links(197, 0)
-    assert fits_half(98, 12_500)
-    assert not fits_half(99, 0)
-    assert not fits_half(98, 12_501)
-    head = len(render_index(SCOPE, 0, [])) + len("196") - len("0") + len("\n")
-    assert fits_index(SCOPE, 196, MAX_BYTES - head)
-    assert not fits_index(SCOPE, 196, MAX_BYTES - head + 1)
-    assert not fits_index(SCOPE, 197, 0)
 
 
 @pytest.mark.threat("T-IDX-04", control="index_size")
@@ -197,28 +103,11 @@ def test_an_index_with_pages_keeps_to_its_size_and_lists_what_fits(links, width)
     assert data.count(b"\n") == MAX_LINES or len(data) + len(next_line) + 10 > MAX_BYTES
 
 
-def test_an_index_whose_links_leave_no_room_ends_with_them():
-    links = [page_link("t", f"{at:02}", 2, f"index/{at:012}.md") for at in range(98)]
-    long = "- [x](" + "y" * 24_000 + ")\n"
-    data = render_index(SCOPE, 3_000, [long], links)
-    assert data.endswith(links[-1].encode())
-    assert b" 3000 more entries" in data
-
-
 # Recognising them.
 
 
 def page(topic="editor", prefix="", names=("a.md", "b.md")):
     return render_page(SCOPE, topic, prefix, lines_of(topic, names)[1])
-
-
-@pytest.mark.parametrize("topic", TOPICS)
-@pytest.mark.parametrize("prefix", ["", "0", "3f" * 32])
-def test_a_page_is_recognised_under_its_own_name(topic, prefix):
-    part = f"-{prefix}" if prefix else ""
-    for digits in (digest(topic), hashlib.sha256(topic.encode()).hexdigest()):
-        assert is_page_name(f"{digits}{part}.md")
-        assert is_generated(page(topic, prefix), f"index/{digits}{part}.md")
 
 
 def test_a_page_of_links_is_recognised_under_its_own_name():
@@ -236,28 +125,6 @@ def test_a_page_of_links_is_recognised_under_its_own_name():
         (b"[a]", b"[Bob]"),
     ):
         assert not says_nothing_else(data.replace(told, edited), "index/_pages-3.md", b"", lambda _: ())
-
-
-@pytest.mark.parametrize(
-    "rel",
-    [
-        f"index/{digest('another')}.md",
-        f"index/{digest('editor')}-0.md",
-        "index/notes.md",
-        "index/_pages-3.md",
-        "index/MEMORY.md",
-        "MEMORY.md",
-    ],
-)
-def test_a_page_is_ours_under_no_other_name(rel):
-    assert not is_generated(page(), rel)
-
-
-@pytest.mark.parametrize(
-    "name", ["notes.md", "MEMORY.md", "_pages-.md", "_pages-g.md", "ABC.md", "a-.md", "a.txt", ""]
-)
-def test_other_names_are_not_those_of_pages(name):
-    assert not is_page_name(name)
 
 
 @pytest.mark.parametrize(
@@ -349,11 +216,3 @@ def test_text_that_nothing_happens_to_is_what_the_whole_way_makes_of_it(text, ch
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(index, "_CHANGES", re.compile(""))
         assert index._escaped(text, chars, size) == quick
-
-
-def test_the_quick_way_is_taken_by_ordinary_text_and_only_by_that():
-    for text in ("Prefers dark mode; size 12 (big), 50%", "it's a.b, 7:30 / x"):
-        assert one_line(text) == text
-        assert index._CHANGES.search(text) is None
-    for text in ("a  b", "a\tb", "é", "*", "x://y", "WWW.", "a@b", "\x7f"):
-        assert index._CHANGES.search(text) is not None

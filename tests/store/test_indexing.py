@@ -10,14 +10,13 @@ import pytest
 
 from memories import put
 from muniment.confine.root import Root
-from muniment.errors import DeadlineExceeded, PathEscape, StoreConflict, Unreadable
-from muniment.names import MAX_FILE_BYTES, Via
-from muniment.policy.load import parse_policy
+from muniment.errors import StoreConflict, Unreadable
+from muniment.names import MAX_FILE_BYTES
 from muniment.store import catalog, upkeep
 from muniment.store.state import State
-from muniment.store.upkeep import MAX_TOLD, plan_index
+from muniment.store.upkeep import plan_index
 from muniment.testing.corpus.judging import index_problems, index_targets
-from store.ground import LAX, STRICT, claim, laid_out, new, origin, patience, sha
+from store.ground import STRICT, claim, laid_out, new, origin, patience, sha
 from store.shelf import Shelf, View, expected
 from store.shelf import sha as digest_of
 
@@ -54,20 +53,6 @@ def listed(index):
     return sorted(targets)
 
 
-def test_an_index_that_is_missing_is_written_and_then_correct(ground, index):
-    assert problems(ground) == ("user/MEMORY.md is missing; run: muniment index rebuild",)
-    assert rebuilt(ground) == ()
-    assert listed(index) == ["a.md", "topic/t.md"]
-    assert problems(ground) == ()
-
-
-def test_an_index_that_is_right_is_not_written_again(ground):
-    rebuilt(ground)
-    before = ground.photograph()
-    assert rebuilt(ground) == ()
-    assert ground.photograph() == before
-
-
 def test_an_index_of_ours_that_is_stale_is_replaced_and_not_saved(ground, index):
     rebuilt(ground)
     (ground.user / "a.md").unlink()
@@ -82,32 +67,6 @@ def test_a_memory_that_holds_nothing_yet_needs_no_index(ground, index):
     (ground.user / "topic" / "t.md").unlink()
     assert problems(ground) == rebuilt(ground) == ()
     assert not index.exists()
-
-
-def test_an_index_whose_entries_are_all_gone_says_so(ground, index):
-    rebuilt(ground)
-    (ground.user / "a.md").unlink()
-    (ground.user / "topic" / "t.md").unlink()
-    rebuilt(ground)
-    assert "0 entries" in index.read_text()
-    assert problems(ground) == ()
-
-
-def test_the_trust_of_the_scope_decides_what_the_index_shows(ground, index):
-    rebuilt(ground)
-    assert "alpha" in index.read_text()
-    numbers = {"limits": "", "max_file_bytes": 9_999, "max_files": 9, "max_total_bytes": 99_999}
-    text = LAX.format(**numbers).replace('trust = "owner"', 'trust = "external"')
-    rebuilt(ground, parse_policy(text, where="external", parents=lambda name: name))
-    assert "alpha" not in index.read_text()
-    assert problems(ground) != ()
-
-
-def test_a_rebuild_heeds_the_deadline(ground):
-    before = ground.photograph()
-    with pytest.raises(DeadlineExceeded):
-        upkeep.rebuild(ground.state, ground.roots["user"], STRICT, patience(-1))
-    assert ground.photograph() == before
 
 
 # What a person wrote.
@@ -144,15 +103,6 @@ def test_a_persons_links_with_notes_are_saved_before_they_are_replaced(ground, i
     assert ground.commit(new("user/m.md")).notes == ()
 
 
-@pytest.mark.threat("T-IDX-05", control="index_of_others_is_saved")
-def test_a_note_behind_a_link_of_our_own_index_is_saved_too(ground, index):
-    rebuilt(ground)
-    mine = index.read_bytes().replace(b"(a.md)", b"(a.md) ring Bob,", 1)
-    index.write_bytes(mine)
-    assert rebuilt(ground) == (SAVED,)
-    assert (ground.user / "memory-before-muniment.md").read_bytes() == mine
-
-
 def forget_indexes(ground):
     """As if the catalog had been deleted."""
     with ground.state.catalog.transaction() as connection:
@@ -170,23 +120,6 @@ def test_our_own_index_is_not_saved_where_nobody_remembers_that_it_is_ours(groun
     forget_indexes(ground)
     assert ground.commit(new("user/n.md")).notes == ()
     assert listed(index) == ["a.md", "n.md", "topic/t.md"]
-
-
-def test_a_catalog_that_is_begun_anew_still_knows_which_index_is_ours(ground):
-    rebuilt(ground)
-    ground.state.renew_catalog()
-    (ground.user / "a.md").write_text("# Omega\n\nSomething else.\n")
-    assert ground.commit(new("user/n.md")).notes == ()
-
-
-def test_an_old_index_that_says_what_no_entry_says_now_is_saved_once_where_nobody_remembers_it(ground, index):
-    rebuilt(ground)
-    ours = index.read_bytes()
-    forget_indexes(ground)
-    (ground.user / "a.md").write_text("# Omega\n\nSomething else.\n")
-    assert ground.commit(new("user/n.md")).notes == (SAVED,)
-    assert (ground.user / "memory-before-muniment.md").read_bytes() == ours
-    assert ground.commit(new("user/m.md")).notes == ()
 
 
 def test_an_index_that_says_what_entries_said_before_a_commit_of_ours_is_not_saved(ground, index):
@@ -230,12 +163,6 @@ def test_two_homes_that_share_a_root_save_no_index_of_each_other(ground, tmp_pat
             assert upkeep.verify(state, ground.roots["user"], STRICT).problems == ()
 
 
-def test_a_foreign_index_is_not_what_was_committed(ground, index):
-    index.write_bytes(FOREIGN)
-    done = ground.commit(new("user/n.md"))
-    assert [change.path for change in done.changes] == ["user/n.md"]
-
-
 def test_verifying_says_what_a_rebuild_would_do_and_does_nothing(ground, index):
     index.write_bytes(FOREIGN)
     before = ground.photograph()
@@ -243,32 +170,6 @@ def test_verifying_says_what_a_rebuild_would_do_and_does_nothing(ground, index):
     assert ground.photograph() == before
     assert rebuilt(ground) == (SAVED,)
     assert problems(ground) == ()
-
-
-@pytest.mark.parametrize(
-    ("taken", "saved"),
-    [
-        (["memory-before-muniment.md"], "memory-before-muniment-2.md"),
-        (["Memory-Before-MUNIMENT.MD"], "memory-before-muniment-2.md"),
-        (["memory-before-muniment.md", "MEMORY-before-muniment-2.md"], "memory-before-muniment-3.md"),
-    ],
-)
-def test_a_name_or_alias_that_is_taken_makes_a_suffix(ground, index, taken, saved):
-    for name in taken:
-        (ground.user / name).write_bytes(b"theirs")
-    index.write_bytes(FOREIGN)
-    assert ground.commit(new("user/n.md")).notes == (
-        f"user/MEMORY.md was not ours; it is saved as user/{saved}",
-    )
-    assert (ground.user / saved).read_bytes() == FOREIGN
-    assert all((ground.user / name).read_bytes() == b"theirs" for name in taken)
-
-
-def test_a_name_that_this_very_commit_takes_makes_a_suffix(ground, index):
-    index.write_bytes(FOREIGN)
-    ground.commit(new("user/memory-before-muniment.md", b"mine\n"))
-    assert (ground.user / "memory-before-muniment.md").read_bytes() == b"mine\n"
-    assert (ground.user / "memory-before-muniment-2.md").read_bytes() == FOREIGN
 
 
 def meanwhile(monkeypatch, acts):
@@ -359,22 +260,6 @@ def test_an_index_too_large_to_save_is_left_and_told(ground, index):
     assert (ground.user / "n.md").exists()
 
 
-@pytest.mark.parametrize("error", [Unreadable("no"), PathEscape(Via.MOUNT, "MEMORY.md")])
-def test_an_index_that_cannot_be_read_is_left_and_told(ground, index, monkeypatch, error):
-    index.write_bytes(FOREIGN)
-    real = Root.read_bytes
-
-    def refuse(self, rel, *more):
-        if rel == "MEMORY.md":
-            raise error
-        return real(self, rel, *more)
-
-    monkeypatch.setattr(Root, "read_bytes", refuse)
-    (note,) = ground.commit(new("user/n.md")).notes
-    assert "cannot be rebuilt" in note
-    assert index.read_bytes() == FOREIGN
-
-
 def test_a_memory_that_cannot_be_read_completely_never_loses_its_index(ground, index, monkeypatch):
     rebuilt(ground)
     complete = index.read_bytes()
@@ -433,29 +318,6 @@ def in_index(shelf):
     }
 
 
-def test_pages_are_private(shelf):
-    shelf.index()
-    assert {path.stat().st_mode & 0o777 for path in shelf.top.rglob("*.md")} == {0o600}
-    assert (shelf.top / "index").stat().st_mode & 0o777 == 0o700
-
-
-def test_a_commit_that_makes_one_entry_too_many_makes_pages(ground, index):
-    for at in range(250):
-        (ground.user / "topic" / f"{at}.md").write_text(f"# E{at}\n")
-    assert ground.commit(new("user/n.md")).notes == ()
-    assert "252 more" not in index.read_text()
-    assert len(listed(index)) == 1 + 16 + 200 - 4 - 17 - 1
-    assert problems(ground) == ()
-    (ground.user / "topic" / "7.md").unlink()
-    assert ground.commit(new("user/m.md")).notes == ()
-    assert problems(ground) == ()
-    for at in range(8, 250):
-        (ground.user / "topic" / f"{at}.md").unlink()
-    assert ground.commit(new("user/o.md")).notes == ()
-    assert problems(ground) == ()
-    assert list((ground.user / "index").iterdir()) == []
-
-
 @pytest.mark.parametrize("text", [b"my notes\n", b"\xff\0", b"# Memory index: t\n\n- [A](http://a)\n"])
 def test_a_persons_own_file_at_the_name_of_a_page_is_saved_whole(shelf, text):
     (shelf.top / "index").mkdir()
@@ -470,37 +332,6 @@ def test_a_persons_own_file_at_the_name_of_a_page_is_saved_whole(shelf, text):
     assert (shelf.top / "memory-before-muniment.md").read_bytes() == b"theirs"
     assert in_index(shelf) == expected(shelf.lines)
     assert not shelf.plan(whole=True).saves
-
-
-@pytest.mark.threat("T-IDX-05", control="index_of_others_is_saved")
-def test_a_persons_links_with_notes_at_the_name_of_a_page_are_saved(shelf):
-    shelf.index()
-    page = shelf.top / PAGE
-    mine = page.read_text().replace(".md)", ".md) ring Bob,", 1)
-    page.write_text(mine)
-    shelf.put("t/0.md", "changed")
-    assert told(shelf) == (f"user/{PAGE} was not ours; it is saved as user/memory-before-muniment.md",)
-    assert (shelf.top / "memory-before-muniment.md").read_text() == mine
-
-
-def test_pages_of_ours_are_not_saved_where_nobody_remembers_that_they_are_ours(shelf):
-    shelf.index()
-    with shelf.catalog.transaction() as connection:
-        connection.execute("DELETE FROM written")
-    shelf.put("t/new.md")
-    assert told(shelf) == ()
-    assert in_index(shelf) == expected(shelf.lines)
-    assert shelf.verify().problems == ()
-
-
-def test_several_files_that_are_not_ours_are_saved_side_by_side(shelf):
-    (shelf.top / "index").mkdir()
-    for rel in (PAGE, OTHER, "MEMORY.md"):
-        (shelf.top / rel).write_text(f"mine: {rel}")
-    assert len(told(shelf)) == 3
-    kept = {(shelf.top / f"memory-before-muniment{each}.md").read_text() for each in ("", "-2", "-3")}
-    assert kept == {f"mine: {rel}" for rel in (PAGE, OTHER, "MEMORY.md")}
-    assert in_index(shelf) == expected(shelf.lines)
 
 
 def test_a_page_that_somebody_wrote_in_is_saved_once_it_is_written_again(shelf):
@@ -553,40 +384,11 @@ def test_pages_that_nobody_remembers_go_with_a_rebuild_where_they_say_nothing_of
     )
 
 
-def test_verifying_names_each_page_that_is_wrong_and_a_rebuild_mends_them(shelf):
-    shelf.index()
-    (shelf.top / PAGE).unlink()
-    (shelf.top / OTHER).write_text("")
-    spare = f"index/{digest_of('v')[:12]}.md"
-    (shelf.top / spare).write_text((shelf.top / "MEMORY.md").read_text())
-    before = shelf.files()
-    assert shelf.verify().problems == tuple(
-        sorted([f"user/{PAGE} is missing; {REBUILD}", f"user/{OTHER} differs from its entries; {REBUILD}"])
-    )
-    assert shelf.verify().notes == (f"user/{spare} is no file of the index; it is left alone",)
-    assert shelf.files() == before
-    assert shelf.index() == []
-    assert sorted(shelf.index(whole=True)) == sorted([PAGE, OTHER])
-    assert shelf.verify().problems == ()
-
-
 def test_verifying_tells_of_pages_that_are_too_many(shelf):
     shelf.index()
     for rel in MANY[:99]:
         shelf.drop(rel)
     assert f"user/{PAGE} belongs to the index no more; {REBUILD}" in shelf.verify().problems
-
-
-def test_verifying_names_some_and_counts_the_rest(shelf):
-    for at in range(50):
-        shelf.put(f"topic {at}/x.md")
-    shelf.index()
-    for path in (shelf.top / "index").iterdir():
-        path.unlink()
-        path.with_suffix(".txt").write_text("")
-    checked = shelf.verify()
-    assert len(checked.problems) == len(checked.notes) == MAX_TOLD + 1
-    assert checked.problems[-1] == checked.notes[-1] == "and 32 more"
 
 
 def test_pages_that_somebody_removed_altogether_are_made_again(shelf):
@@ -658,28 +460,6 @@ def refuse(error):
     raise error
 
 
-def test_a_directory_that_is_no_directory_matters_only_once_pages_are_needed(shelf):
-    (shelf.top / "index").write_text("mine")
-    for rel in MANY[:50]:
-        shelf.drop(rel)
-    assert told(shelf) == ()
-    assert shelf.verify().problems == ()
-    assert (shelf.top / "index").read_text() == "mine"
-
-
-def test_a_page_that_cannot_be_written_is_told_and_written_once_it_can_be(shelf):
-    (shelf.top / PAGE).mkdir(parents=True)
-    (note,) = told(shelf)
-    assert note == f"user/{PAGE} cannot be rebuilt: user/{PAGE} is a directory; move it away"
-    shelf.put("u/new.md")
-    assert told(shelf) == (note,)
-    (shelf.top / PAGE).rmdir()
-    shelf.put("u/newer.md")
-    assert told(shelf) == ()
-    assert in_index(shelf) == expected(shelf.lines)
-    assert shelf.rows("relisted") == []
-
-
 def test_what_changes_while_an_index_is_written_is_in_the_next_one(shelf):
     plan = shelf.plan()
     shelf.put("t/0.md", "changed meanwhile")
@@ -688,15 +468,6 @@ def test_what_changes_while_an_index_is_written_is_in_the_next_one(shelf):
     assert "meanwhile" not in (shelf.top / PAGE).read_text()
     shelf.index()
     assert in_index(shelf) == expected(shelf.lines)
-
-
-def test_a_plan_that_was_not_carried_out_is_made_again(shelf):
-    shelf.index()
-    shelf.put("t/0.md", "changed")
-    first, second = shelf.plan(), shelf.plan()
-    assert first == second
-    shelf.carry_out(second)
-    assert shelf.plan().writes == ()
 
 
 def test_an_incomplete_view_forgets_nothing(shelf):

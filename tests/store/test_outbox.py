@@ -17,22 +17,18 @@ from pathlib import Path
 import pytest
 
 from muniment.agent.filing import RuleWriter
-from muniment.confine.binding import bind_all
-from muniment.confine.cancel import Cancel
-from muniment.errors import Cancelled, ManagedMemoryUnavailable, PendingReview, StoreConflict
+from muniment.errors import ManagedMemoryUnavailable, PendingReview
 from muniment.jobs.forget import forget
 from muniment.jobs.place import Place
 from muniment.jobs.request import ForgetRequest
 from muniment.jobs.review import approve, reject, show, undo
-from muniment.lane import Lane, NewTask, Originator
 from muniment.names import Trust
-from muniment.store import commit as commits
 from muniment.store import state as series
 from muniment.store import tasks
 from muniment.store.erase import EraseGround, erase, scrub
 from muniment.store.ledger import root_key
 from muniment.store.state import State
-from muniment.store.tasks import MAX_EVENTS, Event, append, read, span
+from muniment.store.tasks import Event, append, read, span
 from muniment.store.trust import constant
 from muniment.store.upkeep import recover_all
 from store.ground import STRICT, laid_out, new, origin, patience
@@ -97,33 +93,10 @@ def test_a_commit_is_told_once_with_the_roots_that_it_changed_and_nothing_else_o
     assert [event.roots for event in told(ground)[1:]] == [keys(ground, "user")]
 
 
-def test_a_commit_of_a_task_of_a_lane_is_told_with_who_asked_for_it(ground):
-    asked = NewTask("remember", {}, Originator("phone", "client-1"), {})
-    task = Lane(ground.state, "w").submit(asked).task
-    ground.commit(new("user/x.md"), origin=origin(task.id, kind="remember"))
-    (event,) = told(ground)
-    assert (event.token, event.client) == ("phone", "client-1")
-
-
 def test_a_task_that_commits_again_is_not_told_again(ground):
     for _ in range(2):
         ground.commit(new("user/x.md"), origin=origin("task-1"))
     assert len(told(ground)) == 1
-
-
-def test_what_commits_nothing_is_not_told(ground):
-    ground.commit()
-    ground.commit(new("user/x.md"), dry_run=True)
-    with pytest.raises(StoreConflict):
-        ground.commit(new("user/a.md"))
-    with pytest.raises(PendingReview):
-        ground.commit(new("user/x.md"), trust=constant(Trust.EXTERNAL))
-    with Cancel() as cancel:
-        cancel.set()
-        with pytest.raises(Cancelled):
-            ground.commit(new("user/x.md"), patience=patience(cancel=cancel))
-    assert told(ground) == []
-    assert span(ground.state.ledger)[1:] == (0, 0)
 
 
 def test_each_way_to_change_the_memory_has_a_source_of_its_own(ground):
@@ -164,22 +137,6 @@ def test_a_commit_whose_last_step_fails_is_not_told_and_its_repetition_is_once(g
     assert [event.number for event in told(ground)] == [1]
 
 
-def test_a_signal_right_after_the_commit_leaves_one_event(ground, monkeypatch):
-    real = commits.finish
-
-    def finish(*arguments):
-        real(*arguments)
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(commits, "finish", finish)
-        with pytest.raises(KeyboardInterrupt):
-            ground.commit(new("user/x.md"), origin=origin("task-1"))
-    recover_all(ground.state, ground.roots, STRICT, patience())
-    ground.commit(new("user/x.md"), origin=origin("task-1"))
-    assert len(told(ground)) == 1
-
-
 KILLED = """
 import os, signal, sys
 from pathlib import Path
@@ -217,31 +174,7 @@ def test_a_process_killed_around_the_end_of_its_commit_leaves_one_event_or_none(
         assert [(event.number, event.task) for event in told(ours)] == [(1, "task-1")]
 
 
-def test_an_event_of_a_transaction_that_fails_is_not_there(state):
-    assert rolled_back(state, 3) == [1, 2, 3]
-    assert numbers(state) == []
-    assert span(state.ledger)[1:] == (0, 0)
-
-
-def test_an_event_is_read_as_it_was_written(state):
-    event = Event(
-        "task", AT, "task-1", {"kind": "dream", "ünï": [1, None]}, "w", ("r1", "r2"), "phone", "c-1"
-    )
-    append(state, event)
-    assert read(state.ledger, 0, 10) == (replace(event, number=1),)
-
-
 # Their numbers: O2
-
-
-def test_a_reader_goes_on_from_the_number_that_it_has_read(state):
-    add(state, 5)
-    assert numbers(state, limit=2) == [1, 2]
-    assert numbers(state, after=2, limit=2) == [3, 4]
-    assert numbers(state, after=5) == []
-    epoch, first, last = span(state.ledger)
-    assert (first, last) == (0, 5)
-    assert len(epoch) == 8
 
 
 def test_numbers_go_on_where_all_events_were_deleted_and_after_a_scrub_in_another_process(state):
@@ -264,11 +197,6 @@ with State(Path(sys.argv[1])) as state:
     command = [sys.executable, "-c", program, state.directory]
     done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout) == [[epoch, 3, 4], [4]]
-
-
-def test_another_ledger_is_another_series(state, tmp_path):
-    with State(tmp_path / "other") as other:
-        assert span(other.ledger)[0] != span(state.ledger)[0]
 
 
 def backed_up(state, path):
@@ -312,16 +240,6 @@ def test_a_state_that_is_put_back_as_a_whole_begins_another_series(state, tmp_pa
     with State(state.directory) as restored:
         assert numbers(restored) == [1, 2, 3]
         assert span(restored.ledger)[0] != epoch
-
-
-def test_a_series_goes_on_for_whoever_opens_the_ledger_beside_others_or_afterwards(state):
-    epoch, *_ = span(state.ledger)
-    for _ in range(2):
-        with State(state.directory) as other:
-            assert span(other.ledger)[0] == epoch
-    state.close()
-    with State(state.directory) as later:
-        assert span(later.ledger)[0] == epoch
 
 
 def test_a_series_that_could_not_be_written_down_is_begun_at_the_next_opening(state, monkeypatch):
@@ -387,29 +305,8 @@ def test_the_newest_events_are_kept_and_their_span_tells_from_where(state, monke
     assert numbers(state) == list(range(469, 769))
 
 
-def test_the_sweep_forgets_as_the_limit_says(state):
-    """With the numbers of a memory that is in use for long."""
-    with state.ledger.transaction() as connection:
-        add(state, 3)
-        connection.execute("UPDATE sqlite_sequence SET seq = ? WHERE name = 'event'", (12_800 - 2,))
-        add(state, 1)
-    assert numbers(state) == [1, 2, 3, 12_799]
-    add(state)
-    assert numbers(state) == [12_799, 12_800]
-    assert MAX_EVENTS == 10_000
-
-
 def test_a_sweep_that_is_rolled_back_forgets_nothing(state, monkeypatch):
     monkeypatch.setattr(tasks, "MAX_EVENTS", 1)
     add(state, 255)
     assert rolled_back(state, 1) == [256]
     assert numbers(state) == list(range(1, 256))
-
-
-def test_a_root_in_two_workspaces_is_told_by_one_event(ground):
-    """Whoever binds the root finds itself meant, by whatever name; see `Event.roots`."""
-    with bind_all({"user": ground.project})["user"] as bound:
-        renamed = replace(ground, roots={"user": bound})
-        renamed.commit(new("user/n.md"))
-    (event,) = told(ground)
-    assert event.roots == keys(ground, "project")

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from muniment.store import index
 from muniment.store.index import TopicPart, split
 from muniment.testing.corpus.judging import memory_problems
-from store.shelf import Limits, Shelf, expected, line_of, sha
+from store.shelf import Limits, Shelf, expected, sha
 
 SMALL = Limits(flat=(6, 700), page=(4, 400), half=(3, 300), links=(3, 300), digits=1)
 """Limits under which a dozen entries make pages of links to pages of links, and topics share their digits."""
@@ -162,44 +162,6 @@ def filled(shelf, rels, description=""):
     return shelf.index()
 
 
-SHAPES = {
-    "topics": ([f"topic {at % 40}/{at}.md" for at in range(2_000)], 1 + 40),
-    "one topic": ([f"t/{at}.md" for at in range(2_000)], 1 + 16),
-    "no topic": ([f"{at}.md" for at in range(300)], 1 + 16),
-    "few pages": ([f"t{at % 4}/{at}.md" for at in range(200)], 1 + 4),
-    "lone entries": ([f"t{at}/x.md" for at in range(3_400)], 1 + 16 + 15 * 16 + 3_400),
-}
-
-
-@pytest.mark.sweep(2)
-@pytest.mark.threat("T-IDX-04", control="index_size")
-@pytest.mark.parametrize("shape", SHAPES)
-def test_every_entry_is_met_once_by_who_follows_the_links_and_every_file_keeps_to_its_size(shelf, shape):
-    rels, count = SHAPES[shape]
-    filled(shelf, rels)
-    files = shelf.files()
-    assert list(memory_problems(shelf.top, set(rels))) == []
-    assert files == expected(shelf.lines)
-    assert all(len(text.encode()) <= 25_000 and text.count("\n") <= 200 for text in files.values())
-    assert len(files) == count
-
-
-def test_what_fits_in_one_file_is_one_file_and_one_entry_more_makes_pages(shelf):
-    assert filled(shelf, [f"t{at}/{at}.md" for at in range(196)]) == ["MEMORY.md"]
-    assert len(filled(shelf, ["u/x.md"])) == 1 + 197 + 16
-    shelf.drop("u/x.md")
-    shelf.index()
-    assert list(shelf.files()) == ["MEMORY.md"]
-    assert shelf.files() == expected(shelf.lines)
-
-
-def test_bytes_make_pages_as_well_as_lines(shelf):
-    filled(shelf, [f"t/{at}.md" for at in range(60)], "w" * 400)
-    files = shelf.files()
-    assert files == expected(shelf.lines)
-    assert len(files) == 1 + 16
-
-
 @pytest.mark.parametrize(("entries", "parts"), [(196, 1), (197, 16)])
 def test_a_page_that_would_pass_a_limit_is_split_by_the_next_digit(shelf, entries, parts):
     filled(shelf, [f"t/{at}.md" for at in range(entries)] + [f"u/{at}.md" for at in range(100)])
@@ -270,35 +232,7 @@ def test_the_same_entries_in_any_order_are_the_same_files(some, order):
         assert files(some) == files(shuffled)
 
 
-def test_entries_that_differ_only_by_case_have_one_order(shelf):
-    filled(shelf, ["b.md", "B.md", "a.md", "É.md", "e.md"])
-    links = [line for line in shelf.files()["MEMORY.md"].split("\n") if line.startswith("- ")]
-    assert links == [line_of(rel).rstrip("\n") for rel in ("a.md", "B.md", "b.md", "e.md", "É.md")]
-
-
-def test_roots_in_one_catalog_have_an_index_each(shelf):
-    filled(shelf, [f"t/{at}.md" for at in range(250)])
-    before = shelf.files()
-    with shelf.catalog.transaction() as connection:
-        for table in ("entry", "page", "written"):
-            columns = [
-                name for _, name, *_ in connection.execute(f"PRAGMA table_info({table})") if name != "id"
-            ]
-            copied = ", ".join("'other'" if name == "root" else name for name in columns)
-            connection.execute(f"INSERT INTO {table} ({', '.join(columns)}) SELECT {copied} FROM {table}")
-        connection.execute("INSERT INTO relisted (root, topic, key) VALUES ('other', 't', 'x')")
-    assert shelf.index(whole=True) == []
-    shelf.put("t/new.md")
-    shelf.index()
-    assert shelf.files() == expected(shelf.lines) != before
-    assert shelf.catalog.rows("SELECT count(*) FROM relisted WHERE root = 'other'") == [(1,)]
-
-
 # Pages as values.
-
-
-def test_no_entries_are_no_page():
-    assert list(split([])) == []
 
 
 def test_parts_that_fit_together_are_one_and_others_stay_apart():

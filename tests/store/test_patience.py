@@ -11,7 +11,6 @@ import pytest
 
 from muniment.confine.cancel import Cancel, Patience
 from muniment.errors import Cancelled, DeadlineExceeded, ManagedMemoryUnavailable, MunimentError
-from muniment.store import database as subject
 from muniment.store.database import Database
 from muniment.store.upkeep import view_of
 from store.ground import STRICT, laid_out
@@ -103,12 +102,6 @@ def is_usable(database):
     return database.rows(LONG) == [(200_000,)]
 
 
-def test_with_patience_left_a_query_is_what_it_is_without_one(database):
-    when_begun(database, int)
-    for query, values in (("SELECT word FROM kept WHERE word = ?", ("there",)), (LONG, ())):
-        assert database.rows(query, values, patience=FOREVER) == database.rows(query, values)
-
-
 def test_a_query_without_end_ends_once_it_is_cancelled_and_the_connection_serves_on(database):
     begun = threading.Event()
     when_begun(database, begun.set)
@@ -121,15 +114,6 @@ def test_a_query_without_end_ends_once_it_is_cancelled_and_the_connection_serves
     assert is_usable(database)
 
 
-def test_a_query_without_end_ends_at_its_deadline_and_not_before(database):
-    when_begun(database, int)
-    deadline = time.monotonic() + 0.05
-    with pytest.raises(DeadlineExceeded):
-        database.rows(ENDLESS, patience=Patience(deadline))
-    assert deadline <= time.monotonic() < deadline + 5
-    assert is_usable(database)
-
-
 def test_a_query_that_is_cancelled_within_a_transaction_takes_nothing_of_that_back(database):
     with Cancel() as cancel, database.transaction() as connection:
         when_begun(database, cancel.set)
@@ -138,18 +122,6 @@ def test_a_query_that_is_cancelled_within_a_transaction_takes_nothing_of_that_ba
             database.rows(ENDLESS, patience=Patience(math.inf, cancel))
         connection.execute("INSERT INTO kept VALUES ('written behind')")
     assert len(database.rows("SELECT * FROM kept")) == 3
-
-
-def test_a_patience_that_ended_before_asks_nothing(database):
-    begun = threading.Event()
-    when_begun(database, begun.set)
-    with Cancel() as cancel:
-        cancel.set()
-        with pytest.raises(Cancelled):
-            database.rows("SELECT begun()", patience=Patience(math.inf, cancel))
-    with pytest.raises(DeadlineExceeded):
-        database.rows("SELECT begun()", patience=Patience(time.monotonic()))
-    assert not begun.is_set()
 
 
 def test_a_query_of_another_thread_goes_on_when_one_that_waits_for_it_is_cancelled(database):
@@ -181,38 +153,9 @@ def test_a_query_that_waits_for_one_that_is_cancelled_is_answered(database, pati
         assert second.end().rows == [(200_000,)]
 
 
-def test_a_patience_is_looked_at_as_long_as_another_thread_has_the_connection(database, monkeypatch):
-    monkeypatch.setattr(subject, "_PAUSE", 0.001)
-    patience = Counted(3)
-    with held(database), pytest.raises(Cancelled):
-        database.rows("SELECT word FROM kept", patience=patience)
-    assert patience.looks == 3
-    assert is_usable(database)
-
-
 def test_the_wait_for_another_thread_ends_at_the_deadline(database):
     with held(database), pytest.raises(DeadlineExceeded):
         database.rows("SELECT word FROM kept", patience=Patience(time.monotonic() + 0.01))
-    assert is_usable(database)
-
-
-def test_a_query_that_waited_is_answered_once_the_other_thread_is_done(database, monkeypatch):
-    monkeypatch.setattr(subject, "_PAUSE", 0.001)
-    waits = threading.Event()
-
-    class Patient:
-        def check(self):
-            waits.set()
-
-    with held(database):
-        asking = Asking(database, "SELECT word FROM kept", Patient())
-        assert waits.wait(WAIT)
-    assert asking.end().rows == [("there",)]
-
-
-def test_a_query_that_fails_by_itself_is_not_taken_for_a_cancelled_one(database):
-    with pytest.raises(ManagedMemoryUnavailable, match="no such table"):
-        database.rows("SELECT * FROM nowhere", patience=FOREVER)
     assert is_usable(database)
 
 
@@ -237,28 +180,6 @@ def changed(ground):
     (ground.user / "a.md").unlink()
     (ground.user / "topic" / "t.md").unlink()
     (ground.user / "topic" / "t.md").write_bytes(b"# T\nanother\n")
-
-
-@pytest.mark.parametrize("sweep", [False, True])
-def test_a_look_that_was_cancelled_before_changes_no_row(ground, sweep):
-    changed(ground)
-    before = rows_of(ground)
-    with Cancel() as cancel:
-        cancel.set()
-        with pytest.raises(Cancelled):
-            view_of(
-                ground.state, ground.roots["user"], STRICT, sweep=sweep, patience=Patience(math.inf, cancel)
-            )
-    assert rows_of(ground) == before
-
-
-def test_a_look_that_was_cancelled_before_changes_no_row_even_where_no_file_is_to_be_read(ground):
-    for rel in ("a.md", "topic/t.md"):
-        (ground.user / rel).unlink()
-    before = rows_of(ground)
-    with pytest.raises(DeadlineExceeded):
-        view_of(ground.state, ground.roots["user"], STRICT, patience=Patience(time.monotonic()))
-    assert rows_of(ground) == before
 
 
 @pytest.mark.parametrize("last", [2, 3])

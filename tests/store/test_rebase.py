@@ -25,17 +25,6 @@ def part(claims, replaces="", adds="", *, contiguous=False):
     return ProposalPart(nodes(claims), tuple(replaces.split()), nodes(adds), contiguous)
 
 
-def test_what_rests_on_what_still_stands_is_applied_where_the_first_replaced_node_stood():
-    found = rebase(nodes("a1 b1 c1 d1"), [part("b1 c1", "b c", "x1 y1")])
-    assert shown(found.nodes) == "a1 x1 y1 d1"
-    assert found.applied == (0,)
-    assert found.rejected == ()
-
-
-def test_what_replaces_nothing_comes_at_the_end():
-    assert shown(rebase(nodes("a1 b1"), [part("a1", "", "x1")]).nodes) == "a1 b1 x1"
-
-
 @pytest.mark.parametrize(
     ("live", "claims", "broken"),
     [
@@ -56,22 +45,10 @@ def test_a_node_that_would_come_twice_is_a_conflict():
     assert rebase(nodes("a1 x2"), [part("a1", "a", "x1")]).rejected[0].broken == ("x",)
 
 
-def test_a_node_may_replace_itself():
-    assert shown(rebase(nodes("a1 b1"), [part("a1", "a", "a2")]).nodes) == "a2 b1"
-
-
 @pytest.mark.parametrize("live", ["a1 x1 b1", "b1 a1", "a1"])
 def test_what_must_stand_side_by_side_is_rejected_where_it_does_not(live):
     assert rebase(nodes(live), [part("a1 b1", "a b", "z1", contiguous=True)]).applied == ()
     assert rebase(nodes("x1 a1 b1"), [part("a1 b1", "a b", "z1", contiguous=True)]).applied == (0,)
-
-
-def test_of_two_parts_that_claim_one_node_the_first_wins_and_the_others_do_not_suffer():
-    parts = [part("a1", "a", "x1"), part("a1 b1", "a", "y1"), part("b1", "b", "z1")]
-    found = rebase(nodes("a1 b1"), parts)
-    assert shown(found.nodes) == "x1 z1"
-    assert found.applied == (0, 2)
-    assert [each.part for each in found.rejected] == [parts[1]]
 
 
 def test_what_is_replaced_must_be_claimed_as_there():

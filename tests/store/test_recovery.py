@@ -13,7 +13,6 @@ from muniment.errors import DeadlineExceeded, ManagedMemoryUnavailable
 from muniment.store import commit as subject
 from muniment.store import upkeep
 from muniment.store.audit import records
-from muniment.store.catalog import View
 from muniment.store.ledger import of_task, root_key, temporary_of, temporary_of_index, unfinished
 from muniment.store.state import State
 from muniment.store.upkeep import recover_all
@@ -87,14 +86,6 @@ def test_the_next_commit_takes_it_back_first_and_the_task_may_try_again(ground, 
     assert of_task(ground.state, "task-1") is not None
 
 
-def test_a_task_that_is_done_is_not_done_again(ground):
-    first = ground.commit(new("user/n.md", b"first\n"), origin=origin("task-1"))
-    again = ground.commit(new("user/m.md", b"second\n"), origin=origin("task-1"))
-    assert again.repeated
-    assert again.changes == first.changes
-    assert not (ground.user / "m.md").exists()
-
-
 @pytest.mark.parametrize("path", ["user/new/n.md", "user/a.md"])
 def test_a_hand_edit_between_crash_and_recovery_is_kept_and_told(ground, monkeypatch, path):
     interrupted(ground, monkeypatch)
@@ -120,13 +111,6 @@ def test_a_new_file_that_somebody_removed_needs_no_taking_back(ground, monkeypat
     (ground.user / "new" / "n.md").unlink()
     (ground.user / "new").rmdir()
     assert recovered(ground) == ("took back task-1, which was interrupted; run it again",)
-
-
-def test_a_directory_that_somebody_uses_meanwhile_stays(ground, monkeypatch):
-    interrupted(ground, monkeypatch)
-    (ground.user / "new" / "theirs.md").write_bytes(b"theirs\n")
-    recovered(ground)
-    assert [path.name for path in (ground.user / "new").iterdir()] == ["theirs.md"]
 
 
 @pytest.mark.threat("T-PATH-04", control="resolvers")
@@ -195,18 +179,6 @@ def test_a_ledger_that_cannot_say_that_it_is_done_takes_the_files_back(ground, m
     assert ground.contents() == before
 
 
-def test_a_ledger_that_cannot_be_written_at_all_changes_nothing(ground, monkeypatch):
-    before = ground.photograph()
-
-    def full(*_args):
-        raise ManagedMemoryUnavailable("ledger.db", "the disk is full")
-
-    monkeypatch.setattr(subject, "begin", full)
-    with pytest.raises(ManagedMemoryUnavailable):
-        ground.commit(ground.edit("user/a.md", b"after\n"))
-    assert ground.photograph() == before
-
-
 def test_an_index_that_cannot_be_written_holds_up_no_recovery_and_no_commit(ground, monkeypatch):
     interrupted(ground, monkeypatch)
 
@@ -221,21 +193,6 @@ def test_an_index_that_cannot_be_written_holds_up_no_recovery_and_no_commit(grou
         assert recovered(ground) == ()
         done = ground.commit(new("user/later.md"))
         assert any("the index of user is behind" in note for note in done.notes)
-    ground.commit(new("user/last.md"))
-    assert upkeep.verify(ground.state, ground.roots["user"], STRICT).problems == ()
-
-
-def test_a_catalog_that_cannot_be_written_once_the_files_are_there_holds_up_no_commit(ground, monkeypatch):
-    ground.commit(new("user/first.md"))
-
-    def refuse(*_args, **_keywords):
-        raise ManagedMemoryUnavailable("catalog.db", "the disk is full")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(View, "look_again", refuse)
-        done = ground.commit(new("user/n.md"))
-    assert any("is behind" in note for note in done.notes)
-    assert (ground.user / "n.md").exists()
     ground.commit(new("user/last.md"))
     assert upkeep.verify(ground.state, ground.roots["user"], STRICT).problems == ()
 

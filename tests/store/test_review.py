@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muniment.confine.cancel import Cancel
-from muniment.errors import Cancelled, QuotaExceeded, ReviewClosed
+from muniment.errors import QuotaExceeded, ReviewClosed
 from muniment.names import Trust
 from muniment.store import review
 from muniment.store.audit import records
@@ -50,30 +48,6 @@ def waiting(*changes, removals=(), claims=(), reasons=("because",), trust=Trust.
 
 def shown(each, now=None, policy=POLICY):
     return preview(each, (now or {}).get, policy)
-
-
-def test_what_is_kept_comes_back_whole(ground):
-    whole = ChangeSet(
-        (new("user/n.md", b"\xff\x00 any bytes\r\n"), Proposed("project/p.md", "1" * 64, "é\n".encode())),
-        (Claim("user/a.md", "2" * 64), Claim("project/x.md", None)),
-        (Claim("user/topic/t.md", "3" * 64),),
-    )
-    trusts = {"user/n.md": Trust.EXTERNAL, "project/p.md": Trust.AGENT, "user/topic/t.md": None}
-    asked = {"fact": "f" * 64, "undoes": "task-0", "kind": "undo", "trust": Trust.AGENT}
-    found = load(ground.state, held(ground, whole, trusts=trusts, **asked))
-    assert found.change_set == whole
-    assert found.trusts == trusts
-    assert found.origin == origin("task-1", **asked)
-    assert found.reasons == ("it comes from outside",)
-    assert set(found.roots) == {"user", "project"}
-    assert (found.author, found.policy) == ("model", POLICY)
-    assert pending(ground.state) == (found,)
-
-
-def test_parts_are_decided_about_as_one(ground):
-    parts = [ChangeSet((new("user/n.md"),)), ChangeSet(removals=(Claim("user/a.md", "1" * 64),))]
-    found = load(ground.state, held(ground, *parts))
-    assert found.change_set.unsafe_paths == ("user/n.md", "user/a.md")
 
 
 def test_the_same_proposal_that_waits_already_keeps_its_id_and_another_does_not(ground):
@@ -153,24 +127,6 @@ def test_once_decided_the_same_proposal_waits_anew(ground):
     assert load(ground.state, second).id == second
 
 
-def test_a_decided_one_keeps_no_text(ground):
-    first = held(ground)
-    turn_down(ground.state, first, ground.roots, patience(), AT)
-    assert ground.state.ledger.rows("SELECT proposal FROM review") == [(None,)]
-
-
-def test_a_cancelled_rejection_rejects_nothing(ground):
-    first = held(ground)
-    with Cancel() as cancel:
-        cancel.set()
-        blocked = patience(cancel=cancel)
-        from muniment.confine.writing import lock_roots
-
-        with lock_roots([ground.roots["user"]], patience()), pytest.raises(Cancelled):
-            turn_down(ground.state, first, ground.roots, blocked, AT)
-    assert load(ground.state, first)
-
-
 def test_a_rejection_that_comes_second_under_the_lock_is_told(ground, monkeypatch):
     first = held(ground)
     real, calls = review.load, []
@@ -184,14 +140,6 @@ def test_a_rejection_that_comes_second_under_the_lock_is_told(ground, monkeypatc
     monkeypatch.setattr(review, "load", load_and_be_overtaken)
     with pytest.raises(ReviewClosed, match="approved"):
         turn_down(ground.state, first, ground.roots, patience(), AT)
-
-
-def test_an_id_is_short_to_type_and_new(ground, monkeypatch):
-    first = held(ground)
-    assert re.fullmatch("r[0-9a-z]{6}", first)
-    ids = iter([*first[1:], *"000001"])
-    monkeypatch.setattr(review.secrets, "choice", lambda _: next(ids))
-    assert held(ground, policy=OTHER, task="task-2") == "r000001"
 
 
 @pytest.mark.threat("T-LOG-03", control="shapes_of_paths")
@@ -240,23 +188,6 @@ def test_claims_are_shown_with_whether_they_hold():
     assert "rests on user/b.md: it was not there\n" in text
     text = shown(each, {"user/a.md": b"y", "user/b.md": b"z"})
     assert text.count("(changed since)") == 2
-
-
-HIDDEN = "a\u200bb \u202etxt\u202c \U000e0041 \x1b[31m <b>\r alone\ttab\r\nlast"
-
-
-def test_what_does_not_show_is_written_out_and_no_escape_reaches_the_terminal():
-    text = shown(waiting(new("user/n.md", HIDDEN.encode()), reasons=["\x1b[2J"]))
-    assert text.replace("\n", "").replace("\t", "").isprintable()
-    for code in ("200b", "202e", "202c", "e0041", "1b", "d"):
-        assert f"\\u{{{code}}}" in text
-    assert "<b>" in text
-    assert "+ last\\ no line feed\n" in text
-
-
-def test_what_is_no_text_is_shown_all_the_same():
-    assert "+ \\xff\\u{0}\n" in shown(waiting(new("user/n.md", b"\xff\x00\n")))
-    assert "+ " not in shown(waiting(new("user/n.md", b"")))
 
 
 @given(st.text(max_size=200), st.text(max_size=200))

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from muniment.errors import QuotaExceeded, Refused
-from muniment.names import MAX_PATH_BYTES, MAX_SEGMENT_BYTES
+from muniment.names import MAX_SEGMENT_BYTES
 from muniment.store import upkeep
 from store.ground import claim, laid_out, lax, new
 
@@ -28,38 +28,12 @@ def settled(ground, *paths, policy=None, **more):
     return [change.path for change in done.changes]
 
 
-def test_a_free_name_is_kept_and_a_taken_one_numbered(ground):
-    assert settled(ground, "user/n.md", "user/a.md", "user/topic/t.md", "project/a.md") == [
-        "user/n.md",
-        "user/a-2.md",
-        "user/topic/t-2.md",
-        "project/a.md",
-    ]
-    assert settled(ground, "user/a.md") == ["user/a-3.md"]
-    assert (ground.user / "a.md").read_bytes() == b"# A\nalpha\n"
-
-
-def test_an_alias_of_a_taken_name_is_numbered_too(ground):
-    (ground.user / "Straße.md").write_bytes(b"")
-    assert settled(ground, "user/A.md", "user/STRASSE.md") == ["user/A-2.md", "user/STRASSE-2.md"]
-    assert settled(ground, "user/x.md", "user/X.md") == ["user/x.md", "user/X-2.md"]
-
-
 def test_a_folder_that_differs_only_by_case_is_the_folder_that_is_there(ground):
     assert settled(ground, "user/TOPIC/n.md", "user/Topic/T.md", "user/New/a.md", "user/new/a.md") == [
         "user/topic/n.md",
         "user/topic/T-2.md",
         "user/New/a.md",
         "user/New/a-2.md",
-    ]
-
-
-def test_the_exact_folder_comes_before_its_alias(ground):
-    (ground.user / "TOPIC").mkdir()
-    assert settled(ground, "user/topic/n.md", "user/TOPIC/n.md", "user/Topic/m.md") == [
-        "user/topic/n.md",
-        "user/TOPIC/n.md",
-        "user/TOPIC/m.md",
     ]
 
 
@@ -105,22 +79,6 @@ def test_a_name_that_grows_too_long_is_cut_between_characters(ground, char):
         assert name.endswith(f"{char}-{number}.md")
         assert len(name.encode()) <= MAX_SEGMENT_BYTES
         assert stem.startswith(name.removesuffix(f"-{number}.md"))
-
-
-def test_a_cut_name_does_not_end_in_a_space_or_dot(ground):
-    stem = "x" * (MAX_SEGMENT_BYTES - 6) + " .x"
-    assert len(f"{stem}.md") == MAX_SEGMENT_BYTES
-    settled(ground, f"user/{stem}.md")
-    assert settled(ground, f"user/{stem}.md") == [f"user/{'x' * (MAX_SEGMENT_BYTES - 6)}-2.md"]
-
-
-def test_a_path_that_grows_too_long_is_cut_as_well(ground):
-    folders = "user/" + "/".join(["d" * 200] * 4)
-    stem = "x" * (MAX_PATH_BYTES - len(folders) - len("/.md"))
-    settled(ground, f"{folders}/{stem}.md")
-    (path,) = settled(ground, f"{folders}/{stem}.md")
-    assert path == f"{folders}/{stem[:-2]}-2.md"
-    assert len(path) == MAX_PATH_BYTES
 
 
 def test_there_is_an_end_to_numbering(ground, monkeypatch):

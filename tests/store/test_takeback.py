@@ -95,16 +95,6 @@ def test_from_every_state_that_a_kill_leaves_the_before_state_comes_back_alone(
     assert ground.contents() == untouched
 
 
-@pytest.mark.parametrize(("before", "after", "current", "aside"), REACHED)
-def test_bringing_back_twice_is_bringing_back_once(ground, before, after, current, aside):
-    lay(ground.user / "n.md", current)
-    lay(ground.user / TEMPORARY, aside)
-    brought_back(ground, "n.md", before, after)
-    once = ground.photograph()
-    brought_back(ground, "n.md", before, after)
-    assert ground.photograph() == once
-
-
 @pytest.mark.parametrize("where", ["n.md", TEMPORARY])
 @pytest.mark.parametrize("kind", ["link", "FIFO", "hard link"])
 def test_what_is_no_file_of_its_own_is_neither_followed_nor_dropped(ground, where, kind):
