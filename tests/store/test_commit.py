@@ -32,7 +32,7 @@ from muniment.store.judge import Author
 from muniment.store.ledger import Change
 from muniment.store.trust import Ruling
 from muniment.store.upkeep import recover_all
-from muniment.testing.corpus.judging import index_problems
+from muniment.testing.corpus.index_oracle import index_problems
 from muniment.tools.overlay import ChangeSet
 from store.ground import STRICT, claim, laid_out, new, origin, patience, sha
 

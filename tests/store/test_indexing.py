@@ -16,7 +16,7 @@ from muniment.policy.load import parse_policy
 from muniment.store import catalog, upkeep
 from muniment.store.state import State
 from muniment.store.upkeep import MAX_TOLD, plan_index
-from muniment.testing.corpus.judging import index_problems, index_targets
+from muniment.testing.corpus.index_oracle import index_problems, index_targets
 from store.ground import LAX, STRICT, claim, laid_out, new, origin, patience, sha
 from store.shelf import Shelf, View, expected
 from store.shelf import sha as digest_of
