@@ -287,7 +287,7 @@ MAY_DECODE = {
     "muniment.daemon.guard": {"unquote"},  # a workspace's path, compared with those that are served
     "muniment.content.markdown": {"unquote"},  # of links that are counted, never opened
     "muniment.store.index": {"unquote"},  # link targets that it wrote itself; compared, never opened
-    "muniment.testing.corpus.judging": {"unquote"},  # as its counterpart
+    "muniment.testing.corpus.index_oracle": {"unquote"},  # as its counterpart
 }
 DECODERS = {"unquote", "unquote_plus", "expanduser", "expandvars", "eval", "exec", "loads_pickle", "system"}
 

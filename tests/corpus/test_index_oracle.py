@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from muniment.testing.corpus.judging import index_problems, memory_problems
+from muniment.testing.corpus.index_oracle import index_problems, memory_problems
 
 HEAD = "# Memory\n\nNotice.\n\n"
 

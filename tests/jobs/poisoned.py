@@ -37,7 +37,7 @@ from muniment.store.audit import verify
 from muniment.store.commit import Terms, commit
 from muniment.store.trust import constant
 from muniment.store.upkeep import rebuild
-from muniment.testing.corpus.judging import index_problems
+from muniment.testing.corpus.index_oracle import index_problems
 from muniment.testing.witness import differences, photograph
 from muniment.tools.overlay import ChangeSet
 from store.ground import new, origin, patience

@@ -26,7 +26,7 @@ from muniment.jobs.request import DreamRequest, ForgetRequest, RememberRequest
 from muniment.jobs.review import undo
 from muniment.store import audit, upkeep
 from muniment.store import commit as commits
-from muniment.testing.corpus.judging import index_problems
+from muniment.testing.corpus.index_oracle import index_problems
 
 WORDS = ["alder", "birch", "cedar", "dogwood", "elm", "fir", "gum", "hazel"]
 SCOPES = ("user", "project")

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 import yaml
 
-from muniment.testing.corpus.judging import index_problems
+from muniment.testing.corpus.index_oracle import index_problems
 from muniment.testing.witness import PhotographedName, photograph
 
 CANARY: Final = "canary-9c41e7"

@@ -29,7 +29,7 @@ from muniment.names import Via
 from muniment.store import commit as subject
 from muniment.store.judge import Author
 from muniment.store.upkeep import recover_all
-from muniment.testing.corpus.judging import index_problems
+from muniment.testing.corpus.index_oracle import index_problems
 from store.ground import STRICT, claim, laid_out, new, origin, patience, sha
 
 

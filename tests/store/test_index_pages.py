@@ -29,7 +29,7 @@ from muniment.store.index import (
     render_page,
     says_nothing_else,
 )
-from muniment.testing.corpus.judging import index_problems
+from muniment.testing.corpus.index_oracle import index_problems
 from store.test_index import ATTACKS, texts
 
 SCOPE = Scope("user")

@@ -15,7 +15,7 @@ from muniment.names import MAX_FILE_BYTES
 from muniment.store import catalog, upkeep
 from muniment.store.state import State
 from muniment.store.upkeep import plan_index
-from muniment.testing.corpus.judging import index_problems, index_targets
+from muniment.testing.corpus.index_oracle import index_problems, index_targets
 from store.ground import STRICT, claim, laid_out, new, origin, patience, sha
 from store.shelf import Shelf, View, expected
 from store.shelf import sha as digest_of

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from muniment.testing.corpus.judging import memory_problems
+from muniment.testing.corpus.index_oracle import memory_problems
 from store.ground import laid_out
 
 WRITER = """

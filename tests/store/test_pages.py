@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from muniment.store import index
 from muniment.store.index import TopicPart, split
-from muniment.testing.corpus.judging import memory_problems
+from muniment.testing.corpus.index_oracle import memory_problems
 from store.shelf import Limits, Shelf, expected, sha
 
 SMALL = Limits(flat=(6, 700), page=(4, 400), half=(3, 300), links=(3, 300), digits=1)

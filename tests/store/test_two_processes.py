@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from muniment.testing.corpus.judging import index_problems
+from muniment.testing.corpus.index_oracle import index_problems
 from store.ground import laid_out
 
 COMMITTER = """

@@ -1,4 +1,4 @@
-"""What commands share: how they speak, the options of several, the named file, the model, and Ctrl-C."""
+"""What commands share: how they speak, the named file, the flags of a model, and Ctrl-C."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Any, Final, NotRequired, TypedDict
 
-from muniment.confine.cancel import Cancel
 from muniment.content.gates import one_line, visible
 from muniment.errors import Cancelled, ConfigInvalid, MunimentError, printable
-from muniment.settings import KEY_VARIABLE
+
+if TYPE_CHECKING:
+    from muniment.confine.cancel import Cancel
 
 # -- report ------------------------------------------------------------------------------------------
 #
@@ -162,6 +163,8 @@ def read_named(path: Path, limit: int) -> bytes:
 @contextmanager
 def cancel_on_interrupt() -> Iterator[Cancel]:
     """A token that Ctrl-C sets, for the time of the block."""
+    from muniment.confine.cancel import Cancel
+
     with Cancel() as cancel:
         before = signal.signal(signal.SIGINT, lambda *_: cancel.set())
         try:
@@ -200,4 +203,6 @@ def forget_key() -> None:
 
     The program owns its environment; the library does not, and leaves that of its caller alone.
     """
+    from muniment.settings import KEY_VARIABLE
+
     os.environ.pop(KEY_VARIABLE, None)

@@ -16,20 +16,13 @@ from __future__ import annotations
 
 import base64
 import json
-import posixpath
-import re
 import stat
 import time
-import unicodedata
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import unquote
-
-from markdown_it import MarkdownIt
-from markdown_it.token import Token
 
 from muniment.testing.corpus.stage import (
     FORBIDDEN,
@@ -46,159 +39,12 @@ from muniment.testing.corpus.stage import (
 from muniment.testing.race import Swap
 from muniment.testing.witness import Photograph, PhotographedName, differences, photograph, sightings
 
-# -- index oracle ------------------------------------------------------------------------------------
-#
-# What a CommonMark reader makes of an index: an oracle that knows nothing of how indexes are written.
-#
-# A safe index is one heading, paragraphs of plain text, and one list; each of its items stands on one
-# physical line and begins with the only link of the item, whose target decodes to a file. Everything else
-# that markdown or a terminal would act on is a forgery. An index that does not fit in one file leads to
-# every entry once over pages in `index/`, each as safe.
-
-_BLOCKS: Final = frozenset(
-    {
-        "heading_open",
-        "heading_close",
-        "paragraph_open",
-        "paragraph_close",
-        "bullet_list_open",
-        "bullet_list_close",
-        "list_item_open",
-        "list_item_close",
-        "inline",
-    }
-)
-_INLINES: Final = frozenset({"text", "text_special"})
-_CATEGORIES: Final = frozenset({"Cc", "Cs", "Co", "Cn", "Zl", "Zp"})
-_INVISIBLE: Final = re.compile(
-    "[\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff\U000e0000-\U000e007f]"
-)
-INDEX: Final = "MEMORY.md"
-PAGES: Final = "index/"
-
-_AUTOLINK: Final = re.compile(r"\w://\S|www\.\S|\S@\S+\.\S", re.IGNORECASE)
-"""What readers with the GitHub extensions make a link without being asked."""
-
-
-def index_targets(data: bytes) -> list[str]:
-    """The percent-decoded targets of all links, in order."""
-    return [
-        unquote(str(child.attrs["href"]))
-        for token in _parse(data.decode())
-        for child in token.children or ()
-        if child.type == "link_open"
-    ]
-
-
-def memory_problems(root: Path, files: set[str]) -> Iterator[str]:
-    """Why the index of a root is not safe: `MEMORY.md` and the pages that it leads to.
-
-    Args:
-        root: where the index is.
-        files: the entries that are there, relative to the root.
-    """
-    data = (root / INDEX).read_bytes()
-    targets = index_targets(data)
-    if not any(target.startswith(PAGES) for target in targets):
-        yield from index_problems(data, files)
-        return
-    yield from index_problems(data, set(targets))
-    listed: list[str] = []
-    waiting, met = [target for target in targets if target.startswith(PAGES)], set[str]()
-    yield from (f"{INDEX} leads to {target!r}" for target in sorted({*targets} - {*waiting} - files))
-    while waiting:
-        page = waiting.pop()
-        if page in met or not (root / page).is_file() or (root / page).is_symlink():
-            yield f"{page!r} is linked twice, or is no file"
-            continue
-        met.add(page)
-        data = (root / page).read_bytes()
-        links = index_targets(data)
-        yield from (f"{page}: {problem}" for problem in index_problems(data, set(links)))
-        reached = [posixpath.normpath(posixpath.join(posixpath.dirname(page), link)) for link in links]
-        waiting += [path for path in reached if path.startswith(PAGES)]
-        listed += [path for path in reached if not path.startswith(PAGES)]
-    if sorted(listed) != sorted(files):
-        yield f"the pages link {sorted(listed)!r}, there is {sorted(files)!r}"
-
-
-def index_problems(data: bytes, files: set[str]) -> Iterator[str]:
-    """Why the index is not safe.
-
-    Args:
-        data: the index.
-        files: the entries that are there, relative to the root.
-    """
-    try:
-        text = data.decode()
-    except UnicodeDecodeError:
-        yield "the index is not UTF-8"
-        return
-    for char in sorted(set(text) - {"\n"}):
-        if unicodedata.category(char) in _CATEGORIES or _INVISIBLE.match(char):
-            yield f"the index holds U+{ord(char):04X}"
-    if re.search(r"(?<!\\)\[\[", text):
-        yield "the index holds a wiki link"
-    tokens = _parse(text)
-    yield from _block_problems(tokens)
-    items = [tokens[at + 2] for at, token in enumerate(tokens) if token.type == "list_item_open"]
-    for item in items:
-        yield from _item_problems(item)
-    lines = [line for line in text.split("\n") if re.match(r"\s*([-*+>#|]|\d+[.)])", line)]
-    if len(lines) != len(items) + 1:
-        yield f"{len(lines)} lines look like heading or item, the list has {len(items)} items"
-    targets = index_targets(data)
-    if sorted(targets) != sorted(files):
-        yield f"links to {sorted(targets)!r}, there is {sorted(files)!r}"
-
-
-def _parse(text: str) -> list[Token]:
-    return MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(text)
-
-
-def _block_problems(tokens: list[Token]) -> Iterator[str]:
-    for token in tokens:
-        if token.type not in _BLOCKS:
-            yield f"the index holds a {token.type}"
-    headings = [token for token in tokens if token.type == "heading_open"]
-    if [token.tag for token in headings] != ["h1"] or tokens[0].type != "heading_open":
-        yield f"the index has {len(headings)} headings, not one at its top"
-    if sum(token.type == "bullet_list_open" for token in tokens) > 1:
-        yield "the index has more than one list"
-    in_list = 0
-    for token in tokens:
-        in_list += {"bullet_list_open": 1, "bullet_list_close": -1}.get(token.type, 0)
-        if token.type == "inline" and not in_list:
-            yield from _text_problems(token.children or [], "outside the list")
-
-
-def _item_problems(item: Token) -> Iterator[str]:
-    children = item.children or []
-    kinds = [child.type for child in children]
-    if kinds[:1] != ["link_open"] or "link_close" not in kinds:
-        yield f"an item does not begin with a link: {item.content[:80]!r}"
-        return
-    end = kinds.index("link_close")
-    if not "".join(child.content for child in children[1:end]).strip():
-        yield f"a link has no text: {item.content[:80]!r}"
-    if children[0].attrs.get("title"):
-        yield f"a link has a title: {item.content[:80]!r}"
-    yield from _text_problems(children[1:end] + children[end + 1 :], item.content[:80])
-
-
-def _text_problems(children: list[Token], where: str) -> Iterator[str]:
-    for child in children:
-        if child.type not in _INLINES:
-            yield f"{child.type} in {where!r}"
-    if _AUTOLINK.search("".join(child.content for child in children)):
-        yield f"an address that readers make a link, in {where!r}"
-
-
 # -- checks ------------------------------------------------------------------------------------------
 #
 # The effects that a case may ask for, judged after the commit.
 
-PAGE_NAMES: Final = "index"
+INDEX: Final = "MEMORY.md"
+PAGES: Final = "index"
 BRINGS_ABOUT: Final = frozenset({"file_equals", "b64_equals", "exists_if_allowed", "size", "in_output"})
 """The checks that ask for what a call is there for. The others ask for what it may not do besides."""
 OF_THE_INDEX: Final = frozenset({"index_safe", "index_targets", "index_contains", "index_line_max"})
@@ -335,6 +181,8 @@ def _index(effect: Effect, check: Parameters) -> bytes | None:
 def _index_safe(effect: Effect, check: Parameters) -> Iterator[str]:
     index = _index(effect, check)
     if index is not None:
+        from muniment.testing.corpus.index_oracle import memory_problems
+
         root = effect.stage.scope(check["scope"])
         yield from memory_problems(root, entries(root))
     elif effect.allowed:
@@ -342,6 +190,7 @@ def _index_safe(effect: Effect, check: Parameters) -> Iterator[str]:
 
 
 def _index_targets(effect: Effect, check: Parameters) -> Iterator[str]:
+    from muniment.testing.corpus.index_oracle import index_targets
 
     targets = index_targets(_index(effect, check) or b"")
     if sorted(targets) != sorted(check["files"]):
@@ -368,7 +217,7 @@ def entries(root: Path) -> set[str]:
         path.as_posix()
         for path in paths
         if path.as_posix() != INDEX
-        and path.parts[0] != PAGE_NAMES
+        and path.parts[0] != PAGES
         and not any(part.startswith(".") for part in path.parts)
     }
 
