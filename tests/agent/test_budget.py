@@ -6,7 +6,7 @@ import pytest
 
 from muniment.agent.model import Budget
 from muniment.confine.cancel import Cancel
-from muniment.errors import Cancelled, DeadlineExceeded
+from muniment.errors import DeadlineExceeded
 from muniment.policy.decide import Limits
 from muniment.testing.minds import FakeClock
 
@@ -40,11 +40,3 @@ def test_time_runs_out_at_the_deadline_exactly(clock, cancel):
         budget.check()
     clock.advance(100)
     assert budget.seconds_left == 0.0
-
-
-def test_a_cancel_is_told_before_a_deadline_that_passed_as_well(clock, cancel):
-    budget = Budget(Limits(seconds=1), cancel, clock)
-    clock.advance(2)
-    cancel.set()
-    with pytest.raises(Cancelled):
-        budget.check()

@@ -6,7 +6,7 @@ import pytest
 
 from agent.fake_memory import FakeMemory, brief, run
 from muniment.agent.decision import Decision, anonymous
-from muniment.agent.filing import comparable, holds, next_reply, searches
+from muniment.agent.filing import holds, next_reply, searches
 from muniment.agent.model import ModelRequest
 from muniment.content.entry import EntryType
 from muniment.names import ContextMode, Scope
@@ -33,14 +33,6 @@ def file(memory, context=ContextMode.WORKSPACE, **more):
     return run(Decided(**more), brief(FACT, context=context), memory)
 
 
-def test_it_looks_writes_once_and_ends_in_words():
-    memory = FakeMemory({"project/database/other.md": "Production runs on MySQL\n"})
-    done = file(memory)
-    assert [call.tool for call in done.calls] == ["grep", "grep", "grep", "ls", "write_file"]
-    assert done.turns == 4
-    assert done.text == f"Saved to {FIRST}: Staging"
-
-
 @pytest.mark.parametrize("fact", [FACT, f"- {FACT}.", FACT + " behind a very long list of proxies" * 9])
 def test_an_equal_entry_among_many_twins_is_found(fact):
     twins = {f"project/database/{number}.md": f"以前 {fact.removeprefix('- ')}\n" for number in range(30)}
@@ -49,39 +41,12 @@ def test_an_equal_entry_among_many_twins_is_found(fact):
     assert done.text == "Already known: project/zz.md"
 
 
-@pytest.mark.parametrize("taken", [1, 2, 8])
-def test_a_name_that_is_seen_to_be_taken_gets_the_next_number(taken):
-    names = [FIRST, *(f"project/database/staging-{number}.md" for number in range(2, 10))]
-    memory = FakeMemory(dict.fromkeys(names[:taken], "Something else.\n"))
-    assert file(memory).written == [names[taken]]
-
-
 def test_a_name_whose_numbers_are_all_taken_gets_a_digest():
     names = [FIRST, *(f"project/database/staging-{number}.md" for number in range(2, 10))]
     memory = FakeMemory(dict.fromkeys(names, "Something else.\n"))
     assert file(memory).written == [f"project/database/staging-{DIGEST}.md"]
     memory = FakeMemory(dict.fromkeys([*names, f"project/database/staging-{DIGEST}.md"], "Something else.\n"))
     assert file(memory).written == [f"project/database/{anonymous(FACT)}-2.md"]
-
-
-def test_a_name_that_differs_only_by_case_counts_as_taken():
-    memory = FakeMemory({"project/database/STAGING.md": "Something else.\n"})
-    assert file(memory).written == ["project/database/staging-2.md"]
-
-
-@pytest.mark.parametrize("code", ["not_read", "exists_as"])
-def test_a_name_that_turns_out_to_be_taken_is_tried_with_a_digest(code):
-    memory = FakeMemory(stops={FIRST: ("error", code)})
-    done = file(memory)
-    assert done.written == [FIRST, f"project/database/staging-{DIGEST}.md"]
-    assert done.turns == 5
-    assert done.text.startswith("Saved to ")
-
-
-def test_a_hidden_file_of_that_name_is_not_replaced():
-    memory = FakeMemory({FIRST: "Something else.\n"}, hidden={FIRST})
-    assert file(memory).written == [FIRST, f"project/database/staging-{DIGEST}.md"]
-    assert memory.files[FIRST] == "Something else.\n"
 
 
 def test_an_entry_that_was_read_is_never_replaced():
@@ -99,23 +64,6 @@ def test_where_a_file_stands_in_the_place_of_the_folder_the_entry_goes_into_the_
 def test_a_bad_name_is_avoided_once():
     memory = FakeMemory(stops={"project/a*b/c.md": ("deny", "bad_name")})
     assert file(memory, file="a*b/c.md").written == ["project/a*b/c.md", f"project/{anonymous(FACT)}.md"]
-
-
-@pytest.mark.parametrize(
-    ("verdict", "code"),
-    [("deny", "path_escape"), ("error", "content_rejected"), ("error", "budget")],
-)
-def test_a_refusal_ends_it_in_words_without_naming_a_path(verdict, code):
-    done = file(FakeMemory(stops={FIRST: (verdict, code)}))
-    assert done.written == [FIRST]
-    assert done.text == f"Not saved: the write was answered with {code}."
-
-
-def test_a_topic_folder_that_the_policy_does_not_grant_is_avoided_once():
-    memory = FakeMemory(stops={FIRST: ("deny", "refused")})
-    done = file(memory)
-    assert done.written == [FIRST, "project/staging.md"]
-    assert done.text.startswith("Saved to project/staging.md")
 
 
 def test_a_refusal_in_the_scope_itself_ends_it():
@@ -138,54 +86,6 @@ def test_without_tools_it_answers_in_words():
     reply = next_reply(Decided().decision, ModelRequest(brief(FACT), (), (), 1.0))
     assert reply.calls == ()
     assert reply.text == "Not saved: there is no turn left to write in."
-
-
-def test_in_a_clean_run_the_write_is_the_first_step():
-    done = file(FakeMemory({FIRST: FACT}, stops={FIRST: ("error", "exists_as")}), context=ContextMode.CLEAN)
-    assert done.written == [FIRST, f"project/database/staging-{DIGEST}.md"]
-    assert done.turns == 3
-
-
-def test_a_text_that_begins_like_front_matter_stays_body():
-    memory = FakeMemory()
-    forged = "---\ntype: reference\n---\nStaging"
-    file(memory, text=forged, title="key: value # no comment")
-    assert memory.files[FIRST] == (
-        '---\nname: "key: value # no comment"\n'
-        'description: "--- type: reference --- Staging"\ntype: project\n'
-        f"---\n{forged}\n"
-    )
-
-
-def test_searches_that_fail_do_not_stop_the_write():
-    class Broken(FakeMemory):
-        def call(self, tool, arguments, read):
-            if tool == "write_file":
-                return super().call(tool, arguments, read)
-            return "error", "budget", "no more"
-
-    assert file(Broken()).text.startswith("Saved to ")
-
-
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        ("Use tabs", "use TABS."),
-        ("Straße", "STRASSE!"),
-        ("ﬁle  a\nb", "file a b"),
-        ("用制表符。", "用制表符"),
-        ("...", "..."),
-    ],
-)
-def test_facts_in_another_dress_compare_equal(one, other):
-    assert comparable(one) == comparable(other)
-
-
-@pytest.mark.parametrize(
-    ("one", "other"), [("Use tabs", "Use no tabs"), ("C++", "C"), ("#1", "1"), ("...", "!")]
-)
-def test_facts_that_differ_in_more_than_dress_do_not(one, other):
-    assert comparable(one) != comparable(other)
 
 
 def test_an_answer_of_read_file_is_read_defensively():

@@ -13,7 +13,7 @@ import pytest
 
 from muniment.agent.openai import Closed, LoopThread
 from muniment.confine.cancel import Cancel, Patience
-from muniment.errors import Cancelled, DeadlineExceeded
+from muniment.errors import Cancelled
 
 LONG = Patience(math.inf)
 
@@ -43,27 +43,6 @@ class Hanging:
             self.ended.set()
 
 
-def test_what_the_work_returns_or_raises_comes_back(loop):
-    async def answer():
-        return 42
-
-    async def fail():
-        raise LookupError("gone")
-
-    assert loop.run(answer, LONG) == 42
-    with pytest.raises(LookupError, match="gone"):
-        loop.run(fail, LONG)
-
-
-def test_the_deadline_ends_the_wait_and_the_work(loop):
-    work = Hanging()
-    started = time.monotonic()
-    with pytest.raises(DeadlineExceeded):
-        loop.run(work, Patience(started + 0.1))
-    assert time.monotonic() - started < 0.6
-    assert work.ended.wait(5)
-
-
 def test_a_cancel_ends_the_wait_and_the_work(loop):
     work = Hanging()
     with Cancel() as cancel:
@@ -71,38 +50,6 @@ def test_a_cancel_ends_the_wait_and_the_work(loop):
         with pytest.raises(Cancelled):
             loop.run(work, Patience(math.inf, cancel))
     assert work.ended.wait(5)
-
-
-def test_work_that_blocks_the_loop_does_not_hold_up_the_one_that_waits(loop):
-    release = threading.Event()
-
-    async def block():
-        release.wait(10)
-
-    with pytest.raises(DeadlineExceeded):
-        loop.run(block, Patience(time.monotonic() + 0.1))
-    release.set()
-
-
-def test_nothing_is_begun_when_it_is_too_late(loop):
-    work = Hanging()
-    with pytest.raises(DeadlineExceeded):
-        loop.run(work, Patience(time.monotonic() - 1))
-    assert not work.began.is_set()
-
-
-def test_threads_share_a_loop(loop):
-    async def where():
-        return threading.get_ident()
-
-    found = []
-    threads = [threading.Thread(target=lambda: found.append(loop.run(where, LONG))) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(set(found)) == 1
-    assert found[0] != threading.get_ident()
 
 
 def test_closing_ends_the_thread_and_what_still_runs():
@@ -127,12 +74,6 @@ def test_closing_ends_the_thread_and_what_still_runs():
     with pytest.raises(Closed):
         loop.run(work, LONG)
     loop.close(last)
-
-
-def test_closing_what_never_ran_starts_nothing():
-    loop = LoopThread()
-    loop.close(nothing)
-    assert not [thread for thread in threading.enumerate() if thread.name == "muniment-model"]
 
 
 @pytest.mark.slow

@@ -8,13 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from agent.servers import asked, form_of, hasty, serving
+from agent.servers import asked, form_of, serving
 from muniment.agent.chat import nudge_message
 from muniment.agent.model import (
     PROTOCOLS,
     AssistantMessage,
     ContextOverflow,
-    ModelError,
     ToolCall,
     ToolMessage,
     Usage,
@@ -34,7 +33,6 @@ from muniment.testing.chat_server import (
     words,
 )
 
-__all__ = ["hasty"]
 pytestmark = pytest.mark.usefixtures("hasty")
 
 LS = tool_calls(tool_call("ls", {"path": "user"}))
@@ -44,28 +42,6 @@ DECISION = {"title": "Prefers dark mode", "scope": "user", "type": "user", "file
 
 def forms(server):
     return [form_of(sent) for sent in server.requests]
-
-
-def test_a_server_that_takes_tools_is_given_tools():
-    with serving(always(LS)) as (server, model):
-        reply = model.respond(asked())
-        assert [(call.tool, call.arguments) for call in reply.calls] == [("ls", {"path": "user"})]
-        assert reply.usage == Usage(100, 10)
-        assert forms(server) == ["tools"]
-
-
-@pytest.mark.parametrize("name", NO_TOOLS)
-def test_one_that_refuses_tools_is_asked_for_actions_and_that_is_remembered(name):
-    def answer(request):
-        return NO_TOOLS[name] if form_of(request) == "tools" else ACTION
-
-    with serving(answer) as (server, model):
-        for _ in range(2):
-            (call,) = model.respond(asked()).calls
-            assert (call.tool, call.arguments) == ("ls", {"path": "user"})
-        asked_for = forms(server)
-        assert asked_for[-2:] == ["json", "json"]
-        assert set(asked_for[:-2]) == {"tools"}
 
 
 @pytest.mark.parametrize("name", NO_RESPONSE_FORMAT)
@@ -88,22 +64,6 @@ def test_a_step_down_because_of_what_may_have_passed_is_not_remembered():
         assert model.respond(asked()).calls
         assert model.respond(asked()).calls
         assert forms(server) == ["tools"] * 3 + ["json", "tools"]
-
-
-def test_what_every_form_is_refused_for_is_told_and_nothing_is_remembered():
-    with serving(always(failure(400, "unknown model"))) as (server, model):
-        for _ in range(2):
-            with pytest.raises(ModelError, match="400: unknown model"):
-                model.respond(asked())
-        assert forms(server) == ["tools", "json", "text"] * 2
-
-
-@pytest.mark.parametrize("protocol", ["tools", "json", "text"])
-def test_a_protocol_that_was_asked_for_is_the_only_one(protocol):
-    with serving(always(failure(400, "no")), protocol) as (server, model):
-        with pytest.raises(ModelError):
-            model.respond(asked())
-        assert forms(server) == [protocol]
 
 
 def test_a_step_down_is_an_event(caplog):
@@ -162,18 +122,6 @@ def test_a_broken_answer_is_asked_for_again():
 # -- what an answer means --------------------------------------------------------------------------------
 
 
-def test_ids_are_invented_where_they_are_missing_or_taken():
-    earlier = AssistantMessage("", ())
-    made = [tool_call("ls", {"path": str(number)}, "same") for number in range(3)]
-    made.append({"function": {"name": "ls", "arguments": "{}"}})
-    made.append(tool_call("ls", {}, "no id, with blanks"))
-    with serving(always(tool_calls(*made))) as (_, model):
-        ids = [call.id for call in model.respond(asked(said=(earlier,))).calls]
-    assert ids[0] == "same"
-    assert len(set(ids)) == 5
-    assert all(len(id_) == 9 and id_.isalnum() for id_ in ids[1:])
-
-
 @pytest.mark.parametrize(
     ("sent", "meant"),
     [
@@ -204,11 +152,6 @@ def test_calls_count_whatever_the_reason_to_stop_but_not_if_they_were_cut():
     with serving(always(completion(message, "length"))) as (_, model):
         reply = model.respond(asked())
     assert (reply.text, reply.calls) == ("", ())
-
-
-def test_words_that_were_cut_are_words():
-    with serving(always(words("Saved to user/a.md and then and then", "length"))) as (_, model):
-        assert model.respond(asked()).text.startswith("Saved to")
 
 
 @pytest.mark.threat("T-RUN-06", control="quotations")
@@ -246,14 +189,6 @@ def test_an_action_where_none_is_left_is_no_last_word(protocol):
         assert (reply.text, [call.tool for call in reply.calls]) == ("", ["write_file"])
 
 
-@pytest.mark.parametrize("protocol", ["json", "text"])
-def test_the_end_is_the_end_and_its_summary_the_last_words(protocol):
-    with serving(always(words('{"action": "done", "summary": "Saved."}')), protocol) as (_, model):
-        for last in (True, False):
-            reply = model.respond(asked(last=last))
-            assert (reply.text, reply.calls) == ("Saved.", ())
-
-
 # -- decide ----------------------------------------------------------------------------------------------
 
 
@@ -281,29 +216,6 @@ def test_a_server_without_schemas_is_asked_for_a_decision_in_the_prompt():
     with serving(answer, "decide") as (server, model):
         assert model.respond(asked()).calls
         assert forms(server) == ["json", "text"]
-
-
-MARKS = "a" + "\u0301\u0316" * 300_000
-
-
-@pytest.mark.sweep(6)
-@pytest.mark.parametrize(
-    "said",
-    [
-        json.dumps(DECISION | {"file": MARKS}, ensure_ascii=False),
-        json.dumps(DECISION | {"title": MARKS}, ensure_ascii=False),
-        '{"a":' * 16 + "[" + "[]," * 1_000_000,
-        "{" * 3_000_000,
-        "</think>{" * 300_000,
-    ],
-    ids=["file", "title", "nested", "braces", "thoughts"],
-)
-@pytest.mark.parametrize("protocol", ["decide", "tools", "json", "text"])
-@pytest.mark.timeout(30)
-def test_no_answer_takes_the_square_of_its_length(said, protocol):
-    """It takes a second or so; where anything grows with the square, many minutes."""
-    with serving(always(words(said)), protocol) as (_, model):
-        assert len(model.respond(asked()).text) <= 8_000
 
 
 def test_what_is_no_decision_is_an_empty_answer():

@@ -12,10 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.fake_memory import BOTH, brief
-from muniment.agent.decision import DESCRIPTION_CHARS, SLUG_BYTES, TITLE_CHARS, cues, folded, slug, title_of
+from muniment.agent.decision import SLUG_BYTES, slug, title_of
 from muniment.agent.filing import read, route
 from muniment.agent.model import ScopeBrief
-from muniment.content.entry import EntryType
 from muniment.names import Scope, Verb
 from muniment.policy.decide import Allow, Judge
 from muniment.policy.grammar import canonicalise, check_creatable
@@ -59,56 +58,9 @@ def test_the_two_sets_of_facts_are_large_mixed_and_apart():
     assert not {row["text"] for row in ordinary} & {row["text"] for row in held_out}
 
 
-@pytest.mark.parametrize(
-    ("fact", "scope"),
-    [
-        ("always use TypeScript strict mode", "user"),
-        ("Never use emojis", "user"),
-        ("I prefer tabs", "user"),
-        ("use pnpm in this repo", "project"),
-        ("This repo targets Python 3.12", "project"),
-        ("CI must pass before merge", "project"),
-        ("My project uses pnpm", "project"),
-        ("User accounts are stored in Postgres", "project"),
-        ("User prefers Postgres", "user"),
-        ("I test si eseguono con make check", "project"),
-        ("Qwertz asdf", "project"),
-        ('The README says "I prefer tabs"', "project"),
-        ("Remember that the project uses pnpm", "project"),
-        ("Remember that I like tea", "user"),
-    ],
-)
-def test_the_scope_follows_from_the_cues(fact, scope):
-    assert decide(fact).scope == scope
-
-
-@pytest.mark.parametrize("only", ["user", "project", "team"])
-def test_a_run_that_may_write_one_scope_writes_there(only):
-    scopes = tuple(ScopeBrief(Scope(name), writable=name == only) for name in ("user", "project", "team"))
-    for fact in ("I prefer tabs", "The project uses pnpm"):
-        assert decide(fact, scopes).scope == only
-
-
 def test_a_run_that_may_write_nowhere_is_not_routed():
     assert route(brief("I prefer tabs", (ScopeBrief(Scope("user"), writable=False),))) is None
     assert route(brief("I prefer tabs", ())) is None
-
-
-@pytest.mark.parametrize(
-    ("fact", "kind"),
-    [
-        ("The user prefers dark mode", EntryType.USER),
-        ("My name is Priya", EntryType.USER),
-        ("Never use emojis", EntryType.FEEDBACK),
-        ("Antworte immer auf Deutsch", EntryType.FEEDBACK),
-        ("The project uses pnpm workspaces", EntryType.PROJECT),
-        ("Staging DB is Postgres 16", EntryType.PROJECT),
-        ("The Grafana dashboard is https://grafana.internal/d/api", EntryType.REFERENCE),
-        ("Bugs are tracked in the Linear project INGEST", EntryType.REFERENCE),
-    ],
-)
-def test_the_type_says_what_kind_of_thing_it_is(fact, kind):
-    assert decide(fact).type == kind
 
 
 @pytest.mark.parametrize(
@@ -138,17 +90,6 @@ def test_the_file_is_named_after_the_words_of_the_fact(fact, file):
         assert decide(fact).file == file
 
 
-def test_titles_are_one_short_line_of_words():
-    assert title_of("The user prefers dark mode in all editors.") == "Prefers dark mode in all editors"
-    assert title_of("- Remember: use tabs\n- and semicolons") == "Use tabs"
-    assert title_of("```sql\nSELECT 1\n```") == "SELECT 1"
-    assert title_of("...") == "..."
-    assert title_of("The user") == "The user"
-    long = title_of("word " * 100)
-    assert len(long) <= TITLE_CHARS
-    assert long.endswith("word…")
-
-
 def test_a_cut_never_parts_a_letter_from_its_marks():
     for mark_heavy in ("कि" * 100, "ก็" * 100, "e\u0323\u0302x" * 100):
         for text in (title_of(mark_heavy).rstrip("…"), slug(mark_heavy, mark_heavy)):
@@ -168,41 +109,8 @@ def test_any_fact_gets_a_path_that_the_grammar_and_the_default_policy_allow(fact
     assert len(path.name.encode()) <= SLUG_BYTES + len("note-.md")
 
 
-@given(TEXT)
-def test_any_fact_keeps_its_text_and_gets_a_title_and_description_of_one_line(fact):
-    if not fact.strip():
-        return
-    decision = decide(fact)
-    assert decision.text == fact.strip()
-    for line, limit in ((decision.title, TITLE_CHARS), (decision.description, DESCRIPTION_CHARS)):
-        assert len(line) <= limit
-        assert len(line.splitlines()) <= 1
-        assert line == line.strip()
-    assert decision.title
-
-
 @given(
     st.sampled_from(["con", "AUX", "nul", "Com1", "memory", "Claude", "AGENTS", "qwen", "gemini", "SKILL"])
 )
 def test_no_fact_is_filed_under_the_name_of_a_device_or_an_instruction_file(word):
     assert slug(word, word) == f"note-{word.lower()}"
-
-
-def test_the_cue_tables_are_in_order():
-    tables = cues()
-    assert {each.scope for each in tables.classes} == {"user", "project"}
-    assert all(each.weight > 0 for each in tables.classes)
-    assert tables.common
-    assert tables.opening
-    for topic, pattern in tables.topics:
-        assert canonicalise(f"user/{topic}", [Scope("user")]).name == topic
-        assert pattern.search(" ") is None
-    for each in tables.classes:
-        assert each.pattern.search("  ") is None
-        assert each.pattern.search(" qwertz ") is None
-
-
-def test_folding_drops_case_accents_and_punctuation_but_keeps_the_marks_that_are_letters():
-    assert folded("L'Été,  à Paris!") == " l ete a paris "
-    assert folded("हिंदी") == " हिंदी "
-    assert folded("デプロイ") == " デプロイ "

@@ -8,12 +8,10 @@ import re
 import pytest
 from typer.testing import CliRunner
 
-from agent.servers import KEY, form_of, serving
-from muniment.agent.openai import FormFinding, Probe, probe
+from agent.servers import KEY, form_of
+from muniment.agent.openai import FormFinding, Probe
 from muniment.cli import doctor as command
 from muniment.cli.app import app
-from muniment.confine.cancel import Cancel
-from muniment.errors import Cancelled
 from muniment.testing.chat_server import (
     NO_RESPONSE_FORMAT,
     NO_TOOLS,
@@ -56,19 +54,6 @@ def lines(done):
     return [re.sub(r"\d+\.\d\d s(  \d+\.\d tokens/s)?", "T", line) for line in done.stdout.splitlines()]
 
 
-def test_a_server_that_can_do_everything(doctor):
-    done, server = doctor(by_form(tools=LS, json=ACTION, text=ACTION))
-    assert done.exit_code == 0
-    assert lines(done) == [
-        f"tiny at {server.base_url}, protocol auto",
-        "  tools yes        T",
-        "  json  yes        T",
-        "  text  yes        T",
-        "a run will use tools",
-    ]
-    assert len(server.requests) == 3
-
-
 @pytest.mark.parametrize("protocol", ["auto", "decide"])
 def test_a_perfect_model_passes(doctor, protocol):
     done, _ = doctor(through(perfect), "--protocol", protocol)
@@ -104,12 +89,6 @@ def test_a_model_that_does_not_act_at_all(doctor):
     assert lines(done)[-1] == told
 
 
-def test_a_model_that_does_not_decide_is_not_sent_to_decide(doctor):
-    done, _ = doctor(always(PROSE), "--protocol", "decide")
-    assert done.exit_code == 1
-    assert lines(done)[-1] == "the model did not act in any form that was tried; a larger one may"
-
-
 @pytest.mark.parametrize("flags", [(), ("--json",)])
 def test_a_refused_key_ends_it_after_one_request(doctor, flags):
     done, server = doctor(always(failure(401, f"bad {KEY}")), *flags, MUNIMENT_API_KEY=KEY)
@@ -131,30 +110,6 @@ def test_one_protocol_is_examined_alone(doctor):
     done, server = doctor(always(LS), "--protocol", "tools")
     assert done.exit_code == 0
     assert len(server.requests) == 1
-
-
-def test_the_document(doctor):
-    done, server = doctor(by_form(tools=NO_TOOLS["vllm"], json=ACTION, text=ACTION), "--json")
-    found = json.loads(done.stdout)
-    assert (found["model"], found["base_url"], found["will_use"]) == ("tiny", server.base_url, "json")
-    assert [(each["form"], each["verdict"]) for each in found["forms"]] == [
-        ("tools", "no"),
-        ("json", "yes"),
-        ("text", "yes"),
-    ]
-    assert found["works"] is True
-    assert found["advice"] == ["--protocol json spares each run a request that is refused"]
-
-
-def test_nothing_of_the_memory_is_sent(tmp_path):
-    (tmp_path / "home").mkdir(mode=0o700)
-    (tmp_path / "home" / "user").mkdir(mode=0o700)
-    (tmp_path / "home" / "user" / "secret.md").write_text("canary-of-the-memory")
-    with ChatServer(always(LS)) as server:
-        flags = ["--model", "tiny", "--base-url", server.base_url]
-        CliRunner().invoke(app, ["doctor", *flags], env={"MUNIMENT_HOME": str(tmp_path / "home")})
-    assert b"canary" not in b"".join(request.raw for request in server.requests)
-    assert all(len(request.raw) < 3000 for request in server.requests)
 
 
 def test_a_server_that_does_not_answer_in_time(doctor, monkeypatch):
@@ -186,14 +141,6 @@ def test_the_rules_need_no_server(tmp_path):
     )
     done = CliRunner().invoke(app, [*rules, "--json"], env={"MUNIMENT_HOME": str(tmp_path)})
     assert json.loads(done.stdout)["forms"] == []
-
-
-def test_a_flag_about_a_model_examines_the_model_that_is_configured(tmp_path):
-    with ChatServer(always(LS)) as server:
-        env = {"MUNIMENT_HOME": str(tmp_path), "MUNIMENT_MODEL": "tiny", "MUNIMENT_BASE_URL": server.base_url}
-        done = CliRunner().invoke(app, ["doctor", "--protocol", "tools"], env=env)
-    assert done.exit_code == 0
-    assert lines(done)[0] == f"tiny at {server.base_url}, protocol tools"
 
 
 def test_a_policy_has_nothing_to_do_with_a_model():
@@ -230,11 +177,3 @@ def test_what_travels_in_the_clear_is_said(tmp_path, monkeypatch, url, key, told
 
 def probe_of_nothing():
     return Probe((FormFinding("tools", "yes", "", 0.1),), "tools", None)
-
-
-def test_an_examination_can_be_cancelled():
-    with serving(always(raw(60.0))) as (server, model), Cancel() as cancel:
-        cancel.set()
-        with pytest.raises(Cancelled):
-            probe(model, 60, cancel)
-        assert server.requests == []

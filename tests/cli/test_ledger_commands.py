@@ -3,12 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
-import subprocess
-import sys
-from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -16,7 +10,6 @@ from typer.testing import CliRunner
 from memories import make_roots, photograph, put
 from muniment import api
 from muniment.agent import filing
-from muniment.cli import ledger as erase_command
 from muniment.cli import ledger as review_command
 from muniment.cli.app import app
 from muniment.confine.binding import bind_all
@@ -33,7 +26,6 @@ from muniment.tools.overlay import ChangeSet, Proposed, digest
 from store.ground import origin
 
 FACT = "The user prefers dark mode in every editor there is"
-PROGRAM = Path(sys.executable).with_name("muniment")
 
 
 @pytest.fixture
@@ -89,23 +81,6 @@ def failure(done):
 
 
 # history, why, show, undo
-
-
-def test_history_tells_what_was_committed_the_newest_first(muniment, saved):
-    task, path = saved
-    assert muniment("undo", task).exit_code == 0
-    newest, oldest = muniment("history").stdout.splitlines()
-    assert (f"{task}: new {path} (remember, trust owner, by rules, " in oldest) is True
-    assert f"removed {path} (undo of {task}, by code, " in newest
-    assert muniment("history", path).stdout.splitlines() == [newest, oldest]
-    assert muniment("history", "project").stdout == "nothing was committed here yet\n"
-    found = document(muniment("history", "user/", "--json"))
-    assert [(step["asked"], step["kind"], step["path"]) for step in found["steps"]] == [
-        ("undo", "removed", path),
-        ("remember", "new", path),
-    ]
-    assert found["complete"] is True
-    assert failure(muniment("history", "user/../x", "--json")) == "path_escape"
 
 
 @pytest.mark.usefixtures("saved")
@@ -182,21 +157,6 @@ def test_show_says_that_a_task_removed_the_file(muniment, saved):
     assert document(muniment("show", f"{path}@{undone}", "--json"))["content"] is None
 
 
-def test_a_name_with_an_at_is_still_a_name(muniment, roots):
-    put(roots["user"], "me@home.md", "mine\n")
-    assert muniment("show", "user/me@home.md").stdout == "mine\n"
-
-
-def test_undo_says_what_it_did_and_how_to_have_it_again(muniment, saved, roots):
-    task, path = saved
-    first, second = muniment("undo", task).stdout.splitlines()
-    assert first == f"undone (gone again): {path}"
-    undone = second.removeprefix("  to have it again: muniment undo ")
-    assert not (roots["user"] / path.removeprefix("user/")).exists()
-    assert muniment("undo", undone).stdout.startswith(f"undone (brought back): {path}\n")
-    assert failure(muniment("undo", undone, "--json")) == "already_undone"
-
-
 def test_an_undo_that_would_lose_something_names_it(muniment, saved, roots):
     task, path = saved
     (roots["user"] / path.removeprefix("user/")).write_bytes(b"by hand\n")
@@ -262,33 +222,6 @@ def test_what_waits_for_other_directories_is_counted(muniment, home, tmp_path):
     assert document(muniment("review", "list", "--json")) == {"reviews": [], "elsewhere": 1}
 
 
-@pytest.mark.sweep(2)
-@pytest.mark.parametrize(("answer", "code"), [(b"yes\n", 0), (b"n\n", 130), (b"\n", 130), (b"\x04", 130)])
-def test_on_a_terminal_it_is_shown_and_asked(roots, home, tmp_path, answer, code):
-    review, bound_to = held(roots, home)
-    ours, theirs = pty.openpty()
-    places = [f"--root={scope}={path}" for scope, path in roots.items()]
-    process = subprocess.Popen(
-        [PROGRAM, "review", "approve", review, *places],
-        cwd=tmp_path,
-        env={**os.environ, "MUNIMENT_HOME": str(home)},
-        stdin=theirs,
-        stdout=theirs,
-        stderr=subprocess.PIPE,
-    )
-    os.close(theirs)
-    said = b""
-    while b"[y/N]" not in said:
-        said += os.read(ours, 4096)
-    os.write(ours, answer)
-    _, errors = process.communicate(timeout=50)
-    os.close(ours)
-    assert bound_to.encode() in said
-    assert process.returncode == code, errors
-    assert (roots["user"] / "n.md").exists() == (code == 0)
-    assert (b"it still waits" in errors) == (code != 0)
-
-
 @pytest.mark.parametrize("answer", ["y", "N", None])
 def test_the_answer_decides(muniment, roots, home, monkeypatch, answer):
     review, _ = held(roots, home)
@@ -296,19 +229,6 @@ def test_the_answer_decides(muniment, roots, home, monkeypatch, answer):
     done = muniment("review", "approve", review, stdin=None if answer is None else f"{answer}\n")
     assert done.exit_code == (0 if answer == "y" else 130)
     assert (roots["user"] / "n.md").exists() == (answer == "y")
-
-
-def test_notes_are_told(muniment, roots, home, monkeypatch):
-    from muniment.cli import ledger as history_command
-
-    def noted(real):
-        return lambda *given, **more: replace(real(*given, **more), notes=("a note\x1b",))
-
-    review, _ = held(roots, home)
-    monkeypatch.setattr(review_command, "approve", noted(review_command.approve))
-    assert muniment("review", "approve", review, "--yes").stderr == "note: a note\n"
-    monkeypatch.setattr(history_command, "undo", noted(history_command.undo))
-    assert muniment("undo", f"approve:{review}").stderr == "note: a note\n"
 
 
 def test_a_scope_without_a_directory_has_nothing_to_tell_of(muniment, roots):
@@ -451,17 +371,6 @@ def test_erase_takes_a_target_or_a_text_to_look_for(muniment, tmp_path):
     assert failure(muniment("erase", "--verify", str(tmp_path / "none"), "--json")) == "config_invalid"
     assert failure(muniment("erase", "user/none.md", "--json")) == "not_found"
     assert failure(muniment("erase", "user/none.md", "--yes", "--json")) == "not_found"
-
-
-def test_notes_of_an_erasure_are_told(muniment, saved, monkeypatch):
-    from muniment.store import erase as store
-
-    real = store.erase
-    monkeypatch.setattr(
-        erase_command.store, "erase", lambda *given: replace(real(*given), notes=("a note\x1b",))
-    )
-    done = muniment("erase", saved[1], "--yes")
-    assert done.stderr == "note: a note\n"
 
 
 def test_the_library_offers_the_same(tmp_path, roots, home, saved):

@@ -9,7 +9,6 @@ from typer.testing import CliRunner
 
 from memories import make_roots, photograph, put
 from muniment import api
-from muniment.agent.model import ModelError
 from muniment.cli.app import app
 from muniment.errors import ForgetFailed, InvalidScope
 from muniment.testing.minds import ScriptedModel, say
@@ -86,15 +85,6 @@ def test_a_query_without_a_word_fails(muniment, roots):
     assert (document["status"], document["error"]["code"]) == ("failed", "invalid_content")
 
 
-def test_the_document_of_a_forget(muniment, roots):
-    fill(roots)
-    document = json.loads(muniment("forget", "green tea", "--yes", "--json", "--scope", "user").stdout)
-    assert document["removed_entries"] == [
-        {"topic": "reference", "summary": "green tea", "path": "user/list.md"}
-    ]
-    assert (document["status"], document["decided_by"]) == ("completed", "rules")
-
-
 def test_a_setting_that_cannot_be_used_is_told(muniment):
     assert muniment("forget", "tea", "--model", "qwen").exit_code == 1
     done = muniment("dream", "--policy", "none-such", "--json")
@@ -110,20 +100,6 @@ def test_a_language_model_is_asked_and_closed(muniment, roots, monkeypatch):
     assert "note: qwen left out 1 of 2 that hold these words" in done.stderr
     assert opened[0].closed == 1
     assert (roots["user"] / "editor" / "dark.md").exists()
-
-
-def test_an_outage_is_told_and_nothing_goes(muniment, roots, monkeypatch):
-    fill(roots)
-
-    def down(_request):
-        raise ModelError("no connection")
-
-    serve(monkeypatch, down)
-    before = photograph(roots["user"])
-    done = muniment("forget", "dark mode", "--yes", "--model", "qwen", "--base-url", URL)
-    assert done.exit_code == 1
-    assert "nothing forgotten: no connection; nothing was written [forget_failed]" in done.stderr
-    assert photograph(roots["user"]) == before
 
 
 FACT = "The user prefers dark mode in all editors"

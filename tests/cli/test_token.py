@@ -39,14 +39,6 @@ def test_a_token_is_made_listed_and_revoked(tmp_path):
     assert run(tmp_path, "token", "list") == (0, told, "")
 
 
-def test_a_token_is_told_once_and_nowhere_kept(token, tmp_path):
-    _, out, _ = token("add", "editor", [], "agent")
-    text = out.strip().encode()
-    kept = [path for path in tmp_path.rglob("*") if path.is_file() and text in path.read_bytes()]
-    assert kept == []
-    assert out.strip() not in token("list")[1]
-
-
 def test_what_scripts_read_of_tokens(token):
     code, out, _ = token("add", "editor", ["ide"], "external", as_json=True)
     made = json.loads(out)

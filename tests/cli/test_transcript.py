@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-import stat
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from agent.servers import KEY
-from muniment.agent.model import AssistantMessage, ToolCall
+from muniment.agent.model import AssistantMessage
 from muniment.cli.app import app
-from muniment.cli.remember import to_file, writing
+from muniment.cli.remember import to_file
 from muniment.testing.chat_server import ChatServer, always, completion, failure
 from muniment.testing.minds import perfect, through
 
@@ -31,23 +29,6 @@ def remember(tmp_path):
 
 def lines(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def test_it_holds_every_message_in_order_and_only_its_owner_may_read_it(remember, tmp_path):
-    path = tmp_path / "run.jsonl"
-    old = os.umask(0)
-    try:
-        done = remember(through(perfect), f"--transcript={path}")
-    finally:
-        os.umask(old)
-    assert done.exit_code == 0, done.output
-    said = lines(path)
-    assert [each["from"] for each in said] == [
-        "system", "user", "assistant", "tool", "assistant", "tool", "assistant",
-    ]  # fmt: skip
-    assert said[2]["calls"][0]["tool"] == "grep"
-    assert said[-1]["text"].startswith("Saved to user/")
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
 def test_a_run_that_fails_leaves_it_too(remember, tmp_path):
@@ -100,17 +81,6 @@ def test_a_run_that_never_began_leaves_none(remember, tmp_path):
     done = remember(lambda _: pytest.fail("a run began"), f"--transcript={path}", "--scope=nowhere")
     assert "[invalid_scope]" in done.output
     assert not path.exists()
-
-
-def test_what_cannot_be_written_ends_the_transcript_and_not_the_run(tmp_path, capsys):
-    loop = []
-    loop.append(loop)
-    with writing(tmp_path / "run.jsonl", []) as witness:
-        witness(AssistantMessage("half a character: \ud83d"))
-        witness(AssistantMessage("", (ToolCall("1", "ls", loop),)))
-        witness(AssistantMessage("after it"))
-    assert [each["text"] for each in lines(tmp_path / "run.jsonl")] == ["half a character: \ud83d"]
-    assert capsys.readouterr().err.count("the transcript ends here") == 1
 
 
 def test_a_full_disk_is_told_once_and_ends_no_run(capsys):

@@ -48,8 +48,3 @@ def test_a_change_of_a_context_file_passes(scope):
 )
 def test_what_is_not_whole_is_none(data):
     assert normalize({"type": "memory_changed", "data": data}) is None
-
-
-@pytest.mark.parametrize("event", [{}, {"type": "task", "data": MANAGED}, Event("", "resync", {})])
-def test_another_event_is_none(event):
-    assert normalize(event) is None

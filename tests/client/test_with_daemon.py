@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
@@ -14,21 +13,13 @@ from daemon.process import HeldModel, serving
 from muniment.client import AsyncClient, Client, normalize, results
 from muniment.client.errors import (
     Cancelled,
-    InvalidClientId,
-    InvalidContent,
-    InvalidContextMode,
-    InvalidQuery,
-    InvalidRequest,
-    InvalidScope,
     OwnerRequired,
     PendingReview,
     QueueFull,
     TaskNotFound,
-    TokenRequired,
     UntrustedWorkspace,
     WaitTimeout,
 )
-from muniment.settings import workspace_key
 
 BOTH = pytest.mark.parametrize("shell", [Client, AsyncClient])
 SECONDS = 50
@@ -129,16 +120,6 @@ def test_a_fact_is_recalled_until_it_was_shown(daemon, shell, way):
         )
 
 
-@pytest.mark.sweep(1)
-@BOTH
-def test_the_same_key_is_the_same_task(daemon, shell):
-    with opened(shell, hasty=False, home=daemon.home) as client:
-        key = f"key-{shell.__name__}"
-        handles = [client.remember("We release on Fridays.", idempotency_key=key) for _ in range(2)]
-        assert len({handle.task_id for handle in handles}) == 1
-        assert [handle.replayed for handle in handles] == [False, True]
-
-
 @BOTH
 def test_the_owner_undoes_explains_and_erases(daemon, shell):
     with opened(shell, hasty=False, home=daemon.home) as client:
@@ -179,31 +160,6 @@ def test_what_waits_is_shown_and_decided(daemon, shell, decision):
 
 
 @BOTH
-def test_refusals_have_their_classes(daemon, shell):
-    with opened(shell, hasty=False, url=daemon.url, token=daemon.token) as client:
-        for call, kind in (
-            (lambda: client.remember(" "), InvalidContent),
-            (lambda: client.remember("x", scope="team"), InvalidScope),
-            (lambda: client.remember("x", context_mode="all"), InvalidContextMode),
-            (lambda: client.forget(""), InvalidQuery),
-            (lambda: client.recall(""), InvalidRequest),
-            (lambda: client.recall("x", limit=0), InvalidRequest),
-            (lambda: client.recall("x", exclude=["x"] * 501), InvalidRequest),
-            (lambda: client.get("remember-00000000-0000-0000-0000-000000000000"), TaskNotFound),
-            (lambda: client.undo("remember-0"), TaskNotFound),
-        ):
-            with pytest.raises(kind):
-                call()
-    with opened(shell, hasty=False, url=daemon.url) as client, pytest.raises(TokenRequired):
-        client.tasks()
-    with (
-        opened(shell, hasty=False, home=daemon.home, client_id="stranger") as client,
-        pytest.raises(InvalidClientId),
-    ):
-        client.tasks()
-
-
-@BOTH
 def test_a_client_with_a_token_of_its_own_sees_its_tasks_alone(daemon, shell):
     name = shell.__name__
     token = daemon.new_token(name, f"id-{name}")
@@ -219,35 +175,6 @@ def test_a_client_with_a_token_of_its_own_sees_its_tasks_alone(daemon, shell):
             guest.get(other.task_id)
         with pytest.raises(OwnerRequired):
             guest.audit_head()
-
-
-@BOTH
-def test_a_client_means_the_directory_that_it_is_asked_from(daemon, shell, tmp_path, monkeypatch):
-    """Not the daemon's first workspace: a fact about one project would be filed for another."""
-    other = daemon.base / "other"
-    (other / "src" / "deep").mkdir(parents=True, exist_ok=True)
-    link = tmp_path / "link"
-    link.symlink_to(other / "src")
-    fact = f"This project is built by {shell.__name__}"
-    for directory, workspace in (
-        (other, None),
-        (other, "."),
-        (other / "src" / "deep", None),
-        (other / "src", Path("deep")),
-        (daemon.base, "other"),
-        (daemon.work, link),
-        (daemon.work, workspace_key(other.resolve())),
-    ):
-        monkeypatch.chdir(directory)
-        with opened(shell, hasty=False, home=daemon.home, workspace=workspace) as client:
-            client.remember(fact, scope="project", idempotency_key=f"{shell.__name__}-other").wait(SECONDS)
-            assert fact in client.recall("Who builds this project?").text
-    monkeypatch.chdir(daemon.work)
-    with opened(shell, hasty=False, home=daemon.home) as client:
-        assert fact not in client.recall("Who builds this project?").text
-    first = {task["taskId"] for task in daemon.get("/workspace/memory/tasks").json()["tasks"]}
-    with opened(shell, hasty=False, home=daemon.home) as client:
-        assert {task.task_id for task in client.tasks()} == first
 
 
 @BOTH

@@ -32,7 +32,6 @@ from muniment.confine.pool import import_directories
 from muniment.confine.wire import Channel
 from muniment.errors import DeadlineExceeded, WorkerLost
 from muniment.names import Enforcement, FenceLayer
-from muniment.sandbox import Sandbox
 
 IS_ROOT = os.geteuid() == 0
 WHO = ("self", "powerless", "nobody") if IS_ROOT else ("self",)
@@ -198,17 +197,6 @@ def test_what_succeeds_leaves_nothing_behind(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@needs_fence
-def test_a_trial_says_what_a_run_would_be_told(tmp_path):
-    with Sandbox("strict", {"user": private(tmp_path / "user")}) as box:
-        assert try_all(soon(), attempts=[]).held == box.held
-
-
-def private(path):
-    path.mkdir(mode=0o700)
-    return path
-
-
 # -- workers that do not answer as they should ---------------------------------------------------------
 
 
@@ -243,11 +231,6 @@ def test_a_worker_that_ends_otherwise_proves_nothing():
     assert finding.why == "the worker ended by exit code 3"
 
 
-def test_an_answer_that_is_no_refusal_proves_nothing():
-    finding = odd("chatty")
-    assert (finding.verdict, finding.why) == (Verdict.UNTRIED, "the system answered EILSEQ")
-
-
 @pytest.mark.parametrize(
     "service_name", ["odd_attempts_service:rude", "odd_attempts_service:vague", "broken_service:serve"]
 )
@@ -256,10 +239,6 @@ def test_no_trial_without_a_worker_that_greets(service_name):
     with pytest.raises(WorkerLost):
         try_all(soon(), service=service_name, directories=[SERVICES])
     assert descriptors() == before
-
-
-def test_an_end_that_nobody_can_tell_is_no_refusal():
-    assert trial._end_of(None) == "status unknown"
 
 
 # -- judging ---------------------------------------------------------------------------------------------
@@ -313,18 +292,6 @@ def test_what_an_outcome_means(what, outcome, holding, verdict):
     finding = judge(what, outcome, holding, 5)
     assert finding.verdict is verdict
     assert bool(finding.why) == (verdict is not Verdict.HELD)
-
-
-def test_what_fails_where_nothing_stops_it_is_said_to_prove_nothing():
-    """As executing does where the temporary directory is mounted noexec."""
-    finding = judge(ATTEMPTS["execute"], "EACCES", [FenceLayer.LIMITS], 7)
-    assert finding.why == "it failed, although no layer that holds is said to stop it"
-
-
-def test_what_the_full_fence_leaves_open_is_said_with_what_follows():
-    finding = judge(ATTEMPTS["metadata-outside"], DONE, [*FenceLayer], 7)
-    assert finding.why.startswith("the full fence leaves it open; ")
-    assert "data can leave that way" in finding.why
 
 
 # -- a worker's end, and the stage -----------------------------------------------------------------------

@@ -9,10 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from confine.trees import RESOLVERS
-from muniment.confine import binding as subject
-from muniment.confine.binding import bind, bind_all, create_private_directory, require_apart
-from muniment.errors import ManagedMemoryUnavailable, PathEscape, Unreadable
+from muniment.confine.binding import bind, bind_all, create_private_directory
+from muniment.errors import ManagedMemoryUnavailable, PathEscape
 from muniment.names import Via
 
 
@@ -37,40 +35,6 @@ def refused(path, **keywords):
     assert caught.value.what == "user"
     assert "\n" not in caught.value.reason
     return caught.value.reason
-
-
-def test_a_private_directory_of_ours_is_bound(directory):
-    status = directory.stat()
-    with bind("user", directory) as bound:
-        assert bound.scope == "user"
-        assert bound.trusted_path == directory
-        assert (bound.device, bound.inode) == (status.st_dev, status.st_ino)
-        assert bound.root.read_bytes("note.md") == b"inside"
-        bound.verify()
-
-
-def test_the_handle_has_no_offset_to_share_and_is_not_inherited(directory):
-    with bind("user", str(directory)) as bound:
-        flags = Path(f"/proc/self/fdinfo/{bound.root.fd}").read_text().split("flags:")[1].split()[0]
-        assert int(flags, 8) & os.O_PATH
-        assert not os.get_inheritable(bound.root.fd)
-
-
-@pytest.mark.parametrize("resolver", RESOLVERS.values(), ids=RESOLVERS)
-def test_the_way_to_open_can_be_chosen(directory, resolver):
-    with bind("user", directory, resolver=resolver) as bound:
-        assert bound.root.resolver is resolver
-
-
-def test_a_closed_root_opens_nothing_and_closes_once(directory):
-    bound = bind("user", directory)
-    bound.close()
-    with pytest.raises(Unreadable, match="EBADF"):
-        bound.root.read_bytes("note.md")
-    other = os.open(directory, os.O_PATH)
-    bound.close()
-    os.fstat(other)
-    os.close(other)
 
 
 @pytest.mark.threat("T-PATH-05", control="link_at_bind")
@@ -120,11 +84,6 @@ def test_a_directory_that_others_may_write_is_refused_with_the_remedy(directory,
     reason = refused(directory)
     assert f"mode {mode:04o}" in reason
     assert reason.endswith(f"run: chmod go-w {directory}")
-
-
-def test_a_directory_that_others_may_read_is_bound(directory):
-    directory.chmod(0o755)
-    bind("user", directory).close()
 
 
 @pytest.mark.threat("T-LEAK-08", control="roots_ours")
@@ -178,19 +137,6 @@ def test_a_kept_path_that_does_not_exist_yet_counts(directory):
     assert "lies around" in refused(directory, apart_from=[directory / "note.md" / "below"])
 
 
-def test_a_kept_path_is_known_behind_a_link(directory, tmp_path):
-    (tmp_path / "alias").symlink_to(directory)
-    (directory / "state").mkdir()
-    assert "is the same" in refused(directory, apart_from=[tmp_path / "alias"])
-    assert "lies around" in refused(tmp_path / "alias", apart_from=[tmp_path / "alias" / "state"])
-
-
-def test_kept_paths_elsewhere_do_not_matter(directory, tmp_path):
-    (tmp_path / "memory-2").mkdir()
-    apart = [tmp_path / "memory-2", tmp_path / "mem", tmp_path / "missing" / "memory"]
-    bind("user", directory, apart_from=apart).close()
-
-
 def test_a_kept_path_that_cannot_be_found_out_about_denies(directory, tmp_path, monkeypatch):
     real = Path.stat
 
@@ -221,11 +167,6 @@ def test_roots_of_several_scopes_must_lie_apart(directory, tmp_path):
         bound.verify()
         assert os.fstat(bound.root.fd).st_ino == bound.inode
         bound.close()
-
-
-def test_no_roots_are_apart():
-    require_apart(())
-    assert bind_all({}) == {}
 
 
 # Afterwards.
@@ -268,12 +209,6 @@ def test_a_default_directory_and_its_parents_are_private_whatever_the_umask(tmp_
     bind("user", wanted).close()
 
 
-def test_what_exists_is_left_as_it_is(directory):
-    directory.chmod(0o755)
-    create_private_directory(directory)
-    assert stat.S_IMODE(directory.stat().st_mode) == 0o755
-
-
 def test_a_default_directory_in_whose_place_something_stands_is_refused(directory, tmp_path):
     (tmp_path / "dangling").symlink_to(tmp_path / "missing")
     for path in (directory / "note.md", tmp_path / "dangling"):
@@ -282,12 +217,6 @@ def test_a_default_directory_in_whose_place_something_stands_is_refused(director
     with pytest.raises(ManagedMemoryUnavailable, match="cannot be created"):
         create_private_directory(directory / "note.md" / "below")
     assert not (tmp_path / "missing").exists()
-
-
-def test_binding_makes_nothing(tmp_path):
-    refused(tmp_path / "missing")
-    assert list(tmp_path.iterdir()) == []
-    assert subject.__doc__
 
 
 def test_a_root_that_cannot_be_listed_is_told_at_once(directory):
@@ -303,9 +232,3 @@ def test_a_root_that_cannot_be_listed_is_told_at_once(directory):
     ):
         bind("user", directory, resolver=Refusing())
     assert open_descriptors() == held
-
-
-def test_nobody_is_told_to_take_a_shared_directory_from_others(directory):
-    directory.chmod(0o1777)
-    with pytest.raises(ManagedMemoryUnavailable, match=r"mode 1777\); bind a directory of your own"):
-        bind("user", directory)

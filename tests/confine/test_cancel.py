@@ -13,9 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from muniment.confine import cancel as subject
 from muniment.confine.cancel import Cancel, Patience
-from muniment.errors import Cancelled, DeadlineExceeded
+from muniment.errors import Cancelled
 
 
 def soon(seconds=10.0):
@@ -29,54 +28,6 @@ def pair():
         yield one, other
 
 
-def test_a_wait_returns_when_its_descriptor_is_ready(pair):
-    pair[1].send(b"x")
-    assert Patience(soon()).wait(pair[0].fileno(), select.POLLIN)
-
-
-def test_a_wait_tells_that_the_process_at_the_other_end_is_over(pair):
-    one, other = os.pipe()
-    os.close(other)  # a hang-up stands for a pidfd that became readable
-    assert not Patience(soon()).wait(pair[0].fileno(), select.POLLIN, alive=one)
-    os.close(one)
-
-
-def test_what_a_dead_process_left_to_read_is_read_first(pair):
-    one, other = os.pipe()
-    os.close(other)
-    pair[1].send(b"x")
-    assert Patience(soon()).wait(pair[0].fileno(), select.POLLIN, alive=one)
-    os.close(one)
-
-
-def test_a_passed_deadline_ends_a_wait_even_for_what_is_ready(pair):
-    pair[1].send(b"x")
-    with pytest.raises(DeadlineExceeded):
-        Patience(time.monotonic()).wait(pair[0].fileno(), select.POLLIN)
-
-
-def test_a_wait_ends_at_its_deadline_and_not_before(pair):
-    deadline = soon(0.05)
-    with pytest.raises(DeadlineExceeded):
-        Patience(deadline).wait(pair[0].fileno(), select.POLLIN)
-    assert deadline <= time.monotonic() < deadline + 5
-
-
-def test_a_cancellation_from_another_thread_ends_an_endless_wait(pair):
-    with Cancel() as cancel:
-        setter = threading.Thread(target=cancel.set)
-        setter.start()
-        with pytest.raises(Cancelled):
-            Patience(math.inf, cancel).wait(pair[0].fileno(), select.POLLIN)
-        setter.join()
-
-
-def test_a_wait_longer_than_one_poll_goes_on_waiting(pair, monkeypatch):
-    monkeypatch.setattr(subject, "MAX_POLL_SECONDS", 0.001)
-    with pytest.raises(DeadlineExceeded):
-        Patience(soon(0.02)).wait(pair[0].fileno(), select.POLLIN)
-
-
 def test_a_cancellation_from_a_signal_handler_that_interrupts_its_own_thread_is_no_deadlock():
     with Cancel() as cancel:
         previous = signal.signal(signal.SIGUSR1, lambda *_: cancel.set())
@@ -86,20 +37,6 @@ def test_a_cancellation_from_a_signal_handler_that_interrupts_its_own_thread_is_
         finally:
             signal.signal(signal.SIGUSR1, previous)
         assert cancel.is_set()
-
-
-def test_a_cancellation_is_told_before_a_deadline():
-    with Cancel() as cancel:
-        cancel.set()
-        cancel.set()
-        with pytest.raises(Cancelled):
-            Patience(0.0, cancel).check()
-
-
-def test_an_unset_token_lets_everything_go_on():
-    with Cancel() as cancel:
-        assert not cancel.is_set()
-        Patience(soon(), cancel).check()
 
 
 def test_a_closed_token_touches_no_descriptor_that_took_its_number():
@@ -140,15 +77,6 @@ def is_readable(fd):
 
 def open_descriptors():
     return {each.name for each in Path("/proc/self/fd").iterdir()}
-
-
-def test_a_child_is_cancelled_with_its_parent_and_so_are_its_own_children():
-    with Cancel() as parent, parent.child() as child, child.child() as grandchild, parent.child() as sibling:
-        assert not any(each.is_set() for each in (parent, child, grandchild, sibling))
-        parent.set()
-        for each in (parent, child, grandchild, sibling):
-            assert each.is_set()
-            assert is_readable(each.fileno())
 
 
 def test_a_child_that_is_cancelled_alone_takes_neither_its_parent_nor_its_siblings_along():
@@ -212,15 +140,6 @@ def test_a_child_that_was_closed_touches_no_descriptor_that_took_its_number_when
         os.close(fd)
 
 
-def test_a_parent_keeps_nothing_of_the_children_that_were_closed():
-    before = open_descriptors()
-    with Cancel() as parent:
-        for _ in range(50):
-            parent.child().close()
-        assert parent._children == set()
-    assert open_descriptors() == before
-
-
 def test_children_that_come_and_go_while_their_parent_is_cancelled_break_nothing_and_miss_nothing():
     before = open_descriptors()
     for _ in range(100):
@@ -266,46 +185,3 @@ def test_a_signal_handler_that_cancels_a_parent_while_another_thread_does_is_no_
         other.join(20)
         assert not other.is_alive()
         assert child.is_set()
-
-
-def test_a_signal_handler_may_cancel_a_token_that_its_own_thread_is_making_a_child_of():
-    with Cancel() as parent:
-        previous = signal.signal(signal.SIGUSR1, lambda *_: parent.set())
-        real, parent._lock = parent._lock, Interrupting(parent._lock)
-        try:
-            child = parent.child()
-        finally:
-            signal.signal(signal.SIGUSR1, previous)
-            parent._lock = real
-        assert child.is_set()
-        child.close()
-
-
-class Interrupting:
-    """A lock: whoever has taken it is interrupted by a signal at once."""
-
-    def __init__(self, lock):
-        self._lock, self._is_first = lock, True
-
-    def __enter__(self):
-        self._lock.acquire()
-        if self._is_first:
-            self._is_first = False
-            signal.raise_signal(signal.SIGUSR1)
-
-    def __exit__(self, *_exc):
-        self._lock.release()
-
-
-def test_whoever_is_woken_finds_the_token_set(monkeypatch):
-    with Cancel() as token:
-        found, write = [], os.eventfd_write
-
-        def writing(fd, value):
-            found.append(token.is_set())
-            write(fd, value)
-
-        monkeypatch.setattr(os, "eventfd_write", writing)
-        token.set()
-        token.set()
-    assert found == [True]

@@ -11,20 +11,6 @@ from muniment.names import Enforcement, FenceLayer
 
 FENCED = "Name:\tpython3\nCapEff:\t0000000000000000\nNoNewPrivs:\t1\nSeccomp:\t2\nSeccomp_filters:\t1\n"
 PLAIN = "Name:\tpython3\nCapEff:\t000001ffffffffff\nNoNewPrivs:\t0\nSeccomp:\t0\nSeccomp_filters:\t0\n"
-REQUIRED = [layer for layer in FenceLayer if layer is not FenceLayer.MDWE]
-
-
-def test_a_worker_that_has_everything_is_full():
-    assert what_holds([], FENCED, PLAIN) == Held(Enforcement.FULL, ())
-
-
-@pytest.mark.parametrize("layer", REQUIRED)
-def test_whatever_is_reported_missing_is_missing(layer):
-    assert what_holds([layer], FENCED, PLAIN) == Held(Enforcement.PARTIAL, (layer,))
-
-
-def test_a_kernel_without_mdwe_is_full_and_says_so():
-    assert what_holds([FenceLayer.MDWE], FENCED, PLAIN) == Held(Enforcement.FULL, (FenceLayer.MDWE,))
 
 
 @pytest.mark.threat("T-FENCE-08", control="kernel_asked")
@@ -43,24 +29,6 @@ def test_a_kernel_without_mdwe_is_full_and_says_so():
 def test_a_kernel_that_says_otherwise_outweighs_the_report(line, instead, layer):
     status = FENCED.replace(f"{line}\n", f"{instead}\n")
     assert what_holds([], status, PLAIN) == Held(Enforcement.PARTIAL, (layer,))
-
-
-def test_a_filter_that_this_process_has_as_well_is_none_of_the_workers():
-    """As in a container whose own filter covers everything that runs in it."""
-    ours = PLAIN.replace("Seccomp_filters:\t0", "Seccomp_filters:\t1")
-    assert what_holds([], FENCED, ours) == Held(Enforcement.PARTIAL, (FenceLayer.SECCOMP,))
-    assert what_holds([], FENCED.replace("filters:\t1", "filters:\t2"), ours) == Held(Enforcement.FULL, ())
-
-
-def test_an_old_kernel_that_does_not_count_filters_is_believed_without():
-    status, ours = (text.partition("Seccomp_filters")[0] for text in (FENCED, PLAIN))
-    assert what_holds([], status, ours) == Held(Enforcement.FULL, ())
-
-
-def test_a_kernel_that_cannot_be_asked_confirms_nothing():
-    assert what_holds([], "", PLAIN) == Held(
-        Enforcement.PARTIAL, (FenceLayer.CAPABILITIES, FenceLayer.NO_NEW_PRIVS, FenceLayer.SECCOMP)
-    )
 
 
 def test_tools_in_this_process_are_held_by_nothing():

@@ -145,15 +145,6 @@ def test_a_policy_that_requires_the_fence_refuses_a_run_without_and_says_what_to
     assert here() <= before
 
 
-@pytest.mark.usefixtures("claiming")
-def test_a_worker_that_is_refused_was_told_nothing(roots, monkeypatch):
-    monkeypatch.setattr(
-        "muniment.sandbox.RemoteBench", lambda *_a, **_k: pytest.fail("it was told the policy")
-    )
-    with pytest.raises(ConfinementUnavailable):
-        Sandbox("hardened", roots)
-
-
 @needs_fence
 def test_the_hardened_policy_runs_behind_the_fence_and_is_otherwise_strict(roots):
     put(roots["user"], "a.md", f"{CANARY}\n")

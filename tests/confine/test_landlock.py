@@ -7,10 +7,10 @@ import os
 
 import pytest
 
-from confine.kernel import FULL_ABI, landlock_abi, needs_landlock
+from confine.kernel import FULL_ABI, needs_landlock
 from confine.threads import in_a_thread_of_its_own, refused
 from muniment.confine import fence
-from muniment.confine.fence import MIN_ABI, Grounds, Handled, handled_by, offered_abi, restrict
+from muniment.confine.fence import MIN_ABI, Grounds, handled_by, offered_abi, restrict
 from muniment.names import FenceLayer
 
 RIGHTS = (
@@ -37,15 +37,6 @@ def test_every_right_that_the_kernel_knows_is_taken_charge_of_and_no_other(abi):
 
 def test_full_needs_an_abi_that_can_forbid_truncation():
     assert SINCE["truncate"] == MIN_ABI == FULL_ABI
-
-
-def test_the_abi_is_the_one_that_the_kernel_tells():
-    # By the oracle tests of the fence are skipped; were these two to differ, its proofs would fail.
-    assert offered_abi() == landlock_abi()
-
-
-def test_a_kernel_that_is_newer_than_this_is_asked_for_nothing_unknown():
-    assert handled_by(10_000) == handled_by(6) == Handled((1 << 16) - 1, 0b11, 0b11)
 
 
 def test_what_the_kernel_refuses_is_raised():

@@ -51,14 +51,6 @@ def test_names_are_told_with_what_they_are_and_the_status_of_files(root, trees):
     assert {name for name, item in found.items() if item.status} == {"note.md", "\udcff.md"}
 
 
-def test_the_status_is_that_of_the_directory_before_its_names(root, trees):
-    with OpenDirectory(root, "topic") as opened:
-        before = (trees.inside / "topic").stat()
-        (trees.inside / "topic" / "new.md").touch()
-        assert "new.md" in {item.name for item in opened.entries()}
-        assert (opened.status.st_ino, opened.status.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
-
-
 def test_a_file_is_read_with_the_status_from_before_the_read(root, trees, monkeypatch):
     path = trees.inside / "topic" / "one.md"
     before = path.stat()
@@ -133,12 +125,6 @@ def test_a_file_with_a_second_name_and_what_is_no_file_are_not_read(root, trees)
             opened.read("gone.md")
 
 
-@pytest.mark.parametrize("rel", ["gone", "note.md", "topic/gone"])
-def test_only_a_directory_is_opened(root, rel):
-    with pytest.raises(NotFound):
-        OpenDirectory(root, rel)
-
-
 def test_it_stays_the_directory_that_was_opened_when_another_takes_its_place(root, trees, tmp_path):
     with OpenDirectory(root, "topic") as opened:
         (trees.inside / "topic").rename(tmp_path / "moved")
@@ -205,14 +191,4 @@ def test_what_the_system_refuses_is_unreadable_and_leaves_nothing_open(root, mon
         patched.setattr(os, call, fail)
         with pytest.raises(Unreadable, match="EIO"), OpenDirectory(root, "topic") as opened:
             opened.entries()
-    assert descriptors() == before
-
-
-def test_nothing_stays_open(root):
-    before = descriptors()
-    with OpenDirectory(root, "topic") as opened:
-        opened.entries()
-        opened.read("one.md")
-        opened.status_of("deep")
-    opened.close()
     assert descriptors() == before

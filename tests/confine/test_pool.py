@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
 import textwrap
-import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from confine.probe import SERVICES, Watched, ask, descriptors, look, soon, source
+from confine.probe import SERVICES, Watched, ask, look, soon, source
 from muniment.confine import pool
-from muniment.confine.pool import ZygoteProcess, import_directories, shared_zygote
+from muniment.confine.pool import import_directories, shared_zygote
 from muniment.errors import ConfinementUnavailable, WorkerLost
 
 
@@ -32,33 +29,6 @@ def steady():
     with source() as zygote:
         zygote.wait_ready(soon())
         yield zygote
-
-
-def test_a_zygote_is_started_once_and_lazily():
-    with source() as zygote:
-        assert zygote.pid is None
-        zygote.start()
-        pid = zygote.pid
-        zygote.start()
-        zygote.wait_ready(soon())
-        zygote.wait_ready(soon())
-        assert zygote.pid == pid
-
-
-def test_a_zygote_is_replaced_after_its_runs_and_ends_no_run_for_it():
-    with source(runs=2) as zygote:
-        first = zygote.spawn({}, deadline=soon())
-        old = zygote.pid
-        second = zygote.spawn({}, deadline=soon())
-        third = zygote.spawn({}, deadline=soon())
-        assert zygote.pid != old
-        assert [look(worker)["parent"] for worker in (first, second, third)] == [old, old, zygote.pid]
-        with Watched(old) as over:
-            first.close()
-            assert not over.ended(0)
-            second.close()
-            assert over.ended()
-        third.close()
 
 
 def test_a_worker_that_crashed_gets_its_zygote_replaced_and_one_that_we_killed_does_not(fresh):
@@ -90,16 +60,6 @@ def test_two_crashes_replace_one_zygote_only(fresh):
     with pytest.raises(WorkerLost):
         ask(crashing[1], "signal", number=signal.SIGSEGV)
     assert fresh.pid == replacement
-
-
-def test_a_retired_zygote_is_closed_with_its_source():
-    zygote = source(runs=1)
-    first, second = (zygote.spawn({}, deadline=soon()) for _ in range(2))
-    with Watched(look(first)["parent"]) as over:
-        zygote.close()
-        assert over.ended(0)
-    first.close()
-    second.close()
 
 
 def test_a_zygote_that_rests_has_no_process_until_the_next_worker():
@@ -145,49 +105,6 @@ def test_a_zygote_that_rests_leaves_a_retired_process_to_its_workers():
             assert over.ended()
 
 
-def test_who_waits_for_a_zygote_is_not_left_without_it(monkeypatch):
-    """It rests in the moment in which a thread has begun to wait for it to be ready."""
-    with source() as zygote:
-        real, rested = ZygoteProcess.wait_ready, []
-
-        def wait_ready(process, patience):
-            if not rested:
-                rested.append(zygote.rest())
-            return real(process, patience)
-
-        monkeypatch.setattr(ZygoteProcess, "wait_ready", wait_ready)
-        zygote.wait_ready(soon())
-        assert rested == [None]
-        assert zygote.pid is not None
-        zygote.rest()
-        assert zygote.pid is None
-
-
-def test_workers_come_while_another_thread_lets_the_zygote_rest_all_the_time():
-    over = threading.Event()
-
-    def rest():
-        count = 0
-        while not over.is_set():
-            zygote.rest()
-            count += 1
-        return count
-
-    def run(number):
-        with zygote.spawn({}, deadline=soon()) as worker:
-            return ask(worker, "echo", say=number)[0]["said"]
-
-    with source() as zygote, ThreadPoolExecutor(4) as threads:
-        resting = threads.submit(rest)
-        try:
-            assert sorted(threads.map(run, range(12))) == list(range(12))
-        finally:
-            over.set()
-        assert resting.result() > 0
-        zygote.rest()
-        assert zygote.pid is None
-
-
 def test_threads_spawn_at_once_and_each_gets_its_own_worker(steady):
     def run(number):
         with steady.spawn({}, deadline=soon()) as worker:
@@ -196,27 +113,6 @@ def test_threads_spawn_at_once_and_each_gets_its_own_worker(steady):
 
     with ThreadPoolExecutor(8) as threads:
         assert len(set(threads.map(run, range(1, 65)))) == 64
-
-
-def test_two_hundred_workers_leave_no_descriptor_and_no_process(steady):
-    def held(pid):
-        return len(descriptors(pid)) if os.geteuid() == 0 or pid == os.getpid() else 0
-
-    before = held(os.getpid())
-    for number in range(200):
-        with steady.spawn({}, deadline=soon()) as worker:
-            if number % 4 == 0:
-                ask(worker, "echo", say=number)
-            elif number % 4 == 1:
-                with pytest.raises(WorkerLost):
-                    ask(worker, "exit", code=number)
-    assert held(os.getpid()) == before
-    # The zygote gives a worker's descriptors back a moment after it told its end.
-    limit = soon()
-    while held(steady.pid) > len({"0", "1", "2", "control socket"}):
-        assert time.monotonic() < limit
-    children = Path(f"/proc/{steady.pid}/task/{steady.pid}/children")
-    assert not children.exists() or children.read_text() == ""
 
 
 def test_a_fork_of_the_broker_has_a_zygote_of_its_own_and_leaves_the_parents_alone():
@@ -265,14 +161,6 @@ def test_one_zygote_is_shared_by_a_process_and_not_started_for_it(monkeypatch):
     assert shared_zygote() is zygote
     assert zygote.pid is None
     zygote.close()
-
-
-def test_import_directories_hold_the_packages_and_are_absolute():
-    directories = import_directories()
-    assert len(set(directories)) == len(directories)
-    assert all(Path(directory).is_absolute() for directory in directories)
-    assert any((Path(directory) / "muniment" / "names.py").is_file() for directory in directories)
-    assert any((Path(directory) / "pydantic" / "__init__.py").is_file() for directory in directories)
 
 
 def test_finding_the_directories_imports_none_of_the_packages():

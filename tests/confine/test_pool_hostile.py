@@ -14,7 +14,6 @@ import pytest
 from confine.probe import ask, descriptors, soon, source
 from muniment.confine import pool as subject
 from muniment.confine.cancel import Cancel
-from muniment.confine.pool import describe
 from muniment.confine.wire import Unsendable
 from muniment.errors import Cancelled, DeadlineExceeded, WorkerLost
 
@@ -51,12 +50,6 @@ def is_over(worker):
     with pytest.raises(WorkerLost, match="is gone"):
         worker.receive(max_body=0, deadline=soon())
     return True
-
-
-def test_an_honest_worker_answers_again_and_again(worker):
-    for number in range(20):
-        body = bytes([number]) * number * 10_000
-        assert ask(worker, "echo", body, say=number) == ({"said": number}, body)
 
 
 LIES = {
@@ -100,12 +93,6 @@ def test_an_answer_prepared_for_the_next_question_is_not_taken_for_one(worker):
     assert ask(worker, "raw", frame(b'{"n":1}') + frame(b'{"n":2}'))[0] == {"n": 1}
     with pytest.raises(WorkerLost, match="without being asked"):
         ask(worker, "echo")
-
-
-def test_an_answer_of_several_messages_is_received_one_by_one(worker):
-    assert ask(worker, "raw", frame(b'{"n":1}') + frame(b'{"n":2}'))[0] == {"n": 1}
-    assert worker.receive(max_body=0, deadline=soon()) == ({"n": 2}, b"")
-    assert ask(worker, "echo", say=3)[0] == {"said": 3}
 
 
 @pytest.mark.threat("T-RUN-02", control="patience")
@@ -170,38 +157,6 @@ def test_a_worker_that_died_with_a_question_unread_is_lost(worker):
         ask(worker, "echo")
 
 
-@pytest.mark.sweep(1)
-@pytest.mark.parametrize(
-    ("kind", "told"),
-    [("memory", "66 .memory"), ("bug", "70 .bug"), ("protocol", "64 .protocol"), ("exit", "70 .bug")],
-)
-def test_the_exit_code_of_a_failure_is_told(worker, kind, told):
-    with pytest.raises(WorkerLost, match=f"exit code {told}"):
-        ask(worker, "raise", kind=kind)
-
-
-@pytest.mark.sweep(1)
-@pytest.mark.parametrize("code", [0, 1, 65, 255])
-def test_a_worker_that_exits_is_lost_with_its_code(worker, code):
-    with pytest.raises(WorkerLost, match=f"exit code {code}"):
-        ask(worker, "exit", code=code)
-    assert is_over(worker)
-
-
-@pytest.mark.sweep(1)
-@pytest.mark.parametrize("name", ["SIGSEGV", "SIGKILL", "SIGTERM", "SIGINT"])
-def test_a_worker_that_dies_by_a_signal_is_lost_with_its_name(worker, name):
-    with pytest.raises(WorkerLost, match=name):
-        ask(worker, "signal", number=getattr(signal, name))
-    assert is_over(worker)
-
-
-def test_a_death_by_a_signal_without_a_name_is_told_by_number(worker):
-    number = signal.SIGRTMIN + 3
-    with pytest.raises(WorkerLost, match=f"signal {int(number)}"):
-        ask(worker, "signal", number=int(number))
-
-
 def test_bytes_that_are_no_message_end_the_worker_with_a_code_of_their_own(worker):
     worker._sock.send(frame(b"}{"))
     with pytest.raises(WorkerLost, match=r"exit code 65 .frame"):
@@ -234,15 +189,6 @@ def test_an_interrupt_from_the_keyboard_ends_the_worker_and_is_not_swallowed(wor
     assert is_over(worker)
 
 
-def test_a_kill_by_another_thread_ends_an_exchange(worker):
-    killer = threading.Timer(0.05, worker.kill)
-    killer.start()
-    with pytest.raises(WorkerLost, match="SIGKILL"):
-        ask(worker, "spin")
-    killer.join()
-    worker.kill()
-
-
 def test_a_system_error_on_the_socket_ends_the_worker(worker, monkeypatch):
     def fail(*_, **__):
         raise OSError(12, "out of memory")
@@ -251,12 +197,6 @@ def test_a_system_error_on_the_socket_ends_the_worker(worker, monkeypatch):
     with pytest.raises(WorkerLost, match="could not be reached"):
         ask(worker, "echo")
     assert is_over(worker)
-
-
-def test_a_reset_connection_is_a_lost_worker(worker):
-    worker.send({"do": "exit", "code": 3}, b"x", deadline=soon())
-    with pytest.raises(WorkerLost, match="exit code 3"):
-        worker.receive(max_body=0, deadline=soon())
 
 
 def test_a_message_that_cannot_be_sent_leaves_the_worker_as_it_was(worker):
@@ -277,13 +217,6 @@ def test_whether_a_worker_lives_is_asked_of_the_kernel(worker):
     assert is_over(worker)
 
 
-def test_closing_twice_and_killing_a_closed_worker_do_nothing(worker):
-    worker.close()
-    worker.close()
-    worker.kill()
-    assert is_over(worker)
-
-
 def test_a_worker_that_cannot_be_killed_is_told_and_its_descriptors_are_not_kept(worker, monkeypatch):
     before = descriptors()
     pidfd = os.pidfd_open(worker.pid)
@@ -297,14 +230,3 @@ def test_a_worker_that_cannot_be_killed_is_told_and_its_descriptors_are_not_kept
     signal.pidfd_send_signal(pidfd, signal.SIGKILL)
     assert select.select([pidfd], [], [], 20)[0]
     os.close(pidfd)
-
-
-@pytest.mark.parametrize("status", [None, 9, 11 << 8, 66 << 8])
-def test_every_end_can_be_described(status):
-    expected = {
-        None: "status unknown",
-        9: "signal SIGKILL",
-        11 << 8: "exit code 11",
-        66 << 8: "exit code 66 (memory)",
-    }
-    assert describe(status) == expected[status]

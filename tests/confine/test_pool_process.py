@@ -136,12 +136,6 @@ def test_a_worker_without_roots_sees_nothing(steady):
         assert look(worker)["roots"] == {}
 
 
-def test_the_service_is_warmed_once_and_before_any_worker(steady):
-    for _ in range(2):
-        with steady.spawn({}, deadline=soon()) as worker:
-            assert look(worker)["warmed"] == [steady.pid]
-
-
 def test_a_worker_imports_nothing_of_the_broker(steady):
     with steady.spawn({}, deadline=soon()) as worker:
         modules = set(look(worker)["modules"])

@@ -11,10 +11,10 @@ import sys
 
 import pytest
 
-from confine.probe import SERVICES, Watched, descriptors, look, soon, source
+from confine.probe import SERVICES, descriptors, look, soon, source
 from muniment.confine import pool, zygote
 from muniment.confine.pool import Zygote, import_directories
-from muniment.confine.wire import MAX_ROOTS, FrameViolation
+from muniment.confine.wire import FrameViolation
 from muniment.errors import WorkerLost
 
 
@@ -111,23 +111,9 @@ def test_too_many_roots_are_refused_before_anything_is_asked(steady):
     os.close(root)
 
 
-def test_as_many_roots_as_allowed_arrive(steady):
-    root = os.open("/", os.O_RDONLY)
-    roots = {f"s{number}": root for number in range(MAX_ROOTS)}
-    with steady.spawn(roots, deadline=soon()) as worker:
-        assert len(look(worker)["roots"]) == MAX_ROOTS
-    os.close(root)
-
-
 def test_a_descriptor_that_is_none_is_told(steady):
     with pytest.raises(WorkerLost, match="could not be asked"):
         steady.spawn({"user": 10_000}, deadline=soon())
-
-
-def test_a_garbled_request_ends_the_zygote_and_its_workers(fresh):
-    with fresh.spawn({}, deadline=soon()) as worker, Watched(worker.pid) as over:
-        fresh._current._control.send(b'{"scopes":["a"]}')
-        assert over.ended()
 
 
 def test_a_control_socket_that_broke_is_a_dead_zygote(fresh, monkeypatch):

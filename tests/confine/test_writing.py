@@ -19,7 +19,6 @@ from muniment.confine.cancel import Cancel, Patience
 from muniment.confine.writing import (
     Landing,
     Staged,
-    is_temporary,
     lock_roots,
     open_directory,
     remove_empty_directory,
@@ -168,35 +167,12 @@ def test_locks_are_taken_in_one_order_whatever_was_asked(bound, monkeypatch):
     assert len(orders[0]) == 2
 
 
-def test_no_roots_lock_nothing():
-    with lock_roots([], Patience(0)):
-        pass
-
-
 def test_a_lock_held_by_another_is_waited_for_until_the_deadline(bound, trees):
     other = flocked(trees.inside)
     with pytest.raises(DeadlineExceeded), lock_roots(bound, Patience(time.monotonic() + 0.02)):
         pytest.fail("the lock was not free")
     assert not is_locked(trees.other)
     os.close(other)
-
-
-def test_a_wait_for_a_lock_ends_when_it_is_released(bound, trees, monkeypatch):
-    other = flocked(trees.inside)
-    tries = []
-    real = writing._pause
-
-    def releasing(patience, seconds):
-        tries.append(seconds)
-        if len(tries) == 9:
-            os.close(other)
-        real(patience, min(seconds, 0.001))
-
-    monkeypatch.setattr(writing, "_pause", releasing)
-    with lock_roots(bound, Patience(time.monotonic() + 10)):
-        assert is_locked(trees.inside)
-    assert tries[:3] == [0.002, 0.004, 0.008]
-    assert tries[-1] == writing.LONGEST_PAUSE
 
 
 def test_a_cancel_ends_the_wait_for_a_lock_at_once(bound, trees, monkeypatch):
@@ -216,25 +192,12 @@ def test_a_cancel_ends_the_wait_for_a_lock_at_once(bound, trees, monkeypatch):
     os.close(other)
 
 
-def test_waiting_for_a_lock_past_the_deadline_does_not_sleep():
-    writing._pause(Patience(0), 1000)  # returns at once, or this test runs into its time limit
-
-
 def test_a_root_that_moved_before_it_was_locked_is_an_escape(bound, trees, tmp_path):
     trees.inside.rename(tmp_path / "moved")
     with pytest.raises(PathEscape) as caught, lock_roots(bound, Patience(math.inf)):
         pytest.fail("the root has moved")
     assert caught.value.via is Via.ROOT_REPLACED
     assert not is_locked(tmp_path / "moved")
-
-
-def test_a_file_system_without_locks_is_told_to_the_person(bound, monkeypatch):
-    def refuse(*_args):
-        raise OSError(errno.ENOLCK, "No locks available")
-
-    monkeypatch.setattr(fcntl, "flock", refuse)
-    with pytest.raises(ManagedMemoryUnavailable, match="cannot lock"), lock_roots(bound, Patience(math.inf)):
-        pytest.fail("there was no lock")
 
 
 # Directories.
@@ -254,20 +217,6 @@ def test_missing_directories_are_made_private_and_named(root, trees):
     directory.close()
     with open_directory(root, "topic/a/b", create=True) as again:
         assert again.created == ()
-
-
-def test_the_root_itself_is_a_directory_to_write_in(root, trees):
-    with open_directory(root, "", create=False) as directory:
-        directory.publish_new(directory.stage(fresh(), b"new"), "new.md")
-    assert (trees.inside / "new.md").read_bytes() == b"new"
-
-
-def test_every_created_directory_is_synced_into_its_parent(root, trees, monkeypatch):
-    synced = []
-    monkeypatch.setattr(os, "fsync", lambda fd: synced.append(os.fstat(fd).st_ino))
-    with open_directory(root, "a/b", create=True):
-        pass
-    assert synced == [trees.inside.stat().st_ino, (trees.inside / "a").stat().st_ino]
 
 
 def test_a_missing_directory_is_not_made_unless_asked(root, trees):
@@ -370,19 +319,6 @@ def test_a_directory_that_cannot_be_removed_is_told(root, trees, monkeypatch):
 # Temporary files.
 
 
-def test_temporary_names_are_recognised_and_nothing_else_is():
-    assert temporary_name(lambda count: b"\xab" * count) == ".muniment-abababababababab.tmp"
-    assert is_temporary(fresh())
-    for name in (
-        "note.md",
-        ".muniment-.tmp",
-        ".muniment-ABABABABABABABAB.tmp",
-        f"{fresh()}\n",
-        f"x{fresh()}",
-    ):
-        assert not is_temporary(name)
-
-
 @pytest.mark.threat("T-LEAK-08", control="private_modes")
 def test_staged_bytes_are_private_before_the_first_of_them(topic, trees, monkeypatch):
     real, modes = os.write, []
@@ -400,15 +336,6 @@ def test_staged_bytes_are_private_before_the_first_of_them(topic, trees, monkeyp
     assert modes == [0o600]
     assert staged.digest == digest(b"content")
     assert (trees.inside / "topic" / staged.temporary).read_bytes() == b"content"
-
-
-def test_a_strict_umask_does_not_hide_the_file_from_us(topic, trees):
-    before = os.umask(0o777)
-    try:
-        staged = topic.stage(fresh(), b"content")
-    finally:
-        os.umask(before)
-    assert stat.S_IMODE((trees.inside / "topic" / staged.temporary).stat().st_mode) == 0o600
 
 
 def test_staged_bytes_are_on_disk_before_they_get_a_name(topic, monkeypatch):
@@ -489,26 +416,7 @@ def test_staging_in_a_directory_that_was_removed_says_so(root, trees):
             directory.stage(fresh(), b"content")
 
 
-def test_what_was_staged_is_discarded_and_nothing_else(topic, trees):
-    staged = topic.stage(fresh(), b"content")
-    topic.discard(staged)
-    topic.discard(staged)
-    assert not (trees.inside / "topic" / staged.temporary).exists()
-    (trees.inside / "topic" / staged.temporary).write_text("somebody else's")
-    with pytest.raises(StoreConflict):
-        topic.discard(staged)
-    assert topic.read(staged.temporary) == b"somebody else's"
-
-
 # Names.
-
-
-def test_a_new_file_gets_its_name(topic, trees, landing_):
-    staged = topic.stage(fresh(), b"new")
-    assert topic.publish_new(staged, "new.md") is landing_
-    assert (trees.inside / "topic/new.md").read_bytes() == b"new"
-    assert (trees.inside / "topic/new.md").stat().st_nlink == 1
-    assert not (trees.inside / "topic" / staged.temporary).exists()
 
 
 @pytest.mark.usefixtures("landing_")
@@ -715,13 +623,6 @@ def test_a_disk_that_fails_while_names_change_is_told(topic, trees, monkeypatch)
     failing(monkeypatch, "fsync", errno.EIO)
     with pytest.raises(ManagedMemoryUnavailable, match="the disk reports an error"):
         topic.sync()
-
-
-def test_a_directory_is_synced(topic, monkeypatch):
-    synced = []
-    monkeypatch.setattr(os, "fsync", synced.append)
-    topic.sync()
-    assert synced == [topic.fd]
 
 
 @pytest.mark.threat("T-PATH-01", control="single_component")

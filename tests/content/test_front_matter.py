@@ -361,32 +361,8 @@ def test_json_is_left_without_any_line_break_of_yaml():
     assert yaml.safe_load(text) == {"a": '\u2028\x85\ufeff\x7f " é'}
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "---",
-        "--- x\nname: a\n---\n",
-        " ---\nname: a\n---\n",
-        "\n---\nname: a\n---\n",
-        "---\nname: a\n",
-        "----\n",
-    ],
-)
-def test_what_does_not_open_or_close_is_body(text):
-    assert locate(text) is None
-    entry = parse(text)
-    assert entry.name is None
-    assert entry.body == text
-
-
 def test_unterminated_front_matter_is_noted():
     assert parse("---\nname: a\n").notes == ("the front matter is not closed within 8192 bytes",)
-
-
-@pytest.mark.parametrize("ending", ["---", "...", "---  ", "---\n", "---\r\nbody"])
-def test_front_matter_closes_with_a_fence(ending):
-    assert parse(f"---\nname: a\n{ending}").name == "a"
 
 
 @pytest.mark.parametrize("unit", ["x", "é", "\U0001f600"])

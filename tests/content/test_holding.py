@@ -71,10 +71,6 @@ def test_what_says_something_else_does_not_hold_it(fact, text):
     assert not holds([text], fact)
 
 
-def test_nothing_holds_a_fact_where_there_is_no_text():
-    assert not holds([], "We deploy on Fridays")
-
-
 def test_a_list_is_held_only_if_every_item_is():
     fact = "- Tea is green\n- Coffee is black"
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muniment.content.words import ALIKE, alike, comparable, features, minhash, resemblance
+from muniment.content.words import ALIKE, alike, comparable, features, resemblance
 
 SAME = "The user prefers dark mode in all editors"
 
@@ -34,11 +34,6 @@ def test_case_white_space_forms_and_final_punctuation_make_no_other_fact(other):
 )
 def test_a_word_a_number_a_question_make_another(other):
     assert comparable(other) != comparable(SAME)
-
-
-def test_what_is_only_punctuation_stays():
-    assert comparable(" ... ") == "..."
-    assert comparable("") == ""
 
 
 def test_a_run_of_marks_takes_a_moment():
@@ -99,23 +94,6 @@ def test_every_group_is_made_of_texts_that_are_alike(texts):
 
 def test_texts_without_a_word_are_like_none():
     assert alike({"a": "", "b": "!", "c": "..."}) == []
-
-
-def test_the_share_of_equal_hashes_is_the_resemblance():
-    rng = random.Random(5)
-    words = [f"word{number}" for number in range(4_000)]
-    errors = []
-    for _ in range(60):
-        one = frozenset(rng.sample(words, 400))
-        other = frozenset([*rng.sample(sorted(one), 300), *rng.sample(words, 100)])
-        equal = sum(a == b for a, b in zip(minhash(one), minhash(other), strict=True))
-        errors.append(equal / 64 - resemblance(one, other))
-    assert abs(sum(errors) / len(errors)) < 0.03
-    assert max(map(abs, errors)) < 0.25
-
-
-def test_two_empty_sets_are_the_same():
-    assert resemblance(frozenset(), frozenset()) == 1.0
 
 
 def test_a_crowd_of_one_pattern_costs_no_square():

@@ -126,12 +126,6 @@ def test_markup_that_runs_or_loads_is_found(text):
     assert active_markup(f"first line\n\n{text}\n") == line + 2
 
 
-def test_the_line_is_the_one_where_it_begins():
-    assert active_markup("a\n\nb <b\nonclick=x>") == 3
-    assert active_markup("a `<script>`\n\nb <script>") == 3
-    assert active_markup("a\rb\r\n<script>") == 3
-
-
 @pytest.mark.threat("T-MEM-02", control="active_markup")
 @pytest.mark.parametrize("text", NO_CODE.values(), ids=NO_CODE)
 def test_what_some_reader_takes_for_no_code_is_looked_at(text):

@@ -9,8 +9,6 @@ from pathlib import Path
 from time import process_time
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from content.secret_values import filled
 from muniment.content.secrets import FoundSecret, find_secret, redacted
@@ -58,10 +56,6 @@ def test_a_token_whose_checksum_or_alphabet_is_not_the_usual_one_is_found(prefix
     for seed in SEEDS:
         text = filled(f"the deploy key is {prefix}_{{a62:36}}", seed)
         assert find(text) is not None, text
-
-
-def test_an_access_key_with_digits_that_base_32_lacks_is_found():
-    assert find("AKIA0189" + "Q7ZK2MPL5WXE") is not None
 
 
 def test_engineering_notes_raise_hardly_any_alarm():
@@ -186,21 +180,6 @@ def test_several_secrets_and_those_inside_others_are_all_taken_out():
     assert find(clean) is None
     assert " ü (redacted github-token)" in clean
     assert not any(token(seed) in clean for seed in range(1, 5))
-
-
-@given(st.text())
-def test_text_without_a_secret_is_left_as_it_is(text):
-    try:
-        unfound = find_secret(text.encode(), "a.md") is None
-    except UnicodeEncodeError:
-        return
-    if unfound:
-        assert redacted(text) == text
-
-
-@given(st.binary(), st.text())
-def test_looking_for_secrets_is_total(data, rel):
-    find_secret(data, rel)
 
 
 HOSTILE = {

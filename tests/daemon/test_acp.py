@@ -16,10 +16,8 @@ import pytest
 
 from muniment.confine.cancel import Patience
 from muniment.daemon import acp
-from muniment.daemon.acp import AVAILABILITY, BASE, MAX_LINE_BYTES, METHODS, HostSession, Lines
-from muniment.errors import ConfigInvalid
+from muniment.daemon.acp import AVAILABILITY, BASE, MAX_LINE_BYTES, HostSession, Lines
 from muniment.lane import MAX_PENDING, Ended
-from muniment.names import Trust
 
 REMEMBER = f"{BASE}/remember"
 SECONDS = 300.0
@@ -99,49 +97,6 @@ def host():
 # -- what a host asks ------------------------------------------------------------------------------------
 
 
-def test_an_introduction_names_the_protocol_and_the_methods(host):
-    host.line(id=0, method="initialize", params={"protocolVersion": 7, "clientCapabilities": {}})
-    result = host.answer()["result"]
-    assert result["protocolVersion"] == 1
-    assert result["authMethods"] == []
-    methods = result["agentCapabilities"]["_meta"]["muniment"]["methods"]
-    assert methods == [*METHODS, AVAILABILITY]
-
-
-@pytest.mark.parametrize("before", ["", "_"])
-def test_a_method_is_known_with_and_without_its_underscore(host, before):
-    host.line(id="r", method=f"{before}{REMEMBER}", params={"content": " A fact ", "_meta": {"x": 1}})
-    task, _ = host.work.next()
-    assert (task.kind, task.trust, task.arguments["content"]) == ("remember", Trust.OWNER, "A fact")
-    host.work.end(done(summary="saved"))
-    assert host.answer() == {"jsonrpc": "2.0", "id": "r", "result": {"summary": "saved"}}
-
-
-def test_what_a_host_may_say_of_a_fact_reaches_the_task(host):
-    host.remember(1, contextMode="clean", scope="user", source={"trust": "external", "ref": "a page"})
-    task, _ = host.work.next()
-    assert (task.trust, task.arguments["scope"], task.arguments["context"]) == ("external", "user", "clean")
-
-
-def test_a_forget_and_a_dream_are_tasks_too(host):
-    host.line(id=1, method=f"{BASE}/forget", params={"query": "dark mode", "dryRun": True})
-    task, _ = host.work.next()
-    assert (task.kind, task.arguments["dry_run"]) == ("forget", True)
-    host.work.end(done())
-    host.line(id=2, method=f"{BASE}/dream")
-    assert host.work.next()[0].kind == "dream"
-
-
-def test_availability_is_told_while_a_task_runs(host):
-    host.remember(1)
-    host.work.next()
-    host.line(id=2, method=AVAILABILITY, params={})
-    assert host.answer() == {"jsonrpc": "2.0", "id": 2, "result": {"available": True}}
-    host.workspace.problem = lambda: ConfigInvalid("broken")
-    host.line(id=3, method=f"_{AVAILABILITY}")
-    assert host.answer()["result"] == {"available": False}
-
-
 @pytest.mark.parametrize("method", ["session/new", "_initialize", f"__{REMEMBER}", "", "$/cancel_request"])
 def test_an_unknown_method_is_said_to_be_none(host, method):
     host.line(id=1, method=method)
@@ -171,21 +126,6 @@ def test_bad_parameters_are_refused_with_the_codes_of_the_contract(host, method,
 
 
 # -- how a task ends -------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("error", "number"),
-    [
-        ({"code": "remember_no_update"}, -32000),
-        ({"code": "managed_memory_unavailable"}, -32000),
-        ({"code": "remember_failed"}, -32603),
-        ({"code": "invalid_scope"}, -32602),
-    ],
-)
-def test_a_task_that_fails_is_an_error_with_its_code(host, error, number):
-    host.remember(1)
-    host.work.end(Ended("failed", error=error))
-    assert host.error() == (1, number, error["code"])
 
 
 def test_the_review_that_a_task_waits_for_is_named(host):
@@ -236,41 +176,12 @@ def cancelled(cancel):
     return Ended("cancelled") if cancel.is_set() else done()
 
 
-@pytest.mark.parametrize("name", ["requestId", "id"])
-def test_a_host_cancels_what_runs(host, name):
-    host.remember("x")
-    host.work.next()
-    host.line(method="$/cancel_request", params={name: "x"})
-    host.work.end(cancelled)
-    assert host.error() == ("x", -32800, "cancelled")
-
-
-def test_a_host_cancels_what_waits_and_it_is_never_begun(host):
-    host.remember(1)
-    host.work.next()
-    host.remember(2)
-    host.line(method="$/cancel_request", params={"requestId": 2})
-    assert host.error() == (2, -32800, "cancelled")
-    host.remember(3, "the third")
-    host.work.end(done())
-    assert host.work.next()[0].arguments["content"] == "the third"
-
-
 def test_what_has_committed_although_it_was_cancelled_has_completed(host):
     host.remember(1)
     host.work.next()
     host.line(method="$/cancel_request", params={"requestId": 1})
     host.work.end(done(summary="saved"))
     assert host.answer()["result"] == {"summary": "saved"}
-
-
-@pytest.mark.parametrize("params", [{}, {"requestId": True}, {"requestId": "1"}, {"requestId": [1]}, [1]])
-def test_a_cancel_of_something_else_cancels_nothing(host, params):
-    host.remember(1)
-    _, cancel = host.work.next()
-    host.line(method="$/cancel_request", params=params)
-    assert not cancel.is_set()
-    assert host.is_silent
 
 
 def test_a_request_is_given_up_once_its_host_has_given_it_up(host):

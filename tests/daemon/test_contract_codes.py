@@ -17,13 +17,8 @@ from daemon.embedded import embedded
 from daemon.minds import writes
 from daemon.process import BASE, HeldModel, policy_file, serving
 from daemon.world import FACT, REVIEWED, directory, shown
-from muniment.daemon.contract import HTTP, problem_of, task_error
+from muniment.daemon.contract import HTTP, task_error
 from muniment.errors import (
-    ConfigInvalid,
-    NotText,
-    PendingReview,
-    PolicyInvalid,
-    Refused,
     StoreConflict,
     WorkerLost,
 )
@@ -50,26 +45,6 @@ def test_every_code_of_an_answer_is_produced_or_named_with_a_reason():
     in_process = {case.__name__.removeprefix("answers_") for case in IN_PROCESS}
     assert set(CASES) | in_process | set(NOT_OVER_A_SOCKET) == set(HTTP)
     assert not (set(CASES) | in_process) & set(NOT_OVER_A_SOCKET)
-
-
-def test_an_undo_that_a_review_would_stop_could_be_told_so():
-    assert problem_of(PendingReview("r1", ("why",))).body()["reviewId"] == "r1"
-
-
-@pytest.mark.parametrize(
-    ("error", "code", "reason"),
-    [
-        (NotText("user/a.md"), "refused", "not_text"),
-        (Refused("pinned/ is not for you", rule="r", layer="l"), "refused", None),
-        (PolicyInvalid("E101", "p.toml", "unknown"), "managed_memory_unavailable", "policy_invalid"),
-        (ConfigInvalid("no such directory"), "managed_memory_unavailable", "config_invalid"),
-        (WorkerLost("killed by 9"), "internal_error", None),
-    ],
-)
-def test_an_error_without_a_code_of_its_own_is_told_by_a_wider_one(error, code, reason):
-    told = problem_of(error).body()
-    assert (told["code"], told.get("reason")) == (code, reason)
-    assert str(error) not in str(told)
 
 
 def test_a_task_that_fails_for_a_reason_of_the_inside_has_failed():

@@ -132,19 +132,6 @@ def test_a_stop_that_fails_is_over_all_the_same(daemon, monkeypatch):
     daemon.daemon._stopping = None
 
 
-def test_it_is_found_no_longer_once_it_stops(daemon, monkeypatch):
-    there = []
-    stop = daemon.core.stop
-
-    async def stopping(grace):
-        there.append((daemon.home / "state" / "daemon.json").exists())
-        return await stop(grace)
-
-    monkeypatch.setattr(daemon.core, "stop", stopping)
-    daemon.run(daemon.daemon.stop())
-    assert there == [False]
-
-
 def test_a_ledger_that_is_gone_takes_no_tasks(daemon):
     ledger = daemon.home / "state" / "ledger.db"
     ledger.rename(ledger.with_name("moved.db"))

@@ -12,7 +12,7 @@ import pytest
 
 from daemon.process import BASE
 from muniment.client import Client
-from muniment.daemon import guard, service
+from muniment.daemon import service
 
 DESCRIPTORS = 160
 BURST = 400
@@ -79,9 +79,3 @@ def test_connections_are_taken_a_few_at_a_time_and_nothing_is_tried_where_none_c
                 except OSError as error:
                     kinds.append(type(error))
         assert kinds == [OSError, BlockingIOError, OSError, BlockingIOError]
-
-
-def test_half_of_the_descriptors_are_never_connections(monkeypatch):
-    for limit, allowed in (128, 64), (1024, 512), (1 << 20, 512):
-        monkeypatch.setattr(guard.resource, "getrlimit", lambda _, limit=limit: (limit, limit))
-        assert guard.connections_allowed() == allowed

@@ -11,7 +11,6 @@ from daemon.embedded import embedded
 from muniment.daemon import http, stream
 from muniment.daemon.contract import HttpProblem
 from muniment.daemon.routes import rendered
-from muniment.daemon.service import listen_unix, remove_unix
 from muniment.lane import OWNER, Originator, Task
 from muniment.names import Trust
 
@@ -81,18 +80,6 @@ def test_nothing_is_missed_where_memory_ends_and_the_ledger_begins(tmp_path, mon
         with daemon.follow(cursor=daemon.cursor(first)) as follower:
             seen = [next(follower).number for _ in range(last - first)]
     assert seen == list(range(first + 1, last + 1))
-
-
-def test_the_name_of_a_socket_stays_where_another_one_has_it_by_now(tmp_path):
-    path = tmp_path / "d.sock"
-    with listen_unix(path):
-        ours = path.lstat()
-        path.rename(tmp_path / "moved")
-        with listen_unix(path):
-            remove_unix(path, ours)
-            assert path.is_socket()
-            remove_unix(path, path.lstat())
-            assert not path.exists()
 
 
 def test_every_scope_is_let_through_while_nobody_knows_which_there_are():

@@ -6,7 +6,6 @@ import asyncio
 import subprocess
 import sys
 import threading
-from dataclasses import replace
 from pathlib import Path
 
 import httpx2
@@ -72,17 +71,6 @@ def test_a_program_is_left_as_it_was(options):
     assert signal.getsignal(signal.SIGTERM) == handler
 
 
-def test_a_start_that_fails_leaves_nothing_behind(options):
-    async def program(daemon):
-        with pytest.raises(ConfigInvalid, match="named twice"):
-            await daemon.__aenter__()
-
-    twice = Daemon(replace(options, workspaces=options.workspaces * 2), RuleWriter())
-    before = set(threading.enumerate())
-    asyncio.run(program(twice))
-    assert set(threading.enumerate()) <= before
-
-
 @pytest.mark.slow
 def test_a_disk_that_hangs_does_not_keep_the_loop_of_a_program(options, monkeypatch):
     """Only the interpreter waits for the thread, at its very end, as it does for every thread of a pool."""
@@ -107,18 +95,6 @@ def test_a_disk_that_hangs_does_not_keep_the_loop_of_a_program(options, monkeypa
     released.set()
     running.join()
     assert not is_kept
-
-
-def test_what_its_block_raises_ends_the_daemon_too(options):
-    async def program():
-        async with Daemon(options, RuleWriter()) as daemon:
-            raise ValueError(daemon.url)
-
-    with pytest.raises(ValueError, match="http://127"):
-        asyncio.run(program())
-    assert not (options.settings.state / "daemon.json").exists()
-    with State(options.settings.state):
-        pass
 
 
 def test_a_second_daemon_in_one_program_refuses(options):

@@ -5,8 +5,6 @@ from __future__ import annotations
 import pytest
 
 from daemon.raw import running
-from muniment.daemon import guard
-from muniment.daemon.contract import HttpProblem
 from muniment.daemon.guard import HEADERS
 
 MISDIRECTED = (421, "misdirected_request")
@@ -35,11 +33,6 @@ def head(daemon, *lines, method="GET", target="/healthz", version="1.1"):
 
 
 # -- G1: Host ------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", ["127.0.0.1", "localhost", "LOCALHOST", "[::1]", "memory.example"])
-def test_the_daemon_has_these_names_and_its_port(daemon, name):
-    assert daemon.ask("GET", "/healthz", host=f"{name}:{daemon.port}").status == 200
 
 
 @pytest.mark.threat("T-API-01", control="one_host")
@@ -77,21 +70,6 @@ def test_two_hosts_are_refused_also_where_both_are_ours(daemon, version):
     for other in (ours, "Host: evil.example"):
         for lines in ((ours, other), (other, ours)):
             assert daemon.raw(head(daemon, *lines, version=version)).code in {MISDIRECTED, NO_HTTP}
-
-
-def test_two_hosts_would_be_refused_also_by_the_guard_alone():
-    """The parser refuses them before; that it does is not promised by it."""
-    made = guard.Guard(None, lambda _token: None, frozenset({"a:1"}))
-    made._check_host(["A:1"], is_local=False)
-    for sent, is_local in ((["a:1", "a:1"], False), (["a:1", "a:1"], True), ([], True), (["b:1"], False)):
-        with pytest.raises(HttpProblem, match="misdirected_request"):
-            made._check_host(sent, is_local=is_local)
-
-
-def test_an_old_client_of_http_1_0_is_served(daemon):
-    answer = daemon.raw(head(daemon, f"Host: {daemon.host}", version="1.0"))
-    assert answer.status == 200
-    assert answer.values("connection") == ["close"]
 
 
 @pytest.mark.parametrize(
@@ -210,14 +188,6 @@ def test_a_form_is_refused_whatever_it_holds(daemon, media_type):
     assert daemon.ask("GET", "/workspace/memory/tasks").json["tasks"] == []
 
 
-@pytest.mark.parametrize("media_type", ["application/json", "Application/JSON ; charset=utf-8"])
-def test_json_is_taken(daemon, media_type):
-    assert daemon.post("remember", b'{"content": ""}', f"Content-Type: {media_type}").code == (
-        400,
-        "invalid_content",
-    )
-
-
 # -- G3: paths -----------------------------------------------------------------------------------------
 
 
@@ -297,11 +267,6 @@ def test_the_long_paths_lead_where_the_short_ones_do(daemon):
         answer = line.answer()
     assert answer.status == 200
     assert answer.values("content-type") == ["text/event-stream; charset=utf-8"]
-
-
-@pytest.mark.parametrize("path", ["/healthz\x00", "/healthz\x7f", "/health\xffz", "/health z", "/healthz\tx"])
-def test_bytes_that_no_target_has_are_no_http(daemon, path):
-    assert daemon.raw(daemon.request("GET", "@").replace(b"@", path.encode("latin-1"), 1)).code == NO_HTTP
 
 
 # -- G5 and G6: how many, and what every answer has -----------------------------------------------------

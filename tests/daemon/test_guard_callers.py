@@ -90,12 +90,6 @@ def test_two_tokens_are_none(daemon):
     assert daemon.ask("GET", "/healthz", second, token=daemon.client).code == NOBODY
 
 
-@pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER"])
-def test_the_scheme_is_read_as_http_says(daemon, scheme):
-    assert daemon.ask("GET", "/healthz", f"Authorization: {scheme} {daemon.token}", token="").status == 200
-    assert daemon.ask("GET", "/healthz", f"Authorization: {scheme}  {daemon.token}", token="").status == 200
-
-
 def test_a_token_of_another_daemon_is_nobodys_here(daemon, tmp_path):
     with running(tmp_path) as other:
         theirs = other.add("editor", "editor-1")

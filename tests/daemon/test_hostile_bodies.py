@@ -39,16 +39,6 @@ def well(daemon):
 
 
 @pytest.mark.sweep(2)
-@pytest.mark.parametrize("method", ["GET", "DELETE", "PUT", "OPTIONS"])
-@pytest.mark.parametrize("how", ["Content-Length: 4", "Transfer-Encoding: chunked", "Content-Length: 00004"])
-def test_a_body_that_nobody_reads_is_refused(daemon, method, how):
-    with daemon.line() as line:
-        line.send(start(daemon, how, method=method, path="/healthz"))
-        assert line.answer().status == 400
-        assert line.is_closed()
-
-
-@pytest.mark.sweep(2)
 @pytest.mark.parametrize("size", [1, 2, 7, 4096])
 @pytest.mark.parametrize(
     "end", [b"0\r\n\r\n", b"0;x=y\r\n\r\n", b"000\r\nAuthorization: x\r\nHost: y\r\n\r\n"]
@@ -142,19 +132,6 @@ def test_who_sends_without_end_is_cut_off_long_before_the_time_is_over(daemon, m
         line.send(start(daemon, "Transfer-Encoding: chunked"))
         while line.send(block):
             pass
-
-
-def test_the_largest_body_is_read_and_one_byte_more_is_not(daemon):
-    for more, expected in ((0, READ), (1, TOO_LARGE)):
-        data = EMPTY + b" " * (MAX_BODY_BYTES - len(EMPTY) + more)
-        assert daemon.post("remember", data).code == expected
-
-
-def test_who_is_refused_before_the_body_was_read_gets_to_know_why(daemon):
-    for where in (daemon.tcp, daemon.unix):
-        with daemon.line(where) as line:
-            line.send(daemon.request("POST", REMEMBER, body=b" " * 500_000, token="x" * 43))
-            assert line.answer().code == (401, "token_required")
 
 
 @pytest.mark.sweep(2)

@@ -17,8 +17,6 @@ NO_HTTP = (400, "invalid_http")
 EMPTY = b'{"content": ""}'
 """A body that is read whole, and then refused."""
 
-READ = (400, "invalid_content")
-
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory):
@@ -124,60 +122,6 @@ def test_a_header_larger_than_the_limit_is_refused_however_it_arrives(daemon, ki
         assert answer is None or answer.code == NO_HTTP
 
 
-def test_many_headers_within_the_limit_are_let_through(daemon):
-    assert daemon.ask("GET", "/healthz", *(f"X-{each}: a" for each in range(1000))).status == 200
-
-
-@pytest.mark.sweep(2)
-@pytest.mark.parametrize(
-    "garbage",
-    [
-        b"\r\n\r\n",
-        b"\n\n",
-        b"\x00" * 100,
-        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\xaa" * 512,
-        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-        b"GET / HTTP/2.0\r\n\r\n",
-        b"GET / HTTP/0.9\r\n\r\n",
-        b"GET /\r\n\r\n",
-        b"GET / HTTP/1.1 \r\n\r\n",
-        b"GET  / HTTP/1.1\r\n\r\n",
-        b"G\x00T / HTTP/1.1\r\n\r\n",
-        b"EHLO localhost\r\n\r\n",
-        b"SSH-2.0-OpenSSH_9.0\r\n\r\n",
-        b"*1\r\n$4\r\nPING\r\n\r\n",
-        bytes(range(256)) * 40_000,
-        b"a" * 10_000_000,
-        b"\r\n" * 5_000_000,
-    ],
-)
-@pytest.mark.parametrize("where", ["tcp", "unix"])
-def test_what_is_no_http_is_told_so_and_its_line_is_closed(daemon, garbage, where):
-    with daemon.line(getattr(daemon, where)) as line:
-        line.send(garbage)
-        answer = line.answer()
-        assert answer is None or answer.code == NO_HTTP
-        assert answer is not None or len(garbage) > 100_000
-        assert line.is_closed()
-
-
-@pytest.mark.sweep(2)
-@pytest.mark.parametrize("method", ["FOO", "get", "TRACE", "CONNECT", "PATCH", "PUT", "A" * 1000])
-def test_a_method_that_a_path_does_not_take_is_told_which_it_does(daemon, method):
-    answer = daemon.ask(method, "/healthz")
-    assert answer.code == (405, "method_not_allowed")
-    assert answer.values("allow") == ["GET"]
-
-
-def test_a_head_is_told_so_without_a_body(daemon):
-    with daemon.line() as line:
-        line.send(daemon.request("HEAD", "/healthz", "Connection: close"))
-        assert line.line() == b"HTTP/1.1 405 Method Not Allowed\r\n"
-        while line.line() != b"\r\n":
-            pass
-        assert line.is_closed()
-
-
 @pytest.mark.parametrize("protocols", ["websocket", "h2c", "foo, websocket"])
 def test_nothing_is_upgraded(daemon, protocols):
     headers = (
@@ -230,16 +174,6 @@ def test_a_body_that_never_ends_is_told_so(daemon, monkeypatch, how):
         assert line.is_closed()
 
 
-def test_a_line_that_follows_is_not_cut_off_for_being_silent(daemon, monkeypatch):
-    monkeypatch.setattr(protocol, "HEADER_SECONDS", 0.05)
-    with daemon.line() as line:
-        line.send(daemon.request("GET", "/workspace/memory/events"))
-        assert line.answer().status == 200
-        with daemon.line() as idle:
-            assert idle.is_closed()
-        assert line.line()
-
-
 def test_who_never_reads_its_answers_is_cut_off(daemon, monkeypatch):
     monkeypatch.setattr(protocol, "UNREAD_SECONDS", 0.05)
     with daemon.line() as line:
@@ -250,65 +184,12 @@ def test_who_never_reads_its_answers_is_cut_off(daemon, monkeypatch):
     daemon.until(lambda: daemon.connections() == 0)
 
 
-def test_requests_of_one_line_are_answered_in_order(daemon):
-    with daemon.line() as line:
-        paths = ["/healthz", "/nothing", "/openapi.json", "/healthz"] * 10
-        line.send(b"".join(daemon.request("GET", path) for path in paths))
-        found = [line.answer().status for _ in paths]
-    assert found == [200, 404, 200, 200] * 10
-
-
 def test_what_is_sent_behind_a_refused_request_is_no_request(daemon):
     refused = daemon.request("POST", REMEMBER, body=daemon.request("GET", "/healthz"), token="")
     with daemon.line() as line:
         line.send(refused + daemon.request("GET", "/healthz"))
         assert line.answer().code == (401, "token_required")
         assert line.is_closed()
-
-
-@pytest.mark.sweep(2)
-@pytest.mark.parametrize("cut", [1, 20, -1])
-@pytest.mark.parametrize("path", [REMEMBER, "/workspace/memory/dream", "/nothing"])
-def test_who_leaves_in_the_middle_of_a_request_has_asked_for_nothing(daemon, cut, path):
-    request = daemon.request("POST", path, body=b'{"content": "The user prefers light mode"}')
-    with daemon.line() as line:
-        line.send(request[:cut])
-
-
-@pytest.mark.sweep(2)
-@pytest.mark.parametrize("path", ["/healthz", "/openapi.json", "/workspace/memory/events", "/nothing"])
-def test_who_leaves_without_reading_leaves_nothing_behind(daemon, path):
-    for _ in range(20):
-        with daemon.line() as line:
-            line.send(daemon.request("GET", path) * 3)
-
-
-def test_a_line_whose_sender_is_done_is_closed(daemon):
-    for sent in (b"", b"GET", daemon.request("GET", "/workspace/memory/events")):
-        with daemon.line() as line:
-            line.send(sent)
-            line.socket.shutdown(1)
-            line.answer()
-            while line.line():
-                pass
-
-
-def test_who_waits_for_a_hundred_gets_it_only_where_the_body_is_wanted(daemon):
-    expect = "Expect: 100-continue"
-    with daemon.line() as line:
-        line.send(start(daemon, expect, f"Content-Length: {len(EMPTY)}"))
-        assert line._answer().status == 100
-        line.send(EMPTY)
-        assert line.answer().code == READ
-    for path, headers, expected in (
-        ("/nothing", ("Content-Length: 5",), 404),
-        (REMEMBER, ("Content-Length: 5", "Origin: null"), 403),
-        (REMEMBER, ("Content-Length: 99000000",), 413),
-    ):
-        with daemon.line() as line:
-            line.send(start(daemon, expect, *headers, path=path))
-            assert line._answer().status == expected
-            assert line.is_closed()
 
 
 @pytest.mark.threat("T-API-03", control="idle_lines")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from daemon.page import COMMAND, PAGE, page
 from muniment.daemon.contract import HTTP, RECALL, TASK
 from muniment.daemon.http import document_of
@@ -27,16 +25,3 @@ def test_it_tells_of_every_request_parameter_field_and_code():
     answers = ((code, told) for code, (_, told) in HTTP.items())
     for code, sentence in (*answers, *TASK.items(), *RECALL.items()):
         assert f"| `{code}` | {sentence} |" in text
-
-
-def test_every_link_of_it_leads_somewhere():
-    text = page()
-    headings = {
-        re.sub(r"[^\w\- ]", "", line.lstrip("# ").lower()).replace(" ", "-")
-        for line in text.splitlines()
-        if line.startswith("#")
-    }
-    targets = re.findall(r"\]\(#([^)]+)\)", text)
-    assert targets
-    assert set(targets) <= headings
-    assert all((PAGE.parent / target).exists() for target in re.findall(r"\]\(([^)#:]+)\)", text))

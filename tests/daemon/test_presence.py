@@ -22,7 +22,6 @@ from muniment.daemon.service import (
     announce,
     listen_tcp,
     listen_unix,
-    withdraw,
 )
 from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable
 
@@ -131,24 +130,7 @@ def test_a_lock_is_not_inherited_by_what_the_daemon_starts(tmp_path):
         child.stdin.write(b"\n")
 
 
-def test_a_directory_that_is_not_there_is_said_so(tmp_path):
-    with pytest.raises(ManagedMemoryUnavailable), alone(tmp_path / "missing"):
-        pytest.fail("there is none")
-
-
 # -- N2: the document ----------------------------------------------------------------------------------
-
-
-def test_the_document_is_whole_and_ours_alone_whatever_the_umask(tmp_path):
-    before = os.umask(0)
-    try:
-        announce(tmp_path, DOCUMENT)
-    finally:
-        os.umask(before)
-    path = tmp_path / ADDRESS_NAME
-    assert json.loads(path.read_text()) == DOCUMENT
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert [each.name for each in tmp_path.iterdir()] == [ADDRESS_NAME]
 
 
 def test_a_document_replaces_what_stands_there_and_writes_through_no_link(tmp_path):
@@ -178,36 +160,6 @@ def test_who_reads_the_document_meanwhile_sees_the_old_one_or_the_new_one(tmp_pa
     reader.join()
     assert seen
     assert set(seen) <= {4242, *range(300)}
-
-
-def test_a_document_that_cannot_be_written_is_said_so(tmp_path):
-    with pytest.raises(ManagedMemoryUnavailable):
-        announce(tmp_path / "missing", DOCUMENT)
-    (tmp_path / ADDRESS_NAME).mkdir()
-    with pytest.raises(ManagedMemoryUnavailable):
-        announce(tmp_path, DOCUMENT)
-
-
-def test_a_document_is_withdrawn_also_where_there_is_none_any_more(tmp_path):
-    announce(tmp_path, DOCUMENT)
-    for _ in range(2):
-        withdraw(tmp_path, DOCUMENT)
-        assert list(tmp_path.iterdir()) == []
-    withdraw(tmp_path / "missing", DOCUMENT)
-
-
-@pytest.mark.parametrize("other", [{"pid": 4243}, {"epoch": "1"}])
-def test_the_document_of_another_daemon_stays(tmp_path, other):
-    announce(tmp_path, DOCUMENT | other)
-    withdraw(tmp_path, DOCUMENT)
-    assert json.loads((tmp_path / ADDRESS_NAME).read_text()) == DOCUMENT | other
-
-
-@pytest.mark.parametrize("content", [b"", b"{}", b"[]", b"null", b"\xff"])
-def test_what_is_no_document_of_ours_stays(tmp_path, content):
-    (tmp_path / ADDRESS_NAME).write_bytes(content)
-    withdraw(tmp_path, DOCUMENT)
-    assert (tmp_path / ADDRESS_NAME).read_bytes() == content
 
 
 # -- N3: the sockets -----------------------------------------------------------------------------------
@@ -261,41 +213,6 @@ def test_a_socket_whose_owner_is_too_busy_to_answer_stays(place):
             with pytest.raises(ConfigInvalid, match="give another --socket"):
                 listen_unix(place)
     assert place.is_socket()
-
-
-def plain(path):
-    path.write_text("mine")
-
-
-def link_to_socket(path):
-    listen_unix(path.with_name("real.sock")).close()
-    path.symlink_to("real.sock")
-
-
-@pytest.mark.parametrize(
-    "plant",
-    [
-        plain,
-        lambda path: path.mkdir(),
-        os.mkfifo,
-        lambda path: path.symlink_to("nowhere"),
-        link_to_socket,
-        lambda path: path.symlink_to("/dev/null"),
-    ],
-    ids=["file", "directory", "fifo", "dangling link", "link to a dead socket", "link to a device"],
-)
-def test_what_is_no_dead_socket_stays(place, plant):
-    plant(place)
-    before = place.lstat()
-    with pytest.raises(ConfigInvalid, match="cannot listen at"):
-        listen_unix(place)
-    assert place.lstat() == before
-
-
-@pytest.mark.parametrize("name", ["x" * 200, "missing/d.sock"])
-def test_a_place_where_no_socket_can_be_is_said_so(tmp_path, name):
-    with pytest.raises(ConfigInvalid, match="give another --socket"):
-        listen_unix(tmp_path / name)
 
 
 def test_a_port_that_is_taken_and_a_host_that_is_not_ours_are_said_so():

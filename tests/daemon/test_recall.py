@@ -269,19 +269,6 @@ def test_a_policy_that_cannot_be_loaded_leaves_recalls_empty(start_daemon, tmp_p
     assert '"code": "policy_invalid", "event": "memory_retrieval_failed"' in daemon.log
 
 
-def test_a_defect_leaves_a_recall_empty_and_is_logged_without_what_it_says(alone, monkeypatch, caplog):
-    caplog.set_level("INFO", "muniment")
-
-    def broken(*_, **__):
-        raise TypeError(QUERY)
-
-    monkeypatch.setattr("muniment.recall.recaller.Recaller.recall", broken)
-    assert recalled(alone) == {**EMPTY, "error": "recall_failed"}
-    (told,) = [json.loads(each.getMessage()) for each in caplog.records if "retrieval" in each.getMessage()]
-    assert (told["event"], told["problem"]) == ("memory_retrieval_failed", "TypeError")
-    assert QUERY not in caplog.text
-
-
 # -- the ledger, the metrics, many at once ---------------------------------------------------------------
 
 

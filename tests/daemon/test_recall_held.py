@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -159,17 +158,6 @@ def test_recalls_of_one_token_keep_nobody_else_from_recalling(daemon, hold, thre
     assert ask(daemon, one).status_code == 200
 
 
-def test_who_finds_no_place_gets_the_next_that_is_left(daemon, hold, threads, monkeypatch):
-    monkeypatch.setattr(core, "PLACE_SECONDS", STOP_SECONDS)
-    held = hold()
-    with hanging(daemon, held, threads, *[None] * MAX_RECALLS):
-        late = [threads.submit(ask, daemon) for _ in range(2 * MAX_RECALLS)]
-        daemon.run(until(lambda: len(guard(daemon).waiting) == 3 * MAX_RECALLS))
-        assert not held.begun.acquire(blocking=False)
-    assert {each.result(STOP_SECONDS).status_code for each in late} == {200}
-    held.wait(len(late))
-
-
 def test_a_recall_whose_time_is_over_is_answered_with_nothing(daemon, hold, monkeypatch):
     monkeypatch.setattr(core, "RECALL_SECONDS", 0.05)
     hold(heeds=True)
@@ -187,23 +175,6 @@ def test_a_recall_that_does_not_notice_is_answered_too_and_keeps_its_place(daemo
     assert len(daemon.core.recalls._places) == 0
 
 
-def test_what_a_recall_raises_too_late_is_no_error_of_the_loop(daemon, monkeypatch, caplog):
-    release = threading.Event()
-
-    def broken(*_, **__):
-        release.wait(STOP_SECONDS)
-        raise TypeError
-
-    monkeypatch.setattr(Recaller, "recall", broken)
-    monkeypatch.setattr(core, "RECALL_SECONDS", 0.05)
-    monkeypatch.setattr(core, "_LATE_SECONDS", 0.05)
-    assert ask(daemon).json()["error"] == "deadline"
-    release.set()
-    daemon.run(until(lambda: not daemon.core.recalls._running))
-    gc.collect()
-    assert "never retrieved" not in caplog.text
-
-
 def test_a_recall_ends_with_nothing_for_a_token_that_was_revoked_meanwhile(daemon, hold, threads):
     token, held = daemon.core.tokens.add("passing", (), "agent"), hold()
     asked = threads.submit(ask, daemon, token)
@@ -215,12 +186,6 @@ def test_a_recall_ends_with_nothing_for_a_token_that_was_revoked_meanwhile(daemo
 
 
 # -- the end ---------------------------------------------------------------------------------------------
-
-
-def test_a_daemon_that_stops_takes_no_recalls(daemon):
-    daemon.core.is_draining = True
-    refused = ask(daemon)
-    assert (code(refused), refused.headers["retry-after"]) == (DRAINING, "1")
 
 
 def test_a_stop_cancels_a_recall_that_is_under_way(tmp_path, hold, threads):

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import closing
-from time import monotonic
-
 import pytest
 
 from content.secret_values import filled
@@ -86,19 +82,6 @@ def test_of_what_was_asked_without_effect_nothing_is_left_once_no_task_waits(tmp
                     lane.finish(begun, Ended("failed", error={"code": "forget_failed"}))
         assert lane.tidy()
         assert holding(tmp_path, [words.encode() for words in said]) == []
-
-
-def test_a_log_that_somebody_reads_is_emptied_later(tmp_path):
-    with State(tmp_path / "state") as state, closing(sqlite3.connect(state.ledger.path)) as reader:
-        lane = Lane(state, "w")
-        reader.execute("BEGIN")
-        reader.execute("SELECT count(*) FROM task").fetchall()
-        lane.submit(NewTask("forget", {"query": "words"}, OWNER, {}))
-        started = monotonic()
-        assert not lane.tidy()
-        assert monotonic() - started < 5
-        reader.execute("ROLLBACK")
-        assert lane.tidy()
 
 
 WORDS = "zebrafinch quokkasong", "marmosetglow dugongmoon", "axolotlrain pangolinwind"

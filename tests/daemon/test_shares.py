@@ -42,19 +42,6 @@ def test_a_client_gets_half_all_clients_leave_the_owner_some_and_the_owner_may_h
     assert taken(alone, "one") == 0
 
 
-def test_of_few_places_fewer_are_left_to_the_owner():
-    shares = Shares(8, 3, 2)
-    assert [taken(shares, token) for token in ("one", "two", "third", OWNER)] == [4, 2, 0, 2]
-
-
-def test_nothing_is_kept_of_who_has_left():
-    shares = Shares(CAP, 3)
-    shares.take("one")
-    shares.leave("one")
-    assert len(shares) == 0
-    assert taken(shares, "one") == CAP // 2
-
-
 def test_a_refused_token_is_not_remembered():
     shares = Shares(1, 3)
     shares.take(OWNER)

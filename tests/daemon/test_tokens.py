@@ -51,27 +51,12 @@ def test_the_owners_token_is_made_once_alone_on_a_line_and_ours_alone(tmp_path):
     assert path.read_text() == f"{token}\n"
 
 
-def test_no_two_directories_have_one_token(tmp_path):
-    found = set()
-    for number in range(20):
-        directory = tmp_path / str(number)
-        directory.mkdir()
-        found.add(owner_token(directory))
-    assert len(found) == 20
-
-
 @pytest.mark.parametrize("mode", [0o644, 0o640, 0o604, 0o620, 0o601, 0o666, 0o610])
 def test_a_token_that_others_may_read_or_write_is_refused(tmp_path, mode):
     owner_token(tmp_path)
     (tmp_path / TOKEN_NAME).chmod(mode)
     with pytest.raises(ManagedMemoryUnavailable, match="delete it"):
         owner_token(tmp_path)
-
-
-def test_a_token_may_be_read_only(tmp_path):
-    token = owner_token(tmp_path)
-    (tmp_path / TOKEN_NAME).chmod(0o400)
-    assert owner_token(tmp_path) == token
 
 
 def symlink(path):
@@ -132,13 +117,6 @@ def test_a_file_that_holds_no_token_is_refused_and_not_quoted(tmp_path, content)
     assert path.read_bytes() == content
 
 
-def test_a_token_that_a_person_wrote_is_taken_as_it_stands(tmp_path):
-    path = tmp_path / TOKEN_NAME
-    path.write_text(f"  {OWNERS}\r\n")
-    path.chmod(0o600)
-    assert owner_token(tmp_path) == OWNERS
-
-
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a file away")
 def test_a_token_of_another_user_is_refused(tmp_path):
     owner_token(tmp_path)
@@ -150,16 +128,6 @@ def test_a_token_of_another_user_is_refused(tmp_path):
 def test_a_token_that_cannot_be_made_is_said_so(tmp_path):
     with pytest.raises(ManagedMemoryUnavailable, match="cannot be made: No such file"):
         owner_token(tmp_path / "missing")
-
-
-def test_a_token_that_cannot_be_written_whole_is_not_there(tmp_path, monkeypatch):
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(subject.os, "fsync", full)
-    with pytest.raises(ManagedMemoryUnavailable, match="cannot be made: No space left"):
-        owner_token(tmp_path)
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_of_many_who_start_at_once_all_have_the_token_that_stands_there(tmp_path):
@@ -201,15 +169,6 @@ def test_a_clients_token_stands_nowhere(tokens, state):
     for path in state.directory.rglob("*"):
         if path.is_file():
             assert token.encode() not in path.read_bytes(), path
-
-
-def test_the_digest_of_a_token_says_nothing_without_the_key(tmp_path):
-    digests = []
-    for name in ("a", "b"):
-        with State(tmp_path / name) as state:
-            digests.append(Tokens(state)._digest(OWNERS))
-    assert len(set(digests)) == 2
-    assert {len(digest) for digest in digests} == {64}
 
 
 def test_adding_and_revoking_are_on_record_without_the_token(tokens, state):
@@ -275,15 +234,6 @@ def test_an_id_that_cannot_be_one_is_refused(tokens, each):
     assert tokens.all() == ()
 
 
-def test_a_name_and_an_id_belong_to_one_token(tokens):
-    tokens.add("editor", ["editor-1", "shared"], Trust.AGENT)
-    with pytest.raises(ConfigInvalid, match="there is a token 'editor' already"):
-        tokens.add("editor", ["other"], Trust.AGENT)
-    with pytest.raises(ConfigInvalid, match="'shared' belongs to the token 'editor'"):
-        tokens.add("other", ["other-1", "shared"], Trust.AGENT)
-    assert [each.name for each in tokens.all()] == ["editor"]
-
-
 def test_of_many_who_take_one_name_or_one_id_at_once_one_has_it(tmp_path):
     barrier, outcomes = threading.Barrier(6), []
 
@@ -303,11 +253,6 @@ def test_of_many_who_take_one_name_or_one_id_at_once_one_has_it(tmp_path):
             thread.join()
     assert len(outcomes) == 6
     assert len([each for each in outcomes if each is not None]) == 1
-
-
-def test_a_token_may_have_no_ids(tokens):
-    token = tokens.add("metrics", [], Trust.AGENT)
-    assert tokens.principal(token, OWNERS).clients == frozenset()
 
 
 # -- K3: comparing -------------------------------------------------------------------------------------
@@ -335,13 +280,6 @@ def test_a_token_may_have_no_ids(tokens):
 def test_what_is_not_exactly_a_token_is_nobodys(tokens, sent):
     tokens.add("editor", ["editor-1"], Trust.AGENT)
     assert tokens.principal(sent, OWNERS) is None
-
-
-def test_the_digest_itself_is_no_token(tokens, state):
-    tokens.add("editor", ["editor-1"], Trust.AGENT)
-    ((digest,),) = state.ledger.rows("SELECT digest FROM token")
-    assert tokens.principal(digest, OWNERS) is None
-    assert tokens.principal(tokens._digest(OWNERS), OWNERS) is None
 
 
 def test_tokens_are_compared_by_digests_of_one_length_in_constant_time(tokens, monkeypatch):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -11,7 +10,6 @@ from muniment.daemon import core as subject
 from muniment.daemon.core import Workspace
 from muniment.errors import ManagedMemoryUnavailable, PathEscape
 from muniment.names import Scope
-from muniment.recall.recaller import Recaller
 from muniment.settings import Settings
 from muniment.store.state import State
 
@@ -60,25 +58,6 @@ def test_a_task_that_uses_the_old_roots_keeps_them_until_the_workspace_is_closed
     assert {root.root.fd for place in (first, second) for root in place.roots.values()} == {-1}
 
 
-def test_who_finds_a_root_replaced_late_does_not_drop_what_was_bound_anew(workspace, monkeypatch):
-    first = workspace.place()
-    replaced(first.roots[Scope("user")])
-    real, bound = subject.Place.chosen, []
-
-    def late(place, scope):
-        if place is first and not bound:
-            bound.append(None)
-            with pytest.raises(ManagedMemoryUnavailable):
-                workspace.place()
-            bound.append(workspace.place())
-        return real(place, scope)
-
-    monkeypatch.setattr(subject.Place, "chosen", late)
-    with pytest.raises(ManagedMemoryUnavailable):
-        workspace.place()
-    assert workspace.place() is bound[1]
-
-
 def test_roots_whose_names_cannot_be_told_are_closed_again(workspace, monkeypatch):
     seen = []
 
@@ -98,13 +77,6 @@ def test_roots_whose_names_cannot_be_told_are_closed_again(workspace, monkeypatc
 # -- what recalls ----------------------------------------------------------------------------------------
 
 
-def test_one_recaller_is_made_for_a_place_however_many_ask_at_once(workspace):
-    with ThreadPoolExecutor(8) as threads:
-        found = list(threads.map(lambda _: workspace.recaller(), range(40)))
-    assert len(set(map(id, found))) == 1
-    assert found[0].recall("harpsichord").abstained
-
-
 def test_a_place_that_is_bound_anew_has_a_recaller_of_its_own(workspace):
     place, first = workspace.place(), workspace.recaller()
     replaced(place.roots[Scope("user")])
@@ -115,15 +87,3 @@ def test_a_place_that_is_bound_anew_has_a_recaller_of_its_own(workspace):
     assert workspace.recaller() is second
     assert second.recall("harpsichord").error is None
     assert isinstance(first.recall("harpsichord").error, PathEscape)
-
-
-def test_what_recalls_is_closed_with_the_workspace(workspace, monkeypatch):
-    closed = []
-    close = Recaller.close
-    monkeypatch.setattr(Recaller, "close", lambda each: (closed.append(each), close(each)))
-    place, first = workspace.place(), workspace.recaller()
-    replaced(place.roots[Scope("user")])
-    assert workspace.problem() is not None
-    second = workspace.recaller()
-    workspace.close()
-    assert closed == [first, second]

@@ -6,9 +6,8 @@ import hashlib
 
 import pytest
 
-from jobs.places import any_words, made
+from jobs.places import made
 from muniment.agent.filing import RuleWriter
-from muniment.errors import PendingReview
 from muniment.jobs.remember import remember
 from muniment.jobs.request import RememberRequest
 from muniment.jobs.review import approve, show
@@ -17,7 +16,6 @@ from muniment.opening import recaller_of
 from muniment.store.review import pending
 from muniment.testing.minds import ScriptedModel, call, calls, say
 
-__all__ = ["any_words"]
 # What a model may commit is narrowed before this (T-RUN-14); here it writes what it likes.
 pytestmark = pytest.mark.usefixtures("any_words")
 
@@ -74,14 +72,6 @@ def test_an_entry_that_is_changed_keeps_the_front_matter_that_it_had(place, tmp_
     assert text.endswith(f"---\n- {FACT}\n- {more}\n")
 
 
-def test_a_body_that_begins_like_front_matter_stays_body(place, tmp_path):
-    fact = f"---\nname: {POISON}\n---"
-    content = f"---\ntype: user\n---\n{fact}\n"
-    look = calls(call("read_file", path="project/outside.md"))
-    filed(place, "user/e.md", content, look, fact=fact)
-    assert (tmp_path / "user" / "e.md").read_text().endswith(f"\n---\n{fact}\n")
-
-
 def test_a_model_may_name_and_describe_an_entry_in_the_words_of_the_fact(place, tmp_path):
     filed(place, "user/e.md", f"---\nname: Looks\ndescription: the user prefers dark mode\n---\n{FACT}\n")
     assert "description: the user prefers dark mode\n" in (tmp_path / "user" / "e.md").read_text()
@@ -123,14 +113,6 @@ def test_an_index_that_somebody_else_made_is_not_shown_to_a_model(place, tmp_pat
 
 
 # -- known, and not mended -----------------------------------------------------------------------------------
-
-
-def test_numbers_from_outside_do_not_pass_for_list_markers(place, tmp_path):
-    content = f"123456789. 987654321) {FACT}\n"
-    look = calls(call("read_file", path="project/outside.md"))
-    result, _ = filed(place, "user/e.md", content, look)
-    assert isinstance(result.error, PendingReview)
-    assert not (tmp_path / "user" / "e.md").exists()
 
 
 def test_a_model_that_was_shown_text_from_outside_does_not_turn_the_owners_lists_round(place):

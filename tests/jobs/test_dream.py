@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from jobs.places import made, opened
-from memories import make_roots, photograph, put, strict
+from memories import make_roots, put, strict
 from muniment.agent.filing import RuleWriter
 from muniment.agent.model import ModelError
 from muniment.confine.cancel import Cancel, Patience
@@ -215,39 +215,7 @@ def test_a_share_is_the_decimal_that_the_policy_says(share, entries, free):
     assert not room.take_whole(1)
 
 
-def test_a_preview_says_the_same_and_writes_nothing(place):
-    put(user(place), "a.md", f"{FACT}\n")
-    put(user(place), "b.md", f"{FACT}.\n")
-    before = photograph(user(place))
-    result = done(dreaming(place, yes=False))
-    assert (result.status, result.deduped_entries, result.touched_scopes) == ("preview", ("user/b.md",), ())
-    assert result.counts.merged == 1
-    assert photograph(user(place)) == before
-
-
 # -- what says the same ------------------------------------------------------------------------------
-
-
-def test_the_highest_trust_stays_and_of_equals_the_hand_written_then_the_oldest(place):
-    commit_as(place, Trust.AGENT, user__a=f"{FACT}\n")
-    commit_as(place, Trust.OWNER, user__z=f"{FACT}.\n")
-    commit_as(place, Trust.OWNER, user__b=f"{FACT} \n")
-    assert done(dreaming(place)).deduped_entries == ("user/a.md", "user/b.md")
-    put(user(place), "zz.md", f"{FACT}\n")
-    assert done(dreaming(place)).deduped_entries == ("user/z.md",)
-
-
-@pytest.mark.parametrize(
-    "other",
-    [f"{FACT}?", FACT.replace("dark", "light"), f"Not true: {FACT}", f"{FACT}\n\nAnd more.", f"- {FACT}"],
-)
-def test_what_says_something_else_is_not_touched(place, other):
-    put(user(place), "a.md", f"{FACT}\n")
-    put(user(place), "b.md", f"{other}\n")
-    before = memory(user(place))
-    result = done(dreaming(place))
-    assert (result.counts.merged, result.counts.exact_duplicates) == (0, 0)
-    assert memory(user(place)) == before
 
 
 def test_what_says_little_is_the_same_only_under_the_same_name(place):
@@ -259,15 +227,6 @@ def test_what_says_little_is_the_same_only_under_the_same_name(place):
     result = done(dreaming(place))
     assert result.deduped_entries == ("user/c.md",)
     assert result.counts.exact_duplicates == 1
-
-
-def test_scopes_are_tidied_each_by_itself(place):
-    put(user(place), "a.md", f"{FACT}\n")
-    put(place.roots["project"].trusted_path, "a.md", f"{FACT}\n")
-    put(place.roots["project"].trusted_path, "b.md", f"{FACT}\n")
-    assert done(dreaming(place, scope="user")).deduped_entries == ()
-    assert done(dreaming(place)).deduped_entries == ("project/b.md",)
-    assert dreaming(place, scope="team").error.code == "invalid_scope"
 
 
 def test_what_the_policy_protects_stays_and_stands_for_others(place):
@@ -392,15 +351,6 @@ def alike(place, *texts, root="user"):
 A = "The user prefers dark mode in all editors and terminals at night"
 B = "The user prefers dark mode in all editors and terminals at home"
 C = "The user prefers dark mode in all editors and terminals at work"
-
-
-def test_near_duplicates_are_only_counted_without_a_model(place):
-    alike(place, A, B, "something else entirely")
-    before = memory(user(place))
-    result = done(dreaming(place))
-    assert result.counts.near_duplicates == 2
-    assert result.alike == (("user/a.md", "user/b.md"),)
-    assert memory(user(place)) == before
 
 
 def test_a_model_says_which_one_stands_for_others(place):

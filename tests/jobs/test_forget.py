@@ -102,19 +102,6 @@ def save(place, fact, **more):
 # -- what goes ---------------------------------------------------------------------------------------
 
 
-def test_an_entry_that_holds_every_word_goes_and_the_others_stay(place):
-    dark = save(place, "The user prefers dark mode in all editors")
-    save(place, "The user prefers dark chocolate")
-    result = say_forget(place, "dark MODE")
-    assert removed(result) == [dark]
-    assert result.touched_scopes == ("user",)
-    assert result.removed_entries[0].topic == "user"
-    assert "dark mode" in result.removed_entries[0].summary
-    assert dark not in memory(place)
-    assert len(memory(place)) == 1
-    assert verify(place.state, place.roots["user"], place.policy).problems == ()
-
-
 def test_a_preview_says_the_same_and_writes_nothing(place):
     dark = save(place, "The user prefers dark mode in all editors")
     before = photograph(user(place))
@@ -260,16 +247,6 @@ def test_a_query_that_says_nothing_deletes_nothing(place, query):
     assert "nothing was removed" in str(result.error)
 
 
-def test_one_word_of_several_means_nothing(place):
-    put(user(place), "a.md", "prefers dark chocolate\n")
-    put(user(place), "b.md", "darker modem\n")
-    result = say_forget(place, "dark mode")
-    assert removed(result) == []
-    assert result.status == "completed"
-    assert result.summary == "nothing that may be removed holds all of: dark, mode"
-    assert len(memory(place)) == 2
-
-
 @pytest.mark.threat("T-MEM-08", control="forget_limit")
 @pytest.mark.parametrize("count", [5, 6])
 def test_more_than_one_forget_may_remove_is_nobodys_intention(place, count):
@@ -287,11 +264,6 @@ def test_more_than_one_forget_may_remove_is_nobodys_intention(place, count):
     assert "this means 6 things, and one forget may remove 5" in str(result.error)
     assert "user/0.md" in str(result.error)
     assert any("use more words" in note for note in preview.notes)
-
-
-def test_items_count_one_by_one(place):
-    put(user(place), "a.md", "".join(f"- dark {number}\n" for number in range(6)) + "- tea\n")
-    assert say_forget(place, "dark").error.code == "forget_failed"
 
 
 @pytest.mark.parametrize("rel", ["pinned/a.md", "topic/pinned/a.md", "CLAUDE.md", "topic/agents.md"])
@@ -590,14 +562,6 @@ def raising_conflict(*_):
     raise StoreConflict(("user/a.md",))
 
 
-def test_a_file_edited_in_place_right_after_a_look_is_found(place):
-    path = put(user(place), "a.md", "tea\n")
-    assert removed(say_forget(place, "dark mode")) == []
-    with path.open("r+") as file:
-        file.write("dark mode\n")
-    assert removed(say_forget(place, "dark mode")) == ["user/a.md"]
-
-
 def test_an_end_without_effect_is_on_record_without_content(place):
     result = say_forget(place, "a")
     (record,) = records(place.state, task=result.task_id)
@@ -607,17 +571,6 @@ def test_an_end_without_effect_is_on_record_without_content(place):
     (record,) = records(place.state, task=result.task_id)
     assert record.kind == "commit"
     assert "canary" not in json.dumps(record.body)
-
-
-def test_the_document_has_everything_that_a_program_needs(place):
-    put(user(place), "topic/a.md", "---\nname: Dark\ntype: feedback\n---\ndark mode\n")
-    document = json.loads(json.dumps(say_forget(place, "dark mode").as_json()))
-    assert document["status"] == "completed"
-    assert document["removed_entries"] == [
-        {"topic": "feedback", "summary": "Dark", "path": "user/topic/a.md"}
-    ]
-    assert (document["touched_scopes"], document["error"], document["kept"]) == (["user"], None, [])
-    assert document["task_id"].startswith("forget-")
 
 
 def test_a_scope_under_review_is_the_owners_own(tmp_path):

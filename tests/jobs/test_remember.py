@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 import time
 
 import pytest
 
-from jobs.places import Diligent, made, opened
+from jobs.places import made, opened
 from memories import CANARY, IN_A_WORKER, make_roots, photograph, put, strict
-from muniment import events
 from muniment.agent.filing import RuleWriter
 from muniment.agent.model import ModelError, Reply, ToolCall
 from muniment.confine.cancel import Cancel
 from muniment.confine.pool import Zygote
 from muniment.content.entry import parse
-from muniment.errors import DeadlineExceeded, ManagedMemoryUnavailable, WorkerLost
+from muniment.errors import DeadlineExceeded, WorkerLost
 from muniment.jobs.remember import remember
 from muniment.jobs.request import RememberRequest
 from muniment.names import MAX_FACT_BYTES, FenceLayer, Trust
@@ -113,13 +111,6 @@ def test_an_unknown_context_mode_is_refused(place, context):
     assert "workspace, clean" in str(result.error)
 
 
-@pytest.mark.parametrize("scope", ["team", "", "USER", "../user", "user/"])
-def test_a_scope_that_is_not_bound_is_invalid(place, scope):
-    result = ask(place, saving(), scope=scope)
-    assert result.error.code == "invalid_scope"
-    assert result.turns == 0
-
-
 # -- how a run ends, and what becomes of it ----------------------------------------------------------
 
 REFUSED = write("user/pinned/a.md")
@@ -161,17 +152,6 @@ def test_only_a_finished_run_with_changes_commits(place, end):
     assert str(base(place)) not in str(result.as_json())
 
 
-def test_the_reason_of_a_refusal_is_told(place):
-    result = ask(place, ScriptedModel([calls(REFUSED), say("No.")]))
-    assert str(result.error) == "refused: the policy does not allow it (rule 'pinned')"
-
-
-def test_an_escape_is_told_with_how_and_what(place):
-    result = ask(place, ScriptedModel([calls(write("user/../b\n.md"))]))
-    assert (result.error.via, result.error.tool) == ("dotdot", "write_file")
-    assert re.fullmatch(r"user/\.\./<6>\.md #[0-9a-f]{16}", result.error.requested)
-
-
 def test_an_escape_that_only_the_judge_sees_is_one(tmp_path):
     with made(tmp_path) as place:
 
@@ -182,12 +162,6 @@ def test_an_escape_that_only_the_judge_sees_is_one(tmp_path):
         result = ask(place, ScriptedModel([calls(write()), plant]))
     assert result.error.code == "remember_path_escape"
     assert (tmp_path / "outside" / "secret.md").read_text() == f"{CANARY}\n"
-
-
-def test_under_refuse_an_escape_may_be_followed_by_a_good_write(tmp_path):
-    with made(tmp_path, strict(require="none", on_escape="refuse")) as place:
-        steps = [calls(write("user/../b.md")), calls(write()), say("Saved.")]
-        assert ask(place, ScriptedModel(steps)).files_touched == ("user/a.md",)
 
 
 def test_a_worker_that_dies_fails_the_job(place, monkeypatch):
@@ -206,15 +180,6 @@ def test_a_root_that_was_replaced_before_the_run_is_an_escape(place, tmp_path):
     assert model.requests == []
 
 
-def test_a_commit_that_cannot_write_says_so(place, monkeypatch):
-    def full(*_, **__):
-        raise ManagedMemoryUnavailable("user", "the disk is full")
-
-    monkeypatch.setattr(Sandbox, "commit", full)
-    result = ask(place, saving())
-    assert (result.status, result.error.code) == ("failed", "managed_memory_unavailable")
-
-
 # -- scope ---------------------------------------------------------------------------------------------
 
 
@@ -225,23 +190,6 @@ def test_in_an_explicit_scope_only_that_one_may_be_written(place):
     assert "'project'" in str(result.error)
     assert photograph(user(place)) == before
     assert ask(place, saving("project/a.md"), scope="project").touched_scopes == ("project",)
-
-
-def test_a_refusal_of_another_kind_is_no_mismatch(place):
-    model = ScriptedModel([calls(write("user/a.md"), write("project/pinned/a.md")), say("No.")])
-    assert ask(place, model, scope="project").error.code == "remember_refused"
-
-
-def test_the_other_scope_may_still_be_read_and_its_index_is_not_shown(place):
-    put(user(place), "known.md", "known\n")
-    put(user(place), "MEMORY.md", "- [known](known.md)\n")
-    model = ScriptedModel(
-        [calls(call("read_file", path="user/known.md")), calls(write("project/a.md")), say("x")]
-    )
-    assert ask(place, model, scope="project").status == "completed"
-    job = model.requests[0].messages[1].text
-    assert "user (read only)" in job
-    assert "known.md" not in job
 
 
 # -- unchanged -----------------------------------------------------------------------------------------
@@ -264,21 +212,6 @@ def test_naming_what_was_read_and_exists_is_a_success_without_effect(known):
     assert result.summary == "already known: user/known.md"
     assert result.as_json()["unchanged"] is True
     assert photograph(base(known)) == before
-
-
-@pytest.mark.parametrize(
-    "steps",
-    [
-        [say("It is in user/known.md already.")],
-        [calls(call("grep", pattern="known")), say("It is in user/known.md already.")],
-        [calls(READ), say("Known already.")],
-        [calls(READ), say("It is in user/other.md already.")],
-        [calls(call("read_file", path="user/absent.md")), say("It is in user/absent.md already.")],
-    ],
-    ids=["not read", "only found", "not named", "another named", "does not exist"],
-)
-def test_everything_less_is_no_success(known, steps):
-    assert ask(known, ScriptedModel(steps)).error.code == "remember_no_update"
 
 
 @pytest.mark.parametrize("spoil", ["gone", "link", "directory"])
@@ -382,12 +315,6 @@ def test_a_model_that_answers_after_the_deadline_is_a_timeout_whatever_it_says(t
         assert ask(place, late).error.code == "remember_timeout"
 
 
-def test_a_byte_order_mark_before_a_fact_is_no_part_of_it(place):
-    model = saving()
-    ask(place, model, "\ufeff a fact")
-    assert model.requests[0].brief.fact == "a fact"
-
-
 # -- time and cancel -----------------------------------------------------------------------------------
 
 
@@ -483,16 +410,6 @@ def test_a_failure_has_the_same_keys(place):
     assert set(ask(place, ScriptedModel([say("No.")]), "").as_json()) == KEYS
 
 
-def test_a_dry_run_reports_what_it_would_do_and_does_nothing(place):
-    before = photograph(base(place))
-    result = ask(place, saving(), dry_run=True)
-    assert (result.status, result.files_touched, result.touched_scopes) == ("dry_run", (), ())
-    document = result.as_json()
-    assert set(document) == {*KEYS, "changes"}
-    assert [(change["path"], change["kind"]) for change in document["changes"]] == [("user/a.md", "create")]
-    assert photograph(base(place)) == before
-
-
 def test_what_lands_says_where_it_comes_from(place):
     result = ask(place, saving(), trust=Trust.AGENT)
     text = (user(place) / "a.md").read_text()
@@ -523,13 +440,6 @@ def test_a_file_that_is_replaced_keeps_its_identity(place):
 
 def test_a_summary_says_what_was_committed(place):
     assert ask(place, ScriptedModel([calls(write()), calls(write())])).summary == "saved user/a.md"
-
-
-def test_success_is_read_from_the_change_set_and_not_from_words(place):
-    result = ask(place, ScriptedModel([say("Saved to user/a.md and project/b.md.")]))
-    assert result.status == "failed"
-    result = ask(place, saving(words="I failed, nothing was saved."))
-    assert result.files_touched == ("user/a.md",)
 
 
 # -- context -------------------------------------------------------------------------------------------
@@ -592,13 +502,6 @@ def test_a_clean_run_sees_nothing_of_the_memory_and_its_worker_holds_no_root(tmp
     assert (roots["user"] / f"{canary}.md").read_text() == canary
 
 
-def test_the_rules_file_in_a_clean_run_too_and_twice_where_they_cannot_know(tmp_path):
-    with made(tmp_path, strict(), in_process=False) as place:
-        for _ in range(2):
-            result = ask(place, RuleWriter(), "The user prefers dark mode", context="clean")
-            assert (result.status, len(result.files_touched)) == ("completed", 1)
-
-
 def test_a_clean_run_needs_a_worker_whatever_the_policy_of_the_operator_says(place):
     model = saving()
     assert ask(place, model, context="clean").error.code == "confinement_unavailable"
@@ -637,20 +540,6 @@ def test_no_record_holds_the_fact_or_a_host_path(place, records, steps):
     assert str(base(place)) not in str(records())
 
 
-def test_a_record_says_how_a_job_ended(place, records):
-    result = ask(place, saving())
-    (record,) = records()
-    assert record["event"] == "remember_ended"
-    assert record["run"] == "managed-auto-memory-remember"
-    assert record["task_id"] == result.task_id
-    assert (record["status"], record["code"], record["files"], record["touched_scopes"]) == (
-        "completed",
-        None,
-        1,
-        ["user"],
-    )
-
-
 @pytest.mark.threat("T-LOG-02", control="records")
 def test_an_escape_is_recorded_with_its_reason(place, records):
     ask(place, ScriptedModel([calls(write("user/../a.md"))]))
@@ -661,25 +550,6 @@ def test_an_escape_is_recorded_with_its_reason(place, records):
 def test_a_repeat_is_recorded(place, records):
     ask(place, ScriptedModel(meddling(place, times=2)))
     assert [record["event"] for record in records()] == ["remember_repeated", "remember_ended"]
-
-
-def test_where_nobody_listens_nothing_is_logged(caplog, monkeypatch):
-    caplog.set_level(logging.WARNING, "muniment")
-    monkeypatch.setitem(__import__("sys").modules, "structlog", None)
-    events.emit("nothing", to="hear")
-    assert caplog.records == []
-
-
-def test_a_well_behaved_model_can_remember_in_any_scope(place):
-    for scope in ("user", "project"):
-        assert ask(place, Diligent(scope), f"A fact for {scope}").touched_scopes == (scope,)
-
-
-def test_a_scope_that_the_policy_does_not_let_a_run_write_is_not_where_facts_go(tmp_path):
-    policy = strict(require="none", deny=[(["create", "modify"], ["/project/"])])
-    with made(tmp_path, policy) as place:
-        result = ask(place, RuleWriter(), "The project uses pnpm workspaces")
-    assert (result.status, result.touched_scopes) == ("completed", ("user",))
 
 
 def test_a_saved_index_of_a_person_is_in_the_document(place):
@@ -700,11 +570,3 @@ def test_the_index_shows_a_run_nothing_of_entries_that_it_may_not_read(tmp_path)
     assert "tea.md" in job
     assert "Salary" not in job
     assert "123456" not in job
-
-
-def test_an_index_that_a_run_may_not_read_is_not_shown(tmp_path):
-    with made(tmp_path, strict(require="none", deny=[(["read"], ["MEMORY.md"])])) as place:
-        ask(place, saving(path="user/tea.md", content="prefers tea\n"), "prefers tea")
-        model = saving(path="user/b.md")
-        ask(place, model)
-    assert "tea.md" not in model.requests[0].messages[1].text

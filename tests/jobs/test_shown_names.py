@@ -53,16 +53,6 @@ def test_a_name_or_folder_that_is_an_instruction_is_not_told_to_a_run_of_the_own
         assert words not in job
 
 
-def test_what_the_owner_named_is_told_as_it_is_beside_what_others_named(tmp_path):
-    with made(tmp_path) as place:
-        commit_as(place, Trust.OWNER, "user/notes.md", "---\nname: The garden of Vera\n---\nA fact.\n")
-        commit_as(place, Trust.AGENT, "user/plans.md", "---\nname: The dog of Vera\n---\nA fact.\n")
-        job = told(place)
-    assert "The garden of Vera" in job
-    assert "[agent] plans" in job
-    assert "The dog of Vera" not in job
-
-
 @pytest.mark.threat("T-MEM-20", control="names_of_others")
 def test_the_folder_of_a_page_is_not_told_either(tmp_path):
     with made(tmp_path) as place:

@@ -98,13 +98,6 @@ def test_a_directory_that_somebody_else_uses_meanwhile_stays(ground, place):
     assert [path.name for path in (ground.user / "new").iterdir()] == ["hand.md"]
 
 
-def test_a_directory_that_was_there_before_stays_although_it_is_empty(ground, place):
-    (ground.user / "empty").mkdir()
-    ground.commit(new("user/empty/n.md"), origin=origin("task-1"))
-    succeed(undo("task-1", place))
-    assert list((ground.user / "empty").iterdir()) == []
-
-
 @pytest.mark.threat("T-MEM-08", control="overlaps")
 def test_later_changes_by_a_task_or_by_hand_are_named_and_nothing_is_written(ground, place):
     ground.commit(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lane.conformance import BOT, DONE, FAILED, OWNER, Conformance, asked, begun, fill, submit
+from lane.conformance import BOT, OWNER, Conformance, asked, begun, submit
 from lane.ledgered import Grouped, Ledgered
 from muniment import lane as reading
 from muniment.errors import ManagedMemoryUnavailable
@@ -58,27 +58,6 @@ def test_only_what_is_pending_is_looked_through_for_what_is_next(ledgered, monke
     assert all("USING INDEX task_pending" in plan for plan in plans)
 
 
-def test_tasks_are_listed_in_pages_the_newest_first(ledgered, monkeypatch):
-    monkeypatch.setattr(reading, "MAX_LISTED", 2)
-    lane = ledgered.lane()
-    sent = [task.id for task in fill(lane, 5)]
-    ids, before = [], None
-    while page := reading.tasks(ledgered.state.ledger, lane.workspace, before=before):
-        assert len(page) <= 2
-        ids += [task.id for task in page]
-        before = page[-1].seq
-    assert ids == sent[::-1]
-
-
-def test_all_that_run_are_recovered_also_where_somebody_made_them_two(ledgered):
-    lane = ledgered.lane()
-    sent = [task.id for task in fill(lane, 3)]
-    with ledgered.state.ledger.transaction() as connection:
-        connection.execute("UPDATE task SET status = 'running' WHERE id IN (?, ?)", sent[::2])
-    assert [task.id for task in lane.recover()] == sent[::2]
-    assert {task.status for task in ledgered.tasks()} == {"queued"}
-
-
 def test_what_waits_and_cannot_be_read_does_not_keep_what_ran_from_recovery(ledgered):
     lane = ledgered.lane()
     running, waiting = begun(lane), submit(lane)
@@ -126,10 +105,6 @@ def test_a_row_that_somebody_edited_makes_the_ledger_unavailable(ledgered, colum
 def test_an_end_that_no_reader_could_make_sense_of_is_refused_where_it_is_made(ended):
     with pytest.raises((TypeError, ValueError)):
         Ended(**ended)
-
-
-def test_an_end_is_what_it_says():
-    assert (DONE.status, FAILED.status, Ended("cancelled").error) == ("completed", "failed", None)
 
 
 @pytest.mark.parametrize(

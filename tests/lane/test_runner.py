@@ -141,14 +141,6 @@ def test_lanes_of_two_workspaces_run_at_the_same_time(make):
         each.when(attempt.task, "completed")
 
 
-def test_what_waited_before_the_runner_was_started_is_carried_out(make):
-    shop = make()
-    (task,) = shop.submit()
-    shop.runner.start()
-    shop.attempt().ends(DONE)
-    shop.when(task, "completed")
-
-
 @pytest.mark.parametrize("problem", [LookupError, SystemExit])
 def test_a_task_whose_work_breaks_has_failed_and_the_next_one_begins(shop, logged, problem):
     first, second = shop.submit(2)
@@ -527,28 +519,6 @@ def test_what_a_task_did_is_kept_until_the_ledger_can_be_written_again(shop, led
     ledger(True)
     assert shop.attempt().task.id == second.id
     assert shop.lane.get(first.id).result == {"summary": "done"}
-
-
-def test_why_the_ledger_is_unavailable_is_logged_once_and_again_where_it_changes(shop, monkeypatch, logged):
-    monkeypatch.setattr(subject, "RETRY_SECONDS", 0.01)
-    problems = [ManagedMemoryUnavailable("/home", "is full")] * 3
-    problems += [ManagedMemoryUnavailable("/home", "is broken"), NotFound("gone"), NotFound("gone")]
-    problems += [ManagedMemoryUnavailable("/home", "is full")]
-    real = shop.lane.claim
-    monkeypatch.setattr(shop.lane, "claim", lambda: raised(problems.pop(0)) if problems else real())
-    shop.submit()
-    shop.attempt().ends(DONE)
-    expected = [
-        ("managed_memory_unavailable", "is full"),
-        ("managed_memory_unavailable", "is broken"),
-        ("not_found", ""),
-        ("managed_memory_unavailable", "is full"),
-    ]
-    told = [logged.get(timeout=PATIENCE) for _ in expected]
-    assert [(fields["code"], fields["reason"]) for _, fields in told] == expected
-    assert {event for event, _ in told} == {"ledger_unavailable"}
-    assert "/home" not in str(told)
-    assert logged.empty()
 
 
 def test_what_a_task_did_is_kept_although_the_next_one_cannot_be_read(shop, state, monkeypatch, logged):

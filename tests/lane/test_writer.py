@@ -98,30 +98,6 @@ def test_what_a_change_returns_is_told_once_it_is_durable(database, path, writer
     assert seen_from_elsewhere(path) == [1]
 
 
-def test_what_waits_together_is_one_durable_transaction(database, writer, commits):
-    with Held(writer):
-        futures = [writer.submit(adding(database, number)) for number in range(40)]
-    assert [future.result(PATIENCE) for future in futures] == list(range(40))
-    assert commits == ["COMMIT", "COMMIT"]
-
-
-@pytest.mark.parametrize(("count", "groups"), [(128, 1), (129, 2), (256, 2), (257, 3)])
-def test_no_group_is_larger_than_its_cap(database, writer, commits, count, groups):
-    with Held(writer):
-        futures = [writer.submit(adding(database, number)) for number in range(count)]
-    assert [future.result(PATIENCE) for future in futures] == list(range(count))
-    assert commits == ["COMMIT"] * (1 + groups)
-
-
-def test_changes_are_carried_out_in_the_order_of_their_submission(writer):
-    order = []
-    with Held(writer):
-        futures = [writer.submit(lambda number=number: order.append(number)) for number in range(500)]
-    for future in futures:
-        future.result(PATIENCE)
-    assert order == list(range(500))
-
-
 def test_a_change_that_raises_takes_back_only_itself(database, writer, commits):
     def half():
         adding(database, 2)()
@@ -217,12 +193,6 @@ def test_a_future_that_was_cancelled_in_time_takes_its_change_along(database, wr
     assert stays.result(PATIENCE) == 2
     assert gone.cancelled()
     assert numbers(database) == [2]
-
-
-def test_a_group_that_was_cancelled_whole_costs_no_transaction(database, writer, commits):
-    with Held(writer):
-        assert writer.submit(adding(database, 1)).cancel()
-    assert writer.run(lambda: list(commits)) == ["COMMIT"]
 
 
 def test_a_change_that_has_begun_cannot_be_cancelled_and_the_thread_lives_on(database, writer):

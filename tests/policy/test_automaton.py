@@ -10,12 +10,8 @@ import pytest
 
 from muniment.policy.automaton import (
     ALWAYS,
-    NEVER,
     OTHER,
-    All,
     Letter,
-    Not,
-    OutOfBudget,
     Patterns,
     Steps,
     letters_for,
@@ -80,57 +76,6 @@ def test_they_agree_on_a_hundred_thousand_pairs():
 def test_a_tree_pattern_is_read_in_all_three_forms(pattern, text, expected):
     reader, language = trees(pattern)
     assert reader.reads(language, text) is expected
-
-
-def test_what_is_certain_stays_so_and_what_is_lost_stays_lost():
-    _, language = trees("/user/x/")
-    for state in (NEVER, ALWAYS):
-        assert {language.step(state, letter) for letter in range(3)} == {state}
-        assert language.telling(state) == frozenset()
-        assert language.holds(state) is (state == ALWAYS)
-
-
-def test_no_patterns_are_no_paths_and_their_opposite_is_all():
-    reader, nothing = trees()
-    assert not reader.reads(nothing, "user/a")
-    assert reader.reads(Not(nothing), "user/a")
-    assert Not(nothing).start == ALWAYS
-
-
-def test_what_no_language_restricts_is_everything_and_one_empty_language_is_enough_for_nothing():
-    reader, some = trees("a")
-    assert All([]).start == ALWAYS
-    assert All([]).holds(ALWAYS)
-    assert not All([]).holds(NEVER)
-    assert All([some, trees()[1]]).start == NEVER
-    assert reader.reads(All([some, Not(trees()[1])]), "user/a")
-
-
-def test_a_path_is_in_all_languages_or_in_none_of_their_opposites():
-    letters = letters_for((), ["a*", "*b"])
-    one, other = (Patterns.tree([each], letters, Steps(ROOMY)) for each in ("a*", "*b"))
-    reader = Reader(letters)
-    for text in ("user/ab", "user/a", "user/b", "user/c", "user/a/b"):
-        both = reader.reads(one, text) and reader.reads(other, text)
-        assert reader.reads(All([one, other]), text) is both
-        assert reader.reads(Not(All([one, other])), text) is not both
-
-
-def test_a_step_is_paid_for_once():
-    letters, budget = letters_for((), ["a*b"]), Steps(ROOMY)
-    language = Patterns.tree(["a*b"], letters, budget)
-    reader = Reader(letters)
-    reader.reads(language, "user/aab")
-    left = budget.left
-    assert left < ROOMY
-    reader.reads(language, "user/aab")
-    assert budget.left == left
-
-
-def test_a_budget_that_is_spent_ends_the_reading():
-    reader, language = trees("*-a-*.md", "*-b-*.md", work=20)
-    with pytest.raises(OutOfBudget):
-        reader.reads(language, "user/" + "-" * 200)
 
 
 def test_a_letter_that_folds_to_more_than_it_takes_is_read_to_its_end():

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from muniment.errors import PolicyInvalid
-from muniment.policy.decide import ACTS, Judge
-from muniment.policy.load import act_of, failure, parse_policy
+from muniment.policy.decide import Judge
+from muniment.policy.load import failure, parse_policy
 from muniment.policy.tables import CheckTable
 from policy.files import SCOPES, named
 
@@ -72,11 +72,6 @@ def test_a_test_is_answered_as_a_request_of_the_model_or_a_removal_by_code_would
     assert answer(WRITE + KEEP, verb, path) == expected
 
 
-def test_a_test_can_ask_for_every_act_that_is_decided():
-    checks = [CheckTable(verb=str(act), path="user/a.md", expect="deny") for act in ACTS]
-    assert [act_of(check) for check in checks] == list(ACTS)
-
-
 @pytest.mark.parametrize(
     ("path", "key", "bound"),
     [
@@ -96,17 +91,6 @@ def test_the_bound_itself_is_allowed_and_one_more_is_not_and_the_smallest_quota_
     assert answer(WRITE + QUOTAS, verb, path, **{key: bound + 1}) == "deny"
 
 
-def test_every_size_that_a_test_names_has_to_fit():
-    fits = {"file_bytes": 100, "files": 10, "total_bytes": 500}
-    assert answer(WRITE + QUOTAS, "create", "user/a.md", **fits) == "allow"
-    for key, size in fits.items():
-        assert answer(WRITE + QUOTAS, "create", "user/a.md", **{**fits, key: size + 1}) == "deny"
-
-
-def test_a_size_grants_nothing_that_no_rule_grants():
-    assert answer(QUOTAS, "create", "user/a.md", file_bytes=1) == "deny"
-
-
 @pytest.mark.parametrize("verb", ["list", "read", "delete", "removal"])
 @pytest.mark.parametrize("key", ["file_bytes", "files", "total_bytes"])
 def test_to_ask_for_a_size_where_nothing_is_written_is_a_mistake(verb, key):
@@ -115,35 +99,3 @@ def test_to_ask_for_a_size_where_nothing_is_written_is_a_mistake(verb, key):
         policy(WRITE + check)
     assert (caught.value.rule, caught.value.where, caught.value.line) == ("E104", "own test[0]", 10)
     assert "are for create and modify" in caught.value.problem
-
-
-@pytest.mark.parametrize(
-    ("verb", "path", "sizes", "words"),
-    [
-        ("read", "user/a.md", "", "expects deny, the policy says allow: every layer grants it"),
-        ("delete", "user/a.md", "", "expects allow, the policy says deny: not allowed to delete user/a.md"),
-        ("removal", "user/kept/a.md", "", "expects allow, the policy says deny: the rule 'keep' forbids to"),
-        ("create", "user/a.sh", "", "expects allow, the policy says deny: 'user/a.sh'"),
-        (
-            "create",
-            "user/small/a.md",
-            "file_bytes = 41\n",
-            "expects allow, the policy says deny: the quota 'small' has max_file_bytes = 40",
-        ),
-    ],
-)
-def test_a_test_that_fails_says_what_it_expects_and_which_rule_or_quota_answers(verb, path, sizes, words):
-    turned = "deny" if "expects deny" in words else "allow"
-    check = f'[[test]]\nverb = "{verb}"\npath = "{path}"\nexpect = "{turned}"\n{sizes}'
-    with pytest.raises(PolicyInvalid) as caught:
-        policy(WRITE + KEEP + QUOTAS + check)
-    assert (caught.value.rule, caught.value.where) == ("E401", "own test 1")
-    assert caught.value.problem.startswith(words)
-    assert caught.value.line == named("own", SCOPES + WRITE + KEEP + QUOTAS).count("\n") + 1
-
-
-def test_an_inline_test_cannot_ask_with_a_verb_that_there_is_not():
-    with pytest.raises(PolicyInvalid) as caught:
-        policy(WRITE + '[[test]]\nverb = "*"\npath = "user/a.md"\nexpect = "deny"\n')
-    assert (caught.value.rule, caught.value.where) == ("E104", "own test[0].verb")
-    assert "'removal'" in caught.value.problem

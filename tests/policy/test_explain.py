@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muniment.errors import PathEscape, Refusal, Refused
-from muniment.lab.explain import Consulted, consult, explain
+from muniment.lab.explain import explain
 from muniment.names import Verb
 from muniment.policy.decide import ACTS, REMOVAL, Judge
 from muniment.policy.grammar import canonicalise, check_creatable
@@ -75,16 +75,6 @@ def test_the_rules_that_were_consulted_give_the_verdict(text, act, policy):
         assert told.layer not in layers
 
 
-def test_each_rule_about_the_act_is_consulted_and_says_by_which_pattern_it_matches():
-    path = canonicalise("user/Pinned/a.md", RULES.scopes)
-    assert list(consult(RULES, Verb.MODIFY, path)) == [
-        Consulted("own", "allow", "allow-0", "/user/**/*.md"),
-        Consulted("own", "deny", "deny-2", "a*"),
-    ]
-    assert [each.rule for each in consult(RULES, REMOVAL, path)] == ["allow-0", "deny-2", "deny-3"]
-    assert [each.pattern for each in consult(RULES, Verb.LIST, path)] == ["/**"]
-
-
 def test_what_is_allowed_is_told_to_nobody():
     told = explain(STRICT, Verb.READ, "/memories/user/a.md")
     assert (told.verdict, told.path, told.model_is_told) == ("allow", "user/a.md", "")
@@ -102,13 +92,6 @@ def test_an_escape_ends_the_run_and_the_model_hears_nothing_more():
     told = explain(STRICT, Verb.READ, "../etc/passwd")
     assert (told.path, told.model_is_told, told.consulted) == (None, "", ())
     assert told.operator_is_told.startswith("remember_path_escape: the run ends")
-
-
-def test_where_an_escape_is_only_refused_the_model_hears_so():
-    lenient = made([allow("/**")], terms='[confinement]\non_escape = "refuse"\n')
-    told = explain(lenient, Verb.READ, "user/../../x")
-    assert told.model_is_told
-    assert told.operator_is_told.endswith("the run goes on")
 
 
 @pytest.mark.parametrize(

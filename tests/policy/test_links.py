@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muniment.errors import BadName, PathEscape
-from muniment.names import MAX_DEPTH, MAX_PATH_BYTES, RelPath, Scope, Via
+from muniment.names import RelPath, Scope, Via
 from muniment.policy.grammar import MAX_LINKS_FOLLOWED, MAX_STEPS, CanonicalPath, canonicalise, resolve
 
 
@@ -133,23 +133,6 @@ def test_a_link_to_what_has_no_name_here_is_a_bad_name_that_does_not_tell_it(sha
     with pytest.raises(BadName) as caught:
         resolve(path("t/l.md"), {"t/l.md": BAD[shape]})
     assert str(caught.value) == "user/t/l.md leads to a name that this memory cannot hold; use another file"
-
-
-def test_the_written_path_may_pass_the_depth_only_where_the_resolved_one_does_not():
-    written = "1/2/3/4/5/6/7/f.md"
-    assert path(written).text.count("/") + 1 == MAX_DEPTH
-    assert led(written, {"1/2/3": "../../t"}) == "t/4/5/6/7/f.md"
-    with pytest.raises(BadName):
-        resolve(path(written), {"1/2/3": "a/b"})
-
-
-def test_a_path_is_as_long_as_its_scope_makes_it():
-    names = ["x" * 255, "x" * 255, "x" * 255]
-    rest = MAX_PATH_BYTES - len("/".join(["user", *names, ""]))
-    fits, too_long = ("/".join([*names, "y" * size]) for size in (rest, rest + 1))
-    assert led("l", {"l": fits}) == fits
-    with pytest.raises(BadName):
-        resolve(path("l"), {"l": too_long})
 
 
 # -- the kernel as the oracle ------------------------------------------------------------------------

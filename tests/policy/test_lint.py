@@ -7,18 +7,8 @@ import os
 import pytest
 
 from muniment.lab.review import lint
-from policy.files import CHECK, SCOPES, TESTED, named, rule, write
+from policy.files import CHECK, SCOPES, TESTED, rule
 from policy.files import READ_USER as READ
-
-
-def test_a_policy_that_is_in_order_is_not_complained_about(found):
-    assert found(SCOPES + TESTED) == []
-
-
-@pytest.mark.parametrize("name", ["strict", "hardened", "clean"])
-def test_there_is_nothing_to_say_about_the_shipped_policies_for_one_scope(name):
-    assert [each for each in lint(name) if each.is_error] == []
-
 
 # -- files that do not load -----------------------------------------------------------------------------
 
@@ -60,14 +50,6 @@ def test_what_keeps_a_file_from_loading_is_told_with_its_line_and_what_to_write(
     assert (finding.code, finding.line) == (code, line)
     assert fix in finding.fix
     assert finding.is_error
-
-
-def test_a_file_of_another_schema_is_told_which_one_it_has_to_be(tmp_path):
-    path = tmp_path / "own.toml"
-    path.write_text(named("own").replace("/1", "/2"))
-    (finding,) = lint(str(path))
-    assert (finding.code, finding.line) == ("E105", 1)
-    assert 'schema = "muniment-policy/1"' in finding.fix
 
 
 def test_all_complaints_of_a_stage_are_told_at_once_in_the_order_of_lines(found):
@@ -128,40 +110,6 @@ def test_files_that_cannot_be_read_are_findings_and_no_crash(tmp_path):
     assert [each.code for each in lint("nobody")] == ["E120"]
     assert [each.code for each in lint("No One")] == ["E111"]
     assert [each.code for each in lint("No\0One")] == ["E111"]
-
-
-def test_a_name_is_never_taken_for_a_file_of_the_working_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "strict").write_text("= 3")
-    (tmp_path / "nobody").write_text("= 3")
-    assert [each for each in lint("strict") if each.is_error] == []
-    assert [each.code for each in lint("nobody")] == ["E120"]
-
-
-def test_a_policy_of_a_persons_own_folder_is_examined_by_its_name(tmp_path):
-    write(tmp_path / "own.toml", body=SCOPES + "[limits]\nturns = 7\nminutes = 1\n")
-    found = lint("own", policies_dir=tmp_path)
-    assert [(each.code, each.line, each.where) for each in found] == [
-        ("E110", 7, "own limits.turns"),
-        ("E101", 8, "own limits.minutes"),
-    ]
-
-
-@pytest.mark.parametrize("asked", ["own.toml", "./own.toml", "own"])
-def test_a_lock_beside_the_file_does_not_count_while_it_is_edited(tmp_path, monkeypatch, asked):
-    monkeypatch.chdir(tmp_path)
-    write(tmp_path / "own.toml", body=SCOPES + TESTED)
-    (tmp_path / "policy.lock").write_text("rubbish")
-    assert lint(asked, policies_dir=tmp_path) == []
-
-
-def test_the_lock_of_another_folder_counts(tmp_path):
-    write(tmp_path / "there" / "mother.toml", body=SCOPES + TESTED)
-    (tmp_path / "there" / "policy.lock").write_text("rubbish")
-    path = write(tmp_path / "own.toml", body=TESTED, extends=["there/mother.toml"])
-    (finding,) = lint(path)
-    assert finding.code == "E132"
-    assert "muniment policy lock" in finding.fix
 
 
 # -- what is hostile --------------------------------------------------------

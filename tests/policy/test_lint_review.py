@@ -43,17 +43,6 @@ def test_w303_a_deny_pattern_that_another_one_covers(found):
     assert found(SCOPES + TESTED + apart + tests) == []
 
 
-def test_w303_the_same_pattern_in_two_rules_and_in_a_parent(found):
-    tests = CHECK.format("read", "x", "deny")
-    twice = rule("deny", "d", ["read"], ["x"]) + rule("deny", "e", ["read"], ["X"])
-    assert found(SCOPES + TESTED + twice + tests) == [("W303", 17), ("W303", 21)]
-    same = twice.replace("X", "x")
-    assert found(SCOPES + TESTED + same + tests) == [("W303", 17), ("W303", 21)]
-    mother = SCOPES + READ + rule("deny", "d", ["read"], ["x"])
-    child = TESTED + rule("deny", "d", ["read"], ["x"]) + tests
-    assert found(child, extends=["./mother.toml"], mother=mother) == [("W303", 15)]
-
-
 def test_w303_counts_only_what_is_denied_for_every_verb_of_the_rule(found):
     allow = rule("allow", "r", ["read", "list"], ["/user/**"])
     tests = CHECK.format("read", "x", "deny") + CHECK.format("list", "x", "deny")
@@ -72,14 +61,6 @@ def test_w304_a_deny_of_delete_is_no_safeguard_alone_where_code_may_remove(found
     deny = rule("deny", "d", ["delete"], ["kept/"]) + CHECK.format("removal", "kept/a", "deny")
     assert found(SCOPES + write_rule + deny) == []
     assert found(SCOPES + TESTED + deny) == [("W304", 17)]
-
-
-def test_i501_a_rule_that_no_test_reaches(found):
-    assert found(SCOPES + READ) == [("I501", 6)]
-    assert found(SCOPES + READ + CHECK.format("read", "../a.md", "deny")) == [("I501", 6)]
-    deny = rule("deny", "d", ["read"], ["x"])
-    assert found(SCOPES + TESTED + deny) == [("I501", 14)]
-    assert found(SCOPES + TESTED + deny + CHECK.format("read", "x", "deny")) == []
 
 
 def test_i501_is_about_the_rules_of_the_file_itself(found):
@@ -138,11 +119,6 @@ def test_e601_a_child_that_asks_for_more_is_told_where(found, body, line, proble
 def test_e601_a_child_that_asks_for_no_more_is_not_complained_about(found, body):
     found_codes = [code for code, _ in found(body, extends=["./mother.toml"], mother=MOTHER)]
     assert "E601" not in found_codes
-
-
-def test_e601_is_for_children_only(found):
-    body = SCOPES + TESTED + '[[quota]]\nid = "q"\npaths = ["/user/**"]\nmax_files = 30_000\n'
-    assert found(body) == []
 
 
 # -- risks ----------------------------------------------------------------------------------------------

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,8 +10,8 @@ from muniment.errors import PolicyInvalid
 from muniment.names import Enforcement, Scope, Trust, Verb
 from muniment.policy.decide import GATES, Content, Judge, Limits, Retention, dump, parse_dump
 from muniment.policy.grammar import canonicalise
-from muniment.policy.load import load_policy, parse_policy, pattern_problems
-from muniment.policy.tables import complaints, read_tables
+from muniment.policy.load import load_policy, parse_policy
+from muniment.policy.tables import read_tables
 
 HEAD = 'schema = "muniment-policy/1"\nname = "own"\n'
 SCOPES = '[scopes]\nuser = { trust = "owner", commit = "auto" }\n'
@@ -160,41 +158,6 @@ def test_a_complaint_names_the_place_and_what_to_do(text, place, hint):
     assert hint in problem.problem
 
 
-def test_all_complaints_about_a_file_are_there_with_their_lines_and_the_first_is_raised():
-    text = HEAD + SCOPES + "[limits]\nturns = 7\nminutes = 1\n[[deny]]\npaths = ['a', 1]\n"
-    found = complaints(tomllib.loads(text), "own", text)
-    assert sorted((each.rule, each.where, each.line) for each in found) == [
-        ("E101", "own limits.minutes", 7),
-        ("E103", "own deny[0].id", 8),
-        ("E103", "own deny[0].verbs", 8),
-        ("E104", "own deny[0].paths[1]", 9),
-        ("E110", "own limits.turns", 6),
-    ]
-    assert invalid(text).problem == f"{found[0].problem} (and 4 more)"
-    assert complaints(tomllib.loads(HEAD + SCOPES), "own") == []
-
-
-def test_every_id_that_is_used_twice_is_named_where_it_is_used_again():
-    rules = "".join(f'[[{kind}]]\nid = "a"\n{RULE}' for kind in ("allow", "deny", "allow"))
-    text = HEAD + SCOPES + rules
-    found = complaints(tomllib.loads(text), "own", text)
-    assert [(each.rule, each.where, each.line) for each in found] == [
-        ("E107", "own allow[a]", 13),
-        ("E107", "own deny[a]", 9),
-    ]
-
-
-def test_every_pattern_that_is_wrong_is_there_with_its_line():
-    text = HEAD + SCOPES + '[[allow]]\nid = "a"\nverbs = ["read"]\npaths = [\n"/**",\n"*.md",\n"/x/[",\n]\n'
-    file = read_tables(tomllib.loads(text), "own", text)
-    found = list(pattern_problems(file, (Scope("user"),), "own", text))
-    assert [(each.rule, each.where, each.line) for each in found] == [
-        ("E205", "own allow[a]", 10),
-        ("E203", "own allow[a]", 11),
-    ]
-    assert invalid(text).line == 10
-
-
 def test_what_a_file_leaves_out_is_never_unlimited_and_never_permissive():
     policy = parse(HEAD + "[scopes]\nuser = {}\n")
     assert policy.limits == load_policy("strict").limits == Limits()
@@ -231,16 +194,6 @@ def test_a_retention_is_a_number_of_days_or_never_and_survives_the_way_to_the_wo
     policy = parse(HEAD + SCOPES + f"[retention]\ndefault = {written}\nuntrusted = {written}\n")
     assert policy.retention == Retention(default=days, untrusted=days)
     assert parse_dump(dump(policy)) == policy
-
-
-def test_an_empty_content_table_turns_every_gate_on_and_only_an_empty_list_off():
-    assert parse(HEAD + SCOPES + "[content]\n").content.reject == GATES
-    assert parse(HEAD + SCOPES + "[content]\nreject = []\n").content.reject == ()
-
-
-def test_generous_limits_load_and_still_are_limits():
-    policy = parse(HEAD + SCOPES + "[limits]\ntool_calls = 1_000_000\nscan_bytes = 4_294_967_296\n")
-    assert policy.limits.scan_bytes == 1 << 32
 
 
 @pytest.mark.threat("T-POL-01", control="inline_tests")
@@ -319,13 +272,6 @@ def test_a_child_without_grants_denies_everything():
     assert not Judge(policy).allows(Verb.READ, canonicalise("user/a.md", policy.scopes))
 
 
-def test_a_child_inherits_scopes_or_keeps_those_it_shares_with_the_lower_trust():
-    mother = named("mother", SCOPES + "project = {}\n")
-    assert parse(named("own", "", ["mother"]), mother=mother).scopes == ("user", "project")
-    own = parse(named("own", '[scopes]\nteam = {}\nuser = { trust = "agent" }\n', ["mother"]), mother=mother)
-    assert [(terms.name, terms.trust) for terms in own.scope_terms] == [("user", Trust.AGENT)]
-
-
 def test_a_child_that_shares_no_scope_with_its_parent_does_not_load():
     assert invalid(named("own", "[scopes]\nteam = {}\n", ["m"]), m=named("m", SCOPES)).rule == "E125"
 
@@ -364,19 +310,6 @@ def load_error(name, policies_dir=None):
     with pytest.raises(PolicyInvalid) as caught:
         load_policy(name, policies_dir=policies_dir)
     return caught.value.rule
-
-
-def test_a_policy_is_found_by_name_or_by_path_with_its_parents(folder):
-    by_name = load_policy("mine", policies_dir=folder)
-    by_path = load_policy(str(folder / "mine.toml"))
-    assert by_name == by_path
-    assert {layer.name for layer in by_name.layers} == {"mine", "base", "strict"}
-    assert by_name.scopes == (Scope("user"),)
-
-
-def test_a_bare_file_name_that_ends_in_toml_is_a_path(folder, monkeypatch):
-    monkeypatch.chdir(folder)
-    assert load_policy("mine.toml").name == "mine"
 
 
 def test_a_missing_policy_is_told_apart_from_a_missing_file(folder):

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muniment.errors import BadName
-from muniment.policy import grammar
-from muniment.policy.grammar import MAX_MARKS, canonicalise, fold, is_normalised, normalised, overlong_run
+from muniment.policy.grammar import MAX_MARKS, canonicalise, is_normalised, normalised, overlong_run
 
 TWO = "\u0301\u0316"
 MARKS = "\u0301\u0316\u0327\u0344\u0345\u05b0\u0f71\u0f73\u0f75\u0f81\u3099\uff9e\uff9f\U0001d165"
@@ -70,22 +69,8 @@ def test_the_first_run_is_found_wherever_it_stands():
     assert overlong_run("-" * 100) is None
 
 
-def test_no_character_becomes_a_mark_unseen():
-    for char in map(chr, (*range(0xD800), *range(0xE000, 0x20000))):
-        if unicodedata.combining(char) or char in grammar._HIDDEN_MARKS:
-            assert overlong_run(char * (MAX_MARKS + 1)) == 0, hex(ord(char))
-        elif not unicodedata.is_normalized("NFKD", char):
-            assert not all(map(unicodedata.combining, unicodedata.normalize("NFKD", char))), hex(ord(char))
-
-
 def test_a_name_with_such_a_run_is_none():
     marks = "\u0316" * MAX_MARKS
     assert canonicalise(f"user/q{marks}.md", ("user",)).name == f"q{marks}.md"
     with pytest.raises(BadName, match="more than 30 marks"):
         canonicalise(f"user/q{marks}\u0316.md", ("user",))
-
-
-def test_folding_normalises_no_such_run(seen):
-    fold(f"E{TWO * 4_000}")
-    assert seen
-    assert max(map(marks_in_a_row, seen)) <= AT_MOST

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import re
 import tomllib
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muniment.policy.family import shipped_folder
 from muniment.policy.tables import _locs, line_at, line_of, lines_of
 
 TEXT = '''\
@@ -86,14 +84,6 @@ def test_a_thing_stands_on_the_line_where_it_begins(asked, line):
     assert line_of(TEXT.replace("\n", "\r\n"), *asked) == line
 
 
-def test_what_is_missing_has_the_line_of_what_is_around_it():
-    assert line_at(TEXT, ("deny", 1, "verbs")) == 16
-    assert line_at(TEXT, ("deny", 1, "paths", 2)) == 24
-    assert line_at(TEXT, ("limits", "minutes")) == 26
-    assert line_at(TEXT, ("allow", 0)) is None
-    assert line_at(TEXT, ()) is None
-
-
 @pytest.mark.parametrize("text", ["a = ", "a = 1\na = 2", "x = " + "[" * 5_000, "x = " + "9" * 5_000])
 def test_what_is_no_toml_has_no_lines(text):
     assert line_of(text, "a") is None
@@ -108,18 +98,6 @@ def test_what_the_scan_cannot_follow_has_no_lines(monkeypatch):
         monkeypatch.undo()
     monkeypatch.setattr("muniment.policy.tables._KEY", re.compile("b"))
     assert not lines_of("bb = 1\n")
-
-
-@pytest.mark.parametrize("path", sorted(shipped_folder().glob("*.toml")), ids=lambda path: path.stem)
-def test_everything_in_a_shipped_policy_has_a_line_that_shows_it(path):
-    text = Path(path).read_text()
-    found = lines_of(text)
-    assert set(found) == set(_locs(tomllib.loads(text), ()))
-    rows = text.splitlines()
-    for loc, line in found.items():
-        name = next(part for part in reversed(loc) if isinstance(part, str))
-        if isinstance(loc[-1], str):
-            assert name in rows[line - 1]
 
 
 # -- files with known positions ------------------------------------------------------------------------
@@ -219,14 +197,3 @@ def test_every_place_of_any_file_is_found_on_its_line(made):
     text, found = made
     assert set(found) == set(_locs(tomllib.loads(text), ()))
     assert dict(lines_of(text)) == found
-
-
-@given(st.text(alphabet="ab=[]{}\"'#\n,. 1\\", max_size=40))
-def test_any_text_has_exactly_the_places_that_tomllib_sees_or_none(text):
-    found = dict(lines_of(text))
-    try:
-        data = tomllib.loads(text)
-    except ValueError:
-        data = {}
-    assert set(found) in (set(), set(_locs(data, ())))
-    assert all(1 <= line <= text.count("\n") + 1 for line in found.values())

@@ -7,9 +7,9 @@ import pytest
 from muniment.errors import PolicyInvalid
 from muniment.names import RelPath, Scope, Verb
 from muniment.policy import load
-from muniment.policy.decide import DenyPatterns, Judge, Layer, Policy, Rule
+from muniment.policy.decide import DenyPatterns, Judge, Layer, Rule
 from muniment.policy.grammar import CanonicalPath, fold
-from muniment.policy.load import Silent, load_policy, parse_policy, shortest_match, silent_denies
+from muniment.policy.load import Silent, parse_policy, shortest_match, silent_denies
 from policy.changed import allow, deny, made
 from policy.reading import SCOPES
 
@@ -96,28 +96,6 @@ def test_what_a_pattern_is_tried_with_is_the_shortest_path_that_it_matches(patte
     assert DenyPatterns((pattern,)).match(path, fold(path))
 
 
-@pytest.mark.sweep(2)
-@pytest.mark.parametrize(
-    "pattern",
-    [
-        "*-????????-????-????-????-????????????.md",
-        "*_" + "?" * 40,
-        "/user/*_" + "?" * 40 + "/",
-        "/**/*_" + "?" * 40 + "/**",
-    ],
-)
-def test_a_pattern_too_costly_to_search_for_is_tried_with_its_own_literals(pattern):
-    found = shortest_match(pattern, SCOPES)
-    assert found is not None
-    assert DenyPatterns((pattern,)).match(found.text, fold(found.text))
-    assert list(silent_denies(with_denies(pattern))) == []
-
-
-@pytest.mark.parametrize("pattern", ["*_" + "?" * 40 + ".", "/project/*_" + "?" * 40, "*_" + "?" * 255])
-def test_a_costly_pattern_that_no_path_can_match_is_silent_all_the_same(pattern):
-    assert shortest_match(pattern, SCOPES) is None
-
-
 def test_a_pattern_that_does_not_fire_for_one_verb_is_told_with_the_path_and_the_verb(monkeypatch):
     real = Judge._denying
     monkeypatch.setattr(
@@ -153,44 +131,3 @@ def test_a_rule_may_be_called_like_what_nothing_grants(monkeypatch):
     monkeypatch.setattr(Judge, "_denying", lambda *_: None)
     monkeypatch.setattr(load, "_passed", {})
     assert len(list(silent_denies(named))) == 1
-
-
-def searches(monkeypatch):
-    """How often the automata are asked from here on."""
-    asked = []
-    real = load.shortest
-    monkeypatch.setattr(load, "shortest", lambda *given: asked.append(given) or real(*given))
-    return asked
-
-
-def test_a_policy_that_passed_is_not_tried_again_and_another_is(monkeypatch):
-    asked = searches(monkeypatch)
-    policy = load_policy("strict")
-    patterns = sum(len(rule.paths) for layer in policy.layers for rule in layer.deny)
-    monkeypatch.setattr(load, "_passed", {})
-    del asked[:]
-    assert list(silent_denies(policy)) == []
-    assert len(asked) == patterns
-    assert list(silent_denies(Policy.model_validate(policy.model_dump()))) == []
-    assert len(asked) == patterns
-    list(silent_denies(with_denies("b")))
-    assert len(asked) == patterns + 1
-
-
-def test_a_policy_that_failed_is_tried_again(monkeypatch):
-    asked = searches(monkeypatch)
-    for _ in range(2):
-        assert len(list(silent_denies(with_denies("con")))) == 1
-    assert len(asked) == 2
-
-
-def test_only_so_many_policies_are_known_to_pass(monkeypatch):
-    monkeypatch.setattr(load, "MAX_KNOWN", 2)
-    for name in "bcde":
-        assert list(silent_denies(with_denies(name))) == []
-    assert len(load._passed) == 2
-    assert with_denies("e").digest in load._passed
-
-
-def test_a_policy_without_denies_has_none_that_are_silent():
-    assert list(silent_denies(made([allow("/**")]))) == []

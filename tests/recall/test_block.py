@@ -12,7 +12,6 @@ from muniment.content.entry import MAX_NAME_CHARS
 from muniment.names import Trust
 from muniment.recall.recaller import (
     HEADING,
-    MAX_ENTRY_CHARS,
     Block,
     Note,
     age,
@@ -80,10 +79,6 @@ NOTES = st.lists(
 BUDGETS = st.integers(-5, 4_000)
 
 
-def letters(text):
-    return len(text)
-
-
 def block(*notes, budget=10_000, count=estimated):
     return block_of(notes, budget, TOKEN, NOW, count)
 
@@ -148,82 +143,6 @@ def test_a_name_is_one_line_without_what_nobody_sees(name, shown):
 # -- K3
 
 
-@given(notes=NOTES, budget=BUDGETS, count=st.sampled_from([estimated, letters]))
-def test_a_block_takes_no_more_than_its_budget(notes, budget, count):
-    for shown in (
-        block(*notes, budget=budget, count=count),
-        system_block_of([one for one in notes if one.trust is Trust.OWNER], budget, count),
-    ):
-        assert shown.tokens == (count(shown.text) if shown.text else 0)
-        assert shown.tokens <= max(budget, 0)
-        assert len(shown.bodies) <= len(notes)
-        assert all(len(body) <= MAX_ENTRY_CHARS for body in shown.bodies)
-
-
-def test_all_entries_are_in_it_where_there_is_room():
-    notes = [note(f"body {number}", path=f"user/{number}.md") for number in range(9)]
-    assert block(*notes).bodies == tuple(f"body {number}" for number in range(9))
-
-
-def test_an_entry_is_shortened_before_it_is_left_out():
-    long = note("first " * 150)
-    whole = block(long, count=letters).tokens
-    sizes = [
-        [len(body) for body in block(long, budget=budget, count=letters).bodies]
-        for budget in range(whole, 0, -1)
-    ]
-    assert sizes[0] == [899]
-    assert 400 < sizes[1][0] < 450
-    assert [] in sizes
-    first_without = sizes.index([])
-    assert all(sizes[:first_without])
-    assert not any(sizes[first_without:])
-    assert 100 < sizes[first_without - 1][0] < 225
-
-
-def test_the_last_entries_are_left_out_first():
-    notes = [note(f"{number} " * 300, path=f"user/{number}.md") for number in range(4)]
-    counts = set()
-    for budget in range(300, 3_200, 25):
-        shown = block(*notes, budget=budget, count=letters)
-        counts.add(len(shown.bodies))
-        assert [f"- user/{number}.md " in shown.text for number in range(4)] == [
-            number < len(shown.bodies) for number in range(4)
-        ]
-    assert counts == {0, 1, 2, 3, 4}
-
-
-def test_an_entry_that_would_be_cut_to_next_to_nothing_is_left_out():
-    whole = block(note("word " * 40), count=letters).tokens
-    assert block(note("word " * 40), budget=whole - 1, count=letters) == Block("", 0, ())
-    assert block(note("tea"), note("word " * 40), budget=whole, count=letters).bodies == ("tea",)
-
-
-def test_a_long_entry_is_cut_to_what_says_most():
-    body = "\n\n".join([*["filler " * 30] * 20, "the needle", *["filler " * 30] * 20])
-    shown = block(note(body, weight=lambda passage: float("needle" in passage)), budget=300)
-    assert "  the needle\n" in shown.text
-    assert shown.bodies[0].startswith("…\n")
-
-
-@pytest.mark.parametrize("budget", [-1, 0, 1])
-def test_without_a_budget_nothing_is_said(budget):
-    assert block(note(), budget=budget) == Block("", 0, ())
-    assert system_block_of([note()], budget) == Block("", 0, ())
-
-
-def test_without_entries_nothing_is_said():
-    assert block() == Block("", 0, ())
-    assert system_block_of([], 1_000) == Block("", 0, ())
-
-
-@pytest.mark.parametrize(
-    ("text", "tokens"), [("", 0), ("a", 1), ("abc", 1), ("abcd", 2), ("東京", 2), ("\ud800", 1)]
-)
-def test_a_token_is_a_third_of_the_bytes(text, tokens):
-    assert estimated(text) == tokens
-
-
 # -- the system prompt
 
 
@@ -233,19 +152,6 @@ def test_a_token_is_a_third_of_the_bytes(text, tokens):
 def test_what_the_owner_did_not_say_cannot_stand_in_a_system_prompt(trust, budget):
     with pytest.raises(ValueError, match="owner"):
         system_block_of([note(), note(trust=trust)], budget)
-
-
-def test_a_system_block_has_neither_marks_nor_ages_and_stays_the_same():
-    notes = [note("tabs\n- not spaces", "Indentation", at=NOW - timedelta(days=400)), note("green", "Tea")]
-    assert system_block_of(notes, 1_000).text == (
-        "## Memory\n\n"
-        "What the owner of this memory had noted for every conversation; keep to it where it applies.\n"
-        "- Indentation\n"
-        "  tabs\n"
-        "  - not spaces\n"
-        "- Tea\n"
-        "  green"
-    )
 
 
 @given(texts=st.lists(TEXTS, min_size=1, max_size=4))
@@ -259,24 +165,3 @@ def test_an_entry_of_a_system_block_cannot_begin_another_bullet(texts):
 
 
 # -- ages
-
-
-@pytest.mark.parametrize(
-    ("ago", "told"),
-    [
-        (timedelta(), "today"),
-        (timedelta(hours=23, minutes=59), "today"),
-        (timedelta(days=1), "1 day ago"),
-        (timedelta(days=2, hours=23), "2 days ago"),
-        (timedelta(days=29), "29 days ago"),
-        (timedelta(days=30), "1 month ago"),
-        (timedelta(days=75), "2 months ago"),
-        (timedelta(days=364), "12 months ago"),
-        (timedelta(days=365), "1 year ago"),
-        (timedelta(days=365 * 40), "40 years ago"),
-        (timedelta(days=-1), "today"),
-        (timedelta(days=-4_000), "today"),
-    ],
-)
-def test_an_age_is_told_in_the_largest_unit(ago, told):
-    assert age(NOW - ago, NOW) == told

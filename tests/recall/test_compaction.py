@@ -17,7 +17,6 @@ from hypothesis import strategies as some
 from muniment.confine.cancel import Cancel
 from muniment.recall import conversation as subject
 from muniment.recall.conversation import (
-    ACKNOWLEDGED,
     Compaction,
     ContextGraph,
     ContextNode,
@@ -180,11 +179,6 @@ def remembered(text):
 # -- when, and how much
 
 
-def test_exactly_at_the_threshold_nothing_is_to_be_compacted_and_one_token_above_it_is():
-    assert older_of(*talk(10, 10, 10, 10, 10)) == 0
-    assert older_of(*talk(10, 10, 10, 10, 11)) == 3
-
-
 def test_a_summary_is_begun_above_the_threshold_and_not_before(bench):
     at, above = bench(talk(10, 10, 10, 10, 10)), bench(talk(10, 10, 10, 10, 11))
     for each in (at, above):
@@ -197,46 +191,6 @@ def test_a_summary_is_begun_above_the_threshold_and_not_before(bench):
     assert len(at.model.asked) == 1
 
 
-def test_an_empty_conversation_and_one_of_a_single_message_have_nothing_older():
-    assert older_of() == 0
-    assert older_of(said("user", 99)) == 0
-    assert older_of(said("system", 99)) == 0
-    assert older_of(said("user", 99), said("assistant", 99)) == 0  # One message by itself gains nothing.
-
-
-def test_a_node_without_messages_is_nobodys_question_and_no_reason_to_fail():
-    assert older_of([], said("user", 30), [], said("user", 30), []) == 3
-
-
-@pytest.mark.parametrize(
-    ("sizes", "older"),
-    [
-        ((40, 30, 30), 2),  # Exactly 30 of 100 are behind.
-        ((41, 30, 29), 0),  # 29 are not enough, and what is left is one message.
-        ((10, 20, 41, 29), 2),
-        ((10, 20, 30, 10, 30), 4),
-        ((50, 30, 1, 1, 18), 0),  # 20 behind the second message are too few.
-        ((25, 25, 20, 0, 0, 30), 5),  # What takes nothing need not stay.
-    ],
-)
-def test_the_last_three_tenths_stay(sizes, older):
-    messages = [said("assistant", size) for size in sizes]
-    assert older_of(*messages) == older
-
-
-def test_what_stays_begins_with_a_message_of_the_user_where_one_is_near():
-    assert older_of(*talk(10, 20, 20, 20, 30)) == 4
-    assert (
-        older_of(*talk(10, 20, 20, 20, 0, 30)) == 4
-    )  # The answer alone would be enough; its question stays.
-
-
-def test_a_turn_that_takes_most_of_the_conversation_is_parted_or_it_would_never_be_compacted():
-    turn = [[calling(5, str(each)), resulting(5, str(each))] for each in range(10)]
-    assert older_of(said("system", 1), said("user", 2), *turn) == 7
-    assert older_of(said("user", 2), said("assistant"), said("user", 2), *turn) == 9
-
-
 def test_a_call_and_its_results_stay_together_even_where_the_host_put_them_into_nodes_of_their_own():
     messages = [
         *talk(30, 10),
@@ -247,44 +201,6 @@ def test_a_call_and_its_results_stay_together_even_where_the_host_put_them_into_
     ]
     assert older_of(*messages) == 2
     assert older_of(*messages, said("user", 50)) == 6
-
-
-def test_what_stays_never_begins_with_a_result_not_even_with_one_that_answers_nothing():
-    for call in ("1", "lost"):
-        messages = [*talk(30, 10), calling(10, "1"), resulting(10, "1"), resulting(40, call)]
-        assert older_of(*messages) == 2
-        assert older_of(*messages, said("assistant", 60)) == 5
-
-
-def test_a_call_that_is_pending_stays_and_so_does_everything_behind_it():
-    messages = [*talk(30, 10), calling(10, "1"), said("user", 20), said("user", 20)]
-    assert older_of(*messages) == 2
-    assert older_of(*messages, resulting(1, "1")) == 2
-    assert older_of(calling(10, "1"), *talk(30, 10, 30)) == 0
-
-
-@pytest.mark.parametrize("role", ["system", "developer"])
-def test_what_the_host_says_in_front_is_never_part_of_what_is_replaced(role):
-    messages = [said(role, 50), said("system", 1), *talk(10, 10, 10, 10)]
-    older = to_compact(nodes_of(*messages), LIMIT, count)
-    assert [node.id for node in older] == ["m2", "m3"]
-    assert older_of(said(role, 500), said("user", 1)) == 0
-
-
-def test_what_the_host_says_in_front_does_not_count_for_how_much_stays():
-    """Else a long system prompt would leave next to nothing to be summarised, again and again."""
-    assert older_of(said("system", 900), *[said("assistant", 1) for _ in range(10)]) == 7
-
-
-def test_a_summary_alone_is_not_summarised_again_however_long_the_rest_is(bench):
-    one = bench(talk(20, 20, 60))
-    assert one.round()
-    assert one.texts[1:] == [ACKNOWLEDGED, "2 " + "z" * 60]
-    assert not one.round()
-    assert len(one.model.asked) == 1
-    one.graph.append([said("assistant", 40)])
-    assert one.round()
-    assert len(one.model.asked) == 2
 
 
 TURNS = some.lists(
@@ -381,33 +297,6 @@ def test_looking_never_waits_for_the_model(bench):
     assert one.compaction.check()
 
 
-def test_what_comes_meanwhile_is_kept_behind_the_summary(bench):
-    one = bench([said("system", 1, "rules "), *talk(20, 20, 20, 20)])
-    one.model.go.clear()
-    assert not one.compaction.check()
-    one.graph.append([said("user", 1, "late ")])
-    one.model.go.set()
-    one.settle()
-    assert one.compaction.check()
-    first, told, acknowledged, *kept = one.texts
-    assert first == "rules z"
-    assert sections(told)["overall_goal"] == ["the overall_goal", ""]
-    assert acknowledged == ACKNOWLEDGED
-    assert kept == ["2 " + "z" * 20, "3 " + "z" * 20, "late z"]
-    assert [each["role"] for each in one.graph.messages()][:4] == ["system", "user", "assistant", "user"]
-
-
-def test_the_host_is_told_once_and_by_then_the_conversation_is_short(bench, told):
-    one = bench()
-    assert one.round()
-    assert len(one.compacted) == 1
-    assert one.compacted[0] == one.texts
-    assert one.compacted[0][1] == ACKNOWLEDGED
-    assert not one.compaction.check()
-    assert len(one.compacted) == 1
-    assert told == [("compacted", {"nodes": 2})]
-
-
 # -- dropped: M4, M7, M8
 
 
@@ -480,15 +369,6 @@ def test_what_is_no_summary_replaces_nothing(bench, told, answer):
     assert one.round()  # The next answer is one.
 
 
-@pytest.mark.parametrize("around", ["{}", "```json\n{}\n```", "```\n{}\n```\n", "  \n{}\n"])
-def test_a_summary_in_a_block_of_code_is_one(around):
-    assert parsed(around.replace("{}", summary())) == json.loads(summary())
-
-
-def test_what_else_an_answer_holds_is_left_out():
-    assert list(parsed(summary(more="x"))) == SECTIONS
-
-
 @given(some.text() | some.recursive(some.none() | some.text(), some.lists).map(json.dumps))
 def test_no_answer_breaks_the_reader(answer):
     assert parsed(answer) is None
@@ -511,24 +391,6 @@ def test_a_summary_that_is_as_long_as_what_it_replaces_is_none(bench, told):
     assert one.graph.nodes() == before
     assert dropped(told) == ["not_smaller"]
     assert one.compacted == []
-
-
-def test_a_summary_that_is_one_token_shorter_is_one(bench):
-    assert bench(talk(20, 20, 20, 20), summary(recent_actions="z" * 39)).round()
-
-
-def test_what_did_not_get_smaller_is_not_asked_for_at_every_turn_but_once_there_is_much_more(bench):
-    one = bench(talk(20, 20, 20, 20), summary(recent_actions="z" * 40), summary())
-    assert not one.round()
-    for _ in range(3):
-        assert not one.round()
-    assert len(one.model.asked) == 1
-    one.graph.append([said("user", 30)])
-    one.graph.append([said("assistant", 10)])
-    assert one.round()
-    assert len(one.model.asked) == 2
-    one.graph.edit(lambda _: nodes_of(*talk(15, 15, 15, 15)))
-    assert one.round()  # From there on it is as if nothing had been.
 
 
 def test_facts_that_take_more_than_the_conversation_do_not_make_it_longer(bench, told):
@@ -564,30 +426,6 @@ def test_a_summary_that_is_there_is_not_applied_once_it_is_cancelled(bench, told
         one.close()
 
 
-def test_closing_cancels_a_model_that_is_being_asked(bench, told):
-    one = bench()
-    one.model.go.clear()
-    one.compaction.check()
-    assert one.model.begun.wait(WAIT)
-    one.compaction.close()
-    assert one.model.patience.cancel.is_set()
-    one.model.go.set()
-    one.settle()
-    assert [event for event, _ in told] == ["compaction_dropped"]
-
-
-def test_what_is_closed_begins_nothing_and_applies_nothing(bench, told):
-    one = bench()
-    one.compaction.check()
-    one.settle()
-    one.compaction.close()
-    one.compaction.close()
-    before = one.texts
-    for _ in range(3):
-        assert not one.round()
-    assert (one.texts, len(one.model.asked), dropped(told)) == (before, 1, ["cancelled"])
-
-
 # -- what the model is shown
 
 
@@ -598,24 +436,6 @@ def lines_by_speaker(text):
     assert last == f"<<end {token}>>"
     assert not any(token in line for line in lines)
     return [line for line in lines if not line.startswith("  ")]
-
-
-def test_the_model_is_shown_who_said_what_and_what_was_called(bench):
-    messages = [
-        said("user", 20, "question "),
-        [calling(20, "c-1"), resulting(0, "c-1")],
-        {"role": "assistant", "content": [{"type": "text", "text": "in parts"}]},
-        *talk(10, 30),
-    ]
-    one = bench(messages)
-    assert one.round()
-    asked, shown = one.model.asked[0]
-    assert (asked["role"], shown["role"]) == ("system", "user")
-    assert all(name in asked["content"] for name in SECTIONS)
-    assert lines_by_speaker(shown["content"]) == ["user:", "assistant:", "tool:", "assistant:"]
-    for text in ("question", "c-1", "in parts"):
-        assert text in shown["content"]
-    assert "3 " not in shown["content"]
 
 
 HOSTILE = [
@@ -638,15 +458,6 @@ def test_no_text_of_a_conversation_closes_the_marks_or_speaks_for_another(bench,
     assert one.round()
     assert lines_by_speaker(one.model.shown) == ["user:", "assistant:", "tool:"]
     assert len(re.split("[\r\u2028\u2029\x85\x0b\x0c\x1e]", one.model.shown)) == 1
-
-
-def test_the_marks_are_others_each_time(bench):
-    seen = set()
-    for _ in range(3):
-        one = bench(facts=["fact"])
-        assert one.round()
-        seen |= set(re.findall("[0-9a-f]{16}", one.model.shown + one.texts[0]))
-    assert len(seen) == 6
 
 
 # -- what the summary holds: M5, M6
@@ -696,27 +507,6 @@ def test_a_fact_is_one_line_and_forges_neither_a_section_nor_another_fact(bench,
     assert sections(one.texts[0])["overall_goal"] == ["the overall_goal", ""]
 
 
-@given(some.lists(some.text(max_size=30), max_size=4))
-def test_no_fact_whatever_it_holds_is_more_than_a_line(facts):
-    ((told,), _) = subject._replacement(json.loads(summary()), facts)
-    words = ["".join(fact.split()) for fact in facts]
-    lines = remembered(told["content"]) if "<<memory" in told["content"] else []
-    assert all(line.startswith("- ") for line in lines)
-    assert all(len(line.splitlines()) == 1 for line in lines)
-    assert len(lines) <= len(facts)
-    for word in words:  # Plain words are there as they are.
-        if word.isascii() and word.isprintable() and word:
-            assert any("".join(line[2:].split()) == word for line in lines)
-
-
-def test_without_facts_there_are_no_marks_and_what_is_empty_says_so(bench):
-    one = bench(None, summary(key_knowledge=" ", file_system_state=""), facts=["", " \n"])
-    assert one.round()
-    found = sections(one.texts[0])
-    assert "<<" not in one.texts[0]
-    assert found["key_knowledge"] == found["file_system_state"] == ["(nothing)", ""]
-
-
 @pytest.mark.parametrize("name", SECTIONS)
 @pytest.mark.parametrize(
     "text",
@@ -737,37 +527,7 @@ def test_no_section_forges_another_one(bench, name, text):
         assert each == name or any(f"the {each}" in line for line in sections(one.texts[0])[each])
 
 
-def test_lines_of_a_section_keep_their_places(bench):
-    tree = "src\n  main.py\n    #42 is fixed here"
-    one = bench(None, summary(file_system_state=tree))
-    assert one.round()
-    assert sections(one.texts[0])["file_system_state"] == ["src", "  main.py", "    \\#42 is fixed here", ""]
-
-
-def test_a_summary_can_be_sent_whatever_the_model_wrote(bench):
-    one = bench(None, summary(key_knowledge="half \ud800 of a pair"), facts=["half \udfff of another"])
-    assert one.round()
-    assert json.dumps(one.graph.messages(), ensure_ascii=False).encode()
-
-
 # -- again and again
-
-
-def test_facts_of_an_earlier_summary_are_in_the_next_one(bench):
-    one = bench([said("system", 1, "rules "), *talk(20, 20, 20, 20)], facts=[FACT])
-    assert one.round()
-    assert remembered(one.texts[1]) == [f"- {FACT}"]
-    one.facts.append("a later fact")
-    for message in talk(20, 20):
-        one.graph.append([message])
-    one.model.answers = [summary(key_knowledge="all forgotten")]
-    assert one.round()
-    assert FACT in one.model.shown  # The earlier summary is part of what is summarised, facts and all.
-    assert "the overall_goal" in one.model.shown
-    assert one.texts[0] == "rules z"
-    assert remembered(one.texts[1]) == [f"- {FACT}", "- a later fact"]
-    assert sum("## overall_goal" in text for text in one.texts) == 1
-    assert len(one.compacted) == 2
 
 
 def test_a_long_conversation_stays_below_its_limit_and_keeps_rules_facts_and_what_is_newest(bench):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
 import re
 from contextlib import contextmanager
 
@@ -12,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muniment.confine.cancel import Cancel, Patience
+from muniment.confine.cancel import Patience
 from muniment.names import Trust
 from muniment.recall.context import Budgets, StaticContext
 from recall.places import CANARY, entry, foreign, ground, paths, telling
@@ -143,15 +142,6 @@ def test_entries_that_may_not_be_shown_are_in_no_tier(stage):
     assert CANARY not in static.system.text + about.text
 
 
-def test_what_the_system_part_tells_takes_no_room_of_the_project_tier(stage):
-    for number in range(3):
-        stage.made.put(f"user/fact-{number}.md", entry(f"Fact {number}", f"Number {number}."))
-    os.utime(stage.made.put("project/build.md", entry("Build", "With make.")), (1_000_000_000,) * 2)
-    static = stage.static(project=150)
-    assert len(static.system.entries) == 3
-    assert paths(static.take_project(())) == ["project/build.md"]
-
-
 def test_however_much_a_stranger_files_it_takes_nobodys_place(tmp_path):
     with staged(tmp_path, foreign(Trust.EXTERNAL)) as stage:
         stage.made.commit("project/build.md", entry("Build", "With make."), trust=Trust.WORKSPACE)
@@ -163,16 +153,6 @@ def test_however_much_a_stranger_files_it_takes_nobodys_place(tmp_path):
 
 
 # Order, stability, and what is there now
-
-
-def test_what_is_pinned_comes_first_and_then_what_was_written_last(stage):
-    for number, path in enumerate(["a", "pinned/b", "c"]):
-        for scope in ("user", "project"):
-            file = stage.made.put(f"{scope}/{path}.md", entry(path, "Text."))
-            os.utime(file, (1_700_000_000 + number,) * 2)
-    static = stage.static()
-    assert paths(static.system) == ["user/pinned/b.md", "user/c.md", "user/a.md"]
-    assert paths(static.take_project(())) == ["project/pinned/b.md", "project/c.md", "project/a.md"]
 
 
 def test_the_system_part_is_the_same_text_as_long_as_the_memory_is(stage):
@@ -214,89 +194,13 @@ def test_an_entry_that_was_edited_in_place_is_told_as_it_is_now_and_leaves_no_ga
         assert "Old text." not in part.text
 
 
-def test_where_reading_fails_the_tiers_stay_as_they_are(stage, told, monkeypatch):
-    stage.made.put("user/a.md", entry("First", "Text."))
-    stage.made.put("project/b.md", entry("Second", "Text."))
-    static = stage.static()
-    before = static.system
-    monkeypatch.setattr("muniment.recall.context.listed", lambda *_: 1 // 0)
-    static.refresh(FOREVER)
-    assert static.system == before
-    assert paths(static.take_project(())) == ["project/b.md"]
-    assert [each["event"] for each in told()] == ["memory_retrieval_failed"] * 2
-
-
-def test_a_patience_that_was_cancelled_leaves_the_tiers_as_they_are(stage, told):
-    stage.made.put("user/a.md", entry("First", "Text."))
-    static = stage.static()
-    stage.made.put("user/b.md", entry("Second", "Text."))
-    with Cancel() as cancel:
-        cancel.set()
-        static.refresh(Patience(math.inf, cancel))
-    assert paths(static.system) == ["user/a.md"]
-    assert told() == []
-
-
 # Once
-
-
-def test_the_project_tier_is_told_once_and_is_known_by_then(stage):
-    stage.made.put("project/a.md", entry("First", "Text."))
-    static = stage.static()
-    key = stage.made.key("project/a.md")
-    assert (static.told, static.keys) == (None, {key})
-    assert paths(static.take_project(())) == ["project/a.md"]
-    assert (static.told, static.keys) == ({key}, {key})
-    assert static.take_project(()) is None
-    static.refresh(FOREVER)
-    assert static.take_project(()) is None
 
 
 def test_what_was_told_before_is_not_told_by_the_project_tier_of_a_later_run(stage):
     stage.made.put("project/a.md", entry("First", "Text."))
     assert stage.static(told=[]).take_project(()) is None
     assert stage.static(told=[stage.made.key("project/a.md")]).keys == {stage.made.key("project/a.md")}
-
-
-def test_a_project_tier_that_was_empty_is_told_once_there_is_something(stage):
-    static = stage.static()
-    assert static.take_project(()) is None
-    assert static.told is None
-    stage.made.put("project/a.md", entry("First", "Text."))
-    static.refresh(FOREVER)
-    assert paths(static.take_project(())) == ["project/a.md"]
-
-
-def test_what_was_told_otherwise_since_is_left_out_of_the_project_tier(stage):
-    stage.made.put("project/a.md", entry("First", "Text."))
-    stage.made.put("project/b.md", entry("Second", CANARY))
-    static = stage.static()
-    project = static.take_project({stage.made.key("project/b.md")})
-    assert paths(project) == ["project/a.md"]
-    assert CANARY not in project.text
-
-
-def test_what_came_into_the_system_tier_since_is_left_out_of_the_project_tier(stage):
-    """Each is read at its own time: an entry may become the owner's in between."""
-    stage.made.put("user/a.md", entry("First", "Text."))
-    static = stage.static()
-    static._project = static.system
-    assert static.take_project(()) is None
-
-
-def test_a_conversation_that_lost_what_it_was_told_is_told_again_and_as_it_is_by_then(stage):
-    stage.made.put("project/a.md", entry("First", "Old text."))
-    stage.made.put("project/gone.md", entry("Second", CANARY))
-    static = stage.static()
-    assert static.take_project(()) is not None
-    stage.made.put("project/a.md", entry("First", "New text."))
-    stage.made.file("project/gone.md").unlink()
-    static.refresh(FOREVER)  # As beside each turn.
-    static.begin_anew()
-    project = static.take_project(())
-    assert paths(project) == ["project/a.md"]
-    assert "New text." in project.text
-    assert CANARY not in project.text
 
 
 # Budgets
@@ -386,28 +290,6 @@ def about(stage):
     made.put("user/src/style.md", entry("Style", "Short functions."))
     static = stage.static()
     return lambda path, exclude=(), budget=1_000: static.about([path], exclude, budget, FOREVER)
-
-
-@pytest.mark.parametrize(
-    ("path", "expected"),
-    [
-        ("/home/me/src/billing/tax.py", {"project/billing/rounding.md", "user/src/style.md"}),
-        ("billing/tax.py", {"project/billing/rounding.md"}),
-        ("BILLING/x", {"project/billing/rounding.md"}),
-        ("lib/invoice.py", {"project/notes.md"}),
-        ("lib/invoices.py", set()),
-        ("", set()),
-        ("/", set()),
-        ("other/x.py", set()),
-    ],
-)
-def test_what_has_the_name_of_a_file_or_of_a_folder_above_it_is_about_it(about, path, expected):
-    assert set(paths(about(path))) == expected
-
-
-def test_what_was_told_is_not_told_about_a_path(stage, about):
-    key = stage.made.key("project/billing/rounding.md")
-    assert paths(about("billing/tax.py", exclude={key})) == []
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ import errno
 import json
 import math
 import os
-import re
 import tempfile
 import threading
 from contextlib import ExitStack, closing, contextmanager
@@ -20,10 +19,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel
 
 from muniment.confine.cancel import Cancel, Patience
-from muniment.recall.context import SEPARATOR, Budgets
+from muniment.recall.context import Budgets
 from muniment.recall.conversation import FACT_CHARS, MAX_FACTS, Compacting, Conversation
 from muniment.recall.session import BroughtIn, Reason
 from recall.places import (
@@ -32,7 +30,6 @@ from recall.places import (
     Gate,
     Slow,
     assistant,
-    call,
     calling,
     entry,
     ground,
@@ -118,46 +115,6 @@ def begun(conversation, text):
 # Where things come
 
 
-def test_at_a_user_turn_the_memory_comes_first_among_the_reminders_before_the_message(stage):
-    conversation = stage.conversation(Budgets())
-    conversation.on_path("src/database/pool.py")
-    before = [SYSTEM, user("hello"), assistant("hello")]
-    begun(conversation, DEPLOY)
-    history = conversation.before_turn([*before, user(DEPLOY)], ["Mind the gap.", "It is late."])
-    assert [history[:3], history[4]] == [before, user(DEPLOY)]
-    reminders = history[3]
-    assert reminders["role"] == "user"
-    assert reminders["content"].startswith("## Relevant Memory")
-    assert reminders["content"].endswith("\n\nMind the gap.\n\nIt is late.")
-    assert "on Tuesdays" in reminders["content"]
-    assert len(history) == 5
-
-
-def test_a_recall_comes_before_the_tiers_and_each_in_a_fence_of_its_own(stage):
-    conversation = stage.conversation(Budgets(), state={"project": None})
-    stage.made.put("project/src/style.md", entry("Style", "Short functions."))
-    conversation.on_user_turn(DEPLOY)
-    settle(conversation.session)
-    conversation.session._handle = conversation.session.prefetch.begin(
-        lambda patience: stage.recaller.recall(DEPLOY, patience=patience)
-    )
-    conversation._static._project = stage.recaller.recall(STAGING)
-    conversation.on_path("src/main.py")
-    settle(conversation.session)
-    text = conversation.before_turn([user(DEPLOY)])[0]["content"]
-    tokens = re.findall(r"^<<memory (\w+)>>$", text, re.MULTILINE)
-    assert len(set(tokens)) == len(tokens) == 3
-    assert text.index("on Tuesdays") < text.index("pgbouncer") < text.index("Short functions")
-
-
-def test_without_anything_to_tell_the_history_is_as_it_was(stage):
-    conversation = stage.conversation()
-    begun(conversation, "zeppelins over antarctica")
-    history = [SYSTEM, user("zeppelins over antarctica")]
-    assert conversation.before_turn(history) == history
-    assert conversation.after_tools([*history, calling(1), result(1)]) == [*history, calling(1), result(1)]
-
-
 def test_at_tool_results_the_memory_comes_behind_the_last_one_and_parts_no_call_from_its_result(stage):
     conversation, gate = stage.conversation(Budgets(system=0, project=0)), stage.gate()
     stage.made.put("project/src/style.md", entry("Style", "Short functions."))
@@ -196,36 +153,6 @@ def test_an_old_call_that_never_got_its_result_keeps_everything_out(stage):
     assert conversation.after_tools(history) == history
 
 
-def test_messages_of_an_sdk_come_out_as_json(stage):
-    class Function(BaseModel):
-        name: str = "read_file"
-        arguments: str = "{}"
-
-    class ToolCall(BaseModel):
-        id: str = "call-1"
-        type: str = "function"
-        function: Function = Function()
-
-    class Reply(BaseModel):
-        role: str = "assistant"
-        content: str | None = None
-        tool_calls: list[ToolCall] = [ToolCall()]
-
-    conversation = stage.conversation()
-    history = conversation.after_tools([user("go"), Reply(), result(1)])
-    assert history[1] == {"role": "assistant", "tool_calls": [call(1)]}
-    json.dumps(history)
-
-
-def test_what_a_host_holds_is_not_changed(stage):
-    conversation = stage.conversation()
-    begun(conversation, DEPLOY)
-    mine = [SYSTEM, user(DEPLOY)]
-    frozen = json.dumps(mine)
-    assert len(conversation.before_turn(mine)) == 3
-    assert json.dumps(mine) == frozen
-
-
 # When a recall begins
 
 
@@ -247,37 +174,6 @@ def test_a_message_in_parts_is_recalled_for_by_its_text(stage):
     assert [message for message, _ in stage.recaller.asked] == [DEPLOY]
 
 
-def test_a_message_drained_in_mid_loop_is_recalled_for_and_the_next_turn_too(stage):
-    conversation = stage.conversation()
-    begun(conversation, DEPLOY)
-    history = conversation.before_turn([user(DEPLOY)])
-    history += [calling(1), result(1), user(STAGING)]
-    begun(conversation, STAGING)
-    history = conversation.after_tools(history)
-    assert "pgbouncer" in history[-2]["content"]
-    conversation.before_turn([*history, assistant("done"), user("dark mode of the editor?")])
-    settle(conversation.session)
-    assert [message for message, _ in stage.recaller.asked] == [
-        DEPLOY,
-        STAGING,
-        "dark mode of the editor?",
-    ]
-
-
-def test_a_message_typed_ahead_in_mid_loop_is_recalled_for_once(stage):
-    conversation = stage.conversation()
-    begun(conversation, DEPLOY)
-    history = [*conversation.before_turn([user(DEPLOY)]), calling(1), result(1)]
-    gate = stage.gate()
-    conversation.on_user_turn(STAGING)
-    history = conversation.after_tools(history)
-    gate.open()
-    settle(conversation.session)
-    history = conversation.before_turn([*history, assistant("done"), user(STAGING)])
-    assert "pgbouncer" in history[-2]["content"]
-    assert [message for message, _ in stage.recaller.asked] == [DEPLOY, STAGING]
-
-
 @pytest.mark.parametrize("end", [lambda it: it.abort(Reason.HOST_SIGNAL), Conversation.on_reset])
 def test_a_turn_that_ended_before_its_first_call_takes_no_recall_from_the_next(stage, end):
     conversation = stage.conversation()
@@ -289,21 +185,6 @@ def test_a_turn_that_ended_before_its_first_call_takes_no_recall_from_the_next(s
 
 
 # How often
-
-
-def test_one_turn_of_fourteen_iterations_is_one_recall_and_one_injection(stage):
-    conversation, gate = stage.conversation(), stage.gate()
-    conversation.on_user_turn(DEPLOY)
-    history = conversation.before_turn([user(DEPLOY)])
-    for number in range(14):
-        if number == 3:
-            gate.open()
-            settle(conversation.session)
-        history = conversation.after_tools([*history, calling(number), result(number)])
-    assert len(stage.recaller.asked) == 1
-    assert stage.told(conversation) == [("tool_results", ["project/deploy.md"])]
-    assert sum("on Tuesdays" in str(message["content"]) for message in history) == 1
-    assert len(history) == 1 + 2 * 14 + 1
 
 
 TOPICS = {
@@ -319,56 +200,6 @@ ASKING = {
     "telescope": "telescope collimation again?",
 }
 TALK = "thanks, go on"
-TURNS = (
-    *(("riesling", 10), (TALK, 3), ("sourdough", 11), ("riesling", 10), (TALK, 3)),
-    *(("bicycle", 10), (TALK, 2), ("sourdough", 10), ("bicycle", 10), (TALK, 3)),
-    *(("telescope", 9), (TALK, 3), ("telescope", 10), ("riesling", 10), (TALK, 3)),
-    *(("bicycle", 10), (TALK, 3), ("sourdough", 10), (TALK, 3), ("telescope", 11)),
-)
-"""What each turn is about, and how often the model is called in it."""
-
-
-def test_a_session_of_144_calls_over_20_turns_recalls_at_turns_and_tells_a_tenth(tmp_path):
-    """Against a recall at every call, as hosts do that know no turns: both are carried out, and counted."""
-    entries = {
-        f"project/{topic}/{number}.md": entry(f"Note {number}", text.format(number))
-        for topic, text in TOPICS.items()
-        for number in range(8)
-    }
-    assert (len(TURNS), sum(calls for _, calls in TURNS)) == (20, 144)
-    with staged(tmp_path, entries) as stage:
-        conversation = stage.conversation()
-        history, calls, every_call, brought = [], 0, 0, []
-        for topic, count in TURNS:
-            text = ASKING.get(topic, topic)
-            begun(conversation, text)
-            before = len(stage.told(conversation))
-            history = conversation.before_turn([*history, user(text)])
-            for number in range(count):
-                calls += 1
-                every_call += stage.recaller.__class__.__mro__[1].recall(stage.recaller, text).tokens
-                if number < count - 1:
-                    history = conversation.after_tools([*history, calling(calls), result(calls)])
-            history.append(assistant("done"))
-            brought.append((topic, [each[1] for each in stage.told(conversation)[before:]]))
-        recalled_for = [message for message, _ in stage.recaller.asked]
-        injected = sum(each["tokens"] for each in stage.made.injections())
-
-    turns = [ASKING.get(topic, topic) for topic, _ in TURNS]
-    assert list(dict.fromkeys(recalled_for)) == list(dict.fromkeys(turns))
-    assert len(recalled_for) <= 2 * 20  # One a turn, and one more where all that was found was told before.
-    assert 0 < injected <= every_call / 10, (injected, every_call)
-
-    # Of each topic first five entries, then the three others, then the first again, since none is left.
-    for topic in TOPICS:
-        told = [set(blocks[0]) for about, blocks in brought if about == topic and blocks]
-        assert len(told[0]) == 5
-        assert len(told[1] - told[0]) == len(told[1]) == 3
-        if len(told) > 2:
-            assert len(told[2]) == 5
-    assert all(blocks == [] for about, blocks in brought if about == TALK)
-    in_history = [message for message in history if "<<memory" in str(message["content"])]
-    assert len(in_history) == sum(len(blocks) for _, blocks in brought)
 
 
 def test_an_edited_entry_returns_and_after_a_compaction_all_do(stage):
@@ -392,49 +223,6 @@ def test_an_edited_entry_returns_and_after_a_compaction_all_do(stage):
 # Nothing twice: the parts race
 
 
-def test_the_tiers_are_told_once_and_what_they_told_is_not_recalled(stage):
-    conversation = stage.conversation(Budgets())
-    begun(conversation, DEPLOY)
-    history = conversation.before_turn([user(DEPLOY)])
-    begun(conversation, f"{DEPLOY} {STAGING} dark mode in the editor")
-    conversation.on_path("deploy/database.py")
-    settle(conversation.session)
-    assert conversation.before_turn([*history, user("x")]) == [*history, user("x")]
-    assert stage.told(conversation)[0] == ("system", ["user/editor.md"])
-    assert sorted(stage.told(conversation)[1][1]) == ["project/database.md", "project/deploy.md"]
-    assert len(stage.told(conversation)) == 2
-
-
-def test_what_the_project_tier_learns_of_while_a_recall_runs_is_told_by_one_of_them(stage):
-    """Its reading ends between the beginning of a recall and the first call of the model."""
-    conversation = stage.conversation(Budgets())
-    gate = stage.gate()
-    conversation._static.begin_anew()  # As after a compaction.
-    conversation._static._project = type(conversation._static._project)()
-    conversation.on_user_turn(DEPLOY)
-    assert gate.reached.wait(WAIT)
-    stage.made.put("project/billing.md", entry("Billing", "Billing deploys by hand."))
-    gate.open()
-    settle(conversation.session)
-    conversation._static.refresh(FOREVER)
-    conversation.before_turn([user(DEPLOY)])
-    told = [path for _, listed in stage.told(conversation) for path in listed]
-    assert sorted(told) == sorted(set(told))
-    assert {"project/billing.md", "project/deploy.md", "project/database.md"} <= set(told)
-
-
-def test_what_came_into_the_system_part_while_a_recall_ran_is_not_recalled_as_well(stage):
-    conversation = stage.conversation(Budgets(project=0))
-    gate = stage.gate()
-    conversation.on_user_turn("zeppelins and airships")
-    stage.made.put("user/airships.md", entry("Airships", "Likes zeppelins and airships."))
-    gate.open()
-    settle(conversation.session)
-    conversation._static.refresh(FOREVER)
-    assert conversation.before_turn([user("zeppelins and airships")]) == [user("zeppelins and airships")]
-    assert "Likes zeppelins" in conversation.system_part
-
-
 def test_what_is_about_a_touched_file_and_recalled_is_told_by_one_of_them(stage):
     conversation = stage.conversation(Budgets(system=0, project=0))
     stage.made.put("project/billing/rounding.md", entry("Rounding", "Billing deploys round half to even."))
@@ -446,39 +234,6 @@ def test_what_is_about_a_touched_file_and_recalled_is_told_by_one_of_them(stage)
     conversation.after_tools([*history, calling(1), result(1)])
     told = [path for _, listed in stage.told(conversation) for path in listed]
     assert sorted(told) == ["project/billing/rounding.md", "project/deploy.md"]
-
-
-def test_the_system_part_stays_the_same_through_a_turn_though_the_memory_changes(stage):
-    conversation = stage.conversation(Budgets())
-    begun(conversation, DEPLOY)
-    history = conversation.before_turn([user(DEPLOY)])
-    part = conversation.system_part
-    assert part.startswith(f"{SEPARATOR}## Memory")
-    stage.made.put("user/coffee.md", entry("Coffee", "Black."))
-    conversation._static.refresh(FOREVER)
-    conversation.after_tools([*history, calling(1), result(1)])
-    assert conversation.system_part == part
-    begun(conversation, STAGING)
-    conversation.before_turn([*history, user(STAGING)])
-    assert "Black." in conversation.system_part
-    assert [where for where, _ in stage.told(conversation)].count("system") == 2
-
-
-def test_without_an_entry_of_the_owner_the_system_part_is_empty(tmp_path):
-    with staged(tmp_path, {}) as stage:
-        assert stage.conversation(Budgets()).system_part == ""
-
-
-def test_the_system_part_is_empty_once_the_owner_has_nothing_noted_any_more(stage):
-    conversation = stage.conversation(Budgets(project=0))
-    begun(conversation, "hello")
-    conversation.before_turn([user("hello")])
-    assert conversation.system_part
-    stage.made.file("user/editor.md").unlink()
-    begun(conversation, "hello again")
-    conversation.before_turn([user("hello again")])
-    assert conversation.system_part == ""
-    assert stage.told(conversation) == [("system", ["user/editor.md"])]
 
 
 STEPS = st.lists(
@@ -652,23 +407,6 @@ def compacted(conversation, history, message="go on"):
     return conversation.before_turn([*history, assistant("done"), user(f"{message} then")])
 
 
-def test_an_injected_fact_is_in_key_knowledge_after_a_compaction(stage):
-    """Though the model that wrote the summary left it out."""
-    conversation = stage.conversation(compacting=compacting())
-    begun(conversation, DEPLOY)
-    history = conversation.before_turn([SYSTEM, user(DEPLOY)])
-    history = compacted(conversation, [*history, assistant("on Tuesdays"), *long_history()])
-    assert history[0] == SYSTEM
-    summary, acknowledgement = history[1:3]
-    section = re.search(r"## key_knowledge\n(.*?)\n\n## ", summary["content"], re.DOTALL)[1]
-    assert "Nothing was said of any day." in section
-    assert "- project/deploy.md (trust: workspace): Deploy day: Deploys the billing service" in section
-    assert acknowledgement["role"] == "assistant"
-    assert len(history) < len(long_history())
-    # The kept part is the host's own, to its last message.
-    assert history[-1] == user("go on then")
-
-
 def test_a_fact_outlives_a_second_compaction_and_a_restart(stage):
     conversation = stage.conversation(compacting=compacting())
     begun(conversation, DEPLOY)
@@ -759,22 +497,6 @@ def test_facts_are_forty_single_lines_at_most_and_the_last_ones(tmp_path):
             assert len(fact.splitlines()) == 1
 
 
-def test_a_fact_that_was_told_again_after_an_edit_says_what_was_told_last(stage):
-    conversation = stage.conversation(compacting=compacting())
-    begun(conversation, DEPLOY)
-    history = conversation.before_turn([user(DEPLOY)])
-    begun(conversation, STAGING)
-    history = conversation.before_turn([*history, assistant("w"), user(STAGING)])
-    stage.made.put("project/deploy.md", entry("Deploy day", "Billing deploys on Fridays."))
-    begun(conversation, DEPLOY)
-    history = conversation.before_turn([*history, assistant("x"), user(DEPLOY)])
-    facts = conversation.as_json()["facts"]
-    assert [path for path, _ in facts] == ["project/database.md", "project/deploy.md"]
-    summary = compacted(conversation, [*history, assistant("y"), *long_history()])[0]["content"]
-    assert "on Fridays" in summary
-    assert "on Tuesdays" not in summary
-
-
 def test_what_stands_in_the_system_prompt_needs_no_place_in_a_summary(stage):
     conversation = stage.conversation(Budgets(project=0), compacting=compacting())
     summary = compacted(conversation, long_history())[0]["content"]
@@ -809,23 +531,6 @@ def test_without_a_descriptor_left_a_conversation_goes_on_uncompacted(stage, eve
 
 
 # State
-
-
-def test_a_later_run_goes_on_where_the_earlier_one_was(stage):
-    conversation = stage.one_of_each()
-    begun(conversation, STAGING)
-    history = conversation.before_turn([user(STAGING)])
-    state = json.loads(json.dumps(conversation.as_json()))
-    assert {name: bool(value) for name, value in state.items()} == dict.fromkeys(
-        ["shown", "project", "just_in_time", "just_in_time_tokens", "facts"], True
-    )
-    told = stage.told(conversation)
-    later = stage.conversation(ROOM_FOR_ONE, state=state)
-    assert later.as_json() == state
-    later.on_path("src/x.py")
-    begun(later, f"{DEPLOY} and the style of functions")
-    assert later.before_turn([*history, user("x")]) == [*history, user("x")]
-    assert [where for where, _ in stage.told(later)[len(told) :]] == ["system"]
 
 
 def test_a_conversation_that_was_saved_before_its_first_turn_is_told_its_tiers_later(stage):
@@ -866,33 +571,6 @@ def test_facts_of_a_hostile_state_are_lines_and_not_too_many(stage):
     facts = stage.conversation(state=state).as_json()["facts"]
     assert [path for path, _ in facts] == [f"project/{number}.md" for number in range(60, 100)]
     assert all(len(line.splitlines()) == 1 and len(line) <= FACT_CHARS for _, line in facts)
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=4),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(["shown", "project", "just_in_time", "just_in_time_tokens", "facts"]), inner
-        )
-    ),
-    max_leaves=12,
-)
-
-
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory):
-    base = tmp_path_factory.mktemp("shared")
-    with ground(base, entries=ENTRIES) as made, made.recaller() as recaller:
-        yield recaller
-
-
-@given(JSON)
-def test_whatever_json_it_is_given_a_conversation_begins_and_its_own_state_goes_round(shared, state):
-    with Conversation(shared, state=state) as conversation:
-        kept = json.loads(json.dumps(conversation.as_json()))
-    with Conversation(shared, state=kept) as conversation:
-        assert conversation.as_json() == kept
 
 
 # How much, and the end

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import time
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
 
-from muniment.confine.cancel import Cancel, Patience
-from muniment.errors import Cancelled, DeadlineExceeded
 from muniment.names import Trust
-from muniment.recall.context import MAX_LISTED, MAX_PATH_CHARS, about_path, listed
+from muniment.recall.context import about_path, listed
 from recall.library import FOREVER, NOW, entry_of, library
 
 EVERYONE = tuple(Trust)
@@ -51,55 +46,7 @@ def about(shelves, path, *, scopes=None, now=NOW, patience=FOREVER):
     ]
 
 
-def put_in_order(shelves, *paths):
-    """Entries, each written a second after the one before."""
-    for number, path in enumerate(paths):
-        shelves.put(path, entry_of(path, "text"))
-        os.utime(shelves.file(path), ns=(0, (1_700_000_000 + number) * 10**9))
-    shelves.refresh()
-
-
 # -- listed
-
-
-def test_what_is_pinned_comes_first_then_what_is_newest(shelves):
-    put_in_order(
-        shelves,
-        "user/pinned/b.md",
-        "user/old.md",
-        "project/pinned/deep/a.md",
-        "user/new.md",
-        "user/pinnedx/c.md",
-    )
-    assert list_all(shelves) == [
-        "project/pinned/deep/a.md",
-        "user/pinned/b.md",
-        "user/pinnedx/c.md",
-        "user/new.md",
-        "user/old.md",
-    ]
-
-
-@pytest.mark.parametrize("folder", ["Pinned", "PINNED", "pinned"])
-def test_what_is_pinned_is_so_however_the_folder_is_spelled(shelves, folder):
-    put_in_order(
-        shelves, f"user/{folder}/a.md", f"user/{folder}/Deep/b.md", "user/new.md", "user/topic/pinned/c.md"
-    )
-    assert list_all(shelves)[:2] == [f"user/{folder}/Deep/b.md", f"user/{folder}/a.md"]
-
-
-def test_of_equal_age_the_paths_are_in_order(shelves):
-    for name in ("b", "a", "c"):
-        shelves.put(f"user/{name}.md", "text")
-        os.utime(shelves.file(f"user/{name}.md"), ns=(0, 0))
-    shelves.refresh()
-    assert list_all(shelves) == ["user/a.md", "user/b.md", "user/c.md"]
-
-
-def test_no_more_are_listed_than_the_limit(shelves):
-    shelves.put({f"user/n{number:03}.md": f"text {number}" for number in range(MAX_LISTED + 5)})
-    shelves.refresh()
-    assert len(set(list_all(shelves))) == MAX_LISTED
 
 
 @pytest.mark.parametrize(
@@ -141,13 +88,6 @@ def test_an_entry_that_speaks_to_agents_cannot_be_listed(shelves):
     assert (list_all(shelves), about(shelves, "deploy.py")) == ([], [])
 
 
-def test_a_hit_of_a_listing_is_that_of_the_file(shelves):
-    shelves.put("user/a.md", "text")
-    shelves.refresh()
-    (hit,) = listed(shelves.catalog, list(shelves.scopes), EVERYONE, NOW, FOREVER)
-    assert (hit.key, hit.mtime_ns) == (shelves.hit("user/a.md").key, shelves.hit("user/a.md").mtime_ns)
-
-
 # -- about a path
 
 
@@ -181,15 +121,6 @@ def test_an_entry_is_about_a_path_by_its_folder_or_a_keyword(standing, path, pat
     assert about(standing, path) == paths
 
 
-def test_entries_about_several_folders_of_a_path_are_all_found(standing):
-    assert set(about(standing, "deploy/helm/models.py")) == {
-        "project/deploy/steps.md",
-        "project/helm.md",
-        "project/models.md",
-    }
-    assert about(standing, "deploy/helm/models.py", scopes={"user"}) == []
-
-
 @pytest.mark.parametrize(
     "path",
     [
@@ -212,35 +143,3 @@ def test_a_path_cannot_speak_to_the_search_or_hold_it_up(standing, path):
     began = time.process_time()
     assert about(standing, path) == []
     assert time.process_time() - began < 0.5
-
-
-def test_a_path_that_is_no_text_is_still_compared(standing):
-    assert about(standing, "deploy/\udcff\udc80.py") == ["project/deploy/steps.md"]
-    assert about(standing, "deploy/\0") == ["project/deploy/steps.md"]
-
-
-def test_a_path_longer_than_any_is_about_nothing(standing):
-    room = MAX_PATH_CHARS - len("deploy/")
-    assert about(standing, "deploy/" + "x" * room) == ["project/deploy/steps.md"]
-    assert about(standing, "deploy/" + "x" * (room + 1)) == []
-
-
-def test_of_many_folders_the_innermost_count(standing):
-    assert about(standing, "deploy/" + "x/" * 10 + "y.py") == ["project/deploy/steps.md"]
-    assert about(standing, "deploy/" + "x/" * 11 + "y.py") == []
-
-
-@given(path=st.text(max_size=60) | st.text('ab/."*(){}:^ deploy塔\0\ud800\u0301', max_size=60))
-@example(path="\u19b0/x")
-def test_any_text_may_be_a_path(standing, path):
-    assert set(about(standing, path)) <= set(ENTRIES)
-
-
-@pytest.mark.parametrize("ask", [list_all, lambda shelves, **terms: about(shelves, "deploy/x", **terms)])
-def test_listing_ends_with_the_patience(standing, ask):
-    with Cancel() as cancel:
-        cancel.set()
-        with pytest.raises(Cancelled):
-            ask(standing, patience=Patience(float("inf"), cancel))
-    with pytest.raises(DeadlineExceeded):
-        ask(standing, patience=Patience(time.monotonic()))

@@ -10,12 +10,10 @@ from hypothesis import strategies as some
 
 from muniment.recall.conversation import (
     behind_results,
-    field,
     groups,
     has_pending_call,
     said,
     user,
-    with_reminders,
 )
 
 
@@ -47,13 +45,6 @@ SHAPES = pytest.mark.parametrize("shape", [dict, MappingProxyType, as_object])
 
 
 @SHAPES
-def test_a_field_is_found_whatever_a_message_is_and_missing_ones_are_none(shape):
-    message = shape(result("1"))
-    assert (field(message, "role"), field(message, "tool_call_id")) == ("tool", "1")
-    assert field(message, "tool_calls") is None
-
-
-@SHAPES
 @pytest.mark.parametrize(
     ("messages", "is_pending"),
     [
@@ -76,16 +67,6 @@ def test_a_field_is_found_whatever_a_message_is_and_missing_ones_are_none(shape)
 )
 def test_a_call_is_pending_until_its_result_stands_behind_it(shape, messages, is_pending):
     assert has_pending_call(list(map(shape, messages))) is is_pending
-
-
-@SHAPES
-@pytest.mark.parametrize("name", ["same", "", None])
-def test_of_several_calls_of_one_id_each_wants_a_result(shape, name):
-    """Some models give no ids: whatever came between the first result and the second would part them."""
-    messages = [calls(name, name), result(name)]
-    assert has_pending_call(list(map(shape, messages)))
-    assert not has_pending_call(list(map(shape, [*messages, result(name)])))
-    assert not has_pending_call(list(map(shape, [*messages, result(name), result(name)])))
 
 
 @SHAPES
@@ -113,46 +94,6 @@ def test_groups_leave_nothing_out_and_turn_nothing_round(messages):
         assert all(each["role"] == "tool" for each in group[1:])
 
 
-@given(some.lists(some.lists(some.booleans(), min_size=1, max_size=3), max_size=6), some.booleans())
-def test_no_group_of_a_whole_conversation_begins_with_a_result(turns, is_answered):
-    messages = []
-    for number, turn in enumerate(turns):
-        messages.append(user("u"))
-        ids = [f"{number}.{at}" for at, _ in enumerate(turn)]
-        messages += [calls(*ids), *map(result, ids)] if any(turn) else [answer()]
-    messages += [answer()] if is_answered else []
-    assert not has_pending_call(messages)
-    assert all(group[0]["role"] != "tool" for group in groups(messages))
-
-
-def test_reminders_are_one_message_before_what_the_user_wrote_last():
-    messages = [system(), user("first"), answer(), user("second")]
-    assert with_reminders(messages, ["memory", "host"]) == [
-        *messages[:3],
-        user("memory\n\nhost"),
-        messages[3],
-    ]
-
-
-def test_reminders_stand_before_the_last_question_also_where_the_model_is_at_work_on_it():
-    messages = [user("first"), answer(), user("second"), calls("1"), result("1")]
-    found = with_reminders(messages, ["memory"])
-    assert found == [*messages[:2], user("memory"), *messages[2:]]
-    assert not has_pending_call(found)
-
-
-def test_where_the_user_wrote_nothing_reminders_come_at_the_end():
-    assert with_reminders([system()], ["memory"]) == [system(), user("memory")]
-    assert with_reminders([], ["memory"]) == [user("memory")]
-
-
-def test_without_reminders_nothing_is_put_in_and_the_list_is_another_one():
-    messages = [user("u")]
-    found = with_reminders(messages, [])
-    assert found == messages
-    assert found is not messages
-
-
 def test_what_goes_behind_results_stands_behind_the_last_one_and_parts_none_from_its_call():
     messages = [user("u"), calls("1", "2"), result("1"), result("2")]
     assert behind_results(messages, "memory") == [*messages, user("memory")]
@@ -160,29 +101,6 @@ def test_what_goes_behind_results_stands_behind_the_last_one_and_parts_none_from
     assert behind_results(earlier, "memory") == [*messages, user("memory"), *earlier[4:]]
     assert behind_results([user("u")], "memory") == [user("u"), user("memory")]
     assert len(messages) == 4
-
-
-@SHAPES
-@pytest.mark.parametrize(
-    ("content", "text"),
-    [
-        ("plain", "plain"),
-        ("", ""),
-        (None, ""),
-        ([], ""),
-        (
-            [
-                {"type": "text", "text": "a"},
-                {"type": "image_url", "image_url": {}},
-                {"type": "text", "text": "b"},
-            ],
-            "a\nb",
-        ),
-        ([{"type": "text", "text": None}, {"type": "text"}, {"type": "text", "text": 7}], ""),
-    ],
-)
-def test_what_a_message_says_is_its_text_and_that_of_its_parts(shape, content, text):
-    assert said(shape({"role": "user", "content": content})) == text
 
 
 def test_a_message_without_content_says_nothing():

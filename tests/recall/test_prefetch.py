@@ -6,19 +6,15 @@ the call, so that a call that waited for it would wait for ever.
 
 from __future__ import annotations
 
-import asyncio
 import gc
-import math
 import os
-import sqlite3
 import threading
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from muniment.confine.cancel import Cancel
-from muniment.errors import Cancelled, ManagedMemoryUnavailable
+from muniment.errors import Cancelled
 from muniment.recall import session as subject
 from muniment.recall.session import Prefetch
 from muniment.store.database import Database
@@ -142,91 +138,7 @@ def test_everything_returns_while_the_work_is_blocked(prefetch):
     work.go.set()
 
 
-def test_everything_returns_on_an_event_loop_while_the_work_is_blocked(prefetch):
-    """The loop turns on meanwhile: what lets the work go is a callback of that very loop."""
-    work, turned = Blocked(), []
-
-    async def host():
-        asyncio.get_running_loop().call_soon(turned.append, "turned")
-        handle = prefetch.begin(work)
-        assert handle.take() is None
-        assert not handle.is_cancelled
-        assert turned == []  # No call above gave the loop away.
-        await asyncio.sleep(0)
-        assert turned == ["turned"]
-        assert handle.take() is None
-        asyncio.get_running_loop().call_soon(work.go.set)
-        await asyncio.to_thread(settled, handle, prefetch)
-        return handle.take()
-
-    assert asyncio.run(host()) == "fruit"
-
-
-def test_cancelling_on_an_event_loop_waits_for_no_work_that_takes_no_notice(prefetch):
-    work = Blocked()
-
-    async def host():
-        handle = prefetch.begin(work)
-        await asyncio.to_thread(work.begun.wait, WAIT)
-        handle.cancel()
-        assert handle.settled_at is None
-        return handle.take()
-
-    assert asyncio.run(host()) is None
-    work.go.set()
-
-
-def test_work_that_never_settles_delays_no_other(prefetch):
-    hanging = [Blocked() for _ in range(5)]
-    handles = [prefetch.begin(each) for each in hanging]
-    assert all(each.begun.wait(WAIT) for each in hanging)
-    done = threading.Event()
-    quick = prefetch.begin(lambda _: done.set() or "quick")
-    assert done.wait(WAIT)
-    prefetch._threads[-1].join(WAIT)
-    assert quick.take() == "quick"
-    assert [each.settled_at for each in handles] == [None] * 5
-    for each in hanging:
-        each.go.set()
-
-
-def test_work_begins_on_a_thread_of_its_own_with_a_patience_that_has_no_deadline(prefetch):
-    seen = []
-
-    def work(patience):
-        seen.append((threading.current_thread(), patience))
-        patience.check()
-
-    settled(prefetch.begin(work), prefetch)
-    ((thread, patience),) = seen
-    assert thread is not threading.current_thread()
-    assert thread.daemon  # So that a program ends whatever hangs.
-    assert patience.deadline == math.inf
-
-
 # -- P2, once
-
-
-def test_what_settled_is_taken_once_and_the_moment_is_told(prefetch, clock):
-    work = Blocked()
-    handle = prefetch.begin(work)
-    clock.advance(7)
-    work.go.set()
-    settled(handle, prefetch)
-    clock.advance(3_600)
-    assert handle.settled_at == 107.0
-    assert not handle.consumed
-    assert handle.take() == "fruit"
-    assert handle.consumed
-    assert handle.take() is None
-    assert not handle.has_failed
-
-
-def test_nothing_is_a_result_too(prefetch):
-    handle = settled(prefetch.begin(lambda _: None), prefetch)
-    assert handle.take() is None
-    assert handle.consumed
-    assert not handle.has_failed
 
 
 @pytest.mark.slow
@@ -247,31 +159,6 @@ def test_of_eight_threads_that_take_at_the_same_time_one_gets_it(prefetch):
         assert sorted(got, key=str) == [None] * 7 + ["fruit"]
 
 
-def test_a_thread_that_takes_while_another_one_is_about_to_gets_nothing(prefetch):
-    """The second comes when the first has seen that it is not taken, and has not taken it."""
-    handle, got, there = settled(prefetch.begin(lambda _: "fruit"), prefetch), [], threading.Event()
-
-    def take():
-        got.append(handle.take())
-        there.set()
-
-    other = threading.Thread(target=take)
-
-    class Parent:
-        @staticmethod
-        def is_set():
-            if other.ident is None:
-                handle._lock = Watched(lock, there)
-                other.start()
-                assert there.wait(WAIT)  # It waits for the lock, or has taken.
-            return False
-
-    lock, handle._parent = handle._lock, Parent
-    got.append(handle.take())
-    other.join(WAIT)
-    assert sorted(got, key=str) == [None, "fruit"]
-
-
 # -- P3, cancelled
 
 
@@ -285,38 +172,6 @@ def test_a_late_result_of_cancelled_work_is_never_given(prefetch, told):
     settled(handle, prefetch)
     assert handle.take() is None
     assert not handle.consumed
-    assert told == []
-
-
-def test_a_result_that_is_there_is_not_given_once_it_is_cancelled(prefetch):
-    handle = settled(prefetch.begin(lambda _: "fruit"), prefetch)
-    handle.cancel()
-    assert handle.is_cancelled
-    assert handle.take() is None
-
-
-def test_cancelling_ends_the_work_and_is_told_as_no_failure(prefetch, told):
-    work = Endless()
-    handle = prefetch.begin(work)
-    assert work.begun.wait(WAIT)
-    handle.cancel()
-    settled(handle, prefetch)
-    assert work.ended.is_set()
-    assert handle.has_failed
-    assert told == []
-
-
-@pytest.mark.parametrize(
-    "problem", [OSError("the socket was closed"), ManagedMemoryUnavailable("x", "y"), SystemExit()]
-)
-def test_however_cancelled_work_ends_it_is_told_as_no_failure(prefetch, told, problem):
-    work = Blocked(problem)
-    handle = prefetch.begin(work)
-    assert work.begun.wait(WAIT)
-    handle.cancel()
-    work.go.set()
-    settled(handle, prefetch)
-    assert handle.has_failed
     assert told == []
 
 
@@ -334,76 +189,7 @@ def test_a_query_without_end_ends_when_its_handle_is_cancelled(prefetch, tmp_pat
     assert told == []
 
 
-def test_cancelling_one_handle_leaves_the_others(prefetch):
-    one, other = Blocked("one"), Blocked("other")
-    first, second = prefetch.begin(one), prefetch.begin(other)
-    first.cancel()
-    assert not second.is_cancelled
-    for each in (one, other):
-        each.go.set()
-    settled(second, prefetch)
-    assert (first.take(), second.take()) == (None, "other")
-
-
-def test_work_of_a_parent_that_was_cancelled_before_never_begins(clock, told):
-    began = threading.Event()
-    with Cancel() as parent, closing(Prefetch(clock=clock, parent=parent)) as prefetch:
-        parent.set()
-        handle = prefetch.begin(lambda _: began.set())
-        assert handle.is_cancelled
-        assert handle.settled_at == 100.0
-        assert handle.take() is None
-        assert prefetch._threads == []
-    assert not began.is_set()
-    assert told == []
-
-
-def test_a_parent_that_is_cancelled_meanwhile_ends_the_work(clock, told):
-    work = Endless()
-    with Cancel() as parent, closing(Prefetch(clock=clock, parent=parent)) as prefetch:
-        handle = prefetch.begin(work)
-        assert work.begun.wait(WAIT)
-        parent.set()
-        settled(handle, prefetch)
-        assert handle.is_cancelled
-        assert handle.take() is None
-    assert told == []
-
-
-def test_a_parent_that_is_cancelled_behind_it_takes_a_result_away(clock):
-    with Cancel() as parent, closing(Prefetch(clock=clock, parent=parent)) as prefetch:
-        handle = settled(prefetch.begin(lambda _: "fruit"), prefetch)
-        parent.set()
-        assert handle.is_cancelled
-        assert handle.take() is None
-
-
-def test_the_parent_stays_the_callers(clock):
-    with Cancel() as parent:
-        for _ in range(3):
-            with closing(Prefetch(clock=clock, parent=parent)) as prefetch:
-                settled(prefetch.begin(lambda _: "fruit"), prefetch).cancel()
-        assert not parent.is_set()
-        assert parent.fileno() >= 0
-        assert parent._children == set()
-
-
 # -- failing
-
-
-@pytest.mark.parametrize(
-    "problem",
-    [ValueError(CANARY), sqlite3.OperationalError(CANARY), RecursionError(CANARY), MemoryError(CANARY)],
-)
-def test_work_that_fails_is_told_without_what_it_was_about(prefetch, told, problem):
-    handle = settled(prefetch.begin(raising(problem)), prefetch)
-    assert handle.has_failed
-    assert handle.take() is None
-    assert not handle.is_cancelled
-    ((event, fields),) = told
-    assert event == "prefetch_failed"
-    assert fields["problem"] == type(problem).__name__
-    assert CANARY not in repr(told)
 
 
 @pytest.mark.parametrize("problem", [SystemExit(CANARY), KeyboardInterrupt(CANARY), GeneratorExit(CANARY)])
@@ -446,40 +232,6 @@ def test_closing_cancels_and_waits_until_every_thread_has_ended(clock, told):
     assert all(each.settled_at is not None and each.is_cancelled for each in handles)
     prefetch.close()
     assert told == []
-
-
-def test_nothing_begins_once_it_is_closed(clock, told):
-    prefetch, began = Prefetch(clock=clock), threading.Event()
-    handle = prefetch.begin(lambda _: "fruit")
-    prefetch.close()
-    late = prefetch.begin(lambda _: began.set())
-    assert late.is_cancelled
-    assert late.settled_at is not None
-    assert handle.take() is late.take() is None
-    assert not began.is_set()
-    assert told == []
-
-
-def test_no_thread_outlives_a_close_that_others_begin_work_beside(clock):
-    for _ in range(20):
-        before = set(map(id, threading.enumerate()))
-        prefetch, together, handles = Prefetch(clock=clock), threading.Barrier(5), []
-
-        def begin(prefetch=prefetch, together=together, handles=handles):
-            together.wait(WAIT)
-            handles.extend(prefetch.begin(Endless()) for _ in range(5))
-
-        hosts = [threading.Thread(target=begin) for _ in range(4)]
-        for host in hosts:
-            host.start()
-        together.wait(WAIT)
-        prefetch.close()
-        left = [each for each in threading.enumerate() if id(each) not in before and each not in hosts]
-        assert left == []
-        for host in hosts:
-            host.join(WAIT)
-        assert len(handles) == 20
-        assert all(each.is_cancelled and each.settled_at is not None for each in handles)
 
 
 def test_closing_waits_for_work_whose_thread_is_about_to_start(clock, monkeypatch):

@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 
 import pytest
 
-from muniment.errors import ManagedMemoryUnavailable
 from muniment.names import MAX_FILE_BYTES, Trust
 from muniment.policy.decide import Content
 from muniment.recall.recaller import Changed, ReadEntry, Withheld
@@ -46,30 +45,9 @@ def lenient(shelves):
 # -- V1
 
 
-def test_an_entry_is_read_as_its_file_says(shelves):
-    hit = shelves.hit(PATH)
-    reading = shelves.read(hit)
-    assert isinstance(reading, ReadEntry)
-    assert (reading.hit, reading.name) == (hit, "Tea")
-    assert reading.entry.description == "What the user drinks"
-    assert reading.entry.body.strip() == "Drinks green tea."
-
-
-def test_what_a_search_finds_is_what_is_read(shelves):
-    (hit,) = shelves.hits("green tea")
-    assert shelves.read(hit) == shelves.read(replace(shelves.hit(PATH), score=hit.score))
-
-
 def test_a_file_without_a_name_is_called_after_its_heading(shelves):
     shelves.put("user/plain.md", "# Green tea\n\nAt noon.\n")
     assert shelves.read(shelves.hit("user/plain.md")).name == "Green tea"
-
-
-def test_the_same_bytes_written_again_are_the_same_entry(shelves):
-    hit = shelves.hit(PATH)
-    shelves.file(PATH).unlink()
-    shelves.put(PATH, TEXT)
-    assert isinstance(shelves.read(hit), ReadEntry)
 
 
 def edited(file, _outside):
@@ -160,14 +138,6 @@ def test_a_row_cannot_have_another_file_read(shelves, rel):
 # -- V2
 
 
-@pytest.mark.parametrize(("path", "trust"), [("user/a.md", Trust.OWNER), ("project/a.md", Trust.WORKSPACE)])
-def test_a_file_of_unknown_origin_has_the_trust_of_its_scope_and_the_time_of_its_file(shelves, path, trust):
-    shelves.put(path, TEXT)
-    os.utime(shelves.file(path), ns=(0, 1_700_000_000_999_999_999))
-    reading = shelves.read(shelves.hit(path))
-    assert (reading.trust, reading.at) == (trust, datetime.fromtimestamp(1_700_000_000, UTC))
-
-
 @pytest.mark.parametrize("trust", Trust)
 def test_a_file_that_the_ledger_knows_has_the_trust_and_the_time_that_it_was_committed_with(shelves, trust):
     shelves.commit("user/new.md", TEXT, trust=trust, at="2024-02-29T23:59:59.999Z")
@@ -182,37 +152,6 @@ def test_an_entry_cannot_claim_a_trust_of_its_own(shelves):
     shelves.commit("user/new.md", claims, trust=Trust.EXTERNAL)
     reading = shelves.read(shelves.hit("user/new.md"))
     assert (reading.trust, reading.at.year) == (Trust.EXTERNAL, 2026)
-
-
-def test_what_the_ledger_knows_of_other_bytes_or_another_path_says_nothing(shelves):
-    shelves.commit("project/new.md", TEXT, trust=Trust.EXTERNAL)
-    shelves.file("project/new.md").write_text(TEXT.replace("green", "black"))
-    assert shelves.read(shelves.hit("project/new.md")).trust is Trust.WORKSPACE
-    shelves.put("project/copy.md", TEXT)
-    assert shelves.read(shelves.hit("project/copy.md")).trust is Trust.WORKSPACE
-
-
-@pytest.mark.parametrize(
-    ("mtime_ns", "at"),
-    [
-        (-1, datetime(1970, 1, 1, tzinfo=UTC)),
-        (-(1 << 63), datetime(1970, 1, 1, tzinfo=UTC)),
-        (0, datetime(1970, 1, 1, tzinfo=UTC)),
-        ((1 << 63) - 1, datetime(2262, 4, 11, 23, 47, 16, tzinfo=UTC)),
-        (1 << 90, datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)),
-    ],
-)
-def test_the_time_of_a_file_may_be_any_number(shelves, mtime_ns, at):
-    assert shelves.read(replace(shelves.hit(PATH), mtime_ns=mtime_ns)).at == at
-
-
-def test_a_ledger_that_cannot_be_read_is_told(tmp_path):
-    with library(tmp_path, {PATH: TEXT}) as shelves:
-        hit = shelves.hit(PATH)
-        with shelves.state.ledger.transaction() as connection:
-            connection.execute("ALTER TABLE change RENAME TO gone")
-        with pytest.raises(ManagedMemoryUnavailable):
-            shelves.read(hit)
 
 
 # -- V3

@@ -18,15 +18,11 @@ import time
 from contextlib import closing
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from memories import strict
 from muniment import api
 from muniment.confine.cancel import Cancel, Patience
 from muniment.content.words import STOP_WORDS
 from muniment.errors import Cancelled, DeadlineExceeded, ManagedMemoryUnavailable
-from muniment.jobs.place import Place
 from muniment.recall.recaller import Recaller, Shelf
 from muniment.recall.search import Search
 from muniment.store.database import Database, reporting
@@ -109,47 +105,6 @@ def test_whatever_is_asked_nothing_is_raised_and_nothing_fails(recaller, told, q
     assert is_right(recaller.recall(WINE))
 
 
-@pytest.mark.parametrize("question", QUESTIONS.values(), ids=QUESTIONS)
-def test_what_stands_around_a_question_does_not_hide_it(recaller, question):
-    assert recaller.recall(f"{WINE} {question[:500]}").error is None
-    assert is_right(recaller.recall(f"{question[:20]} {WINE}"))
-
-
-@given(st.text(st.characters(exclude_categories=())))
-def test_no_text_at_all_makes_a_recall_fail(shared, question):
-    made, recaller = shared
-    assert recaller.recall(question).error is None
-    assert recaller.recall(f"{WINE} {question}", exclude=[made.key("user/wine.md")]).error is None
-
-
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory):
-    base = tmp_path_factory.mktemp("shared")
-    entries = {"user/wine.md": ENTRY, "user/other.md": OTHER}
-    with ground(base, entries=entries) as made, made.recaller() as recaller:
-        yield made, recaller
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        {"query": None},
-        {"query": b"riesling"},
-        {"query": WINE, "exclude": [[]]},
-        {"query": WINE, "exclude": 7},
-        {"query": WINE, "exclude": ["user/wine.md"]},
-        {"query": WINE, "limit": None},
-        {"query": WINE, "budget": "much"},
-        {"query": WINE, "scopes": 7},
-    ],
-)
-def test_arguments_of_other_types_make_it_empty_with_the_reason(recaller, told, arguments):
-    recalled = recaller.recall(**arguments)
-    assert is_empty(recalled)
-    assert recalled.error.code == "recall_failed"
-    assert len(failures(told)) == 1
-
-
 # Patience
 
 
@@ -209,17 +164,6 @@ def removed(path):
 
 
 DAMAGES = [garbage, half, emptied, flipped, removed]
-
-
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_a_catalog_that_is_damaged_while_it_is_open_is_made_anew(made, recaller, told, damage):
-    assert is_right(recaller.recall(WINE))
-    damage(flushed(made))
-    for _ in range(2):
-        assert is_right(recaller.recall(WINE))
-    assert failures(told) == []
-    made.put("user/new.md", OTHER)
-    assert len(recaller.recall(WINE).entries) == 3
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
@@ -314,22 +258,6 @@ def test_a_ledger_that_another_process_writes_holds_up_no_recall(made, recaller,
     assert len(made.injections()) == 1
 
 
-def test_a_damaged_ledger_makes_it_empty_and_leaves_the_catalog_alone(made, recaller, told, monkeypatch):
-    """Else every recall would make the catalog anew, for nothing."""
-    recaller.recall(WINE)
-    renewed = []
-    monkeypatch.setattr(made.state, "renew_catalog", lambda: renewed.append("renewed"))
-
-    def damaged(*_args, **_more):
-        with reporting(made.state.ledger.path):
-            raise corrupt()
-
-    monkeypatch.setattr("muniment.recall.recaller.read", damaged)
-    assert is_empty(recaller.recall(WINE))
-    assert failures(told) == ["managed_memory_unavailable"]
-    assert renewed == []
-
-
 def test_ids_are_read_without_raising_where_the_ledger_is_gone(tmp_path, told):
     with api.open(tmp_path, home=tmp_path / "home") as memory:
         made = memory.place.roots["user"].trusted_path
@@ -386,23 +314,6 @@ def test_whatever_the_disk_does_it_is_empty_with_a_reason_and_works_again(
     assert is_right(recaller.recall(WINE))
 
 
-@pytest.mark.parametrize("is_moved", [True, False])
-def test_a_state_directory_that_is_gone_raises_nothing(recaller, is_moved, tmp_path):
-    if is_moved:
-        (tmp_path / "state").rename(tmp_path / "elsewhere")
-    else:
-        shutil.rmtree(tmp_path / "state")
-    recalled = recaller.recall(WINE)
-    assert is_right(recalled) or is_empty(recalled)
-    recaller.record(recalled, "tests")
-
-
-def test_a_closed_state_makes_it_empty(made, recaller, told):
-    made.state.close()
-    assert is_empty(recaller.recall(WINE))
-    assert failures(told) == ["managed_memory_unavailable"]
-
-
 # The tree
 
 
@@ -427,12 +338,6 @@ def test_a_root_that_is_not_where_it_was_makes_it_empty(made, recaller, told, be
     assert len(failures(told)) == 1
 
 
-def test_the_other_scopes_can_still_be_asked_where_a_root_is_gone(made, recaller):
-    made.put("project/wine.md", OTHER)
-    shutil.rmtree(made.place.roots["user"].trusted_path)
-    assert paths(recaller.recall(WINE, scopes=["project"])) == ["project/wine.md"]
-
-
 def between(monkeypatch, change, *, times=1):
     """Have a tree changed behind each of the first searches, before anything is read."""
     find, left = Search.find, [times]
@@ -447,37 +352,11 @@ def between(monkeypatch, change, *, times=1):
     monkeypatch.setattr(Search, "find", and_change)
 
 
-NEWS = entry("Bottle", "Riesling from the Mosel, all drunk.")
-UNRELATED = entry("Shoes", "Size forty-two.")
-
-
 def in_place(file, text):
     """Its directory does not show that it was edited."""
     status = file.stat()
     file.write_text(text)
     os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
-
-
-@pytest.mark.parametrize("write", [in_place, lambda file, text: (file.unlink(), file.write_text(text))])
-def test_an_entry_that_is_edited_behind_the_search_comes_as_it_is_now(made, recaller, monkeypatch, write):
-    between(monkeypatch, lambda: write(made.file("user/wine.md"), NEWS))
-    recalled = recaller.recall(WINE)
-    assert CANARY not in recalled.text
-    assert "all drunk" in recalled.text
-    assert sorted(paths(recalled)) == ["user/other.md", "user/wine.md"]
-    assert made.key("user/wine.md") in recalled.keys
-
-
-def test_an_entry_that_is_about_something_else_by_now_does_not_come(made, recaller, monkeypatch):
-    between(monkeypatch, lambda: in_place(made.file("user/wine.md"), UNRELATED))
-    assert paths(recaller.recall(WINE)) == ["user/other.md"]
-
-
-def test_an_entry_that_changes_at_every_look_does_not_come_and_holds_nothing_up(made, recaller, monkeypatch):
-    texts = iter([entry("Bottle", f"Riesling from the Mosel {number}.") for number in range(100)])
-    between(monkeypatch, lambda: in_place(made.file("user/wine.md"), next(texts)), times=100)
-    assert paths(recaller.recall(WINE)) == ["user/other.md"]
-    assert 95 <= len(list(texts)) < 100
 
 
 def test_entries_that_are_deleted_behind_the_search_do_not_come(made, recaller, told, monkeypatch):
@@ -486,16 +365,6 @@ def test_entries_that_are_deleted_behind_the_search_do_not_come(made, recaller, 
     between(monkeypatch, lambda: made.file("user/other.md").unlink())
     assert recaller.recall(WINE).entries == ()
     assert failures(told) == []
-
-
-def test_an_entry_that_is_moved_behind_the_search_comes_from_its_place_or_not_at_all(
-    made, recaller, monkeypatch
-):
-    (made.place.roots["user"].trusted_path / "cellar").mkdir()
-    recaller.recall(WINE)
-    between(monkeypatch, lambda: made.file("user/wine.md").rename(made.file("user/cellar/wine.md")), times=1)
-    assert set(paths(recaller.recall(WINE))) <= {"user/other.md", "user/cellar/wine.md"}
-    assert sorted(paths(recaller.recall(WINE))) == ["user/cellar/wine.md", "user/other.md"]
 
 
 def becomes_link(file, base):
@@ -578,10 +447,3 @@ def test_a_tree_that_changes_while_it_is_read_is_shown_as_it_is_or_not_at_all(ma
     recalled = recaller.recall(WINE)
     assert recalled.error is None
     assert {each.key.rel for each in recalled.entries} <= {"wine.md", "other.md"}
-
-
-def test_a_memory_without_roots_or_entries_finds_nothing(tmp_path, told):
-    place = Place(strict(require="none"), {}, State(tmp_path / "state"), in_process=True)
-    with closing(place), closing(_over(place, place.state)) as recaller:
-        assert recaller.recall(WINE).abstained
-    assert failures(told) == []

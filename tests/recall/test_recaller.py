@@ -67,11 +67,6 @@ def test_what_is_about_the_message_comes_with_its_text_trust_and_age(made, recal
     assert recaller.keys_of([found.id]) == {found.key} == {made.key("user/wine.md")}
 
 
-def test_of_a_message_about_nothing_nothing_comes(made, recaller):
-    made.put("user/wine.md", wine(1))
-    assert recaller.recall("zeppelins over antarctica") == Recalled(abstained=True)
-
-
 def test_what_is_excluded_does_not_come_until_it_was_edited(made, recaller):
     made.put("user/wine.md", wine(1))
     made.put("user/other.md", wine(2))
@@ -79,41 +74,6 @@ def test_what_is_excluded_does_not_come_until_it_was_edited(made, recaller):
     assert paths(recaller.recall(WINE, exclude=[key])) == ["user/other.md"]
     made.put("user/wine.md", wine(1, "Riesling from the Mosel, all drunk."))
     assert sorted(paths(recaller.recall(WINE, exclude=[key]))) == ["user/other.md", "user/wine.md"]
-
-
-def test_what_is_excluded_gives_its_place_to_others(made, recaller):
-    for number in range(12):
-        made.put(f"user/wine-{number}.md", wine(number))
-    first = recaller.recall(WINE)
-    second = recaller.recall(WINE, exclude=first.keys)
-    third = recaller.recall(WINE, exclude=first.keys | second.keys)
-    assert [len(each.entries) for each in (first, second, third)] == [5, 5, 2]
-    assert len(first.keys | second.keys | third.keys) == 12
-
-
-@pytest.mark.parametrize(("limit", "count"), [(1, 1), (3, 3), (10, 8), (10**9, 8)])
-def test_no_more_entries_come_than_asked_for(made, recaller, limit, count):
-    for number in range(8):
-        made.put(f"user/wine-{number}.md", wine(number))
-    assert len(recaller.recall(WINE, limit=limit, budget=10**9).entries) == count
-
-
-def test_only_the_scopes_that_are_asked_for_are_looked_at(made, recaller):
-    made.put("user/wine.md", wine(1))
-    made.put("project/wine.md", wine(2))
-    assert paths(recaller.recall(WINE, scopes=["project"])) == ["project/wine.md"]
-    assert paths(recaller.recall(WINE, scopes=[])) == []
-    assert recaller.recall(WINE, scopes=["team"]).error is None
-
-
-@pytest.mark.parametrize(
-    "unsafe_id", ["", "@", "user", "user/wine.md", "team/wine.md@00", "/user/wine.md@", "\ud800/\0@\ud800"]
-)
-def test_an_id_that_names_nothing_of_this_memory_excludes_nothing(made, recaller, unsafe_id):
-    made.put("user/wine.md", wine(1))
-    keys = recaller.keys_of([unsafe_id])
-    assert keys.isdisjoint(recaller.recall(WINE).keys)
-    assert paths(recaller.recall(WINE, exclude=keys)) == ["user/wine.md"]
 
 
 # What never comes
@@ -225,17 +185,6 @@ def test_a_flood_of_external_orders_that_are_withheld_keeps_no_other_one_out(mad
     assert recalled.withheld > 0
 
 
-def test_what_was_shown_of_a_flood_is_left_out_like_anything_else(tmp_path):
-    with ground(tmp_path, foreign(Trust.EXTERNAL)) as made, made.recaller() as recaller:
-        for number in range(30):
-            made.put(f"project/spam-{number}.md", entry("Riesling Mosel", f"Riesling Mosel {number}. " * 5))
-        made.put("user/wine.md", wine(1))
-        first = recaller.recall(WINE)
-        second = recaller.recall(WINE, exclude=first.keys)
-    assert (len(first.entries), len(second.entries)) == (3, 2)
-    assert not first.keys & second.keys
-
-
 FENCED = re.compile(r"^<<(\w+) ([0-9a-f]{16})>>\n(.*)\n<<end \2>>\Z", re.DOTALL | re.MULTILINE)
 
 
@@ -289,12 +238,6 @@ def test_a_file_whose_name_forges_a_mark_never_comes_or_stays_on_its_line(made, 
     lines = inside(recalled.text).split("\n")
     assert sum(line.startswith("- ") for line in lines) == len(recalled.entries)
     assert not any("<<" in line for line in lines)
-
-
-def test_the_token_of_the_marks_is_another_one_each_time(made, recaller):
-    made.put("user/wine.md", wine(1))
-    tokens = {FENCED.search(recaller.recall(WINE).text)[2] for _ in range(20)}
-    assert len(tokens) == 20
 
 
 # How much comes
@@ -379,26 +322,6 @@ def test_where_nothing_may_come_nothing_is_looked_for(made, recaller, limit, bud
 # Told anew
 
 
-def test_what_is_told_already_is_taken_out_and_the_rest_told_anew(made, recaller):
-    for number in range(4):
-        made.put(f"user/wine-{number}.md", wine(number, f"Riesling of the Mosel, bottle {number}."))
-    recalled = recaller.recall(WINE)
-    gone = recalled.entries[1].key
-    rest = recaller.without(recalled, {gone}, 2_000)
-    assert paths(rest) == [path for path in paths(recalled) if path != f"user/{gone.rel}"]
-    assert len(re.findall("^- ", inside(rest.text), re.MULTILINE)) == 3
-    assert gone.rel not in rest.text
-    assert rest.tokens == tokens_of(rest.text) < recalled.tokens
-    assert rest.keys == recalled.keys - {gone}
-
-
-def test_where_nothing_is_taken_out_it_is_the_same(made, recaller):
-    made.put("user/wine.md", wine(1))
-    recalled = recaller.recall(WINE)
-    assert recaller.without(recalled, {made.key("user/wine.md")._replace(digest="0")}, 2_000) is recalled
-    assert recaller.without(recalled, {made.key("user/wine.md")}, 2_000).text == ""
-
-
 def test_a_count_that_breaks_leaves_nothing_and_is_told(made, recaller, told, monkeypatch):
     made.put("user/wine.md", wine(1))
     made.put("user/other.md", wine(2))
@@ -437,42 +360,6 @@ def choosing(picks):
         return picks
 
     return choose, asked
-
-
-@pytest.mark.usefixtures("cellar")
-def test_picks_come_in_their_order(recaller):
-    choose, asked = choosing([4, 0, 3])
-    recalled = recaller.recall(WINE, choose=choose)
-    ((message, about, limit, _),) = asked
-    assert (message, limit, len(about)) == (WINE, 5, 5)
-    order = (4, 0, 3, 1, 2)  # What it did not pick follows.
-    assert [f"{each.name}: {each.text}" for each in recalled.entries] == [about[number] for number in order]
-
-
-def test_a_chooser_is_shown_a_description_where_there_is_one_and_else_some_of_the_text(made, recaller):
-    made.put("user/a.md", entry("Told", "Riesling of the Mosel.", description="All about Mosel wine"))
-    made.put("user/b.md", wine(1, "Riesling of the Mosel. " * 50))
-    choose, asked = choosing([])
-    recaller.recall(WINE, choose=choose)
-    about = sorted(asked[0][1])
-    assert "Told: All about Mosel wine" in about
-    assert max(map(len, about)) <= 150 + len("Bottle 1: ")
-
-
-@pytest.mark.usefixtures("cellar")
-@pytest.mark.parametrize("picks", [(), []])
-def test_a_chooser_that_picks_nothing_drops_nothing(recaller, picks):
-    assert paths(recaller.recall(WINE, choose=choosing(picks)[0])) == paths(recaller.recall(WINE))
-
-
-@pytest.mark.usefixtures("cellar")
-@pytest.mark.parametrize(
-    ("picks", "expected"), [([3, 3, 1], [3, 1, 0, 2, 4]), (range(4, -1, -1), [4, 3, 2, 1, 0])]
-)
-def test_doubles_count_once_and_what_was_not_picked_follows(recaller, picks, expected):
-    choose, asked = choosing(picks)
-    found = recaller.recall(WINE, choose=choose).entries
-    assert [f"{each.name}: {each.text}" for each in found] == [asked[0][1][number] for number in expected]
 
 
 @pytest.mark.usefixtures("cellar")

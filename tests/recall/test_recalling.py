@@ -6,7 +6,6 @@ named, or, where the patience ended, nothing.
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from contextlib import closing
@@ -14,12 +13,11 @@ from dataclasses import replace
 
 import pytest
 
-from agent.servers import form_of, hasty, serving
-from memories import strict
+from agent.servers import form_of, serving
 from muniment import api
 from muniment.agent.filing import RuleWriter
 from muniment.agent.model import ModelError, Reply, ToolCall
-from muniment.agent.runner import MAX_OPTIONS, OPTION_CHARS
+from muniment.agent.runner import OPTION_CHARS
 from muniment.confine.cancel import Cancel, Patience
 from muniment.errors import Cancelled, ConfigInvalid, DeadlineExceeded
 from muniment.opening import chooser_of, recaller_of
@@ -27,7 +25,6 @@ from muniment.testing.chat_server import always, failure, words
 from muniment.testing.minds import FakeClock, ScriptedModel, say
 from recall.places import CANARY, Gate, entry, ground, nothing_left_behind, paths, telling
 
-__all__ = ["hasty"]
 pytestmark = pytest.mark.usefixtures("hasty")
 
 WINE = "which riesling of the mosel?"
@@ -65,30 +62,6 @@ def found(made):
 
 def test_the_embedded_rules_pick_nothing_and_are_not_asked(made):
     assert chooser_of(made.place, RuleWriter()) is None
-
-
-def test_what_the_model_names_comes_in_its_order(made):
-    model = picking('{"read": ["c4", "c1"]}')
-    everything = paths(found(made))
-    first = [everything[3], everything[0], everything[1], everything[2], everything[4]]
-    assert paths(recall(made, model)) == first
-
-
-def test_a_model_that_names_nothing_drops_nothing(made):
-    assert paths(recall(made, picking('{"read": []}'))) == paths(found(made))[:5]
-
-
-def test_a_model_is_shown_the_message_and_what_entries_are_about_and_no_path_and_no_tool(made):
-    model = picking('{"read": []}')
-    recall(made, model)
-    (request,) = model.requests
-    system, shown = request.messages
-    assert "at most 5" in system.text
-    assert f"<<request {request.token}>>\n{WINE}\n<<end {request.token}>>" in shown.text
-    assert shown.text.count("Bottle 0") == 5
-    assert "user/" not in shown.text + system.text
-    assert request.tools == ()
-    assert "Riesling" not in system.text
 
 
 def raising(problem):
@@ -158,27 +131,7 @@ def test_a_hostile_message_is_data_and_no_more_of_it_is_shown_than_a_little(made
     assert "name all" not in system.text
 
 
-def test_no_more_is_asked_about_than_a_question_may_hold(tmp_path):
-    many = {
-        f"user/wine-{number:02}.md": entry(f"Bottle {number}", "Riesling from the Mosel.")
-        for number in range(60)
-    }
-    with ground(tmp_path, entries=many) as made:
-        model = picking(json.dumps({"read": [f"c{number}" for number in range(1, 41)]}))
-        assert len(recall(made, model, limit=50, budget=10**6).entries) == 50
-        assert f"c{MAX_OPTIONS}:" in model.requests[0].messages[1].text
-        assert f"c{MAX_OPTIONS + 1}:" not in model.requests[0].messages[1].text
-
-
 # Time
-
-
-def test_each_question_has_a_budget_of_its_own(tmp_path):
-    with ground(tmp_path, strict(require="none", limits={"turns": 1}), entries=ENTRIES) as made:
-        model = picking(*['{"read": ["c1"]}'] * 3)
-        for _ in range(3):
-            assert len(recall(made, model).entries) == 5
-        assert len(model.requests) == 3
 
 
 def test_a_model_that_takes_longer_than_a_run_may_is_no_answer(made):
@@ -193,14 +146,6 @@ def test_a_model_that_takes_longer_than_a_run_may_is_no_answer(made):
     with closing(recaller_of(place)) as recaller:
         recalled = recaller.recall(WINE, choose=chooser_of(place, ScriptedModel([late])))
     assert paths(recalled) == paths(found(made))[:5]
-
-
-def test_a_model_has_no_longer_than_the_recall_whatever_clock_the_place_has(made):
-    clock = FakeClock(5.0)
-    model = picking('{"read": ["c1"]}')
-    choose = chooser_of(replace(made.place, clock=clock), model)
-    assert choose(WINE, ["a", "b"], 2, Patience(time.monotonic() + 30.0)) == (0,)
-    assert 25.0 < model.requests[0].seconds_left <= 30.0
 
 
 def test_a_model_that_answers_behind_the_end_of_the_patience_leaves_nothing(made, told):

@@ -15,7 +15,7 @@ import pytest
 from muniment.confine.cancel import Cancel
 from muniment.recall.context import Budgets
 from muniment.recall.conversation import Conversation
-from muniment.recall.session import BroughtIn, Reason
+from muniment.recall.session import Reason
 from muniment.testing.minds import FakeClock
 from recall.places import (
     WAIT,
@@ -94,69 +94,6 @@ def texts(messages):
     return [message["content"] for message in messages]
 
 
-def test_settled_before_the_model_call_it_comes_first_with_the_user_turn(stage):
-    async def host():
-        conversation = await stage.conversation()
-        conversation.on_user_turn(DARK)
-        await settled(conversation)
-        memory, message = conversation.before_turn([user(DARK)])
-        assert "Wants dark mode" in memory["content"]
-        assert message == user(DARK)
-        history = [memory, message, calling(1), result(1)]
-        assert conversation.after_tools(history) == history
-        assert conversation.session.outcomes == {BroughtIn.USER_TURN: 1}
-
-    run(host)
-
-
-def test_slow_it_comes_behind_the_first_tool_results_after_it_settles_however_late(stage):
-    async def host():
-        conversation, gate = await stage.conversation(), stage.gate()
-        conversation.on_user_turn(DARK)
-        history = conversation.before_turn([user(DARK)])
-        assert history == [user(DARK)]
-        history = [*history, calling(1), result(1)]
-        assert conversation.after_tools(history) == history
-        stage.clock.advance(30.0)
-        asyncio.get_running_loop().call_soon(gate.open)
-        await settled(conversation)
-        history = [*history, calling(2), result(2)]
-        *before, memory = conversation.after_tools(history)
-        assert before == history
-        assert "Wants dark mode" in memory["content"]
-        assert conversation.session.outcomes == {BroughtIn.TOOL_RESULTS: 1}
-
-    run(host)
-
-
-def test_slow_and_without_tool_calls_it_is_a_miss(stage):
-    async def host():
-        conversation, gate = await stage.conversation(), stage.gate()
-        conversation.on_user_turn(DARK)
-        assert conversation.before_turn([user(DARK)]) == [user(DARK)]
-        gate.open()
-        await settled(conversation)
-        conversation.close()
-        assert conversation.session.outcomes == {Reason.SHUTDOWN: 1}
-
-    run(host)
-
-
-def test_the_next_message_aborts_the_first_recall(stage):
-    async def host():
-        conversation, gate = await stage.conversation(), stage.gate()
-        conversation.on_user_turn(DARK)
-        first = conversation.session._handle
-        await asyncio.to_thread(gate.reached.wait, WAIT)
-        conversation.on_user_turn(DEPLOY)
-        assert first.is_cancelled
-        await settled(conversation)
-        assert "on Tuesdays" in texts(conversation.before_turn([user(DARK), user(DEPLOY)]))[1]
-        assert conversation.session.outcomes == {Reason.SUPERSEDED: 1, BroughtIn.USER_TURN: 1}
-
-    run(host)
-
-
 def test_hooks_return_while_the_recall_and_the_reading_of_the_tiers_hang_and_the_loop_turns_on(
     stage, monkeypatch
 ):
@@ -212,31 +149,6 @@ def test_a_task_that_is_cancelled_cancels_the_recall_of_its_turn(stage):
             assert conversation.after_tools(history) == history
             assert conversation.session.outcomes == {Reason.PARENT_CANCELLED: 1}
             conversation.close()
-
-    run(host)
-
-
-@pytest.mark.parametrize(
-    ("reason", "end"),
-    [
-        (Reason.RESET, Conversation.on_reset),
-        (Reason.SHUTDOWN, Conversation.close),
-        *(
-            (reason, lambda conversation, reason=reason: conversation.abort(reason))
-            for reason in (Reason.TURN_LIMIT, Reason.NO_TURNS_LEFT, Reason.TOKEN_LIMIT, Reason.HOST_SIGNAL)
-        ),
-    ],
-)
-def test_every_site_aborts_with_its_reason_on_a_loop_too(stage, reason, end):
-    async def host():
-        conversation, gate = await stage.conversation(), stage.gate()
-        conversation.on_user_turn(DARK)
-        await asyncio.to_thread(gate.reached.wait, WAIT)
-        end(conversation)
-        await settled(conversation)
-        history = [user(DARK), calling(1), result(1)]
-        assert conversation.after_tools(history) == history
-        assert conversation.session.outcomes == {reason: 1}
 
     run(host)
 

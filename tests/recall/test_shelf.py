@@ -12,8 +12,7 @@ from memories import strict
 from muniment.confine.cancel import Cancel, Patience
 from muniment.errors import Cancelled, DeadlineExceeded, ManagedMemoryUnavailable, PathEscape, PendingReview
 from muniment.names import Trust
-from muniment.recall import recaller as subject
-from muniment.recall.recaller import MAX_EXTERNAL, Picked
+from muniment.recall.recaller import MAX_EXTERNAL
 from recall.library import entry_of, library
 
 ENTRIES = {
@@ -41,31 +40,6 @@ def picked(shelves, hits, enough=5, **terms):
 
 
 # -- opening
-
-
-def test_the_rows_of_a_shelf_are_up_to_date(shelves):
-    shelves.shelf()
-    assert len(shelves.ask("rollback", as_it_is=True)) == 5
-    shelves.file("user/r0.md").unlink()
-    shelves.put("project/new.md", entry_of("Zeppelin", "rollback of the zeppelin"))
-    shelves.shelf()
-    assert shelves.ask("zeppelin rollback", as_it_is=True)[:1] == ["project/new.md"]
-    assert "user/r0.md" not in shelves.ask("rollback", as_it_is=True)
-
-
-@pytest.mark.parametrize(
-    ("scopes", "expected"),
-    [
-        (None, {"user", "project"}),
-        ({"user"}, {"user"}),
-        (["project", "nowhere"], {"project"}),
-        (["nowhere"], set()),
-        ((), set()),
-    ],
-)
-def test_a_shelf_has_the_scopes_that_are_asked_for_and_an_empty_choice_denies(shelves, scopes, expected):
-    shelf = shelves.shelf(scopes=scopes)
-    assert {shelves.scopes[key] for key in shelf.keys} == expected
 
 
 def test_a_root_that_was_replaced_is_not_read(shelves, tmp_path):
@@ -108,13 +82,6 @@ def test_an_entry_that_the_policy_hides_is_not_accepted(shelves, verb):
     assert not shelf.accepts(user, ".git/a.md")
 
 
-def test_what_the_policy_hides_cannot_be_found(shelves):
-    shelves.put("user/private/diary.md", entry_of("Diary", "zeppelin rides"))
-    assert shelves.ask("zeppelin") == ["user/private/diary.md"]
-    shelf = shelves.shelf(policy=strict(deny=[(["read"], ["private/"])]))
-    assert shelves.ask("zeppelin", accepts=shelf.accepts) == []
-
-
 def test_what_waits_for_the_owner_is_not_there(shelves):
     with pytest.raises(PendingReview):
         shelves.commit("user/mail.md", entry_of("Mail", "zeppelin"), trust=Trust.EXTERNAL, reviewed=False)
@@ -122,30 +89,6 @@ def test_what_waits_for_the_owner_is_not_there(shelves):
 
 
 # -- reading
-
-
-def test_the_first_hits_are_read_first_and_no_more_than_enough(shelves, monkeypatch):
-    hits = shelves.hits("rollback")
-    read, real = [], subject.read
-    monkeypatch.setattr(subject, "read", lambda hit, *more: read.append(hit) or real(hit, *more))
-    found, paths = picked(shelves, hits, enough=2)
-    assert paths == ["user/r0.md", "user/r1.md"]
-    assert tuple(read) == hits[:2]
-    assert (found.changed, found.withheld) == ([], 0)
-
-
-@pytest.mark.parametrize("enough", [0, -1])
-def test_where_none_is_wanted_none_is_read(shelves, enough):
-    assert picked(shelves, shelves.hits("rollback"), enough=enough)[0] == Picked()
-
-
-def test_what_changed_is_told_apart_and_others_come_instead(shelves):
-    hits = shelves.hits("rollback")
-    shelves.file("user/r0.md").unlink()
-    shelves.file("user/r2.md").write_text("other")
-    found, paths = picked(shelves, hits, enough=2)
-    assert paths == ["user/r1.md", "user/r3.md"]
-    assert found.changed == [hits[0], hits[2]]
 
 
 def test_what_is_withheld_is_counted_and_told_without_its_text(shelves, events):
@@ -170,30 +113,6 @@ def test_strangers_cannot_fill_an_answer(shelves):
     assert (found.changed, found.withheld) == ([], 0)
 
 
-@pytest.mark.parametrize("trust", [trust for trust in Trust if trust is not Trust.EXTERNAL])
-def test_entries_of_other_trusts_may_be_all_of_an_answer(shelves, trust):
-    for number in range(4):
-        shelves.commit(f"user/m{number}.md", entry_of("Mail", f"letter {number}"), trust=trust)
-    assert len(picked(shelves, [shelves.hit(f"user/m{number}.md") for number in range(4)])[1]) == 4
-
-
-def test_reading_ends_with_the_patience(shelves, monkeypatch):
-    hits = shelves.hits("rollback")
-    read, real = [], subject.read
-    with Cancel() as cancel:
-        shelf = shelves.shelf(patience=Patience(float("inf"), cancel))
-
-        def cancelling(hit, *more):
-            read.append(hit)
-            cancel.set()
-            return real(hit, *more)
-
-        monkeypatch.setattr(subject, "read", cancelling)
-        with pytest.raises(Cancelled):
-            shelf.read(hits, 5)
-    assert read == [hits[0]]
-
-
 # -- looking again
 
 
@@ -207,17 +126,3 @@ def test_an_edit_in_place_and_a_removal_are_seen_by_looking_again(shelves):
     assert shelves.ask("zeppelin", as_it_is=True) == ["user/topic/deep.md"]
     assert "user/r0.md" not in shelves.ask("rollback", as_it_is=True)
     assert not {"user/topic/deep.md"} & set(shelves.ask("rollback", as_it_is=True))
-
-
-def test_looking_again_at_nothing_looks_at_nothing(shelves):
-    shelf = shelves.shelf()
-    before = shelves.catalog.rows("SELECT total_changes()")
-    shelf.look_again([])
-    assert shelves.catalog.rows("SELECT total_changes()") == before
-
-
-def test_a_logical_path_begins_with_the_scope(shelves):
-    shelves.put("project/a.md", "text")
-    shelf = shelves.shelf()
-    assert shelf.path(shelves.hit("project/a.md")) == "project/a.md"
-    assert shelf.path(shelves.hit("user/r0.md")) == "user/r0.md"

@@ -83,17 +83,6 @@ def shared(tmp_path_factory):
 # What there is
 
 
-def test_the_tools_are_in_the_format_of_chat_completions_and_handing_in_is_one_only_where_it_can(stage):
-    (search,) = stage.subagents().tools
-    assert search["type"] == "function"
-    assert search["function"]["name"] == "search_memory"
-    assert search["function"]["parameters"]["required"] == ["query"]
-    assert search["function"]["parameters"]["properties"]["scope"]["enum"] == ["project", "global"]
-    names = [each["function"]["name"] for each in stage.subagents(lambda _: "task-1").tools]
-    assert names == ["search_memory", "remember_this"]
-    json.dumps(stage.subagents(lambda _: "task-1").tools)
-
-
 def test_a_task_comes_with_what_the_memory_has_about_it_and_the_tools_there_are(stage):
     context = stage.subagents(lambda _: "task-1").task_context("  Raise the pool of staging Postgres.\n")
     headings = re.findall("^## .*", context, re.MULTILINE)
@@ -110,16 +99,6 @@ def test_of_a_task_that_nothing_is_known_about_that_is_said(stage):
     assert "## Key Context (preserve these facts)\n\n(nothing is known)\n" in context
     assert "remember_this" not in context
     assert stage.made.injections() == []
-
-
-def test_a_search_is_of_the_project_unless_the_global_scope_is_asked_for(stage):
-    subagents = stage.subagents()
-    assert "pgbouncer" in subagents.call("search_memory", {"query": STAGING})
-    assert subagents.call("search_memory", {"query": DARK}) == NOTHING
-    assert subagents.call("search_memory", {"query": STAGING, "scope": "global"}) == NOTHING
-    found = subagents.call("search_memory", json.dumps({"query": DARK, "scope": "global", "limit": 1}))
-    assert "dark mode" in found
-    assert re.search(r"<<memory (\w+)>>\n(.|\n)*\n<<end \1>>\Z", found)
 
 
 def test_a_memory_without_the_scope_that_is_asked_for_has_nothing(stage):
@@ -150,15 +129,6 @@ def test_poisoned_entries_are_not_found_by_a_subagent_either(stage):
     subagents = stage.subagents()
     assert CANARY not in subagents.call("search_memory", {"query": f"{STAGING} {CANARY}"})
     assert CANARY not in subagents.task_context(STAGING)
-
-
-def test_what_was_searched_is_on_record_by_path_and_digest(stage):
-    stage.subagents().call("search_memory", {"query": STAGING})
-    (found,) = stage.made.injections()
-    digest = stage.made.key("project/database.md").digest
-    assert found["where"] == "search_memory"
-    assert found["entries"] == [{"path": "project/database.md", "digest": digest}]
-    assert "Postgres" not in json.dumps(found)
 
 
 # Calls that a model writes
@@ -336,17 +306,6 @@ class Noticing(dict):
         return found
 
 
-def test_searches_that_differ_do_not_wait_for_each_other(stage):
-    subagents, gate = stage.subagents(), stage.gate()
-    with ThreadPoolExecutor(1) as pool:
-        hanging = pool.submit(subagents.call, "search_memory", {"query": STAGING})
-        assert gate.reached.wait(WAIT)
-        assert "dark mode" in subagents.call("search_memory", {"query": DARK, "scope": "global"})
-        assert "pgbouncer" in subagents.call("search_memory", {"query": STAGING, "limit": 1})
-        gate.open()
-        assert "pgbouncer" in hanging.result(WAIT)
-
-
 @pytest.mark.parametrize(
     ("problem", "answer"),
     [
@@ -421,16 +380,6 @@ def test_all_searches_share_a_number(stage):
 
 def tokens_of(text):
     return math.ceil(len(text.encode()) / 3)
-
-
-def test_all_searches_share_their_tokens_one_after_the_other(tmp_path):
-    with staged(tmp_path, long_entries()) as stage:
-        subagents = stage.subagents()
-        answers = [subagents.call("search_memory", {"query": "riesling mosel"}) for _ in range(8)]
-    found = [answer for answer in answers if answer != USED_UP]
-    assert MAX_SEARCH_TOKENS - 600 <= sum(map(tokens_of, found)) <= MAX_SEARCH_TOKENS
-    assert answers[-1] == USED_UP
-    assert NOTHING not in answers
 
 
 def test_all_searches_share_their_tokens_also_where_they_run_at_once(tmp_path):

@@ -8,7 +8,6 @@ from contextlib import ExitStack, closing, contextmanager
 
 import pytest
 
-from muniment.confine.cancel import Cancel
 from muniment.recall.context import Budgets, StaticContext
 from muniment.recall.session import MAX_PATHS, PATHS_AT_ONCE, Prefetch, Touched
 from recall.places import WAIT, Gate, entry, ground, nothing_left_behind, paths, telling
@@ -122,44 +121,6 @@ def test_what_was_told_otherwise_while_it_was_looked_up_is_not_told_again_and_th
     assert [exclude for _, exclude, _ in stage.looked_up] == [frozenset(), stage.known]
 
 
-def test_what_is_known_or_was_told_by_an_earlier_run_is_not_looked_for(stage):
-    tax, rounding = (stage.made.key(f"project/billing/{name}.md") for name in ("tax", "rounding"))
-    stage.known = {tax}
-    touched = stage.touched(told=[rounding])
-    touched.add("billing/a.py")
-    assert stage.take(touched) is None
-    assert stage.looked_up[0][1] == {tax, rounding}
-
-
-def test_all_that_is_told_takes_at_most_the_budget(stage):
-    touched = stage.touched(budget=150)
-    tokens = []
-    for path in ("billing/a.py", "deploy/b.py", "c.py", "deploy/d.py"):
-        touched.add(path)
-        recalled = stage.take(touched)
-        tokens.append(recalled.tokens if recalled else 0)
-    assert 0 < sum(tokens) == touched.spent <= 150
-    assert [left for *_, left in stage.looked_up][:2] == [150, 150 - tokens[0]]
-
-
-@pytest.mark.parametrize("spent", [100, 101, 10**9])
-def test_a_budget_that_an_earlier_run_spent_is_spent(stage, spent):
-    touched = stage.touched(budget=100, spent=spent)
-    touched.add("billing/a.py")
-    assert stage.take(touched) is None
-    assert stage.looked_up == []
-
-
-def test_after_a_compaction_paths_that_are_touched_again_are_looked_up_and_told_again(stage):
-    touched = stage.touched(budget=200)
-    touched.add("deploy/a.py")
-    first = stage.take(touched)
-    touched.begin_anew()
-    assert (touched.told, touched.spent, touched.take()) == (set(), 0, None)
-    touched.add("deploy/a.py")
-    assert paths(stage.take(touched)) == paths(first)
-
-
 def test_a_lookup_that_ran_when_the_conversation_began_anew_is_cancelled_and_not_told(stage):
     touched, gate = stage.touched(), stage.gate()
     touched.add("deploy/a.py")
@@ -178,19 +139,6 @@ def test_a_lookup_that_fails_is_not_told_and_the_next_one_goes_on(stage, told):
     touched.add("deploy/a.py")
     assert paths(stage.take(touched)) == ["project/deploy/day.md"]
     assert [each["event"] for each in told()] == ["memory_retrieval_failed"]
-
-
-def test_with_a_cancelled_parent_nothing_is_told_and_nothing_goes_round(stage):
-    with Cancel() as parent:
-        touched = stage.touched(parent=parent)
-        stage.gate()
-        touched.add("deploy/a.py")
-        touched.add("billing/a.py")
-        parent.set()
-        for _ in range(5):
-            assert stage.take(touched) is None
-        assert len(stage.looked_up) <= 1
-        stage.prefetch.close()
 
 
 def test_a_tool_that_names_all_files_of_a_disk_is_looked_after_in_parts_and_up_to_a_bound(stage):

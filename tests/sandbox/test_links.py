@@ -412,16 +412,6 @@ def test_more_links_than_are_resolved_run_nothing(opened, roots, tmp_path, monke
     assert opened(symlinks="refuse").call("ls", {"path": "user"}).verdict == "allow"
 
 
-@pytest.mark.parametrize(("count", "size"), [(reading.MAX_LINKS - 1, 40), (248, 4_000)])
-def test_the_largest_map_reaches_a_worker(opened, roots, count, size):
-    folder = roots["user"] / ("x" * 200)
-    folder.mkdir()
-    for number in range(count):
-        (folder / f"{number}").symlink_to(os.fsdecode(b"\xff" * size))
-    link(roots, {"l.md": "real.md"})
-    assert opened().call("read_file", {"path": "user/l.md"}).text.startswith("1\talpha\n")
-
-
 def test_the_broker_knows_a_file_by_the_same_name(opened, roots):
     link(roots, {"l.md": "real.md"})
     box = opened()

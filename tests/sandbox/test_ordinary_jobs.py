@@ -124,18 +124,3 @@ def test_a_directory_of_more_names_than_are_shown(zygote, tmp_path):
         assert outcome.text.count("\n") == MAX_LISTED
         assert f"{MAX_LISTED + 100} in all" in outcome.text
         assert both.call("grep", {"pattern": "x", "max_matches": 500}).verdict == "allow"
-
-
-def test_a_deep_and_bushy_tree(zygote, tmp_path):
-    roots = make_roots(tmp_path)
-    level = [roots["user"]]
-    for _depth in range(7):
-        level = [directory / name for directory in level for name in ("a" * 10, "b" * 10)]
-        for directory in level:
-            directory.mkdir(mode=0o700)
-            (directory / "leaf.md").write_text("needle\n")
-    with side_by_side(zygote, wide(), roots) as both:
-        assert both.call("grep", {"pattern": "needle", "max_matches": 500}).text.count("needle") == 254
-        assert both.call("ls", {"path": "user"}).verdict == "allow"
-        deepest = f"user/{level[-1].relative_to(roots['user'])}/leaf.md"
-        assert both.call("read_file", {"path": deepest}).text == "1\tneedle"

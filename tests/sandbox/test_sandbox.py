@@ -6,7 +6,7 @@ import stat
 
 import pytest
 
-from memories import CANARY, IN_A_WORKER, SCOPES, descriptors, make_roots, photograph, put, strict
+from memories import CANARY, SCOPES, descriptors, make_roots, photograph, put, strict
 from muniment import Sandbox
 from muniment.confine.binding import bind_all
 from muniment.confine.cancel import Cancel, Patience
@@ -91,34 +91,6 @@ def test_after_a_commit_the_overlay_is_empty_and_can_be_filled_again(opened):
     assert box.changes() == []
     write(box, "user/b.md")
     assert [change.path for change in box.commit().changes] == ["user/b.md"]
-
-
-def test_committing_nothing_writes_nothing_at_all(opened, tmp_path):
-    box, before = opened(), photograph(tmp_path)
-    assert box.commit().changes == ()
-    box.call("ls", {"path": ""})
-    assert box.commit().changes == ()
-    assert photograph(tmp_path) == before
-
-
-def test_a_dry_run_judges_and_writes_nothing(opened, tmp_path):
-    box, before = opened(), photograph(tmp_path)
-    write(box)
-    assert [change.path for change in box.commit(dry_run=True).changes] == ["user/a.md"]
-    assert photograph(tmp_path) == before
-
-
-def test_closing_drops_what_was_proposed(opened, tmp_path):
-    box, before = opened(), photograph(tmp_path)
-    write(box)
-    box.close()
-    box.close()
-    assert photograph(tmp_path) == before
-
-
-def test_a_sandbox_does_not_ask_for_reading_before_replacing(opened, roots):
-    put(roots["user"], "a.md")
-    assert write(opened()).text.startswith("replaced")
 
 
 def test_a_file_that_changed_meanwhile_is_a_conflict_and_nothing_lands(opened, roots, tmp_path):
@@ -208,16 +180,6 @@ def test_a_call_with_arguments_that_are_no_object_after_a_lost_root_still_ends_t
     with pytest.raises(RememberPathEscape) as caught:
         box.commit()
     assert caught.value.requested == ""
-
-
-def test_what_holds_a_run_is_said(roots):
-    for in_process, expected in ((False, IN_A_WORKER), (True, Enforcement.NONE)):
-        policy = strict(require="none")
-        with Sandbox(policy, roots, in_process=in_process) as box:
-            assert box.enforcement is expected
-            assert box.call("ls", {"path": "user"}).verdict == "allow"
-            box.commit()
-            assert box.enforcement is expected
 
 
 @pytest.mark.threat("T-RUN-11", control="required_enforcement")

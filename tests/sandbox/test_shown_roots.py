@@ -68,12 +68,6 @@ def test_a_worker_holds_a_root_only_if_it_may_look_into_it(overheard, roots, den
             assert str(roots["user"]) in held
 
 
-def test_an_empty_grant_shows_no_root_at_all(overheard, roots):
-    with Sandbox(strict(deny=[(VERBS, ["/user/", "/project/"])]), roots) as box:
-        assert box.call("grep", {"pattern": "."}).text == "no matches"
-    assert overheard.roots == [{}]
-
-
 @pytest.mark.parametrize("in_process", [False, True], ids=["worker", "in process"])
 def test_a_scope_that_may_only_be_added_to_looks_empty_and_a_taken_name_is_a_conflict_at_commit(
     roots, tmp_path, in_process

@@ -7,12 +7,11 @@ import json
 import pytest
 
 from muniment.testing.chat_server import ChatServer
-from muniment.testing.minds import DIALECTS, AskForCalls, Decide, Say, Utter, asked_for, spell, thinking
+from muniment.testing.minds import DIALECTS, AskForCalls, Decide, Say, spell, thinking
 from testing.raw_client import said
 
 LS = ("ls", {"path": "user"})
 WRITE = ("write_file", {"path": "user/x.md", "content": "Two\nlines."})
-FUNCTION = {"name": "ls", "arguments": '{"path": "user"}'}
 
 
 def of_schema(name):
@@ -43,63 +42,7 @@ def spelled(thought, dialect="native", form="tools"):
     return message, finish_reason
 
 
-@pytest.mark.parametrize("form", BODIES)
-def test_the_form_is_read_from_the_body(form):
-    assert asked_for(BODIES[form]) == form
-
-
 # -- calls in their own place --------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("dialect", "call"),
-    [
-        ("native", {"id": "call-1-0", "type": "function", "function": FUNCTION}),
-        ("native, no ids", {"type": "function", "function": FUNCTION}),
-        (
-            "native, arguments as an object",
-            {
-                "id": "call-1-0",
-                "type": "function",
-                "function": {"name": "ls", "arguments": {"path": "user"}},
-            },
-        ),
-        (
-            "native, arguments encoded twice",
-            {
-                "id": "call-1-0",
-                "type": "function",
-                "function": {"name": "ls", "arguments": '"{\\"path\\": \\"user\\"}"'},
-            },
-        ),
-    ],
-)
-def test_calls_in_their_own_place(dialect, call):
-    assert spelled(AskForCalls([LS]), dialect) == ({"content": None, "tool_calls": [call]}, "tool_calls")
-
-
-def test_a_server_may_say_stop_though_there_are_calls():
-    message, finish_reason = spelled(AskForCalls([LS]), "native, finish_reason stop")
-    assert (message["tool_calls"][0]["function"], finish_reason) == (FUNCTION, "stop")
-
-
-def test_the_older_function_call_holds_one():
-    assert spelled(AskForCalls([LS, WRITE]), "legacy function_call") == (
-        {"content": None, "function_call": FUNCTION},
-        "function_call",
-    )
-
-
-def test_ids_are_never_given_twice_in_a_run():
-    calls = AskForCalls([LS, LS])
-    first = spell(calls, DIALECTS["native"], BODIES["tools"])
-    later = spell(calls, DIALECTS["native"], {**BODIES["tools"], "messages": [{}, {}, {}]})
-    ids = [
-        call["id"]
-        for answer in (first, later)
-        for call in json.loads(answer.body)["choices"][0]["message"]["tool_calls"]
-    ]
-    assert len(set(ids)) == 4
 
 
 # -- calls in the words --------------------------------------------------------------------------------
@@ -139,30 +82,6 @@ def test_every_dialect_is_tested():
     assert set(DIALECTS) == native | set(WORDS)
 
 
-def test_several_calls_stand_one_after_the_other():
-    content = spelled(AskForCalls([LS, WRITE]), "tag")[0]["content"]
-    assert content.count("<tool_call>") == content.count("</tool_call>") == 2
-    assert json.loads(spelled(AskForCalls([LS, WRITE]), "list")[0]["content"])[1]["name"] == "write_file"
-
-
-def test_arguments_between_tags_are_texts_as_they_are_and_json_else():
-    call = ("edit", {"new_string": 'a\n"b"', "replace_all": True})
-    content = spelled(AskForCalls([call]), "xml")[0]["content"]
-    assert '<parameter=new_string>\na\n"b"\n</parameter>\n' in content
-    assert "<parameter=replace_all>\ntrue\n</parameter>\n" in content
-
-
-@pytest.mark.parametrize("dialect", ["thinking, native", "thinking, tag", "thinking, bare"])
-def test_a_model_that_thinks_drafts_a_call_that_it_does_not_make(dialect):
-    message, _ = spelled(AskForCalls([LS]), dialect)
-    thought, closing, rest = message["content"].partition("</think>")
-    assert thought.startswith("<think>")
-    assert closing
-    assert "user/never/draft.md" in thought
-    assert "never" not in rest
-    assert message.get("tool_calls", [{}])[0].get("function", {}) == FUNCTION or NAMED in rest
-
-
 def test_any_dialect_can_be_thought_in():
     content = json.loads(spell(AskForCalls([LS]), thinking(DIALECTS["xml"]), BODIES["tools"]).body)
     assert content["choices"][0]["message"]["content"].endswith(WORDS["xml"])
@@ -179,34 +98,3 @@ def test_a_server_held_to_a_schema_answers_in_one_way_only(dialect):
     assert spelled(Decide(decision), dialect, "decision")[0] == {"content": json.dumps(decision)}
     done = json.loads(spelled(Say("Saved."), dialect, "action")[0]["content"])
     assert done == {"action": "done", "summary": "Saved."}
-
-
-@pytest.mark.parametrize(
-    ("dialect", "begins", "ends"),
-    [
-        ("native", "{", "}"),
-        ("bare", "{", "}"),
-        ("fence", "```json\n{", "}\n```"),
-        ("prose and fence", "Let me", "would do."),
-        ("thinking, bare", "<think>", "}"),
-    ],
-)
-def test_an_action_asked_for_in_the_prompt_is_wrapped(dialect, begins, ends):
-    for thought, form in (
-        (AskForCalls([LS]), "action in text"),
-        (Decide({"action": "ls"}), "decision in text"),
-    ):
-        content = spelled(thought, dialect, form)[0]["content"]
-        assert content.startswith(begins)
-        assert content.endswith(ends)
-        assert '{"action": "ls"' in content
-
-
-def test_words_are_words_where_nothing_else_is_asked_for():
-    for form in ("tools", "words", "decision", "decision in text"):
-        assert spelled(Say("Saved."), "native", form) == ({"content": "Saved."}, "stop")
-
-
-@pytest.mark.parametrize("form", BODIES)
-def test_what_is_uttered_is_not_changed(form):
-    assert spelled(Utter("]} \ud83d"), "thinking, tag", form)[0] == {"content": "]} \ud83d"}

@@ -85,32 +85,6 @@ def linked_paths():
     return unsafe_paths(["link.md", "a.md"])
 
 
-@pytest.mark.sweep(1)
-@pytest.mark.parametrize(
-    "has",
-    [
-        lambda path: len(path.encode(errors="surrogatepass")) > 1024,
-        lambda path: path.count("/") > 20,
-        lambda path: any("\ud800" <= char <= "\udfff" for char in path),
-        lambda path: "\u202e" in path,
-        lambda path: "%2e%2e" in path,
-        lambda path: "user-evil" in path,
-        lambda path: "C:" in path,
-        lambda path: "\\\\srv" in path or path.startswith("//"),
-        lambda path: "/link.md/" in path,
-        lambda path: "~" in path,
-    ],
-    ids=["long", "deep", "half a character", "bidi", "percent", "prefix", "drive", "share", "link", "tilde"],
-)
-def test_unsafe_paths_hold_every_kind_of_trick(has):
-    comes_up(linked_paths, has)
-
-
-@given(logical_paths())
-def test_logical_paths_are_what_the_grammar_lets_through(path):
-    assert canonicalise(path, SCOPES).text == path
-
-
 def nodes(tree):
     for node in tree.values():
         yield node
@@ -137,10 +111,6 @@ def nodes(tree):
 )
 def test_trees_hold_every_kind_of_node(kind):
     comes_up(trees, lambda tree: any(map(kind, nodes(tree))))
-
-
-def test_trees_hold_names_that_are_no_text():
-    comes_up(trees, lambda tree: any("\udcff" in path for path in paths_in(tree)))
 
 
 @given(trees())

@@ -283,12 +283,6 @@ def test_a_broker_that_asks_for_something_unknown_is_left(served):
     assert isinstance(served.end(), ProtocolViolation)
 
 
-def test_a_broker_that_dies_in_a_message_ends_the_service(served):
-    begin(served)
-    served.ours.sendall(struct.pack("!I", 100) + b"{")
-    assert served.end() is None
-
-
 def test_warming_touches_no_file_and_leaves_nothing(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     before = descriptors()

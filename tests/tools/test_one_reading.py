@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from memories import strict
-from muniment.tools import workbench as subject
 from tools.benches import make_bench
 
 
@@ -45,32 +44,10 @@ def test_any_other_call_ends_the_reading(laid_out, tool, arguments):
     assert bench("grep", pattern="changed").text == "user/a.md:1: changed"
 
 
-def test_what_a_run_has_written_is_found_at_once(laid_out):
-    bench = laid_out(must_read=True)
-    bench("grep", pattern="none")
-    bench("write_file", path="user/c.md", content="gamma\n")
-    assert bench("grep", pattern="gamma").text == "user/c.md:1: gamma"
-
-
-def test_outside_a_run_every_grep_reads(laid_out):
-    bench = laid_out(must_read=False)
-    bench("grep", pattern="none")
-    (bench.user / "a.md").write_text("changed\n")
-    assert bench("grep", pattern="changed").text == "user/a.md:1: changed"
-
-
 def test_a_grep_that_stopped_early_leaves_no_half_reading(laid_out):
     bench = laid_out(must_read=True)
     assert "stopped at 1" in bench("grep", pattern="a", max_matches=1).text
     assert bench("grep", pattern="beta").text == "user/b.md:1: beta"
-
-
-def test_more_than_a_run_may_keep_is_read_again(laid_out, monkeypatch):
-    monkeypatch.setattr(subject, "MAX_KEPT_BYTES", 8)
-    bench = laid_out(must_read=True)
-    assert bench("grep", pattern="beta").text == "user/b.md:1: beta"
-    (bench.user / "a.md").write_text("changed\n")
-    assert bench("grep", pattern="changed").text == "user/a.md:1: changed"
 
 
 def test_each_grep_is_counted_against_what_a_run_may_scan(laid_out):

@@ -139,11 +139,3 @@ def test_a_request_that_is_refused_is_an_error_of_the_call(tmp_path, monkeypatch
 def test_a_server_that_does_not_tell_its_tools_is_ended(tmp_path):
     with pytest.raises(ServerLost):
         McpSubject(Stage(tmp_path / "case", CORPUS.canary), command("mute-tools"))
-
-
-def test_roots_are_added_unless_the_command_says_where_they_go(tmp_path):
-    target = parse_target(f"mcp={sys.executable} {FAKE} fair {{user}}")
-    subject = target.open(Stage(tmp_path / "case", CORPUS.canary), {})
-    assert subject.call("ls", {"path": "user"}).verdict == "allow"
-    assert subject.call("ls", {"path": "project"}).verdict == "error"
-    subject.close()

@@ -163,13 +163,6 @@ def test_every_case_that_ends_is_told_of():
     assert len(told) == 2, "the ordinary call that comes first, and the case"
 
 
-def test_cases_are_selected_by_class_and_by_id_together():
-    chosen = select(CORPUS, classes=["redos"], ids=["ok-edit"])
-    assert {case["class"] for case in chosen.values()} == {"redos", CORPUS.cases["ok-edit"]["class"]}
-    assert "ok-edit" in chosen
-    assert select(CORPUS) == CORPUS.cases
-
-
 @pytest.mark.parametrize("wrong", [{"classes": ["redos", "nonsense"]}, {"ids": ["nonsense"]}])
 def test_a_class_or_case_that_there_is_not_is_an_error(wrong):
     with pytest.raises(KeyError, match="nonsense"):

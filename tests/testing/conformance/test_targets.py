@@ -8,8 +8,6 @@ from muniment.testing.conformance.targets import (
     ALL_TOOLS,
     ANTHROPIC,
     MCP_FILESYSTEM,
-    MUNIMENT,
-    UNKNOWN,
     UnknownTarget,
     filled,
     parse_target,
@@ -63,20 +61,6 @@ def test_placeholders_become_directories_of_the_case(tmp_path):
     assert 'name = "corpus"' in stage.policy.read_text()
 
 
-def test_no_policy_is_written_for_a_command_that_reads_none(tmp_path):
-    stage = Stage(tmp_path / "case", CORPUS.canary)
-    assert filled(("tool",), stage, {}) == ("tool",)
-    assert not stage.policy.exists()
-
-
-def test_a_word_that_names_a_file_here_is_made_absolute(tmp_path, monkeypatch):
-    (tmp_path / "tool.py").touch()
-    (tmp_path / "folder").mkdir()
-    monkeypatch.chdir(tmp_path)
-    target = parse_target("command=python tool.py 'a b' folder")
-    assert target.command == ("python", str(tmp_path / "tool.py"), "a b", "folder")
-
-
 def test_a_target_is_bound_to_a_stage(tmp_path):
     answer = '{"verdict": "allow", "code": null, "text": ""}'
     program = f"import sys\nfor line in sys.stdin: print({answer!r}, flush=True)"
@@ -95,12 +79,6 @@ def test_claims_name_classes_and_cases_that_there_are_and_their_sources(claims):
     assert claims.beyond <= {case["class"] for case in CORPUS.cases.values()} | CORPUS.cases.keys()
     assert claims.leaves_out
     assert claims.sources
-
-
-def test_muniment_and_unknown_tools_are_excused_from_nothing():
-    for case in CORPUS.cases.values():
-        assert not MUNIMENT.leave_out(case, {Kind.PATH})
-        assert not UNKNOWN.leave_out(case, {Kind.LEFT})
 
 
 @pytest.mark.parametrize(
