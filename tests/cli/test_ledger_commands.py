@@ -454,12 +454,10 @@ def test_erase_takes_a_target_or_a_text_to_look_for(muniment, tmp_path):
 
 
 def test_notes_of_an_erasure_are_told(muniment, saved, monkeypatch):
-    from muniment.store import erase as store
+    from muniment.store import erase as erasing
 
-    real = store.erase
-    monkeypatch.setattr(
-        erase_command.store, "erase", lambda *given: replace(real(*given), notes=("a note\x1b",))
-    )
+    real = erasing.erase
+    monkeypatch.setattr(erasing, "erase", lambda *given: replace(real(*given), notes=("a note\x1b",)))
     done = muniment("erase", saved[1], "--yes")
     assert done.stderr == "note: a note\n"
 
