@@ -16,7 +16,6 @@ from typer.testing import CliRunner
 from memories import make_roots, photograph, put
 from muniment import api
 from muniment.agent import filing
-from muniment.cli import ledger as erase_command
 from muniment.cli import ledger as review_command
 from muniment.cli.app import app
 from muniment.confine.binding import bind_all
