@@ -9,6 +9,7 @@ import sys
 import time
 import tokenize
 import tomllib
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -364,6 +365,39 @@ def test_files_and_functions_stay_short():
         and node.end_lineno - node.lineno + 1 > MAX_FUNCTION_LINES
     }
     assert (long_files, long_functions) == (set(), set())
+
+
+def test_names_of_classes_are_unique_but_for_forms_of_one_thing():
+    forms = {"muniment.daemon.contract", "muniment.client.results", "muniment.client.errors"}
+    holders = defaultdict(set)
+    for name, tree in TREES.items():
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                holders[node.name].add(name)
+    assert {name for name, at in holders.items() if len(at - forms) > 1} == {"Outcome"}
+
+
+def imported_at_once(name):
+    """Modules of the package that loading a module loads as well."""
+    for node in TREES[name].body:
+        if isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                whole = f"{node.module}.{alias.name}"
+                yield whole if whole in SOURCES else node.module
+
+
+def test_a_module_with_one_importer_says_why_it_stands_apart():
+    importers = defaultdict(set)
+    for name in SOURCES:
+        for other in imports(name):
+            importers[other].add(name)
+    silent = set()
+    for name, by in importers.items():
+        (one, *others) = by
+        is_own = one.rpartition(".")[0] == name.rpartition(".")[0] != "muniment"
+        if is_own and not others and name in imported_at_once(one):
+            silent |= {name} if "Apart" not in ast.get_docstring(TREES[name]) else set()
+    assert silent == set()
 
 
 def test_every_module_says_what_it_is_and_no_name_says_nothing():

@@ -279,8 +279,8 @@ def _task(ledger: Database, row: tuple[Any, ...]) -> Task:
 # free page ever holds it. Of whatever else was asked nothing stands in a free page once it is over, nor in
 # the log after `tidy`.
 #
-# A lane begins nothing by itself: `runner.py` does. Methods are transactions of the ledger, so that callers
-# may group them (`writer.py`). Who opens a lane anew calls `recover` once, before anything is begun.
+# A lane begins nothing by itself: the runner does. Methods are transactions of the ledger, so that callers
+# may group them (`Writer`). Who opens a lane anew calls `recover` once, before anything is begun.
 
 MAX_PENDING: Final = 16
 """Tasks that wait or run. One may take five minutes: who is the seventeenth would wait for over an hour."""

@@ -207,8 +207,8 @@ def test_a_message_that_cannot_be_sent_leaves_the_worker_as_it_was(worker):
 
 def test_whether_a_worker_lives_is_asked_of_the_kernel(worker):
     worker.check_alive()
-    worker.send({"do": "exit", "code": 3}, deadline=soon())
     over = os.pidfd_open(worker.pid)
+    worker.send({"do": "exit", "code": 3}, deadline=soon())
     assert select.select([over], [], [], 20)[0]
     os.close(over)
     for _ in range(2):

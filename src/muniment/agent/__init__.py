@@ -2,8 +2,7 @@
 
 Start reading at `runner.py`; `model.py` is what anything that answers a turn must offer. Two things do:
 
-- `rules.py`, the embedded writer: `routing.py` decides by the words of `cues.toml`, `filing.py` files.
-- `openai.py`, the adapter of language models: `chat.py` says what is sent, `answer.py` what the answer means,
-  `spoken.py` reads calls out of words, `complaint.py` what a refusal means, and `deciding.py` lets a model
-  decide and `filing.py` file; `address.py` checks where the server is, `loop_thread.py` keeps the time.
+- `filing.py`, the embedded writer: it decides by the words of `cues.toml` (`decision.py`) and files.
+- `openai.py`, the adapter of language models: `chat.py` says what is sent, `answer.py` what the answer or a
+  refusal means, and `decision.py` what a model may decide, where `filing.py` files.
 """

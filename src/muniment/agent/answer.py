@@ -8,8 +8,10 @@ A2 Ids are kept where they are plain and new to the run, else invented: nine let
    the one form that every chat template takes.
 A3 Arguments may be an object, JSON text of one, or JSON text of that text. What is none of these stays
    text, which no tool takes, and the model is told so.
-A4 Calls written into the words are recovered where the words are the model's own (`spoken.py`).
+A4 Calls written into the words are recovered where the words are the model's own.
 A5 An answer with neither calls nor words, or with the debris of a call, is an empty `Reply`.
+
+Apart from `openai.py`, which does the talking: this is pure, and fuzzed alone.
 
 Source: the OpenAI API reference; what servers answer instead was collected from their issue trackers.
 """

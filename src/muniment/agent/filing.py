@@ -568,9 +568,8 @@ def _topic(head: str, tables: Cues) -> str:
 #
 # The embedded writer: a deterministic model without network or key, driven like any other.
 #
-# It routes the fact by the cue tables (`routing.py`) and files it through the tools of the run
-# (`filing.py`). The same request gets the same reply: it keeps nothing between turns, and reads no
-# message but the answers to its own calls.
+# It routes the fact by the cue tables and files it through the tools of the run. The same request gets the
+# same reply: it keeps nothing between turns, and reads no message but the answers to its own calls.
 
 
 class RuleWriter:

@@ -30,7 +30,7 @@ from muniment.jobs.place import Place
 from muniment.jobs.review import Decided, approve, history_of, reject, show, undo, why_of
 from muniment.names import MAX_FILE_BYTES
 from muniment.settings import read_settings
-from muniment.store import erase as store
+from muniment.store import erase as erasing
 from muniment.store.audit import Head, head, records, verify
 from muniment.store.ledger import MAX_STEPS, Step, Why, root_key
 from muniment.store.review import Pending, pending
@@ -254,10 +254,10 @@ def erase_target(where: MemoryArguments, unsafe_target: str, *, yes: bool) -> in
         with cancel_on_interrupt() as cancel:
             on = _where(place, cancel)
             if not yes:
-                plan = store.plan(unsafe_target, on)
+                plan = erasing.plan(unsafe_target, on)
                 print_document(plan.as_json()) if where.json else _print_plan(plan)
                 return 0
-            receipt = store.erase(unsafe_target, on)
+            receipt = erasing.erase(unsafe_target, on)
         print_document(receipt.as_json()) if where.json else _print_receipt(receipt, unsafe_target)
         return 0
 
@@ -269,9 +269,9 @@ def look_for(where: MemoryArguments, file: Path) -> int:
 
     def body(place: Place) -> int:
         text = read_named(file, MAX_FILE_BYTES)
-        found = store.left_over(text, _where(place, None))
+        found = erasing.left_over(text, _where(place, None))
         if where.json:
-            print_document({"left": found, "run_bytes": RUN_BYTES, "not_covered": store.NOT_COVERED})
+            print_document({"left": found, "run_bytes": RUN_BYTES, "not_covered": erasing.NOT_COVERED})
         for name, count in found.items() if not where.json else ():
             print(on_one_line(f"{name} holds {count} pieces of {RUN_BYTES} bytes"), file=sys.stderr)
         if found:
@@ -283,19 +283,19 @@ def look_for(where: MemoryArguments, file: Path) -> int:
             return EXIT_FAILED
         if not where.json:
             say("nothing of it is left there but what entries still say")
-            say(f"not covered: {store.NOT_COVERED}")
+            say(f"not covered: {erasing.NOT_COVERED}")
         return 0
 
     return with_place(where, body, "not looked for")
 
 
-def _where(place: Place, cancel: Cancel | None) -> store.EraseGround:
-    return store.EraseGround(
+def _where(place: Place, cancel: Cancel | None) -> erasing.EraseGround:
+    return erasing.EraseGround(
         place.state, place.roots, place.policy, Patience(time.monotonic() + WAIT_SECONDS, cancel)
     )
 
 
-def _print_plan(plan: store.Plan) -> None:
+def _print_plan(plan: erasing.Plan) -> None:
     say(on_one_line(f"would be erased, for good: {plan.target}"))
     for path in plan.files:
         say("  " + on_one_line(f"the file {path}"))
@@ -309,11 +309,11 @@ def _print_plan(plan: store.Plan) -> None:
         say(f"  what {plan.lane_tasks} tasks of the daemon were asked and say; those that wait will fail")
     for name in plan.copies:
         say("  " + on_one_line(f"the copy {name}, with which an older Muniment could be gone back to"))
-    say(f"not covered: {store.NOT_COVERED}")
+    say(f"not covered: {erasing.NOT_COVERED}")
     say(on_one_line(f"nothing was erased yet; to do it: muniment erase {plan.target} --yes"))
 
 
-def _print_receipt(receipt: store.Receipt, target: str) -> None:
+def _print_receipt(receipt: erasing.Receipt, target: str) -> None:
     say_notes(receipt.notes)
     say(
         on_one_line(
@@ -322,7 +322,7 @@ def _print_receipt(receipt: store.Receipt, target: str) -> None:
         )
     )
     say(f"  as {receipt.task_id}; to check: muniment erase --verify FILE, with the text in the file")
-    say(f"not covered: {store.NOT_COVERED}")
+    say(f"not covered: {erasing.NOT_COVERED}")
 
 
 # -- audit -------------------------------------------------------------------------------------------

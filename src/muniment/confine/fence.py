@@ -7,11 +7,11 @@ In this order, since each step takes away what the later ones do not need:
 3. `DUMPABLE`: not traceable, and its memory not readable, by others of the same user.
 4. `MDWE`: no memory becomes executable that was writable.
 5. `NO_NEW_PRIVS`: needed by the next two, and no set-user-ID program helps it.
-6. `LANDLOCK`: files only for reading and only beneath its roots (`landlock.py`).
-7. `SECCOMP`: the system calls that serving takes (`seccomp.py`).
+6. `LANDLOCK`: files only for reading and only beneath its roots.
+7. `SECCOMP`: the system calls that serving takes.
 
 - F1 a layer that `put_up` does not call missing holds: each was asked for, and all but `mdwe` are tried once,
-  read back, or confirmed from outside (`evidence.py`), so that a kernel which accepts and does nothing is
+  read back, or confirmed from outside (`offer.py`), so that a kernel which accepts and does nothing is
   found out.
 - F2 a layer that cannot be had is reported with its errno, and the rest is put up all the same. Whoever
   requires more ends the worker before it is told anything (`muniment.sandbox`).

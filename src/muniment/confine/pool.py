@@ -6,7 +6,7 @@ P3 A process is replaced when it died, when it hung, when a signal that is not o
    after `runs` workers. One that is replaced ends with its last worker; no run is ended for it.
 P4 After a fork of the broker the child has a zygote of its own, and holds no end of the parent's.
 
-What a worker is good for stands in `worker.py`. Standard library only, and light: a command line imports this
+Standard library only, and light: a command line imports this
 and starts the zygote before anything else. Attacked by `tests/confine/test_pool*.py`.
 """
 

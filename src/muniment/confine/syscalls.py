@@ -5,7 +5,7 @@ A fenced worker may make few calls, and the C library chooses others than it is 
 here by number, on x86-64 and aarch64. Elsewhere every number is -1, which the kernel answers with
 ENOSYS, and `require_known_machine` says so before anything is bound.
 
-Nothing here takes a path. The numbers come from `syscall_table.py`, the layouts from the kernel's
+Nothing here takes a path. The numbers are those of the kernel's tables, the layouts those of the kernel's
 `asm/stat.h` (x86) and `asm-generic/stat.h` (aarch64).
 """
 
@@ -43,7 +43,7 @@ PASSED: Final = _names(
     rt_sigprocmask rt_sigreturn restart_syscall exit exit_group clock_gettime getrandom getpid gettid
     """
 )
-"""What a worker may call. One way to open files is added to these, and `mmap`; `seccomp.py` looks at the
+"""What a worker may call. One way to open files is added to these, and `mmap`; the filter looks at the
 arguments of a few."""
 
 FATAL: Final = _names(

@@ -8,7 +8,7 @@ Holds, for the forms that the rules know:
 - K2. What is told is the rule and the line, never the value.
 - K3. `redacted` takes out what stands in the text as it is. What only shows once lines are joined or base64
   is decoded stays, and `find_secret` finds it still.
-- K4. What people call a password, a PIN, a card or an account is found as `typed_secrets.py` says.
+- K4. What people call a password, a PIN, a card or an account is found by the words around it.
 - K5. Linear time: every pattern is run by RE2, each text is looked at once a rule, and what is checked of a
   match is bounded by its pattern.
 

@@ -32,7 +32,7 @@ from typing import Any, Final, Literal
 
 from muniment import events
 from muniment.confine.cancel import Cancel
-from muniment.daemon import http as asking
+from muniment.daemon import http
 from muniment.daemon.contract import MAX_BODY_BYTES, HttpProblem, sentence_of
 from muniment.daemon.core import Workspace
 from muniment.daemon.http import loads
@@ -195,7 +195,7 @@ METHODS: Final[Mapping[str, Kind]] = {
 }
 """Extension methods that are tasks. A host may write `_` before the name of any extension method."""
 
-_WANTED: Final = {"remember": asking.remember, "forget": asking.forget, "dream": asking.dream}
+_WANTED: Final = {"remember": http.remember, "forget": http.forget, "dream": http.dream}
 
 REST_SECONDS: Final = 1.0
 """Seconds that a look is given to end once everything is to; it takes some milliseconds."""
@@ -384,7 +384,7 @@ class HostSession:
     def _is_available(self, _: Cancel) -> Mapping[str, Any]:
         return {"available": self._workspace.problem() is None}
 
-    def _carry_out(self, kind: Kind, wanted: asking.WantedTask, cancel: Cancel) -> Mapping[str, Any]:
+    def _carry_out(self, kind: Kind, wanted: http.WantedTask, cancel: Cancel) -> Mapping[str, Any]:
         self._accepted += 1
         now = timestamp(datetime.now(UTC))
         task = Task(

@@ -37,14 +37,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from muniment import events
 from muniment.agent.model import Model
 from muniment.confine.binding import create_private_directory
-from muniment.daemon import routes as about
-from muniment.daemon import routes as owner
-from muniment.daemon import routes as recall
-from muniment.daemon import routes as tasks
 from muniment.daemon.contract import HttpProblem
 from muniment.daemon.core import DaemonCore
 from muniment.daemon.guard import LOOPBACK, MAX_HEADER_BYTES, Guard, Protocol
 from muniment.daemon.http import JSON, Call, Operation, document_of
+from muniment.daemon.routes import ABOUT_OPERATIONS, OWNER_OPERATIONS, RECALL_OPERATIONS, TASK_OPERATIONS
 from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable
 from muniment.settings import Settings
 from muniment.store.database import make_private, reporting
@@ -291,10 +288,10 @@ def _document() -> bytes:
 
 
 OPERATIONS: Final = (
-    *tasks.TASK_OPERATIONS,
-    *recall.RECALL_OPERATIONS,
-    *owner.OWNER_OPERATIONS,
-    *about.ABOUT_OPERATIONS,
+    *TASK_OPERATIONS,
+    *RECALL_OPERATIONS,
+    *OWNER_OPERATIONS,
+    *ABOUT_OPERATIONS,
     Operation("GET", "/openapi.json", _describe, "This document, as OpenAPI 3.1.", JSON),
 )
 """Everything that the daemon can be asked."""

@@ -1,10 +1,10 @@
 """Dream: tidies the memory. What says the same twice is said once, what is over goes, the rest is counted.
 
-1. Code looks at every entry of each scope (`dream_findings.py`).
+1. Code looks at every entry of each scope.
 2. By code go what has expired and what says exactly what another entry says.
 3. A language model, if there is one, is shown entries that are almost the same, a group of one trust at a
    time. It may say that one of them stands for others, as it is or with a text that is made of their words
-   (`agent/runner.py`, `dream_steps.py`). It has no tools and sees no path, so there is no worker to cage.
+   (`agent/runner.py`). It has no tools and sees no path, so there is no worker to cage.
    An answer that cannot be used changes nothing in its group; without an answer the whole dream ends.
 4. What has expired goes; besides, at most `max_scope_share` of the entries of a scope change, or one where
    that is less than one. The rest is left for the next dream.

@@ -2,7 +2,7 @@
 
 1. The query is checked: without a word that says something it means nothing, and nothing is removed.
 2. The path of an entry means that entry, and no model is asked. What words mean is found by code, in the
-   files themselves (`matching.py`); the full-text rows of the catalog only say which files need not be read.
+   files themselves; the full-text rows of the catalog only say which files need not be read.
 3. What may not be removed is kept, with the reason: what the policy protects, what has a higher trust than
    the request, what cannot be taken out without changing how the rest reads.
 4. A language model, if there is one, is shown what is left and may leave things out. It cannot add any: it

@@ -358,7 +358,7 @@ def said(message: Any) -> str:
 #   of
 #   the user. It never begins with a result, nor is a call replaced whose result is not.
 # - M3. What the host says in front, as `system` or `developer`, stays in front as it is.
-# - M4. A summary is applied to exactly what it was made of (`graph.py`).
+# - M4. A summary is applied to exactly what it was made of (a proposal's claims).
 # - M5. What was brought in from the memory stands in the summary's key knowledge whatever the model wrote,
 #   each
 #   on one line, between marks that nothing in it can imitate. Afterwards all of it may be recalled again.

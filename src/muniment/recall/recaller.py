@@ -262,7 +262,7 @@ def _column(text: str, line: Line) -> int:
 # - K2. No line of an entry begins where a bullet of another one would: its text is indented.
 # - K3. The whole text takes at most the tokens that it may; an entry is shortened before it is left out,
 #   and
-#   never cut inside fenced code or a character (`excerpt.py`).
+#   never cut inside fenced code or a character.
 #
 # What does not hold: that a model does as the block says.
 #
@@ -432,7 +432,7 @@ def age(at: datetime, now: datetime) -> str:
 #   not see, also where a policy let its gates rest when it was written.
 #
 # What does not hold: that the file is still so once it was read; nor that a text which deceives is noticed
-# (`gates.py`, `instructions.py`).
+# (`gates.py`, `admission.py`).
 #
 # Attacked in tests/recall/test_reading.py.
 

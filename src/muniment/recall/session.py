@@ -21,6 +21,8 @@ all in. So:
 - S5. Every recall that is not brought in is told with its reason (`Reason`), once.
 - S6. What was brought in is recorded in the ledger, by path and digest, in its order.
 
+Apart from `conversation.py`, which knows of messages: this knows of turns alone.
+
 Methods are called by one thread, or from one event loop; recalls run on threads of their own.
 
 Attacked in tests/recall/test_session.py and test_session_async.py.

@@ -4,7 +4,7 @@ Every file is staged whole under a temporary name before the first one gets its 
 disk is met before anything shows. A failure while names are given out takes back those that were
 given, unless someone has changed them since: a newer state is never overwritten by an older.
 
-A process that is killed in between leaves a change-set half applied, each file whole: `recovery.py`
+A process that is killed in between leaves a change-set half applied, each file whole: `upkeep.py`
 takes it back, by the same code.
 """
 

@@ -2,7 +2,7 @@
 
 On success of `refresh`, and of `View.look_again` for the directories that it is given:
 
-- G1. The rows are what a walk of the whole root would find (`looking.py`: N1, N2), as long as no file was
+- G1. The rows are what a walk of the whole root would find (N1, N2 below), as long as no file was
   edited in place: names that came, went or were replaced are found by the times of their directory, which is
   listed again if they are not as recorded, or were so new when it was last listed that a later change might
   bear the same time. A file is read again unless inode, size and both times are as recorded.

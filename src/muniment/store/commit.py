@@ -3,16 +3,16 @@
 1. Every path, claims included, is canonicalised, and the budgets are checked: an escape ends here, before any
    lock.
 2. The roots that are touched are locked, in order of device and inode, and are still where they were. What an
-   interrupted commit left there is taken back (`recovery.py`). A task that has committed before ends here,
+   interrupted commit left there is taken back (`upkeep.py`). A task that has committed before ends here,
    unless it only asks.
-3. New files get other names (`naming.py`), if the caller asks for it. The broker reads the before-state
+3. New files get other names (`upkeep.py`), if the caller asks for it. The broker reads the before-state
    itself; parts that rest on what is no longer so are rejected (`judge.py`).
 4. The final bytes are made, each with its trust (`trust.py`): provenance and front matter, if the caller
    stamps.
 5. The final bytes are judged (`judge.py`). What has to wait for the owner becomes a pending review.
 6. Deadline and cancel are checked for the last time.
 7. The intent stands in the ledger; the files are written, all or none (`apply.py`); catalog and indexes
-   follow, which can be rebuilt and so hold up nothing (`indexing.py`); the ledger says that it is done.
+   follow, which can be rebuilt and so hold up nothing (`upkeep.py`); the ledger says that it is done.
 
 Promise: nothing but what the judge allowed; all of it or, after recovery, none; each file whole at every
 instant; once `commit` returns it is durable. A reader without the lock may see a commit half applied.

@@ -184,7 +184,7 @@ class Receipt:
 # What the ledger holds of files that are to be erased, and how it goes; `erase.py` says when.
 #
 # A version of a file is one side of a row of `change`. Gone are the versions of the erased files, and those
-# of any other file that hold a run of their text (`traces.py`) which no file holds any more.
+# of any other file that hold a run of their text (`tasks.py`) which no file holds any more.
 
 _File = tuple[RootKey, RelPath]
 _Side = tuple[int, int, str]

@@ -2,7 +2,7 @@
 
 A commit is two transactions: an *intent*, which holds everything that recovery needs to take it back, and
 *done*, which makes it history: with the provenance of what it wrote and its audit record. In between the
-files change. What is not done is taken back (`recovery.py`).
+files change. What is not done is taken back (`upkeep.py`).
 
 Roots are known by a random key that belongs to their real path. Neither device nor inode counts: both change
 when a disk is mounted elsewhere or a backup is put back, and the trust of every entry would be gone then.

@@ -7,8 +7,6 @@ V3 A review is decided once. That it was approved is read from the ledger's comm
    commits at most once; a rejection is made under the locks of its roots, and so never beside an approval.
 V4 A task waits once, whatever it proposes when it is carried out again; at most `MAX_OF_TOKEN` wait of one
    client's token, and `MAX_WAITING` in all.
-
-What is shown is made by `preview.py`.
 """
 
 from __future__ import annotations

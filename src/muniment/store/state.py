@@ -3,7 +3,7 @@
     ledger.db    the truth: what was committed, from what, why and by whom; WAL, `synchronous=FULL`
     catalog.db   derived rows about entries; `synchronous=NORMAL`; may be deleted at any time
     audit.key    32 random bytes: keys the chain of records and every digest of a fact in the ledger
-    ledger.db-series   empty: by it a ledger is known that was put back from a copy, see `series.py`
+    ledger.db-series   empty: by it a ledger is known that was put back from a copy, see `database.py`
 
 All of it is 0600, in a directory that is the caller's alone. On success of `State`:
 
@@ -41,7 +41,7 @@ from typing import Final, Self
 
 from muniment.confine.binding import create_private_directory
 from muniment.errors import ManagedMemoryUnavailable, StateTooNew, printable
-from muniment.store import database as beside
+from muniment.store import database
 from muniment.store.database import (
     BUSY_SECONDS,
     COMPANIONS,
@@ -238,7 +238,7 @@ LEDGER_MIGRATIONS: Final = (
     CREATE TABLE series (
         one INTEGER PRIMARY KEY CHECK (one = 1),
         epoch TEXT NOT NULL,         -- which events the numbers are of
-        marked INTEGER               -- ctime in ns of the file that `series.py` keeps beside; NULL: none yet
+        marked INTEGER               -- ctime in ns of the file that is kept beside; NULL: none yet
     ) STRICT;
     INSERT INTO series VALUES (1, '', NULL);
     CREATE TABLE token (
@@ -515,7 +515,7 @@ class State:
         Raises:
             ManagedMemoryUnavailable: it cannot be read.
         """
-        with reporting(self.directory / name), beside.reading(self.directory / name) as file:
+        with reporting(self.directory / name), database.reading(self.directory / name) as file:
             before = b""
             while block := file.read(_BLOCK_BYTES):
                 yield before + block
@@ -620,7 +620,7 @@ def _refuse_newer(path: Path) -> None:
     """Refuse a ledger by its header, before SQLite opens it and touches the files beside it."""
     with reporting(path):
         try:
-            with beside.reading(path) as file:
+            with database.reading(path) as file:
                 header = file.read(_VERSION_AT + 4)
         except FileNotFoundError:
             return

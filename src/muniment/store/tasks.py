@@ -1,7 +1,7 @@
-"""What the tasks of lanes hold of a text that is to be erased, and how it goes; `erasure.py` asks for it.
+"""What the tasks of lanes hold of a text that is to be erased, and how it goes; `erase.py` asks for it.
 
 K1 A task is concerned if it is named, or if a string of what it was asked or says names the path, says just
-   what was asked for then, or holds a run of the text (`traces.py`). JSON is read before it is compared. What
+   what was asked for then, or holds a run of the text. JSON is read before it is compared. What
    can only be a fixed word or a name (`_WORDS`, and all that everybody is shown of a task) is not compared.
 K2 A task that is cleared keeps its id, kind, place and what is shown of it. It has failed with the code
    `erased`, even where it had completed, so that no reader meets a result without content; one that was
@@ -32,7 +32,7 @@ from muniment.store.state import State, put
 # - O2 numbers grow and are never used again; who has read up to one reads on from there, in any process.
 # - O3 the newest `MAX_EVENTS` are kept. A number is only good together with the `epoch` of its series,
 #   which
-#   another ledger does not have, nor one that was put back from a copy (`series.py`).
+#   another ledger does not have, nor one that was put back from a copy.
 #
 # Events hold ids, names of scopes and codes, never content.
 
@@ -383,7 +383,7 @@ def _ended(task: HeldTask, at: str) -> Event:
 # Which transcripts of runs were written and where, so that an erasure reaches them.
 #
 # A transcript is a file that the operator asked for, anywhere (`cli/remember.py`): it holds all that was
-# said. One of a task that is erased, or that holds a run of the text (`traces.py`), is deleted whole: what
+# said. One of a task that is erased, or that holds a run of the text, is deleted whole: what
 # a model made of the text is in it in other words as well. A file that was moved, or replaced by another
 # one, is left alone.
 

@@ -218,7 +218,7 @@ def _cut(stem: str, size: int) -> str:
 #   so
 #   one that somebody else spoils stays until `rebuild_index`; `verify_index` tells.
 #
-# Which files there are and what they hold: `layout.py`, `pages.py`, `index.py`.
+# Which files there are and what they hold: `index.py`.
 
 SAVED_NAME: Final = "memory-before-muniment"
 """Stem of the entry that keeps an index which we did not write."""
@@ -562,7 +562,7 @@ def _shown(root: BoundRoot, rel: str) -> str:
 #
 # R1 It runs under the locks of the roots, when a memory is opened and before each commit that touches them;
 # a commit of a living process holds its locks, so what is found unfinished here has nobody any more. R2 A
-# file is touched only if it is as before the commit or as that left it (`takeback.py`). Anything else is
+# file is touched only if it is as before the commit or as that left it (`apply.py`). Anything else is
 # somebody's later work: it stays, and is told (`recovery_conflict`). R3 Afterwards nothing of the commit is
 # left: no file, no directory that it made and nobody uses, no temporary name; what a person had written in
 # place of an index is kept as an entry. Its task may try again. R4 The ledger forgets the commit last, once

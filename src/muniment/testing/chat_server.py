@@ -1,16 +1,15 @@
 """A Chat Completions server on the loopback that answers as a test wants, well or badly.
 
     from muniment.agent.openai import OpenAIModel
-    from muniment.testing.chat_server import words
-    from muniment.testing.chat_server import ChatServer
+    from muniment.testing.chat_server import ChatServer, words
 
     with ChatServer([words("Saved to user/editor.md.")]) as server:
         model = OpenAIModel("scripted", base_url=server.base_url)
         ...
     assert server.requests[0].body["model"] == "scripted"
 
-What it can answer is in `answers.py` and `misbehaviours.py`. `minds.py` holds scripted models to put behind
-it, which think, and `dialects.py` the ways in which servers and models spell what was thought.
+Apart from `minds.py`, which thinks: scripted models to put behind it, and the ways in which servers and
+models spell what was thought.
 
 S1. A request is kept whole before it is answered; none is answered twice, whatever its path.
 S2. `ChatRequest.hung_up` is set as soon as the client closes its connection during the answer, also while
@@ -381,7 +380,7 @@ def _parsed(raw: bytes) -> Any:
 #
 # A `Response` is honest HTTP, whatever its body says; the other answers break HTTP or never end. The
 # mappings at the end hold what well-known servers refuse, in their words (from their issue trackers).
-# Tables of misbehaviours made of all this are in `misbehaviours.py`.
+# Tables of misbehaviours are made of all this.
 
 _BLOCK: Final = 1 << 20
 HEAD: Final = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"

@@ -9,6 +9,8 @@ A message is a JSON header, with raw bytes behind it where there is content (`co
     broker → worker  changes                               → change{path, base} + content …
                                                              claim{path, digest} … end
 
+Apart from `remote.py`, so that a worker loads nothing of the broker's end.
+
 End of file means that the broker is done with this run. `remote.py` is the other end; it trusts
 nothing that is said here.
 """

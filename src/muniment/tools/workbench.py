@@ -2,9 +2,9 @@
 
 A call is decided in this order, and the first step that fails answers:
 
-1. the tool is one of the five, the arguments fit its closed model (`arguments.py`);
+1. the tool is one of the five, the arguments fit its closed model (`calls.py`);
 2. the path is canonical, leads nowhere outside, and the policy grants the call on it as written and as
-   resolved (`reach.py`);
+   resolved;
 3. the file is reached through its root's handle: links that are not in the run's map, hard links, special
    files and mounts are escapes (`confine/root.py`);
 4. the policy grants the verb that the call amounts to;

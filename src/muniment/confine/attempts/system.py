@@ -1,4 +1,7 @@
-"""Attempts on the system: its kernel, memory, network and processes; and the worker's end of a trial."""
+"""Attempts on the system: its kernel, memory, network and processes; and the worker's end of a trial.
+
+Apart from `trial.py`, which looks on from outside the worker.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
     python -m muniment.testing.conformance.driver TARGET DIRECTORY ID…
 
+Apart from `run.py`, which starts it.
+
 What the target calls itself, version included, is left in `DIRECTORY/about`.
 """
 

@@ -5,7 +5,7 @@
 Standard input, current directory and HOME of each case point into its own `outside`, and the environment
 holds the canary, so that `/dev/stdin`, `/proc/self/cwd`, `/proc/self/environ` and `~` have something to
 steal. As root, the capabilities that override file modes are given up before anything starts, so that the
-zygote lacks them as well (`privileges.py`).
+zygote lacks them as well.
 
 A line of JSON on standard output before and after each case: `{"start": ID}`, and
 `{"id": ID, "failures": [{"kind", "text"}…]}`.

@@ -72,7 +72,7 @@ def load_corpus(*names: str) -> Corpus:
 
 
 class Kind(StrEnum):
-    """What sort of thing went wrong; `judging.py` and `checks.py` say which, `running.py` the last three."""
+    """What sort of thing went wrong; `judging.py` says which, `running.py` the last three."""
 
     LEFT = "left"
     """A forbidden tree changed, or something stands beside the roots."""
