@@ -1,8 +1,9 @@
 """Makes one fault at a time in a copy of the repository, and tells which the tests notice.
 
-    PYTHONPATH=tests .venv/bin/python -m faults --out FILE [--reach .coverage] [--group NAME …] [-- ARGUMENTS]
+    PYTHONPATH=tests .venv/bin/python -m faults --out FILE [--earlier FILE] [--reach FILE] [--group NAME …]
 
-A fault is killed when a test fails, or the run hangs. Of each is tried first what runs its lines, then all.
+A fault is killed when a test fails, or the run hangs. First is tried what killed it in an earlier run, then
+what runs its lines, then all. What stands behind `--` is pytest's.
 `--reach` is a data file of coverage with a context for each test: `pytest --cov --cov-context=test`.
 `--out` has a line of JSON for each fault; those that stand in it are not tried again.
 """
@@ -22,6 +23,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from coverage import CoverageData
@@ -41,12 +43,14 @@ def main() -> int:
     """Try the faults that were asked for; the exit code is 1 if one survives."""
     parser = argparse.ArgumentParser(prog="faults", description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--earlier", type=Path)
     parser.add_argument("--reach", type=Path)
     parser.add_argument("--group", action="append")
     own, given = _split(sys.argv[1:])
     asked = parser.parse_args(own)
-    told = [json.loads(line) for line in asked.out.read_text().splitlines()] if asked.out.exists() else []
+    told = _told(asked.out)
     known = {each["name"] for each in told}
+    earlier = {each["name"]: each["killed_by"] for each in _told(asked.earlier)}
     reach = Reach(asked.reach) if asked.reach else None
     with tempfile.TemporaryDirectory() as directory:
         copy = Path(directory) / "copy"
@@ -56,7 +60,7 @@ def main() -> int:
         for fault in faults():
             if fault.name in known or (asked.group and fault.group not in asked.group):
                 continue
-            told.append(tried(fault, copy, reach, given))
+            told.append(tried(fault, copy, reach, earlier.get(fault.name), given))
             with asked.out.open("a") as out:
                 out.write(json.dumps(told[-1]) + "\n")
             print(f"{told[-1]['killed_by'] or 'SURVIVED'}  <- {fault.group}: {fault.name}", flush=True)
@@ -80,7 +84,9 @@ class Reach:
         return sorted({each.partition("|")[0] for line in lines for each in contexts.get(line, ()) if each})
 
 
-def tried(fault: Fault, copy: Path, reach: Reach | None, arguments: list[str]) -> dict[str, object]:
+def tried(
+    fault: Fault, copy: Path, reach: Reach | None, earlier: str | None, arguments: list[str]
+) -> dict[str, Any]:
     """What came of one fault."""
     path = fault.found_in(texts_below(copy / "src"))
     before = path.read_text()
@@ -89,11 +95,24 @@ def tried(fault: Fault, copy: Path, reach: Reach | None, arguments: list[str]) -
     try:
         first = before[: before.index(fault.find)].count("\n") + 1
         items = reach.of(path, range(first, first + fault.find.count("\n") + 1)) if reach else []
-        killed_by = next(filter(None, (_failure(copy, stage, arguments) for stage in _stages(items))), None)
+        stages = [*_again(copy, earlier), *_stages(items)]
+        killed_by = next(filter(None, (_failure(copy, stage, arguments) for stage in stages)), None)
     finally:
         path.write_text(before)
     seconds = round(time.monotonic() - start, 1)
     return {"name": fault.name, "group": fault.group, "killed_by": killed_by, "seconds": seconds}
+
+
+def _told(file: Path | None) -> list[dict[str, Any]]:
+    """What a file of results says; nothing where there is none."""
+    return [json.loads(line) for line in file.read_text().splitlines()] if file and file.exists() else []
+
+
+def _again(copy: Path, killed_by: str | None) -> Iterator[list[str]]:
+    """What killed a fault in an earlier run, where it is still there."""
+    file, _, name = (killed_by or "").partition("[")[0].partition("::")
+    if name and (copy / file).is_file() and f"def {name}(" in (copy / file).read_text():
+        yield [f"{file}::{name}"]
 
 
 def _stages(items: list[str]) -> Iterator[list[str]]:
