@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.servers import form_of, serving
+from agent.servers import form_of, hasty, serving
 from muniment.agent.model import PROTOCOLS, Budget, ModelError, Reply, ToolCall
 from muniment.agent.runner import MAX_TEXT_CHARS, Asker, Merge, UnusableAnswer
 from muniment.confine.cancel import Cancel
@@ -18,6 +18,7 @@ from muniment.policy.decide import Limits
 from muniment.testing.chat_server import NO_RESPONSE_FORMAT, always, failure, words
 from muniment.testing.minds import ScriptedModel, say
 
+__all__ = ["hasty"]
 pytestmark = pytest.mark.usefixtures("hasty")
 
 OPTIONS = ["prefers dark mode", "uses a dark theme in vim", "dark chocolate"]

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from agent.servers import asked, form_of, serving
+from agent.servers import asked, form_of, hasty, serving
 from muniment.agent.chat import nudge_message
 from muniment.agent.model import (
     PROTOCOLS,
@@ -33,6 +33,7 @@ from muniment.testing.chat_server import (
     words,
 )
 
+__all__ = ["hasty"]
 pytestmark = pytest.mark.usefixtures("hasty")
 
 LS = tool_calls(tool_call("ls", {"path": "user"}))

@@ -6,7 +6,7 @@ import hashlib
 
 import pytest
 
-from jobs.places import made
+from jobs.places import any_words, made
 from muniment.agent.filing import RuleWriter
 from muniment.jobs.remember import remember
 from muniment.jobs.request import RememberRequest
@@ -17,6 +17,7 @@ from muniment.store.review import pending
 from muniment.testing.minds import ScriptedModel, call, calls, say
 
 # What a model may commit is narrowed before this (T-RUN-14); here it writes what it likes.
+__all__ = ["any_words"]
 pytestmark = pytest.mark.usefixtures("any_words")
 
 FACT = "The user prefers dark mode in all editors"

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import pytest
 
-from agent.servers import form_of, serving
+from agent.servers import form_of, hasty, serving
 from muniment import api
 from muniment.agent.filing import RuleWriter
 from muniment.agent.model import ModelError, Reply, ToolCall
@@ -25,6 +25,7 @@ from muniment.testing.chat_server import always, failure, words
 from muniment.testing.minds import FakeClock, ScriptedModel, say
 from recall.places import CANARY, Gate, entry, ground, nothing_left_behind, paths, telling
 
+__all__ = ["hasty"]
 pytestmark = pytest.mark.usefixtures("hasty")
 
 WINE = "which riesling of the mosel?"
