@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import unicodedata
 from collections import Counter
 from pathlib import Path
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.fake_memory import BOTH, brief
-from muniment.agent.decision import SLUG_BYTES, slug, title_of
+from muniment.agent.decision import SLUG_BYTES, cue_table, folded, is_unspaced, slug, title_of
 from muniment.agent.filing import read, route
 from muniment.agent.model import ScopeBrief
 from muniment.names import Scope, Verb
@@ -114,3 +115,58 @@ def test_any_fact_gets_a_path_that_the_grammar_and_the_default_policy_allow(fact
 )
 def test_no_fact_is_filed_under_the_name_of_a_device_or_an_instruction_file(word):
     assert slug(word, word) == f"note-{word.lower()}"
+
+
+def pattern_of(written):
+    """What the comment of `cues.toml` says of a cue, as an expression: the oracle."""
+    cue, _, stopped = written.partition("!")
+    words = re.escape(folded(cue.strip("^* ")).strip())
+    stops = "|".join(
+        re.escape(folded(stop).strip() + " " * stop.endswith(" ")) for stop in stopped.split("|")
+    )
+    first = "^ " if cue.startswith("^") else ""
+    if is_unspaced(cue):
+        return f"{first}{words}" + (f"(?!{stops})" if stopped else "")
+    before, after = first or "(?<= )" * (cue[0] != "*"), "(?= )" * (cue[-1] != "*")
+    return before + words + after + (f"(?! (?:{stops}))" if stopped else "")
+
+
+WRITTEN = [
+    "i!o |t ",
+    "^user is",
+    "mon!fri|to ",
+    "deploy",
+    "deploy*",
+    "*ing",
+    "app |",
+    "我!们|司",
+    "^私",
+    "to do",
+    "to",
+]
+PARTS = [
+    "i",
+    "o",
+    "t",
+    "user is",
+    "is",
+    "mon",
+    "friday",
+    "to",
+    "do",
+    "deploying",
+    "deploy",
+    "app",
+    "我",
+    "们",
+    "私",
+    "x",
+]
+
+
+@given(st.lists(st.sampled_from(PARTS), max_size=9))
+def test_cues_are_found_and_counted_where_their_marks_say(parts):
+    text, table = f" {' '.join(parts)} ", cue_table(WRITTEN)
+    pattern = re.compile("|".join(map(pattern_of, sorted(WRITTEN, key=len, reverse=True))))
+    assert table.occurs(text) == (pattern.search(text) is not None)
+    assert table.count(text) == len(pattern.findall(text))

@@ -11,9 +11,11 @@ import hashlib
 import re
 import tomllib
 import unicodedata
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.resources import files
+from operator import itemgetter
 from typing import Final
 
 from muniment.content.entry import EntryType
@@ -49,6 +51,55 @@ _UNSPACED: Final = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
+class Cue:
+    """What to look for in folded text.
+
+    Attributes:
+        text: with a space where a word has to begin or end.
+        opens: whether it counts only at the start of the text.
+        unless: what may not follow.
+    """
+
+    text: str
+    opens: bool
+    unless: tuple[str, ...]
+
+    def places(self, text: str) -> Iterator[tuple[int, int]]:
+        """Start and end of its words wherever they stand."""
+        found = text.find(self.text, 0, len(self.text) if self.opens else None)
+        while found >= 0:
+            start = found + (self.text.startswith(" ") and not self.opens)
+            end = found + len(self.text) - self.text.endswith(" ")
+            if not text.startswith(self.unless, end):
+                yield start, end
+            found = -1 if self.opens else text.find(self.text, found + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class CueTable:
+    """Cues that say one thing, the longest as written first: of those that begin in one place it counts."""
+
+    cues: tuple[Cue, ...]
+
+    def occurs(self, text: str) -> bool:
+        """Whether any of them stands in folded text."""
+        return any(True for cue in self.cues for _ in cue.places(text))
+
+    def count(self, text: str) -> int:
+        """How many of them stand in it, one beside the other."""
+        counted = over = 0
+        places = (place for cue in self.cues for place in cue.places(text))
+        for start, end in sorted(places, key=itemgetter(0)):
+            if start >= over:
+                counted, over = counted + 1, end
+        return counted
+
+    def end_of_first(self, text: str) -> int | None:
+        """Where the words end of the first that stands in it; None: none does."""
+        return next((end for cue in self.cues for _, end in cue.places(text)), None)
+
+
+@dataclass(frozen=True, slots=True)
 class CueClass:
     """Cues that say the same thing about a fact, and how much that says.
 
@@ -60,7 +111,7 @@ class CueClass:
     name: str
     scope: str
     weight: int
-    pattern: re.Pattern[str]
+    table: CueTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +119,10 @@ class Cues:
     """Every table of `cues.toml`, ready to be matched against `folded` text."""
 
     classes: tuple[CueClass, ...]
-    pointer: re.Pattern[str]
-    lead_in: re.Pattern[str]
+    pointer: CueTable
+    lead_in: CueTable
     opening: frozenset[str]
-    topics: tuple[tuple[str, re.Pattern[str]], ...]
+    topics: tuple[tuple[str, CueTable], ...]
     common: frozenset[str]
 
 
@@ -80,15 +131,15 @@ def cues() -> Cues:
     """The shipped tables. Cost: reads and compiles one file of the package, once a process."""
     tables = tomllib.loads(files("muniment.agent").joinpath("cues.toml").read_text(encoding="utf-8"))
     classes = tuple(
-        CueClass(name, table["scope"], table["weight"], _compile(_languages(table)))
+        CueClass(name, table["scope"], table["weight"], cue_table(_languages(table)))
         for name, table in tables["class"].items()
     )
     return Cues(
         classes=classes,
-        pointer=_compile(_languages(tables["pointer"])),
-        lead_in=_compile([f"^{cue}" for cue in _languages(tables["lead_in"])]),
+        pointer=cue_table(_languages(tables["pointer"])),
+        lead_in=cue_table([f"^{cue}" for cue in _languages(tables["lead_in"])]),
         opening=frozenset(folded(word).strip() for word in _languages(tables["opening"])),
-        topics=tuple((topic, _compile(_split(line))) for topic, line in tables["topic"].items()),
+        topics=tuple((topic, cue_table(_split(line))) for topic, line in tables["topic"].items()),
         common=frozenset(folded(word).strip() for word in _languages(tables["common"])),
     )
 
@@ -136,22 +187,22 @@ def _split(line: str) -> list[str]:
     return [cue.lstrip() for cue in line.split(",")]
 
 
-def _compile(written: list[str]) -> re.Pattern[str]:
-    """One expression for all of `written`; longer cues first, so that a match takes the longest."""
-    return re.compile("|".join(_expression(cue) for cue in sorted(written, key=len, reverse=True)))
+def cue_table(written: list[str]) -> CueTable:
+    """The cues of `written`, the longer ones first."""
+    return CueTable(tuple(map(_cue, sorted(written, key=len, reverse=True))))
 
 
-def _expression(written: str) -> str:
+def _cue(written: str) -> Cue:
     cue, _, stopped = written.partition("!")
-    words = re.escape(folded(cue.strip("^* ")).strip())
-    unless = "|".join(
-        re.escape(folded(stop).strip() + " " * stop.endswith(" ")) for stop in stopped.split(_STOPPED_BY)
-    )
+    words = folded(cue.strip("^* ")).strip()
+    opens = cue.startswith("^")
+    unless = [
+        folded(stop).strip() + " " * stop.endswith(" ") for stop in stopped.split(_STOPPED_BY) if stopped
+    ]
     if is_unspaced(cue):
-        return ("^ " if cue.startswith("^") else "") + words + (f"(?!{unless})" if stopped else "")
-    before = "^ " if cue.startswith("^") else "" if cue.startswith("*") else "(?<= )"
-    after = "" if cue.endswith("*") else "(?= )"
-    return before + words + after + (f"(?! (?:{unless}))" if stopped else "")
+        return Cue(" " * opens + words, opens, tuple(unless))
+    begins, ends = opens or not cue.startswith("*"), not cue.endswith("*")
+    return Cue(" " * begins + words + " " * ends, opens, tuple(f" {stop}" for stop in unless))
 
 
 # -- decision ----------------------------------------------------------------------------------------

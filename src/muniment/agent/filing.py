@@ -497,11 +497,11 @@ def read(fact: str) -> CueReading:
     found = tuple(
         each
         for each in tables.classes
-        if each.pattern.search(text) or (each.name == ORDER and each.pattern.search(main))
+        if each.table.occurs(text) or (each.name == ORDER and each.table.occurs(main))
     )
     scope = _scope(found, has_code=_CODE.search(_URL.sub("", head)) is not None)
     is_sure = {each.scope for each in found} == {scope}
-    is_reference = _URL.search(head) is not None or tables.pointer.search(text) is not None
+    is_reference = _URL.search(head) is not None or tables.pointer.occurs(text)
     return CueReading(scope, _type(scope, found, is_reference=is_reference), _topic(head, tables), is_sure)
 
 
@@ -529,8 +529,8 @@ def route(brief: Brief, decided: tuple[Scope, EntryType] | None = None) -> Decis
 def _stated(head: str, tables: Cues) -> str:
     """The folded text without code, quotations, URLs and introductions; the whole if nothing is left."""
     stated = folded(_NOT_STATED.sub(" \u2022 ", _URL.sub(" ", head)))
-    while (introduced := tables.lead_in.match(stated)) is not None and introduced.end() < len(stated) - 1:
-        stated = stated[introduced.end() :]
+    while (end := tables.lead_in.end_of_first(stated)) is not None and end < len(stated) - 1:
+        stated = stated[end:]
     return stated if stated.strip() else folded(head)
 
 
@@ -559,7 +559,7 @@ def _type(scope: Scope, found: tuple[CueClass, ...], *, is_reference: bool) -> E
 def _topic(head: str, tables: Cues) -> str:
     """The topic with the most cues; the earlier one of the table where two have as many."""
     text = folded(head)[:_FOLDED_CHARS]
-    counts = [(len(pattern.findall(text)), topic) for topic, pattern in tables.topics]
+    counts = [(table.count(text), topic) for topic, table in tables.topics]
     most, topic = max(counts, key=lambda counted: counted[0])
     return topic if most else ""
 
