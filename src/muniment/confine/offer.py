@@ -12,13 +12,15 @@ import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from muniment.confine.fence import MIN_ABI, offered_abi
 from muniment.confine.syscalls import LIBC, NUMBERS, available, require_known_machine
 from muniment.errors import ConfinementUnavailable
 from muniment.names import Enforcement, FenceLayer
-from muniment.policy.decide import Policy
+
+if TYPE_CHECKING:
+    from muniment.policy.decide import Policy
 
 # -- evidence ----------------------------------------------------------------------------------------
 #

@@ -244,7 +244,7 @@ def links_that_lead_nowhere(off: Patches) -> None:
 
         return read_text
 
-    for module in ("policy.family", "policy.lock", "signatures"):
+    for module in ("policy.family", "signatures"):
         off.wrap(f"muniment.{module}:read_text", make)
 
 

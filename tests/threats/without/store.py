@@ -171,4 +171,4 @@ def told_as_it_is(off: Patches) -> None:
 @control()
 def waits_once(off: Patches) -> None:
     """Nobody asks whether a task waits already."""
-    off.put("muniment.jobs.place:waiting_of", lambda *_: None)
+    off.put("muniment.jobs.request:waiting_of", lambda *_: None)
