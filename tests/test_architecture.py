@@ -510,7 +510,7 @@ OURS = {
 
 @pytest.fixture(scope="module")
 def inventory():
-    services = str(Path(__file__).parent / "architecture" / "services")
+    services = str(Path(__file__).parent / "kit" / "architecture" / "services")
     with Zygote("inventory_service:serve", directories=(*import_directories(), services)) as zygote:
         deadline = time.monotonic() + 30
         with zygote.spawn({}, deadline=deadline) as worker:

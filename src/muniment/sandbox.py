@@ -10,7 +10,7 @@ C3 `enforcement` says what really holds the worker, as it and the kernel say. Wh
    the worker is ended before it is told anything; with `require = "full"`, before this object exists.
 
 Not promised: C1 against native code in the worker under `partial`, and against anything under `none`.
-Attacked by `tests/sandbox/` and by the corpus.
+Attacked by `tests/attacks/`, also by the corpus.
 """
 
 from __future__ import annotations

@@ -297,7 +297,7 @@ def _call(value: object, offered: Collection[str], source: str, *, is_certain: b
 # does not hold: a model that was talked into a call of its own making, or tells in other words or another
 # notation what it was shown, is not quoting.
 #
-# Start at `Shown`; attacked by `tests/agent/test_quotation.py`.
+# Start at `Shown`; attacked by `tests/units/agent/test_quotation.py`.
 
 MAX_TEXTS: Final = 12
 """Texts among the arguments of a call that are compared: the first ones. No tool takes as many."""
@@ -425,7 +425,7 @@ def _letters(resolved: str) -> str:
 #
 # Not promised: that every call is found. What cannot be read is told (`Spoken.is_broken`), not guessed.
 #
-# Start at `spoken_calls`; attacked by `tests/agent/test_spoken.py`. Sources of the forms: the chat
+# Start at `spoken_calls`; attacked by `tests/units/agent/test_spoken.py`. Sources of the forms: the chat
 # templates of Hermes, Qwen, Llama 3, Mistral, DeepSeek, Kimi and Granite, and what their users report.
 
 MAX_CHARS: Final = 262_144

@@ -18,7 +18,7 @@ object, that is for one base URL and one model.
 What does not hold: nothing here binds what the server does with what it was sent. An application that has
 `httpcore2` log at DEBUG gets the server's headers into its log, whatever the server puts there. How names
 are resolved, and TLS at large, is the system's affair; it has variables of its own (`OPENSSL_CONF`).
-Attacked by `tests/agent/test_openai*.py`, over real sockets.
+Attacked by `tests/units/agent/test_openai*.py`, over real sockets.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def _problem_of(base_url: str) -> str | None:
 # work. L2 Work that ran out of time or was cancelled is cancelled on the loop, which closes its sockets. L3
 # Neither the thread nor a name resolution that hangs keeps the process from ending.
 #
-# Standard library only; attacked by `tests/agent/test_loop_thread.py`.
+# Standard library only; attacked by `tests/units/agent/test_loop_thread.py`.
 
 T = TypeVar("T")
 

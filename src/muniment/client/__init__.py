@@ -8,7 +8,7 @@
 
 Start reading in `exchange`: what is sent, and when again. `core` has the requests; `threads` and `loop` carry
 them out, for `sync` and `aio`; `finding` says where the daemon is, `transport` how it is spoken to,
-`following` and `sse` how events are read, `errors` what may be raised. Attacked by `tests/client`.
+`following` and `sse` how events are read, `errors` what may be raised. Attacked by `tests/surface/client`.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
         print(result.files_touched)
 
 An object belongs to one event loop. Cancelling a call closes its connection, and no task.
-`sync` is written from this file; after a change run: PYTHONPATH=tests .venv/bin/python -m client.twin
+`sync` is written from this file; after a change run: PYTHONPATH=tests .venv/bin/python -m kit.client.twin
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
         print(result.files_touched)
 
 Threads may share a client. Closing it waits for a connection that is being made, some seconds.
-Written from `aio`; after a change of that run: PYTHONPATH=tests .venv/bin/python -m client.twin
+Written from `aio`; after a change of that run: PYTHONPATH=tests .venv/bin/python -m kit.client.twin
 """
 
 from __future__ import annotations

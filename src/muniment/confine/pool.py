@@ -7,7 +7,7 @@ P3 A process is replaced when it died, when it hung, when a signal that is not o
 P4 After a fork of the broker the child has a zygote of its own, and holds no end of the parent's.
 
 Standard library only, and light: a command line imports this
-and starts the zygote before anything else. Attacked by `tests/confine/test_pool*.py`.
+and starts the zygote before anything else. Attacked by `tests/units/confine/test_pool*.py`.
 """
 
 from __future__ import annotations
@@ -275,7 +275,7 @@ def _pair(kind: socket.SocketKind) -> tuple[socket.socket, socket.socket]:
 #
 # What does not hold: what a worker *says* is checked as a message and no further; nothing here fences it
 # against native code. A worker belongs to the process that spawned it, and not to forks of that. Standard
-# library only. Attacked by `tests/confine/test_pool_hostile.py`.
+# library only. Attacked by `tests/attacks/test_pool_hostile.py`.
 
 END_SECONDS: Final = 5.0
 """Seconds that a killed worker has to be gone; only a process stuck in the kernel needs longer."""

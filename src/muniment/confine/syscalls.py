@@ -26,7 +26,7 @@ from muniment.errors import PlatformUnsupported
 #
 # System calls by name: the tiers of the filter, and the numbers of both machines.
 #
-# Checked against the kernel's headers by `tests/confine/test_seccomp.py`, where these are installed.
+# Checked against the kernel's headers by `tests/units/confine/test_seccomp.py`, where these are installed.
 
 
 def _names(text: str) -> tuple[str, ...]:

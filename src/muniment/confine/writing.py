@@ -84,7 +84,7 @@ from muniment.names import MAX_FILE_BYTES, Digest, RelPath, Scope, joined
 # Order of use: `lock_roots`, `open_directory`, `Directory.stage`, then
 # `publish_new`, `replace`, `replace_link` or `withdraw`, then `Directory.sync`. Temporary names come from
 # `temporary_name`, so that they can stand in the ledger before they exist. Attacked by
-# `tests/confine/test_writing.py`.
+# `tests/units/confine/test_writing.py`.
 
 _TEMPORARY: Final = re.compile(r"\.muniment-[0-9a-f]{16}\.tmp", re.ASCII)
 _TOKEN_BYTES: Final = 8

@@ -14,7 +14,7 @@ Holds:
 - M3. `held_for` answers for any bytes, and by every gate that there is: a policy that lets a gate rest speaks
   for what its own runs write, not for files of unknown origin.
 
-Attacked in tests/content/test_admission.py.
+Attacked in tests/units/content/test_admission.py.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ from muniment.policy.grammar import normalised
 # What does not hold: anybody can say the same in other words. What stops such a text is that it is stored
 # with its trust and shown as data; a hit only asks a person to look.
 #
-# Attacked in tests/content/test_instructions.py, with tests/facts/injections.json and benign.json.
+# Attacked in tests/units/content/test_instructions.py, with tests/facts/injections.json and benign.json.
 
 _MAX_PROGRAM_BYTES: Final = 64 << 20
 

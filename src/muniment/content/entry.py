@@ -16,7 +16,7 @@ What does not hold: the `muniment` line proves nothing. Anyone who can edit the 
 is the ledger. A value may hold any character that YAML can write as an escape, which no gate over the bytes
 of the file has seen; whoever shows a value cleans it with `muniment.content.gates`.
 
-Attacked in tests/content/test_entry.py and test_front_matter.py.
+Attacked in tests/units/content/test_entry.py and test_front_matter.py.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ from typing import Final
 # Not covered on purpose, and `Unsupported`: anchors, aliases, tags, maps, nested lists, complex keys.
 # Trailing line breaks of block scalars are dropped, since no key of an entry means anything by them.
 #
-# Attacked in tests/content/test_front_matter.py, with PyYAML as the oracle.
+# Attacked in tests/units/content/test_front_matter.py, with PyYAML as the oracle.
 # Source: YAML 1.2.2, sections 6 to 8.
 
 _NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})

@@ -22,7 +22,7 @@ What does not hold: text without invisible characters can still deceive (lookali
 space of many widths). Variation selectors behind ideographs pass, and can carry a byte each. Khmer and Thai
 text that marks its words with U+200B is refused: nothing tells it from hidden data. One linear pass.
 
-Attacked in tests/content/test_gates.py.
+Attacked in tests/units/content/test_gates.py.
 """
 
 from __future__ import annotations

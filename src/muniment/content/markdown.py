@@ -345,7 +345,7 @@ def _html_block(rest: str, *, in_text: bool) -> int | None:
 # What does not hold: items in block quotes, and items that begin on the line of another one, are not
 # offered; the quote or the outer item is one piece. Link reference definitions are read as paragraphs.
 #
-# Source: CommonMark 0.31.2, "Appendix: A parsing strategy". Attacked in tests/content/test_bullets.py.
+# Source: CommonMark 0.31.2, "Appendix: A parsing strategy". Attacked in tests/units/content/test_bullets.py.
 
 
 @dataclass(frozen=True, slots=True)
@@ -541,7 +541,7 @@ def _joined(folder: str, target: str) -> RelPath | None:
 # What does not hold: a renderer with extensions of its own may run what nobody else does. An ordinary link
 # can carry data once someone follows it. HTML that only hides text is not refused.
 #
-# Attacked in tests/content/test_markup.py. Source: CommonMark 0.31.2, sections 4.5, 4.6, 6.1 and 6.4 to
+# Attacked in tests/units/content/test_markup.py. Source: CommonMark 0.31.2, sections 4.5, 4.6, 6.1 and 6.4 to
 # 6.6; the HTML standard, section 13.2.5.
 
 ACTIVE_MARKUP: Final = "active-markup"

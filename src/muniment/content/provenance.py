@@ -15,7 +15,7 @@ P5 A text is made of others if it has all of their units, those of each in order
 
 What does not hold: that the words are true, or harmless. They are somebody's own, as he said them.
 
-Start at `whose`; attacked in tests/content/test_provenance.py.
+Start at `whose`; attacked in tests/units/content/test_provenance.py.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from muniment.policy.grammar import normalised
 # does not deny. H4 A fact that is a list of items may stand in several texts, each item by H1 to H3.
 #
 # In doubt a text does not hold it: then code files the fact verbatim, which loses nothing. Attacked by
-# `tests/content/test_holding.py`.
+# `tests/units/content/test_holding.py`.
 
 MAX_PLACES: Final = 8
 """Places of a text that are looked at more closely: a text that says half of a fact more often is odd."""

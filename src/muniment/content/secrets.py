@@ -15,7 +15,7 @@ Holds, for the forms that the rules know:
 What does not hold: a secret of a form that no rule knows, or encrypted, reversed, spelt out or encoded twice,
 passes. A password that is made of words cannot be told from words. This is a tripwire.
 
-Attacked in tests/content/test_secrets.py, with generated values.
+Attacked in tests/units/content/test_secrets.py, with generated values.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ from muniment.policy.grammar import normalised
 # What does not hold: a secret that is not said to be one, or said in other words, passes; and so does a
 # password that is a word which is also said about passwords ("the password is wrong").
 #
-# Attacked in tests/content/test_typed_secrets.py.
+# Attacked in tests/units/content/test_typed_secrets.py.
 
 PASSWORD: Final = "typed-password"  # noqa: S105  the id of a rule
 CODE: Final = "typed-code"

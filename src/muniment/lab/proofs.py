@@ -59,7 +59,7 @@ from muniment.policy.tables import meet, sorted_layers, sorted_quotas
 #     `prover = Prover([old, new])`
 #     `prover.find(All([prover.grant(new, act), Not(prover.grant(old, act))]), new.scopes, confirms)`
 #
-# Attacked by tests/policy/test_diff.py: random paths against every proof, brute force over small worlds
+# Attacked by tests/units/policy/test_diff.py: random paths against every proof, brute force over small worlds
 # for every witness, pathspec for the automata.
 
 

@@ -2,7 +2,7 @@
 
 A `Language` has numbered states. Two of them are the same in all: `NEVER`, from where no path is in it, and
 `ALWAYS`, from where every one is. The patterns are parsed here, by a reader of our own: pathspec stays the
-oracle of the tests (tests/policy/test_automaton.py), and nothing of the run time is believed.
+oracle of the tests (tests/units/policy/test_automaton.py), and nothing of the run time is believed.
 
 Contract:
     L1  For every canonical path, spelled in the letters of `alphabet`, `Patterns.exact` holds iff

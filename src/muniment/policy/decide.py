@@ -313,7 +313,7 @@ def parse_dump(text: str) -> Policy:
 #         with the case of single characters folded: `A?` denies `aß`, though that folds to three
 #         characters.
 #     M3  Matching is by pathspec's own expressions, with the backend pinned: what else is installed changes
-#         no verdict (T-POL-08). tests/policy/test_pathspec_facts.py holds pathspec to what is relied on
+#         no verdict (T-POL-08). tests/units/policy/test_pathspec_facts.py holds pathspec to what is relied on
 #         here.
 #     M4  Cost: at most `MAX_TREE_WILDCARDS` and one ambiguous segment bound the backtracking (T-POL-07).
 

@@ -112,7 +112,7 @@ def _is_mark(char: str) -> bool:
 # Names and table are data, in `lookalikes.toml`. What does not hold: scripts and fonts have lookalikes that
 # the standard does not list; `MEMORY-.md` is another name for everybody who reads it.
 #
-# Attacked in tests/policy/test_lookalikes.py.
+# Attacked in tests/units/policy/test_lookalikes.py.
 
 _ASCII: Final = str.maketrans("i1|0", "lllo")
 
@@ -413,7 +413,7 @@ def _bad(unsafe_path: str, problem: str) -> BadName:
 #
 # What does not hold: that anything exists on the way (`missing/../a.md` is `a.md` here), nor that the map
 # still tells the truth. So what is resolved is opened as resolved and without following:
-# `muniment.confine.root`. Attacked by `tests/policy/test_links.py`, with the kernel as the oracle.
+# `muniment.confine.root`. Attacked by `tests/units/policy/test_links.py`, with the kernel as the oracle.
 
 Links = Mapping[RelPath, str]
 """The links of one scope: targets as they stand in the links, by the canonical path of each link."""

@@ -12,7 +12,7 @@ Three tiers, each with a budget of its own; an entry is told by the first that h
 In the first two what is pinned (in the folder `pinned/`) comes first, then what was written last. The system
 part is the same text as long as the memory is the same, so that a provider can cache it.
 
-Attacked in tests/recall/test_context.py.
+Attacked in tests/units/recall/test_context.py.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from muniment.store.rows import folded
 #
 # Entries that are listed whatever is asked: all of some roots, or those about the folders of a path.
 #
-# Attacked in tests/recall/test_listing.py.
+# Attacked in tests/units/recall/test_listing.py.
 
 PINNED: Final = "pinned"
 """The folder of a scope whose entries come first, however its name is spelled; policies protect it."""
@@ -322,7 +322,7 @@ def _accepted(hits: Sequence[Hit], shelf: Shelf) -> list[Hit]:
 #
 # Threads may share one, as parallel subagents do.
 #
-# Attacked in tests/recall/test_subagent.py.
+# Attacked in tests/units/recall/test_subagent.py.
 
 MAX_SEARCHES: Final = 20
 MAX_SEARCH_TOKENS: Final = 6_000

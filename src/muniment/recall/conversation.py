@@ -16,7 +16,7 @@
 Hooks are called by one thread, or from one event loop. They raise what is wrong with their arguments and what
 the caller's `count` raises, and nothing for what goes wrong with the memory.
 
-Attacked in tests/recall/test_conversation.py.
+Attacked in tests/units/recall/test_conversation.py.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ from muniment.store.judge import Node, ProposalPart, rebase
 #   not copied: one that is changed in place after a snapshot is a change like any other.
 # - G4. Nodes that nobody changed or replaced keep their order, and no two have one id.
 #
-# Attacked in tests/recall/test_graph.py.
+# Attacked in tests/models/test_context_graph.py.
 
 Message = Mapping[str, Any]
 """A message as JSON has it."""
@@ -262,7 +262,7 @@ def _by_id(nodes: Iterable[ContextNode]) -> dict[str, ContextNode]:
 # refuse a call whose result is not next to it. Nothing here looks after that: whoever puts something in
 # asks `has_pending_call` first.
 #
-# Attacked in tests/recall/test_messages.py.
+# Attacked in tests/units/recall/test_messages.py.
 
 
 def field(message: Any, name: str) -> Any:
@@ -370,7 +370,7 @@ def said(message: Any) -> str:
 # Does not hold: that the summary is true. The conversation may talk the model that writes it into anything,
 # so that a summary is worth as much as the least trusted message that it was made of.
 #
-# Attacked in tests/recall/test_compaction.py.
+# Attacked in tests/units/recall/test_compaction.py.
 
 COMPACT_ABOVE: Final = 0.5
 """Share of the model's tokens that a conversation may take before it is offered for compaction."""

@@ -10,7 +10,7 @@
   names these and nothing else, what the search found.
 - E5. A chooser is shown names of code's making of what is not the owner's: nobody speaks to it by a title.
 
-Attacked in tests/recall/test_recaller.py and test_recall_bad_input.py.
+Attacked in tests/units/recall/test_recaller.py and test_recall_bad_input.py.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ from muniment.tools.overlay import digest
 # What does not hold: that a passage is cut nowhere else; one of prose that is too long ends at a space,
 # where one is near.
 #
-# Attacked in tests/recall/test_excerpt.py.
+# Attacked in tests/units/recall/test_excerpt.py.
 # Source: UAX #29, 3.1, for what is one character. More is kept together than it asks for: flags in a row.
 
 CUT: Final = "…"
@@ -266,7 +266,7 @@ def _column(text: str, line: Line) -> int:
 #
 # What does not hold: that a model does as the block says.
 #
-# Attacked in tests/recall/test_block.py.
+# Attacked in tests/units/recall/test_block.py.
 
 Count = Callable[[str], int]
 """How many tokens a text takes."""
@@ -434,7 +434,7 @@ def age(at: datetime, now: datetime) -> str:
 # What does not hold: that the file is still so once it was read; nor that a text which deceives is noticed
 # (`gates.py`, `admission.py`).
 #
-# Attacked in tests/recall/test_reading.py.
+# Attacked in tests/units/recall/test_reading.py.
 
 _LAST_SECOND: Final = 253_402_300_799
 """Of the year 9999; the time of a file may be any number."""
@@ -521,7 +521,7 @@ def _written(hit: Hit) -> datetime:
 #
 # The entries of some roots, as they may be shown now: looked up in the catalog, read from their files.
 #
-# Attacked in tests/recall/test_shelf.py.
+# Attacked in tests/units/recall/test_shelf.py.
 
 MAX_EXTERNAL: Final = 2
 """Entries of trust `external` among those of one answer: whoever can have something filed cannot fill it."""

@@ -19,7 +19,7 @@ A row is not believed beyond that: whoever shows an entry reads its file (`readi
 What does not hold: that anything is found behind `PAGE * _MAX_PAGES` rows that `accepts` refuses; nor that a
 word which ends inside an ending that stems lack (`configura`) is the beginning of one.
 
-Attacked in tests/recall/test_search.py; how often the right entry comes first, in test_quality.py.
+Attacked in tests/units/recall/test_search.py; how often the right entry comes first, in test_quality.py.
 
 Source: Robertson and Zaragoza, The Probabilistic Relevance Framework: BM25 and Beyond (2009), for weights;
 sqlite.org/fts5.html, 5.1.1 for bm25 and 6 for the vocabulary.
@@ -52,7 +52,7 @@ from muniment.store.rows import folded
 # Asked of an empty full-text table in memory with the tokenizer of the catalog's, so that both always
 # agree.
 #
-# Attacked in tests/recall/test_stems.py.
+# Attacked in tests/units/recall/test_stems.py.
 
 MAX_KEPT: Final = 20_000
 """Words whose stems are kept, about 4 MB; the ones asked for longest ago go first."""
@@ -191,7 +191,7 @@ class Stemmer:
 #   stands
 #   between.
 #
-# Attacked in tests/recall/test_query.py.
+# Attacked in tests/units/recall/test_query.py.
 
 MAX_WORDS: Final = 48
 """Words of a message that are looked up, phrases included; each costs some 10 µs."""
@@ -388,7 +388,7 @@ def _is_weak(word: str) -> bool:
 #
 # How much a text says of what is asked: the words of a query, weighed by how rare they are.
 #
-# Pure but for the stemmer. Attacked in tests/recall/test_ranking.py.
+# Pure but for the stemmer. Attacked in tests/units/recall/test_ranking.py.
 
 COLUMN_WEIGHTS: Final = (2.0, 2.0, 1.0, 1.5)
 """Of name, description, body, context: a name says more of what an entry is about than a line of its body."""

@@ -25,7 +25,7 @@ Apart from `conversation.py`, which knows of messages: this knows of turns alone
 
 Methods are called by one thread, or from one event loop; recalls run on threads of their own.
 
-Attacked in tests/recall/test_session.py and test_session_async.py.
+Attacked in tests/units/recall/test_session.py and test_session_async.py.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ from muniment.recall.search import EntryKey
 #
 # Each piece of work has a thread of its own, so that one that hangs holds up no other.
 #
-# Attacked in tests/recall/test_prefetch.py.
+# Attacked in tests/units/recall/test_prefetch.py.
 
 END_SECONDS: Final = 5.0
 """Seconds that threads have to end once all is cancelled; each takes milliseconds, a busy disk longer."""
@@ -480,7 +480,7 @@ def _why_empty(recalled: Recalled, new: Recalled) -> Reason:
 # - F2. A path is looked up once, and again only where some of what came of it was told otherwise meanwhile.
 # - F3. All that is told takes at most the budget, until the conversation is compacted.
 #
-# Attacked in tests/recall/test_touched.py.
+# Attacked in tests/units/recall/test_touched.py.
 
 MAX_PATHS: Final = 2_000
 """Paths of one conversation that are looked up; a tool that lists a disk names more."""

@@ -27,7 +27,7 @@ tick of the clock as the one before it, on a file system whose clock runs behind
 Locks: `assess` runs inside the catalog's transaction and may read the ledger. So nobody may ask for the
 catalog while holding a transaction of the ledger.
 
-Attacked in tests/store/test_catalog*.py.
+Attacked in tests/units/store/test_catalog*.py.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ Holds, whatever the fields of the entries contain:
 What does not hold: a name or description can still *say* anything in plain words, and a bare host name
 without `www.` may be linked by programs that guess.
 
-Attacked in tests/store/test_index.py, with markdown-it-py as the oracle.
+Attacked in tests/units/store/test_index.py, with markdown-it-py as the oracle.
 Source: CommonMark 0.31.2, sections 2.4 and 6; GitHub Flavored Markdown, 6.9.
 """
 
@@ -471,7 +471,7 @@ def _size(text: str) -> int:
 #
 # The limits of `index.py` are part of what the table `page` holds, and so of the catalog's version.
 #
-# Attacked in tests/store/test_pages.py, by pages made from this definition.
+# Attacked in tests/units/store/test_pages.py, by pages made from this definition.
 
 PAGES: Final = f"{INDEX_DIRECTORY}/"
 """How the path of every index file begins but that of `MEMORY.md`."""
@@ -728,7 +728,7 @@ def _begin(topic: str) -> str:
 # Cost: after one change, one page, its pages of links and `MEMORY.md` are rendered, and each page is
 # counted.
 #
-# Attacked in tests/store/test_pages.py, by files made from this definition.
+# Attacked in tests/units/store/test_pages.py, by files made from this definition.
 
 _PAGES_OF_LINKS: Final = f"{PAGES}_pages-"
 _DIGITS: Final = hexdigits[:16]

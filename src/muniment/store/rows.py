@@ -73,7 +73,7 @@ IRREGULAR: Final = {
 #
 # What does not hold: that a word longer than `_PIECE_CHARS` is found whole.
 #
-# Attacked in tests/store/test_fulltext.py.
+# Attacked in tests/units/store/test_fulltext.py.
 # Source: UAX #15, 13 (Stream-Safe Text Format), for why long runs of marks must be cut.
 
 MAX_INDEXED_CHARS: Final = 1 << 20

@@ -8,9 +8,9 @@
         plant(tree, tmp / "user", outside=tmp / "outside")
 
 Each strategy draws mostly what is almost right, since what is plainly wrong is refused early; each also draws
-what is right, and shrinks towards it. `tests/testing/test_strategies.py` shows that every one reaches what
-it is there for. They know the words of Muniment (scopes `user` and `project`, paths, five tools), and import
-none of the code that they are used against.
+what is right, and shrinks towards it. `tests/units/testing/test_strategies.py` shows that every one reaches
+what it is there for. They know the words of Muniment (scopes `user` and `project`, paths, five tools), and
+import none of the code that they are used against.
 
 Needs `hypothesis`, which the extra `testing` brings.
 """

@@ -1,0 +1,239 @@
+"""A fenced worker answers every call as the same code does unfenced, and is refused nothing that it needs."""
+
+from __future__ import annotations
+
+import itertools
+import os
+
+import pytest
+
+from kit.memories import CANARY, IN_A_WORKER, make_roots, photograph, put, strict
+from kit.sandbox.liars import source
+from kit.sandbox.side_by_side import side_by_side
+from muniment.confine.pool import Zygote
+from muniment.errors import WorkerLost
+from muniment.names import Enforcement
+from muniment.policy.decide import Content
+from muniment.sandbox import Sandbox
+
+pytestmark = pytest.mark.skipif(IN_A_WORKER is not Enforcement.FULL, reason="this kernel has no fence")
+
+SERVICES = {"as it is": None, "guarded": "guarded_service:serve", "on the walk": "walking_service:serve"}
+
+PATHS = [
+    "",
+    "user",
+    "user/",
+    "/user/known.md",
+    "/memories/user/known.md",
+    "user/known.md",
+    "user/KNOWN.md",
+    "user/topic",
+    "user/topic/",
+    "user/topic/deep.md",
+    "user/topic/deep.md/below.md",
+    "user/absent.md",
+    "user/absent/absent.md",
+    "user/new/new.md",
+    "user/binary.md",
+    "user/large.md",
+    "user/hidden-text.md",
+    "user/link.md",
+    "user/linked/secret.md",
+    "user/loop.md",
+    "user/inner.md",
+    "user/hard.md",
+    "user/pipe.md",
+    "user/.hidden.md",
+    "user/pinned/kept.md",
+    "user/MEMORY.md",
+    "user/a/b/c/d/e/f/g/h/i/j.md",
+    "user/ol\u00e9.md",
+    "user/ole\u0301.md",
+    "user/\ud800.md",
+    "user/a\0.md",
+    "user/../user/known.md",
+    "user//known.md",
+    "user/./known.md",
+    "/etc/passwd",
+    "/proc/self/environ",
+    "team/known.md",
+    "~/known.md",
+    "C:\\known.md",
+    "user/" + "n" * 300 + ".md",
+    "u" * 1025,
+    "project/of-project.md",
+]
+TEXTS = [
+    "",
+    "there",
+    "---\nname: x\n---\nbody\n",
+    "---\n- no: map\n---\n",
+    "---\n" + "a: [" * 200 + "\n---\n",
+    "a\u202eb\n",
+    "a\u200db\n",
+    "\U000e0041\n",
+    "\x1b[2J\n",
+    "\x00",
+    "\ud800",
+    "\U0001f469\u200d\U0001f4bb\n",
+    "x" * 131_073,
+    "line\n" * 3000,
+]
+PATTERNS = [
+    "",
+    ".",
+    "there",
+    "(",
+    "(?P<x",
+    "\\",
+    r"\pL+",
+    r"(?i)THERE",
+    "\ud800",
+    "a" * 1001,
+    "(x{1000}){1000}",
+    "x{2000}",
+    "|".join("ab"),
+    r"\x00",
+    r"(?s).*",
+    r"\C",
+    "é",
+    r"^\s*$",
+]
+CODES = {None, "path_escape", "bad_name", "refused", "not_found", "not_a_file", "not_text", "too_large"}
+CODES |= {"exists_as", "no_match", "not_unique", "bad_arguments", "unknown_tool", "quota"}
+"""What the calls are answered with under every policy."""
+
+ODD = [None, True, 1, -1, 1.5, 10**30, [], {}, "x", ["user"], {"path": "user"}]
+
+
+def every_call():
+    """Each tool with each of what it may be given, and with what it may not."""
+    for path in PATHS:
+        yield "ls", {"path": path}
+        yield "read_file", {"path": path}
+        yield "read_file", {"path": path, "offset": 1, "limit": 1}
+        yield "grep", {"pattern": "e", "path": path}
+        yield "edit", {"path": path, "old_string": "there", "new_string": "here"}
+        yield "edit", {"path": path, "old_string": "here", "new_string": "there", "replace_all": True}
+        yield "write_file", {"path": path, "content": "what is there\n"}
+    for text in TEXTS:
+        yield "write_file", {"path": "user/text.md", "content": text}
+        yield "edit", {"path": "user/known.md", "old_string": text, "new_string": "there"}
+        yield "edit", {"path": "user/known.md", "old_string": "there", "new_string": text}
+        yield "edit", {"path": "user/known.md", "old_string": "e", "new_string": text, "replace_all": True}
+    for pattern, ignore_case, most in itertools.product(PATTERNS, (False, True), (1, 500)):
+        yield "grep", {"pattern": pattern, "ignore_case": ignore_case, "max_matches": most}
+    for number in range(12):
+        yield "write_file", {"path": f"user/many-{number}.md", "content": "x" * 60_000}
+    tools = ("ls", "read_file", "grep", "edit", "write_file")
+    for tool, odd in itertools.product((*tools, "bash", "", None, 7), ODD):
+        yield tool, odd
+        yield tool, {"path": odd}
+        yield tool, {"path": "user/known.md", "limit": odd, "pattern": odd, "content": odd}
+        yield tool, {"pattern": "x", "max_matches": odd}
+        yield tool, {"path": "user/known.md", "old_string": odd, "new_string": odd}
+    for offset, limit in itertools.product((-1, 0, 3, 10**20), (-1, 0, 1, 2000, 2001)):
+        yield "read_file", {"path": "user/known.md", "offset": offset, "limit": limit}
+    for _ in range(40):
+        yield "read_file", {"path": "user/large.md"}
+
+
+@pytest.fixture(scope="module")
+def roots(tmp_path_factory):
+    base = tmp_path_factory.mktemp("memory")
+    roots, outside = make_roots(base), base / "outside"
+    user = roots["user"]
+    put(user, "known.md", "what was there\nand there\n")
+    put(user, "topic/deep.md", "---\nname: deep\ndescription: d\n---\nthere\r\n")
+    put(user, "binary.md", b"\xff\xfe\x00there")
+    put(user, "large.md", "there are many lines\n" * 4000)
+    put(user, "hidden-text.md", "a\u202eb\u200dthere")
+    put(user, ".hidden.md", "there")
+    put(user, "pinned/kept.md", "there")
+    put(user, "MEMORY.md", "# there\n")
+    put(user, "ol\u00e9.md", "there")
+    put(user, "a/b/c/d/e/f/g/h/i/j.md", "there")
+    put(user, b"\xff.md".decode(errors="surrogateescape"), "there")
+    put(roots["project"], "of-project.md", "there\n")
+    (user / "link.md").symlink_to(outside / "secret.md")
+    (user / "linked").symlink_to(outside)
+    (user / "loop.md").symlink_to("loop.md")
+    (user / "inner.md").symlink_to("known.md")
+    (user / "hard.md").hardlink_to(outside / "secret.md")
+    os.mkfifo(user / "pipe.md")
+    return roots
+
+
+@pytest.fixture(scope="module", params=SERVICES.values(), ids=SERVICES)
+def zygote(request):
+    with Zygote() if request.param is None else source(request.param) as zygote:
+        zygote.start()
+        yield zygote
+
+
+POLICIES = {
+    "strict": strict(limits={"tool_calls": 100_000}),
+    "generous": strict(
+        limits={"files_written": 1000, "write_bytes": 1 << 26, "read_bytes": 1 << 26},
+        content=Content(reject=()),
+    ),
+    "poor": strict(limits={"scan_bytes": 2000, "read_bytes": 5000, "files_written": 1, "write_bytes": 50}),
+}
+
+
+@pytest.mark.sweep(1)
+@pytest.mark.parametrize("symlinks", ["refuse", "beneath"])
+@pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
+def test_every_call_is_answered_as_without_a_fence(zygote, roots, policy, symlinks):
+    before = photograph(*roots.values())
+    calls, codes = 0, set()
+    with side_by_side(zygote, policy, roots, symlinks=symlinks) as both:
+        for tool, arguments in every_call():
+            outcome = both.call(tool, arguments)
+            assert CANARY not in outcome.text
+            codes.add(outcome.code)
+            calls += 1
+        both.changes()
+    assert calls > 900
+    assert codes >= CODES | ({"budget", "content_rejected"} if policy.content.reject else set())
+    assert photograph(*roots.values()) == before
+
+
+def run(service, roots, monkeypatch):
+    with source(service) as zygote:
+        monkeypatch.setattr("muniment.sandbox.shared_zygote", lambda: zygote)
+        with Sandbox(strict(), roots) as box:
+            assert box.call("ls", {"path": "user"}).verdict == "allow"
+            text = "\x01" * (1 << 20)
+            return box.call("edit", {"path": "user/known.md", "old_string": text, "new_string": text})
+
+
+def test_running_out_of_memory_needs_no_import_and_no_further_call_either(roots, monkeypatch):
+    with pytest.raises(WorkerLost, match=r"66 .memory"):
+        run("guarded_service:with_1024", roots, monkeypatch)
+
+
+def test_the_guard_notices_an_import(roots, monkeypatch):
+    with pytest.raises(WorkerLost, match="exit code 99"):
+        run("guarded_service:importing", roots, monkeypatch)
+
+
+def test_the_guard_notices_a_call_that_is_refused(roots, monkeypatch):
+    with pytest.raises(WorkerLost, match="SIGSYS"):
+        run("guarded_service:asking", roots, monkeypatch)
+
+
+@pytest.mark.parametrize(("tool", "more"), [("read_file", {}), ("write_file", {"content": "x\n"})])
+def test_what_its_owner_may_not_read_is_unreadable_behind_the_fence_to_root_as_well(tmp_path, tool, more):
+    roots = make_roots(tmp_path)
+    put(roots["user"], "closed.md", CANARY).chmod(0)
+    put(roots["user"], "shut/inner.md", CANARY)
+    (roots["user"] / "shut").chmod(0)
+    with Sandbox(strict(), roots) as box:
+        for path in ("user/closed.md", "user/shut/inner.md"):
+            outcome = box.call(tool, {"path": path, **more})
+            assert outcome.code == "unreadable"
+        assert CANARY not in box.call("grep", {"pattern": "canary"}).text
+        assert box.call("ls", {"path": "user"}).verdict == "allow"
+    (roots["user"] / "shut").chmod(0o700)

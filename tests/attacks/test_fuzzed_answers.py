@@ -1,0 +1,194 @@
+"""Anything that a worker may answer: the broker's end takes it as an answer, or the worker is lost."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import deque
+from functools import partial
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kit.memories import strict
+from muniment.confine.cancel import Patience
+from muniment.errors import WorkerLost
+from muniment.names import FenceLayer
+from muniment.tools.remote import MAX_ANSWER_BYTES, RemoteBench, greet
+
+POLICY = strict(limits={"files_written": 2, "write_bytes": 64})
+DIGEST = "0" * 64
+WORDS = st.sampled_from(
+    ["", "allow", "deny", "error", "path_escape", "A", "x" * 41, "a\nb", "symlink", "nul", "\ud800"]
+)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-2, 3) | st.floats(allow_nan=False) | WORDS | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=4), inner, max_size=2),
+    max_leaves=4,
+)
+PATHS = st.sampled_from(["user/a.md", "user/../x", "", "/etc/passwd", "x" * 4_097, "\ud800"]) | JSON
+DIGESTS = st.sampled_from([None, DIGEST, "f" * 63, "F" * 64, DIGEST + "\n"]) | JSON
+
+
+@st.composite
+def bent(draw, header):
+    """A header as drawn, or with one field lost, renamed, of another value, or one more."""
+    change = draw(st.sampled_from([None, None, None, "lose", "rename", "value", "more"]))
+    if change is None:
+        return header
+    name = draw(st.sampled_from(sorted(header)))
+    changed = {key: value for key, value in header.items() if key != name}
+    if change == "rename":
+        changed[name.upper()] = header[name]
+    elif change == "value":
+        changed[name] = draw(JSON)
+    elif change == "more":
+        changed |= {name: header[name], draw(st.text(max_size=4)): draw(JSON)}
+    return changed
+
+
+def headers(**fields):
+    return st.fixed_dictionaries(fields).flatmap(bent)
+
+
+BODIES = st.sampled_from(
+    [b"", b"text\n", b"\xff", b"x" * 40, b"x" * 65, b"\xed\xa0\x80", b"x" * (MAX_ANSWER_BYTES + 1)]
+)
+READY = headers(t=st.just("ready"), digest=st.sampled_from([POLICY.digest] * 9 + [DIGEST]))
+RESULTS = headers(
+    t=st.just("result"),
+    n=st.sampled_from([1, 1, 2, 3]),
+    verdict=WORDS | st.just("allow"),
+    code=WORDS | st.none(),
+    rule=st.none() | WORDS | st.just("x" * 101),
+    via=st.none() | WORDS,
+)
+ITEMS = st.one_of(
+    headers(t=st.just("change"), path=PATHS, base=DIGESTS),
+    headers(t=st.just("claim"), path=PATHS, digest=DIGESTS),
+    headers(t=st.just("end")),
+    headers(t=st.sampled_from(["hello", "ready", "result", "", None])),
+)
+MISSING = st.dictionaries(
+    st.sampled_from([*FenceLayer, "", "full"]) | st.text(max_size=3), st.integers() | JSON
+)
+
+
+class Liar:
+    """Where `RemoteBench` expects a worker: says what was drawn, one message after the other."""
+
+    pid = 2**30  # no process has it
+
+    def __init__(self, messages):
+        self.messages = deque(messages)
+        self.dead = False
+
+    def send(self, *_message, **_terms):
+        self.check_alive()
+
+    def receive(self, *, max_body, deadline, cancel):
+        del deadline, cancel
+        self.check_alive()
+        if not self.messages:
+            self.kill()
+            raise WorkerLost("it left")
+        header, body = self.messages.popleft()
+        if len(body) > max_body:  # The channel's part: it takes no body above what is asked for.
+            self.kill()
+            raise WorkerLost("it said too much")
+        return dict(header), body
+
+    def request(self, _header, _body=b"", *, max_body, deadline, cancel):
+        self.check_alive()
+        return self.receive(max_body=max_body, deadline=deadline, cancel=cancel)
+
+    def kill(self):
+        self.dead = True
+
+    def check_alive(self):
+        if self.dead:
+            raise WorkerLost("it is gone")
+
+
+def lost(liar, action):
+    """What the action comes to; None if the worker was lost by it, and then it is dead."""
+    try:
+        return action()
+    except WorkerLost as gone:
+        told = str(gone)
+    assert liar.dead, told
+    assert told.isprintable()
+    return None
+
+
+def patience():
+    return Patience(time.monotonic() + 5)
+
+
+def opened(liar):
+    return RemoteBench(liar, POLICY, ("user",), must_read=False, patience=patience)
+
+
+@given(st.tuples(READY, BODIES), st.lists(st.tuples(RESULTS, BODIES), max_size=3), st.data())
+def test_any_answers_are_outcomes_or_the_end_of_the_worker(ready, results, data):
+    liar = Liar([ready, *results])
+    bench = lost(liar, lambda: opened(liar))
+    if bench is None:
+        return
+    assert ready[0]["digest"] == POLICY.digest
+    for number, (header, body) in enumerate(results, start=1):
+        tool = data.draw(st.sampled_from(["ls", "write_file"]))
+        call = partial(bench.call, tool, {"path": "user/a.md", "content": "x"})
+        outcome = lost(liar, call)
+        if outcome is None:
+            return
+        assert header["n"] == number
+        assert outcome.verdict in {"allow", "deny", "error"}
+        assert (outcome.verdict == "allow") == (outcome.code is None)
+        assert outcome.code is None or re.fullmatch("[a-z_]{1,40}", outcome.code)
+        assert outcome.text.encode() == body
+        assert len(body) <= MAX_ANSWER_BYTES
+
+
+@given(st.integers(0, 2), st.lists(st.tuples(ITEMS, BODIES), max_size=6))
+def test_any_change_set_is_bounded_and_well_formed_or_the_end_of_the_worker(calls, items):
+    ready = {"t": "ready", "digest": POLICY.digest}
+    results = [
+        {"t": "result", "n": number + 1, "verdict": "allow", "code": None, "rule": None, "via": None}
+        for number in range(calls)
+    ]
+    liar = Liar([*((header, b"") for header in (ready, *results)), *items])
+    bench = opened(liar)
+    for _ in range(calls):
+        assert bench.call("ls", {"path": ""}).verdict == "allow"
+    proposed = lost(liar, bench.change_set)
+    if proposed is None:
+        return
+    assert len(proposed.changes) <= POLICY.limits.files_written
+    assert sum(len(item.content) for item in proposed.changes) <= POLICY.limits.write_bytes
+    assert len(proposed.claims) <= calls
+    for path, digest in [(item.unsafe_path, item.base) for item in proposed.changes] + [
+        (item.unsafe_path, item.digest) for item in proposed.claims
+    ]:
+        assert isinstance(path, str)
+        assert len(path) <= 4_096
+        assert digest is None or re.fullmatch("[0-9a-f]{64}", digest)
+
+
+@given(headers(t=st.just("hello"), missing=MISSING))
+def test_any_greeting_is_believed_in_layers_that_are_missing_or_ends_the_worker(header):
+    liar = Liar([(header, b"")])
+    held = lost(liar, lambda: greet(liar, patience()))
+    if held is not None:
+        assert set(header["missing"]) <= set(held.missing) <= set(FenceLayer)
+        # No such process: what only the kernel can tell is missing whatever the worker says.
+        assert {FenceLayer.SECCOMP, FenceLayer.NO_NEW_PRIVS, FenceLayer.CAPABILITIES} <= set(held.missing)
+        assert held.enforcement != "full"
+
+
+def test_an_honest_worker_is_not_lost():
+    liar = Liar([({"t": "ready", "digest": POLICY.digest}, b""), ({"t": "end"}, b"")])
+    assert opened(liar).change_set().changes == ()
+    with pytest.raises(WorkerLost):
+        opened(liar)

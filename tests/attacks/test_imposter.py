@@ -1,0 +1,283 @@
+"""Whoever takes the daemon's port, once it has ended, is sent no token: over real sockets."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import ssl
+import threading
+from contextlib import ExitStack, suppress
+
+import pytest
+
+from kit.client.driving import opened
+from kit.client.scripted import TOKEN, Scripted, answer, problem, proof, raw
+from kit.daemon.raw import Line, running
+from kit.where import TESTS
+from muniment.client import AsyncClient, Client, core, transport
+from muniment.client.errors import Unproven, Unreachable, WaitTimeout
+
+CERTIFICATE = TESTS / "kit" / "agent" / "certificate.pem"
+BOTH = pytest.mark.parametrize("shell", [Client, AsyncClient])
+
+
+class Port:
+    """Takes a port of the loopback, and does with each connection what `act(connection)` does.
+
+    Attributes:
+        heard: all that it was ever sent.
+    """
+
+    def __init__(self, act, port=0):
+        self.heard = b""
+        self._act = act
+        self._listener = socket.create_server(("127.0.0.1", port))
+        self.port = self._listener.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._thread = threading.Thread(target=self._serve)
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_exc):
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
+        self._listener.close()
+
+    def hear(self, connection):
+        """The next request of a connection, up to its first empty line; b"": there is none."""
+        sent = b""
+        while b"\r\n\r\n" not in sent and (piece := connection.recv(65_536)):
+            sent += piece
+        self.heard += sent
+        return sent
+
+    def _serve(self):
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            with connection, suppress(OSError):
+                connection.settimeout(10)
+                self._act(self, connection)
+
+
+def saying(*pieces):
+    """Says this, and hears on for as long as the client speaks."""
+
+    def act(port, connection):
+        while port.hear(connection):
+            for piece in pieces:
+                connection.sendall(piece)
+
+    return act
+
+
+def passing_on(to, *, host=None):
+    """Passes everything on to a daemon at another port, whose name it may put into the request."""
+
+    def act(port, connection):
+        while sent := port.hear(connection):
+            with Line(("127.0.0.1", to)) as line:
+                line.send(re.sub(rb"host: \S+", b"host: " + host.encode(), sent) if host else sent)
+                said = line.answer()
+            connection.sendall(raw(said.status, said.body, content_type="application/json"))
+
+    return act
+
+
+def ask(shell, url, token, **more):
+    with opened(shell, url=url, token=token, **more) as client:
+        client.remember("Nobody else may read this.")
+
+
+@BOTH
+@pytest.mark.threat("T-API-07", control="greetings")
+def test_whoever_takes_the_port_is_sent_neither_token_nor_fact(shell, tmp_path):
+    home = tmp_path / "home"
+    (home / "state").mkdir(parents=True)
+    for act in (
+        saying(answer(200, {"proof": "0" * 64})),
+        saying(answer(200, {"proof": None})),
+        saying(answer(200, ["proof"])),
+        saying(answer(200, {"taskId": "remember-1", "status": "queued"})),
+        saying(answer(202, {})),
+        saying(answer(401, {"code": "token_required", "error": "Send the token"})),
+        saying(raw(307, b"", location="http://127.0.0.1:1/")),
+        saying(b"SSH-2.0-OpenSSH_9.6\r\n\r\n"),
+        saying(b"HTTP/1.1 200 OK\r\nx-long: " + b"x" * 9000),
+        saying(b"HTTP/1.1 200 OK\r\ncontent-length: 9000\r\n\r\n" + b"x" * 9000),
+    ):
+        with Port(act) as imposter:
+            for name, text in {
+                "daemon.json": json.dumps({"url": imposter.url, "socket": None}),
+                "token": TOKEN,
+            }.items():
+                (home / "state" / name).write_text(text)
+                (home / "state" / name).chmod(0o600)
+            with opened(shell, home=home) as client:
+                with pytest.raises(Unproven) as caught:
+                    client.remember("Nobody else may read this.")
+                assert TOKEN not in str(caught.value)
+                with pytest.raises(Unproven):
+                    next(client.events())
+                with pytest.raises(WaitTimeout):
+                    client.handle("remember-1").wait(timeout=0)
+        assert b"GET /hello?token=" in imposter.heard
+        assert TOKEN.encode() not in imposter.heard
+        assert b"Nobody else" not in imposter.heard
+
+
+@BOTH
+@pytest.mark.threat("T-API-07", control="greetings")
+def test_a_port_that_changes_hands_between_two_calls_is_noticed(shell):
+    with ExitStack() as serving:
+        server = serving.enter_context(Scripted(answer(200, {"v": 1}), answer(200, {"v": 2})))
+        with opened(shell, url=server.url, token=TOKEN) as client:
+            client.capabilities()
+            client.capabilities()
+            serving.close()
+            with Port(saying(answer(200, {"v": 3})), int(server.url.rpartition(":")[2])) as imposter:
+                with pytest.raises(Unproven):
+                    client.capabilities()
+                assert TOKEN.encode() not in imposter.heard
+    assert [len(server.sent), len(server.greeted)] == [2, 1]
+
+
+def recorded(base, shell):
+    """A port at which a client spoke with its daemon while somebody listened; what was said; the token."""
+    said = []
+
+    def passing(port, connection):
+        with Line(("127.0.0.1", daemon.port)) as line:
+            while sent := port.hear(connection):
+                line.send(sent)
+                found = line.answer()
+                said.append(raw(found.status, found.body, content_type="application/json"))
+                connection.sendall(said[-1])
+
+    with Port(passing) as listening:
+        with (
+            running(base, allow_hosts=(f"127.0.0.1:{listening.port}",)) as daemon,
+            opened(shell, url=listening.url, token=daemon.token) as client,
+        ):
+            assert client.capabilities()["version"]
+        assert daemon.token.encode() in listening.heard
+    return listening.port, said, daemon.token
+
+
+@BOTH
+@pytest.mark.threat("T-API-08", control="fresh_nonces")
+def test_a_recorded_proof_is_worth_nothing_the_next_time(shell, tmp_path):
+    port, said, token = recorded(tmp_path, shell)
+    assert len(said) == 2
+    for replayed in said[:1], said:
+        with Port(saying(*replayed), port) as imposter:
+            with pytest.raises(Unproven):
+                ask(shell, imposter.url, token)
+            assert token.encode() not in imposter.heard
+
+
+@BOTH
+@pytest.mark.threat("T-API-08", control="addressed_proofs")
+def test_a_proof_that_a_daemon_gave_at_another_port_is_worth_nothing(shell, tmp_path):
+    with running(tmp_path) as daemon:
+        for host in None, daemon.host, f"localhost:{daemon.port}":
+            with Port(passing_on(daemon.port, host=host)) as imposter:
+                with pytest.raises(Unproven):
+                    ask(shell, imposter.url, daemon.token)
+                assert daemon.token.encode() not in imposter.heard
+                assert b"Nobody else" not in imposter.heard
+
+
+@BOTH
+def test_localhost_is_the_address_that_daemons_take(shell, tmp_path):
+    """At the other addresses of that name somebody else may listen, who passes on what he is asked."""
+    with running(tmp_path) as daemon:
+        with opened(shell, url=f"http://localhost:{daemon.port}", token=daemon.token) as client:
+            assert client.capabilities()["version"]
+        nonce, name = "0" * 64, "0" * 32
+        for host in f"localhost:{daemon.port}", f"[::1]:{daemon.port}":
+            asked = daemon.ask("GET", f"/hello?token={name}&nonce={nonce}", token="", host=host)
+            assert asked.code == (421, "misdirected_request")
+
+
+@BOTH
+def test_a_clients_own_token_is_proved_like_the_owners(shell, tmp_path):
+    with running(tmp_path) as daemon:
+        token = daemon.add("editor", "editor-1")
+        for place in {"url": daemon.daemon.url}, {"socket": daemon.unix}:
+            with opened(shell, token=token, **place) as client:
+                assert client.capabilities()["version"]
+        daemon.daemon.core.tokens.revoke("editor")
+        with pytest.raises(Unproven, match="revoked"):
+            ask(shell, daemon.daemon.url, token)
+
+
+@BOTH
+def test_a_socket_of_another_user_is_sent_nothing(shell, tmp_path, monkeypatch):
+    path = tmp_path / "d.sock"
+    with Scripted(answer(200, {}), path=path) as server:
+        monkeypatch.setattr(transport.os, "geteuid", lambda: os.getuid() + 1)
+        with opened(shell, socket=path) as client, pytest.raises(Unproven, match="another user"):
+            client.remember("Nobody else may read this.")
+    assert server.sent == []
+
+
+@BOTH
+def test_who_ends_the_connection_or_is_busy_is_asked_again(shell):
+    def last_word(sent, **how):
+        return proof(sent, **how).replace(b"\r\n", b"\r\nconnection: close\r\n", 1)
+
+    turns = iter([None, problem(503, "busy", retry_after=1), answer(429, {}), last_word, proof])
+
+    def greet(sent, **how):
+        turn = next(turns)
+        return turn(sent, **how) if callable(turn) else turn
+
+    with (
+        Scripted(answer(200, {"v": 1}), greet=greet) as server,
+        opened(shell, url=server.url, token=TOKEN) as client,
+    ):
+        assert client.capabilities() == {"v": 1}
+        assert client.pauses == [0.05, 0.1, 0.2, 0.4]
+    assert len({sent.path for sent in server.greeted}) == 5
+
+
+@BOTH
+def test_who_says_nothing_was_sent_nothing_that_could_have_arrived(shell, monkeypatch):
+    monkeypatch.setattr(core, "GRACE_SECONDS", 0.1)
+    monkeypatch.setattr(core, "TRY_SECONDS", 0.1)
+    monkeypatch.setattr(transport, "CONNECT_SECONDS", 0.05)
+    silent = threading.Event()
+
+    def greet(*_, **__):
+        silent.wait(10)
+
+    with Scripted(greet=greet) as server:
+        with (
+            opened(shell, url=server.url, token=TOKEN, timeout=0.05) as client,
+            pytest.raises(Unreachable) as caught,
+        ):
+            client.remember("Nobody else may read this.")
+        silent.set()
+    assert not caught.value.may_have_arrived
+    assert server.sent == []
+
+
+@BOTH
+def test_it_is_asked_once_the_connection_is_encrypted(shell, monkeypatch):
+    trusting = ssl.create_default_context(cafile=CERTIFICATE)
+    monkeypatch.setattr(transport, "_tls", lambda _: trusting)
+    with Scripted(answer(200, {"v": 1}), certificate=CERTIFICATE) as server:
+        with opened(shell, url=server.url, token=TOKEN) as client:
+            assert client.capabilities() == {"v": 1}
+        assert len(server.greeted) == 1
+    with Scripted(certificate=CERTIFICATE, greet=lambda *_, **__: answer(200, {})) as server:
+        with pytest.raises(Unproven):
+            ask(shell, server.url, TOKEN)
+        assert server.sent == []

@@ -1,0 +1,423 @@
+"""`symlinks = "beneath"`: a link that stays beneath its root leads to one file of one name; others escape."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from kit.memories import CANARY, make_roots, photograph, put, strict
+from kit.sandbox.liars import source
+from muniment import Sandbox
+from muniment.confine import root as reading
+from muniment.confine.binding import bind_all
+from muniment.confine.cancel import Patience
+from muniment.errors import ManagedMemoryUnavailable, RememberPathEscape, StoreConflict
+from muniment.names import ContextMode, RelPath, Scope, Symlinks
+from muniment.policy.decide import Quota
+from muniment.policy.grammar import CanonicalPath
+from muniment.sandbox import RunTerms
+from muniment.store.state import State
+
+MODES = ("worker", "in process")
+
+
+@pytest.fixture
+def roots(tmp_path):
+    roots = make_roots(tmp_path)
+    user, project, outside = roots["user"], roots["project"], tmp_path / "outside"
+    put(user, "real.md", "alpha\n")
+    put(user, "topic/one.md", "alpha one\n")
+    put(user, "pinned/p.md", "alpha pinned\n")
+    put(user, ".hidden/h.md", f"alpha {CANARY}\n")
+    put(user, "picture.png", f"alpha {CANARY}\n")
+    put(user, "bad|name.md", f"alpha {CANARY}\n")
+    put(project, "p.md", f"alpha {CANARY}\n")
+    (user / "hard.md").hardlink_to(outside / "secret.md")
+    os.mkfifo(user / "fifo.md")
+    return roots
+
+
+@pytest.fixture(params=MODES)
+def opened(request, roots):
+    """Opens sandboxes that resolve links, with and without a worker, and closes them."""
+    boxes = []
+
+    def open_box(*, symlinks="beneath", **terms):
+        in_process = request.param == "in process"
+        policy = strict(require="none" if in_process else "partial", **terms)
+        boxes.append(Sandbox(policy, roots, symlinks=symlinks, in_process=in_process))
+        return boxes[-1]
+
+    yield open_box
+    for box in boxes:
+        box.close()
+
+
+def link(roots, links):
+    for rel, target in links.items():
+        path = roots["user"] / rel
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.symlink_to(target.format(user=roots["user"], outside=roots["user"].parent / "outside"))
+
+
+TOOLS = {
+    "read_file": {},
+    "grep": {"pattern": "alpha|canary"},
+    "ls": {},
+    "write_file": {"content": "beta\n"},
+    "edit": {"old_string": "alpha", "new_string": "beta"},
+}
+
+FILE = dict.fromkeys(TOOLS) | {"ls": "not_a_file"}
+ABSENT = dict.fromkeys(TOOLS, "not_found") | {"write_file": None}
+READ_ONLY = FILE | {"write_file": "refused", "edit": "refused"}
+ESCAPE = dict.fromkeys(TOOLS, "path_escape")
+REFUSED = dict.fromkeys(TOOLS, "refused")
+BAD = dict.fromkeys(TOOLS, "bad_name")
+
+# The links, a path that meets them, what each tool answers, and the one name of what it leads to.
+SHAPES = {
+    "to a file": ({"l.md": "real.md"}, "user/l.md", FILE, "user/real.md"),
+    "to a folder": ({"t": "topic"}, "user/t/one.md", FILE, "user/topic/one.md"),
+    "a chain": (
+        {"l.md": "t/m.md", "t": "topic", "topic/m.md": "../n.md", "n.md": "real.md"},
+        "user/l.md",
+        FILE,
+        "user/real.md",
+    ),
+    "up, staying in": ({"topic/l.md": "../real.md"}, "user/topic/l.md", FILE, "user/real.md"),
+    "the root itself": ({"here": "."}, "user/here/real.md", FILE, "user/real.md"),
+    "dangling": ({"l.md": "new/born.md"}, "user/l.md", ABSENT, "user/new/born.md"),
+    "dangling folder": ({"t": "new"}, "user/t/born.md", ABSENT, "user/new/born.md"),
+    "absolute, inside": ({"l.md": "{user}/real.md"}, "user/l.md", ESCAPE, None),
+    "absolute, outside": ({"l.md": "{outside}/secret.md"}, "user/l.md", ESCAPE, None),
+    "dangling, outside": ({"l.md": "../outside/born.md"}, "user/l.md", ESCAPE, None),
+    "up and out": ({"l.md": "../outside/secret.md"}, "user/l.md", ESCAPE, None),
+    "a folder outside": ({"t": "../outside"}, "user/t/secret.md", ESCAPE, None),
+    "out by way of a folder": ({"l.md": "topic/../../outside/secret.md"}, "user/l.md", ESCAPE, None),
+    "out and in again": ({"l.md": "../user/real.md"}, "user/l.md", ESCAPE, None),
+    "another scope": ({"l.md": "../project/p.md"}, "user/l.md", ESCAPE, None),
+    "a loop": ({"l.md": "m.md", "m.md": "l.md"}, "user/l.md", ESCAPE, None),
+    "magic": ({"l.md": "/proc/self/environ"}, "user/l.md", ESCAPE, None),
+    "behind magic": ({"t": "/proc/self/cwd"}, "user/t/real.md", ESCAPE, None),
+    "a hard link": ({"l.md": "hard.md"}, "user/l.md", ESCAPE, None),
+    "a FIFO": ({"l.md": "fifo.md"}, "user/l.md", ESCAPE, None),
+    "named MEMORY.md": ({"MEMORY.md": "real.md"}, "user/MEMORY.md", READ_ONLY, "user/real.md"),
+    "in pinned": ({"pinned/l.md": "../real.md"}, "user/pinned/l.md", READ_ONLY, "user/real.md"),
+    "to a pinned file": ({"l.md": "pinned/p.md"}, "user/l.md", READ_ONLY, "user/pinned/p.md"),
+    "to the pinned folder": ({"t": "pinned"}, "user/t/p.md", READ_ONLY, "user/pinned/p.md"),
+    "as written denied": ({".l.md": "real.md"}, "user/.l.md", REFUSED, None),
+    "out, as written denied": ({".l.md": "../outside/secret.md"}, "user/.l.md", REFUSED, None),
+    "as resolved denied": ({"l.md": ".hidden/h.md"}, "user/l.md", REFUSED, None),
+    "as resolved not granted": ({"l.md": "picture.png"}, "user/l.md", REFUSED | {"ls": "not_a_file"}, None),
+    "no name": ({"l.md": "bad|name.md"}, "user/l.md", BAD, None),
+    "not UTF-8": ({"l.md": os.fsdecode(b"\xff.md")}, "user/l.md", BAD, None),
+    "asks for a folder": ({"l.md": "real.md/"}, "user/l.md", dict.fromkeys(TOOLS, "not_a_file"), None),
+}
+
+
+@pytest.mark.sweep(35)
+@pytest.mark.parametrize("tool", TOOLS)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_tool_resolves_what_stays_beneath_the_root_and_nothing_else(
+    opened, roots, tmp_path, shape, tool
+):
+    links, path, codes, leads_to = SHAPES[shape]
+    link(roots, links)
+    before = photograph(tmp_path)
+    box = opened(on_escape="refuse")
+    outcome = box.call(tool, {"path": path, **TOOLS[tool]})
+    assert outcome.code == codes[tool]
+    assert CANARY not in outcome.text
+    assert str(tmp_path) not in outcome.text
+    if codes[tool] is None:
+        assert f"{path} leads " in outcome.text
+        assert leads_to in outcome.text
+        assert "alpha" in outcome.text or tool in {"write_file", "edit"}
+    else:
+        assert "\n" not in outcome.text
+    writes = codes[tool] is None and tool in {"write_file", "edit"}
+    assert [change.path for change in box.changes()] == ([leads_to] if writes else [])
+    box.commit()
+    after = photograph(tmp_path)
+    changed = {name for name in after if not is_generated(name) and after[name] != before.get(name)}
+    assert changed == ({str(tmp_path / leads_to)} if writes else set())
+    if writes:
+        assert "beta" in (tmp_path / leads_to).read_text()
+    assert all((roots["user"] / rel).is_symlink() for rel in links if rel != "MEMORY.md")
+
+
+def is_generated(name):
+    """Whether a name is a directory, whose times change, or an index."""
+    return not os.path.islink(name) and (os.path.isdir(name) or name.endswith("MEMORY.md"))  # noqa: PTH112, PTH114
+
+
+@pytest.mark.sweep(20)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_where_links_are_refused_each_of_them_is_an_escape_or_denied(opened, roots, shape):
+    links, path, _codes, _leads_to = SHAPES[shape]
+    link(roots, links)
+    box = opened(on_escape="refuse", symlinks="refuse")
+    denied = "refused" if path.startswith(("user/.",)) else "path_escape"
+    for tool in ("read_file", "grep", "ls"):
+        assert box.call(tool, {"path": path, **TOOLS[tool]}).code == denied
+
+
+def test_an_escape_by_a_link_ends_the_run_where_the_policy_says_so(opened, roots, tmp_path):
+    link(roots, {"l.md": "../outside/born.md", "m.md": "real.md"})
+    before = photograph(tmp_path)
+    box = opened()
+    assert box.call("write_file", {"path": "user/m.md", "content": "beta\n"}).verdict == "allow"
+    assert box.call("write_file", {"path": "user/l.md", "content": CANARY}).via == "symlink"
+    with pytest.raises(RememberPathEscape) as caught:
+        box.commit()
+    assert (caught.value.tool, caught.value.requested) == ("write_file", "user/l.md")
+    assert photograph(tmp_path) == before
+
+
+def test_ls_shows_links_as_what_they_lead_to_and_hides_the_rest(opened, roots):
+    link(
+        roots,
+        {
+            "l.md": "real.md",
+            "chain.md": "t/m.md",
+            "topic/m.md": "../l.md",
+            "t": "topic",
+            "here": ".",
+            "MEMORY.md": "real.md",
+            "out.md": "../outside/secret.md",
+            "out": "../outside",
+            "absolute.md": "{user}/real.md",
+            "loop.md": "loop.md",
+            ".dot.md": "real.md",
+            "to-dot.md": ".hidden/h.md",
+            "to-dots": ".hidden",
+            "to-picture.md": "picture.png",
+            "to-fifo.md": "fifo.md",
+            "to-hard.md": "hard.md",
+            "to-nothing.md": "nowhere.md",
+            "to-bad.md": "bad|name.md",
+            "to-late.md": "topic/late.md",
+            "as-folder.md": "real.md/",
+            "sub/only.md": "../real.md",
+            "none/out.md": "../../outside/secret.md",
+        },
+    )
+    box = opened(on_escape="refuse")
+    box.call("write_file", {"path": "user/topic/late.md", "content": ""})
+    assert box.call("ls", {"path": "user"}).text.split("\n") == [
+        "MEMORY.md (6 bytes)",
+        "chain.md (6 bytes)",
+        "hard.md",
+        "here/",
+        "l.md (6 bytes)",
+        "pinned/",
+        "real.md (6 bytes)",
+        "sub/",
+        "t/",
+        "to-late.md (0 bytes)",
+        "topic/",
+        "[11 in all]",
+    ]
+    assert box.call("ls", {"path": "user/t/"}).text == (
+        "late.md (0 bytes)\nm.md (6 bytes)\none.md (10 bytes)\n[3 in all]\n[user/t leads to user/topic]"
+    )
+    assert box.call("ls", {"path": "user/sub"}).text == "only.md (6 bytes)\n[1 in all]"
+    assert box.call("ls", {"path": "user/to-dots"}).code == "refused"
+
+
+# -- one file has one name ---------------------------------------------------------------------------
+
+
+def test_two_names_of_one_file_are_one_change(opened, roots):
+    link(roots, {"l.md": "real.md", "t": "topic", "topic/m.md": "../real.md"})
+    box = opened()
+    assert box.call("edit", {"path": "user/l.md", "old_string": "alpha", "new_string": "beta"}).text == (
+        "changed user/real.md; user/l.md leads there\n1\tbeta"
+    )
+    assert box.call("read_file", {"path": "user/real.md"}).text == "1\tbeta"
+    assert box.call("edit", {"path": "user/t/m.md", "old_string": "beta", "new_string": "gamma"}).code is None
+    assert box.call("read_file", {"path": "user/l.md"}).text == "1\tgamma\n[user/l.md leads to user/real.md]"
+    assert [(change.path, change.kind) for change in box.changes()] == [("user/real.md", "modify")]
+    assert [change.path for change in box.commit().changes] == ["user/real.md"]
+    assert (roots["user"] / "real.md").read_text() == "gamma\n"
+    assert (roots["user"] / "l.md").readlink().name == "real.md"
+
+
+def test_what_is_created_through_a_dangling_link_is_there_under_both_names(opened, roots):
+    link(roots, {"l.md": "new/born.md", "t": "new"})
+    box = opened()
+    done = box.call("write_file", {"path": "user/l.md", "content": "beta\n"})
+    assert done.text == "created user/new/born.md (5 bytes); user/l.md leads there"
+    assert box.call("read_file", {"path": "user/l.md"}).text.startswith("1\tbeta\n")
+    assert box.call("read_file", {"path": "user/new/born.md"}).text == "1\tbeta"
+    shown = box.call("ls", {"path": "user"}).text
+    assert "l.md (5 bytes)\nnew/\n" in shown
+    assert "\nt/\n" in shown
+    assert box.call("ls", {"path": "user/t"}).text.startswith("born.md (5 bytes)\n")
+    assert box.call("grep", {"pattern": "beta"}).text == "user/new/born.md:1: beta"
+    box.commit()
+    assert (roots["user"] / "new" / "born.md").read_text() == "beta\n"
+
+
+def test_quotas_and_budgets_count_a_file_under_its_one_name(opened, roots):
+    link(roots, {"l.md": "real.md", "m.md": "new.md"})
+    box = opened(limits={"files_written": 2, "write_bytes": 10})
+    for path in ("user/l.md", "user/real.md", "user/m.md", "user/new.md"):
+        assert box.call("write_file", {"path": path, "content": "beta\n"}).verdict == "allow"
+    assert box.call("write_file", {"path": "user/other.md", "content": ""}).code == "budget"
+    assert len(box.commit().changes) == 2
+
+
+def test_a_quota_for_the_resolved_name_holds_and_one_for_the_written_name_does_not(opened, roots):
+    link(roots, {"small/l.md": "../real.md", "l.md": "small/new.md"})
+    quotas = (Quota(id="all", paths=("/**",)), Quota(id="small", paths=("/*/small/**",), max_file_bytes=4))
+    box = opened(quotas=quotas)
+    assert box.call("write_file", {"path": "user/small/l.md", "content": "beta\n"}).verdict == "allow"
+    assert box.call("write_file", {"path": "user/l.md", "content": "beta\n"}).code == "quota"
+
+
+def test_a_name_that_differs_from_a_link_only_by_case_is_taken(opened, roots):
+    link(roots, {"l.md": "real.md"})
+    outcome = opened().call("write_file", {"path": "user/L.md", "content": "x\n"})
+    assert outcome.code == "exists_as"
+    assert "exists already as l.md" in outcome.text
+
+
+# -- what changes after the map was read -------------------------------------------------------------
+
+
+@pytest.fixture
+def begun(opened, roots):
+    """A sandbox that read its map, with links `l.md`, `m.md` and `t`."""
+    link(roots, {"l.md": "real.md", "m.md": "new.md", "t": "topic"})
+    box = opened(on_escape="refuse")
+    assert box.call("ls", {"path": ""}).verdict == "allow"
+    return box
+
+
+def swap(path, target):
+    path.rename(path.with_name(f"aside-{path.name}"))
+    path.symlink_to(target)
+
+
+def test_a_link_that_is_swapped_still_leads_where_the_map_says(begun, roots, tmp_path):
+    outside = tmp_path / "outside"
+    before = photograph(outside)
+    swap(roots["user"] / "l.md", outside / "secret.md")
+    swap(roots["user"] / "t", outside)
+    assert begun.call("read_file", {"path": "user/l.md"}).text.startswith("1\talpha\n")
+    assert begun.call("read_file", {"path": "user/t/one.md"}).text.startswith("1\talpha one\n")
+    assert begun.call("read_file", {"path": "user/t/secret.md"}).code == "not_found"
+    for path in ("user/l.md", "user/t/new.md"):
+        assert begun.call("write_file", {"path": path, "content": "beta\n"}).verdict == "allow"
+    assert [change.path for change in begun.commit().changes] == ["user/real.md", "user/topic/new.md"]
+    assert photograph(outside) == before
+
+
+@pytest.mark.threat("T-PATH-14", control="layer_one")
+@pytest.mark.parametrize("tool", TOOLS)
+def test_what_became_a_link_behind_a_link_is_an_escape(begun, roots, tmp_path, tool):
+    before = photograph(tmp_path / "outside")
+    swap(roots["user"] / "real.md", tmp_path / "outside" / "secret.md")
+    swap(roots["user"] / "topic", tmp_path / "outside")
+    for path in ("user/l.md", "user/t/secret.md", "user/t/new.md"):
+        outcome = begun.call(tool, {"path": path, **TOOLS[tool]})
+        assert (outcome.code, outcome.via) == ("path_escape", "symlink")
+    assert photograph(tmp_path / "outside") == before
+
+
+@pytest.mark.threat("T-PATH-14", control="layer_one")
+@pytest.mark.parametrize("tool", TOOLS)
+@pytest.mark.parametrize("target", ["real.md", "topic", "../outside/secret.md"])
+def test_a_link_that_was_made_after_the_map_was_read_is_an_escape(begun, roots, tool, target):
+    link(roots, {"late.md": target})
+    outcome = begun.call(tool, {"path": "user/late.md", **TOOLS[tool]})
+    assert (outcome.code, outcome.via) == ("path_escape", "symlink")
+    assert "late" not in begun.call("ls", {"path": "user"}).text
+
+
+def test_after_a_commit_links_are_read_anew(begun, roots):
+    link(roots, {"late.md": "real.md"})
+    begun.call("write_file", {"path": "user/l.md", "content": "beta\n"})
+    begun.commit()
+    assert begun.call("read_file", {"path": "user/late.md"}).text.startswith("1\tbeta\n")
+
+
+def test_a_target_that_becomes_a_link_before_the_commit_ends_it(begun, roots, tmp_path):
+    begun.call("write_file", {"path": "user/l.md", "content": f"{CANARY}\n"})
+    begun.call("write_file", {"path": "user/m.md", "content": f"{CANARY}\n"})
+    swap(roots["user"] / "real.md", tmp_path / "outside" / "secret.md")
+    before = photograph(tmp_path)
+    with pytest.raises(RememberPathEscape):
+        begun.commit()
+    assert photograph(tmp_path) == before
+
+
+def test_a_dangling_target_that_appears_before_the_commit_is_a_conflict(begun, roots, tmp_path):
+    begun.call("write_file", {"path": "user/m.md", "content": "mine\n"})
+    put(roots["user"], "new.md", "theirs\n")
+    before = photograph(tmp_path)
+    with pytest.raises(StoreConflict):
+        begun.commit()
+    assert photograph(tmp_path) == before
+
+
+# -- the worker proposes, the broker judges ----------------------------------------------------------
+
+
+@pytest.mark.parametrize("lie", ["link", "linked-directory", "claims-link"])
+def test_a_worker_that_proposes_a_path_through_a_link_beneath_the_root_escapes(
+    roots, tmp_path, lie, monkeypatch
+):
+    link(roots, {"link.md": "real.md", "linked": "topic"})
+    before = photograph(tmp_path)
+    with source("lying_service:serve") as liars:
+        liars.start()
+        monkeypatch.setattr("muniment.sandbox.shared_zygote", lambda: liars)
+        with Sandbox(strict(name=lie), roots, symlinks="beneath") as box:
+            box.call("ls", {"path": "user"})
+            assert box.changes() != []
+            with pytest.raises(RememberPathEscape) as caught:
+                box.commit()
+    assert caught.value.via == "symlink"
+    assert photograph(tmp_path) == before
+
+
+@pytest.mark.parametrize("in_process", [False, True])
+def test_a_clean_run_is_told_no_link(roots, in_process):
+    link(roots, {"l.md": "real.md"})
+    bound = bind_all(roots)
+    terms = RunTerms(ContextMode.CLEAN, patience=Patience(float("inf")), symlinks=Symlinks.BENEATH)
+    policy = strict(require="none")
+    with State(None) as state, Sandbox.for_run(policy, bound, state, terms, in_process=in_process) as box:
+        assert box.call("write_file", {"path": "user/l.md", "content": "x\n"}).text == (
+            "created user/l.md (2 bytes)"
+        )
+        assert [change.path for change in box.commit().changes] == ["user/l-2.md"]
+    for each in bound.values():
+        each.close()
+
+
+def test_more_links_than_are_resolved_run_nothing(opened, roots, tmp_path, monkeypatch):
+    monkeypatch.setattr(reading, "MAX_LINKS", 2)
+    link(roots, {"a": "x", "b": "x", "c": "x"})
+    before = photograph(tmp_path)
+    box = opened()
+    with pytest.raises(ManagedMemoryUnavailable) as caught:
+        box.call("ls", {"path": "user"})
+    assert caught.value.what == "user"
+    assert photograph(tmp_path) == before
+    assert opened(symlinks="refuse").call("ls", {"path": "user"}).verdict == "allow"
+
+
+def test_the_broker_knows_a_file_by_the_same_name(opened, roots):
+    link(roots, {"l.md": "real.md"})
+    box = opened()
+    path = CanonicalPath(Scope("user"), RelPath("l.md"))
+    box.call("ls", {"path": ""})
+    assert box.without_links(path).text == "user/real.md"
+    refusing = opened(symlinks="refuse")
+    refusing.call("ls", {"path": ""})
+    assert refusing.without_links(path) == path

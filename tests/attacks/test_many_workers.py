@@ -1,0 +1,221 @@
+"""Workers by the thousand, twenty at once, and what becomes of them when their zygote or broker is killed."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from kit.memories import IN_A_WORKER, SCOPES, descriptors, make_roots, photograph, put, strict
+from kit.sandbox.liars import SERVICES
+from muniment.confine.cancel import Patience
+from muniment.confine.pool import Zygote
+from muniment.errors import WorkerLost
+from muniment.sandbox import Sandbox
+from muniment.tools.remote import RemoteBench, greet
+
+SECOND = 1.0
+
+
+def soon():
+    return time.monotonic() + 30
+
+
+@pytest.fixture
+def roots(tmp_path):
+    roots = make_roots(tmp_path)
+    put(roots["user"], "known.md", "what was there\n")
+    return roots
+
+
+@pytest.fixture
+def root(roots):
+    fd = os.open(roots["user"], os.O_PATH | os.O_DIRECTORY)
+    yield {"user": fd}
+    os.close(fd)
+
+
+def set_up(worker):
+    """A workbench in it, held as this machine's kernel can."""
+    assert greet(worker, Patience(soon())).enforcement is IN_A_WORKER
+    return RemoteBench(worker, strict(), SCOPES, must_read=True, patience=lambda: Patience(soon()))
+
+
+def use(worker, number):
+    """One of the ways in which a run goes."""
+    match number % 5:
+        case 0:
+            bench = set_up(worker)
+            assert bench.call("read_file", {"path": "user/known.md"}).text == "1\twhat was there"
+            bench.call("write_file", {"path": "user/new.md", "content": "x\n"})
+            assert len(bench.change_set().changes) == 1
+        case 1:
+            greet(worker, Patience(soon()))
+        case 2:
+            worker.kill()
+        case 3:
+            greet(worker, Patience(soon()))
+            worker._sock.send(b"\xff" * 64)
+            with pytest.raises(WorkerLost):
+                worker.receive(max_body=0, deadline=soon())
+        case _:
+            pass  # given back before its first word
+
+
+def held(pid):
+    """How many descriptors a process has; None where only root may ask."""
+    try:
+        return len(list(Path(f"/proc/{pid}/fd").iterdir()))
+    except PermissionError:
+        return None
+
+
+def resident(pid):
+    """KiB of memory that a process has resident."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
+
+
+def children(pid):
+    """Its children, dead ones that it has not reaped included; None where the kernel does not tell."""
+    listed = Path(f"/proc/{pid}/task/{pid}/children")
+    return listed.read_text().split() if listed.exists() else None
+
+
+def check_in_a_row(root, count, runs):
+    """Have `count` workers one after the other; seconds, zygotes, and KiB that broker and zygote grew by."""
+    with Zygote(runs=runs) as zygote:
+        zygote.wait_ready(soon())
+        for number in range(10):
+            with zygote.spawn(root, deadline=soon()) as worker:
+                use(worker, number)
+        before, ours = descriptors(), resident(os.getpid())
+        zygotes, began = {zygote.pid: resident(zygote.pid)}, time.monotonic()
+        grown = 0
+        for number in range(count):
+            with zygote.spawn(root, deadline=soon()) as worker:
+                pid = zygote.pid
+                zygotes.setdefault(pid, resident(pid))
+                use(worker, number)
+            grown = max(grown, resident(pid) - zygotes[pid])
+        seconds = time.monotonic() - began
+        assert descriptors() == before
+        limit = soon()
+        # The zygote gives a worker's descriptors back, and reaps it, a moment after it told its end.
+        while children(zygote.pid) or (held(zygote.pid) or 0) > len(("0", "1", "2", "control socket")):
+            assert time.monotonic() < limit
+        for pid in set(zygotes) - {zygote.pid}:
+            assert not Path(f"/proc/{pid}").exists(), "a zygote that was replaced is still there"
+        return seconds, len(zygotes), resident(os.getpid()) - ours, grown
+
+
+@pytest.mark.slow
+def test_three_hundred_workers_of_several_zygotes_leave_nothing(root):
+    _, zygotes, ours, theirs = check_in_a_row(root, 300, runs=100)
+    assert zygotes == 4
+    assert ours < 4096
+    assert theirs < 4096
+
+
+@pytest.mark.slow
+def test_twenty_workers_at_once_serve_the_same_root_side_by_side(root):
+    count = 20
+    together, failures, pids = threading.Barrier(count, timeout=30), [], set()
+
+    def one(zygote, number):
+        try:
+            with zygote.spawn(root, deadline=soon()) as worker:
+                bench = set_up(worker)
+                pids.add(worker.pid)
+                together.wait()
+                assert bench.call("write_file", {"path": f"user/n{number}.md", "content": "x\n"}).code is None
+                assert bench.call("ls", {"path": "user"}).text.startswith("known.md")
+                together.wait()
+                assert [change.unsafe_path for change in bench.change_set().changes] == [f"user/n{number}.md"]
+        except BaseException as failure:  # noqa: BLE001  told by the main thread
+            together.abort()
+            failures.append(failure)
+
+    with Zygote() as zygote:
+        zygote.wait_ready(soon())
+        before = descriptors()
+        threads = [threading.Thread(target=one, args=(zygote, number)) for number in range(count)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert failures == []
+        assert len(pids) == count
+        assert descriptors() == before
+
+
+@pytest.mark.slow
+def test_a_run_whose_zygote_is_killed_fails_cleanly_and_the_next_one_works(roots, tmp_path, monkeypatch):
+    with Zygote() as zygote:
+        monkeypatch.setattr("muniment.sandbox.shared_zygote", lambda: zygote)
+        zygote.wait_ready(soon())
+        before, count = photograph(tmp_path), descriptors()
+        with Sandbox(strict(), roots) as box:
+            box.call("write_file", {"path": "user/new.md", "content": "x\n"})
+            first = zygote.pid
+            worker = os.pidfd_open(box._worker.pid)
+            os.kill(first, signal.SIGKILL)
+            assert select.select([worker], [], [], 20)[0]
+            os.close(worker)
+            for again in (lambda: box.call("ls", {"path": "user"}), box.changes, box.commit):
+                with pytest.raises(WorkerLost):
+                    again()
+        assert photograph(tmp_path) == before
+        with Sandbox(strict(), roots) as box:
+            box.call("write_file", {"path": "user/new.md", "content": "x\n"})
+            assert [change.path for change in box.commit().changes] == ["user/new.md"]
+        assert zygote.pid != first
+        assert descriptors() == count
+
+
+BROKER = f"""
+    import os, sys, threading, time
+    from pathlib import Path
+    import muniment.sandbox as sandbox
+    from muniment.confine.pool import Zygote, import_directories
+
+    zygote = Zygote("failing_service:serve", directories=[*import_directories(), {SERVICES!r}])
+    sandbox.shared_zygote = lambda: zygote
+    idle, busy = (sandbox.Sandbox("strict", {{"user": sys.argv[1]}}) for _ in range(2))
+    for box in (idle, busy):
+        box.call("write_file", {{"path": "user/new.md", "content": "x"}})
+    threading.Thread(target=busy.call, args=("grep", {{"pattern": "spin"}}), daemon=True).start()
+    stat = Path(f"/proc/{{busy._worker.pid}}/stat")
+    ticks = lambda: int(stat.read_text().rsplit(")", 1)[1].split()[11])
+    began = ticks()
+    while ticks() < began + 3:
+        pass
+    print(zygote.pid, idle._worker.pid, busy._worker.pid, flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_zygote_and_fenced_workers_are_gone_a_second_after_their_broker_was_killed(roots, tmp_path):
+    before = photograph(tmp_path)
+    command = [sys.executable, "-c", textwrap.dedent(BROKER), str(roots["user"])]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as broker:
+        pidfds = [os.pidfd_open(int(pid)) for pid in broker.stdout.readline().split()]
+        assert len(pidfds) == 3
+        assert select.select(pidfds, [], [], 0)[0] == []
+        limit = time.monotonic() + SECOND
+        broker.kill()
+        left = list(pidfds)
+        while left and (gone := select.select(left, [], [], max(0, limit - time.monotonic()))[0]):
+            left = [pidfd for pidfd in left if pidfd not in gone]
+        assert left == []
+    for pidfd in pidfds:
+        os.close(pidfd)
+    assert photograph(tmp_path) == before

@@ -1,0 +1,200 @@
+"""A root that is taken away or replaced during a run: whatever stands there now stays as it is."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import pytest
+
+from kit.confine.trees import exchange
+from kit.memories import CANARY, make_roots, photograph, put, strict
+from muniment.errors import ManagedMemoryUnavailable, RememberPathEscape
+from muniment.sandbox import Sandbox
+from muniment.store import commit as commit_module
+
+
+@pytest.fixture
+def roots(tmp_path):
+    roots = make_roots(tmp_path)
+    put(roots["user"], "known.md", "what was there\n")
+    put(roots["project"], "other.md", "of another scope\n")
+    put(tmp_path / "outside", "known.md", f"{CANARY}\n")
+    return roots
+
+
+@pytest.fixture
+def box(roots):
+    with Sandbox(strict(on_escape="refuse"), roots) as box:
+        yield box
+
+
+def take_away(user):
+    user.rename(user.with_name("moved"))
+
+
+def replace_by_directory(user):
+    take_away(user)
+    user.mkdir(mode=0o700)
+    put(user, "known.md", f"{CANARY}\n")
+
+
+def replace_by_link(user):
+    take_away(user)
+    user.symlink_to(user.with_name("outside"))
+
+
+def replace_by_dangling_link(user):
+    take_away(user)
+    user.symlink_to(user.with_name("outside") / "nowhere")
+
+
+def replace_by_file(user):
+    take_away(user)
+    user.write_text(CANARY)
+
+
+def replace_by_fifo(user):
+    take_away(user)
+    os.mkfifo(user)
+
+
+def remove(user):
+    shutil.rmtree(user)
+
+
+def exchange_with_outside(user):
+    exchange(user, user.with_name("outside"))
+
+
+def exchange_with_another_scope(user):
+    exchange(user, user.with_name("project"))
+
+
+REPLACEMENTS = [
+    take_away,
+    replace_by_directory,
+    replace_by_link,
+    replace_by_dangling_link,
+    replace_by_file,
+    replace_by_fifo,
+    remove,
+    exchange_with_outside,
+    exchange_with_another_scope,
+]
+each_replacement = pytest.mark.parametrize("replace", REPLACEMENTS, ids=lambda deed: deed.__name__)
+
+CALLS = [
+    ("read_file", {"path": "user/known.md"}),
+    ("ls", {"path": "user"}),
+    ("grep", {"pattern": "."}),
+    ("edit", {"path": "user/known.md", "old_string": "was", "new_string": "is"}),
+    ("write_file", {"path": "user/topic/new.md", "content": "new\n"}),
+]
+
+
+def write(box):
+    return box.call("write_file", {"path": "user/topic/new.md", "content": "new\n"})
+
+
+@each_replacement
+def test_every_call_after_a_root_was_replaced_is_an_escape(box, roots, tmp_path, replace):
+    assert write(box).verdict == "allow"
+    replace(roots["user"])
+    before = photograph(tmp_path)
+    for tool, arguments in CALLS:
+        outcome = box.call(tool, arguments)
+        assert (outcome.code, outcome.via) == ("path_escape", "root_replaced")
+        assert CANARY not in outcome.text
+    with pytest.raises(RememberPathEscape):
+        box.commit()
+    assert photograph(tmp_path) == before
+
+
+@each_replacement
+def test_a_root_replaced_before_the_first_call_is_an_escape(box, roots, tmp_path, replace):
+    replace(roots["user"])
+    before = photograph(tmp_path)
+    assert write(box).code == "path_escape"
+    assert box.commit().changes == ()
+    assert photograph(tmp_path) == before
+
+
+@pytest.mark.sweep(17)
+@each_replacement
+@pytest.mark.parametrize(("tool", "arguments"), CALLS, ids=[tool for tool, _ in CALLS])
+def test_a_call_under_way_sees_only_what_was_bound(
+    box, roots, tmp_path, replace, tool, arguments, monkeypatch
+):
+    box.call("ls", {"path": ""})
+    request = box._worker.request
+
+    def replaced_first(*arguments, **terms):
+        monkeypatch.undo()
+        replace(roots["user"])
+        return request(*arguments, **terms)
+
+    monkeypatch.setattr(box._worker, "request", replaced_first)
+    outcome = box.call(tool, arguments)
+    # The handle that the worker holds leads to the directory that was bound, wherever that stands by now.
+    gone = replace is remove and tool in {"read_file", "edit"}
+    assert outcome.code == ("not_found" if gone else None)
+    assert CANARY not in outcome.text
+    before = photograph(tmp_path)
+    if tool in {"write_file", "edit"} and not gone:
+        with pytest.raises(RememberPathEscape) as caught:
+            box.commit()
+        assert caught.value.via == "root_replaced"
+    else:
+        assert box.commit().changes == ()
+    assert photograph(tmp_path) == before
+
+
+@each_replacement
+def test_a_root_replaced_between_the_last_call_and_the_commit_is_an_escape(box, roots, tmp_path, replace):
+    write(box)
+    assert len(box.changes()) == 1
+    replace(roots["user"])
+    before = photograph(tmp_path)
+    for _ in range(2):
+        with pytest.raises(RememberPathEscape) as caught:
+            box.commit()
+        assert caught.value.via == "root_replaced"
+    assert photograph(tmp_path) == before
+
+
+@each_replacement
+def test_a_write_that_has_begun_goes_to_the_directory_that_was_bound_or_nowhere(
+    box, roots, tmp_path, replace, monkeypatch
+):
+    write(box)
+    bound = roots["user"].stat().st_ino
+    apply = commit_module.apply
+    before = {}
+
+    def everything_else():
+        return photograph(*(path for path in tmp_path.iterdir() if path.lstat().st_ino != bound))
+
+    def replaced_first(*args):
+        replace(roots["user"])
+        before.update(everything_else())
+        apply(*args)
+
+    monkeypatch.setattr(commit_module, "apply", replaced_first)
+    if replace is remove:
+        with pytest.raises(ManagedMemoryUnavailable, match="removed meanwhile"):
+            box.commit()
+    else:
+        box.commit()
+        (landed,) = [path for path in tmp_path.iterdir() if path.lstat().st_ino == bound]
+        assert (landed / "topic" / "new.md").read_text() == "new\n"
+    assert everything_else() == before
+
+
+def test_a_root_that_is_still_found_behind_a_link_is_still_the_one_that_was_bound(box, roots):
+    write(box)
+    take_away(roots["user"])
+    roots["user"].symlink_to(roots["user"].with_name("moved"))
+    assert box.call("read_file", {"path": "user/known.md"}).text == "1\twhat was there"
+    assert [change.path for change in box.commit().changes] == ["user/topic/new.md"]
+    assert (roots["user"].with_name("moved") / "topic" / "new.md").read_text() == "new\n"

@@ -1,0 +1,49 @@
+"""A system that withholds a layer, half of one, or only pretends: no run claims what it has not.
+
+`services/outer_filter.py` stands around the zygote and its workers, as a container runtime's filter does.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from kit.confine.kernel import needs_fence
+from kit.confine.probe import SERVICES
+from kit.confine.services.outer_filter import CASES
+from kit.memories import make_roots
+from muniment.confine import pool
+from muniment.confine.offer import DISPENSABLE
+from muniment.confine.pool import Zygote, import_directories
+from muniment.errors import ConfinementUnavailable
+from muniment.names import Enforcement
+from muniment.sandbox import Sandbox
+
+pytestmark = needs_fence
+
+
+@pytest.mark.sweep(3)
+@pytest.mark.threat("T-FENCE-08", control="tried_layers")
+@pytest.mark.threat("T-FENCE-08", control="reported_layers")
+@pytest.mark.parametrize(
+    "name", [name for name, case in CASES.items() if os.geteuid() == 0 or not case.needs_root]
+)
+def test_what_is_withheld_is_missing_and_a_policy_that_requires_it_is_refused(name, tmp_path, monkeypatch):
+    missing = CASES[name].missing
+    roots = make_roots(tmp_path)
+    service = f"withholding_service:{name}"
+    with Zygote(service, directories=(*import_directories(), SERVICES)) as zygote:
+        monkeypatch.setattr(pool._SHARED, "zygote", zygote)
+        with Sandbox("strict", roots) as box:
+            assert box.held.missing == missing
+            if DISPENSABLE.issuperset(missing):
+                assert box.enforcement is Enforcement.FULL
+                return
+            assert box.enforcement is Enforcement.PARTIAL
+            assert box.call("ls", {"path": "user"}).verdict == "allow"
+        with pytest.raises(ConfinementUnavailable) as caught:
+            Sandbox("hardened", roots)
+    for layer in missing:
+        assert layer in str(caught.value)
+    assert "'muniment doctor' says why" in str(caught.value)

@@ -1,0 +1,108 @@
+"""What is sent to a model, kept as files: every change of a prompt is a change that a reviewer sees.
+
+`python tests/kit/agent/snapshots.py` writes them anew.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from muniment.agent.chat import (
+    IndexExcerpt,
+    action_schema,
+    body,
+    decision_schema,
+    job_message,
+    nudge_message,
+    offered_tools,
+    question,
+    system_message,
+    with_actions,
+)
+from muniment.agent.model import (
+    AssistantMessage,
+    Brief,
+    Budget,
+    ModelRequest,
+    ScopeBrief,
+    ToolCall,
+    ToolMessage,
+)
+from muniment.agent.runner import Asker
+from muniment.confine.cancel import Cancel
+from muniment.names import ContextMode, Scope, Trust
+from muniment.policy.decide import Limits
+from muniment.testing.minds import ScriptedModel, say
+
+PROMPTS = Path(__file__).with_name("prompts")
+TOKEN = "0123456789abcdef"
+FACT = "The user prefers dark mode in all editors"
+SCOPES = (ScopeBrief(Scope("user"), writable=True), ScopeBrief(Scope("project"), writable=False))
+EMPTY = "# Memory index\n\nGenerated from the 0 entries of user; changes made here are lost."
+
+
+def request(context=ContextMode.WORKSPACE, said=(), *, last=False, index=EMPTY):
+    brief = Brief(FACT, SCOPES, context)
+    indexes = () if context is ContextMode.CLEAN else (IndexExcerpt(Scope("user"), Trust.OWNER, index),)
+    messages = (system_message(brief), job_message(brief, indexes, TOKEN), *said)
+    tools = () if last else offered_tools(context)
+    return ModelRequest(brief, messages, tools, 295.0, turns_left=1 if last else 6, token=TOKEN)
+
+
+SAID = (
+    AssistantMessage("", (ToolCall("a1", "grep", {"pattern": "dark"}), ToolCall("a2", "bash", "rm -rf"))),
+    ToolMessage("a1", "allow", None, "user/a.md:7: Prefers dark mode"),
+    ToolMessage("a2", "error", "unknown_tool", "no such tool"),
+    AssistantMessage(""),
+    nudge_message(),
+)
+
+
+def bodies():
+    """Name and body of every kind of request."""
+    requests = {
+        "first": request(),
+        "clean": request(ContextMode.CLEAN),
+        "later": request(said=SAID),
+        "last": request(said=SAID, last=True),
+    }
+    for name, each in requests.items():
+        yield f"tools-{name}", body(each, "tools", "model", None)
+        yield f"json-{name}", body(with_actions(each), "json", "model", action_schema(each))
+        yield f"text-{name}", body(with_actions(each), "text", "model", None)
+    for name in ("first", "clean"):
+        each = requests[name]
+        schema = decision_schema(each.brief)
+        yield f"decide-{name}", body(question(each), "json", "model", schema)
+    for name, each in choices():
+        yield f"choose-{name}", body(each, "json", "model", each.schema)
+
+
+def choices():
+    """Name and request of every kind of question about what is there."""
+    entries = [FACT, f"{FACT} at night"]
+    for name, answer in (("forget", '{"remove": []}'), ("merge", '{"merges": []}')):
+        model = ScriptedModel([say(answer)])
+        with Cancel() as cancel:
+            asker = Asker(model, Budget(Limits(), cancel, lambda: 0.0), TOKEN)
+            asker.which_to_forget("dark mode", entries) if name == "forget" else asker.which_to_merge(entries)
+        yield name, model.requests[0]
+
+
+def rendered(document):
+    """A body as text for people: messages as they read, the rest as JSON."""
+    parts = [
+        f"--- {message['role']}\n{message['content']}"
+        + "".join(f"\n>>> {json.dumps(call, sort_keys=True)}" for call in message.get("tool_calls", ()))
+        + (f"\n(answers {message['tool_call_id']})" if "tool_call_id" in message else "")
+        for message in document["messages"]
+    ]
+    rest = {key: value for key, value in document.items() if key not in {"messages", "model"}}
+    return "\n".join([*parts, "--- beside the messages", json.dumps(rest, indent=1), ""])
+
+
+if __name__ == "__main__":
+    PROMPTS.mkdir(exist_ok=True)
+    for name, document in bodies():
+        (PROMPTS / f"{name}.txt").write_text(rendered(document))

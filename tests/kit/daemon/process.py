@@ -1,0 +1,357 @@
+"""`muniment serve` as a process of its own, and what tests ask of it: over sockets, with no proxy.
+
+    with serving(tmp_path) as daemon:
+        task = daemon.wait(daemon.remember("The user prefers dark mode"))
+        daemon.kill()
+        daemon.start()  # the same home, workspace and Unix socket; another port
+
+A `HeldModel` is a language model behind a socket that answers when a test lets it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx2
+
+import muniment
+from kit.daemon.following import Follower
+from kit.where import REPOSITORY
+from muniment.daemon.guard import Tokens
+from muniment.names import Trust
+from muniment.store.state import State
+from muniment.testing.chat_server import ChatServer
+from muniment.testing.minds import perfect, through
+from threats.switches import source_for_children
+
+BASE = "/workspace/memory"
+STOP_SECONDS = 30
+ENDED = ("completed", "failed", "cancelled")
+_MEASURED = ("coverage", "run", f"--rcfile={REPOSITORY}/pyproject.toml", "-m")
+
+
+class Asking:
+    """What tests ask of a daemon.
+
+    Attributes:
+        url, token, key: where it listens, the owner's token, the key of its workspace.
+        home, work: its home and its workspace.
+        http: sends raw requests over TCP: no token, no proxy, no redirect.
+    """
+
+    def ask(self, method, path, body=None, *, token=None, client=None, **headers):
+        """Send a request: by the owner, or by whom `token` belongs to. `body` is JSON, or bytes as they are.
+
+        Headers are named in Python's way: `last_event_id`.
+        """
+        sent = {name.replace("_", "-"): value for name, value in headers.items()}
+        sent["Authorization"] = f"Bearer {token or self.token}"
+        if client is not None:
+            sent["X-Muniment-Client-Id"] = client
+        content = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
+        if content is not None:
+            sent.setdefault("content-type", "application/json")
+        return self.http.request(method, path, content=content, headers=sent)
+
+    def get(self, path, **more):
+        return self.ask("GET", path, **more)
+
+    def post(self, path, body=None, **more):
+        return self.ask("POST", path, body, **more)
+
+    def submit(self, kind, body, **more):
+        """Have a task accepted; its id."""
+        answer = self.post(f"{BASE}/{kind}", body, **more)
+        assert answer.status_code == 202, answer.text
+        return answer.json()["taskId"]
+
+    def remember(self, content, *, token=None, client=None, **body):
+        """Have a fact accepted; the task's id."""
+        return self.submit("remember", {"content": content, **body}, token=token, client=client)
+
+    def look(self, task_id, **more):
+        """A task as it is now."""
+        return self.get(path_of(task_id), **more).json()
+
+    def wait(self, task_id, **more):
+        """A task once it is over."""
+        task = self.get(path_of(task_id), prefer="wait=60", **more).json()
+        assert task["status"] in ENDED, task
+        return task
+
+    def wait_until_running(self, task_id, **more):
+        """Wait until a task was begun."""
+        with self.follow(cursor=self.cursor(0), **more) as follower:
+            follower.until(
+                lambda event: event.data["taskId"] == task_id and event.data.get("status") == "running"
+            )
+
+    def cancel(self, task_id, **more):
+        return self.ask("DELETE", path_of(task_id), **more)
+
+    def new_token(self, name, *clients, trust="agent"):
+        """A client's token, made as `muniment token add` does."""
+        with State(self.home / "state") as state:
+            return Tokens(state).add(name, clients, Trust(trust))
+
+    def cursor(self, number):
+        """The cursor of an event by its number."""
+        return f"{json.loads((self.home / 'state' / 'daemon.json').read_text())['epoch']}-{number}"
+
+    @contextmanager
+    def follow(self, cursor=None, *, token=None, client=None, path=f"{BASE}/events", window=None):
+        """Follow the events; see `Follower`. `window`: bytes that wait for a reader in the kernel."""
+        options = () if window is None else ((socket.SOL_SOCKET, socket.SO_RCVBUF, window),)
+        headers = {"Authorization": f"Bearer {token or self.token}"}
+        if cursor is not None:
+            headers["Last-Event-ID"] = cursor
+        if client is not None:
+            headers["X-Muniment-Client-Id"] = client
+        with (
+            httpx2.Client(
+                base_url=self.url, transport=httpx2.HTTPTransport(socket_options=options), timeout=10
+            ) as http,
+            http.stream("GET", path, headers=headers) as response,
+        ):
+            assert response.status_code == 200, response.status_code
+            yield Follower(response)
+
+    # -- what is there -------------------------------------------------------------------------------------
+
+    def root(self, scope="user"):
+        """The directory of a scope."""
+        return self.home / "user" if scope == "user" else next((self.home / "projects").iterdir()) / "memory"
+
+    def files(self, scope="user"):
+        """The entries of a scope, by path beneath it: their text."""
+        top = self.root(scope)
+        found = {str(path.relative_to(top)): path for path in sorted(top.rglob("*.md"))}
+        return {rel: path.read_text(encoding="utf-8") for rel, path in found.items() if rel != "MEMORY.md"}
+
+
+class Served(Asking):
+    """A daemon over `base/home` and the workspace `base/work`.
+
+    Attributes:
+        socket: its Unix socket; `local` sends raw requests there.
+    """
+
+    def __init__(self, base, *flags, **environment):
+        self.base, self._flags, self._environment = base, flags, environment
+        self.home, self.work, self.socket = base / "home", base / "work", base / "daemon.sock"
+        (self.work / ".git").mkdir(parents=True, exist_ok=True)
+        self.home.mkdir(mode=0o700, exist_ok=True)
+        self.log_path = base / "stderr"
+        self.process = self.http = self.local = None
+
+    # -- the process ---------------------------------------------------------------------------------------
+
+    def start(self):
+        """Start it, once more after it ended; it accepts tasks when this returns."""
+        self.launch()
+        told = self._told()
+        self.url, self.key = told["url"], next(iter(told["workspaces"]))
+        self.token = Path(told["token_file"]).read_text(encoding="ascii").strip()
+        self.http = httpx2.Client(base_url=self.url, trust_env=False, timeout=60)
+        self.local = httpx2.Client(
+            base_url="http://local", transport=httpx2.HTTPTransport(uds=str(self.socket)), timeout=60
+        )
+        return self
+
+    def _told(self):
+        """What it says once it serves: a document on a line."""
+        line = self.process.stdout.readline()
+        assert line, f"it did not start: {self.log[-2000:]}"
+        return json.loads(line)
+
+    def launch(self):
+        """Start the process and do not wait; its standard output says when it serves."""
+        measured = _MEASURED if os.environ.get("COVERAGE_RUN") else ()
+        program = ("-m", *measured, "muniment")
+        if without := source_for_children():  # A control is switched off here, so it is there as well.
+            program = ("-c", f"{without}import runpy; runpy.run_module('muniment', run_name='__main__')")
+        with self.log_path.open("ab") as log:
+            self.process = subprocess.Popen(
+                [
+                    *(sys.executable, *program, "serve", "--json"),
+                    *("--workspace", self.work, "--socket", self.socket, *self._flags),
+                ],
+                cwd=self.base,
+                env=self._env(),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+            )
+
+    def _env(self):
+        kept = {name: os.environ[name] for name in ("COVERAGE_RUN",) if name in os.environ}
+        if kept:
+            kept["COVERAGE_FILE"] = os.environ.get("COVERAGE_FILE", str(REPOSITORY / ".coverage"))
+        return {
+            "PATH": "/usr/bin:/bin",
+            "PYTHONPATH": str(Path(muniment.__file__).parents[1]),
+            "HOME": str(self.base),
+            "MUNIMENT_HOME": str(self.home),
+            **kept,
+            **self._environment,
+        }
+
+    def terminate(self):
+        """Send SIGTERM and do not wait."""
+        self.process.send_signal(signal.SIGTERM)
+
+    def stop(self):
+        """Send SIGTERM; the exit code once it has ended."""
+        self.terminate()
+        return self.ended()
+
+    def kill(self):
+        """Send SIGKILL; only what it had written is left, and its workers, who end by themselves."""
+        self.process.kill()
+        return self.ended()
+
+    def ended(self):
+        """Wait until it has ended; the exit code."""
+        code = self.process.wait(STOP_SECONDS)
+        self.process.stdout.close()
+        for client in filter(None, (self.http, self.local)):
+            client.close()
+        return code
+
+    def close(self):
+        """End it, however it stands."""
+        if self.process is None:
+            return
+        try:
+            self.terminate()
+            self.ended()
+        finally:
+            self.process.kill()
+            self.ended()
+
+    @property
+    def log(self):
+        """Its standard error so far, of all starts."""
+        return self.log_path.read_text(encoding="utf-8")
+
+    def muniment(self, *arguments, check=True):
+        """Run another command over the same home and workspace; what it printed as JSON."""
+        done = subprocess.run(
+            [sys.executable, "-m", "muniment", *arguments, "--json"],
+            cwd=self.work,
+            env=self._env(),
+            capture_output=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0 or not check, done.stderr
+        return json.loads(done.stdout)
+
+    def children(self):
+        """The processes that it has started, and those that they have: pid to command line."""
+        return descendants(self.process.pid)
+
+
+class HeldModel:
+    """A language model behind a socket of the loopback; it thinks as `mind` does, unless it is held.
+
+    Attributes:
+        mind: from a request to a thought, see `muniment.testing.minds`; may be replaced at any time.
+        server: keeps the requests.
+    """
+
+    def __init__(self, mind=perfect):
+        self.mind = mind
+        self._free = threading.Event()
+        self._free.set()
+        self.server = ChatServer(self._answer)
+
+    def __enter__(self):
+        self.server.__enter__()
+        return self
+
+    def __exit__(self, *exc):
+        self.release()
+        self.server.__exit__(*exc)
+
+    @property
+    def flags(self):
+        """The flags of `serve` for this model; no rules hide there what it did."""
+        flags = ("--model", "scripted", "--base-url", self.server.base_url, "--protocol", "tools")
+        return (*flags, "--on-model-failure", "fail")
+
+    def hold(self):
+        """Answer nothing from now on."""
+        self._free.clear()
+
+    def release(self):
+        """Answer what waits, and everything that follows."""
+        self._free.set()
+
+    def wait_until_asked(self, count=1):
+        """Wait until it was asked so often since it was made; the requests."""
+        return self.server.wait_for_requests(count, 30)
+
+    def _answer(self, request):
+        def answer(connection):
+            while not self._free.is_set():
+                connection.pause(0.01)
+            through(self.mind)(request)(connection)
+
+        return answer
+
+
+@contextmanager
+def serving(base, *flags, **environment):
+    """A daemon that runs."""
+    served = Served(Path(base), *flags, **environment)
+    try:
+        yield served.start()
+    finally:
+        served.close()
+
+
+def policy_file(directory, **changes):
+    """A policy like `strict`, with other lines: by the name of the key, the line's new value.
+
+    Without its inline tests, which would notice.
+    """
+    lines = []
+    strict = (REPOSITORY / "policies" / "strict.toml").read_text(encoding="utf-8")
+    for line in strict.partition("[[test]]")[0].splitlines():
+        key = line.partition(" = ")[0]
+        lines.append(f"{key} = {changes.pop(key)}" if key in changes else line)
+    assert not changes
+    path = directory / "policy.toml"
+    path.write_text("\n".join(lines), encoding="utf-8")
+    return path
+
+
+def path_of(task_id):
+    """Where a task is looked at."""
+    return f"{BASE}/{task_id.partition('-')[0]}/{task_id}"
+
+
+def descendants(pid):
+    """The processes below one, by pid: their command lines."""
+    found = {}
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        try:
+            children = (thread / "children").read_text().split()
+        except OSError:
+            continue
+        for child in map(int, children):
+            try:
+                found[child] = Path(f"/proc/{child}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+                found |= descendants(child)
+            except OSError:
+                continue
+    return found

@@ -1,0 +1,93 @@
+"""Throwaway memories: roots, policies made from `strict`, and a photograph of everything beneath."""
+
+from __future__ import annotations
+
+import gc
+import os
+import stat
+from pathlib import Path
+
+from kit.confine.kernel import HAS_FENCE
+from muniment.confine.root import Root, choose_resolver
+from muniment.names import Enforcement, Scope, Verb
+from muniment.policy.decide import Changes, Confinement, Layer, Limits, Rule
+from muniment.policy.load import load_policy
+
+SCOPES = (Scope("user"), Scope("project"))
+CANARY = "canary-7f3a"
+IN_A_WORKER = Enforcement.FULL if HAS_FENCE else Enforcement.PARTIAL
+"""What this machine's kernel lets a worker have; `tests/units/confine/test_fence.py` proves that it does."""
+
+
+def make_roots(base):
+    """Private roots `user` and `project` below `base`, and beside them an `outside` that is all canary."""
+    roots = {scope: base / scope for scope in SCOPES}
+    for directory in (*roots.values(), base / "outside"):
+        directory.mkdir(mode=0o700, parents=True)
+    (base / "outside" / "secret.md").write_text(f"{CANARY}\n")
+    return roots
+
+
+def put(root, rel, content="text\n"):
+    """A file with its directories."""
+    path = Path(root) / rel
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def photograph(*directories):
+    """Every name beneath with mode, link target or bytes, and time: what a stranger could have changed."""
+    found = {}
+    for top in directories:
+        for where, names, files in os.walk(top):
+            for name in (*names, *files, "."):
+                path = Path(where) / name
+                status = path.lstat()
+                if stat.S_ISREG(status.st_mode):
+                    content = path.read_bytes()
+                elif stat.S_ISLNK(status.st_mode):
+                    content = os.fsencode(path.readlink())
+                else:
+                    content = b""
+                found[str(path)] = (status.st_mode, status.st_ino, status.st_mtime_ns, content)
+    return found
+
+
+def strict(*, require="partial", on_escape="abort", conflict="retry", deny=(), allow=(), **changes):
+    """The shipped policy with other terms. `deny` and `allow` are (verbs, paths) pairs."""
+    policy = load_policy("strict")
+    (layer,) = policy.layers
+    more = {
+        kind: tuple(
+            Rule(id=f"test-{kind}-{number}", verbs=tuple(map(Verb, verbs)), paths=tuple(paths))
+            for number, (verbs, paths) in enumerate(rules)
+        )
+        for kind, rules in (("deny", deny), ("allow", allow))
+    }
+    limits = policy.limits.model_dump() | changes.pop("limits", {})
+    update = {
+        "confinement": Confinement(require=Enforcement(require), on_escape=on_escape),
+        "changes": Changes(conflict=conflict),
+        "limits": Limits(**limits),
+        "layers": (
+            Layer(name="test", allow=(*layer.allow, *more["allow"]), deny=(*layer.deny, *more["deny"])),
+        ),
+        **changes,
+    }
+    return policy.model_copy(update=update)
+
+
+def descriptors():
+    """How many descriptors this process has open, besides what earlier tests left to be collected."""
+    gc.collect()
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def handles(roots):
+    """Root handles as a worker holds them. The descriptors live as long as the process."""
+    resolver = choose_resolver()
+    return {
+        scope: Root(scope, os.open(path, os.O_PATH | os.O_DIRECTORY), resolver)
+        for scope, path in roots.items()
+    }

@@ -1,0 +1,178 @@
+"""A root with its catalog, looked at from outside: through its views, its tables, and the oracle's walk."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+from kit.store.scan_oracle import scan
+from muniment.confine.binding import bind
+from muniment.names import Trust
+from muniment.store.catalog import refresh
+from muniment.store.rows import Assessed
+from muniment.store.state import open_catalog
+
+NOBODY = 65_534
+KEY = "key"
+
+
+def much_later():
+    """A wall clock so far ahead that no time is too new to prove something."""
+    return time.time_ns() + 3_600 * 10**9
+
+
+class Catalogued:
+    """The root `user` and its catalog."""
+
+    clock = staticmethod(time.time_ns)
+
+    def __init__(self, base):
+        self.top = Path(base, "user")
+        self.top.mkdir(mode=0o700)
+        self.catalog = open_catalog(Path(base, "catalog.db"))
+        self.bound = bind("user", self.top)
+        self._probe = os.open(Path(base, "probe"), os.O_RDWR | os.O_CREAT)
+        os.fchmod(self._probe, 0o666)  # for whoever the process is by then
+        self.asked = []
+        self.answers = {}
+        self.basis = "first"
+
+    def assess(self, rel, _digest, _data):
+        self.asked.append(rel)
+        return self.answers.get(rel, Assessed(Trust.OWNER))
+
+    def refresh(self, *, sweep=False):
+        """A view, after noting in `asked` only what was read for it."""
+        self.asked.clear()
+        view = refresh(
+            self.catalog, KEY, self.bound, self.assess, basis=self.basis, sweep=sweep, clock=self.clock
+        )
+        self.let_time_pass()
+        return view
+
+    def let_time_pass(self):
+        """Wait until the file system's clock ticks (1 to 10 ms), if nothing is too new for the catalog."""
+        if self.clock is much_later:
+            os.utime(self._probe)
+            before = os.fstat(self._probe).st_ctime_ns
+            while os.fstat(self._probe).st_ctime_ns == before:
+                os.utime(self._probe)
+
+    def put(self, rel, content="text\n"):
+        """A file, whole at once, with its directories."""
+        path = self.top / rel
+        path.parent.mkdir(parents=True, exist_ok=True)
+        staged = path.with_name(".staged")
+        staged.write_bytes(content if isinstance(content, bytes) else content.encode())
+        staged.rename(path)
+        return path
+
+    def rels(self, **options):
+        return [entry.rel for entry in self.refresh(**options).entries()]
+
+    def stop_the_clock(self):
+        """Record of everything the times that it has now: as if what happened since bore the same times."""
+        with self.catalog.transaction() as connection:
+            for (path,) in connection.execute("SELECT path FROM directory").fetchall():
+                if (self.top / path).is_dir():
+                    status = (self.top / path).lstat()
+                    connection.execute(
+                        "UPDATE directory SET inode = ?, mtime_ns = ?, ctime_ns = ? WHERE path = ?",
+                        (status.st_ino, status.st_mtime_ns, status.st_ctime_ns, path),
+                    )
+            for (rel,) in connection.execute("SELECT rel FROM entry WHERE ctime_ns > 0").fetchall():
+                if (self.top / rel).is_file():
+                    status = (self.top / rel).lstat()
+                    connection.execute(
+                        "UPDATE entry SET inode = ?, size = ?, mtime_ns = ?, ctime_ns = ? WHERE rel = ?",
+                        (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns, rel),
+                    )
+
+    def relisted(self):
+        """Keys of the entries whose line changed since this was asked last."""
+        keys = {key for (key,) in self.catalog.rows("SELECT key FROM relisted")}
+        with self.catalog.transaction() as connection:
+            connection.execute("DELETE FROM relisted")
+        return keys
+
+    def lines(self):
+        return dict(self.catalog.rows("SELECT key, line FROM entry"))
+
+    def found(self, query):
+        """Paths whose full-text row matches."""
+        return [
+            rel
+            for (rel,) in self.catalog.rows(
+                "SELECT rel FROM text JOIN entry ON entry.id = text.rowid WHERE text MATCH ? ORDER BY rel",
+                (query,),
+            )
+        ]
+
+    def everything_stored(self):
+        """All that is in any table, full-text shadow tables included, as one text."""
+        tables = [
+            name for (name,) in self.catalog.rows("SELECT name FROM sqlite_schema WHERE type = 'table'")
+        ]
+        return "\n".join(repr(self.catalog.rows(f'SELECT * FROM "{table}"')) for table in tables)
+
+    def differences(self, view):
+        """What the view says that the oracle does not, and the other way round; empty if they agree."""
+        expected = scan(self.top)
+        entries = {
+            entry.rel: (
+                entry.size,
+                entry.digest,
+                entry.name,
+                entry.description,
+                entry.type,
+                entry.keywords,
+                entry.readable,
+                entry.note,
+            )
+            for entry in view.entries()
+        }
+        found = {
+            "entries": (entries, expected.entries),
+            "odd": ({item.path: item.reason for item in view.odd()}, expected.odd),
+            "names": ({path: view.names(path) for path in view.directories()}, expected.names),
+            "usage": (view.usage().files, len(expected.entries)),
+            "bytes": (view.usage().bytes, sum(kept[0] for kept in expected.entries.values())),
+            "words": (
+                {rowid for (rowid,) in self.catalog.rows("SELECT rowid FROM text")},
+                {number for (number,) in self.catalog.rows("SELECT id FROM entry WHERE readable")},
+            ),
+            "complete": (view.complete, True),
+        }
+        return {name: pair for name, pair in found.items() if pair[0] != pair[1]}
+
+    def close(self):
+        os.close(self._probe)
+        self.bound.close()
+        self.catalog.close()
+
+
+@contextmanager
+def catalogued(base):
+    kept = Catalogued(base)
+    try:
+        yield kept
+    finally:
+        kept.close()
+
+
+@contextmanager
+def as_nobody(top):
+    """Be a user who owns `top` and all beneath, but has no privilege: root reads everything."""
+    if os.geteuid() != 0:
+        yield
+        return
+    for where, names, files in os.walk(top):
+        for path in (Path(where), *(Path(where, name) for name in (*names, *files))):
+            os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
+    os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(0)

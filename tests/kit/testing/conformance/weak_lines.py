@@ -1,0 +1,38 @@
+"""A weak tool of `kit.corpus.naive` that speaks the JSON lines of `muniment tool`, as a program of its own.
+
+python weak_lines.py TOOL USER_ROOT PROJECT_ROOT
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+sys.path.insert(0, str(Path(__file__).parents[3]))
+from kit.corpus import naive
+
+MEMORY_BYTES = 1 << 31
+"""A weak tool reads whatever it is told to, however large."""
+
+
+def main(tool, user, project):
+    roots = {"user": Path(user), "project": Path(project)}
+    stage = SimpleNamespace(tree=roots["user"].parent, scope=roots.get)
+    tools = getattr(naive, tool)(stage)
+    for line in sys.stdin:
+        asked = json.loads(line)
+        try:
+            answer = tools.call(asked["tool"], asked["args"])
+        except (AttributeError, TypeError) as error:
+            answer = naive.Answer("error", "bad_arguments", repr(error), "")
+        told = {"verdict": answer.verdict, "code": answer.code, "text": answer.text}
+        sys.stdout.write(f"{json.dumps(told)}\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    main(*sys.argv[1:])

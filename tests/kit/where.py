@@ -1,0 +1,9 @@
+"""Where the tests and the repository are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+TESTS = Path(__file__).parents[1]
+REPOSITORY = TESTS.parent
+FACTS = TESTS / "facts"

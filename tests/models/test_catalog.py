@@ -1,0 +1,153 @@
+"""Whatever is done to a tree, a catalog that only looks at what changed says what a whole walk says."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from kit.confine.trees import exchange
+from kit.store.catalogued import catalogued, much_later
+
+NAMES = [
+    "a.md",
+    "B.md",
+    "b.md",
+    "t",
+    "u",
+    "u.md",
+    "note.txt",
+    ".dot",
+    "index",
+    "MEMORY.md",
+    "bad:.md",
+    "ü.md",
+]
+PATHS = st.lists(st.sampled_from(NAMES), min_size=1, max_size=4).map("/".join)
+TEXTS = st.sampled_from(
+    ["", "# A\n", "# B\n", "---\nname: n\nkeywords: [k]\n---\nbody\n", "---\nopen", "日本\n"]
+)
+
+
+class Edits(RuleBasedStateMachine):
+    """Edits between looks. What the times of directories do not tell waits for a sweep."""
+
+    @initialize()
+    def begin(self):
+        self.base = Path(tempfile.mkdtemp(prefix="muniment-catalog-"))
+        self.outside = self.base / "outside"
+        self.outside.mkdir()
+        self.kept_by = catalogued(self.base)
+        self.kept = self.kept_by.__enter__()
+        self.kept.refresh()
+        self.view = self.kept.refresh()
+        self.lines = {}
+        self.needs_sweep = False
+        self.count = 0
+
+    def path(self, rel):
+        return self.kept.top / rel
+
+    @rule(rel=PATHS, text=TEXTS)
+    def write(self, rel, text):
+        with suppress(OSError):
+            self.kept.put(rel, text)
+
+    @rule(rel=PATHS, text=TEXTS)
+    def edit_in_place(self, rel, text):
+        if self.path(rel).is_file():
+            self.path(rel).write_text(text)
+            self.needs_sweep = True
+
+    @rule(rel=PATHS)
+    def remove(self, rel):
+        path = self.path(rel)
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            self.needs_sweep |= path.is_file() and path.stat().st_nlink > 1
+            with suppress(OSError):
+                path.unlink()
+
+    @rule(rel=PATHS)
+    def make_directory(self, rel):
+        with suppress(OSError):
+            self.path(rel).mkdir(parents=True)
+
+    @rule(old=PATHS, new=PATHS)
+    def rename(self, old, new):
+        with suppress(OSError):
+            self.path(old).rename(self.path(new))
+
+    @rule(old=PATHS, new=PATHS)
+    def change_places(self, old, new):
+        with suppress(OSError):
+            exchange(self.path(old), self.path(new))
+
+    @rule(rel=PATHS, what=st.sampled_from(["link", "link inside", "fifo", "second name"]))
+    def plant(self, rel, what):
+        path = self.path(rel)
+        with suppress(OSError):
+            if what == "link":
+                path.symlink_to(self.outside)
+            elif what == "link inside":
+                path.symlink_to(self.path("t"))
+            elif what == "fifo":
+                os.mkfifo(path)
+            else:
+                os.link(self.path("a.md"), path, follow_symlinks=False)
+                self.needs_sweep = True
+
+    @rule(rel=PATHS)
+    def set_the_time_back(self, rel):
+        with suppress(OSError):
+            os.utime(self.path(rel), (0, 0), follow_symlinks=False)
+
+    @rule(stands=st.booleans())
+    def let_the_clock_stand(self, stands):
+        self.kept.clock = much_later if stands else type(self.kept).clock
+
+    @rule(rel=PATHS, text=TEXTS)
+    def write_and_look_again(self, rel, text):
+        self.look(sweep=False)
+        with suppress(OSError):
+            self.kept.put(rel, text)
+        parent = self.path(rel).parent.resolve()  # Where a link leads, there it was written.
+        if parent.is_relative_to(self.kept.top):
+            self.view.look_again({"/".join(parent.relative_to(self.kept.top).parts)})
+            self.compare()
+
+    @rule(sweep=st.booleans())
+    def look(self, sweep):
+        self.view = self.kept.refresh(sweep=sweep or self.needs_sweep)
+        self.needs_sweep = False
+        self.compare()
+
+    def compare(self):
+        self.kept.let_time_pass()
+        assert self.kept.differences(self.view) == {}
+        lines = self.kept.lines()
+        changed = {key for key, line in {*lines.items()} ^ {*self.lines.items()}}
+        assert changed <= self.kept.relisted()
+        self.lines = lines
+
+    @invariant()
+    def every_word_belongs_to_an_entry(self):
+        texts = self.kept.catalog.rows("SELECT rowid FROM text EXCEPT SELECT id FROM entry")
+        assert texts == []
+
+    def teardown(self):
+        if hasattr(self, "kept_by"):
+            self.look(sweep=False)
+            self.kept_by.__exit__(None, None, None)
+            shutil.rmtree(self.base)
+
+
+TestEdits = Edits.TestCase
+TestEdits.settings = settings(stateful_step_count=20)

@@ -1,0 +1,200 @@
+"""Any text, and any moment: the root against arbitrary paths and against a racing process."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kit.confine.trees import CANARY, LINKS, OPERATIONS, RESOLVERS, plant, snapshot
+from muniment.confine.writing import open_directory, temporary_name
+from muniment.errors import BadName, MunimentError, PathEscape, Refusal, ToolError
+
+# Any text at all; and paths made of the names that stand in the tree, which go further.
+NAMES = (
+    [name for name, _, _ in LINKS.values()]
+    + ["note.md", "topic", "one.md", "deep", "two.md", "folder.md", "hard.md", "fifo.md"]
+    + ["outside", "other", f"{CANARY}.md", f"{CANARY}-dir", "inside", "proc", "self", "root"]
+    + ["..", ".", "", "\0", "~", "%2e%2e", "..;", "\u2024\u2024", "\uff0e\uff0e", "\udc2e\udcff", "\n", "*"]
+)
+PATHS = st.one_of(
+    st.text(st.characters(exclude_categories=()), max_size=40),
+    st.lists(st.one_of(st.sampled_from(NAMES), st.text(max_size=4)), max_size=8).map("/".join),
+    st.lists(st.sampled_from(NAMES), min_size=1, max_size=12).map(lambda names: "/" + "/".join(names)),
+)
+
+
+def plant_everything(base):
+    trees = plant(base)
+    for name, target, _rel in LINKS.values():
+        with contextlib.suppress(FileExistsError):
+            (trees.inside / name).symlink_to(target.format(outside=trees.outside, other=trees.other))
+    os.link(trees.outside / "note.md", trees.inside / "hard.md")
+    os.mkfifo(trees.inside / "fifo.md")
+    return trees
+
+
+@pytest.fixture(scope="module")
+def held():
+    with tempfile.TemporaryDirectory() as base:
+        trees = plant_everything(Path(base))
+        roots = {name: trees.root(name) for name in RESOLVERS}
+        yield trees, roots, snapshot(trees.outside, trees.other)
+        for root in roots.values():
+            os.close(root.fd)
+
+
+def outcome_of(operation, root, rel):
+    try:
+        return repr(operation(root, rel))
+    except (PathEscape, Refusal, ToolError) as error:
+        # What the caller said may be repeated to the caller, in one line.
+        length = "one line" if str(error).isprintable() else "several lines"
+        return f"{type(error).__name__} {getattr(error, 'via', '')} in {length}"
+
+
+def check_any_path(held, rel):
+    trees, roots, before = held
+    for operation in OPERATIONS.values():
+        outcomes = {name: outcome_of(operation, root, rel) for name, root in roots.items()}
+        assert outcomes["openat2"] == outcomes["walk"]
+        assert CANARY not in outcomes["openat2"]
+        assert not outcomes["openat2"].endswith(" lines")
+    assert snapshot(trees.outside, trees.other) == before
+
+
+@pytest.mark.threat("T-PATH-01", control="layer_one")
+@pytest.mark.threat("T-PATH-01", control="root_text")
+@given(rel=PATHS)
+def test_any_text_is_refused_or_stays_inside(held, rel):
+    check_any_path(held, rel)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@settings(max_examples=2_000, deadline=None)
+@given(rel=PATHS)
+def test_any_text_is_refused_or_stays_inside_thoroughly(held, rel):
+    check_any_path(held, rel)
+
+
+@pytest.mark.threat("T-PATH-01", control="layer_one")
+@given(rel=PATHS)
+def test_any_text_is_refused_or_stays_inside_when_a_directory_is_made_of_it(rel):
+    for resolver in RESOLVERS:
+        with tempfile.TemporaryDirectory() as base:
+            trees = plant_everything(Path(base))
+            before = snapshot(trees.outside, trees.other)
+            root = trees.root(resolver)
+            with contextlib.suppress(MunimentError), open_directory(root, rel, create=True) as directory:
+                directory.publish_new(directory.stage(temporary_name(os.urandom), b"new"), "new-entry.md")
+            os.close(root.fd)
+            assert snapshot(trees.outside, trees.other) == before
+            assert {entry.name for entry in Path(base).iterdir()} == {"inside", "outside", "other"}
+
+
+@given(name=PATHS)
+def test_any_text_as_a_name_is_refused_or_stays_in_its_directory(name):
+    with tempfile.TemporaryDirectory() as base:
+        trees = plant_everything(Path(base))
+        before = snapshot(trees.outside, trees.other)
+        root = trees.root("openat2")
+        with open_directory(root, "topic", create=False) as directory:
+            staged = directory.stage(temporary_name(os.urandom), b"new")
+            with contextlib.suppress(MunimentError):
+                directory.replace_link(staged, name)
+            with contextlib.suppress(MunimentError):
+                directory.read(name)
+            with contextlib.suppress(BadName, PathEscape):
+                directory.stage(name, b"new")
+        os.close(root.fd)
+        assert snapshot(trees.outside, trees.other) == before
+        assert {entry.name for entry in Path(base).iterdir()} == {"inside", "outside", "other"}
+
+
+# A second process exchanges a directory and a link to the outside, as fast as it can, until its input ends.
+RACER = """
+import ctypes, os, sys, threading
+libc = ctypes.CDLL(None)
+first, second = (os.fsencode(path) for path in sys.argv[1:])
+over = threading.Event()
+threading.Thread(target=lambda: (sys.stdin.read(), over.set()), daemon=True).start()
+print("ready", flush=True)
+swaps = 0
+while not over.is_set():
+    swaps += libc.renameat2(-100, first, -100, second, 2) == 0
+print(swaps)
+"""
+
+
+@contextlib.contextmanager
+def racing(first, second):
+    with subprocess.Popen(
+        [sys.executable, "-I", "-c", RACER, first, second],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as racer:
+        assert racer.stdout.readline() == "ready\n"
+        try:
+            yield
+        finally:
+            racer.stdin.close()
+            assert int(racer.stdout.read()) > 0
+
+
+def plant_race(base):
+    trees = plant(base)
+    (trees.inside / "topic" / "note.md").write_text("inside")
+    (trees.inside / "swap").symlink_to(trees.outside)
+    return trees
+
+
+@pytest.mark.threat("T-PATH-04", control="walk_checks")
+@pytest.mark.threat("T-PATH-04", control="openat2_resolve")
+@pytest.mark.parametrize("resolver", RESOLVERS)
+@pytest.mark.parametrize("rounds", [3_000, pytest.param(200_000, marks=pytest.mark.slow)])
+def test_a_directory_exchanged_for_a_link_never_leads_a_read_outside(tmp_path, resolver, rounds):
+    trees = plant_race(tmp_path)
+    before = snapshot(trees.outside)
+    root = trees.root(resolver)
+    seen = set()
+    with racing(trees.inside / "topic", trees.inside / "swap"):
+        for _ in range(rounds):
+            seen.add(outcome_of(OPERATIONS["read"], root, "topic/note.md"))
+            seen.update(entry.name for entry in listed_or_nothing(root, "topic"))
+    os.close(root.fd)
+    assert seen <= {repr(b"inside"), "PathEscape symlink in one line", "note.md", "one.md", "deep"}
+    assert snapshot(trees.outside) == before
+
+
+def listed_or_nothing(root, rel):
+    try:
+        return root.list_directory(rel)
+    except PathEscape:
+        return ()
+
+
+@pytest.mark.threat("T-PATH-04", control="resolvers")
+@pytest.mark.parametrize("resolver", RESOLVERS)
+@pytest.mark.parametrize("rounds", [300, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_a_directory_exchanged_for_a_link_never_leads_a_write_outside(tmp_path, resolver, rounds):
+    trees = plant_race(tmp_path)
+    before = snapshot(trees.outside)
+    root = trees.root(resolver)
+    with racing(trees.inside / "topic", trees.inside / "swap"):
+        for number in range(rounds):
+            with (
+                contextlib.suppress(PathEscape),
+                open_directory(root, f"topic/new-{number}", create=True) as directory,
+            ):
+                directory.publish_new(directory.stage(temporary_name(os.urandom), b"new"), "entry.md")
+    os.close(root.fd)
+    assert snapshot(trees.outside) == before

@@ -1,0 +1,382 @@
+"""The conversation with a host: order, cancellation, time, bounds, and what is no message.
+
+Tasks here are held by the test; `tests/surface/cli/test_acp.py` has real ones, in a real process.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import select
+import threading
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from muniment.confine.cancel import Patience
+from muniment.daemon import acp
+from muniment.daemon.acp import AVAILABILITY, BASE, MAX_LINE_BYTES, HostSession, Lines
+from muniment.lane import MAX_PENDING, Ended
+
+REMEMBER = f"{BASE}/remember"
+SECONDS = 300.0
+PATIENCE = 30
+
+
+class Workshop:
+    """Tasks that a test looks at and ends."""
+
+    def __init__(self):
+        self.begun, self._ends = queue.Queue(), queue.Queue()
+
+    def __call__(self, task, cancel, tell):
+        tell({})
+        self.begun.put((task, cancel))
+        end = self._ends.get(timeout=PATIENCE)
+        return end(cancel) if callable(end) else end
+
+    def end(self, ended):
+        self._ends.put(ended)
+
+    def next(self):
+        return self.begun.get(timeout=PATIENCE)
+
+
+def done(**result):
+    return Ended("completed", result)
+
+
+def breaks(_):
+    raise RuntimeError("a secret text")
+
+
+class Host:
+    """The other side."""
+
+    def __init__(self):
+        self.work, self._answers, self.now = Workshop(), queue.Queue(), 1000.0
+        self.workspace = SimpleNamespace(scopes=lambda: {"key": "user"}, is_open=True, problem=lambda: None)
+        self.session = HostSession(
+            self.workspace, self.work, self._answers.put, clock=lambda: self.now, seconds=SECONDS
+        )
+
+    def line(self, **document):
+        self.session.receive(json.dumps({"jsonrpc": "2.0", **document}).encode())
+
+    def remember(self, request_id, content="We deploy on Thursdays", **params):
+        self.line(id=request_id, method=REMEMBER, params={"content": content, **params})
+
+    def answer(self):
+        line = self._answers.get(timeout=PATIENCE)
+        assert line.endswith(b"\n")
+        assert line.count(b"\n") == 1
+        assert line.isascii()
+        return json.loads(line)
+
+    def error(self):
+        answer = self.answer()
+        error = answer["error"]
+        assert error["data"]["errorKind"] == error["data"]["code"]
+        return answer["id"], error["code"], error["data"]["code"]
+
+    @property
+    def is_silent(self):
+        return self._answers.empty()
+
+
+@pytest.fixture
+def host():
+    host = Host()
+    yield host
+    for _ in range(MAX_PENDING):
+        host.work.end(done())
+    host.session.close()
+
+
+# -- what a host asks ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["session/new", "_initialize", f"__{REMEMBER}", "", "$/cancel_request"])
+def test_an_unknown_method_is_said_to_be_none(host, method):
+    host.line(id=1, method=method)
+    assert host.error() == (1, -32601, "method_not_found")
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "code"),
+    [
+        ("remember", {}, "invalid_content"),
+        ("remember", {"content": "\0"}, "invalid_content"),
+        ("remember", {"content": "x" * 65_537}, "invalid_content"),
+        ("remember", {"content": "x", "contextMode": "all"}, "invalid_context_mode"),
+        ("remember", {"content": "x", "scope": ""}, "invalid_scope"),
+        ("remember", {"content": "x", "scope": "nowhere"}, "invalid_scope"),
+        ("remember", {"content": "x", "dry_runn": True}, "invalid_request"),
+        ("remember", [], "invalid_request"),
+        ("forget", {"query": " "}, "invalid_query"),
+        ("forget", {"query": "x", "dryrun": True}, "invalid_request"),
+        ("dream", {"scope": "user"}, "invalid_request"),
+    ],
+)
+def test_bad_parameters_are_refused_with_the_codes_of_the_contract(host, method, params, code):
+    host.line(id="x", method=f"{BASE}/{method}", params=params)
+    assert host.error() == ("x", -32602, code)
+    assert host.work.begun.empty()
+
+
+# -- how a task ends -------------------------------------------------------------------------------------
+
+
+def test_the_review_that_a_task_waits_for_is_named(host):
+    host.remember(1)
+    host.work.end(Ended("failed", error={"code": "pending_review", "reviewId": "review-1"}))
+    data = host.answer()["error"]["data"]
+    assert data == {"errorKind": "pending_review", "code": "pending_review", "reviewId": "review-1"}
+
+
+def test_a_defect_is_told_without_its_text_and_the_next_task_runs(host):
+    host.remember(1)
+    host.work.end(breaks)
+    answer = host.answer()
+    assert answer["error"]["data"]["code"] == "remember_failed"
+    assert "secret" not in json.dumps(answer)
+    host.remember(2)
+    host.work.end(done())
+    assert host.answer()["id"] == 2
+
+
+def test_a_look_that_breaks_is_an_error_and_not_the_end(host):
+    host.workspace.problem = lambda: breaks(None)
+    host.line(id=1, method=AVAILABILITY)
+    assert host.error() == (1, -32603, "remember_failed")
+
+
+def test_a_run_that_ends_as_cancelled_though_nobody_asked_has_failed(host):
+    host.remember(1)
+    host.work.end(Ended("cancelled"))
+    assert host.error() == (1, -32603, "remember_failed")
+
+
+# -- order, cancellation, time ---------------------------------------------------------------------------
+
+
+def test_tasks_run_one_at_a_time_in_the_order_of_their_requests(host):
+    for number in range(4):
+        host.remember(number, f"fact {number}")
+    for number in range(4):
+        task, _ = host.work.next()
+        assert task.arguments["content"] == f"fact {number}"
+        assert host.work.begun.empty()
+        host.work.end(done())
+        assert host.answer()["id"] == number
+
+
+def cancelled(cancel):
+    return Ended("cancelled") if cancel.is_set() else done()
+
+
+def test_what_has_committed_although_it_was_cancelled_has_completed(host):
+    host.remember(1)
+    host.work.next()
+    host.line(method="$/cancel_request", params={"requestId": 1})
+    host.work.end(done(summary="saved"))
+    assert host.answer()["result"] == {"summary": "saved"}
+
+
+def test_a_request_is_given_up_once_its_host_has_given_it_up(host):
+    host.remember(1)
+    _, cancel = host.work.next()
+    assert host.session.deadline == host.now + SECONDS
+    host.now += 100
+    host.remember(2)
+    assert host.session.deadline == host.now + SECONDS - 100
+    host.now += 200
+    host.session.expire()
+    assert cancel.is_set()
+    assert host.session.deadline == host.now + 100  # Of the second; the first is not given up twice.
+    host.line(method="$/cancel_request", params={"requestId": 1})
+    host.work.end(cancelled)
+    assert host.error() == (1, -32000, "remember_timeout")  # The first reason counts.
+
+
+def test_what_still_waits_by_then_is_never_begun(host):
+    host.remember(1)
+    host.work.next()
+    host.line(id=2, method=f"{BASE}/dream")
+    host.now += SECONDS
+    host.session.expire()
+    assert host.error() == (2, -32000, "dream_timeout")
+    host.work.end(cancelled)
+    assert host.error() == (1, -32000, "remember_timeout")
+    assert host.work.begun.empty()
+    assert host.session.deadline == float("inf")
+
+
+def test_the_end_cancels_everything_and_answers_it():
+    host = Host()
+    for number in range(3):
+        host.remember(number)
+    _, cancel = host.work.next()
+    closing = threading.Thread(target=host.session.close)
+    closing.start()
+    assert [host.error() for _ in range(2)] == [(2, -32800, "cancelled"), (1, -32800, "cancelled")]
+    assert Patience(time.monotonic() + PATIENCE).wait(cancel.fileno(), select.POLLIN)
+    host.work.end(cancelled)
+    assert host.error() == (0, -32800, "cancelled")
+    closing.join(PATIENCE)
+    assert not closing.is_alive()
+    assert host.work.begun.empty()
+
+
+@pytest.fixture
+def hung(host):
+    """Looks of the host hang: set once the first has begun, and to be set for them to end."""
+    began, free = threading.Event(), threading.Event()
+
+    def problem():
+        began.set()
+        assert free.wait(PATIENCE)
+
+    host.workspace.problem = problem
+    yield began, free
+    free.set()
+
+
+def test_a_look_that_hangs_is_cancelled_and_given_up_at_once(host, hung):
+    began, free = hung
+    host.line(id=1, method=AVAILABILITY)
+    assert began.wait(PATIENCE)
+    host.line(id=2, method=AVAILABILITY)
+    host.line(method="$/cancel_request", params={"requestId": 1})
+    assert host.error() == (1, -32800, "cancelled")
+    host.now += SECONDS
+    host.session.expire()
+    assert host.error() == (2, -32000, "remember_timeout")
+    host.line(id=3, method=AVAILABILITY)
+    free.set()
+    assert host.answer() == {"jsonrpc": "2.0", "id": 3, "result": {"available": True}}
+
+
+def test_a_look_that_breaks_after_it_was_cancelled_is_nobodys(host):
+    began, free = threading.Event(), threading.Event()
+
+    def problem():
+        began.set()
+        assert free.wait(PATIENCE)
+        breaks(None)
+
+    host.workspace.problem = problem
+    host.line(id=1, method=AVAILABILITY)
+    assert began.wait(PATIENCE)
+    host.line(method="$/cancel_request", params={"requestId": 1})
+    assert host.error() == (1, -32800, "cancelled")
+    host.workspace.problem = lambda: None
+    free.set()
+    host.line(id=2, method=AVAILABILITY)
+    assert host.answer()["result"] == {"available": True}
+
+
+def test_the_end_answers_a_look_that_hangs_and_does_not_wait_for_it(host, hung, monkeypatch):
+    monkeypatch.setattr(acp, "REST_SECONDS", 0.0)
+    host.line(id=1, method=AVAILABILITY)
+    assert hung[0].wait(PATIENCE)
+    assert not host.session.close()
+    assert host.error() == (1, -32800, "cancelled")
+
+
+def test_the_end_says_that_nothing_uses_the_workspace_any_more():
+    assert Host().session.close()
+
+
+# -- bounds ----------------------------------------------------------------------------------------------
+
+
+def test_one_task_more_than_may_be_pending_is_refused_and_the_others_go_on(host):
+    for number in range(MAX_PENDING):
+        host.remember(number)
+    host.remember("late")
+    assert host.error() == ("late", -32000, "remember_queue_full")
+    host.line(id="look", method=AVAILABILITY)
+    assert host.answer()["result"] == {"available": True}
+    host.work.end(done())
+    assert host.answer()["id"] == 0
+    host.remember("again")
+    assert host.is_silent
+
+
+def test_an_id_that_is_pending_is_refused_without_its_name_and_may_be_used_again_later(host):
+    host.remember("x")
+    host.remember("x")
+    assert host.error() == (None, -32600, "invalid_request")
+    host.work.end(done())
+    assert host.answer() == {"jsonrpc": "2.0", "id": "x", "result": {}}
+    host.remember("x")
+    host.work.end(done())
+    assert host.answer()["id"] == "x"
+
+
+@pytest.mark.parametrize(
+    ("line", "number", "code"),
+    [
+        (b"{", -32700, "invalid_json"),
+        (b"\xff", -32700, "invalid_json"),
+        (b"[" * 100_000, -32700, "invalid_json"),
+        (b'{"jsonrpc":"2.0","id":1,"id":2,"method":"initialize"}', -32700, "invalid_json"),
+        (b'{"jsonrpc":"2.0","id":"\\ud800","method":"initialize"}', -32700, "invalid_json"),
+        (b'{"jsonrpc":"2.0","id":NaN,"method":"initialize"}', -32700, "invalid_json"),
+        (b'{"jsonrpc":"2.0","id":' + b"9" * 5000 + b',"method":"initialize"}', -32700, "invalid_json"),
+        (b"null", -32600, "invalid_request"),
+        (b"[]", -32600, "invalid_request"),
+        (b'[{"jsonrpc":"2.0","id":1,"method":"initialize"}]', -32600, "invalid_request"),
+        (b'{"id":1,"method":"initialize"}', -32600, "invalid_request"),
+        (b'{"jsonrpc":2.0,"id":1,"method":"initialize"}', -32600, "invalid_request"),
+        (b'{"jsonrpc":"2.0","id":1}', -32600, "invalid_request"),
+        (b'{"jsonrpc":"2.0","id":1,"method":1}', -32600, "invalid_request"),
+        (b'{"jsonrpc":"2.0","id":null,"method":"initialize"}', -32600, "invalid_request"),
+        (b'{"jsonrpc":"2.0","id":true,"method":"initialize"}', -32600, "invalid_request"),
+        (b'{"jsonrpc":"2.0","id":1.5,"method":"initialize"}', -32600, "invalid_request"),
+        (None, -32700, "body_too_large"),
+    ],
+)
+def test_what_is_no_message_is_answered_without_an_id(host, line, number, code):
+    host.session.receive(line)
+    assert host.error() == (None, number, code)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"method": REMEMBER, "params": {"content": "nobody would learn of it"}},
+        {"method": "session/cancel", "params": []},
+        {"id": 1, "result": {}},
+        {"id": 1, "error": {"code": 1, "message": "no"}},
+    ],
+)
+def test_what_wants_no_answer_gets_none_and_does_nothing(host, document):
+    host.line(**document)
+    host.session.receive(b"  ")
+    host.line(id="next", method="initialize")
+    assert host.answer()["id"] == "next"
+    assert host.work.begun.empty()
+
+
+def test_a_request_stays_one_whatever_else_it_holds(host):
+    host.line(id=1, method="initialize", result={}, error=None, more=[1])
+    assert host.answer()["result"]["protocolVersion"] == 1
+
+
+def test_lines_are_cut_wherever_the_bytes_come_in_pieces():
+    lines = Lines()
+    cut = [line for piece in (b"on", b"e\ntwo\n\nth", b"ree", b"\nrest") for line in lines.feed(piece)]
+    assert cut == [b"one", b"two", b"", b"three"]
+
+
+def test_a_line_that_never_ends_is_not_kept_and_the_next_one_is_read():
+    lines = Lines()
+    longest = b"x" * MAX_LINE_BYTES
+    assert lines.feed(longest + b"\n") == [longest]
+    for _ in range(3):
+        assert lines.feed(longest) == []
+    assert len(lines._line) <= MAX_LINE_BYTES
+    assert lines.feed(b"\nnext\n") == [None, b"next"]

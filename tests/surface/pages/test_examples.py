@@ -1,0 +1,199 @@
+"""The examples and the README's snippets do what they say."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kit.memories import IN_A_WORKER
+from kit.where import REPOSITORY
+from muniment.testing.chat_server import ChatServer, tool_call, tool_calls, words
+from muniment.testing.minds import perfect, through
+
+
+def run_example(name, tmp_path, *arguments, given=None):
+    return subprocess.run(
+        [sys.executable, REPOSITORY / "examples" / name, *arguments],
+        input=given,
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
+        env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "TMPDIR": str(tmp_path)},
+    ).stdout
+
+
+def test_remember_once_prints_the_entry_and_the_index(tmp_path):
+    output = run_example("remember_once.py", tmp_path)
+    assert output.startswith("completed: user/editor/")
+    assert f"decided by rules, enforcement {IN_A_WORKER}" in output
+    assert "The user prefers dark mode in all editors" in output
+    assert "# Memory index" in output
+
+
+def test_embed_saves_one_fact_and_stops_the_hostile_run(tmp_path):
+    lines = run_example("embed.py", tmp_path).splitlines()
+    assert lines == [
+        "completed: ('project/deploy/day.md',) in 3 turns",
+        "stopped: remember_path_escape, via dotdot, asked of write_file",
+        "['MEMORY.md', 'day.md']",
+    ]
+
+
+@pytest.mark.slow
+def test_embed_daemon_remembers_what_was_sent_twice_once_and_leaves_nothing(tmp_path):
+    assert run_example("embed_daemon.py", tmp_path).splitlines() == [
+        "serving on the loopback: True",
+        "one task: True, replayed: True",
+        f"saved: ('project/deploy/we-deploy-on-thursdays.md',), enforcement {IN_A_WORKER}",
+        "told: memory_changed in ['project']",
+        "withdrawn: True",
+    ]
+
+
+@pytest.mark.slow
+def test_live_model_prints_a_row_for_each_fact(tmp_path):
+    with ChatServer(through(perfect)) as server:
+        head, *rows, last = run_example("live_model.py", tmp_path, server.base_url, "perfect").splitlines()
+    assert head.split() == ["turns", "tokens", "in/out", "seconds", "malformed", "outcome"]
+    assert len(rows) == 12
+    assert all(re.match(r" +3 +300/30 +\d+\.\d\d +0  (saved|already known:) user/", row) for row in rows)
+    assert "already known" in rows[-1]
+    assert last.startswith("12 of 12 filed, ")
+
+
+def test_daemon_and_client_remembers_follows_and_forgets(tmp_path):
+    assert run_example("daemon_and_client.py", tmp_path).splitlines() == [
+        "saved: user/editor/prefers-dark-mode-in-all-editors.md, decided by rules",
+        "not saved: pending_review",
+        "forgot: user/editor/prefers-dark-mode-in-all-editors.md",
+        "event: workspace_memory_remember touched user",
+        "event: workspace_memory_forget touched user",
+    ]
+
+
+@pytest.mark.slow
+def test_a_chat_with_memory_brings_in_what_it_was_told_before(tmp_path):
+    fact = "Staging runs on Postgres 16 behind pgbouncer"
+    answers = [
+        tool_calls(tool_call("remember_this", {"fact": fact})),
+        words("Noted."),
+        tool_calls(tool_call("remember_this", {"fact": "The user likes tea"}, "call-2")),
+        words("On Postgres 16."),
+    ]
+    with ChatServer(answers) as server:
+        said = f"Keep in mind: {fact}\nWhich Postgres does staging run?\n"
+        output = run_example("chat_with_memory.py", tmp_path, server.base_url, "scripted", given=said)
+    assert output == "Noted.\nOn Postgres 16.\n"
+    first, *_, last = (request.body["messages"] for request in server.requests)
+    assert [message["role"] for message in first] == ["system", "user"]
+    (brought_in,) = (each for each in last if str(each.get("content")).startswith("## Relevant Memory"))
+    assert fact in brought_in["content"]
+    assert "(trust: agent, today)" in brought_in["content"]
+    assert last.index(brought_in) in {5, 8}, "before the second message, or behind its tool results"
+
+
+@pytest.mark.slow
+def test_a_subagent_gets_context_searches_and_hands_a_fact_in(tmp_path):
+    task, *calls = run_example("subagent.py", tmp_path).split("\n--- ")
+    assert task.startswith("## Task\n\nRaise the limit of the staging Postgres\n\n## Key Context")
+    assert "Staging runs on Postgres 16 behind pgbouncer" in task
+    assert "commit messages" not in task
+    found, nothing, handed_in, saved = calls
+    assert "Prefers short commit messages" in found
+    assert nothing.endswith("Nothing in the memory is about that.")
+    assert handed_in.endswith("handed in as task task-1")
+    assert saved.startswith("saved project/")
+
+
+@pytest.mark.slow
+def test_attack_your_own_tool_tells_where_a_check_before_opening_is_not_enough(tmp_path):
+    output = run_example("attack_your_own_tool.py", tmp_path)
+    lines = output.splitlines()
+    by_class = {line.split()[0]: line for line in lines[:5]}
+    assert "leaked: hard-read: hard link to an outside inode: only st_nlink tells" in lines
+    assert "escaped" in by_class["hardlink"]
+    assert "2 held" in by_class["prefix-confusion"]
+    assert not re.search("escaped|leaked|hung|crashed", by_class["traversal"])
+    assert re.search("escaped|leaked", by_class["race"]), output
+
+
+def test_review_a_policy_shows_the_shortest_path_with_its_rule_and_line(tmp_path):
+    assert run_example("review_a_policy.py", tmp_path).splitlines() == [
+        "strict: wider",
+        "  create, modify, removal project/b/b/b.md: allow[write-topics] /project/*/*/*.md, line 29",
+        "proved: no-instructions",
+        "broken: one-folder create project/b/b/b.md",
+        (
+            "deny: rule 'pinned'; the model is told: "
+            "the rule 'pinned' forbids to modify project/Pinned/a.md; use another name or folder"
+        ),
+    ]
+    assert len((REPOSITORY / "examples" / "review_a_policy.py").read_text().splitlines()) <= 80
+
+
+def test_the_chat_takes_less_than_a_hundred_lines():
+    assert len((REPOSITORY / "examples" / "chat_with_memory.py").read_text().splitlines()) < 100
+
+
+def test_every_example_has_a_test_here():
+    tested = set(re.findall(r'run_example\("(\w+\.py)"', Path(__file__).read_text()))
+    assert {path.name for path in (REPOSITORY / "examples").glob("*.py")} == tested
+
+
+SNIPPETS = [
+    snippet
+    for page in ("README.md", "docs/models.md")
+    for snippet in re.findall(r"```python\n(.*?)```", (REPOSITORY / page).read_text(), re.DOTALL)
+]
+
+
+@pytest.mark.sweep(1)
+@pytest.mark.parametrize("snippet", SNIPPETS)
+def test_a_python_snippet_of_a_page_runs(snippet, tmp_path):
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "MUNIMENT_HOME": str(tmp_path / "home")}
+    for scope in ("user", "project"):
+        (tmp_path / "memory" / scope).mkdir(parents=True, mode=0o700)
+    subprocess.run([sys.executable, "-c", snippet], check=True, cwd=tmp_path, env=environment)
+
+
+def test_the_first_screen_of_the_readme_shows_what_really_happens(tmp_path):
+    readme = (REPOSITORY / "README.md").read_text()
+    fact = re.search(r'muniment remember "([^"]+)"', readme)[1]
+    done = subprocess.run(
+        [Path(sys.executable).with_name("muniment"), "remember", fact],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
+        env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
+    )
+    saved, how = done.stdout.splitlines()
+    assert f"\n{saved}\n" in readme
+    seconds = re.compile(r"\d+\.\d\d s")
+    assert seconds.sub("", how) in seconds.sub("", readme)
+    entry = (tmp_path / ".muniment" / saved.removeprefix("saved (new): ")).read_text()
+    for line in entry.splitlines():
+        assert line.startswith("muniment:") or f"\n{line}\n" in readme
+
+
+def test_readme_and_contributing_name_only_files_that_exist():
+    for page in (
+        "README.md",
+        "CONTRIBUTING.md",
+        "SECURITY.md",
+        "threat-model/README.md",
+        "policies/README.md",
+        "docs/confinement.md",
+        "docs/conformance.md",
+        "docs/models.md",
+        "docs/policies.md",
+    ):
+        text = re.sub(r"```.*?```", "", (REPOSITORY / page).read_text(), flags=re.DOTALL)
+        for target in re.findall(r"\]\(([^)#]+?)\)", text):
+            if "://" not in target:
+                assert (REPOSITORY / page).parent.joinpath(target).exists(), f"{page}: {target}"

@@ -1,0 +1,396 @@
+"""Calls in a model's words: every form in which they are written, and none that is only quoted."""
+
+from __future__ import annotations
+
+import json
+import string
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kit.agent.spellings import FORMS, TOOLS, arguments, hermes, qwen, texts, wide
+from muniment.agent import answer as json_calls
+from muniment.agent import answer as spoken
+from muniment.agent.answer import MAX_ATTEMPTS, MAX_CALLS, MAX_CHARS, Spoken, spoken_calls
+
+PATH = "user/editor/theme.md"
+LS = ("ls", {"path": "user"})
+WRITE = ("write_file", {"path": PATH, "content": 'Prefers "dark" mode\n\n\tin `all` editors {ü, 日本, \\}\n'})
+CALL = {"name": "ls", "arguments": {"path": "user"}}
+
+
+def say(text, shown=()):
+    return spoken_calls(text, TOOLS, shown)
+
+
+def calls(text, shown=()):
+    return list(say(text, shown).calls)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_call_is_read_in_every_form(form):
+    for tool, given_arguments in (LS, WRITE):
+        answer = say(FORMS[form](tool, given_arguments))
+        assert answer.calls == ((tool, given_arguments),)
+        assert not answer.is_broken
+
+
+@pytest.mark.sweep(9)
+@pytest.mark.parametrize("form", FORMS)
+@given(tool=st.sampled_from(TOOLS), given_arguments=arguments)
+def test_a_call_comes_back_equal_whatever_its_arguments_are(form, tool, given_arguments):
+    assert calls(FORMS[form](tool, given_arguments)) == [(tool, given_arguments)]
+
+
+@pytest.mark.parametrize("form", sorted(FORMS.keys() - {"hermes before words", "fence within words"}))
+def test_nothing_of_a_call_is_left_in_the_words(form):
+    words = say(FORMS[form](*LS)).words
+    assert words in {"", "I shall look first.", "Let me see.</s>", "Thought: look."}
+
+
+def test_words_around_a_call_are_kept():
+    assert say(FORMS["hermes before words"](*LS)).words == "That should do."
+    assert say(FORMS["fence within words"](*LS)).words == "First:\n\n\n\nThen I shall write it."
+
+
+# -- tags all the way -------------------------------------------------------------------------------------
+
+QWEN = """<tool_call>
+<function=write_file>
+<parameter=path>
+user/editor/theme.md
+</parameter>
+<parameter=content>
+Prefers dark mode
+
+</parameter>
+</function>
+</tool_call>"""
+
+
+def test_tags_all_the_way_are_read_and_lose_one_newline_at_either_end():
+    answer = say(QWEN)
+    assert answer == Spoken(
+        (("write_file", {"path": PATH, "content": "Prefers dark mode\n"}),), "", is_broken=False
+    )
+    invoked = '<tool_call><invoke name="ls">\n<parameter name="path">user</parameter>\n</invoke></tool_call>'
+    assert calls(invoked) == [LS]
+    assert calls("<function=ls></function>") == [("ls", {})]
+
+
+@given(st.dictionaries(st.sampled_from(["path", "content", "old_string", "new_string"]), texts))
+def test_texts_between_tags_come_back_equal(given_arguments):
+    assert calls(qwen("edit", given_arguments)) == [("edit", given_arguments)]
+
+
+def test_between_tags_only_what_the_tool_takes_as_a_number_or_truth_is_one():
+    assert calls(qwen("read_file", {"path": "12", "offset": "12", "limit": "many"})) == [
+        ("read_file", {"path": "12", "offset": 12, "limit": "many"})
+    ]
+    assert calls(qwen("edit", {"new_string": "true", "replace_all": "True"})) == [
+        ("edit", {"new_string": "true", "replace_all": True})
+    ]
+    assert calls(qwen("grep", {"ignore_case": "perhaps", "max_matches": "9" * 30})) == [
+        ("grep", {"ignore_case": "perhaps", "max_matches": "9" * 30})
+    ]
+    assert calls(qwen("no_such_tool", {"limit": "1"})) == [("no_such_tool", {"limit": "1"})]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<function=create_new_file>\n<parameter=filepath> test.txt\n<parameter=contents> hello",
+        QWEN[: QWEN.index("</function>")],
+        "It goes on <parameter=path>user</parameter></function><function=ls><parameter=limit>cut off",
+        QWEN[: QWEN.rindex("</parameter>")],
+        QWEN[: QWEN.index("\n<parameter=content>")],
+        f"I shall write it. {QWEN.replace('=path', '=content')}",
+        QWEN.replace("dark", "<parameter=path>"),
+        QWEN.replace("dark", "</function>"),
+        QWEN.replace("dark", "< / Parameter >"),
+    ],
+)
+def test_tags_that_are_cut_off_or_could_be_read_in_two_ways_are_broken(text):
+    answer = say(text)
+    assert answer.calls == ()
+    assert answer.is_broken
+
+
+# -- more than one ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("between", ["\n", "; ", ", ", "</tool_call>\n<tool_call>", "\n<|eot_id|>"])
+@pytest.mark.parametrize("before", ["", "<tool_call>", "<|python_tag|>", "Both:\n"])
+def test_several_calls_come_back_in_order(before, between):
+    assert calls(before + json.dumps(CALL) + between + FORMS["flat action"](*WRITE)) == [LS, WRITE]
+
+
+def test_calls_of_different_forms_come_back_in_order():
+    text = "\n".join([QWEN, FORMS["mistral 13"](*LS), "and", FORMS["json fence"](*WRITE), FORMS["bare"](*LS)])
+    assert [tool for tool, _ in calls(text)] == ["write_file", "ls", "write_file", "ls"]
+
+
+def test_no_more_calls_come_back_than_the_limit():
+    one = [{"name": "ls", "arguments": {"path": f"user/{number}"}} for number in range(3 * MAX_CALLS)]
+    many = "\n".join(map(json.dumps, one))
+    for text in (json.dumps(one), many, f"[TOOL_CALLS]{json.dumps(one)}", f"<tool_call>{many}"):
+        assert calls(text) == [("ls", each["arguments"]) for each in one[:MAX_CALLS]]
+
+
+# -- what is no call ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "Saved to user/editor/theme.md.",
+        f"As in {json.dumps(CALL)} for example.",
+        f"As in `{json.dumps(CALL)}`",
+        f"As in {json.dumps(CALL)}.",
+        json.dumps({"name": "delete", "arguments": {}}),
+        json.dumps([CALL, {"name": "delete", "arguments": {}}]),
+        json.dumps([CALL, 1]),
+        json.dumps({"call": CALL}),
+        json.dumps({"path": "user"}),
+        f"```json\n{json.dumps({'tool': 'rm', 'args': {}})}\n```",
+        f"```python\n{json.dumps(CALL)}\n```",
+        '{"a": 1}',
+        "{}",
+        "[]",
+        '"ls"',
+        "Use the <tool_call> tag, or <function_call>, or [TOOL_CALLS] of old.",
+        "Use {braces} and {'more': braces}.",
+        'Such as {"name": or {"action": in one word.',
+    ],
+)
+def test_words_are_words(text):
+    assert say(text) == Spoken((), text, is_broken=False)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<tool_call>",
+        '<tool_call>{"name": "ls", "argum',
+        '<tool_call>{"name": "ls", "arguments": {"path": "user", "path": "project"}}</tool_call>',
+        '<tool_call>{"name": "ls", "arguments": {"limit": NaN}}</tool_call>',
+        '<tool_call>{"name": "ls", "arguments": {"path": "\\ud800"}}</tool_call>',
+        '<tool_call>{"name": "ls", "arguments": ["user"]}</tool_call>',
+        '<tool_call>{"name": "ls", "arguments": "user"}</tool_call>',
+        '<tool_call>{"name": "ls", "tool": "edit"}</tool_call>',
+        '<tool_call>{"name": "ls", "arguments": {"path": "a"}, "input": {"path": "b"}}</tool_call>',
+        '<tool_call>{"path": "user"}</tool_call>',
+        "<tool_call>[]</tool_call>",
+        '<tool_call>[{"name": "ls"}, {"path": "user"}]</tool_call>',
+        '<tool_call>then {"path": "user"}</tool_call>',
+        '{"name": "ls"}\n<tool_call>',
+        '{"name": "ls"}</tool_call>{"path": "user"}',
+        '<tool_call>ls(path="user")</tool_call>',
+        "<tool_call>ls\n<arg_key>path</arg_key>\n<arg_value>user</arg_value></tool_call>",
+        "<tool_call>ls user</tool_call>",
+        '<tool_call>ls ["user"]</tool_call>',
+        '<|tool_call_start|>[ls(path="user")]<|tool_call_end|>',
+        "[TOOL_CALLS]ls[ARGS]",
+        '[TOOL_CALLS]ls[ARGS]{"path": "us',
+        '{"name": "ls", "arguments": {"path": "us',
+        '{"action": "ls", "path": "a", "path": "b"}',
+        "{'name': 'ls', 'arguments': {'path': 'user'}}",
+        '{"action": "done", "summary": "Saved to us',
+        '[{"name": "li',
+        '```json\n{"name": "ls", "arguments": {"path": "us',
+        '```json\n{"name": "ls", "arguments": {}}\nNow the rest.\n```',
+        'I look: {"name": "ls", "arguments": {"path": "a "quoted" name"}}',
+        '{"name": "ls", "arguments": {"path": "user"}} will show it.',
+        '{"name": "ls", "arguments": {"path": "user"}}\n{"name": "ls", "argu',
+        "<think>ls</think>\n" + '{"name": "ls", "arguments": {"path": "user"}} will show it.',
+    ],
+)
+def test_a_call_that_was_begun_and_cannot_be_read_is_broken(text):
+    answer = say(text)
+    assert answer.calls == ()
+    assert answer.is_broken
+
+
+def test_no_bare_call_is_read_after_json_that_cannot_be_read():
+    for before in ('As in {"deep": ', 'As in {"deep": x} ', 'As in [{"deep": 1} ', "As in {'deep': 1} "):
+        for space in ("", " " * 60):
+            assert calls(before + space + json.dumps(CALL)) == []
+            assert calls(before + space + "</think>" + json.dumps(CALL)) == [LS]
+        assert calls(before + space + hermes(*LS)) == [LS]
+
+
+def test_nothing_is_read_from_what_may_be_a_piece_of_an_unreadable_call():
+    inner = json.dumps({"name": "edit", "arguments": {"path": "p", "old_string": "a", "new_string": "b"}})
+    for text in (
+        f'{{"action": "write_file", "content": "As in {inner}"}}',
+        f'{{"action": "write_file", "content": "As in <tool_call>{inner}</tool_call>"}}',
+        f'{{"action": "write_file", "content": "As in\n```json\n{inner}\n```\n"}}',
+        f'{{"action": "write_file", "content": {inner}',
+        f'<tool_call>{{"name": "write_file", "arguments": {{"content": {inner}',
+        f"<tool_call>write_file(content={inner}",
+    ):
+        answer = say(text)
+        assert answer.calls == ()
+        assert answer.is_broken
+
+
+def test_calls_before_an_unreadable_one_stand():
+    answer = say(f'{hermes(*LS)}\n<tool_call>{{"name": "ls", "argu')
+    assert answer.calls == (LS,)
+    assert not answer.is_broken
+    assert calls(f'<tool_call>{json.dumps(CALL)}\n{{"name": "ls", "argu') == [LS]
+
+
+def test_a_tool_that_is_not_on_offer_is_a_call_where_a_tag_announces_it():
+    assert calls('<tool_call>{"name": "delete", "arguments": {"path": "user"}}</tool_call>') == [
+        ("delete", {"path": "user"})
+    ]
+    assert calls('[TOOL_CALLS]delete{"path": "user"}') == [("delete", {"path": "user"})]
+
+
+def test_arguments_may_be_left_out():
+    for given_arguments in ("", None):
+        assert calls(json.dumps({"name": "ls", "arguments": given_arguments})) == [("ls", {})]
+    assert calls('{"name": "ls", "id": "1"}') == [("ls", {})]
+
+
+# -- done, and thinking -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "form",
+    ["flat action", "json fence", "bare after words", "hermes", "tool, args", "openai", "bare, a list"],
+)
+def test_the_summary_of_a_model_that_is_done_is_its_words(form):
+    answer = say(FORMS[form]("done", {"summary": "Saved."}))
+    assert answer.calls == ()
+    assert answer.words.endswith("Saved.")
+    assert "{" not in answer.words
+    assert not answer.is_broken
+
+
+def test_done_without_a_summary_is_still_a_word():
+    assert say('{"action": "done"}') == Spoken((), "done", is_broken=False)
+    assert say('{"action": "done", "summary": 1}').words == "done"
+
+
+def test_a_call_and_done_in_one_answer_are_both():
+    answer = say(f'{json.dumps(CALL)}\n{{"action": "done", "summary": "Saved."}}')
+    assert answer == Spoken((LS,), "Saved.", is_broken=False)
+
+
+def test_a_tool_that_is_called_done_is_a_tool():
+    assert spoken_calls('{"action": "done"}', [*TOOLS, "done"], ()).calls == (("done", {}),)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("<think>I might {}</think>Saved.", "Saved."),
+        ("<thinking>I might {}</thinking>Saved.", "Saved."),
+        ("<reasoning>{}</reasoning> Saved.", "Saved."),
+        ("Saved. <think>{} and never an end", "Saved."),
+        ("I might {}, or not.\n</think>\nSaved.", "Saved."),
+        ("I might <tool_call>{{ {}</think> Saved.", "Saved."),
+        ("{}</think></think>Saved.", "Saved."),
+        ("<think>{}", ""),
+        ("Saved <think>{}</think>{{}} as told.", "Saved {} as told."),
+    ],
+)
+def test_thinking_is_neither_words_nor_calls(text, words):
+    assert say(text.format(hermes(*LS))) == Spoken((), words, is_broken=False)
+
+
+def test_a_call_after_words_and_thinking_does_not_begin_the_text():
+    text = f"Saved. <think>So.</think>{json.dumps(CALL)} would show it."
+    assert say(text) == Spoken((), text.replace("<think>So.</think>", ""), is_broken=False)
+
+
+def test_tags_of_thinking_inside_a_text_are_text():
+    for content in ("Uses <think> tags", "Uses </think> tags", "<think>all</think>"):
+        call = ("write_file", {"path": PATH, "content": content})
+        assert calls(FORMS["flat action"](*call)) == [call]
+        assert calls(qwen(*call)) == [call]
+
+
+# -- any text at all ----------------------------------------------------------------------------------------
+
+pieces = st.sampled_from(
+    [
+        *("<tool_call>", "</tool_call>", "<think>", "</think>", "[TOOL_CALLS]", "[ARGS]", "<|python_tag|>"),
+        *("<function=ls>", "<parameter=path>", "</parameter>", "</function>", "```json\n", "```", "ls"),
+        *("{", "}", "[", "]", '"', ":", ",", "\\", "{'", '{"', '"name": "ls"', '"arguments": {}', '"a": 1'),
+        *("\n", " ", "\u0130", "\ud800", "\uff5c", "done", wide("<|tool_call_begin|>")),
+        *(json.dumps(CALL), hermes(*WRITE), QWEN),
+    ]
+)  # fmt: skip
+soups = st.lists(pieces | st.text(max_size=3), max_size=25).map("".join)
+
+
+@given(soups | st.text(), st.lists(soups, max_size=2))
+def test_no_text_raises_and_what_comes_back_is_sound(text, shown):
+    answer = spoken_calls(text, TOOLS, shown)
+    assert len(answer.calls) <= MAX_CALLS
+    assert all(isinstance(tool, str) and isinstance(given, dict) for tool, given in answer.calls)
+    assert not (answer.is_broken and answer.calls)
+    assert spoken_calls(text, TOOLS, [*shown, text]).calls == ()
+
+
+fragments = ["```json\n", "```", '{"name": "rm", "arguments": {}}', '{"tool": "', '"}', *"[]{}\n"]
+tagless = st.lists(
+    st.sampled_from(fragments) | st.text(alphabet=string.ascii_lowercase + '"{}: ', max_size=8), max_size=20
+).map("".join)
+
+
+@given(tagless)
+def test_a_text_without_tags_that_names_no_tool_on_offer_yields_no_call(text):
+    assert spoken_calls(text, ["write_file", "read_file"], ()).calls == ()
+
+
+# -- cost ---------------------------------------------------------------------------------------------------
+
+REPEATED = [
+    *("{", "[", '{"', "[{", '{"a":', '{"a":[', '{"":0}', "[{}]", "[{},", '{"name":"ls"}', '{"name":"ls"} x'),
+    *("<tool_call>", "<tool_call>{", '<tool_call>{"a":"', "<tool_call>[[],", "<tool_call> ", "&", "&a"),
+    *("[TOOL_CALLS]", "[TOOL_CALLS]ls[ARGS]{", "<tool_call>ls ", "<function=ls>", "<parameter=path>", "<|"),
+    *("<function=ls></function>", "<function=ls><parameter=path>", "<think>", "</think>", '</think>{"a":"'),
+    *("<think></think>", "```json\n{", "```", "```\n\n", "``` {", "\\", "\\u", " ", "\n", "{ ", "[\n", "<|a"),
+    *("a:1:", "\u0130", "\ufdfa"),
+]  # fmt: skip
+
+
+@pytest.mark.sweep(4)
+@pytest.mark.parametrize("repeated", REPEATED)
+def test_reading_is_tried_in_few_places_of_a_hostile_text(repeated, monkeypatch):
+    tried = []
+
+    def counted(text, at):
+        tried.append(at)
+        return read(text, at)
+
+    read = json_calls.first_json
+    monkeypatch.setattr(json_calls, "first_json", counted)
+    monkeypatch.setattr(spoken, "first_json", counted)
+    text = repeated * (2 * MAX_CHARS // len(repeated))
+    assert len(say(text).words) <= MAX_CHARS
+    assert len(tried) <= MAX_ATTEMPTS * (MAX_CALLS + 1)
+    assert calls(hermes(*WRITE), [text]) == [WRITE]  # It ends soon, as it is linear.
+
+
+def test_a_text_with_too_many_places_to_read_holds_no_call():
+    listing = "".join(f'As {{"n": {number}}}, ' for number in range(MAX_ATTEMPTS + 1))
+    assert calls(listing + hermes(*LS)) == []
+    assert calls(hermes(*LS) + listing) == []
+    assert calls(listing[: listing.index('{"n": 60')] + hermes(*LS)) == [LS]
+
+
+def test_what_stands_behind_the_limit_is_not_looked_at():
+    early, late = hermes(*LS) + "x" * MAX_CHARS, "x" * MAX_CHARS + hermes(*LS)
+    assert calls(early) == [LS]
+    assert calls(late) == []
+    assert len(say(late).words) == MAX_CHARS
+    padded = json.dumps(CALL).ljust(MAX_CHARS)
+    assert calls(padded) == [LS]
+    assert calls(padded + "is an example.") == []  # It does not stand at the end of the whole text.

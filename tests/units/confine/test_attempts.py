@@ -1,0 +1,391 @@
+"""Forbidden things, tried in real workers: behind the whole fence, behind each layer alone, and without any.
+
+What a layer is said to stop alone must fail behind that layer alone; whatever no standing layer is said to
+stop must really succeed, so that nothing fails here for want of trying. `services/layers_service.py` takes
+layers away.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import re
+import socket
+import subprocess
+import threading
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from kit.confine.kernel import landlock_abi, needs_fence
+from kit.confine.probe import SERVICES, soon
+from kit.confine.services.layers_service import NOBODY, layers_of
+from kit.memories import descriptors
+from kit.where import REPOSITORY
+from muniment.confine import pool
+from muniment.confine.attempts import system, trial
+from muniment.confine.attempts.attempt import DONE, UNTRIED, Attempt, Targets, Untried
+from muniment.confine.attempts.system import ATTEMPTS
+from muniment.confine.attempts.trial import Verdict, judge, try_all
+from muniment.confine.pool import import_directories
+from muniment.confine.wire import Channel
+from muniment.errors import DeadlineExceeded, WorkerLost
+from muniment.names import Enforcement, FenceLayer
+
+IS_ROOT = os.geteuid() == 0
+WHO = ("self", "powerless", "nobody") if IS_ROOT else ("self",)
+"""Root, root without a capability, and another user; or whoever runs this."""
+
+CANNOT = {
+    "x32": "most kernels are built without that table, and other machines have none",
+    "find-environment": "the zygote is started without one; below it is started with one",
+}
+"""Attempts that come to nothing also without the fence, and why."""
+
+_YAMA = "Yama may let nobody but an ancestor trace"
+MAY_BE_FORBIDDEN = {
+    **dict.fromkeys(("trace-broker", "trace-sibling", "take-descriptor-of-broker"), _YAMA),
+    **dict.fromkeys(("read-broker-memory", "copy-broker-memory"), _YAMA),
+    **dict.fromkeys(("read-sibling-memory", "copy-sibling-memory"), _YAMA),
+    "perf": "kernel.perf_event_paranoid",
+    "userfaultfd": "the kernel may be built without",
+    "io-uring": "kernel.io_uring_disabled",
+    "new-user-namespace": "user.max_user_namespaces, or AppArmor",
+    "set-attribute": "the file system may have none",
+    "out-of-band": "the kernel may be built without (CONFIG_AF_UNIX_OOB)",
+    "create-nameless": "the file system may have none",
+    "name-to-handle": "the file system may have none",
+    "open-by-handle": "the file system may have none",
+}
+"""Attempts that some systems forbid to everybody or to users, fence or no fence, and by what."""
+
+UNREADABLE_TO_NOBODY = {"import-module", "load-library"}
+"""What another user may not be able to read: an interpreter and packages in somebody's home."""
+
+CONFIGURATIONS = [
+    *(f"{which}_as_self" for which in ("without_landlock", "without_seccomp")),
+    *(f"only_{layer}_as_self" for layer in FenceLayer if layer is not FenceLayer.NO_NEW_PRIVS),
+    *(
+        f"{which}_as_{who}"
+        for who in WHO[1:]
+        for which in ("only_limits", "only_dumpable", "only_landlock", "only_seccomp")
+    ),
+]
+
+
+standing_by_us = trial.standing
+
+
+@contextmanager
+def owned_by_nobody(parent=None):
+    with standing_by_us(parent) as standing:
+        for path in (standing.directory, *standing.directory.rglob("*")):
+            os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
+        yield standing
+
+
+@functools.cache
+def tried(configuration):
+    """The trial behind the layers, and as the user, that the name says."""
+    with pytest.MonkeyPatch.context() as patch:
+        if configuration.endswith("nobody"):
+            patch.setattr(trial, "standing", owned_by_nobody)
+        return try_all(soon(), service=f"layers_service:{configuration}", directories=[SERVICES])
+
+
+def succeeding(configuration):
+    return {each.attempt.name for each in tried(configuration).findings if each.outcome == DONE}
+
+
+def must_fail(attempt, who, stand):
+    """Whether an attempt has to fail behind these layers; None: nothing is said of it."""
+    is_user_0 = IS_ROOT and who != "nobody"
+    if attempt.stopped_with(landlock_abi()) & stand or (attempt.ordinary & stand and not is_user_0):
+        return True
+    loses_privilege = IS_ROOT and who == "self" and FenceLayer.CAPABILITIES in stand
+    reasons = (
+        attempt.name not in succeeding(f"nothing_as_{who}"),
+        attempt.privileged and loses_privilege,
+        # Broker and zygote keep their capabilities then, which alone keep out whoever has less.
+        loses_privilege and ("broker" in attempt.name or "zygote" in attempt.name),
+        # Root without a capability is neither privileged nor ordinary.
+        attempt.ordinary & stand and (who == "powerless" or loses_privilege),
+    )
+    return None if any(reasons) else False
+
+
+@pytest.mark.sweep(2)
+@needs_fence
+@pytest.mark.parametrize("who", WHO)
+def test_behind_the_whole_fence_every_attempt_comes_to_what_is_recorded(who):
+    found = tried(f"all_as_{who}")
+    assert found.held.enforcement is Enforcement.FULL
+    outcomes = {each.attempt.name: each.outcome for each in found.findings if each.outcome != UNTRIED}
+    assert outcomes == {name: ATTEMPTS[name].expected for name in outcomes}
+    assert set(ATTEMPTS) - set(outcomes) <= {"x32"}
+    open_ones = {each.attempt.name for each in found.findings if each.verdict is Verdict.OPEN}
+    assert open_ones == {"metadata-outside", "open-outside-for-neither"}
+
+
+@pytest.mark.sweep(1)
+@needs_fence
+@pytest.mark.parametrize("configuration", CONFIGURATIONS)
+def test_a_layer_stops_alone_what_it_is_said_to_stop_and_the_rest_succeeds(configuration):
+    which, _, who = configuration.partition("_as_")
+    stand = layers_of(which)
+    found = tried(configuration)
+    for each in found.findings:
+        expected = must_fail(each.attempt, who, stand)
+        if expected:
+            assert each.verdict is Verdict.HELD, each
+        elif expected is False:
+            assert each.outcome == DONE, each
+    assert not [each for each in found.findings if each.verdict is Verdict.NOT_HELD]
+
+
+def test_without_the_fence_every_attempt_succeeds():
+    failing = set(ATTEMPTS) - succeeding("nothing_as_self") - set(CANNOT) - set(MAY_BE_FORBIDDEN)
+    assert all(ATTEMPTS[name].privileged and not IS_ROOT for name in failing), failing
+
+
+def test_without_the_fence_an_attempt_of_others_fails_for_want_of_rights_alone():
+    for who in WHO[1:]:
+        for name in set(ATTEMPTS) - succeeding(f"nothing_as_{who}") - set(CANNOT) - set(MAY_BE_FORBIDDEN):
+            unreadable = who == "nobody" and name in UNREADABLE_TO_NOBODY
+            assert ATTEMPTS[name].privileged or "broker" in name or unreadable, name
+
+
+@needs_fence
+def test_both_great_layers_hold_alone_what_rests_on_both_and_each_something_of_its_own():
+    both = {FenceLayer.LANDLOCK, FenceLayer.SECCOMP}
+    by_layers = {frozenset(attempt.stopped_by & both) for attempt in ATTEMPTS.values()}
+    assert by_layers == {frozenset(), frozenset(both), *({frozenset({layer}) for layer in both})}
+
+
+def test_the_environment_is_found_where_the_zygote_has_it(monkeypatch):
+    popen = subprocess.Popen
+
+    def start_with_environment(command, **terms):
+        return popen(command, **{**terms, "env": dict(os.environ)})
+
+    attempts = [ATTEMPTS["find-environment"]]
+    (finding,) = try_all(soon(), attempts=attempts).findings
+    assert (finding.outcome, finding.verdict) == ("ENODATA", Verdict.HELD)
+    monkeypatch.setattr(pool.subprocess, "Popen", start_with_environment)
+    (finding,) = try_all(soon(), attempts=attempts).findings
+    assert (finding.outcome, finding.verdict) == (DONE, Verdict.NOT_HELD)
+
+
+def test_what_succeeds_leaves_nothing_behind(tmp_path):
+    def machine():
+        status = Path("/proc/self/status").read_text()
+        return (
+            os.uname().nodename,
+            Path("/proc/self/mountinfo").read_text(),
+            Path("/proc/self/limits").read_text(),
+            status[status.index("TracerPid") :].splitlines()[0],
+            os.readlink("/proc/self/ns/net"),  # noqa: PTH115 - names no file
+            sorted(Path("/dev/shm").iterdir()),
+        )
+
+    before, held = machine(), descriptors()
+    found = try_all(soon(), service="layers_service:nothing_as_self", directories=[SERVICES], parent=tmp_path)
+    assert sum(each.outcome == DONE for each in found.findings) > len(ATTEMPTS) // 2
+    assert machine() == before
+    assert descriptors() == held
+    assert list(tmp_path.iterdir()) == []
+
+
+# -- workers that do not answer as they should ---------------------------------------------------------
+
+
+def odd(function, **terms):
+    attempts = [ATTEMPTS["read-outside"]]
+    return try_all(
+        terms.pop("deadline", soon()),
+        service=f"odd_attempts_service:{function}",
+        directories=[SERVICES],
+        attempts=attempts,
+    ).findings[0]
+
+
+def test_an_attempt_that_does_not_end_is_given_up_and_said(monkeypatch):
+    """However long its worker took to greet: the seconds count from there, and of these there are none."""
+    monkeypatch.setattr(trial, "ATTEMPT_SECONDS", 0.0)
+    finding = odd("silent")
+    assert (finding.verdict, finding.why) == (Verdict.UNTRIED, "no answer in 0 s")
+
+
+def test_a_trial_ends_at_its_deadline(tmp_path):
+    before = descriptors()
+    with pytest.raises(DeadlineExceeded):
+        odd("silent", deadline=soon(0.5))
+    assert descriptors() == before
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_worker_that_ends_otherwise_proves_nothing():
+    finding = odd("leaving")
+    assert (finding.outcome, finding.verdict) == ("exit code 3", Verdict.UNTRIED)
+    assert finding.why == "the worker ended by exit code 3"
+
+
+@pytest.mark.parametrize(
+    "service_name", ["odd_attempts_service:rude", "odd_attempts_service:vague", "broken_service:serve"]
+)
+def test_no_trial_without_a_worker_that_greets(service_name):
+    before = descriptors()
+    with pytest.raises(WorkerLost):
+        try_all(soon(), service=service_name, directories=[SERVICES])
+    assert descriptors() == before
+
+
+# -- judging ---------------------------------------------------------------------------------------------
+
+
+def attempt(*stopped_by, expected="EACCES", abi=1, ordinary=()):
+    return Attempt(
+        *("name", "do it", lambda _: None, expected, frozenset(stopped_by), frozenset(ordinary)),
+        landlock_abi=abi,
+    )
+
+
+@pytest.mark.parametrize(
+    ("what", "outcome", "holding", "verdict"),
+    [
+        (attempt(FenceLayer.LANDLOCK), "EACCES", [*FenceLayer], Verdict.HELD),
+        (attempt(FenceLayer.LANDLOCK), "SIGSYS", [*FenceLayer], Verdict.HELD),
+        (attempt(FenceLayer.LANDLOCK), "EACCES", [FenceLayer.LANDLOCK], Verdict.HELD),
+        (attempt(FenceLayer.LANDLOCK), "EACCES", [], Verdict.UNTRIED),
+        (attempt(FenceLayer.LANDLOCK), "SIGSYS", [FenceLayer.LIMITS], Verdict.UNTRIED),
+        (attempt(FenceLayer.LANDLOCK, abi=6), "EACCES", [FenceLayer.LANDLOCK], Verdict.UNTRIED),
+        (
+            attempt(FenceLayer.LANDLOCK, FenceLayer.SECCOMP, abi=6),
+            "EACCES",
+            [FenceLayer.SECCOMP],
+            Verdict.HELD,
+        ),
+        (
+            attempt(FenceLayer.SECCOMP, ordinary=[FenceLayer.LIMITS]),
+            "EAGAIN",
+            [FenceLayer.LIMITS],
+            Verdict.HELD,
+        ),
+        (attempt(FenceLayer.LANDLOCK), DONE, [*FenceLayer], Verdict.NOT_HELD),
+        (attempt(FenceLayer.LANDLOCK), DONE, [FenceLayer.LANDLOCK], Verdict.NOT_HELD),
+        (attempt(FenceLayer.LANDLOCK), DONE, [FenceLayer.SECCOMP], Verdict.OPEN),
+        (attempt(FenceLayer.LANDLOCK, FenceLayer.SECCOMP), DONE, [FenceLayer.SECCOMP], Verdict.NOT_HELD),
+        (attempt(FenceLayer.LANDLOCK, FenceLayer.SECCOMP), DONE, [], Verdict.OPEN),
+        (attempt(FenceLayer.LANDLOCK, abi=6), DONE, [FenceLayer.LANDLOCK], Verdict.OPEN),
+        (attempt(FenceLayer.LANDLOCK, FenceLayer.SECCOMP, abi=6), DONE, [*FenceLayer], Verdict.NOT_HELD),
+        (attempt(FenceLayer.LANDLOCK), "ENOENT", [*FenceLayer], Verdict.UNTRIED),
+        (attempt(FenceLayer.LANDLOCK), UNTRIED, [*FenceLayer], Verdict.UNTRIED),
+        (attempt(FenceLayer.LANDLOCK), "SIGSEGV", [*FenceLayer], Verdict.UNTRIED),
+        (attempt(expected="ENODATA"), "ENODATA", [], Verdict.HELD),
+        (attempt(expected="ENODATA"), DONE, [], Verdict.NOT_HELD),
+        (attempt(expected=DONE), DONE, [*FenceLayer], Verdict.OPEN),
+        (attempt(expected=DONE), "EPERM", [*FenceLayer], Verdict.HELD),
+    ],
+)
+def test_what_an_outcome_means(what, outcome, holding, verdict):
+    finding = judge(what, outcome, holding, 5)
+    assert finding.verdict is verdict
+    assert bool(finding.why) == (verdict is not Verdict.HELD)
+
+
+# -- a worker's end, and the stage -----------------------------------------------------------------------
+
+
+def raising(error):
+    def act(_):
+        raise error
+
+    return act
+
+
+@pytest.mark.parametrize(
+    ("act", "outcome", "why"),
+    [
+        (lambda _: None, DONE, ""),
+        (raising(PermissionError(13, "no")), "EACCES", ""),
+        (raising(OSError(9999, "no")), "errno 9999", ""),
+        (raising(OSError("no")), "errno None", ""),
+        (raising(ModuleNotFoundError("no")), "ModuleNotFoundError", ""),
+        (raising(Untried("nothing here")), UNTRIED, "nothing here"),
+    ],
+)
+def test_a_worker_answers_what_came_of_it(monkeypatch, act, outcome, why):
+    made = Attempt("made", "do it", act, "EACCES", frozenset())
+    monkeypatch.setitem(system.ATTEMPTS, "made", made)
+    ours, theirs = socket.socketpair()
+    system.warm()
+    fields = {field: "" for field in Targets.__slots__ if field not in {"root", "connection"}}
+    with ours, theirs:
+        server = threading.Thread(
+            target=system.serve, args=(theirs, {system.ROOT: 7}, {FenceLayer.SECCOMP: 1})
+        )
+        server.start()
+        channel = Channel(ours)
+        assert channel.receive(0)[0] == {"t": "hello", "missing": {"seccomp": 1}}
+        channel.send({"t": "attempt", "name": "made", "targets": fields})
+        assert channel.receive(0)[0] == {"t": "outcome", "outcome": outcome, "why": why}
+        server.join()
+
+
+def untried(name, **terms):
+    (finding,) = try_all(
+        soon(),
+        service="layers_service:nothing_as_self",
+        directories=[SERVICES],
+        attempts=[ATTEMPTS[name]],
+        **terms,
+    ).findings
+    assert finding.verdict is Verdict.UNTRIED
+    return finding.why
+
+
+def test_what_the_stage_cannot_have_is_not_tried_and_said(monkeypatch, tmp_path):
+    deep = tmp_path / ("d" * 100)
+    deep.mkdir()
+    assert "too long a name" in untried("unix-path", parent=deep)
+    with monkeypatch.context() as patch:
+        patch.setattr(trial, "call", lambda *_: raising(OSError(95, "no"))(None))
+        assert "gives no handles" in untried("open-by-handle")
+    with monkeypatch.context() as patch:
+        real = import_directories
+        nowhere = {("pydantic_core",): (str(tmp_path),)}
+        patch.setattr(trial, "import_directories", lambda names: nowhere.get(names) or real(names))
+        assert "no library" in untried("load-library")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "environb", {b"MODEL_API_KEY": b"key", b"HOME": b""})
+        assert "none of PATH, HOME, PWD and LANG" in untried("find-environment")
+
+
+def test_nothing_of_the_environment_that_may_be_secret_is_told_to_a_worker(monkeypatch):
+    variables = {b"MODEL_API_KEY": b"key" * 40, b"PATHS": b"p" * 80, b"LANG": b"C.UTF-8", b"PATH": b"/bin"}
+    monkeypatch.setattr(os, "environb", variables)
+    with trial.standing() as standing:
+        assert bytes.fromhex(standing.targets["needle"]) == b"LANG=C.UTF-8"
+    variables[b"PATH"] = b"/usr/bin:" * 20
+    with trial.standing() as standing:
+        assert bytes.fromhex(standing.targets["needle"]) == (b"PATH=" + variables[b"PATH"])[:64]
+
+
+def test_the_page_says_of_every_attempt_what_stops_it_alone():
+    page = (REPOSITORY / "docs" / "confinement.md").read_text()
+    told = {}
+    for layers, names in re.findall(r"^\| ([a-z, ]+) \| ((?:`[a-z0-9-]+` ?)+)\|$", page, re.MULTILINE):
+        told |= {name: set(layers.split(", ")) for name in re.findall(r"`([^`]+)`", names)}
+    assert told == {name: set(each.stopped_by) for name, each in ATTEMPTS.items() if each.stopped_by}
+    assert all(f"`{name}`" in page for name in ATTEMPTS)
+    assert len(page.splitlines()) <= 100
+
+
+def test_the_table_is_data_that_a_document_can_hold():
+    assert len(ATTEMPTS) >= 70
+    for name, each in ATTEMPTS.items():
+        assert name == each.name
+        assert json.loads(json.dumps([each.name, each.what, each.expected, sorted(each.stopped_by)]))
+    assert len({each.what for each in ATTEMPTS.values()}) == len(ATTEMPTS)

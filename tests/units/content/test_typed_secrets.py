@@ -1,0 +1,157 @@
+"""Secrets as people type them, made from a seed in six languages; and sentences about passwords without."""
+
+from __future__ import annotations
+
+import json
+import random
+import string
+from collections import Counter
+from importlib.resources import files
+from types import SimpleNamespace
+
+import pytest
+
+import muniment
+from kit.where import FACTS
+from muniment.agent.filing import RuleWriter
+from muniment.content.secrets import find_secret, redacted
+from muniment.errors import RememberRefused
+from muniment.testing.minds import ScriptedModel
+
+SENTENCES = json.loads((FACTS / "typed_secrets.json").read_text())
+NAMES, WORDS = SENTENCES["names"], SENTENCES["words"]
+COUNTRIES = {"DE": "n18", "FR": "n10a11n2", "ES": "n20", "GB": "a4n14", "NL": "a4n10", "CH": "n5a12"}
+
+
+def find(text, rel="topic/a.md"):
+    return find_secret(text.encode(), rel)
+
+
+def password(rng):
+    name, number = rng.choice(NAMES), rng.randrange(10, 9999)
+    return rng.choice(
+        [
+            f"{name}{number}",
+            f"{name.lower()}{number}!",
+            f"{number}{name}",
+            f"{name}-{rng.choice(NAMES)}-{number}",
+            f"{name[:2]}@{name[2:]}{number}",
+            f"{name}#{rng.choice(NAMES)}!",
+            "".join(rng.choices(string.ascii_letters + string.digits, k=10)) + "7x",
+            "".join(rng.choices(string.ascii_lowercase, k=8)) + str(number),
+            "".join(rng.choices(string.ascii_letters + "!#%&+?", k=9)) + "3?k",
+        ]
+    )
+
+
+def card(rng):
+    digits = rng.choice(["4", "51", "55", "37", "6011", "3530"])
+    digits += "".join(rng.choices(string.digits, k=(14 if digits == "37" else 15) - len(digits)))
+    sums = [int(each) * (2 - at % 2) for at, each in enumerate(reversed(digits))]
+    digits += str(-sum(each // 10 + each % 10 for each in sums) % 10)
+    cut = rng.choice(["", " ", "-"])
+    return cut.join(digits[at : at + 4] for at in range(0, len(digits), 4))
+
+
+def iban(rng):
+    country = rng.choice(sorted(COUNTRIES))
+    parts = COUNTRIES[country].replace("a", " a").replace("n", " n").split()
+    account = "".join(
+        "".join(rng.choices(string.digits if part[0] == "n" else string.ascii_uppercase, k=int(part[1:])))
+        for part in parts
+    )
+    number = "".join(str(ord(each) - 55) if each.isalpha() else each for each in f"{account}{country}00")
+    whole = f"{country}{98 - int(number) % 97:02}{account}"
+    return " ".join(whole[at : at + 4] for at in range(0, len(whole), 4)) if rng.random() < 0.5 else whole
+
+
+def values(rng):
+    strong = password(rng)
+    return {
+        "p": strong,
+        "s": strong,
+        "q": rng.choice([strong, rng.choice(NAMES).lower(), " ".join(rng.sample(WORDS, 3))]),
+        "w": " ".join(rng.sample(WORDS, 4)),
+        "c": "".join(rng.choices(string.digits, k=rng.choice([4, 4, 5, 6]))),
+        "n": rng.choice([strong, " ".join(str(rng.randrange(1000, 9999)) for _ in range(4))]),
+        "card": card(rng),
+        "iban": iban(rng),
+    }
+
+
+def said():
+    """(language, sentence, secret) of every template, for several seeds."""
+    for language, templates in SENTENCES["said"].items():
+        for template in templates:
+            for seed in range(8):
+                rng = random.Random(f"{seed}{template}")
+                hole = template[template.index("{") + 1 : template.index("}")]
+                secret = values(rng)[hole]
+                yield language, template.replace(f"{{{hole}}}", secret), secret
+
+
+@pytest.mark.threat("T-LEAK-15", control="typed_secrets")
+def test_what_people_type_is_found_in_six_languages():
+    missed = [(language, text) for language, text, _ in said() if find(text) is None]
+    counted = Counter(language for language, _, _ in said())
+    assert len(counted) == 6
+    assert sum(counted.values()) >= 300
+    by_language = Counter(language for language, _ in missed)
+    assert all(by_language[language] <= 0.05 * counted[language] for language in counted), missed
+
+
+def test_sentences_about_passwords_raise_hardly_any_alarm():
+    sentences = [text for texts in SENTENCES["about"].values() for text in texts]
+    alarms = [text for text in sentences if find(text) is not None]
+    assert len(sentences) >= 200
+    assert len(alarms) <= 0.01 * len(sentences), alarms
+
+
+def test_what_is_found_can_be_taken_out_and_nothing_of_it_is_left():
+    left = []
+    for _, text, secret in said():
+        clean = redacted(text)
+        parts = [part for part in secret.split() if len(part) > 3]
+        if find(text) is not None and (find(clean) or any(part in clean for part in parts)):
+            left.append((text, clean))
+    assert left == []
+
+
+TYPED = "Remember that the wifi password is tulip22"
+
+
+@pytest.mark.threat("T-LEAK-15", control="typed_secrets")
+def test_a_fact_with_such_a_secret_is_refused_before_a_model_is_asked(tmp_path):
+    (tmp_path / "workspace").mkdir()
+    model = ScriptedModel([])
+    opened = muniment.open(tmp_path / "workspace", home=tmp_path / "home", model=model)
+    with opened as memory, pytest.raises(RememberRefused, match=r"secret \(typed-password\)"):
+        memory.remember(TYPED)
+    assert model.requests == []
+
+
+@pytest.mark.threat("T-LEAK-15", control="typed_secrets")
+def test_where_it_is_taken_out_it_stands_in_no_name_no_title_and_no_prompt(tmp_path):
+    (tmp_path / "workspace").mkdir()
+    policy = tmp_path / "redacting.toml"
+    text = files("muniment.policies").joinpath("strict.toml").read_text()
+    policy.write_text(
+        text.replace('secrets = "reject"', 'secrets = "redact"').replace(
+            'name = "strict"', 'name = "redacting"'
+        )
+    )
+    rules, asked = RuleWriter(), []
+
+    def respond(request):
+        asked.append(request)
+        return rules.respond(request)
+
+    model = SimpleNamespace(name="scripted", respond=respond)
+    home = tmp_path / "home"
+    with muniment.open(tmp_path / "workspace", home=home, policy=str(policy), model=model) as memory:
+        assert memory.remember(TYPED, task_id="once").files_touched
+        assert memory.remember(TYPED, task_id="once").repeated
+    written = [path for path in home.rglob("*") if path.is_file()]
+    assert asked
+    assert "tulip" not in repr(asked)
+    assert not [path for path in written if b"tulip" in path.read_bytes() or "tulip" in str(path)]

@@ -1,0 +1,604 @@
+"""The runner: one task at a time, whatever becomes of it, of the ledger or of the daemon."""
+
+from __future__ import annotations
+
+import errno
+import queue
+import threading
+
+import pytest
+
+from kit.lane.conformance import BOT, DONE, FAILED, OWNER, submit
+from kit.lane.ledgered import Ledgered
+from kit.lane.workshop import PATIENCE, Workshop
+from muniment import lane as subject
+from muniment.confine import cancel as cancelling
+from muniment.confine.cancel import Cancel
+from muniment.errors import ManagedMemoryUnavailable, NotFound, WorkspaceDraining
+from muniment.lane import Ended, Writer
+from muniment.store.audit import verify
+from muniment.store.state import State
+
+
+@pytest.fixture(scope="module")
+def state():
+    with State(None) as opened:
+        yield opened
+        assert verify(opened).problems == ()
+
+
+@pytest.fixture
+def factory(state):
+    return Ledgered(state)
+
+
+@pytest.fixture
+def make(factory):
+    """Makes workshops, and closes them."""
+    made = []
+
+    def one(**more):
+        made.append(Workshop(factory, **more))
+        return made[-1]
+
+    yield one
+    for each in made:
+        each.close()
+
+
+@pytest.fixture
+def shop(make):
+    made = make()
+    made.runner.start()
+    return made
+
+
+@pytest.fixture
+def logged(monkeypatch):
+    """What is logged, in order."""
+    seen = queue.SimpleQueue()
+    monkeypatch.setattr(subject.events, "emit", lambda event, **fields: seen.put((event, fields)))
+    return seen
+
+
+@pytest.fixture
+def ledger(state, monkeypatch):
+    """Makes the ledger such that it can only be read, and writable again."""
+    monkeypatch.setattr(subject, "RETRY_SECONDS", 0.01)
+
+    def is_writable(wanted):
+        with state.ledger.bare() as connection:
+            connection.execute(f"PRAGMA query_only = {int(not wanted)}")
+
+    yield is_writable
+    is_writable(True)
+
+
+def raised(error):
+    raise error
+
+
+class Gate:
+    """Keeps whoever calls a method of an object until the test lets it pass."""
+
+    def __init__(self, monkeypatch, owner, name):
+        self.reached, self._passes = threading.Event(), threading.Event()
+        real = getattr(owner, name)
+
+        def gated(*args):
+            self.reached.set()
+            assert self._passes.wait(PATIENCE)
+            return real(*args)
+
+        monkeypatch.setattr(owner, name, gated)
+
+    def open(self):
+        self._passes.set()
+
+    def wait(self):
+        assert self.reached.wait(PATIENCE)
+
+
+# R1
+
+
+def test_tasks_are_carried_out_in_order_and_one_after_the_other(shop):
+    first, second, third = shop.submit(3)
+    for task in (first, second, third):
+        attempt = shop.attempt()
+        assert attempt.task.id == task.id
+        assert shop.is_idle()
+        attempt.ends(DONE)
+    assert shop.when(third, "completed").result == {"summary": "done"}
+
+
+def test_of_tasks_that_many_threads_send_never_two_run_at_once(shop):
+    shop.at_once = DONE
+    together = threading.Barrier(8)
+
+    def send():
+        together.wait()
+        shop.submit(2)
+
+    threads = [threading.Thread(target=send) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    tasks = shop.factory.tasks()
+    shop.when(tasks[-1], "completed")
+    assert shop.spans == [(what, task.id) for task in tasks for what in ("begin", "end")]
+
+
+def test_lanes_of_two_workspaces_run_at_the_same_time(make):
+    shops = [make(name=name) for name in ("one", "other")]
+    for each in shops:
+        each.runner.start()
+        each.submit()
+    attempts = [each.attempt() for each in shops]
+    for each, attempt in zip(shops, attempts, strict=True):
+        attempt.ends(DONE)
+        each.when(attempt.task, "completed")
+
+
+@pytest.mark.parametrize("problem", [LookupError, SystemExit])
+def test_a_task_whose_work_breaks_has_failed_and_the_next_one_begins(shop, logged, problem):
+    first, second = shop.submit(2)
+    shop.attempt().ends(problem("secret"))
+    shop.attempt().ends(DONE)
+    shop.when(second, "completed")
+    assert shop.lane.get(first.id).error == {"code": "remember_failed"}
+    assert logged.get(timeout=PATIENCE) == (
+        "task_broke",
+        {"task_id": first.id, "problem": problem.__name__},
+    )
+
+
+def test_the_end_of_a_task_and_the_beginning_of_the_next_are_one_transaction(shop, state):
+    first, second = shop.submit(2)
+    attempt = shop.attempt()
+    with state.ledger.bare() as connection:
+        commits = []
+        connection.set_trace_callback(lambda said: commits.append(said) if said == "COMMIT" else None)
+    attempt.ends(DONE)
+    assert shop.attempt().task.id == second.id
+    with state.ledger.bare() as connection:
+        connection.set_trace_callback(None)
+    assert shop.lane.get(first.id).status == "completed"
+    assert commits == ["COMMIT"]
+
+
+# Waking
+
+
+@pytest.mark.parametrize("moment", ["wait", "clear"])
+def test_a_task_that_comes_while_the_runner_is_about_to_sleep_is_not_slept_over(make, monkeypatch, moment):
+    shop = make()
+    gate = Gate(monkeypatch, shop.runner._wake, moment)
+    shop.runner.start()
+    gate.wait()
+    (task,) = shop.submit()
+    gate.open()
+    shop.attempt().ends(DONE)
+    shop.when(task, "completed")
+
+
+# R2
+
+
+def test_a_task_that_takes_too_long_is_over_before_the_next_begins(make):
+    shop = make(backstop=0.05)
+    shop.deaf = True
+    shop.runner.start()
+    first, second = shop.submit(2)
+    attempt = shop.attempt()
+    assert attempt.was_cancelled()
+    assert shop.is_idle()
+    assert shop.lane.get(second.id).status == "queued"
+    attempt.ends(Ended("cancelled"))
+    next_one = shop.attempt()
+    assert next_one.task.id == second.id
+    assert shop.lane.get(first.id).error == {"code": "remember_timeout"}
+    next_one.ends(FAILED)
+
+
+def test_one_that_took_too_long_has_timed_out_although_it_is_cancelled_then(make):
+    shop = make(backstop=0.05)
+    shop.deaf = True
+    shop.runner.start()
+    (task,) = shop.submit()
+    attempt = shop.attempt()
+    assert attempt.was_cancelled()
+    shop.runner.cancel(task.id, OWNER)
+    attempt.ends(Ended("cancelled"))
+    assert shop.when(task, "failed").error == {"code": "remember_timeout"}
+
+
+def test_the_clock_is_looked_at_as_often_as_a_task_may_need(make, monkeypatch):
+    shop = make(backstop=100.0)
+    now = [1_000.0]
+    monkeypatch.setattr(subject.time, "monotonic", lambda: now[0])
+    assert shop.runner._overdue() == 100.0
+    with Cancel() as cancel:
+        shop.runner._begin(submit(shop.lane), cancel)
+        now[0] += 30
+        assert (shop.runner._overdue(), cancel.is_set()) == (70.0, False)
+        now[0] += 70
+        assert (shop.runner._overdue(), cancel.is_set()) == (100.0, True)
+        assert shop.runner._overdue() == 100.0
+
+
+def test_a_task_that_ends_as_cancelled_though_nobody_asked_has_failed(shop):
+    (task,) = shop.submit()
+    shop.attempt().ends(Ended("cancelled"))
+    assert shop.when(task, "failed").error == {"code": "remember_failed"}
+
+
+# Cancelling, R5
+
+
+def test_a_waiting_task_that_is_cancelled_never_begins(shop):
+    first, second, third = shop.submit(3)
+    attempt = shop.attempt()
+    assert shop.runner.cancel(second.id, BOT).status == "cancelled"
+    assert not attempt.cancel.is_set()
+    attempt.ends(DONE)
+    assert shop.attempt().task.id == third.id
+    assert shop.lane.get(first.id).status == "completed"
+
+
+def test_a_running_task_that_is_cancelled_ends_and_the_next_one_begins(shop):
+    first, second = shop.submit(2)
+    shop.attempt()
+    assert shop.runner.cancel(first.id, BOT).status == "running"
+    task = shop.when(first, "cancelled")
+    assert (task.cancelled_by, task.error, task.arguments) == (BOT, None, None)
+    attempt = shop.attempt()
+    assert attempt.task.id == second.id
+    assert not attempt.cancel.is_set()
+
+
+def test_a_task_that_is_cancelled_between_its_claim_and_its_start_is_cancelled(make, monkeypatch):
+    shop = make()
+    gate = Gate(monkeypatch, shop.runner, "_begin")
+    shop.runner.start()
+    (task,) = shop.submit()
+    gate.wait()
+    assert shop.runner.cancel(task.id, OWNER).status == "running"
+    gate.open()
+    assert shop.when(task, "cancelled").cancelled_by == OWNER
+
+
+def test_one_that_completes_although_it_was_cancelled_has_completed(shop):
+    shop.deaf = True
+    (task,) = shop.submit()
+    attempt = shop.attempt()
+    shop.runner.cancel(task.id, OWNER)
+    assert attempt.was_cancelled()
+    attempt.ends(DONE)
+    assert shop.when(task, "completed").result == {"summary": "done"}
+
+
+def test_a_late_cancellation_does_not_hit_the_task_after_it(shop, monkeypatch):
+    first, second = shop.submit(2)
+    attempt = shop.attempt()
+    gate = Gate(monkeypatch, shop.writer, "run")
+    attempt.ends(DONE)
+    gate.wait()  # Before the end of the first task is in the ledger …
+
+    def late(change):
+        noted = Writer.run(shop.writer, change)
+        gate.open()
+        following.append(shop.attempt())
+        return noted
+
+    following = []
+    monkeypatch.setattr(shop.writer, "run", late)
+    noted = shop.runner.cancel(first.id, OWNER)  # … it is cancelled, which is told once the second one runs.
+    monkeypatch.undo()
+    assert noted.status == "running"
+    assert following[0].task.id == second.id
+    assert not following[0].cancel.is_set()
+    following[0].ends(DONE)
+    shop.when(second, "completed")
+    assert shop.lane.get(first.id).status == "completed"
+
+
+def test_a_late_cancellation_does_not_undo_that_of_the_task_after_it(make, monkeypatch):
+    shop = make()
+    first, second = shop.submit(2)
+    begun = shop.lane.claim()
+
+    def late(change):
+        noted = Writer.run(shop.writer, change)
+        monkeypatch.undo()
+        shop.lane.finish(begun, DONE)
+        claimed.append(shop.lane.claim())
+        shop.runner.cancel(second.id, OWNER)
+        return noted
+
+    claimed = []
+    monkeypatch.setattr(shop.writer, "run", late)
+    assert shop.runner.cancel(first.id, OWNER).id == first.id
+    with Cancel() as cancel:
+        shop.runner._begin(claimed[0], cancel)
+        assert cancel.is_set()
+
+
+def test_a_task_that_is_not_there_cannot_be_cancelled(shop):
+    with pytest.raises(NotFound):
+        shop.runner.cancel("remember-0", OWNER)
+
+
+def test_nothing_is_cancelled_where_the_ledger_cannot_be_written(shop, ledger):
+    (task,) = shop.submit()
+    attempt = shop.attempt()
+    ledger(False)
+    with pytest.raises(ManagedMemoryUnavailable):
+        shop.runner.cancel(task.id, OWNER)
+    ledger(True)
+    assert not attempt.cancel.is_set()
+    attempt.ends(DONE)
+    shop.when(task, "completed")
+
+
+# R3
+
+
+def test_a_stop_lets_what_runs_end_and_begins_nothing_more(shop):
+    first, second = shop.submit(2)
+    attempt = shop.attempt()
+    stopped = []
+    stopping = threading.Thread(target=lambda: stopped.append(shop.runner.stop(PATIENCE)))
+    stopping.start()
+    assert shop.runner._stopping.wait(PATIENCE)
+    attempt.ends(DONE)
+    stopping.join(PATIENCE)
+    assert stopped == [True]
+    assert shop.lane.get(first.id).status == "completed"
+    assert shop.lane.get(second.id).status == "queued"
+    assert shop.is_idle()
+
+
+def test_what_does_not_end_in_time_is_put_back_and_does_not_count_as_begun(shop):
+    first, second = shop.submit(2)
+    shop.attempt()
+    assert shop.runner.stop(0)
+    tasks = [shop.lane.get(task.id) for task in (first, second)]
+    assert [(task.status, task.attempt) for task in tasks] == [("queued", 0)] * 2
+    assert shop.lane.recover() == ()
+
+
+def test_a_stop_does_not_interrupt_what_is_past_its_point_of_no_return(shop):
+    shop.deaf = True
+    (task,) = shop.submit()
+    attempt = shop.attempt()
+    stopping = threading.Thread(target=shop.runner.stop, args=(0,))
+    stopping.start()
+    assert attempt.was_cancelled()
+    attempt.ends(DONE)
+    stopping.join(PATIENCE)
+    assert shop.lane.get(task.id).status == "completed"
+
+
+def test_a_stop_does_not_wait_for_ever_for_what_does_not_end(shop, monkeypatch):
+    monkeypatch.setattr(subject, "_LAST_SECONDS", 0.01)
+    shop.deaf = True
+    shop.submit()
+    attempt = shop.attempt()
+    assert not shop.runner.stop(0)
+    monkeypatch.undo()
+    attempt.ends(Ended("cancelled"))
+
+
+def test_a_task_that_is_claimed_when_the_stop_comes_is_not_begun(make, monkeypatch):
+    shop = make()
+    gate = Gate(monkeypatch, shop.runner, "_begin")
+    shop.runner.start()
+    (task,) = shop.submit()
+    gate.wait()
+    stopping = threading.Thread(target=shop.runner.stop, args=(PATIENCE,))
+    stopping.start()
+    assert shop.runner._stopping.wait(PATIENCE)
+    gate.open()
+    stopping.join(PATIENCE)
+    assert shop.spans == []
+    again = shop.lane.get(task.id)
+    assert (again.status, again.attempt) == ("queued", 0)
+
+
+def test_one_that_is_cancelled_while_it_is_being_put_back_is_cancelled(shop):
+    shop.deaf = True
+    (task,) = shop.submit()
+    attempt = shop.attempt()
+    stopping = threading.Thread(target=shop.runner.stop, args=(0,))
+    stopping.start()
+    assert attempt.was_cancelled()
+    shop.runner.cancel(task.id, OWNER)
+    attempt.ends(Ended("cancelled"))
+    stopping.join(PATIENCE)
+    assert shop.lane.get(task.id).status == "cancelled"
+
+
+def test_one_that_was_cancelled_before_the_stop_is_cancelled(shop):
+    shop.deaf = True
+    (task,) = shop.submit()
+    attempt = shop.attempt()
+    shop.runner.cancel(task.id, OWNER)
+    stopping = threading.Thread(target=shop.runner.stop, args=(0,))
+    stopping.start()
+    assert shop.runner._stopping.wait(PATIENCE)
+    attempt.ends(Ended("cancelled"))
+    stopping.join(PATIENCE)
+    assert shop.lane.get(task.id).status == "cancelled"
+
+
+def test_an_idle_runner_stops_at_once_and_a_second_time_and_unstarted(shop, make):
+    assert shop.runner.stop(PATIENCE)
+    assert shop.runner.stop(PATIENCE)
+    assert make(name="unstarted").runner.stop(PATIENCE)
+    for thread in shop.runner._threads:
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+
+
+def test_a_runner_is_alive_from_its_start_to_its_stop_or_to_the_end_of_its_thread(make):
+    shop = make()
+    assert not shop.runner.is_alive
+    shop.runner.start()
+    assert shop.runner.is_alive
+    assert shop.runner.stop(PATIENCE)
+    assert not shop.runner.is_alive
+
+
+@pytest.mark.parametrize("problem", [LookupError, SystemExit])
+def test_a_runner_whose_thread_broke_is_not_alive_and_says_so(make, monkeypatch, logged, problem):
+    def broken():
+        raise problem("secret")
+
+    shop = make()
+    monkeypatch.setattr(shop.lane, "claim", broken)
+    shop.runner.start()
+    for thread in shop.runner._threads:
+        thread.join(PATIENCE)
+    assert not shop.runner.is_alive
+    event, fields = logged.get(timeout=PATIENCE)
+    assert (event, fields["problem"], fields["workspace"]) == (
+        "lane_broke",
+        problem.__name__,
+        shop.lane.workspace,
+    )
+    assert "secret" not in str(fields)
+
+
+# R5
+
+
+@pytest.mark.threat("T-API-09", control="patient_lanes")
+def test_a_task_waits_for_a_descriptor_and_the_lane_goes_on(shop, monkeypatch, logged):
+    monkeypatch.setattr(subject, "RETRY_SECONDS", 0.01)
+    lacking = [OSError(errno.EMFILE, "Too many open files")] * 2
+    real = cancelling.os.eventfd
+    monkeypatch.setattr(
+        cancelling.os, "eventfd", lambda *given: raised(lacking.pop()) if lacking else real(*given)
+    )
+    first, second = shop.submit(2)
+    for task in first, second:
+        attempt = shop.attempt()
+        assert (attempt.task.id, attempt.task.attempt) == (task.id, 1)
+        attempt.ends(DONE)
+    assert shop.when(second, "completed").result == {"summary": "done"}
+    events = [logged.get(timeout=PATIENCE) for _ in range(2)]
+    assert [(event, fields["task_id"]) for event, fields in events] == [("no_descriptor", first.id)] * 2
+
+
+def test_a_ledger_that_lacks_a_descriptor_is_asked_again(shop, monkeypatch, logged):
+    monkeypatch.setattr(subject, "RETRY_SECONDS", 0.01)
+    lacking = [OSError(errno.EMFILE, "Too many open files")] * 3
+    real = shop.lane.claim
+    monkeypatch.setattr(shop.lane, "claim", lambda: raised(lacking.pop()) if lacking else real())
+    shop.submit()
+    shop.attempt().ends(DONE)
+    event, fields = logged.get(timeout=PATIENCE)
+    assert (event, fields["code"]) == ("ledger_unavailable", "no_descriptor")
+
+
+# R4
+
+
+def test_what_a_task_did_is_kept_until_the_ledger_can_be_written_again(shop, ledger, logged):
+    first, second = shop.submit(2)
+    attempt = shop.attempt()
+    ledger(False)
+    attempt.ends(DONE)
+    event, fields = logged.get(timeout=PATIENCE)
+    assert (event, fields["code"]) == ("ledger_unavailable", "managed_memory_unavailable")
+    assert fields["reason"] == "it cannot be written: the file system is read-only"
+    assert shop.lane.get(first.id).status == "running"
+    assert shop.is_idle()
+    ledger(True)
+    assert shop.attempt().task.id == second.id
+    assert shop.lane.get(first.id).result == {"summary": "done"}
+
+
+def test_what_a_task_did_is_kept_although_the_next_one_cannot_be_read(shop, state, monkeypatch, logged):
+    monkeypatch.setattr(subject, "RETRY_SECONDS", 0.01)
+    first, second = shop.submit(2)
+    attempt = shop.attempt()
+    with state.ledger.transaction() as connection:
+        connection.execute("UPDATE task SET arguments = '{' WHERE id = ?", (second.id,))
+    attempt.ends(DONE)
+    assert shop.when(first, "completed").result == {"summary": "done"}
+    event, fields = logged.get(timeout=PATIENCE)
+    assert (event, fields["code"]) == ("ledger_unavailable", "managed_memory_unavailable")
+    with state.ledger.transaction() as connection:
+        connection.execute("UPDATE task SET arguments = '{}' WHERE id = ?", (second.id,))
+    again = shop.attempt()
+    assert (again.task.id, again.task.attempt) == (second.id, 1)
+    again.ends(DONE)
+    shop.when(second, "completed")
+    assert [event.data["status"] for event in shop.factory.told() if event.task == first.id] == [
+        "queued",
+        "running",
+        "completed",
+    ]
+
+
+def test_a_stop_while_the_ledger_cannot_be_written_leaves_the_task_to_recovery(shop, ledger, logged):
+    (task,) = shop.submit()
+    attempt = shop.attempt()
+    ledger(False)
+    attempt.ends(DONE)
+    logged.get(timeout=PATIENCE)
+    assert shop.runner.stop(PATIENCE)
+    ledger(True)
+    assert shop.lane.get(task.id).status == "running"
+    assert [(each.status, each.attempt) for each in shop.lane.recover()] == [("queued", 1)]
+
+
+def test_a_runner_whose_writer_was_closed_under_it_can_still_be_stopped(shop, logged):
+    shop.writer.close()
+    shop.runner.wake()
+    assert logged.get(timeout=PATIENCE)[1]["code"] == "workspace_draining"
+    with pytest.raises(WorkspaceDraining):
+        shop.runner.cancel("remember-0", OWNER)
+    assert shop.runner.stop(PATIENCE)
+
+
+def test_the_result_of_an_attempt_that_was_given_up_is_ignored_and_the_task_begun_again(shop):
+    (task,) = shop.submit()
+    zombie = shop.attempt()
+    shop.lane.recover()
+    zombie.ends(FAILED)
+    again = shop.attempt()
+    assert (again.task.id, again.task.attempt) == (task.id, 2)
+    again.ends(DONE)
+    shop.when(task, "completed")
+
+
+# Turns
+
+
+def test_turns_are_told_while_a_task_runs(shop, factory):
+    (task,) = shop.submit()
+    attempt = shop.attempt()
+    attempt.tell({"status": "running", "turn": 1})
+    attempt.ends(DONE)
+    shop.when(task, "completed")
+    attempt.tell({"status": "running", "turn": 2})
+    shop.writer.run(lambda: None)
+    assert [(event.data["status"], event.data.get("turn")) for event in factory.told()] == [
+        ("queued", None),
+        ("running", None),
+        ("running", 1),
+        ("completed", None),
+    ]
+
+
+def test_a_turn_that_cannot_be_told_is_logged_and_the_task_goes_on(shop, logged):
+    (task,) = shop.submit()
+    attempt = shop.attempt()
+    attempt.tell({"status": object()})
+    assert logged.get(timeout=PATIENCE) == ("turn_untold", {"problem": "TypeError"})
+    attempt.ends(DONE)
+    shop.when(task, "completed")

@@ -1,0 +1,244 @@
+"""What changed between two policies: proved by exhaustion, or shown by a path that the decision confirms."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+
+from kit.policy.changed import (
+    VERBS,
+    all_paths,
+    allow,
+    deny,
+    edited,
+    granted_more,
+    made,
+    some_pair,
+    some_rules,
+)
+from muniment.errors import PolicyInvalid
+from muniment.lab.proofs import MAX_GAINS, Cause, Prover, diff
+from muniment.names import Verb
+from muniment.policy.automaton import Steps
+from muniment.policy.decide import ACTS, Judge
+from muniment.policy.grammar import canonicalise
+from muniment.policy.load import load_policy
+
+WORLD = list(all_paths("aA\xdfs\u0130. /", 4))
+WIDE = allow("/**", verbs=VERBS)
+BOMB = tuple(f"*-draft-{number}*.md" for number in range(60))
+
+
+def loaded(rules):
+    try:
+        return made(rules)
+    except PolicyInvalid:
+        return None
+
+
+def require_replayed(old, new, difference):
+    """Every path that is shown is granted by the one and not by the other, for each act that is named."""
+    judges = Judge(old), Judge(new)
+    for gains, (less, more) in (
+        (difference.widenings, judges),
+        (difference.narrowings, judges[::-1]),
+    ):
+        for gain in gains:
+            path = canonicalise(gain.path, {*old.scopes, *new.scopes})
+            assert gain.acts
+            assert len(set(gain.acts)) == len(gain.acts)
+            assert all(more.grants(act, path) and not less.grants(act, path) for act in gain.acts), gain
+
+
+def require_proved(old, new, difference, rng, patterns, paths):
+    """Random paths find nothing that was missed: no widening of an act that is unknown, and none shorter."""
+    shown = {
+        act: min(len(g.path) for g in difference.widenings if act in g.acts) for act in _acts(difference)
+    }
+    for act, path in granted_more(old, new, rng, patterns, paths):
+        assert act in shown or difference.undecided, (act, path.text, patterns)
+        assert shown.get(act, 0) <= len(path.text), (act, path.text, patterns)
+
+
+def _acts(difference):
+    return {act for gain in difference.widenings for act in gain.acts}
+
+
+def survives(seed, pairs, paths):
+    """How many pairs had which verdict, each put to the test."""
+    rng, verdicts = random.Random(seed), Counter()
+    for _ in range(pairs):
+        old, new, patterns = some_pair(rng, loaded)
+        difference = diff(old, new)
+        verdicts[difference.verdict] += 1
+        require_replayed(old, new, difference)
+        require_proved(old, new, difference, rng, patterns, paths)
+        if difference.verdict == "proved":
+            assert not difference.widenings
+            assert not difference.undecided
+    return verdicts
+
+
+@pytest.mark.sweep(2)
+@pytest.mark.threat("T-POL-02", control="prover_denies")
+@pytest.mark.parametrize("seed", range(4))
+def test_what_is_proved_survives_random_paths_and_every_path_shown_replays(seed):
+    verdicts = survives(seed, pairs=25, paths=200)
+    assert verdicts["proved"] > 5
+    assert verdicts["wider"] > 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(2))
+def test_what_is_proved_of_many_policies_survives_a_thousand_paths_each(seed):
+    assert survives(f"long {seed}", pairs=260, paths=1_000)["proved"] > 100
+
+
+@pytest.mark.sweep(4)
+@pytest.mark.threat("T-POL-02", control="prover_denies")
+@pytest.mark.parametrize("seed", range(25))
+def test_in_a_small_world_what_is_shown_is_shortest_and_what_is_proved_is_so(seed):
+    rng = random.Random(f"small {seed}")
+    names = ["".join(rng.choices("aA\xdfs\u0130.", k=rng.choice((1, 1, 2)))) for _ in range(3)]
+    rules = some_rules(rng, names)
+    old, new = loaded(rules), loaded(edited(rng, rules, names))
+    if old is None or new is None:
+        old, new = made([WIDE, deny("s?")]), made([WIDE, deny("ss")])
+    difference = diff(old, new)
+    require_replayed(old, new, difference)
+    less, more = Judge(old), Judge(new)
+    for act in ACTS:
+        first = next((path for path in WORLD if more.grants(act, path) and not less.grants(act, path)), None)
+        shown = min((len(gain.path) for gain in difference.widenings if act in gain.acts), default=None)
+        assert first is None or difference.undecided or (shown is not None and shown <= len(first.text))
+
+
+@pytest.mark.threat("T-POL-02", control="prover_denies")
+@pytest.mark.parametrize(
+    ("dropped", "path"),
+    [
+        ("pinned/", "user/pinned/.md"),
+        ("MEMORY.md", "user/memory.md"),
+        (".*", "user/.md"),
+        ("/*/index/", "user/index/.md"),
+        ("con*", "user/cona.md"),
+        ("*-draft.md", "user/-draft.md"),
+    ],
+)
+def test_a_deny_pattern_that_is_dropped_is_told_with_the_rule(dropped, path):
+    rules = [allow("/user/**/*.md", "/team-2/**/*.md", verbs=VERBS), deny("other", "x/")]
+    old, new = made([*rules, deny("z", dropped)]), made([*rules, deny("z")])
+    (gain,) = diff(old, new).widenings
+    assert gain.acts == ACTS
+    assert gain.cause == Cause("deny", "own", "deny-2", dropped)
+    assert len(gain.path) == len(path)
+    back = diff(new, old)
+    assert (back.verdict, back.widenings, back.narrowings[0].path) == ("proved", (), gain.path)
+
+
+@pytest.mark.parametrize(("old", "new"), [("strict", "clean"), ("strict", "hardened")])
+def test_what_ships_as_stricter_is_proved_to_be(old, new):
+    assert diff(load_policy(old), load_policy(new)).verdict == "proved"
+    assert diff(load_policy(new), load_policy(old)).verdict == "wider"
+
+
+def test_a_grant_that_needs_what_another_layer_said_is_told_by_the_rule_that_grants():
+    one = made([allow("/user/*"), allow("/team-2/*", verbs=["list"])])
+    other = made([allow("/user/*"), allow("/team-2/*", verbs=["list", "read"])])
+    (gain,) = diff(one, other).widenings
+    assert (gain.acts, gain.path) == ((Verb.READ,), "team-2/b")
+    assert gain.cause == Cause("allow", "own", "allow-1", "/team-2/*")
+
+
+def test_more_differences_than_anyone_reads_are_cut_off_and_still_wider():
+    many = [f"/user/{a}{b}" for a in "abcdefg" for b in "abcdefg"]
+    difference = diff(made([allow("/team-2/x")]), made([allow("/team-2/x", *many)]))
+    assert len(difference.widenings) == MAX_GAINS + 1
+    assert difference.verdict == "wider"
+
+
+def test_a_new_scope_on_which_nothing_is_granted_widens_nothing():
+    assert diff(made([allow("/user/*")], "user = {}\n"), made([allow("/user/*")])).verdict == "proved"
+
+
+def test_disjoint_scopes_share_nothing():
+    one, other = made([allow("/**")], "user = {}\n"), made([allow("/**")], "team-2 = {}\n")
+    difference = diff(one, other)
+    assert ([gain.path for gain in difference.widenings], difference.verdict) == (["team-2/b"], "wider")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "verdict"),
+    [
+        (["strasse"], ["STRASSE", "stra\xdfe"], "proved"),
+        (["stra\xdfe"], ["strasse"], "proved"),
+        (["A?"], ["a?"], "proved"),
+        (["a?"], ["a*"], "proved"),
+        (["a*"], ["a?"], "wider"),
+        (["ss"], ["s?"], "proved"),
+        (["s?"], ["ss"], "wider"),
+        (["i\u0307"], ["\u0130"], "proved"),
+        (["/user/x/", "/team-2/x/"], ["x/"], "proved"),
+        (["x/"], ["/*/x/"], "wider"),
+        (["x"], ["x/"], "wider"),
+        (["x/"], ["x"], "proved"),
+        (["/*/**/y"], ["y"], "proved"),
+        (["/user/*"], ["/user/**"], "proved"),
+        (["/user/**"], ["/user/*"], "proved"),
+    ],
+)
+def test_spellings_of_one_deny_are_told_from_different_ones(old, new, verdict):
+    assert diff(made([WIDE, deny(*old)]), made([WIDE, deny(*new)])).verdict == verdict
+
+
+@pytest.mark.threat("T-POL-02", control="undecided_counts")
+@pytest.mark.parametrize("name", ["con", "nul.md", "x" * 256, "aux/b"])
+def test_an_allow_pattern_of_names_that_are_none_is_left_open_and_not_proved(name):
+    difference = diff(made([allow("/user/a")]), made([allow("/user/a", f"/user/{name}")]))
+    assert (difference.verdict, difference.widenings) == ("undecided", ())
+    assert difference.undecided == (
+        "read: every path that was found is outside the name grammar in a way not looked at",
+    )
+
+
+@pytest.mark.threat("T-POL-02", control="undecided_counts")
+def test_a_pattern_bomb_ends_undecided_when_its_steps_are_spent(monkeypatch):
+    spent = []
+    real = Steps.spend
+    monkeypatch.setattr("muniment.lab.proofs.MAX_WORK", 0)
+
+    def spend(self, amount):
+        spent.append(amount)
+        real(self, amount)
+
+    monkeypatch.setattr(Steps, "spend", spend)
+    monkeypatch.setattr(Prover.__init__, "__kwdefaults__", {"exact": (), "trees": (), "work": 300_000})
+    difference = diff(made([WIDE, deny(*BOMB)]), made([WIDE, deny(*BOMB[:-1])]))
+    assert difference.verdict == "undecided"
+    assert difference.undecided == (f"{', '.join(ACTS)}: it takes more steps than are granted",)
+    assert sum(spent) < 1_000_000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "patterns",
+    [
+        BOMB,
+        [f"*{'?' * number}-a?.md" for number in range(1, 30)],
+        [f"*w{a}x{b}*" for a in range(64) for b in range(4)],
+        [f"/*/**/w{a}/**/z{a}*" for a in range(200)],
+    ],
+)
+def test_pattern_bombs_are_never_proved_to_be_equal(patterns):
+    old = made([WIDE, *[deny(each) for each in patterns[::-1]]])
+    assert diff(old, made([WIDE, *[deny(each) for each in patterns[1:]]])).verdict != "proved"
+
+
+@pytest.mark.threat("T-POL-02", control="confirmed_witnesses")
+def test_a_path_that_the_decision_does_not_confirm_is_not_shown(monkeypatch):
+    """A mistake of the prover makes it give up; it does not become a finding."""
+    monkeypatch.setattr(Prover, "denied", lambda self, *_: self.tree(()))
+    old, new = made([allow("/user/b"), deny("a*")]), made([allow("/user/b", "/user/a*"), deny("a*")])
+    assert (diff(old, new).verdict, diff(old, new).widenings) == ("undecided", ())

@@ -1,0 +1,108 @@
+"""What is explained is what is decided, for any text and any act."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kit.policy.changed import allow, deny, made
+from muniment.errors import PathEscape, Refusal, Refused
+from muniment.lab.explain import explain
+from muniment.names import Verb
+from muniment.policy.decide import ACTS, REMOVAL, Judge
+from muniment.policy.grammar import canonicalise, check_creatable
+from muniment.policy.load import load_policy
+from muniment.policy.tables import meet, narrow_writes
+from muniment.testing.strategies import unsafe_paths
+
+STRICT = load_policy("strict")
+RULES = made(
+    [
+        allow("/user/*", "/user/**/*.md", verbs=["read", "modify", "create"]),
+        allow("/**", verbs=["list", "read"]),
+        deny("a*", "pinned/", verbs=["modify"]),
+        deny("b*", verbs=["delete"]),
+        deny("*"),
+    ][:4],
+)
+POLICIES = [STRICT, RULES, narrow_writes(STRICT, STRICT.scopes[0]), meet(RULES, STRICT), made([])]
+
+
+def asked(judge, policy, act, text):
+    """What happens to the request by the real parts: code, layer and rule, or None if it is allowed."""
+    try:
+        path = canonicalise(text, policy.scopes)
+        if act == Verb.CREATE:
+            check_creatable(path)
+        if act == REMOVAL:
+            judge.require_removal(path)
+        else:
+            judge.require(act, path)
+    except Refused as refused:
+        return refused.code, refused.layer, refused.rule
+    except (PathEscape, Refusal) as refusal:
+        return refusal.code, "grammar", "name"
+    return None
+
+
+@given(unsafe_paths(), st.sampled_from(ACTS), st.sampled_from(POLICIES))
+def test_the_explanation_has_the_verdict_the_rule_and_the_layer_of_the_decision(text, act, policy):
+    judge = Judge(policy)
+    told = explain(policy, act, text, judge)
+    expected = asked(judge, policy, act, text)
+    assert (told.verdict == "allow") is (expected is None)
+    assert (told.code, told.layer, told.rule) == (expected or (None, None, None))
+    assert (told.act, told.asked) == (act, text)
+    assert told.operator_is_told.isprintable()
+    assert told == explain(policy, act, text)
+
+
+@given(unsafe_paths(), st.sampled_from(ACTS), st.sampled_from(POLICIES))
+def test_the_rules_that_were_consulted_give_the_verdict(text, act, policy):
+    told = explain(policy, act, text)
+    if told.rule in {"name", "scopes"}:
+        return
+    matched = [each for each in told.consulted if each.pattern is not None]
+    layers = {each.layer for each in matched if each.kind == "allow"}
+    denied = [(each.layer, each.rule) for each in matched if each.kind == "deny"]
+    every = all(layer.name in layers for layer in policy.layers)
+    assert (told.verdict == "allow") is (every and not denied)
+    if denied:
+        assert (told.layer, told.rule) in denied
+    elif told.verdict == "deny":
+        assert told.rule == "default"
+        assert told.layer not in layers
+
+
+def test_what_is_allowed_is_told_to_nobody():
+    told = explain(STRICT, Verb.READ, "/memories/user/a.md")
+    assert (told.verdict, told.path, told.model_is_told) == ("allow", "user/a.md", "")
+    assert told.operator_is_told == "nothing: it is granted"
+
+
+def test_what_is_denied_is_told_to_the_model_in_a_line_and_to_the_operator_by_rule_and_layer():
+    told = explain(STRICT, Verb.MODIFY, "user/MEMORY.md")
+    assert (told.rule, told.layer, told.path) == ("pinned", "strict", "user/MEMORY.md")
+    assert "forbids to modify user/MEMORY.md" in told.model_is_told
+    assert told.operator_is_told == "refused: denied by rule 'pinned' of layer 'strict'; the run goes on"
+
+
+def test_an_escape_ends_the_run_and_the_model_hears_nothing_more():
+    told = explain(STRICT, Verb.READ, "../etc/passwd")
+    assert (told.path, told.model_is_told, told.consulted) == (None, "", ())
+    assert told.operator_is_told.startswith("remember_path_escape: the run ends")
+
+
+@pytest.mark.parametrize(
+    ("act", "text", "rule"),
+    [
+        (Verb.CREATE, "user/a.txt", "name"),
+        (Verb.READ, "user/a.txt", "default"),
+        (Verb.READ, "team/a.md", "scopes"),
+        (Verb.READ, "user", "default"),
+        (Verb.READ, "user/a:b", "name"),
+    ],
+)
+def test_what_the_name_grammar_refuses_is_told_apart_from_what_no_rule_grants(act, text, rule):
+    assert explain(STRICT, act, text).rule == rule

@@ -1,0 +1,208 @@
+"""Whoever asks a database with a patience is let go when it ends, and takes nobody else's query along."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from contextlib import closing, contextmanager
+
+import pytest
+
+from kit.store.ground import STRICT, laid_out
+from muniment.confine.cancel import Cancel, Patience
+from muniment.errors import Cancelled, DeadlineExceeded, ManagedMemoryUnavailable, MunimentError
+from muniment.store.database import Database
+from muniment.store.upkeep import view_of
+
+ENDLESS = "WITH RECURSIVE n(i) AS (SELECT begun() UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
+LONG = ENDLESS.replace("FROM n)", "FROM n LIMIT 200000)")
+WAIT = 20.0
+FOREVER = Patience(math.inf)
+
+
+@pytest.fixture
+def database(tmp_path):
+    with closing(Database(tmp_path / "some.db", synchronous="NORMAL")) as database:
+        with database.transaction() as connection:
+            connection.execute("CREATE TABLE kept (word TEXT)")
+            connection.execute("INSERT INTO kept VALUES ('there')")
+        yield database
+
+
+def when_begun(database, act):
+    """Have the queries above call `act` as they begin."""
+
+    def begun():
+        act()
+        return 1
+
+    with database.bare() as connection:
+        connection.create_function("begun", 0, begun)
+
+
+class Asking(threading.Thread):
+    """A query on a thread of its own: its `rows`, or the `error` that it met."""
+
+    def __init__(self, database, query, patience=None):
+        super().__init__()
+        self.rows = self.error = None
+        self._database, self._query, self._patience = database, query, patience
+        self.start()
+
+    def run(self):
+        try:
+            self.rows = self._database.rows(self._query, patience=self._patience)
+        except MunimentError as error:
+            self.error = error
+
+    def end(self):
+        self.join(WAIT)
+        assert not self.is_alive()
+        return self
+
+
+class Counted:
+    """A patience that ends at its `last` look."""
+
+    def __init__(self, last, reason=Cancelled):
+        self.looks, self._last, self._reason = 0, last, reason
+
+    def check(self):
+        self.looks += 1
+        if self.looks >= self._last:
+            raise self._reason("enough")
+
+
+@contextmanager
+def held(database):
+    """Another thread is in the middle of a transaction."""
+    is_in, go = threading.Event(), threading.Event()
+
+    def hold():
+        with database.transaction():
+            is_in.set()
+            go.wait(WAIT)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    assert is_in.wait(WAIT)
+    try:
+        yield
+    finally:
+        go.set()
+        thread.join(WAIT)
+
+
+def is_usable(database):
+    with database.transaction() as connection:
+        connection.execute("INSERT INTO kept VALUES ('and more')")
+    when_begun(database, int)
+    assert database.rows("SELECT word FROM kept ORDER BY word") == [("and more",), ("there",)]
+    return database.rows(LONG) == [(200_000,)]
+
+
+def test_a_query_without_end_ends_once_it_is_cancelled_and_the_connection_serves_on(database):
+    begun = threading.Event()
+    when_begun(database, begun.set)
+    with Cancel() as cancel:
+        asking = Asking(database, ENDLESS, Patience(math.inf, cancel))
+        assert begun.wait(WAIT)
+        assert asking.is_alive()
+        cancel.set()
+        assert isinstance(asking.end().error, Cancelled)
+    assert is_usable(database)
+
+
+def test_a_query_that_is_cancelled_within_a_transaction_takes_nothing_of_that_back(database):
+    with Cancel() as cancel, database.transaction() as connection:
+        when_begun(database, cancel.set)
+        connection.execute("INSERT INTO kept VALUES ('written before')")
+        with pytest.raises(Cancelled):
+            database.rows(ENDLESS, patience=Patience(math.inf, cancel))
+        connection.execute("INSERT INTO kept VALUES ('written behind')")
+    assert len(database.rows("SELECT * FROM kept")) == 3
+
+
+def test_a_query_of_another_thread_goes_on_when_one_that_waits_for_it_is_cancelled(database):
+    """What `sqlite3_interrupt` would end, since it is what runs on the connection."""
+    begun, go = threading.Event(), threading.Event()
+    when_begun(database, lambda: (begun.set(), go.wait(WAIT)))
+    with Cancel() as cancel:
+        other = Asking(database, LONG)
+        assert begun.wait(WAIT)
+        waiting = Asking(database, "SELECT word FROM kept", Patience(math.inf, cancel))
+        cancel.set()
+        assert isinstance(waiting.end().error, Cancelled)
+        assert other.is_alive()
+        go.set()
+        assert other.end().rows == [(200_000,)]
+    assert is_usable(database)
+
+
+@pytest.mark.parametrize("patience", [None, FOREVER])
+def test_a_query_that_waits_for_one_that_is_cancelled_is_answered(database, patience):
+    begun = threading.Event()
+    when_begun(database, begun.set)
+    with Cancel() as cancel:
+        first = Asking(database, ENDLESS, Patience(math.inf, cancel))
+        assert begun.wait(WAIT)
+        second = Asking(database, LONG, patience)
+        cancel.set()
+        assert isinstance(first.end().error, Cancelled)
+        assert second.end().rows == [(200_000,)]
+
+
+def test_the_wait_for_another_thread_ends_at_the_deadline(database):
+    with held(database), pytest.raises(DeadlineExceeded):
+        database.rows("SELECT word FROM kept", patience=Patience(time.monotonic() + 0.01))
+    assert is_usable(database)
+
+
+def rows_of(ground):
+    return {
+        table: ground.state.catalog.rows(f"SELECT * FROM {table}")
+        for table in ("entry", "name", "directory", "root", "relisted", "total")
+    }
+
+
+@pytest.fixture
+def ground(tmp_path):
+    with laid_out(tmp_path) as ground:
+        view_of(ground.state, ground.roots["user"], STRICT)
+        yield ground
+
+
+def changed(ground):
+    """What a look at `user` would find: a file that came, one that went, and one that is another."""
+    (ground.user / "new.md").write_bytes(b"# New\n")
+    (ground.user / "newer.md").write_bytes(b"# Newer\n")
+    (ground.user / "a.md").unlink()
+    (ground.user / "topic" / "t.md").unlink()
+    (ground.user / "topic" / "t.md").write_bytes(b"# T\nanother\n")
+
+
+@pytest.mark.parametrize("last", [2, 3])
+def test_a_look_that_is_cancelled_in_the_middle_changes_no_row(ground, last):
+    changed(ground)
+    before = rows_of(ground)
+    patience = Counted(last)
+    with pytest.raises(Cancelled):
+        view_of(ground.state, ground.roots["user"], STRICT, patience=patience)
+    assert patience.looks == last
+    assert rows_of(ground) == before
+    view = view_of(ground.state, ground.roots["user"], STRICT, patience=FOREVER)
+    assert [entry.rel for entry in view.entries()] == ["new.md", "newer.md", "topic/t.md"]
+    assert rows_of(ground) != before
+
+
+def test_ctrl_c_in_a_query_is_told_as_that_and_not_as_a_disk_that_fails(database):
+    when_begun(database, int)
+    with pytest.raises(KeyboardInterrupt):
+        database.rows(ENDLESS, patience=Counted(3, KeyboardInterrupt))
+    is_usable(database)
+
+
+def test_a_query_that_fails_by_itself_says_so_though_somebody_waits(database):
+    with pytest.raises(ManagedMemoryUnavailable):
+        database.rows("SELECT word FROM nowhere", patience=FOREVER)

@@ -1,0 +1,197 @@
+"""The five tools over resolved links: claims, searches and listings know a file by its one name."""
+
+from __future__ import annotations
+
+import pytest
+
+from kit.memories import CANARY, SCOPES, handles, make_roots, photograph, put, strict
+from kit.tools.benches import Bench
+from muniment.confine.root import read_links
+from muniment.names import Verb
+from muniment.policy.decide import Judge
+from muniment.testing.race import Swap, make_decoy
+from muniment.tools.workbench import Reach, Workbench
+
+
+@pytest.fixture
+def roots(tmp_path):
+    roots = make_roots(tmp_path)
+    put(roots["user"], "real.md", "alpha\n")
+    put(roots["user"], "topic/one.md", "alpha one\n")
+    put(roots["user"], "other/two.md", "alpha two\n")
+    return roots
+
+
+def bench(roots, policy=None, *, links=(), must_read=False):
+    for rel, target in dict(links).items():
+        path = roots["user"] / rel
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.symlink_to(target)
+    held = handles(roots)
+    mapped = {scope: read_links(root) for scope, root in held.items()}
+    return Bench(Workbench(policy or strict(), SCOPES, held, must_read=must_read, links=mapped), roots)
+
+
+def test_reading_claims_the_file_and_unlocks_it_under_every_name(roots):
+    told = bench(roots, links={"l.md": "real.md", "t": "topic"}, must_read=True)
+    assert told("write_file", path="user/real.md", content="x\n").code == "not_read"
+    assert told("write_file", path="user/l.md", content="x\n").code == "not_read"
+    told("read_file", path="user/l.md")
+    told("read_file", path="user/topic/one.md")
+    assert list(told.claims()) == ["user/real.md", "user/topic/one.md"]
+    assert told("write_file", path="user/real.md", content="x\n").verdict == "allow"
+    assert told("write_file", path="user/t/one.md", content="x\n").verdict == "allow"
+    assert list(told.pending()) == ["user/real.md", "user/topic/one.md"]
+
+
+def test_an_empty_file_and_a_part_of_one_say_where_the_path_led(roots):
+    put(roots["user"], "empty.md", "")
+    put(roots["user"], "long.md", "x\n" * 3)
+    told = bench(roots, links={"e.md": "empty.md", "l.md": "long.md"})
+    assert told("read_file", path="user/e.md").text == "[empty]\n[user/e.md leads to user/empty.md]"
+    assert told("read_file", path="user/l.md", limit=1).text == (
+        "1\tx\n[truncated: 3 lines in all; read on with offset=1]\n[user/l.md leads to user/long.md]"
+    )
+
+
+def test_grep_goes_through_a_link_where_its_path_does_and_tells_the_one_name(roots):
+    told = bench(roots, links={"l.md": "real.md", "t": "topic", "topic/w.md": "../other/two.md", "here": "."})
+    everything = ["user/other/two.md:1: alpha two", "user/real.md:1: alpha", "user/topic/one.md:1: alpha one"]
+    assert told("grep", pattern="alpha").text.split("\n") == everything
+    assert told("grep", pattern="alpha", path="user").text.split("\n") == everything
+    assert told("grep", pattern="alpha", path="user/here").text.split("\n") == [
+        *everything,
+        "[user/here leads to user]",
+    ]
+    assert told("grep", pattern="alpha", path="user/topic").text == "user/topic/one.md:1: alpha one"
+    assert told("grep", pattern="alpha", path="user/t/").text.split("\n") == [
+        "user/topic/one.md:1: alpha one",
+        "[user/t leads to user/topic]",
+    ]
+    assert told("grep", pattern="two", path="user/t/w.md").text.split("\n") == [
+        "user/other/two.md:1: alpha two",
+        "[user/t/w.md leads to user/other/two.md]",
+    ]
+    assert told("grep", pattern="nothing", path="user/l.md").text.split("\n") == [
+        "no matches",
+        "[user/l.md leads to user/real.md]",
+    ]
+
+
+def test_what_is_denied_under_either_name_shows_in_no_listing_and_no_search(roots):
+    denied = [(["list"], ["/user/t/one.md", "/user/topic/secret.md"]), (["read"], ["/user/t/unread.md"])]
+    put(roots["user"], "topic/secret.md", "alpha secret\n")
+    put(roots["user"], "topic/unread.md", "alpha unread\n")
+    told = bench(roots, strict(deny=denied), links={"t": "topic", "s.md": "topic/secret.md"})
+    assert told("ls", path="user/t").text == "unread.md (13 bytes)\n[1 in all]\n[user/t leads to user/topic]"
+    assert told("grep", pattern="alpha", path="user/t").text == "no matches\n[user/t leads to user/topic]"
+    assert "s.md" not in told("ls", path="user").text
+    assert told("grep", pattern="alpha", path="user/s.md").code == "refused"
+    assert told("ls", path="user/topic").text == "one.md (10 bytes)\nunread.md (13 bytes)\n[2 in all]"
+
+
+@pytest.mark.threat("T-PATH-14", control="both_names")
+@pytest.mark.parametrize("denied", ["/user/t/", "/user/topic/"])
+def test_a_folder_that_is_denied_under_either_name_is_not_looked_into(roots, denied):
+    told = bench(roots, strict(deny=[(["list"], [denied])]), links={"t": "topic"})
+    assert "t/" not in told("ls", path="user").text.split("\n")
+    for tool, arguments in (("ls", {}), ("grep", {"pattern": "alpha"})):
+        outcome = told(tool, path="user/t", **arguments)
+        assert (outcome.code, outcome.rule) == ("refused", "test-deny-0")
+
+
+def test_a_search_of_one_file_needs_to_list_and_to_read_it_under_both_names(roots):
+    put(roots["user"], "unlisted.txt", "alpha\n")
+    policy = strict(
+        deny=[(["read"], ["/user/unread.md"])],
+        allow=[(["read"], ["/user/*.txt"]), (["list", "read"], ["/user/*.link"])],
+    )
+    links = {"unread.md": "real.md", "to.link": "unlisted.txt", "l.md": "real.md"}
+    told = bench(roots, policy, links=links)
+    assert told("read_file", path="user/to.link").verdict == "allow"
+    for path in ("user/unread.md", "user/to.link", "user/unlisted.txt"):
+        assert told("grep", pattern="alpha", path=path).code == "refused"
+    assert told("grep", pattern="alpha", path="user/l.md").verdict == "allow"
+
+
+def test_a_refusal_of_what_a_link_leads_to_names_the_rule_and_not_the_name(roots):
+    put(roots["user"], "private/hidden-name.md", "alpha\n")
+    policy = strict(deny=[(list(Verb), ["/user/private/"])])
+    told = bench(roots, policy, links={"l.md": "private/hidden-name.md", "p": "private"})
+    for tool, arguments in (
+        ("read_file", {}),
+        ("ls", {}),
+        ("grep", {"pattern": "alpha"}),
+        ("write_file", {"content": "x\n"}),
+        ("edit", {"old_string": "alpha", "new_string": "x"}),
+    ):
+        outcome = told(tool, path="user/l.md", **arguments)
+        assert outcome.rule == "test-deny-0"
+        assert outcome.text == (
+            "user/l.md meets a link, and the rule 'test-deny-0' forbids this of its target; use another name"
+        )
+
+
+@pytest.mark.threat("T-PATH-14", control="both_names")
+def test_creating_and_modifying_are_judged_under_both_names(roots):
+    policy = strict(deny=[(["create"], ["/user/no-new*"]), (["modify"], ["/user/fixed*"])])
+    put(roots["user"], "fixed.md", "alpha\n")
+    links = {"no-new-l.md": "born.md", "l.md": "no-new.md", "fixed-l.md": "real.md", "m.md": "fixed.md"}
+    told = bench(roots, policy, links=links)
+    for name, code in (
+        ("no-new-l.md", "refused"),
+        ("l.md", "refused"),
+        ("fixed-l.md", "refused"),
+        ("m.md", "refused"),
+    ):
+        assert told("write_file", path=f"user/{name}", content="x\n").code == code
+    assert told("edit", path="user/fixed-l.md", old_string="alpha", new_string="x").code == "refused"
+    assert told.pending() == {}
+
+
+def test_what_a_link_creates_ends_in_md_whatever_the_link_is_called(roots):
+    policy = strict(allow=[(["create"], ["/user/*"])])
+    told = bench(roots, policy, links={"plain": "born.md", "l.md": "born.sh"})
+    assert told("write_file", path="user/plain", content="x\n").verdict == "allow"
+    assert told("write_file", path="user/l.md", content="x\n").code == "bad_name"
+
+
+def test_an_edit_that_may_not_be_read_under_one_name_shows_no_lines(roots):
+    told = bench(roots, strict(deny=[(["read"], ["/user/l.md"])]), links={"l.md": "real.md"})
+    outcome = told("edit", path="user/l.md", old_string="alpha", new_string="beta")
+    assert outcome.text == "changed user/real.md; user/l.md leads there"
+
+
+def test_a_link_that_asks_for_a_folder_is_searched_as_none_where_a_file_stands(roots):
+    told = bench(roots, links={"l.md": "real.md/", "t": "topic/."})
+    assert told("grep", pattern="alpha", path="user/l.md").code == "not_a_file"
+    assert told("read_file", path="user/l.md").text == "user/l.md leads to a folder; name a file in it"
+    assert told("grep", pattern="alpha", path="user/t").text.startswith("user/topic/one.md:1:")
+
+
+def test_a_file_that_takes_the_name_of_a_link_is_not_seen_under_it(roots):
+    told = bench(roots, links={"l.md": "real.md"})
+    (roots["user"] / "l.md").unlink()
+    put(roots["user"], "l.md", f"{CANARY}\n")
+    assert told("read_file", path="user/l.md").text.startswith("1\talpha\n")
+    assert "l.md (6 bytes)" in told("ls", path="user").text.split("\n")
+
+
+def test_a_file_for_no_verb_at_all_is_not_granted():
+    with pytest.raises(ValueError, match="unpack"):
+        Reach(Judge(strict()), SCOPES, {}).file("user/a.md")
+
+
+def test_what_is_exchanged_with_a_link_while_it_is_read_through_a_link_leads_nowhere_else(roots, tmp_path):
+    outside = tmp_path / "outside"
+    put(outside, "one.md", f"{CANARY}\n")
+    before = photograph(outside)
+    told = bench(roots, links={"t": "topic"})
+    outcomes, both = [], {None, "path_escape"}
+    with Swap(roots["user"] / "topic", make_decoy(tmp_path / "decoy", "symlink", outside)) as swap:
+        for _ in swap.rounds(exchanges=3_000, enough=lambda: both <= {each.code for each in outcomes}):
+            outcomes.append(told("read_file", path="user/t/one.md"))
+            outcomes.append(told("grep", pattern="a", path="user/t"))
+    assert {outcome.code for outcome in outcomes} == both
+    assert not any(CANARY in outcome.text for outcome in outcomes)
+    assert photograph(outside) == before
