@@ -15,9 +15,7 @@ from muniment.confine.pool import Zygote
 
 pytest_plugins = ["threats.gate"]
 
-if (
-    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-):  # Of what a shell runs behind `&`; programs inherit it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # Of what a shell runs behind `&`; programs inherit it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("quick", max_examples=20, deadline=None, derandomize=True)
