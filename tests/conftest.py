@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 
 from muniment.confine.pool import Zygote
 
-pytest_plugins = ["threats.gate"]
+pytest_plugins = ["kit.doors", "threats.gate"]
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # Of what a shell runs behind `&`; programs inherit it.
     signal.signal(signal.SIGINT, signal.default_int_handler)

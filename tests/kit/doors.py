@@ -1,0 +1,119 @@
+"""The eight doors by which tests reach the product, as fixtures; each loads what it needs when it is opened.
+
+`tests/test_doors.py` goes through each of them once. Whatever is opened is closed behind the test.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack, closing
+
+import pytest
+
+
+@pytest.fixture
+def opened():
+    """Closes what a door opened, in reverse."""
+    with ExitStack() as stack:
+        yield stack
+
+
+@pytest.fixture
+def paths(tmp_path, opened):
+    """Door 1, `confine.root`: a bound root over `tmp_path/user`, in which names are opened."""
+    from muniment.confine.binding import bind
+
+    (tmp_path / "user").mkdir(mode=0o700)
+    return opened.enter_context(closing(bind("user", tmp_path / "user")))
+
+
+@pytest.fixture
+def ground(tmp_path, opened):
+    """Door 2, `store.commit`: two roots with entries, one outside, a ledger; `ground.commit(...)`."""
+    from kit.store.ground import laid_out
+
+    return opened.enter_context(laid_out(tmp_path))
+
+
+@pytest.fixture
+def judge_of(tmp_path):
+    """Door 3, policies: the judge of a policy file with such a body."""
+    from kit.policy.files import SCOPES, write
+    from muniment.policy.decide import Judge
+    from muniment.policy.load import load_policy
+
+    return lambda body: Judge(load_policy(write(tmp_path / "own.toml", body=SCOPES + body)))
+
+
+@pytest.fixture
+def sandbox(tmp_path, opened):
+    """Door 4, `Sandbox`: one over `user` and `project` below `tmp_path`, beside `outside`."""
+    from kit.memories import make_roots, strict
+    from muniment.sandbox import Sandbox
+
+    roots = make_roots(tmp_path)
+
+    def made(**terms):
+        policy = strict(**({"require": "none"} if terms.get("in_process") else {}))
+        return opened.enter_context(Sandbox(policy, roots, **terms))
+
+    return made
+
+
+@pytest.fixture
+def memory(tmp_path, opened):
+    """Door 5, the library: `muniment.open` in a home and a workspace below `tmp_path`."""
+    import muniment
+
+    def made(**terms):
+        (tmp_path / "work" / ".git").mkdir(parents=True, exist_ok=True)
+        return opened.enter_context(muniment.open(tmp_path / "work", home=tmp_path / "home", **terms))
+
+    return made
+
+
+@pytest.fixture
+def http(tmp_path, opened):
+    """Door 6, HTTP: a daemon in this process, for raw requests and for `client()`."""
+    from kit.daemon.embedded import embedded
+    from muniment.client import Client
+
+    def served(model=None, **terms):
+        daemon = opened.enter_context(embedded(tmp_path, model, **terms))
+        daemon.client = lambda: opened.enter_context(
+            Client(url=daemon.url, token=daemon.token, workspace=daemon.work)
+        )
+        return daemon
+
+    return served
+
+
+@pytest.fixture
+def command(tmp_path):
+    """Door 7, the command line's runner in this process: exit code, and what was printed or its document."""
+    from typer.testing import CliRunner
+
+    from muniment.cli.app import app
+
+    def run(*arguments, given=None, **environment):
+        workspace = tmp_path / "work"
+        (workspace / ".git").mkdir(parents=True, exist_ok=True)
+        env = {"MUNIMENT_HOME": str(tmp_path / "home"), **environment}
+        said = CliRunner().invoke(app, [*arguments, f"--workspace={workspace}"], input=given, env=env)
+        return said.exit_code, json.loads(said.stdout) if "--json" in arguments else said.output
+
+    return run
+
+
+@pytest.fixture
+def model_behind(opened):
+    """Door 8, the protocol of models: our adapter before a server that answers so; both."""
+    from muniment.agent.openai import OpenAIModel
+    from muniment.testing.chat_server import ChatServer
+
+    def made(answers, protocol="auto"):
+        server = opened.enter_context(ChatServer(answers))
+        model = OpenAIModel("scripted", base_url=server.base_url, api_key="sk-test", protocol=protocol)
+        return opened.enter_context(closing(model)), server
+
+    return made
