@@ -1,0 +1,113 @@
+"""How large the program is, and what one remembered fact passes.
+
+    python benchmarks/structure.py [CHECKOUT]
+
+Code lines are those that are neither blank nor comment nor docstring; a function's are counted likewise.
+An import closure is what a new interpreter holds of the package once a module is imported. The files of a
+fact are those in which a function was called while the library remembers one by the rules, without a worker.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+CLOSURES = ("muniment.store.commit", "muniment.sandbox")
+
+CLOSURE = """
+import importlib, sys
+importlib.import_module(sys.argv[1])
+print(sum(name.split(".")[0] == "muniment" for name in sys.modules))
+"""
+
+REMEMBERING = """
+import json, sys, threading
+from pathlib import Path
+import muniment
+from muniment.policy.load import load_policy
+
+policy = Path(sys.argv[1], "none.toml")
+policy.write_text(
+    (Path(muniment.__file__).parent / "policies" / "strict.toml").read_text()
+    .replace('require = "partial"', 'require = "none"').replace('name = "strict"', 'name = "none"')
+)
+files, calls = set(), set()
+
+def seen(frame, event, _):
+    name = frame.f_code.co_filename
+    if event == "call" and "/muniment/" in name:
+        files.add(name)
+        calls.add((name, frame.f_code.co_firstlineno))
+
+with muniment.open(sys.argv[1], home=Path(sys.argv[1], "home"), policy=policy, in_process=True) as memory:
+    memory.remember("The user drinks tea")
+    threading.setprofile(seen)
+    sys.setprofile(seen)
+    memory.remember("The user prefers dark mode in all editors")
+    sys.setprofile(None)
+print(json.dumps([len(files), len(calls)]))
+"""
+
+
+def code_lines(text: str, tree: ast.AST) -> set[int]:
+    """The numbers of the lines that are code."""
+    told = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            first = node.body[0] if node.body else None
+            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
+                told |= set(range(first.lineno, first.end_lineno + 1))
+    lines = enumerate(text.splitlines(), 1)
+    return {n for n, line in lines if line.strip() and not line.strip().startswith("#") and n not in told}
+
+
+def measured(folder: Path) -> Iterator[tuple[str, object]]:
+    """What the sources below a folder come to."""
+    lines, classes, functions = {}, 0, []
+    for path in sorted(folder.rglob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        tree = ast.parse(text)
+        code = code_lines(text, tree)
+        lines[str(path.relative_to(folder))] = len(code)
+        for node in ast.walk(tree):
+            classes += isinstance(node, ast.ClassDef)
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                functions.append(len(code & set(range(node.lineno, node.end_lineno + 1))))
+    yield "code lines", sum(lines.values())
+    yield "files", len(lines)
+    yield "of these `__init__`", sum(name.endswith("__init__.py") for name in lines)
+    yield "classes", classes
+    yield "largest file", "{} ({})".format(*max((count, name) for name, count in lines.items()))
+    yield "function lines, median", statistics.median(functions)
+    yield "function lines, p90", statistics.quantiles(functions, n=10)[-1]
+
+
+def told(checkout: Path, code: str, argument: str) -> object:
+    """What a program prints that sees the package of a checkout."""
+    environment = {**os.environ, "PYTHONPATH": str(checkout / "src")}
+    command = [sys.executable, "-W", "ignore", "-c", code, argument]
+    return json.loads(subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE).stdout)
+
+
+def main() -> None:
+    """Print a table."""
+    checkout = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parents[1]).resolve()
+    for name, value in measured(checkout / "src" / "muniment"):
+        print(f"{name:28}{value}")
+    for module in CLOSURES:
+        print(f"{'closure of ' + module[9:]:28}{told(checkout, CLOSURE, module)}")
+    with TemporaryDirectory() as base:
+        Path(base, ".git").mkdir()
+        print("{:28}{} ({} functions)".format("files of a fact", *told(checkout, REMEMBERING, base)))
+    print(f"{'code lines of tests':28}{dict(measured(checkout / 'tests'))['code lines']}")
+
+
+if __name__ == "__main__":
+    main()
