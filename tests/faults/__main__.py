@@ -18,8 +18,10 @@ import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
+import venv
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -57,10 +59,11 @@ def main() -> int:
         shutil.copytree(
             REPOSITORY, copy, symlinks=True, ignore=shutil.ignore_patterns(".git", ".venv", ".coverage*")
         )
+        python = environment_of(copy)
         for fault in faults():
             if fault.name in known or (asked.group and fault.group not in asked.group):
                 continue
-            told.append(tried(fault, copy, reach, earlier.get(fault.name), given))
+            told.append(tried(fault, copy, python, reach, earlier.get(fault.name), given))
             with asked.out.open("a") as out:
                 out.write(json.dumps(told[-1]) + "\n")
             print(f"{told[-1]['killed_by'] or 'SURVIVED'}  <- {fault.group}: {fault.name}", flush=True)
@@ -84,8 +87,33 @@ class Reach:
         return sorted({each.partition("|")[0] for line in lines for each in contexts.get(line, ()) if each})
 
 
+def environment_of(copy: Path) -> Path:
+    """Make `.venv` in a copy: what is installed here, but this package from the copy; its interpreter.
+
+    Programs that tests start by name are then those of the copy, whatever their environment.
+    """
+    ours = copy / ".venv"
+    venv.create(ours, with_pip=False, symlinks=True)
+    packages = sysconfig.get_path("purelib")
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    (ours / "lib" / version / "site-packages" / "copy.pth").write_text(f"{copy / 'src'}\n{packages}\n")
+    for program in Path(sys.executable).parent.iterdir():
+        if not (ours / "bin" / program.name).exists():
+            text = program.read_bytes()
+            if text.startswith(b"#!"):
+                text = text.replace(os.fsencode(sys.prefix), os.fsencode(ours))
+            (ours / "bin" / program.name).write_bytes(text)
+            (ours / "bin" / program.name).chmod(0o755)
+    return ours / "bin" / "python"
+
+
 def tried(
-    fault: Fault, copy: Path, reach: Reach | None, earlier: str | None, arguments: list[str]
+    fault: Fault,
+    copy: Path,
+    python: Path,
+    reach: Reach | None,
+    earlier: str | None,
+    arguments: list[str],
 ) -> dict[str, Any]:
     """What came of one fault."""
     path = fault.found_in(texts_below(copy / "src"))
@@ -96,7 +124,7 @@ def tried(
         first = before[: before.index(fault.find)].count("\n") + 1
         items = reach.of(path, range(first, first + fault.find.count("\n") + 1)) if reach else []
         stages = [*_again(copy, earlier), *_stages(items)]
-        killed_by = next(filter(None, (_failure(copy, stage, arguments) for stage in stages)), None)
+        killed_by = next(filter(None, (_failure(python, stage, arguments) for stage in stages)), None)
     finally:
         path.write_text(before)
     seconds = round(time.monotonic() - start, 1)
@@ -124,14 +152,14 @@ def _stages(items: list[str]) -> Iterator[list[str]]:
     yield []
 
 
-def _failure(copy: Path, items: list[str], arguments: list[str]) -> str | None:
+def _failure(python: Path, items: list[str], arguments: list[str]) -> str | None:
     """The first test that fails; None: all pass."""
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:randomly", "-p", "no:cacheprovider"]
+    copy = python.parents[2]
+    command = [str(python), "-m", "pytest", "-x", "-q", "-p", "no:randomly", "-p", "no:cacheprovider"]
     command.append("--ignore=tests/faults")  # They notice that the text is another, which is no promise.
     process = subprocess.Popen(
         [*command, *arguments, *items],
         cwd=copy,
-        env={**os.environ, "PYTHONPATH": str(copy / "src")},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
