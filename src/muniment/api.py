@@ -15,7 +15,7 @@ from contextlib import ExitStack, closing
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from muniment.agent.model import Model
 from muniment.agent.runner import Observer, Witness
@@ -31,14 +31,16 @@ from muniment.jobs.request import (
     RememberRequest,
     RememberResult,
 )
-from muniment.jobs.review import Decided, Shown, UndoResult, approve, history_of, reject, show, undo, why_of
 from muniment.names import ContextMode
 from muniment.opening import chooser_of, find_place, open_model, recaller_of
 from muniment.recall.context import Budgets, Enqueue, SubagentMemory
-from muniment.recall.conversation import Compacting, Conversation
 from muniment.recall.recaller import MAX_ENTRIES, MAX_TOKENS, Chooser, Recalled, Recaller
 from muniment.settings import HOME_VARIABLE, read_settings
 from muniment.store.ledger import Step, Why
+
+if TYPE_CHECKING:
+    from muniment.jobs.review import Decided, Shown, UndoResult
+    from muniment.recall.conversation import Compacting, Conversation
 
 
 class Memory:
@@ -235,6 +237,8 @@ class Memory:
             parent: ends all that runs once cancelled.
             state: of an earlier run of the same conversation, from its `as_json`.
         """
+        from muniment.recall.conversation import Conversation
+
         return Conversation(
             self.recaller,
             budgets=budgets,
@@ -276,6 +280,8 @@ class Memory:
             Refused, QuotaExceeded: the policy does not allow it.
             ManagedMemoryUnavailable, DeadlineExceeded, Cancelled: nothing was written.
         """
+        from muniment.jobs.review import undo
+
         result = undo(task_id, self.place, cancel=cancel)
         if result.error is not None:
             raise result.error
@@ -283,22 +289,32 @@ class Memory:
 
     def history(self, path: str | None = None) -> tuple[Step, ...]:
         """What was committed, the newest first; see `jobs.history.history_of`."""
+        from muniment.jobs.review import history_of
+
         return history_of(self.place, path)
 
     def why(self, path: str) -> Why:
         """Where a file comes from, and whether it still is what was committed; see `jobs.history.why_of`."""
+        from muniment.jobs.review import why_of
+
         return why_of(self.place, path)
 
     def review(self, review_id: str) -> Shown:
         """A change-set that waits, with the digest that `approve` takes; see `jobs.review.show`."""
+        from muniment.jobs.review import show
+
         return show(review_id, self.place)
 
     def approve(self, review_id: str, digest: str, *, cancel: Cancel | None = None) -> Decided:
         """Commit a change-set that waits, if it still is what `review` showed; see `jobs.review.approve`."""
+        from muniment.jobs.review import approve
+
         return approve(review_id, digest, self.place, cancel=cancel)
 
     def reject(self, review_id: str, *, cancel: Cancel | None = None) -> Decided:
         """Decide that a change-set is never committed; see `jobs.review.reject`."""
+        from muniment.jobs.review import reject
+
         return reject(review_id, self.place, cancel=cancel)
 
     def close(self) -> None:
