@@ -18,7 +18,8 @@ R = 'verbs = ["read"], paths = ["/**"]'
 
 WRONG = """
 E101 color = 1 | limits.minutes = 5 | retention.trusted = 14 | provenance.sources = 3
-E101 changes.max_forgets = 5 | denied = [{}] | allow = [{id = "a", verb = "read", R}] | scopes = {user = {trusted = true}}
+E101 changes.max_forgets = 5 | denied = [{}] | allow = [{id = "a", verb = "read", R}]
+E101 scopes = {user = {trusted = true}}
 E102 schema = | name = "twice" | x = [LONG | x = 9NINES
 E103 deny = [{id = "d", paths = ["a"]}] | quota = [{id = "q"}]
 E104 limits.turns = true | limits.seconds = 10.5 | limits.turns = "6" | scopes = {user = {trust = "friend"}}
