@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
+from contextlib import suppress
+from functools import cache
 from typing import NamedTuple
 
 from kit.policy.reading import SCOPES, some_name, some_path, some_pattern
@@ -111,16 +113,20 @@ def granted_more(old, new, rng, patterns, count):
                 yield act, path
 
 
-def all_paths(alphabet, longest, scopes=SCOPES):
-    """Every canonical path over an alphabet, the shortest first; `longest` characters below the scope."""
+ALPHABET = "aA\xdfs\u0130. /"
+
+
+@cache
+def small_world(longest=4, scopes=SCOPES):
+    """Every canonical path over a few characters, the shortest first; up to `longest` below the scope."""
     texts = [
         f"{scope}/{''.join(rest)}"
         for length in range(1, longest + 1)
-        for rest in itertools.product(alphabet, repeat=length)
+        for rest in itertools.product(ALPHABET, repeat=length)
         for scope in scopes
     ]
+    found = []
     for text in sorted(texts, key=len):
-        try:
-            yield canonicalise(text, scopes)
-        except (PathEscape, Refusal):
-            continue
+        with suppress(PathEscape, Refusal):
+            found.append(canonicalise(text, scopes))
+    return found

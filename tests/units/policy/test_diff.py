@@ -8,34 +8,26 @@ from collections import Counter
 import pytest
 
 from kit.policy.changed import (
+    ALPHABET,
     VERBS,
-    all_paths,
     allow,
     deny,
     edited,
     granted_more,
+    loaded,
     made,
+    small_world,
     some_pair,
     some_rules,
 )
-from muniment.errors import PolicyInvalid
 from muniment.lab.proofs import MAX_GAINS, Cause, Prover, diff
 from muniment.names import Verb
 from muniment.policy.automaton import Steps
 from muniment.policy.decide import ACTS, Judge
 from muniment.policy.grammar import canonicalise
-from muniment.policy.load import load_policy
 
-WORLD = list(all_paths("aA\xdfs\u0130. /", 4))
 WIDE = allow("/**", verbs=VERBS)
 BOMB = tuple(f"*-draft-{number}*.md" for number in range(60))
-
-
-def loaded(rules):
-    try:
-        return made(rules)
-    except PolicyInvalid:
-        return None
 
 
 def require_replayed(old, new, difference):
@@ -52,56 +44,48 @@ def require_replayed(old, new, difference):
             assert all(more.grants(act, path) and not less.grants(act, path) for act in gain.acts), gain
 
 
-def require_proved(old, new, difference, rng, patterns, paths):
-    """Random paths find nothing that was missed: no widening of an act that is unknown, and none shorter."""
-    shown = {
-        act: min(len(g.path) for g in difference.widenings if act in g.acts) for act in _acts(difference)
-    }
-    for act, path in granted_more(old, new, rng, patterns, paths):
-        assert act in shown or difference.undecided, (act, path.text, patterns)
-        assert shown.get(act, 0) <= len(path.text), (act, path.text, patterns)
-
-
-def _acts(difference):
-    return {act for gain in difference.widenings for act in gain.acts}
+def shown(difference, act):
+    """The length of the shortest path that is shown for an act."""
+    return min((len(gain.path) for gain in difference.widenings if act in gain.acts), default=None)
 
 
 def survives(seed, pairs, paths):
-    """How many pairs had which verdict, each put to the test."""
+    """How many pairs had which verdict; random paths find no widening that was missed, and none shorter."""
     rng, verdicts = random.Random(seed), Counter()
     for _ in range(pairs):
-        old, new, patterns = some_pair(rng, loaded)
+        old, new, patterns = some_pair(rng)
         difference = diff(old, new)
         verdicts[difference.verdict] += 1
         require_replayed(old, new, difference)
-        require_proved(old, new, difference, rng, patterns, paths)
+        for act, path in granted_more(old, new, rng, patterns, paths):
+            length = shown(difference, act)
+            assert length is not None or difference.undecided, (act, path.text, patterns)
+            assert (length or 0) <= len(path.text), (act, path.text, patterns)
         if difference.verdict == "proved":
-            assert not difference.widenings
-            assert not difference.undecided
+            assert (*difference.widenings, *difference.undecided) == ()
     return verdicts
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(1)
 @pytest.mark.threat("T-POL-02", control="prover_denies")
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(16))
 def test_what_is_proved_survives_random_paths_and_every_path_shown_replays(seed):
-    verdicts = survives(seed, pairs=25, paths=200)
-    assert verdicts["proved"] > 5
-    assert verdicts["wider"] > 2
+    assert survives(seed, pairs=6, paths=150)["proved"]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(2))
-def test_what_is_proved_of_many_policies_survives_a_thousand_paths_each(seed):
-    assert survives(f"long {seed}", pairs=260, paths=1_000)["proved"] > 100
+def test_what_is_proved_of_many_policies_survives_a_thousand_paths_each():
+    verdicts = survives("long", pairs=520, paths=1_000)
+    assert verdicts["proved"] > 200
+    assert verdicts["wider"] > 50
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(1)
 @pytest.mark.threat("T-POL-02", control="prover_denies")
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", range(20))
 def test_in_a_small_world_what_is_shown_is_shortest_and_what_is_proved_is_so(seed):
     rng = random.Random(f"small {seed}")
-    names = ["".join(rng.choices("aA\xdfs\u0130.", k=rng.choice((1, 1, 2)))) for _ in range(3)]
+    names = ["".join(rng.choices(ALPHABET[:-2], k=rng.choice((1, 1, 2)))) for _ in range(3)]
     rules = some_rules(rng, names)
     old, new = loaded(rules), loaded(edited(rng, rules, names))
     if old is None or new is None:
@@ -110,38 +94,32 @@ def test_in_a_small_world_what_is_shown_is_shortest_and_what_is_proved_is_so(see
     require_replayed(old, new, difference)
     less, more = Judge(old), Judge(new)
     for act in ACTS:
-        first = next((path for path in WORLD if more.grants(act, path) and not less.grants(act, path)), None)
-        shown = min((len(gain.path) for gain in difference.widenings if act in gain.acts), default=None)
-        assert first is None or difference.undecided or (shown is not None and shown <= len(first.text))
+        gained = (path for path in small_world() if more.grants(act, path) and not less.grants(act, path))
+        first, length = next(gained, None), shown(difference, act)
+        assert first is None or difference.undecided or (length is not None and length <= len(first.text))
+
+
+DROPPED = {
+    "pinned/": "user/pinned/.md",
+    "MEMORY.md": "user/memory.md",
+    ".*": "user/.md",
+    "/*/index/": "user/index/.md",
+    "con*": "user/cona.md",
+    "*-draft.md": "user/-draft.md",
+}
 
 
 @pytest.mark.threat("T-POL-02", control="prover_denies")
-@pytest.mark.parametrize(
-    ("dropped", "path"),
-    [
-        ("pinned/", "user/pinned/.md"),
-        ("MEMORY.md", "user/memory.md"),
-        (".*", "user/.md"),
-        ("/*/index/", "user/index/.md"),
-        ("con*", "user/cona.md"),
-        ("*-draft.md", "user/-draft.md"),
-    ],
-)
-def test_a_deny_pattern_that_is_dropped_is_told_with_the_rule(dropped, path):
+@pytest.mark.parametrize("dropped", DROPPED)
+def test_a_deny_pattern_that_is_dropped_is_told_with_the_rule(dropped):
     rules = [allow("/user/**/*.md", "/team-2/**/*.md", verbs=VERBS), deny("other", "x/")]
     old, new = made([*rules, deny("z", dropped)]), made([*rules, deny("z")])
     (gain,) = diff(old, new).widenings
     assert gain.acts == ACTS
     assert gain.cause == Cause("deny", "own", "deny-2", dropped)
-    assert len(gain.path) == len(path)
+    assert len(gain.path) == len(DROPPED[dropped])
     back = diff(new, old)
     assert (back.verdict, back.widenings, back.narrowings[0].path) == ("proved", (), gain.path)
-
-
-@pytest.mark.parametrize(("old", "new"), [("strict", "clean"), ("strict", "hardened")])
-def test_what_ships_as_stricter_is_proved_to_be(old, new):
-    assert diff(load_policy(old), load_policy(new)).verdict == "proved"
-    assert diff(load_policy(new), load_policy(old)).verdict == "wider"
 
 
 def test_a_grant_that_needs_what_another_layer_said_is_told_by_the_rule_that_grants():
@@ -153,54 +131,52 @@ def test_a_grant_that_needs_what_another_layer_said_is_told_by_the_rule_that_gra
 
 
 def test_more_differences_than_anyone_reads_are_cut_off_and_still_wider():
-    many = [f"/user/{a}{b}" for a in "abcdefg" for b in "abcdefg"]
+    many = [f"/user/{chr(97 + at % 20)}{chr(97 + at // 20)}" for at in range(MAX_GAINS + 3)]
     difference = diff(made([allow("/team-2/x")]), made([allow("/team-2/x", *many)]))
     assert len(difference.widenings) == MAX_GAINS + 1
     assert difference.verdict == "wider"
 
 
-def test_a_new_scope_on_which_nothing_is_granted_widens_nothing():
-    assert diff(made([allow("/user/*")], "user = {}\n"), made([allow("/user/*")])).verdict == "proved"
-
-
-def test_disjoint_scopes_share_nothing():
+def test_a_new_scope_widens_if_something_is_granted_there():
+    only_user = made([allow("/user/*")], "user = {}\n")
+    assert diff(only_user, made([allow("/user/*")])).verdict == "proved"
     one, other = made([allow("/**")], "user = {}\n"), made([allow("/**")], "team-2 = {}\n")
     difference = diff(one, other)
     assert ([gain.path for gain in difference.widenings], difference.verdict) == (["team-2/b"], "wider")
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "verdict"),
-    [
-        (["strasse"], ["STRASSE", "stra\xdfe"], "proved"),
-        (["stra\xdfe"], ["strasse"], "proved"),
-        (["A?"], ["a?"], "proved"),
-        (["a?"], ["a*"], "proved"),
-        (["a*"], ["a?"], "wider"),
-        (["ss"], ["s?"], "proved"),
-        (["s?"], ["ss"], "wider"),
-        (["i\u0307"], ["\u0130"], "proved"),
-        (["/user/x/", "/team-2/x/"], ["x/"], "proved"),
-        (["x/"], ["/*/x/"], "wider"),
-        (["x"], ["x/"], "wider"),
-        (["x/"], ["x"], "proved"),
-        (["/*/**/y"], ["y"], "proved"),
-        (["/user/*"], ["/user/**"], "proved"),
-        (["/user/**"], ["/user/*"], "proved"),
-    ],
-)
-def test_spellings_of_one_deny_are_told_from_different_ones(old, new, verdict):
-    assert diff(made([WIDE, deny(*old)]), made([WIDE, deny(*new)])).verdict == verdict
+SPELLINGS = """
+strasse | STRASSE stra\xdfe | proved
+stra\xdfe | strasse | proved
+A? | a? | proved
+a? | a* | proved
+a* | a? | wider
+ss | s? | proved
+s? | ss | wider
+i\u0307 | \u0130 | proved
+/user/x/ /team-2/x/ | x/ | proved
+x/ | /*/x/ | wider
+x | x/ | wider
+x/ | x | proved
+/*/**/y | y | proved
+/user/* | /user/** | proved
+/user/** | /user/* | proved
+"""
+
+
+def test_spellings_of_one_deny_are_told_from_different_ones():
+    for line in SPELLINGS.strip().split("\n"):
+        old, new, verdict = map(str.split, line.split("|"))
+        assert (line, diff(made([WIDE, deny(*old)]), made([WIDE, deny(*new)])).verdict) == (line, *verdict)
 
 
 @pytest.mark.threat("T-POL-02", control="undecided_counts")
-@pytest.mark.parametrize("name", ["con", "nul.md", "x" * 256, "aux/b"])
-def test_an_allow_pattern_of_names_that_are_none_is_left_open_and_not_proved(name):
-    difference = diff(made([allow("/user/a")]), made([allow("/user/a", f"/user/{name}")]))
-    assert (difference.verdict, difference.widenings) == ("undecided", ())
-    assert difference.undecided == (
-        "read: every path that was found is outside the name grammar in a way not looked at",
-    )
+def test_an_allow_pattern_of_names_that_are_none_is_left_open_and_not_proved():
+    for name in ("con", "nul.md", "x" * 256, "aux/b"):
+        difference = diff(made([allow("/user/a")]), made([allow("/user/a", f"/user/{name}")]))
+        assert (difference.verdict, difference.widenings) == ("undecided", ())
+        told = "read: every path that was found is outside the name grammar in a way not looked at"
+        assert difference.undecided == (told,)
 
 
 @pytest.mark.threat("T-POL-02", control="undecided_counts")
