@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import tomllib
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -47,50 +46,28 @@ path = "b"
 '''
 
 
-@pytest.mark.parametrize(
-    ("asked", "line"),
-    [
-        (("schema",), 2),
-        (("description",), 4),
-        (("scopes",), 9),
-        (("scopes", None, "user"), 10),
-        (("scopes", None, "user", "commit"), 10),
-        (("scopes", None, "project", "trust"), 11),
-        (("deny",), 13),
-        (("deny", "first"), 13),
-        (("deny", "pinned"), 16),
-        (("deny", 2), 16),
-        (("deny", "pinned", "why"), 17),
-        (("deny", "pinned", "id"), 19),
-        (("deny", "pinned", "paths"), 20),
-        (("deny", "pinned", "paths", "pinned/"), 22),
-        (("deny", "pinned", "paths", "x#y"), 22),
-        (("deny", "pinned", "paths", "MEMORY.md"), 24),
-        (("limits", None, "turns"), 27),
-        (("limits", None, "seconds"), 28),
-        (("test", 1), 29),
-        (("test", 2, "path"), 32),
-        (("test", 3), None),
-        (("allow", "pinned"), None),
-        (("deny", "other"), None),
-        (("deny", "first", "paths", "b"), None),
-        (("deny", "first", "why"), None),
-        (("limits", None, "turns", 6), None),
-        (("limits", None, "tool_calls"), None),
-    ],
-)
-def test_a_thing_stands_on_the_line_where_it_begins(asked, line):
-    assert line_of(TEXT, *asked) == line
-    assert line_of(TEXT.replace("\n", "\r\n"), *asked) == line
+PLACES = """
+2 schema | 4 description | 9 scopes | 10 scopes - user | 10 scopes - user commit | 11 scopes - project trust
+13 deny | 13 deny first | 16 deny pinned | 16 deny 2 | 17 deny pinned why | 19 deny pinned id
+20 deny pinned paths | 22 deny pinned paths pinned/ | 22 deny pinned paths x#y
+24 deny pinned paths MEMORY.md | 27 limits - turns | 28 limits - seconds
+29 test 1 | 32 test 2 path | - test 3 | - allow pinned | - deny other
+- deny first paths b | - deny first why | - limits - turns 6 | - limits - tool_calls
+"""
 
 
-@pytest.mark.parametrize("text", ["a = ", "a = 1\na = 2", "x = " + "[" * 5_000, "x = " + "9" * 5_000])
-def test_what_is_no_toml_has_no_lines(text):
-    assert line_of(text, "a") is None
-    assert line_at(text, ("a",)) is None
+def test_a_thing_stands_on_the_line_where_it_begins():
+    for row in PLACES.strip().replace("\n", " | ").split(" | "):
+        line, *words = row.split()
+        asked = [None if word == "-" else int(word) if word.isdigit() else word for word in words]
+        for text in (TEXT, TEXT.replace("\n", "\r\n")):
+            assert line_of(text, *asked) == (None if line == "-" else int(line)), row
 
 
-def test_what_the_scan_cannot_follow_has_no_lines(monkeypatch):
+def test_what_is_no_toml_or_cannot_be_followed_has_no_lines(monkeypatch):
+    for text in ("a = ", "a = 1\na = 2", "x = " + "[" * 5_000, "x = " + "9" * 5_000):
+        assert line_of(text, "a") is None
+        assert line_at(text, ("a",)) is None
     assert lines_of("b = 1 # once\n")
     for pattern in ("_KEY", "_SCALAR"):
         monkeypatch.setattr(f"muniment.policy.tables.{pattern}", re.compile("(?!)"))
@@ -110,37 +87,31 @@ SCALARS = st.sampled_from([*NUMBERS, *STRINGS])
 SECTIONS = ["[[rule]]", "[[ 'rule' ]]", "[one]", "[x.y]", "[rule.sub]"]
 
 
-@st.composite
-def long_strings(draw):
-    quote = draw(st.sampled_from(['"""', "'''"]))
-    bait = [each for each in BAIT if each != quote[0]]
-    return quote + "\n".join(draw(st.lists(st.sampled_from(bait), min_size=1, max_size=4))) + "\n" + quote
+def long_strings(quote):
+    bait = st.lists(st.sampled_from([each for each in BAIT if each != quote[0]]), min_size=1, max_size=4)
+    return bait.map(lambda lines: "\n".join([quote + lines[0], *lines[1:], quote]))
 
 
-@st.composite
-def blanks(draw):
-    """What may stand between elements of a list: comments and empty lines."""
-    lines = draw(st.lists(st.sampled_from(["", " ", "\t# ]", '# "', "# [[deny]]"]), max_size=2))
-    return "".join(f"{line}\n" for line in lines)
+LONG = st.sampled_from(['"""', "'''"]).flatmap(long_strings)
+BLANKS = st.lists(st.sampled_from(["\n", " \n", "\t# ]\n", '# "\n', "# [[deny]]\n"]), max_size=2).map("".join)
+"""What may stand between elements of a list: comments and empty lines."""
 
 
 @st.composite
 def values(draw, depth=2):
     """A value as text, with the place and line, from 0, of everything in it."""
     kind = draw(st.sampled_from(["scalar", "long", "list", "table"] if depth else ["scalar"]))
-    if kind == "scalar":
-        return draw(SCALARS), {}
-    if kind == "long":
-        return draw(long_strings()), {}
+    if kind in {"scalar", "long"}:
+        return draw(SCALARS if kind == "scalar" else LONG), {}
     text, found = ("[", {}) if kind == "list" else ("{", {})
     if kind == "list":
         for index, (inner, places) in enumerate(draw(st.lists(values(depth - 1), max_size=3))):
-            text += draw(blanks())
+            text += draw(BLANKS)
             line = text.count("\n")
             found[(index,)] = line
             found |= {(index, *loc): line + at for loc, at in places.items()}
             text += inner + draw(st.sampled_from([",", " , "]))
-        return text + draw(blanks()) + "]", found
+        return text + draw(BLANKS) + "]", found
     pairs = draw(st.lists(st.tuples(KEYS, values(0)), max_size=3, unique_by=lambda pair: parsed(pair[0])))
     found = {(parsed(key),): 0 for key, _ in pairs}
     return "{ " + ", ".join(f"{key} = {value}" for key, (value, _) in pairs) + " }", found
@@ -154,7 +125,7 @@ def parsed(key):
 def pairs(draw, prefix, text, found):
     """`text` with a few more keys of the table `prefix`, whose lines are noted."""
     for name in draw(st.lists(KEYS, max_size=3, unique_by=parsed)):
-        text += draw(blanks())
+        text += draw(BLANKS)
         line = text.count("\n") + 1
         value, places = draw(values())
         loc = (*prefix, parsed(name))
@@ -175,7 +146,7 @@ def files(draw):
     for section in draw(st.lists(st.sampled_from(SECTIONS), max_size=5)):
         if section in used or (section == "[rule.sub]" and rules < 0):
             continue
-        text += draw(blanks())
+        text += draw(BLANKS)
         line = text.count("\n") + 1
         prefix = tuple(section.strip("[]").split("."))
         if section.startswith("[["):
