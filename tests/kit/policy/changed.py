@@ -8,10 +8,9 @@ from contextlib import suppress
 from functools import cache
 from typing import NamedTuple
 
-from kit.policy.reading import SCOPES, some_name, some_path, some_pattern
+from kit.policy.reading import SCOPES, some_name, some_pattern
 from muniment.errors import PathEscape, PolicyInvalid, Refusal
 from muniment.names import Verb
-from muniment.policy.decide import ACTS, Judge
 from muniment.policy.grammar import canonicalise
 from muniment.policy.load import parse_policy
 
@@ -101,16 +100,6 @@ def some_pair(rng):
         patterns = [path for rule in (*rules, *later) for path in rule.paths]
         if old is not None and new is not None and patterns:
             return old, new, patterns
-
-
-def granted_more(old, new, rng, patterns, count):
-    """Of `count` random paths those on which `new` grants an act that `old` does not."""
-    less, more = Judge(old), Judge(new)
-    for _ in range(count):
-        path = some_path(rng, patterns)
-        for act in ACTS:
-            if more.grants(act, path) and not less.grants(act, path):
-                yield act, path
 
 
 ALPHABET = "aA\xdfs\u0130. /"

@@ -1,4 +1,4 @@
-"""Patterns as automata, against the real matchers, against pathspec, and against a budget."""
+"""Patterns as automata: against the real matchers, pathspec and a budget; and the search for a path."""
 
 from __future__ import annotations
 
@@ -7,11 +7,25 @@ import sys
 
 import pytest
 
-from kit.policy.reading import Reader, compared
+from kit.policy.reading import SCOPES, compared
 from kit.where import TESTS
-from muniment.policy.automaton import ALWAYS, OTHER, Letter, Patterns, Steps, letters_for
-
-ROOMY = 10_000_000
+from muniment.names import RelPath, Scope
+from muniment.policy.automaton import (
+    ALWAYS,
+    OTHER,
+    All,
+    FoundPath,
+    Letter,
+    Not,
+    Nothing,
+    Patterns,
+    Steps,
+    Undecided,
+    letters_for,
+    shortest,
+)
+from muniment.policy.decide import AllowPatterns, DenyPatterns
+from muniment.policy.grammar import CanonicalPath, fold
 
 
 @pytest.mark.sweep(1)
@@ -35,33 +49,53 @@ def test_they_agree_on_a_hundred_thousand_pairs_and_where_pathspec_has_no_other_
     assert (done.stdout, done.returncode) == ("SimplePsBackend 12000 []\n", 0), done.stderr
 
 
-READ = {
-    "a?b": ("user/a\xdfb", ""),
-    "a??b": ("user/a\xdfb", ""),
-    "A?B": ("user/a\xdfb", ""),
-    "a???b": ("", "user/a\xdfb"),
-    "*s": ("user/\xdf", ""),
-    "\xdf": ("user/SS/x", ""),
-    "i\u0307": ("user/\u0130", ""),
-    "user": ("user/x", ""),
-    "team": ("", "user/x"),
-    "/us?r/x/": ("user/X/y", "user/x"),
-    "/**/x/**": ("user/x/y", "user/x"),
-    "/user/*": ("user/x/y", ""),
-    "**": ("user/x", ""),
-}
-
-
-def test_a_tree_pattern_is_read_in_all_three_forms():
-    for pattern, (held, others) in READ.items():
-        letters = letters_for((), [pattern])
-        reader, language = Reader(letters), Patterns.tree([pattern], letters, Steps(ROOMY))
-        assert all(reader.reads(language, text) for text in held.split()), pattern
-        assert not any(reader.reads(language, text) for text in others.split()), pattern
-
-
 def test_a_letter_that_folds_to_more_than_it_takes_is_read_to_its_end():
     """No letter folds to a slash; if one did, what it is certain of after that would stay so."""
     letters = (Letter("a", "a", "a", "a"), Letter("x", OTHER, "/x", OTHER), Letter("/", "/", "/", "/"))
-    language = Patterns.tree(["a/"], letters, Steps(ROOMY))
+    language = Patterns.tree(["a/"], letters, Steps(10_000_000))
     assert language.step(language.step(language.start, 0), 1) == ALWAYS
+
+
+# -- the shortest path of a set, or the proof that there is none; against small worlds in test_diff.py --
+
+
+def searched(exact, trees, confirms=None):
+    """The shortest path that `exact` match and `trees` do not."""
+    letters, budget = letters_for(exact, trees), Steps(4_000_000)
+    language = All([Patterns.exact(exact, letters, budget), Not(Patterns.tree(trees, letters, budget))])
+    granted, denied = AllowPatterns(exact), DenyPatterns(trees)
+
+    def decided(path):
+        return granted.match(path) and not denied.match(path.text, fold(path.text))
+
+    return shortest(language, letters, SCOPES, budget, confirms or decided), decided
+
+
+def test_what_no_name_may_be_is_proved_to_be_nothing_or_left_open_but_never_found(monkeypatch):
+    nothing = ["/user/a/b/c/d/e/f/g/h/i", "/user/a/b/c/d/e/f/g/h/**", "/team/**"]
+    for exact, trees in ([["/user/*"], ["*"]], [["/user/x"], ["X"]], *([[each], []] for each in nothing)):
+        assert isinstance(searched(exact, trees)[0], Nothing), exact
+    for exact in ("/user/con", "/user/" + "x" * 256):
+        assert isinstance(searched([exact], [])[0], Undecided), exact
+    monkeypatch.setattr("muniment.policy.automaton.MAX_STATES", 20)  # Too many are undecided, too.
+    assert isinstance(searched(["/user/" + "a" * 30], [])[0], Undecided)
+
+
+def test_where_path_after_path_is_not_confirmed_the_search_ends_undecided():
+    asked = []
+    names = [f"/user/{a}{b}" for a in "abcdefghij" for b in "klmnopqrst"]
+    outcome, _ = searched(names, [], confirms=asked.append)
+    assert isinstance(outcome, Undecided)
+    assert len(asked) < 300
+
+
+def test_a_path_that_was_found_is_kept_where_a_closer_look_finds_none():
+    asked = []
+
+    def once(path):
+        asked.append(path)
+        return len(asked) == 2
+
+    outcome, _ = searched(["/user/a", "/user/bb"], [], confirms=once)
+    assert outcome == FoundPath(CanonicalPath(Scope("user"), RelPath("bb")), is_shortest=False)
+    assert len(asked) > 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections import Counter
 
@@ -13,17 +14,17 @@ from kit.policy.changed import (
     allow,
     deny,
     edited,
-    granted_more,
     loaded,
     made,
     small_world,
     some_pair,
     some_rules,
 )
-from muniment.lab.proofs import MAX_GAINS, Cause, Prover, diff
+from kit.policy.reading import some_path
+from muniment.lab.proofs import MAX_GAINS, Cause, Prover, diff, terms_of
 from muniment.names import Verb
 from muniment.policy.automaton import Steps
-from muniment.policy.decide import ACTS, Judge
+from muniment.policy.decide import ACTS, Judge, Policy
 from muniment.policy.grammar import canonicalise
 
 WIDE = allow("/**", verbs=VERBS)
@@ -57,10 +58,12 @@ def survives(seed, pairs, paths):
         difference = diff(old, new)
         verdicts[difference.verdict] += 1
         require_replayed(old, new, difference)
-        for act, path in granted_more(old, new, rng, patterns, paths):
-            length = shown(difference, act)
-            assert length is not None or difference.undecided, (act, path.text, patterns)
-            assert (length or 0) <= len(path.text), (act, path.text, patterns)
+        less, more = Judge(old), Judge(new)
+        for path in (some_path(rng, patterns) for _ in range(paths)):
+            for act in (act for act in ACTS if more.grants(act, path) and not less.grants(act, path)):
+                length = shown(difference, act)
+                assert length is not None or difference.undecided, (act, path.text, patterns)
+                assert (length or 0) <= len(path.text), (act, path.text, patterns)
         if difference.verdict == "proved":
             assert (*difference.widenings, *difference.undecided) == ()
     return verdicts
@@ -218,3 +221,73 @@ def test_a_path_that_the_decision_does_not_confirm_is_not_shown(monkeypatch):
     monkeypatch.setattr(Prover, "denied", lambda self, *_: self.tree(()))
     old, new = made([allow("/user/b"), deny("a*")]), made([allow("/user/b", "/user/a*"), deny("a*")])
     assert (diff(old, new).verdict, diff(old, new).widenings) == ("undecided", ())
+
+
+# -- limits, quotas and other terms --
+
+LIMITS = "turns seconds tool_calls read_bytes scan_bytes write_bytes files_written"
+LOOSER = {
+    **{f"limits.{name}": (1, 2) for name in LIMITS.split()},
+    "confinement.require": ("full", "partial"),
+    "confinement.on_escape": ("abort", "refuse"),
+    "changes.conflict": ("fail", "retry"),
+    "changes.max_forget": (1, 2),
+    "changes.max_scope_share": (0.1, 0.2),
+    "content.reject": (["ansi", "bidi"], ["bidi"]),
+    "content.secrets": ("reject", "redact"),
+    "content.instructions": ("quarantine", "allow"),
+    "provenance.untrusted_sources": ("reject", "quarantine"),
+    "retention.default": (36_500, "never"),
+    "retention.untrusted": (14, 15),
+}
+"""Every term of a policy: a value, and one that binds a run less."""
+
+
+def with_term(name, value):
+    return made(
+        [allow("/user/a")],
+        terms=f"[{name.partition('.')[0]}]\n{name.partition('.')[2]} = {json.dumps(value)}\n",
+    )
+
+
+def changes(old, new):
+    difference = diff(old, new)
+    return difference.verdict, [(term.name, term.old, term.new, term.is_looser) for term in difference.terms]
+
+
+@pytest.mark.threat("T-POL-02", control="terms_compared")
+def test_a_term_that_changed_is_told_in_both_directions():
+    scopes = {"scopes.user.trust", "scopes.user.commit"}
+    assert set(terms_of(made([], "user = {}\n"))) == {*LOOSER, *scopes}
+    known = {"name", "scope_terms", "layers", "quotas"}
+    assert {name.partition(".")[0] for name in LOOSER} == set(Policy.model_fields) - known
+    for name, values in LOOSER.items():
+        strict, loose = (with_term(name, value) for value in values)
+        verdict, ((told, *_, is_looser),) = changes(strict, loose)
+        assert (verdict, told, is_looser) == ("wider", name, True)
+        verdict, ((told, *_, is_looser),) = changes(loose, strict)
+        assert (verdict, told, is_looser) == ("proved", name, False)
+
+
+def quotas(**patterns):
+    tables = "".join(
+        f'[[quota]]\nid = "{name}"\npaths = {json.dumps(paths)}\nmax_files = 5\n'
+        for name, paths in patterns.items()
+    )
+    return made([allow("/user/**")], terms=tables)
+
+
+@pytest.mark.threat("T-POL-02", control="terms_compared")
+def test_a_quota_that_changed_is_told_in_both_directions_and_one_for_fewer_files_is_looser():
+    for field in ("max_file_bytes", "max_files", "max_total_bytes"):
+        head = '[[quota]]\nid = "q"\npaths = ["/**"]\n'
+        low, high = (made([allow("/user/**")], terms=f"{head}{field} = {number}\n") for number in (1, 2))
+        assert changes(low, high) == ("wider", [(f"quota[q].{field}", 1, 2, True)])
+        assert changes(high, low) == ("proved", [(f"quota[q].{field}", 2, 1, False)])
+    for old, new in (
+        (quotas(a=["/user/t/**"]), quotas(a=["/user/t/*.md"])),
+        # Each alone keeps its number; both together may hold twice as much.
+        (quotas(a=["/user/t/**", "/user/u/**"]), quotas(t=["/user/t/**"], u=["/user/u/**"])),
+    ):
+        verdict, told = changes(old, new)
+        assert (verdict, told[0]) == ("wider", ("quota[a].max_files", 5, 20_000, True))

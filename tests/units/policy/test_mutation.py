@@ -9,9 +9,7 @@ from hypothesis import strategies as st
 from kit.policy.files import CHECK, SCOPES, quota, rule, write
 from kit.policy.files import READ_USER as READ
 from muniment.lab import proofs
-from muniment.lab.proofs import Prover, diff, mutants
-from muniment.policy.decide import ACTS, Judge
-from muniment.policy.grammar import canonicalise
+from muniment.lab.proofs import Prover, mutants
 from muniment.policy.load import load_files
 
 WRITE = rule("allow", "w", ["create", "modify"], ["/user/**"])
@@ -148,20 +146,6 @@ def test_what_the_prover_gives_up_on_is_undecided_and_not_equivalent(made, monke
     assert statuses(made(body + quota("q", max_files=3))) == {"undecided"}
 
 
-def mutated(loaded):
-    """The policies that differ by a deny or an allow, each with what was changed."""
-    trial = proofs._MutantTrial(loaded)
-    for change, layer in (*trial._without_denies(), *trial._with_wider_allows()):
-        yield trial, change, loaded.policy.model_copy(update={"layers": (layer,)})
-
-
-def test_a_mutant_is_wider_than_its_policy_or_equal_and_never_narrower(tmp_path):
-    body = READ + WRITE + deny("x/", "*.tmp", verbs=["*"]) + allow("/user/*", verbs=["list"])
-    loaded = load_files(write(tmp_path / "own.toml", body=SCOPES + body))
-    for _, _, mutant in mutated(loaded):
-        assert diff(mutant, loaded.policy).verdict == "proved"
-
-
 def some(values, most):
     return st.lists(st.sampled_from(values), min_size=1, max_size=most, unique=True)
 
@@ -178,8 +162,6 @@ BODIES = st.builds(
         st.builds(quota, st.just("r"), st.just("/**"), max_files=st.integers(1, 9)),
     ),
 )
-NAMES = ("a.md", "b.md", "c.md", "a", "c.txt", "aa.md")
-WORLD = [f"user/{folder}{name}" for folder in ("", "a/", "b/", "a/b/", "c/a/", ".c/") for name in NAMES]
 
 
 @pytest.mark.slow
@@ -192,21 +174,3 @@ def test_the_test_that_is_suggested_loads_and_catches_its_mutant(tmp_path_factor
     again = {each.what: each for each in mutants(load_files(write(path, body=SCOPES + body + tests)))}
     assert {what: again[what].status for what in survived} == dict.fromkeys(survived, "caught")
     assert "survived" not in {each.status for each in again.values()}
-
-
-@pytest.mark.slow
-@given(BODIES)
-def test_no_test_at_all_can_tell_an_equivalent_mutant_from_its_policy(tmp_path_factory, body):
-    """By brute force over the paths of a small world, with the real decision."""
-    loaded = load_files(write(tmp_path_factory.mktemp("own") / "own.toml", body=SCOPES + body))
-    own = Judge(loaded.policy)
-    for trial, change, mutant in mutated(loaded):
-        judge = Judge(mutant)
-        gained = [
-            (act, path.text)
-            for path in (canonicalise(text, loaded.policy.scopes) for text in WORLD)
-            for act in ACTS
-            if judge.grants(act, path) and not own.grants(act, path)
-            if act != "create" or path.text.endswith(("a.md", "b.md", "c.md"))
-        ]
-        assert trial._compared(change, mutant).status != "equivalent" or gained == []

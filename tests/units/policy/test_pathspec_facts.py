@@ -39,25 +39,6 @@ def test_a_pattern_compiles_to_the_expression_that_the_matchers_count_on():
     assert {each: spec(each).patterns[0].regex.pattern for each in COMPILED} == COMPILED
 
 
-SURPRISES = """
-yes: secrets[0-9]/ secrets1/a | /user/*.md user/a.md | /user/*.md user/a.md/evil.sh | secrets/ x/secrets/a
-yes: a x/a/b | memory/** memory/../etc/passwd | /user/a* user/a/b.md | * a/b | ? \U0001f4dd
-no: secrets[0-9/ secrets1/a | memory/** memory | secrets/ secrets | secrets/a x/secrets/a | /a x/a | a*b a/b
-no: a?b a/b | A a | \xdf ss
-"""
-
-
-def test_the_surprises_are_the_same_by_either_kind_of_spec_and_by_every_backend():
-    for line in SURPRISES.strip().splitlines():
-        expected, _, rows = line.partition(": ")
-        for row in rows.split(" | "):
-            pattern, path = row.split(" ")
-            for backend in ("simple", "best"):
-                by_git = GitIgnoreSpec.from_lines([pattern], backend=backend)
-                found = (spec(pattern, backend=backend).match_file(path), by_git.match_file(path))
-                assert found == (expected == "yes",) * 2, (row, backend)
-
-
 def test_lines_are_dropped_taken_literally_or_negated_as_we_forbid_them_to_be():
     for line in ("", "# secrets/", "   "):
         assert [p.include for p in spec(line).patterns] in ([], [None])
