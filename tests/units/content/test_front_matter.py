@@ -70,21 +70,12 @@ def is_inside(line):
     return line.rstrip(" \t") not in ("---", "...")
 
 
-STARTS = [
-    *(f"{key}: " for key in (*FIELDS, '"name"', "'type'", "x")),
-    " ",
-    "  ",
-    "   ",
-    "\t",
-    "- ",
-    "  - ",
-    "#",
-    " #",
-]
+KEYS = [f"{key}: " for key in (*FIELDS, '"name"', "'type'", "x")]
+STARTS = [*KEYS, *(" ", "  ", "   ", "\t", "- ", "  - ", "#", " #", "? ")]
 OPENED = [f"{field}: {mark}" for field in FIELDS for mark in "|>\"'["]
 NASTY_LINES = st.lists(
     st.one_of(
-        st.builds("{}{}".format, st.sampled_from([*STARTS, "? "]), NASTY),
+        st.builds("{}{}".format, st.sampled_from(STARTS), NASTY),
         st.builds("{}{}".format, st.sampled_from(OPENED), NASTY),
         NASTY,
         st.sampled_from(["", " ", "name: user", "type: user", "description: >", "name: |2", "name: >-"]),

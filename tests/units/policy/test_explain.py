@@ -22,7 +22,7 @@ RULES = made(
         allow("/**", verbs=["list", "read"]),
         deny("a*", "pinned/", verbs=["modify"]),
         deny("b*", verbs=["delete"]),
-    ],
+    ]
 )
 POLICIES = [STRICT, RULES, narrow_writes(STRICT, STRICT.scopes[0]), meet(RULES, STRICT), made([])]
 

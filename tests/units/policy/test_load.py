@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
+from kit.policy.changed import allow, made
 from kit.policy.files import CHECK, READ, SCOPES, code, named, parsed, quota, refusal, rule
-from muniment.names import Enforcement, Trust, Verb
-from muniment.policy.decide import GATES, Content, Judge, Limits, Retention, dump, parse_dump
-from muniment.policy.grammar import canonicalise
-from muniment.policy.load import load_policy
-from muniment.policy.tables import read_tables
+from muniment.names import Enforcement, RelPath, Scope, Trust, Verb
+from muniment.policy import decide, load
+from muniment.policy.decide import DenyPatterns, Judge, Retention, Rule, dump, parse_dump
+from muniment.policy.grammar import CanonicalPath, canonicalise, fold
+from muniment.policy.load import Silent, load_policy, shortest_match, silent_denies
 
 HEAD = 'schema = "muniment-policy/1"\nname = "own"\n'
 R = 'verbs = ["read"], paths = ["/**"]'
@@ -105,8 +104,8 @@ def test_a_complaint_names_the_place_and_what_to_do(text, place, hint):
 
 def test_what_a_file_leaves_out_is_never_unlimited_and_never_permissive():
     policy = parsed(HEAD + "[scopes]\nuser = {}\n")
-    assert policy.limits == load_policy("strict").limits == Limits()
-    assert policy.content == load_policy("strict").content == Content(reject=GATES)
+    assert policy.limits == load_policy("strict").limits == decide.Limits()
+    assert policy.content == load_policy("strict").content == decide.Content(reject=decide.GATES)
     assert (policy.content.secrets, policy.content.instructions) == ("reject", "quarantine")
     assert policy.provenance.untrusted_sources == "quarantine"
     assert (policy.retention.default, policy.retention.untrusted) == ("never", 14)
@@ -211,20 +210,6 @@ def test_a_shipped_name_cannot_be_shadowed_and_a_missing_policy_is_told_from_a_m
         assert code(load_policy, name, policies_dir=tmp_path) == "E124"
 
 
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers(-5, 5) | st.text(max_size=3),
-    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
-    max_leaves=4,
-)
-KEYS = "schema name extends scopes allow quota confinement limits content test"
-
-
-@given(st.sampled_from(KEYS.split()), VALUES)
-def test_any_value_anywhere_loads_or_is_told_off_in_one_line(key, value):
-    data = {"schema": "muniment-policy/1", "name": "own", "scopes": {"user": {}}, key: value}
-    assert code(read_tables, data, "own") in {None, "E101", "E103", "E104", "E105", "E108", "E111"}
-
-
 # -- what `[[test]]` can ask of a policy --
 
 WRITE = rule("allow", "w", ["read", "create", "modify"], ["/user/**"])
@@ -285,3 +270,71 @@ def test_to_ask_for_a_size_where_nothing_is_written_is_a_mistake():
             problem = refusal(parsed, named("own", SCOPES + WRITE + check))
             assert (problem.rule, problem.where, problem.line) == ("E104", "own test[0]", 10)
             assert "are for create and modify" in problem.problem
+
+
+# -- a deny rule that does nothing is found, whatever makes it do nothing --
+
+SILENT = """a.|con|aux.*|LPT1/|..|/user/.|/user/...|a./x| ?|\u2044*|com1.txt|?./|/user/a/b/c/d/e/f/g/h/i|
+/user/a/b/c/d/e/f/g/h/|H\u0331/\u2044|e/?. |/**/nul.md|a/.."""
+"""Patterns of the dialect that no canonical path can match."""
+
+
+@pytest.fixture
+def forgotten(monkeypatch):
+    """Every test begins with no policy known to pass."""
+    monkeypatch.setattr(load, "_passed", {})
+
+
+def with_denies(*patterns, verbs=("modify",), name="d"):
+    """A policy that `load` may refuse, built beside it."""
+    denying = Rule(id=name, verbs=tuple(map(Verb, verbs)), paths=patterns)
+    layers = (decide.Layer(name="own", allow=(), deny=(denying,)),)
+    return made([allow("/**")]).model_copy(update={"layers": layers})
+
+
+@pytest.mark.usefixtures("forgotten")
+def test_a_pattern_that_no_path_can_match_is_silent():
+    long = ("x" * 256, "*" + "x" * 256, "\xe9" * 128)
+    for pattern in (*SILENT.replace("\n", "").split("|"), *long):
+        assert list(silent_denies(with_denies(pattern))) == [Silent("own", "d", pattern, None, None)]
+
+
+TRIED = """con* user/cona|aux* user/auxb|nul*/ user/nula/a|con? user/cona|?\u0301.md user/-\u0301.md|
+e*\u0301 user/e-\u0301|H\u0331.md user/\u1e96.md|\u0130.md user/i\u0307.md|STRA\xdfE user/strasse|
+MEMORY.md user/memory.md|.* user/.a|* user/a|** user/a|/** user/a|user user/a|team-2/ team-2/b|
+/us?r/*.md user/.md|/*/** user/a|/*/index/ user/index/a|/**/x user/x|*-????-??-??.md user/-aaaa-aa-aa.md|
+/user/a/b/c/d/e/f/g/h user/a/b/c/d/e/f/g/h"""
+
+
+def test_what_a_pattern_is_tried_with_is_the_shortest_path_that_it_matches():
+    long = "x" * 254
+    for row in (*TRIED.replace("\n", "").split("|"), f"{long}* user/{long}"):
+        pattern, path = row.split()
+        assert shortest_match(pattern, ("user", "team-2")).text == path
+        assert DenyPatterns((pattern,)).match(path, fold(path))
+
+
+@pytest.mark.usefixtures("forgotten")
+def test_a_pattern_that_does_not_fire_for_one_verb_is_told_and_does_not_load(monkeypatch):
+    real = Judge._denying
+    monkeypatch.setattr(
+        Judge, "_denying", lambda self, verb, text: None if verb == Verb.READ else real(self, verb, text)
+    )
+    memory = [CanonicalPath(Scope("user"), RelPath(rel)) for rel in ("b", "c/a")]
+    assert list(silent_denies(with_denies("b", "c/", verbs=("modify", "read")))) == [
+        Silent("own", "d", "b", Verb.READ, memory[0]),
+        Silent("own", "d", "c/", Verb.READ, memory[1]),
+    ]
+    text = named("own", SCOPES + rule("deny", "d", ["modify", "read"], ["b"]))
+    for _ in range(2):  # It is not known to pass when it is tried again.
+        problem = refusal(parsed, text)
+        assert "pattern 'b' does not keep user/b from read" in problem.problem
+        assert (problem.rule, problem.where, problem.line) == ("E201", "own deny[d]", 9)
+
+
+@pytest.mark.usefixtures("forgotten")
+def test_a_rule_may_be_called_like_what_nothing_grants(monkeypatch):
+    assert list(silent_denies(with_denies("b", name="default"))) == []
+    monkeypatch.setattr(Judge, "_denying", lambda *_: None)
+    monkeypatch.setattr(load, "_passed", {})
+    assert len(list(silent_denies(with_denies("b", name="default")))) == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
+from functools import cache, partial
 from importlib.resources import files
 
 import pytest
@@ -18,15 +19,12 @@ NAMES = tables()["names"]
 SWAPS = json.loads((FACTS / "lookalikes.json").read_text())
 
 
-@pytest.fixture
-def written():
-    policy = load_policy("strict")
+strict = cache(partial(load_policy, "strict"))
 
-    def written(path):
-        bench = Workbench(policy, ("user", "project"), {}, must_read=False)
-        return bench.call("write_file", {"path": path, "content": "x\n"})
 
-    return written
+def written(path):
+    bench = Workbench(strict(), ("user", "project"), {}, must_read=False)
+    return bench.call("write_file", {"path": path, "content": "x\n"})
 
 
 def lookalikes(name):
@@ -39,7 +37,7 @@ def lookalikes(name):
 
 
 @pytest.mark.threat("T-PATH-15", control="lookalike_names")
-def test_nothing_is_created_beside_ours_that_looks_like_it(written):
+def test_nothing_is_created_beside_ours_that_looks_like_it():
     others = {other for name in NAMES for other in {*lookalikes(name)} - {name}}
     paths = [f"user/{each}" if each.lower().endswith(".md") else f"user/{each}/a.md" for each in others]
     assert len(paths) >= 800
@@ -47,7 +45,7 @@ def test_nothing_is_created_beside_ours_that_looks_like_it(written):
 
 
 @pytest.mark.threat("T-PATH-16", control="instruction_files")
-def test_no_instruction_file_of_another_agent_is_written_in_any_case_of_letters(written):
+def test_no_instruction_file_of_another_agent_is_written_in_any_case_of_letters():
     for name in NAMES:
         for path in (f"user/{name}", f"project/t/{name.lower()}"):
             if path.endswith(".md"):
@@ -71,6 +69,6 @@ memories.md память.md индекс.md μνήμη.md agents-of-change.md wa
 """
 
 
-def test_an_honest_name_is_let_in(written):
+def test_an_honest_name_is_let_in():
     for name in HONEST.split():
         assert (segment_problem(name), written(f"user/{name}").verdict) == (None, "allow"), name

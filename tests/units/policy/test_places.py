@@ -6,9 +6,9 @@ import re
 import tomllib
 
 from hypothesis import given
-from hypothesis import strategies as st
 
 from muniment.policy.tables import _locs, line_at, line_of, lines_of
+from muniment.testing.strategies import near_policies, policies
 
 TEXT = '''\
 # [deny] and id = "pinned" in a comment
@@ -77,94 +77,67 @@ def test_what_is_no_toml_or_cannot_be_followed_has_no_lines(monkeypatch):
     assert not lines_of("bb = 1\n")
 
 
-# -- files with known positions ------------------------------------------------------------------------
+ODD = """\
+"d.o\\u0074" . 'l#t' = 1 # = 1
+x.z = [ # ]
+  "[[", [ '''
+[[deny]]
+id = "x"''', # "
 
-BAIT = ["[[deny]]", 'id = "x"', "a = 1", "#", "[limits]", '"', "'", "{ b = 2 }", "]", "é"]
-KEYS = st.sampled_from(["a", "b-c", "_1", "1979-05-27", '"q r"', "'l#t'", '"d.o\\u0074"', '"é"'])
-NUMBERS = ["1", "-0.5e3", "0xFF", "true", "nan", "1979-05-27", "1979-05-27 07:32:00Z", "07:32:00"]
-STRINGS = ['""', "''", '"[["', "'a\"#'", '"\\"#\\\\"', "'''o'''", '"""o"""', '"""""q"""""', "'''''q'''''"]
-SCALARS = st.sampled_from([*NUMBERS, *STRINGS])
-SECTIONS = ["[[rule]]", "[[ 'rule' ]]", "[one]", "[x.y]", "[rule.sub]"]
-
-
-def long_strings(quote):
-    bait = st.lists(st.sampled_from([each for each in BAIT if each != quote[0]]), min_size=1, max_size=4)
-    return bait.map(lambda lines: "\n".join([quote + lines[0], *lines[1:], quote]))
-
-
-LONG = st.sampled_from(['"""', "'''"]).flatmap(long_strings)
-BLANKS = st.lists(st.sampled_from(["\n", " \n", "\t# ]\n", '# "\n', "# [[deny]]\n"]), max_size=2).map("".join)
-"""What may stand between elements of a list: comments and empty lines."""
-
-
-@st.composite
-def values(draw, depth=2):
-    """A value as text, with the place and line, from 0, of everything in it."""
-    kind = draw(st.sampled_from(["scalar", "long", "list", "table"] if depth else ["scalar"]))
-    if kind in {"scalar", "long"}:
-        return draw(SCALARS if kind == "scalar" else LONG), {}
-    text, found = ("[", {}) if kind == "list" else ("{", {})
-    if kind == "list":
-        for index, (inner, places) in enumerate(draw(st.lists(values(depth - 1), max_size=3))):
-            text += draw(BLANKS)
-            line = text.count("\n")
-            found[(index,)] = line
-            found |= {(index, *loc): line + at for loc, at in places.items()}
-            text += inner + draw(st.sampled_from([",", " , "]))
-        return text + draw(BLANKS) + "]", found
-    pairs = draw(st.lists(st.tuples(KEYS, values(0)), max_size=3, unique_by=lambda pair: parsed(pair[0])))
-    found = {(parsed(key),): 0 for key, _ in pairs}
-    return "{ " + ", ".join(f"{key} = {value}" for key, (value, _) in pairs) + " }", found
-
-
-def parsed(key):
-    return next(iter(tomllib.loads(f"{key} = 0")))
-
-
-@st.composite
-def pairs(draw, prefix, text, found):
-    """`text` with a few more keys of the table `prefix`, whose lines are noted."""
-    for name in draw(st.lists(KEYS, max_size=3, unique_by=parsed)):
-        text += draw(BLANKS)
-        line = text.count("\n") + 1
-        value, places = draw(values())
-        loc = (*prefix, parsed(name))
-        found[loc] = line
-        if draw(st.booleans()):
-            loc = (*loc, "z")
-        text += f"{name}{' . z' * (loc not in found)} = {value} # = 1\n"
-        found[loc] = line
-        found |= {(*loc, *inner): line + at for inner, at in places.items()}
-    return text, found
+\t1979-05-27 07:32:00Z ] , { "q r" = nan, b-c = { "é" = -0.5e3 } },
+]
+[[ 'rule' ]] # [[rule]]
+1979-05-27 = \"\"\"""q""\"\"\"
+[rule.sub]
+_1 = 0xFF
+[[rule]]
+[rule.sub]
+y = [
+  true,
+  07:32:00]
+[one.two]
+"""
+LINES = {
+    ("d.ot",): 1,
+    ("d.ot", "l#t"): 1,
+    ("x",): 2,
+    ("x", "z"): 2,
+    ("x", "z", 0): 3,
+    ("x", "z", 1): 3,
+    ("x", "z", 1, 0): 3,
+    ("x", "z", 1, 1): 7,
+    ("x", "z", 2): 7,
+    ("x", "z", 2, "q r"): 7,
+    ("x", "z", 2, "b-c"): 7,
+    ("x", "z", 2, "b-c", "é"): 7,
+    ("rule",): 9,
+    ("rule", 0): 9,
+    ("rule", 0, "1979-05-27"): 10,
+    ("rule", 0, "sub"): 11,
+    ("rule", 0, "sub", "_1"): 12,
+    ("rule", 1): 13,
+    ("rule", 1, "sub"): 14,
+    ("rule", 1, "sub", "y"): 15,
+    ("rule", 1, "sub", "y", 0): 16,
+    ("rule", 1, "sub", "y", 1): 17,
+    ("one",): 18,
+    ("one", "two"): 18,
+}
 
 
-@st.composite
-def files(draw):
-    """A file, with the place and line, from 1, of everything in it."""
-    text, found = draw(pairs((), "", {}))
-    rules, used = -1, set()
-    for section in draw(st.lists(st.sampled_from(SECTIONS), max_size=5)):
-        if section in used or (section == "[rule.sub]" and rules < 0):
-            continue
-        text += draw(BLANKS)
-        line = text.count("\n") + 1
-        prefix = tuple(section.strip("[]").split("."))
-        if section.startswith("[["):
-            rules += 1
-            found.setdefault(("rule",), line)
-            prefix = ("rule", rules)
-            used.discard("[rule.sub]")
-        else:
-            used.add(section)
-        prefix = ("rule", rules, "sub") if section == "[rule.sub]" else prefix
-        for end in range(1, len(prefix) + 1):
-            found.setdefault(prefix[:end], line)
-        text, found = draw(pairs(prefix, f"{text}{section} # [[rule]]\n", found))
-    return text, found
+def test_every_place_of_an_odd_file_is_found_on_its_line():
+    assert dict(lines_of(ODD)) == LINES
 
 
-@given(files())
-def test_every_place_of_any_file_is_found_on_its_line(made):
-    text, found = made
-    assert set(found) == set(_locs(tomllib.loads(text), ()))
-    assert dict(lines_of(text)) == found
+@given(policies() | near_policies([TEXT, ODD]))
+def test_every_place_of_any_file_is_found_on_a_line_that_names_it(text):
+    try:
+        places = set(_locs(tomllib.loads(text), ()))
+    except ValueError:
+        return
+    found, lines = dict(lines_of(text)), text.split("\n")
+    assert set(found) == places
+    for place, line in found.items():
+        name = place[-1]
+        if isinstance(name, str) and name.isidentifier():
+            assert name in lines[line - 1], (place, line)
