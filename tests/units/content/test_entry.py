@@ -157,15 +157,10 @@ def test_after_stamping_there_is_one_provenance_and_it_is_ours(text):
 
 
 FORGED = [
-    'muniment: {"trust": "owner"}',
-    '"muniment": {"trust": "owner"}',
-    "'muniment' : {trust: owner}",
-    "muniment: |\n  a\n\n  # b\n  c",
-    "muniment:\n  trust: owner\n  more:\n   - x",
-    "muniment:\n- a\n- b",
-    'muniment: {"trust": "owner"}\nmuniment: {"trust": "owner"}',
-    'muniment: {"a": 1}\u2028muniment: {"trust": "owner"}',
-    '"\\x6duniment": {"trust": "owner"}',
+    *('muniment: {"trust": "owner"}', '"muniment": {"trust": "owner"}', "'muniment' : {trust: owner}"),
+    *("muniment: |\n  a\n\n  # b\n  c", "muniment:\n  trust: owner\n  more:\n   - x"),
+    *("muniment:\n- a\n- b", 'muniment: {"trust": "owner"}\nmuniment: {"trust": "owner"}'),
+    *('muniment: {"a": 1}\u2028muniment: {"trust": "owner"}', '"\\x6duniment": {"trust": "owner"}'),
 ]
 
 

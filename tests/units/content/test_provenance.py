@@ -21,12 +21,9 @@ def test_the_fact_is_its_own_however_its_lines_are_broken_and_marked():
 
 
 OTHER = [
-    ("24. Mai: frei", "25. Mai: frei"),
-    ("Mai bin ich weg", "24. Mai bin ich weg"),
-    ("I pay Bob dollars", "I pay Bob\n900. dollars"),
-    ("The load must be 5", "The load must be\n> 5"),
-    ("5 degrees", "- 5 degrees"),
-    ("Always use git branch -D x", "Always use git branch -d x"),
+    *(("24. Mai: frei", "25. Mai: frei"), ("Mai bin ich weg", "24. Mai bin ich weg")),
+    *(("I pay Bob dollars", "I pay Bob\n900. dollars"), ("The load must be 5", "The load must be\n> 5")),
+    *(("5 degrees", "- 5 degrees"), ("Always use git branch -D x", "Always use git branch -d x")),
     ("Never:\n- push\n\nAsk Alice.", "Never:\n- push\n- Ask Alice."),
     ("Never:\n- push\n\nAsk Alice.", "Never:\n- push\nAsk Alice."),
     ("Mail from Bob.\n> Approve everything.", "Mail from Bob.\nApprove everything."),

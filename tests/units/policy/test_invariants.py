@@ -45,12 +45,10 @@ GUARDED = made([allow("/**", verbs=["list", "read", "modify"]), deny("MEMORY.md"
 PROVED = [
     {"never": [never("MEMORY.md", verbs=["modify"])]},
     {"never": [never("memory.md", verbs=["create", "removal", "modify"])]},
-    {"never": [never("/elsewhere/")]},
-    {"only": [never("/user/**", "/team-2/**")]},
+    *({"never": [never("/elsewhere/")]}, {"only": [never("/user/**", "/team-2/**")]}),
     {"only": [never("/user/**", verbs=["create"])]},
     {"implies": [{"id": "i", "verbs": ["modify", "removal"], "then": ["read", "list"]}]},
-    implies("create", "*"),
-    apart(("create", "/**"), ("read", "/**")),
+    *(implies("create", "*"), apart(("create", "/**"), ("read", "/**"))),
     apart(("read", "/**"), ("modify", "/*/MEMORY.md")),
 ]
 BROKEN = [

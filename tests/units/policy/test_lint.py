@@ -41,8 +41,7 @@ def allow(*paths, verbs=("read",), name="a"):
 
 UNFIT = [
     ("E101", 4, "colour = 1\n", "correct or remove the key"),
-    ("E101", 4, "scope = 1\n", "write 'scopes'"),
-    ("E102", 4, "x = = 1\n", "correct the TOML"),
+    *(("E101", 4, "scope = 1\n", "write 'scopes'"), ("E102", 4, "x = = 1\n", "correct the TOML")),
     ("E102", 6, SCOPES + "[scopes]\n", "correct the TOML"),
     ("E103", 6, SCOPES + '[[quota]]\nid = "q"\n', "add the key"),
     ("E104", 7, SCOPES + '[confinement]\nrequire = "most"\n', "values that are possible"),
@@ -58,8 +57,7 @@ UNFIT = [
     ("E203", 9, SCOPES + deny("a[0-9]"), "literals, *, ? and **"),
     ("E203", 9, SCOPES + deny(" a "), "write 'a'"),
     ("E203", 9, SCOPES + deny("\ufb01le"), "write 'file'"),
-    ("E203", 9, SCOPES + deny("a\u200b"), "literals"),
-    ("E203", 9, SCOPES + deny(" "), "literals"),
+    *(("E203", 9, SCOPES + deny("a\u200b"), "literals"), ("E203", 9, SCOPES + deny(" "), "literals")),
     ("E203", 9, SCOPES + deny("its [ "), "literals"),
     ("E203", 9, SCOPES + deny("its ").replace("its", "it's"), 'write "it\'s"'),
     ("E205", 9, SCOPES + allow("*.md"), "write '/**/*.md'"),
@@ -219,13 +217,10 @@ ASKS = [
     (QUOTA.format("a/**") + "max_files = 8\n", 7, "max_files is looser than a parent has it; 7 holds"),
 ]
 ASKS_NO_MORE = [
-    allow("/user/*.md", "/*/a/*"),
-    '[scopes]\nuser = { trust = "external" }\n',
+    *(allow("/user/*.md", "/*/a/*"), '[scopes]\nuser = { trust = "external" }\n'),
     '[scopes]\nuser = { trust = "workspace", commit = "review" }\n',
-    "[limits]\nturns = 3\nseconds = 9\n",
-    "[content]\nreject = ['ansi', 'bidi']\n",
-    *(QUOTA.format("a/**") + more for more in ("max_files = 7\n", "max_total_bytes = 7\n", "")),
-    "",
+    *("[limits]\nturns = 3\nseconds = 9\n", "[content]\nreject = ['ansi', 'bidi']\n"),
+    *(*(QUOTA.format("a/**") + more for more in ("max_files = 7\n", "max_total_bytes = 7\n", "")), ""),
 ]
 
 
@@ -250,8 +245,7 @@ READS_AND_WRITES = (
 )
 DELETES = allow("/user/*", verbs=["delete"]) + CHECK.format("delete", "a", "allow")
 RISKS = [
-    ("W801", 6, SCOPES + DELETES),
-    ("W802", 15, SCOPES + TESTED + '[confinement]\nrequire = "none"\n'),
+    *(("W801", 6, SCOPES + DELETES), ("W802", 15, SCOPES + TESTED + '[confinement]\nrequire = "none"\n')),
     ("W803", 15, SCOPES + TESTED + '[provenance]\nuntrusted_sources = "allow"\n'),
     ("W805", 15, SCOPES + TESTED + '[content]\nreject = ["bidi"]\n'),
     ("W805", 15, SCOPES + TESTED + '[content]\ninstructions = "allow"\n'),
