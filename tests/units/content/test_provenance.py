@@ -110,6 +110,7 @@ BEFORE_AND_FACT = {
         ("Never push to main without review by Alice.", *["Push to main."] * 2),
         ("Tea is good. Bob is allergic to nuts.", *["Tea is good."] * 2),
         ("I like dogs.", *["I like tea."] * 2),
+        ("The staging server is not at port 8080", *["The staging server is at port 8080"] * 2),
         # Words beside the fact are lost, moved or changed.
         (BEFORE, KEYS, BEFORE.replace("- Staging is at port 8080.", f"- {KEYS}")),
         (BEFORE, KEYS, f"# Deploys\n- Staging is at port 8080.\n- We deploy on Tuesdays.\n- {KEYS}"),

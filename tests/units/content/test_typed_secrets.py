@@ -103,6 +103,7 @@ def test_what_people_type_is_found_in_six_languages_and_can_be_taken_out_with_no
     assert sum(counted.values()) >= 100
     by_language = Counter(language for language, _ in missed)
     assert all(by_language[language] <= 0.05 * counted[language] for language in counted), missed
+    assert find("x", "topic/the-wifi-password-is-tulip22.md").rule == "typed-password"
 
 
 def test_sentences_about_passwords_raise_hardly_any_alarm():

@@ -86,6 +86,7 @@ def test_a_policy_that_is_a_file_of_the_memory_by_another_name_is_refused(tmp_pa
     terms = {"policy": str(own), "roots": {"user": root}}
     muniment.Sandbox(**terms).close()
     (root / "deep" / "entry.md").hardlink_to(own)
+    (tmp_path / "policies" / "copy.toml").unlink()
     for found in (
         refusal(muniment.Sandbox, **terms),
         refusal(muniment.open, tmp_path, home=tmp_path / "home", **terms),
