@@ -206,7 +206,7 @@ HOSTILE = [
 
 
 @pytest.mark.sweep(3)
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(120)
 @pytest.mark.parametrize("number", range(len(HOSTILE)))
 def test_hostile_text_is_read_to_its_end_and_nests_no_deeper_than_we_follow(number):
     depth, items = 0, outline(HOSTILE[number]).items

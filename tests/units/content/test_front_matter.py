@@ -264,7 +264,7 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(120)
 def test_no_front_matter_is_too_long_to_read():
     for text in HOSTILE:
         assert parse(f"---\n{text}\n---\n").type is None

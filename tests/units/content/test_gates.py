@@ -167,7 +167,7 @@ def test_one_line_is_one_line_and_shows_all_of_itself(text):
 
 
 @pytest.mark.sweep(2)
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(120)
 @pytest.mark.parametrize(
     "unit", ["a", "é", "\u0301", "م\u200c", "م\u0651\u200cم", "😀\u200d", "א\u200f", "葛\U000e0100"]
 )

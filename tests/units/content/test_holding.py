@@ -70,7 +70,7 @@ def test_what_still_says_the_fact_holds_it_and_what_says_something_else_does_not
 
 
 @pytest.mark.sweep(3)
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(120)
 @pytest.mark.parametrize(
     "piece",
     ["a ", "so ", "so, not ", "\n- x", "*a* ", ". ", "1.", "-1 ", "'a", "y", "n", "s", "ing", "**a", "_a "],

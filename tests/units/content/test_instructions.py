@@ -93,7 +93,7 @@ UNITS = """a|a |ignore all |ignore previous |игнорируй все |忽略�
 
 
 @pytest.mark.sweep(3)
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(120)
 @pytest.mark.parametrize("unit", UNITS.split("|"))
 def test_hostile_text_comes_to_its_end(unit):
     unit = unit.replace("PIPE", "|").replace("/", "\n")

@@ -27,7 +27,7 @@ def test_a_link_means_a_path_inside_the_scope_or_nothing():
 
 
 @pytest.mark.sweep(2)
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(120)
 @pytest.mark.parametrize(
     "text", ["](" * 300_000, "[" * 500_000 + "](a)", "](" + "a" * 600_000, "]( " * 200_000]
 )

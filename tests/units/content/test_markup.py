@@ -105,7 +105,7 @@ HOSTILE = """<|<a |<a '|![|![]|[|![[|[a]:/|` `` ``` |`a` |```/|&#x3c;|<a on|<div
 
 
 @pytest.mark.sweep(4)
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(120)
 @pytest.mark.parametrize("unit", HOSTILE.split("|"))
 def test_hostile_markup_is_read_to_its_end(unit):
     unit = unit.replace("/", "\n")

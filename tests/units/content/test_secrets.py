@@ -160,7 +160,7 @@ BYTES = base64.b64encode(bytes(range(251))).decode()
 
 
 @pytest.mark.sweep(3)
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(120)
 @pytest.mark.parametrize("unit", HOSTILE.split("|"))
 def test_hostile_text_is_searched_to_its_end(unit):
     unit = unit.replace("/", "\n").replace("SS", "//a:").replace("BASE64", BYTES)

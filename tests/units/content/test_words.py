@@ -74,7 +74,7 @@ def test_features_are_words_and_pairs_of_neighbours():
 
 
 @pytest.mark.sweep(2)
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(120)
 @pytest.mark.parametrize("unit", ["a", "é ", "深", "a\u0301", "\u0301\u0323"])
 def test_a_long_text_comes_to_its_end(unit):
     text = unit * 300_000
@@ -147,7 +147,7 @@ def test_every_group_is_made_of_texts_that_are_alike(texts):
     assert alike({"a": "", "b": "!", "c": "..."}) == []  # Without a word they are like none.
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(120)
 def test_a_crowd_of_one_pattern_and_a_run_of_marks_come_to_their_end():
     pasted = "entry {} of the list that somebody pasted into the memory"
     (group,) = alike({f"{number:05}": pasted.format(number) for number in range(1_500)})

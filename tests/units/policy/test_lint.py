@@ -191,7 +191,8 @@ def test_a_deny_pattern_that_another_covers_for_every_verb_or_that_denies_nothin
     assert found(SCOPES + TESTED + kept) == [("W304", 17)]
 
 
-def test_i501_is_about_the_rules_of_the_file_itself(found):
+def test_i501_is_about_the_rules_of_the_file_itself_and_a_lock_beside_it_does_not_count(found, tmp_path):
+    (tmp_path / "policy.lock").write_text("")
     assert found(TESTED, mother=SCOPES + READ) == []
 
 
