@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-import tempfile
 from importlib import resources
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -24,31 +22,11 @@ SHIPPED = {
     if file.name.endswith(".toml") and file.name != "invariants.toml"
 }
 CODE = re.compile(r"E1(0[0-9]|1[01]|2[0-5])|E20[12356]|E401")
+RELS = """a.md A.md t/a.md t/u/a.md a.txt .x.md .git/a.md pinned/a.md t/Pinned/a.md MEMORY.md t/memory.md
+index/a.md t/index/a.md CLAUDE.md t/agents.md SKILL.md copilot-instructions.md AGENTS.override.md 日本/a.md
+straße.md STRASSE.md b.md/c.md"""
 PATHS = [
-    CanonicalPath(Scope(scope), RelPath(rel))
-    for scope in ("user", "project", "team")
-    for rel in [
-        *(
-            "a.md",
-            "A.md",
-            "t/a.md",
-            "t/u/a.md",
-            "a.txt",
-            ".x.md",
-            ".git/a.md",
-            "pinned/a.md",
-            "t/Pinned/a.md",
-        ),
-        *("MEMORY.md", "t/memory.md", "index/a.md", "t/index/a.md", "CLAUDE.md", "t/agents.md", "SKILL.md"),
-        *(
-            "copilot-instructions.md",
-            "AGENTS.override.md",
-            "日本/a.md",
-            "straße.md",
-            "STRASSE.md",
-            "b.md/c.md",
-        ),
-    ]
+    CanonicalPath(Scope(scope), RelPath(rel)) for scope in ("user", "project", "team") for rel in RELS.split()
 ]
 
 
@@ -58,7 +36,7 @@ def parent(name):
     return SHIPPED[name]
 
 
-def loaded(text):
+def parsed(text):
     """The policy, or None where it does not load; then for a reason that is told in one line, by its code."""
     try:
         return parse_policy(text, where="own", parents=parent)
@@ -91,7 +69,7 @@ def assert_no_looser(policy, original):
 
 @given(near_policies(list(SHIPPED.values())) | near_policies() | policies())
 def test_what_loads_is_whole_and_bounded_and_what_does_not_says_why(text):
-    policy = loaded(text)
+    policy = parsed(text)
     if policy is None:
         return
     copy = parse_dump(dump(policy))
@@ -100,9 +78,9 @@ def test_what_loads_is_whole_and_bounded_and_what_does_not_says_why(text):
     assert policy.scopes
     judge = Judge(policy)
     for path in PATHS:
-        granted = {verb for verb in Verb if judge.allows(verb, path)}
-        assert not granted or path.scope in policy.scopes
-        assert not granted or judge.quotas_for(path)
+        if any(judge.allows(verb, path) for verb in Verb):
+            assert path.scope in policy.scopes
+            assert judge.quotas_for(path)
 
 
 @given(
@@ -110,24 +88,12 @@ def test_what_loads_is_whole_and_bounded_and_what_does_not_says_why(text):
 )
 def test_a_child_of_strict_is_no_looser_whatever_it_says(text):
     child = re.sub(r"(?m)^extends = .*$", 'extends = ["strict"]', text)
-    policy = loaded(child)
+    policy = parsed(child)
     if policy is not None and 'extends = ["strict"]' in child.splitlines():
         original = load_policy("strict")
         assert_no_looser(policy, original)
         for name, number in policy.limits:
             assert number <= getattr(original.limits, name)
-
-
-@given(
-    st.binary(max_size=200) | near_policies(list(SHIPPED.values())).map(lambda text: text.encode("utf-16"))
-)
-def test_any_file_loads_or_is_told_off(content):
-    with tempfile.TemporaryDirectory() as directory:
-        path = Path(directory) / "own.toml"
-        path.write_bytes(content)
-        with pytest.raises(PolicyInvalid) as caught:
-            load_policy(str(path))
-    assert CODE.fullmatch(caught.value.rule)
 
 
 FREE = re.compile(r'(?m)#.*$|^(?:why|name|description|id|path|schema) = ".*"$|^paths = \[(?:[^\]]*)\]$')
@@ -139,7 +105,7 @@ SLIPS = [
     lambda text, at: text[:at] + text[at + 1 : at + 2] + text[at] + text[at + 2 :],
     *(
         lambda text, at, put=put, keep=keep: text[:at] + put + text[at + 1 - keep :]
-        for put in ["a", "y", "e", "0", "_", "-", ".", ",", '"', "'", "=", "[", "]", "{", "}", "*", " ", "\n"]
+        for put in "aye0_-.,\"'=[]{}* \n"
         for keep in (0, 1)
     ),
 ]
@@ -151,7 +117,7 @@ def places(text):
 
 
 def check_slip(name, at, slip):
-    policy = loaded(slip(SHIPPED[name], at))
+    policy = parsed(slip(SHIPPED[name], at))
     if policy is not None:
         assert_no_looser(policy, load_policy(name))
 
@@ -168,16 +134,3 @@ def test_no_slip_at_all_outside_the_texts_takes_a_deny_away(name):
     for at in places(SHIPPED[name]):
         for slip in SLIPS:
             check_slip(name, at, slip)
-
-
-@pytest.mark.parametrize("name", SHIPPED)
-@pytest.mark.parametrize("change", [str.upper, str.lower, str.swapcase])
-def test_the_case_of_a_deny_pattern_does_not_matter(name, change):
-    def changed(table):
-        return re.sub(r"(?s)(?<=paths = \[).*?(?=\])", lambda found: change(found[0]), table[0])
-
-    text = re.sub(r"(?m)^\[\[deny\]\]\n(?:[^\[\n].*\n|\n)*?paths = \[[^\]]*\]", changed, SHIPPED[name])
-    assert text != SHIPPED[name] or "[[deny]]" not in text
-    policy = loaded(text)
-    assert policy is not None
-    assert grants(policy) == grants(load_policy(name))

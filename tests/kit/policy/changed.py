@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 import json
+from contextlib import suppress
+from functools import cache
 from typing import NamedTuple
 
-from kit.policy.reading import SCOPES, some_name, some_path, some_pattern
-from muniment.errors import PathEscape, Refusal
+from kit.policy.reading import SCOPES, some_name, some_pattern
+from muniment.errors import PathEscape, PolicyInvalid, Refusal
 from muniment.names import Verb
-from muniment.policy.decide import ACTS, Judge
 from muniment.policy.grammar import canonicalise
 from muniment.policy.load import parse_policy
 
@@ -50,15 +51,12 @@ def some_rules(rng, names):
     def rule(kind):
         every = ["*"] if kind == "deny" else list(VERBS)
         verbs = rng.choice([every, ["read"], ["modify", "create"], ["delete"], ["list", "modify"]])
-        count = rng.choice((1, 1, 2))
-        return RuleText(
-            kind, verbs, [some_pattern(rng, deny=kind == "deny", names=names) for _ in range(count)]
-        )
+        deny, count = kind == "deny", rng.choice((1, 1, 2))
+        return RuleText(kind, verbs, [some_pattern(rng, deny=deny, names=names) for _ in range(count)])
 
     wide = [allow(rng.choice(("/**", "/user/**", "/*/*.md", "/user/**/*.md")), verbs=VERBS)]
-    rules = [rule("allow") for _ in range(rng.choice((0, 1, 2)))] + [
-        rule("deny") for _ in range(rng.choice((0, 1, 2, 3)))
-    ]
+    rules = [rule("allow") for _ in range(rng.choice((0, 1, 2)))]
+    rules += [rule("deny") for _ in range(rng.choice((0, 1, 2, 3)))]
     return rules + (wide if rng.random() < 0.7 else [])
 
 
@@ -71,53 +69,53 @@ def edited(rng, rules, names):
             continue
         at = rng.randrange(len(rules))
         rule = rules[at]
-        change = rng.choice(("drop", "verbs", "pattern", "pattern", "fold", "split"))
-        if change == "drop":
-            del rules[at]
-        elif change == "verbs":
-            rules[at] = rule._replace(verbs=[rng.choice(VERBS)])
-        elif change == "pattern":
-            pattern = some_pattern(rng, deny=rule.kind == "deny", names=names)
-            rules[at] = rule._replace(paths=[*rule.paths[1:], pattern])
-        elif change == "fold":
-            rules[at] = rule._replace(paths=[each.lower() for each in rule.paths])
-        else:
-            rules[at : at + 1] = [rule._replace(paths=[each]) for each in rule.paths]
+        patterns = [*rule.paths[1:], some_pattern(rng, deny=rule.kind == "deny", names=names)]
+        changes = (
+            [],
+            [rule._replace(verbs=[rng.choice(VERBS)])],
+            [rule._replace(paths=patterns)],
+            [rule._replace(paths=patterns)],
+            [rule._replace(paths=[each.lower() for each in rule.paths])],
+            [rule._replace(paths=[each]) for each in rule.paths],
+        )
+        rules[at : at + 1] = rng.choice(changes)
     return rules
 
 
-def some_pair(rng, load):
-    """Two policies, the one an edit of the other, and their patterns. `load` may refuse both."""
+def loaded(rules):
+    """The policy, or None where one of its patterns matches no path."""
+    try:
+        return made(rules)
+    except PolicyInvalid:
+        return None
+
+
+def some_pair(rng):
+    """Two policies, the one an edit of the other, and their patterns."""
     while True:
         names = [some_name(rng) for _ in range(3)]
         rules = some_rules(rng, names)
         later = edited(rng, rules, names)
-        old, new = load(rules), load(later)
+        old, new = loaded(rules), loaded(later)
         patterns = [path for rule in (*rules, *later) for path in rule.paths]
         if old is not None and new is not None and patterns:
             return old, new, patterns
 
 
-def granted_more(old, new, rng, patterns, count):
-    """Of `count` random paths those on which `new` grants an act that `old` does not."""
-    less, more = Judge(old), Judge(new)
-    for _ in range(count):
-        path = some_path(rng, patterns)
-        for act in ACTS:
-            if more.grants(act, path) and not less.grants(act, path):
-                yield act, path
+ALPHABET = "aA\xdfs\u0130. /"
 
 
-def all_paths(alphabet, longest, scopes=SCOPES):
-    """Every canonical path over an alphabet, the shortest first; `longest` characters below the scope."""
+@cache
+def small_world(longest=4, scopes=SCOPES):
+    """Every canonical path over a few characters, the shortest first; up to `longest` below the scope."""
     texts = [
         f"{scope}/{''.join(rest)}"
         for length in range(1, longest + 1)
-        for rest in itertools.product(alphabet, repeat=length)
+        for rest in itertools.product(ALPHABET, repeat=length)
         for scope in scopes
     ]
+    found = []
     for text in sorted(texts, key=len):
-        try:
-            yield canonicalise(text, scopes)
-        except (PathEscape, Refusal):
-            continue
+        with suppress(PathEscape, Refusal):
+            found.append(canonicalise(text, scopes))
+    return found

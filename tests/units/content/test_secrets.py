@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import base64
+import re
 import tomllib
 from importlib.resources import files
-from time import process_time
 
 import pytest
 
@@ -15,57 +15,62 @@ from muniment.content.secrets import FoundSecret, find_secret, redacted
 
 RULES = tomllib.loads(files("muniment.content").joinpath("secrets.toml").read_text())["rule"]
 IDS = [rule["id"] for rule in RULES]
-EXACT = [rule for rule in RULES if not rule.get("context")]
+EXACT = [  # Keys have lines of their own.
+    rule["id"] for rule in RULES if not (rule.get("context") or rule["id"].endswith("private-key"))
+]
 NOTES = (TESTS / "kit" / "content" / "engineering_notes.txt").read_text().splitlines()
-SEEDS = range(20)
 
 
 def find(text):
     return find_secret(text.encode(), "topic/a.md")
 
 
-def test_the_pack_has_about_thirty_rules_with_five_examples_of_either_kind():
+def require_found(rule, seeds):
+    """Its examples are found and can be taken out, and what only looks like them is left alone."""
+    tries = [filled(example, seed) for example in rule["positive"] for seed in seeds]
+    found = [find(text) for text in tries]
+    assert sum(one is not None for one in found) >= 0.95 * len(tries), rule["id"]
+    # An example that stands beside a name such as `token` may be told by that name's rule.
+    assert sum(one is not None and one.rule == rule["id"] for one in found) >= 0.7 * len(tries), rule["id"]
+    for text in (filled(example, seed) for example in rule["negative"] for seed in seeds):
+        assert find(text) is None, text
+
+
+@pytest.mark.threat("T-LEAK-01", control="secret_rules")
+def test_generated_secrets_of_every_kind_are_found_and_told_from_what_is_none():
     assert len(set(IDS)) == len(RULES) >= 20
     for rule in RULES:
-        assert min(len(rule["positive"]), len(rule["negative"])) >= 5, rule["id"]
-        assert rule["description"]
+        assert min(len(rule["positive"]), len(rule["negative"])) >= 5
+        require_found(rule, seeds=[1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", RULES, ids=IDS)
+def test_they_are_for_every_seed(rule):
+    require_found(rule, seeds=range(20))
 
 
 @pytest.mark.sweep(4)
-@pytest.mark.threat("T-LEAK-01", control="secret_rules")
-@pytest.mark.parametrize("rule", RULES, ids=IDS)
-def test_generated_secrets_of_every_kind_are_found(rule):
-    tries = [filled(example, seed) for example in rule["positive"] for seed in SEEDS]
-    found = [find(text) for text in tries]
-    assert sum(one is not None for one in found) >= 0.95 * len(tries)
-    # An example that stands beside a name such as `token` may be told by that name's rule.
-    assert sum(one is not None and one.rule == rule["id"] for one in found) >= 0.7 * len(tries)
+@pytest.mark.parametrize("part", range(8))
+def test_what_stands_in_the_text_can_be_taken_out_of_it(part):
+    for example in (example for rule in RULES[part::8] for example in rule["positive"]):
+        clean = redacted(f"before\n{filled(example, 7)}\nafter\n")
+        assert find(clean) is None, clean
+        assert re.fullmatch(r"(?s)before\n.*\(redacted .*(after\n|\))", clean), clean
 
 
-@pytest.mark.parametrize("rule", RULES, ids=IDS)
-def test_what_only_looks_a_little_like_a_secret_is_none(rule):
-    for example in rule["negative"]:
-        for seed in SEEDS:
-            text = filled(example, seed)
-            assert find(text) is None, text
-
-
-@pytest.mark.parametrize("prefix", ["ghp", "gho", "ghs", "npm", "hf"])
-def test_a_token_whose_checksum_or_alphabet_is_not_the_usual_one_is_found(prefix):
+def test_a_token_whose_checksum_or_alphabet_is_not_the_usual_one_is_found():
     """One character changed, and the rest would have been remembered."""
-    for seed in SEEDS:
-        text = filled(f"the deploy key is {prefix}_{{a62:36}}", seed)
-        assert find(text) is not None, text
+    for prefix in ("ghp", "gho", "ghs", "npm", "hf"):
+        texts = [filled(f"the deploy key is {prefix}_{{a62:36}}", seed) for seed in range(8)]
+        assert [text for text in texts if find(text) is None] == []
 
 
-def test_engineering_notes_raise_hardly_any_alarm():
-    lines = [filled(line, seed) for seed in range(5) for line in NOTES]
+def test_engineering_notes_raise_hardly_any_alarm_and_none_where_lines_meet():
+    lines = [filled(line, seed) for seed in range(2) for line in NOTES]
     alarms = [line for line in lines if find(line) is not None]
-    assert len(lines) >= 600
+    assert len(lines) >= 240
     assert len(alarms) <= 0.01 * len(lines), alarms
-
-
-def test_notes_that_stand_together_raise_no_alarm_where_lines_meet():
     assert find("\n".join(filled(line, 3) for line in NOTES)) is None
 
 
@@ -113,65 +118,30 @@ DISGUISES = {
 
 
 @pytest.mark.threat("T-LEAK-02", control="secret_views")
-@pytest.mark.parametrize("disguise", DISGUISES.values(), ids=DISGUISES)
-def test_a_secret_is_found_in_every_disguise_that_is_undone(disguise):
-    for seed in range(10):
-        assert find(disguise(token(seed))) is not None, disguise(token(seed))
+def test_a_secret_is_found_in_every_disguise_that_is_undone_and_stays_where_it_does_not_show():
+    for name, disguise in DISGUISES.items():
+        for seed in range(4):
+            text = disguise(token(seed))
+            assert find(text) is not None, (name, text)
+    for name in ("cut over two lines", "in base64", "in full-width letters", "as an escaped name"):
+        text = DISGUISES[name](token(8))
+        assert redacted(text) == text
 
 
-@pytest.mark.sweep(10)
-@pytest.mark.parametrize("rule", EXACT, ids=[rule["id"] for rule in EXACT])
+@pytest.mark.sweep(4)
+@pytest.mark.parametrize("rule", EXACT)
 def test_a_secret_of_an_exact_form_is_found_when_it_is_cut_by_a_line_break(rule):
-    if rule["id"].endswith("private-key"):
-        return  # they have lines of their own
-    secret = token(1, rule["id"])
+    secret = token(1, rule)
     for at in range(1, len(secret)):
         assert find(f"it is:\n{secret[:at]}\n{secret[at:]}\nb") is not None, at
 
 
-@pytest.mark.threat("T-LEAK-01", control="secret_rules")
-def test_a_secret_in_the_path_is_found():
+def test_where_a_secret_stands_is_told_and_not_its_value():
+    for text, line in ("{}", 1), ("a\nb\n{}", 3), ("a\r\n\r\n{}\r\n", 3), ("---\nname: a\n---\n\n{}", 5):
+        for secret in (token(4), f"{token(4)[:9]}\n{token(4)[9:]}"):
+            assert find(text.format(secret)) == FoundSecret("github-token", line), text
     assert find_secret(b"harmless", f"tokens/{token(1)}.md") == FoundSecret("github-token", 0)
-
-
-@pytest.mark.parametrize(
-    ("text", "line"),
-    [
-        ("{}", 1),
-        ("a\nb\n{}", 3),
-        ("a\r\n\r\n{}\r\n", 3),
-        ("---\nname: a\n---\n\n{}", 5),
-    ],
-)
-def test_the_line_is_told_and_the_value_is_not(text, line):
-    found = find(text.format(token(4)))
-    assert found == FoundSecret("github-token", line)
-    cut = find(text.format(f"{token(4)[:9]}\n{token(4)[9:]}"))
-    assert cut == FoundSecret("github-token", line)
-
-
-def test_bytes_that_are_no_text_hide_no_secret_beside_them():
     assert find_secret(b"\xff\xfe " + token(5).encode() + b"\x00", "a.md") is not None
-
-
-@pytest.mark.parametrize("rule", RULES, ids=IDS)
-def test_what_stands_in_the_text_can_be_taken_out_of_it(rule):
-    for example in rule["positive"]:
-        text = f"before\n{filled(example, 7)}\nafter\n"
-        clean = redacted(text)
-        assert find(clean) is None, clean
-        assert "(redacted " in clean
-        assert clean.startswith("before\n")
-        assert clean.endswith(("after\n", ")"))
-
-
-@pytest.mark.parametrize(
-    "name", ["cut over two lines", "in base64", "in full-width letters", "as an escaped name"]
-)
-def test_what_shows_only_in_another_view_stays_and_is_found_still(name):
-    text = DISGUISES[name](token(8))
-    assert redacted(text) == text
-    assert find(text) is not None
 
 
 def test_several_secrets_and_those_inside_others_are_all_taken_out():
@@ -182,32 +152,17 @@ def test_several_secrets_and_those_inside_others_are_all_taken_out():
     assert not any(token(seed) in clean for seed in range(1, 5))
 
 
-HOSTILE = {
-    "words": "The user prefers dark mode in all editors and runs make with eight jobs. ",
-    "one letter": "a",
-    "line breaks": "\n",
-    "prefixes": "ghp_",
-    "names of secrets": "password=aaaa1B, ",
-    "placeholders": "token=Ab1Ab1Ab1Ab1 ",
-    "addresses": "a://a:",
-    "token parts": "eyJaaaaaaaaaaaaaaa.eyJbbbbbbbbbbbb.",
-    "openings of keys": "-----BEGIN PRIVATE KEY-----\n",
-    "hexadecimal": "0123456789abcdef0123456789abcde-us ",
-    "identifiers": "M" * 25 + "." + "a" * 6 + ".",
-    "base64": base64.b64encode(bytes(range(251))).decode(),
-}
+HOSTILE = """
+The user prefers dark mode in all editors and runs make with eight jobs. |a|/|ghp_|password=aaaa1B, |
+token=Ab1Ab1Ab1Ab1 |a:SS|eyJaaaaaaaaaaaaaaa.eyJbbbbbbbbbbbb.|-----BEGIN PRIVATE KEY-----/|
+0123456789abcdef0123456789abcde-us |MMMMMMMMMMMMMMMMMMMMMMMMM.aaaaaa.|BASE64""".strip().replace("|\n", "|")
+BYTES = base64.b64encode(bytes(range(251))).decode()
 
 
-@pytest.mark.parametrize("unit", HOSTILE.values(), ids=HOSTILE)
-def test_twice_the_text_costs_no_more_than_about_twice_the_time(unit):
-    def cost(size):
-        text = (unit * (size // len(unit) + 1))[:size].encode()
-        find_secret(text, "a.md")
-        times = []
-        for _ in range(3):
-            began = process_time()
-            find_secret(text, "a.md")
-            times.append(process_time() - began)
-        return min(times)
-
-    assert cost(65_536) < 5 * cost(32_768) + 0.05
+@pytest.mark.sweep(3)
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("unit", HOSTILE.split("|"))
+def test_hostile_text_is_searched_to_its_end(unit):
+    unit = unit.replace("/", "\n").replace("SS", "//a:").replace("BASE64", BYTES)
+    secret = token(6)
+    assert find_secret(f"{secret}\n{unit * (131_072 // len(unit))}".encode(), "a.md") is not None

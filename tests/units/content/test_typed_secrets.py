@@ -29,19 +29,16 @@ def find(text, rel="topic/a.md"):
 
 def password(rng):
     name, number = rng.choice(NAMES), rng.randrange(10, 9999)
-    return rng.choice(
-        [
-            f"{name}{number}",
-            f"{name.lower()}{number}!",
-            f"{number}{name}",
-            f"{name}-{rng.choice(NAMES)}-{number}",
-            f"{name[:2]}@{name[2:]}{number}",
-            f"{name}#{rng.choice(NAMES)}!",
-            "".join(rng.choices(string.ascii_letters + string.digits, k=10)) + "7x",
-            "".join(rng.choices(string.ascii_lowercase, k=8)) + str(number),
-            "".join(rng.choices(string.ascii_letters + "!#%&+?", k=9)) + "3?k",
-        ]
+    letters = string.ascii_letters
+    drawn = (
+        (letters + string.digits, 10, "7x"),
+        (string.ascii_lowercase, 8, number),
+        (letters + "!#%&+?", 9, "3?k"),
     )
+    words = (name.lower(), number, "!"), (number, name), (name, "-", rng.choice(NAMES), "-", number)
+    signed = (name[:2], "@", name[2:], number), (name, "#", rng.choice(NAMES), "!"), (name, number)
+    made = [("".join(rng.choices(alphabet, k=count)), end) for alphabet, count, end in drawn]
+    return "".join(map(str, rng.choice([*words, *signed, *made])))
 
 
 def card(rng):
@@ -79,11 +76,11 @@ def values(rng):
     }
 
 
-def said():
+def said(seeds):
     """(language, sentence, secret) of every template, for several seeds."""
     for language, templates in SENTENCES["said"].items():
         for template in templates:
-            for seed in range(8):
+            for seed in seeds:
                 rng = random.Random(f"{seed}{template}")
                 hole = template[template.index("{") + 1 : template.index("}")]
                 secret = values(rng)[hole]
@@ -91,13 +88,22 @@ def said():
 
 
 @pytest.mark.threat("T-LEAK-15", control="typed_secrets")
-def test_what_people_type_is_found_in_six_languages():
-    missed = [(language, text) for language, text, _ in said() if find(text) is None]
-    counted = Counter(language for language, _, _ in said())
+def test_what_people_type_is_found_in_six_languages_and_can_be_taken_out_with_nothing_left():
+    missed, counted = [], Counter()
+    for language, text, secret in said(seeds=range(3)):
+        counted[language] += 1
+        if find(text) is None:
+            missed.append((language, text))
+            continue
+        clean = redacted(text)
+        parts = [part for part in secret.split() if len(part) > 3]
+        assert not find(clean), (text, clean)
+        assert not any(part in clean for part in parts), (text, clean)
     assert len(counted) == 6
-    assert sum(counted.values()) >= 300
+    assert sum(counted.values()) >= 100
     by_language = Counter(language for language, _ in missed)
     assert all(by_language[language] <= 0.05 * counted[language] for language in counted), missed
+    assert find("x", "topic/the-wifi-password-is-tulip22.md").rule == "typed-password"
 
 
 def test_sentences_about_passwords_raise_hardly_any_alarm():
@@ -105,16 +111,6 @@ def test_sentences_about_passwords_raise_hardly_any_alarm():
     alarms = [text for text in sentences if find(text) is not None]
     assert len(sentences) >= 200
     assert len(alarms) <= 0.01 * len(sentences), alarms
-
-
-def test_what_is_found_can_be_taken_out_and_nothing_of_it_is_left():
-    left = []
-    for _, text, secret in said():
-        clean = redacted(text)
-        parts = [part for part in secret.split() if len(part) > 3]
-        if find(text) is not None and (find(clean) or any(part in clean for part in parts)):
-            left.append((text, clean))
-    assert left == []
 
 
 TYPED = "Remember that the wifi password is tulip22"

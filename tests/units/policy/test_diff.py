@@ -2,49 +2,39 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections import Counter
 
 import pytest
 
 from kit.policy.changed import (
+    ALPHABET,
     VERBS,
-    all_paths,
     allow,
     deny,
     edited,
-    granted_more,
+    loaded,
     made,
+    small_world,
     some_pair,
     some_rules,
 )
-from muniment.errors import PolicyInvalid
-from muniment.lab.proofs import MAX_GAINS, Cause, Prover, diff
+from kit.policy.reading import some_path
+from muniment.lab.proofs import MAX_GAINS, Cause, Prover, diff, terms_of
 from muniment.names import Verb
 from muniment.policy.automaton import Steps
-from muniment.policy.decide import ACTS, Judge
+from muniment.policy.decide import ACTS, Judge, Policy
 from muniment.policy.grammar import canonicalise
-from muniment.policy.load import load_policy
 
-WORLD = list(all_paths("aA\xdfs\u0130. /", 4))
 WIDE = allow("/**", verbs=VERBS)
 BOMB = tuple(f"*-draft-{number}*.md" for number in range(60))
-
-
-def loaded(rules):
-    try:
-        return made(rules)
-    except PolicyInvalid:
-        return None
 
 
 def require_replayed(old, new, difference):
     """Every path that is shown is granted by the one and not by the other, for each act that is named."""
     judges = Judge(old), Judge(new)
-    for gains, (less, more) in (
-        (difference.widenings, judges),
-        (difference.narrowings, judges[::-1]),
-    ):
+    for gains, (less, more) in ((difference.widenings, judges), (difference.narrowings, judges[::-1])):
         for gain in gains:
             path = canonicalise(gain.path, {*old.scopes, *new.scopes})
             assert gain.acts
@@ -52,56 +42,52 @@ def require_replayed(old, new, difference):
             assert all(more.grants(act, path) and not less.grants(act, path) for act in gain.acts), gain
 
 
-def require_proved(old, new, difference, rng, patterns, paths):
-    """Random paths find nothing that was missed: no widening of an act that is unknown, and none shorter."""
-    shown = {
-        act: min(len(g.path) for g in difference.widenings if act in g.acts) for act in _acts(difference)
-    }
-    for act, path in granted_more(old, new, rng, patterns, paths):
-        assert act in shown or difference.undecided, (act, path.text, patterns)
-        assert shown.get(act, 0) <= len(path.text), (act, path.text, patterns)
-
-
-def _acts(difference):
-    return {act for gain in difference.widenings for act in gain.acts}
+def shown(difference, act):
+    """The length of the shortest path that is shown for an act."""
+    return min((len(gain.path) for gain in difference.widenings if act in gain.acts), default=None)
 
 
 def survives(seed, pairs, paths):
-    """How many pairs had which verdict, each put to the test."""
+    """How many pairs had which verdict; random paths find no widening that was missed, and none shorter."""
     rng, verdicts = random.Random(seed), Counter()
     for _ in range(pairs):
-        old, new, patterns = some_pair(rng, loaded)
+        old, new, patterns = some_pair(rng)
         difference = diff(old, new)
         verdicts[difference.verdict] += 1
         require_replayed(old, new, difference)
-        require_proved(old, new, difference, rng, patterns, paths)
+        less, more = Judge(old), Judge(new)
+        for path in (some_path(rng, patterns) for _ in range(paths)):
+            for act in (act for act in ACTS if more.grants(act, path) and not less.grants(act, path)):
+                length = shown(difference, act)
+                assert length is not None or difference.undecided, (act, path.text, patterns)
+                assert (length or 0) <= len(path.text), (act, path.text, patterns)
         if difference.verdict == "proved":
-            assert not difference.widenings
-            assert not difference.undecided
+            assert (*difference.widenings, *difference.undecided) == ()
     return verdicts
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(1)
 @pytest.mark.threat("T-POL-02", control="prover_denies")
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(16))
 def test_what_is_proved_survives_random_paths_and_every_path_shown_replays(seed):
-    verdicts = survives(seed, pairs=25, paths=200)
-    assert verdicts["proved"] > 5
-    assert verdicts["wider"] > 2
+    assert survives(seed, pairs=6, paths=150)["proved"]
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("seed", range(2))
 def test_what_is_proved_of_many_policies_survives_a_thousand_paths_each(seed):
-    assert survives(f"long {seed}", pairs=260, paths=1_000)["proved"] > 100
+    verdicts = survives(f"long {seed}", pairs=260, paths=1_000)
+    assert verdicts["proved"] > 100
+    assert verdicts["wider"] > 20
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(1)
 @pytest.mark.threat("T-POL-02", control="prover_denies")
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", range(20))
 def test_in_a_small_world_what_is_shown_is_shortest_and_what_is_proved_is_so(seed):
     rng = random.Random(f"small {seed}")
-    names = ["".join(rng.choices("aA\xdfs\u0130.", k=rng.choice((1, 1, 2)))) for _ in range(3)]
+    names = ["".join(rng.choices(ALPHABET[:-2], k=rng.choice((1, 1, 2)))) for _ in range(3)]
     rules = some_rules(rng, names)
     old, new = loaded(rules), loaded(edited(rng, rules, names))
     if old is None or new is None:
@@ -110,38 +96,32 @@ def test_in_a_small_world_what_is_shown_is_shortest_and_what_is_proved_is_so(see
     require_replayed(old, new, difference)
     less, more = Judge(old), Judge(new)
     for act in ACTS:
-        first = next((path for path in WORLD if more.grants(act, path) and not less.grants(act, path)), None)
-        shown = min((len(gain.path) for gain in difference.widenings if act in gain.acts), default=None)
-        assert first is None or difference.undecided or (shown is not None and shown <= len(first.text))
+        gained = (path for path in small_world() if more.grants(act, path) and not less.grants(act, path))
+        first, length = next(gained, None), shown(difference, act)
+        assert first is None or difference.undecided or (length is not None and length <= len(first.text))
+
+
+DROPPED = {
+    "pinned/": "user/pinned/.md",
+    "MEMORY.md": "user/memory.md",
+    ".*": "user/.md",
+    "/*/index/": "user/index/.md",
+    "con*": "user/cona.md",
+    "*-draft.md": "user/-draft.md",
+}
 
 
 @pytest.mark.threat("T-POL-02", control="prover_denies")
-@pytest.mark.parametrize(
-    ("dropped", "path"),
-    [
-        ("pinned/", "user/pinned/.md"),
-        ("MEMORY.md", "user/memory.md"),
-        (".*", "user/.md"),
-        ("/*/index/", "user/index/.md"),
-        ("con*", "user/cona.md"),
-        ("*-draft.md", "user/-draft.md"),
-    ],
-)
-def test_a_deny_pattern_that_is_dropped_is_told_with_the_rule(dropped, path):
+@pytest.mark.parametrize("dropped", DROPPED)
+def test_a_deny_pattern_that_is_dropped_is_told_with_the_rule(dropped):
     rules = [allow("/user/**/*.md", "/team-2/**/*.md", verbs=VERBS), deny("other", "x/")]
     old, new = made([*rules, deny("z", dropped)]), made([*rules, deny("z")])
     (gain,) = diff(old, new).widenings
     assert gain.acts == ACTS
     assert gain.cause == Cause("deny", "own", "deny-2", dropped)
-    assert len(gain.path) == len(path)
+    assert len(gain.path) == len(DROPPED[dropped])
     back = diff(new, old)
     assert (back.verdict, back.widenings, back.narrowings[0].path) == ("proved", (), gain.path)
-
-
-@pytest.mark.parametrize(("old", "new"), [("strict", "clean"), ("strict", "hardened")])
-def test_what_ships_as_stricter_is_proved_to_be(old, new):
-    assert diff(load_policy(old), load_policy(new)).verdict == "proved"
-    assert diff(load_policy(new), load_policy(old)).verdict == "wider"
 
 
 def test_a_grant_that_needs_what_another_layer_said_is_told_by_the_rule_that_grants():
@@ -153,54 +133,52 @@ def test_a_grant_that_needs_what_another_layer_said_is_told_by_the_rule_that_gra
 
 
 def test_more_differences_than_anyone_reads_are_cut_off_and_still_wider():
-    many = [f"/user/{a}{b}" for a in "abcdefg" for b in "abcdefg"]
+    many = [f"/user/{chr(97 + at % 20)}{chr(97 + at // 20)}" for at in range(MAX_GAINS + 3)]
     difference = diff(made([allow("/team-2/x")]), made([allow("/team-2/x", *many)]))
     assert len(difference.widenings) == MAX_GAINS + 1
     assert difference.verdict == "wider"
 
 
-def test_a_new_scope_on_which_nothing_is_granted_widens_nothing():
-    assert diff(made([allow("/user/*")], "user = {}\n"), made([allow("/user/*")])).verdict == "proved"
-
-
-def test_disjoint_scopes_share_nothing():
+def test_a_new_scope_widens_if_something_is_granted_there():
+    only_user = made([allow("/user/*")], "user = {}\n")
+    assert diff(only_user, made([allow("/user/*")])).verdict == "proved"
     one, other = made([allow("/**")], "user = {}\n"), made([allow("/**")], "team-2 = {}\n")
     difference = diff(one, other)
     assert ([gain.path for gain in difference.widenings], difference.verdict) == (["team-2/b"], "wider")
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "verdict"),
-    [
-        (["strasse"], ["STRASSE", "stra\xdfe"], "proved"),
-        (["stra\xdfe"], ["strasse"], "proved"),
-        (["A?"], ["a?"], "proved"),
-        (["a?"], ["a*"], "proved"),
-        (["a*"], ["a?"], "wider"),
-        (["ss"], ["s?"], "proved"),
-        (["s?"], ["ss"], "wider"),
-        (["i\u0307"], ["\u0130"], "proved"),
-        (["/user/x/", "/team-2/x/"], ["x/"], "proved"),
-        (["x/"], ["/*/x/"], "wider"),
-        (["x"], ["x/"], "wider"),
-        (["x/"], ["x"], "proved"),
-        (["/*/**/y"], ["y"], "proved"),
-        (["/user/*"], ["/user/**"], "proved"),
-        (["/user/**"], ["/user/*"], "proved"),
-    ],
-)
-def test_spellings_of_one_deny_are_told_from_different_ones(old, new, verdict):
-    assert diff(made([WIDE, deny(*old)]), made([WIDE, deny(*new)])).verdict == verdict
+SPELLINGS = """
+strasse | STRASSE stra\xdfe | proved
+stra\xdfe | strasse | proved
+A? | a? | proved
+a? | a* | proved
+a* | a? | wider
+ss | s? | proved
+s? | ss | wider
+i\u0307 | \u0130 | proved
+/user/x/ /team-2/x/ | x/ | proved
+x/ | /*/x/ | wider
+x | x/ | wider
+x/ | x | proved
+/*/**/y | y | proved
+/user/* | /user/** | proved
+/user/** | /user/* | proved
+"""
+
+
+def test_spellings_of_one_deny_are_told_from_different_ones():
+    for line in SPELLINGS.strip().split("\n"):
+        old, new, verdict = map(str.split, line.split("|"))
+        assert (line, diff(made([WIDE, deny(*old)]), made([WIDE, deny(*new)])).verdict) == (line, *verdict)
 
 
 @pytest.mark.threat("T-POL-02", control="undecided_counts")
-@pytest.mark.parametrize("name", ["con", "nul.md", "x" * 256, "aux/b"])
-def test_an_allow_pattern_of_names_that_are_none_is_left_open_and_not_proved(name):
-    difference = diff(made([allow("/user/a")]), made([allow("/user/a", f"/user/{name}")]))
-    assert (difference.verdict, difference.widenings) == ("undecided", ())
-    assert difference.undecided == (
-        "read: every path that was found is outside the name grammar in a way not looked at",
-    )
+def test_an_allow_pattern_of_names_that_are_none_is_left_open_and_not_proved():
+    for name in ("con", "nul.md", "x" * 256, "aux/b"):
+        difference = diff(made([allow("/user/a")]), made([allow("/user/a", f"/user/{name}")]))
+        assert (difference.verdict, difference.widenings) == ("undecided", ())
+        told = "read: every path that was found is outside the name grammar in a way not looked at"
+        assert difference.undecided == (told,)
 
 
 @pytest.mark.threat("T-POL-02", control="undecided_counts")
@@ -222,18 +200,13 @@ def test_a_pattern_bomb_ends_undecided_when_its_steps_are_spent(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "patterns",
-    [
-        BOMB,
-        [f"*{'?' * number}-a?.md" for number in range(1, 30)],
-        [f"*w{a}x{b}*" for a in range(64) for b in range(4)],
-        [f"/*/**/w{a}/**/z{a}*" for a in range(200)],
-    ],
-)
-def test_pattern_bombs_are_never_proved_to_be_equal(patterns):
-    old = made([WIDE, *[deny(each) for each in patterns[::-1]]])
-    assert diff(old, made([WIDE, *[deny(each) for each in patterns[1:]]])).verdict != "proved"
+def test_pattern_bombs_are_never_proved_to_be_equal():
+    deep = [f"*{'?' * number}-a?.md" for number in range(1, 30)]
+    wide = [f"*w{a}x{b}*" for a in range(64) for b in range(4)]
+    for patterns in (BOMB, deep, wide, [f"/*/**/w{a}/**/z{a}*" for a in range(200)]):
+        old = made([WIDE, *[deny(each) for each in patterns[::-1]]])
+        new = made([WIDE, *[deny(each) for each in patterns[1:]]])
+        assert diff(old, new).verdict != "proved"
 
 
 @pytest.mark.threat("T-POL-02", control="confirmed_witnesses")
@@ -242,3 +215,73 @@ def test_a_path_that_the_decision_does_not_confirm_is_not_shown(monkeypatch):
     monkeypatch.setattr(Prover, "denied", lambda self, *_: self.tree(()))
     old, new = made([allow("/user/b"), deny("a*")]), made([allow("/user/b", "/user/a*"), deny("a*")])
     assert (diff(old, new).verdict, diff(old, new).widenings) == ("undecided", ())
+
+
+# -- limits, quotas and other terms --
+
+LIMITS = "turns seconds tool_calls read_bytes scan_bytes write_bytes files_written"
+LOOSER = {
+    **{f"limits.{name}": (1, 2) for name in LIMITS.split()},
+    "confinement.require": ("full", "partial"),
+    "confinement.on_escape": ("abort", "refuse"),
+    "changes.conflict": ("fail", "retry"),
+    "changes.max_forget": (1, 2),
+    "changes.max_scope_share": (0.1, 0.2),
+    "content.reject": (["ansi", "bidi"], ["bidi"]),
+    "content.secrets": ("reject", "redact"),
+    "content.instructions": ("quarantine", "allow"),
+    "provenance.untrusted_sources": ("reject", "quarantine"),
+    "retention.default": (36_500, "never"),
+    "retention.untrusted": (14, 15),
+}
+"""Every term of a policy: a value, and one that binds a run less."""
+
+
+def with_term(name, value):
+    return made(
+        [allow("/user/a")],
+        terms=f"[{name.partition('.')[0]}]\n{name.partition('.')[2]} = {json.dumps(value)}\n",
+    )
+
+
+def changes(old, new):
+    difference = diff(old, new)
+    return difference.verdict, [(term.name, term.old, term.new, term.is_looser) for term in difference.terms]
+
+
+@pytest.mark.threat("T-POL-02", control="terms_compared")
+def test_a_term_that_changed_is_told_in_both_directions():
+    scopes = {"scopes.user.trust", "scopes.user.commit"}
+    assert set(terms_of(made([], "user = {}\n"))) == {*LOOSER, *scopes}
+    known = {"name", "scope_terms", "layers", "quotas"}
+    assert {name.partition(".")[0] for name in LOOSER} == set(Policy.model_fields) - known
+    for name, values in LOOSER.items():
+        strict, loose = (with_term(name, value) for value in values)
+        verdict, ((told, *_, is_looser),) = changes(strict, loose)
+        assert (verdict, told, is_looser) == ("wider", name, True)
+        verdict, ((told, *_, is_looser),) = changes(loose, strict)
+        assert (verdict, told, is_looser) == ("proved", name, False)
+
+
+def quotas(**patterns):
+    tables = "".join(
+        f'[[quota]]\nid = "{name}"\npaths = {json.dumps(paths)}\nmax_files = 5\n'
+        for name, paths in patterns.items()
+    )
+    return made([allow("/user/**")], terms=tables)
+
+
+@pytest.mark.threat("T-POL-02", control="terms_compared")
+def test_a_quota_that_changed_is_told_in_both_directions_and_one_for_fewer_files_is_looser():
+    for field in ("max_file_bytes", "max_files", "max_total_bytes"):
+        head = '[[quota]]\nid = "q"\npaths = ["/**"]\n'
+        low, high = (made([allow("/user/**")], terms=f"{head}{field} = {number}\n") for number in (1, 2))
+        assert changes(low, high) == ("wider", [(f"quota[q].{field}", 1, 2, True)])
+        assert changes(high, low) == ("proved", [(f"quota[q].{field}", 2, 1, False)])
+    for old, new in (
+        (quotas(a=["/user/t/**"]), quotas(a=["/user/t/*.md"])),
+        # Each alone keeps its number; both together may hold twice as much.
+        (quotas(a=["/user/t/**", "/user/u/**"]), quotas(t=["/user/t/**"], u=["/user/u/**"])),
+    ):
+        verdict, told = changes(old, new)
+        assert (verdict, told[0]) == ("wider", ("quota[a].max_files", 5, 20_000, True))

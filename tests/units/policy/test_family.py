@@ -8,47 +8,34 @@ from pathlib import Path
 
 import pytest
 
-from kit.policy.files import SCOPES, write
-from muniment.errors import PolicyInvalid
-from muniment.policy.family import MAX_FILE_BYTES, MAX_GENERATIONS, parse_toml
+from kit.policy.files import READ, SCOPES, refusal, write
+from muniment.policy.family import LOCK_NAME, MAX_FILE_BYTES, MAX_GENERATIONS, parse_toml, render_lock
 from muniment.policy.load import load_files, load_policy
 
 
-def refused(name_or_path, **terms):
-    with pytest.raises(PolicyInvalid) as caught:
-        load_files(str(name_or_path), **terms)
-    assert str(caught.value).isprintable()
-    return caught.value
+def refused(path, **terms):
+    return refusal(load_files, str(path), **terms)
 
 
-@pytest.mark.parametrize("spelling", ["own", "./own.toml", "../here/own.toml", "link.toml", "hard.toml"])
-def test_no_file_extends_itself_by_any_spelling(tmp_path, spelling):
-    own = Path(write(tmp_path / "here" / "own.toml", extends=[spelling]))
-    (own.parent / "link.toml").symlink_to("own.toml")
-    (own.parent / "hard.toml").hardlink_to(own)
-    problem = refused(own)
-    assert problem.rule == "E121"
-    assert "by way of own" in problem.problem
-
-
-def test_no_file_is_its_own_remote_ancestor(tmp_path):
+def test_no_file_extends_itself_by_any_spelling_nor_is_its_own_remote_ancestor(tmp_path):
+    for number, spelling in enumerate(["own", "./own.toml", "../here/own.toml", "link.toml", "hard.toml"]):
+        own = Path(write(tmp_path / str(number) / "here" / "own.toml", extends=[spelling]))
+        (own.parent / "link.toml").symlink_to("own.toml")
+        (own.parent / "hard.toml").hardlink_to(own)
+        problem = refused(own)
+        assert (problem.rule, "by way of own" in problem.problem) == ("E121", True), spelling
     own = write(tmp_path / "own.toml", extends=["./mid.toml"])
     write(tmp_path / "mid.toml", extends=["./loop/own.toml"])
     (tmp_path / "loop").symlink_to(tmp_path)
     problem = refused(own)
-    assert problem.rule == "E121"
-    assert "own → mid" in problem.problem
-
-
-def line_of_ancestors(folder, count):
-    for number in range(count - 1):
-        write(folder / f"p{number}.toml", extends=[f"./p{number + 1}.toml"])
-    write(folder / f"p{count - 1}.toml")
-    return folder / "p0.toml"
+    assert (problem.rule, "own → mid" in problem.problem) == ("E121", True)
 
 
 def test_a_shorter_way_to_an_ancestor_does_not_hide_the_longer_one(tmp_path):
-    line_of_ancestors(tmp_path, MAX_GENERATIONS - 2)
+    last = MAX_GENERATIONS - 3
+    for number in range(last + 1):
+        parents = [f"./p{number + 1}.toml"] if number < last else []
+        write(tmp_path / f"p{number}.toml", extends=parents)
     write(tmp_path / "a.toml", extends=["./p0.toml"])
     assert load_files(write(tmp_path / "own.toml", extends=["./a.toml", "./p0.toml"]))
     write(tmp_path / "b.toml", extends=["./a.toml"])
@@ -75,9 +62,6 @@ def test_two_different_policies_of_one_name_are_none(tmp_path):
     assert problem.rule == "E124"
     assert "mine/base.toml" in problem.problem
     assert "theirs/base.toml" in problem.problem
-
-
-def test_no_two_files_of_a_family_have_one_name(tmp_path):
     write(tmp_path / "a.toml", "same")
     write(tmp_path / "b.toml", "same", body=SCOPES)
     problem = refused(write(tmp_path / "own.toml", extends=["./a.toml", "./b.toml"]))
@@ -89,46 +73,35 @@ def test_a_hard_link_elsewhere_is_another_file_since_its_parents_are_others(tmp_
     write(tmp_path / "a" / "base.toml")
     write(tmp_path / "b" / "base.toml", "lax")
     (tmp_path / "b" / "mid.toml").hardlink_to(original)
-    own = write(tmp_path / "own.toml", extends=["./a/mid.toml", "./b/mid.toml"])
-    assert refused(own).rule == "E124"
+    assert refused(write(tmp_path / "own.toml", extends=["./a/mid.toml", "./b/mid.toml"])).rule == "E124"
 
 
-def unreadable(folder):
-    """Names of things that are no policy files."""
-    os.mkfifo(folder / "fifo.toml")
-    (folder / "folder.toml").mkdir()
-    (folder / "loop.toml").symlink_to("loop.toml")
-    (folder / "long.toml").write_bytes(b"#" * (MAX_FILE_BYTES + 1))
-    (folder / "latin.toml").write_bytes(b"# \xe9\n")
-    (folder / "file").write_text("")
-    return ["fifo", "folder", "loop", "long", "latin"]
-
-
-def test_what_is_no_readable_text_is_refused_and_not_waited_for(tmp_path):
-    for name in unreadable(tmp_path):
-        assert refused(tmp_path / f"{name}.toml").rule == "E100"
-        assert refused(name, policies_dir=tmp_path).rule == "E100"
-        problem = refused(write(tmp_path / "own.toml", extends=[name]))
-        assert (problem.rule, name in problem.where) == ("E100", True)
-        assert problem.problem.endswith("(own)")
-    assert refused(tmp_path / "file" / "x.toml").rule == "E100"
-    assert refused("/dev/null/").rule == "E100"
-    assert "regular file" in refused(tmp_path / "fifo.toml").problem
-
-
-def test_a_socket_is_no_policy(tmp_path, monkeypatch):
+def test_what_is_no_readable_text_is_refused_and_not_waited_for(tmp_path, monkeypatch):
+    os.mkfifo(tmp_path / "fifo.toml")
+    (tmp_path / "folder.toml").mkdir()
+    (tmp_path / "loop.toml").symlink_to("loop.toml")
+    (tmp_path / "long.toml").write_bytes(b"#" * (MAX_FILE_BYTES + 1))
+    (tmp_path / "latin.toml").write_bytes(b"# \xe9\n")
+    (tmp_path / "file").write_text("")
     monkeypatch.chdir(tmp_path)
     with socket.socket(socket.AF_UNIX) as listening:
-        listening.bind("s.toml")
-        assert refused("s.toml").rule == "E100"
+        listening.bind("socket.toml")
+        for name in ("fifo", "folder", "loop", "long", "latin", "socket"):
+            assert refused(tmp_path / f"{name}.toml").rule == "E100", name
+            assert refused(name, policies_dir=tmp_path).rule == "E100", name
+            problem = refused(write(tmp_path / "own.toml", extends=[name]))
+            assert (problem.rule, name in problem.where) == ("E100", True), name
+            assert problem.problem.endswith("(own)")
+    for path in (tmp_path / "file" / "x.toml", "/dev/null/", "a\0/b.toml", "a\ud800/b.toml"):
+        assert refused(path).rule == "E100"
+    assert "regular file" in refused(tmp_path / "fifo.toml").problem
 
 
 def test_parents_that_share_no_scope_are_named(tmp_path):
     write(tmp_path / "a.toml", body="[scopes]\nuser = {}\n")
     write(tmp_path / "b.toml", body="[scopes]\nteam = {}\n")
     problem = refused(write(tmp_path / "own.toml", body="", extends=["a", "./b.toml"]))
-    assert problem.rule == "E125"
-    assert "a, ./b.toml" in problem.problem
+    assert (problem.rule, "a, ./b.toml" in problem.problem) == ("E125", True)
     problem = refused(write(tmp_path / "own.toml", body="[scopes]\nteam = {}\n", extends=["a"]))
     assert (problem.rule, problem.line) == ("E125", 4)
 
@@ -145,7 +118,97 @@ def test_parents_that_share_no_scope_are_named(tmp_path):
     ],
 )
 def test_what_is_no_toml_is_told_with_its_line(text, line, words):
-    with pytest.raises(PolicyInvalid) as caught:
-        parse_toml(text, "own")
-    assert (caught.value.rule, caught.value.line) == ("E102", line)
-    assert words in str(caught.value)
+    problem = refusal(parse_toml, text, "own")
+    assert (problem.rule, problem.line, words in str(problem)) == ("E102", line, True)
+
+
+# -- locks: a policy of a locked folder is the one that somebody looked at, or none --
+
+
+def locked(folder, *paths):
+    """Lock some files as they are."""
+    found = {policy.name: policy.digest for policy in map(load_policy, paths)}
+    (folder / LOCK_NAME).write_text(render_lock(found))
+
+
+def test_what_is_no_lock_or_cannot_be_read_means_no_policy(tmp_path):
+    own, lock, digest = write(tmp_path / "own.toml"), tmp_path / LOCK_NAME, "a" * 64
+    os.mkfifo(lock)
+    assert refused(own).rule == "E132"
+    lock.unlink()
+    twice = f'own = "{digest}"\nown = "{digest}"'
+    strange = (f'own = "{"A" * 64}"', f'"Own Name" = "{digest}"', f'[own]\na = "{digest}"', twice)
+    for text in ("own", "own = 1", 'own = "abc"', *strange, "x = " + "[" * 5_000):
+        lock.write_text(text)
+        assert refused(own).rule == "E132", text
+    lock.write_bytes(b"\xff")
+    problem = refused(own)
+    assert problem.rule == "E132"
+    assert f"muniment policy lock {tmp_path}" in problem.problem
+
+
+@pytest.mark.threat("T-POL-04", control="locks_held")
+def test_a_policy_that_was_edited_or_put_back_or_is_not_named_does_not_load(tmp_path):
+    own = write(tmp_path / "own.toml")
+    old = Path(own).read_text()
+    was = load_policy(own).digest
+    write(tmp_path / "own.toml", body=SCOPES)
+    locked(tmp_path, own)
+    loaded = load_files(own)
+    assert loaded.locks == (tmp_path / LOCK_NAME,)
+    assert tmp_path / LOCK_NAME in loaded.paths
+    Path(own).write_text(old)
+    problem = refused(own)
+    assert problem.rule == "E130"
+    for told in (loaded.policy.digest[:8], was[:8], f"muniment policy lock {tmp_path}"):
+        assert told in problem.problem
+    other = "0" if was[-1] != "0" else "1"
+    (tmp_path / LOCK_NAME).write_text(f'own = "{was[:-1]}{other}"\n')
+    assert refused(own).rule == "E130"  # All of a digest counts.
+    problem = refused(write(tmp_path / "new.toml"))
+    assert (problem.rule, "new is not in" in problem.problem) == ("E131", True)
+    (tmp_path / LOCK_NAME).write_text("")
+    assert refused(own).rule == "E131"
+
+
+@pytest.mark.threat("T-POL-04", control="locks_held")
+def test_an_ancestor_is_held_to_the_lock_of_its_own_folder_and_changes_its_locked_child(tmp_path):
+    base = tmp_path / "base" / "base.toml"
+    write(base)
+    locked(base.parent, str(base))
+    own = write(tmp_path / "own.toml", extends=["base/base.toml"])
+    assert load_files(own).locks == (base.parent / LOCK_NAME,)
+    as_it_was = load_policy(own).digest
+    write(base, body=SCOPES + READ + "[limits]\nturns = 1\n")
+    problem = refused(own)
+    assert (problem.rule, problem.where) == ("E130", str(base))
+    (base.parent / LOCK_NAME).unlink()
+    (tmp_path / LOCK_NAME).write_text(render_lock({"own": as_it_was}))
+    problem = refused(own)
+    assert (problem.rule, problem.where) == ("E130", own)
+
+
+def test_a_link_is_held_to_the_lock_beside_it_and_to_the_one_where_it_leads(tmp_path):
+    real = write(tmp_path / "real" / "own.toml")
+    (tmp_path / "own.toml").symlink_to(real)
+    folders = (tmp_path, tmp_path / "real")
+    for folder in folders:
+        locked(folder, real)
+    own = str(tmp_path / "own.toml")
+    assert set(load_files(own).locks) == {folder / LOCK_NAME for folder in folders}
+    for folder in folders:
+        before = (folder / LOCK_NAME).read_text()
+        (folder / LOCK_NAME).write_text("")
+        assert refused(own).rule == "E131"
+        (folder / LOCK_NAME).write_text(before)
+
+
+def test_one_folder_may_be_left_out_for_those_who_edit_there(tmp_path):
+    base = write(tmp_path / "base" / "base.toml")
+    (tmp_path / "base" / LOCK_NAME).write_text("")
+    own = write(tmp_path / "own.toml", extends=["base/base.toml"])
+    (tmp_path / LOCK_NAME).write_text("")
+    assert refused(own, unlocked=tmp_path).rule == "E131"
+    assert load_files(base, unlocked=tmp_path / "base")
+    (tmp_path / "base" / LOCK_NAME).unlink()
+    assert load_files(own, unlocked=tmp_path / "base" / "..").locks == ()

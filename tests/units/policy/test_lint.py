@@ -1,4 +1,4 @@
-"""Lint of files that do not load, and of hostile ones: each code, with its line and what to write."""
+"""Lint: files that do not load, hostile ones, and policies that do less or risk more than they seem."""
 
 from __future__ import annotations
 
@@ -6,110 +6,115 @@ import os
 
 import pytest
 
-from kit.policy.files import CHECK, SCOPES, TESTED, rule
+from kit.policy.files import CHECK, SCOPES, TESTED, rule, write
 from kit.policy.files import READ_USER as READ
+from muniment.lab import review as subject
+from muniment.lab.proofs import Prover
 from muniment.lab.review import lint
+
+
+@pytest.fixture
+def found(tmp_path):
+    """What lint says of `own`, as (code, line) and, with `whole`, all of it."""
+
+    def found(body, *, extends=(), whole=False, mother=None):
+        if mother is not None:
+            write(tmp_path / "mother.toml", body=mother)
+            extends = ["./mother.toml"]
+        findings = lint(write(tmp_path / "own.toml", body=body, extends=extends))
+        assert all(each.fix and each.problem for each in findings)
+        return findings if whole else [(each.code, each.line) for each in findings]
+
+    return found
+
 
 # -- files that do not load -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("code", "line", "body", "fix"),
-    [
-        ("E101", 4, "colour = 1\n", "correct or remove the key"),
-        ("E101", 4, "scope = 1\n", "write 'scopes'"),
-        ("E102", 4, "x = = 1\n", "correct the TOML"),
-        ("E102", 6, SCOPES + "[scopes]\n", "correct the TOML"),
-        ("E103", 6, SCOPES + '[[quota]]\nid = "q"\n', "add the key"),
-        ("E104", 7, SCOPES + '[confinement]\nrequire = "most"\n', "values that are possible"),
-        ("E107", 10, SCOPES + READ + READ, "another id"),
-        ("E108", 8, SCOPES + '[[deny]]\nid = "d"\nverbs = []\npaths = ["x"]\n', "at least one"),
-        ("E109", 6, SCOPES + rule("allow", "a", ["read", "*"], ["/**"]), "* in deny rules only"),
-        ("E109", 8, SCOPES + rule("deny", "d", ["write"], ["x"]), "out of list, read, create"),
-        ("E104", 9, SCOPES + rule("deny", "d", ["*"], ["x"]).replace('"x"', "3"), "values that are possible"),
-        ("E110", 7, SCOPES + "[limits]\nturns = 7\n", "within the bounds"),
-        ("E111", 5, '[scopes]\n"A B" = {}\n', "another name"),
-        ("E201", 9, SCOPES + rule("deny", "d", ["*"], ["con"]), "remove the pattern"),
-        ("E202", 9, SCOPES + rule("deny", "d", ["*"], ["**/a/**/b/**/c"]), "fewer wildcards"),
-        ("E203", 9, SCOPES + rule("deny", "d", ["*"], ["a[0-9]"]), "literals, *, ? and **"),
-        ("E203", 9, SCOPES + rule("deny", "d", ["*"], [" a "]), "write 'a'"),
-        ("E203", 9, SCOPES + rule("deny", "d", ["*"], ["\ufb01le"]), "write 'file'"),
-        ("E203", 9, SCOPES + rule("deny", "d", ["*"], ["a\u200b"]), "literals"),
-        ("E203", 9, SCOPES + rule("deny", "d", ["*"], [" "]), "literals"),
-        ("E203", 9, SCOPES + rule("deny", "d", ["*"], ["its [ "]), "literals"),
-        ("E203", 9, SCOPES + rule("deny", "d", ["*"], ["its "]).replace("its", "it's"), 'write "it\'s"'),
-        ("E205", 9, SCOPES + rule("allow", "a", ["read"], ["*.md"]), "write '/**/*.md'"),
-        ("E205", 9, SCOPES + rule("allow", "a", ["read"], ["user/*.md"]), "write '/user/*.md'"),
-        ("E206", 9, SCOPES + rule("deny", "d", ["*"], ["pinned/a/"]), "write /**/ in front"),
-        ("E125", None, "", "declare a scope"),
-        ("E401", 10, SCOPES + READ + CHECK.format("read", "a.md", "deny"), "correct the rule"),
-    ],
-)
-def test_what_keeps_a_file_from_loading_is_told_with_its_line_and_what_to_write(found, code, line, body, fix):
-    (finding,) = found(body, whole=True)
-    assert (finding.code, finding.line) == (code, line)
-    assert fix in finding.fix
-    assert finding.is_error
+def deny(*paths, verbs=("*",)):
+    return rule("deny", "d", verbs, paths)
+
+
+def allow(*paths, verbs=("read",), name="a"):
+    return rule("allow", name, verbs, paths)
+
+
+UNFIT = [
+    ("E101", 4, "colour = 1\n", "correct or remove the key"),
+    *(("E101", 4, "scope = 1\n", "write 'scopes'"), ("E102", 4, "x = = 1\n", "correct the TOML")),
+    ("E102", 6, SCOPES + "[scopes]\n", "correct the TOML"),
+    ("E103", 6, SCOPES + '[[quota]]\nid = "q"\n', "add the key"),
+    ("E104", 7, SCOPES + '[confinement]\nrequire = "most"\n', "values that are possible"),
+    ("E107", 10, SCOPES + READ + READ, "another id"),
+    ("E108", 8, SCOPES + deny("x", verbs=[]), "at least one"),
+    ("E109", 6, SCOPES + allow("/**", verbs=["read", "*"]), "* in deny rules only"),
+    ("E109", 8, SCOPES + deny("x", verbs=["write"]), "out of list, read, create"),
+    ("E104", 9, SCOPES + deny("x").replace('"x"', "3"), "values that are possible"),
+    ("E110", 7, SCOPES + "[limits]\nturns = 7\n", "within the bounds"),
+    ("E111", 5, '[scopes]\n"A B" = {}\n', "another name"),
+    ("E201", 9, SCOPES + deny("con"), "remove the pattern"),
+    ("E202", 9, SCOPES + deny("**/a/**/b/**/c"), "fewer wildcards"),
+    ("E203", 9, SCOPES + deny("a[0-9]"), "literals, *, ? and **"),
+    ("E203", 9, SCOPES + deny(" a "), "write 'a'"),
+    ("E203", 9, SCOPES + deny("\ufb01le"), "write 'file'"),
+    *(("E203", 9, SCOPES + deny("a\u200b"), "literals"), ("E203", 9, SCOPES + deny(" "), "literals")),
+    ("E203", 9, SCOPES + deny("its [ "), "literals"),
+    ("E203", 9, SCOPES + deny("its ").replace("its", "it's"), 'write "it\'s"'),
+    ("E205", 9, SCOPES + allow("*.md"), "write '/**/*.md'"),
+    ("E205", 9, SCOPES + allow("user/*.md"), "write '/user/*.md'"),
+    ("E206", 9, SCOPES + deny("pinned/a/"), "write /**/ in front"),
+    ("E125", None, "", "declare a scope"),
+    ("E401", 10, SCOPES + READ + CHECK.format("read", "a.md", "deny"), "correct the rule"),
+]
+
+
+def test_what_keeps_a_file_from_loading_is_told_with_its_line_and_what_to_write(found):
+    for code, line, body, fix in UNFIT:
+        (finding,) = found(body, whole=True)
+        assert (finding.code, finding.line, fix in finding.fix, finding.is_error) == (code, line, True, True)
 
 
 def test_all_complaints_of_a_stage_are_told_at_once_in_the_order_of_lines(found):
     tables = SCOPES + "[limits]\nturns = 7\nminutes = 1\n[[deny]]\npaths = ['a', 1]\n"
     assert found(tables) == [("E110", 7), ("E101", 8), ("E103", 9), ("E103", 9), ("E104", 10)]
-    patterns = rule("deny", "d", ["*"], ["b", "a["]) + rule("allow", "a", ["read"], ["x", "/no/**"])
+    patterns = deny("b", "a[") + allow("x", "/no/**")
     assert found(SCOPES + patterns) == [("E203", 9), ("E205", 13), ("E206", 13)]
-    silent = rule("deny", "d", ["*"], ["con", "a", "nul"])
-    assert found(SCOPES + silent) == [("E201", 9), ("E201", 9)]
+    assert found(SCOPES + deny("con", "a", "nul")) == [("E201", 9), ("E201", 9)]
     tests = CHECK.format("read", "a.md", "deny") + CHECK.format("list", "a.md", "allow")
     assert found(SCOPES + READ + tests) == [("E401", 10), ("E401", 14)]
+    wrong = deny("/team/", "/user/x", "a[")
+    assert found(wrong, mother=SCOPES + READ) == [("E203", 7), ("E206", 7)]  # A parent declares the scopes.
 
 
-def test_patterns_are_held_to_the_scopes_that_parents_declare(found):
-    wrong = rule("deny", "d", ["*"], ["/team/", "/user/x", "a["])
-    assert found(wrong, extends=["./mother.toml"], mother=SCOPES + READ) == [("E203", 7), ("E206", 7)]
-
-
-@pytest.mark.parametrize(
-    ("code", "body"),
-    [
+def test_a_complaint_in_a_parent_is_told_with_the_name_of_its_file(found, tmp_path):
+    for code, body in (
         ("E101", "colour = 1\n" + SCOPES),
         ("E102", "= 3"),
-        ("E203", SCOPES + rule("deny", "d", ["*"], ["a["])),
+        ("E203", SCOPES + deny("a[")),
         ("E401", SCOPES + READ + CHECK.format("read", "a.md", "deny")),
-    ],
-)
-def test_a_complaint_in_a_parent_is_told_with_the_name_of_its_file(found, tmp_path, code, body):
-    (finding,) = found(SCOPES + TESTED, extends=["./mother.toml"], mother=body, whole=True)
-    assert finding.code == code
-    assert finding.where.startswith(str(tmp_path / "mother.toml"))
+    ):
+        (finding,) = found(SCOPES + TESTED, mother=body, whole=True)
+        assert (finding.code, finding.where.startswith(str(tmp_path / "mother.toml"))) == (code, True)
 
 
-@pytest.mark.parametrize(
-    ("code", "extends", "fix"),
-    [
+def test_what_a_file_extends_in_vain_or_cannot_be_read_is_a_finding_and_no_crash(found, tmp_path):
+    for code, extends, fix in (
         ("E120", "nobody", "correct the name"),
         ("E120", "./nobody.toml", "correct the name"),
         ("E121", "./own.toml", "leads back"),
         ("E127", "/etc/x.toml", "from the folder of this file"),
         ("E111", "A b", "another name"),
-    ],
-)
-def test_what_a_file_extends_in_vain_is_told(found, code, extends, fix):
-    (finding,) = found(SCOPES, extends=[extends], whole=True)
-    assert finding.code == code
-    assert fix in finding.fix
-
-
-def test_files_that_cannot_be_read_are_findings_and_no_crash(tmp_path):
+    ):
+        (finding,) = found(SCOPES, extends=[extends], whole=True)
+        assert (finding.code, fix in finding.fix) == (code, True)
     (tmp_path / "folder.toml").mkdir()
     os.mkfifo(tmp_path / "fifo.toml")
     (tmp_path / "bytes.toml").write_bytes(b"\xff")
     (tmp_path / "long.toml").write_text("#" * 262_145)
-    for name in ("folder", "fifo", "bytes", "long", "nothing"):
-        assert [each.code for each in lint(str(tmp_path / f"{name}.toml"))] == ["E100"], name
-    assert [each.code for each in lint("./a\0b.toml")] == ["E100"]
-    assert [each.code for each in lint("nobody")] == ["E120"]
-    assert [each.code for each in lint("No One")] == ["E111"]
-    assert [each.code for each in lint("No\0One")] == ["E111"]
+    unread = [str(tmp_path / f"{name}.toml") for name in ("folder", "fifo", "bytes", "long", "nothing")]
+    names = {"./a\0b.toml": "E100", "nobody": "E120", "No One": "E111", "No\0One": "E111"}
+    for name, code in (dict.fromkeys(unread, "E100") | names).items():
+        assert [each.code for each in lint(name)] == [code], name
 
 
 # -- what is hostile --------------------------------------------------------
@@ -118,38 +123,26 @@ def test_files_that_cannot_be_read_are_findings_and_no_crash(tmp_path):
 HOSTILE = "\\u001b[2J\\u0007\\u202e\\nE999 forged"
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
+def test_nothing_that_a_hostile_file_holds_reaches_a_finding_as_it_is(found):
+    bodies = [
         f'"{HOSTILE}" = 1\n',
         SCOPES + f'[limits]\n"{HOSTILE}" = 1\n',
-        SCOPES + rule("deny", "d", ["*"], [HOSTILE]),
+        SCOPES + deny(HOSTILE),
         SCOPES + rule("deny", HOSTILE, ["*"], ["x"]),
-        SCOPES + rule("deny", "d", [HOSTILE], ["x"]),
-        SCOPES + f"[content]\nreject = ['{HOSTILE}']\n".replace("'", '"'),
+        SCOPES + deny("x", verbs=[HOSTILE]),
+        SCOPES + f'[content]\nreject = ["{HOSTILE}"]\n',
         f'[scopes]\n"{HOSTILE}" = {{}}\n',
         SCOPES + READ + CHECK.format("read", HOSTILE, "allow"),
         SCOPES + READ + CHECK.format(HOSTILE, "a", "allow"),
-        "x = " + "[" * 3_000,
-        "x = " + "{a=" * 3_000,
-        "x = " + "9" * 5_000,
-    ],
-)
-def test_nothing_that_a_hostile_file_holds_reaches_a_finding_as_it_is(found, body):
-    findings = found(body, whole=True)
-    assert findings
-    assert findings[0].is_error
-    for each in findings:
-        assert (each.where + each.problem + each.fix).isprintable()
+        *("x = " + each for each in ("[" * 3_000, "{a=" * 3_000, "9" * 5_000)),
+    ]
+    cases = [found(body, whole=True) for body in bodies]
+    for findings in (*cases, found(SCOPES, extends=[f"./{HOSTILE}.toml"], whole=True)):
+        assert findings[0].is_error
+        assert all((each.where + each.problem + each.fix).isprintable() for each in findings)
 
 
-def test_a_parent_named_by_control_characters_is_told_by_its_escaped_name(found):
-    (finding,) = found(SCOPES, extends=[f"./{HOSTILE}.toml"], whole=True)
-    assert finding.code == "E111"
-    assert (finding.where + finding.problem).isprintable()
-
-
-@pytest.mark.parametrize("count", [40, pytest.param(256, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [12, pytest.param(256, marks=pytest.mark.slow)])
 def test_a_file_of_the_greatest_size_and_of_many_rules_is_examined(found, count):
     rules = "".join(rule("deny", f"d{number}", ["read"], [f"x{number}/"]) for number in range(count))
     grown = SCOPES + TESTED + rules + "#" * (200_000 - len(rules)) + "\n"
@@ -160,8 +153,129 @@ def test_a_file_of_the_greatest_size_and_of_many_rules_is_examined(found, count)
 
 def test_a_file_of_invariants_is_told_apart_from_a_policy(tmp_path):
     path = tmp_path / "invariants.toml"
-    path.write_text(
-        'schema = "muniment-invariants/1"\n[[never]]\nid = "x"\nverbs = ["read"]\npaths = ["a/"]\n'
+    path.write_text('schema = "muniment-invariants/1"\n' + rule("never", "x", ["read"], ["a/"]))
+    (finding,) = lint(str(path))
+    assert (finding.code, finding.fix) == ("E105", "run: muniment policy prove FILE POLICY")
+
+
+# -- rules that do less than they seem to ---------------------------------------------------------------
+
+
+def test_an_allow_pattern_that_matches_no_path_or_only_what_is_denied_is_told(found):
+    (finding,) = found(
+        SCOPES + allow("/user/a.md", "/user/ /b") + CHECK.format("read", "a.md", "allow"), whole=True
     )
-    (found,) = lint(str(path))
-    assert (found.code, found.fix) == ("E105", "run: muniment policy prove FILE POLICY")
+    assert (finding.code, finding.line, "'/user/ /b'" in finding.problem) == ("W301", 9, True)
+    denied = SCOPES + TESTED + deny("a/") + CHECK.format("read", "a/b", "deny")
+    assert found(denied + allow("/user/a/*", verbs=["read", "list"])) == [("W302", 22)]
+    for some_is_left in (["/user/a/*", "/user/b"], ["/user/*/c"]):
+        assert "W302" not in dict(found(denied + allow(*some_is_left)))
+
+
+def test_a_deny_pattern_that_another_covers_for_every_verb_or_that_denies_nothing_granted_is_told(found):
+    tests = CHECK.format("read", "a/b/c", "deny")
+    covered = deny("a/", "/user/a/b", verbs=["read"])
+    (finding,) = found(SCOPES + TESTED + covered + tests, whole=True)
+    assert (finding.code, finding.line, "'/user/a/b'" in finding.problem) == ("W303", 17, True)
+    assert "not both" in finding.fix
+    assert found(SCOPES + TESTED + deny("/user/b/", "/user/a/b", verbs=["read"]) + tests) == []
+    both = CHECK.format("read", "x", "deny") + CHECK.format("list", "x", "deny")
+    narrow = deny("x", verbs=["read"]) + rule("deny", "e", ["read", "list"], ["x"])
+    assert found(SCOPES + allow("/user/**", verbs=["read", "list"]) + narrow + both) == [("W303", 13)]
+    tests = CHECK.format("list", "x", "deny")
+    assert found(SCOPES + TESTED + deny("x", verbs=["list"]) + tests) == [("W304", 17)]
+    assert found(SCOPES + TESTED + deny("x", verbs=["read"]) + tests) == [("I501", 14)]
+    writes = allow("/user/**", verbs=["modify"]) + CHECK.format("modify", "a", "allow")
+    kept = deny("kept/", verbs=["delete"]) + CHECK.format("removal", "kept/a", "deny")
+    assert found(SCOPES + writes + kept) == []  # Code may remove what may be modified.
+    assert found(SCOPES + TESTED + kept) == [("W304", 17)]
+
+
+def test_i501_is_about_the_rules_of_the_file_itself_and_a_lock_beside_it_does_not_count(found, tmp_path):
+    (tmp_path / "policy.lock").write_text("")
+    assert found(TESTED, mother=SCOPES + READ) == []
+
+
+# -- a child that asks for more than its parent ---------------------------------------------------------
+
+
+QUOTA = '[[quota]]\nid = "q"\npaths = ["/user/{}"]\n'
+MOTHER = (
+    '[scopes]\nuser = { trust = "workspace", commit = "review" }\n'
+    + READ
+    + "[limits]\nturns = 3\n[content]\nreject = ['ansi']\n"
+    + QUOTA.format("**")
+    + "max_files = 7\n"
+)
+ASKS = [
+    (allow("/user/*", verbs=["list"]), 4, "asks for list on user/"),
+    (allow("/user/*", verbs=["read", "modify"]), 4, "asks for modify on user/"),
+    ("[scopes]\nuser = {}\nteam = {}\n", 6, "declares the scope 'team'"),
+    ('[scopes]\nuser = { trust = "owner" }\n', 5, "asks for trust = 'owner'; a parent has 'workspace'"),
+    ('[scopes]\nuser = { commit = "auto" }\n', 5, "asks for commit = 'auto'; a parent has 'review'"),
+    ("[limits]\nturns = 4\n", 5, "is looser than a parent has it; 3 holds"),
+    ("[content]\nreject = ['bidi']\n", 5, "is looser than a parent has it; ansi, bidi holds"),
+    (QUOTA.format("a/**") + "max_files = 8\n", 7, "max_files is looser than a parent has it; 7 holds"),
+]
+ASKS_NO_MORE = [
+    *(allow("/user/*.md", "/*/a/*"), '[scopes]\nuser = { trust = "external" }\n'),
+    '[scopes]\nuser = { trust = "workspace", commit = "review" }\n',
+    *("[limits]\nturns = 3\nseconds = 9\n", "[content]\nreject = ['ansi', 'bidi']\n"),
+    *(*(QUOTA.format("a/**") + more for more in ("max_files = 7\n", "max_total_bytes = 7\n", "")), ""),
+]
+
+
+def test_e601_a_child_that_asks_for_more_is_told_where_and_no_other(found):
+    for body, line, problem in ASKS:
+        findings = found(body, mother=MOTHER, whole=True)
+        (finding,) = (each for each in findings if each.code == "E601")
+        assert (finding.line, finding.problem.startswith(problem)) == (line, True), finding.problem
+    for body in ASKS_NO_MORE:
+        assert "E601" not in dict(found(body, mother=MOTHER)), body
+
+
+# -- risks ----------------------------------------------------------------------------------------------
+
+
+TEAM = '[scopes]\nuser = { trust = "owner" }\nteam = { trust = "workspace" }\n'
+READS_AND_WRITES = (
+    allow("/user/*", name="r")
+    + allow("/team/*", name="w", verbs=["create"])
+    + CHECK.format("read", "a", "allow")
+    + CHECK.format("create", "a.md", "allow").replace("user/", "team/")
+)
+DELETES = allow("/user/*", verbs=["delete"]) + CHECK.format("delete", "a", "allow")
+RISKS = [
+    *(("W801", 6, SCOPES + DELETES), ("W802", 15, SCOPES + TESTED + '[confinement]\nrequire = "none"\n')),
+    ("W803", 15, SCOPES + TESTED + '[provenance]\nuntrusted_sources = "allow"\n'),
+    ("W805", 15, SCOPES + TESTED + '[content]\nreject = ["bidi"]\n'),
+    ("W805", 15, SCOPES + TESTED + '[content]\ninstructions = "allow"\n'),
+    ("W806", 15, SCOPES + TESTED + '[confinement]\non_escape = "refuse"\n'),
+    ("W804", 6, TEAM + READS_AND_WRITES),
+]
+
+
+def test_a_policy_that_is_risky_is_told_where_and_what_a_child_inherits_is_its_risk_too(found):
+    for code, line, body in RISKS:
+        (finding,) = found(body, whole=True)
+        assert (finding.code, finding.line, finding.is_error) == (code, line, False)
+    unconfined = '[confinement]\nrequire = "none"\n'
+    assert found(unconfined + TESTED, mother=SCOPES + TESTED + unconfined) == [("W802", 5)]
+    assert found(DELETES, mother=SCOPES + allow("/user/*", verbs=["delete"])) == [("W801", 4)]
+
+
+def test_w804_needs_one_run_that_reads_the_one_and_writes_the_other(found):
+    for user, team in (
+        (["read"], ["read", "list", "delete"]),
+        (["list", "create"], ["modify"]),
+        (["read"], []),
+    ):
+        rules = allow("/user/*", name="u", verbs=user)
+        rules += allow("/team/*", name="t", verbs=team) if team else ""
+        assert "W804" not in dict(found(TEAM + rules)), team
+
+
+def test_what_the_prover_gives_up_on_is_not_reported(found, monkeypatch):
+    monkeypatch.setattr(subject, "Prover", lambda *args, **kept: Prover(*args, **kept, work=1))
+    body = allow("/user/con", verbs=["read", "delete"]) + deny("x", verbs=["read"])
+    assert {code for code, _ in found(SCOPES + body)} == {"I501"}

@@ -3,365 +3,338 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from muniment.errors import PolicyInvalid
-from muniment.names import Enforcement, Scope, Trust, Verb
-from muniment.policy.decide import GATES, Content, Judge, Limits, Retention, dump, parse_dump
-from muniment.policy.grammar import canonicalise
-from muniment.policy.load import load_policy, parse_policy
-from muniment.policy.tables import read_tables
+from kit.policy.changed import allow, made
+from kit.policy.files import CHECK, READ, SCOPES, code, named, parsed, quota, refusal, rule
+from muniment.names import Enforcement, RelPath, Scope, Trust, Verb
+from muniment.policy import decide, load
+from muniment.policy.decide import DenyPatterns, Judge, Retention, Rule, dump, parse_dump
+from muniment.policy.grammar import CanonicalPath, canonicalise, fold
+from muniment.policy.load import Silent, load_policy, shortest_match, silent_denies
 
 HEAD = 'schema = "muniment-policy/1"\nname = "own"\n'
-SCOPES = '[scopes]\nuser = { trust = "owner", commit = "auto" }\n'
-RULE = 'verbs = ["read"]\npaths = ["/**"]\n'
+R = 'verbs = ["read"], paths = ["/**"]'
+
+WRONG = """
+E101 color = 1 | limits.minutes = 5 | retention.trusted = 14 | provenance.sources = 3
+E101 changes.max_forgets = 5 | denied = [{}] | allow = [{id = "a", verb = "read", R}]
+E101 scopes = {user = {trusted = true}}
+E102 schema = | name = "twice" | x = [LONG | x = 9NINES
+E103 deny = [{id = "d", paths = ["a"]}] | quota = [{id = "q"}]
+E104 limits.turns = true | limits.seconds = 10.5 | limits.turns = "6" | scopes = {user = {trust = "friend"}}
+E104 scopes = {user = {commit = "later"}} | scopes = 3 | confinement.require = "maximal" | allow = [3]
+E104 confinement.on_escape = "log" | changes.conflict = "merge" | changes.max_forget = 2.5
+E104 content.reject = ["html"] | content.reject = [3] | content.secrets = "allow"
+E104 content.instructions = "reject" | provenance.untrusted_sources = "review" | retention.untrusted = "14"
+E104 changes.max_scope_share = true | retention.untrusted = true | retention.default = 1.5
+E104 test = [{verb = "read", path = "user/a.md", expect = "perhaps"}] | description = 1979-05-27
+E107 allow = [{id = "a", R}, {id = "a", R}]
+E107 quota = [{id = "q", paths = ["/**"]}, {id = "q", paths = ["/**"]}]
+E107 allow = [{id = "a", R}]|deny = [{id = "a", R}]
+E108 allow = [{id = "a", verbs = [], paths = ["/**"]}] | deny = [{id = "d", verbs = ["*"], paths = []}]
+E108 scopes = {} | deny = [{id = "d", verbs = ["*"], paths = [MANY]}]
+E109 allow = [{id = "a", verbs = ["write"], paths = ["/**"]}]
+E109 allow = [{id = "a", verbs = ["read", "*"], paths = ["/**"]}]
+E110 limits.turns = 7 | limits.seconds = 296 | limits.tool_calls = 0 | limits.read_bytes = -1
+E110 limits.scan_bytes = 0xHEX | quota = [{id = "q", paths = ["/**"], max_files = 0}] | changes.max_forget = 0
+E110 changes.max_scope_share = 0 | changes.max_scope_share = 1.01 | changes.max_scope_share = nan
+E110 changes.max_scope_share = inf | retention.untrusted = 0 | retention.default = 36_501
+E111 scopes = {"User Space" = {}} | scopes = {memories = {}} | scopes = {nul = {}}
+E111 allow = [{id = "a\\nb", R}]
+E111 allow = [{id = "default", R}] | deny = [{id = "scopes", R}] | deny = [{id = "name", R}]
+E111 extends = ["Evil"] | extends = ["request"] | extends = ["./a\\nb.toml"] | extends = ["./A1023"]
+E120 extends = ["../evil"]
+E127 extends = ["/etc/evil.toml"] | extends = ["~/evil.toml"]
+E201 deny = [{id = "d", verbs = ["*"], paths = ["con"]}]
+E203 deny = [{id = "d", verbs = ["*"], paths = ["secrets[0-9/"]}]
+E205 allow = [{id = "a", verbs = ["read"], paths = ["*.md"]}] | quota = [{id = "q", paths = ["*.md"]}]
+E206 allow = [{id = "a", verbs = ["read"], paths = ["/project/**"]}]
+"""
+LARGE = {"[LONG": "[" * 5_000, "9NINES": "9" * 5_000, "MANY": '"a",' * 257, "HEX": "F" * 4_000}
+WHOLE = {
+    "E103": ['name = "own"\n' + SCOPES, 'schema = "muniment-policy/1"\n' + SCOPES],
+    "E105": [HEAD.replace("/1", "/2") + SCOPES, HEAD.replace('"muniment-policy/1"', "1") + SCOPES],
+    "E111": [HEAD.replace("own", name) + SCOPES for name in ("Own!", "request", "grammar")],
+    "E125": [HEAD],
+}
 
 
-def parse(text, **parents):
-    return parse_policy(text, where="own", parents=parents.__getitem__)
-
-
-def invalid(text, **parents):
-    with pytest.raises(PolicyInvalid) as caught:
-        parse(text, **parents)
-    assert "\n" not in str(caught.value)
-    assert "pydantic" not in str(caught.value)
-    assert caught.value.__suppress_context__ or caught.value.__context__ is None
-    return caught.value
-
-
-def named(name, body="", extends=()):
-    return f'schema = "muniment-policy/1"\nname = "{name}"\nextends = {list(extends)}\n{body}'
+def wrong():
+    """Each file that is wrong in one way, with its code."""
+    for line in WRONG.strip().splitlines():
+        for row in line[5:].split(" | "):
+            text = row.replace("]|", "]\n").replace(", R}", f", {R}}}").replace("A1023", "a" * 1_023)
+            for name, large in LARGE.items():
+                text = text.replace(name, large)
+            yield line[:4], f"{HEAD}{text}\n{'' if row.startswith('scopes') else SCOPES}"
+    for each, texts in WHOLE.items():
+        yield from ((each, text) for text in texts)
 
 
 @pytest.mark.threat("T-POL-01", control="closed_tables")
-@pytest.mark.parametrize(
-    ("code", "text"),
-    [
-        ("E101", HEAD + "color = 1\n" + SCOPES),
-        ("E101", HEAD + SCOPES + '[[allow]]\nid = "a"\nverb = "read"\n' + RULE),
-        ("E101", HEAD + SCOPES + "[[denied]]\n"),
-        ("E101", HEAD + "[scopes]\nuser = { trusted = true }\n"),
-        ("E101", HEAD + SCOPES + "[limits]\nminutes = 5\n"),
-        ("E101", HEAD + SCOPES + "[retention]\ntrusted = 14\n"),
-        ("E101", HEAD + SCOPES + "[provenance]\nsources = 3\n"),
-        ("E101", HEAD + SCOPES + "[changes]\nmax_forgets = 5\n"),
-        ("E102", "schema = "),
-        ("E102", HEAD + 'name = "twice"\n'),
-        ("E102", "x = " + "[" * 5_000),
-        ("E102", "x = " + "9" * 5_000),
-        ("E103", 'name = "own"\n' + SCOPES),
-        ("E103", 'schema = "muniment-policy/1"\n' + SCOPES),
-        ("E103", HEAD + SCOPES + '[[deny]]\nid = "d"\npaths = ["a"]\n'),
-        ("E103", HEAD + SCOPES + '[[quota]]\nid = "q"\n'),
-        ("E104", HEAD + SCOPES + "[limits]\nturns = true\n"),
-        ("E104", HEAD + SCOPES + "[limits]\nseconds = 10.5\n"),
-        ("E104", HEAD + SCOPES + '[limits]\nturns = "6"\n'),
-        ("E104", HEAD + '[scopes]\nuser = { trust = "friend" }\n'),
-        ("E104", HEAD + '[scopes]\nuser = { commit = "later" }\n'),
-        ("E104", HEAD + "scopes = 3\n"),
-        ("E104", HEAD + SCOPES + '[confinement]\nrequire = "maximal"\n'),
-        ("E104", HEAD + SCOPES + '[confinement]\non_escape = "log"\n'),
-        ("E104", HEAD + SCOPES + '[changes]\nconflict = "merge"\n'),
-        ("E104", HEAD + SCOPES + '[content]\nreject = ["html"]\n'),
-        ("E104", HEAD + SCOPES + "[content]\nreject = [3]\n"),
-        ("E104", HEAD + SCOPES + '[content]\nsecrets = "allow"\n'),
-        ("E104", HEAD + SCOPES + '[content]\ninstructions = "reject"\n'),
-        ("E104", HEAD + SCOPES + '[provenance]\nuntrusted_sources = "review"\n'),
-        ("E104", HEAD + SCOPES + "[changes]\nmax_forget = 2.5\n"),
-        ("E104", HEAD + SCOPES + "[changes]\nmax_scope_share = true\n"),
-        ("E104", HEAD + SCOPES + '[retention]\nuntrusted = "14"\n'),
-        ("E104", HEAD + SCOPES + "[retention]\nuntrusted = true\n"),
-        ("E104", HEAD + SCOPES + "[retention]\ndefault = 1.5\n"),
-        ("E104", HEAD + "allow = [3]\n" + SCOPES),
-        ("E104", HEAD + SCOPES + '[[test]]\nverb = "read"\npath = "user/a.md"\nexpect = "perhaps"\n'),
-        ("E104", HEAD + "description = 1979-05-27\n" + SCOPES),
-        ("E105", HEAD.replace("/1", "/2") + SCOPES),
-        ("E105", HEAD.replace('"muniment-policy/1"', "1") + SCOPES),
-        ("E107", HEAD + SCOPES + f'[[allow]]\nid = "a"\n{RULE}[[deny]]\nid = "a"\n{RULE}'),
-        (
-            "E107",
-            HEAD + SCOPES + '[[quota]]\nid = "q"\npaths = ["/**"]\n[[quota]]\nid = "q"\npaths = ["/**"]\n',
-        ),
-        ("E108", HEAD + SCOPES + '[[allow]]\nid = "a"\nverbs = []\npaths = ["/**"]\n'),
-        ("E108", HEAD + SCOPES + '[[deny]]\nid = "d"\nverbs = ["*"]\npaths = []\n'),
-        ("E108", HEAD + "[scopes]\n"),
-        ("E108", HEAD + SCOPES + f'[[deny]]\nid = "d"\nverbs = ["*"]\npaths = {["a"] * 257}\n'),
-        ("E109", HEAD + SCOPES + '[[allow]]\nid = "a"\nverbs = ["write"]\npaths = ["/**"]\n'),
-        ("E109", HEAD + SCOPES + '[[allow]]\nid = "a"\nverbs = ["read", "*"]\npaths = ["/**"]\n'),
-        ("E110", HEAD + SCOPES + "[limits]\nturns = 7\n"),
-        ("E110", HEAD + SCOPES + "[limits]\nseconds = 296\n"),
-        ("E110", HEAD + SCOPES + "[limits]\ntool_calls = 0\n"),
-        ("E110", HEAD + SCOPES + "[limits]\nread_bytes = -1\n"),
-        ("E110", HEAD + SCOPES + "[limits]\nscan_bytes = 0x" + "F" * 4_000 + "\n"),
-        ("E110", HEAD + SCOPES + '[[quota]]\nid = "q"\npaths = ["/**"]\nmax_files = 0\n'),
-        ("E110", HEAD + SCOPES + "[changes]\nmax_forget = 0\n"),
-        ("E110", HEAD + SCOPES + "[changes]\nmax_scope_share = 0\n"),
-        ("E110", HEAD + SCOPES + "[changes]\nmax_scope_share = 1.01\n"),
-        ("E110", HEAD + SCOPES + "[changes]\nmax_scope_share = nan\n"),
-        ("E110", HEAD + SCOPES + "[changes]\nmax_scope_share = inf\n"),
-        ("E110", HEAD + SCOPES + "[retention]\nuntrusted = 0\n"),
-        ("E110", HEAD + SCOPES + "[retention]\ndefault = 36_501\n"),
-        ("E111", HEAD.replace("own", "Own!") + SCOPES),
-        ("E111", HEAD.replace("own", "request") + SCOPES),
-        ("E111", HEAD.replace("own", "grammar") + SCOPES),
-        ("E111", HEAD + '[scopes]\n"User Space" = {}\n'),
-        ("E111", HEAD + "[scopes]\nmemories = {}\n"),
-        ("E111", HEAD + "[scopes]\nnul = {}\n"),
-        ("E111", HEAD + SCOPES + f'[[allow]]\nid = "a\\nb"\n{RULE}'),
-        ("E111", HEAD + SCOPES + f'[[allow]]\nid = "default"\n{RULE}'),
-        ("E111", HEAD + SCOPES + f'[[deny]]\nid = "scopes"\n{RULE}'),
-        ("E111", HEAD + SCOPES + f'[[deny]]\nid = "name"\n{RULE}'),
-        ("E111", HEAD + 'extends = ["Evil"]\n' + SCOPES),
-        ("E111", HEAD + 'extends = ["request"]\n' + SCOPES),
-        ("E111", HEAD + 'extends = ["./a\\nb.toml"]\n' + SCOPES),
-        ("E111", HEAD + f'extends = ["./{"a" * 1_023}"]\n' + SCOPES),
-        ("E120", HEAD + 'extends = ["../evil"]\n' + SCOPES),
-        ("E127", HEAD + 'extends = ["/etc/evil.toml"]\n' + SCOPES),
-        ("E127", HEAD + 'extends = ["~/evil.toml"]\n' + SCOPES),
-        ("E125", HEAD),
-        ("E201", HEAD + SCOPES + '[[deny]]\nid = "d"\nverbs = ["*"]\npaths = ["con"]\n'),
-        ("E203", HEAD + SCOPES + '[[deny]]\nid = "d"\nverbs = ["*"]\npaths = ["secrets[0-9/"]\n'),
-        ("E205", HEAD + SCOPES + '[[allow]]\nid = "a"\nverbs = ["read"]\npaths = ["*.md"]\n'),
-        ("E205", HEAD + SCOPES + '[[quota]]\nid = "q"\npaths = ["*.md"]\n'),
-        ("E206", HEAD + SCOPES + '[[allow]]\nid = "a"\nverbs = ["read"]\npaths = ["/project/**"]\n'),
-    ],
-)
-def test_a_file_that_is_wrong_in_one_way_does_not_load(code, text):
-    assert invalid(text).rule == code
+def test_a_file_that_is_wrong_in_one_way_does_not_load_and_is_told_off_in_our_words():
+    for expected, text in wrong():
+        assert (code(parsed, text), text) == (expected, text)
+    refused = refusal(parsed, f"{HEAD}limits.turns = true\n{SCOPES}")
+    assert "pydantic" not in str(refused)
+    assert refused.__suppress_context__ or refused.__context__ is None
 
 
 @pytest.mark.parametrize(
     ("text", "place", "hint"),
     [
-        (
-            HEAD + SCOPES + f'[[allow]]\nid = "topics"\npath = "/a"\n{RULE}',
-            "own allow[topics].path",
-            "'paths'",
-        ),
-        (HEAD + "scope = {}\n", "own scope", "'scopes'"),
-        (HEAD + SCOPES + "[limits]\ntool_cals = 3\n", "own limits.tool_cals", "'tool_calls'"),
-        (HEAD + "schemas = 1\n" + SCOPES, "own schemas", "'schema'"),
-        (HEAD + SCOPES + "[limits]\nturns = 7\n", "own limits.turns", "less than or equal to 6"),
-        (HEAD + SCOPES + "[limits]\nturns = 7\nseconds = 0\n", "own limits.turns", "(and 1 more)"),
-        (HEAD + SCOPES + f'[[allow]]\nid = "x y"\n{RULE}', "own allow[x y].id", "match"),
-        (HEAD + SCOPES + f"[[allow]]\n{RULE}", "own allow[0].id", "required"),
-        (HEAD + "allow = [3]\n" + SCOPES, "own allow[0]", "valid dictionary"),
-        (HEAD + SCOPES + '[[deny]]\nid = "d"\nverbs = ["*"]\npaths = ["a["]\n', "own deny[d]", "'a['"),
-        ("a = 1\nb = ?", "own", "line 2"),
+        (f'allow = [{{id = "topics", path = "/a", {R}}}]\n{SCOPES}', "own allow[topics].path", "'paths'"),
+        ("scope = {}\n", "own scope", "'scopes'"),
+        ("limits.tool_cals = 3\n" + SCOPES, "own limits.tool_cals", "'tool_calls'"),
+        ("schemas = 1\n" + SCOPES, "own schemas", "'schema'"),
+        ("limits.turns = 7\n" + SCOPES, "own limits.turns", "less than or equal to 6"),
+        ("limits.turns = 7\nlimits.seconds = 0\n" + SCOPES, "own limits.turns", "(and 1 more)"),
+        (f'allow = [{{id = "x y", {R}}}]\n{SCOPES}', "own allow[x y].id", "match"),
+        (f"allow = [{{{R}}}]\n{SCOPES}", "own allow[0].id", "required"),
+        ("allow = [3]\n" + SCOPES, "own allow[0]", "valid dictionary"),
+        (f'deny = [{{id = "d", verbs = ["*"], paths = ["a["]}}]\n{SCOPES}', "own deny[d]", "'a['"),
+        ("a = 1\nb = ?", "own", "line 4"),
     ],
 )
 def test_a_complaint_names_the_place_and_what_to_do(text, place, hint):
-    problem = invalid(text)
+    problem = refusal(parsed, HEAD + text)
     assert problem.where == place
     assert hint in problem.problem
 
 
 def test_what_a_file_leaves_out_is_never_unlimited_and_never_permissive():
-    policy = parse(HEAD + "[scopes]\nuser = {}\n")
-    assert policy.limits == load_policy("strict").limits == Limits()
-    assert policy.content == load_policy("strict").content == Content(reject=GATES)
+    policy = parsed(HEAD + "[scopes]\nuser = {}\n")
+    assert policy.limits == load_policy("strict").limits == decide.Limits()
+    assert policy.content == load_policy("strict").content == decide.Content(reject=decide.GATES)
     assert (policy.content.secrets, policy.content.instructions) == ("reject", "quarantine")
     assert policy.provenance.untrusted_sources == "quarantine"
     assert (policy.retention.default, policy.retention.untrusted) == ("never", 14)
     assert (policy.changes.max_forget, policy.changes.max_scope_share) == (5, 0.2)
-    assert [terms.commit for terms in policy.scope_terms] == ["auto"]
     assert policy.confinement.require is Enforcement.PARTIAL
     assert (policy.confinement.on_escape, policy.changes.conflict) == ("abort", "fail")
-    assert [terms.trust for terms in policy.scope_terms] == [Trust.EXTERNAL]
-    assert [quota.id for quota in policy.quotas] == ["default"]
+    assert [(terms.trust, terms.commit) for terms in policy.scope_terms] == [(Trust.EXTERNAL, "auto")]
+    assert [each.id for each in policy.quotas] == ["default"]
 
 
-def test_the_trust_of_a_scope_is_the_declared_one_and_the_lowest_for_a_stranger():
-    policy = parse(HEAD + SCOPES)
-    assert policy.trust_of(Scope("user")) is Trust.OWNER
-    assert policy.trust_of(Scope("team")) is Trust.EXTERNAL
+def test_a_scope_that_is_not_declared_is_a_strangers_and_waits_for_review():
+    policy = parsed(HEAD + '[scopes]\nuser = { trust = "owner" }\nproject = { commit = "review" }\n')
+    told = {name: (policy.trust_of(name), policy.commit_of(name)) for name in ("user", "project", "team")}
+    review = (Trust.EXTERNAL, "review")
+    assert told == {"user": (Trust.OWNER, "auto"), "project": review, "team": review}
 
 
-def test_changes_of_a_scope_wait_for_review_where_it_says_so_and_where_it_is_not_declared():
-    policy = parse(HEAD + '[scopes]\nuser = {}\nproject = { commit = "review" }\n')
-    assert [policy.commit_of(Scope(name)) for name in ("user", "project", "team")] == [
-        "auto",
-        "review",
-        "review",
-    ]
-
-
-@pytest.mark.parametrize("days", ["never", 1, 36_500])
-def test_a_retention_is_a_number_of_days_or_never_and_survives_the_way_to_the_worker(days):
-    written = f'"{days}"' if days == "never" else days
-    policy = parse(HEAD + SCOPES + f"[retention]\ndefault = {written}\nuntrusted = {written}\n")
-    assert policy.retention == Retention(default=days, untrusted=days)
-    assert parse_dump(dump(policy)) == policy
+def test_a_retention_is_a_number_of_days_or_never_and_survives_the_way_to_the_worker():
+    for days in ("never", 1, 36_500):
+        written = f'"{days}"' if days == "never" else days
+        policy = parsed(f"{HEAD}{SCOPES}[retention]\ndefault = {written}\nuntrusted = {written}\n")
+        assert policy.retention == Retention(default=days, untrusted=days)
+        assert parse_dump(dump(policy)) == policy
+    for text in ("", "{}", "[]", "null", '{"name": "x"}'):
+        assert code(parse_dump, text) == "E105", text
 
 
 @pytest.mark.threat("T-POL-01", control="inline_tests")
-def test_an_inline_test_that_fails_is_e401_and_says_why():
-    grant = f'[[allow]]\nid = "a"\n{RULE}'
-    check = '[[test]]\nverb = "{}"\npath = "{}"\nexpect = "{}"\n'
-    good = [
-        ("read", "/memories/user/a.md", "allow"),
-        ("read", "user/../a.md", "deny"),
-        ("read", "team/a.md", "deny"),
-    ]
-    good += [("create", "user/a.txt", "deny"), ("read", "user", "deny"), ("read", "user/a:b.md", "deny")]
-    parse(HEAD + SCOPES + grant + "".join(check.format(*each) for each in good))
-    for verb, path, expect in good:
-        turned = "deny" if expect == "allow" else "allow"
-        problem = invalid(HEAD + SCOPES + grant + check.format(verb, path, turned))
-        assert (problem.rule, problem.where) == ("E401", "own test 1")
+def test_an_inline_test_that_fails_is_e401_and_one_of_a_parent_is_run_against_the_parent():
+    good = CHECK.format("read", "../a.md", "deny") + CHECK.format("read", "a.md", "allow")
+    parsed(HEAD + SCOPES + READ + good)
+    for at, turned in (1, good.replace("deny", "allow")), (2, good.replace("allow", "deny")):
+        problem = refusal(parsed, HEAD + SCOPES + READ + turned)
+        assert (problem.rule, problem.where) == ("E401", f"own test {at}")
+    wrong = named("m", SCOPES + READ + CHECK.format("read", "a.md", "deny"))
+    assert refusal(parsed, named("own", "", ["m"]), m=wrong).where == "m test 1"
 
 
 def test_the_digest_ignores_words_for_people_and_nothing_else():
-    rule = '[[deny]]\nid = "d"\nverbs = ["*"]\npaths = ["x"]\n'
-    base = HEAD + SCOPES + rule
-    digest = parse(base).digest
+    base = HEAD + SCOPES + '[[deny]]\nid = "d"\nverbs = ["*"]\npaths = ["x"]\n'
+    digest = parsed(base).digest
     same = [
-        HEAD + 'description = "other"\n' + SCOPES + rule + 'why = "because"\n',
-        base + '[[test]]\nverb = "read"\npath = "user/x"\nexpect = "deny"\n',
+        base.replace("[scopes]", 'description = "other"\n[scopes]') + 'why = "because"\n',
+        base + CHECK.format("read", "x", "deny"),
         base.replace('["*"]', '["read", "modify", "list", "delete", "create", "read"]'),
         base.replace('["x"]', '["x", "x"]'),
-        base + "[limits]\nturns = 6\n",
-        base + "[changes]\nmax_forget = 5\nmax_scope_share = 0.2\n",
+        base + "[limits]\nturns = 6\n[changes]\nmax_forget = 5\nmax_scope_share = 0.2\n",
     ]
-    assert {parse(text).digest for text in same} == {digest}
-    other = [
-        base.replace('"d"', '"e"'),
-        base.replace('["*"]', '["read"]'),
-        base.replace('["x"]', '["x/"]'),
-        base.replace("owner", "agent"),
-        base.replace("deny", "allow").replace('"*"', '"read"').replace('"x"', '"/user/x"'),
-        base + "[limits]\nturns = 5\n",
-        base + '[confinement]\non_escape = "refuse"\n',
-        base + '[changes]\nconflict = "retry"\n',
-        base + '[content]\nreject = ["bidi"]\n',
-        base + '[content]\nsecrets = "redact"\n',
-        base + '[content]\ninstructions = "allow"\n',
-        base + '[provenance]\nuntrusted_sources = "allow"\n',
-        base + "[retention]\ndefault = 14\n",
-        base + "[retention]\nuntrusted = 15\n",
-        base + "[changes]\nmax_forget = 6\n",
-        base + "[changes]\nmax_scope_share = 0.3\n",
-        base.replace('"auto"', '"review"'),
-        base + '[[quota]]\nid = "q"\npaths = ["/**"]\n',
-    ]
-    digests = {parse(text).digest for text in other}
-    assert len(digests) == len(other)
-    assert digest not in digests
-    assert parse(base).label == f"own@{digest[:8]}"
-
-
-READ = f'[[allow]]\nid = "r"\n{RULE}'
+    assert {parsed(text).digest for text in same} == {digest}
+    terms = """limits.turns = 5 | confinement.on_escape = "refuse" | changes.conflict = "retry" |
+        content.reject = ["bidi"] | content.secrets = "redact" | content.instructions = "allow" |
+        provenance.untrusted_sources = "allow" | retention.default = 14 | retention.untrusted = 15 |
+        changes.max_forget = 6 | changes.max_scope_share = 0.3 | quota = [{id = "q", paths = ["/**"]}]"""
+    other = [base.replace("[scopes]", f"{term.strip()}\n[scopes]") for term in terms.split("|")]
+    swaps = {'"d"': '"e"', '["*"]': '["read"]', '["x"]': '["x/"]', "owner": "agent", '"auto"': '"review"'}
+    other += [base.replace(old, new) for old, new in swaps.items()]
+    other.append(base.replace("deny", "allow").replace('"*"', '"read"').replace('"x"', '"/user/x"'))
+    assert len({digest, *(parsed(text).digest for text in other)}) == len(other) + 1 == 19
+    assert parsed(base).label == f"own@{digest[:8]}"
 
 
 @pytest.mark.threat("T-POL-03", control="meets")
-def test_a_child_cannot_grant_what_its_parent_does_not():
-    parent = named("mother", SCOPES + '[[allow]]\nid = "r"\nverbs = ["read"]\npaths = ["/user/a.md"]\n')
+def test_a_child_cannot_grant_what_its_parent_does_not_and_grants_nothing_of_itself():
+    parent = named("mother", SCOPES + READ.replace("/**", "/user/a.md"))
     wide = '[[allow]]\nid = "w"\nverbs = ["read", "delete"]\npaths = ["/**"]\n[limits]\nturns = 6\n'
-    policy = parse(named("own", wide, ["mother"]), mother=parent)
+    policy = parsed(named("own", wide, ["mother"]), mother=parent)
+    one, other = (canonicalise(f"user/{name}.md", policy.scopes) for name in "ab")
     judge = Judge(policy)
-    paths = [canonicalise(f"user/{name}.md", policy.scopes) for name in "ab"]
-    assert [judge.allows(Verb.READ, path) for path in paths] == [True, False]
-    assert not judge.allows(Verb.DELETE, paths[0])
+    assert [judge.allows(Verb.READ, path) for path in (one, other)] == [True, False]
+    assert not judge.allows(Verb.DELETE, one)
     assert policy.name == "own"
-
-
-def test_a_child_without_grants_denies_everything():
-    policy = parse(named("own", "", ["mother"]), mother=named("mother", SCOPES + READ))
-    assert not Judge(policy).allows(Verb.READ, canonicalise("user/a.md", policy.scopes))
-
-
-def test_a_child_that_shares_no_scope_with_its_parent_does_not_load():
-    assert invalid(named("own", "[scopes]\nteam = {}\n", ["m"]), m=named("m", SCOPES)).rule == "E125"
+    bare = parsed(named("own", "", ["mother"]), mother=parent)
+    assert not Judge(bare).allows(Verb.READ, one)
 
 
 def test_a_parent_that_is_reached_twice_is_one_layer():
     a, b = (named(name, READ, ["base"]) for name in "ab")
-    policy = parse(named("own", READ, ["a", "b"]), a=a, b=b, base=named("base", SCOPES + READ))
+    policy = parsed(named("own", READ, ["a", "b"]), a=a, b=b, base=named("base", SCOPES + READ))
     assert [layer.name for layer in policy.layers] == ["a", "b", "base", "own"]
 
 
-def test_a_test_of_a_parent_is_run_against_the_parent():
-    check = '[[test]]\nverb = "read"\npath = "user/a.md"\nexpect = "deny"\n'
-    assert invalid(named("own", "", ["m"]), m=named("m", SCOPES + READ + check)).where == "m test 1"
-
-
-def test_cycles_and_endless_lines_of_ancestors_do_not_load():
-    assert invalid(named("own", SCOPES, ["own"])).rule == "E121"
-    assert invalid(named("own", SCOPES, ["b"]), b=named("b", SCOPES, ["own"])).rule == "E121"
+def test_cycles_endless_lines_of_ancestors_strangers_and_false_names_do_not_load():
+    assert code(parsed, named("own", SCOPES, ["own"])) == "E121"
+    assert code(parsed, named("own", SCOPES, ["b"]), b=named("b", SCOPES, ["own"])) == "E121"
     line = {f"p{n}": named(f"p{n}", SCOPES, [f"p{n + 1}"]) for n in range(7)}
-    assert invalid(named("own", SCOPES, ["p0"]), **line, p7=named("p7", SCOPES)).rule == "E122"
-    parse(named("own", SCOPES, ["p1"]), **line, p7=named("p7", SCOPES))
-
-
-def test_a_file_must_call_itself_what_it_is_called():
-    assert invalid(named("own", SCOPES, ["b"]), b=named("c", SCOPES)).rule == "E123"
-
-
-@pytest.fixture
-def folder(tmp_path):
-    (tmp_path / "mine.toml").write_text(named("mine", READ, ["strict", "base"]))
-    (tmp_path / "base.toml").write_text(named("base", SCOPES + READ))
-    return tmp_path
-
-
-def load_error(name, policies_dir=None):
-    with pytest.raises(PolicyInvalid) as caught:
-        load_policy(name, policies_dir=policies_dir)
-    return caught.value.rule
-
-
-def test_a_missing_policy_is_told_apart_from_a_missing_file(folder):
-    assert load_error("mine") == "E120"
-    assert load_error("other", folder) == "E120"
-    assert load_error(str(folder / "other.toml")) == "E100"
-    assert load_error("No Such\nName") == "E111"
+    line["p7"] = named("p7", SCOPES)
+    assert code(parsed, named("own", SCOPES, ["p0"]), **line) == "E122"
+    assert code(parsed, named("own", SCOPES, ["p1"]), **line) is None
+    assert code(parsed, named("own", SCOPES, ["b"]), b=named("c", SCOPES)) == "E123"
+    assert code(parsed, named("own", "[scopes]\nteam = {}\n", ["m"]), m=named("m", SCOPES)) == "E125"
 
 
 @pytest.mark.threat("T-POL-04", control="shipped_names")
-def test_a_shipped_name_cannot_be_shadowed(folder):
-    (folder / "strict.toml").write_text(named("strict", SCOPES + READ))
-    assert load_error("strict", folder) == "E124"
-    assert load_error("mine", folder) == "E124"
-    assert load_error(str(folder / "mine.toml")) == "E124"
+def test_a_shipped_name_cannot_be_shadowed_and_a_missing_policy_is_told_from_a_missing_file(tmp_path):
+    (tmp_path / "mine.toml").write_text(named("mine", READ, ["strict"]))
+    assert code(load_policy, "mine") == "E120"
+    assert code(load_policy, "other", policies_dir=tmp_path) == "E120"
+    assert code(load_policy, str(tmp_path / "other.toml")) == "E100"
+    assert code(load_policy, "No Such\nName") == "E111"
+    (tmp_path / "strict.toml").write_text(named("strict", SCOPES + READ))
+    for name in ("strict", "mine", str(tmp_path / "mine.toml")):
+        assert code(load_policy, name, policies_dir=tmp_path) == "E124"
 
 
-def test_what_cannot_be_read_as_text_of_a_bounded_size_does_not_load(folder):
-    (folder / "long.toml").write_text("#" * 262_145)
-    (folder / "bytes.toml").write_bytes(b"\xff")
-    (folder / "dir.toml").mkdir()
-    for name in ("long", "bytes", "dir"):
-        assert load_error(name, folder) == "E100"
-    assert load_error("a\0/b.toml") == "E100"
-    assert load_error("a\ud800/b.toml") == "E100"
+# -- what `[[test]]` can ask of a policy --
 
-
-@pytest.mark.parametrize("text", ["", "{}", "[]", "null", '{"name": "x"}'])
-def test_a_dump_that_is_none_is_e105(text):
-    with pytest.raises(PolicyInvalid) as caught:
-        parse_dump(text)
-    assert caught.value.rule == "E105"
-
-
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers(-5, 5) | st.text(max_size=3),
-    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
-    max_leaves=4,
+WRITE = rule("allow", "w", ["read", "create", "modify"], ["/user/**"])
+KEEP = rule("deny", "keep", ["delete"], ["kept/"])
+QUOTAS = (
+    quota("all", max_file_bytes=100, max_files=10, max_total_bytes=500)
+    + quota("small", "/user/small/**", max_file_bytes=40, max_files=20)
+    + quota("elsewhere", "/user/other/**", max_file_bytes=1)
 )
 
 
-@given(
-    st.sampled_from(
-        ["schema", "name", "extends", "scopes", "allow", "quota", "confinement", "limits", "content", "test"]
-    ),
-    VALUES,
-)
-def test_any_value_anywhere_loads_or_is_told_off_in_one_line(key, value):
-    data = {"schema": "muniment-policy/1", "name": "own", "scopes": {"user": {}}, key: value}
-    told = "fine"
-    try:
-        read_tables(data, "own")
-    except PolicyInvalid as problem:
-        told = str(problem)
-    assert told.isprintable()
+def answers(body, verb, path, **sizes):
+    """What the policy answers: the expectations with which it loads."""
+    said = "".join(f"{key} = {size}\n" for key, size in sizes.items())
+    asked = {
+        each: CHECK.replace("user/{}", "{}").format(verb, path, each) + said for each in ("allow", "deny")
+    }
+    told = {each: code(parsed, named("own", SCOPES + body + check)) for each, check in asked.items()}
+    assert {*told.values()} == {None, "E401"}
+    return [each for each, failed in told.items() if failed is None]
+
+
+ASKED = """
+allow: read user/a.md|read /memories/user/a.md|create user/a.md|modify user/a.txt
+allow: removal user/a.md|read user/kept/a.md
+deny: list user/a.md|create user/a.txt|delete user/a.md|removal user/kept/a.md|removal user/../a.md
+deny: read /etc/passwd|read team/a.md|read user|read user/a:b.md|read user/a\\u001b.md|read \
+
+"""
+
+
+def test_a_test_is_answered_as_a_request_of_the_model_or_a_removal_by_code_would_be():
+    for line in ASKED.strip().splitlines():
+        expected, _, rows = line.partition(": ")
+        for row in rows.split("|"):
+            verb, _, path = row.partition(" ")
+            assert (row, answers(WRITE + KEEP, verb, path)) == (row, [expected])
+
+
+def test_the_bound_itself_is_allowed_and_one_more_is_not_and_the_smallest_quota_counts():
+    for path, key, bound in (
+        ("user/a.md", "file_bytes", 100),
+        ("user/a.md", "files", 10),
+        ("user/a.md", "total_bytes", 500),
+        ("user/small/a.md", "file_bytes", 40),
+        ("user/small/a.md", "files", 10),
+        ("user/other/a.md", "file_bytes", 1),
+    ):
+        for verb in ("create", "modify"):
+            assert answers(WRITE + QUOTAS, verb, path, **{key: bound}) == ["allow"], (path, key)
+            assert answers(WRITE + QUOTAS, verb, path, **{key: bound + 1}) == ["deny"], (path, key)
+
+
+def test_to_ask_for_a_size_where_nothing_is_written_is_a_mistake():
+    for verb in ("list", "read", "delete", "removal"):
+        for key in ("file_bytes", "files", "total_bytes"):
+            check = CHECK.format(verb, "a.md", "deny") + f"{key} = 9\n"
+            problem = refusal(parsed, named("own", SCOPES + WRITE + check))
+            assert (problem.rule, problem.where, problem.line) == ("E104", "own test[0]", 10)
+            assert "are for create and modify" in problem.problem
+
+
+# -- a deny rule that does nothing is found, whatever makes it do nothing --
+
+SILENT = """a.|con|aux.*|LPT1/|..|/user/.|/user/...|a./x| ?|\u2044*|com1.txt|?./|/user/a/b/c/d/e/f/g/h/i|
+/user/a/b/c/d/e/f/g/h/|H\u0331/\u2044|e/?. |/**/nul.md|a/.."""
+"""Patterns of the dialect that no canonical path can match."""
+
+
+@pytest.fixture
+def forgotten(monkeypatch):
+    """Every test begins with no policy known to pass."""
+    monkeypatch.setattr(load, "_passed", {})
+
+
+def with_denies(*patterns, verbs=("modify",), name="d"):
+    """A policy that `load` may refuse, built beside it."""
+    denying = Rule(id=name, verbs=tuple(map(Verb, verbs)), paths=patterns)
+    layers = (decide.Layer(name="own", allow=(), deny=(denying,)),)
+    return made([allow("/**")]).model_copy(update={"layers": layers})
+
+
+@pytest.mark.usefixtures("forgotten")
+def test_a_pattern_that_no_path_can_match_is_silent():
+    long = ("x" * 256, "*" + "x" * 256, "\xe9" * 128)
+    for pattern in (*SILENT.replace("\n", "").split("|"), *long):
+        assert list(silent_denies(with_denies(pattern))) == [Silent("own", "d", pattern, None, None)]
+
+
+TRIED = """con* user/cona|aux* user/auxb|nul*/ user/nula/a|con? user/cona|?\u0301.md user/-\u0301.md|
+e*\u0301 user/e-\u0301|H\u0331.md user/\u1e96.md|\u0130.md user/i\u0307.md|STRA\xdfE user/strasse|
+MEMORY.md user/memory.md|.* user/.a|* user/a|** user/a|/** user/a|user user/a|team-2/ team-2/b|
+/us?r/*.md user/.md|/*/** user/a|/*/index/ user/index/a|/**/x user/x|*-????-??-??.md user/-aaaa-aa-aa.md|
+/user/a/b/c/d/e/f/g/h user/a/b/c/d/e/f/g/h"""
+
+
+def test_what_a_pattern_is_tried_with_is_the_shortest_path_that_it_matches():
+    long = "x" * 254
+    for row in (*TRIED.replace("\n", "").split("|"), f"{long}* user/{long}"):
+        pattern, path = row.split()
+        assert shortest_match(pattern, ("user", "team-2")).text == path
+        assert DenyPatterns((pattern,)).match(path, fold(path))
+
+
+@pytest.mark.usefixtures("forgotten")
+def test_a_pattern_that_does_not_fire_for_one_verb_is_told_and_does_not_load(monkeypatch):
+    real = Judge._denying
+    monkeypatch.setattr(
+        Judge, "_denying", lambda self, verb, text: None if verb == Verb.READ else real(self, verb, text)
+    )
+    memory = [CanonicalPath(Scope("user"), RelPath(rel)) for rel in ("b", "c/a")]
+    assert list(silent_denies(with_denies("b", "c/", verbs=("modify", "read")))) == [
+        Silent("own", "d", "b", Verb.READ, memory[0]),
+        Silent("own", "d", "c/", Verb.READ, memory[1]),
+    ]
+    text = named("own", SCOPES + rule("deny", "d", ["modify", "read"], ["b"]))
+    for _ in range(2):  # It is not known to pass when it is tried again.
+        problem = refusal(parsed, text)
+        assert "pattern 'b' does not keep user/b from read" in problem.problem
+        assert (problem.rule, problem.where, problem.line) == ("E201", "own deny[d]", 9)
+
+
+@pytest.mark.usefixtures("forgotten")
+def test_a_rule_may_be_called_like_what_nothing_grants(monkeypatch):
+    assert list(silent_denies(with_denies("b", name="default"))) == []
+    monkeypatch.setattr(Judge, "_denying", lambda *_: None)
+    monkeypatch.setattr(load, "_passed", {})
+    assert len(list(silent_denies(with_denies("b", name="default")))) == 1

@@ -30,28 +30,18 @@ def written(path):
 def lookalikes(name):
     """One character of a name swapped, widened, or white space beside it."""
     for at, char in enumerate(name):
-        for other in SWAPS.get(char, ""):
-            yield name[:at] + other + name[at + 1 :]
-        if char.isalpha():
-            yield name[:at] + chr(ord(char) + 0xFEE0) + name[at + 1 :]
-        for space in " \u00a0\u2009\u3000\u200b":
-            yield name[:at] + space + name[at:]
-    yield name.replace("m", "rn")
-    yield name.replace("M", "rn").lower()
-    yield name.replace("W", "VV")
+        wide = chr(ord(char) + 0xFEE0) if char.isalpha() else ""
+        yield from (name[:at] + other + name[at + 1 :] for other in SWAPS.get(char, "") + wide)
+        yield from (name[:at] + space + name[at:] for space in " \u00a0\u2009\u3000\u200b")
+    yield from (name.replace("m", "rn"), name.replace("M", "rn").lower(), name.replace("W", "VV"))
 
 
 @pytest.mark.threat("T-PATH-15", control="lookalike_names")
 def test_nothing_is_created_beside_ours_that_looks_like_it():
-    tried, made = 0, []
-    for name in NAMES:
-        for other in {*lookalikes(name)} - {name}:
-            path = f"user/{other}" if other.lower().endswith(".md") else f"user/{other}/a.md"
-            tried += 1
-            if written(path).verdict == "allow":
-                made.append(path)
-    assert tried >= 800
-    assert made == []
+    others = {other for name in NAMES for other in {*lookalikes(name)} - {name}}
+    paths = [f"user/{each}" if each.lower().endswith(".md") else f"user/{each}/a.md" for each in others]
+    assert len(paths) >= 800
+    assert [path for path in paths if written(path).verdict == "allow"] == []
 
 
 @pytest.mark.threat("T-PATH-16", control="instruction_files")
@@ -65,14 +55,12 @@ def test_no_instruction_file_of_another_agent_is_written_in_any_case_of_letters(
 def test_the_policies_and_the_titles_know_every_name_of_the_table():
     for policy in ("strict", "ceiling"):
         rules = tomllib.loads(files("muniment.policies").joinpath(f"{policy}.toml").read_text())["deny"]
-        denied = {
-            pattern.strip("/*").removeprefix("index") or "index"
-            for rule in rules
-            for pattern in rule["paths"]
-        }
-        assert set(NAMES) <= denied, policy
+        patterns = [pattern.strip("/*") for rule in rules for pattern in rule["paths"]]
+        assert set(NAMES) <= {pattern.removeprefix("index") or "index" for pattern in patterns}, policy
     stems = {name.removesuffix(".md").lower() for name in NAMES if "." not in name.removesuffix(".md")}
     assert stems - {"pinned"} <= RESERVED_STEMS
+    chars = "".join(tables()["confusables"].values())  # One twice would be a line that is never read.
+    assert len(set(chars)) == len(chars) > 300
 
 
 HONEST = """
@@ -81,14 +69,6 @@ memories.md память.md индекс.md μνήμη.md agents-of-change.md wa
 """
 
 
-@pytest.mark.parametrize("name", HONEST.split())
-def test_an_honest_name_is_let_in(name):
-    assert segment_problem(name) is None
-    assert written(f"user/{name}").verdict == "allow"
-
-
-def test_every_character_of_the_table_may_stand_in_a_name():
-    """One that the grammar refuses would be a line of the table that is never read."""
-    chars = "".join(tables()["confusables"].values())
-    assert len(chars) > 300
-    assert len(set(chars)) == len(chars)
+def test_an_honest_name_is_let_in():
+    for name in HONEST.split():
+        assert (segment_problem(name), written(f"user/{name}").verdict) == (None, "allow"), name

@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 import tomllib
 
-import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from muniment.policy.tables import _locs, line_at, line_of, lines_of
+from muniment.testing.strategies import near_policies, policies
 
 TEXT = '''\
 # [deny] and id = "pinned" in a comment
@@ -47,50 +46,28 @@ path = "b"
 '''
 
 
-@pytest.mark.parametrize(
-    ("asked", "line"),
-    [
-        (("schema",), 2),
-        (("description",), 4),
-        (("scopes",), 9),
-        (("scopes", None, "user"), 10),
-        (("scopes", None, "user", "commit"), 10),
-        (("scopes", None, "project", "trust"), 11),
-        (("deny",), 13),
-        (("deny", "first"), 13),
-        (("deny", "pinned"), 16),
-        (("deny", 2), 16),
-        (("deny", "pinned", "why"), 17),
-        (("deny", "pinned", "id"), 19),
-        (("deny", "pinned", "paths"), 20),
-        (("deny", "pinned", "paths", "pinned/"), 22),
-        (("deny", "pinned", "paths", "x#y"), 22),
-        (("deny", "pinned", "paths", "MEMORY.md"), 24),
-        (("limits", None, "turns"), 27),
-        (("limits", None, "seconds"), 28),
-        (("test", 1), 29),
-        (("test", 2, "path"), 32),
-        (("test", 3), None),
-        (("allow", "pinned"), None),
-        (("deny", "other"), None),
-        (("deny", "first", "paths", "b"), None),
-        (("deny", "first", "why"), None),
-        (("limits", None, "turns", 6), None),
-        (("limits", None, "tool_calls"), None),
-    ],
-)
-def test_a_thing_stands_on_the_line_where_it_begins(asked, line):
-    assert line_of(TEXT, *asked) == line
-    assert line_of(TEXT.replace("\n", "\r\n"), *asked) == line
+PLACES = """
+2 schema | 4 description | 9 scopes | 10 scopes - user | 10 scopes - user commit | 11 scopes - project trust
+13 deny | 13 deny first | 16 deny pinned | 16 deny 2 | 17 deny pinned why | 19 deny pinned id
+20 deny pinned paths | 22 deny pinned paths pinned/ | 22 deny pinned paths x#y
+24 deny pinned paths MEMORY.md | 27 limits - turns | 28 limits - seconds
+29 test 1 | 32 test 2 path | - test 3 | - allow pinned | - deny other
+- deny first paths b | - deny first why | - limits - turns 6 | - limits - tool_calls
+"""
 
 
-@pytest.mark.parametrize("text", ["a = ", "a = 1\na = 2", "x = " + "[" * 5_000, "x = " + "9" * 5_000])
-def test_what_is_no_toml_has_no_lines(text):
-    assert line_of(text, "a") is None
-    assert line_at(text, ("a",)) is None
+def test_a_thing_stands_on_the_line_where_it_begins():
+    for row in PLACES.strip().replace("\n", " | ").split(" | "):
+        line, *words = row.split()
+        asked = [None if word == "-" else int(word) if word.isdigit() else word for word in words]
+        for text in (TEXT, TEXT.replace("\n", "\r\n")):
+            assert line_of(text, *asked) == (None if line == "-" else int(line)), row
 
 
-def test_what_the_scan_cannot_follow_has_no_lines(monkeypatch):
+def test_what_is_no_toml_or_cannot_be_followed_has_no_lines(monkeypatch):
+    for text in ("a = ", "a = 1\na = 2", "x = " + "[" * 5_000, "x = " + "9" * 5_000):
+        assert line_of(text, "a") is None
+        assert line_at(text, ("a",)) is None
     assert lines_of("b = 1 # once\n")
     for pattern in ("_KEY", "_SCALAR"):
         monkeypatch.setattr(f"muniment.policy.tables.{pattern}", re.compile("(?!)"))
@@ -100,100 +77,47 @@ def test_what_the_scan_cannot_follow_has_no_lines(monkeypatch):
     assert not lines_of("bb = 1\n")
 
 
-# -- files with known positions ------------------------------------------------------------------------
+ODD = """\
+"d.a\\u0062" . 'l#t' = 1 # = 1
+x.z = [ # ]
+  "[[", [ '''
+[[deny]]
+id = "x"''', # "
 
-BAIT = ["[[deny]]", 'id = "x"', "a = 1", "#", "[limits]", '"', "'", "{ b = 2 }", "]", "é"]
-KEYS = st.sampled_from(["a", "b-c", "_1", "1979-05-27", '"q r"', "'l#t'", '"d.o\\u0074"', '"é"'])
-NUMBERS = ["1", "-0.5e3", "0xFF", "true", "nan", "1979-05-27", "1979-05-27 07:32:00Z", "07:32:00"]
-STRINGS = ['""', "''", '"[["', "'a\"#'", '"\\"#\\\\"', "'''o'''", '"""o"""', '"""""q"""""', "'''''q'''''"]
-SCALARS = st.sampled_from([*NUMBERS, *STRINGS])
-SECTIONS = ["[[rule]]", "[[ 'rule' ]]", "[one]", "[x.y]", "[rule.sub]"]
-
-
-@st.composite
-def long_strings(draw):
-    quote = draw(st.sampled_from(['"""', "'''"]))
-    bait = [each for each in BAIT if each != quote[0]]
-    return quote + "\n".join(draw(st.lists(st.sampled_from(bait), min_size=1, max_size=4))) + "\n" + quote
-
-
-@st.composite
-def blanks(draw):
-    """What may stand between elements of a list: comments and empty lines."""
-    lines = draw(st.lists(st.sampled_from(["", " ", "\t# ]", '# "', "# [[deny]]"]), max_size=2))
-    return "".join(f"{line}\n" for line in lines)
-
-
-@st.composite
-def values(draw, depth=2):
-    """A value as text, with the place and line, from 0, of everything in it."""
-    kind = draw(st.sampled_from(["scalar", "long", "list", "table"] if depth else ["scalar"]))
-    if kind == "scalar":
-        return draw(SCALARS), {}
-    if kind == "long":
-        return draw(long_strings()), {}
-    text, found = ("[", {}) if kind == "list" else ("{", {})
-    if kind == "list":
-        for index, (inner, places) in enumerate(draw(st.lists(values(depth - 1), max_size=3))):
-            text += draw(blanks())
-            line = text.count("\n")
-            found[(index,)] = line
-            found |= {(index, *loc): line + at for loc, at in places.items()}
-            text += inner + draw(st.sampled_from([",", " , "]))
-        return text + draw(blanks()) + "]", found
-    pairs = draw(st.lists(st.tuples(KEYS, values(0)), max_size=3, unique_by=lambda pair: parsed(pair[0])))
-    found = {(parsed(key),): 0 for key, _ in pairs}
-    return "{ " + ", ".join(f"{key} = {value}" for key, (value, _) in pairs) + " }", found
+\t1979-05-27 07:32:00Z ] , { "q r" = nan, b-c = { "é" = -0.5e3 } },
+]
+[[ 'rule' ]] # [[rule]]
+1979-05-27 = \"\"\"""q""\"\"\"
+[rule.sub]
+_1 = 0xFF
+[[rule]]
+[rule.sub]
+y = [
+  true,
+  07:32:00]
+[one.two]
+"""
+LINES = """1 d.ab|1 d.ab/l#t|2 x|2 x/z|3 x/z/0|3 x/z/1|3 x/z/1/0|7 x/z/1/1|7 x/z/2|7 x/z/2/q r|7 x/z/2/b-c|
+7 x/z/2/b-c/é|9 rule|9 rule/0|10 rule/0/1979-05-27|11 rule/0/sub|12 rule/0/sub/_1|13 rule/1|14 rule/1/sub|
+15 rule/1/sub/y|16 rule/1/sub/y/0|17 rule/1/sub/y/1|18 one|18 one/two"""
 
 
-def parsed(key):
-    return next(iter(tomllib.loads(f"{key} = 0")))
+def test_every_place_of_an_odd_file_is_found_on_its_line():
+    rows = (row.split(" ", 1) for row in LINES.replace("\n", "").split("|"))
+    names = {row[1]: int(row[0]) for row in rows}
+    found = {"/".join(map(str, place)): line for place, line in lines_of(ODD).items()}
+    assert found == names
 
 
-@st.composite
-def pairs(draw, prefix, text, found):
-    """`text` with a few more keys of the table `prefix`, whose lines are noted."""
-    for name in draw(st.lists(KEYS, max_size=3, unique_by=parsed)):
-        text += draw(blanks())
-        line = text.count("\n") + 1
-        value, places = draw(values())
-        loc = (*prefix, parsed(name))
-        found[loc] = line
-        if draw(st.booleans()):
-            loc = (*loc, "z")
-        text += f"{name}{' . z' * (loc not in found)} = {value} # = 1\n"
-        found[loc] = line
-        found |= {(*loc, *inner): line + at for inner, at in places.items()}
-    return text, found
-
-
-@st.composite
-def files(draw):
-    """A file, with the place and line, from 1, of everything in it."""
-    text, found = draw(pairs((), "", {}))
-    rules, used = -1, set()
-    for section in draw(st.lists(st.sampled_from(SECTIONS), max_size=5)):
-        if section in used or (section == "[rule.sub]" and rules < 0):
-            continue
-        text += draw(blanks())
-        line = text.count("\n") + 1
-        prefix = tuple(section.strip("[]").split("."))
-        if section.startswith("[["):
-            rules += 1
-            found.setdefault(("rule",), line)
-            prefix = ("rule", rules)
-            used.discard("[rule.sub]")
-        else:
-            used.add(section)
-        prefix = ("rule", rules, "sub") if section == "[rule.sub]" else prefix
-        for end in range(1, len(prefix) + 1):
-            found.setdefault(prefix[:end], line)
-        text, found = draw(pairs(prefix, f"{text}{section} # [[rule]]\n", found))
-    return text, found
-
-
-@given(files())
-def test_every_place_of_any_file_is_found_on_its_line(made):
-    text, found = made
-    assert set(found) == set(_locs(tomllib.loads(text), ()))
-    assert dict(lines_of(text)) == found
+@given(policies() | near_policies([TEXT, ODD]))
+def test_every_place_of_any_file_is_found_on_a_line_that_names_it(text):
+    try:
+        places = set(_locs(tomllib.loads(text), ()))
+    except ValueError:
+        return
+    found, lines = dict(lines_of(text)), text.split("\n")
+    assert set(found) == places
+    for place, line in found.items():
+        name = place[-1]
+        if isinstance(name, str) and name.isidentifier():
+            assert name in lines[line - 1], (place, line)
