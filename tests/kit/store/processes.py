@@ -38,7 +38,7 @@ def at_once(*commands):
     finally:
         for each in running:
             each.kill()
-            each.wait()
+            each.communicate()
     assert [each.returncode for each in running] == [0] * len(running), printed
     return [json.loads(output) for output, _ in printed]
 

@@ -1,17 +1,26 @@
-"""Two real processes on one memory: what was acknowledged is there once, and the index is exact."""
+"""Several real processes on one memory: what was acknowledged is there once, and the index is exact.
+
+Some are programs that ask nobody, and put whole files into place as editors do. What a program writes into a
+file that it opened before a commit replaced it goes where that file went: `muniment.confine.writing` says so.
+"""
 
 from __future__ import annotations
 
-import json
-import os
 import subprocess
 import sys
+from collections import defaultdict
 
 import pytest
 
-from kit.store.ground import laid_out
-from kit.where import TESTS
-from muniment.testing.corpus.index_oracle import index_problems
+from kit.store.ground import STRICT, sha
+from kit.store.processes import at_once
+from muniment.errors import StoreConflict
+from muniment.store import audit
+from muniment.store.ledger import commits
+from muniment.store.state import State
+from muniment.store.upkeep import verify
+from muniment.testing.corpus.index_oracle import memory_problems
+from muniment.tools.overlay import Proposed
 
 COMMITTER = """
 import json, sys
@@ -24,116 +33,152 @@ from muniment.store.state import State
 from muniment.store.trust import constant
 from kit.store.ground import STRICT, new, origin, patience
 from pathlib import Path
-
 me, base, home, count = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4])
-root = base / "user"
-log = root / "topic" / "log.md"
-acknowledged, conflicts = [], 0
+log, acknowledged = base / "user/topic/log.md", []
+print("ready", flush=True)
 sys.stdin.readline()
-with bind_all({"user": root})["user"] as bound, State(home) as state:
-    owner = constant(Trust.OWNER)
-    for number in range(count):
-        fact = f"{me}-{number}"
-        while True:
-            before = log.read_bytes()
-            edit = Proposed("user/topic/log.md", digest(before), before + fact.encode() + b"\\n")
-            changes = new(f"user/topic/{fact}.md", f"# {fact}\\nfact\\n".encode()), edit
-            claims = Claim("user/topic/log.md", digest(before)), Claim(changes[0].unsafe_path, None)
-            try:
-                terms = Terms(STRICT, {"user": bound}, patience(50), state, origin(), owner)
-                commit([ChangeSet(changes, claims)], terms)
-            except StoreConflict:
-                conflicts += 1
-            else:
-                acknowledged.append(fact)
-                break
-print(json.dumps([acknowledged, conflicts]))
+with bind_all({"user": base / "user"})["user"] as bound, State(home) as state:
+    while len(acknowledged) < count:
+        fact, before = f"{me}-{len(acknowledged)}", log.read_bytes()
+        edit = Proposed("user/topic/log.md", digest(before), before + fact.encode() + b"\\n")
+        changes = new(f"user/topic/{fact}.md", f"# {fact}\\nfact\\n".encode()), edit
+        claims = Claim("user/topic/log.md", digest(before)), Claim(changes[0].unsafe_path, None)
+        terms = Terms(STRICT, {"user": bound}, patience(50), state, origin(), constant(Trust.OWNER))
+        try:
+            commit([ChangeSet(changes, claims)], terms)
+            acknowledged.append(fact)
+        except StoreConflict:
+            pass
+print(json.dumps(acknowledged))
 """
 
 REMEMBERER = """
 import json, sys
 import muniment
 me, base, home, count = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
-paths = []
-sys.stdin.readline()
-roots = {"user": f"{base}/user", "project": f"{base}/project"}
+saved, roots = [], {scope: f"{base}/{scope}" for scope in ("user", "project")}
 with muniment.open(workspace=base, roots=roots, home=home) as memory:
+    memory.remember(f"Warm-up of the process {me}", scope="project")
+    print("ready", flush=True)
+    sys.stdin.readline()
     for number in range(count):
-        fact = f"The user prefers the editor called {me}{number} for language number {me}{number}"
-        result = memory.remember(fact, scope="user")
-        assert result.files_touched and not result.unchanged, result
-        paths.append([fact, result.files_touched[0]])
-print(json.dumps(paths))
+        fact = f"The user calls plant number {number} of shelf {me} by a name of its own"
+        saved.append([fact, *memory.remember(fact, scope="user").files_touched])
+print(json.dumps(saved))
 """
 
 
-def together(program, base, homes, count):
-    """Run `program` in two processes that start at the same time; what each printed."""
-    environment = {**os.environ, "PYTHONPATH": str(TESTS)}
-    both = [
-        subprocess.Popen(
-            [sys.executable, "-c", program, me, base, base / f"home-{home}", str(count)],
-            env=environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for me, home in zip(("one", "two"), homes, strict=True)
+def together(ground, program, homes, count):
+    """What each process says; `homes` says how many there are, and whose home each has."""
+    where = [(me, ground.base, ground.base / f"home-{home}", count) for me, home in enumerate(homes)]
+    return at_once(*((program, *arguments) for arguments in where))
+
+
+def texts_of(ground):
+    """The entries of `user` by path, without front matter; the index is exact, and nothing is left."""
+    paths = [
+        path for path in ground.user.rglob("*.md") if path.name != "MEMORY.md" and path.parent.name != "index"
     ]
-    try:
-        for process in both:
-            process.stdin.write("go\n")
-            process.stdin.flush()
-        printed = [process.communicate(timeout=55) for process in both]
-    finally:
-        for process in both:
-            process.kill()
-            process.wait()
-    assert [(process.returncode, error) for process, (_, error) in zip(both, printed, strict=True)] == [
-        (0, "")
-    ] * 2
-    return [json.loads(output) for output, _ in printed]
+    found = {str(path.relative_to(ground.user)): path.read_text() for path in paths}
+    assert list(memory_problems(ground.user, set(found))) == []
+    assert not list(ground.base.rglob(".muniment-*"))
+    return {rel: text.split("\n---\n", 1)[-1].strip() for rel, text in found.items()}
 
 
-def files(root):
-    return {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
-
-
-@pytest.fixture
-def ground(tmp_path):
-    with laid_out(tmp_path) as made:
-        yield made
-
-
-HOMES = pytest.mark.parametrize("homes", [("one", "one"), ("one", "two")], ids=["one home", "two homes"])
-
-
-@pytest.mark.sweep(1)
-@HOMES
-def test_every_acknowledged_commit_of_two_processes_is_there_exactly_once(ground, homes):
+@pytest.mark.parametrize(("homes", "count"), [("aa", 6), pytest.param("ab", 30, marks=pytest.mark.slow)])
+def test_every_acknowledged_commit_of_two_processes_is_there_exactly_once(ground, homes, count):
+    """They open an empty home at once, too: it has one key and one chain."""
     (ground.user / "topic" / "log.md").write_bytes(b"")
-    said = together(COMMITTER, ground.base, homes, 30)
-    facts = [f"{me}-{number}" for me in ("one", "two") for number in range(30)]
-    assert [fact for acknowledged, _ in said for fact in acknowledged] == facts
-    assert sorted((ground.user / "topic" / "log.md").read_text().split()) == sorted(facts)
-    entries = {"a.md", "topic/t.md", "topic/log.md", *(f"topic/{fact}.md" for fact in facts)}
-    assert files(ground.user) == {*entries, "MEMORY.md"}
-    assert {(ground.user / f"topic/{fact}.md").read_text() for fact in facts} == {
-        f"# {fact}\nfact\n" for fact in facts
-    }
-    assert list(index_problems((ground.user / "MEMORY.md").read_bytes(), entries)) == []
+    facts = [[f"{me}-{number}" for number in range(count)] for me in range(2)]
+    assert together(ground, COMMITTER, homes, count) == facts
+    texts, facts = texts_of(ground), facts[0] + facts[1]
+    assert sorted(texts.pop("topic/log.md").split()) == sorted(facts)
+    written = {f"topic/{fact}.md": f"# {fact}\nfact" for fact in facts}
+    assert texts == {"a.md": "# A\nalpha", "topic/t.md": "# T\ntopic", **written}
+    for home in ground.base.glob("home-*"):
+        with State(home) as state:
+            assert audit.verify(state).problems == ()
 
 
-@pytest.mark.sweep(1)
-@HOMES
-def test_facts_that_two_processes_remember_are_all_there_exactly_once(ground, homes):
-    said = [pair for each in together(REMEMBERER, ground.base, homes, 6) for pair in each]
-    assert len({path for _, path in said}) <= len(said) == 12
-    texts = {path: (ground.user / path).read_text() for path in files(ground.user) if path != "MEMORY.md"}
-    for fact, path in said:
-        assert texts[path.removeprefix("user/")].count(fact) >= 1
-        bodies = [text.split("\n---\n", 1)[-1] for text in texts.values()]
-        assert sum(body.count(fact) for body in bodies) == 1, fact
-    assert list(index_problems((ground.user / "MEMORY.md").read_bytes(), set(texts))) == []
-    assert not [path for path in ground.contents() if ".tmp" in path]
+@pytest.mark.parametrize(
+    ("homes", "count"),
+    [
+        ("ab", 3),
+        *(pytest.param(homes, 200, marks=pytest.mark.slow) for homes in ("aa", "ab", "aaaa", "aabb")),
+    ],
+)
+def test_every_fact_that_was_acknowledged_is_there_exactly_once_and_the_index_is_exact(ground, homes, count):
+    said = [pair for each in together(ground, REMEMBERER, homes, count) for pair in each]
+    bodies = texts_of(ground)
+    assert len(said) == len(homes) * count
+    assert {bodies[path.removeprefix("user/")] for _, path in said} == {fact for fact, _ in said}
+    assert sorted(bodies.values()) == sorted([*(fact for fact, _ in said), "# A\nalpha", "# T\ntopic"])
+
+
+PEER = """
+import random, sys, time
+from pathlib import Path
+root, chosen = Path(sys.argv[1]), random.Random(7)
+for number, line in enumerate(sys.stdin):
+    name, until = line.strip(), time.perf_counter() + chosen.uniform(0, 0.008)  # somewhere within the commit
+    while time.perf_counter() < until:
+        pass
+    if number % 3:  # as most editors do
+        (root / f".{name}.swp").write_text(f"the peer's edit of {name}\\n")
+        (root / f".{name}.swp").rename(root / name)
+    else:
+        (root / f"peer-{number}.md").write_text("the peer's")
+    try:
+        with (root / f"new-{name}").open("x") as file:
+            file.write("the peer's")
+    except FileExistsError:
+        name = "taken"
+    print(name, flush=True)
+"""
+
+
+@pytest.mark.threat("T-RUN-08", control="claimed_files")
+def test_an_edit_of_a_peer_is_kept_or_was_seen_by_the_commit_that_replaced_it_and_its_names_are_its_own(
+    ground,
+):
+    """Each file is edited by the peer once; a commit that replaced that edit has it as its before-state."""
+    top, names, conflicts, ours, taken = (
+        ground.user / "t",
+        [f"f{number}.md" for number in range(60)],
+        0,
+        set(),
+        set(),
+    )
+    top.mkdir()
+    for name in names:
+        (top / name).write_bytes(b"# F\nfirst\n")
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", PEER, top], **pipes) as peer:
+        for name in names:
+            changes = [Proposed(f"user/t/{name}", sha((top / name).read_bytes()), b"# F\nours\n")]
+            print(name, file=peer.stdin, flush=True)
+            for change in (*changes, Proposed(f"user/t/new-{name}", None, b"ours\n")):
+                try:
+                    ground.commit(change)
+                    ours.add(change.unsafe_path)
+                except StoreConflict:
+                    conflicts += 1
+            taken |= {name} if peer.stdout.readline() == "taken\n" else set()
+        peer.stdin.close()
+    known = defaultdict(set)
+    for kept in commits(ground.state):
+        for item in kept.changes:
+            known[item.rel].add(item.before)
+    for at, name in enumerate(names):
+        theirs = f"the peer's edit of {name}\n".encode()
+        if at % 3:
+            assert (top / name).read_bytes() == theirs or theirs in known[f"t/{name}"]
+        else:
+            assert (top / f"peer-{at}.md").read_bytes() == b"the peer's"
+        is_ours = f"user/t/new-{name}" in ours
+        assert is_ours == (name in taken)
+        assert (top / f"new-{name}").read_bytes() == (b"ours\n" if is_ours else b"the peer's")
+    assert 0 < conflicts < 2 * len(names)
+    assert not list(ground.user.rglob(".muniment-*"))
+    ground.commit(Proposed("user/last.md", None, b"last\n"))
+    assert verify(ground.state, ground.roots["user"], STRICT).problems == ()
