@@ -148,7 +148,8 @@ class Following(RuleBasedStateMachine):
             assert self.shelf.index(whole=True) == []
 
 
-Following.TestCase.settings = settings(max_examples=30, stateful_step_count=25, deadline=None)
+EXAMPLES = settings.default.max_examples // 2
+Following.TestCase.settings = settings(max_examples=EXAMPLES, stateful_step_count=20, deadline=None)
 test_an_index_that_follows_its_entries_is_the_one_made_anew = Following.TestCase
 
 
