@@ -9,7 +9,6 @@ import pytest
 
 from kit.store.catalogued import KEY, as_nobody, catalogued
 from kit.store.ground import sha
-from kit.store.processes import with_mounts
 from muniment.errors import ManagedMemoryUnavailable
 from muniment.names import MAX_DEPTH, MAX_FILE_BYTES, Trust
 from muniment.store import catalog
@@ -217,46 +216,3 @@ def test_a_root_that_was_removed_has_no_entries_and_no_complete_view(root):
     view = root.refresh()
     assert (view.complete, view.entries(), view.directories()) == (False, (), ())
     assert view.odd() == (Odd(".", LONG),)
-
-
-MOUNTS = """
-import json, subprocess, sys
-from pathlib import Path
-from kit.store.catalogued import catalogued, much_later
-def mount(*arguments):
-    if subprocess.run(["mount", *map(str, arguments)], capture_output=True).returncode:
-        sys.exit(77)
-base, told = Path(sys.argv[1]), []
-mount("-t", "tmpfs", "none", base)
-with catalogued(base) as root:
-    root.clock = much_later
-    for rel in ("a.md", "one/b.md", "two/c.md"):
-        root.put(rel)
-    (base / "outside.md").write_text("canary")
-    def tell(**options):
-        view = root.refresh(**options)
-        odd = {item.path: item.reason for item in view.odd()}
-        told.append([[entry.rel for entry in view.entries()], odd, view.complete])
-    tell()
-    mount("-t", "tmpfs", "none", root.top / "one")
-    (root.top / "one/other.md").write_text("canary")
-    tell()
-    mount("--bind", base / "outside.md", root.top / "two/c.md")
-    tell(sweep=True)
-    for rel in ("one", "two/c.md"):
-        subprocess.run(["umount", root.top / rel], check=True)
-    tell(sweep=True)
-    told.append("canary" in root.everything_stored())
-print(json.dumps(told))
-"""
-
-
-def test_what_is_mounted_in_a_memory_is_no_part_of_it(tmp_path):
-    outside, all_three = "leads outside the memory (mount)", [["a.md", "one/b.md", "two/c.md"], {}, True]
-    assert with_mounts(MOUNTS, tmp_path) == [
-        all_three,
-        [["a.md", "two/c.md"], {"one": outside}, True],
-        [["a.md"], {"one": outside, "two/c.md": outside}, True],
-        all_three,
-        False,
-    ]

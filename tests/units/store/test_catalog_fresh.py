@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
 from contextlib import closing
 
@@ -211,30 +210,6 @@ def test_what_is_replaced_while_it_is_looked_at_is_odd_and_no_part_of_the_memory
     assert (view.entry("one/b.md"), view.odd(), view.complete) == (None, (odd,), complete)
     assert {"a.md", "other/e.md", beside} <= {*rels(view)}
     agree(settled)
-
-
-def test_threads_that_refresh_while_files_change_end_with_what_is_there(root):
-    problems = []
-
-    def refreshing():
-        try:
-            for _ in range(10):
-                root.refresh()
-        except BaseException as problem:
-            problems.append(problem)
-            raise
-
-    threads = [threading.Thread(target=refreshing) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for number in range(40):
-        root.put(f"t{number % 4}/{number % 10}.md", f"# {number}\n")
-        if number % 7 == 0:
-            (root.top / f"t{number % 4}").rename(root.top / f"moved{number}")
-    for thread in threads:
-        thread.join()
-    assert problems == []
-    agree(root)
 
 
 # A look that is given up goes on the next time where it ended, whoever else looks meanwhile.

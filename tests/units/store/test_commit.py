@@ -5,18 +5,14 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import threading
-from contextlib import contextmanager
 
 import pytest
 
 from kit.store.ground import STRICT, new, origin, patience, sha
 from kit.store.processes import with_mounts
-from muniment.confine import writing
 from muniment.confine.cancel import Cancel
 from muniment.confine.writing import Directory
-from muniment.errors import Cancelled, DeadlineExceeded, ManagedMemoryUnavailable, PathEscape, StoreConflict
-from muniment.names import Via
+from muniment.errors import Cancelled, DeadlineExceeded, ManagedMemoryUnavailable, StoreConflict
 from muniment.store import commit as subject
 from muniment.store.judge import Author
 from muniment.store.upkeep import recover_all
@@ -93,31 +89,6 @@ def test_what_a_peer_writes_between_reading_and_writing_is_kept_and_nothing_land
     assert found == {**expected, path: sha(b"a peer's")}
 
 
-def test_an_index_that_a_peer_edits_again_and_again_is_kept_and_told_while_the_entries_land(
-    ground, monkeypatch
-):
-    ground.commit(new("user/first.md"))
-    path, real, edits = ground.user / "MEMORY.md", Directory.replace, iter(range(9))
-
-    def meddled(self, staged, name, claimed):
-        if name == "MEMORY.md":
-            path.write_bytes(b"edit %d" % next(edits))
-        return real(self, staged, name, claimed)
-
-    expected = {**ground.contents(), "user/a.md": sha(b"edited\n")}
-    with monkeypatch.context() as patched:
-        patched.setattr(Directory, "replace", meddled)
-        done = ground.commit(ground.edit("user/a.md"))
-    assert [change.path for change in done.changes] == ["user/a.md"]
-    assert "the index of user is behind" in done.notes[-1]
-    assert "muniment index rebuild" in done.notes[-1]
-    last = b"edit %d" % (next(edits) - 1)
-    assert ground.contents() == {**expected, "user/MEMORY.md": sha(last)}
-    ground.commit(new("user/second.md"))
-    assert (ground.user / "memory-before-muniment.md").read_bytes() == last
-    assert index_is_right(ground.user)
-
-
 # Faults.
 
 
@@ -178,32 +149,6 @@ def test_a_ledger_that_cannot_be_written_leaves_no_trace_in_the_files(ground, ch
     assert [change.kind for change in done.changes] == ["create", "modify", "create", "delete"]
     assert index_is_right(ground.user)
     assert index_is_right(ground.project)
-
-
-def test_an_interrupt_at_any_name_leaves_no_trace_of_the_commit(ground, changes, monkeypatch):
-    before = ground.contents()
-    for at in range(1, 7):
-        calls = []
-
-        def interrupted(real, at=at, calls=calls):
-            def method(self, *args):
-                calls.append(args)
-                if len(calls) == at:
-                    raise KeyboardInterrupt
-                return real(self, *args)
-
-            return method
-
-        with monkeypatch.context() as patched:
-            for name in ("publish_new", "replace", "withdraw"):
-                patched.setattr(Directory, name, interrupted(getattr(Directory, name)))
-            with pytest.raises(KeyboardInterrupt):
-                changes()
-        # Only an index that was written already may still speak of it, until the memory is opened again.
-        assert (ground.contents() if at < 6 else without_indexes(ground.contents())) == before, at
-    recover_all(ground.state, ground.roots, STRICT, patience())
-    assert without_indexes(ground.contents()) == before
-    assert all(index_is_right(index.parent) for index in ground.base.glob("*/MEMORY.md"))
 
 
 TMPFS = """
@@ -296,50 +241,13 @@ def test_after_the_deadline_or_a_cancel_nothing_is_written_but_what_has_begun_co
     assert "n.md" in (ground.project / "MEMORY.md").read_text()
 
 
-@contextmanager
-def locked(ground, monkeypatch, deed=None):
-    """Somebody holds the lock of `user`; `deed` is done, and it is given back, once somebody waits for it."""
-    waited, real = threading.Event(), writing._pause
-    monkeypatch.setattr(writing, "_pause", lambda *args: (waited.set(), real(*args))[1])
-    fd = os.open(ground.user, os.O_RDONLY)
-    fcntl.flock(fd, fcntl.LOCK_EX)
-
-    def release():
-        waited.wait(30)
-        if deed is not None:
-            deed()
-            os.close(fd)
-
-    thread = threading.Thread(target=release)
-    thread.start()
-    yield
-    thread.join()
-    if deed is None:
-        os.close(fd)
-
-
 @pytest.mark.threat("T-IDX-02", control="locked_roots")
-def test_a_second_committer_waits_until_the_deadline_and_succeeds_if_the_lock_is_given_back(
-    ground, monkeypatch
-):
-    before = ground.photograph()
-    with locked(ground, monkeypatch), pytest.raises(DeadlineExceeded):
-        ground.commit(new("user/n.md"), patience=patience(0.05))
+def test_a_lock_that_somebody_holds_is_waited_for_until_the_deadline(ground):
+    before, fd = ground.photograph(), os.open(ground.user, os.O_RDONLY)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        with pytest.raises(DeadlineExceeded):
+            ground.commit(new("user/n.md"), patience=patience(0.05))
+    finally:
+        os.close(fd)
     assert ground.photograph() == before
-    with locked(ground, monkeypatch, deed=lambda: None):
-        ground.commit(new("user/n.md"))
-    assert (ground.user / "n.md").exists()
-
-
-@pytest.mark.threat("T-PATH-05", control="root_identity")
-@pytest.mark.parametrize("by_link", [False, True])
-def test_a_root_that_is_replaced_while_waiting_is_an_escape(ground, monkeypatch, by_link):
-    def replace():
-        ground.user.rename(ground.base / "old")
-        ground.user.symlink_to(ground.outside) if by_link else ground.user.mkdir(mode=0o700)
-
-    with locked(ground, monkeypatch, replace), pytest.raises(PathEscape) as caught:
-        ground.commit(new("user/n.md"))
-    assert caught.value.via is Via.ROOT_REPLACED
-    assert [path.name for path in ground.user.iterdir()] == ["secret.md"] * by_link
-    assert {path.name for path in (ground.base / "old").iterdir()} == {"a.md", "topic"}

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from kit.store.processes import die, killed, with_mounts
+from kit.store.processes import die, killed
 from muniment.errors import ManagedMemoryUnavailable, StateTooNew
 from muniment.store import database, state
 from muniment.store.audit import append, verify
@@ -387,58 +387,6 @@ def test_every_error_says_what_to_do(tmp_path):
         assert database.is_corrupt(raised.value) == (code == sqlite3.SQLITE_CORRUPT_INDEX)
 
 
-SMALL = """
-import json, shutil, subprocess, sys
-from pathlib import Path
-base = Path(sys.argv[1])
-small = ["mount", "-t", "tmpfs", "-o", "size=512k,mode=0700", "none", base]
-if subprocess.run(small, capture_output=True).returncode:
-    sys.exit(77)
-from muniment.errors import ManagedMemoryUnavailable
-from muniment.store.audit import append, verify
-from muniment.store.state import State
-said, filler, kept = [], base / "filler", 0
-for leave in range(0, 100, 8):
-    shutil.rmtree(base / "state", ignore_errors=True)
-    try:
-        with filler.open("wb", buffering=0) as file:
-            while file.write(b"f" * 4096):
-                pass
-    except OSError:
-        pass
-    with filler.open("r+b") as file:
-        file.truncate(max(0, file.seek(0, 2) - leave * 4096))
-    try:
-        with State(base / "state") as opened:
-            while True:
-                append(opened, "2026", "test", None, {"filler": "x" * 4000})
-                kept += 1
-    except ManagedMemoryUnavailable as error:
-        said.append(error.reason)
-    if kept:
-        break
-filler.unlink()
-with State(base / "state") as opened:
-    append(opened, "2026", "test", None, {})
-    assert (verify(opened).records, verify(opened).problems) == (kept + 1, ())
-subprocess.run(["mount", "-o", "remount,ro", base], check=True)
-try:
-    State(base / "state")
-except ManagedMemoryUnavailable as error:
-    print(json.dumps([*said, error.reason]))
-"""
-
-
-def test_a_disk_that_is_really_full_or_read_only_is_told_and_the_chain_stays_whole(tmp_path):
-    *full, read_only = with_mounts(SMALL, tmp_path)
-    assert "the disk is full; make room and try again" in full
-    assert {*full} <= {
-        "the disk is full; make room and try again",
-        "cannot be created (No space left on device)",
-    }
-    assert "read-only" in read_only
-
-
 # Putting a file: it is there whole, or not at all.
 
 
@@ -467,22 +415,3 @@ def test_a_file_is_put_whole_or_not_at_all_and_through_no_link(tmp_path):
         (tmp_path / name).symlink_to("elsewhere")
     put(path, b"after", over=True)
     assert (elsewhere.read_bytes(), path.is_symlink()) == (b"mine", False)
-
-
-def test_of_many_who_put_a_file_one_does(tmp_path):
-    path, barrier, done = tmp_path / "file", threading.Barrier(8), []
-
-    def start(number):
-        barrier.wait()
-        try:
-            put(path, f"by {number}".encode(), over=False)
-        except (FileExistsError, FileNotFoundError):
-            return
-        done.append(f"by {number}")
-
-    threads = [threading.Thread(target=start, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert done == [path.read_text()]

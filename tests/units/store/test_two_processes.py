@@ -22,36 +22,6 @@ from muniment.store.upkeep import verify
 from muniment.testing.corpus.index_oracle import memory_problems
 from muniment.tools.overlay import Proposed
 
-COMMITTER = """
-import json, sys
-from muniment.confine.binding import bind_all
-from muniment.errors import StoreConflict
-from muniment.tools.overlay import ChangeSet, Claim, Proposed, digest
-from muniment.names import Trust
-from muniment.store.commit import Terms, commit
-from muniment.store.state import State
-from muniment.store.trust import constant
-from kit.store.ground import STRICT, new, origin, patience
-from pathlib import Path
-me, base, home, count = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4])
-log, acknowledged = base / "user/topic/log.md", []
-print("ready", flush=True)
-sys.stdin.readline()
-with bind_all({"user": base / "user"})["user"] as bound, State(home) as state:
-    while len(acknowledged) < count:
-        fact, before = f"{me}-{len(acknowledged)}", log.read_bytes()
-        edit = Proposed("user/topic/log.md", digest(before), before + fact.encode() + b"\\n")
-        changes = new(f"user/topic/{fact}.md", f"# {fact}\\nfact\\n".encode()), edit
-        claims = Claim("user/topic/log.md", digest(before)), Claim(changes[0].unsafe_path, None)
-        terms = Terms(STRICT, {"user": bound}, patience(50), state, origin(), constant(Trust.OWNER))
-        try:
-            commit([ChangeSet(changes, claims)], terms)
-            acknowledged.append(fact)
-        except StoreConflict:
-            pass
-print(json.dumps(acknowledged))
-"""
-
 REMEMBERER = """
 import json, sys
 import muniment
@@ -68,12 +38,6 @@ print(json.dumps(saved))
 """
 
 
-def together(ground, program, homes, count):
-    """What each process says; `homes` says how many there are, and whose home each has."""
-    where = [(me, ground.base, ground.base / f"home-{home}", count) for me, home in enumerate(homes)]
-    return at_once(*((program, *arguments) for arguments in where))
-
-
 def texts_of(ground):
     """The entries of `user` by path, without front matter; the index is exact, and nothing is left."""
     paths = [
@@ -85,32 +49,19 @@ def texts_of(ground):
     return {rel: text.split("\n---\n", 1)[-1].strip() for rel, text in found.items()}
 
 
-@pytest.mark.parametrize(("homes", "count"), [("aa", 6), pytest.param("ab", 30, marks=pytest.mark.slow)])
-def test_every_acknowledged_commit_of_two_processes_is_there_exactly_once(ground, homes, count):
-    """They open an empty home at once, too: it has one key and one chain."""
-    (ground.user / "topic" / "log.md").write_bytes(b"")
-    facts = [[f"{me}-{number}" for number in range(count)] for me in range(2)]
-    assert together(ground, COMMITTER, homes, count) == facts
-    texts, facts = texts_of(ground), facts[0] + facts[1]
-    assert sorted(texts.pop("topic/log.md").split()) == sorted(facts)
-    written = {f"topic/{fact}.md": f"# {fact}\nfact" for fact in facts}
-    assert texts == {"a.md": "# A\nalpha", "topic/t.md": "# T\ntopic", **written}
+@pytest.mark.parametrize(
+    ("homes", "count"),
+    [("aa", 4), *(pytest.param(homes, 200, marks=pytest.mark.slow) for homes in ("ab", "aaaa", "aabb"))],
+)
+def test_every_fact_that_was_acknowledged_is_there_exactly_once_and_the_index_is_exact(ground, homes, count):
+    """Those of one home have one key and one chain; `homes` says whose home each has."""
+    where = [(me, ground.base, ground.base / f"home-{home}", count) for me, home in enumerate(homes)]
+    said = [pair for each in at_once(*((REMEMBERER, *each) for each in where)) for pair in each]
+    bodies = texts_of(ground)
+    assert len(said) == len(homes) * count
     for home in ground.base.glob("home-*"):
         with State(home) as state:
             assert audit.verify(state).problems == ()
-
-
-@pytest.mark.parametrize(
-    ("homes", "count"),
-    [
-        ("ab", 3),
-        *(pytest.param(homes, 200, marks=pytest.mark.slow) for homes in ("aa", "ab", "aaaa", "aabb")),
-    ],
-)
-def test_every_fact_that_was_acknowledged_is_there_exactly_once_and_the_index_is_exact(ground, homes, count):
-    said = [pair for each in together(ground, REMEMBERER, homes, count) for pair in each]
-    bodies = texts_of(ground)
-    assert len(said) == len(homes) * count
     assert {bodies[path.removeprefix("user/")] for _, path in said} == {fact for fact, _ in said}
     assert sorted(bodies.values()) == sorted([*(fact for fact, _ in said), "# A\nalpha", "# T\ntopic"])
 
