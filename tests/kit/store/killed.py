@@ -6,14 +6,10 @@ knows what the scenario wants and nothing of the subject.
 
 from __future__ import annotations
 
-import json
 import os
-import random
 import shutil
 import sqlite3
-import sys
 from contextlib import contextmanager
-from pathlib import Path
 
 from kit.store.ground import STANDING, STRICT, Ground, origin, patience, sha
 from kit.store.processes import die
@@ -190,32 +186,3 @@ def steps(where, wanted, stride):
             assert files(base) == applied(BEFORE, wanted), at
             assert is_left_whole(base, where / "copy"), at
         at += stride
-
-
-def say(*line):
-    sys.stdout.write(f"{json.dumps(line)}\n")
-    sys.stdout.flush()
-
-
-def work(base, state, seed):
-    """Commit for ever: each line tells what is about to be done, or that it was."""
-    chosen, number = random.Random(seed), 0
-    with opened(base, state) as ground:
-        recovered(ground)
-        say("ready")
-        while True:
-            number += 1
-            standing, wanted = files(base), {}
-            for _ in range(chosen.randint(1, 4)):
-                scope = chosen.choice(["user", "project"])
-                path = f"{scope}/{chosen.choice('abc')}/{chosen.randint(0, 9)}.md"
-                gone = path in standing and chosen.random() < 0.3
-                wanted[path] = None if gone else b"# %d\n%x\n" % (number, chosen.getrandbits(64))
-            task = f"task-{seed}-{number}"
-            say("begin", task, {path: data and data.decode() for path, data in wanted.items()})
-            commit_once(ground, wanted, standing, task)
-            say("done", task)
-
-
-if __name__ == "__main__":
-    work(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))

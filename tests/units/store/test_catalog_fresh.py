@@ -96,40 +96,6 @@ def test_another_directory_in_the_place_of_one_that_was_moved_away_is_listed(set
     assert view.entry("one/two/three/d.md") is None
 
 
-def test_what_moves_or_takes_anothers_place_is_found_where_it_is_now(settled):
-    (settled.top / "one/two").rename(settled.top / "other/two")
-    assert rels(agree(settled)) == [
-        "a.md",
-        "one/b.md",
-        "other/e.md",
-        "other/two/c.md",
-        "other/two/three/d.md",
-    ]
-    exchange(settled.top / "one", settled.top / "other")
-    assert agree(settled).names("other") == {"b.md"}
-    (settled.top / "a.md").unlink()
-    settled.put("a.md/inner.md")
-    (settled.top / "other/b.md").unlink()
-    (settled.top / "other").rmdir()
-    settled.put("other", "text")
-    settled.put("one/two.md/x.md")
-    assert agree(settled).entry("a.md/inner.md")
-    (settled.top / "one/two.md/x.md").unlink()
-    (settled.top / "one/two.md").rmdir()
-    settled.put("one/two.md")
-    assert agree(settled).entry("one/two.md")
-
-
-@pytest.mark.parametrize("target", ["outside", "moved"])
-def test_a_link_in_the_place_of_a_directory_is_not_followed(settled, tmp_path, target):
-    (tmp_path / "outside").mkdir()
-    (tmp_path / "outside/b.md").write_text("# Secret\n")
-    swap(settled, "one", tmp_path / target)
-    view = agree(settled)
-    assert rels(view) == ["a.md", "other/e.md"]
-    assert view.odd() == (Odd("one", "a link or special file"),)
-
-
 def test_a_directory_that_cannot_be_read_hides_its_entries_until_it_can(settled):
     (settled.top / "one").chmod(0)
     with as_nobody(settled.top):

@@ -66,6 +66,7 @@ MOMENTS = [
 ]
 
 
+@pytest.mark.threat("T-RUN-08", control="claimed_files")
 @pytest.mark.parametrize(("path", "method"), MOMENTS)
 def test_what_a_peer_writes_between_reading_and_writing_is_kept_and_nothing_lands(
     ground, changes, monkeypatch, path, method

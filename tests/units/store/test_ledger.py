@@ -28,28 +28,19 @@ def kept(ground, rel="n.md", before=None, after=b"new\n", number=0, scope="user"
     return KeptChange(number, key(ground, scope), scope, rel, before, after, tuple(made), trust)
 
 
-def test_an_intent_holds_everything_and_is_no_history(ground):
-    asked = origin("task-1", fact="f" * 64, undoes="task-0", kind="remember", trust=Trust.EXTERNAL)
-    changes = [
-        kept(ground, "a.md", b"\xff before\n", b"after\n", 0),
-        kept(ground, "x/y/n.md", None, b"new\n", 1, "project", made=("x", "x/y")),
-        kept(ground, "gone.md", b"gone\n", None, 2, trust=None),
-    ]
-    token = new_token()
-    number = begin(ground.state, asked, token, changes)
-    (found,) = unfinished(ground.state, [key(ground)])
-    assert (found.id, found.origin, found.token, found.done) == (number, asked, token, None)
-    assert found.changes == tuple(changes)
-    assert of_task(ground.state, "task-1") is None
-    assert records(ground.state) == ()
-
-
 def test_an_abandoned_intent_is_gone_and_its_task_may_begin_again_but_not_if_it_is_done(ground):
-    state, task = ground.state, origin("task-1")
+    state, task = ground.state, origin("task-1", fact="f" * 64, undoes="task-0", kind="remember")
     number = begin(state, task, new_token(), [kept(ground), kept(ground, scope="project", number=1)])
     abandon(state, number, [key(ground)])
     (left,) = unfinished(state, [key(ground, "project")])
     assert [change.scope for change in left.changes] == ["project"]
+    assert (left.id, left.origin, left.done, of_task(state, "task-1"), records(state)) == (
+        number,
+        task,
+        None,
+        None,
+        (),
+    )
     assert unfinished(state, [key(ground)]) == ()
     abandon(state, number, [key(ground, "project")])
     assert ledger.commits(state) == ()
