@@ -38,20 +38,10 @@ def test_an_entry_is_told_with_all_that_its_file_says(root):
     root.put("topic/b.md", text)
     root.answers["topic/b.md"] = Assessed(Trust.AGENT, expires="2030-01-01T00:00:00Z")
     view = root.refresh()
-    assert view.entry("topic/b.md") == CatalogEntry(
-        rel="topic/b.md",
-        size=len(text),
-        digest=sha(text),
-        name="B",
-        description="D",
-        type="project",
-        keywords=("k", "l m"),
-        trust=Trust.AGENT,
-        readable=True,
-        held=None,
-        expires="2030-01-01T00:00:00Z",
-        note="line 6 is not understood",
-    )
+    of_file = {"rel": "topic/b.md", "size": len(text), "digest": sha(text), "readable": True, "held": None}
+    said = {"name": "B", "description": "D", "type": "project", "keywords": ("k", "l m")}
+    told = {"trust": Trust.AGENT, "expires": "2030-01-01T00:00:00Z", "note": "line 6 is not understood"}
+    assert view.entry("topic/b.md") == CatalogEntry(**of_file, **said, **told)
     assert view.entries() == (view.entry("topic/b.md"),)
     assert view.entry("b.md") is None
     assert (view.scope, view.key, view.complete) == ("user", KEY, True)
@@ -67,14 +57,8 @@ def test_what_is_no_entry_is_odd_with_a_reason(root, tmp_path):
     os.mkfifo(root.top / "pipe.md")
     Path(os.fsdecode(os.fsencode(root.top) + b"/Z\xfcrich.md")).write_text("x")
     deep, far = "/".join("d" * (MAX_DEPTH - 1)), "/".join(["l" * 250] * 4)
-    for rel in (
-        "ok.md",
-        "new\nline.md",
-        "a\u202eb/x.md",
-        "NUL.md",
-        f"{deep}/x.md",
-        f"{far}/longer-than-that.md",
-    ):
+    far, deep = f"{far}/longer-than-that.md", f"{deep}/x.md"
+    for rel in ("ok.md", "new\nline.md", "a\u202eb/x.md", "NUL.md", deep, far):
         root.put(rel)
     view = root.refresh()
     assert rels(view) == ["ok.md"]

@@ -12,21 +12,9 @@ import pytest
 
 from kit.store.ground import STRICT, lax, new, origin, patience
 from kit.store.processes import die, killed
+from muniment import errors
 from muniment import lane as reading
 from muniment.confine.cancel import Cancel
-from muniment.errors import (
-    Cancelled,
-    ConfigInvalid,
-    DeadlineExceeded,
-    Erased,
-    InvalidScope,
-    ManagedMemoryUnavailable,
-    NotFound,
-    PathEscape,
-    PendingReview,
-    Refused,
-    StoreConflict,
-)
 from muniment.lane import Ended, Lane, NewTask, Originator
 from muniment.names import Trust
 from muniment.policy.grammar import canonicalise
@@ -110,7 +98,7 @@ def test_what_a_remaining_entry_says_as_well_is_kept_for_it_and_older_pieces_els
     assert (told.files, told.others) == (("user/x.md",), ("user/o.md",))
     erase("user/x.md", where)
     assert nothing_left(ground, own, digest(other + own[50:80]).encode())
-    with pytest.raises(Erased):
+    with pytest.raises(errors.Erased):
         at(ground, "user/o.md", "task-1")
     assert at(ground, "user/o.md", "task-2") == other
     assert at(ground, "user/k.md", "task-0") == b"# K\n" + shared
@@ -128,19 +116,9 @@ def test_a_preview_changes_nothing_and_counts_what_erasing_then_does_without_nam
     told = plan(name, where)
     assert ground.photograph() == before
     assert ground.state.ledger.rows("SELECT * FROM change") == rows
-    assert told.as_json() | {"not_covered": None} == {
-        "status": "preview",
-        "target": name,
-        "files": [name],
-        "versions": 3,
-        "others": [],
-        "tasks": ["task-1", "task-2"],
-        "reviews": [],
-        "records": 2,
-        "lane_tasks": 1,
-        "copies": ["ledger.db.version-1"],
-        "not_covered": None,
-    }
+    reach = {"status": "preview", "target": name, "files": [name], "versions": 3, "others": [], "reviews": []}
+    rest = {"tasks": ["task-1", "task-2"], "records": 2, "lane_tasks": 1, "copies": ["ledger.db.version-1"]}
+    assert told.as_json() | {"not_covered": None} == {**reach, **rest, "not_covered": None}
     receipt = erase(name, where)
     assert (receipt.versions, receipt.records, receipt.lane_tasks) == (4, 3, 1)  # And of the removal.
     assert ground.state.copies() == ()
@@ -151,7 +129,7 @@ def test_a_preview_changes_nothing_and_counts_what_erasing_then_does_without_nam
 def test_what_waits_for_review_goes_by_path_task_and_text_and_once_decided_leaves_no_name(ground, where):
     texts, name = [secret(), secret(), secret()], f"user/{secret(20).decode()}.md"
     for number, text in enumerate(texts, 1):
-        with pytest.raises(PendingReview):
+        with pytest.raises(errors.PendingReview):
             ground.commit(new(f"user/w{number}.md", text), origin=origin(f"task-{number}"), trust=UNTRUSTED)
     told = plan("user/w1.md", where)
     assert (len(told.reviews), told.files) == (1, ())
@@ -159,10 +137,10 @@ def test_what_waits_for_review_goes_by_path_task_and_text_and_once_decided_leave
     ground.commit(new("user/x.md", texts[2][20:90]))
     assert erase("user/x.md", where).reviews == 1
     assert pending(ground.state) == ()
-    with pytest.raises(PendingReview) as raised:
+    with pytest.raises(errors.PendingReview) as raised:
         ground.commit(new(name), origin=origin("task-4"), trust=UNTRUSTED)
     turn_down(ground.state, raised.value.review_id, ground.roots, patience(), "2026")
-    with pytest.raises(NotFound):
+    with pytest.raises(errors.NotFound):
         plan(name, where)  # Nothing says any more that it was ever proposed.
     erase("task-4", where)
     assert nothing_left(ground, *texts, name.encode()[5:])
@@ -179,9 +157,9 @@ def test_what_was_erased_is_called_so_and_notes_of_other_tasks_that_name_it_go(g
     assert nothing_left(ground, name.encode()[5:])
     assert ground.state.ledger.rows("SELECT task FROM change_set WHERE notes <> '[]'") == [("task-3",)]
     path = canonicalise(name, ground.roots)
-    with pytest.raises(Erased):
+    with pytest.raises(errors.Erased):
         at(ground, name, "task-1")
-    with pytest.raises(Erased):
+    with pytest.raises(errors.Erased):
         why(ground.state, key(ground), path, None, Trust.OWNER)
     steps = history(ground.state, {key(ground): "user"}, path)
     assert [(step.asked, step.is_erased) for step in steps] == [("erase", True), ("edit", True)]
@@ -205,7 +183,7 @@ def test_what_the_policy_protects_goes_by_its_exact_path_alone(ground, where):
     text = secret()
     ground.commit(new("user/pinned/x.md", text), policy=lax(), origin=origin("task-1"))
     before = ground.photograph()
-    with pytest.raises(Refused):
+    with pytest.raises(errors.Refused):
         erase("task-1", where)
     assert ground.photograph() == before
     erase("user/pinned/x.md", where)
@@ -219,11 +197,11 @@ def test_what_is_an_index_or_not_known_or_not_ours_is_refused_and_nothing_change
     before, kept = ground.photograph(), records(ground.state)
     rows = {
         **dict.fromkeys(
-            ["user/MEMORY.md", "user/index/x.md", "/user"], (Refused, "indexes are made from entries")
+            ["user/MEMORY.md", "user/index/x.md", "/user"], (errors.Refused, "indexes are made from entries")
         ),
-        **dict.fromkeys(["user/none.md", "task-9"], (NotFound, None)),
-        **dict.fromkeys(["user/../x.md", "/etc/passwd", "user/link.md"], (PathEscape, None)),
-        "task-1": (InvalidScope, "another directory"),
+        **dict.fromkeys(["user/none.md", "task-9"], (errors.NotFound, None)),
+        **dict.fromkeys(["user/../x.md", "/etc/passwd", "user/link.md"], (errors.PathEscape, None)),
+        "task-1": (errors.InvalidScope, "another directory"),
     }
     for target, (error, words) in rows.items():
         for attempt in (plan, erase):
@@ -231,7 +209,7 @@ def test_what_is_an_index_or_not_known_or_not_ours_is_refused_and_nothing_change
                 attempt(target, replace(where, roots={"user": ground.roots["user"]}))
     with Cancel() as cancel:
         cancel.set()
-        with pytest.raises(Cancelled):
+        with pytest.raises(errors.Cancelled):
             erase("user/n.md", replace(where, patience=patience(cancel=cancel)))
     assert ground.photograph() == before
     assert records(ground.state) == kept
@@ -267,7 +245,7 @@ def test_an_entry_that_cannot_be_read_keeps_nothing_and_one_that_is_written_anew
     remove, anew = module._remove, lambda: (ground.user / "y.md").write_bytes(b"again\n")
     with monkeypatch.context() as patched:
         patched.setattr(module, "_remove", lambda *args, **more: (remove(*args, **more), anew())[0])
-        with pytest.raises(StoreConflict):
+        with pytest.raises(errors.StoreConflict):
             erase("user/y.md", where)
     erase("user/y.md", where)
     assert not (ground.user / "y.md").exists()
@@ -291,7 +269,7 @@ def test_a_reader_of_another_process_is_told_and_running_it_again_finishes(groun
     with State(ground.state.directory) as other, State(ground.state.directory) as ours:
         reader = other.ledger._connection.execute("SELECT * FROM root UNION ALL SELECT * FROM root")
         reader.fetchone()
-        with pytest.raises(ManagedMemoryUnavailable, match="busy"):
+        with pytest.raises(errors.ManagedMemoryUnavailable, match="busy"):
             erase("user/x.md", replace(where, state=ours))
         reader.close()
         erase("user/x.md", replace(where, state=ours))
@@ -311,7 +289,7 @@ def test_the_check_names_the_files_that_hold_a_piece(ground, where):
     assert left_over(text, where) == {"my-own-backup": 5}
     backup.write_bytes(b"x" * ((1 << 20) - 8) + text[:16])
     assert left_over(text, where) == {"my-own-backup": 1}
-    with pytest.raises(ConfigInvalid, match="shorter than 16 bytes"):
+    with pytest.raises(errors.ConfigInvalid, match="shorter than 16 bytes"):
         left_over(b"too short", where)
 
 
@@ -463,7 +441,7 @@ def test_a_task_that_runs_and_holds_it_must_end_first(ground, where, lane, monke
     monkeypatch.setattr(module, "_remove", lambda *args, **more: (lane.claim(), real(*args, **more))[1])
     before = ground.contents(), records(ground.state)
     assert plan("user/x.md", where).lane_tasks == 1
-    with pytest.raises(DeadlineExceeded, match=f"{running.id} runs and holds it"):
+    with pytest.raises(errors.DeadlineExceeded, match=f"{running.id} runs and holds it"):
         erase("user/x.md", where)
     assert when != "before" or (ground.contents(), records(ground.state)) == before
     assert lane.get(running.id).arguments == {"content": text.decode()}

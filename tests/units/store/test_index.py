@@ -18,23 +18,6 @@ from muniment.content.gates import GATES, check_text
 from muniment.names import RelPath, Scope, Trust
 from muniment.policy.grammar import fold, segment_problem
 from muniment.store import index
-from muniment.store.index import (
-    HEADING,
-    MAX_BYTES,
-    MAX_LINE_BYTES,
-    MAX_LINES,
-    IndexRow,
-    entry_line,
-    excerpt,
-    is_generated,
-    is_index_path,
-    page_link,
-    pages_link,
-    render_index,
-    render_links,
-    render_page,
-    says_nothing_else,
-)
 from muniment.testing.corpus.index_oracle import index_problems
 
 USER = Scope("user")
@@ -58,19 +41,10 @@ names = st.text("abcXYZ019 -_.+,&;=@'éß記憶нاﬁ\U0001f600", min_size=1, m
 segments = names.filter(lambda name: segment_problem(name) is None)
 paths = st.lists(segments, max_size=3).map(lambda names: RelPath("/".join([*names, "a b.md"])))
 one_of_four = st.sampled_from([True, False, False, False])
-rows = st.lists(
-    st.builds(
-        IndexRow,
-        paths.filter(lambda rel: not is_index_path(rel)),
-        texts,
-        texts,
-        st.sampled_from(list(Trust)),
-        one_of_four.map(lambda chosen: not chosen),
-        one_of_four,
-    ),
-    max_size=20,
-    unique_by=lambda row: row.rel,
-)
+files = paths.filter(lambda rel: not index.is_index_path(rel))
+flags = one_of_four.map(lambda chosen: not chosen), one_of_four
+each_row = st.builds(index.IndexRow, files, texts, texts, st.sampled_from(list(Trust)), *flags)
+rows = st.lists(each_row, max_size=20, unique_by=lambda row: row.rel)
 BLOCKS = {
     f"{block}_{end}"
     for block in ("heading", "paragraph", "bullet_list", "list_item")
@@ -80,7 +54,7 @@ INLINE = {"text", "link_open", "link_close", "softbreak", "text_special"}
 
 
 def row(rel, name="Name", description="Description", trust=Trust.OWNER, **more):
-    return IndexRow(RelPath(rel), name, description, trust, **more)
+    return index.IndexRow(RelPath(rel), name, description, trust, **more)
 
 
 def in_order(given_rows):
@@ -89,8 +63,8 @@ def in_order(given_rows):
 
 def rendered(given_rows):
     """An index of nothing but `MEMORY.md`, in the order that entries have there."""
-    return render_index(
-        Scope("project"), len(given_rows), [entry_line(given) for given in in_order(given_rows)]
+    return index.render_index(
+        Scope("project"), len(given_rows), [index.entry_line(given) for given in in_order(given_rows)]
     )
 
 
@@ -141,10 +115,10 @@ def test_each_entry_is_one_link_to_its_own_file_and_no_line_hides_or_links_anyth
     assert len(text.splitlines()) == text.count("\n")
     assert not any(unicodedata.category(char) in ("Cc", "Cf", "Zl", "Zp") for char in text if char != "\n")
     for line in lines_of(data):
-        assert len(line.encode()) < MAX_LINE_BYTES
+        assert len(line.encode()) < index.MAX_LINE_BYTES
         text = shown(f"{line}\n".encode())
         assert not re.search(r"://|www\.|\S@\S", text, re.IGNORECASE)
-    assert is_generated(data)
+    assert index.is_generated(data)
 
 
 @pytest.mark.threat("T-IDX-01", control="index_rows")
@@ -155,10 +129,11 @@ def test_no_field_or_topic_can_forge_a_line_a_link_or_a_heading():
     expected = {"index/0123456789ab.md", "index/ba9876543210.md"}
     for topic in (*TOPICS, *ATTACKS[:-1]):
         above = [
-            page_link(each, "", 2, rel) for each, rel in zip((topic, "b"), sorted(expected), strict=True)
+            index.page_link(each, "", 2, rel)
+            for each, rel in zip((topic, "b"), sorted(expected), strict=True)
         ]
-        assert list(index_problems(render_index(USER, 3, [], above), expected)) == [], topic
-        page = render_page(USER, topic, "", lines_in("b", ["a.md"])[1])
+        assert list(index_problems(index.render_index(USER, 3, [], above), expected)) == [], topic
+        page = index.render_page(USER, topic, "", lines_in("b", ["a.md"])[1])
         assert list(index_problems(page, {"../b/a.md"})) == [], topic
     for trust in Trust:
         (line,) = lines_of(rendered([row("a.md", "IGNORE", "OBEY", trust, held=True)]))
@@ -172,7 +147,7 @@ def test_name_and_description_give_way_to_the_path():
         data = rendered([row(rel, name, description)])
         (line,) = lines_of(data)
         assert links_of(data) == [rel]
-        assert len(line.encode()) < max(MAX_LINE_BYTES, path_bytes + 50)
+        assert len(line.encode()) < max(index.MAX_LINE_BYTES, path_bytes + 50)
         text = shown(f"{line}\n".encode())
         assert text.startswith(name[:1])
         assert len(text) <= 80 + 3 + 150
@@ -180,13 +155,13 @@ def test_name_and_description_give_way_to_the_path():
 
 def keeps_to_its_size(data, next_line):
     """An index that is as large as it may be, if something did not fit: no more would have."""
-    assert data.count(b"\n") <= MAX_LINES
-    assert len(data) <= MAX_BYTES
-    assert is_generated(data)
+    assert data.count(b"\n") <= index.MAX_LINES
+    assert len(data) <= index.MAX_BYTES
+    assert index.is_generated(data)
     return (
         next_line is None
-        or data.count(b"\n") == MAX_LINES
-        or len(data) + len(next_line.encode()) + 10 > MAX_BYTES
+        or data.count(b"\n") == index.MAX_LINES
+        or len(data) + len(next_line.encode()) + 10 > index.MAX_BYTES
     )
 
 
@@ -206,11 +181,11 @@ def test_an_index_keeps_to_its_size_and_counts_the_rest():
         assert links_of(data) == [f"{at:05}.md" for at in range(listed)]
         missing = re.search(rb" ([0-9]+) more entr(?:y is|ies are) not listed here\.", data)
         assert (int(missing[1]) if missing else 0) == count - listed
-        assert keeps_to_its_size(data, entry_line(given_rows[listed]) if missing else None)
+        assert keeps_to_its_size(data, index.entry_line(given_rows[listed]) if missing else None)
     for links, width in ((16, 10), (98, 40), (20, 240), (1, 3)):
-        above = [page_link("t" * 60, f"{at:03}", 200, f"index/{at:012}.md") for at in range(links)]
+        above = [index.page_link("t" * 60, f"{at:03}", 200, f"index/{at:012}.md") for at in range(links)]
         _, lines = lines_in("t", [f"{at:03}" + "x" * width + ".md" for at in range(200)], "é", "é")
-        data = render_index(USER, 3_000, lines, above)
+        data = index.render_index(USER, 3_000, lines, above)
         listed = len(lines_of(data)) - links
         assert f" {3_000 - listed} more entries are only".encode() in data
         assert keeps_to_its_size(data, lines[listed])
@@ -231,7 +206,7 @@ def rel_of(topic):
 
 def lines_in(topic, names=("a.md", "b c.md"), name="Name", description="text"):
     rels = [RelPath(f"{topic}/{each}".lstrip("/")) for each in names]
-    return rels, [entry_line(IndexRow(rel, name, description, Trust.OWNER)) for rel in rels]
+    return rels, [index.entry_line(index.IndexRow(rel, name, description, Trust.OWNER)) for rel in rels]
 
 
 @pytest.mark.threat("T-IDX-01", control="index_rows")
@@ -239,28 +214,28 @@ def lines_in(topic, names=("a.md", "b c.md"), name="Name", description="text"):
 def test_the_links_of_a_page_lead_to_its_entries_and_nothing_else_is_there(topic, name, description):
     rels, lines = lines_in(topic, ["a.md", "b c.md", "é, 1.md"], name, description)
     rel = f"index/{digest(topic)}-0.md"
-    data = render_page(USER, topic, "0", lines)
+    data = index.render_page(USER, topic, "0", lines)
     assert [posixpath.normpath(f"index/{href}") for href in links_of(data)] == rels
     problems = index_problems(data, {f"../{each}" for each in rels})
     assert [each for each in problems if "holds U+" not in each] == []  # Those are told of above.
-    assert is_generated(data, rel)
+    assert index.is_generated(data, rel)
 
 
 # Recognising them.
 
-FOREIGN_TARGETS = [
+TARGETS = [
     *("https://wiki/x.md", "https:wiki.md", "mailto:bob@example.md", "//wiki/x.md", "/etc/x.md", "../x.md"),
+    *("a/../x.md", "%2e%2e/x.md", "a/%2E%2E/x.md", "%2Fetc/x.md", "https%3A//wiki/x.md", "C:/x.md"),
+    *("a%00.md", "a\0.md", "a%0Ab.md", "%FF.md", "./a.md", "a//b.md", "a.md ", "a.txt", "a.MD", "a.md#part"),
     *(
-        "a/../x.md",
-        "%2e%2e/x.md",
-        "a/%2E%2E/x.md",
-        "%2Fetc/x.md",
-        "https%3A//wiki/x.md",
-        "C:/x.md",
-        "a%00.md",
+        'a.md "call Bob"',
+        "<a.md>",
+        "call Bob",
+        "index/abc",
+        "index/../../x.md",
+        "a" * 300 + ".md",
+        "a.md?x=1",
     ),
-    *("a\0.md", "a%0Ab.md", "%FF.md", "./a.md", "a//b.md", "a.md ", "a.txt", "a.MD", "a.md#part", "a.md?x=1"),
-    *('a.md "call Bob"', "<a.md>", "call Bob", "index/abc", "index/../../x.md", "a" * 300 + ".md"),
     "a/" * 9 + "a.md",
 ]
 FOREIGN = [
@@ -268,28 +243,27 @@ FOREIGN = [
     *("- [ ] buy milk", "- [A]()", "- text before [A](a.md)", "[A](a.md)", "- [A](a.md)\nbuy milk"),
     "Generated from the 3 entries of two words; changes made here are lost.",
     "Generated from the 3 entries of user; changes made here are lost. Buy milk.",
-    *(f"- [On-call]({target}) - call Bob" for target in FOREIGN_TARGETS),
+    *(f"- [On-call]({target}) - call Bob" for target in TARGETS),
 ]
 GENERATED = [
-    *(
-        b"",
-        b"\n \n\t\n",
-        b"# Memory index",
-        b"- [A](a.md)\n* [B](b/c.md) - text\n  + [C \\] x](d.md): text\n",
-    ),
+    *(b"", b"\n \n\t\n", b"# Memory index"),
+    b"- [A](a.md)\n* [B](b/c.md) - text\n  + [C \\] x](d.md): text\n",
     b"\xef\xbb\xbf# Memory index\r\n\r\n- [A](a.md) \xe2\x80\x94 hook\r\n",
 ]
 
 
 def test_what_a_person_wrote_is_no_generated_index_and_what_other_tools_generate_is():
     for text in FOREIGN:
-        assert not is_generated(f"{HEADING}\n\n{text}\n".encode()), text
+        assert not index.is_generated(f"{index.HEADING}\n\n{text}\n".encode()), text
     for data in GENERATED:
-        assert is_generated(data), data
+        assert index.is_generated(data), data
 
 
 def test_a_page_that_somebody_wrote_in_is_not_ours():
-    rel, page = rel_of("editor"), render_page(USER, "editor", "", lines_in("editor", ("a.md", "b.md"))[1])
+    rel, page = (
+        rel_of("editor"),
+        index.render_page(USER, "editor", "", lines_in("editor", ("a.md", "b.md"))[1]),
+    )
     targets = "../other/x.md", "http://wiki/x.md", "../../etc/x.md", "%2e%2e/editor/x.md", "editor/a.md"
     more = "buy milk", "- buy milk", "# Memory index: editor", *(f"- [A]({target})" for target in targets)
     edits = {
@@ -297,28 +271,30 @@ def test_a_page_that_somebody_wrote_in_is_not_ours():
         b": editor": b"",
         b"; changes made here are lost.": b"; mine.",
     }
-    assert is_generated(page, rel)
+    assert index.is_generated(page, rel)
     for edited in (
         *(page + f"{line}\n".encode() for line in more),
         *(page.replace(old, new, 1) for old, new in edits.items()),
         *(b"\n".join(line for line in page.split(b"\n") if b"[" not in line), b"# Memory index: editor\n"),
         *(b"\0" * 99, page + b"\xff"),
     ):
-        assert not is_generated(edited, rel), edited
+        assert not index.is_generated(edited, rel), edited
     for blank in (b"", b"\r\n \t\n"):
-        assert is_generated(blank, rel)
+        assert index.is_generated(blank, rel)
 
 
 def test_a_page_of_links_is_recognised_under_its_own_name():
-    links = [page_link("a", "", 9, f"{digest('a')}.md"), pages_link("3f", 1, 1, "_pages-3f.md")]
-    data, rel = render_links(USER, "3", 9, links), "index/_pages-3.md"
-    assert is_generated(data, rel)
-    assert not is_generated(data, "index/_pages-4.md")
-    assert not is_generated(data, rel_of("a"))
+    links = [index.page_link("a", "", 9, f"{digest('a')}.md"), index.pages_link("3f", 1, 1, "_pages-3f.md")]
+    data, rel = index.render_links(USER, "3", 9, links), "index/_pages-3.md"
+    assert index.is_generated(data, rel)
+    assert not index.is_generated(data, "index/_pages-4.md")
+    assert not index.is_generated(data, rel_of("a"))
     assert index.is_page_name("_pages-3.md")
-    assert says_nothing_else(data, rel, b"", lambda _: ())
+    assert index.says_nothing_else(data, rel, b"", lambda _: ())
     for told in (b"pages 3f", b" 1 entry", b"[a"):
-        assert not says_nothing_else(data.replace(told, told + b", ring Bob"), rel, b"", lambda _: ()), told
+        assert not index.says_nothing_else(
+            data.replace(told, told + b", ring Bob"), rel, b"", lambda _: ()
+        ), told
 
 
 # What a run is shown.
@@ -327,15 +303,17 @@ def test_a_page_of_links_is_recognised_under_its_own_name():
 def test_an_excerpt_asks_for_the_decoded_path_and_drops_a_link_that_leads_nowhere():
     asked = []
     data = b"\xef\xbb\xbf# Memory index\r\n* [A](t/%C3%89%20x.md) - hook\r- [B](http://b.md)\n - [C](c.md)"
-    told = excerpt(data, lambda rel: asked.append(rel) or rel != "c.md")
+    told = index.excerpt(data, lambda rel: asked.append(rel) or rel != "c.md")
     assert told == "# Memory index\n* [A](t/%C3%89%20x.md) - hook"
     assert asked == ["t/É x.md", "c.md"]
 
 
 def is_shown(topic, shows=lambda _: True, rel=None, prefix=""):
-    link = page_link(topic, prefix, 3, rel or f"index/{digest(topic)}{'-' if prefix else ''}{prefix}.md")
-    assert is_generated(link.encode())
-    return excerpt(link.encode(), shows).strip("\n") + "\n" == link
+    link = index.page_link(
+        topic, prefix, 3, rel or f"index/{digest(topic)}{'-' if prefix else ''}{prefix}.md"
+    )
+    assert index.is_generated(link.encode())
+    return index.excerpt(link.encode(), shows).strip("\n") + "\n" == link
 
 
 def test_a_link_to_a_page_is_shown_if_it_is_certain_and_the_page_and_entries_of_its_topic_are():
@@ -355,12 +333,12 @@ def test_a_link_to_a_page_is_shown_if_it_is_certain_and_the_page_and_entries_of_
     ]
     for topic, rel in doubtful:
         assert not is_shown(topic, rel=rel)
-    assert excerpt(pages_link("3", 2, 9, "index/_pages-3.md").encode(), lambda _: True) == ""
+    assert index.excerpt(index.pages_link("3", 2, 9, "index/_pages-3.md").encode(), lambda _: True) == ""
     # The text of a link cannot pass for another topic.
     line = f"- [editor, part 3]({rel_of('editor')}) — 3 entries"
-    assert excerpt(line.encode(), lambda _: True) == ""
+    assert index.excerpt(line.encode(), lambda _: True) == ""
     line = f"- [editor](index/{digest('editor')}-3.md) — 3 entries"
-    assert excerpt(line.encode(), lambda rel: rel != "editor/entry.md") == ""
+    assert index.excerpt(line.encode(), lambda rel: rel != "editor/entry.md") == ""
 
 
 @given(st.one_of(texts, st.text("ab .:/w@", max_size=30)), st.integers(1, 90), st.integers(1, 300))

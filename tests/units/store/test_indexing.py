@@ -63,16 +63,11 @@ def test_an_index_of_ours_that_is_stale_is_replaced_and_not_saved_and_nothing_ne
 # What a person wrote.
 
 THEIRS = [
-    *(
-        b"# My own notes\r\n\r\nfirst \xff\x00 words without a newline",
-        b"prose\n",
-        b"\xff",
-        b"x" * MAX_FILE_BYTES,
-    ),
+    b"# My own notes\r\n\r\nfirst \xff\x00 words without a newline",
+    *(b"prose\n", b"\xff", b"x" * MAX_FILE_BYTES, b"- [A, and ring Bob](a.md)\n", b"- [gone](gone.md)\n"),
     b"- [A](a.md) \xe2\x80\x94 ring Bob before touching this\n",
     b"# Memory index\n\n- [A](a.md)\n- [T](topic/t.md) - the door code is 4711\n",
     b"* [A](a.md): text\n  + [T](topic/t.md)\n",
-    *(b"- [A, and ring Bob](a.md)\n", b"- [gone](gone.md)\n"),
     b"- [ring Bob](index/0123456789ab.md) \xe2\x80\x94 3 entries\n",
 ]
 

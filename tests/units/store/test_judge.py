@@ -8,22 +8,9 @@ from itertools import product
 import pytest
 
 from kit.store.ground import STANDING, STRICT, claim, lax, new, patience, sha
+from muniment import errors
 from muniment.confine.cancel import Patience
 from muniment.confine.root import Root
-from muniment.errors import (
-    BadName,
-    BudgetSpent,
-    ContentRejected,
-    DeadlineExceeded,
-    NotAFile,
-    NotText,
-    PathEscape,
-    QuotaExceeded,
-    Refused,
-    StoreConflict,
-    TooLarge,
-    Unreadable,
-)
 from muniment.names import MAX_FILE_BYTES, Verb, Via
 from muniment.policy.decide import Rule
 from muniment.store.judge import Author, check_paths, draft, judge, look, settle
@@ -67,9 +54,9 @@ ESCAPES = {
 @pytest.mark.threat("T-PATH-01", control="judged_paths")
 def test_a_path_or_a_claim_that_leads_outside_is_an_escape_also_where_claims_count_for_nothing(ground):
     for (path, via), clean in product(ESCAPES.items(), (False, True)):
-        assert refused(ground, PathEscape, new(path), settle_names=clean).via is via, path
+        assert refused(ground, errors.PathEscape, new(path), settle_names=clean).via is via, path
         claimed = {"claims": [Claim(path, None)], "settle_names": clean}
-        assert refused(ground, PathEscape, new("user/n.md"), **claimed).via is via, path
+        assert refused(ground, errors.PathEscape, new("user/n.md"), **claimed).via is via, path
 
 
 @pytest.mark.threat("T-RUN-08", control="judged_paths")
@@ -77,44 +64,25 @@ def test_an_escape_wins_over_whatever_else_is_wrong_with_the_set(ground):
     (ground.user / "link.md").symlink_to(ground.outside / "secret.md")
     wrong = Proposed("user/a.md", None, b"x")
     for other in (new("user//x.md"), new("team/x.md"), new("/memories/user/x.md"), wrong):
-        refused(ground, PathEscape, other, new("user/../x.md"))
-        refused(ground, PathEscape, other, new("user/n.md"), claims=[Claim("/etc/passwd", None)])
-    assert refused(ground, PathEscape, wrong, new("user/link.md")).via is Via.SYMLINK
+        refused(ground, errors.PathEscape, other, new("user/../x.md"))
+        refused(ground, errors.PathEscape, other, new("user/n.md"), claims=[Claim("/etc/passwd", None)])
+    assert refused(ground, errors.PathEscape, wrong, new("user/link.md")).via is Via.SYMLINK
 
 
 REFUSED = [
-    *(
-        "team/a.md",
-        "users/a.md",
-        "/memories/user/x.md",
-        "/user/x.md",
-        "user",
-        "user/x.txt",
-        "user/x",
-        "user/x.MD",
-    ),
-    *(
-        "user/.x.md",
-        "user/.git/x.md",
-        "user/MEMORY.md",
-        "user/memory.md",
-        "user/index/x.md",
-        "user/pinned/x.md",
-    ),
-    *("user/Pinned/x.md", "user/AGENTS.md", "user/a/b/c.md"),
+    *("team/a.md", "users/a.md", "/memories/user/x.md", "/user/x.md", "user", "user/x.txt", "user/x"),
+    *("user/x.MD", "user/.x.md", "user/.git/x.md", "user/MEMORY.md", "user/memory.md", "user/index/x.md"),
+    *("user/pinned/x.md", "user/Pinned/x.md", "user/AGENTS.md", "user/a/b/c.md"),
 ]
 BAD = [
+    *("", "/memories/", "user/", "user//x.md", "user/./x.md", "user/x.md/", "user/x\u202e.md", "x" * 3000),
     *(
-        "",
-        "/memories/",
-        "user/",
-        "user//x.md",
-        "user/./x.md",
-        "user/x.md/",
-        "user/x\u202e.md",
+        "user/con.md",
+        "user/x%2e.md",
+        "user/" + "x" * 300 + ".md",
+        "user/" + "x/" * 20 + "x.md",
         "user/\uff4d.md",
     ),
-    *("user/con.md", "user/x%2e.md", "user/" + "x" * 300 + ".md", "user/" + "x/" * 20 + "x.md", "x" * 3000),
 ]
 
 
@@ -122,33 +90,36 @@ BAD = [
 @pytest.mark.threat("T-RUN-09", control="judged_changes")
 def test_a_name_that_is_not_canonical_or_not_granted_is_refused_and_never_repaired(ground):
     for clean in (False, True):
-        for path, error in {**dict.fromkeys(REFUSED, Refused), **dict.fromkeys(BAD, BadName)}.items():
+        for path, error in {
+            **dict.fromkeys(REFUSED, errors.Refused),
+            **dict.fromkeys(BAD, errors.BadName),
+        }.items():
             refused(ground, error, new(path), settle_names=clean)
         for name in ("x.txt", "x", "x.MD", ".md", "....md"):  # Whatever the policy grants.
-            refused(ground, BadName, new(f"user/{name}"), policy=lax(), settle_names=clean)
+            refused(ground, errors.BadName, new(f"user/{name}"), policy=lax(), settle_names=clean)
 
 
 def test_a_scope_without_a_root_or_that_the_policy_does_not_declare_is_no_scope(ground):
     ground.roots["team"] = ground.roots.pop("project")
-    refused(ground, Refused, new("project/x.md"))
-    assert refused(ground, PathEscape, new("/project/x.md")).via is Via.ABSOLUTE
-    assert refused(ground, Refused, new("team/x.md")).rule == "scopes"
+    refused(ground, errors.Refused, new("project/x.md"))
+    assert refused(ground, errors.PathEscape, new("/project/x.md")).via is Via.ABSOLUTE
+    assert refused(ground, errors.Refused, new("team/x.md")).rule == "scopes"
 
 
 @pytest.mark.threat("T-PATH-09", control="folding")
 def test_a_set_that_names_a_path_twice_beneath_another_or_as_an_alias_is_refused(ground):
     x, beneath = "user/x.md", "user/x.md/y.md"
     for paths, clean in product([(x, x), (x, "project/x.md", x), (x, beneath), (beneath, x)], (False, True)):
-        error = refused(ground, Refused, *map(new, paths), settle_names=clean)
+        error = refused(ground, errors.Refused, *map(new, paths), settle_names=clean)
         assert (error.rule, error.layer) == ("change-set", "judge")
     for first, second in (
         (x, "user/X.md"),
         ("user/Straße.md", "user/STRASSE.md"),
         ("user/new/x.md", "user/New/y.md"),
     ):
-        assert refused(ground, Refused, new(first), new(second)).rule == "change-set", first
+        assert refused(ground, errors.Refused, new(first), new(second)).rule == "change-set", first
     for path in ("user/A.md", "user/TOPIC/x.md", "user/topic/T.md"):  # Of what exists.
-        assert refused(ground, StoreConflict, new(path)).paths == (path,)
+        assert refused(ground, errors.StoreConflict, new(path)).paths == (path,)
     paths = ["user/t.md", "user/topic/A.md", "project/A.md", "user/fresh/a.md"]  # In other directories: none.
     assert [change.path for change in ground.commit(*map(new, paths)).changes] == paths
     (ground.user / "A.md").write_bytes(b"other")
@@ -171,11 +142,11 @@ def test_a_removal_that_the_policy_denies_is_refused_whoever_asks_but_the_owner_
     rows = list(product((Author.MODEL, Author.CODE, Author.RESTORE), (Verb.MODIFY, Verb.DELETE)))
     for author, verb in rows:
         terms = {"policy": without(verb, on="/user/a.md"), "author": author}
-        refused(ground, Refused, removals=[REMOVAL], **terms)
+        refused(ground, errors.Refused, removals=[REMOVAL], **terms)
         assert landed(ground, removals=[ground.gone("user/topic/t.md")], **terms) == ["delete"]
         (ground.user / "topic" / "t.md").write_bytes(STANDING["user/topic/t.md"])
     terms = {"policy": without(Verb.MODIFY, on="/user/**"), "author": Author.ERASE}
-    refused(ground, Refused, ground.edit("user/topic/t.md"), **terms)
+    refused(ground, errors.Refused, ground.edit("user/topic/t.md"), **terms)
     assert landed(ground, removals=[REMOVAL], **terms) == ["delete"]
     assert not (ground.user / "a.md").exists()
 
@@ -183,19 +154,19 @@ def test_a_removal_that_the_policy_denies_is_refused_whoever_asks_but_the_owner_
 def test_removing_what_is_not_as_it_was_is_a_conflict(ground):
     for change in (lambda path: path.write_bytes(b"other"), os.unlink):
         change(ground.user / "a.md")
-        assert refused(ground, StoreConflict, removals=[REMOVAL]).paths == ("user/a.md",)
+        assert refused(ground, errors.StoreConflict, removals=[REMOVAL]).paths == ("user/a.md",)
 
 
 def test_a_removal_counts_among_the_files_that_a_run_may_write_and_code_is_not_counted(ground):
     more = [new(f"user/{number}.md") for number in range(8)]
-    refused(ground, BudgetSpent, *more, removals=[REMOVAL])
+    refused(ground, errors.BudgetSpent, *more, removals=[REMOVAL])
     assert len(landed(ground, *more, removals=[REMOVAL], author=Author.CODE)) == 9
 
 
 def test_a_name_is_not_taken_by_what_is_removed_beside_it_until_that_is_gone_but_there_is_room(ground):
-    refused(ground, StoreConflict, new("user/A.md"), removals=[REMOVAL])
+    refused(ground, errors.StoreConflict, new("user/A.md"), removals=[REMOVAL])
     policy = lax(max_files=2)
-    refused(ground, QuotaExceeded, new("user/n.md"), policy=policy)
+    refused(ground, errors.QuotaExceeded, new("user/n.md"), policy=policy)
     assert landed(ground, new("user/n.md"), removals=[REMOVAL], policy=policy) == ["create", "delete"]
     assert landed(ground, new("user/A.md")) == ["create"]
 
@@ -205,15 +176,15 @@ def test_a_name_is_not_taken_by_what_is_removed_beside_it_until_that_is_gone_but
 
 def test_what_is_created_though_it_exists_or_changed_though_it_is_absent_or_another_is_a_conflict(ground):
     absent = Proposed("user/x.md", sha(b"x"), b"y")
-    refused(ground, StoreConflict, absent)
-    refused(ground, StoreConflict, absent, settle_names=True)
-    refused(ground, StoreConflict, Proposed("user/none/x.md", sha(b"x"), b"y"))
+    refused(ground, errors.StoreConflict, absent)
+    refused(ground, errors.StoreConflict, absent, settle_names=True)
+    refused(ground, errors.StoreConflict, Proposed("user/none/x.md", sha(b"x"), b"y"))
     for base in (sha(b"wrong"), "", "A" * 64, sha(STANDING["user/a.md"]).upper()):
-        refused(ground, StoreConflict, Proposed("user/a.md", base, b"y"))
+        refused(ground, errors.StoreConflict, Proposed("user/a.md", base, b"y"))
     changes = [new("user/a.md"), new("user/n.md"), new("user/topic/t.md")]
-    assert refused(ground, StoreConflict, *changes).paths == ("user/a.md", "user/topic/t.md")
+    assert refused(ground, errors.StoreConflict, *changes).paths == ("user/a.md", "user/topic/t.md")
     (ground.user / "a.md").write_bytes(b"x" * (MAX_FILE_BYTES + 1))  # It cannot be read.
-    refused(ground, StoreConflict, Proposed("user/a.md", sha(b"x"), b"y"))
+    refused(ground, errors.StoreConflict, Proposed("user/a.md", sha(b"x"), b"y"))
 
 
 @pytest.mark.threat("T-RUN-09", control="judged_claims")
@@ -222,9 +193,9 @@ def test_claims_that_lie_are_conflicts_and_all_are_named(ground):
         *(claim("user/a.md", b"lie"), ground.gone("user/topic/t.md"), claim("project/p.md", None)),
         *(claim("user/none.md", b"x"), claim("user", b"x"), claim("user/topic", None)),
     ]
-    error = refused(ground, StoreConflict, new("user/n.md"), claims=claims)
+    error = refused(ground, errors.StoreConflict, new("user/n.md"), claims=claims)
     assert error.paths == ("project/p.md", "user", "user/a.md", "user/none.md", "user/topic")
-    for path, kind in (("team/a.md", Refused), ("user//a.md", BadName)):
+    for path, kind in (("team/a.md", errors.Refused), ("user//a.md", errors.BadName)):
         refused(ground, kind, new("user/n.md"), claims=[Claim(path, None)])
 
 
@@ -235,10 +206,10 @@ def test_a_flood_of_claims_ends_with_the_deadline_and_one_path_is_read_once(grou
         def check(self):
             asked.append(1)
             if len(asked) > 3:
-                raise DeadlineExceeded("the deadline passed")
+                raise errors.DeadlineExceeded("the deadline passed")
 
     flood = ChangeSet((), tuple(claim(f"user/{number}.md", None) for number in range(1000)))
-    with pytest.raises(DeadlineExceeded):
+    with pytest.raises(errors.DeadlineExceeded):
         look([flood], ground.roots, Counting(0.0))
     assert len(asked) == 4
     monkeypatch.setattr(
@@ -269,22 +240,22 @@ def test_what_is_no_file_or_directory_of_its_own_is_an_escape_also_to_claims(gro
         make(path, ground.outside)
         if kind != "file":
             for base in (None, sha(b"secret\n")):
-                error = refused(ground, PathEscape, Proposed("user/x.md", base, b"mine"))
+                error = refused(ground, errors.PathEscape, Proposed("user/x.md", base, b"mine"))
                 assert error.via is VIAS.get(kind, Via.SYMLINK), kind
-        refused(ground, NotAFile if kind == "file" else PathEscape, new("user/x.md/y.md"))
+        refused(ground, errors.NotAFile if kind == "file" else errors.PathEscape, new("user/x.md/y.md"))
         path.unlink()
     path.mkdir()
-    refused(ground, StoreConflict, new("user/x.md"))
+    refused(ground, errors.StoreConflict, new("user/x.md"))
     (ground.user / "out").symlink_to(ground.outside)
-    refused(ground, PathEscape, new("user/n.md"), claims=[claim("user/out/secret.md", b"secret\n")])
+    refused(ground, errors.PathEscape, new("user/n.md"), claims=[claim("user/out/secret.md", b"secret\n")])
 
 
 def test_a_parent_that_cannot_be_asked_is_a_conflict(ground, monkeypatch):
     def refuse(_root, _rel):
-        raise Unreadable("no")
+        raise errors.Unreadable("no")
 
     monkeypatch.setattr(Root, "examine", refuse)
-    with pytest.raises(StoreConflict):
+    with pytest.raises(errors.StoreConflict):
         drafted(ground, new("user/topic/x.md"))
 
 
@@ -302,24 +273,24 @@ GATES = {
 @pytest.mark.threat("T-MEM-09", control="content_gates")
 def test_content_passes_the_gates_of_the_policy_after_it_was_stamped_and_is_utf_8_text(ground):
     for content in (b"\xff", b"\xc0\xaf", b"\xed\xa0\x80", b"a\0b", b"\xf0\x9f\x98"):
-        refused(ground, NotText, new("user/x.md", content))
-        refused(ground, NotText, ground.edit("user/a.md", content))
+        refused(ground, errors.NotText, new("user/x.md", content))
+        refused(ground, errors.NotText, ground.edit("user/a.md", content))
     for gate, char in GATES.items():
         content = f"# fine\nnot {char} fine\n".encode()
-        assert refused(ground, ContentRejected, new("user/x.md", content)).rule == gate
-        refused(ground, ContentRejected, new("user/ok.md"), ground.edit("user/a.md", content))
+        assert refused(ground, errors.ContentRejected, new("user/x.md", content)).rule == gate
+        refused(ground, errors.ContentRejected, new("user/ok.md"), ground.edit("user/a.md", content))
     escaped = b'---\nname: "fine \\u202e not"\ndescription: D\n---\nbody\n'
-    assert refused(ground, ContentRejected, new("user/x.md", escaped)).rule == "bidi"
-    refused(ground, ContentRejected, new("user/x.md"), stamp=lambda _data, *_rest: b"\x1b[0m")
+    assert refused(ground, errors.ContentRejected, new("user/x.md", escaped)).rule == "bidi"
+    refused(ground, errors.ContentRejected, new("user/x.md"), stamp=lambda _data, *_rest: b"\x1b[0m")
     for author in (Author.MODEL, Author.CODE):
-        refused(ground, ContentRejected, new("user/x.md", b"\x1b[0m"), author=author)
+        refused(ground, errors.ContentRejected, new("user/x.md", b"\x1b[0m"), author=author)
     # Text that was there before passes none.
     assert landed(ground, new("user/x.md", b"\x1b[0m"), author=Author.RESTORE) == ["create"]
 
 
 def test_one_byte_above_the_largest_file_is_too_large(ground):
     policy = lax(write_bytes=1 << 30)
-    refused(ground, TooLarge, new("user/x.md", b"x" * (MAX_FILE_BYTES + 1)), policy=policy)
+    refused(ground, errors.TooLarge, new("user/x.md", b"x" * (MAX_FILE_BYTES + 1)), policy=policy)
     ground.commit(new("user/x.md", b"x" * MAX_FILE_BYTES), policy=policy)
     assert (ground.user / "x.md").stat().st_size == MAX_FILE_BYTES
 
@@ -332,36 +303,38 @@ def test_one_file_or_byte_more_than_a_run_may_write_is_refused_before_anything_i
     nine, policy = [new(f"user/{number}.md") for number in range(9)], lax(write_bytes=10)
     with monkeypatch.context() as patched:
         patched.setattr(Root, "read_bytes", None)
-        with pytest.raises(BudgetSpent):
+        with pytest.raises(errors.BudgetSpent):
             ground.commit(*nine)
-    refused(ground, BudgetSpent, *nine)
+    refused(ground, errors.BudgetSpent, *nine)
     assert len(landed(ground, *nine[:8])) == 8
     x = new("user/x.md", b"12345")
-    refused(ground, BudgetSpent, x, new("user/y.md", b"123456"), policy=policy)
+    refused(ground, errors.BudgetSpent, x, new("user/y.md", b"123456"), policy=policy)
     added = {"stamp": lambda data, *_rest: data + b" and more"}  # It does not count.
     assert len(landed(ground, x, new("user/y.md", b"12345"), policy=policy, **added)) == 2
 
 
 def test_a_file_may_not_pass_its_quota_nor_a_scope_that_of_its_files(ground):
     policy = lax(max_file_bytes=12)
-    assert "12 bytes" in str(refused(ground, QuotaExceeded, new("user/x.md", b"x" * 13), policy=policy))
-    refused(ground, QuotaExceeded, ground.edit("user/a.md", b"x" * 13), policy=policy)
+    assert "12 bytes" in str(
+        refused(ground, errors.QuotaExceeded, new("user/x.md", b"x" * 13), policy=policy)
+    )
+    refused(ground, errors.QuotaExceeded, ground.edit("user/a.md", b"x" * 13), policy=policy)
     policy = lax(max_file_bytes=12, max_files=3)
-    refused(ground, QuotaExceeded, new("user/x.md"), new("user/y.md"), policy=policy)
+    refused(ground, errors.QuotaExceeded, new("user/x.md"), new("user/y.md"), policy=policy)
     ground.commit(new("user/x.md", b"x" * 12), new("project/y.md"), policy=policy)
-    refused(ground, QuotaExceeded, new("user/z.md"), policy=policy)
+    refused(ground, errors.QuotaExceeded, new("user/z.md"), policy=policy)
     ground.commit(ground.edit("user/x.md"), policy=policy)
     # A quota counts only what its patterns match.
     narrow = lax(max_files=1).quotas[0].model_copy(update={"paths": ("/user/topic/**",), "id": "topics"})
     policy = lax().model_copy(update={"quotas": (narrow, lax().quotas[0])})
     ground.commit(new("user/z.md"), policy=policy)
-    refused(ground, QuotaExceeded, new("user/topic/x.md"), policy=policy)
+    refused(ground, errors.QuotaExceeded, new("user/topic/x.md"), policy=policy)
 
 
 def test_a_scope_may_not_hold_more_bytes_than_its_quota(ground):
     policy = lax(max_total_bytes=30)  # `user` holds 20, `project` 12.
-    refused(ground, QuotaExceeded, new("user/x.md", b"x" * 11), policy=policy)
-    refused(ground, QuotaExceeded, ground.edit("user/a.md", b"x" * 21), policy=policy)
+    refused(ground, errors.QuotaExceeded, new("user/x.md", b"x" * 11), policy=policy)
+    refused(ground, errors.QuotaExceeded, ground.edit("user/a.md", b"x" * 21), policy=policy)
     ground.commit(new("user/x.md", b"x" * 10), new("project/x.md", b"x" * 10), policy=policy)
 
 
@@ -370,8 +343,8 @@ def test_a_scope_that_is_over_its_quota_may_shrink_and_stay_but_not_grow(ground)
     a, t = "user/a.md", "user/topic/t.md"
     for contents in ({a: b"x" * 9}, {a: b"y" * 9}, {a: b"y" * 6, t: b"z" * 13}):
         ground.commit(*(ground.edit(path, content) for path, content in contents.items()), policy=policy)
-    refused(ground, QuotaExceeded, ground.edit(a, b"y" * 7), policy=policy)
-    refused(ground, QuotaExceeded, new("user/x.md", b""), policy=policy)
+    refused(ground, errors.QuotaExceeded, ground.edit(a, b"y" * 7), policy=policy)
+    refused(ground, errors.QuotaExceeded, new("user/x.md", b""), policy=policy)
 
 
 # The parts by themselves.

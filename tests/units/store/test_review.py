@@ -162,18 +162,8 @@ def test_what_is_new_changed_or_removed_is_shown_whole_and_as_a_difference_with_
 @given(st.text(max_size=200), st.text(max_size=200))
 @pytest.mark.threat("T-HUM-01", control="marked_lines")
 def test_no_text_forges_a_line_of_ours(before, after):
-    ours = (
-        "@ line",
-        "- ",
-        "+ ",
-        "| ",
-        "review ",
-        "asked ",
-        "waits ",
-        "user/a.md (",
-        "whole text:",
-        "digest ",
-    )
+    marks = "@ line", "- ", "+ ", "| "
+    ours = (*marks, "review ", "asked ", "waits ", "user/a.md (", "whole text:", "digest ")
     each = waiting(Proposed("user/a.md", digest(before.encode()), after.encode()))
     for line in shown(each, a=before.encode()).split("\n"):
         assert line == "" or line.startswith(ours)
