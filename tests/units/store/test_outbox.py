@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
-import threading
 from contextlib import closing, suppress
 
 import pytest
@@ -133,33 +132,6 @@ def test_a_series_that_could_not_be_written_down_is_begun_at_the_next_opening(st
         with State(state.directory) as opened:
             epochs.append(span(opened.ledger)[0])
     assert epochs[0] != epochs[1] == epochs[2]
-
-
-def test_who_reads_while_others_write_misses_nothing_and_sees_nothing_twice(state):
-    """By connections of their own, as in processes of their own; some transactions are rolled back."""
-    writers, each, seen = 2, 30, []
-    left = threading.Barrier(writers + 1)
-
-    def write(number):
-        with State(state.directory) as mine:
-            left.wait()
-            for count in range(each):
-                if count % 5 == 4:
-                    rolled_back(mine, 2)
-                append(mine, Event("task", AT, f"task-{number}", {"count": count}))
-
-    threads = [threading.Thread(target=write, args=(number,)) for number in range(writers)]
-    for thread in threads:
-        thread.start()
-    left.wait()
-    while len(seen) < writers * each:
-        seen += read(state.ledger, seen[-1].number if seen else 0, 7)
-    for thread in threads:
-        thread.join()
-    assert [event.number for event in seen] == list(range(1, writers * each + 1))
-    for number in range(writers):
-        counts = [event.data["count"] for event in seen if event.task == f"task-{number}"]
-        assert counts == list(range(each))
 
 
 def test_the_newest_events_are_kept_and_their_span_tells_from_where(state, monkeypatch):

@@ -14,7 +14,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from kit.store.shelf import Limits, Shelf, expected, sha
 from muniment.store import index
 from muniment.store.index import TopicPart, split
-from muniment.testing.corpus.index_oracle import memory_problems
 
 SMALL = Limits(flat=(6, 700), page=(4, 400), half=(3, 300), links=(3, 300), digits=1)
 """Limits under which a dozen entries make pages of links to pages of links, and topics share their digits."""
@@ -171,36 +170,10 @@ def test_one_change_writes_its_page_the_links_to_it_and_memory_md(shelf):
     assert shelf.index() == []
 
 
-def test_pages_of_links_come_and_go_with_the_pages_that_they_link(shelf):
-    with small():
-        filled(shelf, [f"t{at}/x.md" for at in range(60)])
-        assert len([rel for rel in shelf.files() if rel.startswith("index/_pages-")]) > 16
-        for at in range(55):
-            shelf.drop(f"t{at}/x.md")
-            if at % 9:
-                continue
-            shelf.index()
-            assert shelf.files() == expected(shelf.lines, SMALL)
-        assert list(shelf.files()) == ["MEMORY.md"]
-
-
-def test_topics_that_share_their_first_digits_are_told_apart_by_all_of_them(shelf, monkeypatch):
-    monkeypatch.setattr(index, "TOPIC_DIGITS", 1)
-    first, second = [f"t{at}" for at in range(99) if sha(f"t{at}")[0] == "7"][:2]
-    filled(shelf, [f"{first}/{at}.md" for at in range(197)])  # One more than a page holds.
-    short = {rel for rel in shelf.files() if rel != "MEMORY.md"}
-    assert all(rel.startswith("index/7-") for rel in short)
-    filled(shelf, [f"{second}/x.md"])
-    assert list(memory_problems(shelf.top, set(shelf.lines))) == []
-    assert {f"index/{sha(second)}.md", f"index/{sha(first)}-0.md"} < set(shelf.files())
-    assert not short & set(shelf.files())
-    shelf.drop(f"{second}/x.md")
-    shelf.index()
-    assert {rel for rel in shelf.files() if rel != "MEMORY.md"} == short
-    assert shelf.files() == expected(shelf.lines, Limits(digits=1))
-    shelf.drop(f"{first}/0.md")
-    shelf.index()
-    assert {*shelf.files()} == {"MEMORY.md"}
+def test_a_page_that_would_pass_a_limit_is_split_by_the_next_digit(shelf):
+    for entries, parts in ((196, 1), (197, 16)):
+        filled(shelf, [f"t/{at}.md" for at in range(entries)] + [f"u/{at}.md" for at in range(100)])
+        assert len([rel for rel in shelf.files() if rel.startswith(f"index/{sha('t')[:12]}")]) == parts
 
 
 # Pages as values.

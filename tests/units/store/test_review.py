@@ -96,20 +96,6 @@ def test_no_client_fills_what_waits_and_all_together_only_so_far(ground, monkeyp
     assert wait(1) not in mine
 
 
-def test_a_rejection_that_comes_second_under_the_lock_is_told(ground, monkeypatch):
-    first, real, calls = held(ground), review.load, []
-
-    def load_and_be_overtaken(state, review_id):
-        calls.append(review_id)
-        if len(calls) == 2:
-            review.close(state, review_id, "approved", AT)
-        return real(state, review_id)
-
-    monkeypatch.setattr(review, "load", load_and_be_overtaken)
-    with pytest.raises(ReviewClosed, match="approved"):
-        closed(ground, first)
-
-
 @pytest.mark.threat("T-LOG-03", control="shapes_of_paths")
 def test_the_record_names_what_is_there_and_digests_and_no_content_and_no_name_that_only_waits(ground):
     held(ground, new("user/canary/7f3a.md", b"the content itself\n"), ground.edit("user/a.md", b"other\n"))
