@@ -1,7 +1,7 @@
 """Commits in child processes that are killed, and what must hold afterwards.
 
 A step is a call into the system or the ledger that changes something: before it, and after it. The oracle
-knows what the scenario wants and nothing of the subject.
+knows what the commit is of and nothing of the subject.
 """
 
 from __future__ import annotations
@@ -24,18 +24,14 @@ from muniment.store.upkeep import rebuild, recover_all
 from muniment.tools.overlay import ChangeSet, Claim, Proposed
 
 BEFORE = {**STANDING, "user/gone/g.md": b"# G\ngone\n"}
-SCENARIOS = {
-    "everything": {
-        "user/a.md": b"# A\nother\n",
-        "user/new/deep.md": b"# N\nnew\n",
-        "user/gone/g.md": None,
-        "project/p.md": b"# P\nother\n",
-        "project/fresh.md": b"# F\nfresh\n",
-    },
-    "create": {"user/n.md": b"# N\nnew\n"},
-    "replace": {"user/a.md": b"# A\nother\n"},
-    "remove": {"user/topic/t.md": None},
+WANTED = {
+    "user/a.md": b"# A\nother\n",
+    "user/new/deep.md": b"# N\nnew\n",
+    "user/gone/g.md": None,
+    "project/p.md": b"# P\nother\n",
+    "project/fresh.md": b"# F\nfresh\n",
 }
+"""What a commit makes of that; None is no file."""
 TASK = "task-1"
 
 
@@ -137,16 +133,15 @@ class Killer:
         database.sqlite3.connect = lambda *args, **keywords: real(*args, factory=Connection, **keywords)
 
 
-def commit_once(ground, wanted, standing, task=TASK):
-    """Make of the files in `standing` those in `wanted`; which were changed."""
-    bases = {path: None if path not in standing else sha(standing[path]) for path in wanted}
-    changes = tuple(Proposed(path, bases[path], data) for path, data in wanted.items() if data is not None)
-    removals = tuple(Claim(path, bases[path]) for path, data in wanted.items() if data is None)
-    terms = ground.terms(origin=origin(task), author=Author.CODE)
-    return [change.path for change in commit([ChangeSet(changes, (), removals)], terms).changes]
+def commit_once(ground):
+    """Make of the files in `BEFORE` those in `WANTED`."""
+    bases = {path: None if path not in BEFORE else sha(BEFORE[path]) for path in WANTED}
+    changes = tuple(Proposed(path, bases[path], data) for path, data in WANTED.items() if data is not None)
+    removals = tuple(Claim(path, bases[path]) for path, data in WANTED.items() if data is None)
+    commit([ChangeSet(changes, (), removals)], ground.terms(origin=origin(TASK), author=Author.CODE))
 
 
-def killed_at(base, state, wanted, at):
+def killed_at(base, state, at):
     """Let a child commit that is killed at step `at`; false if it had come to its end by then."""
     child = os.fork()
     if child == 0:
@@ -154,7 +149,7 @@ def killed_at(base, state, wanted, at):
         killer.install()
         try:
             with opened(base, state) as ground:
-                commit_once(ground, wanted, BEFORE)
+                commit_once(ground)
             killer.at = None
         finally:
             os._exit(0 if killer.at is None else 1)
@@ -163,7 +158,7 @@ def killed_at(base, state, wanted, at):
     return os.WIFSIGNALED(status)
 
 
-def steps(where, wanted, stride):
+def steps(where, stride):
     """Kill at steps a stride apart: recovery leaves all or nothing, and the task may be repeated."""
     found, at = {True: 0, False: 0}, 1
     while True:
@@ -171,7 +166,7 @@ def steps(where, wanted, stride):
         lay(base)
         State(state).close()
         before = entries(base)
-        if not killed_at(base, state, wanted, at):
+        if not killed_at(base, state, at):
             return found
         with opened(base, state) as ground:
             recovered(ground)
@@ -179,10 +174,10 @@ def steps(where, wanted, stride):
             found[is_done] += 1
             told = [event.task for event in tasks.read(ground.state.ledger, 0, 100)]
             assert told == [TASK] * is_done, at
-            assert files(base) == applied(BEFORE, wanted) if is_done else entries(base) == before, at
+            assert files(base) == applied(BEFORE, WANTED) if is_done else entries(base) == before, at
             assert is_left_whole(base, where / "copy"), at
-            commit_once(ground, wanted, BEFORE)  # Done or not, the same task leads to the same end.
+            commit_once(ground)  # Done or not, the same task leads to the same end.
             assert [event.task for event in tasks.read(ground.state.ledger, 0, 100)] == [TASK], at
-            assert files(base) == applied(BEFORE, wanted), at
+            assert files(base) == applied(BEFORE, WANTED), at
             assert is_left_whole(base, where / "copy"), at
         at += stride
