@@ -141,9 +141,7 @@ def test_what_somebody_edited_after_it_got_its_name_is_kept_and_named(ground, wr
     assert no_temporary(ground)
 
 
-def test_a_disk_that_stays_broken_is_told_with_the_files_that_could_not_be_taken_back(
-    ground, writes, monkeypatch
-):
+def test_a_disk_that_stays_broken_is_told_with_the_files_that_are_not_taken_back(ground, writes, monkeypatch):
     def deed():
         monkeypatch.setattr(os, "write", lambda *_: fail(OSError(errno.EIO, "no"))())
         raise StoreConflict(("user/topic/t.md",))
@@ -216,9 +214,7 @@ def test_every_descriptor_is_closed_again(writes):
 
 
 @pytest.mark.parametrize("step", [7, pytest.param(1, marks=pytest.mark.slow)])
-def test_whenever_a_peer_exchanges_the_name_our_bytes_do_not_stay_aside_and_the_peers_are_kept(
-    tmp_path, monkeypatch, step
-):
+def test_whenever_a_peer_exchanges_the_name_its_bytes_alone_are_kept(tmp_path, monkeypatch, step):
     real = writing._renameat2
     for moments in range(0, 256, step):
         base = tmp_path / str(moments)

@@ -149,9 +149,7 @@ def test_names_beyond_the_limit_make_the_view_incomplete_until_they_are_gone(roo
     assert (view.complete, view.entries(), view.names("a")) == (False, (), None)
 
 
-def test_rows_are_handed_over_in_pieces_and_are_the_same_and_a_failure_leaves_them_as_they_were(
-    root, monkeypatch
-):
+def test_rows_are_handed_over_in_pieces_and_a_failure_leaves_them_as_they_were(root, monkeypatch):
     monkeypatch.setattr(catalog, "PENDING_CHARS", 0)
     for number in range(20):
         root.put(f"t{number % 3}/{number}.md", f"# Entry {number}\nword{number}\n")

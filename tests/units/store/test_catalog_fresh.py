@@ -108,9 +108,7 @@ def test_a_directory_that_cannot_be_read_hides_its_entries_until_it_can(settled)
     agree(settled)
 
 
-def test_what_could_not_be_opened_or_listed_is_tried_again_and_never_taken_for_unchanged(
-    settled, monkeypatch
-):
+def test_what_could_not_be_listed_is_tried_again_and_not_taken_for_unchanged(settled, monkeypatch):
     real, failed = OpenDirectory.entries, []
 
     def fail(*_):

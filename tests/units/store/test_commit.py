@@ -39,9 +39,7 @@ def changes(ground):
 
 
 @pytest.mark.threat("T-LEAK-08", control="private_modes")
-def test_a_dry_run_says_the_same_and_writes_nothing_and_what_lands_is_private_under_any_umask(
-    ground, changes
-):
+def test_a_dry_run_says_the_same_and_what_lands_is_private_under_any_umask(ground, changes):
     before = ground.photograph()
     told = changes(dry_run=True)
     assert ground.photograph() == before
@@ -68,9 +66,7 @@ MOMENTS = [
 
 @pytest.mark.threat("T-RUN-08", control="claimed_files")
 @pytest.mark.parametrize(("path", "method"), MOMENTS)
-def test_what_a_peer_writes_between_reading_and_writing_is_kept_and_nothing_lands(
-    ground, changes, monkeypatch, path, method
-):
+def test_what_a_peer_writes_meanwhile_is_kept_and_nothing_lands(ground, changes, monkeypatch, path, method):
     at, real, expected = ground.base / path, getattr(Directory, method), ground.contents()
     known = at.read_bytes() if at.exists() else None
 
@@ -95,9 +91,7 @@ def test_what_a_peer_writes_between_reading_and_writing_is_kept_and_nothing_land
 
 @pytest.mark.threat("T-IDX-02", control="taken_back")
 @pytest.mark.parametrize(("call", "number"), [("write", errno.ENOSPC), ("fsync", errno.EIO)])
-def test_a_fault_of_the_disk_at_any_stage_leaves_no_trace_of_the_commit(
-    ground, changes, monkeypatch, number, call
-):
+def test_a_fault_of_the_disk_at_any_stage_leaves_no_trace(ground, changes, monkeypatch, number, call):
     before, real, told = ground.contents(), getattr(os, call), []
     reason = {errno.ENOSPC: "the disk is full", errno.EIO: "the disk reports an error"}[number]
     while True:
@@ -223,9 +217,7 @@ def test_a_commit_that_cannot_be_taken_back_is_taken_back_before_the_next_one(gr
 
 
 @pytest.mark.threat("T-RUN-02", control="late_commit")
-def test_after_the_deadline_or_a_cancel_nothing_is_written_but_what_has_begun_comes_to_its_end(
-    ground, monkeypatch
-):
+def test_after_deadline_or_cancel_nothing_is_begun_but_what_has_begun_ends(ground, monkeypatch):
     before = ground.photograph()
     with pytest.raises(DeadlineExceeded):
         ground.commit(new("user/n.md"), patience=patience(-1))

@@ -227,9 +227,7 @@ def test_of_directories_that_are_not_bound_the_last_known_text_remains_and_what_
     assert left_in(ground.state.directory, gone) == set()
 
 
-def test_an_entry_that_cannot_be_read_keeps_nothing_and_one_that_is_written_anew_is_a_conflict(
-    ground, where, monkeypatch
-):
+def test_an_entry_that_is_gone_keeps_nothing_and_one_written_anew_is_a_conflict(ground, where, monkeypatch):
     text, real = secret(), module.view_of
     ground.commit(new("user/x.md", text), new("user/k.md", text), new("user/y.md"))
 
@@ -408,9 +406,7 @@ WORDS = ["user", "workspace", "remember", "content", "summary", "saved", "rules"
 OTHER_NAMES = ["superuser/x.md", "user/x.mdx", "user/x.md/y.md", "project/user/x.md", "user/x.md-2.md"]
 
 
-def test_words_that_every_task_uses_empty_entries_and_names_that_only_contain_it_take_no_task_along(
-    ground, where, lane
-):
+def test_common_words_empty_entries_and_names_that_contain_it_take_no_task_along(ground, where, lane):
     """Names of fields, fixed words, scopes and paths are no text of the entry."""
     removed = {"topic": "reference", "summary": "tea", "filePath": "user/k.md"}
     result = {"removedEntries": [removed], "touchedTopics": ["reference"], "touchedScopes": ["user"]}

@@ -138,9 +138,7 @@ def test_two_homes_that_share_a_root_save_no_index_of_each_other(ground, tmp_pat
         assert problems(ground) == problems(ground, other) == ()
 
 
-def test_an_index_that_becomes_a_persons_own_while_it_is_written_is_saved_or_left_to_them(
-    ground, index, monkeypatch
-):
+def test_an_index_that_becomes_a_persons_own_meanwhile_is_saved_or_left(ground, index, monkeypatch):
     rebuilt(ground)
     (ground.user / "n.md").write_bytes(b"new\n")
     real, edits = upkeep.apply, iter([b"mine\n"])
@@ -182,9 +180,7 @@ def test_an_index_that_is_a_link_is_replaced_and_its_target_is_not_touched(groun
     assert {path: kept for path, kept in ground.contents().items() if path.startswith("outside")} == outside
 
 
-def test_what_cannot_be_replaced_in_the_place_of_an_index_is_left_and_told_and_the_commit_lands(
-    ground, index
-):
+def test_what_cannot_be_replaced_by_an_index_is_left_and_told_and_the_commit_lands(ground, index):
     index.mkdir()
     (note,) = ground.commit(new("user/n.md")).notes
     assert note == "user/MEMORY.md cannot be rebuilt: user/MEMORY.md is a directory; move it away"

@@ -44,9 +44,7 @@ def rolled_back(state, count):
     return seen
 
 
-def test_a_commit_is_told_once_it_is_done_with_the_roots_that_it_changed_and_nothing_else_of_it(
-    ground, monkeypatch
-):
+def test_a_commit_is_told_once_it_is_done_with_the_roots_that_it_changed_alone(ground, monkeypatch):
     def told():
         return [event for event in read(ground.state.ledger, 0, 1_000) if event.type == "memory_changed"]
 

@@ -179,9 +179,7 @@ def test_what_a_peer_put_under_a_temporary_name_is_kept_whatever_it_is_and_ours_
     assert (ground.outside / "secret.md").read_bytes() == b"secret\n"
 
 
-def test_a_catalog_that_turns_out_to_be_damaged_is_begun_anew_and_one_out_of_reach_left_alone(
-    ground, tmp_path, monkeypatch
-):
+def test_a_catalog_that_is_damaged_is_begun_anew_and_one_out_of_reach_left(ground, tmp_path, monkeypatch):
     """Opened again, so that no page of it is still in memory."""
     directory, count = tmp_path / "kept", "SELECT count(*) FROM entry"
     with State(directory) as state:

@@ -62,9 +62,7 @@ def test_another_name_never_hides_that_the_name_is_refused_or_replaces_by_guessi
     assert settled(ground, "user/a.md", claims=claims) == ["user/a-2.md"]
 
 
-def test_a_name_that_grows_too_long_is_cut_between_characters_and_there_is_an_end_to_numbering(
-    ground, monkeypatch
-):
+def test_a_name_too_long_is_cut_between_characters_and_numbering_ends(ground, monkeypatch):
     for char in "xé語😀":
         stem = (char * MAX_SEGMENT_BYTES).encode()[: MAX_SEGMENT_BYTES - 3].decode(errors="ignore")
         assert settled(ground, f"user/{stem}.md") == [f"user/{stem}.md"]

@@ -96,9 +96,7 @@ def test_all_that_it_keeps_is_private_whatever_the_umask_and_a_temporary_one_goe
     assert modes == dict.fromkeys(STATE | logs, 0o600)
 
 
-def test_what_was_written_is_there_in_the_next_process_with_the_same_key_and_closing_twice_is_harmless(
-    directory,
-):
+def test_what_was_written_is_there_at_the_next_opening_with_the_same_key(directory):
     with State(directory) as opened, State(None) as other:
         assert is_whole(directory)
         keyed = opened.keyed("a fact")
@@ -295,9 +293,7 @@ def test_a_catalog_of_another_version_or_one_that_is_renewed_is_empty_and_one_of
         assert opened.catalog.rows("SELECT root FROM written") == []
 
 
-def test_a_catalog_that_is_out_of_reach_is_told_and_one_whose_version_cannot_be_read_begun_anew(
-    directory, monkeypatch
-):
+def test_a_catalog_out_of_reach_is_told_and_one_without_version_begun_anew(directory, monkeypatch):
     path = directory / "catalog.db"
     before = path.read_bytes()
 
