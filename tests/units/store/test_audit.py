@@ -98,6 +98,13 @@ def test_a_removed_or_copied_record_and_a_cut_tail_are_found_whatever_the_head_r
         assert not left or "not marked" in copied(*cut, ("DELETE FROM head",))
 
 
+def test_a_record_that_is_appended_behind_a_cut_tail_does_not_hide_the_cut(copy):
+    edit(copy, ("DELETE FROM record WHERE seq > 3",))
+    with State(copy) as state:
+        append(state, AT, "later", None, {})
+        assert verify(state).problems
+
+
 def test_an_erased_body_needs_an_erasure_that_names_it(copy):
     edit(copy, ("UPDATE record SET body = NULL WHERE seq = 2",))
     assert problems(copy) == ("record 2: its body is gone, and no later erasure says so",)

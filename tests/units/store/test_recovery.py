@@ -179,6 +179,19 @@ def test_what_a_peer_put_under_a_temporary_name_is_kept_whatever_it_is_and_ours_
     assert (ground.outside / "secret.md").read_bytes() == b"secret\n"
 
 
+def test_an_index_that_somebody_writes_by_hand_again_and_again_is_saved_each_time(ground, monkeypatch):
+    ground.commit(new("user/first.md"))
+    real, edits, index = upkeep.written, iter(range(9)), ground.user / "MEMORY.md"
+    index.write_bytes(b"edit\n")
+    with monkeypatch.context() as patched:
+        edited = lambda *args: (real(*args), index.write_bytes(b"edit %d\n" % next(edits)))  # noqa: E731
+        patched.setattr(upkeep, "written", edited)
+        ground.commit(new("user/n.md"))
+    saved = {path.read_bytes() for path in ground.user.glob("memory-before-muniment*.md")}
+    assert saved == {b"edit\n", b"edit 0\n", b"edit 1\n"}
+    assert index.read_bytes() == b"edit 2\n"
+
+
 def test_a_catalog_that_is_damaged_is_begun_anew_and_one_out_of_reach_left(ground, tmp_path, monkeypatch):
     """Opened again, so that no page of it is still in memory."""
     directory, count = tmp_path / "kept", "SELECT count(*) FROM entry"
