@@ -7,7 +7,9 @@ import pytest
 from kit.store.killed import steps
 
 
-@pytest.mark.parametrize("stride", [60, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "stride", [60, pytest.param(1, marks=[pytest.mark.slow, pytest.mark.timeout(1_200)])]
+)
 def test_a_commit_killed_at_any_step_is_all_there_or_not_at_all(tmp_path, stride):
     found = steps(tmp_path, stride)
     assert found[False] > 20 // stride
