@@ -98,8 +98,9 @@ def test_a_removed_or_copied_record_and_a_cut_tail_are_found_whatever_the_head_r
         assert not left or "not marked" in copied(*cut, ("DELETE FROM head",))
 
 
-def test_a_record_that_is_appended_behind_a_cut_tail_does_not_hide_the_cut(copy):
-    edit(copy, ("DELETE FROM record WHERE seq > 3",))
+@pytest.mark.parametrize("more", [[], [("UPDATE head SET seq = 3",)]])
+def test_a_record_that_is_appended_behind_a_cut_tail_does_not_hide_the_cut(copy, more):
+    edit(copy, ("DELETE FROM record WHERE seq > 3",), *more)
     with State(copy) as state:
         append(state, AT, "later", None, {})
         assert verify(state).problems
