@@ -25,16 +25,6 @@ def ground(tmp_path):
         yield found
 
 
-def forged(ground, *statements):
-    """What somebody without the key does to the ledger."""
-    with sqlite3.connect(ground.state.ledger.path) as connection:
-        for statement in statements:
-            connection.execute(statement)
-    connection.close()
-
-
-# -- records -----------------------------------------------------------------------------------------------
-
 CUTS = {
     "the head set back": ("DELETE FROM record WHERE seq > 3", "UPDATE head SET seq = 3"),
     "the head gone": ("DELETE FROM record WHERE seq > 3", "DELETE FROM head"),
@@ -45,27 +35,22 @@ CUTS = {
 }
 
 
-@pytest.mark.parametrize("cut", CUTS.values(), ids=CUTS)
+@pytest.mark.parametrize("cut", CUTS)
 def test_a_cut_is_still_found_after_further_commits_have_signed_a_new_end(ground, cut):
     """The next record used to be chained to what the forger had left, and its head marked that as the end."""
-    for number in range(6):
+    for number in range(4):
         ground.commit(new(f"user/n{number}.md", b"%d\n" % number))
     assert verify(ground.state).problems == ()
-    forged(ground, *cut)
+    forger = sqlite3.connect(ground.state.ledger.path, isolation_level=None)
+    for statement in CUTS[cut]:
+        forger.execute(statement)
+    forger.close()
+    if cut == "everything":
+        (problem,) = verify(ground.state).problems
+        assert "4 of the commits" in problem
     for number in range(2):
         assert ground.commit(new(f"user/after-{number}.md")).changes
         assert verify(ground.state).problems != ()
-
-
-def test_commits_whose_records_were_removed_are_counted(ground):
-    for number in range(3):
-        ground.commit(new(f"user/n{number}.md", b"%d\n" % number))
-    forged(ground, "DELETE FROM record", "DELETE FROM head")
-    (problem,) = verify(ground.state).problems
-    assert "3 of the commits" in problem
-
-
-# -- threads -----------------------------------------------------------------------------------------------
 
 
 def test_an_erasure_and_a_look_of_another_thread_do_not_wait_for_each_other(ground, monkeypatch):
@@ -79,7 +64,7 @@ def test_an_erasure_and_a_look_of_another_thread_do_not_wait_for_each_other(grou
         looking.wait(10)
         return real(*arguments, **more)
 
-    key = root_key(ground.state, ground.roots["project"])
+    project, key = ground.roots["project"], root_key(ground.state, ground.roots["project"])
 
     def assess(rel, digest, _data):
         looking.set()
@@ -88,23 +73,18 @@ def test_an_erasure_and_a_look_of_another_thread_do_not_wait_for_each_other(grou
 
     def look():
         inside.wait(10)
-        refresh(ground.state.catalog, key, ground.roots["project"], assess, basis="another")
+        refresh(ground.state.catalog, key, project, assess, basis="another")
 
     monkeypatch.setattr(erasing, "view_of", view)
     where = erasing.EraseGround(ground.state, ground.roots, STRICT, Patience(time.monotonic() + 20))
-    threads = [
-        threading.Thread(target=look, daemon=True),
-        threading.Thread(target=erasing.erase, args=("user/x.md", where), daemon=True),
-    ]
+    deeds = look, lambda: erasing.erase("user/x.md", where)
+    threads = [threading.Thread(target=deed, daemon=True) for deed in deeds]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(15)
     assert not any(thread.is_alive() for thread in threads)
     assert not (ground.user / "x.md").exists()
-
-
-# -- signals -----------------------------------------------------------------------------------------------
 
 
 def test_an_interrupt_just_after_a_commit_is_done_does_not_take_its_files_back(ground, monkeypatch):

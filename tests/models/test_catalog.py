@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from kit.confine.trees import exchange
-from kit.store.catalogued import catalogued, much_later
+from kit.store.catalogued import Catalogued, much_later
 
 NAMES = [
     "a.md",
@@ -33,6 +33,12 @@ PATHS = st.lists(st.sampled_from(NAMES), min_size=1, max_size=4).map("/".join)
 TEXTS = st.sampled_from(
     ["", "# A\n", "# B\n", "---\nname: n\nkeywords: [k]\n---\nbody\n", "---\nopen", "日本\n"]
 )
+PLANTS = {
+    "link": lambda self, path: path.symlink_to(self.base / "outside"),
+    "link inside": lambda self, path: path.symlink_to(self.path("t")),
+    "fifo": lambda _, path: os.mkfifo(path),
+    "second name": lambda self, path: os.link(self.path("a.md"), path, follow_symlinks=False),
+}
 
 
 class Edits(RuleBasedStateMachine):
@@ -41,15 +47,9 @@ class Edits(RuleBasedStateMachine):
     @initialize()
     def begin(self):
         self.base = Path(tempfile.mkdtemp(prefix="muniment-catalog-"))
-        self.outside = self.base / "outside"
-        self.outside.mkdir()
-        self.kept_by = catalogued(self.base)
-        self.kept = self.kept_by.__enter__()
-        self.kept.refresh()
-        self.view = self.kept.refresh()
-        self.lines = {}
-        self.needs_sweep = False
-        self.count = 0
+        (self.base / "outside").mkdir()
+        self.kept = Catalogued(self.base)
+        self.view, self.lines, self.needs_sweep = self.kept.refresh(), {}, False
 
     def path(self, rel):
         return self.kept.top / rel
@@ -75,43 +75,24 @@ class Edits(RuleBasedStateMachine):
             with suppress(OSError):
                 path.unlink()
 
-    @rule(rel=PATHS)
-    def make_directory(self, rel):
+    @rule(rel=PATHS, stands=st.booleans())
+    def make_directory_and_set_the_time_back(self, rel, stands):
         with suppress(OSError):
             self.path(rel).mkdir(parents=True)
-
-    @rule(old=PATHS, new=PATHS)
-    def rename(self, old, new):
-        with suppress(OSError):
-            self.path(old).rename(self.path(new))
-
-    @rule(old=PATHS, new=PATHS)
-    def change_places(self, old, new):
-        with suppress(OSError):
-            exchange(self.path(old), self.path(new))
-
-    @rule(rel=PATHS, what=st.sampled_from(["link", "link inside", "fifo", "second name"]))
-    def plant(self, rel, what):
-        path = self.path(rel)
-        with suppress(OSError):
-            if what == "link":
-                path.symlink_to(self.outside)
-            elif what == "link inside":
-                path.symlink_to(self.path("t"))
-            elif what == "fifo":
-                os.mkfifo(path)
-            else:
-                os.link(self.path("a.md"), path, follow_symlinks=False)
-                self.needs_sweep = True
-
-    @rule(rel=PATHS)
-    def set_the_time_back(self, rel):
         with suppress(OSError):
             os.utime(self.path(rel), (0, 0), follow_symlinks=False)
-
-    @rule(stands=st.booleans())
-    def let_the_clock_stand(self, stands):
         self.kept.clock = much_later if stands else type(self.kept).clock
+
+    @rule(old=PATHS, new=PATHS, swap=st.booleans())
+    def rename_or_change_places(self, old, new, swap):
+        with suppress(OSError):
+            (exchange if swap else os.rename)(self.path(old), self.path(new))
+
+    @rule(rel=PATHS, what=st.sampled_from(list(PLANTS)))
+    def plant(self, rel, what):
+        with suppress(OSError):
+            PLANTS[what](self, self.path(rel))
+            self.needs_sweep |= what == "second name"
 
     @rule(rel=PATHS, text=TEXTS)
     def write_and_look_again(self, rel, text):
@@ -139,13 +120,12 @@ class Edits(RuleBasedStateMachine):
 
     @invariant()
     def every_word_belongs_to_an_entry(self):
-        texts = self.kept.catalog.rows("SELECT rowid FROM text EXCEPT SELECT id FROM entry")
-        assert texts == []
+        assert self.kept.catalog.rows("SELECT rowid FROM text EXCEPT SELECT id FROM entry") == []
 
     def teardown(self):
-        if hasattr(self, "kept_by"):
+        if hasattr(self, "kept"):
             self.look(sweep=False)
-            self.kept_by.__exit__(None, None, None)
+            self.kept.close()
             shutil.rmtree(self.base)
 
 

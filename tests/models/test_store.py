@@ -10,6 +10,7 @@ from __future__ import annotations
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
+from unittest.mock import patch
 
 from hypothesis import settings
 from hypothesis import strategies as some
@@ -29,7 +30,9 @@ from muniment.store import commit as commits
 from muniment.testing.corpus.index_oracle import index_problems
 
 WORDS = ["alder", "birch", "cedar", "dogwood", "elm", "fir", "gum", "hazel"]
+UNKNOWN = {"a", "the", "oak"}
 SCOPES = ("user", "project")
+FOREVER = Patience(float("inf"))
 
 
 class Killed(BaseException):
@@ -39,9 +42,7 @@ class Killed(BaseException):
 def body_of(data):
     """The text below the front matter, by the definition of a file of entries."""
     text = data.decode()
-    if not text.startswith("---\n"):
-        return text.strip()
-    return text.split("\n---\n", 1)[1].strip()
+    return (text.split("\n---\n", 1)[1] if text.startswith("---\n") else text).strip()
 
 
 class Memory(RuleBasedStateMachine):
@@ -49,13 +50,11 @@ class Memory(RuleBasedStateMachine):
     def begin(self):
         self.stack = ExitStack()
         self.base = Path(self.stack.enter_context(tempfile.TemporaryDirectory()))
-        self.roots = make_roots(self.base)
         policy = strict(require="none")
         changes = policy.changes.model_copy(update={"max_scope_share": 1.0, "max_forget": 3})
         self.policy = policy.model_copy(update={"changes": changes})
-        self.place = self.stack.enter_context(opened(self.roots, self.policy))
-        self.model = {}
-        self.done = []
+        self.place = self.stack.enter_context(opened(make_roots(self.base), self.policy))
+        self.model, self.done = {}, []
         self.behind = dict.fromkeys(SCOPES, "")  # why an index may differ from its entries
 
     def teardown(self):
@@ -65,21 +64,17 @@ class Memory(RuleBasedStateMachine):
     def tree(self):
         found = {}
         for scope in SCOPES:
-            root = self.base / scope
-            for path in root.rglob("*.md"):
-                rel = path.relative_to(root)
-                if rel.name != "MEMORY.md" and rel.parts[0] != "index":
-                    found[f"{scope}/{rel}"] = path.read_bytes()
+            for path in (self.base / scope).rglob("*.md"):
+                rel = path.relative_to(self.base)
+                if rel.name != "MEMORY.md" and rel.parts[1] != "index":
+                    found[str(rel)] = path.read_bytes()
         return found
 
     def moved(self, task):
         """What a task changed, by the disk; the model follows once it has been judged."""
-        after = self.tree()
-        changed = {
-            path: (self.model.get(path), after.get(path))
-            for path in self.model.keys() | after.keys()
-            if self.model.get(path) != after.get(path)
-        }
+        before, after = self.model, self.tree()
+        pairs = {path: (before.get(path), after.get(path)) for path in {*before, *after}}
+        changed = {path: pair for path, pair in pairs.items() if pair[0] != pair[1]}
         self.model = after
         if changed:
             self.done.append((task, changed))
@@ -100,13 +95,11 @@ class Memory(RuleBasedStateMachine):
         changed = self.moved(result.task_id)
         assert set(changed) == set(result.files_touched)
         assert result.unchanged == known
-        if known:
-            assert not changed
-            return
-        ((path, (before, after)),) = changed.items()
-        assert before is None
-        assert path.startswith(f"{scope}/")
-        assert body_of(after) == fact
+        assert len(changed) == (not known)
+        for path, (before, after) in changed.items():
+            assert before is None
+            assert path.startswith(f"{scope}/")
+            assert body_of(after) == fact
 
     @precondition(lambda self: self.model)
     @rule(
@@ -116,52 +109,46 @@ class Memory(RuleBasedStateMachine):
     )
     def edit_by_hand(self, which, word, how):
         path = sorted(self.model)[which % len(self.model)]
-        match how:
-            case "append":
-                self.model[path] += f"More about {word}.\n".encode()
-            case "new":
-                path = f"project/hand-{word}.md"
-                self.model[path] = f"# {word}\nBy hand: {word}.\n".encode()
-            case "bullets":
-                path = f"user/list-{word}.md"
-                self.model[path] = f"# List\n\n- about {word}\n- about stones\n".encode()
-            case "remove":
-                del self.model[path]
-        scope = path.partition("/")[0]
-        is_in_place = (self.base / path).exists() and path in self.model
+        path = {"new": f"project/hand-{word}.md", "bullets": f"user/list-{word}.md"}.get(how, path)
+        scope, at = path.partition("/")[0], self.base / path
+        is_in_place = at.exists() and how != "remove"
         self.behind[scope] = "an edit in place" if is_in_place else self.behind[scope] or "a name"
-        if path in self.model:
-            (self.base / path).parent.mkdir(exist_ok=True)
-            (self.base / path).write_bytes(self.model[path])
-        else:
-            (self.base / path).unlink()
+        if how == "remove":
+            del self.model[path]
+            at.unlink()
+            return
+        texts = {
+            "append": self.model.get(path, b"") + f"More about {word}.\n".encode(),
+            "new": f"# {word}\nBy hand: {word}.\n".encode(),
+            "bullets": f"# List\n\n- about {word}\n- about stones\n".encode(),
+        }
+        self.model[path] = texts[how]
+        at.parent.mkdir(exist_ok=True)
+        at.write_bytes(texts[how])
 
     @rule(scope=some.sampled_from(SCOPES))
     def rebuild(self, scope):
-        upkeep.rebuild(self.place.state, self.place.roots[scope], self.policy, Patience(float("inf")))
+        upkeep.rebuild(self.place.state, self.place.roots[scope], self.policy, FOREVER)
         self.behind[scope] = ""
 
-    @rule(word=some.sampled_from([*WORDS, "a", "the", "oak"]))
+    @rule(word=some.sampled_from([*WORDS, *sorted(UNKNOWN)]))
     def forget(self, word):
-        holding = {path for path, data in self.model.items() if word.encode() in data.lower()}
+        before, data = dict(self.model), word.encode()
+        holding = {path for path in before if data in before[path].lower()}
         result = forget(ForgetRequest(word, yes=True), self.place, RuleWriter())
-        before = dict(self.model)
         changed = self.moved(result.task_id)
-        if word in {"a", "the", "oak"} or len(holding) > 3:
+        if word in UNKNOWN or len(holding) > 3:
             assert not changed
             return
         assert result.error is None
         assert set(changed) <= holding
         for path, (was, now) in changed.items():
             assert was == before[path]
-            kept = b"" if now is None else now
             # What stays of a file is some of its own lines, in their order, without the word in an item.
             rest = iter(was.splitlines(keepends=True))
-            assert all(line in rest for line in kept.splitlines(keepends=True))
-        assert {path for path in holding if word.encode() in body_of(before[path]).lower().encode()} <= {
-            *changed,
-            *(each.path for each in result.kept),
-        }
+            assert all(line in rest for line in (now or b"").splitlines(keepends=True))
+        said = {path for path in holding if data in body_of(before[path]).lower().encode()}
+        assert said <= {*changed, *(each.path for each in result.kept)}
 
     @rule()
     def dream(self):
@@ -175,7 +162,7 @@ class Memory(RuleBasedStateMachine):
             said_before = {body_of(data) for path, data in before.items() if path.startswith(scope)}
             said_now = [body_of(data) for path, data in self.model.items() if path.startswith(scope)]
             assert set(said_now) == said_before
-            assert len(said_now) == len(set(said_now))
+            assert len(said_now) == len(said_before)
 
     @precondition(lambda self: self.done)
     @rule(which=some.integers(0))
@@ -189,50 +176,41 @@ class Memory(RuleBasedStateMachine):
             assert changed == {path: (after, before) for path, (before, after) in changes.items()}
         else:
             assert not changed
-            assert result.error.code == ("already_undone" if as_left else result.error.code)
-        if not as_left:
-            assert result.error is not None
-            assert result.error.code in {"undo_overlap", "already_undone"}
+            codes = {"already_undone"} if as_left else {"undo_overlap", "already_undone"}
+            assert result.error.code in codes
 
     @rule(word=some.sampled_from(WORDS))
     def crash(self, word):
         """A remember that is killed once its file is written, and a new start."""
-
-        def die(*_args):
-            raise Killed
-
-        real = commits.finish, commits.bring_back
-        commits.finish, commits.bring_back = die, lambda *_: []
+        dying = patch.multiple(commits, finish=self.die, bring_back=lambda *_: [])
         try:
-            remember(RememberRequest(f"Killed while filing {word}", scope="user"), self.place, RuleWriter())
+            with dying:
+                request = RememberRequest(f"Killed while filing {word}", scope="user")
+                remember(request, self.place, RuleWriter())
         except Killed:
             pass
-        finally:
-            commits.finish, commits.bring_back = real
-        upkeep.recover_all(self.place.state, self.place.roots, self.policy, Patience(float("inf")))
+        upkeep.recover_all(self.place.state, self.place.roots, self.policy, FOREVER)
         self.behind["user"] = ""
         assert self.tree() == self.model
 
-    @invariant()
-    def the_files_are_those_of_the_model(self):
-        if hasattr(self, "place"):
-            assert self.tree() == self.model
-            assert not list(self.base.rglob(".*.tmp"))
+    @staticmethod
+    def die(*_args):
+        raise Killed
 
     @invariant()
-    def the_indexes_and_the_chain_are_whole(self):
+    def the_files_are_those_of_the_model_and_the_indexes_and_the_chain_are_whole(self):
         if not hasattr(self, "place"):
             return
+        assert self.tree() == self.model
+        assert not list(self.base.rglob(".*.tmp"))
         assert audit.verify(self.place.state).problems == ()
-        for scope in SCOPES:
-            if self.behind[scope]:
-                continue
+        for scope in (scope for scope in SCOPES if not self.behind[scope]):
             index = self.base / scope / "MEMORY.md"
             entries = {path.partition("/")[2] for path in self.model if path.startswith(f"{scope}/")}
             if index.exists():
-                assert list(index_problems(index.read_bytes(), entries)) == []
                 before = index.read_bytes()
-                upkeep.rebuild(self.place.state, self.place.roots[scope], self.policy, Patience(float("inf")))
+                assert list(index_problems(before, entries)) == []
+                upkeep.rebuild(self.place.state, self.place.roots[scope], self.policy, FOREVER)
                 assert index.read_bytes() == before
             else:
                 assert not entries

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from contextlib import contextmanager
+from operator import attrgetter
 from pathlib import Path
 
 from kit.store.scan_oracle import scan
@@ -16,6 +17,7 @@ from muniment.store.state import open_catalog
 
 NOBODY = 65_534
 KEY = "key"
+FIELDS = attrgetter("size", "digest", "name", "description", "type", "keywords", "readable", "note")
 
 
 def much_later():
@@ -75,19 +77,12 @@ class Catalogued:
     def stop_the_clock(self):
         """Record of everything the times that it has now: as if what happened since bore the same times."""
         with self.catalog.transaction() as connection:
-            for (path,) in connection.execute("SELECT path FROM directory").fetchall():
-                if (self.top / path).is_dir():
+            for table, key, where in (("directory", "path", ""), ("entry", "rel", " WHERE ctime_ns > 0")):
+                for (path,) in connection.execute(f"SELECT {key} FROM {table}{where}").fetchall():
                     status = (self.top / path).lstat()
                     connection.execute(
-                        "UPDATE directory SET inode = ?, mtime_ns = ?, ctime_ns = ? WHERE path = ?",
+                        f"UPDATE {table} SET inode = ?, mtime_ns = ?, ctime_ns = ? WHERE {key} = ?",
                         (status.st_ino, status.st_mtime_ns, status.st_ctime_ns, path),
-                    )
-            for (rel,) in connection.execute("SELECT rel FROM entry WHERE ctime_ns > 0").fetchall():
-                if (self.top / rel).is_file():
-                    status = (self.top / rel).lstat()
-                    connection.execute(
-                        "UPDATE entry SET inode = ?, size = ?, mtime_ns = ?, ctime_ns = ? WHERE rel = ?",
-                        (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns, rel),
                     )
 
     def relisted(self):
@@ -102,46 +97,27 @@ class Catalogued:
 
     def found(self, query):
         """Paths whose full-text row matches."""
-        return [
-            rel
-            for (rel,) in self.catalog.rows(
-                "SELECT rel FROM text JOIN entry ON entry.id = text.rowid WHERE text MATCH ? ORDER BY rel",
-                (query,),
-            )
-        ]
+        wanted = "SELECT rel FROM text JOIN entry ON entry.id = text.rowid WHERE text MATCH ? ORDER BY rel"
+        return [rel for (rel,) in self.catalog.rows(wanted, (query,))]
 
     def everything_stored(self):
         """All that is in any table, full-text shadow tables included, as one text."""
-        tables = [
-            name for (name,) in self.catalog.rows("SELECT name FROM sqlite_schema WHERE type = 'table'")
-        ]
-        return "\n".join(repr(self.catalog.rows(f'SELECT * FROM "{table}"')) for table in tables)
+        tables = self.catalog.rows("SELECT name FROM sqlite_schema WHERE type = 'table'")
+        return "\n".join(repr(self.catalog.rows(f'SELECT * FROM "{table}"')) for (table,) in tables)
 
     def differences(self, view):
         """What the view says that the oracle does not, and the other way round; empty if they agree."""
         expected = scan(self.top)
-        entries = {
-            entry.rel: (
-                entry.size,
-                entry.digest,
-                entry.name,
-                entry.description,
-                entry.type,
-                entry.keywords,
-                entry.readable,
-                entry.note,
-            )
-            for entry in view.entries()
-        }
+        entries = {entry.rel: FIELDS(entry) for entry in view.entries()}
         found = {
             "entries": (entries, expected.entries),
             "odd": ({item.path: item.reason for item in view.odd()}, expected.odd),
             "names": ({path: view.names(path) for path in view.directories()}, expected.names),
             "usage": (view.usage().files, len(expected.entries)),
             "bytes": (view.usage().bytes, sum(kept[0] for kept in expected.entries.values())),
-            "words": (
-                {rowid for (rowid,) in self.catalog.rows("SELECT rowid FROM text")},
-                {number for (number,) in self.catalog.rows("SELECT id FROM entry WHERE readable")},
+            "words": tuple(
+                {rowid for (rowid,) in self.catalog.rows(f"SELECT {rows}")}
+                for rows in ("rowid FROM text", "id FROM entry WHERE readable")
             ),
             "complete": (view.complete, True),
         }

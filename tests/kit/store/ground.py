@@ -21,6 +21,11 @@ from muniment.store.trust import constant, new_ulid
 from muniment.tools.overlay import ChangeSet, Claim, Proposed
 
 STRICT = load_policy("strict")
+STANDING = {
+    "user/a.md": b"# A\nalpha\n",
+    "user/topic/t.md": b"# T\ntopic\n",
+    "project/p.md": b"# P\nproject\n",
+}
 
 LAX = """
 schema = "muniment-policy/1"
@@ -54,13 +59,9 @@ reject = ["control", "bidi", "tag-chars", "zero-width", "ansi"]
 
 def lax(*, max_file_bytes=1 << 20, max_files=100, max_total_bytes=1 << 26, **limits):
     """A policy that grants everything, with the limits asked for."""
-    text = LAX.format(
-        limits="\n".join(f"{name} = {value}" for name, value in limits.items()),
-        max_file_bytes=max_file_bytes,
-        max_files=max_files,
-        max_total_bytes=max_total_bytes,
-    )
-    return parse_policy(text, where="lax", parents=lambda name: name)
+    more = "\n".join(f"{name} = {value}" for name, value in limits.items())
+    quota = {"max_file_bytes": max_file_bytes, "max_files": max_files, "max_total_bytes": max_total_bytes}
+    return parse_policy(LAX.format(limits=more, **quota), where="lax", parents=lambda name: name)
 
 
 def sha(content):
@@ -112,17 +113,8 @@ class Ground:
         return Proposed(path, sha((self.base / path).read_bytes()), content)
 
     def terms(self, policy=STRICT, **more):
-        return Terms(
-            policy,
-            self.roots,
-            **{
-                "patience": patience(),
-                "state": self.state,
-                "origin": origin(),
-                "trust": constant(Trust.OWNER),
-                **more,
-            },
-        )
+        kept = {"patience": patience(), "state": self.state, "origin": origin()}
+        return Terms(policy, self.roots, **{**kept, "trust": constant(Trust.OWNER), **more})
 
     def commit(self, *changes, claims=(), removals=(), policy=STRICT, **more):
         return commit([ChangeSet(changes, tuple(claims), tuple(removals))], self.terms(policy, **more))
@@ -130,6 +122,10 @@ class Ground:
     def photograph(self):
         """Everything about every name: what must be the same where nothing may have happened."""
         return photograph(self.base)
+
+    def gone(self, path):
+        """A claim to remove what `laid_out` put there."""
+        return claim(path, STANDING[path])
 
     def contents(self):
         """Names and bytes only: what must be the same once something was taken back."""
@@ -158,11 +154,9 @@ def laid_out(base):
     """Both roots bound, with an entry, a topic and its entry in `user`, and an outside tree."""
     for name in ("user", "project", "outside"):
         (base / name).mkdir(mode=0o700)
-    (base / "user" / "a.md").write_bytes(b"# A\nalpha\n")
     (base / "user" / "topic").mkdir()
-    (base / "user" / "topic" / "t.md").write_bytes(b"# T\ntopic\n")
-    (base / "project" / "p.md").write_bytes(b"# P\nproject\n")
-    (base / "outside" / "secret.md").write_bytes(b"secret\n")
+    for path, data in {**STANDING, "outside/secret.md": b"secret\n"}.items():
+        (base / path).write_bytes(data)
     roots = bind_all({"user": base / "user", "project": base / "project"})
     try:
         with State(None) as state:

@@ -31,6 +31,10 @@ def folded(rel):
     return unicodedata.normalize("NFKC", rel.casefold()).casefold()
 
 
+def in_order(rels):
+    return sorted(rels, key=lambda rel: (folded(rel), rel))
+
+
 def line_of(rel, description=""):
     """A plain line; what lines may hold is not what these tests are about."""
     return f"- [{rel.rpartition('/')[2]}]({quote(rel)}) — {description or 'plain'}\n"
@@ -39,9 +43,8 @@ def line_of(rel, description=""):
 def data_of(rel, description=""):
     """The entry that has this line."""
     front = {"name": rel.rpartition("/")[2], "description": description or "plain"}
-    return "\n".join(
-        ["---", *(f"{key}: {json.dumps(value)}" for key, value in front.items()), "---\n"]
-    ).encode()
+    lines = (f"{key}: {json.dumps(value)}\n" for key, value in front.items())
+    return f"---\n{''.join(lines)}---\n".encode()
 
 
 @dataclass
@@ -123,21 +126,16 @@ class Shelf:
 
     def files(self):
         """The index on the disk, by path; the rest of the root, too."""
-        return {
-            path.relative_to(self.top).as_posix(): path.read_text(errors="replace")
-            for path in sorted(self.top.rglob("*"))
-            if path.is_file()
-        }
+        found = [path for path in sorted(self.top.rglob("*")) if path.is_file()]
+        return {str(path.relative_to(self.top)): path.read_text(errors="replace") for path in found}
 
     def rows(self, table):
         return sorted(self.catalog.rows(f"SELECT * FROM {table} WHERE root = ?", (KEY,)))
 
     def _relist(self, rel):
+        listed = KEY, rel.rpartition("/")[0], sha(rel)
         with self.catalog.transaction() as connection:
-            connection.execute(
-                "INSERT INTO relisted (root, topic, key) VALUES (?, ?, ?)",
-                (KEY, rel.rpartition("/")[0], sha(rel)),
-            )
+            connection.execute("INSERT INTO relisted (root, topic, key) VALUES (?, ?, ?)", listed)
 
 
 # -- the definition
@@ -157,7 +155,7 @@ class Limits:
 def expected(lines, limits=None):
     """The files of an index for entries, {path: line}."""
     limits = limits or Limits()
-    order = sorted(lines, key=lambda rel: (folded(rel), rel))
+    order = in_order(lines)
     notice = f"Generated from the {_many(len(lines))} of user; changes made here are lost."
     head = f"# Memory index\n\n{notice}\n" + ("\n" if lines else "")
     flat = "".join(lines[rel] for rel in order)
@@ -201,9 +199,7 @@ def _pages(lines, limits):
         begin = sha(topic)[: limits.digits]
         begin = begin if begins[begin] == 1 else sha(topic)
         for prefix in _prefixes(lines, rels, "", limits):
-            listed = sorted(
-                (rel for rel in rels if sha(rel).startswith(prefix)), key=lambda rel: (folded(rel), rel)
-            )
+            listed = in_order(rel for rel in rels if sha(rel).startswith(prefix))
             pages[f"{begin}-{prefix}" if prefix else begin] = (topic, prefix, listed)
     return pages
 
@@ -221,10 +217,7 @@ def _links(pages, prefix, way, limit, limits, files):
     """The links to the pages whose slots begin so; pages of links are added to `files`."""
     below = {name: page for name, page in pages.items() if sha(f"{name}.md").startswith(prefix)}
     by_topic = sorted(below.items(), key=lambda item: (folded(item[1][0]), item[1][0], item[1][1]))
-    direct = [
-        f"- [{_title(topic, part)}]({way}{name}.md) — {_many(len(rels))}\n"
-        for name, (topic, part, rels) in by_topic
-    ]
+    direct = [f"- [{_title(*page[:2])}]({way}{name}.md) — {_many(len(page[2]))}\n" for name, page in by_topic]
     if _fits(direct, len("".join(direct).encode()), limit):
         return direct
     links = []
@@ -234,9 +227,8 @@ def _links(pages, prefix, way, limit, limits, files):
         if part:
             count = sum(len(rels) for _, _, rels in part.values())
             plural = "page" if len(part) == 1 else "pages"
-            links.append(
-                f"- [pages {deeper}]({way}_pages-{deeper}.md) — {len(part)} {plural}, {_many(count)}\n"
-            )
+            target = f"{way}_pages-{deeper}.md"
+            links.append(f"- [pages {deeper}]({target}) — {len(part)} {plural}, {_many(count)}\n")
             content = _links(part, deeper, "", limits.links, limits, files)
             files[f"index/_pages-{deeper}.md"] = _page(f"pages {deeper}", content, count)
     return links

@@ -7,8 +7,6 @@ import sqlite3
 from contextlib import closing
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable
 from muniment.store import audit
@@ -17,7 +15,6 @@ from muniment.store.state import State
 
 AT = "2026-11-22T10:00:00.000Z"
 TASKS = ("task-1", None, "task-2", "", "task-1")
-COLUMNS = ("at", "kind", "task", "body", "body_mac", "mac")
 
 
 @pytest.fixture(scope="module")
@@ -55,67 +52,55 @@ def test_an_empty_chain_is_whole_and_has_a_head():
 
 
 @pytest.mark.threat("T-LOG-02", control="chained_records")
-@pytest.mark.parametrize("column", COLUMNS)
-@pytest.mark.parametrize("seq", range(1, 6))
-def test_every_edited_byte_of_every_column_is_found(written, tmp_path, column, seq):
-    copy = shutil.copytree(written[0], tmp_path / "state")
-    with closing(sqlite3.connect(copy / "ledger.db")) as connection:
-        (value,) = connection.execute(
-            f"SELECT CAST({column} AS BLOB) FROM record WHERE seq = ?", (seq,)
-        ).fetchone()
-    kind = "BLOB" if "mac" in column else "TEXT"
-    change = f"UPDATE record SET {column} = CAST(? AS {kind}) WHERE seq = ?"
-    with State(copy) as state, closing(sqlite3.connect(copy / "ledger.db", isolation_level=None)) as forger:
-        for position in range(len(value or b"")):
-            for flip in (0x01, 0x80):
-                forged = bytearray(value)
-                forged[position] ^= flip
-                forger.execute(change, (bytes(forged), seq))
-                assert verify(state).problems, (position, flip)
-        for other in {b"", None if value is not None else b"task-1", (value or b"") + b" "} - {value}:
-            if other is None and column not in {"task", "body"}:
-                continue  # The table itself refuses it.
-            forger.execute(change, (other, seq))
-            assert verify(state).problems, other
-        forger.execute(change, (value, seq))
+@pytest.mark.parametrize("seq", [1, *(pytest.param(seq, marks=pytest.mark.slow) for seq in (2, 3, 4, 5))])
+def test_every_edited_byte_of_every_column_is_found(copy, seq):
+    forger = sqlite3.connect(copy / "ledger.db", isolation_level=None)
+    with State(copy) as state, closing(forger):
+        for column in ("at", "kind", "task", "body", "body_mac", "mac"):
+            whole = f"SELECT CAST({column} AS BLOB) FROM record WHERE seq = ?"
+            ((value,),) = forger.execute(whole, (seq,)).fetchall()
+            kind = "BLOB" if "mac" in column else "TEXT"
+            change = f"UPDATE record SET {column} = CAST(? AS {kind}) WHERE seq = ?"
+            others = {b"", None if value is not None else b"task-1", (value or b"") + b" "} - {value}
+            forged = [
+                value[:position] + bytes([value[position] ^ flip]) + value[position + 1 :]
+                for position in range(len(value or b""))
+                for flip in (0x01, 0x80)
+            ]
+            for other in (*forged, *others):
+                if other is not None or column in {"task", "body"}:  # The table itself refuses it.
+                    forger.execute(change, (other, seq))
+                    assert verify(state).problems, (column, other)
+            forger.execute(change, (value, seq))
         assert verify(state).problems == ()
 
 
-@pytest.mark.parametrize("seq", range(1, 6))
-def test_a_removed_record_is_found(copy, seq):
-    edit(copy, ("DELETE FROM record WHERE seq = ?", seq))
-    (problem,) = problems(copy)
-    assert f"record {seq}" in problem or "record 4, but" in problem
-
-
-def test_a_copied_record_is_found_in_the_middle_and_at_the_end(copy):
-    again = "INSERT INTO record SELECT {}, at, kind, task, body, body_mac, mac FROM record WHERE seq = 3"
-    edit(copy, (again.format(6),))
-    (problem, *_) = problems(copy)
-    assert "record 6" in problem
-    edit(copy, ("UPDATE head SET seq = 6",))
-    assert problems(copy)
-    moved = [("UPDATE record SET seq = ? WHERE seq = ?", to + 1, to) for to in (6, 5, 4)]
-    edit(copy, *moved, (again.format(4),))
-    assert problems(copy)
-
-
 @pytest.mark.threat("T-LOG-02", control="chained_records")
-@pytest.mark.parametrize("left", range(5))
-def test_a_cut_tail_is_found_also_when_the_head_row_says_otherwise(copy, left):
-    edit(copy, ("DELETE FROM record WHERE seq > ?", left))
-    assert "removed or added" in problems(copy)[0]
-    edit(copy, ("UPDATE head SET seq = ?", left))
-    assert "removed or added" in problems(copy)[0]
-    if left:
-        edit(copy, ("UPDATE head SET mac = (SELECT mac FROM record ORDER BY seq DESC LIMIT 1)",))
-        assert "removed or added" in problems(copy)[0]
-        edit(copy, ("DELETE FROM head",))
-        assert "not marked" in problems(copy)[0]
+def test_a_removed_or_copied_record_and_a_cut_tail_are_found_whatever_the_head_row_says(written, tmp_path):
+    def copied(*statements):
+        shutil.rmtree(tmp_path / "state", ignore_errors=True)
+        edit(shutil.copytree(written[0], tmp_path / "state"), *statements)
+        return " ".join(problems(tmp_path / "state"))
+
+    again = "INSERT INTO record SELECT {}, at, kind, task, body, body_mac, mac FROM record WHERE seq = 3"
+    moved = [("UPDATE record SET seq = ? WHERE seq = ?", to + 1, to) for to in (5, 4)]
+    for seq in range(1, 6):
+        found = copied(("DELETE FROM record WHERE seq = ?", seq))
+        assert f"record {seq}" in found or "record 4, but" in found
+    assert "record 6" in copied((again.format(6),))
+    assert copied((again.format(6),), ("UPDATE head SET seq = 6",))
+    assert copied(*moved, (again.format(4),), ("UPDATE head SET seq = 6",))
+    last = "UPDATE head SET mac = (SELECT mac FROM record ORDER BY seq DESC LIMIT 1)"
+    for left in range(5):
+        cut = [("DELETE FROM record WHERE seq > ?", left), ("UPDATE head SET seq = ?", left), (last,)]
+        for told in range(1, 4 if left else 3):
+            assert "removed or added" in copied(*cut[:told]), (left, told)
+        assert not left or "not marked" in copied(*cut, ("DELETE FROM head",))
 
 
-def test_a_record_that_is_appended_behind_a_cut_tail_does_not_hide_the_cut(copy):
-    edit(copy, ("DELETE FROM record WHERE seq > 3",))
+@pytest.mark.parametrize("more", [[], [("UPDATE head SET seq = 3",)]])
+def test_a_record_that_is_appended_behind_a_cut_tail_does_not_hide_the_cut(copy, more):
+    edit(copy, ("DELETE FROM record WHERE seq > 3",), *more)
     with State(copy) as state:
         append(state, AT, "later", None, {})
         assert verify(state).problems
@@ -133,24 +118,16 @@ def test_an_erased_body_needs_an_erasure_that_names_it(copy):
         assert verify(state).problems == ("record 3: its body is gone, and no later erasure says so",)
 
 
-@pytest.mark.parametrize("body", [{}, {"records": 7}, {"records": [[1]]}, {"records": [7]}])
-def test_an_erasure_that_names_nothing_or_only_later_records_excuses_none(copy, body):
+def test_an_erasure_that_is_forged_or_names_nothing_or_only_later_records_excuses_none(copy):
     with State(copy) as state:
-        append(state, AT, audit.ERASE, None, body)
-        append(state, AT, "later", None, {})
-    edit(copy, ("UPDATE record SET body = NULL WHERE seq IN (2, 7)",))
+        for body in ({}, {"records": 7}, {"records": [[1]]}, {"records": [10]}, {"later": 1}):
+            append(state, AT, audit.ERASE, None, body)
+    edit(copy, ("UPDATE record SET body = NULL WHERE seq IN (2, 10)",))
     assert len(problems(copy)) == 2
-
-
-def test_a_forged_erasure_excuses_nothing(copy):
-    edit(
-        copy,
-        ("UPDATE record SET body = NULL WHERE seq = 2",),
-        ("UPDATE record SET kind = 'erase', body = ? WHERE seq = 4", '{"records": [2]}'),
-    )
-    assert problems(copy)
+    edit(copy, ("UPDATE record SET kind = 'erase', body = ? WHERE seq = 4", '{"records": [2]}'))
+    assert len(problems(copy)) >= 3
     edit(copy, ("UPDATE record SET body = 'no json' WHERE seq = 4",))
-    assert len(problems(copy)) >= 2
+    assert len(problems(copy)) >= 3
 
 
 def test_a_ledger_put_back_to_an_earlier_copy_is_found_only_with_a_head_that_was_kept(written, copy):
@@ -165,26 +142,18 @@ def test_a_ledger_put_back_to_an_earlier_copy_is_found_only_with_a_head_that_was
     assert "cut or replaced" in problems(copy, Head(3, bytes(32)))[0]
 
 
-def test_another_key_makes_every_record_false(copy):
+def test_another_key_makes_every_record_false_and_what_cannot_be_read_says_to_verify(copy):
+    for body, words in (("'no json'", "record 2 .*audit verify"), ("CAST(x'ff' AS TEXT)", "")):
+        edit(copy, (f"UPDATE record SET body = {body} WHERE seq = 2",))
+        with State(copy) as state, pytest.raises(ManagedMemoryUnavailable, match=f".*{words}"):
+            records(state)
     (copy / "audit.key").write_bytes(bytes(32))
     assert len(problems(copy)) == 11
 
 
-def test_records_that_cannot_be_read_say_to_verify(copy):
-    edit(copy, ("UPDATE record SET body = 'no json' WHERE seq = 2",))
-    with State(copy) as state, pytest.raises(ManagedMemoryUnavailable, match=r"record 2 .*audit verify"):
-        records(state)
-    edit(copy, ("UPDATE record SET body = CAST(x'ff' AS TEXT) WHERE seq = 2",))
-    with State(copy) as state, pytest.raises(ManagedMemoryUnavailable):
-        records(state)
-
-
-@given(st.integers(0, 10**18 - 1), st.binary(min_size=32, max_size=32))
-def test_a_head_reads_back_as_it_was_written(seq, mac):
-    assert Head.parse(f" {Head(seq, mac)}\n") == Head(seq, mac)
-
-
-@pytest.mark.parametrize("text", ["", "5", "5:", "5:00", "-1:" + "0" * 64, "5:" + "g" * 64, "٣:" + "0" * 64])
-def test_what_is_no_head_is_refused(text):
-    with pytest.raises(ConfigInvalid, match="no head"):
-        Head.parse(text)
+def test_a_head_reads_back_as_it_was_written_and_nothing_else_is_one():
+    for head in (Head(0, bytes(32)), Head(10**18 - 1, bytes(range(32)))):
+        assert Head.parse(f" {head}\n") == head
+    for text in ("", "5", "5:", "5:00", "-1:" + "0" * 64, "5:" + "g" * 64, "٣:" + "0" * 64):
+        with pytest.raises(ConfigInvalid, match="no head"):
+            Head.parse(text)

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-import muniment
 from kit.store.catalogued import KEY, as_nobody, catalogued
-from kit.where import TESTS
+from kit.store.ground import sha
 from muniment.errors import ManagedMemoryUnavailable
 from muniment.names import MAX_DEPTH, MAX_FILE_BYTES, Trust
 from muniment.store import catalog
@@ -21,6 +16,7 @@ from muniment.store.catalog import CatalogEntry, Odd, refresh
 from muniment.store.rows import Assessed
 
 CANARY = "zqcanaryzq"
+LONG = "this directory could not be listed"
 
 
 @pytest.fixture
@@ -30,7 +26,11 @@ def root(tmp_path):
 
 
 def key(rel):
-    return hashlib.sha256(rel.encode()).hexdigest()
+    return sha(rel.encode())
+
+
+def rels(view):
+    return [entry.rel for entry in view.entries()]
 
 
 def test_an_entry_is_told_with_all_that_its_file_says(root):
@@ -38,20 +38,10 @@ def test_an_entry_is_told_with_all_that_its_file_says(root):
     root.put("topic/b.md", text)
     root.answers["topic/b.md"] = Assessed(Trust.AGENT, expires="2030-01-01T00:00:00Z")
     view = root.refresh()
-    assert view.entry("topic/b.md") == CatalogEntry(
-        rel="topic/b.md",
-        size=len(text),
-        digest=hashlib.sha256(text).hexdigest(),
-        name="B",
-        description="D",
-        type="project",
-        keywords=("k", "l m"),
-        trust=Trust.AGENT,
-        expires="2030-01-01T00:00:00Z",
-        readable=True,
-        held=None,
-        note="line 6 is not understood",
-    )
+    of_file = {"rel": "topic/b.md", "size": len(text), "digest": sha(text), "readable": True, "held": None}
+    said = {"name": "B", "description": "D", "type": "project", "keywords": ("k", "l m")}
+    told = {"trust": Trust.AGENT, "expires": "2030-01-01T00:00:00Z", "note": "line 6 is not understood"}
+    assert view.entry("topic/b.md") == CatalogEntry(**of_file, **said, **told)
     assert view.entries() == (view.entry("topic/b.md"),)
     assert view.entry("b.md") is None
     assert (view.scope, view.key, view.complete) == ("user", KEY, True)
@@ -61,19 +51,17 @@ def test_what_is_no_entry_is_odd_with_a_reason(root, tmp_path):
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "secret.md").write_text(CANARY)
-    root.put("ok.md")
     (root.top / "link.md").symlink_to(outside / "secret.md")
     (root.top / "linked").symlink_to(outside)
     os.link(outside / "secret.md", root.top / "hard.md")
     os.mkfifo(root.top / "pipe.md")
-    root.put("new\nline.md")
-    root.put("a\u202eb/x.md")
     Path(os.fsdecode(os.fsencode(root.top) + b"/Z\xfcrich.md")).write_text("x")
-    root.put("NUL.md")
-    root.put("/".join("d" * (MAX_DEPTH - 1)) + "/x.md")
-    root.put("/".join(["l" * 250] * 4) + "/longer-still-than-that.md")
+    deep, far = "/".join("d" * (MAX_DEPTH - 1)), "/".join(["l" * 250] * 4)
+    far, deep = f"{far}/longer-than-that.md", f"{deep}/x.md"
+    for rel in ("ok.md", "new\nline.md", "a\u202eb/x.md", "NUL.md", deep, far):
+        root.put(rel)
     view = root.refresh()
-    assert [entry.rel for entry in view.entries()] == ["ok.md"]
+    assert rels(view) == ["ok.md"]
     assert root.differences(view) == {}
     odd = {item.path[:20]: item.reason for item in view.odd()}
     assert odd["link.md"] == odd["linked"] == odd["pipe.md"] == "a link or special file"
@@ -87,7 +75,7 @@ def test_what_is_no_entry_is_odd_with_a_reason(root, tmp_path):
     assert CANARY not in root.everything_stored()
 
 
-def test_a_file_above_the_limit_is_listed_as_unreadable(root):
+def test_a_file_that_is_too_large_or_that_cannot_be_opened_is_listed_as_unreadable(root):
     root.put("large.md", b"# Large\n" + b"x" * MAX_FILE_BYTES)
     root.put("just.md", b"x" * MAX_FILE_BYTES)
     view = root.refresh()
@@ -98,88 +86,70 @@ def test_a_file_above_the_limit_is_listed_as_unreadable(root):
     assert view.entry("just.md").readable
     assert root.asked == ["just.md"]
     assert root.differences(view) == {}
-    assert root.found("large") == []
-    assert root.found("just") == ["just.md"]
+    assert (root.found("large"), root.found("just")) == ([], ["just.md"])
     assert root.lines()[key("large.md")] == "- [large.md](large.md) — unreadable\n"
-
-
-def test_a_file_in_a_directory_that_may_be_listed_but_not_entered_is_unreadable(root):
     root.put("a/x.md", "# X\n")
-    (root.top / "a").chmod(0o400)
+    (root.top / "a").chmod(0o400)  # It may be listed, but not entered.
     with as_nobody(root.top):
-        view = root.refresh()
-    assert [(entry.rel, entry.size, entry.readable) for entry in view.entries()] == [("a/x.md", 0, False)]
+        entry = root.refresh().entry("a/x.md")
+    assert (entry.size, entry.readable) == (0, False)
     (root.top / "a").chmod(0o700)
     with as_nobody(root.top):
         assert root.refresh().entry("a/x.md").readable
 
 
-def test_nothing_of_a_held_entry_is_in_any_row(root):
+def test_nothing_of_a_held_entry_is_in_any_row_until_it_is_released(root):
     text = f"---\nname: N{CANARY}\ndescription: D{CANARY}\nkeywords: [K{CANARY}]\nx{CANARY}\n---\nB{CANARY}"
-    root.put("topic/held.md", text)
-    root.answers["topic/held.md"] = Assessed(Trust.WORKSPACE, held="instructions")
-    held = root.refresh().entry("topic/held.md")
+    root.put("t/held.md", text)
+    root.answers["t/held.md"] = Assessed(Trust.WORKSPACE, held="instructions")
+    held = root.refresh().entry("t/held.md")
     assert CANARY not in root.everything_stored()
     assert (held.held, held.readable, held.trust) == ("instructions", True, Trust.WORKSPACE)
     assert (held.name, held.description, held.keywords, held.note) == ("held", "", (), "")
-    assert held.digest == hashlib.sha256(text.encode()).hexdigest()
+    assert held.digest == sha(text.encode())
     assert root.catalog.rows("SELECT * FROM text") == []
-    assert root.lines() == {key("topic/held.md"): "- [topic/held.md](topic/held.md) — held\n"}
+    assert root.lines() == {key("t/held.md"): "- [t/held.md](t/held.md) — held\n"}
+    held, root.answers = root.answers, {}
+    for root.basis, root.answers, found in (
+        ("2", {}, ["t/held.md"]),
+        ("3", held, []),
+        ("4", {}, ["t/held.md"]),
+    ):
+        root.refresh()
+        assert root.found(f"B{CANARY}") == found
+        shown = root.catalog.rows("SELECT name, line FROM entry WHERE line || name LIKE ?", (f"%{CANARY}%",))
+        assert bool(shown) == bool(found)
 
 
-def test_what_becomes_held_leaves_its_rows_and_what_is_released_comes_back(root):
-    root.put("a.md", f"# {CANARY}\n")
+def test_names_beyond_the_limit_make_the_view_incomplete_until_they_are_gone(root, tmp_path, monkeypatch):
+    for limit, complete in ((5, True), (4, False), (0, False), (99, True)):
+        (tmp_path / str(limit)).mkdir()
+        with catalogued(tmp_path / str(limit)) as other, monkeypatch.context() as patched:
+            patched.setattr(catalog, "MAX_NAMES", limit)
+            for kept in (root, other):
+                for rel in ("a/1.md", "a/2.md", "b.md", "c.md"):
+                    kept.put(rel)
+            view = other.refresh()
+            assert (view.complete, view.odd() == ()) == (complete, complete)
+            patched.undo()
+            assert other.differences(other.refresh()) == {}
     root.refresh()
-    assert root.found(CANARY) == ["a.md"]
-    root.answers["a.md"], root.basis = Assessed(Trust.OWNER, held="secret"), "second"
-    root.refresh()
-    assert root.found(CANARY) == []
-    assert root.catalog.rows("SELECT name, line FROM entry WHERE line || name LIKE ?", (f"%{CANARY}%",)) == []
-    root.answers.clear()
-    root.basis = "third"
-    root.refresh()
-    assert root.found(CANARY) == ["a.md"]
-
-
-@pytest.mark.parametrize(("limit", "complete"), [(5, True), (4, False), (0, False)])
-def test_names_beyond_the_limit_make_the_view_incomplete_until_they_are_gone(
-    root, monkeypatch, limit, complete
-):
-    monkeypatch.setattr(catalog, "MAX_NAMES", limit)
-    for rel in ("a/1.md", "a/2.md", "b.md", "c.md"):
-        root.put(rel)
+    monkeypatch.setattr(catalog, "MAX_NAMES", 5)
+    root.put("a/3.md")
     view = root.refresh()
-    assert view.complete is complete
-    assert (view.odd() == ()) is complete
-    monkeypatch.undo()
+    assert rels(view) == ["b.md", "c.md"]  # What has grown beyond it is passed over whole.
+    assert view.odd() == (Odd("a", "the memory holds more than 5 names"),)
+    (root.top / "a/1.md").unlink()
+    assert root.rels() == ["a/2.md", "a/3.md", "b.md", "c.md"]
+    monkeypatch.setattr("muniment.confine.root.MAX_ENTRIES", 1)
+    (root.top / "b.md").unlink()
+    (root.top / "c.md").unlink()
     view = root.refresh()
-    assert root.differences(view) == {}
+    assert view.odd() == (Odd("a", LONG),)
+    assert (view.complete, view.entries(), view.names("a")) == (False, (), None)
 
 
-def test_a_directory_that_grows_beyond_the_limit_is_passed_over_whole(root, monkeypatch):
-    monkeypatch.setattr(catalog, "MAX_NAMES", 3)
-    for rel in ("a.md", "topic/1.md"):
-        root.put(rel)
-    assert root.refresh().complete
-    root.put("topic/2.md")
-    view = root.refresh()
-    assert [entry.rel for entry in view.entries()] == ["a.md"]
-    assert view.odd() == (Odd("topic", "the memory holds more than 3 names"),)
-    assert not view.complete
-    (root.top / "topic/1.md").unlink()
-    assert root.rels() == ["a.md", "topic/2.md"]
-
-
-def test_a_directory_of_too_many_names_cannot_be_listed(root, monkeypatch):
-    monkeypatch.setattr("muniment.confine.root.MAX_ENTRIES", 2)
-    for name in "123":
-        root.put(f"topic/{name}.md")
-    view = root.refresh()
-    assert view.odd() == (Odd("topic", "this directory could not be listed"),)
-    assert (view.complete, view.entries(), view.names("topic")) == (False, (), None)
-
-
-def test_rows_are_handed_over_in_pieces_and_are_the_same(root, monkeypatch):
+def test_rows_are_handed_over_in_pieces_and_a_failure_leaves_them_as_they_were(root, monkeypatch):
     monkeypatch.setattr(catalog, "PENDING_CHARS", 0)
     for number in range(20):
         root.put(f"t{number % 3}/{number}.md", f"# Entry {number}\nword{number}\n")
@@ -188,8 +158,21 @@ def test_rows_are_handed_over_in_pieces_and_are_the_same(root, monkeypatch):
         root.put(f"t{number % 3}/{number}.md", f"# Again {number}\n")
     (root.top / "t1/1.md").unlink()
     assert root.differences(root.refresh()) == {}
-    assert root.found("word3") == ["t0/3.md"]
-    assert root.found("word2") == []
+    assert (root.found("word3"), root.found("word2")) == (["t0/3.md"], [])
+    rows = "SELECT rel, name FROM entry ORDER BY rel"
+    before = root.catalog.rows(rows)
+    root.put("t0/0.md", "# Other\n")
+    root.put("t9/new.md", "# New\n")
+
+    def fail(rel, _digest, _data):
+        if rel == "t9/new.md":
+            raise ManagedMemoryUnavailable("ledger.db", "is busy")
+        return Assessed(Trust.OWNER)
+
+    with pytest.raises(ManagedMemoryUnavailable, match="is busy"):
+        refresh(root.catalog, KEY, root.bound, fail, basis=root.basis)
+    assert root.catalog.rows(rows) == before
+    assert root.differences(root.refresh()) == {}
 
 
 def test_two_roots_in_one_catalog_do_not_touch_each_other(root, tmp_path):
@@ -207,60 +190,6 @@ def test_two_roots_in_one_catalog_do_not_touch_each_other(root, tmp_path):
         assert root.differences(root.refresh(sweep=True)) == {}
 
 
-# -- when it fails
-
-
-def test_what_assess_raises_leaves_the_rows_as_they_were(root):
-    root.put("a.md", "# A\n")
-    before = root.refresh().entries()
-    root.put("a.md", "# Other\n")
-    root.put("b/c.md", "# New\n")
-
-    def fail(rel, _digest, _data):
-        if rel == "b/c.md":
-            raise ManagedMemoryUnavailable("ledger.db", "is busy")
-        return Assessed(Trust.OWNER)
-
-    with pytest.raises(ManagedMemoryUnavailable, match="is busy"):
-        refresh(root.catalog, KEY, root.bound, fail, basis=root.basis)
-    rows = root.catalog.rows("SELECT rel, name FROM entry")
-    assert rows == [(entry.rel, entry.name) for entry in before] == [("a.md", "A")]
-    assert root.differences(root.refresh()) == {}
-
-
-DIES = """
-import os, signal, sys
-from pathlib import Path
-sys.path[:0] = {path!r}
-from kit.store.catalogued import KEY
-from muniment.confine.binding import bind
-from muniment.names import Trust
-from muniment.store import catalog
-from muniment.store.catalog import refresh
-from muniment.store.rows import Assessed
-from muniment.store.state import open_catalog
-catalog.PENDING_CHARS = 0
-def assess(rel, digest, data):
-    if rel == "b/c.md":
-        os.kill(os.getpid(), signal.SIGKILL)
-    return Assessed(Trust.OWNER)
-refresh(open_catalog(Path({catalog!r})), KEY, bind("user", {top!r}), assess, basis="first")
-"""
-
-
-def test_a_process_that_is_killed_in_the_middle_leaves_the_rows_as_they_were(root):
-    root.put("a.md", "# A\n")
-    root.refresh()
-    root.put("a.md", "# Other\n")
-    root.put("b/c.md", "# New\n")
-    path = [str(Path(muniment.__file__).parents[1]), str(TESTS)]
-    source = DIES.format(path=path, catalog=str(root.catalog.path), top=str(root.top))
-    done = subprocess.run([sys.executable, "-c", source], check=False, capture_output=True, timeout=50)
-    assert done.returncode == -signal.SIGKILL, done.stderr.decode()
-    assert root.catalog.rows("SELECT rel, name FROM entry") == [("a.md", "A")]
-    assert root.differences(root.refresh()) == {}
-
-
 def test_a_root_that_was_removed_has_no_entries_and_no_complete_view(root):
     root.put("a.md")
     root.refresh()
@@ -268,4 +197,4 @@ def test_a_root_that_was_removed_has_no_entries_and_no_complete_view(root):
     root.top.rmdir()
     view = root.refresh()
     assert (view.complete, view.entries(), view.directories()) == (False, (), ())
-    assert view.odd() == (Odd(".", "this directory could not be listed"),)
+    assert view.odd() == (Odd(".", LONG),)

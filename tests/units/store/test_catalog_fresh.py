@@ -1,18 +1,26 @@
-"""What a refresh finds, and what it does not have to look at: the times of directories, and their races."""
+"""What a look finds, what it does not have to look at, its races, and how one that was given up goes on."""
 
 from __future__ import annotations
 
 import os
-import threading
 import time
+from contextlib import closing
 
 import pytest
 
 from kit.confine.trees import exchange
-from kit.store.catalogued import as_nobody, catalogued, much_later
+from kit.store.catalogued import KEY, as_nobody, catalogued, much_later
+from kit.store.ground import STRICT
+from muniment.confine.cancel import Patience
 from muniment.confine.root import OpenDirectory
-from muniment.errors import NotFound
-from muniment.store.catalog import Odd
+from muniment.errors import Cancelled, DeadlineExceeded, NotFound
+from muniment.names import Trust
+from muniment.store import catalog as subject
+from muniment.store import upkeep
+from muniment.store.catalog import Odd, refresh
+from muniment.store.rows import Assessed
+from muniment.store.state import open_catalog
+from muniment.store.upkeep import view_in_time, view_of
 
 
 @pytest.fixture
@@ -31,67 +39,47 @@ def settled(root):
     return root
 
 
-@pytest.fixture
-def listed(monkeypatch):
-    """How many directories were listed."""
-    seen = []
-    real = OpenDirectory.entries
-
-    def entries(self):
-        seen.append(self)
-        return real(self)
-
-    monkeypatch.setattr(OpenDirectory, "entries", entries)
-    return seen
-
-
 def agree(root, **options):
     view = root.refresh(**options)
     assert root.differences(view) == {}
     return view
 
 
-# -- nothing to do
+def rels(view):
+    return [entry.rel for entry in view.entries()]
 
 
-def test_what_lies_in_a_directory_that_could_not_be_opened_is_not_taken_for_unchanged(settled, monkeypatch):
-    failed = []
-
-    def fail_once(root, rel):
-        if rel == "one" and not failed:
-            failed.append(rel)
-            raise NotFound(rel)
-        return OpenDirectory(root, rel)
-
-    settled.put("one/two/new.md")
-    monkeypatch.setattr("muniment.store.catalog.OpenDirectory", fail_once)
-    assert agree(settled).entry("one/two/new.md")
-    assert failed
+def swap(root, rel, to):
+    """A link in the place of something."""
+    path = root.top / rel
+    path.unlink() if path.is_file() else path.rename(root.top.parent / "moved")
+    path.symlink_to(to)
 
 
-# -- what changed is found
+# What changed is found.
 
 
-def test_a_file_replaced_within_the_tick_of_the_last_look_is_found(root):
-    root.put("topic/a.md", "# One\n")
-    root.refresh()
-    root.put("topic/a.md", "# Two\n")
-    root.stop_the_clock()
-    assert agree(root).entry("topic/a.md").name == "Two"
-
-
-def test_an_edit_in_place_within_the_tick_of_the_last_look_is_found(root):
+@pytest.mark.parametrize("in_place", [False, True])
+def test_a_file_that_changes_within_the_tick_of_the_last_look_is_found(root, in_place):
     path = root.put("topic/a.md", "# One\n")
     root.refresh()
-    path.write_text("# Two\n")
+    path.write_text("# Two\n") if in_place else root.put("topic/a.md", "# Two\n")
     root.stop_the_clock()
     assert agree(root).entry("topic/a.md").name == "Two"
 
 
-def test_an_edit_in_place_is_found_by_a_sweep_alone(settled):
+def test_an_edit_in_place_and_a_second_name_elsewhere_are_found_by_a_sweep_alone(settled, tmp_path):
     (settled.top / "one/b.md").write_text("# Edited\n")
     assert settled.refresh().entry("one/b.md").name == "one/b.md"
     assert agree(settled, sweep=True).entry("one/b.md").name == "Edited"
+    os.link(settled.top / "one/b.md", tmp_path / "second.md")
+    assert settled.refresh().entry("one/b.md")
+    view = agree(settled, sweep=True)
+    assert view.entry("one/b.md") is None
+    assert view.odd() == (Odd("one/b.md", "leads outside the memory (hardlink)"),)
+    (tmp_path / "second.md").unlink()
+    assert settled.refresh().entry("one/b.md") is None
+    assert agree(settled, sweep=True).entry("one/b.md")
 
 
 def test_another_directory_in_the_place_of_one_that_was_moved_away_is_listed(settled):
@@ -108,80 +96,31 @@ def test_another_directory_in_the_place_of_one_that_was_moved_away_is_listed(set
     assert view.entry("one/two/three/d.md") is None
 
 
-def test_two_directories_that_changed_places_are_told_apart(settled):
-    exchange(settled.top / "one", settled.top / "other")
-    assert agree(settled).names("one") == {"e.md"}
-
-
-def test_a_directory_deep_below_that_is_moved_is_found_where_it_is_now(settled):
-    (settled.top / "one/two").rename(settled.top / "other/two")
-    assert [entry.rel for entry in agree(settled).entries()] == [
-        "a.md",
-        "one/b.md",
-        "other/e.md",
-        "other/two/c.md",
-        "other/two/three/d.md",
-    ]
-
-
-@pytest.mark.parametrize("target", ["outside", "the directory itself, moved"])
-def test_a_link_in_the_place_of_a_directory_is_not_followed(settled, tmp_path, target):
-    (settled.top / "one").rename(tmp_path / "moved")
-    if target == "outside":
-        (tmp_path / "outside").mkdir()
-        (tmp_path / "outside/b.md").write_text("# Secret\n")
-        (settled.top / "one").symlink_to(tmp_path / "outside")
-    else:
-        (settled.top / "one").symlink_to(tmp_path / "moved")
-    view = agree(settled)
-    assert [entry.rel for entry in view.entries()] == ["a.md", "other/e.md"]
-    assert view.odd() == (Odd("one", "a link or special file"),)
-
-
-def test_files_and_directories_that_take_each_others_place_are_told_apart(settled):
-    (settled.top / "a.md").unlink()
-    settled.put("a.md/inner.md")
-    (settled.top / "other/e.md").unlink()
-    (settled.top / "other").rmdir()
-    settled.put("other", "text")
-    settled.put("one/two.md/x.md")
-    assert agree(settled).entry("a.md/inner.md")
-    (settled.top / "one/two.md/x.md").unlink()
-    (settled.top / "one/two.md").rmdir()
-    settled.put("one/two.md")
-    assert agree(settled).entry("one/two.md")
-
-
-def test_a_second_name_of_an_entry_elsewhere_is_found_by_a_sweep_and_so_is_its_end(settled, tmp_path):
-    os.link(settled.top / "one/b.md", tmp_path / "second.md")
-    assert settled.refresh().entry("one/b.md")
-    view = agree(settled, sweep=True)
-    assert view.entry("one/b.md") is None
-    assert view.odd() == (Odd("one/b.md", "leads outside the memory (hardlink)"),)
-    (tmp_path / "second.md").unlink()
-    assert settled.refresh().entry("one/b.md") is None
-    assert agree(settled, sweep=True).entry("one/b.md")
-
-
 def test_a_directory_that_cannot_be_read_hides_its_entries_until_it_can(settled):
     (settled.top / "one").chmod(0)
     with as_nobody(settled.top):
         view = settled.refresh()
-    assert (view.complete, view.names("one")) == (False, None)
-    assert view.odd() == (Odd("one", "this directory could not be listed"),)
-    assert [entry.rel for entry in view.entries()] == ["a.md", "other/e.md"]
-    with as_nobody(settled.top):
+        assert (view.complete, view.names("one")) == (False, None)
+        assert view.odd() == (Odd("one", "this directory could not be listed"),)
+        assert rels(view) == ["a.md", "other/e.md"]
         assert not settled.refresh().complete
     (settled.top / "one").chmod(0o700)
     agree(settled)
 
 
-def test_what_could_not_be_listed_is_tried_again_though_nothing_about_it_changed(settled, monkeypatch):
-    real = OpenDirectory.entries
+def test_what_could_not_be_listed_is_tried_again_and_not_taken_for_unchanged(settled, monkeypatch):
+    real, failed = OpenDirectory.entries, []
 
-    def fail(_self):
+    def fail(*_):
+        failed.append(1)
         raise NotFound("x")
 
+    settled.put("one/two/new.md")
+    with monkeypatch.context() as patched:
+        once = lambda root, rel: fail() if rel == "one" and not failed else OpenDirectory(root, rel)  # noqa: E731
+        patched.setattr(subject, "OpenDirectory", once)
+        assert agree(settled).entry("one/two/new.md")
+        assert failed
     monkeypatch.setattr(OpenDirectory, "entries", fail)
     view = settled.refresh(sweep=True)
     assert (view.complete, view.entries(), view.names("")) == (False, (), None)
@@ -192,96 +131,163 @@ def test_what_could_not_be_listed_is_tried_again_though_nothing_about_it_changed
     agree(settled)
 
 
-# -- while it is looked at
+# While it is looked at.
 
 
-def meanwhile(root, monkeypatch, method, act):
-    """Do something once, just after a method of the handle has answered; by the real clock."""
-    root.clock = time.time_ns
-    real = getattr(OpenDirectory, method)
-    waiting = [act]
+def to_link(root):
+    swap(root, "one/b.md", root.top.parent / "secret.md")
 
-    def method_and_more(self, *arguments):
-        answer = real(self, *arguments)
+
+def to_directory(root):
+    (root.top / "one/b.md").unlink()
+    root.put("one/b.md/inner.md")
+
+
+def to_link_of_moved(root):
+    swap(root, "one", root.top.parent / "moved")
+
+
+@pytest.mark.parametrize(
+    ("act", "beside", "odd", "complete"),
+    [
+        (to_link, "one/x.md", Odd("one/b.md", "leads outside the memory (symlink)"), True),
+        (to_directory, "one/x.md", Odd("one/b.md", "became a directory while it was looked at"), False),
+        (lambda root: (root.top / "one/b.md").unlink(), "one/x.md", None, True),
+        (to_link_of_moved, "y.md", Odd("one", "leads outside the memory (symlink)"), True),
+    ],
+)
+def test_what_is_replaced_while_it_is_looked_at_is_odd_and_no_part_of_the_memory(
+    settled, monkeypatch, tmp_path, act, beside, odd, complete
+):
+    (tmp_path / "secret.md").write_text("# Secret\n")
+    settled.put("one/b.md", "# Changed\n")
+    settled.put(beside)  # Of the root and a topic that both changed, the root is listed first.
+    settled.clock, real, waiting = time.time_ns, OpenDirectory.entries, [act]
+
+    def entries(self):
+        answer = real(self)
         if waiting:
-            waiting.pop()()
+            waiting.pop()(settled)
         return answer
 
-    monkeypatch.setattr(OpenDirectory, method, method_and_more)
-
-
-def test_a_known_file_that_is_replaced_by_a_link_while_it_is_looked_at_is_odd(settled, monkeypatch, tmp_path):
-    (tmp_path / "secret.md").write_text("# Secret\n")
-
-    def swap():
-        (settled.top / "one/b.md").unlink()
-        (settled.top / "one/b.md").symlink_to(tmp_path / "secret.md")
-
-    settled.put("one/b.md", "# Changed\n")
-    meanwhile(settled, monkeypatch, "entries", swap)
+    monkeypatch.setattr(OpenDirectory, "entries", entries)
     view = settled.refresh()
-    assert view.entry("one/b.md") is None
-    assert view.odd() == (Odd("one/b.md", "leads outside the memory (symlink)"),)
+    told = () if odd is None else (odd,)
+    assert (view.entry("one/b.md"), view.odd(), view.complete) == (None, told, complete)
+    assert {"a.md", "other/e.md", beside} <= {*rels(view)}
     agree(settled)
 
 
-def test_a_file_that_becomes_a_directory_while_it_is_looked_at_leaves_the_view_incomplete(
-    settled, monkeypatch
-):
-    def swap():
-        (settled.top / "one/b.md").unlink()
-        settled.put("one/b.md/inner.md")
+# A look that is given up goes on the next time where it ended, whoever else looks meanwhile.
 
-    settled.put("one/b.md", "# Changed\n")
-    meanwhile(settled, monkeypatch, "entries", swap)
-    view = settled.refresh()
-    assert (view.entry("one/b.md"), view.complete) == (None, False)
-    assert view.odd() == (Odd("one/b.md", "became a directory while it was looked at"),)
-    assert agree(settled).entry("one/b.md/inner.md")
+FILES = [f"{topic}{number}.md" for topic in ("", "one/", "one/deep/", "two/") for number in range(5)]
 
 
-def test_a_directory_that_is_replaced_by_a_link_while_it_is_looked_at_is_no_part_of_the_memory(
-    settled, monkeypatch, tmp_path
-):
-    def swap():
-        (settled.top / "one").rename(tmp_path / "moved")
-        (settled.top / "one").symlink_to(tmp_path / "moved")
-
-    settled.put("one/x.md")
-    settled.put("y.md")
-    meanwhile(settled, monkeypatch, "entries", swap)  # The root is listed first.
-    view = settled.refresh()
-    assert view.odd() == (Odd("one", "leads outside the memory (symlink)"),)
-    assert (view.complete, view.names("one")) == (True, None)
-    assert [entry.rel for entry in view.entries()] == ["a.md", "other/e.md", "y.md"]
-    agree(settled)
+@pytest.fixture
+def batched(root, monkeypatch):
+    monkeypatch.setattr(subject, "BATCH", 3)
+    root.clock = much_later
+    for rel in FILES:
+        root.put(rel, f"# Entry {rel}\n")
+    return root
 
 
-# -- after one's own writes
+def look(root, after=None, *, basis="first", catalog=None):
+    """Refresh; the files that were read. After so many it is given up: then None is the last."""
+    asked = []
+
+    def assess(rel, _digest, _data):
+        if len(asked) == after:
+            raise Cancelled("enough")
+        asked.append(rel)
+        return Assessed(Trust.OWNER)
+
+    try:
+        refresh(catalog or root.catalog, KEY, root.bound, assess, basis=basis, clock=much_later)
+    except Cancelled:
+        asked.append(None)
+    return asked
 
 
-# -- several at once
+@pytest.mark.parametrize("after", [0, 2, 3, 10, 19])
+def test_a_look_that_is_given_up_anywhere_goes_on_from_its_last_batch(batched, after):
+    first = look(batched, after)
+    assert (first[-1], len(first)) == (None, after + 1)
+    kept = {*first[: after // 3 * 3]}
+    view = subject.View(batched.catalog, KEY, batched.bound, batched.assess, clock=much_later)
+    assert {*rels(view)} == kept
+    assert not view.complete
+    assert {*look(batched)} == {*FILES} - kept
+    assert batched.differences(batched.refresh()) == {}
 
 
-def test_threads_that_refresh_while_files_change_end_with_what_is_there(root):
-    problems = []
+def test_looks_of_one_batch_each_come_to_an_end(batched):
+    looks = 0
+    while look(batched, 4)[-1:] == [None]:
+        looks += 1
+    assert looks == 6
+    assert batched.differences(batched.refresh()) == {}
 
-    def refreshing():
-        try:
-            for _ in range(15):
-                root.refresh()
-        except BaseException as problem:
-            problems.append(problem)
-            raise
 
-    threads = [threading.Thread(target=refreshing) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for number in range(60):
-        root.put(f"t{number % 4}/{number % 10}.md", f"# {number}\n")
-        if number % 7 == 0:
-            (root.top / f"t{number % 4}").rename(root.top / f"moved{number}")
-    for thread in threads:
-        thread.join()
-    assert problems == []
-    agree(root)
+def test_on_another_basis_nothing_is_told_that_was_not_read_again(batched):
+    batched.refresh()
+    look(batched, 7, basis="second")
+    told = "SELECT rel FROM entry WHERE expires IS NULL OR expires > '2026'"
+    known = {rel for (rel,) in batched.catalog.rows(told)}
+    assert len(known) == 6
+    batched.basis = "second"
+    again = batched.refresh()
+    assert {*batched.asked} == {*FILES} - known
+    assert batched.differences(again) == {}
+    assert batched.relisted() == {entry for (entry,) in batched.catalog.rows("SELECT key FROM entry")}
+
+
+@pytest.mark.parametrize(("basis", "read"), [("first", 3), ("second", len(FILES)), (None, len(FILES))])
+def test_whoever_is_overtaken_begins_again_and_at_last_keeps_others_out(batched, basis, read):
+    real, overtaken = batched.catalog.save, []
+    with closing(open_catalog(batched.catalog.path)) as other:
+
+        def save():
+            if basis is None:
+                return False
+            is_alone = real()
+            if not overtaken:
+                overtaken.append(True)
+                with batched.catalog.bare() as connection:
+                    connection.execute("COMMIT")
+                    look(batched, basis=basis, catalog=other)
+                    connection.execute("BEGIN IMMEDIATE")
+                return False
+            return is_alone
+
+        batched.catalog.save = save
+        assert len({*look(batched)}) == read
+        batched.catalog.save = real
+    assert batched.differences(batched.refresh()) == {}
+
+
+# In time for an answer.
+
+
+def test_what_there_is_no_time_for_is_left_to_the_next_look(ground, monkeypatch):
+    monkeypatch.setattr(subject, "BATCH", 1)
+    user, looks, real = ground.roots["user"], [], upkeep._patiently
+    assert len(view_of(ground.state, user, STRICT).entries()) == 2
+    ground.state.renew_catalog()
+
+    def slow(assess, patience):
+        def one_file(*asked):
+            looks.append(asked)
+            if len(looks) > 1:
+                raise DeadlineExceeded("no time")
+            return assess(*asked)
+
+        return real(one_file, patience)
+
+    patience = Patience(time.monotonic() + 60)
+    with monkeypatch.context() as patched:
+        patched.setattr(upkeep, "_patiently", slow)
+        assert len(view_in_time(ground.state, user, STRICT, patience).entries()) == 1
+    assert len(view_in_time(ground.state, user, STRICT, patience).entries()) == 2
+    with pytest.raises(DeadlineExceeded):
+        view_in_time(ground.state, user, STRICT, Patience(time.monotonic()))

@@ -6,51 +6,38 @@ import json
 import os
 import shutil
 import stat
-import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
 
-from kit.store.ground import STRICT, laid_out, lax, new, origin, patience
-from kit.where import TESTS
+from kit.store.ground import STRICT, lax, new, origin, patience
+from kit.store.processes import die, killed
+from muniment import errors
+from muniment import lane as reading
 from muniment.confine.cancel import Cancel
-from muniment.errors import (
-    Cancelled,
-    ConfigInvalid,
-    Erased,
-    InvalidScope,
-    ManagedMemoryUnavailable,
-    NotFound,
-    PathEscape,
-    PendingReview,
-    Refused,
-    StoreConflict,
-)
+from muniment.lane import Ended, Lane, NewTask, Originator
 from muniment.names import Trust
 from muniment.policy.grammar import canonicalise
 from muniment.store import database, tasks
 from muniment.store import erase as module
 from muniment.store.audit import records, verify
-from muniment.store.erase import EraseGround, erase, left_over, plan
+from muniment.store.database import Database
+from muniment.store.erase import EraseGround, erase, is_forgotten, left_over, plan
+from muniment.store.judge import Author
 from muniment.store.ledger import KeptChange, begin, content_at, history, new_token, root_key, why
-from muniment.store.review import pending
+from muniment.store.review import pending, turn_down
 from muniment.store.state import State
-from muniment.store.tasks import Runs
+from muniment.store.tasks import Runs, telling
 from muniment.store.trust import constant
 from muniment.store.upkeep import verify as verify_index
 from muniment.tools.overlay import Claim, digest
+
+UNTRUSTED = constant(Trust.EXTERNAL)
 
 
 def secret(size=120):
     """Random text that no other text holds a piece of."""
     return os.urandom(size).hex().encode()
-
-
-@pytest.fixture
-def ground(tmp_path):
-    with laid_out(tmp_path) as ground:
-        yield ground
 
 
 @pytest.fixture
@@ -61,198 +48,131 @@ def where(ground):
 def left_in(directory, *texts):
     """Pieces of 16 bytes of `texts` in the files of a directory, by trying all of them."""
     wanted = {text[at : at + 16] for text in texts for at in range(len(text) - 15)}
-    found = set()
-    for path in directory.iterdir():
-        data = path.read_bytes()
-        found |= {(path.name, piece) for piece in wanted if piece in data}
-    return found
+    files = [(path.name, path.read_bytes()) for path in directory.iterdir()]
+    return {(name, piece) for name, data in files for piece in wanted if piece in data}
 
 
 def nothing_left(ground, *texts):
     assert left_in(ground.state.directory, *texts) == set()
     assert verify(ground.state).problems == ()
-    for root in ground.roots.values():
-        assert verify_index(ground.state, root, STRICT).problems == ()
-    return True
+    roots = ground.roots.values()
+    return [verify_index(ground.state, root, STRICT).problems for root in roots] == [(), ()]
 
 
 def key(ground, scope="user"):
     return root_key(ground.state, ground.roots[scope])
 
 
-def path_of(ground, text):
-    return canonicalise(text, ground.roots)
+def at(ground, path, task):
+    found = canonicalise(path, ground.roots)
+    return content_at(ground.state, key(ground, found.scope), found, task)
 
 
-def test_every_version_of_a_file_goes_and_all_else_stays(ground, where):
+def test_every_version_of_a_file_goes_with_its_digests_and_all_else_stays(ground, where):
     one, two, three, kept = secret(), secret(), secret(), secret()
     ground.commit(new("user/x.md", one), origin=origin("task-1"))
+    ground.commit(ground.edit("user/x.md", b"short\n"))
     ground.commit(ground.edit("user/x.md", two), new("user/k.md", kept), origin=origin("task-2"))
     (ground.user / "x.md").write_bytes(three)
     before = ground.contents()
     assert left_in(ground.state.directory, one, two)
     receipt = erase("user/x.md", where)
     assert not (ground.user / "x.md").exists()
-    assert nothing_left(ground, one, two, three)
-    assert left_in(ground.state.directory, kept)
+    digests = [digest(text).encode() for text in (one, two, three, b"short\n")]
+    assert nothing_left(ground, one, two, three, *digests)
     after = ground.contents()
-    assert {path for path in before if before[path] != after.get(path)} == {
-        "user/x.md",
-        "user/MEMORY.md",
-        "project/MEMORY.md",
-    } & set(before)
-    assert content_at(ground.state, key(ground), path_of(ground, "user/k.md"), "task-2") == kept
-    assert (receipt.files, receipt.versions, receipt.tasks) == (1, 4, ("task-1", "task-2"))
+    assert {path for path in before if before[path] != after.get(path)} == {"user/x.md", "user/MEMORY.md"}
+    assert at(ground, "user/k.md", "task-2") == kept
+    assert (receipt.files, receipt.versions, {"task-1", "task-2"} < {*receipt.tasks}) == (1, 6, True)
     assert [record.body for record in records(ground.state, task="task-1")] == [None]
 
 
-def test_what_a_remaining_entry_says_as_well_is_kept_for_it(ground, where):
-    shared, own = secret(), secret()
-    ground.commit(new("user/x.md", shared + own), new("user/k.md", b"# K\n" + shared))
-    assert left_in(ground.state.directory, shared)
+def test_what_a_remaining_entry_says_as_well_is_kept_for_it_and_older_pieces_elsewhere_go(ground, where):
+    shared, own, other = secret(), secret(), secret()
+    ground.commit(
+        new("user/x.md", shared + own), new("user/k.md", b"# K\n" + shared), origin=origin("task-0")
+    )
+    ground.commit(new("user/o.md", other + own[50:80]), origin=origin("task-1"))
+    ground.commit(ground.edit("user/o.md", other), origin=origin("task-2"))
+    told = plan("user/x.md", where)
+    assert (told.files, told.others) == (("user/x.md",), ("user/o.md",))
     erase("user/x.md", where)
-    assert nothing_left(ground, own)
-    step = history(ground.state, {key(ground): "user"}, path_of(ground, "user/k.md"))[0]
-    assert not step.is_erased
+    assert nothing_left(ground, own, digest(other + own[50:80]).encode())
+    with pytest.raises(errors.Erased):
+        at(ground, "user/o.md", "task-1")
+    assert at(ground, "user/o.md", "task-2") == other
+    assert at(ground, "user/k.md", "task-0") == b"# K\n" + shared
     assert left_over(shared, where) == {}
     assert left_in(ground.state.directory, shared)
 
 
-def test_older_versions_of_other_files_that_hold_a_piece_of_it_go(ground, where):
-    text, other = secret(), secret()
-    ground.commit(new("user/x.md", text), new("user/k.md", other + text[50:80]), origin=origin("task-1"))
-    ground.commit(ground.edit("user/k.md", other), origin=origin("task-2"))
-    told = plan("user/x.md", where)
-    assert (told.files, told.others) == (("user/x.md",), ("user/k.md",))
-    erase("user/x.md", where)
-    assert nothing_left(ground, text, digest(other + text[50:80]).encode())
-    with pytest.raises(Erased):
-        content_at(ground.state, key(ground), path_of(ground, "user/k.md"), "task-1")
-    assert content_at(ground.state, key(ground), path_of(ground, "user/k.md"), "task-2") == other
-
-
-def test_a_preview_changes_nothing_and_counts_what_erasing_then_does(ground, where):
-    text = secret()
-    ground.commit(new("user/x.md", text), origin=origin("task-1"))
-    ground.commit(ground.edit("user/x.md", text * 2), origin=origin("task-2"))
+def test_a_preview_changes_nothing_and_counts_what_erasing_then_does_without_naming_it(ground, where):
+    text, name = secret(), f"user/{secret(10).decode()}.md"
+    ground.commit(new(name, text), origin=origin("task-1"))
+    ground.commit(ground.edit(name, text * 2), origin=origin("task-2"))
+    completed(Lane(ground.state, "w"), text.decode())
     (ground.state.directory / "ledger.db.version-1").write_bytes(text)
     before, rows = ground.photograph(), ground.state.ledger.rows("SELECT * FROM change")
-    told = plan("user/x.md", where)
+    told = plan(name, where)
     assert ground.photograph() == before
     assert ground.state.ledger.rows("SELECT * FROM change") == rows
-    assert told.as_json() | {"not_covered": None} == {
-        "status": "preview",
-        "target": "user/x.md",
-        "files": ["user/x.md"],
-        "versions": 3,
-        "others": [],
-        "tasks": ["task-1", "task-2"],
-        "reviews": [],
-        "records": 2,
-        "lane_tasks": 0,
-        "copies": ["ledger.db.version-1"],
-        "not_covered": None,
-    }
-    receipt = erase("user/x.md", where)
-    assert (receipt.versions, receipt.records) == (4, 3)  # One more each of the removal itself.
+    reach = {"status": "preview", "target": name, "files": [name], "versions": 3, "others": [], "reviews": []}
+    rest = {"tasks": ["task-1", "task-2"], "records": 2, "lane_tasks": 1, "copies": ["ledger.db.version-1"]}
+    assert told.as_json() | {"not_covered": None} == {**reach, **rest, "not_covered": None}
+    receipt = erase(name, where)
+    assert (receipt.versions, receipt.records, receipt.lane_tasks) == (4, 3, 1)  # And of the removal.
     assert ground.state.copies() == ()
+    document = json.dumps(receipt.as_json())
+    assert not [word for word in (name[5:], text.decode()[:16], digest(text)) if word in document]
 
 
-def test_a_file_that_was_removed_long_ago_is_erased_from_the_ledger(ground, where):
-    text = secret()
-    ground.commit(new("user/x.md", text))
-    ground.commit(removals=[Claim("user/x.md", digest(text))])
-    assert plan("user/x.md", where).files == ()
-    erase("user/x.md", where)
-    assert nothing_left(ground, text)
-
-
-def test_what_waits_for_review_goes_by_path_by_task_and_by_text(ground, where):
-    texts = [secret(), secret(), secret()]
+def test_what_waits_for_review_goes_by_path_task_and_text_and_once_decided_leaves_no_name(ground, where):
+    texts, name = [secret(), secret(), secret()], f"user/{secret(20).decode()}.md"
     for number, text in enumerate(texts, 1):
-        with pytest.raises(PendingReview):
-            ground.commit(
-                new(f"user/w{number}.md", text),
-                origin=origin(f"task-{number}"),
-                trust=constant(Trust.EXTERNAL),
-            )
+        with pytest.raises(errors.PendingReview):
+            ground.commit(new(f"user/w{number}.md", text), origin=origin(f"task-{number}"), trust=UNTRUSTED)
     told = plan("user/w1.md", where)
     assert (len(told.reviews), told.files) == (1, ())
-    assert erase("user/w1.md", where).reviews == 1
-    assert nothing_left(ground, texts[0])
-    assert erase("task-2", where).reviews == 1
-    assert nothing_left(ground, texts[1])
+    assert erase("user/w1.md", where).reviews == erase("task-2", where).reviews == 1
     ground.commit(new("user/x.md", texts[2][20:90]))
     assert erase("user/x.md", where).reviews == 1
     assert pending(ground.state) == ()
-    assert nothing_left(ground, *texts)
-
-
-def test_a_review_that_was_decided_leaves_no_name(ground, where):
-    from muniment.store.review import turn_down
-
-    name = f"user/{secret(20).decode()}.md"
-    with pytest.raises(PendingReview) as raised:
-        ground.commit(new(name), origin=origin("task-1"), trust=constant(Trust.EXTERNAL))
+    with pytest.raises(errors.PendingReview) as raised:
+        ground.commit(new(name), origin=origin("task-4"), trust=UNTRUSTED)
     turn_down(ground.state, raised.value.review_id, ground.roots, patience(), "2026")
-    with pytest.raises(NotFound):
+    with pytest.raises(errors.NotFound):
         plan(name, where)  # Nothing says any more that it was ever proposed.
-    erase("task-1", where)
-    assert nothing_left(ground, name.encode()[5:])
+    erase("task-4", where)
+    assert nothing_left(ground, *texts, name.encode()[5:])
 
 
-def test_what_was_erased_is_called_so(ground, where):
-    ground.commit(new("user/x.md", secret()), origin=origin("task-1"))
-    erase("user/x.md", where)
-    path = path_of(ground, "user/x.md")
-    with pytest.raises(Erased):
-        content_at(ground.state, key(ground), path, "task-1")
-    with pytest.raises(Erased):
-        why(ground.state, key(ground), path, None, Trust.OWNER)
-    steps = history(ground.state, {key(ground): "user"}, path)
-    assert [(step.asked, step.is_erased) for step in steps] == [("erase", True), ("edit", True)]
-    assert "x.md" not in str(steps)
-
-
-def test_notes_of_other_tasks_that_name_it_go(ground, where):
+def test_what_was_erased_is_called_so_and_notes_of_other_tasks_that_name_it_go(ground, where):
     name = f"user/{secret(20).decode()}.md"
-    ground.commit(new(name), origin=origin("task-1"))
-    ground.commit(new("user/k.md"), origin=origin("task-2"))
-    ground.commit(new("user/l.md"), origin=origin("task-3"))
+    for number, path in enumerate((name, "user/k.md", "user/l.md"), 1):
+        ground.commit(new(path), origin=origin(f"task-{number}"))
     with ground.state.ledger.transaction() as connection:
         for task, note in (("task-2", f"{name} was changed since"), ("task-3", "the index is behind")):
             connection.execute("UPDATE change_set SET notes = ? WHERE task = ?", (json.dumps([note]), task))
     erase(name, where)
     assert nothing_left(ground, name.encode()[5:])
-    notes = ground.state.ledger.rows("SELECT task FROM change_set WHERE notes <> '[]'")
-    assert notes == [("task-3",)]
+    assert ground.state.ledger.rows("SELECT task FROM change_set WHERE notes <> '[]'") == [("task-3",)]
+    path = canonicalise(name, ground.roots)
+    with pytest.raises(errors.Erased):
+        at(ground, name, "task-1")
+    with pytest.raises(errors.Erased):
+        why(ground.state, key(ground), path, None, Trust.OWNER)
+    steps = history(ground.state, {key(ground): "user"}, path)
+    assert [(step.asked, step.is_erased) for step in steps] == [("erase", True), ("edit", True)]
+    assert name[5:] not in str(steps)
 
 
 def test_a_keyed_digest_of_the_fact_and_of_the_text_stays(ground, where):
-    text = secret()
-    asked = ground.state.keyed("the fact")
+    text, asked = secret(), ground.state.keyed("the fact")
     ground.commit(new("user/x.md", b"# X\n%s\n" % text), origin=origin("task-1", fact=asked))
     erase("user/x.md", where)
     forgotten = {fact for (fact,) in ground.state.ledger.rows("SELECT fact FROM forgotten")}
     assert forgotten == {asked, ground.state.keyed(f"# X\n{text.decode()}")}
     assert ground.state.ledger.rows("SELECT fact FROM change_set WHERE task = 'task-1'") == [(None,)]
-
-
-def test_a_receipt_holds_neither_name_nor_text(ground, where):
-    name, text = f"user/{secret(10).decode()}.md", secret()
-    ground.commit(new(name, text))
-    document = json.dumps(erase(name, where).as_json())
-    assert name[5:] not in document
-    assert text.decode() not in document
-    assert digest(text) not in document
-
-
-def test_unkeyed_digests_of_it_are_gone(ground, where):
-    text = secret()
-    ground.commit(new("user/x.md", text))
-    ground.commit(ground.edit("user/x.md", b"short\n"))
-    erase("user/x.md", where)
-    assert nothing_left(ground, digest(text).encode(), digest(b"short\n").encode())
 
 
 # What may be erased.
@@ -263,116 +183,81 @@ def test_what_the_policy_protects_goes_by_its_exact_path_alone(ground, where):
     text = secret()
     ground.commit(new("user/pinned/x.md", text), policy=lax(), origin=origin("task-1"))
     before = ground.photograph()
-    with pytest.raises(Refused):
+    with pytest.raises(errors.Refused):
         erase("task-1", where)
     assert ground.photograph() == before
     erase("user/pinned/x.md", where)
     assert nothing_left(ground, text)
 
 
-@pytest.mark.parametrize("path", ["user/MEMORY.md", "user/index/x.md", "/user"])
-def test_an_index_or_a_scope_cannot_be_erased(where, path):
-    for attempt in (plan, erase):
-        with pytest.raises(Refused, match="indexes are made from entries"):
-            attempt(path, where)
-
-
-@pytest.mark.parametrize(
-    ("target", "error"),
-    [
-        ("user/none.md", NotFound),
-        ("task-9", NotFound),
-        ("user/../x.md", PathEscape),
-        ("/etc/passwd", PathEscape),
-        ("user/link.md", PathEscape),
-    ],
-)
-def test_what_is_not_known_or_not_ours_is_refused_and_nothing_changes(ground, where, target, error):
+def test_what_is_an_index_or_not_known_or_not_ours_is_refused_and_nothing_changes(ground, where):
     (ground.user / "link.md").symlink_to(ground.outside / "secret.md")
     ground.commit(new("user/n.md"))
+    ground.commit(new("project/x.md"), origin=origin("task-1"))
     before, kept = ground.photograph(), records(ground.state)
-    for attempt in (plan, erase):
-        with pytest.raises(error):
-            attempt(target, where)
+    rows = {
+        **dict.fromkeys(
+            ["user/MEMORY.md", "user/index/x.md", "/user"], (errors.Refused, "indexes are made from entries")
+        ),
+        **dict.fromkeys(["user/none.md", "task-9"], (errors.NotFound, None)),
+        **dict.fromkeys(["user/../x.md", "/etc/passwd", "user/link.md"], (errors.PathEscape, None)),
+        "task-1": (errors.InvalidScope, "another directory"),
+    }
+    for target, (error, words) in rows.items():
+        for attempt in (plan, erase):
+            with pytest.raises(error, match=words):
+                attempt(target, replace(where, roots={"user": ground.roots["user"]}))
+    with Cancel() as cancel:
+        cancel.set()
+        with pytest.raises(errors.Cancelled):
+            erase("user/n.md", replace(where, patience=patience(cancel=cancel)))
     assert ground.photograph() == before
     assert records(ground.state) == kept
 
 
-def test_a_task_of_other_directories_is_erased_there(ground, where):
-    ground.commit(new("project/x.md"), origin=origin("task-1"))
-    with pytest.raises(InvalidScope, match="another directory"):
-        erase("task-1", replace(where, roots={"user": ground.roots["user"]}))
-
-
-def test_the_last_known_text_of_directories_that_are_not_bound_counts_as_remaining(ground, where):
-    text = secret()
-    ground.commit(new("project/y.md", text), origin=origin("task-1"))
-    ground.commit(new("user/x.md", text))
-    erase("user/x.md", replace(where, roots={"user": ground.roots["user"]}))
-    assert content_at(ground.state, key(ground, "project"), path_of(ground, "project/y.md"), "task-1") == text
-
-
-def test_what_went_from_directories_that_are_not_bound_does_not_remain(ground, where):
-    text = secret()
-    ground.commit(new("project/y.md", text))
-    ground.commit(removals=[Claim("project/y.md", digest(text))])
-    ground.commit(new("user/x.md", text))
+def test_of_directories_that_are_not_bound_the_last_known_text_remains_and_what_went_does_not(ground, where):
+    stays, gone = secret(), secret()
+    ground.commit(new("project/y.md", stays), new("project/z.md", gone), origin=origin("task-1"))
+    ground.commit(removals=[Claim("project/z.md", digest(gone))])
+    ground.commit(new("user/x.md", stays + gone))
     only_user = replace(where, roots={"user": ground.roots["user"]})
-    assert plan("user/x.md", only_user).others == ("project/y.md",)
+    assert plan("user/x.md", only_user).others == ("project/z.md",)
     erase("user/x.md", only_user)
-    assert left_in(ground.state.directory, text) == set()
+    assert at(ground, "project/y.md", "task-1") == stays
+    assert left_in(ground.state.directory, gone) == set()
 
 
-def test_an_entry_that_cannot_be_read_keeps_nothing(ground, where, monkeypatch):
-    text = secret()
-    ground.commit(new("user/x.md", text), new("user/k.md", text))
-    real = module.view_of
+def test_an_entry_that_is_gone_keeps_nothing_and_one_written_anew_is_a_conflict(ground, where, monkeypatch):
+    text, real = secret(), module.view_of
+    ground.commit(new("user/x.md", text), new("user/k.md", text), new("user/y.md"))
 
     def view_of(*arguments, **more):
         view = real(*arguments, **more)
         (ground.user / "k.md").unlink(missing_ok=True)
         return view
 
-    monkeypatch.setattr(module, "view_of", view_of)
-    erase("user/x.md", where)
-    assert left_in(ground.state.directory, text) == set()
-
-
-def test_a_file_that_is_written_anew_meanwhile_is_a_conflict(ground, where, monkeypatch):
-    ground.commit(new("user/x.md", b"one\n"))
-    real = module._remove
-
-    def remove(*arguments, **more):
-        removed = real(*arguments, **more)
-        (ground.user / "x.md").write_bytes(b"again\n")
-        return removed
-
-    monkeypatch.setattr(module, "_remove", remove)
-    with pytest.raises(StoreConflict):
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "view_of", view_of)
         erase("user/x.md", where)
-    monkeypatch.undo()
-    erase("user/x.md", where)
-    assert not (ground.user / "x.md").exists()
+    assert left_in(ground.state.directory, text) == set()
+    remove, anew = module._remove, lambda: (ground.user / "y.md").write_bytes(b"again\n")
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "_remove", lambda *args, **more: (remove(*args, **more), anew())[0])
+        with pytest.raises(errors.StoreConflict):
+            erase("user/y.md", where)
+    erase("user/y.md", where)
+    assert not (ground.user / "y.md").exists()
 
 
-def test_what_an_interrupted_commit_left_in_the_ledger_goes_too(ground, where):
+def test_what_was_removed_long_ago_and_what_an_interrupted_commit_left_goes_too(ground, where):
     one, two = secret(), secret()
     ground.commit(new("user/x.md", one))
     ground.commit(removals=[Claim("user/x.md", digest(one))])
     change = KeptChange(0, key(ground), "user", "x.md", None, two, (), Trust.OWNER)
     begin(ground.state, origin("task-1"), new_token(), [change])
+    assert plan("user/x.md", where).files == ()
     erase("user/x.md", where)
     assert nothing_left(ground, one, two)
-
-
-def test_a_cancel_before_it_begins_changes_nothing(ground, where):
-    ground.commit(new("user/x.md", b"one\n"))
-    before = ground.photograph()
-    with Cancel() as cancel:
-        cancel.set()
-        with pytest.raises(Cancelled):
-            erase("user/x.md", replace(where, patience=patience(cancel=cancel)))
-    assert ground.photograph() == before
 
 
 def test_a_reader_of_another_process_is_told_and_running_it_again_finishes(ground, where, monkeypatch):
@@ -382,104 +267,200 @@ def test_a_reader_of_another_process_is_told_and_running_it_again_finishes(groun
     with State(ground.state.directory) as other, State(ground.state.directory) as ours:
         reader = other.ledger._connection.execute("SELECT * FROM root UNION ALL SELECT * FROM root")
         reader.fetchone()
-        mine = replace(where, state=ours)
-        with pytest.raises(ManagedMemoryUnavailable, match="busy"):
-            erase("user/x.md", mine)
+        with pytest.raises(errors.ManagedMemoryUnavailable, match="busy"):
+            erase("user/x.md", replace(where, state=ours))
         reader.close()
-        erase("user/x.md", mine)
+        erase("user/x.md", replace(where, state=ours))
         assert left_in(ground.state.directory, text) == set()
 
 
-# The check.
-
-
 def test_the_check_names_the_files_that_hold_a_piece(ground, where):
-    text = secret()
+    text, backup = secret(), ground.state.directory / "my-own-backup"
     ground.commit(new("user/x.md", text))
     assert left_over(text, where) == {}  # It is still an entry.
     (ground.user / "x.md").unlink()
-    found = left_over(text, where)
-    assert {name.partition("-")[0] for name in found} <= {"ledger.db", "catalog.db"}
-    assert any(name.startswith("ledger.db") for name in found)
+    found = {name.partition("-")[0] for name in left_over(text, where)}
+    assert {"ledger.db"} <= found <= {"ledger.db", "catalog.db"}
     erase("user/x.md", where)
     assert left_over(text, where) == {}
-    (ground.state.directory / "my-own-backup").write_bytes(b"x" * (1 << 20) + text[:20])
+    backup.write_bytes(b"x" * (1 << 20) + text[:20])
     assert left_over(text, where) == {"my-own-backup": 5}
-    edge = (1 << 20) - 8
-    (ground.state.directory / "my-own-backup").write_bytes(b"x" * edge + text[:16])
+    backup.write_bytes(b"x" * ((1 << 20) - 8) + text[:16])
     assert left_over(text, where) == {"my-own-backup": 1}
-
-
-def test_a_text_that_is_too_short_to_look_for_is_told(where):
-    with pytest.raises(ConfigInvalid, match="shorter than 16 bytes"):
+    with pytest.raises(errors.ConfigInvalid, match="shorter than 16 bytes"):
         left_over(b"too short", where)
 
 
-# Killed.
-
-KILLED = """
-import os, sys
-from pathlib import Path
-from muniment.confine.binding import bind_all
-from muniment.store import erase as module, upkeep
-from muniment.store.database import Database
-from muniment.store.state import State
-from kit.store.ground import STRICT, patience
-base, directory, target, at = sys.argv[1:]
-def die(*_, **__):
-    os.kill(os.getpid(), 9)
-def killed_in(owner, name, before):
-    real = getattr(owner, name)
-    def method(*arguments, **more):
-        if before:
-            die()
-        result = real(*arguments, **more)
-        die()
-        return result
-    setattr(owner, name, method)
-name, when = at.split(" ")
-owners = {"drain": Database, "remove_copies": State, "renew_catalog": State}
-killed_in(owners.get(name, module), name, when == "before")
-roots = bind_all({"user": Path(base) / "user", "project": Path(base) / "project"})
-with State(Path(directory)) as state:
-    module.erase(target, module.EraseGround(state, roots, STRICT, patience()))
-"""
-
-STEPS = [
-    f"{name} {when}"
-    for name in (
-        *("recover_all", "_remove", "_search", "drop", "scrub", "drain", "remove_copies", "renew_catalog"),
-        *("remove_emptied", "rebuild", "_receipt"),
-    )
-    for when in ("before", "after")
-]
+STEPS = {
+    **dict.fromkeys(("drain",), Database),
+    **dict.fromkeys(("remove_copies", "renew_catalog"), State),
+    **dict.fromkeys(("recover_all", "_remove", "_search", "drop", "scrub"), module),
+    **dict.fromkeys(("remove_emptied", "rebuild", "_receipt"), module),
+}
 
 
 @pytest.mark.sweep(2)
 @pytest.mark.parametrize("target", ["user/x.md", "task-1"])
-@pytest.mark.parametrize("at", STEPS)
-def test_killed_at_any_step_running_it_again_finishes(ground, tmp_path_factory, at, target):
-    directory = tmp_path_factory.mktemp("state") / "state"
-    one, two = secret(), secret()
-    environment = {**os.environ, "PYTHONPATH": str(TESTS)}
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("after", [False, True])
+def test_killed_at_any_step_running_it_again_finishes(ground, tmp_path, step, after, target):
+    directory, one, two = tmp_path / "state", secret(), secret()
     with State(directory) as state:
         ours = replace(ground, state=state)
         ours.commit(new("user/x.md", one), origin=origin("task-1"))
         ours.commit(ours.edit("user/x.md", two))
     shutil.copy(directory / "ledger.db", directory / "ledger.db.version-0")
-    command = [sys.executable, "-c", KILLED, ground.base, directory, target, at]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == -9, done.stderr
+
+    def erasing():
+        real = getattr(STEPS[step], step)
+        setattr(STEPS[step], step, lambda *args, **more: die(after and real(*args, **more)))
+        with State(directory) as state:
+            erase(target, EraseGround(state, ground.roots, STRICT, patience()))
+
+    killed(erasing)
     with State(directory) as state:
-        ours = replace(ground, state=state)
         erase(target, EraseGround(state, ground.roots, STRICT, patience()))
         assert not (ground.user / "x.md").exists()
-        assert nothing_left(ours, one, two)
+        assert nothing_left(replace(ground, state=state), one, two)
         assert state.copies() == ()
 
 
+# Tasks of lanes.
+
+OWNER = Originator("owner")
+SHOWN = {"contextMode": "workspace", "scope": "user"}
+CLEARED = ("failed", None, None, {"code": "erased"})
+
+
+@pytest.fixture
+def lane(ground):
+    return Lane(ground.state, "w")
+
+
+def queued(lane, content, *, kind="remember"):
+    return lane.submit(NewTask(kind, {"content": content}, OWNER, SHOWN)).task
+
+
+def begun(lane, content):
+    queued(lane, content)
+    return lane.claim()
+
+
+def completed(lane, summary="saved", *paths, **more):
+    result = {"summary": summary, "filesTouched": list(paths), "removedEntries": [{"summary": summary}]}
+    return lane.finish(begun(lane, "x"), Ended("completed", {**result, **more}))
+
+
+def told(ground, task):
+    """The last event about a task."""
+    return [event for event in tasks.read(ground.state.ledger, 0, 1_000) if event.task == task.id][-1]
+
+
+def shape(lane, task):
+    task = lane.get(task.id)
+    return (task.status, task.arguments, task.result, task.error)
+
+
+def test_every_task_that_holds_it_in_any_field_and_workspace_says_nothing_of_it_any_more(ground, where, lane):
+    text = secret().decode() + '\nÉl toma\nté "verde"\tsin azúcar, 日本のお茶が好きです\n'
+    elsewhere = Lane(ground.state, "elsewhere")
+    writer = begun(lane, "x")
+    ground.commit(new("user/x.md", text.encode()), origin=origin(writer.id))
+    lane.finish(writer, Ended("completed", {"summary": "saved", "filesTouched": ["user/x.md"]}))
+    invented = completed(lane, later=[{"invented": text}])
+    escaped = completed(lane, text[-60:])
+    other = completed(elsewhere, text)
+    assert plan("user/x.md", where).lane_tasks == 4
+    receipt = erase("user/x.md", where)
+    assert (receipt.tasks, receipt.lane_tasks) == ((writer.id,), 4)
+    assert [shape(lane, each) for each in (writer, invented, escaped)] == [CLEARED] * 3
+    assert shape(elsewhere, other) == CLEARED
+    after = lane.get(writer.id)
+    assert (after.kind, after.shown, after.seq) == ("remember", SHOWN, writer.seq)
+    assert told(ground, invented).data["status"] == "completed"  # What is over is cleared without an event.
+    assert left_in(ground.state.directory, text.encode()[:240]) == set()
+    assert left_over(text.encode(), where) == {}
+    assert verify(ground.state).problems == ()
+
+
+def test_what_waits_and_holds_it_fails_and_is_told_and_all_else_still_waits(ground, where, lane):
+    text, fact = secret().decode(), ground.state.keyed("likes tea")
+    ground.commit(new("user/x.md", f"# X\n{text}\n".encode()), origin=origin(fact=fact))
+    first = queued(lane, "The user drinks tea")
+    holding = queued(lane, f"The user's key is {text[8:40]}", kind="forget")
+    short = queued(lane, " likes tea\n")  # Shorter than any piece that is looked for: it goes by its digest.
+    last = queued(lane, "likes teas", kind="forget")
+    erase("user/x.md", where)
+    assert shape(lane, holding) == shape(lane, short) == CLEARED
+    assert lane.get(holding.id).updated > holding.updated
+    event = told(ground, holding)
+    assert (event.type, event.workspace, event.token, event.client) == ("task", "w", "owner", None)
+    assert event.data == {"kind": "forget", "status": "failed", "attempt": 0, "code": "erased"}
+    pending_now = reading.count_pending(ground.state.ledger, lane.workspace)
+    assert (lane.claim().id, pending_now) == (first.id, {"remember": 1, "forget": 1})
+    assert lane.get(last.id) == last
+    assert left_in(ground.state.directory, text.encode()) == set()
+
+
+WORDS = ["user", "workspace", "remember", "content", "summary", "saved", "rules", "reference", "user/k.md"]
+OTHER_NAMES = ["superuser/x.md", "user/x.mdx", "user/x.md/y.md", "project/user/x.md", "user/x.md-2.md"]
+
+
+def test_common_words_empty_entries_and_names_that_contain_it_take_no_task_along(ground, where, lane):
+    """Names of fields, fixed words, scopes and paths are no text of the entry."""
+    removed = {"topic": "reference", "summary": "tea", "filePath": "user/k.md"}
+    result = {"removedEntries": [removed], "touchedTopics": ["reference"], "touchedScopes": ["user"]}
+    stay = [completed(lane, text, "user/k.md", **result, decidedBy="rules") for text in ("saved it", "")]
+    for other in OTHER_NAMES:
+        stay += [completed(lane, f"filed {other}, as asked"), completed(lane, "filed", other)]
+        conflict = Ended("failed", error={"code": "store_conflict", "paths": [other]})
+        stay.append(lane.finish(begun(lane, "x"), conflict))
+    cancelled = queued(lane, "about user/x.md")
+    lane.cancel(cancelled.id, OWNER)
+    arguments = {"content": "The user drinks tea", "scope": "user", "context": "workspace"}
+    stay += [lane.get(cancelled.id), lane.submit(NewTask("remember", arguments, OWNER, SHOWN)).task]
+    ground.commit(new("user/x.md", b"---\nname: Nothing yet\n---\n"), origin=origin(cancelled.id))
+    words = [new(f"user/{number}.md", word.encode()) for number, word in enumerate(WORDS)]
+    ground.commit(*words, origin=origin("words"), author=Author.CODE)
+    for target in ("user/x.md", "words"):
+        assert erase(target, where).lane_tasks == 0
+        assert [lane.get(each.id) for each in stay] == stay
+        assert target != "user/x.md" or ground.state.ledger.rows("SELECT fact FROM forgotten") == []
+    assert not is_forgotten(ground.state, "")
+
+
+@pytest.mark.parametrize("when", ["before", "while it is removed"])
+def test_a_task_that_runs_and_holds_it_must_end_first(ground, where, lane, monkeypatch, when):
+    text, real = secret(), module._remove
+    ground.commit(new("user/x.md", text), origin=origin("task-1"))
+    running = (begun if when == "before" else queued)(lane, text.decode())
+    monkeypatch.setattr(module, "_remove", lambda *args, **more: (lane.claim(), real(*args, **more))[1])
+    before = ground.contents(), records(ground.state)
+    assert plan("user/x.md", where).lane_tasks == 1
+    with pytest.raises(errors.DeadlineExceeded, match=f"{running.id} runs and holds it"):
+        erase("user/x.md", where)
+    assert when != "before" or (ground.contents(), records(ground.state)) == before
+    assert lane.get(running.id).arguments == {"content": text.decode()}
+    lane.finish(lane.get(running.id), Ended("failed", error={"code": "remember_failed"}))
+    erase("user/x.md", where)
+    assert left_in(ground.state.directory, text) == set()
+
+
+def test_a_task_that_never_committed_is_erased_by_its_id(ground, where, lane):
+    """Every letter of the second is an escape, of which the bytes of the file hold no piece."""
+    for text in (secret(), "日本のお茶が好きです、毎朝飲みます".encode()):
+        task = queued(lane, text.decode())
+        assert plan(task.id, where).lane_tasks == 1
+        assert {name.partition("-")[0] for name in left_over(text, where)} == {"ledger.db"}
+        erase(task.id, where)
+        assert shape(lane, task) == CLEARED
+        assert left_over(text, where) == {}
+        assert erase(task.id, where).lane_tasks == 0  # Nothing of it is left to be cleared.
+        assert records(ground.state, task=task.id)[0].body is None
+
+
 def test_a_transcript_that_was_cut_or_moved_is_read_as_far_as_it_goes(ground, tmp_path):
-    runs = Runs([b"sixteen bytes and more"])
+    runs, index = Runs([b"sixteen bytes and more"]), ground.state.directory / tasks.NAME
     calls = [{"tool": "x", "arguments": {"n": 1, "deep": ["sixteen bytes and more"]}}]
     begun = '{"from": "system", "text": "x"}\n'
     texts = {
@@ -495,5 +476,12 @@ def test_a_transcript_that_was_cut_or_moved_is_read_as_far_as_it_goes(ground, tm
     assert [tasks.remove_telling(ground.state, (), runs) for _ in range(2)] == [2, 0]
     assert {name for name in (*texts, "elsewhere") if (tmp_path / name).exists()} == {"kept", "elsewhere"}
     assert tasks.remove_telling(ground.state, ["task-kept"], Runs(())) == 1
-    assert (ground.state.directory / tasks.NAME).read_text() == ""
-    assert stat.S_IMODE((ground.state.directory / tasks.NAME).stat().st_mode) == 0o600
+    assert (index.read_text(), stat.S_IMODE(index.stat().st_mode)) == ("", 0o600)
+
+
+def test_of_an_entry_only_what_says_something_counts():
+    provenance = b'muniment: {"id": "01", "trust": "owner"}\n---\nThe body.\n'
+    entry = b'---\nname: A name\ndescription: "What \\u00e9"\nkeywords: [one, two]\ntype: reference\n%s'
+    assert list(telling(entry % provenance)) == [b"The body.\n", b"A name", "What é".encode(), b"one", b"two"]
+    for text, told_of in ((b"only text\n", None), (b"\xff\xfe no text", None), (b"", [b""])):
+        assert list(telling(text)) == (told_of or [text])

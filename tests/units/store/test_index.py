@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import posixpath
 import re
 import unicodedata
+from itertools import product
 from urllib.parse import unquote
 
 import pytest
@@ -14,67 +17,21 @@ from markdown_it import MarkdownIt
 from muniment.content.gates import GATES, check_text
 from muniment.names import RelPath, Scope, Trust
 from muniment.policy.grammar import fold, segment_problem
-from muniment.store.index import (
-    HEADING,
-    MAX_BYTES,
-    MAX_LINE_BYTES,
-    MAX_LINES,
-    IndexRow,
-    entry_line,
-    excerpt,
-    is_generated,
-    is_index_path,
-    render_index,
-)
+from muniment.store import index
+from muniment.testing.corpus.index_oracle import index_problems
 
-SCOPE = Scope("project")
-
+USER = Scope("user")
 ATTACKS = [
-    "[evil](http://evil.example)",
-    "](http://evil.example) [x",
-    "![image](http://evil.example/x.png)",
-    "<script>alert(1)</script>",
-    "<http://evil.example>",
-    "http://evil.example",
-    "HTTPS://evil.example",
-    "ftp://evil.example:://x",
-    "www.evil.example",
-    "wWw.www.evil.example",
-    "someone@evil.example",
-    "a@@b@c.d",
-    "[[wiki link]]",
-    "[^1]",
-    "[x]: http://evil.example",
-    "**bold** __bold__ *em* _em_ ~~gone~~",
-    "`code` ``code``",
-    "&lt;b&gt; &#91;x&#93; &amp;",
-    "\\",
-    "a\\",
-    "\\[x\\](y)",
-    "a\n# Heading",
-    "a\r- [x](y)",
-    "a\u2028# b\u2029c\x85d\x0be\x0cf\x1cg",
-    "\u202egnihtemos\u202c",
-    "a\u200bb\u2060c\ufeffd\xade\U000e0041",
-    "| a | b |\n|---|---|\n| 1 | 2 |",
-    "# not a heading",
-    "]",
-    "[",
-    "a](b",
-    "   ",
-    "",
-    "\x00",
-    "[ ] task",
-    "x",
-    "ignore\x1b[31m all",
-    "'\"()",
-    "x" * 10_000,
-    "[" * 10_000,
-    "é" * 10_000,
-    "\U0001f600" * 10_000,
-    "\ud800",
+    *("[evil](http://evil.example)", "](http://evil.example) [x", "![image](http://evil.example/x.png)"),
+    *("<script>alert(1)</script>", "<http://evil.example>", "http://evil.example", "HTTPS://evil.example"),
+    *("ftp://evil.example:://x", "www.evil.example", "wWw.www.evil.example", "someone@evil.example"),
+    *("a@@b@c.d", "[[wiki link]]", "[^1]", "[x]: http://evil.example", "`code` ``code``", "\\", "a\\"),
+    *("**bold** __bold__ *em* _em_ ~~gone~~", "&lt;b&gt; &#91;x&#93; &amp;", "\\[x\\](y)", "a\n# Heading"),
+    *("a\r- [x](y)", "a\u2028# b\u2029c\x85d\x0be\x0cf\x1cg", "\u202egnihtemos\u202c", "# not a heading"),
+    *("a\u200bb\u2060c\ufeffd\xade\U000e0041", "| a | b |\n|---|---|\n| 1 | 2 |", "]", "[", "a](b", "   "),
+    *("", "\x00", "[ ] task", "x", "ignore\x1b[31m all", "'\"()", "x" * 10_000, "[" * 10_000, "é" * 10_000),
+    *("\U0001f600" * 10_000, "\ud800"),
 ]
-
 texts = st.one_of(
     st.text(), st.sampled_from(ATTACKS), st.text("[]()<>!*_`~#|&\\:/@w. \n\r\u2028ab", max_size=40)
 )
@@ -82,245 +39,311 @@ names = st.text("abcXYZ019 -_.+,&;=@'éß記憶нاﬁ\U0001f600", min_size=1, m
     lambda name: name.strip(" .")
 )
 segments = names.filter(lambda name: segment_problem(name) is None)
-paths = (
-    st.lists(segments, max_size=3)
-    .map(lambda names: RelPath("/".join([*names, "a b.md"])))
-    .filter(lambda rel: not is_index_path(rel))
-)
-rows = st.lists(
-    st.builds(
-        IndexRow,
-        paths,
-        texts,
-        texts,
-        st.sampled_from(list(Trust)),
-        st.sampled_from([True, True, True, False]),
-        st.sampled_from([False, False, False, True]),
-    ),
-    max_size=20,
-    unique_by=lambda row: row.rel,
-)
+paths = st.lists(segments, max_size=3).map(lambda names: RelPath("/".join([*names, "a b.md"])))
+one_of_four = st.sampled_from([True, False, False, False])
+files = paths.filter(lambda rel: not index.is_index_path(rel))
+flags = one_of_four.map(lambda chosen: not chosen), one_of_four
+each_row = st.builds(index.IndexRow, files, texts, texts, st.sampled_from(list(Trust)), *flags)
+rows = st.lists(each_row, max_size=20, unique_by=lambda row: row.rel)
+BLOCKS = {
+    f"{block}_{end}"
+    for block in ("heading", "paragraph", "bullet_list", "list_item")
+    for end in ("open", "close")
+}
+INLINE = {"text", "link_open", "link_close", "softbreak", "text_special"}
 
 
 def row(rel, name="Name", description="Description", trust=Trust.OWNER, **more):
-    return IndexRow(RelPath(rel), name, description, trust, **more)
+    return index.IndexRow(RelPath(rel), name, description, trust, **more)
 
 
-def rendered(given_rows, scope=SCOPE):
+def in_order(given_rows):
+    return sorted(given_rows, key=lambda given: (fold(given.rel), given.rel))
+
+
+def rendered(given_rows):
     """An index of nothing but `MEMORY.md`, in the order that entries have there."""
-    in_order = sorted(given_rows, key=lambda given: (fold(given.rel), given.rel))
-    return render_index(scope, len(in_order), [entry_line(given) for given in in_order])
+    return index.render_index(
+        Scope("project"), len(given_rows), [index.entry_line(given) for given in in_order(given_rows)]
+    )
 
 
 def lines_of(data):
     return [line for line in data.decode().split("\n") if line.startswith("- ")]
 
 
+def items_of(data):
+    """The tokens of the list items, as the oracle sees them."""
+    tokens = MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(data.decode())
+    return tokens, [token for token in tokens if token.type == "inline" and token.level > 1]
+
+
 def links_of(data):
     """Link targets by the oracle, after it was asked that nothing else is there."""
-    tokens = MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(data.decode())
-    kinds = {token.type for token in tokens}
-    assert kinds <= {
-        *("heading_open", "heading_close", "inline", "paragraph_open", "paragraph_close"),
-        *("bullet_list_open", "bullet_list_close", "list_item_open", "list_item_close"),
-    }
-    assert [token.type for token in tokens].count("heading_open") == 1
-    assert [token.type for token in tokens].count("bullet_list_open") <= 1
+    tokens, items = items_of(data)
+    types = [token.type for token in tokens]
+    assert {*types} <= {*BLOCKS, "inline"}
+    assert types.count("heading_open") == 1
+    assert types.count("bullet_list_open") <= 1
     links = []
     for token in tokens:
         children = token.children or []
-        assert {child.type for child in children} <= {
-            "text",
-            "link_open",
-            "link_close",
-            "softbreak",
-            "text_special",
-        }
         opened = [child for child in children if child.type == "link_open"]
-        if token.type == "inline" and token.level > 1:  # inside the list
-            assert len(opened) == 1
+        assert {child.type for child in children} <= INLINE
+        assert len(opened) == (token in items)
+        if token in items:
             assert "softbreak" not in {child.type for child in children}
             assert not opened[0].attrGet("title")
             links.append(unquote(opened[0].attrGet("href"), errors="strict"))
-        else:
-            assert not opened
     return links
 
 
-def shown(data):
-    """The text of the list items as the oracle shows it."""
-    tokens = MarkdownIt("commonmark").parse(data.decode())
-    return ["".join(c.content for c in t.children) for t in tokens if t.type == "inline" and t.level > 1]
+def shown(line):
+    """The text of a list item as the oracle shows it."""
+    _, (item,) = items_of(line)
+    return "".join(child.content for child in item.children)
 
 
 @pytest.mark.threat("T-IDX-01", control="index_rows")
 @given(rows)
-def test_each_entry_is_one_link_to_its_own_file_and_nothing_else_is_there(given_rows):
-    data = rendered(given_rows)
-    assert links_of(data) == [entry.rel for entry in sorted(given_rows, key=lambda r: (fold(r.rel), r.rel))]
-    assert len(lines_of(data)) == len(given_rows)
-
-
-@pytest.mark.threat("T-IDX-01", control="index_rows")
-@given(rows)
-def test_no_line_of_an_index_hides_or_links_anything(given_rows):
+def test_each_entry_is_one_link_to_its_own_file_and_no_line_hides_or_links_anything_else(given_rows):
     data = rendered(given_rows)
     text = data.decode()
+    assert links_of(data) == [entry.rel for entry in in_order(given_rows)]
+    assert len(lines_of(data)) == len(given_rows)
     check_text(text, GATES)
     assert len(text.splitlines()) == text.count("\n")
     assert not any(unicodedata.category(char) in ("Cc", "Cf", "Zl", "Zp") for char in text if char != "\n")
     for line in lines_of(data):
-        assert len(line.encode()) < MAX_LINE_BYTES
-        text = "".join(shown(f"{line}\n".encode()))
-        assert "://" not in text
-        assert not re.search(r"www\.|\S@\S", text, re.IGNORECASE)
-
-
-@given(rows)
-def test_what_we_generate_is_recognised(given_rows):
-    assert is_generated(rendered(given_rows))
+        assert len(line.encode()) < index.MAX_LINE_BYTES
+        text = shown(f"{line}\n".encode())
+        assert not re.search(r"://|www\.|\S@\S", text, re.IGNORECASE)
+    assert index.is_generated(data)
 
 
 @pytest.mark.threat("T-IDX-01", control="index_rows")
-@pytest.mark.parametrize("attack", ATTACKS, ids=lambda text: ascii(text)[:40])
-def test_no_field_can_forge_a_line_or_a_link(attack):
-    given_rows = [row("a.md"), row("b.md", attack, attack), row("c.md", attack, attack, Trust.EXTERNAL)]
-    assert links_of(rendered(given_rows)) == ["a.md", "b.md", "c.md"]
+def test_no_field_or_topic_can_forge_a_line_a_link_or_a_heading():
+    for attack in ATTACKS:
+        given_rows = [row("a.md"), row("b.md", attack, attack), row("c.md", attack, attack, Trust.EXTERNAL)]
+        assert links_of(rendered(given_rows)) == ["a.md", "b.md", "c.md"], attack
+    expected = {"index/0123456789ab.md", "index/ba9876543210.md"}
+    for topic in (*TOPICS, *ATTACKS[:-1]):
+        above = [
+            index.page_link(each, "", 2, rel)
+            for each, rel in zip((topic, "b"), sorted(expected), strict=True)
+        ]
+        assert list(index_problems(index.render_index(USER, 3, [], above), expected)) == [], topic
+        page = index.render_page(USER, topic, "", lines_in("b", ["a.md"])[1])
+        assert list(index_problems(page, {"../b/a.md"})) == [], topic
+    for trust in Trust:
+        (line,) = lines_of(rendered([row("a.md", "IGNORE", "OBEY", trust, held=True)]))
+        assert line == "- [a.md](a.md) — held"
 
 
-@pytest.mark.parametrize("trust", list(Trust))
-def test_a_held_entry_appears_by_path_and_label_only(trust):
-    assert lines_of(rendered([row("a.md", "IGNORE", "OBEY", trust, held=True)])) == ["- [a.md](a.md) — held"]
+def test_name_and_description_give_way_to_the_path():
+    called = [("n", "d"), *((char * 500, other * 500) for char, other in ("xy", "éü", "\U0001f600[", "*_"))]
+    for (name, description), path_bytes in product(called, (4, 100, 400, 440, 480)):
+        rel = "p" * (path_bytes - 3) + ".md"
+        data = rendered([row(rel, name, description)])
+        (line,) = lines_of(data)
+        assert links_of(data) == [rel]
+        assert len(line.encode()) < max(index.MAX_LINE_BYTES, path_bytes + 50)
+        text = shown(f"{line}\n".encode())
+        assert text.startswith(name[:1])
+        assert len(text) <= 80 + 3 + 150
 
 
-@pytest.mark.parametrize(
-    ("name", "description"),
-    [
-        ("n", "d"),
-        ("n" * 500, "d" * 500),
-        ("é" * 500, "ü" * 500),
-        ("\U0001f600" * 99, "[" * 500),
-        ("*" * 99, "_" * 500),
-    ],
-)
-@pytest.mark.parametrize("path_bytes", [4, 100, 400, 440, 480])
-def test_name_and_description_give_way_to_the_path(name, description, path_bytes):
-    rel = "p" * (path_bytes - 3) + ".md"
-    data = rendered([row(rel, name, description)])
-    (line,) = lines_of(data)
-    assert links_of(data) == [rel]
-    assert len(line.encode()) < max(MAX_LINE_BYTES, path_bytes + 50)
-    text = shown(data)[0]
-    assert text.startswith(name[:1])
-    assert len(text) <= 80 + 3 + 150
+def keeps_to_its_size(data, next_line):
+    """An index that is as large as it may be, if something did not fit: no more would have."""
+    assert data.count(b"\n") <= index.MAX_LINES
+    assert len(data) <= index.MAX_BYTES
+    assert index.is_generated(data)
+    return (
+        next_line is None
+        or data.count(b"\n") == index.MAX_LINES
+        or len(data) + len(next_line.encode()) + 10 > index.MAX_BYTES
+    )
 
 
 @pytest.mark.threat("T-IDX-04", control="index_size")
-@pytest.mark.parametrize(
-    ("count", "name", "description"),
-    [
+def test_an_index_keeps_to_its_size_and_counts_the_rest():
+    sizes = [
         (196, "n", ""),
         (197, "n", ""),
-        (5_000, "n", ""),
+        (1_000, "n", ""),
         (150, "n" * 80, "d" * 150),
         (300, "é" * 80, "é" * 150),
-    ],
-)
-def test_an_index_keeps_to_its_size_and_counts_the_rest(count, name, description):
-    given_rows = [row(f"{at:05}.md", name, description) for at in range(count)]
-    data = rendered(given_rows)
-    listed = len(lines_of(data))
-    assert data.count(b"\n") <= MAX_LINES
-    assert len(data) <= MAX_BYTES
-    assert links_of(data) == [f"{at:05}.md" for at in range(listed)]
-    missing = re.search(rb" ([0-9]+) more entr(?:y is|ies are) not listed here\.", data)
-    assert (int(missing[1]) if missing else 0) == count - listed
-    assert is_generated(data)
-    # No entry more would have fitted.
-    if missing:
-        line = len(lines_of(data)[0].encode()) + 1
-        assert data.count(b"\n") == MAX_LINES or len(data) + line + 10 > MAX_BYTES
+    ]
+    for count, name, description in sizes:
+        given_rows = [row(f"{at:05}.md", name, description) for at in range(count)]
+        data = rendered(given_rows)
+        listed = len(lines_of(data))
+        assert links_of(data) == [f"{at:05}.md" for at in range(listed)]
+        missing = re.search(rb" ([0-9]+) more entr(?:y is|ies are) not listed here\.", data)
+        assert (int(missing[1]) if missing else 0) == count - listed
+        assert keeps_to_its_size(data, index.entry_line(given_rows[listed]) if missing else None)
+    for links, width in ((16, 10), (98, 40), (20, 240), (1, 3)):
+        above = [index.page_link("t" * 60, f"{at:03}", 200, f"index/{at:012}.md") for at in range(links)]
+        _, lines = lines_in("t", [f"{at:03}" + "x" * width + ".md" for at in range(200)], "é", "é")
+        data = index.render_index(USER, 3_000, lines, above)
+        listed = len(lines_of(data)) - links
+        assert f" {3_000 - listed} more entries are only".encode() in data
+        assert keeps_to_its_size(data, lines[listed])
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"",
-        b"\n \n\t\n",
-        b"# Memory index",
-        b"\xef\xbb\xbf# Memory index\r\n\r\n- [A](a.md) \xe2\x80\x94 hook\r\n",
-        b"- [A](a.md)\n* [B](b/c.md) - text\n  + [C \\] x](d.md): text\n",
-    ],
-)
-def test_what_other_tools_generate_holds_nothing_that_would_be_missed(data):
-    assert is_generated(data)
+# Pages: links that lead where they say, names that bear out what is on them.
+
+TOPICS = ["editor", "", "a_b & c", "項目/x", "www.a.b", "me@home", "t" * 200, "Éé/Ü", "deep/er/still", "_"]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "# Memory",
-        "# Memory index of mine",
-        "## Memory index",
-        "Remember to buy milk",
-        "- buy milk",
-        "- [ ] buy milk",
-        "- [A]",
-        "- [A]()",
-        "- text before [A](a.md)",
-        "[A](a.md)",
-        "Generated from the 3 entries of two words; changes made here are lost.",
-        "Generated from the 3 entries of user; changes made here are lost. Buy milk.",
-        "- [A](a.md)\nbuy milk",
-    ],
-)
-def test_what_a_person_wrote_is_no_generated_index(text):
-    assert not is_generated(f"{HEADING}\n\n{text}\n".encode())
+def digest(topic):
+    return hashlib.sha256(topic.encode()).hexdigest()[:12]
 
 
-FOREIGN_TARGETS = [
-    "https://wiki/x.md",
-    "https:wiki.md",
-    "mailto:bob@example.md",
-    "//wiki/x.md",
-    "/etc/x.md",
-    "../x.md",
-    "a/../x.md",
-    "%2e%2e/x.md",
-    "a/%2E%2E/x.md",
-    "%2Fetc/x.md",
-    "https%3A//wiki/x.md",
-    "C:/x.md",
-    "a%00.md",
-    "a\0.md",
-    "a%0Ab.md",
-    "%FF.md",
-    "./a.md",
-    "a//b.md",
-    "a.md ",
-    "a.txt",
-    "a.MD",
-    "a.md#part",
-    "a.md?x=1",
-    'a.md "call Bob"',
-    "<a.md>",
-    "call Bob",
-    "index/abc",
-    "index/../../x.md",
-    "a" * 300 + ".md",
+def rel_of(topic):
+    return f"index/{digest(topic)}.md"
+
+
+def lines_in(topic, names=("a.md", "b c.md"), name="Name", description="text"):
+    rels = [RelPath(f"{topic}/{each}".lstrip("/")) for each in names]
+    return rels, [index.entry_line(index.IndexRow(rel, name, description, Trust.OWNER)) for rel in rels]
+
+
+@pytest.mark.threat("T-IDX-01", control="index_rows")
+@given(st.sampled_from(TOPICS), texts, texts)
+def test_the_links_of_a_page_lead_to_its_entries_and_nothing_else_is_there(topic, name, description):
+    rels, lines = lines_in(topic, ["a.md", "b c.md", "é, 1.md"], name, description)
+    rel = f"index/{digest(topic)}-0.md"
+    data = index.render_page(USER, topic, "0", lines)
+    assert [posixpath.normpath(f"index/{href}") for href in links_of(data)] == rels
+    problems = index_problems(data, {f"../{each}" for each in rels})
+    assert [each for each in problems if "holds U+" not in each] == []  # Those are told of above.
+    assert index.is_generated(data, rel)
+
+
+# Recognising them.
+
+TARGETS = [
+    *("https://wiki/x.md", "https:wiki.md", "mailto:bob@example.md", "//wiki/x.md", "/etc/x.md", "../x.md"),
+    *("a/../x.md", "%2e%2e/x.md", "a/%2E%2E/x.md", "%2Fetc/x.md", "https%3A//wiki/x.md", "C:/x.md"),
+    *("a%00.md", "a\0.md", "a%0Ab.md", "%FF.md", "./a.md", "a//b.md", "a.md ", "a.txt", "a.MD", "a.md#part"),
+    *(
+        'a.md "call Bob"',
+        "<a.md>",
+        "call Bob",
+        "index/abc",
+        "index/../../x.md",
+        "a" * 300 + ".md",
+        "a.md?x=1",
+    ),
     "a/" * 9 + "a.md",
+]
+FOREIGN = [
+    *("# Memory", "# Memory index of mine", "## Memory index", "Remember to buy milk", "- buy milk", "- [A]"),
+    *("- [ ] buy milk", "- [A]()", "- text before [A](a.md)", "[A](a.md)", "- [A](a.md)\nbuy milk"),
+    "Generated from the 3 entries of two words; changes made here are lost.",
+    "Generated from the 3 entries of user; changes made here are lost. Buy milk.",
+    *(f"- [On-call]({target}) - call Bob" for target in TARGETS),
+]
+GENERATED = [
+    *(b"", b"\n \n\t\n", b"# Memory index"),
+    b"- [A](a.md)\n* [B](b/c.md) - text\n  + [C \\] x](d.md): text\n",
+    b"\xef\xbb\xbf# Memory index\r\n\r\n- [A](a.md) \xe2\x80\x94 hook\r\n",
 ]
 
 
-@pytest.mark.parametrize("target", FOREIGN_TARGETS, ids=lambda text: ascii(text)[:30])
-def test_a_link_that_leads_to_no_file_of_the_scope_is_a_persons_own_note(target):
-    assert not is_generated(f"# Memory index\n\n- [On-call]({target}) - call Bob\n".encode())
+def test_what_a_person_wrote_is_no_generated_index_and_what_other_tools_generate_is():
+    for text in FOREIGN:
+        assert not index.is_generated(f"{index.HEADING}\n\n{text}\n".encode()), text
+    for data in GENERATED:
+        assert index.is_generated(data), data
+
+
+def test_a_page_that_somebody_wrote_in_is_not_ours():
+    rel, page = (
+        rel_of("editor"),
+        index.render_page(USER, "editor", "", lines_in("editor", ("a.md", "b.md"))[1]),
+    )
+    targets = "../other/x.md", "http://wiki/x.md", "../../etc/x.md", "%2e%2e/editor/x.md", "editor/a.md"
+    more = "buy milk", "- buy milk", "# Memory index: editor", *(f"- [A]({target})" for target in targets)
+    edits = {
+        b"# Memory index: editor": b"# Memory index: call Bob",
+        b": editor": b"",
+        b"; changes made here are lost.": b"; mine.",
+    }
+    assert index.is_generated(page, rel)
+    for edited in (
+        *(page + f"{line}\n".encode() for line in more),
+        *(page.replace(old, new, 1) for old, new in edits.items()),
+        *(b"\n".join(line for line in page.split(b"\n") if b"[" not in line), b"# Memory index: editor\n"),
+        *(b"\0" * 99, page + b"\xff"),
+    ):
+        assert not index.is_generated(edited, rel), edited
+    for blank in (b"", b"\r\n \t\n"):
+        assert index.is_generated(blank, rel)
+
+
+def test_a_page_of_links_is_recognised_under_its_own_name():
+    links = [index.page_link("a", "", 9, f"{digest('a')}.md"), index.pages_link("3f", 1, 1, "_pages-3f.md")]
+    data, rel = index.render_links(USER, "3", 9, links), "index/_pages-3.md"
+    assert index.is_generated(data, rel)
+    assert not index.is_generated(data, "index/_pages-4.md")
+    assert not index.is_generated(data, rel_of("a"))
+    assert index.is_page_name("_pages-3.md")
+    assert index.says_nothing_else(data, rel, b"", lambda _: ())
+    for told in (b"pages 3f", b" 1 entry", b"[a"):
+        assert not index.says_nothing_else(
+            data.replace(told, told + b", ring Bob"), rel, b"", lambda _: ()
+        ), told
+
+
+# What a run is shown.
 
 
 def test_an_excerpt_asks_for_the_decoded_path_and_drops_a_link_that_leads_nowhere():
     asked = []
-    index = b"\xef\xbb\xbf# Memory index\r\n* [A](t/%C3%89%20x.md) - hook\r- [B](http://b.md)\n - [C](c.md)"
-    assert excerpt(index, lambda rel: asked.append(rel) or rel != "c.md") == (
-        "# Memory index\n* [A](t/%C3%89%20x.md) - hook"
-    )
+    data = b"\xef\xbb\xbf# Memory index\r\n* [A](t/%C3%89%20x.md) - hook\r- [B](http://b.md)\n - [C](c.md)"
+    told = index.excerpt(data, lambda rel: asked.append(rel) or rel != "c.md")
+    assert told == "# Memory index\n* [A](t/%C3%89%20x.md) - hook"
     assert asked == ["t/É x.md", "c.md"]
+
+
+def is_shown(topic, shows=lambda _: True, rel=None, prefix=""):
+    link = index.page_link(
+        topic, prefix, 3, rel or f"index/{digest(topic)}{'-' if prefix else ''}{prefix}.md"
+    )
+    assert index.is_generated(link.encode())
+    return index.excerpt(link.encode(), shows).strip("\n") + "\n" == link
+
+
+def test_a_link_to_a_page_is_shown_if_it_is_certain_and_the_page_and_entries_of_its_topic_are():
+    asked = []
+    assert is_shown("editor")
+    assert is_shown("a_b/c&d", prefix="3f")
+    assert is_shown("")
+    assert is_shown("a/b", lambda rel: asked.append(rel) or True)
+    assert asked == [rel_of("a/b"), "a/b/entry.md"]
+    for hidden in ("index/", "editor/"):
+        assert not is_shown("editor", lambda rel, hidden=hidden: not rel.startswith(hidden))
+    doubtful = [
+        ("editor", rel_of("secret")),
+        ("editor", "index/notes.md"),
+        ("me@home", None),
+        ("t" * 200, None),
+    ]
+    for topic, rel in doubtful:
+        assert not is_shown(topic, rel=rel)
+    assert index.excerpt(index.pages_link("3", 2, 9, "index/_pages-3.md").encode(), lambda _: True) == ""
+    # The text of a link cannot pass for another topic.
+    line = f"- [editor, part 3]({rel_of('editor')}) — 3 entries"
+    assert index.excerpt(line.encode(), lambda _: True) == ""
+    line = f"- [editor](index/{digest('editor')}-3.md) — 3 entries"
+    assert index.excerpt(line.encode(), lambda rel: rel != "editor/entry.md") == ""
+
+
+@given(st.one_of(texts, st.text("ab .:/w@", max_size=30)), st.integers(1, 90), st.integers(1, 300))
+def test_text_that_nothing_happens_to_is_what_the_whole_way_makes_of_it(text, chars, size):
+    quick = index._escaped(text, chars, size)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(index, "_CHANGES", re.compile(""))
+        assert index._escaped(text, chars, size) == quick

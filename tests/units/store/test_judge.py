@@ -3,26 +3,14 @@
 from __future__ import annotations
 
 import os
+from itertools import product
 
 import pytest
 
-from kit.store.ground import STRICT, claim, laid_out, lax, new, patience, sha
+from kit.store.ground import STANDING, STRICT, claim, lax, new, patience, sha
+from muniment import errors
 from muniment.confine.cancel import Patience
 from muniment.confine.root import Root
-from muniment.errors import (
-    BadName,
-    BudgetSpent,
-    ContentRejected,
-    DeadlineExceeded,
-    NotAFile,
-    NotText,
-    PathEscape,
-    QuotaExceeded,
-    Refused,
-    StoreConflict,
-    TooLarge,
-    Unreadable,
-)
 from muniment.names import MAX_FILE_BYTES, Verb, Via
 from muniment.policy.decide import Rule
 from muniment.store.judge import Author, check_paths, draft, judge, look, settle
@@ -30,21 +18,20 @@ from muniment.store.upkeep import view_of
 from muniment.tools.overlay import ChangeSet, Claim, Proposed
 
 
-@pytest.fixture
-def ground(tmp_path):
-    with laid_out(tmp_path) as made:
-        yield made
-
-
-def refused(ground, *changes, error, **more):
-    """The error of a commit that changed nothing; a dry run and a clean one must end in one as well."""
+def refused(ground, error, *changes, **more):
+    """The error of a commit that changed nothing; a dry run must end in it as well."""
     before = ground.photograph()
     with pytest.raises(error) as caught:
         ground.commit(*changes, **more)
     with pytest.raises(error):
         ground.commit(*changes, dry_run=True, **more)
-    assert ground.photograph() == before
+    assert ground.photograph() == before, changes
     return caught.value
+
+
+def landed(ground, *changes, **more):
+    """What was done, of each kind how often."""
+    return [change.kind for change in ground.commit(*changes, **more).changes]
 
 
 def drafted(ground, *changes):
@@ -56,162 +43,92 @@ def drafted(ground, *changes):
 # Names.
 
 ESCAPES = {
-    "user/../outside/x.md": Via.DOTDOT,
-    "../outside/x.md": Via.DOTDOT,
-    "user/topic/../../outside/x.md": Via.DOTDOT,
+    **dict.fromkeys(["user/../outside/x.md", "../outside/x.md", "user/topic/../../outside/x.md"], Via.DOTDOT),
+    **dict.fromkeys(["/etc/x.md", "/team/x.md", "C:\\x.md", "//host/share/x.md"], Via.ABSOLUTE),
     "user/..": Via.DOTDOT,
-    "/etc/x.md": Via.ABSOLUTE,
-    "/team/x.md": Via.ABSOLUTE,
-    "C:\\x.md": Via.ABSOLUTE,
-    "//host/share/x.md": Via.ABSOLUTE,
     "user/a.md\0.md": Via.NUL,
 }
 
 
 @pytest.mark.threat("T-PATH-01", control="grammar_escapes")
-@pytest.mark.parametrize("path", ESCAPES)
-@pytest.mark.parametrize("clean", [False, True])
-def test_a_path_that_leads_outside_is_an_escape(ground, path, clean):
-    assert refused(ground, new(path), error=PathEscape, settle_names=clean).via is ESCAPES[path]
-
-
-@pytest.mark.sweep(6)
 @pytest.mark.threat("T-PATH-01", control="judged_paths")
-@pytest.mark.parametrize("path", ESCAPES)
-@pytest.mark.parametrize("clean", [False, True])
-def test_a_claim_that_leads_outside_is_an_escape_also_where_claims_count_for_nothing(ground, path, clean):
-    claims = [Claim(path, None)]
-    error = refused(ground, new("user/n.md"), claims=claims, error=PathEscape, settle_names=clean)
-    assert error.via is ESCAPES[path]
+def test_a_path_or_a_claim_that_leads_outside_is_an_escape_also_where_claims_count_for_nothing(ground):
+    for (path, via), clean in product(ESCAPES.items(), (False, True)):
+        assert refused(ground, errors.PathEscape, new(path), settle_names=clean).via is via, path
+        claimed = {"claims": [Claim(path, None)], "settle_names": clean}
+        assert refused(ground, errors.PathEscape, new("user/n.md"), **claimed).via is via, path
 
 
 @pytest.mark.threat("T-RUN-08", control="judged_paths")
-@pytest.mark.parametrize(
-    "other",
-    [new("user//x.md"), new("team/x.md"), new("/memories/user/x.md"), Proposed("user/a.md", None, b"x")],
-)
-def test_an_escape_wins_over_whatever_else_is_wrong_with_the_set(ground, other):
+def test_an_escape_wins_over_whatever_else_is_wrong_with_the_set(ground):
     (ground.user / "link.md").symlink_to(ground.outside / "secret.md")
-    refused(ground, other, new("user/../x.md"), error=PathEscape)
-    refused(ground, other, new("user/n.md"), claims=[Claim("/etc/passwd", None)], error=PathEscape)
-    if other.unsafe_path == "user/a.md":
-        assert refused(ground, other, new("user/link.md"), error=PathEscape).via is Via.SYMLINK
+    wrong = Proposed("user/a.md", None, b"x")
+    for other in (new("user//x.md"), new("team/x.md"), new("/memories/user/x.md"), wrong):
+        refused(ground, errors.PathEscape, other, new("user/../x.md"))
+        refused(ground, errors.PathEscape, other, new("user/n.md"), claims=[Claim("/etc/passwd", None)])
+    assert refused(ground, errors.PathEscape, wrong, new("user/link.md")).via is Via.SYMLINK
 
 
-NAMES = {
-    "team/a.md": Refused,
-    "users/a.md": Refused,
-    "/memories/user/x.md": Refused,
-    "/user/x.md": Refused,
-    "user": Refused,
-    "user/x.txt": Refused,
-    "user/x": Refused,
-    "user/x.MD": Refused,
-    "user/.x.md": Refused,
-    "user/.git/x.md": Refused,
-    "user/MEMORY.md": Refused,
-    "user/memory.md": Refused,
-    "user/index/x.md": Refused,
-    "user/pinned/x.md": Refused,
-    "user/Pinned/x.md": Refused,
-    "user/AGENTS.md": Refused,
-    "user/a/b/c.md": Refused,
-    "": BadName,
-    "/memories/": BadName,
-    "user/": BadName,
-    "user//x.md": BadName,
-    "user/./x.md": BadName,
-    "user/x.md/": BadName,
-    "user/x\u202e.md": BadName,
-    "user/\uff4d.md": BadName,
-    "user/con.md": BadName,
-    "user/x%2e.md": BadName,
-    "user/" + "x" * 300 + ".md": BadName,
-    "user/" + "x/" * 20 + "x.md": BadName,
-    "x" * 3000: BadName,
-}
+REFUSED = [
+    *("team/a.md", "users/a.md", "/memories/user/x.md", "/user/x.md", "user", "user/x.txt", "user/x"),
+    *("user/x.MD", "user/.x.md", "user/.git/x.md", "user/MEMORY.md", "user/memory.md", "user/index/x.md"),
+    *("user/pinned/x.md", "user/Pinned/x.md", "user/AGENTS.md", "user/a/b/c.md"),
+]
+BAD = [
+    *("", "/memories/", "user/", "user//x.md", "user/./x.md", "user/x.md/", "user/x\u202e.md", "x" * 3000),
+    *(
+        "user/con.md",
+        "user/x%2e.md",
+        "user/" + "x" * 300 + ".md",
+        "user/" + "x/" * 20 + "x.md",
+        "user/\uff4d.md",
+    ),
+]
 
 
-@pytest.mark.sweep(6)
 @pytest.mark.threat("T-MEM-12", control="denies")
 @pytest.mark.threat("T-RUN-09", control="judged_changes")
-@pytest.mark.parametrize("path", NAMES)
-@pytest.mark.parametrize("clean", [False, True])
-def test_a_name_that_is_not_canonical_or_not_granted_is_refused_and_never_repaired(ground, path, clean):
-    refused(ground, new(path), error=NAMES[path], settle_names=clean)
+def test_a_name_that_is_not_canonical_or_not_granted_is_refused_and_never_repaired(ground):
+    for clean in (False, True):
+        for path, error in {
+            **dict.fromkeys(REFUSED, errors.Refused),
+            **dict.fromkeys(BAD, errors.BadName),
+        }.items():
+            refused(ground, error, new(path), settle_names=clean)
+        for name in ("x.txt", "x", "x.MD", ".md", "....md"):  # Whatever the policy grants.
+            refused(ground, errors.BadName, new(f"user/{name}"), policy=lax(), settle_names=clean)
 
 
-@pytest.mark.parametrize("clean", [False, True])
-@pytest.mark.parametrize("name", ["x.txt", "x", "x.MD", ".md", "....md"])
-def test_a_new_file_is_named_md_whatever_the_policy_grants(ground, name, clean):
-    refused(ground, new(f"user/{name}"), error=BadName, policy=lax(), settle_names=clean)
-
-
-def test_a_declared_scope_without_a_root_is_no_scope(ground):
-    del ground.roots["project"]
-    refused(ground, new("project/x.md"), error=Refused)
-    assert refused(ground, new("/project/x.md"), error=PathEscape).via is Via.ABSOLUTE
-
-
-def test_a_bound_scope_that_the_policy_does_not_declare_is_refused(ground):
-    ground.roots["team"] = ground.roots["project"]
-    assert refused(ground, new("team/x.md"), error=Refused).rule == "scopes"
-
-
-@pytest.mark.parametrize("clean", [False, True])
-@pytest.mark.parametrize(
-    "paths",
-    [
-        ["user/x.md", "user/x.md"],
-        ["user/x.md", "project/x.md", "user/x.md"],
-        ["user/x.md", "user/x.md/y.md"],
-        ["user/x.md/y.md", "user/x.md"],
-    ],
-)
-def test_a_set_that_names_a_path_twice_or_beneath_another_is_refused(ground, paths, clean):
-    error = refused(ground, *map(new, paths), error=Refused, settle_names=clean)
-    assert (error.rule, error.layer) == ("change-set", "judge")
+def test_a_scope_without_a_root_or_that_the_policy_does_not_declare_is_no_scope(ground):
+    ground.roots["team"] = ground.roots.pop("project")
+    refused(ground, errors.Refused, new("project/x.md"))
+    assert refused(ground, errors.PathEscape, new("/project/x.md")).via is Via.ABSOLUTE
+    assert refused(ground, errors.Refused, new("team/x.md")).rule == "scopes"
 
 
 @pytest.mark.threat("T-PATH-09", control="folding")
-@pytest.mark.parametrize(
-    "paths",
-    [
-        ["user/x.md", "user/X.md"],
-        ["user/Straße.md", "user/STRASSE.md"],
-        ["user/new/x.md", "user/New/y.md"],
-    ],
-)
-def test_two_new_names_that_are_equal_after_folding_are_refused(ground, paths):
-    assert refused(ground, *map(new, paths), error=Refused).rule == "change-set"
-
-
-@pytest.mark.threat("T-PATH-09", control="folding")
-@pytest.mark.parametrize("path", ["user/A.md", "user/TOPIC/x.md", "user/topic/T.md"])
-def test_a_new_name_that_aliases_an_existing_one_is_a_conflict(ground, path):
-    assert refused(ground, new(path), error=StoreConflict).paths == (path,)
-
-
-def test_names_in_other_directories_are_no_aliases(ground):
-    done = ground.commit(
-        new("user/t.md"), new("user/topic/A.md"), new("project/A.md"), new("user/fresh/a.md")
-    )
-    assert [change.path for change in done.changes] == [
-        "user/t.md",
-        "user/topic/A.md",
-        "project/A.md",
-        "user/fresh/a.md",
-    ]
-
-
-def test_a_file_beside_its_alias_may_still_be_changed(ground):
+def test_a_set_that_names_a_path_twice_beneath_another_or_as_an_alias_is_refused(ground):
+    x, beneath = "user/x.md", "user/x.md/y.md"
+    for paths, clean in product([(x, x), (x, "project/x.md", x), (x, beneath), (beneath, x)], (False, True)):
+        error = refused(ground, errors.Refused, *map(new, paths), settle_names=clean)
+        assert (error.rule, error.layer) == ("change-set", "judge")
+    for first, second in (
+        (x, "user/X.md"),
+        ("user/Straße.md", "user/STRASSE.md"),
+        ("user/new/x.md", "user/New/y.md"),
+    ):
+        assert refused(ground, errors.Refused, new(first), new(second)).rule == "change-set", first
+    for path in ("user/A.md", "user/TOPIC/x.md", "user/topic/T.md"):  # Of what exists.
+        assert refused(ground, errors.StoreConflict, new(path)).paths == (path,)
+    paths = ["user/t.md", "user/topic/A.md", "project/A.md", "user/fresh/a.md"]  # In other directories: none.
+    assert [change.path for change in ground.commit(*map(new, paths)).changes] == paths
     (ground.user / "A.md").write_bytes(b"other")
-    assert ground.commit(ground.edit("user/a.md")).changes[0].kind == "modify"
+    assert landed(ground, ground.edit("user/a.md")) == ["modify"]
 
 
 # Removals.
 
-REMOVAL = claim("user/a.md", b"# A\nalpha\n")
+REMOVAL = claim("user/a.md", STANDING["user/a.md"])
 
 
 def without(verb, *, on):
@@ -221,213 +138,128 @@ def without(verb, *, on):
     return lax().model_copy(update={"layers": (layer.model_copy(update={"deny": (denied,)}),)})
 
 
-@pytest.mark.parametrize("author", [Author.MODEL, Author.CODE, Author.RESTORE])
-@pytest.mark.parametrize("verb", [Verb.MODIFY, Verb.DELETE])
-def test_a_removal_that_the_policy_denies_is_refused_whoever_asks(ground, author, verb):
-    policy = without(verb, on="/user/a.md")
-    refused(ground, removals=[REMOVAL], error=Refused, policy=policy, author=author)
-    removal = claim("user/topic/t.md", b"# T\ntopic\n")
-    assert ground.commit(removals=[removal], policy=policy, author=author).changes[0].kind == "delete"
-
-
-def test_only_the_owner_erases_what_the_policy_denies_to_remove(ground):
-    policy = without(Verb.MODIFY, on="/user/**")
-    assert ground.commit(removals=[REMOVAL], policy=policy, author=Author.ERASE).changes[0].kind == "delete"
+def test_a_removal_that_the_policy_denies_is_refused_whoever_asks_but_the_owner_who_erases(ground):
+    rows = list(product((Author.MODEL, Author.CODE, Author.RESTORE), (Verb.MODIFY, Verb.DELETE)))
+    for author, verb in rows:
+        terms = {"policy": without(verb, on="/user/a.md"), "author": author}
+        refused(ground, errors.Refused, removals=[REMOVAL], **terms)
+        assert landed(ground, removals=[ground.gone("user/topic/t.md")], **terms) == ["delete"]
+        (ground.user / "topic" / "t.md").write_bytes(STANDING["user/topic/t.md"])
+    terms = {"policy": without(Verb.MODIFY, on="/user/**"), "author": Author.ERASE}
+    refused(ground, errors.Refused, ground.edit("user/topic/t.md"), **terms)
+    assert landed(ground, removals=[REMOVAL], **terms) == ["delete"]
     assert not (ground.user / "a.md").exists()
-    edit = ground.edit("user/topic/t.md")
-    refused(ground, edit, error=Refused, policy=policy, author=Author.ERASE)
 
 
-@pytest.mark.parametrize("content", [b"other", None])
-def test_removing_what_is_not_as_it_was_is_a_conflict(ground, content):
-    (ground.user / "a.md").unlink() if content is None else (ground.user / "a.md").write_bytes(content)
-    assert refused(ground, removals=[REMOVAL], error=StoreConflict).paths == ("user/a.md",)
+def test_removing_what_is_not_as_it_was_is_a_conflict(ground):
+    for change in (lambda path: path.write_bytes(b"other"), os.unlink):
+        change(ground.user / "a.md")
+        assert refused(ground, errors.StoreConflict, removals=[REMOVAL]).paths == ("user/a.md",)
 
 
 def test_a_removal_counts_among_the_files_that_a_run_may_write_and_code_is_not_counted(ground):
     more = [new(f"user/{number}.md") for number in range(8)]
-    refused(ground, *more, removals=[REMOVAL], error=BudgetSpent)
-    assert len(ground.commit(*more, removals=[REMOVAL], author=Author.CODE).changes) == 9
+    refused(ground, errors.BudgetSpent, *more, removals=[REMOVAL])
+    assert len(landed(ground, *more, removals=[REMOVAL], author=Author.CODE)) == 9
 
 
-def test_a_name_is_not_taken_by_what_is_removed_beside_it_until_that_is_gone(ground):
-    refused(ground, new("user/A.md"), removals=[REMOVAL], error=StoreConflict)
-    ground.commit(removals=[REMOVAL])
-    assert ground.commit(new("user/A.md")).changes[0].kind == "create"
-
-
-def test_a_removal_makes_room_in_a_quota(ground):
+def test_a_name_is_not_taken_by_what_is_removed_beside_it_until_that_is_gone_but_there_is_room(ground):
+    refused(ground, errors.StoreConflict, new("user/A.md"), removals=[REMOVAL])
     policy = lax(max_files=2)
-    refused(ground, new("user/n.md"), error=QuotaExceeded, policy=policy)
-    assert len(ground.commit(new("user/n.md"), removals=[REMOVAL], policy=policy).changes) == 2
-
-
-@pytest.mark.parametrize("author", [Author.MODEL, Author.CODE])
-def test_text_that_was_there_before_passes_no_gate_and_new_text_does(ground, author):
-    refused(ground, new("user/x.md", b"\x1b[0m"), error=ContentRejected, author=author)
-    assert ground.commit(new("user/x.md", b"\x1b[0m"), author=Author.RESTORE).changes[0].kind == "create"
+    refused(ground, errors.QuotaExceeded, new("user/n.md"), policy=policy)
+    assert landed(ground, new("user/n.md"), removals=[REMOVAL], policy=policy) == ["create", "delete"]
+    assert landed(ground, new("user/A.md")) == ["create"]
 
 
 # What the set says is there.
 
 
-def test_creating_what_exists_is_a_conflict(ground):
-    assert refused(ground, new("user/a.md"), error=StoreConflict).paths == ("user/a.md",)
-
-
-def test_changing_what_is_absent_is_a_conflict(ground):
-    refused(ground, Proposed("user/x.md", sha(b"x"), b"y"), error=StoreConflict)
-    refused(ground, Proposed("user/none/x.md", sha(b"x"), b"y"), error=StoreConflict)
-    refused(ground, Proposed("user/x.md", sha(b"x"), b"y"), error=StoreConflict, settle_names=True)
-
-
-@pytest.mark.parametrize("base", [sha(b"wrong"), "", "A" * 64, sha(b"# A\nalpha\n").upper()])
-def test_a_wrong_base_is_a_conflict(ground, base):
-    refused(ground, Proposed("user/a.md", base, b"y"), error=StoreConflict)
-
-
-def test_a_conflict_names_every_file_that_is_not_as_said(ground):
+def test_what_is_created_though_it_exists_or_changed_though_it_is_absent_or_another_is_a_conflict(ground):
+    absent = Proposed("user/x.md", sha(b"x"), b"y")
+    refused(ground, errors.StoreConflict, absent)
+    refused(ground, errors.StoreConflict, absent, settle_names=True)
+    refused(ground, errors.StoreConflict, Proposed("user/none/x.md", sha(b"x"), b"y"))
+    for base in (sha(b"wrong"), "", "A" * 64, sha(STANDING["user/a.md"]).upper()):
+        refused(ground, errors.StoreConflict, Proposed("user/a.md", base, b"y"))
     changes = [new("user/a.md"), new("user/n.md"), new("user/topic/t.md")]
-    assert refused(ground, *changes, error=StoreConflict).paths == ("user/a.md", "user/topic/t.md")
+    assert refused(ground, errors.StoreConflict, *changes).paths == ("user/a.md", "user/topic/t.md")
+    (ground.user / "a.md").write_bytes(b"x" * (MAX_FILE_BYTES + 1))  # It cannot be read.
+    refused(ground, errors.StoreConflict, Proposed("user/a.md", sha(b"x"), b"y"))
 
 
 @pytest.mark.threat("T-RUN-09", control="judged_claims")
 def test_claims_that_lie_are_conflicts_and_all_are_named(ground):
     claims = [
-        claim("user/a.md", b"lie"),
-        claim("user/topic/t.md", b"# T\ntopic\n"),
-        claim("project/p.md", None),
-        claim("user/none.md", b"x"),
-        claim("user", b"x"),
-        claim("user/topic", None),
+        *(claim("user/a.md", b"lie"), ground.gone("user/topic/t.md"), claim("project/p.md", None)),
+        *(claim("user/none.md", b"x"), claim("user", b"x"), claim("user/topic", None)),
     ]
-    error = refused(ground, new("user/n.md"), claims=claims, error=StoreConflict)
+    error = refused(ground, errors.StoreConflict, new("user/n.md"), claims=claims)
     assert error.paths == ("project/p.md", "user", "user/a.md", "user/none.md", "user/topic")
+    for path, kind in (("team/a.md", errors.Refused), ("user//a.md", errors.BadName)):
+        refused(ground, kind, new("user/n.md"), claims=[Claim(path, None)])
 
 
-@pytest.mark.parametrize(("path", "error"), [("team/a.md", Refused), ("user//a.md", BadName)])
-def test_a_claim_on_no_path_of_this_memory_is_refused(ground, path, error):
-    refused(ground, new("user/n.md"), claims=[Claim(path, None)], error=error)
-
-
-@pytest.mark.threat("T-PATH-03", control="resolvers")
-def test_a_claim_through_a_link_is_an_escape(ground):
-    (ground.user / "out").symlink_to(ground.outside)
-    refused(ground, new("user/n.md"), claims=[claim("user/out/secret.md", b"secret\n")], error=PathEscape)
-
-
-def test_a_flood_of_claims_ends_with_the_deadline(ground):
-    read = []
+def test_a_flood_of_claims_ends_with_the_deadline_and_one_path_is_read_once(ground, monkeypatch):
+    asked, read, real = [], [], Root.read_bytes
 
     class Counting(Patience):
         def check(self):
-            read.append(1)
-            if len(read) > 3:
-                raise DeadlineExceeded("the deadline passed")
+            asked.append(1)
+            if len(asked) > 3:
+                raise errors.DeadlineExceeded("the deadline passed")
 
     flood = ChangeSet((), tuple(claim(f"user/{number}.md", None) for number in range(1000)))
-    with pytest.raises(DeadlineExceeded):
+    with pytest.raises(errors.DeadlineExceeded):
         look([flood], ground.roots, Counting(0.0))
-    assert len(read) == 4
-
-
-def test_a_path_that_is_claimed_again_and_again_is_read_once(ground, monkeypatch):
-    read, real = [], Root.read_bytes
-
-    def counted(self, rel, *more):
-        read.append(rel)
-        return real(self, rel, *more)
-
-    monkeypatch.setattr(Root, "read_bytes", counted)
-    flood = ChangeSet((), (claim("user/a.md", b"# A\nalpha\n"),) * 1000)
-    standing = look([flood], ground.roots, patience())
-    assert settle([flood], standing, ground.roots) == ((0,), ())
+    assert len(asked) == 4
+    monkeypatch.setattr(
+        Root, "read_bytes", lambda self, rel, *more: (read.append(rel), real(self, rel, *more))[1]
+    )
+    flood = ChangeSet((), (REMOVAL,) * 1000)
+    assert settle([flood], look([flood], ground.roots, patience()), ground.roots) == ((0,), ())
     assert read == ["a.md"]
 
 
 # What stands in the way.
 
-
-def plant(ground, name, kind):
-    path = ground.user / name
-    match kind:
-        case "symlink":
-            path.symlink_to(ground.outside / "secret.md")
-        case "dangling":
-            path.symlink_to(ground.outside / "nothing.md")
-        case "directory link":
-            path.symlink_to(ground.outside)
-        case "hard link":
-            os.link(ground.outside / "secret.md", path)
-        case "fifo":
-            os.mkfifo(path)
-        case "directory":
-            path.mkdir()
-        case "file":
-            path.write_bytes(b"file\n")
-
-
-LEAVES = {
-    "symlink": Via.SYMLINK,
-    "dangling": Via.SYMLINK,
-    "directory link": Via.SYMLINK,
-    "hard link": Via.HARDLINK,
-    "fifo": Via.SPECIAL,
+KINDS = {
+    "symlink": lambda path, outside: path.symlink_to(outside / "secret.md"),
+    "dangling": lambda path, outside: path.symlink_to(outside / "nothing.md"),
+    "directory link": lambda path, outside: path.symlink_to(outside),
+    "hard link": lambda path, outside: os.link(outside / "secret.md", path),
+    "fifo": lambda path, _: os.mkfifo(path),
+    "file": lambda path, _: path.touch(),
 }
+VIAS = {"hard link": Via.HARDLINK, "fifo": Via.SPECIAL}
 
 
 @pytest.mark.threat("T-PATH-03", control="resolvers")
-@pytest.mark.parametrize("kind", LEAVES)
-@pytest.mark.parametrize("base", [None, sha(b"secret\n")])
-def test_a_leaf_that_is_no_file_of_its_own_is_an_escape(ground, kind, base):
-    plant(ground, "x.md", kind)
-    error = refused(ground, Proposed("user/x.md", base, b"mine"), error=PathEscape)
-    assert error.via is LEAVES[kind]
-
-
-def test_a_leaf_that_is_a_directory_is_a_conflict(ground):
-    plant(ground, "x.md", "directory")
-    refused(ground, new("user/x.md"), error=StoreConflict)
-
-
-PARENTS = {
-    "symlink": PathEscape,
-    "dangling": PathEscape,
-    "directory link": PathEscape,
-    "hard link": PathEscape,
-    "fifo": PathEscape,
-    "file": NotAFile,
-}
-
-
-@pytest.mark.parametrize("kind", PARENTS)
-def test_a_parent_that_is_no_directory_is_refused_before_anything_is_written(ground, kind):
-    plant(ground, "x.md", kind)
-    refused(ground, new("user/x.md/y.md"), error=PARENTS[kind])
+def test_what_is_no_file_or_directory_of_its_own_is_an_escape_also_to_claims(ground):
+    path = ground.user / "x.md"
+    for kind, make in KINDS.items():
+        make(path, ground.outside)
+        if kind != "file":
+            for base in (None, sha(b"secret\n")):
+                error = refused(ground, errors.PathEscape, Proposed("user/x.md", base, b"mine"))
+                assert error.via is VIAS.get(kind, Via.SYMLINK), kind
+        refused(ground, errors.NotAFile if kind == "file" else errors.PathEscape, new("user/x.md/y.md"))
+        path.unlink()
+    path.mkdir()
+    refused(ground, errors.StoreConflict, new("user/x.md"))
+    (ground.user / "out").symlink_to(ground.outside)
+    refused(ground, errors.PathEscape, new("user/n.md"), claims=[claim("user/out/secret.md", b"secret\n")])
 
 
 def test_a_parent_that_cannot_be_asked_is_a_conflict(ground, monkeypatch):
     def refuse(_root, _rel):
-        raise Unreadable("no")
+        raise errors.Unreadable("no")
 
-    monkeypatch.setattr("muniment.confine.root.Root.examine", refuse)
-    with pytest.raises(StoreConflict):
+    monkeypatch.setattr(Root, "examine", refuse)
+    with pytest.raises(errors.StoreConflict):
         drafted(ground, new("user/topic/x.md"))
 
 
-def test_a_file_too_large_to_read_is_a_conflict(ground):
-    (ground.user / "a.md").write_bytes(b"x" * (MAX_FILE_BYTES + 1))
-    refused(ground, Proposed("user/a.md", sha(b"x"), b"y"), error=StoreConflict)
-
-
 # Content.
-
-
-@pytest.mark.parametrize("content", [b"\xff", b"\xc0\xaf", b"\xed\xa0\x80", b"a\0b", b"\xf0\x9f\x98"])
-def test_what_is_not_utf_8_text_is_refused(ground, content):
-    refused(ground, new("user/x.md", content), error=NotText)
-    refused(ground, ground.edit("user/a.md", content), error=NotText)
-
 
 GATES = {
     "control": "\x07",
@@ -439,25 +271,26 @@ GATES = {
 
 
 @pytest.mark.threat("T-MEM-09", control="content_gates")
-@pytest.mark.parametrize("gate", GATES)
-def test_content_passes_the_gates_of_the_policy(ground, gate):
-    content = f"# fine\nnot {GATES[gate]} fine\n".encode()
-    assert refused(ground, new("user/x.md", content), error=ContentRejected).rule == gate
-    refused(ground, new("user/ok.md"), ground.edit("user/a.md", content), error=ContentRejected)
-
-
-def test_what_front_matter_spells_with_escapes_passes_the_gates_too(ground):
-    content = b'---\nname: "fine \\u202e not"\ndescription: D\n---\nbody\n'
-    assert refused(ground, new("user/x.md", content), error=ContentRejected).rule == "bidi"
-
-
-def test_content_is_judged_after_it_was_stamped(ground):
-    refused(ground, new("user/x.md"), error=ContentRejected, stamp=lambda _data, *_rest: b"\x1b[0m")
+def test_content_passes_the_gates_of_the_policy_after_it_was_stamped_and_is_utf_8_text(ground):
+    for content in (b"\xff", b"\xc0\xaf", b"\xed\xa0\x80", b"a\0b", b"\xf0\x9f\x98"):
+        refused(ground, errors.NotText, new("user/x.md", content))
+        refused(ground, errors.NotText, ground.edit("user/a.md", content))
+    for gate, char in GATES.items():
+        content = f"# fine\nnot {char} fine\n".encode()
+        assert refused(ground, errors.ContentRejected, new("user/x.md", content)).rule == gate
+        refused(ground, errors.ContentRejected, new("user/ok.md"), ground.edit("user/a.md", content))
+    escaped = b'---\nname: "fine \\u202e not"\ndescription: D\n---\nbody\n'
+    assert refused(ground, errors.ContentRejected, new("user/x.md", escaped)).rule == "bidi"
+    refused(ground, errors.ContentRejected, new("user/x.md"), stamp=lambda _data, *_rest: b"\x1b[0m")
+    for author in (Author.MODEL, Author.CODE):
+        refused(ground, errors.ContentRejected, new("user/x.md", b"\x1b[0m"), author=author)
+    # Text that was there before passes none.
+    assert landed(ground, new("user/x.md", b"\x1b[0m"), author=Author.RESTORE) == ["create"]
 
 
 def test_one_byte_above_the_largest_file_is_too_large(ground):
     policy = lax(write_bytes=1 << 30)
-    refused(ground, new("user/x.md", b"x" * (MAX_FILE_BYTES + 1)), error=TooLarge, policy=policy)
+    refused(ground, errors.TooLarge, new("user/x.md", b"x" * (MAX_FILE_BYTES + 1)), policy=policy)
     ground.commit(new("user/x.md", b"x" * MAX_FILE_BYTES), policy=policy)
     assert (ground.user / "x.md").stat().st_size == MAX_FILE_BYTES
 
@@ -466,88 +299,65 @@ def test_one_byte_above_the_largest_file_is_too_large(ground):
 
 
 @pytest.mark.threat("T-RUN-01", control="judged_budgets")
-def test_one_file_more_than_a_run_may_write_is_refused_and_as_many_are_not(ground):
-    nine = [new(f"user/{number}.md") for number in range(9)]
-    refused(ground, *nine, error=BudgetSpent)
-    assert len(ground.commit(*nine[:8]).changes) == 8
+def test_one_file_or_byte_more_than_a_run_may_write_is_refused_before_anything_is_read(ground, monkeypatch):
+    nine, policy = [new(f"user/{number}.md") for number in range(9)], lax(write_bytes=10)
+    refused(ground, errors.BudgetSpent, *nine)
+    with monkeypatch.context() as patched:
+        patched.setattr(Root, "read_bytes", None)
+        with pytest.raises(errors.BudgetSpent):
+            ground.commit(*nine)
+    assert len(landed(ground, *nine[:8])) == 8
+    x = new("user/x.md", b"12345")
+    refused(ground, errors.BudgetSpent, x, new("user/y.md", b"123456"), policy=policy)
+    added = {"stamp": lambda data, *_rest: data + b" and more"}  # It does not count.
+    assert len(landed(ground, x, new("user/y.md", b"12345"), policy=policy, **added)) == 2
 
 
-def test_one_byte_more_than_a_run_may_write_is_refused_whatever_the_stamp_adds(ground):
-    policy = lax(write_bytes=10)
-    refused(ground, new("user/x.md", b"12345"), new("user/y.md", b"123456"), error=BudgetSpent, policy=policy)
-    ground.commit(
-        new("user/x.md", b"12345"),
-        new("user/y.md", b"12345"),
-        policy=policy,
-        stamp=lambda data, *_rest: data + b" and more",
-    )
-
-
-def test_a_budget_is_checked_before_anything_is_read(ground, monkeypatch):
-    monkeypatch.setattr("muniment.confine.root.Root.read_bytes", None)
-    with pytest.raises(BudgetSpent):
-        ground.commit(*[new(f"user/{number}.md") for number in range(9)])
-
-
-def test_a_file_may_not_pass_its_quota(ground):
+def test_a_file_may_not_pass_its_quota_nor_a_scope_that_of_its_files(ground):
     policy = lax(max_file_bytes=12)
-    assert "12 bytes" in str(refused(ground, new("user/x.md", b"x" * 13), error=QuotaExceeded, policy=policy))
-    refused(ground, ground.edit("user/a.md", b"x" * 13), error=QuotaExceeded, policy=policy)
-    ground.commit(new("user/x.md", b"x" * 12), policy=policy)
-
-
-def test_a_scope_may_not_hold_more_files_than_its_quota(ground):
-    policy = lax(max_files=3)
-    refused(ground, new("user/x.md"), new("user/y.md"), error=QuotaExceeded, policy=policy)
-    ground.commit(new("user/x.md"), new("project/y.md"), policy=policy)
-    refused(ground, new("user/z.md"), error=QuotaExceeded, policy=policy)
+    assert "12 bytes" in str(
+        refused(ground, errors.QuotaExceeded, new("user/x.md", b"x" * 13), policy=policy)
+    )
+    refused(ground, errors.QuotaExceeded, ground.edit("user/a.md", b"x" * 13), policy=policy)
+    policy = lax(max_file_bytes=12, max_files=3)
+    refused(ground, errors.QuotaExceeded, new("user/x.md"), new("user/y.md"), policy=policy)
+    ground.commit(new("user/x.md", b"x" * 12), new("project/y.md"), policy=policy)
+    refused(ground, errors.QuotaExceeded, new("user/z.md"), policy=policy)
     ground.commit(ground.edit("user/x.md"), policy=policy)
+    # A quota counts only what its patterns match.
+    narrow = lax(max_files=1).quotas[0].model_copy(update={"paths": ("/user/topic/**",), "id": "topics"})
+    policy = lax().model_copy(update={"quotas": (narrow, lax().quotas[0])})
+    ground.commit(new("user/z.md"), policy=policy)
+    refused(ground, errors.QuotaExceeded, new("user/topic/x.md"), policy=policy)
 
 
 def test_a_scope_may_not_hold_more_bytes_than_its_quota(ground):
     policy = lax(max_total_bytes=30)  # `user` holds 20, `project` 12.
-    refused(ground, new("user/x.md", b"x" * 11), error=QuotaExceeded, policy=policy)
-    refused(ground, ground.edit("user/a.md", b"x" * 21), error=QuotaExceeded, policy=policy)
+    refused(ground, errors.QuotaExceeded, new("user/x.md", b"x" * 11), policy=policy)
+    refused(ground, errors.QuotaExceeded, ground.edit("user/a.md", b"x" * 21), policy=policy)
     ground.commit(new("user/x.md", b"x" * 10), new("project/x.md", b"x" * 10), policy=policy)
 
 
 def test_a_scope_that_is_over_its_quota_may_shrink_and_stay_but_not_grow(ground):
     policy = lax(max_total_bytes=5, max_files=1)
-    ground.commit(ground.edit("user/a.md", b"x" * 9), policy=policy)
-    ground.commit(ground.edit("user/a.md", b"y" * 9), policy=policy)
-    ground.commit(
-        ground.edit("user/a.md", b"y" * 6), ground.edit("user/topic/t.md", b"z" * 13), policy=policy
-    )
-    refused(ground, ground.edit("user/a.md", b"y" * 7), error=QuotaExceeded, policy=policy)
-    refused(ground, new("user/x.md", b""), error=QuotaExceeded, policy=policy)
-
-
-def test_a_quota_counts_only_what_its_patterns_match(ground):
-    narrow = lax(max_files=1).quotas[0].model_copy(update={"paths": ("/user/topic/**",), "id": "topics"})
-    wide = lax().quotas[0]
-    policy = lax().model_copy(update={"quotas": (narrow, wide)})
-    ground.commit(new("user/x.md"), policy=policy)
-    refused(ground, new("user/topic/x.md"), error=QuotaExceeded, policy=policy)
+    a, t = "user/a.md", "user/topic/t.md"
+    for contents in ({a: b"x" * 9}, {a: b"y" * 9}, {a: b"y" * 6, t: b"z" * 13}):
+        ground.commit(*(ground.edit(path, content) for path, content in contents.items()), policy=policy)
+    refused(ground, errors.QuotaExceeded, ground.edit(a, b"y" * 7), policy=policy)
+    refused(ground, errors.QuotaExceeded, new("user/x.md", b""), policy=policy)
 
 
 # The parts by themselves.
 
 
-def test_an_empty_set_drafts_nothing_and_is_judged_harmless(ground):
+def test_a_draft_is_read_by_the_broker_itself_and_an_empty_set_is_harmless(ground):
     check_paths(ChangeSet(), ground.roots)
     assert drafted(ground) == ()
     assert settle([ChangeSet()], {}, ground.roots) == ((0,), ())
     judge((), STRICT, {}, Author.MODEL)
-
-
-def test_a_draft_is_read_by_the_broker_itself(ground):
     (only,) = drafted(ground, ground.edit("user/a.md", b"after"))
-    assert (only.path.text, only.root, only.before, only.after) == (
-        "user/a.md",
-        ground.roots["user"],
-        b"# A\nalpha\n",
-        b"after",
-    )
+    assert (only.path.text, only.root) == ("user/a.md", ground.roots["user"])
+    assert (only.before, only.after) == (STANDING["user/a.md"], b"after")
 
 
 def test_a_drafted_scope_without_a_view_is_never_passed_over(ground):

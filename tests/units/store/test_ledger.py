@@ -1,120 +1,131 @@
-"""The ledger: an intent holds all that recovery needs, and history begins with `finish`."""
+"""The ledger: an intent is no history, which begins with `finish`, and tells of every step."""
 
 from __future__ import annotations
 
 import pytest
 
-from kit.store.ground import laid_out, origin
+from kit.store.ground import new, origin
+from muniment.confine.binding import bind_all
 from muniment.confine.writing import is_temporary
+from muniment.errors import NotFound
 from muniment.names import Trust
+from muniment.policy.grammar import canonicalise
+from muniment.store import ledger
 from muniment.store.audit import records
-from muniment.store.ledger import (
-    KeptChange,
-    abandon,
-    begin,
-    commits,
-    finish,
-    is_of_index,
-    new_token,
-    of_task,
-    root_key,
-    source_of,
-    temporary_of,
-    temporary_of_index,
-    temporary_prefix,
-    unfinished,
-)
-from muniment.tools.overlay import digest
+from muniment.store.judge import Author
+from muniment.store.ledger import KeptChange, abandon, begin, finish, new_token, of_task, unfinished
+from muniment.store.trust import constant
+from muniment.tools.overlay import Claim, digest
 
 AT = "2026-11-22T10:00:00.000Z"
 
 
-@pytest.fixture
-def ground(tmp_path):
-    with laid_out(tmp_path) as ground:
-        yield ground
-
-
-@pytest.fixture
-def state(ground):
-    return ground.state
-
-
 def key(ground, scope="user"):
-    return root_key(ground.state, ground.roots[scope])
+    return ledger.root_key(ground.state, ground.roots[scope])
 
 
 def kept(ground, rel="n.md", before=None, after=b"new\n", number=0, scope="user", made=(), trust=Trust.AGENT):
     return KeptChange(number, key(ground, scope), scope, rel, before, after, tuple(made), trust)
 
 
-def test_an_intent_holds_everything_and_is_no_history(ground, state):
-    asked = origin("task-1", fact="f" * 64, undoes="task-0", kind="remember", trust=Trust.EXTERNAL)
-    changes = [
-        kept(ground, "a.md", b"\xff before\n", b"after\n", 0),
-        kept(ground, "x/y/n.md", None, b"new\n", 1, "project", made=("x", "x/y")),
-        kept(ground, "gone.md", b"gone\n", None, 2, trust=None),
-    ]
-    token = new_token()
-    number = begin(state, asked, token, changes)
-    (found,) = unfinished(state, [key(ground)])
-    assert (found.id, found.origin, found.token, found.done) == (number, asked, token, None)
-    assert found.changes == tuple(changes)
-    assert of_task(state, "task-1") is None
-    assert records(state) == ()
-
-
-def test_an_abandoned_intent_is_gone_and_its_task_may_begin_again(ground, state):
-    number = begin(
-        state, origin("task-1"), new_token(), [kept(ground), kept(ground, scope="project", number=1)]
-    )
+def test_an_abandoned_intent_is_gone_and_its_task_may_begin_again_but_not_if_it_is_done(ground):
+    state, task = ground.state, origin("task-1", fact="f" * 64, undoes="task-0", kind="remember")
+    number = begin(state, task, new_token(), [kept(ground), kept(ground, scope="project", number=1)])
     abandon(state, number, [key(ground)])
     (left,) = unfinished(state, [key(ground, "project")])
     assert [change.scope for change in left.changes] == ["project"]
+    assert (left.id, left.origin, left.done) == (number, task, None)
+    assert (of_task(state, "task-1"), records(state)) == (None, ())
     assert unfinished(state, [key(ground)]) == ()
     abandon(state, number, [key(ground, "project")])
-    assert commits(state) == ()
-    begin(state, origin("task-1"), new_token(), [kept(ground)])
-
-
-def test_what_is_done_cannot_be_abandoned(state):
-    number = begin(state, origin("task-1"), new_token(), [])
-    finish(state, number, origin("task-1"), [], [], AT)
+    assert ledger.commits(state) == ()
+    number = begin(state, task, new_token(), [])
+    finish(state, number, task, [], [], AT)
     abandon(state, number)
     assert of_task(state, "task-1") is not None
 
 
-def test_the_source_of_bytes_is_the_last_task_that_wrote_them_there(ground, state):
+def test_the_source_of_bytes_is_the_last_task_that_wrote_them_there_and_never_an_undo(ground):
+    def source(rel="n.md", data=b"new\n", scope="user"):
+        return ledger.source_of(ground.state, key(ground, scope), rel, digest(data))
+
     for task, trust in (("task-1", Trust.AGENT), ("task-2", Trust.OWNER)):
-        change = kept(ground, trust=trust)
-        number = begin(state, origin(task), new_token(), [change])
-        assert source_of(state, key(ground), "n.md", digest(b"new\n")).task in {"task-1", task}
-        finish(state, number, origin(task), [change], [], AT)
-    source = source_of(state, key(ground), "n.md", digest(b"new\n"))
-    assert (source.task, source.trust, source.decided_by) == ("task-2", Trust.OWNER, "tests")
-    assert source_of(state, key(ground), "n.md", digest(b"other\n")) is None
-    assert source_of(state, key(ground), "m.md", digest(b"new\n")) is None
-    assert source_of(state, key(ground, "project"), "n.md", digest(b"new\n")) is None
-
-
-def test_a_commit_under_way_is_a_source_and_an_undo_never_is(ground, state):
-    begin(state, origin("task-1"), new_token(), [kept(ground)])
-    assert source_of(state, key(ground), "n.md", digest(b"new\n")).task == "task-1"
-    change = kept(ground, after=b"restored\n")
-    undoing = origin("undo-1", undoes="task-0")
-    number = begin(state, undoing, new_token(), [change])
-    assert source_of(state, key(ground), "n.md", digest(b"restored\n")) is None
-    finish(state, number, undoing, [change], [], AT)
-    assert source_of(state, key(ground), "n.md", digest(b"restored\n")) is None
+        number = begin(ground.state, origin(task), new_token(), [kept(ground, trust=trust)])
+        assert source().task == "task-1"  # Of a commit under way, too.
+        finish(ground.state, number, origin(task), [kept(ground, trust=trust)], [], AT)
+    assert (source().task, source().trust, source().decided_by) == ("task-2", Trust.OWNER, "tests")
+    assert source(data=b"other\n") is source("m.md") is source(scope="project") is None
+    change, undoing = kept(ground, after=b"restored\n"), origin("undo-1", undoes="task-0")
+    number = begin(ground.state, undoing, new_token(), [change])
+    assert source(data=b"restored\n") is None
+    finish(ground.state, number, undoing, [change], [], AT)
+    assert source(data=b"restored\n") is None
 
 
 def test_temporary_names_belong_to_one_commit_and_tell_files_from_indexes():
     token, other = new_token(), new_token()
-    names = [temporary_of(token, number) for number in (0, 1, 32_767)]
-    indexes = [temporary_of_index(token, number) for number in (0, 32_767)]
+    names = [ledger.temporary_of(token, number) for number in (0, 1, 32_767)]
+    indexes = [ledger.temporary_of_index(token, number) for number in (0, 32_767)]
     assert len({*names, *indexes}) == 5
     for name in (*names, *indexes):
         assert is_temporary(name)
-        assert name.startswith(temporary_prefix(token))
-        assert not name.startswith(temporary_prefix(other))
-        assert is_of_index(name) == (name in indexes)
+        assert name.startswith(ledger.temporary_prefix(token))
+        assert not name.startswith(ledger.temporary_prefix(other))
+        assert ledger.is_of_index(name) == (name in indexes)
+
+
+# History.
+
+
+def at(ground, path, task):
+    found = canonicalise(path, ground.roots)
+    return ledger.content_at(ground.state, key(ground, found.scope), found, task)
+
+
+def because(ground, path, present):
+    now = None if present is None else digest(present)
+    return ledger.why(ground.state, key(ground), canonicalise(path, ground.roots), now, Trust.WORKSPACE)
+
+
+def test_a_root_has_one_history_whatever_its_scope_is_called(ground):
+    ground.commit(new("project/x.md"), origin=origin("task-1"))
+    with bind_all({"user": ground.project})["user"] as bound:
+        (step,) = ledger.history(ground.state, {ledger.root_key(ground.state, bound): "user"})
+        assert step.path == "user/x.md"
+
+
+def test_a_file_is_shown_as_each_task_left_it_and_told_why_until_it_is_erased(ground):
+    fact = origin("task-1", fact="f" * 64)
+    ground.commit(new("user/x.md", b"one\n"), origin=fact, trust=constant(Trust.AGENT))
+    found = because(ground, "user/x.md", b"one\n")
+    assert (found.state, found.trust, found.asked, found.fact) == ("committed", Trust.AGENT, "edit", "f" * 64)
+    assert (found.source.task, found.source.decided_by, found.source.policy) == ("task-1", "tests", "tests@0")
+    found = because(ground, "user/x.md", b"by hand\n")
+    assert (found.state, found.trust, found.source.task) == ("edited", Trust.WORKSPACE, "task-1")
+    assert because(ground, "user/x.md", None).state == "missing"
+    found = because(ground, "user/a.md", b"# A\nalpha\n")
+    assert (found.state, found.trust, found.source, found.asked) == ("foreign", Trust.WORKSPACE, None, None)
+    ground.commit(ground.edit("user/x.md", b"\xff two\r\n"), origin=origin("task-2"), author=Author.RESTORE)
+    ground.commit(removals=[Claim("user/x.md", digest(b"\xff two\r\n"))], origin=origin("task-3"))
+    found = because(ground, "user/x.md", None)
+    assert (found.state, found.trust, found.source.task) == ("removed", None, "task-3")
+    with pytest.raises(NotFound, match="nor was it"):
+        because(ground, "user/never.md", None)
+    shown = [at(ground, "user/x.md", f"task-{number}") for number in (1, 2, 3)]
+    assert shown == [b"one\n", b"\xff two\r\n", None]
+    for path, task in (("user/a.md", "task-1"), ("user/x.md", "task-9"), ("project/x.md", "task-1")):
+        with pytest.raises(NotFound, match=f"history {path}"):
+            at(ground, path, task)
+
+
+def test_a_task_is_undone_by_the_last_undo_that_was_not_undone_itself(ground):
+    def undone(task, undoes, *expected):
+        ground.commit(new(f"user/{task}.md"), origin=origin(task, undoes=undoes))
+        assert tuple(ledger.undone_by(ground.state, each) for each in ("task-1", "undo-1")) == expected
+
+    undone("task-1", None, None, None)
+    undone("undo-1", "task-1", "undo-1", None)
+    undone("undo-2", "undo-1", None, "undo-2")
+    undone("undo-3", "undo-2", "undo-1", None)
+    undone("undo-4", "undo-3", None, "undo-2")
+    undone("undo-5", "task-1", "undo-5", "undo-2")

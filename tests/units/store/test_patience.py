@@ -5,18 +5,19 @@ from __future__ import annotations
 import math
 import threading
 import time
-from contextlib import closing, contextmanager
+from contextlib import closing
 
 import pytest
 
-from kit.store.ground import STRICT, laid_out
+from kit.store.ground import STRICT
 from muniment.confine.cancel import Cancel, Patience
 from muniment.errors import Cancelled, DeadlineExceeded, ManagedMemoryUnavailable, MunimentError
 from muniment.store.database import Database
 from muniment.store.upkeep import view_of
 
 ENDLESS = "WITH RECURSIVE n(i) AS (SELECT begun() UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
-LONG = ENDLESS.replace("FROM n)", "FROM n LIMIT 200000)")
+LONG = ENDLESS.replace("FROM n)", "FROM n LIMIT 50000)")
+KEPT = "SELECT word FROM kept ORDER BY word"
 WAIT = 20.0
 FOREVER = Patience(math.inf)
 
@@ -32,13 +33,8 @@ def database(tmp_path):
 
 def when_begun(database, act):
     """Have the queries above call `act` as they begin."""
-
-    def begun():
-        act()
-        return 1
-
     with database.bare() as connection:
-        connection.create_function("begun", 0, begun)
+        connection.create_function("begun", 0, lambda: (act(), 1)[1])
 
 
 class Asking(threading.Thread):
@@ -47,12 +43,12 @@ class Asking(threading.Thread):
     def __init__(self, database, query, patience=None):
         super().__init__()
         self.rows = self.error = None
-        self._database, self._query, self._patience = database, query, patience
+        self._asked = lambda: database.rows(query, patience=patience)
         self.start()
 
     def run(self):
         try:
-            self.rows = self._database.rows(self._query, patience=self._patience)
+            self.rows = self._asked()
         except MunimentError as error:
             self.error = error
 
@@ -74,43 +70,26 @@ class Counted:
             raise self._reason("enough")
 
 
-@contextmanager
-def held(database):
-    """Another thread is in the middle of a transaction."""
-    is_in, go = threading.Event(), threading.Event()
-
-    def hold():
-        with database.transaction():
-            is_in.set()
-            go.wait(WAIT)
-
-    thread = threading.Thread(target=hold)
-    thread.start()
-    assert is_in.wait(WAIT)
-    try:
-        yield
-    finally:
-        go.set()
-        thread.join(WAIT)
-
-
 def is_usable(database):
     with database.transaction() as connection:
         connection.execute("INSERT INTO kept VALUES ('and more')")
     when_begun(database, int)
-    assert database.rows("SELECT word FROM kept ORDER BY word") == [("and more",), ("there",)]
-    return database.rows(LONG) == [(200_000,)]
+    assert database.rows(KEPT) == [("and more",), ("there",)]
+    return database.rows(LONG) == [(50_000,)]
 
 
-def test_a_query_without_end_ends_once_it_is_cancelled_and_the_connection_serves_on(database):
+@pytest.mark.parametrize("patience", [None, FOREVER])
+def test_a_query_without_end_ends_once_it_is_cancelled_and_who_waits_for_it_is_answered(database, patience):
     begun = threading.Event()
     when_begun(database, begun.set)
     with Cancel() as cancel:
-        asking = Asking(database, ENDLESS, Patience(math.inf, cancel))
+        first = Asking(database, ENDLESS, Patience(math.inf, cancel))
         assert begun.wait(WAIT)
-        assert asking.is_alive()
+        second = Asking(database, LONG, patience)
+        assert first.is_alive()
         cancel.set()
-        assert isinstance(asking.end().error, Cancelled)
+        assert isinstance(first.end().error, Cancelled)
+        assert second.end().rows == [(50_000,)]
     assert is_usable(database)
 
 
@@ -121,88 +100,55 @@ def test_a_query_that_is_cancelled_within_a_transaction_takes_nothing_of_that_ba
         with pytest.raises(Cancelled):
             database.rows(ENDLESS, patience=Patience(math.inf, cancel))
         connection.execute("INSERT INTO kept VALUES ('written behind')")
-    assert len(database.rows("SELECT * FROM kept")) == 3
+    assert len(database.rows(KEPT)) == 3
 
 
-def test_a_query_of_another_thread_goes_on_when_one_that_waits_for_it_is_cancelled(database):
+def test_a_query_of_another_thread_goes_on_when_one_that_waits_for_it_ends(database):
     """What `sqlite3_interrupt` would end, since it is what runs on the connection."""
     begun, go = threading.Event(), threading.Event()
     when_begun(database, lambda: (begun.set(), go.wait(WAIT)))
     with Cancel() as cancel:
         other = Asking(database, LONG)
         assert begun.wait(WAIT)
-        waiting = Asking(database, "SELECT word FROM kept", Patience(math.inf, cancel))
+        waiting = Asking(database, KEPT, Patience(math.inf, cancel))
+        with pytest.raises(DeadlineExceeded):
+            database.rows(KEPT, patience=Patience(time.monotonic() + 0.01))
         cancel.set()
         assert isinstance(waiting.end().error, Cancelled)
         assert other.is_alive()
         go.set()
-        assert other.end().rows == [(200_000,)]
+        assert other.end().rows == [(50_000,)]
     assert is_usable(database)
 
 
-@pytest.mark.parametrize("patience", [None, FOREVER])
-def test_a_query_that_waits_for_one_that_is_cancelled_is_answered(database, patience):
-    begun = threading.Event()
-    when_begun(database, begun.set)
-    with Cancel() as cancel:
-        first = Asking(database, ENDLESS, Patience(math.inf, cancel))
-        assert begun.wait(WAIT)
-        second = Asking(database, LONG, patience)
-        cancel.set()
-        assert isinstance(first.end().error, Cancelled)
-        assert second.end().rows == [(200_000,)]
-
-
-def test_the_wait_for_another_thread_ends_at_the_deadline(database):
-    with held(database), pytest.raises(DeadlineExceeded):
-        database.rows("SELECT word FROM kept", patience=Patience(time.monotonic() + 0.01))
+def test_ctrl_c_or_a_failure_in_a_query_is_told_as_that_though_somebody_waits(database):
+    when_begun(database, int)
+    with pytest.raises(KeyboardInterrupt):
+        database.rows(ENDLESS, patience=Counted(3, KeyboardInterrupt))
+    with pytest.raises(ManagedMemoryUnavailable):
+        database.rows("SELECT word FROM nowhere", patience=FOREVER)
     assert is_usable(database)
-
-
-def rows_of(ground):
-    return {
-        table: ground.state.catalog.rows(f"SELECT * FROM {table}")
-        for table in ("entry", "name", "directory", "root", "relisted", "total")
-    }
-
-
-@pytest.fixture
-def ground(tmp_path):
-    with laid_out(tmp_path) as ground:
-        view_of(ground.state, ground.roots["user"], STRICT)
-        yield ground
-
-
-def changed(ground):
-    """What a look at `user` would find: a file that came, one that went, and one that is another."""
-    (ground.user / "new.md").write_bytes(b"# New\n")
-    (ground.user / "newer.md").write_bytes(b"# Newer\n")
-    (ground.user / "a.md").unlink()
-    (ground.user / "topic" / "t.md").unlink()
-    (ground.user / "topic" / "t.md").write_bytes(b"# T\nanother\n")
 
 
 @pytest.mark.parametrize("last", [2, 3])
 def test_a_look_that_is_cancelled_in_the_middle_changes_no_row(ground, last):
-    changed(ground)
-    before = rows_of(ground)
-    patience = Counted(last)
+    def rows():
+        tables = ("entry", "name", "directory", "root", "relisted", "total")
+        return [ground.state.catalog.rows(f"SELECT * FROM {table}") for table in tables]
+
+    def look(patience):
+        return view_of(ground.state, ground.roots["user"], STRICT, patience=patience)
+
+    look(FOREVER)
+    for name, text in {"new.md": b"# New\n", "newer.md": b"# Newer\n"}.items():
+        (ground.user / name).write_bytes(text)
+    (ground.user / "a.md").unlink()
+    (ground.user / "topic" / "t.md").unlink()
+    (ground.user / "topic" / "t.md").write_bytes(b"# T\nanother\n")
+    before, patience = rows(), Counted(last)
     with pytest.raises(Cancelled):
-        view_of(ground.state, ground.roots["user"], STRICT, patience=patience)
+        look(patience)
     assert patience.looks == last
-    assert rows_of(ground) == before
-    view = view_of(ground.state, ground.roots["user"], STRICT, patience=FOREVER)
-    assert [entry.rel for entry in view.entries()] == ["new.md", "newer.md", "topic/t.md"]
-    assert rows_of(ground) != before
-
-
-def test_ctrl_c_in_a_query_is_told_as_that_and_not_as_a_disk_that_fails(database):
-    when_begun(database, int)
-    with pytest.raises(KeyboardInterrupt):
-        database.rows(ENDLESS, patience=Counted(3, KeyboardInterrupt))
-    is_usable(database)
-
-
-def test_a_query_that_fails_by_itself_says_so_though_somebody_waits(database):
-    with pytest.raises(ManagedMemoryUnavailable):
-        database.rows("SELECT word FROM nowhere", patience=FOREVER)
+    assert rows() == before
+    assert [entry.rel for entry in look(FOREVER).entries()] == ["new.md", "newer.md", "topic/t.md"]
+    assert rows() != before

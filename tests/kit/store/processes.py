@@ -1,0 +1,70 @@
+"""Programs in processes of their own: some die, some run at once, some on a disk of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from kit.where import TESTS
+
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(TESTS)}
+KILLED = 9
+
+
+def program(source, *arguments, wrapper=()):
+    """Run a program to its end."""
+    command = [*wrapper, sys.executable, "-c", source, *map(str, arguments)]
+    return subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, check=False, timeout=120)
+
+
+def at_once(*commands):
+    """What programs print, as JSON, that begin at the same time: each says `ready` and waits for a line."""
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    running = [
+        subprocess.Popen([sys.executable, "-c", *map(str, command)], env=ENVIRONMENT, text=True, **pipes)
+        for command in commands
+    ]
+    try:
+        assert [each.stdout.readline() for each in running] == ["ready\n"] * len(running)
+        for each in running:
+            each.stdin.write("go\n")
+            each.stdin.flush()
+        printed = [each.communicate(timeout=280) for each in running]
+    finally:
+        for each in running:
+            each.kill()
+            each.communicate()
+    assert [each.returncode for each in running] == [0] * len(running), printed
+    return [json.loads(output) for output, _ in printed]
+
+
+def with_mounts(source, base):
+    """What a program prints, as JSON, that may mount in a namespace of its own; it ends with 77 if not."""
+    if shutil.which("unshare") is None:
+        pytest.skip("there is no unshare to make a namespace with")
+    done = program(source, base, wrapper=("unshare", "-Urm", "--propagation", "private"))
+    if done.returncode == 77 or "unshare failed" in done.stderr:
+        pytest.skip("this system lets nobody mount a file system of their own")
+    assert done.returncode == 0, done.stderr
+    assert list(base.iterdir()) == []
+    return json.loads(done.stdout)
+
+
+def die(*_arguments, **_more):
+    os.kill(os.getpid(), KILLED)
+
+
+def killed(body):
+    """Run `body` in a copy of this process that has to die of it."""
+    child = os.fork()
+    if child == 0:
+        try:
+            body()
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -KILLED
