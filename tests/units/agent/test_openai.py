@@ -10,14 +10,7 @@ import pytest
 
 from kit.agent.servers import asked, form_of, hasty, serving
 from muniment.agent.chat import nudge_message
-from muniment.agent.model import (
-    PROTOCOLS,
-    AssistantMessage,
-    ContextOverflow,
-    ToolCall,
-    ToolMessage,
-    Usage,
-)
+from muniment.agent.model import PROTOCOLS, AssistantMessage, ContextOverflow, ToolCall, ToolMessage, Usage
 from muniment.agent.openai import LADDERS
 from muniment.testing.chat_server import (
     NO_RESPONSE_FORMAT,

@@ -148,10 +148,7 @@ def test_a_task_whose_work_breaks_has_failed_and_the_next_one_begins(shop, logge
     shop.attempt().ends(DONE)
     shop.when(second, "completed")
     assert shop.lane.get(first.id).error == {"code": "remember_failed"}
-    assert logged.get(timeout=PATIENCE) == (
-        "task_broke",
-        {"task_id": first.id, "problem": problem.__name__},
-    )
+    assert logged.get(timeout=PATIENCE) == ("task_broke", {"task_id": first.id, "problem": problem.__name__})
 
 
 def test_the_end_of_a_task_and_the_beginning_of_the_next_are_one_transaction(shop, state):

@@ -54,11 +54,7 @@ def test_calls_have_arguments_as_text():
         "role": "assistant",
         "content": None,
         "tool_calls": [
-            {
-                "id": "call-7",
-                "type": "function",
-                "function": {"name": "ls", "arguments": '{"path": "user"}'},
-            }
+            {"id": "call-7", "type": "function", "function": {"name": "ls", "arguments": '{"path": "user"}'}}
         ],
     }
 

@@ -91,8 +91,7 @@ def test_a_case_is_run_through_a_server(tmp_path, case_id, expected):
 
 
 @pytest.mark.parametrize(
-    ("case_id", "expected"),
-    [("sym-read-file-rel", Outcome.LEAKED), ("sym-write-file", Outcome.ESCAPED)],
+    ("case_id", "expected"), [("sym-read-file-rel", Outcome.LEAKED), ("sym-write-file", Outcome.ESCAPED)]
 )
 def test_a_server_that_compares_text_is_convicted(tmp_path, case_id, expected):
     assert outcome(tmp_path, case_id, "text") is expected
