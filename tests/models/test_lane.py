@@ -18,7 +18,8 @@ from muniment.store.audit import verify
 from muniment.store.state import State
 
 REFUSED = {QueueFull: "full", IdempotencyMismatch: "mismatch"}
-WORKSPACES = st.sampled_from(["one", "other"])
+NAMES = ("one", "other")
+WORKSPACES = st.sampled_from(NAMES)
 
 
 @dataclass
