@@ -92,6 +92,7 @@ def test_the_command_of_the_unit_serves(serve, tmp_path):
     assert stat.S_ISSOCK((tmp_path / "muniment.sock").stat().st_mode)
 
 
+@pytest.mark.slow
 def test_the_fence_is_the_same_with_no_new_privileges(tmp_path):
     if shutil.which("setpriv") is None:
         pytest.skip("there is no setpriv(1)")

@@ -143,6 +143,7 @@ SECTION = README.split("## As a daemon\n")[1].split("\n## ")[0]
 SERVES, ASKS = blocks_of(SECTION)
 
 
+@pytest.mark.slow
 def test_the_start_of_the_daemon_says_what_is_shown(tmp_path):
     command, *shown = SERVES.splitlines()
     assert command == f"$ {SERVE}"

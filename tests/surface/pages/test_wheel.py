@@ -58,20 +58,10 @@ def test_its_metadata_say_what_it_is_and_needs(wheel):
     lines = wheel.read(name).decode().splitlines()
     assert {f"Version: {muniment.__version__}", "Requires-Python: >=3.11"} <= set(lines)
     wanted = [line.split()[1] for line in lines if line.startswith("Requires-Dist: ") and "extra" not in line]
-    assert sorted(each.split(">")[0].split("<")[0] for each in wanted) == [
-        "google-re2",
-        "httpcore2",
-        "httpx2",
-        "openai",
-        "pathspec",
-        "prometheus-client",
-        "pydantic",
-        "rich",
-        "starlette",
-        "structlog",
-        "typer",
-        "uvicorn",
-    ]
+    assert " ".join(sorted(each.split(">")[0].split("<")[0] for each in wanted)) == (
+        "google-re2 httpcore2 httpx2 openai pathspec prometheus-client pydantic rich starlette structlog "
+        "typer uvicorn"
+    )
 
 
 PUBLISHED_SHA256 = "f374dbf8a75f9bcefc7a8e024df6d595b8e00b169f6ac9d03547fb43351c698e"
