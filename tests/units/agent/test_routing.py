@@ -108,22 +108,9 @@ def pattern_of(written):
 WRITTEN = ["i!o |t ", "^user is", "mon!fri|to ", "deploy", "deploy*", "*ing", "app |", "我!们|司", "^私"]
 WRITTEN += ["to do", "to"]
 PARTS = [
-    "i",
-    "o",
-    "t",
-    "user is",
-    "is",
-    "mon",
-    "friday",
-    "to",
-    "do",
-    "deploying",
-    "deploy",
-    "app",
-    "我",
-    "们",
+    *("i", "o", "t", "user is", "is", "mon", "friday", "to", "do", "deploying", "deploy", "app"),
+    *("我", "们", "私", "x"),
 ]
-PARTS += ["私", "x"]
 
 
 @given(st.lists(st.sampled_from(PARTS), max_size=9))
