@@ -223,7 +223,7 @@ def test_the_clock_is_looked_at_as_often_as_a_task_may_need(make, monkeypatch):
 # Cancelling, R5
 
 
-def test_a_task_that_is_cancelled_ends_or_never_begins_and_the_others_go_on(shop):
+def test_a_task_that_is_cancelled_ends_or_never_begins_or_completes_and_the_others_go_on(shop):
     first, second, third = shop.submit(3)
     attempt = shop.attempt()
     assert shop.runner.cancel(second.id, BOT).status == "cancelled"
@@ -234,6 +234,14 @@ def test_a_task_that_is_cancelled_ends_or_never_begins_and_the_others_go_on(shop
     attempt = shop.attempt()
     assert attempt.task.id == third.id
     assert not attempt.cancel.is_set()
+    shop.deaf = True
+    attempt.ends(DONE)
+    (fourth,) = shop.submit()
+    attempt = shop.attempt()
+    shop.runner.cancel(fourth.id, OWNER)
+    assert attempt.was_cancelled()
+    attempt.ends(DONE)
+    assert shop.when(fourth, "completed").result == {"summary": "done"}
     with pytest.raises(NotFound):
         shop.runner.cancel("remember-0", OWNER)
 
@@ -247,16 +255,6 @@ def test_a_task_that_is_cancelled_between_its_claim_and_its_start_is_cancelled(m
     assert shop.runner.cancel(task.id, OWNER).status == "running"
     gate.open()
     assert shop.when(task, "cancelled").cancelled_by == OWNER
-
-
-def test_one_that_completes_although_it_was_cancelled_has_completed(make):
-    shop = make(deaf=True)
-    (task,) = shop.submit()
-    attempt = shop.attempt()
-    shop.runner.cancel(task.id, OWNER)
-    assert attempt.was_cancelled()
-    attempt.ends(DONE)
-    assert shop.when(task, "completed").result == {"summary": "done"}
 
 
 def test_a_late_cancellation_does_not_hit_the_task_after_it(shop, monkeypatch):
