@@ -11,14 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kit.agent.snapshots import FACT, PROMPTS, SCOPES, TOKEN, bodies, rendered
-from muniment.agent.chat import (
-    MAX_INDEX_BYTES,
-    IndexExcerpt,
-    fenced,
-    job_message,
-    offered_tools,
-    system_message,
-)
+from muniment.agent import chat
 from muniment.agent.model import Brief
 from muniment.names import ContextMode, Scope, Trust
 
@@ -52,26 +45,26 @@ def test_a_prompt_with_its_tools_has_at_most_1500_tokens_with_an_empty_memory():
 
 
 def shown(text, index):
-    return job_message(brief(text), index, TOKEN).text
+    return chat.job_message(brief(text), index, TOKEN).text
 
 
 def test_the_index_is_shown_up_to_its_budget_in_whole_lines_and_what_is_missing_is_said():
     lines = [f"- [Entry {number}](topic/entry-{number}.md) — a description" for number in range(400)]
-    index = IndexExcerpt(Scope("user"), Trust.OWNER, "\n".join(lines))
+    index = chat.IndexExcerpt(Scope("user"), Trust.OWNER, "\n".join(lines))
     both = shown(FACT, (index, index))
-    assert len(both.encode()) < MAX_INDEX_BYTES + 600
+    assert len(both.encode()) < chat.MAX_INDEX_BYTES + 600
     assert both.count("- [Entry 0]") == both.count("more lines are not shown)") == 2
     assert f"({400 - both.count('- [Entry') // 2} more lines" in both
-    long = IndexExcerpt(Scope("user"), Trust.OWNER, "a" * (MAX_INDEX_BYTES + 1))
+    long = chat.IndexExcerpt(Scope("user"), Trust.OWNER, "a" * (chat.MAX_INDEX_BYTES + 1))
     assert "aaa" not in shown("the fact", (long,))
 
 
 def test_a_clean_run_is_shown_nothing_and_offered_only_what_shows_nothing():
-    offered = {mode: [tool.name for tool in offered_tools(mode)] for mode in ContextMode}
+    offered = {mode: [tool.name for tool in chat.offered_tools(mode)] for mode in ContextMode}
     assert offered[ContextMode.CLEAN] == ["write_file", "edit"]
     assert offered[ContextMode.WORKSPACE] == ["read_file", "grep", "ls", "write_file", "edit"]
-    assert "grep" not in system_message(brief(context=ContextMode.CLEAN)).text
-    for tool in offered_tools(ContextMode.WORKSPACE):
+    assert "grep" not in chat.system_message(brief(context=ContextMode.CLEAN)).text
+    for tool in chat.offered_tools(ContextMode.WORKSPACE):
         assert tool.parameters["additionalProperties"] is False
         assert tool.description.endswith(".")
         assert "\n" not in tool.description
@@ -80,7 +73,7 @@ def test_a_clean_run_is_shown_nothing_and_offered_only_what_shows_nothing():
 @pytest.mark.threat("T-RUN-06", control="random_fences")
 @given(st.text(alphabet="<>end fact memory\n0123456789abcdef", max_size=80))
 def test_no_text_without_the_token_closes_its_fence(text):
-    whole = fenced(text, "fact", TOKEN)
+    whole = chat.fenced(text, "fact", TOKEN)
     if TOKEN not in text:
         assert whole.count(f"<<end {TOKEN}>>") == 1
     assert whole.endswith(f"\n<<end {TOKEN}>>")

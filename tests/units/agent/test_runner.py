@@ -6,21 +6,8 @@ import dataclasses
 
 import pytest
 
+from muniment.agent import model as protocol
 from muniment.agent.chat import nudge_message
-from muniment.agent.model import (
-    AssistantMessage,
-    Brief,
-    Budget,
-    ContextOverflow,
-    ModelError,
-    Reply,
-    ScopeBrief,
-    ToolCall,
-    ToolMessage,
-    Turn,
-    Usage,
-    UserMessage,
-)
 from muniment.agent.runner import MAX_REFUSALS, Runner
 from muniment.confine.cancel import Cancel
 from muniment.errors import Cancelled, DeadlineExceeded, WorkerLost
@@ -29,7 +16,10 @@ from muniment.policy.decide import Limits
 from muniment.testing.minds import FakeClock, ScriptedModel, call, calls, say
 from muniment.tools.calls import Outcome
 
-SCOPES = (ScopeBrief(Scope("user"), writable=True), ScopeBrief(Scope("project"), writable=True))
+SCOPES = (
+    protocol.ScopeBrief(Scope("user"), writable=True),
+    protocol.ScopeBrief(Scope("project"), writable=True),
+)
 DONE = Outcome("allow", None, "done")
 DENIED = Outcome("deny", "refused", "no", rule="pinned")
 ESCAPED = Outcome("deny", "path_escape", "no", via=Via.SYMLINK)
@@ -56,7 +46,7 @@ class Run:
     outcome: object
     tools: Tools
     model: ScriptedModel
-    budget: Budget
+    budget: protocol.Budget
 
 
 @pytest.fixture
@@ -74,17 +64,17 @@ def clock():
 def run(cancel, clock):
     def run(steps, tools=None, *, context=ContextMode.WORKSPACE, abort=True, observe=None, **limits):
         tools, model = tools or Tools(), ScriptedModel(steps)
-        budget = Budget(Limits(**limits), cancel, clock)
+        budget = protocol.Budget(Limits(**limits), cancel, clock)
         more = {"observe": observe} if observe else {}
         runner = Runner(model, tools, budget, abort_on_escape=abort, token="0123456789abcdef", **more)
-        return Run(runner.run(Brief("a fact", SCOPES, context)), tools, model, budget)
+        return Run(runner.run(protocol.Brief("a fact", SCOPES, context)), tools, model, budget)
 
     return run
 
 
 def answers(run):
     """Code of every tool message, in order; None where it was allowed."""
-    return [message.code for message in run.outcome.messages if isinstance(message, ToolMessage)]
+    return [message.code for message in run.outcome.messages if isinstance(message, protocol.ToolMessage)]
 
 
 def step(action):
@@ -92,7 +82,7 @@ def step(action):
 
     def respond(_request):
         reply = action()
-        return reply if isinstance(reply, Reply) else say("done")
+        return reply if isinstance(reply, protocol.Reply) else say("done")
 
     return respond
 
@@ -109,14 +99,14 @@ def ended_by(done):
 
 
 def test_turns_and_calls_run_out_and_never_come_back(clock, cancel):
-    budget = Budget(Limits(turns=2, tool_calls=3), cancel, clock)
+    budget = protocol.Budget(Limits(turns=2, tool_calls=3), cancel, clock)
     assert [budget.spend_turn() for _ in range(4)] == [True, True, False, False]
     assert [budget.spend_call() for _ in range(5)] == [True, True, True, False, False]
     assert (budget.turns, budget.turns_left, budget.calls_left) == (2, 0, 0)
 
 
 def test_time_runs_out_at_the_deadline_exactly(clock, cancel):
-    budget = Budget(Limits(seconds=10), cancel, clock)
+    budget = protocol.Budget(Limits(seconds=10), cancel, clock)
     clock.advance(9.5)
     budget.check()
     assert (budget.seconds, budget.seconds_left) == (9.5, 0.5)
@@ -128,7 +118,7 @@ def test_time_runs_out_at_the_deadline_exactly(clock, cancel):
 
 
 def test_words_end_a_run_unless_they_stand_beside_calls(run):
-    done = run([Reply("I am done!", (READ,)), calls(WRITE), say("  Saved.  ")])
+    done = run([protocol.Reply("I am done!", (READ,)), calls(WRITE), say("  Saved.  ")])
     assert (ended_by(done), done.outcome.final_text, done.budget.turns) == ("final_text", "Saved.", 3)
     assert done.tools.called == [("read_file", READ.arguments), ("write_file", WRITE.arguments)]
     assert "<<fact 0123456789abcdef>>\na fact\n<<end 0123456789abcdef>>" in done.outcome.messages[1].text
@@ -145,7 +135,10 @@ def test_an_escape_by_a_writing_tool_ends_it_at_once_with_or_without_a_path(run)
         assert len(done.tools.called) == 1
     for arguments in (None, [], {"path": 7}, {}):
         answer = Outcome("deny", "path_escape", "no")
-        done = run([Reply(calls=(ToolCall("1", "write_file", arguments),))], Tools(write_file=answer))
+        done = run(
+            [protocol.Reply(calls=(protocol.ToolCall("1", "write_file", arguments),))],
+            Tools(write_file=answer),
+        )
         assert (ended_by(done), done.outcome.escape.requested) == ("escape", "")
 
 
@@ -177,7 +170,7 @@ def test_the_sixth_turn_offers_no_tools_and_a_run_without_words_has_used_its_tur
 
 
 def test_words_on_the_last_turn_end_it_well_even_beside_calls(run):
-    done = run([calls(call("ls", path="user")), Reply("Saved.", (WRITE,))], turns=2)
+    done = run([calls(call("ls", path="user")), protocol.Reply("Saved.", (WRITE,))], turns=2)
     assert ended_by(done) == "final_text"
     assert len(done.tools.called) == 1
     assert ended_by(run([say(" ")], turns=1)) == "turns"
@@ -186,20 +179,24 @@ def test_words_on_the_last_turn_end_it_well_even_beside_calls(run):
 def test_an_empty_answer_is_nudged_once(run):
     done = run([say(" \n"), say("Saved.")])
     assert ended_by(done) == "final_text"
-    assert [each for each in done.outcome.messages if isinstance(each, UserMessage)][1:] == [nudge_message()]
+    assert [each for each in done.outcome.messages if isinstance(each, protocol.UserMessage)][1:] == [
+        nudge_message()
+    ]
     assert ended_by(run([say(""), say("")])) == "model_error"
     assert ended_by(run([say(""), calls(WRITE), say("")])) == "model_error"
 
 
 def test_a_model_that_cannot_answer_and_a_lost_worker_end_it_with_their_reason(run):
     for done, why in (
-        (run([raising(ModelError("the server is down"))]), ("model_error", "the server is down")),
+        (run([raising(protocol.ModelError("the server is down"))]), ("model_error", "the server is down")),
         (run([calls(READ)]), ("model_error", "the script has no further step")),
         (run([calls(WRITE)], Tools(write_file=WorkerLost("it died"))), ("worker_lost", "it died")),
     ):
         assert (ended_by(done), done.outcome.detail) == why
     for arguments in (None, [], {}, {"path": 7}, {"path": "user/.."}, {"path": "team/a.md"}):
-        read = Reply(calls=(ToolCall("1", "read_file", arguments),))  # A worker that lets it read no path.
+        read = protocol.Reply(
+            calls=(protocol.ToolCall("1", "read_file", arguments),)
+        )  # A worker that lets it read no path.
         assert ended_by(run([read, say("Known.")])) == "worker_lost"
 
 
@@ -243,17 +240,22 @@ def test_what_was_read_is_kept_by_its_canonical_path(run):
 
 
 def test_the_same_call_twice_is_a_mistake_unless_something_was_written_between(run):
-    again = ToolCall("2", "read_file", dict(READ.arguments))
+    again = protocol.ToolCall("2", "read_file", dict(READ.arguments))
     done = run([calls(READ, again), calls(READ, WRITE, READ), say("x")])
     assert answers(done) == [None, "bad_arguments", "bad_arguments", None, None]
     assert len(done.tools.called) == 3
     one, two = ({"path": "user", "pattern": "x"}, {"pattern": "x", "path": "user"})
-    done = run([Reply(calls=(ToolCall("1", "grep", one), ToolCall("2", "grep", two))), say("x")])
+    done = run(
+        [
+            protocol.Reply(calls=(protocol.ToolCall("1", "grep", one), protocol.ToolCall("2", "grep", two))),
+            say("x"),
+        ]
+    )
     assert answers(done) == [None, "bad_arguments"]
 
 
 def test_the_same_write_twice_means_done_unless_it_failed(run):
-    done = run([Reply("Saving.", (WRITE,)), calls(WRITE, call("ls", path="user"))])
+    done = run([protocol.Reply("Saving.", (WRITE,)), calls(WRITE, call("ls", path="user"))])
     assert (ended_by(done), done.outcome.final_text) == ("final_text", "Saving.")
     assert len(done.tools.called) == 1
     done = run([calls(WRITE), calls(WRITE), say("x")], Tools(write_file=DENIED))
@@ -289,26 +291,35 @@ def test_calls_beyond_the_budget_are_answered_and_not_made(run):
 
 def test_every_call_is_answered_by_its_id_in_order_and_observed_without_content(run):
     seen = []
-    asked = tuple(ToolCall(f"id-{number}", "ls", {"path": f"user/{number}"}) for number in range(4))
-    done = run([Reply(calls=asked), calls(WRITE), say("x")], observe=seen.append)
-    told = [message.call_id for message in done.outcome.messages if isinstance(message, ToolMessage)]
+    asked = tuple(protocol.ToolCall(f"id-{number}", "ls", {"path": f"user/{number}"}) for number in range(4))
+    done = run([protocol.Reply(calls=asked), calls(WRITE), say("x")], observe=seen.append)
+    told = [message.call_id for message in done.outcome.messages if isinstance(message, protocol.ToolMessage)]
     assert told[:4] == ["id-0", "id-1", "id-2", "id-3"]
-    turns = [AssistantMessage, *[ToolMessage] * 4, AssistantMessage, ToolMessage, AssistantMessage]
+    turns = [
+        protocol.AssistantMessage,
+        *[protocol.ToolMessage] * 4,
+        protocol.AssistantMessage,
+        protocol.ToolMessage,
+        protocol.AssistantMessage,
+    ]
     assert [type(message) for message in done.outcome.messages[2:]] == turns
     decided = [(each.turn, each.tool, each.outcome.verdict) for each in seen]
     assert decided == [*[(1, "ls", "allow")] * 4, (2, "write_file", "allow")]
 
 
 def test_the_timeline_says_what_each_turn_took_also_the_one_that_failed(run, clock):
-    one = dataclasses.replace(calls(WRITE), usage=Usage(3, 5))
-    fail = raising(ModelError("gone"))
+    one = dataclasses.replace(calls(WRITE), usage=protocol.Usage(3, 5))
+    fail = raising(protocol.ModelError("gone"))
     done = run([step(lambda: clock.advance(2) or one), lambda request: clock.advance(1.5) or fail(request)])
     assert ended_by(done) == "model_error"
-    assert done.budget.timeline == [Turn(2, Usage(3, 5)), Turn(1.5, Usage())]
+    assert done.budget.timeline == [
+        protocol.Turn(2, protocol.Usage(3, 5)),
+        protocol.Turn(1.5, protocol.Usage()),
+    ]
 
 
 def results(request):
-    return [message.text for message in request.messages if isinstance(message, ToolMessage)]
+    return [message.text for message in request.messages if isinstance(message, protocol.ToolMessage)]
 
 
 def overflowing(*, after):
@@ -316,7 +327,7 @@ def overflowing(*, after):
 
     def respond(request):
         if sum(map(len, results(request))) > after:
-            raise ContextOverflow("too long")
+            raise protocol.ContextOverflow("too long")
         return say("It is in user/a.md.")
 
     return respond
@@ -347,7 +358,7 @@ def test_the_last_results_are_dropped_where_there_are_no_earlier_ones_once_and_m
 
 
 def test_what_is_too_long_without_any_result_ends_it(run):
-    done = run([raising(ContextOverflow("too long")), say("never")])
+    done = run([raising(protocol.ContextOverflow("too long")), say("never")])
     assert (ended_by(done), len(done.model.requests)) == ("model_error", 1)
 
 
@@ -366,5 +377,7 @@ def test_no_arguments_make_the_loop_raise(run):
     wrong = Outcome("error", "bad_arguments", "no")
     odd = (nested(5000), {1: "a", "b": 2}, {"x": float("nan")}, LOOP, object(), "\ud800", 10**5000)
     for number, arguments in enumerate(odd):
-        done = run([Reply(calls=(ToolCall("1", "ls", arguments),)), say("x")], Tools(ls=wrong))
+        done = run(
+            [protocol.Reply(calls=(protocol.ToolCall("1", "ls", arguments),)), say("x")], Tools(ls=wrong)
+        )
         assert ended_by(done) == "final_text", number

@@ -12,21 +12,8 @@ from hypothesis import strategies as st
 
 from kit.testing.raw_client import said
 from kit.testing.wire import FORMS, Run, fenced, job
+from muniment.testing import minds
 from muniment.testing.chat_server import ChatRequest, ChatServer
-from muniment.testing.minds import (
-    DIALECTS,
-    AskForCalls,
-    Decide,
-    Say,
-    Utter,
-    fences,
-    instance,
-    noise,
-    perfect,
-    spell,
-    thinking,
-    through,
-)
 
 FACT = "The user prefers dark mode in all editors"
 LONG = "x" * 180 + " is how the user begins every line, and this line goes on for far more than two hundred"
@@ -80,26 +67,30 @@ BODIES = {
 
 
 def test_calls_are_spelled_in_the_words_of_each_dialect_and_any_can_be_thought_in():
-    native = {name for name in DIALECTS if name.startswith(("native", "legacy", "thinking"))}
-    assert set(DIALECTS) == native | set(WORDS)
+    native = {name for name in minds.DIALECTS if name.startswith(("native", "legacy", "thinking"))}
+    assert set(minds.DIALECTS) == native | set(WORDS)
     for dialect, content in WORDS.items():
-        answer = json.loads(spell(AskForCalls([LS]), DIALECTS[dialect], BODIES["tools"]).body)
+        answer = json.loads(
+            minds.spell(minds.AskForCalls([LS]), minds.DIALECTS[dialect], BODIES["tools"]).body
+        )
         (choice,) = answer["choices"]
         assert choice["message"] == {"role": "assistant", "content": content}, dialect
         assert choice["finish_reason"] == "stop"
-    thought = json.loads(spell(AskForCalls([LS]), thinking(DIALECTS["xml"]), BODIES["tools"]).body)
+    thought = json.loads(
+        minds.spell(minds.AskForCalls([LS]), minds.thinking(minds.DIALECTS["xml"]), BODIES["tools"]).body
+    )
     assert thought["choices"][0]["message"]["content"].endswith(WORDS["xml"])
 
 
 def test_a_server_held_to_a_schema_answers_in_one_way_only():
     decision = {"scope": "user", "title": "x"}
-    for dialect in DIALECTS.values():
+    for dialect in minds.DIALECTS.values():
         for thought, form, content in (
-            (AskForCalls([LS, WRITE]), "action", {"action": "ls", "path": "user"}),
-            (Decide(decision), "decision", decision),
-            (Say("Saved."), "action", {"action": "done", "summary": "Saved."}),
+            (minds.AskForCalls([LS, WRITE]), "action", {"action": "ls", "path": "user"}),
+            (minds.Decide(decision), "decision", decision),
+            (minds.Say("Saved."), "action", {"action": "done", "summary": "Saved."}),
         ):
-            message = json.loads(spell(thought, dialect, BODIES[form]).body)["choices"][0]["message"]
+            message = json.loads(minds.spell(thought, dialect, BODIES[form]).body)["choices"][0]["message"]
             assert message == {"role": "assistant", "content": json.dumps(content)}
 
 
@@ -109,8 +100,8 @@ def test_a_server_held_to_a_schema_answers_in_one_way_only():
 def finish(run, turns=6):
     """Let a perfect model do the run; its last words, and the tools that it called."""
     for _ in range(turns):
-        thought = perfect(request_of(run.body()))
-        if isinstance(thought, Say):
+        thought = minds.perfect(request_of(run.body()))
+        if isinstance(thought, minds.Say):
             return thought.text, [tool for calls, _ in run.turns for tool, _ in calls]
         run.make(list(thought.calls))
     raise AssertionError("no end")
@@ -137,18 +128,18 @@ def test_a_fact_that_a_file_holds_is_known_and_one_of_which_it_holds_a_line_is_w
 def test_asked_for_a_decision_it_decides_and_without_a_fact_it_lists_as_doctor_asks():
     constrained = asking("Decide.", job(FACT), schema={}, name="decision")
     prompted = asking(f"File it: its scope is user\n\n{job(FACT)}")
-    first, second = (perfect(request_of(body)) for body in (constrained, prompted))
+    first, second = (minds.perfect(request_of(body)) for body in (constrained, prompted))
     assert first == second
-    assert isinstance(first, Decide)
+    assert isinstance(first, minds.Decide)
     assert set(first.decision) == {"scope", "type"}
     assert first.decision["scope"] == "user"
-    assert perfect(request_of(asking("List the scopes."))) == AskForCalls([LS])
+    assert minds.perfect(request_of(asking("List the scopes."))) == minds.AskForCalls([LS])
 
 
 @pytest.mark.sweep(3)
-@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("dialect", minds.DIALECTS)
 def test_a_mind_speaks_its_dialect_through_a_server(dialect):
-    with ChatServer(through(perfect, DIALECTS[dialect])) as server:
+    with ChatServer(minds.through(minds.perfect, minds.DIALECTS[dialect])) as server:
         message, _ = said(server, Run("tools", FACT).body())
     assert "grep" in json.dumps(message)
     assert "prefers" in json.dumps(message)
@@ -156,7 +147,7 @@ def test_a_mind_speaks_its_dialect_through_a_server(dialect):
 
 def test_fences_are_found_in_order_and_none_inside_another():
     text = f"a\n{fenced('memory', '<<fact 1>>')}\n{fenced('result', '')}\n<<fact 2>>\nopen"
-    assert list(fences(text)) == [("memory", "<<fact 1>>"), ("result", "")]
+    assert list(minds.fences(text)) == [("memory", "<<fact 1>>"), ("result", "")]
 
 
 # -- the random one --------------------------------------------------------------------------------------
@@ -217,19 +208,19 @@ SCHEMA = {
 
 @given(st.integers())
 def test_under_a_schema_every_answer_conforms_to_it(seed):
-    mind, request = noise(seed, constrained=True), request_of(asking("Do it.", schema=SCHEMA))
+    mind, request = minds.noise(seed, constrained=True), request_of(asking("Do it.", schema=SCHEMA))
     for thought in [mind(request) for _ in range(20)]:
-        assert isinstance(thought, Utter)
+        assert isinstance(thought, minds.Utter)
         assert conforms(json.loads(thought.content), SCHEMA), thought
 
 
 def test_a_schema_that_it_cannot_honour_is_a_mistake_of_the_test():
     for schema in ({"type": "string", "pattern": "^a"}, {"type": "number"}, {}):
         with pytest.raises(ValueError, match="no instance"):
-            instance(schema, random.Random(1))
+            minds.instance(schema, random.Random(1))
 
 
-@given(st.integers(), st.sampled_from(sorted(DIALECTS)), st.sampled_from(FORMS))
+@given(st.integers(), st.sampled_from(sorted(minds.DIALECTS)), st.sampled_from(FORMS))
 def test_noise_can_be_spelled_in_every_dialect(seed, dialect, form):
-    answer = through(noise(seed), DIALECTS[dialect])(request_of(Run(form, FACT).body()))
+    answer = minds.through(minds.noise(seed), minds.DIALECTS[dialect])(request_of(Run(form, FACT).body()))
     assert json.loads(answer.body)["choices"]

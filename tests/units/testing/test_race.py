@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import errno
 import os
-import struct
 import subprocess
-import threading
 from contextlib import contextmanager
 
 import pytest
 
 from muniment.testing import race
-from muniment.testing.race import Swap, SwapStopped, attack, make_decoy
+from muniment.testing.race import Swap, SwapStopped, make_decoy
 
 
 @pytest.fixture
@@ -78,50 +75,8 @@ def test_where_there_is_one_processor_both_sides_come_to_their_turn(names):
     assert len(seen) == 2
 
 
-# -- the attacker's own loop, in a thread of this process ----------------------------------------------
-
-
-@pytest.fixture
-def attacker():
-    """Starts the loop, hands out a way to read its two cells, and ends it."""
-    shared, (ready, told), (end, stop) = os.memfd_create("cells"), os.pipe(), os.pipe()
-    os.ftruncate(shared, 16)
-    descriptors = {"shared": shared, "ready": told, "end": end}
-
-    @contextmanager
-    def started(path, decoy):
-        thread = threading.Thread(target=attack, args=(str(path), str(decoy)), kwargs=descriptors)
-        thread.start()
-        assert os.read(ready, 1) == b"r"
-        try:
-            yield lambda: struct.unpack("QQ", os.pread(shared, 16, 0))
-        finally:
-            os.close(stop)
-            thread.join()
-
-    yield started
-    for descriptor in (ready, told, end, shared):
-        os.close(descriptor)
-
-
-@pytest.mark.parametrize("count", [1, None])
-def test_the_loop_counts_and_ends_with_its_pipe(attacker, names, count):
-    with processors(count), attacker(*names) as cells:
-        while cells()[0] < 100:
-            os.sched_yield()
-    assert cells()[1] == 0
-    assert not names[0].is_symlink()
-
-
-def test_the_loop_waits_for_a_name_that_is_gone_and_ends_even_so(attacker, names):
+def test_an_attacker_waits_for_a_name_that_is_gone_and_ends_even_so(names, swap):
     names[0].rename(names[0].with_name("elsewhere"))
-    with attacker(*names) as cells:
+    with swap:
         pass
-    assert cells() == (0, 0)
-
-
-def test_the_loop_says_what_stopped_it(attacker, names):
-    with attacker(names[0], names[0] / "a.md") as cells:
-        while not cells()[1]:
-            os.sched_yield()
-    assert cells() == (0, errno.EINVAL)
+    assert (swap.exchanges, swap.problem) == (0, None)

@@ -20,26 +20,7 @@ from muniment.errors import BadName, PathEscape, PolicyInvalid, Refused
 from muniment.names import Scope, Via
 from muniment.policy.grammar import canonicalise
 from muniment.policy.load import parse_policy
-from muniment.testing.strategies import (
-    Fifo,
-    File,
-    HardLink,
-    Link,
-    Socket,
-    any_calls,
-    call_sequences,
-    entry_texts,
-    frames,
-    logical_paths,
-    messages,
-    near_policies,
-    paths_in,
-    plant,
-    policies,
-    tool_calls,
-    trees,
-    unsafe_paths,
-)
+from muniment.testing import strategies as made
 from muniment.tools.calls import TOOLS
 
 SCOPES = (Scope("user"), Scope("project"))
@@ -78,7 +59,9 @@ def outcome(path):
 
 
 def test_unsafe_paths_come_to_everything_that_the_grammar_can_say():
-    come_up(unsafe_paths(), "fine", "bad_name", "refused", Via.NUL, Via.DOTDOT, Via.ABSOLUTE, told=outcome)
+    come_up(
+        made.unsafe_paths(), "fine", "bad_name", "refused", Via.NUL, Via.DOTDOT, Via.ABSOLUTE, told=outcome
+    )
 
 
 def nodes(tree):
@@ -94,34 +77,39 @@ def holds(kind, is_so=lambda _: True):
 
 def test_trees_hold_every_kind_of_node():
     come_up(
-        trees(),
-        holds(File, lambda node: node.content.startswith(b"---")),
-        holds(File, lambda node: b"\xff" in node.content),
-        holds(Link, lambda node: node.target.startswith("{outside}")),
-        holds(Link, lambda node: node.target.startswith("{up}")),
-        holds(Link, lambda node: node.target == "nowhere"),
-        holds(Link, lambda node: node.target == "link"),
-        holds(HardLink, lambda node: "{outside}" in node.target),
-        holds(HardLink, lambda node: "{outside}" not in node.target),
-        holds(Fifo),
-        holds(Socket),
-        holds(dict, lambda node: any(isinstance(inner, Link) for inner in node.values())),
+        made.trees(),
+        holds(made.File, lambda node: node.content.startswith(b"---")),
+        holds(made.File, lambda node: b"\xff" in node.content),
+        holds(made.Link, lambda node: node.target.startswith("{outside}")),
+        holds(made.Link, lambda node: node.target.startswith("{up}")),
+        holds(made.Link, lambda node: node.target == "nowhere"),
+        holds(made.Link, lambda node: node.target == "link"),
+        holds(made.HardLink, lambda node: "{outside}" in node.target),
+        holds(made.HardLink, lambda node: "{outside}" not in node.target),
+        holds(made.Fifo),
+        holds(made.Socket),
+        holds(dict, lambda node: any(isinstance(inner, made.Link) for inner in node.values())),
     )
 
 
-@given(trees())
+@given(made.trees())
 def test_what_is_planted_is_the_tree_and_nothing_else(tree):
     with tempfile.TemporaryDirectory() as base:
         outside, top = Path(base) / "outside", Path(base) / "user"
         outside.mkdir()
         (outside / "secret.md").write_text("secret")
-        plant(tree, top, outside=outside)
+        made.plant(tree, top, outside=outside)
         walked = [Path(where) / name for where, *both in os.walk(top) for names in both for name in names]
         found = {str(path.relative_to(top)): path.lstat().st_mode for path in walked}
-        assert set(found) == set(paths_in(tree))
-        kinds = {File: stat.S_ISREG, HardLink: stat.S_ISREG, Link: stat.S_ISLNK, Fifo: stat.S_ISFIFO}
-        kinds |= {Socket: stat.S_ISSOCK, dict: stat.S_ISDIR}
-        for path in paths_in(tree):
+        assert set(found) == set(made.paths_in(tree))
+        kinds = {
+            made.File: stat.S_ISREG,
+            made.HardLink: stat.S_ISREG,
+            made.Link: stat.S_ISLNK,
+            made.Fifo: stat.S_ISFIFO,
+        }
+        kinds |= {made.Socket: stat.S_ISSOCK, dict: stat.S_ISDIR}
+        for path in made.paths_in(tree):
             node = tree
             for name in Path(path).parts:
                 node = node[name]
@@ -144,13 +132,13 @@ def test_tool_calls_know_the_five_tools_and_their_arguments_and_have_the_right_s
         assert fits(call)
         return call[0], set(call[1])
 
-    come_up(tool_calls(), *((tool, set(TOOLS[tool].model_fields)) for tool in TOOLS), told=told)
+    come_up(made.tool_calls(), *((tool, set(TOOLS[tool].model_fields)) for tool in TOOLS), told=told)
 
 
 @pytest.mark.slow
 def test_any_calls_are_wrong_in_every_way():
     come_up(
-        any_calls(),
+        made.any_calls(),
         lambda call: not isinstance(call[0], str),
         lambda call: isinstance(call[0], str) and call[0] not in TOOLS,
         lambda call: not isinstance(call[1], dict),
@@ -167,7 +155,7 @@ def test_call_sequences_write_a_file_and_read_it_again():
         paths = {name: {given.get("path") for tool, given in calls if tool == name} for name in TOOLS}
         return any("." in path for path in paths["write_file"] & paths["read_file"])
 
-    come_up(call_sequences(logical_paths()), meets)
+    come_up(made.call_sequences(made.logical_paths()), meets)
 
 
 class Feed:
@@ -190,7 +178,7 @@ def received(stream):
         return "end"
 
 
-@given(messages())
+@given(made.messages())
 def test_messages_are_whole_and_good(message):
     header, body = received(message)
     assert isinstance(header, dict)
@@ -201,7 +189,7 @@ def test_frames_break_every_rule_of_the_format_and_hold_messages_behind_one_anot
     rules = ("a header of", "no JSON object", "no JSON", "a key twice", "a number that is none")
     rules += ("nested deeper", "announced size", "a piece of", "end")
     come_up(
-        frames(),
+        made.frames(),
         *(lambda stream, words=words: words in str(received(stream)) for words in rules),
         lambda stream: len(stream) > 65_536 and not isinstance(received(stream), str),
     )
@@ -209,7 +197,7 @@ def test_frames_break_every_rule_of_the_format_and_hold_messages_behind_one_anot
 
 def test_entry_texts_are_read_in_every_way():
     come_up(
-        entry_texts().map(parse),
+        made.entry_texts().map(parse),
         lambda entry: entry.name is not None and entry.type is not None,
         lambda entry: entry.keywords != (),
         lambda entry: entry.muniment is not None,
@@ -232,7 +220,7 @@ def test_entry_texts_are_yaml_and_are_not():
             return False
         return True
 
-    come_up(entry_texts(), True, False, told=is_yaml)
+    come_up(made.entry_texts(), True, False, told=is_yaml)
 
 
 def no_parent(name):
@@ -247,7 +235,7 @@ def code_of(text):
     return "loads"
 
 
-@given(policies())
+@given(made.policies())
 def test_policies_load(text):
     assert code_of(text) == "loads"
 
@@ -260,4 +248,4 @@ def test_near_policies_load_and_are_refused_for_most_reasons():
         codes.add(code_of(text))
         return "loads" in codes and len(codes) > 10
 
-    come_up(near_policies(), True, told=told)
+    come_up(made.near_policies(), True, told=told)

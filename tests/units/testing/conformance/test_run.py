@@ -98,6 +98,7 @@ def test_a_target_that_cannot_be_used_is_told_and_spoils_nothing(monkeypatch):
     assert last.is_passed
 
 
+@pytest.mark.slow
 def test_a_tool_that_answers_everything_with_no_or_whose_cases_are_all_skipped_has_not_passed():
     answer = r"{\"verdict\": \"deny\", \"code\": \"refused\", \"text\": \"no\"}"
     (result,) = results(f"command=/bin/sh -c \"while read -r line; do echo '{answer}'; done\"")

@@ -4,18 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from muniment.testing.conformance.targets import (
-    ALL_TOOLS,
-    ANTHROPIC,
-    MCP_FILESYSTEM,
-    MEANS,
-    Outcome,
-    Promises,
-    UnknownTarget,
-    filled,
-    outcome_of,
-    parse_target,
-)
+from muniment.testing.conformance import targets
 from muniment.testing.corpus import Failure, Kind, Stage, load_corpus
 from muniment.testing.corpus.subjects import JsonLinesSubject, SandboxSubject
 
@@ -24,8 +13,8 @@ CORPUS = load_corpus()
 
 def test_what_is_no_target_is_refused():
     for spec in ("", "munimentt", "muniment=x", "anthropic=x", "mcp", "mcp=", "command= ", "command='"):
-        with pytest.raises(UnknownTarget):
-            parse_target(spec)
+        with pytest.raises(targets.UnknownTarget):
+            targets.parse_target(spec)
 
 
 def test_a_case_that_a_target_cannot_express_is_told_with_the_reason_and_muniment_lacks_none():
@@ -41,10 +30,10 @@ def test_a_case_that_a_target_cannot_express_is_told_with_the_reason_and_munimen
         ("mcp=server", "forge-fm-11", "no index"),
         ("command=tool", "forge-fm-11", None),
     ):
-        assert parse_target(spec).lacks(CORPUS.cases[case_id]) == lack, (spec, case_id)
-    target = parse_target("muniment")
+        assert targets.parse_target(spec).lacks(CORPUS.cases[case_id]) == lack, (spec, case_id)
+    target = targets.parse_target("muniment")
     assert [case["id"] for case in CORPUS.cases.values() if target.lacks(case)] == []
-    assert {case["call"]["tool"] for case in CORPUS.cases.values()} == ALL_TOOLS
+    assert {case["call"]["tool"] for case in CORPUS.cases.values()} == targets.ALL_TOOLS
 
 
 def test_placeholders_become_directories_of_the_case(tmp_path):
@@ -52,7 +41,7 @@ def test_placeholders_become_directories_of_the_case(tmp_path):
     words = ("a={user}", "{project}", "{state}{state}", "{symlinks}", "{policy}", "{other}")
     root, state = str(stage.tree), str(stage.state)
     expected = (f"a={root}/user", f"{root}/project", state * 2, "beneath", str(stage.policy), "{other}")
-    assert filled(words, stage, case) == expected
+    assert targets.filled(words, stage, case) == expected
     assert 'name = "corpus"' in stage.policy.read_text()
 
 
@@ -61,13 +50,13 @@ def test_a_target_is_bound_to_a_stage(tmp_path):
     tool = tmp_path / "tool.py"
     tool.write_text(f"import sys\nfor line in sys.stdin: print({answer!r}, flush=True)")
     for spec, kind in (("muniment", SandboxSubject), (f"command=python3 {tool}", JsonLinesSubject)):
-        subject = parse_target(spec).open(Stage(tmp_path / kind.__name__, CORPUS.canary), {})
+        subject = targets.parse_target(spec).open(Stage(tmp_path / kind.__name__, CORPUS.canary), {})
         assert isinstance(subject, kind)
         subject.close()
 
 
 def test_claims_have_sources_and_name_classes_and_cases_and_excuse_only_what_is_beyond_them():
-    for claims in (ANTHROPIC, MCP_FILESYSTEM):
+    for claims in (targets.ANTHROPIC, targets.MCP_FILESYSTEM):
         assert claims.beyond <= {case["class"] for case in CORPUS.cases.values()} | CORPUS.cases.keys()
         assert claims.leaves_out
         assert claims.sources
@@ -79,21 +68,21 @@ def test_claims_have_sources_and_name_classes_and_cases_and_excuse_only_what_is_
         ("surr-0", {Kind.PATH, Kind.CANARY}, False),
         ("surr-0", set(), False),
     ):
-        assert ANTHROPIC.leave_out(CORPUS.cases[case_id], bad) is excused, (case_id, bad)
+        assert targets.ANTHROPIC.leave_out(CORPUS.cases[case_id], bad) is excused, (case_id, bad)
 
 
 def test_every_kind_of_failure_counts_unless_it_was_never_promised_not_to_be():
     def outcome(kind, promises):
-        return outcome_of({"expect": "deny"}, [Failure(kind, "")], promises)
+        return targets.outcome_of({"expect": "deny"}, [Failure(kind, "")], promises)
 
-    assert MEANS.keys() == set(Kind)
-    assert set(MEANS.values()) == set(Outcome) - {Outcome.HELD}
+    assert targets.MEANS.keys() == set(Kind)
+    assert set(targets.MEANS.values()) == set(targets.Outcome) - {targets.Outcome.HELD}
     for kind, promises, forgiven in (
-        (Kind.WORDING, Promises(), Outcome.HELD),
-        (Kind.LOOKED, Promises(), Outcome.HELD),
-        (Kind.PATH, Promises(hides_paths=False), Outcome.HELD),
-        (Kind.INDEX, Promises(keeps_index=False), Outcome.HELD),
-        (Kind.CROSSED, Promises(separates_scopes=False), Outcome.DIFFERS),
+        (Kind.WORDING, targets.Promises(), targets.Outcome.HELD),
+        (Kind.LOOKED, targets.Promises(), targets.Outcome.HELD),
+        (Kind.PATH, targets.Promises(hides_paths=False), targets.Outcome.HELD),
+        (Kind.INDEX, targets.Promises(keeps_index=False), targets.Outcome.HELD),
+        (Kind.CROSSED, targets.Promises(separates_scopes=False), targets.Outcome.DIFFERS),
     ):
         assert outcome(kind, promises) is forgiven
-        assert outcome(kind, Promises(is_exact=True)) is MEANS[kind]
+        assert outcome(kind, targets.Promises(is_exact=True)) is targets.MEANS[kind]
