@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from kit.agent.fake_memory import BOTH
 from kit.agent.snapshots import bodies, request
-from muniment.agent.chat import decision_in, decision_schema, first_reply, later_reply, question, sure
+from muniment.agent.chat import decision_in, first_reply, later_reply, question, sure
 from muniment.agent.filing import route
 from muniment.agent.model import AssistantMessage, Brief, ToolCall
 from muniment.names import ContextMode
@@ -64,13 +64,6 @@ def test_where_the_cues_all_say_the_same_and_it_is_writable_nobody_else_is_asked
     assert sure(brief(tests)).scope == "project"
     assert sure(brief("Blue")) is None
     assert sure(brief(tests, BRIEF.scopes)) is None
-
-
-def test_the_schema_offers_the_scopes_that_may_be_written_and_nothing_else():
-    name, schema = decision_schema(BRIEF)
-    assert (name, schema["additionalProperties"]) == ("decision", False)
-    assert schema["properties"]["scope"]["enum"] == ["user"]
-    assert all("enum" in each for each in schema["properties"].values())
 
 
 def test_the_question_is_the_same_for_every_fact_but_for_its_last_line():

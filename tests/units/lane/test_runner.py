@@ -90,6 +90,13 @@ class Gate:
     def wait(self):
         assert self.reached.wait(PATIENCE)
 
+    def reached_by(self, shop):
+        """The task with which a runner, once it is started, comes here."""
+        shop.runner.start()
+        (task,) = shop.submit()
+        self.wait()
+        return task
+
 
 @contextmanager
 def stopping(shop, seconds=0):
@@ -236,8 +243,7 @@ def test_a_task_that_is_cancelled_ends_or_never_begins_or_completes_and_the_othe
     assert not attempt.cancel.is_set()
     shop.deaf = True
     attempt.ends(DONE)
-    (fourth,) = shop.submit()
-    attempt = shop.attempt()
+    fourth, attempt = shop.begins()
     shop.runner.cancel(fourth.id, OWNER)
     assert attempt.was_cancelled()
     attempt.ends(DONE)
@@ -249,9 +255,7 @@ def test_a_task_that_is_cancelled_ends_or_never_begins_or_completes_and_the_othe
 def test_a_task_that_is_cancelled_between_its_claim_and_its_start_is_cancelled(make, monkeypatch):
     shop = make(starts=False)
     gate = Gate(monkeypatch, shop.runner, "_begin")
-    shop.runner.start()
-    (task,) = shop.submit()
-    gate.wait()
+    task = gate.reached_by(shop)
     assert shop.runner.cancel(task.id, OWNER).status == "running"
     gate.open()
     assert shop.when(task, "cancelled").cancelled_by == OWNER
@@ -303,8 +307,7 @@ def test_a_late_cancellation_does_not_undo_that_of_the_task_after_it(make, monke
 
 
 def test_nothing_is_cancelled_where_the_ledger_cannot_be_written(shop, ledger):
-    (task,) = shop.submit()
-    attempt = shop.attempt()
+    task, attempt = shop.begins()
     ledger(False)
     with pytest.raises(ManagedMemoryUnavailable):
         shop.runner.cancel(task.id, OWNER)
@@ -345,8 +348,7 @@ def test_what_does_not_end_in_time_is_put_back_and_does_not_count_as_begun(shop)
 )
 def test_what_ends_by_itself_while_a_stop_interrupts_it_has_ended_so(make, cancelled, ended, status):
     shop = make(deaf=True)
-    (task,) = shop.submit()
-    attempt = shop.attempt()
+    task, attempt = shop.begins()
     if cancelled == "before the stop":
         shop.runner.cancel(task.id, OWNER)
     with stopping(shop):
@@ -360,8 +362,7 @@ def test_what_ends_by_itself_while_a_stop_interrupts_it_has_ended_so(make, cance
 def test_a_stop_does_not_wait_for_ever_for_what_does_not_end(make, monkeypatch):
     monkeypatch.setattr(subject, "_LAST_SECONDS", 0.01)
     shop = make(deaf=True)
-    shop.submit()
-    attempt = shop.attempt()
+    _, attempt = shop.begins()
     assert not shop.runner.stop(0)
     monkeypatch.undo()
     attempt.ends(CANCELLED)
@@ -370,9 +371,7 @@ def test_a_stop_does_not_wait_for_ever_for_what_does_not_end(make, monkeypatch):
 def test_a_task_that_is_claimed_when_the_stop_comes_is_not_begun(make, monkeypatch):
     shop = make(starts=False)
     gate = Gate(monkeypatch, shop.runner, "_begin")
-    shop.runner.start()
-    (task,) = shop.submit()
-    gate.wait()
+    task = gate.reached_by(shop)
     with stopping(shop, PATIENCE):
         gate.open()
     assert shop.spans == []
@@ -476,8 +475,7 @@ def test_what_a_task_did_is_kept_although_the_next_one_cannot_be_read(shop, stat
 
 
 def test_a_stop_while_the_ledger_cannot_be_written_leaves_the_task_to_recovery(shop, ledger, logged):
-    (task,) = shop.submit()
-    attempt = shop.attempt()
+    task, attempt = shop.begins()
     ledger(False)
     attempt.ends(DONE)
     logged()
@@ -497,8 +495,7 @@ def test_a_runner_whose_writer_was_closed_under_it_can_still_be_stopped(shop, lo
 
 
 def test_the_result_of_an_attempt_that_was_given_up_is_ignored_and_the_task_begun_again(shop):
-    (task,) = shop.submit()
-    zombie = shop.attempt()
+    task, zombie = shop.begins()
     shop.lane.recover()
     zombie.ends(FAILED)
     again = shop.attempt()
@@ -511,8 +508,7 @@ def test_the_result_of_an_attempt_that_was_given_up_is_ignored_and_the_task_begu
 
 
 def test_turns_are_told_while_a_task_runs_and_one_that_cannot_be_is_logged(shop, logged):
-    (task,) = shop.submit()
-    attempt = shop.attempt()
+    task, attempt = shop.begins()
     attempt.tell({"status": "running", "turn": 1})
     attempt.tell({"status": object()})
     assert logged() == ("turn_untold", {"problem": "TypeError"})
