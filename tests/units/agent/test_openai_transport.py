@@ -140,10 +140,13 @@ def test_every_misbehaviour_is_an_answer_or_one_clean_error(name):
         assert len(server.requests) <= 15
 
 
-def test_what_was_cut_off_is_no_call():
-    names = ("call cut off", "call that is whole at the limit", "endless repetition")
-    with serving([chat.misbehaviours()[name] for name in names]) as (_, model):
-        assert [model.respond(asked()).calls for _ in names] == [(), (), ()]
+def test_what_was_cut_off_is_no_call_and_each_other_one_has_an_id_of_its_own():
+    cut = ("call cut off", "call that is whole at the limit", "endless repetition")
+    whole = ("missing ids", "duplicate ids", "parallel calls")
+    with serving([chat.misbehaviours()[name] for name in (*cut, *whole)]) as (_, model):
+        assert [model.respond(asked()).calls for _ in cut] == [(), (), ()]
+        ids = [[call.id for call in model.respond(asked()).calls] for _ in whole]
+    assert [len(set(each)) for each in ids] == [2, 2, 8]
 
 
 # -- N2, N3: where it goes, and what goes ----------------------------------------------------------------
