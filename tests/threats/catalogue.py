@@ -49,8 +49,7 @@ system; a secret that must turn up nowhere; a bound on time; reviewed output."""
 _Line = Annotated[str, StringConstraints(min_length=1, pattern=r"^\S[^\n]*\S$")]
 _Text = Annotated[str, StringConstraints(min_length=1)]
 _Reference = Annotated[
-    str,
-    StringConstraints(pattern=r"^((ASI|LLM)(0[1-9]|10)|CWE-\d+|AML\.(T\d{4}(\.\d{3})?|CS\d{4}|M\d{4}))$"),
+    str, StringConstraints(pattern=r"^((ASI|LLM)(0[1-9]|10)|CWE-\d+|AML\.(T\d{4}(\.\d{3})?|CS\d{4}|M\d{4}))$")
 ]
 _Import = Annotated[str, StringConstraints(pattern=r"^muniment(\.\w+)*:\w+(\.\w+)*$")]
 

@@ -76,7 +76,6 @@ def both_names(off: Patches) -> None:
     """A policy is asked about a path as it is written, and not about where its links lead."""
 
     off.wrap(
-        "tools.workbench:_check",
-        lambda real: lambda _name, written, decide: real(written, written, decide),
+        "tools.workbench:_check", lambda real: lambda _name, written, decide: real(written, written, decide)
     )
     off.put("tools.workbench:Reached.names", property(lambda self: (self.written,)))

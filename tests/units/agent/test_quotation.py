@@ -163,10 +163,7 @@ def test_neither_escapes_ellipses_windows_paths_nor_html_in_html_hide_a_quotatio
     for shown, quoted in (
         (escaped, escaped),  # Word for word, whatever its escapes mean.
         *((whole, written(f"Always run{dots}before x")) for dots in ("...", " … ", "….", "[...]")),
-        (
-            r'{"name": "write_file", "path": "user\notes\team.md", "content": "x"}',
-            written("x and more"),
-        ),
+        (r'{"name": "write_file", "path": "user\notes\team.md", "content": "x"}', written("x and more")),
         (
             "{&amp;quot;name&amp;quot;: write_file, path: user/&amp;#110;otes/team.md, content: x}",
             written("x and more"),
