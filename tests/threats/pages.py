@@ -2,7 +2,7 @@
 
     PYTHONPATH=tests .venv/bin/python -m threats.pages
 
-`tests/threats/test_pages.py` fails where a page is not what this writes.
+`tests/threats/test_catalogue.py` fails where a page is not what this writes.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from kit.lane.conformance import BOT, OWNER, Conformance, asked, begun, submit
 from kit.lane.ledgered import Grouped, Ledgered
 from muniment import lane as reading
 from muniment.errors import ManagedMemoryUnavailable
-from muniment.lane import MAX_RECORDS, Ended, Originator, Writer
+from muniment.lane import Ended, Originator, Writer
 from muniment.store.audit import verify
 from muniment.store.state import State
 
@@ -120,15 +120,19 @@ def sent_and_cancelled(factory, *whose):
         return [lane.cancel(submit(lane, by=by).id, by).id for by in whose]
 
 
-def test_only_the_newest_records_are_kept_none_that_is_pending_and_no_token_crowds_out_the_others(ledgered):
+def test_only_the_newest_records_are_kept_none_that_is_pending_and_no_token_crowds_out_the_others(
+    ledgered, monkeypatch
+):
+    assert reading.MAX_RECORDS == 1_000
+    monkeypatch.setattr(reading, "MAX_RECORDS", 40)
     lane, other = ledgered.lane(), ledgered.lane("other")
     elsewhere = other.cancel(submit(other).id, OWNER)
     theirs = [lane.cancel(submit(lane, by=BOT, repeat=f"k{each}").id, BOT).id for each in range(3)]
     pending = [begun(lane).id, submit(lane).id]
-    sent = sent_and_cancelled(ledgered, *[OWNER] * (MAX_RECORDS + 5))
+    sent = sent_and_cancelled(ledgered, *[OWNER] * 45)
     kept = [task.id for task in ledgered.tasks()]
     assert kept == [*theirs, *pending, *sent[10:]]
-    assert len(kept) == MAX_RECORDS
+    assert len(kept) == 40
     assert lane.submit(asked(by=BOT, repeat="k0")).task.id == theirs[0]
     assert [task.id for task in ledgered.tasks("other")] == [elsewhere.id]
 
