@@ -11,67 +11,37 @@ import tomllib
 from datetime import date
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 REPOSITORY: Final = Path(__file__).parents[2]
 FOLDER: Final = REPOSITORY / "threat-model" / "threats"
 
-STRIDE: Final = {
-    "spoofing": "S",
-    "tampering": "T",
-    "repudiation": "R",
-    "disclosure": "I",
-    "denial": "D",
-    "elevation": "E",
-}
+Stride = Literal["spoofing", "tampering", "repudiation", "disclosure", "denial", "elevation"]
+STRIDE: Final = dict(zip(get_args(Stride), "STRIDE", strict=True))
 
 GROUPS: Final = {
-    "PATH": "Path confinement",
-    "FENCE": "Native code in the worker",
-    "POL": "Policy",
-    "RUN": "Runner and model",
-    "LEAK": "Disclosure",
-    "MEM": "Memory and context poisoning",
-    "API": "Daemon and API",
-    "IDX": "Index and concurrency",
-    "SUP": "Supply chain",
-    "LOG": "Records",
+    "PATH": "Path confinement", "FENCE": "Native code in the worker", "POL": "Policy",
+    "RUN": "Runner and model", "LEAK": "Disclosure", "MEM": "Memory and context poisoning",
+    "API": "Daemon and API", "IDX": "Index and concurrency", "SUP": "Supply chain", "LOG": "Records",
     "HUM": "People",
-}
+}  # fmt: skip
 """Letters of an id and what they stand for, in the order of the pages."""
 
 Status = Literal["mitigated", "partial", "accepted", "out_of_scope"]
 Layer = Literal["handles", "fence"]
 
 Boundary = Literal[
-    "text to path",
-    "path to file",
-    "worker to kernel",
-    "worker to broker",
-    "broker to disk",
-    "server to runner",
-    "author to policy",
-    "memory to reader",
-    "client to daemon",
-    "registry to install",
+    "text to path", "path to file", "worker to kernel", "worker to broker", "broker to disk",
+    "server to runner", "author to policy", "memory to reader", "client to daemon", "registry to install",
     "record to person",
-]
-
+]  # fmt: skip
 Asset = Literal[
-    "files outside the memory",
-    "the memory",
-    "facts of another scope",
-    "the index",
-    "the key of a model's server",
-    "what a run sends",
-    "the broker",
-    "the policy",
-    "the readers of memory",
+    "files outside the memory", "the memory", "facts of another scope", "the index",
+    "the key of a model's server", "what a run sends", "the broker", "the policy", "the readers of memory",
     "the record of what happened",
-]
-
+]  # fmt: skip
 Kind = Literal["table", "property", "race", "process", "fault", "canary", "cost", "golden"]
 """How a proof works: a table of cases; hypothesis; a racing process; real processes; injected errors of the
 system; a secret that must turn up nowhere; a bound on time; reviewed output."""
@@ -79,10 +49,7 @@ system; a secret that must turn up nowhere; a bound on time; reviewed output."""
 _Line = Annotated[str, StringConstraints(min_length=1, pattern=r"^\S[^\n]*\S$")]
 _Text = Annotated[str, StringConstraints(min_length=1)]
 _Reference = Annotated[
-    str,
-    StringConstraints(
-        pattern=r"^(ASI(0[1-9]|10)|LLM(0[1-9]|10)|CWE-\d+|AML\.(T\d{4}(\.\d{3})?|CS\d{4}|M\d{4}))$"
-    ),
+    str, StringConstraints(pattern=r"^((ASI|LLM)(0[1-9]|10)|CWE-\d+|AML\.(T\d{4}(\.\d{3})?|CS\d{4}|M\d{4}))$")
 ]
 _Import = Annotated[str, StringConstraints(pattern=r"^muniment(\.\w+)*:\w+(\.\w+)*$")]
 
@@ -101,10 +68,7 @@ class Threat(BaseModel):
 
     id: Annotated[str, StringConstraints(pattern=rf"^T-({'|'.join(GROUPS)})-\d\d$")]
     title: _Line
-    stride: Annotated[
-        tuple[Literal["spoofing", "tampering", "repudiation", "disclosure", "denial", "elevation"], ...],
-        Field(strict=False, min_length=1),
-    ]
+    stride: Annotated[tuple[Stride, ...], Field(strict=False, min_length=1)]
     refs: Annotated[tuple[_Reference, ...], Field(strict=False)]
     boundary: Boundary
     asset: Asset
@@ -153,10 +117,8 @@ def threats() -> dict[str, Threat]:
     """All threats by id, in the order of the pages."""
     found = (read_threat(path) for path in FOLDER.iterdir())
     groups = list(GROUPS)
-    return {
-        threat.id: threat
-        for threat in sorted(found, key=lambda threat: (groups.index(threat.group), threat.id))
-    }
+    ordered = sorted(found, key=lambda threat: (groups.index(threat.group), threat.id))
+    return {threat.id: threat for threat in ordered}
 
 
 def resolved(mitigation: str) -> Any:

@@ -27,14 +27,9 @@ Outcome = Literal["passed", "failed", "skipped"]
 _PROVES = "proves"
 
 settings.register_profile(
-    "red",
-    max_examples=300,
-    deadline=None,
+    "red", max_examples=300, deadline=None, derandomize=True, database=None, report_multiple_bugs=False,
     phases=(Phase.explicit, Phase.generate),  # What fails need not be made small.
-    derandomize=True,
-    database=None,
-    report_multiple_bugs=False,
-)
+)  # fmt: skip
 
 
 def complaints(
@@ -107,13 +102,8 @@ class Gate:
     def pytest_sessionfinish(self, session, exitstatus):
         """Judge a run that came to its end; where several processes share it, the one that hears of all."""
         came_to_its_end = exitstatus in {pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED}
-        if (
-            not came_to_its_end
-            or session.shouldstop
-            or session.shouldfail
-            or session.config.option.collectonly
-            or hasattr(session.config, "workerinput")
-        ):
+        is_cut_short = session.shouldstop or session.shouldfail or session.config.option.collectonly
+        if not came_to_its_end or is_cut_short or hasattr(session.config, "workerinput"):
             return
         self._complaints = complaints(threats(), self._outcomes, is_whole=_is_whole(session.config))
         if self._complaints:
@@ -151,19 +141,19 @@ def pytest_configure(config):
 def pytest_ignore_collect(collection_path, config):
     """Files without a mark need not be loaded for a red run."""
     is_ours = collection_path.suffix == ".py" and collection_path.is_relative_to(REPOSITORY / "tests")
-    if is_ours and config.getoption("--red"):
-        return (
-            None
-            if str(collection_path.relative_to(REPOSITORY)) in {proof.file for proof in proofs()}
-            else True
-        )
-    return None
+    if not is_ours or not config.getoption("--red"):
+        return None
+    file = str(collection_path.relative_to(REPOSITORY))
+    return None if any(proof.file == file for proof in proofs()) else True
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config, items):
     """Hold marks to the threat model; in a red run, keep nothing but proofs."""
-    for item in items:
+    is_first = (
+        getattr(config, "workerinput", {}).get("workerid", "gw0") == "gw0"
+    )  # One process looks for all.
+    for item in items if is_first else ():
         for mark in item.iter_markers("threat"):
             problem = problem_with(mark, threats()) or _unseen(item, mark)
             if problem is not None:

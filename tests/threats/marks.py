@@ -63,7 +63,8 @@ def proofs() -> tuple[Proof, ...]:
 
 def _marks(tree: ast.AST) -> Iterator[ast.Call]:
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.threat":
+        is_near = isinstance(node, ast.Call) and getattr(node.func, "attr", None) == "threat"
+        if is_near and ast.unparse(node.func) == "pytest.mark.threat":
             yield node
 
 

@@ -2,7 +2,7 @@
 
     PYTHONPATH=tests .venv/bin/python -m threats.pages
 
-`tests/threats/test_pages.py` fails where a page is not what this writes.
+`tests/threats/test_catalogue.py` fails where a page is not what this writes.
 """
 
 from __future__ import annotations
@@ -43,21 +43,21 @@ def _threats() -> Iterator[str]:
     found = threats()
     counted = Counter(threat.status for threat in found.values())
     proved = Counter(threat for threat, _ in {(proof.threat, proof.function) for proof in proofs()})
-    yield "# Threats"
-    yield ""
-    yield f"Generated from `threats/*.toml` by `{COMMAND}`; changes made here are lost."
-    yield "[README.md](README.md) says what the words mean, [COVERAGE.md](COVERAGE.md) what proves what."
-    yield ""
+    yield f"""# Threats
+
+Generated from `threats/*.toml` by `{COMMAND}`; changes made here are lost.
+[README.md](README.md) says what the words mean, [COVERAGE.md](COVERAGE.md) what proves what.
+"""
     yield f"{len(found)} threats: " + ", ".join(
         f"{counted[status]} {_STATUS.get(status, status)}"
         for status in ("mitigated", "partial", "accepted", "out_of_scope")
     )
     for group, members in groupby(found.values(), key=lambda threat: threat.group):
-        yield ""
-        yield f"## {GROUPS[group]}"
-        yield ""
-        yield "| id | threat | STRIDE | state | proofs |"
-        yield "|---|---|---|---|---|"
+        yield f"""
+## {GROUPS[group]}
+
+| id | threat | STRIDE | state | proofs |
+|---|---|---|---|---|"""
         listed = list(members)
         for threat in listed:
             letters = ", ".join(STRIDE[each] for each in threat.stride)
@@ -69,10 +69,7 @@ def _threats() -> Iterator[str]:
 
 
 def _section(threat: Threat) -> Iterator[str]:
-    yield f"### {threat.id}: {threat.title}"
-    yield ""
-    yield _flat(threat.story)
-    yield ""
+    yield f"### {threat.id}: {threat.title}\n\n{_flat(threat.story)}\n"
     yield f"- **State**: {_state(threat)}. Boundary: {threat.boundary}. At risk: {threat.asset}."
     for assumption in threat.assumptions:
         yield f"- **Assumed**: {assumption}"
@@ -93,25 +90,25 @@ def _section(threat: Threat) -> Iterator[str]:
 def _coverage() -> Iterator[str]:
     marked = proofs()
     runs = {(proof.file, proof.function, proof.control) for proof in marked}
-    yield "# Coverage"
-    yield ""
-    yield f"Generated from the marks of the tests by `{COMMAND}`; changes made here are lost."
-    yield ""
     functions, proved = len({(file, name) for file, name, _ in runs}), len({proof.threat for proof in marked})
-    yield f"{functions} test functions are proofs against {proved} threats. `pytest --red` runs each without"
-    yield f"the control that stands beside it, {len(runs)} runs in all, and fails if one passes all the same."
-    yield ""
-    yield "| threat | proof | fails without |"
-    yield "|---|---|---|"
+    yield f"""# Coverage
+
+Generated from the marks of the tests by `{COMMAND}`; changes made here are lost.
+
+{functions} test functions are proofs against {proved} threats. `pytest --red` runs each without
+the control that stands beside it, {len(runs)} runs in all, and fails if one passes all the same.
+
+| threat | proof | fails without |
+|---|---|---|"""
     for proof in marked:
         yield f"| {proof.threat} | [{proof.function}](../{proof.file}) | {proof.control} |"
-    yield ""
-    yield "## Controls"
-    yield ""
-    yield "What a red run does without; [tests/threats/without/](../tests/threats/without/) switches it off."
-    yield ""
-    yield "| control | what is then no longer so |"
-    yield "|---|---|"
+    yield """
+## Controls
+
+What a red run does without; [tests/threats/without/](../tests/threats/without/) switches it off.
+
+| control | what is then no longer so |
+|---|---|"""
     for control in sorted(controls().values(), key=lambda control: control.name):
         yield f"| {control.name} | {_cell(control.what)} |"
 

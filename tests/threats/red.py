@@ -75,9 +75,7 @@ class RedProof(pytest.Item):
                 # Fixtures of the module were made without the control, too.
                 self.session._setupstate.teardown_exact(None)
                 self._forget()
-        return next(
-            found[outcome] for outcome in ("broken", "failed", "skipped", "passed") if outcome in found
-        )
+        return next(found[each] for each in ("broken", "failed", "skipped", "passed") if each in found)
 
     def _each_judged(self) -> Iterator[Verdict]:
         """The verdict on each of the test's items, up to the first that failed; on all with `--slow`."""
@@ -114,9 +112,8 @@ def _verdict(proof: pytest.Function, reports: list[pytest.TestReport]) -> Verdic
 
 def _last_line(report: pytest.TestReport) -> str:
     crash = getattr(report.longrepr, "reprcrash", None)
-    return (
-        crash.message.split("\n")[0][:100] if crash else report.longreprtext.strip().rpartition("\n")[2][:100]
-    )
+    line = crash.message.split("\n")[0] if crash else report.longreprtext.strip().rpartition("\n")[2]
+    return line[:100]
 
 
 @cache
@@ -197,30 +194,17 @@ def pytest_runtest_protocol(item, nextitem):  # noqa: ARG001
 
 def _report(item: RedProof, call) -> pytest.TestReport:
     path, line, _ = item.location
-    verdict = item.verdict
-    outcome, longrepr = "failed", None
     without = f"with its control {item.control.name!r} switched off ({item.control.what})"
-    match verdict.outcome:
-        case "failed":
-            outcome = "passed"
-        case "passed":
-            longrepr = f"{item.proofs[0].originalname} passed {without}: it proves nothing"
-        case "skipped":
-            outcome, longrepr = "skipped", (path, line, f"Skipped: {verdict.why}")
-        case _:
-            longrepr = f"{item.proofs[0].originalname} could not be judged {without}: {verdict.why}"
+    name, why = item.proofs[0].originalname, item.verdict.why
+    outcome, longrepr = {
+        "failed": ("passed", None),
+        "passed": ("failed", f"{name} passed {without}: it proves nothing"),
+        "skipped": ("skipped", (path, line, f"Skipped: {why}")),
+    }.get(item.verdict.outcome, ("failed", f"{name} could not be judged {without}: {why}"))
     return pytest.TestReport(
-        nodeid=item.nodeid,
-        location=item.location,
-        keywords={item.name: 1},
-        outcome=outcome,
-        longrepr=longrepr,
-        when="call",
-        user_properties=[("red", verdict.why)],
-        duration=call.duration,
-        start=call.start,
-        stop=call.stop,
-    )
+        item.nodeid, item.location, {item.name: 1}, outcome, longrepr, "call",
+        user_properties=[("red", why)], duration=call.duration, start=call.start, stop=call.stop,
+    )  # fmt: skip
 
 
 def pytest_terminal_summary(terminalreporter):

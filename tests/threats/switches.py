@@ -20,19 +20,6 @@ from pathlib import Path
 from typing import Any
 
 TESTS = str(Path(__file__).parents[1])
-_AREAS = (
-    "paths",
-    "fence",
-    "writing",
-    "policies",
-    "workers",
-    "runs",
-    "leaks",
-    "store",
-    "tidying",
-    "daemon",
-    "recall",
-)
 
 
 class Patches:
@@ -42,19 +29,23 @@ class Patches:
         self._undo: list[Callable[[], None]] = []
 
     def put(self, target: str, replacement: Any) -> None:
-        """Replace `module:attribute.attribute`."""
+        """Replace `module:attribute.attribute` of a module below `muniment`, or of another, as `=module`.
+
+        With a `*` before, it is replaced in every module that imported it, too, those of tests included.
+        """
         owner, name, real = _found(target)
+        if target[0] == "*":
+            self._everywhere(name, real, replacement)
+            return
         self._undo.append(lambda: setattr(owner, name, real))
         setattr(owner, name, replacement)
 
     def wrap(self, target: str, make: Callable[[Any], Any]) -> None:
-        """Replace `module:attribute` by what `make` makes of the real one."""
+        """Replace an object by what `make` makes of the real one."""
         owner, name, _ = _found(target)
         self.put(target, make(getattr(owner, name)))
 
-    def everywhere(self, target: str, replacement: Any) -> None:
-        """Replace `module:name` there and in every module that imported it, those of tests included."""
-        _, name, real = _found(target)
+    def _everywhere(self, name: str, real: Any, replacement: Any) -> None:
         for module in list(sys.modules.values()):
             if getattr(module, "__dict__", {}).get(name) is real:
                 self._undo.append(partial(setattr, module, name, real))
@@ -77,9 +68,9 @@ class Patches:
 
 
 def _found(target: str) -> tuple[Any, str, Any]:
-    module, _, attributes = target.partition(":")
+    module, _, attributes = target.lstrip("*").partition(":")
     *path, name = attributes.split(".")
-    owner: Any = importlib.import_module(module)
+    owner: Any = importlib.import_module(module[1:] if module[0] == "=" else f"muniment.{module}")
     for step in path:
         owner = getattr(owner, step)
     # From a class as it stands there: a static method must not come back as a plain function.
@@ -125,11 +116,71 @@ def control(
     return register
 
 
+def table(rows: Mapping[str, tuple[str, Mapping[str, Any]]], **terms: Any) -> None:
+    """Make controls that replace single objects: what is no longer done, and by what they are replaced.
+
+    Objects are named as for `Patches.put`.
+    """
+    for name, (what, replaced) in rows.items():
+
+        def off(patches: Patches, replaced=replaced) -> None:
+            for target, replacement in replaced.items():
+                patches.put(target, replacement)
+
+        off.__name__, off.__doc__ = name, what
+        control(**terms)(off)
+
+
+def instead(target: str, **terms: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Make a control of a function that takes the place of `target`, which is named as in a `table`."""
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        table({function.__name__: (function.__doc__ or "", {target: function})}, **terms)
+        return function
+
+    return register
+
+
+def around(target: str, **terms: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Like `instead`, of a function that is given the real one first."""
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        def make(real: Any) -> Callable[..., Any]:
+            return lambda *args, **named: function(real, *args, **named)
+
+        def off(patches: Patches) -> None:
+            patches.wrap(target, make)
+
+        off.__name__, off.__doc__ = function.__name__, function.__doc__
+        return control(**terms)(off)
+
+    return register
+
+
+def none(*_: Any, **__: Any) -> None:
+    """Do nothing, and find nothing."""
+
+
+def true(*_: Any, **__: Any) -> bool:
+    """Yes."""
+    return True
+
+
+def same(value: Any, *_: Any) -> Any:
+    """What was given, as it is."""
+    return value
+
+
+def nothing(*_: Any, **__: Any) -> tuple[()]:
+    """An empty answer."""
+    return ()
+
+
 @cache
 def controls() -> Mapping[str, Control]:
     """All of them, by name."""
-    for area in _AREAS:
-        importlib.import_module(f"threats.without.{area}")
+    for area in sorted(Path(__file__).with_name("without").glob("*.py")):
+        importlib.import_module(f"threats.without.{area.stem}")
     return _CONTROLS
 
 
@@ -137,13 +188,12 @@ def controls() -> Mapping[str, Control]:
 def switched_off(name: str) -> Iterator[None]:
     """Go without a control inside the block."""
     from muniment.confine import pool
-    from muniment.confine import pool as process
 
     _import_all()
     chosen, patches = controls()[name], Patches()
-    patches.put("muniment.confine.pool:_SHARED.zygote", None)
+    patches.put("confine.pool:_SHARED.zygote", None)
     if chosen.in_workers:
-        patches.put("muniment.confine.pool:_CODE", source_for_children(name) + process._CODE)
+        patches.put("confine.pool:_CODE", source_for_children(name) + pool._CODE)
     _off.append(name)
     try:
         chosen.off(patches)

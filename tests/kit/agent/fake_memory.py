@@ -9,8 +9,6 @@ import re2
 from muniment.agent.model import (
     AssistantMessage,
     Brief,
-    Message,
-    Model,
     ModelRequest,
     Reply,
     ScopeBrief,
@@ -39,8 +37,6 @@ class FakeMemory:
     stops: dict[str, tuple[str, str]] = field(default_factory=dict)
     answers: dict[str, str] = field(default_factory=dict)
     """Texts that a tool answers with, whatever it is asked."""
-    hidden: set[str] = field(default_factory=set)
-    """Paths that no grep or ls shows."""
 
     def call(self, tool, arguments, read):
         if tool in self.answers:
@@ -56,8 +52,8 @@ class FakeMemory:
         assert path == ""
         options.never_nl = True
         whole_lines = re2.compile(f"(?m)^.*?(?:{pattern}).*$", options)
-        visible = [(name, text) for name, text in sorted(self.files.items()) if name not in self.hidden]
-        lines = [(name, n, line) for name, text in visible for n, line in enumerate(text.split("\n"), 1)]
+        named = sorted(self.files.items())
+        lines = [(name, n, line) for name, text in named for n, line in enumerate(text.split("\n"), 1)]
         searched = "\n".join(line for _, _, line in lines)
         shown, number, counted_to = [], 0, 0
         for match in whole_lines.finditer(searched):
@@ -76,11 +72,7 @@ class FakeMemory:
         return "allow", None, "\n".join([*numbered, "[truncated: 999 lines in all]"])
 
     def _ls(self, path):
-        below = [
-            name[len(path) + 1 :]
-            for name in self.files
-            if name.startswith(path + "/") and name not in self.hidden
-        ]
+        below = [name[len(path) + 1 :] for name in self.files if name.startswith(path + "/")]
         if not below:
             return "error", "not_found", "no such directory"
         lines = sorted({f"{name.split('/')[0]}/" if "/" in name else f"{name} (9 bytes)" for name in below})
@@ -88,8 +80,7 @@ class FakeMemory:
 
     def _write_file(self, path, content, read):
         if path in self.stops:
-            verdict, code = self.stops[path]
-            return verdict, code, "stopped"
+            return *self.stops[path], "stopped"
         if path in self.files:
             if path not in read:
                 return "error", "not_read", "exists"
@@ -110,16 +101,15 @@ class Run:
         return [call.arguments["path"] for call in self.calls if call.tool == "write_file"]
 
 
-def run(model: Model, the_brief: Brief, memory: FakeMemory) -> Run:
+def run(model, the_brief, memory):
     """Drive `model` as the loop does: six turns, the sixth without tools."""
-    messages: list[Message] = [SystemMessage("system"), UserMessage("job")]
+    messages = [SystemMessage("system"), UserMessage("job")]
     calls, read, exchanges = [], set(), []
     offered = WRITING if the_brief.context is ContextMode.CLEAN else READING + WRITING
     for turn in range(1, TURNS + 1):
         names = offered if turn < TURNS else ()
-        request = ModelRequest(
-            the_brief, tuple(messages), tuple(ToolSpec(name, "", {}) for name in names), 100.0
-        )
+        tools = tuple(ToolSpec(name, "", {}) for name in names)
+        request = ModelRequest(the_brief, tuple(messages), tools, 100.0)
         reply = model.respond(request)
         exchanges.append((request, reply))
         messages.append(AssistantMessage(reply.text, reply.calls))

@@ -110,22 +110,17 @@ class Obedient:
         answers = [message.text for message in request.messages if isinstance(message, ToolMessage)]
         first = len(self.looked) + len(self.made)
         calls, words = self.decide([message.text for message in request.messages], answers)
-        return Reply(
-            "" if calls else words,
-            tuple(ToolCall(f"call-{number}", *each) for number, each in enumerate(calls, first)),
-        )
+        made = tuple(ToolCall(f"call-{number}", *each) for number, each in enumerate(calls, first))
+        return Reply("" if calls else words, made)
 
     def chat(self, body: Mapping[str, Any]) -> tuple[list[Call], str]:
         """One turn of a run, by the body of a Chat Completions request: calls, or words if there are none."""
         messages = body["messages"]
         texts = [str(message.get("content") or "") for message in messages]
-        answers = [
-            answer
-            for message, text in zip(messages, texts, strict=True)
-            for answer in (
-                [text] if message["role"] == "tool" else [found[2] for found in _RESULT.finditer(text)]
-            )
-        ]
+        answers = []
+        for message, text in zip(messages, texts, strict=True):
+            is_answer = message["role"] == "tool"
+            answers += [text] if is_answer else [found[2] for found in _RESULT.finditer(text)]
         return self.decide(texts, answers)
 
     def decision(self, body: Mapping[str, Any]) -> dict[str, str]:

@@ -8,27 +8,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from muniment.agent.chat import (
-    IndexExcerpt,
-    action_schema,
-    body,
-    decision_schema,
-    job_message,
-    nudge_message,
-    offered_tools,
-    question,
-    system_message,
-    with_actions,
-)
-from muniment.agent.model import (
-    AssistantMessage,
-    Brief,
-    Budget,
-    ModelRequest,
-    ScopeBrief,
-    ToolCall,
-    ToolMessage,
-)
+from muniment.agent import chat
+from muniment.agent import model as protocol
 from muniment.agent.runner import Asker
 from muniment.confine.cancel import Cancel
 from muniment.names import ContextMode, Scope, Trust
@@ -38,24 +19,29 @@ from muniment.testing.minds import ScriptedModel, say
 PROMPTS = Path(__file__).with_name("prompts")
 TOKEN = "0123456789abcdef"
 FACT = "The user prefers dark mode in all editors"
-SCOPES = (ScopeBrief(Scope("user"), writable=True), ScopeBrief(Scope("project"), writable=False))
+SCOPES = (
+    protocol.ScopeBrief(Scope("user"), writable=True),
+    protocol.ScopeBrief(Scope("project"), writable=False),
+)
 EMPTY = "# Memory index\n\nGenerated from the 0 entries of user; changes made here are lost."
 
 
 def request(context=ContextMode.WORKSPACE, said=(), *, last=False, index=EMPTY):
-    brief = Brief(FACT, SCOPES, context)
-    indexes = () if context is ContextMode.CLEAN else (IndexExcerpt(Scope("user"), Trust.OWNER, index),)
-    messages = (system_message(brief), job_message(brief, indexes, TOKEN), *said)
-    tools = () if last else offered_tools(context)
-    return ModelRequest(brief, messages, tools, 295.0, turns_left=1 if last else 6, token=TOKEN)
+    brief = protocol.Brief(FACT, SCOPES, context)
+    indexes = () if context is ContextMode.CLEAN else (chat.IndexExcerpt(Scope("user"), Trust.OWNER, index),)
+    messages = (chat.system_message(brief), chat.job_message(brief, indexes, TOKEN), *said)
+    tools = () if last else chat.offered_tools(context)
+    return protocol.ModelRequest(brief, messages, tools, 295.0, turns_left=1 if last else 6, token=TOKEN)
 
 
 SAID = (
-    AssistantMessage("", (ToolCall("a1", "grep", {"pattern": "dark"}), ToolCall("a2", "bash", "rm -rf"))),
-    ToolMessage("a1", "allow", None, "user/a.md:7: Prefers dark mode"),
-    ToolMessage("a2", "error", "unknown_tool", "no such tool"),
-    AssistantMessage(""),
-    nudge_message(),
+    protocol.AssistantMessage(
+        "", (protocol.ToolCall("a1", "grep", {"pattern": "dark"}), protocol.ToolCall("a2", "bash", "rm -rf"))
+    ),
+    protocol.ToolMessage("a1", "allow", None, "user/a.md:7: Prefers dark mode"),
+    protocol.ToolMessage("a2", "error", "unknown_tool", "no such tool"),
+    protocol.AssistantMessage(""),
+    chat.nudge_message(),
 )
 
 
@@ -68,15 +54,15 @@ def bodies():
         "last": request(said=SAID, last=True),
     }
     for name, each in requests.items():
-        yield f"tools-{name}", body(each, "tools", "model", None)
-        yield f"json-{name}", body(with_actions(each), "json", "model", action_schema(each))
-        yield f"text-{name}", body(with_actions(each), "text", "model", None)
+        yield f"tools-{name}", chat.body(each, "tools", "model", None)
+        yield f"json-{name}", chat.body(chat.with_actions(each), "json", "model", chat.action_schema(each))
+        yield f"text-{name}", chat.body(chat.with_actions(each), "text", "model", None)
     for name in ("first", "clean"):
         each = requests[name]
-        schema = decision_schema(each.brief)
-        yield f"decide-{name}", body(question(each), "json", "model", schema)
+        schema = chat.decision_schema(each.brief)
+        yield f"decide-{name}", chat.body(chat.question(each), "json", "model", schema)
     for name, each in choices():
-        yield f"choose-{name}", body(each, "json", "model", each.schema)
+        yield f"choose-{name}", chat.body(each, "json", "model", each.schema)
 
 
 def choices():
@@ -85,7 +71,7 @@ def choices():
     for name, answer in (("forget", '{"remove": []}'), ("merge", '{"merges": []}')):
         model = ScriptedModel([say(answer)])
         with Cancel() as cancel:
-            asker = Asker(model, Budget(Limits(), cancel, lambda: 0.0), TOKEN)
+            asker = Asker(model, protocol.Budget(Limits(), cancel, lambda: 0.0), TOKEN)
             asker.which_to_forget("dark mode", entries) if name == "forget" else asker.which_to_merge(entries)
         yield name, model.requests[0]
 

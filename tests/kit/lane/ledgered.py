@@ -25,16 +25,11 @@ class Ledgered:
     def plain(self, workspace="w", state=None):
         return Lane(state or self.state, f"{self._prefix} {workspace}", now=self.clock)
 
-    def lane(self, workspace="w"):
-        return self.plain(workspace)
+    lane = plain
 
     def reopened(self, workspace="w"):
         self._again = self._again or State(self.state.directory)
         return self.plain(workspace, self._again)
-
-    def at_once(self, change):
-        with self.state.ledger.transaction():
-            return change(self.plain())
 
     def committed(self, task):
         """As the commit of a job leaves it."""
@@ -78,9 +73,6 @@ class Grouped(Ledgered):
 
     def lane(self, workspace="w"):
         return ThroughWriter(self.plain(workspace), self._writer)
-
-    def at_once(self, change):
-        return self._writer.run(lambda: change(self.plain()))
 
 
 class ThroughWriter:

@@ -72,6 +72,11 @@ class Workshop:
         self.runner.wake()
         return tasks
 
+    def begins(self):
+        """A task, and its attempt."""
+        (task,) = self.submit()
+        return task, self.attempt()
+
     def attempt(self):
         """The next attempt, once it has begun."""
         return self._attempts.get(timeout=PATIENCE)

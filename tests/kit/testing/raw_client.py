@@ -54,11 +54,8 @@ def ask(server, body=None, method="POST", path="/v1/chat/completions", **headers
     with contextlib.closing(http.client.HTTPConnection("127.0.0.1", parts.port, timeout=SECONDS)) as client:
         client.request(method, path, None if body is None else json.dumps(body), headers)
         answer = client.getresponse()
-        return (
-            answer.status,
-            {name.lower(): value for name, value in answer.getheaders()},
-            answer.read(1 << 20),
-        )
+        headers = {name.lower(): value for name, value in answer.getheaders()}
+        return answer.status, headers, answer.read(1 << 20)
 
 
 def said(server, body=None):

@@ -20,14 +20,10 @@ def job(fact, *, index="", scopes="user, project"):
 
 def actions(offered):
     """The schema of an action, and its description in a prompt."""
-    kinds = [
-        {"type": "object", "properties": {"action": {"type": "string", "enum": [tool]}}}
-        for tool in (*offered, "done")
-    ]
-    listed = "\n".join(f"{tool} (path): does something." for tool in offered)
-    return {
-        "anyOf": kinds
-    }, f'Each answer is one JSON object with the key "action".\n{listed}\ndone (summary).'
+    named = [{"action": {"type": "string", "enum": [tool]}} for tool in (*offered, "done")]
+    listed = "".join(f"{tool} (path): does something.\n" for tool in offered)
+    prompt = f'Each answer is one JSON object with the key "action".\n{listed}done (summary).'
+    return {"anyOf": [{"type": "object", "properties": each} for each in named]}, prompt
 
 
 class Run:
@@ -64,24 +60,17 @@ class Run:
 
     def _messages(self, calls, results):
         if self.form != "tools":
-            told = "\n\n".join(
-                f"{tool}:\n{fenced('result', result)}"
-                for (tool, _), result in zip(calls, results, strict=True)
-            )
+            each = zip(calls, results, strict=True)
+            told = "\n\n".join(f"{tool}:\n{fenced('result', result)}" for (tool, _), result in each)
             said = "\n".join(json.dumps({**arguments, "action": tool}) for tool, arguments in calls)
             return [{"role": "assistant", "content": said}, {"role": "user", "content": told}]
-        turn = self.turns.index((calls, results))
-        asked = [
-            {
-                "id": f"t{turn}-{number}",
-                "type": "function",
-                "function": {"name": tool, "arguments": json.dumps(arguments)},
-            }
-            for number, (tool, arguments) in enumerate(calls)
-        ]
+        ids = [f"t{self.turns.index((calls, results))}-{number}" for number in range(len(calls))]
+        functions = [{"name": tool, "arguments": json.dumps(arguments)} for tool, arguments in calls]
+        paired = zip(ids, functions, strict=True)
+        asked = [{"id": each, "type": "function", "function": function} for each, function in paired]
         answers = [
-            {"role": "tool", "tool_call_id": f"t{turn}-{number}", "content": result}
-            for number, result in enumerate(results)
+            {"role": "tool", "tool_call_id": each, "content": result}
+            for each, result in zip(ids, results, strict=True)
         ]
         return [{"role": "assistant", "content": "", "tool_calls": asked}, *answers]
 

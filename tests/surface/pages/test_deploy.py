@@ -7,7 +7,6 @@ import re
 import shlex
 import shutil
 import stat
-import subprocess
 import sys
 from configparser import ConfigParser
 from pathlib import Path
@@ -16,11 +15,11 @@ import pytest
 
 from kit.cli.launched import SECONDS, launch
 from kit.memories import IN_A_WORKER
+from kit.shell import PROGRAMS, printed, run
 from kit.where import REPOSITORY
 
 DEPLOY = REPOSITORY / "examples" / "deploy"
 UNIT = DEPLOY / "muniment.service"
-PROGRAM = Path(sys.executable).with_name("muniment")
 
 
 def unit():
@@ -64,29 +63,19 @@ def test_systemd_finds_nothing_wrong_with_the_unit(tmp_path):
     if shutil.which("systemd-analyze") is None:
         pytest.skip("there is no systemd-analyze here")
     # It looks for the program; everything else is as it is shipped.
-    text = UNIT.read_text().replace("%h/.local/bin/muniment", str(PROGRAM))
+    text = UNIT.read_text().replace("%h/.local/bin/muniment", str(PROGRAMS / "muniment"))
     (tmp_path / UNIT.name).write_text(text)
-    done = subprocess.run(
-        ["systemd-analyze", "--user", "--man=no", "verify", tmp_path / UNIT.name],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path)},
-        timeout=SECONDS,
-    )
+    command = ("systemd-analyze", "--user", "--man=no", "verify", tmp_path / UNIT.name)
+    done = run(*command, home=tmp_path, XDG_RUNTIME_DIR=str(tmp_path))
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_the_unit_stops_the_daemon_as_the_daemon_wants_to_be_stopped():
+def test_the_unit_stops_the_daemon_as_it_wants_to_be_stopped_and_lets_it_build_the_fence():
     service = unit()["Service"]
     assert service["KillMode"] == "mixed"  # Else SIGTERM would end the running task's worker.
     assert int(service["TimeoutStopSec"]) > 15
     assert service["UMask"] == "0077"
-
-
-def test_the_unit_sets_nothing_that_the_fence_cannot_be_built_under():
     takes_it = {"SystemCallFilter", "MemoryDenyWriteExecute", "ProcSubset", "ProtectProc", "PrivateUsers"}
-    service = unit()["Service"]
     assert not takes_it & set(service)
     assert not [name for name in service if name.startswith(("Protect", "Private"))]
     assert service["NoNewPrivileges"] == "yes"
@@ -103,18 +92,12 @@ def test_the_command_of_the_unit_serves(serve, tmp_path):
     assert stat.S_ISSOCK((tmp_path / "muniment.sock").stat().st_mode)
 
 
+@pytest.mark.slow
 def test_the_fence_is_the_same_with_no_new_privileges(tmp_path):
     if shutil.which("setpriv") is None:
         pytest.skip("there is no setpriv(1)")
-    done = subprocess.run(
-        ["setpriv", "--no-new-privs", PROGRAM, "remember", "The user prefers dark mode", "--json"],
-        capture_output=True,
-        check=True,
-        cwd=tmp_path,
-        env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
-        timeout=SECONDS,
-    )
-    assert json.loads(done.stdout)["enforcement"] == IN_A_WORKER
+    command = ("setpriv", "--no-new-privs", "muniment", "remember", "The user prefers dark mode", "--json")
+    assert json.loads(printed(*command, home=tmp_path))["enforcement"] == IN_A_WORKER
 
 
 def test_the_image_has_a_tag_a_user_of_its_own_and_its_memory_in_a_volume():
@@ -141,13 +124,5 @@ def test_the_command_of_the_image_serves_and_its_health_check_passes(serve, tmp_
     serve([{**here, socket: str(tmp_path / "d.sock")}.get(each, each) for each in command])
     check = json.loads(instruction("HEALTHCHECK").partition("CMD ")[2])
     assert check[0] == "python"
-    environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "MUNIMENT_HOME": str(tmp_path / "home")}
-    for home, code in ((tmp_path / "home", 0), (tmp_path / "nobody", 1)):
-        done = subprocess.run(
-            [sys.executable, *check[1:]],
-            env={**environment, "MUNIMENT_HOME": str(home)},
-            capture_output=True,
-            check=False,
-            timeout=SECONDS,
-        )
-        assert done.returncode == code, done.stderr
+    for home, code in (("home", 0), ("nobody", 1)):
+        printed(sys.executable, *check[1:], home=tmp_path, code=code, MUNIMENT_HOME=str(tmp_path / home))

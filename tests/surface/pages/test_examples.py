@@ -1,47 +1,43 @@
-"""The examples and the README's snippets do what they say."""
+"""The examples and the snippets of pages do what they say."""
 
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from kit.memories import IN_A_WORKER
+from kit.shell import blocks_of, printed, text_of
 from kit.where import REPOSITORY
 from muniment.testing.chat_server import ChatServer, tool_call, tool_calls, words
 from muniment.testing.minds import perfect, through
 
+EXAMPLES = REPOSITORY / "examples"
+DARK = "user/editor/prefers-dark-mode-in-all-editors.md"
+
 
 def run_example(name, tmp_path, *arguments, given=None):
-    return subprocess.run(
-        [sys.executable, REPOSITORY / "examples" / name, *arguments],
-        input=given,
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=tmp_path,
-        env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "TMPDIR": str(tmp_path)},
-    ).stdout
+    command = (sys.executable, EXAMPLES / name, *arguments)
+    return printed(*command, home=tmp_path, given=given, TMPDIR=str(tmp_path))
 
 
+def test_embed_saves_one_fact_and_stops_the_hostile_run(tmp_path):
+    assert run_example("embed.py", tmp_path).splitlines() == [
+        "completed: ('project/deploy/day.md',) in 3 turns",
+        "stopped: remember_path_escape, via dotdot, asked of write_file",
+        "['MEMORY.md', 'day.md']",
+    ]
+
+
+@pytest.mark.slow
 def test_remember_once_prints_the_entry_and_the_index(tmp_path):
     output = run_example("remember_once.py", tmp_path)
     assert output.startswith("completed: user/editor/")
     assert f"decided by rules, enforcement {IN_A_WORKER}" in output
     assert "The user prefers dark mode in all editors" in output
     assert "# Memory index" in output
-
-
-def test_embed_saves_one_fact_and_stops_the_hostile_run(tmp_path):
-    lines = run_example("embed.py", tmp_path).splitlines()
-    assert lines == [
-        "completed: ('project/deploy/day.md',) in 3 turns",
-        "stopped: remember_path_escape, via dotdot, asked of write_file",
-        "['MEMORY.md', 'day.md']",
-    ]
 
 
 @pytest.mark.slow
@@ -66,11 +62,12 @@ def test_live_model_prints_a_row_for_each_fact(tmp_path):
     assert last.startswith("12 of 12 filed, ")
 
 
+@pytest.mark.slow
 def test_daemon_and_client_remembers_follows_and_forgets(tmp_path):
     assert run_example("daemon_and_client.py", tmp_path).splitlines() == [
-        "saved: user/editor/prefers-dark-mode-in-all-editors.md, decided by rules",
+        f"saved: {DARK}, decided by rules",
         "not saved: pending_review",
-        "forgot: user/editor/prefers-dark-mode-in-all-editors.md",
+        f"forgot: {DARK}",
         "event: workspace_memory_remember touched user",
         "event: workspace_memory_forget touched user",
     ]
@@ -122,57 +119,40 @@ def test_attack_your_own_tool_tells_where_a_check_before_opening_is_not_enough(t
     assert re.search("escaped|leaked", by_class["race"]), output
 
 
+@pytest.mark.slow
 def test_review_a_policy_shows_the_shortest_path_with_its_rule_and_line(tmp_path):
+    refused = "the rule 'pinned' forbids to modify project/Pinned/a.md; use another name or folder"
     assert run_example("review_a_policy.py", tmp_path).splitlines() == [
         "strict: wider",
         "  create, modify, removal project/b/b/b.md: allow[write-topics] /project/*/*/*.md, line 29",
         "proved: no-instructions",
         "broken: one-folder create project/b/b/b.md",
-        (
-            "deny: rule 'pinned'; the model is told: "
-            "the rule 'pinned' forbids to modify project/Pinned/a.md; use another name or folder"
-        ),
+        f"deny: rule 'pinned'; the model is told: {refused}",
     ]
-    assert len((REPOSITORY / "examples" / "review_a_policy.py").read_text().splitlines()) <= 80
 
 
-def test_the_chat_takes_less_than_a_hundred_lines():
-    assert len((REPOSITORY / "examples" / "chat_with_memory.py").read_text().splitlines()) < 100
-
-
-def test_every_example_has_a_test_here():
+def test_every_example_has_a_test_here_and_two_are_short():
     tested = set(re.findall(r'run_example\("(\w+\.py)"', Path(__file__).read_text()))
-    assert {path.name for path in (REPOSITORY / "examples").glob("*.py")} == tested
+    assert {path.name for path in EXAMPLES.glob("*.py")} == tested
+    assert len((EXAMPLES / "review_a_policy.py").read_text().splitlines()) <= 80
+    assert len((EXAMPLES / "chat_with_memory.py").read_text().splitlines()) < 100
 
 
-SNIPPETS = [
-    snippet
-    for page in ("README.md", "docs/models.md")
-    for snippet in re.findall(r"```python\n(.*?)```", (REPOSITORY / page).read_text(), re.DOTALL)
-]
+SNIPPETS = [each for page in ("README.md", "docs/models.md") for each in blocks_of(text_of(page), "python")]
 
 
 @pytest.mark.sweep(1)
 @pytest.mark.parametrize("snippet", SNIPPETS)
 def test_a_python_snippet_of_a_page_runs(snippet, tmp_path):
-    environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "MUNIMENT_HOME": str(tmp_path / "home")}
     for scope in ("user", "project"):
         (tmp_path / "memory" / scope).mkdir(parents=True, mode=0o700)
-    subprocess.run([sys.executable, "-c", snippet], check=True, cwd=tmp_path, env=environment)
+    printed(sys.executable, "-c", snippet, home=tmp_path, MUNIMENT_HOME=str(tmp_path / "home"))
 
 
 def test_the_first_screen_of_the_readme_shows_what_really_happens(tmp_path):
-    readme = (REPOSITORY / "README.md").read_text()
+    readme = text_of("README.md")
     fact = re.search(r'muniment remember "([^"]+)"', readme)[1]
-    done = subprocess.run(
-        [Path(sys.executable).with_name("muniment"), "remember", fact],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=tmp_path,
-        env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
-    )
-    saved, how = done.stdout.splitlines()
+    saved, how = printed("muniment", "remember", fact, home=tmp_path).splitlines()
     assert f"\n{saved}\n" in readme
     seconds = re.compile(r"\d+\.\d\d s")
     assert seconds.sub("", how) in seconds.sub("", readme)
@@ -181,19 +161,11 @@ def test_the_first_screen_of_the_readme_shows_what_really_happens(tmp_path):
         assert line.startswith("muniment:") or f"\n{line}\n" in readme
 
 
-def test_readme_and_contributing_name_only_files_that_exist():
-    for page in (
-        "README.md",
-        "CONTRIBUTING.md",
-        "SECURITY.md",
-        "threat-model/README.md",
-        "policies/README.md",
-        "docs/confinement.md",
-        "docs/conformance.md",
-        "docs/models.md",
-        "docs/policies.md",
-    ):
-        text = re.sub(r"```.*?```", "", (REPOSITORY / page).read_text(), flags=re.DOTALL)
+def test_pages_name_only_files_that_exist():
+    names = "README CONTRIBUTING SECURITY threat-model/README policies/README"
+    docs = "docs/confinement docs/conformance docs/models docs/policies"
+    for page in f"{names} {docs}".split():
+        text = re.sub(r"```.*?```", "", text_of(f"{page}.md"), flags=re.DOTALL)
         for target in re.findall(r"\]\(([^)#]+?)\)", text):
             if "://" not in target:
                 assert (REPOSITORY / page).parent.joinpath(target).exists(), f"{page}: {target}"

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import importlib.metadata
-from pathlib import Path
 
-import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from hashes import COMMAND, LOCK, read, wanted, written
+from kit.shell import text_of
 
-CONSTRAINTS = (Path(LOCK).parent / "constraints.txt").read_text()
 TEXT = LOCK.read_text()
 
 
@@ -26,21 +24,15 @@ def needed(texts, seen):
 
 
 def test_it_has_all_that_is_needed_at_the_versions_of_the_constraints():
-    versions = {
-        canonicalize_name(name): version
-        for name, _, version in (line.partition("==") for line in CONSTRAINTS.split())
-    }
+    pinned = (line.partition("==") for line in text_of("constraints.txt").split())
+    versions = {canonicalize_name(name): version for name, _, version in pinned}
     locked = dict(read(TEXT).keys())
     assert needed(wanted(), set()) <= locked.keys()
     assert locked.items() <= versions.items()
 
 
-def test_it_names_its_command_and_no_place_that_files_came_from():
+def test_it_names_its_command_and_no_place_that_files_came_from_and_pages_name_it():
     assert TEXT.startswith(f"# Made by: {COMMAND}\n")
     assert written(read(TEXT)) == TEXT
     assert "/" not in TEXT.partition("\n")[2]
-
-
-@pytest.mark.parametrize("page", ["README.md", "docs/operations.md"])
-def test_a_page_names_it(page):
-    assert "requirements.lock" in (LOCK.parent / page).read_text()
+    assert all("requirements.lock" in text_of(page) for page in ("README.md", "docs/operations.md"))

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
+from kit.shell import blocks_of, printed, text_of
 from kit.store.ground import origin
-from kit.where import REPOSITORY
 from muniment.confine.binding import bind_all
 from muniment.names import Trust
 from muniment.policy.load import load_policy
@@ -21,30 +17,15 @@ from muniment.store.review import hold
 from muniment.store.state import State
 from muniment.tools.overlay import ChangeSet, Proposed
 
-PAGE = REPOSITORY / "docs" / "operations.md"
-BLOCKS = re.findall(r"```console\n(.*?)```", PAGE.read_text(), re.DOTALL)
-PROGRAMS = Path(sys.executable).parent
+TEXT = text_of("docs/operations.md")
+BLOCKS = blocks_of(TEXT)
 
 
 @pytest.fixture
 def shell(tmp_path):
     """Runs a line in a home of its own."""
     tmp_path.chmod(0o700)
-    environment = {"HOME": str(tmp_path), "PATH": f"{PROGRAMS}{os.pathsep}/usr/bin:/bin"}
-
-    def run(line):
-        done = subprocess.run(
-            ["/bin/sh", "-c", line],
-            env=environment,
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, f"{line}\n{done.stderr}"
-        return done.stdout
-
-    return run
+    return lambda line: printed("/bin/sh", "-c", line, home=tmp_path)
 
 
 def waiting(home):
@@ -66,17 +47,14 @@ def test_every_command_of_the_page_works(shell, tmp_path):
     saved = json.loads(shell('muniment remember "The owner prefers dark mode in editors" --json'))
     words = {"ENTRY": saved["files_touched"][0], "TASK": saved["task_id"]}
     words["REVIEW"] = waiting(tmp_path / ".muniment")
-    for block in BLOCKS:
-        for line in block.splitlines():
-            assert line.startswith("$ "), line
-            shell(re.sub("|".join(words), lambda found: words[found[0]], line[2:]))
-    assert BLOCKS
+    for line in "".join(BLOCKS).splitlines():
+        assert line.startswith("$ "), line
+        shell(re.sub("|".join(words), lambda found: words[found[0]], line[2:]))
 
 
 @pytest.mark.slow
 @needs_sqlite
 def test_a_backup_brings_back_user_and_projects_with_their_history(shell, tmp_path):
-    """The blocks of the page, after which the home is lost."""
     (tmp_path / ".git").mkdir()
     facts = {"user": "I prefer dark mode", "project": "The project uses pnpm"}
     saved = {scope: json.loads(shell(f'muniment remember "{fact}" --json')) for scope, fact in facts.items()}
@@ -92,9 +70,9 @@ def test_a_backup_brings_back_user_and_projects_with_their_history(shell, tmp_pa
 
 
 def test_it_names_every_command_that_is_for_operators():
-    text = PAGE.read_text()
+    assert BLOCKS
     for command in (
         *("history", "why", "show", "undo", "erase", "index rebuild", "index verify"),
         *("review list", "review show", "review approve", "audit verify", "audit head", "audit show"),
     ):
-        assert f"muniment {command}" in text
+        assert f"muniment {command}" in TEXT

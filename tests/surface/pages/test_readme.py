@@ -3,49 +3,45 @@
 from __future__ import annotations
 
 import ast
-import os
+import json
 import re
 import shlex
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
+from kit.cli.launched import launch
+from kit.daemon.process import serving
+from kit.shell import PROGRAMS, blocks_of, printed, run, text_of
 from kit.where import REPOSITORY
 from muniment.testing.chat_server import ChatServer
 from muniment.testing.minds import perfect, through
 
-README = (REPOSITORY / "README.md").read_text()
+README = text_of("README.md")
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
-PROGRAMS = Path(sys.executable).parent
 INSTALL = "python3 -m venv .venv && .venv/bin/pip install -q . && "
 CHECK = "./check"  # runs the tests, of which this is one
 SERVE = "muniment serve --port 8421"
 MODEL = "http://127.0.0.1:8080/v1"
 URL = "http://127.0.0.1:8421"
-REQUIRED = re.search(r'requires-python = ">=(3\.\d+)"', (REPOSITORY / "pyproject.toml").read_text())[1]
+REQUIRED = re.search(r'requires-python = ">=(3\.\d+)"', text_of("pyproject.toml"))[1]
 
 
 class Reader:
     """Somebody who follows the page: in a checkout, with a home of their own."""
 
     def __init__(self, base, model):
-        self.base, self.model, self.daemon, self.url = base, model, None, URL
+        self.model, self.daemon, self.url, self.task = model, None, URL, ""
         self.work = base / "checkout"
         (self.work / ".git").mkdir(parents=True)
         (self.work / ".venv").mkdir()
         (self.work / ".venv" / "bin").symlink_to(PROGRAMS)
-        self.task = ""
-        self.environment = {"HOME": str(base), "PATH": f"{PROGRAMS}{os.pathsep}/usr/bin:/bin"}
+        self.environment = {"HOME": str(base)}
 
-    def run(self, *command, **more):
-        done = subprocess.run(
-            command, cwd=self.work, env=self.environment, capture_output=True, text=True, check=False, **more
-        )
-        assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
-        return done.stdout
+    def run(self, *command):
+        return printed(*command, **{"home": self.work, **self.environment})
 
     def types(self, line):
         """What a line prints, of a shell that keeps what was assigned in it."""
@@ -54,29 +50,20 @@ class Reader:
         if name := re.match(r"([A-Z]+)=", line):
             self.environment[name[1]] = self.run("/bin/sh", "-c", f"{line}; printf %s ${name[1]}")
             return ""
-        line = (
-            line.replace(MODEL, self.model).replace(URL, self.url).replace(self.shown_task(line), self.task)
-        )
-        printed = self.run("/bin/sh", "-c", line)
-        if task := re.search(r'"taskId": "([^"]+)"', printed):
+        line = line.replace(MODEL, self.model).replace(URL, self.url)
+        line = re.sub(r"(?<=remember/)remember-[0-9a-f-]+", lambda _: self.task, line)
+        said = self.run("/bin/sh", "-c", line)
+        if task := re.search(r'"taskId": "([^"]+)"', said):
             self.task = task[1]
-        return printed
-
-    def shown_task(self, line):
-        found = re.search(r"remember/(remember-[0-9a-f-]+)", line)
-        return found[1] if found else "\0"
+        return said
 
     def serves(self):
         """Another port than the page's, which may be taken here."""
+        environment = {"PATH": f"{PROGRAMS}:/usr/bin:/bin", **self.environment}
         self.daemon = subprocess.Popen(
-            ["muniment", "serve"],
-            cwd=self.work,
-            env=self.environment,
-            executable=PROGRAMS / "muniment",
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
+            [PROGRAMS / "muniment", "serve"], cwd=self.work, env=environment, stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL, text=True,
+        )  # fmt: skip
         self.url = self.daemon.stdout.readline().removeprefix("serving ").strip()
         return ""
 
@@ -97,52 +84,43 @@ def reader(tmp_path):
             reader.leaves()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_every_block_runs_from_top_to_bottom_in_one_home(reader):
-    printed = []
+    said = []
     for kind, block in BLOCKS:
         if kind == "console":
             typed = [line[2:].removeprefix(INSTALL) for line in block.splitlines() if line.startswith("$ ")]
             assert typed, block
-            printed += [reader.types(line) for line in typed if line != CHECK]
+            said += [reader.types(line) for line in typed if line != CHECK]
+            for folder in re.findall(r"`(mkdir -p -m 700 [^`]+)`", README):
+                reader.run("/bin/sh", "-c", folder)
         elif kind in {"python", "py"}:
-            printed.append(reader.run(sys.executable, "-c", block))
+            said.append(reader.run(sys.executable, "-c", block))
         else:
             assert not kind  # A drawing.
-        for folder in re.findall(r"`(mkdir -p -m 700 [^`]+)`", README) if kind == "console" else ():
-            reader.run("/bin/sh", "-c", folder)
-    said = "\n".join(printed)
+    said = "\n".join(said)
     assert "known" not in said
     assert said.count("saved (new)") == 2
     assert '"status": "completed"' in said
 
 
-def test_line_three_says_which_python_and_which_system():
+def test_it_says_which_python_and_system_are_needed_and_whose_words_are_whose():
     line = README.splitlines()[2]
     assert f"Python {REQUIRED} or later" in line
     assert "Linux" in line
+    assert "an entry carries your trust only where its words are yours" in " ".join(README.split())
 
 
-def test_it_says_whose_words_are_whose():
-    words = "an entry carries your trust only where its words are yours"
-    assert words in " ".join(README.split())
-
-
-@pytest.mark.parametrize("name", ["__init__", "__main__"])
-def test_an_old_python_is_told_which_one_is_needed(name):
-    source = REPOSITORY / "src" / "muniment"
-    ast.parse((source / "__init__.py").read_text(), feature_version=(3, 7))
-    old = "import sys; sys.version_info = (3, 9, 18, 'final', 0); sys.path[0] = sys.argv[1]; "
-    done = subprocess.run(
-        [sys.executable, "-c", f"{old}import muniment.{name}", source.parent],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode != 0
-    assert done.stderr.splitlines()[-1] == (
-        f"ImportError: muniment needs Python {REQUIRED} or later, and this is Python 3.9"
-    )
+def test_an_old_python_is_told_which_one_is_needed(tmp_path):
+    source = REPOSITORY / "src"
+    ast.parse((source / "muniment" / "__init__.py").read_text(), feature_version=(3, 7))
+    old = f"import sys; sys.version_info = (3, 9, 18, 'final', 0); sys.path[0] = {str(source)!r}; "
+    for name in ("__init__", "__main__"):
+        done = run(sys.executable, "-c", f"{old}import muniment.{name}", home=tmp_path)
+        assert done.returncode != 0
+        told = f"ImportError: muniment needs Python {REQUIRED} or later, and this is Python 3.9"
+        assert done.stderr.splitlines()[-1] == told
 
 
 def test_the_check_says_which_python_is_needed_before_it_makes_anything(tmp_path):
@@ -153,13 +131,51 @@ def test_the_check_says_which_python_is_needed_before_it_makes_anything(tmp_path
         'sys.version_info = (3, 9, 18)\n$2"\n'
     )
     old.chmod(0o700)
-    done = subprocess.run(
-        [tmp_path / "check"],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={"PATH": "/usr/bin:/bin", "PYTHON": str(old)},
-    )
+    done = run(tmp_path / "check", home=tmp_path, PATH="/usr/bin:/bin", PYTHON=str(old))
     assert done.returncode == 1
     assert f"Python {REQUIRED} or later" in done.stderr
     assert sorted(each.name for each in tmp_path.iterdir()) == ["check", "python3.9"]
+
+
+# As a daemon
+
+SECTION = README.split("## As a daemon\n")[1].split("\n## ")[0]
+SERVES, ASKS = blocks_of(SECTION)
+
+
+@pytest.mark.slow
+def test_the_start_of_the_daemon_says_what_is_shown(tmp_path):
+    command, *shown = SERVES.splitlines()
+    assert command == f"$ {SERVE}"
+    process = launch(tmp_path, "serve")
+    said = [process.stdout.readline().decode().rstrip("\n") for _ in shown]
+    process.terminate()
+    process.communicate(timeout=60)
+    assert process.returncode == 0
+    there = {f"{tmp_path}/home": "/home/me/.muniment", f"{tmp_path}/work": "/home/me/project"}
+    names = re.compile("|".join([*map(re.escape, there), r"http://127\.0\.0\.1:\d+"]))
+    assert [names.sub(lambda found: there.get(found[0], URL), line) for line in said] == shown
+
+
+@pytest.mark.slow
+def test_curl_and_the_client_are_answered_as_shown(tmp_path):
+    def answer(*lines):
+        text = "\n".join(line.removeprefix("$ ") for line in lines)
+        return json.loads(printed("/bin/sh", "-c", text, home=tmp_path))
+
+    with serving(tmp_path) as daemon:
+        script = ASKS.replace(URL, daemon.url).replace("~/.muniment", str(daemon.home))
+        token, first, queued, second, completed = script.splitlines()
+        queued, completed = json.loads(queued), json.loads(completed)
+        accepted = answer(token, first)
+        assert list(accepted) == list(queued)
+        assert accepted["status"] in {"queued", "running"}
+        over = answer(token, second.replace(queued["taskId"], accepted["taskId"]))
+        assert list(over) == list(completed)
+        changing = {name: over[name] for name in ("createdAt", "updatedAt")}
+        completed |= {"taskId": accepted["taskId"], **changing}
+        completed["result"]["enforcement"] = over["result"]["enforcement"]
+        assert over == completed
+        (snippet,) = blocks_of(SECTION, "py")
+        said = printed(sys.executable, "-c", snippet, home=daemon.work, MUNIMENT_HOME=str(daemon.home))
+        assert said == "('project/team/code-review-takes-place-within-a-day.md',)\n"

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from threats.switches import Patches, control
+from threats.switches import Patches, control, none, table
+
+# fmt: off
+table({
+    "tried_layers": ("A layer holds if the kernel did not complain.", {"confine.fence:_expect": none}),
+}, in_workers=True)
+# fmt: on
 
 
 def _forgotten(off: Patches, *names: str) -> None:
@@ -42,28 +48,15 @@ def fence_limits(off: Patches) -> None:
 @control()
 def kernel_asked(off: Patches) -> None:
     """The broker believes what a worker says of its own fence."""
-    off.put("muniment.confine.offer:_WITNESSED", {})
-    off.put("muniment.confine.offer:_FILTERS", "asked by nobody")
-
-
-@control(in_workers=True)
-def tried_layers(off: Patches) -> None:
-    """A layer holds if the kernel did not complain."""
-    off.put("muniment.confine.fence:_expect", lambda _held: None)
+    off.put("confine.offer:_WITNESSED", {})
+    off.put("confine.offer:_FILTERS", "asked by nobody")
 
 
 @control(in_workers=True)
 def reported_layers(off: Patches) -> None:
     """A worker keeps quiet about the layers that it could not have."""
 
-    def make(real):
-        def put_up(roots):
-            real(roots)
-            return {}
-
-        return put_up
-
-    off.wrap("muniment.confine.fence:put_up", make)
+    off.wrap("confine.fence:put_up", lambda real: lambda roots: real(roots) and {})
     kernel_asked(off)
 
 
@@ -72,23 +65,17 @@ def links_confined(off: Patches) -> None:
     """A link that climbs above its root, or is absolute, ends at the root."""
 
     def make(real):
-        def resolve(path, links):
-            return real(path, {link: target.lstrip("/") for link, target in links.items()})
+        return lambda path, links: real(path, {link: target.lstrip("/") for link, target in links.items()})
 
-        return resolve
-
-    from muniment.policy import grammar as links
-
-    off.put("muniment.policy.grammar:_go_up", lambda at, _path: at and at.pop())
-    off.everywhere("muniment.policy.grammar:resolve", make(links.resolve))
+    off.put("policy.grammar:_go_up", lambda at, _path: at and at.pop())
+    off.wrap("*policy.grammar:resolve", make)
 
 
 @control()
 def both_names(off: Patches) -> None:
     """A policy is asked about a path as it is written, and not about where its links lead."""
 
-    def make(real):
-        return lambda _name, written, decide: real(written, written, decide)
-
-    off.wrap("muniment.tools.workbench:_check", make)
-    off.put("muniment.tools.workbench:Reached.names", property(lambda self: (self.written,)))
+    off.wrap(
+        "tools.workbench:_check", lambda real: lambda _name, written, decide: real(written, written, decide)
+    )
+    off.put("tools.workbench:Reached.names", property(lambda self: (self.written,)))

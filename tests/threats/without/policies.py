@@ -7,7 +7,45 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from threats.switches import Patches, control
+from threats.switches import Patches, around, control, none, nothing, same, table, true
+
+# fmt: off
+table({
+    "pattern_subset": ("A pattern may hold anything that pathspec takes.", {
+        "policy.decide:_outside_subset": none}),
+    "firing_denies": ("A deny pattern need not match anything.", {"policy.load:silent_denies": nothing}),
+    "pattern_cost": ("A pattern may have any length and any number of wildcards.", {
+        "policy.decide:_too_costly": none}),
+    "meets": ("What a policy extends does not bind it: its own rules and numbers count.", {
+        "policy.tables:sorted_layers": lambda layers: (next(iter(layers)),), "policy.tables:_smaller": same,
+        "policy.tables:_stricter": same, "policy.tables:_smaller_changes": same,
+        "policy.tables:_stricter_content": same, "policy.tables:_stricter_provenance": same,
+        "policy.tables:_shorter": same}),
+    "locks_held": ("No policy is held to the lock beside it.", {"policy.family:_require_locked": none}),
+    "signatures_asked": ("A policy runs whoever has signed it.", {
+        "signatures:verify_policy": lambda *_: "anybody"}),
+    "policies_outside": ("A root may hold the files of the policy that bounds it.", {
+        "confine.binding:require_outside": none}),
+    "inline_tests": ("The tests in a policy are not run.", {"policy.load:failure": none}),
+    "grants_needed": ("What no rule denies is allowed.", {
+        "policy.load:failure": none, "policy.decide:AllowPatterns.match": true}),
+    "denies": ("No deny rule denies anything.", {
+        "policy.load:failure": none, "policy.decide:Judge._denying": none}),
+    "narrowed_writes": ("A request for one scope may write to any.", {
+        "*policy.tables:narrow_writes": lambda policy, _scope: policy}),
+    "read_by_folding": ("The prover reads deny patterns as they are written, in capitals and all.", {
+        "policy.automaton:fold": str}),
+    "prover_denies": ("The prover leaves out what is denied.", {
+        "lab.proofs:Prover.denied": lambda self, *_: self.tree(())}),
+    "confirmed_witnesses": ("Whatever path the prover finds is shown, without asking the decision.", {
+        "lab.proofs:_Comparison._confirms": true}),
+    "undecided_counts": ("A search that gave up is taken for one that found nothing.", {
+        "lab.proofs:_Comparison._note": none}),
+    "terms_compared": ("Of two policies only the rules are compared.", {
+        "lab.proofs:changed_terms": nothing, "lab.proofs:changed_quotas": nothing}),
+    "key_parts": ("A key may have any number of parts.", {"*policy.family:refuse_long_keys": none}),
+})
+# fmt: on
 
 
 def relax(off: Patches, *models, **config) -> None:
@@ -43,136 +81,47 @@ def closed_tables(off: Patches) -> None:
 
 
 @control()
-def pattern_subset(off: Patches) -> None:
-    """A pattern may hold anything that pathspec takes."""
-    off.put("muniment.policy.decide:_outside_subset", lambda _pattern, deny: None)  # noqa: ARG005
-
-
-@control()
-def firing_denies(off: Patches) -> None:
-    """A deny pattern need not match anything."""
-    off.put("muniment.policy.load:silent_denies", lambda _policy: ())
-
-
-@control()
-def pattern_cost(off: Patches) -> None:
-    """A pattern may have any length and any number of wildcards."""
-    off.put("muniment.policy.decide:_too_costly", lambda _: None)
-
-
-@control()
 def own_matching(off: Patches) -> None:
     """A deny pattern matches what pathspec's best backend at hand says."""
     from pathspec import PathSpec
+
+    specs: dict[int, PathSpec] = {}
 
     def make(real):
         def init(self, patterns):
             kept = tuple(patterns)
             real(self, kept)
-            off_spec[id(self)] = PathSpec.from_lines("gitignore", kept)
+            specs[id(self)] = PathSpec.from_lines("gitignore", kept)
 
         return init
 
-    off_spec: dict[int, PathSpec] = {}
-    off.wrap("muniment.policy.decide:DenyPatterns.__init__", make)
-    off.put(
-        "muniment.policy.decide:DenyPatterns.match",
-        lambda self, text, _folded: off_spec[id(self)].match_file(text),
-    )
-
-
-@control()
-def meets(off: Patches) -> None:
-    """What a policy extends does not bind it: its own rules and numbers count."""
-    off.put("muniment.policy.tables:sorted_layers", lambda layers: (next(iter(layers)),))
-    off.put("muniment.policy.tables:_smaller", lambda a, _b: a)
-    off.put("muniment.policy.tables:_stricter", lambda a, _b: a)
-    off.put("muniment.policy.tables:_smaller_changes", lambda a, _b: a)
-    off.put("muniment.policy.tables:_stricter_content", lambda a, _b: a)
-    off.put("muniment.policy.tables:_stricter_provenance", lambda a, _b: a)
-    off.put("muniment.policy.tables:_shorter", lambda a, _b: a)
+    off.wrap("policy.decide:DenyPatterns.__init__", make)
+    off.put("policy.decide:DenyPatterns.match", lambda self, text, _: specs[id(self)].match_file(text))
 
 
 @control()
 def every_deny(off: Patches) -> None:
     """Of several deny rules the last one counts."""
-
-    inline_tests(off)
-
-    def make(real):
-        return lambda policy, verb: real(policy, verb)[-1:]
-
-    off.wrap("muniment.policy.decide:_deny_rules", make)
+    off.put("policy.load:failure", none)
+    off.wrap("policy.decide:_deny_rules", lambda real: lambda policy, verb: real(policy, verb)[-1:])
 
 
-@control()
-def shipped_names(off: Patches) -> None:
+@around("policy.family:_Folders.find")
+def shipped_names(real, self, entry: str, folder: Path | None):
     """A policy in somebody's folder comes before a shipped one of its name."""
-
-    def make(real):
-        def find(self, entry: str, folder: Path | None):
-            for place in (folder, self._policies_dir):
-                if place is not None and (place / f"{entry}.toml").is_file():
-                    return real(self, str(place / f"{entry}.toml"), None)
-            return real(self, entry, None)
-
-        return find
-
-    off.wrap("muniment.policy.family:_Folders.find", make)
+    for place in (folder, self._policies_dir):
+        if place is not None and (place / f"{entry}.toml").is_file():
+            return real(self, str(place / f"{entry}.toml"), None)
+    return real(self, entry, None)
 
 
-@control()
-def locks_held(off: Patches) -> None:
-    """No policy is held to the lock beside it."""
-    off.put("muniment.policy.family:_require_locked", lambda *_: None)
-
-
-@control()
-def signatures_asked(off: Patches) -> None:
-    """A policy runs whoever has signed it."""
-    off.put("muniment.signatures:verify_policy", lambda *_: "anybody")
-
-
-@control()
-def signatures_checked(off: Patches) -> None:
+@around("signatures:_run")
+def signatures_checked(real, arguments, given, seconds, environment):
     """A signature counts as good if it is one by a signer, of whatever it may be."""
-
-    def make(real):
-        def run(arguments, given, seconds, environment):
-            kept = ["check-novalidate" if each == "verify" else each for each in arguments]
-            done = real(kept, given, seconds, environment)
-            done.returncode = 0 if "check-novalidate" in kept else done.returncode
-            return done
-
-        return run
-
-    off.wrap("muniment.signatures:_run", make)
-
-
-@control()
-def policies_outside(off: Patches) -> None:
-    """A root may hold the files of the policy that bounds it."""
-    off.put("muniment.confine.binding:require_outside", lambda *_: None)
-
-
-@control()
-def inline_tests(off: Patches) -> None:
-    """The tests in a policy are not run."""
-    off.put("muniment.policy.load:failure", lambda *_: None)
-
-
-@control()
-def grants_needed(off: Patches) -> None:
-    """What no rule denies is allowed."""
-    inline_tests(off)
-    off.put("muniment.policy.decide:AllowPatterns.match", lambda *_: True)
-
-
-@control()
-def denies(off: Patches) -> None:
-    """No deny rule denies anything."""
-    inline_tests(off)
-    off.put("muniment.policy.decide:Judge._denying", lambda *_: None)
+    kept = ["check-novalidate" if each == "verify" else each for each in arguments]
+    done = real(kept, given, seconds, environment)
+    done.returncode = 0 if "check-novalidate" in kept else done.returncode
+    return done
 
 
 @control()
@@ -183,55 +132,11 @@ def mapped_tools(off: Patches) -> None:
     off.item(arguments.VERBS, "grep", ())
 
 
-@control()
-def narrowed_writes(off: Patches) -> None:
-    """A request for one scope may write to any."""
-    off.everywhere("muniment.policy.tables:narrow_writes", lambda policy, _scope: policy)
-
-
-@control()
-def read_by_folding(off: Patches) -> None:
-    """The prover reads deny patterns as they are written, in capitals and all."""
-    off.put("muniment.policy.automaton:fold", str)
-
-
-@control()
-def prover_denies(off: Patches) -> None:
-    """The prover leaves out what is denied."""
-    off.put("muniment.lab.proofs:Prover.denied", lambda self, *_: self.tree(()))
-
-
-@control()
-def confirmed_witnesses(off: Patches) -> None:
-    """Whatever path the prover finds is shown, without asking the decision."""
-    off.put("muniment.lab.proofs:_Comparison._confirms", lambda *_: True)
-
-
-@control()
-def undecided_counts(off: Patches) -> None:
-    """A search that gave up is taken for one that found nothing."""
-    off.put("muniment.lab.proofs:_Comparison._note", lambda *_: None)
-
-
-@control()
-def terms_compared(off: Patches) -> None:
-    """Of two policies only the rules are compared."""
-    off.put("muniment.lab.proofs:changed_terms", lambda *_: ())
-    off.put("muniment.lab.proofs:changed_quotas", lambda *_: ())
-
-
-@control()
-def asked_of_the_descriptor(off: Patches) -> None:
+@around("policy.family:read_text")
+def asked_of_the_descriptor(real, path):
     """Where a policy stands is asked by its name, after it was read."""
-
-    def make(real):
-        def read_text(path):
-            read = real(path)
-            return None if read is None else read._replace(folder=Path(os.path.realpath(path)).parent)
-
-        return read_text
-
-    off.wrap("muniment.policy.family:read_text", make)
+    read = real(path)
+    return None if read is None else read._replace(folder=Path(os.path.realpath(path)).parent)
 
 
 @control()
@@ -239,16 +144,7 @@ def links_that_lead_nowhere(off: Patches) -> None:
     """A link that leads nowhere is taken for no file."""
 
     def make(real):
-        def read_text(path):
-            return real(path) if os.path.exists(path) else None  # noqa: PTH110
-
-        return read_text
+        return lambda path: real(path) if os.path.exists(path) else None  # noqa: PTH110
 
     for module in ("policy.family", "signatures"):
-        off.wrap(f"muniment.{module}:read_text", make)
-
-
-@control()
-def key_parts(off: Patches) -> None:
-    """A key may have any number of parts."""
-    off.everywhere("muniment.policy.family:refuse_long_keys", lambda _: None)
+        off.wrap(f"{module}:read_text", make)

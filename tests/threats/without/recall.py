@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-from threats.switches import Patches, control
+from threats.switches import instead, none, table
+
+# fmt: off
+table({
+    "external_cap": ("Entries of strangers may be all of an answer.", {"recall.recaller:MAX_EXTERNAL": 1000}),
+    "recall_gates": ("What is read for a recall is shown, whatever it says and to whom.", {
+        "recall.recaller:_gate": none}),
+})
+# fmt: on
 
 
-@control()
-def external_cap(off: Patches) -> None:
-    """Entries of strangers may be all of an answer."""
-    off.put("muniment.recall.recaller:MAX_EXTERNAL", 1_000)
-
-
-@control()
-def owner_in_system_prompts(off: Patches) -> None:
+@instead("*recall.recaller:system_block_of")
+def owner_in_system_prompts(notes, *_budget_and_count):
     """What anybody said may stand in a system prompt."""
+    from muniment.recall.recaller import Block
 
-    def whole(notes, *_budget_and_count):  # type: ignore[no-untyped-def]
-        from muniment.recall.recaller import Block
-
-        bodies = tuple(note.body for note in notes)
-        return Block("\n".join(bodies), 0, bodies)
-
-    off.everywhere("muniment.recall.recaller:system_block_of", whole)
-
-
-@control()
-def recall_gates(off: Patches) -> None:
-    """What is read for a recall is shown, whatever it says and to whom."""
-    off.put("muniment.recall.recaller:_gate", lambda *_: None)
+    bodies = tuple(note.body for note in notes)
+    return Block("\n".join(bodies), 0, bodies)

@@ -35,74 +35,68 @@ def asker(model, cancel, **limits):
     return Asker(model, budget, "token-7f"), budget
 
 
-def asked(answer, cancel, options=OPTIONS):
-    model = ScriptedModel([answer if isinstance(answer, Reply) else say(answer)])
-    return asker(model, cancel)[0].which_to_forget("dark", options)
+def answering(answer, cancel):
+    return asker(ScriptedModel([answer if isinstance(answer, Reply) else say(answer)]), cancel)[0]
+
+
+def asked(answer, cancel):
+    return answering(answer, cancel).which_to_forget("dark", OPTIONS)
 
 
 def helped(answer, cancel, notes=OPTIONS, limit=2):
-    model = ScriptedModel([answer if isinstance(answer, Reply) else say(answer)])
-    return asker(model, cancel)[0].which_help("dark?", notes, limit)
+    return answering(answer, cancel).which_help("dark?", notes, limit)
 
 
 def merged(answer, cancel, entries=OPTIONS):
-    return asker(ScriptedModel([say(answer)]), cancel)[0].which_to_merge(entries)
+    return answering(answer, cancel).which_to_merge(entries)
+
+
+NO_ANSWERS = [
+    *("", "none", "c1", "[]", "null", "{}", '["c1"]', '{"X": "c1"}', '{"X": null}', '{"X": [1]}'),
+    *('{"X": ["c4"]}', '{"X": ["c0"]}', '{"X": ["C1"]}', '{"X": ["c1", "c1"]}', '{"X": ["c1", "all"]}'),
+    *('{"X": ["*"]}', '{"X": ["user/a.md"]}', '{"X": ["c1"], "why": "x"}', '{"X": ["c1"], "X": []}'),
+    *('{"X": ["c1"', 'I choose {"X": ["c1"]}', '{"X": ["c1"]} and {"X": ["c2"]}', "```\nno\n```"),
+    *("x" * 100_000, "[" * 100_000),
+]
 
 
 @pytest.mark.threat("T-MEM-08", control="answer_between_options")
-@pytest.mark.parametrize(
-    "answer",
-    [
-        "",
-        "none",
-        "c1",
-        "[]",
-        "null",
-        "{}",
-        '["c1"]',
-        '{"remove": "c1"}',
-        '{"remove": null}',
-        '{"remove": [1]}',
-        '{"remove": ["c4"]}',
-        '{"remove": ["c0"]}',
-        '{"remove": ["C1"]}',
-        '{"remove": ["c1", "c1"]}',
-        '{"remove": ["c1", "all"]}',
-        '{"remove": ["*"]}',
-        '{"remove": ["user/a.md"]}',
-        '{"remove": ["c1"], "why": "x"}',
-        '{"remove": ["c1"], "remove": []}',
-        '{"remove": ["c1"',
-        'I choose {"remove": ["c1"]}',
-        '{"remove": ["c1"]} and {"remove": ["c2"]}',
-        "```\nno\n```",
-        "x" * 100_000,
-        "[" * 100_000,
-    ],
-)
-def test_anything_else_is_no_answer(cancel, answer):
-    with pytest.raises(UnusableAnswer):
-        asked(answer, cancel)
+def test_anything_but_the_names_of_options_is_no_answer(cancel):
+    call = ToolCall("1", "read_file", {"path": "user/a.md"})
+    more = [Reply('{"read": ["c1"]}', (call,)), '{"remove": ["c1"]}', '{"read": ["c1", "c2", "c3"]}']
+    for ask, key, answers in ((asked, "remove", NO_ANSWERS), (helped, "read", [*NO_ANSWERS, *more])):
+        for answer in answers:
+            given_answer = answer.replace("X", key) if isinstance(answer, str) else answer
+            with pytest.raises(UnusableAnswer):
+                pytest.fail(f"{given_answer!r:.80}: {ask(given_answer, cancel)}")
 
 
-@pytest.mark.parametrize("answer", [None, 7, "text", Reply(text=None), Reply(text=b"{}"), Reply(calls=[7])])
-def test_a_model_that_is_broken_is_a_model_error(cancel, answer):
-    model = ScriptedModel([lambda _: answer])
-    with pytest.raises(ModelError):
-        asker(model, cancel)[0].which_to_forget("dark", OPTIONS)
+def test_no_more_helps_than_asked_for(cancel):
+    for limit in (0, 1, 3):
+        ids = [f"c{number}" for number in range(1, limit + 1)]
+        assert len(helped(json.dumps({"read": ids}), cancel, limit=limit)) == limit
+        with pytest.raises(UnusableAnswer):
+            helped(json.dumps({"read": [*ids, f"c{limit + 1}"]}), cancel, [*OPTIONS, "more"], limit)
+
+
+def test_a_model_that_is_broken_is_a_model_error(cancel):
+    for answer in (None, 7, "text", Reply(text=None), Reply(text=b"{}"), Reply(calls=[7])):
+        ask, _ = asker(ScriptedModel([lambda _, answer=answer: answer] * 2), cancel)
+        for question in (
+            lambda ask=ask: ask.which_to_forget("dark", OPTIONS),
+            lambda ask=ask: ask.which_help("dark?", OPTIONS, 2),
+        ):
+            with pytest.raises(ModelError):
+                question()
+
+
+KEYS = ["read", "remove", "merges", "ids", "keep", "text"]
 
 
 @given(
-    answer=st.recursive(
-        st.none()
-        | st.integers()
-        | st.sampled_from(["c1", "c2", "c9", "read", "remove", "merges", "ids", "keep", "text", ""]),
-        lambda inner: (
-            st.lists(inner, max_size=3)
-            | st.dictionaries(
-                st.sampled_from(["read", "remove", "merges", "ids", "keep", "text"]), inner, max_size=3
-            )
-        ),
+    st.recursive(
+        st.none() | st.integers() | st.sampled_from(["c1", "c2", "c9", "", *KEYS]),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=3),
         max_leaves=8,
     )
 )
@@ -113,148 +107,75 @@ def test_whatever_is_answered_only_options_are_named(answer):
                 found = ask(json.dumps(answer), cancel)
             except UnusableAnswer:
                 continue
-            numbers = [
-                number
-                for each in found
-                for number in ([each.keep, *each.drop] if isinstance(each, Merge) else [each])
-            ]
+            named = [[each.keep, *each.drop] if isinstance(each, Merge) else [each] for each in found]
+            numbers = [number for each in named for number in each]
             assert len(set(numbers)) == len(numbers)
             assert set(numbers) <= {0, 1, 2}
 
 
-@pytest.mark.parametrize(
-    ("merges", "expected"),
-    [
+def merge(*ids, keep="c1", text="", **more):
+    return {"ids": list(ids), "keep": keep, "text": text, **more}
+
+
+def test_a_merge_names_who_stays_and_who_goes_and_anything_else_spoils_the_answer(cancel):
+    for merges, expected in (
         ([], ()),
-        ([{"ids": ["c1", "c3"], "keep": "c3", "text": ""}], (Merge(2, (0,), ""),)),
-        ([{"ids": ["c1", "c2", "c3"], "keep": "c1", "text": " dark "}], (Merge(0, (1, 2), "dark"),)),
-    ],
-)
-def test_a_merge_names_who_stays_and_who_goes(cancel, merges, expected):
-    assert merged(json.dumps({"merges": merges}), cancel) == expected
+        ([merge("c1", "c3", keep="c3")], (Merge(2, (0,), ""),)),
+        ([merge("c1", "c2", "c3", text=" dark ")], (Merge(0, (1, 2), "dark"),)),
+    ):
+        assert merged(json.dumps({"merges": merges}), cancel) == expected
+    for spoilt in (
+        [merge("c1")],
+        [merge("c1", "c2", keep="c3")],
+        [merge("c1", "c1")],
+        [merge("c1", "c4")],
+        [{"ids": ["c1", "c2"], "keep": "c1"}],
+        [merge("c1", "c2", text="x" * (MAX_TEXT_CHARS + 1))],
+        [merge("c1", "c2", text=None)],
+        [merge("c1", "c2", path="user/a.md")],
+        [merge("c1", "c2"), merge("c3", "c2", keep="c3")],  # No entry is in two.
+    ):
+        with pytest.raises(UnusableAnswer):
+            pytest.fail(f"{spoilt!r:.80}: {merged(json.dumps({'merges': spoilt}), cancel)}")
 
 
-@pytest.mark.parametrize(
-    "merge",
-    [
-        {"ids": ["c1"], "keep": "c1", "text": ""},
-        {"ids": ["c1", "c2"], "keep": "c3", "text": ""},
-        {"ids": ["c1", "c1"], "keep": "c1", "text": ""},
-        {"ids": ["c1", "c4"], "keep": "c1", "text": ""},
-        {"ids": ["c1", "c2"], "keep": "c1"},
-        {"ids": ["c1", "c2"], "keep": "c1", "text": "x" * (MAX_TEXT_CHARS + 1)},
-        {"ids": ["c1", "c2"], "keep": "c1", "text": None},
-        {"ids": ["c1", "c2"], "keep": "c1", "text": "", "path": "user/a.md"},
-    ],
-)
-def test_what_is_no_merge_spoils_the_answer(cancel, merge):
-    with pytest.raises(UnusableAnswer):
-        merged(json.dumps({"merges": [merge]}), cancel)
-
-
-def test_no_entry_is_in_two_merges(cancel):
-    entries = [*OPTIONS, "more"]
-    merges = [
-        {"ids": ["c1", "c2"], "keep": "c1", "text": ""},
-        {"ids": ["c3", "c2"], "keep": "c3", "text": ""},
-    ]
-    with pytest.raises(UnusableAnswer):
-        merged(json.dumps({"merges": merges}), cancel, entries)
-
-
-def test_every_question_takes_a_turn_and_without_one_left_none_is_asked(cancel):
-    model = ScriptedModel([say('{"remove": []}')] * 3)
+def test_every_question_takes_a_turn_without_one_none_is_asked_and_a_cancellation_ends_it(cancel):
+    model = ScriptedModel([say('{"remove": []}'), say('{"read": ["c1"]}'), say("{}")])
     ask, budget = asker(model, cancel, turns=2)
-    ask.which_to_forget("dark", OPTIONS)
-    ask.which_to_forget("dark", OPTIONS)
+    assert ask.which_to_forget("dark", OPTIONS) == ()
+    assert ask.which_help("dark?", OPTIONS, 2) == (0,)
     assert (budget.turns, len(budget.timeline)) == (2, 2)
     with pytest.raises(ModelError, match="no turns left"):
         ask.which_to_forget("dark", OPTIONS)
-    assert len(model.requests) == 2
-
-
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_a_server_is_asked_for_the_schema_whatever_the_protocol_of_runs(cancel, protocol):
-    with serving(always(words('{"remove": ["c2"]}')), protocol) as (server, model):
-        assert asker(model, cancel)[0].which_to_forget("dark", OPTIONS) == (1,)
-        (sent,) = server.requests
-        assert form_of(sent) == ("text" if protocol == "text" else "json")
-        if form_of(sent) == "json":
-            asked_for = sent.body["response_format"]["json_schema"]
-            assert asked_for["name"] == "removal"
-            assert asked_for["schema"]["properties"]["remove"]["items"]["enum"] == ["c1", "c2", "c3"]
-        assert "tools" not in sent.body
-
-
-def test_a_server_that_takes_no_schema_is_asked_in_words_and_runs_still_get_their_tools(cancel):
-    refusal = next(iter(NO_RESPONSE_FORMAT.values()))
-
-    def answer(request):
-        return refusal if form_of(request) == "json" else words('{"remove": ["c1"]}')
-
-    with serving(answer) as (server, model):
-        for _ in range(2):
-            assert asker(model, cancel)[0].which_to_forget("dark", OPTIONS) == (0,)
-        assert [form_of(sent) for sent in server.requests] == ["json", "text", "text"]
-
-
-def test_a_server_that_is_down_is_a_model_error(cancel):
-    with serving(always(failure(500, "down"))) as (_, model), pytest.raises(ModelError):
-        asker(model, cancel)[0].which_to_merge(OPTIONS)
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [
-        "",
-        "none",
-        "[]",
-        "null",
-        "{}",
-        '["c1"]',
-        '{"read": "c1"}',
-        '{"read": null}',
-        '{"read": [0]}',
-        '{"read": ["c0"]}',
-        '{"read": ["c4"]}',
-        '{"read": ["C1"]}',
-        '{"read": ["c1", "c1"]}',
-        '{"read": ["c1", "c2", "c3"]}',
-        '{"read": ["user/a.md"]}',
-        '{"remove": ["c1"]}',
-        '{"read": ["c1"], "remove": ["c2"]}',
-        '{"read": ["c1"], "read": []}',
-        'Read these: {"read": ["c1"]}',
-        "[" * 100_000,
-        Reply('{"read": ["c1"]}', (ToolCall("1", "read_file", {"path": "user/a.md"}),)),
-    ],
-)
-def test_of_what_helps_anything_else_and_more_than_asked_for_is_no_answer(cancel, answer):
-    with pytest.raises(UnusableAnswer):
-        helped(answer, cancel)
-
-
-@pytest.mark.parametrize("limit", [0, 1, 3])
-def test_no_more_helps_than_asked_for(cancel, limit):
-    ids = [f"c{number}" for number in range(1, limit + 1)]
-    assert len(helped(json.dumps({"read": ids}), cancel, limit=limit)) == limit
-    with pytest.raises(UnusableAnswer):
-        helped(json.dumps({"read": [*ids, f"c{limit + 1}"]}), cancel, [*OPTIONS, "more"], limit)
-
-
-def test_to_ask_what_helps_takes_a_turn_and_ends_with_a_cancellation(cancel):
-    ask, budget = asker(ScriptedModel([say('{"read": ["c1"]}')] * 2), cancel, turns=1)
-    assert ask.which_help("dark?", OPTIONS, 2) == (0,)
-    assert (budget.turns, len(budget.timeline)) == (1, 1)
     with pytest.raises(ModelError, match="no turns left"):
         ask.which_help("dark?", OPTIONS, 2)
+    assert len(model.requests) == 2
     cancel.set()
     with pytest.raises(Cancelled):
         helped('{"read": ["c1"]}', cancel)
 
 
-@pytest.mark.parametrize("answer", [None, 7, "text", Reply(text=None), Reply(text=b"{}"), Reply(calls=[7])])
-def test_a_broken_model_that_is_asked_what_helps_is_a_model_error(cancel, answer):
-    model = ScriptedModel([lambda _: answer])
-    with pytest.raises(ModelError):
-        asker(model, cancel)[0].which_help("dark?", OPTIONS, 2)
+def test_a_server_is_asked_for_the_schema_whatever_the_protocol_of_runs(cancel):
+    for protocol in PROTOCOLS:
+        with serving(always(words('{"remove": ["c2"]}')), protocol) as (server, model):
+            assert asker(model, cancel)[0].which_to_forget("dark", OPTIONS) == (1,)
+            (sent,) = server.requests
+        assert form_of(sent) == ("text" if protocol == "text" else "json")
+        if protocol != "text":
+            wanted = sent.body["response_format"]["json_schema"]
+            assert wanted["name"] == "removal"
+            assert wanted["schema"]["properties"]["remove"]["items"]["enum"] == ["c1", "c2", "c3"]
+        assert "tools" not in sent.body
+
+
+def test_a_server_that_takes_no_schema_is_asked_in_words_and_one_that_is_down_is_a_model_error(cancel):
+    def answer(request):
+        refused = next(iter(NO_RESPONSE_FORMAT.values()))
+        return refused if form_of(request) == "json" else words('{"remove": ["c1"]}')
+
+    with serving(answer) as (server, model):
+        for _ in range(2):
+            assert asker(model, cancel)[0].which_to_forget("dark", OPTIONS) == (0,)
+        assert [form_of(sent) for sent in server.requests] == ["json", "text", "text"]
+    with serving(always(failure(500, "down"))) as (_, model), pytest.raises(ModelError):
+        asker(model, cancel)[0].which_to_merge(OPTIONS)

@@ -11,14 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kit.agent.snapshots import FACT, PROMPTS, SCOPES, TOKEN, bodies, rendered
-from muniment.agent.chat import (
-    MAX_INDEX_BYTES,
-    IndexExcerpt,
-    fenced,
-    job_message,
-    offered_tools,
-    system_message,
-)
+from muniment.agent import chat
 from muniment.agent.model import Brief
 from muniment.names import ContextMode, Scope, Trust
 
@@ -27,64 +20,51 @@ def brief(fact=FACT, context=ContextMode.WORKSPACE):
     return Brief(fact, SCOPES, context)
 
 
+def test_what_is_sent_is_what_a_reviewer_has_seen():
+    sent = dict(bodies())
+    assert {path.stem for path in PROMPTS.iterdir()} == set(sent)
+    for name, document in sent.items():
+        assert rendered(document) == (PROMPTS / f"{name}.txt").read_text(), (
+            f"the prompt {name} changed; look at it, then: python tests/kit/agent/snapshots.py"
+        )
+
+
 def most_tokens(text):
     """More tokens than any common tokenizer makes of English text and JSON: no word part is below four
     letters, and each digit and mark counts."""
     return sum(math.ceil(len(each) / 4) for each in re.findall(r"[A-Za-z]+|[^\sA-Za-z]|\n", text))
 
 
-@pytest.mark.parametrize(("name", "document"), [pytest.param(*each, id=each[0]) for each in bodies()])
-def test_what_is_sent_is_what_a_reviewer_has_seen(name, document):
-    assert rendered(document) == (PROMPTS / f"{name}.txt").read_text(), (
-        "a prompt changed; look at it, then: python tests/kit/agent/snapshots.py"
-    )
+def test_a_prompt_with_its_tools_has_at_most_1500_tokens_with_an_empty_memory():
+    sent = dict(bodies())
+    for form in ("tools", "json", "text", "decide"):
+        document = sent[f"{form}-first"]  # A schema of the answer binds the server, and is not read.
+        said = [message["content"] for message in document["messages"]]
+        said += [json.dumps(tool["function"]) for tool in document.get("tools", ())]
+        assert most_tokens("\n".join(said)) <= 1500, form
 
 
-def test_every_snapshot_is_of_something_that_is_sent():
-    assert {path.stem for path in PROMPTS.iterdir()} == {name for name, _ in bodies()}
+def shown(text, index):
+    return chat.job_message(brief(text), index, TOKEN).text
 
 
-@pytest.mark.parametrize("name", ["tools-first", "json-first", "text-first", "decide-first"])
-def test_a_prompt_with_its_tools_has_at_most_1500_tokens_with_an_empty_memory(name):
-    document = dict(bodies())[name]
-    assert most_tokens(sent(document)) <= 1500
-
-
-def sent(document):
-    """What the model reads of a body: its messages and tools. A schema of the answer binds the server."""
-    said = "\n".join(message["content"] for message in document["messages"])
-    return said + "\n".join(json.dumps(tool["function"]) for tool in document.get("tools", ()))
-
-
-def test_the_index_is_shown_up_to_its_budget_and_what_is_missing_is_said():
+def test_the_index_is_shown_up_to_its_budget_in_whole_lines_and_what_is_missing_is_said():
     lines = [f"- [Entry {number}](topic/entry-{number}.md) — a description" for number in range(400)]
-    index = IndexExcerpt(Scope("user"), Trust.OWNER, "\n".join(lines))
-    shown = job_message(brief(), (index, index), TOKEN).text
-    assert len(shown.encode()) < MAX_INDEX_BYTES + 600
-    assert shown.count("- [Entry 0]") == shown.count("more lines are not shown)") == 2
-    listed = shown.count("- [Entry") // 2
-    assert f"({400 - listed} more lines" in shown
-
-
-def test_a_line_of_an_index_is_never_cut():
-    index = IndexExcerpt(Scope("user"), Trust.OWNER, "a" * (MAX_INDEX_BYTES + 1))
-    assert "aaa" not in job_message(brief("the fact"), (index,), TOKEN).text
+    index = chat.IndexExcerpt(Scope("user"), Trust.OWNER, "\n".join(lines))
+    both = shown(FACT, (index, index))
+    assert len(both.encode()) < chat.MAX_INDEX_BYTES + 600
+    assert both.count("- [Entry 0]") == both.count("more lines are not shown)") == 2
+    assert f"({400 - both.count('- [Entry') // 2} more lines" in both
+    long = chat.IndexExcerpt(Scope("user"), Trust.OWNER, "a" * (chat.MAX_INDEX_BYTES + 1))
+    assert "aaa" not in shown("the fact", (long,))
 
 
 def test_a_clean_run_is_shown_nothing_and_offered_only_what_shows_nothing():
-    assert [tool.name for tool in offered_tools(ContextMode.CLEAN)] == ["write_file", "edit"]
-    assert [tool.name for tool in offered_tools(ContextMode.WORKSPACE)] == [
-        "read_file",
-        "grep",
-        "ls",
-        "write_file",
-        "edit",
-    ]
-    assert "grep" not in system_message(brief(context=ContextMode.CLEAN)).text
-
-
-def test_every_offered_tool_has_a_closed_schema_and_a_sentence():
-    for tool in offered_tools(ContextMode.WORKSPACE):
+    offered = {mode: [tool.name for tool in chat.offered_tools(mode)] for mode in ContextMode}
+    assert offered[ContextMode.CLEAN] == ["write_file", "edit"]
+    assert offered[ContextMode.WORKSPACE] == ["read_file", "grep", "ls", "write_file", "edit"]
+    assert "grep" not in chat.system_message(brief(context=ContextMode.CLEAN)).text
+    for tool in chat.offered_tools(ContextMode.WORKSPACE):
         assert tool.parameters["additionalProperties"] is False
         assert tool.description.endswith(".")
         assert "\n" not in tool.description
@@ -93,7 +73,7 @@ def test_every_offered_tool_has_a_closed_schema_and_a_sentence():
 @pytest.mark.threat("T-RUN-06", control="random_fences")
 @given(st.text(alphabet="<>end fact memory\n0123456789abcdef", max_size=80))
 def test_no_text_without_the_token_closes_its_fence(text):
-    whole = fenced(text, "fact", TOKEN)
+    whole = chat.fenced(text, "fact", TOKEN)
     if TOKEN not in text:
         assert whole.count(f"<<end {TOKEN}>>") == 1
     assert whole.endswith(f"\n<<end {TOKEN}>>")

@@ -1,28 +1,14 @@
-"""The loop: every way in which a run ends, and what a model cannot talk it into."""
+"""The loop and its budget: every way in which a run ends, and what a model cannot talk it into."""
 
 from __future__ import annotations
 
 import dataclasses
-import typing
 
 import pytest
 
+from muniment.agent import model as protocol
 from muniment.agent.chat import nudge_message
-from muniment.agent.model import (
-    AssistantMessage,
-    Brief,
-    Budget,
-    ContextOverflow,
-    ModelError,
-    Reply,
-    ScopeBrief,
-    ToolCall,
-    ToolMessage,
-    Turn,
-    Usage,
-    UserMessage,
-)
-from muniment.agent.runner import MAX_REFUSALS, EndedBy, Runner
+from muniment.agent.runner import MAX_REFUSALS, Runner
 from muniment.confine.cancel import Cancel
 from muniment.errors import Cancelled, DeadlineExceeded, WorkerLost
 from muniment.names import ContextMode, Scope, Via
@@ -30,7 +16,10 @@ from muniment.policy.decide import Limits
 from muniment.testing.minds import FakeClock, ScriptedModel, call, calls, say
 from muniment.tools.calls import Outcome
 
-SCOPES = (ScopeBrief(Scope("user"), writable=True), ScopeBrief(Scope("project"), writable=True))
+SCOPES = (
+    protocol.ScopeBrief(Scope("user"), writable=True),
+    protocol.ScopeBrief(Scope("project"), writable=True),
+)
 DONE = Outcome("allow", None, "done")
 DENIED = Outcome("deny", "refused", "no", rule="pinned")
 ESCAPED = Outcome("deny", "path_escape", "no", via=Via.SYMLINK)
@@ -57,7 +46,7 @@ class Run:
     outcome: object
     tools: Tools
     model: ScriptedModel
-    budget: Budget
+    budget: protocol.Budget
 
 
 @pytest.fixture
@@ -75,23 +64,17 @@ def clock():
 def run(cancel, clock):
     def run(steps, tools=None, *, context=ContextMode.WORKSPACE, abort=True, observe=None, **limits):
         tools, model = tools or Tools(), ScriptedModel(steps)
-        budget = Budget(Limits(**limits), cancel, clock)
-        runner = Runner(
-            model,
-            tools,
-            budget,
-            abort_on_escape=abort,
-            token="0123456789abcdef",
-            **({"observe": observe} if observe else {}),
-        )
-        return Run(runner.run(Brief("a fact", SCOPES, context)), tools, model, budget)
+        budget = protocol.Budget(Limits(**limits), cancel, clock)
+        more = {"observe": observe} if observe else {}
+        runner = Runner(model, tools, budget, abort_on_escape=abort, token="0123456789abcdef", **more)
+        return Run(runner.run(protocol.Brief("a fact", SCOPES, context)), tools, model, budget)
 
     return run
 
 
 def answers(run):
     """Code of every tool message, in order; None where it was allowed."""
-    return [message.code for message in run.outcome.messages if isinstance(message, ToolMessage)]
+    return [message.code for message in run.outcome.messages if isinstance(message, protocol.ToolMessage)]
 
 
 def step(action):
@@ -99,7 +82,7 @@ def step(action):
 
     def respond(_request):
         reply = action()
-        return reply if isinstance(reply, Reply) else say("done")
+        return reply if isinstance(reply, protocol.Reply) else say("done")
 
     return respond
 
@@ -111,130 +94,126 @@ def raising(error):
     return respond
 
 
-def test_words_end_a_run(run):
-    done = run([calls(READ), calls(WRITE), say("  Saved.  ")])
-    assert done.outcome.ended_by == "final_text"
-    assert done.outcome.final_text == "Saved."
-    assert done.budget.turns == 3
+def ended_by(done):
+    return done.outcome.ended_by
+
+
+def test_turns_and_calls_run_out_and_never_come_back(clock, cancel):
+    budget = protocol.Budget(Limits(turns=2, tool_calls=3), cancel, clock)
+    assert [budget.spend_turn() for _ in range(4)] == [True, True, False, False]
+    assert [budget.spend_call() for _ in range(5)] == [True, True, True, False, False]
+    assert (budget.turns, budget.turns_left, budget.calls_left) == (2, 0, 0)
+
+
+def test_time_runs_out_at_the_deadline_exactly(clock, cancel):
+    budget = protocol.Budget(Limits(seconds=10), cancel, clock)
+    clock.advance(9.5)
+    budget.check()
+    assert (budget.seconds, budget.seconds_left) == (9.5, 0.5)
+    clock.advance(0.5)
+    with pytest.raises(DeadlineExceeded):
+        budget.check()
+    clock.advance(100)
+    assert budget.seconds_left == 0.0
+
+
+def test_words_end_a_run_unless_they_stand_beside_calls(run):
+    done = run([protocol.Reply("I am done!", (READ,)), calls(WRITE), say("  Saved.  ")])
+    assert (ended_by(done), done.outcome.final_text, done.budget.turns) == ("final_text", "Saved.", 3)
     assert done.tools.called == [("read_file", READ.arguments), ("write_file", WRITE.arguments)]
-
-
-def test_words_beside_calls_do_not_end_it(run):
-    done = run([Reply("I am done!", (WRITE,)), say("Saved.")])
-    assert len(done.model.requests) == 2
-
-
-def test_every_reason_to_end_is_tested_here():
-    assert set(typing.get_args(EndedBy)) == {
-        "final_text",
-        "escape",
-        "refusals",
-        "deadline",
-        "cancelled",
-        "turns",
-        "model_error",
-        "worker_lost",
-    }
+    assert "<<fact 0123456789abcdef>>\na fact\n<<end 0123456789abcdef>>" in done.outcome.messages[1].text
 
 
 @pytest.mark.threat("T-RUN-08", control="escape_ends_run")
-@pytest.mark.parametrize("tool", ["write_file", "edit"])
-def test_an_escape_by_a_writing_tool_ends_it_at_once(run, tool):
-    escape = call(tool, path="user/../x\n.md")
-    done = run([calls(escape, WRITE), say("Saved.")], Tools(**{tool: ESCAPED}))
-    assert done.outcome.ended_by == "escape"
-    assert done.outcome.escape.via is Via.SYMLINK
-    assert done.outcome.escape.tool == tool
-    assert done.outcome.escape.requested == "user/../x\\u{a}.md"
-    assert len(done.tools.called) == 1
-
-
-@pytest.mark.parametrize("arguments", [None, [], {"path": 7}, {}])
-def test_an_escape_without_a_path_is_still_one(run, arguments):
-    answer = Outcome("deny", "path_escape", "no")
-    done = run([Reply(calls=(ToolCall("1", "write_file", arguments),))], Tools(write_file=answer))
-    assert done.outcome.ended_by == "escape"
-    assert done.outcome.escape.requested == ""
+def test_an_escape_by_a_writing_tool_ends_it_at_once_with_or_without_a_path(run):
+    for tool in ("write_file", "edit"):
+        escape = call(tool, path="user/../x\n.md")
+        done = run([calls(escape, WRITE), say("Saved.")], Tools(**{tool: ESCAPED}))
+        assert ended_by(done) == "escape"
+        found = done.outcome.escape
+        assert (found.via, found.tool, found.requested) == (Via.SYMLINK, tool, "user/../x\\u{a}.md")
+        assert len(done.tools.called) == 1
+    for arguments in (None, [], {"path": 7}, {}):
+        answer = Outcome("deny", "path_escape", "no")
+        done = run(
+            [protocol.Reply(calls=(protocol.ToolCall("1", "write_file", arguments),))],
+            Tools(write_file=answer),
+        )
+        assert (ended_by(done), done.outcome.escape.requested) == ("escape", "")
 
 
 def test_read_escapes_and_refusals_count_together_and_three_end_it(run):
+    ls = call("ls", path="user")
     tools = Tools(read_file=ESCAPED, ls=DENIED, write_file=DENIED)
-    done = run([calls(READ), calls(call("ls", path="user")), calls(WRITE, READ), say("Saved.")], tools)
-    assert done.outcome.ended_by == "refusals"
+    done = run([calls(READ), calls(ls), calls(WRITE, READ), say("Saved.")], tools)
+    assert ended_by(done) == "refusals"
     assert len(done.outcome.decisions) == MAX_REFUSALS == 3
-
-
-def test_two_refusals_do_not_end_it(run):
-    done = run([calls(READ), calls(call("ls", path="user")), say("No.")], Tools(read_file=DENIED, ls=DENIED))
-    assert done.outcome.ended_by == "final_text"
-
-
-def test_under_refuse_an_escape_by_a_writing_tool_is_a_refusal(run):
+    assert ended_by(run([calls(READ), calls(ls), say("No.")], tools)) == "final_text"
     done = run([calls(WRITE), say("No.")], Tools(write_file=ESCAPED), abort=False)
-    assert done.outcome.ended_by == "final_text"
-    assert done.outcome.escape is None
+    assert (ended_by(done), done.outcome.escape) == ("final_text", None)
 
 
 def test_errors_are_no_refusals(run):
     wrong = Outcome("error", "not_found", "no such file")
     paths = [call("read_file", path=f"user/{number}.md") for number in range(8)]
     done = run([calls(*paths), say("No.")], Tools(read_file=wrong))
-    assert done.outcome.ended_by == "final_text"
-    assert done.outcome.read == set()
+    assert (ended_by(done), done.outcome.read) == ("final_text", set())
 
 
 @pytest.mark.threat("T-RUN-01", control="counted_turns")
 def test_the_sixth_turn_offers_no_tools_and_a_run_without_words_has_used_its_turns_up(run):
     steps = [calls(call("ls", path=f"user/{number}")) for number in range(6)]
     done = run(steps)
-    assert done.outcome.ended_by == "turns"
+    assert ended_by(done) == "turns"
     assert [bool(request.tools) for request in done.model.requests] == [True] * 5 + [False]
     assert len(done.tools.called) == 5
 
 
 def test_words_on_the_last_turn_end_it_well_even_beside_calls(run):
-    done = run([calls(call("ls", path="user")), Reply("Saved.", (WRITE,))], turns=2)
-    assert done.outcome.ended_by == "final_text"
+    done = run([calls(call("ls", path="user")), protocol.Reply("Saved.", (WRITE,))], turns=2)
+    assert ended_by(done) == "final_text"
     assert len(done.tools.called) == 1
-
-
-def test_an_empty_last_turn_has_used_its_turns_up(run):
-    assert run([say(" ")], turns=1).outcome.ended_by == "turns"
+    assert ended_by(run([say(" ")], turns=1)) == "turns"
 
 
 def test_an_empty_answer_is_nudged_once(run):
     done = run([say(" \n"), say("Saved.")])
-    assert done.outcome.ended_by == "final_text"
-    assert [each for each in done.outcome.messages if isinstance(each, UserMessage)][1:] == [nudge_message()]
-    assert run([say(""), say("")]).outcome.ended_by == "model_error"
-    assert run([say(""), calls(WRITE), say("")]).outcome.ended_by == "model_error"
+    assert ended_by(done) == "final_text"
+    assert [each for each in done.outcome.messages if isinstance(each, protocol.UserMessage)][1:] == [
+        nudge_message()
+    ]
+    assert ended_by(run([say(""), say("")])) == "model_error"
+    assert ended_by(run([say(""), calls(WRITE), say("")])) == "model_error"
 
 
-def test_a_model_that_cannot_answer_ends_it_with_its_reason(run):
-    done = run([raising(ModelError("the server is down"))])
-    assert (done.outcome.ended_by, done.outcome.detail) == ("model_error", "the server is down")
+def test_a_model_that_cannot_answer_and_a_lost_worker_end_it_with_their_reason(run):
+    for done, why in (
+        (run([raising(protocol.ModelError("the server is down"))]), ("model_error", "the server is down")),
+        (run([calls(READ)]), ("model_error", "the script has no further step")),
+        (run([calls(WRITE)], Tools(write_file=WorkerLost("it died"))), ("worker_lost", "it died")),
+    ):
+        assert (ended_by(done), done.outcome.detail) == why
+    for arguments in (None, [], {}, {"path": 7}, {"path": "user/.."}, {"path": "team/a.md"}):
+        read = protocol.Reply(
+            calls=(protocol.ToolCall("1", "read_file", arguments),)
+        )  # A worker that lets it read no path.
+        assert ended_by(run([read, say("Known.")])) == "worker_lost"
 
 
-def test_a_script_that_ends_too_early_is_a_model_that_cannot_answer(run):
-    assert run([calls(READ)]).outcome.detail == "the script has no further step"
-
-
-@pytest.mark.parametrize(
-    ("error", "ended_by"), [(DeadlineExceeded("x"), "deadline"), (Cancelled("x"), "cancelled")]
-)
-def test_a_model_may_say_that_time_is_up_or_the_caller_gone(run, error, ended_by):
-    assert run([raising(error)]).outcome.ended_by == ended_by
-    assert run([calls(WRITE)], Tools(write_file=error)).outcome.ended_by == ended_by
+def test_a_model_or_tool_may_say_that_time_is_up_or_the_caller_gone(run):
+    for error, why in ((DeadlineExceeded("x"), "deadline"), (Cancelled("x"), "cancelled")):
+        assert ended_by(run([raising(error)])) == why
+        assert ended_by(run([calls(WRITE)], Tools(write_file=error))) == why
 
 
 @pytest.mark.threat("T-RUN-01", control="kept_deadline")
 def test_the_deadline_holds_between_turns_and_between_calls(run, clock):
     done = run([step(lambda: clock.advance(295) or calls(WRITE))])
-    assert done.outcome.ended_by == "deadline"
+    assert ended_by(done) == "deadline"
     assert done.tools.called == []
     slow = Tools(ls=lambda _: clock.advance(295) or DONE)
     done = run([calls(call("ls", path="user"), WRITE), say("Saved.")], slow)
-    assert done.outcome.ended_by == "deadline"
+    assert ended_by(done) == "deadline"
     assert len(done.tools.called) == 1
 
 
@@ -246,83 +225,60 @@ def test_a_model_is_told_how_much_time_is_left_and_can_see_a_cancel(run, clock, 
 
 def test_a_cancel_holds_before_the_first_turn_and_between_calls(run, cancel):
     done = run([calls(call("ls", path="user"), WRITE)], Tools(ls=lambda _: cancel.set() or DONE))
-    assert done.outcome.ended_by == "cancelled"
+    assert ended_by(done) == "cancelled"
     assert len(done.tools.called) == 1
     done = run([say("Saved.")])
-    assert done.outcome.ended_by == "cancelled"
+    assert ended_by(done) == "cancelled"
     assert done.model.requests == []
-
-
-def test_a_lost_worker_ends_it(run):
-    done = run([calls(WRITE)], Tools(write_file=WorkerLost("the worker died")))
-    assert (done.outcome.ended_by, done.outcome.detail) == ("worker_lost", "the worker died")
-
-
-@pytest.mark.parametrize("arguments", [None, [], {}, {"path": 7}, {"path": "user/.."}, {"path": "team/a.md"}])
-def test_a_worker_that_lets_a_model_read_no_path_is_lost(run, arguments):
-    done = run([Reply(calls=(ToolCall("1", "read_file", arguments),)), say("Known.")])
-    assert done.outcome.ended_by == "worker_lost"
 
 
 def test_what_was_read_is_kept_by_its_canonical_path(run):
     edit = call("edit", path="project/b.md", old_string="a", new_string="b")
-    done = run(
-        [calls(call("read_file", path="/memories/user/a.md"), edit, call("ls", path="user")), say("x")]
-    )
+    read = call("read_file", path="/memories/user/a.md")
+    done = run([calls(read, edit, call("ls", path="user")), say("x")])
     assert done.outcome.read == {"user/a.md", "project/b.md"}
 
 
-def test_the_same_call_twice_is_a_mistake_and_not_made_again(run):
-    again = ToolCall("2", "read_file", dict(READ.arguments))
-    done = run([calls(READ, again), calls(READ), say("x")])
-    assert len(done.tools.called) == 1
-    assert answers(done) == [None, "bad_arguments", "bad_arguments"]
-
-
-def test_the_order_of_arguments_makes_no_other_call(run):
+def test_the_same_call_twice_is_a_mistake_unless_something_was_written_between(run):
+    again = protocol.ToolCall("2", "read_file", dict(READ.arguments))
+    done = run([calls(READ, again), calls(READ, WRITE, READ), say("x")])
+    assert answers(done) == [None, "bad_arguments", "bad_arguments", None, None]
+    assert len(done.tools.called) == 3
     one, two = ({"path": "user", "pattern": "x"}, {"pattern": "x", "path": "user"})
-    done = run([Reply(calls=(ToolCall("1", "grep", one), ToolCall("2", "grep", two))), say("x")])
+    done = run(
+        [
+            protocol.Reply(calls=(protocol.ToolCall("1", "grep", one), protocol.ToolCall("2", "grep", two))),
+            say("x"),
+        ]
+    )
     assert answers(done) == [None, "bad_arguments"]
 
 
-def test_after_a_write_the_same_question_is_a_new_one(run):
-    done = run([calls(READ, WRITE, READ), say("x")])
-    assert answers(done) == [None, None, None]
-
-
-def test_the_same_write_twice_means_done(run):
-    done = run([Reply("Saving.", (WRITE,)), calls(WRITE, call("ls", path="user"))])
-    assert done.outcome.ended_by == "final_text"
-    assert done.outcome.final_text == "Saving."
+def test_the_same_write_twice_means_done_unless_it_failed(run):
+    done = run([protocol.Reply("Saving.", (WRITE,)), calls(WRITE, call("ls", path="user"))])
+    assert (ended_by(done), done.outcome.final_text) == ("final_text", "Saving.")
     assert len(done.tools.called) == 1
-
-
-def test_a_write_that_failed_is_not_done_when_it_is_repeated(run):
     done = run([calls(WRITE), calls(WRITE), say("x")], Tools(write_file=DENIED))
     assert answers(done) == ["refused", "bad_arguments"]
 
 
 @pytest.mark.threat("T-RUN-07", control="escape_ends_run")
-@pytest.mark.parametrize("second", ["bash", "python"])
-def test_an_unknown_tool_is_told_once_and_ends_it_the_second_time(run, second):
-    done = run([calls(call("bash", command="id")), calls(call(second, command="id")), say("x")])
-    assert done.outcome.ended_by == "model_error"
-    assert answers(done) == ["unknown_tool", "unknown_tool"]
-    assert "edit, grep, ls, read_file, write_file" in done.outcome.decisions[0].outcome.text
-    assert done.tools.called == []
-
-
-def test_one_unknown_tool_does_not_end_it(run):
-    assert run([calls(call("bash")), say("x")]).outcome.ended_by == "final_text"
+def test_an_unknown_tool_is_told_once_and_ends_it_the_second_time(run):
+    for second in ("bash", "python"):
+        done = run([calls(call("bash", command="id")), calls(call(second, command="id")), say("x")])
+        assert ended_by(done) == "model_error"
+        assert answers(done) == ["unknown_tool", "unknown_tool"]
+        assert "edit, grep, ls, read_file, write_file" in done.outcome.decisions[0].outcome.text
+        assert done.tools.called == []
+    assert ended_by(run([calls(call("bash")), say("x")])) == "final_text"
 
 
 @pytest.mark.threat("T-RUN-07", control="offered_tools")
-@pytest.mark.parametrize("tool", ["read_file", "grep", "ls"])
-def test_a_clean_run_has_no_tools_that_show(run, tool):
-    done = run([calls(call(tool, path="user", pattern="x")), say("x")], context=ContextMode.CLEAN)
-    assert answers(done) == ["unknown_tool"]
-    assert done.tools.called == []
-    assert "edit, write_file" in done.outcome.decisions[0].outcome.text
+def test_a_clean_run_has_no_tools_that_show(run):
+    for tool in ("read_file", "grep", "ls"):
+        done = run([calls(call(tool, path="user", pattern="x")), say("x")], context=ContextMode.CLEAN)
+        assert (answers(done), done.tools.called) == (["unknown_tool"], [])
+        assert "edit, write_file" in done.outcome.decisions[0].outcome.text
 
 
 @pytest.mark.threat("T-RUN-01", control="counted_calls")
@@ -333,30 +289,37 @@ def test_calls_beyond_the_budget_are_answered_and_not_made(run):
     assert len(done.tools.called) == 3
 
 
-def test_every_call_is_answered_by_its_id_in_order(run):
-    asked = tuple(ToolCall(f"id-{number}", "ls", {"path": f"user/{number}"}) for number in range(4))
-    done = run([Reply(calls=asked), calls(WRITE), say("x")])
-    told = [message.call_id for message in done.outcome.messages if isinstance(message, ToolMessage)]
+def test_every_call_is_answered_by_its_id_in_order_and_observed_without_content(run):
+    seen = []
+    asked = tuple(protocol.ToolCall(f"id-{number}", "ls", {"path": f"user/{number}"}) for number in range(4))
+    done = run([protocol.Reply(calls=asked), calls(WRITE), say("x")], observe=seen.append)
+    told = [message.call_id for message in done.outcome.messages if isinstance(message, protocol.ToolMessage)]
     assert told[:4] == ["id-0", "id-1", "id-2", "id-3"]
-    assert [type(message) for message in done.outcome.messages[2:]] == [
-        AssistantMessage,
-        *[ToolMessage] * 4,
-        AssistantMessage,
-        ToolMessage,
-        AssistantMessage,
+    turns = [
+        protocol.AssistantMessage,
+        *[protocol.ToolMessage] * 4,
+        protocol.AssistantMessage,
+        protocol.ToolMessage,
+        protocol.AssistantMessage,
     ]
+    assert [type(message) for message in done.outcome.messages[2:]] == turns
+    decided = [(each.turn, each.tool, each.outcome.verdict) for each in seen]
+    assert decided == [*[(1, "ls", "allow")] * 4, (2, "write_file", "allow")]
 
 
 def test_the_timeline_says_what_each_turn_took_also_the_one_that_failed(run, clock):
-    one = dataclasses.replace(calls(WRITE), usage=Usage(3, 5))
-    fail = raising(ModelError("gone"))
+    one = dataclasses.replace(calls(WRITE), usage=protocol.Usage(3, 5))
+    fail = raising(protocol.ModelError("gone"))
     done = run([step(lambda: clock.advance(2) or one), lambda request: clock.advance(1.5) or fail(request)])
-    assert done.outcome.ended_by == "model_error"
-    assert done.budget.timeline == [Turn(2, Usage(3, 5)), Turn(1.5, Usage())]
+    assert ended_by(done) == "model_error"
+    assert done.budget.timeline == [
+        protocol.Turn(2, protocol.Usage(3, 5)),
+        protocol.Turn(1.5, protocol.Usage()),
+    ]
 
 
 def results(request):
-    return [message.text for message in request.messages if isinstance(message, ToolMessage)]
+    return [message.text for message in request.messages if isinstance(message, protocol.ToolMessage)]
 
 
 def overflowing(*, after):
@@ -364,7 +327,7 @@ def overflowing(*, after):
 
     def respond(request):
         if sum(map(len, results(request))) > after:
-            raise ContextOverflow("too long")
+            raise protocol.ContextOverflow("too long")
         return say("It is in user/a.md.")
 
     return respond
@@ -374,46 +337,29 @@ def test_what_is_too_long_loses_the_results_of_earlier_turns_and_is_asked_once_m
     answer = Tools(read_file=Outcome("allow", None, "x" * 1000), ls=Outcome("allow", None, "y" * 500))
     steps = [calls(READ), calls(call("ls", path="user")), *[overflowing(after=700)] * 2]
     done = run(steps, answer)
-    assert done.outcome.ended_by == "final_text"
+    assert ended_by(done) == "final_text"
     first, second = results(done.model.requests[-1])
     assert "dropped" in first
     assert second == "y" * 500
     assert len(done.budget.timeline) == done.budget.turns == 3
 
 
-def test_the_last_results_are_dropped_where_there_are_no_earlier_ones(run):
-    long = Tools(read_file=Outcome("allow", None, "x" * 1000))
-    done = run([calls(READ), *[overflowing(after=700)] * 2], long)
-    assert done.outcome.ended_by == "final_text"
+def test_the_last_results_are_dropped_where_there_are_no_earlier_ones_once_and_may_be_read_again(run):
+    def read(*steps):
+        return run([calls(READ), *steps], Tools(read_file=Outcome("allow", None, "x" * 1000)))
 
-
-def test_results_are_dropped_once(run):
-    long = Tools(read_file=Outcome("allow", None, "x" * 1000))
+    assert ended_by(read(*[overflowing(after=700)] * 2)) == "final_text"
     again = call("read_file", path="user/a.md", limit=3)
-    done = run([calls(READ), overflowing(after=0), lambda _: calls(again), overflowing(after=0)], long)
-    assert (done.outcome.ended_by, done.outcome.detail) == ("model_error", "too long")
+    done = read(overflowing(after=0), lambda _: calls(again), overflowing(after=0))
+    assert (ended_by(done), done.outcome.detail) == ("model_error", "too long")
     assert len(done.model.requests) == 4
+    done = read(overflowing(after=0), lambda _: calls(READ), say("Saved."))
+    assert (answers(done), len(done.tools.called)) == ([None, None], 2)
 
 
 def test_what_is_too_long_without_any_result_ends_it(run):
-    done = run([raising(ContextOverflow("too long")), say("never")])
-    assert (done.outcome.ended_by, len(done.model.requests)) == ("model_error", 1)
-
-
-def test_what_was_dropped_may_be_read_again(run):
-    long = Tools(read_file=Outcome("allow", None, "x" * 1000))
-    done = run([calls(READ), overflowing(after=0), lambda _: calls(READ), say("Saved.")], long)
-    assert answers(done) == [None, None]
-    assert len(done.tools.called) == 2
-
-
-def test_observers_are_told_of_every_decision_and_no_content(run):
-    seen = []
-    run([calls(READ), calls(WRITE), say("x")], observe=seen.append)
-    assert [(each.turn, each.tool, each.outcome.verdict) for each in seen] == [
-        (1, "read_file", "allow"),
-        (2, "write_file", "allow"),
-    ]
+    done = run([raising(protocol.ContextOverflow("too long")), say("never")])
+    assert (ended_by(done), len(done.model.requests)) == ("model_error", 1)
 
 
 def nested(depth):
@@ -427,18 +373,11 @@ LOOP = []
 LOOP.append(LOOP)
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [nested(5000), {1: "a", "b": 2}, {"x": float("nan")}, LOOP, object(), "\ud800", 10**5000],
-    ids=["nested", "mixed keys", "NaN", "itself", "an object", "half a character", "a long number"],
-)
-def test_no_arguments_make_the_loop_raise(run, arguments):
+def test_no_arguments_make_the_loop_raise(run):
     wrong = Outcome("error", "bad_arguments", "no")
-    done = run([Reply(calls=(ToolCall("1", "ls", arguments),)), say("x")], Tools(ls=wrong))
-    assert done.outcome.ended_by == "final_text"
-
-
-@pytest.mark.threat("T-RUN-06", control="random_fences")
-def test_the_fence_of_the_fact_is_the_token_of_the_run(run):
-    done = run([say("x")])
-    assert "<<fact 0123456789abcdef>>\na fact\n<<end 0123456789abcdef>>" in done.outcome.messages[1].text
+    odd = (nested(5000), {1: "a", "b": 2}, {"x": float("nan")}, LOOP, object(), "\ud800", 10**5000)
+    for number, arguments in enumerate(odd):
+        done = run(
+            [protocol.Reply(calls=(protocol.ToolCall("1", "ls", arguments),)), say("x")], Tools(ls=wrong)
+        )
+        assert ended_by(done) == "final_text", number

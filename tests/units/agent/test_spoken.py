@@ -28,30 +28,20 @@ def calls(text, shown=()):
     return list(say(text, shown).calls)
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_a_call_is_read_in_every_form(form):
-    for tool, given_arguments in (LS, WRITE):
-        answer = say(FORMS[form](tool, given_arguments))
-        assert answer.calls == ((tool, given_arguments),)
-        assert not answer.is_broken
+def test_a_call_is_read_in_every_form_and_nothing_of_it_is_left_in_the_words():
+    around = {"hermes before words": "That should do."}
+    around["fence within words"] = "First:\n\n\n\nThen I shall write it."
+    others = {"", "I shall look first.", "Let me see.</s>", "Thought: look."}
+    for name, form in FORMS.items():
+        for call in (LS, WRITE):
+            answer = say(form(*call))
+            assert (answer.calls, answer.is_broken) == ((call,), False), name
+        assert say(form(*LS)).words in ({around[name]} if name in around else others), name
 
 
-@pytest.mark.sweep(9)
-@pytest.mark.parametrize("form", FORMS)
-@given(tool=st.sampled_from(TOOLS), given_arguments=arguments)
+@given(st.sampled_from(list(FORMS.values())), st.sampled_from(TOOLS), arguments)
 def test_a_call_comes_back_equal_whatever_its_arguments_are(form, tool, given_arguments):
-    assert calls(FORMS[form](tool, given_arguments)) == [(tool, given_arguments)]
-
-
-@pytest.mark.parametrize("form", sorted(FORMS.keys() - {"hermes before words", "fence within words"}))
-def test_nothing_of_a_call_is_left_in_the_words(form):
-    words = say(FORMS[form](*LS)).words
-    assert words in {"", "I shall look first.", "Let me see.</s>", "Thought: look."}
-
-
-def test_words_around_a_call_are_kept():
-    assert say(FORMS["hermes before words"](*LS)).words == "That should do."
-    assert say(FORMS["fence within words"](*LS)).words == "First:\n\n\n\nThen I shall write it."
+    assert calls(form(tool, given_arguments)) == [(tool, given_arguments)]
 
 
 # -- tags all the way -------------------------------------------------------------------------------------
@@ -70,10 +60,8 @@ Prefers dark mode
 
 
 def test_tags_all_the_way_are_read_and_lose_one_newline_at_either_end():
-    answer = say(QWEN)
-    assert answer == Spoken(
-        (("write_file", {"path": PATH, "content": "Prefers dark mode\n"}),), "", is_broken=False
-    )
+    call = ("write_file", {"path": PATH, "content": "Prefers dark mode\n"})
+    assert say(QWEN) == Spoken((call,), "", is_broken=False)
     invoked = '<tool_call><invoke name="ls">\n<parameter name="path">user</parameter>\n</invoke></tool_call>'
     assert calls(invoked) == [LS]
     assert calls("<function=ls></function>") == [("ls", {})]
@@ -85,48 +73,39 @@ def test_texts_between_tags_come_back_equal(given_arguments):
 
 
 def test_between_tags_only_what_the_tool_takes_as_a_number_or_truth_is_one():
-    assert calls(qwen("read_file", {"path": "12", "offset": "12", "limit": "many"})) == [
-        ("read_file", {"path": "12", "offset": 12, "limit": "many"})
-    ]
-    assert calls(qwen("edit", {"new_string": "true", "replace_all": "True"})) == [
-        ("edit", {"new_string": "true", "replace_all": True})
-    ]
-    assert calls(qwen("grep", {"ignore_case": "perhaps", "max_matches": "9" * 30})) == [
-        ("grep", {"ignore_case": "perhaps", "max_matches": "9" * 30})
-    ]
-    assert calls(qwen("no_such_tool", {"limit": "1"})) == [("no_such_tool", {"limit": "1"})]
+    for tool, sent, meant in (
+        ("read_file", {"path": "12", "offset": "12", "limit": "many"}, {"offset": 12}),
+        ("edit", {"new_string": "true", "replace_all": "True"}, {"replace_all": True}),
+        ("grep", {"ignore_case": "perhaps", "max_matches": "9" * 30}, {}),
+        ("no_such_tool", {"limit": "1"}, {}),
+    ):
+        assert calls(qwen(tool, sent)) == [(tool, {**sent, **meant})]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def assert_broken(*texts):
+    for text in texts:
+        answer = say(text)
+        assert (answer.calls, answer.is_broken) == ((), True), text
+
+
+def test_tags_that_are_cut_off_or_could_be_read_in_two_ways_are_broken():
+    assert_broken(
         "<function=create_new_file>\n<parameter=filepath> test.txt\n<parameter=contents> hello",
-        QWEN[: QWEN.index("</function>")],
         "It goes on <parameter=path>user</parameter></function><function=ls><parameter=limit>cut off",
+        *(QWEN[: QWEN.index(end)] for end in ("</function>", "\n<parameter=content>")),
         QWEN[: QWEN.rindex("</parameter>")],
-        QWEN[: QWEN.index("\n<parameter=content>")],
         f"I shall write it. {QWEN.replace('=path', '=content')}",
-        QWEN.replace("dark", "<parameter=path>"),
-        QWEN.replace("dark", "</function>"),
-        QWEN.replace("dark", "< / Parameter >"),
-    ],
-)
-def test_tags_that_are_cut_off_or_could_be_read_in_two_ways_are_broken(text):
-    answer = say(text)
-    assert answer.calls == ()
-    assert answer.is_broken
+        *(QWEN.replace("dark", tag) for tag in ("<parameter=path>", "</function>", "< / Parameter >")),
+    )
 
 
 # -- more than one ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("between", ["\n", "; ", ", ", "</tool_call>\n<tool_call>", "\n<|eot_id|>"])
-@pytest.mark.parametrize("before", ["", "<tool_call>", "<|python_tag|>", "Both:\n"])
-def test_several_calls_come_back_in_order(before, between):
-    assert calls(before + json.dumps(CALL) + between + FORMS["flat action"](*WRITE)) == [LS, WRITE]
-
-
-def test_calls_of_different_forms_come_back_in_order():
+def test_several_calls_come_back_in_order_of_whatever_form():
+    for before in ("", "<tool_call>", "<|python_tag|>", "Both:\n"):
+        for between in ("\n", "; ", ", ", "</tool_call>\n<tool_call>", "\n<|eot_id|>"):
+            assert calls(before + json.dumps(CALL) + between + FORMS["flat action"](*WRITE)) == [LS, WRITE]
     text = "\n".join([QWEN, FORMS["mistral 13"](*LS), "and", FORMS["json fence"](*WRITE), FORMS["bare"](*LS)])
     assert [tool for tool, _ in calls(text)] == ["write_file", "ls", "write_file", "ls"]
 
@@ -141,76 +120,48 @@ def test_no_more_calls_come_back_than_the_limit():
 # -- what is no call ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "Saved to user/editor/theme.md.",
-        f"As in {json.dumps(CALL)} for example.",
-        f"As in `{json.dumps(CALL)}`",
-        f"As in {json.dumps(CALL)}.",
-        json.dumps({"name": "delete", "arguments": {}}),
-        json.dumps([CALL, {"name": "delete", "arguments": {}}]),
-        json.dumps([CALL, 1]),
-        json.dumps({"call": CALL}),
-        json.dumps({"path": "user"}),
-        f"```json\n{json.dumps({'tool': 'rm', 'args': {}})}\n```",
-        f"```python\n{json.dumps(CALL)}\n```",
-        '{"a": 1}',
-        "{}",
-        "[]",
-        '"ls"',
+def test_words_are_words():
+    delete, call = {"name": "delete", "arguments": {}}, json.dumps(CALL)
+    for text in (
+        *("", "Saved to user/editor/theme.md.", '{"a": 1}', "{}", "[]", '"ls"'),
+        *(f"As in {call} for example.", f"As in `{call}`", f"As in {call}.", f"```python\n{call}\n```"),
+        *map(json.dumps, (delete, [CALL, delete], [CALL, 1], {"call": CALL}, {"path": "user"})),
+        '```json\n{"tool": "rm", "args": {}}\n```',
         "Use the <tool_call> tag, or <function_call>, or [TOOL_CALLS] of old.",
-        "Use {braces} and {'more': braces}.",
-        'Such as {"name": or {"action": in one word.',
-    ],
-)
-def test_words_are_words(text):
-    assert say(text) == Spoken((), text, is_broken=False)
+        *("Use {braces} and {'more': braces}.", 'Such as {"name": or {"action": in one word.'),
+    ):
+        assert say(text) == Spoken((), text, is_broken=False)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "<tool_call>",
-        '<tool_call>{"name": "ls", "argum',
-        '<tool_call>{"name": "ls", "arguments": {"path": "user", "path": "project"}}</tool_call>',
-        '<tool_call>{"name": "ls", "arguments": {"limit": NaN}}</tool_call>',
-        '<tool_call>{"name": "ls", "arguments": {"path": "\\ud800"}}</tool_call>',
-        '<tool_call>{"name": "ls", "arguments": ["user"]}</tool_call>',
-        '<tool_call>{"name": "ls", "arguments": "user"}</tool_call>',
-        '<tool_call>{"name": "ls", "tool": "edit"}</tool_call>',
-        '<tool_call>{"name": "ls", "arguments": {"path": "a"}, "input": {"path": "b"}}</tool_call>',
-        '<tool_call>{"path": "user"}</tool_call>',
-        "<tool_call>[]</tool_call>",
-        '<tool_call>[{"name": "ls"}, {"path": "user"}]</tool_call>',
-        '<tool_call>then {"path": "user"}</tool_call>',
-        '{"name": "ls"}\n<tool_call>',
-        '{"name": "ls"}</tool_call>{"path": "user"}',
-        '<tool_call>ls(path="user")</tool_call>',
-        "<tool_call>ls\n<arg_key>path</arg_key>\n<arg_value>user</arg_value></tool_call>",
-        "<tool_call>ls user</tool_call>",
-        '<tool_call>ls ["user"]</tool_call>',
-        '<|tool_call_start|>[ls(path="user")]<|tool_call_end|>',
-        "[TOOL_CALLS]ls[ARGS]",
-        '[TOOL_CALLS]ls[ARGS]{"path": "us',
-        '{"name": "ls", "arguments": {"path": "us',
-        '{"action": "ls", "path": "a", "path": "b"}',
-        "{'name': 'ls', 'arguments': {'path': 'user'}}",
-        '{"action": "done", "summary": "Saved to us',
-        '[{"name": "li',
+UNREADABLE = [  # after the tag that begins a call
+    *("", '{"name": "ls", "argum', "[]</tool_call>", "ls user</tool_call>", 'ls ["user"]</tool_call>'),
+    '{"name": "ls", "arguments": {"path": "user", "path": "project"}}</tool_call>',
+    '{"name": "ls", "arguments": {"limit": NaN}}</tool_call>',
+    '{"name": "ls", "arguments": {"path": "\\ud800"}}</tool_call>',
+    '{"name": "ls", "arguments": ["user"]}</tool_call>',
+    '{"name": "ls", "arguments": "user"}</tool_call>',
+    '{"name": "ls", "tool": "edit"}</tool_call>',
+    '{"name": "ls", "arguments": {"path": "a"}, "input": {"path": "b"}}</tool_call>',
+    *('{"path": "user"}</tool_call>', '[{"name": "ls"}, {"path": "user"}]</tool_call>'),
+    *('then {"path": "user"}</tool_call>', 'ls(path="user")</tool_call>'),
+    "ls\n<arg_key>path</arg_key>\n<arg_value>user</arg_value></tool_call>",
+]
+
+
+def test_a_call_that_was_begun_and_cannot_be_read_is_broken():
+    ls = '{"name": "ls", "arguments": {"path": "user"}}'
+    assert_broken(
+        *(f"<tool_call>{each}" for each in UNREADABLE),
+        *('{"name": "ls"}\n<tool_call>', '{"name": "ls"}</tool_call>{"path": "user"}'),
+        *('<|tool_call_start|>[ls(path="user")]<|tool_call_end|>', "[TOOL_CALLS]ls[ARGS]"),
+        *('[TOOL_CALLS]ls[ARGS]{"path": "us', '{"name": "ls", "arguments": {"path": "us'),
+        *('{"action": "ls", "path": "a", "path": "b"}', "{'name': 'ls', 'arguments': {'path': 'user'}}"),
+        *('{"action": "done", "summary": "Saved to us', '[{"name": "li'),
         '```json\n{"name": "ls", "arguments": {"path": "us',
         '```json\n{"name": "ls", "arguments": {}}\nNow the rest.\n```',
         'I look: {"name": "ls", "arguments": {"path": "a "quoted" name"}}',
-        '{"name": "ls", "arguments": {"path": "user"}} will show it.',
-        '{"name": "ls", "arguments": {"path": "user"}}\n{"name": "ls", "argu',
-        "<think>ls</think>\n" + '{"name": "ls", "arguments": {"path": "user"}} will show it.',
-    ],
-)
-def test_a_call_that_was_begun_and_cannot_be_read_is_broken(text):
-    answer = say(text)
-    assert answer.calls == ()
-    assert answer.is_broken
+        *(f"{ls} will show it.", f'{ls}\n{{"name": "ls", "argu', f"<think>ls</think>\n{ls} will show it."),
+    )
 
 
 def test_no_bare_call_is_read_after_json_that_cannot_be_read():
@@ -223,71 +174,58 @@ def test_no_bare_call_is_read_after_json_that_cannot_be_read():
 
 def test_nothing_is_read_from_what_may_be_a_piece_of_an_unreadable_call():
     inner = json.dumps({"name": "edit", "arguments": {"path": "p", "old_string": "a", "new_string": "b"}})
-    for text in (
-        f'{{"action": "write_file", "content": "As in {inner}"}}',
-        f'{{"action": "write_file", "content": "As in <tool_call>{inner}</tool_call>"}}',
-        f'{{"action": "write_file", "content": "As in\n```json\n{inner}\n```\n"}}',
-        f'{{"action": "write_file", "content": {inner}',
+    begun = '{"action": "write_file", "content": '
+    assert_broken(
+        f'{begun}"As in {inner}"}}',
+        f'{begun}"As in <tool_call>{inner}</tool_call>"}}',
+        f'{begun}"As in\n```json\n{inner}\n```\n"}}',
+        f"{begun}{inner}",
         f'<tool_call>{{"name": "write_file", "arguments": {{"content": {inner}',
         f"<tool_call>write_file(content={inner}",
-    ):
-        answer = say(text)
-        assert answer.calls == ()
-        assert answer.is_broken
+    )
 
 
 def test_calls_before_an_unreadable_one_stand():
     answer = say(f'{hermes(*LS)}\n<tool_call>{{"name": "ls", "argu')
-    assert answer.calls == (LS,)
-    assert not answer.is_broken
+    assert (answer.calls, answer.is_broken) == ((LS,), False)
     assert calls(f'<tool_call>{json.dumps(CALL)}\n{{"name": "ls", "argu') == [LS]
 
 
-def test_a_tool_that_is_not_on_offer_is_a_call_where_a_tag_announces_it():
-    assert calls('<tool_call>{"name": "delete", "arguments": {"path": "user"}}</tool_call>') == [
-        ("delete", {"path": "user"})
-    ]
-    assert calls('[TOOL_CALLS]delete{"path": "user"}') == [("delete", {"path": "user"})]
-
-
-def test_arguments_may_be_left_out():
-    for given_arguments in ("", None):
-        assert calls(json.dumps({"name": "ls", "arguments": given_arguments})) == [("ls", {})]
+def test_a_tool_that_is_not_on_offer_is_a_call_where_a_tag_announces_it_and_arguments_may_be_left_out():
+    delete = ("delete", {"path": "user"})
+    assert calls('<tool_call>{"name": "delete", "arguments": {"path": "user"}}</tool_call>') == [delete]
+    assert calls('[TOOL_CALLS]delete{"path": "user"}') == [delete]
+    for text in ('{"name": "ls", "arguments": ""}', '{"name": "ls", "arguments": null}'):
+        assert calls(text) == [("ls", {})]
     assert calls('{"name": "ls", "id": "1"}') == [("ls", {})]
 
 
 # -- done, and thinking -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "form",
-    ["flat action", "json fence", "bare after words", "hermes", "tool, args", "openai", "bare, a list"],
-)
-def test_the_summary_of_a_model_that_is_done_is_its_words(form):
-    answer = say(FORMS[form]("done", {"summary": "Saved."}))
-    assert answer.calls == ()
-    assert answer.words.endswith("Saved.")
-    assert "{" not in answer.words
-    assert not answer.is_broken
-
-
-def test_done_without_a_summary_is_still_a_word():
+def test_the_summary_of_a_model_that_is_done_is_its_words():
+    for form in (
+        "flat action",
+        "json fence",
+        "bare after words",
+        "hermes",
+        "tool, args",
+        "openai",
+        "bare, a list",
+    ):
+        answer = say(FORMS[form]("done", {"summary": "Saved."}))
+        assert (answer.calls, answer.is_broken) == ((), False)
+        assert answer.words.endswith("Saved.")
+        assert "{" not in answer.words
     assert say('{"action": "done"}') == Spoken((), "done", is_broken=False)
     assert say('{"action": "done", "summary": 1}').words == "done"
-
-
-def test_a_call_and_done_in_one_answer_are_both():
-    answer = say(f'{json.dumps(CALL)}\n{{"action": "done", "summary": "Saved."}}')
-    assert answer == Spoken((LS,), "Saved.", is_broken=False)
-
-
-def test_a_tool_that_is_called_done_is_a_tool():
+    both = say(f'{json.dumps(CALL)}\n{{"action": "done", "summary": "Saved."}}')
+    assert both == Spoken((LS,), "Saved.", is_broken=False)
     assert spoken_calls('{"action": "done"}', [*TOOLS, "done"], ()).calls == (("done", {}),)
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
+def test_thinking_is_neither_words_nor_calls():
+    for text, words in (
         ("<think>I might {}</think>Saved.", "Saved."),
         ("<thinking>I might {}</thinking>Saved.", "Saved."),
         ("<reasoning>{}</reasoning> Saved.", "Saved."),
@@ -297,10 +235,8 @@ def test_a_tool_that_is_called_done_is_a_tool():
         ("{}</think></think>Saved.", "Saved."),
         ("<think>{}", ""),
         ("Saved <think>{}</think>{{}} as told.", "Saved {} as told."),
-    ],
-)
-def test_thinking_is_neither_words_nor_calls(text, words):
-    assert say(text.format(hermes(*LS))) == Spoken((), words, is_broken=False)
+    ):
+        assert say(text.format(hermes(*LS))) == Spoken((), words, is_broken=False)
 
 
 def test_a_call_after_words_and_thinking_does_not_begin_the_text():

@@ -8,7 +8,7 @@ from kit.lane.conformance import BOT, OWNER, Conformance, asked, begun, submit
 from kit.lane.ledgered import Grouped, Ledgered
 from muniment import lane as reading
 from muniment.errors import ManagedMemoryUnavailable
-from muniment.lane import MAX_RECORDS, Ended, Originator, Writer
+from muniment.lane import Ended, Originator, Writer
 from muniment.store.audit import verify
 from muniment.store.state import State
 
@@ -43,16 +43,19 @@ class TestLaneThroughAWriter(Conformance):
         writer.close()
 
 
+def edit(factory, columns, task):
+    with factory.state.ledger.transaction() as connection:
+        connection.execute(f"UPDATE task SET {columns} WHERE id = ?", (task.id,))
+
+
 def test_only_what_is_pending_is_looked_through_for_what_is_next(ledgered, monkeypatch):
     lane = ledgered.lane()
     begun(lane)
-    queries = []
-    ask = ledgered.state.ledger.rows
-    monkeypatch.setattr(
-        ledgered.state.ledger, "rows", lambda query, values: (queries.append(query), ask(query, values))[1]
-    )
-    reading.foremost(ledgered.state.ledger, lane.workspace)
-    reading.count_pending(ledgered.state.ledger, lane.workspace)
+    ledger, queries = ledgered.state.ledger, []
+    ask = ledger.rows
+    monkeypatch.setattr(ledger, "rows", lambda query, values: (queries.append(query), ask(query, values))[1])
+    reading.foremost(ledger, lane.workspace)
+    reading.count_pending(ledger, lane.workspace)
     plans = [str(ask(f"EXPLAIN QUERY PLAN {query}", ("w",))) for query in queries]
     assert len(plans) == 2
     assert all("USING INDEX task_pending" in plan for plan in plans)
@@ -62,94 +65,82 @@ def test_what_waits_and_cannot_be_read_does_not_keep_what_ran_from_recovery(ledg
     lane = ledgered.lane()
     running, waiting = begun(lane), submit(lane)
     lane.cancel(running.id, OWNER)
-    with ledgered.state.ledger.transaction() as connection:
-        connection.execute("UPDATE task SET arguments = '{' WHERE id = ?", (waiting.id,))
+    edit(ledgered, "arguments = '{'", waiting)
     assert [(task.id, task.status) for task in lane.recover()] == [(running.id, "cancelled")]
 
 
 def test_exclusion_does_not_lean_on_the_order(ledgered):
     lane = ledgered.lane()
     submit(lane)
-    second = submit(lane)
-    with ledgered.state.ledger.transaction() as connection:
-        connection.execute("UPDATE task SET status = 'running' WHERE id = ?", (second.id,))
+    edit(ledgered, "status = 'running'", submit(lane))
     assert lane.claim() is None
 
 
-@pytest.mark.parametrize(
-    ("column", "value"), [("arguments", "{"), ("shown", "no JSON"), ("trust", "king"), ("cancelled_by", "[]")]
-)
-def test_a_row_that_somebody_edited_makes_the_ledger_unavailable(ledgered, column, value):
-    lane = ledgered.lane()
-    task = submit(lane)
-    with ledgered.state.ledger.transaction() as connection:
-        connection.execute(f"UPDATE task SET {column} = ? WHERE id = ?", (value, task.id))
-    with pytest.raises(ManagedMemoryUnavailable, match="not as it was written"):
-        lane.claim()
+def test_a_row_that_somebody_edited_makes_the_ledger_unavailable(ledgered):
+    for column, value in {
+        "arguments": "{",
+        "shown": "no JSON",
+        "trust": "king",
+        "cancelled_by": "[]",
+    }.items():
+        lane = ledgered.lane(column)
+        edit(ledgered, f"{column} = '{value}'", submit(lane))
+        with pytest.raises(ManagedMemoryUnavailable, match="not as it was written"):
+            lane.claim()
 
 
-@pytest.mark.parametrize(
-    "ended",
-    [
-        {"status": "completed"},
-        {"status": "completed", "result": {}, "error": {"code": "x"}},
-        {"status": "completed", "result": {"what": object()}},
-        {"status": "completed", "result": {"what": float("nan")}},
-        {"status": "failed"},
-        {"status": "failed", "error": {}},
-        {"status": "failed", "error": {"code": "x"}, "result": {}},
-        {"status": "cancelled", "result": {}},
-        {"status": "cancelled", "error": {"code": "x"}},
-    ],
-)
-def test_an_end_that_no_reader_could_make_sense_of_is_refused_where_it_is_made(ended):
-    with pytest.raises((TypeError, ValueError)):
-        Ended(**ended)
+def test_an_end_that_no_reader_could_make_sense_of_is_refused_where_it_is_made():
+    error, nan = {"code": "x"}, float("nan")
+    for status, more in (
+        *(("completed", {}), ("completed", {"result": {}, "error": error})),
+        *(("completed", {"result": {"what": object()}}), ("completed", {"result": {"what": nan}})),
+        *(("failed", {}), ("failed", {"error": {}}), ("failed", {"error": error, "result": {}})),
+        *(("cancelled", {"result": {}}), ("cancelled", {"error": error})),
+    ):
+        with pytest.raises((TypeError, ValueError)):
+            pytest.fail(f"{Ended(status, **more)}")
 
 
-@pytest.mark.parametrize(
-    ("viewer", "seen"),
-    [
-        (OWNER, {"owner", "bot", "bot/1", "bot/2", "other/3"}),
+def test_who_sees_whose_tasks():
+    names = ("owner", "bot", "bot/1", "bot/2", "other/3")
+    by = {name: Originator(*name.split("/")) for name in names}
+    for viewer, seen in (
+        (OWNER, {*names}),
         (Originator("bot"), {"bot", "bot/1", "bot/2"}),
         (Originator("bot", "1"), {"bot/1"}),
         (Originator("owner", "1"), {"bot/1"}),
         (Originator("other"), {"other/3"}),
-    ],
-)
-def test_who_sees_whose_tasks(viewer, seen):
-    by = {
-        "owner": OWNER,
-        "bot": Originator("bot"),
-        "bot/1": Originator("bot", "1"),
-        "bot/2": Originator("bot", "2"),
-        "other/3": Originator("other", "3"),
-    }
-    assert {name for name, each in by.items() if viewer.sees(each)} == seen
+    ):
+        assert {name for name, each in by.items() if viewer.sees(each)} == seen, viewer
 
 
-def test_no_token_crowds_out_what_others_asked_for(ledgered):
-    lane = ledgered.lane()
+def sent_and_cancelled(factory, *whose):
+    with factory.state.ledger.transaction():
+        lane = factory.lane()
+        return [lane.cancel(submit(lane, by=by).id, by).id for by in whose]
+
+
+def test_only_the_newest_records_are_kept_none_that_is_pending_and_no_token_crowds_out_the_others(
+    ledgered, monkeypatch
+):
+    assert reading.MAX_RECORDS == 1_000
+    monkeypatch.setattr(reading, "MAX_RECORDS", 40)
+    lane, other = ledgered.lane(), ledgered.lane("other")
+    elsewhere = other.cancel(submit(other).id, OWNER)
     theirs = [lane.cancel(submit(lane, by=BOT, repeat=f"k{each}").id, BOT).id for each in range(3)]
-
-    def many(lane):
-        return [lane.cancel(submit(lane).id, OWNER).id for _ in range(MAX_RECORDS + 5)]
-
-    sent = ledgered.at_once(many)
+    pending = [begun(lane).id, submit(lane).id]
+    sent = sent_and_cancelled(ledgered, *[OWNER] * 45)
     kept = [task.id for task in ledgered.tasks()]
-    assert kept == [*theirs, *sent[8:]]
+    assert kept == [*theirs, *pending, *sent[10:]]
+    assert len(kept) == 40
     assert lane.submit(asked(by=BOT, repeat="k0")).task.id == theirs[0]
+    assert [task.id for task in ledgered.tasks("other")] == [elsewhere.id]
 
 
-def test_of_tokens_that_have_as_many_the_oldest_goes(ledgered):
-    lane = ledgered.lane()
-    half = MAX_RECORDS // 2
-
-    def each(lane):
-        return [lane.cancel(submit(lane, by=by).id, by).id for by in [BOT] * half + [OWNER] * half]
-
-    sent = ledgered.at_once(each)
-    last = submit(lane, by=Originator("third"))
+def test_of_tokens_that_have_as_many_the_oldest_goes(ledgered, monkeypatch):
+    monkeypatch.setattr(reading, "MAX_RECORDS", 8)
+    sent = sent_and_cancelled(ledgered, *[BOT] * 4, *[OWNER] * 4)
+    last = submit(ledgered.lane(), by=Originator("third"))
     assert [task.id for task in ledgered.tasks()] == [*sent[1:], last.id]
 
 

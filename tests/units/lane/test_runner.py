@@ -5,17 +5,18 @@ from __future__ import annotations
 import errno
 import queue
 import threading
+from contextlib import contextmanager
 
 import pytest
 
-from kit.lane.conformance import BOT, DONE, FAILED, OWNER, submit
+from kit.lane.conformance import BOT, CANCELLED, DONE, FAILED, OWNER, submit, together
 from kit.lane.ledgered import Ledgered
 from kit.lane.workshop import PATIENCE, Workshop
 from muniment import lane as subject
 from muniment.confine import cancel as cancelling
 from muniment.confine.cancel import Cancel
 from muniment.errors import ManagedMemoryUnavailable, NotFound, WorkspaceDraining
-from muniment.lane import Ended, Writer
+from muniment.lane import Writer
 from muniment.store.audit import verify
 from muniment.store.state import State
 
@@ -28,17 +29,15 @@ def state():
 
 
 @pytest.fixture
-def factory(state):
-    return Ledgered(state)
-
-
-@pytest.fixture
-def make(factory):
+def make(state):
     """Makes workshops, and closes them."""
-    made = []
+    made, factory = [], Ledgered(state)
 
-    def one(**more):
+    def one(*, starts=True, deaf=False, **more):
         made.append(Workshop(factory, **more))
+        made[-1].deaf = deaf
+        if starts:
+            made[-1].runner.start()
         return made[-1]
 
     yield one
@@ -48,17 +47,15 @@ def make(factory):
 
 @pytest.fixture
 def shop(make):
-    made = make()
-    made.runner.start()
-    return made
+    return make()
 
 
 @pytest.fixture
 def logged(monkeypatch):
-    """What is logged, in order."""
+    """The next event that is logged."""
     seen = queue.SimpleQueue()
     monkeypatch.setattr(subject.events, "emit", lambda event, **fields: seen.put((event, fields)))
-    return seen
+    return lambda: seen.get(timeout=PATIENCE)
 
 
 @pytest.fixture
@@ -74,23 +71,18 @@ def ledger(state, monkeypatch):
     is_writable(True)
 
 
-def raised(error):
-    raise error
-
-
 class Gate:
     """Keeps whoever calls a method of an object until the test lets it pass."""
 
     def __init__(self, monkeypatch, owner, name):
         self.reached, self._passes = threading.Event(), threading.Event()
-        real = getattr(owner, name)
+        self._real = getattr(owner, name)
+        monkeypatch.setattr(owner, name, self._gated)
 
-        def gated(*args):
-            self.reached.set()
-            assert self._passes.wait(PATIENCE)
-            return real(*args)
-
-        monkeypatch.setattr(owner, name, gated)
+    def _gated(self, *args):
+        self.reached.set()
+        assert self._passes.wait(PATIENCE)
+        return self._real(*args)
 
     def open(self):
         self._passes.set()
@@ -98,45 +90,63 @@ class Gate:
     def wait(self):
         assert self.reached.wait(PATIENCE)
 
+    def reached_by(self, shop):
+        """The task with which a runner, once it is started, comes here."""
+        shop.runner.start()
+        (task,) = shop.submit()
+        self.wait()
+        return task
+
+
+@contextmanager
+def stopping(shop, seconds=0):
+    """While the runner is being stopped, with so many seconds for what runs."""
+    stopped = []
+    thread = threading.Thread(target=lambda: stopped.append(shop.runner.stop(seconds)))
+    thread.start()
+    assert shop.runner._stopping.wait(PATIENCE)
+    yield
+    thread.join(PATIENCE)
+    assert stopped == [True]
+
+
+def lacking(monkeypatch, owner, name, times):
+    """`owner.name` has no descriptor left for the first calls."""
+    problems, real = [OSError(errno.EMFILE, "Too many open files")] * times, getattr(owner, name)
+
+    def call(*given):
+        if problems:
+            raise problems.pop()
+        return real(*given)
+
+    monkeypatch.setattr(subject, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(owner, name, call)
+
 
 # R1
 
 
-def test_tasks_are_carried_out_in_order_and_one_after_the_other(shop):
-    first, second, third = shop.submit(3)
-    for task in (first, second, third):
+def test_tasks_are_carried_out_in_order_one_at_a_time_however_many_threads_send_them(shop):
+    first, *_, third = sent = shop.submit(3)
+    for task in sent:
         attempt = shop.attempt()
         assert attempt.task.id == task.id
         assert shop.is_idle()
         attempt.ends(DONE)
     assert shop.when(third, "completed").result == {"summary": "done"}
-
-
-def test_of_tasks_that_many_threads_send_never_two_run_at_once(shop):
     shop.at_once = DONE
-    together = threading.Barrier(8)
-
-    def send():
-        together.wait()
-        shop.submit(2)
-
-    threads = [threading.Thread(target=send) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    together(lambda: shop.submit(2))
     tasks = shop.factory.tasks()
     shop.when(tasks[-1], "completed")
+    assert tasks[0].id == first.id
     assert shop.spans == [(what, task.id) for task in tasks for what in ("begin", "end")]
 
 
 def test_lanes_of_two_workspaces_run_at_the_same_time(make):
     shops = [make(name=name) for name in ("one", "other")]
     for each in shops:
-        each.runner.start()
         each.submit()
-    attempts = [each.attempt() for each in shops]
-    for each, attempt in zip(shops, attempts, strict=True):
+    for each, attempt in [(each, each.attempt()) for each in shops]:
         attempt.ends(DONE)
         each.when(attempt.task, "completed")
 
@@ -148,17 +158,19 @@ def test_a_task_whose_work_breaks_has_failed_and_the_next_one_begins(shop, logge
     shop.attempt().ends(DONE)
     shop.when(second, "completed")
     assert shop.lane.get(first.id).error == {"code": "remember_failed"}
-    assert logged.get(timeout=PATIENCE) == (
-        "task_broke",
-        {"task_id": first.id, "problem": problem.__name__},
-    )
+    assert logged() == ("task_broke", {"task_id": first.id, "problem": problem.__name__})
+
+
+def test_a_task_that_ends_as_cancelled_though_nobody_asked_has_failed(shop):
+    (task,) = shop.submit()
+    shop.attempt().ends(CANCELLED)
+    assert shop.when(task, "failed").error == {"code": "remember_failed"}
 
 
 def test_the_end_of_a_task_and_the_beginning_of_the_next_are_one_transaction(shop, state):
     first, second = shop.submit(2)
-    attempt = shop.attempt()
+    attempt, commits = shop.attempt(), []
     with state.ledger.bare() as connection:
-        commits = []
         connection.set_trace_callback(lambda said: commits.append(said) if said == "COMMIT" else None)
     attempt.ends(DONE)
     assert shop.attempt().task.id == second.id
@@ -168,12 +180,9 @@ def test_the_end_of_a_task_and_the_beginning_of_the_next_are_one_transaction(sho
     assert commits == ["COMMIT"]
 
 
-# Waking
-
-
 @pytest.mark.parametrize("moment", ["wait", "clear"])
 def test_a_task_that_comes_while_the_runner_is_about_to_sleep_is_not_slept_over(make, monkeypatch, moment):
-    shop = make()
+    shop = make(starts=False)
     gate = Gate(monkeypatch, shop.runner._wake, moment)
     shop.runner.start()
     gate.wait()
@@ -186,36 +195,26 @@ def test_a_task_that_comes_while_the_runner_is_about_to_sleep_is_not_slept_over(
 # R2
 
 
-def test_a_task_that_takes_too_long_is_over_before_the_next_begins(make):
-    shop = make(backstop=0.05)
-    shop.deaf = True
-    shop.runner.start()
+@pytest.mark.parametrize("also_cancelled", [False, True])
+def test_a_task_that_takes_too_long_has_timed_out_and_is_over_before_the_next_begins(make, also_cancelled):
+    shop = make(backstop=0.05, deaf=True)
     first, second = shop.submit(2)
     attempt = shop.attempt()
     assert attempt.was_cancelled()
     assert shop.is_idle()
     assert shop.lane.get(second.id).status == "queued"
-    attempt.ends(Ended("cancelled"))
+    if also_cancelled:
+        shop.runner.cancel(first.id, OWNER)
+    attempt.ends(CANCELLED)
     next_one = shop.attempt()
     assert next_one.task.id == second.id
-    assert shop.lane.get(first.id).error == {"code": "remember_timeout"}
+    over = shop.lane.get(first.id)
+    assert (over.status, over.error) == ("failed", {"code": "remember_timeout"})
     next_one.ends(FAILED)
 
 
-def test_one_that_took_too_long_has_timed_out_although_it_is_cancelled_then(make):
-    shop = make(backstop=0.05)
-    shop.deaf = True
-    shop.runner.start()
-    (task,) = shop.submit()
-    attempt = shop.attempt()
-    assert attempt.was_cancelled()
-    shop.runner.cancel(task.id, OWNER)
-    attempt.ends(Ended("cancelled"))
-    assert shop.when(task, "failed").error == {"code": "remember_timeout"}
-
-
 def test_the_clock_is_looked_at_as_often_as_a_task_may_need(make, monkeypatch):
-    shop = make(backstop=100.0)
+    shop = make(starts=False, backstop=100.0)
     now = [1_000.0]
     monkeypatch.setattr(subject.time, "monotonic", lambda: now[0])
     assert shop.runner._overdue() == 100.0
@@ -228,55 +227,38 @@ def test_the_clock_is_looked_at_as_often_as_a_task_may_need(make, monkeypatch):
         assert shop.runner._overdue() == 100.0
 
 
-def test_a_task_that_ends_as_cancelled_though_nobody_asked_has_failed(shop):
-    (task,) = shop.submit()
-    shop.attempt().ends(Ended("cancelled"))
-    assert shop.when(task, "failed").error == {"code": "remember_failed"}
-
-
 # Cancelling, R5
 
 
-def test_a_waiting_task_that_is_cancelled_never_begins(shop):
+def test_a_task_that_is_cancelled_ends_or_never_begins_or_completes_and_the_others_go_on(shop):
     first, second, third = shop.submit(3)
     attempt = shop.attempt()
     assert shop.runner.cancel(second.id, BOT).status == "cancelled"
     assert not attempt.cancel.is_set()
-    attempt.ends(DONE)
-    assert shop.attempt().task.id == third.id
-    assert shop.lane.get(first.id).status == "completed"
-
-
-def test_a_running_task_that_is_cancelled_ends_and_the_next_one_begins(shop):
-    first, second = shop.submit(2)
-    shop.attempt()
     assert shop.runner.cancel(first.id, BOT).status == "running"
     task = shop.when(first, "cancelled")
     assert (task.cancelled_by, task.error, task.arguments) == (BOT, None, None)
     attempt = shop.attempt()
-    assert attempt.task.id == second.id
+    assert attempt.task.id == third.id
     assert not attempt.cancel.is_set()
+    shop.deaf = True
+    attempt.ends(DONE)
+    fourth, attempt = shop.begins()
+    shop.runner.cancel(fourth.id, OWNER)
+    assert attempt.was_cancelled()
+    attempt.ends(DONE)
+    assert shop.when(fourth, "completed").result == {"summary": "done"}
+    with pytest.raises(NotFound):
+        shop.runner.cancel("remember-0", OWNER)
 
 
 def test_a_task_that_is_cancelled_between_its_claim_and_its_start_is_cancelled(make, monkeypatch):
-    shop = make()
+    shop = make(starts=False)
     gate = Gate(monkeypatch, shop.runner, "_begin")
-    shop.runner.start()
-    (task,) = shop.submit()
-    gate.wait()
+    task = gate.reached_by(shop)
     assert shop.runner.cancel(task.id, OWNER).status == "running"
     gate.open()
     assert shop.when(task, "cancelled").cancelled_by == OWNER
-
-
-def test_one_that_completes_although_it_was_cancelled_has_completed(shop):
-    shop.deaf = True
-    (task,) = shop.submit()
-    attempt = shop.attempt()
-    shop.runner.cancel(task.id, OWNER)
-    assert attempt.was_cancelled()
-    attempt.ends(DONE)
-    assert shop.when(task, "completed").result == {"summary": "done"}
 
 
 def test_a_late_cancellation_does_not_hit_the_task_after_it(shop, monkeypatch):
@@ -305,9 +287,9 @@ def test_a_late_cancellation_does_not_hit_the_task_after_it(shop, monkeypatch):
 
 
 def test_a_late_cancellation_does_not_undo_that_of_the_task_after_it(make, monkeypatch):
-    shop = make()
+    shop = make(starts=False)
     first, second = shop.submit(2)
-    begun = shop.lane.claim()
+    begun, claimed = shop.lane.claim(), []
 
     def late(change):
         noted = Writer.run(shop.writer, change)
@@ -317,7 +299,6 @@ def test_a_late_cancellation_does_not_undo_that_of_the_task_after_it(make, monke
         shop.runner.cancel(second.id, OWNER)
         return noted
 
-    claimed = []
     monkeypatch.setattr(shop.writer, "run", late)
     assert shop.runner.cancel(first.id, OWNER).id == first.id
     with Cancel() as cancel:
@@ -325,14 +306,8 @@ def test_a_late_cancellation_does_not_undo_that_of_the_task_after_it(make, monke
         assert cancel.is_set()
 
 
-def test_a_task_that_is_not_there_cannot_be_cancelled(shop):
-    with pytest.raises(NotFound):
-        shop.runner.cancel("remember-0", OWNER)
-
-
 def test_nothing_is_cancelled_where_the_ledger_cannot_be_written(shop, ledger):
-    (task,) = shop.submit()
-    attempt = shop.attempt()
+    task, attempt = shop.begins()
     ledger(False)
     with pytest.raises(ManagedMemoryUnavailable):
         shop.runner.cancel(task.id, OWNER)
@@ -348,107 +323,74 @@ def test_nothing_is_cancelled_where_the_ledger_cannot_be_written(shop, ledger):
 def test_a_stop_lets_what_runs_end_and_begins_nothing_more(shop):
     first, second = shop.submit(2)
     attempt = shop.attempt()
-    stopped = []
-    stopping = threading.Thread(target=lambda: stopped.append(shop.runner.stop(PATIENCE)))
-    stopping.start()
-    assert shop.runner._stopping.wait(PATIENCE)
-    attempt.ends(DONE)
-    stopping.join(PATIENCE)
-    assert stopped == [True]
-    assert shop.lane.get(first.id).status == "completed"
-    assert shop.lane.get(second.id).status == "queued"
+    with stopping(shop, PATIENCE):
+        attempt.ends(DONE)
+    assert [shop.lane.get(task.id).status for task in (first, second)] == ["completed", "queued"]
     assert shop.is_idle()
 
 
 def test_what_does_not_end_in_time_is_put_back_and_does_not_count_as_begun(shop):
-    first, second = shop.submit(2)
+    sent = shop.submit(2)
     shop.attempt()
     assert shop.runner.stop(0)
-    tasks = [shop.lane.get(task.id) for task in (first, second)]
+    tasks = [shop.lane.get(task.id) for task in sent]
     assert [(task.status, task.attempt) for task in tasks] == [("queued", 0)] * 2
     assert shop.lane.recover() == ()
 
 
-def test_a_stop_does_not_interrupt_what_is_past_its_point_of_no_return(shop):
-    shop.deaf = True
-    (task,) = shop.submit()
-    attempt = shop.attempt()
-    stopping = threading.Thread(target=shop.runner.stop, args=(0,))
-    stopping.start()
-    assert attempt.was_cancelled()
-    attempt.ends(DONE)
-    stopping.join(PATIENCE)
-    assert shop.lane.get(task.id).status == "completed"
+@pytest.mark.parametrize(
+    ("cancelled", "ended", "status"),
+    [
+        ("never", DONE, "completed"),  # It is past its point of no return.
+        ("before the stop", CANCELLED, "cancelled"),
+        ("while it is being put back", CANCELLED, "cancelled"),
+    ],
+)
+def test_what_ends_by_itself_while_a_stop_interrupts_it_has_ended_so(make, cancelled, ended, status):
+    shop = make(deaf=True)
+    task, attempt = shop.begins()
+    if cancelled == "before the stop":
+        shop.runner.cancel(task.id, OWNER)
+    with stopping(shop):
+        assert attempt.was_cancelled()
+        if cancelled == "while it is being put back":
+            shop.runner.cancel(task.id, OWNER)
+        attempt.ends(ended)
+    assert shop.lane.get(task.id).status == status
 
 
-def test_a_stop_does_not_wait_for_ever_for_what_does_not_end(shop, monkeypatch):
+def test_a_stop_does_not_wait_for_ever_for_what_does_not_end(make, monkeypatch):
     monkeypatch.setattr(subject, "_LAST_SECONDS", 0.01)
-    shop.deaf = True
-    shop.submit()
-    attempt = shop.attempt()
+    shop = make(deaf=True)
+    _, attempt = shop.begins()
     assert not shop.runner.stop(0)
     monkeypatch.undo()
-    attempt.ends(Ended("cancelled"))
+    attempt.ends(CANCELLED)
 
 
 def test_a_task_that_is_claimed_when_the_stop_comes_is_not_begun(make, monkeypatch):
-    shop = make()
+    shop = make(starts=False)
     gate = Gate(monkeypatch, shop.runner, "_begin")
-    shop.runner.start()
-    (task,) = shop.submit()
-    gate.wait()
-    stopping = threading.Thread(target=shop.runner.stop, args=(PATIENCE,))
-    stopping.start()
-    assert shop.runner._stopping.wait(PATIENCE)
-    gate.open()
-    stopping.join(PATIENCE)
+    task = gate.reached_by(shop)
+    with stopping(shop, PATIENCE):
+        gate.open()
     assert shop.spans == []
     again = shop.lane.get(task.id)
     assert (again.status, again.attempt) == ("queued", 0)
 
 
-def test_one_that_is_cancelled_while_it_is_being_put_back_is_cancelled(shop):
-    shop.deaf = True
-    (task,) = shop.submit()
-    attempt = shop.attempt()
-    stopping = threading.Thread(target=shop.runner.stop, args=(0,))
-    stopping.start()
-    assert attempt.was_cancelled()
-    shop.runner.cancel(task.id, OWNER)
-    attempt.ends(Ended("cancelled"))
-    stopping.join(PATIENCE)
-    assert shop.lane.get(task.id).status == "cancelled"
-
-
-def test_one_that_was_cancelled_before_the_stop_is_cancelled(shop):
-    shop.deaf = True
-    (task,) = shop.submit()
-    attempt = shop.attempt()
-    shop.runner.cancel(task.id, OWNER)
-    stopping = threading.Thread(target=shop.runner.stop, args=(0,))
-    stopping.start()
-    assert shop.runner._stopping.wait(PATIENCE)
-    attempt.ends(Ended("cancelled"))
-    stopping.join(PATIENCE)
-    assert shop.lane.get(task.id).status == "cancelled"
-
-
-def test_an_idle_runner_stops_at_once_and_a_second_time_and_unstarted(shop, make):
-    assert shop.runner.stop(PATIENCE)
-    assert shop.runner.stop(PATIENCE)
-    assert make(name="unstarted").runner.stop(PATIENCE)
-    for thread in shop.runner._threads:
-        thread.join(PATIENCE)
-        assert not thread.is_alive()
-
-
-def test_a_runner_is_alive_from_its_start_to_its_stop_or_to_the_end_of_its_thread(make):
-    shop = make()
+def test_a_runner_is_alive_from_its_start_to_its_stop_which_may_come_twice_or_unstarted(make):
+    shop = make(starts=False)
     assert not shop.runner.is_alive
     shop.runner.start()
     assert shop.runner.is_alive
     assert shop.runner.stop(PATIENCE)
+    assert shop.runner.stop(PATIENCE)
     assert not shop.runner.is_alive
+    for thread in shop.runner._threads:
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+    assert make(name="unstarted", starts=False).runner.stop(PATIENCE)
 
 
 @pytest.mark.parametrize("problem", [LookupError, SystemExit])
@@ -456,18 +398,15 @@ def test_a_runner_whose_thread_broke_is_not_alive_and_says_so(make, monkeypatch,
     def broken():
         raise problem("secret")
 
-    shop = make()
+    shop = make(starts=False)
     monkeypatch.setattr(shop.lane, "claim", broken)
     shop.runner.start()
     for thread in shop.runner._threads:
         thread.join(PATIENCE)
     assert not shop.runner.is_alive
-    event, fields = logged.get(timeout=PATIENCE)
-    assert (event, fields["problem"], fields["workspace"]) == (
-        "lane_broke",
-        problem.__name__,
-        shop.lane.workspace,
-    )
+    event, fields = logged()
+    assert event == "lane_broke"
+    assert (fields["problem"], fields["workspace"]) == (problem.__name__, shop.lane.workspace)
     assert "secret" not in str(fields)
 
 
@@ -476,30 +415,22 @@ def test_a_runner_whose_thread_broke_is_not_alive_and_says_so(make, monkeypatch,
 
 @pytest.mark.threat("T-API-09", control="patient_lanes")
 def test_a_task_waits_for_a_descriptor_and_the_lane_goes_on(shop, monkeypatch, logged):
-    monkeypatch.setattr(subject, "RETRY_SECONDS", 0.01)
-    lacking = [OSError(errno.EMFILE, "Too many open files")] * 2
-    real = cancelling.os.eventfd
-    monkeypatch.setattr(
-        cancelling.os, "eventfd", lambda *given: raised(lacking.pop()) if lacking else real(*given)
-    )
+    lacking(monkeypatch, cancelling.os, "eventfd", 2)
     first, second = shop.submit(2)
     for task in first, second:
         attempt = shop.attempt()
         assert (attempt.task.id, attempt.task.attempt) == (task.id, 1)
         attempt.ends(DONE)
     assert shop.when(second, "completed").result == {"summary": "done"}
-    events = [logged.get(timeout=PATIENCE) for _ in range(2)]
+    events = [logged() for _ in range(2)]
     assert [(event, fields["task_id"]) for event, fields in events] == [("no_descriptor", first.id)] * 2
 
 
 def test_a_ledger_that_lacks_a_descriptor_is_asked_again(shop, monkeypatch, logged):
-    monkeypatch.setattr(subject, "RETRY_SECONDS", 0.01)
-    lacking = [OSError(errno.EMFILE, "Too many open files")] * 3
-    real = shop.lane.claim
-    monkeypatch.setattr(shop.lane, "claim", lambda: raised(lacking.pop()) if lacking else real())
+    lacking(monkeypatch, shop.lane, "claim", 3)
     shop.submit()
     shop.attempt().ends(DONE)
-    event, fields = logged.get(timeout=PATIENCE)
+    event, fields = logged()
     assert (event, fields["code"]) == ("ledger_unavailable", "no_descriptor")
 
 
@@ -511,7 +442,7 @@ def test_what_a_task_did_is_kept_until_the_ledger_can_be_written_again(shop, led
     attempt = shop.attempt()
     ledger(False)
     attempt.ends(DONE)
-    event, fields = logged.get(timeout=PATIENCE)
+    event, fields = logged()
     assert (event, fields["code"]) == ("ledger_unavailable", "managed_memory_unavailable")
     assert fields["reason"] == "it cannot be written: the file system is read-only"
     assert shop.lane.get(first.id).status == "running"
@@ -522,34 +453,32 @@ def test_what_a_task_did_is_kept_until_the_ledger_can_be_written_again(shop, led
 
 
 def test_what_a_task_did_is_kept_although_the_next_one_cannot_be_read(shop, state, monkeypatch, logged):
+    def write(arguments):
+        with state.ledger.transaction() as connection:
+            connection.execute("UPDATE task SET arguments = ? WHERE id = ?", (arguments, second.id))
+
     monkeypatch.setattr(subject, "RETRY_SECONDS", 0.01)
     first, second = shop.submit(2)
     attempt = shop.attempt()
-    with state.ledger.transaction() as connection:
-        connection.execute("UPDATE task SET arguments = '{' WHERE id = ?", (second.id,))
+    write("{")
     attempt.ends(DONE)
     assert shop.when(first, "completed").result == {"summary": "done"}
-    event, fields = logged.get(timeout=PATIENCE)
+    event, fields = logged()
     assert (event, fields["code"]) == ("ledger_unavailable", "managed_memory_unavailable")
-    with state.ledger.transaction() as connection:
-        connection.execute("UPDATE task SET arguments = '{}' WHERE id = ?", (second.id,))
+    write("{}")
     again = shop.attempt()
     assert (again.task.id, again.task.attempt) == (second.id, 1)
     again.ends(DONE)
     shop.when(second, "completed")
-    assert [event.data["status"] for event in shop.factory.told() if event.task == first.id] == [
-        "queued",
-        "running",
-        "completed",
-    ]
+    told = [event.data["status"] for event in shop.factory.told() if event.task == first.id]
+    assert told == ["queued", "running", "completed"]
 
 
 def test_a_stop_while_the_ledger_cannot_be_written_leaves_the_task_to_recovery(shop, ledger, logged):
-    (task,) = shop.submit()
-    attempt = shop.attempt()
+    task, attempt = shop.begins()
     ledger(False)
     attempt.ends(DONE)
-    logged.get(timeout=PATIENCE)
+    logged()
     assert shop.runner.stop(PATIENCE)
     ledger(True)
     assert shop.lane.get(task.id).status == "running"
@@ -559,15 +488,14 @@ def test_a_stop_while_the_ledger_cannot_be_written_leaves_the_task_to_recovery(s
 def test_a_runner_whose_writer_was_closed_under_it_can_still_be_stopped(shop, logged):
     shop.writer.close()
     shop.runner.wake()
-    assert logged.get(timeout=PATIENCE)[1]["code"] == "workspace_draining"
+    assert logged()[1]["code"] == "workspace_draining"
     with pytest.raises(WorkspaceDraining):
         shop.runner.cancel("remember-0", OWNER)
     assert shop.runner.stop(PATIENCE)
 
 
 def test_the_result_of_an_attempt_that_was_given_up_is_ignored_and_the_task_begun_again(shop):
-    (task,) = shop.submit()
-    zombie = shop.attempt()
+    task, zombie = shop.begins()
     shop.lane.recover()
     zombie.ends(FAILED)
     again = shop.attempt()
@@ -579,26 +507,14 @@ def test_the_result_of_an_attempt_that_was_given_up_is_ignored_and_the_task_begu
 # Turns
 
 
-def test_turns_are_told_while_a_task_runs(shop, factory):
-    (task,) = shop.submit()
-    attempt = shop.attempt()
+def test_turns_are_told_while_a_task_runs_and_one_that_cannot_be_is_logged(shop, logged):
+    task, attempt = shop.begins()
     attempt.tell({"status": "running", "turn": 1})
+    attempt.tell({"status": object()})
+    assert logged() == ("turn_untold", {"problem": "TypeError"})
     attempt.ends(DONE)
     shop.when(task, "completed")
     attempt.tell({"status": "running", "turn": 2})
     shop.writer.run(lambda: None)
-    assert [(event.data["status"], event.data.get("turn")) for event in factory.told()] == [
-        ("queued", None),
-        ("running", None),
-        ("running", 1),
-        ("completed", None),
-    ]
-
-
-def test_a_turn_that_cannot_be_told_is_logged_and_the_task_goes_on(shop, logged):
-    (task,) = shop.submit()
-    attempt = shop.attempt()
-    attempt.tell({"status": object()})
-    assert logged.get(timeout=PATIENCE) == ("turn_untold", {"problem": "TypeError"})
-    attempt.ends(DONE)
-    shop.when(task, "completed")
+    told = [(event.data["status"], event.data.get("turn")) for event in shop.factory.told()]
+    assert told == [("queued", None), ("running", None), ("running", 1), ("completed", None)]

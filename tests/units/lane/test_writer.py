@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import closing
 
 import pytest
 
@@ -11,10 +12,6 @@ from muniment.errors import ManagedMemoryUnavailable, WorkspaceDraining
 from muniment.lane import MAX_GROUP, Writer
 from muniment.store.database import Database
 
-SCHEMA = (
-    "CREATE TABLE thing (number INTEGER PRIMARY KEY, data TEXT)",
-    "CREATE TABLE owned (thing INTEGER REFERENCES thing DEFERRABLE INITIALLY DEFERRED)",
-)
 PATIENCE = 30
 
 
@@ -25,29 +22,28 @@ def path(tmp_path):
 
 @pytest.fixture
 def database(path):
-    made = Database(path, synchronous="FULL")
-    with made.transaction() as connection:
-        for statement in SCHEMA:
-            connection.execute(statement)
-    yield made
-    made.close()
+    with closing(Database(path, synchronous="FULL")) as made:
+        with made.transaction() as connection:
+            connection.execute("CREATE TABLE thing (number INTEGER PRIMARY KEY, data TEXT)")
+            connection.execute(
+                "CREATE TABLE owned (thing INTEGER REFERENCES thing DEFERRABLE INITIALLY DEFERRED)"
+            )
+        yield made
 
 
 @pytest.fixture
 def writer(database):
-    made = Writer(database)
-    yield made
-    made.close()
+    with closing(Writer(database)) as made:
+        yield made
 
 
 @pytest.fixture
 def commits(database):
     """The statements that ended a transaction, as SQLite carried them out."""
     seen = []
+    ends = {"COMMIT", "ROLLBACK"}
     with database.bare() as connection:
-        connection.set_trace_callback(
-            lambda statement: seen.append(statement) if statement in {"COMMIT", "ROLLBACK"} else None
-        )
+        connection.set_trace_callback(lambda said: seen.append(said) if said in ends else None)
     yield seen
     with database.bare() as connection:
         connection.set_trace_callback(None)
@@ -62,6 +58,7 @@ class Held:
     def __enter__(self):
         self.first = self._writer.submit(self._wait)
         assert self._in.wait(PATIENCE)
+        return self.first
 
     def __exit__(self, *_exc):
         self._go.set()
@@ -70,6 +67,12 @@ class Held:
     def _wait(self):
         self._in.set()
         assert self._go.wait(PATIENCE)
+
+
+def grouped(writer, *changes):
+    """The futures of changes that come into one transaction."""
+    with Held(writer):
+        return [writer.submit(change) for change in changes]
 
 
 def adding(database, number, data=None):
@@ -81,76 +84,47 @@ def adding(database, number, data=None):
     return add
 
 
+def executing(database, statement, error=None):
+    def execute():
+        with database.bare() as connection:
+            connection.execute(statement)
+        if error is not None:
+            raise error
+
+    return execute
+
+
 def numbers(database):
     return [number for (number,) in database.rows("SELECT number FROM thing ORDER BY number")]
 
 
 def seen_from_elsewhere(path):
-    elsewhere = Database(path, synchronous="FULL")
-    try:
+    with closing(Database(path, synchronous="FULL")) as elsewhere:
         return numbers(elsewhere)
-    finally:
-        elsewhere.close()
 
 
-def test_what_a_change_returns_is_told_once_it_is_durable(database, path, writer):
-    assert writer.run(adding(database, 1)) == 1
-    assert seen_from_elsewhere(path) == [1]
-
-
-def test_a_change_that_raises_takes_back_only_itself(database, writer, commits):
-    def half():
-        adding(database, 2)()
-        raise LookupError("half done")
-
-    with Held(writer):
-        before, broken, after = (
-            writer.submit(change) for change in (adding(database, 1), half, adding(database, 3))
-        )
+@pytest.mark.parametrize("error", [LookupError, SystemExit, KeyboardInterrupt, GeneratorExit])
+def test_a_change_that_raises_whatever_it_is_takes_back_only_itself(database, path, writer, commits, error):
+    half = executing(database, "INSERT INTO thing VALUES (2, NULL)", error("half done"))
+    before, broken, after = grouped(writer, adding(database, 1), half, adding(database, 3))
     assert (before.result(PATIENCE), after.result(PATIENCE)) == (1, 3)
-    with pytest.raises(LookupError, match="half done"):
-        broken.result(PATIENCE)
-    assert numbers(database) == [1, 3]
+    assert isinstance(broken.exception(PATIENCE), error)
+    assert seen_from_elsewhere(path) == [1, 3]
     assert commits == ["COMMIT", "COMMIT"]
-
-
-@pytest.mark.parametrize("end", [SystemExit, KeyboardInterrupt, GeneratorExit])
-def test_a_change_that_would_end_the_thread_takes_back_only_itself(database, writer, end):
-    def leaving():
-        adding(database, 2)()
-        raise end
-
-    with Held(writer):
-        before, gone, after = (
-            writer.submit(change) for change in (adding(database, 1), leaving, adding(database, 3))
-        )
-    assert isinstance(gone.exception(PATIENCE), end)
-    assert (before.result(PATIENCE), after.result(PATIENCE)) == (1, 3)
-    assert numbers(database) == [1, 3]
-    assert writer.submit(adding(database, 4)).result(PATIENCE) == 4
+    assert writer.run(adding(database, 4)) == 4
 
 
 def test_a_transaction_that_would_end_the_thread_is_told_to_all_of_its_group(database, writer):
-    def leaving():
-        with database.bare() as connection:
-            connection.execute("ROLLBACK")
-        raise SystemExit
-
-    with Held(writer):
-        futures = [writer.submit(change) for change in (adding(database, 1), leaving)]
+    leaving = executing(database, "ROLLBACK", SystemExit())
+    futures = grouped(writer, adding(database, 1), leaving)
     assert [type(future.exception(PATIENCE)) for future in futures] == [SystemExit, SystemExit]
     assert writer.submit(adding(database, 2)).result(PATIENCE) == 2
     assert numbers(database) == [2]
 
 
 def test_a_commit_that_fails_fails_every_change_of_its_group_and_no_other(database, path, writer, commits):
-    def orphan():
-        with database.transaction() as connection:  # Looked at only when the transaction is committed.
-            connection.execute("INSERT INTO owned VALUES (99)")
-
-    with Held(writer):
-        futures = [writer.submit(change) for change in (adding(database, 1), orphan, adding(database, 2))]
-    for future in futures:
+    orphan = executing(database, "INSERT INTO owned VALUES (99)")  # Looked at when it is committed.
+    for future in grouped(writer, adding(database, 1), orphan, adding(database, 2)):
         with pytest.raises(ManagedMemoryUnavailable):
             future.result(PATIENCE)
     assert writer.run(adding(database, 3)) == 3
@@ -163,9 +137,7 @@ def test_where_sqlite_takes_back_everything_all_of_the_group_are_told_why(databa
         with database.transaction() as connection:
             connection.execute("INSERT OR ROLLBACK INTO thing VALUES (1, NULL)")
 
-    with Held(writer):
-        futures = [writer.submit(change) for change in (adding(database, 1), abort, adding(database, 2))]
-    for future in futures:
+    for future in grouped(writer, adding(database, 1), abort, adding(database, 2)):
         with pytest.raises(ManagedMemoryUnavailable, match="UNIQUE constraint failed"):
             future.result(PATIENCE)
     assert numbers(database) == []
@@ -175,8 +147,7 @@ def test_where_sqlite_takes_back_everything_all_of_the_group_are_told_why(databa
 def test_a_full_disk_leaves_exactly_what_was_told(database, writer):
     ((pages,),) = database.rows("PRAGMA page_count")
     database.rows(f"PRAGMA max_page_count = {pages + 8}")
-    with Held(writer):
-        futures = [writer.submit(adding(database, number, "x" * 8_000)) for number in range(20)]
+    futures = grouped(writer, *[adding(database, number, "x" * 8_000) for number in range(20)])
     problems = [future.exception(PATIENCE) for future in futures]
     assert numbers(database) == [number for number, problem in enumerate(problems) if problem is None]
     told = [problem for problem in problems if problem is not None]
@@ -186,20 +157,14 @@ def test_a_full_disk_leaves_exactly_what_was_told(database, writer):
     assert writer.run(adding(database, 100)) == 100
 
 
-def test_a_future_that_was_cancelled_in_time_takes_its_change_along(database, writer):
-    with Held(writer):
+def test_a_future_takes_its_change_along_that_was_cancelled_before_the_change_began(database, writer):
+    with Held(writer) as begun:
+        assert not begun.cancel()
         gone, stays = writer.submit(adding(database, 1)), writer.submit(adding(database, 2))
         assert gone.cancel()
     assert stays.result(PATIENCE) == 2
     assert gone.cancelled()
     assert numbers(database) == [2]
-
-
-def test_a_change_that_has_begun_cannot_be_cancelled_and_the_thread_lives_on(database, writer):
-    held = Held(writer)
-    with held:
-        assert not held.first.cancel()
-    assert writer.run(adding(database, 1)) == 1
 
 
 def test_close_carries_out_what_waits_and_refuses_what_comes_later(database):
@@ -239,43 +204,30 @@ def test_of_threads_that_race_with_close_none_waits_for_ever(database):
     assert len(numbers(database)) == len([future.result(0) for future in done])
 
 
-def test_whoever_follows_is_called_after_each_durable_group_and_before_it_is_told(database, path):
-    seen = []
-    writer = Writer(
-        database, committed=lambda: seen.append((seen_from_elsewhere(path), [*map(done, futures)]))
-    )
+def test_whoever_follows_is_called_after_each_durable_group_before_it_is_told_and_not_where_it_failed(
+    database, path
+):
+    def told():
+        seen.append((seen_from_elsewhere(path), [future.done() for future in futures]))
 
-    def done(future):
-        return future.done()
-
-    futures = []
-    with Held(writer):
-        futures += [writer.submit(adding(database, number)) for number in (1, 2)]
-    for future in futures:
-        future.result(PATIENCE)
-    writer.close()
+    seen, futures = [], []
+    with closing(Writer(database, committed=told)) as writer:
+        with Held(writer):
+            futures += [writer.submit(adding(database, number)) for number in (1, 2)]
+        assert [future.result(PATIENCE) for future in futures] == [1, 2]
+        with pytest.raises(ManagedMemoryUnavailable):
+            writer.run(executing(database, "INSERT INTO owned VALUES (99)"))
     assert seen == [([], [False, False]), ([1, 2], [False, False])]
-
-
-def test_nobody_is_called_for_a_group_that_failed(database):
-    calls = []
-    writer = Writer(database, committed=lambda: calls.append(1))
-    with pytest.raises(ManagedMemoryUnavailable):
-        writer.run(lambda: database.rows("INSERT INTO owned VALUES (99)"))
-    writer.close()
-    assert calls == []
 
 
 @pytest.mark.parametrize("problem", [LookupError, SystemExit])
 def test_a_follower_that_raises_is_logged_and_harms_nobody(database, monkeypatch, problem):
-    logged = []
-    monkeypatch.setattr(subject.events, "emit", lambda event, **fields: logged.append((event, fields)))
-
     def broken():
         raise problem
 
-    writer = Writer(database, committed=broken)
-    futures = [writer.submit(adding(database, number)) for number in (1, 2)]
-    assert [future.result(PATIENCE) for future in futures] == [1, 2]
-    writer.close()
+    logged = []
+    monkeypatch.setattr(subject.events, "emit", lambda event, **fields: logged.append((event, fields)))
+    with closing(Writer(database, committed=broken)) as writer:
+        futures = [writer.submit(adding(database, number)) for number in (1, 2)]
+        assert [future.result(PATIENCE) for future in futures] == [1, 2]
     assert set(map(str, logged)) == {str(("commit_untold", {"problem": problem.__name__}))}

@@ -2,143 +2,81 @@
 
 from __future__ import annotations
 
-import errno
 import os
-import struct
 import subprocess
-import threading
 from contextlib import contextmanager
 
 import pytest
 
 from muniment.testing import race
-from muniment.testing.race import Swap, SwapStopped, attack, make_decoy
+from muniment.testing.race import Swap, SwapStopped, make_decoy
 
 
 @pytest.fixture
 def names(tmp_path):
-    """A directory with a file, and where its decoy waits."""
-    (tmp_path / "root" / "folder").mkdir(parents=True)
-    (tmp_path / "root" / "folder" / "a.md").write_text("inside\n")
-    (tmp_path / "outside").mkdir()
-    (tmp_path / "outside" / "a.md").write_text("outside\n")
-    return tmp_path / "root" / "folder", tmp_path / "decoy"
+    """A directory with a file, and its decoy."""
+    for top, text in (("root/folder", "inside\n"), ("outside", "outside\n")):
+        (tmp_path / top).mkdir(parents=True)
+        (tmp_path / top / "a.md").write_text(text)
+    return tmp_path / "root" / "folder", make_decoy(tmp_path / "decoy", "symlink", tmp_path / "outside")
 
 
 @pytest.fixture
-def swap(names, tmp_path):
-    path, decoy = names
-    return Swap(path, make_decoy(decoy, "symlink", tmp_path / "outside"))
+def swap(names):
+    return Swap(*names)
 
 
-@pytest.mark.parametrize("kind", ["symlink", "hardlink", "fifo"])
-def test_a_file_is_exchanged_with_any_kind(tmp_path, kind):
-    path = tmp_path / "a.md"
-    path.write_text("inside\n")
-    (tmp_path / "secret.md").write_text("outside\n")
-    kinds = set()
-    with Swap(path, make_decoy(tmp_path / "decoy", kind, tmp_path / "secret.md")) as swap:
-        for _ in swap.rounds(exchanges=5_000, enough=lambda: len(kinds) == 2):
+@contextmanager
+def processors(count):
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, sorted(before)[:count])
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+@pytest.mark.sweep(1)
+@pytest.mark.parametrize("kind", ["hardlink", "symlink", "fifo"])
+def test_a_file_is_exchanged_with_any_kind_and_given_back(names, tmp_path, kind):
+    path, secret, kinds = names[0] / "a.md", tmp_path / "outside" / "a.md", set()
+    with Swap(path, make_decoy(tmp_path / kind, kind, secret)) as swap:
+        for _ in swap.rounds(exchanges=100, enough=lambda: len(kinds) == 2):
             found = path.lstat()
             kinds.add((found.st_mode, found.st_ino))
     assert len(kinds) == 2
     assert path.read_text() == "inside\n"
-
-
-def test_an_unknown_kind_of_decoy_is_an_error(tmp_path):
     with pytest.raises(KeyError):
-        make_decoy(tmp_path / "decoy", "mkdir", "")
+        make_decoy(tmp_path / "other", "mkdir", "")
 
 
-def test_an_attacker_that_cannot_go_on_says_why(names):
+def test_an_attacker_that_cannot_start_go_on_or_end_is_told_or_killed(names, swap, monkeypatch):
     path, _ = names
-    swap = Swap(path, path / "a.md")  # A directory cannot trade places with what is in it.
-    with swap, pytest.raises(SwapStopped, match="EINVAL"):
-        list(swap.rounds(exchanges=1))
-    assert swap.problem == "cannot exchange: EINVAL"
-
-
-def test_an_attacker_that_does_not_start_is_told(swap, monkeypatch):
+    stuck = Swap(path, path / "a.md")  # A directory cannot trade places with what is in it.
+    with stuck, pytest.raises(SwapStopped, match="EINVAL"):
+        list(stuck.rounds(exchanges=1))
+    assert stuck.problem == "cannot exchange: EINVAL"
+    with monkeypatch.context() as changed:
+        changed.setattr(race, "END_SECONDS", 0.0)
+        os.kill(swap.__enter__()._process.pid, 19)
+        with pytest.raises(subprocess.TimeoutExpired):
+            swap.__exit__()
+    assert swap._process.returncode == -9
     monkeypatch.setattr(race.sys, "executable", "/bin/false")
     with pytest.raises(SwapStopped, match="did not start: exit 1"):
-        swap.__enter__()
+        Swap(*names).__enter__()
 
 
-def test_an_attacker_that_does_not_end_is_killed(swap, monkeypatch):
-    monkeypatch.setattr(race, "END_SECONDS", 0.0)
-    with pytest.raises(subprocess.TimeoutExpired), swap:
-        os.kill(swap._process.pid, 19)
-    assert swap._process.returncode == -9
-
-
-def test_where_there_is_one_processor_both_sides_come_to_their_turn(names, tmp_path):
-    make_decoy(names[1], "symlink", tmp_path / "outside")
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {min(before)})
-    try:
-        alone = Swap(*names)
-        seen = set()
-        with alone:
-            for _ in alone.rounds(exchanges=5_000):
-                seen.add((names[0] / "a.md").read_text())
-    finally:
-        os.sched_setaffinity(0, before)
+def test_where_there_is_one_processor_both_sides_come_to_their_turn(names):
+    seen = set()
+    with processors(1), Swap(*names) as alone:
+        for _ in alone.rounds(exchanges=5_000):
+            seen.add((names[0] / "a.md").read_text())
     assert len(seen) == 2
 
 
-# -- the attacker's own loop, in a thread of this process ----------------------------------------------
-
-
-@pytest.fixture
-def attacker(names, tmp_path):
-    """Starts the loop, hands out a way to read its two cells, and ends it."""
-    make_decoy(names[1], "symlink", tmp_path / "outside")
-    shared, (ready, told), (end, stop) = os.memfd_create("cells"), os.pipe(), os.pipe()
-    os.ftruncate(shared, 16)
-    descriptors = {"shared": shared, "ready": told, "end": end}
-
-    def cells():
-        return struct.unpack("QQ", os.pread(shared, 16, 0))
-
-    @contextmanager
-    def started(path, decoy):
-        thread = threading.Thread(target=attack, args=(str(path), str(decoy)), kwargs=descriptors)
-        thread.start()
-        assert os.read(ready, 1) == b"r"
-        try:
-            yield cells
-        finally:
-            os.close(stop)
-            thread.join()
-
-    yield started
-    for descriptor in (ready, told, end, shared):
-        os.close(descriptor)
-
-
-@pytest.mark.parametrize("processors", [1, None])
-def test_the_loop_counts_and_ends_with_its_pipe(attacker, names, processors):
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, sorted(before)[:processors])
-    try:
-        with attacker(*names) as cells:
-            while cells()[0] < 100:
-                os.sched_yield()
-    finally:
-        os.sched_setaffinity(0, before)
-    assert cells()[1] == 0
-    assert not names[0].is_symlink()
-
-
-def test_the_loop_waits_for_a_name_that_is_gone_and_ends_even_so(attacker, names):
+def test_an_attacker_waits_for_a_name_that_is_gone_and_ends_even_so(names, swap):
     names[0].rename(names[0].with_name("elsewhere"))
-    with attacker(*names) as cells:
+    with swap:
         pass
-    assert cells() == (0, 0)
-
-
-def test_the_loop_says_what_stopped_it(attacker, names):
-    with attacker(names[0], names[0] / "a.md") as cells:
-        while not cells()[1]:
-            os.sched_yield()
-    assert cells() == (0, errno.EINVAL)
+    assert (swap.exchanges, swap.problem) == (0, None)

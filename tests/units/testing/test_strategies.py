@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import stat
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import yaml
 from hypothesis import Phase, given, settings
+from hypothesis.strategies import data
 
 from muniment.confine.wire import Channel, FrameViolation
 from muniment.content.entry import parse
@@ -19,53 +20,35 @@ from muniment.errors import BadName, PathEscape, PolicyInvalid, Refused
 from muniment.names import Scope, Via
 from muniment.policy.grammar import canonicalise
 from muniment.policy.load import parse_policy
-from muniment.testing.strategies import (
-    Fifo,
-    File,
-    HardLink,
-    Link,
-    Socket,
-    any_calls,
-    call_sequences,
-    entry_texts,
-    frames,
-    logical_paths,
-    messages,
-    near_policies,
-    paths_in,
-    plant,
-    policies,
-    tool_calls,
-    trees,
-    unsafe_paths,
-)
+from muniment.testing import strategies as made
 from muniment.tools.calls import TOOLS
 
 SCOPES = (Scope("user"), Scope("project"))
-DRAWS = 1_200
-"""Within which everything below comes up; a property test draws fewer at a time, and others every time."""
 
 
-@functools.cache
-def drawn(strategy):
-    """What a strategy draws; the same each time."""
-    found = []
-    draws = DRAWS if strategy in {unsafe_paths, linked_paths, frames} else DRAWS // 3  # The others take time.
-
-    @settings(max_examples=draws, database=None, derandomize=True, phases=[Phase.generate])
-    @given(strategy())
-    def collect(value):
-        found.append(value)
-
-    collect()
-    return found
+class Enough(Exception):
+    """All came up."""
 
 
-def comes_up(strategy, condition):
-    assert any(map(condition, drawn(strategy)))
+def come_up(strategy, *wanted, told=None):
+    """All that is wanted comes up: values of `told`, or else conditions. A property test draws fewer."""
+    missing = list(wanted)
+
+    @settings(max_examples=1_200, database=None, derandomize=True, phases=[Phase.generate])
+    @given(data())
+    def look(drawn):
+        value = drawn.draw(strategy)
+        found = None if told is None else told(value)
+        missing[:] = [each for each in missing if not (each(value) if told is None else each == found)]
+        if not missing:
+            raise Enough
+
+    with suppress(Enough):
+        look()
+    assert missing == []
 
 
-def told(path):
+def outcome(path):
     try:
         canonicalise(path, SCOPES)
     except PathEscape as escape:
@@ -75,14 +58,10 @@ def told(path):
     return "fine"
 
 
-@pytest.mark.sweep(1)
-@pytest.mark.parametrize("outcome", ["fine", "bad_name", "refused", Via.NUL, Via.DOTDOT, Via.ABSOLUTE])
-def test_unsafe_paths_come_to_everything_that_the_grammar_can_say(outcome):
-    comes_up(unsafe_paths, lambda path: told(path) == outcome)
-
-
-def linked_paths():
-    return unsafe_paths(["link.md", "a.md"])
+def test_unsafe_paths_come_to_everything_that_the_grammar_can_say():
+    come_up(
+        made.unsafe_paths(), "fine", "bad_name", "refused", Via.NUL, Via.DOTDOT, Via.ABSOLUTE, told=outcome
+    )
 
 
 def nodes(tree):
@@ -92,43 +71,45 @@ def nodes(tree):
             yield from nodes(node)
 
 
-@pytest.mark.sweep(1)
-@pytest.mark.parametrize(
-    "kind",
-    [
-        lambda node: isinstance(node, File) and node.content.startswith(b"---"),
-        lambda node: isinstance(node, File) and b"\xff" in node.content,
-        lambda node: isinstance(node, Link) and node.target.startswith("{outside}"),
-        lambda node: isinstance(node, Link) and node.target.startswith("{up}"),
-        lambda node: isinstance(node, Link) and node.target == "nowhere",
-        lambda node: isinstance(node, Link) and node.target == "link",
-        lambda node: isinstance(node, HardLink) and "{outside}" in node.target,
-        lambda node: isinstance(node, HardLink) and "{outside}" not in node.target,
-        lambda node: isinstance(node, Fifo),
-        lambda node: isinstance(node, Socket),
-        lambda node: isinstance(node, dict) and any(isinstance(inner, Link) for inner in node.values()),
-    ],
-)
-def test_trees_hold_every_kind_of_node(kind):
-    comes_up(trees, lambda tree: any(map(kind, nodes(tree))))
+def holds(kind, is_so=lambda _: True):
+    return lambda tree: any(isinstance(node, kind) and is_so(node) for node in nodes(tree))
 
 
-@given(trees())
+def test_trees_hold_every_kind_of_node():
+    come_up(
+        made.trees(),
+        holds(made.File, lambda node: node.content.startswith(b"---")),
+        holds(made.File, lambda node: b"\xff" in node.content),
+        holds(made.Link, lambda node: node.target.startswith("{outside}")),
+        holds(made.Link, lambda node: node.target.startswith("{up}")),
+        holds(made.Link, lambda node: node.target == "nowhere"),
+        holds(made.Link, lambda node: node.target == "link"),
+        holds(made.HardLink, lambda node: "{outside}" in node.target),
+        holds(made.HardLink, lambda node: "{outside}" not in node.target),
+        holds(made.Fifo),
+        holds(made.Socket),
+        holds(dict, lambda node: any(isinstance(inner, made.Link) for inner in node.values())),
+    )
+
+
+@given(made.trees())
 def test_what_is_planted_is_the_tree_and_nothing_else(tree):
     with tempfile.TemporaryDirectory() as base:
-        outside = Path(base) / "outside"
+        outside, top = Path(base) / "outside", Path(base) / "user"
         outside.mkdir()
         (outside / "secret.md").write_text("secret")
-        plant(tree, Path(base) / "user", outside=outside)
-        found = {}
-        for where, names, files in os.walk(Path(base) / "user"):
-            for name in (*names, *files):
-                path = Path(where) / name
-                found[str(path.relative_to(Path(base) / "user"))] = path.lstat().st_mode
-        assert set(found) == set(paths_in(tree))
-        kinds = {File: stat.S_ISREG, HardLink: stat.S_ISREG, Link: stat.S_ISLNK, Fifo: stat.S_ISFIFO}
-        kinds |= {Socket: stat.S_ISSOCK, dict: stat.S_ISDIR}
-        for path in paths_in(tree):
+        made.plant(tree, top, outside=outside)
+        walked = [Path(where) / name for where, *both in os.walk(top) for names in both for name in names]
+        found = {str(path.relative_to(top)): path.lstat().st_mode for path in walked}
+        assert set(found) == set(made.paths_in(tree))
+        kinds = {
+            made.File: stat.S_ISREG,
+            made.HardLink: stat.S_ISREG,
+            made.Link: stat.S_ISLNK,
+            made.Fifo: stat.S_ISFIFO,
+        }
+        kinds |= {made.Socket: stat.S_ISSOCK, dict: stat.S_ISDIR}
+        for path in made.paths_in(tree):
             node = tree
             for name in Path(path).parts:
                 node = node[name]
@@ -137,61 +118,44 @@ def test_what_is_planted_is_the_tree_and_nothing_else(tree):
         assert sorted(path.name for path in Path(base).iterdir()) == ["outside", "user"]
 
 
-@pytest.mark.sweep(2)
-@pytest.mark.parametrize("tool", TOOLS)
-def test_tool_calls_know_the_five_tools_and_their_arguments(tool):
-    fields = set(TOOLS[tool].model_fields)
-    comes_up(tool_calls, lambda call: call[0] == tool and set(call[1]) == fields)
-
-
 def fits(call):
     tool, arguments = call
     if not (isinstance(tool, str) and tool in TOOLS and isinstance(arguments, dict)):
         return False
     fields = TOOLS[tool].model_fields
-    return set(arguments) <= set(fields) and all(
-        name in arguments for name, field in fields.items() if field.is_required()
-    )
+    needed = {name for name, field in fields.items() if field.is_required()}
+    return needed <= set(arguments) <= set(fields)
 
 
-@given(tool_calls())
-def test_tool_calls_have_the_right_shape(call):
-    assert fits(call)
+def test_tool_calls_know_the_five_tools_and_their_arguments_and_have_the_right_shape():
+    def told(call):
+        assert fits(call)
+        return call[0], set(call[1])
+
+    come_up(made.tool_calls(), *((tool, set(TOOLS[tool].model_fields)) for tool in TOOLS), told=told)
 
 
-@pytest.mark.sweep(3)
-@pytest.mark.parametrize(
-    "has",
-    [
+@pytest.mark.slow
+def test_any_calls_are_wrong_in_every_way():
+    come_up(
+        made.any_calls(),
         lambda call: not isinstance(call[0], str),
-        lambda call: call[0] not in TOOLS if isinstance(call[0], str) else False,
+        lambda call: isinstance(call[0], str) and call[0] not in TOOLS,
         lambda call: not isinstance(call[1], dict),
         lambda call: isinstance(call[1], dict) and call[0] == "edit" and len(call[1]) == 2,
         lambda call: isinstance(call[1], dict) and "follow" in call[1],
         lambda call: isinstance(call[1], dict) and isinstance(call[1].get("path"), list),
         fits,
-    ],
-)
-def test_any_calls_are_wrong_in_every_way(has):
-    comes_up(any_calls, has)
-
-
-def plain_sequences():
-    return call_sequences(logical_paths())
+    )
 
 
 @pytest.mark.slow
 def test_call_sequences_write_a_file_and_read_it_again():
     def meets(calls):
-        written = {
-            arguments["path"]
-            for tool, arguments in calls
-            if tool == "write_file" and "." in arguments["path"]
-        }
-        read = {arguments["path"] for tool, arguments in calls if tool == "read_file"}
-        return bool(written & read)
+        paths = {name: {given.get("path") for tool, given in calls if tool == name} for name in TOOLS}
+        return any("." in path for path in paths["write_file"] & paths["read_file"])
 
-    comes_up(plain_sequences, meets)
+    come_up(made.call_sequences(made.logical_paths()), meets)
 
 
 class Feed:
@@ -214,50 +178,34 @@ def received(stream):
         return "end"
 
 
-@given(messages())
+@given(made.messages())
 def test_messages_are_whole_and_good(message):
     header, body = received(message)
     assert isinstance(header, dict)
     assert isinstance(body, bytes)
 
 
-@pytest.mark.sweep(1)
-@pytest.mark.parametrize(
-    "words",
-    [
-        "a header of",
-        "no JSON object",
-        "no JSON",
-        "a key twice",
-        "a number that is none",
-        "nested deeper",
-        "announced size",
-        "a piece of",
-        "end",
-    ],
-)
-def test_frames_break_every_rule_of_the_format(words):
-    comes_up(frames, lambda stream: words in str(received(stream)))
+def test_frames_break_every_rule_of_the_format_and_hold_messages_behind_one_another_and_long_bodies():
+    rules = ("a header of", "no JSON object", "no JSON", "a key twice", "a number that is none")
+    rules += ("nested deeper", "announced size", "a piece of", "end")
+    come_up(
+        made.frames(),
+        *(lambda stream, words=words: words in str(received(stream)) for words in rules),
+        lambda stream: len(stream) > 65_536 and not isinstance(received(stream), str),
+    )
 
 
-def test_frames_hold_messages_behind_one_another_and_long_bodies():
-    comes_up(frames, lambda stream: len(stream) > 65_536 and not isinstance(received(stream), str))
-
-
-@pytest.mark.sweep(3)
-@pytest.mark.parametrize(
-    "has",
-    [
+def test_entry_texts_are_read_in_every_way():
+    come_up(
+        made.entry_texts().map(parse),
         lambda entry: entry.name is not None and entry.type is not None,
         lambda entry: entry.keywords != (),
         lambda entry: entry.muniment is not None,
-        lambda entry: any("not closed" in note for note in entry.notes),
-        lambda entry: any("second" in note for note in entry.notes),
-        lambda entry: any("not understood" in note for note in entry.notes),
-    ],
-)
-def test_entry_texts_are_read_in_every_way(has):
-    comes_up(entry_texts, lambda text: has(parse(text)))
+        *(
+            lambda entry, words=words: any(words in note for note in entry.notes)
+            for words in ("not closed", "second", "not understood")
+        ),
+    )
 
 
 @pytest.mark.slow
@@ -272,11 +220,13 @@ def test_entry_texts_are_yaml_and_are_not():
             return False
         return True
 
-    for wanted in (True, False):
-        comes_up(entry_texts, lambda text, wanted=wanted: is_yaml(text) is wanted)
+    come_up(made.entry_texts(), True, False, told=is_yaml)
 
 
-@functools.cache
+def no_parent(name):
+    raise PolicyInvalid("E120", name, "there is none")
+
+
 def code_of(text):
     try:
         parse_policy(text, where="own", parents=no_parent)
@@ -285,17 +235,17 @@ def code_of(text):
     return "loads"
 
 
-def no_parent(name):
-    raise PolicyInvalid("E120", name, "there is none")
-
-
-@given(policies())
+@given(made.policies())
 def test_policies_load(text):
     assert code_of(text) == "loads"
 
 
 @pytest.mark.slow
 def test_near_policies_load_and_are_refused_for_most_reasons():
-    codes = set(map(code_of, drawn(near_policies)))
-    assert "loads" in codes
-    assert len(codes) > 10, sorted(codes)
+    codes = set()
+
+    def told(text):
+        codes.add(code_of(text))
+        return "loads" in codes and len(codes) > 10
+
+    come_up(made.near_policies(), True, told=told)

@@ -67,16 +67,8 @@ def _sdk(monkeypatch):
     monkeypatch.setattr(targets, "version", lambda _name: "0.1")
 
 
-@pytest.fixture
-def subject(tmp_path):
-    stage = Stage(tmp_path / "case", CORPUS.canary)
-    (stage.scope("project") / "p.md").write_text("one\ntwo\n")
-    return parse_target("anthropic").open(stage, {"expect": "allow"})
-
-
-@pytest.mark.parametrize(
-    ("case_id", "expected"),
-    [
+def test_a_case_is_run_through_the_tool(tmp_path):
+    for case_id, expected in (
         ("ok-read-relative", Outcome.HELD),
         ("ok-edit", Outcome.HELD),
         ("ok-ls-root", Outcome.LEAKED),  # This one lists host paths.
@@ -85,34 +77,26 @@ def subject(tmp_path):
         ("trav-read-00", Outcome.HELD),
         ("trav-inroot-dotdot", Outcome.DIFFERS),
         ("hard-read", Outcome.LEAKED),
-    ],
-)
-def test_a_case_is_run_through_the_tool(tmp_path, case_id, expected):
-    case = CORPUS.cases[case_id]
-    found = run_case(case, tmp_path / "case", CORPUS.canary, parse_target("anthropic").open)
-    assert outcome_of(case, found) is expected, found
+    ):
+        case = CORPUS.cases[case_id]
+        found = run_case(case, tmp_path / case_id, CORPUS.canary, parse_target("anthropic").open)
+        assert outcome_of(case, found) is expected, found
 
 
-def test_a_file_comes_without_heading_and_numbers_whatever_it_holds(subject):
+def test_files_come_bare_names_begin_at_the_memory_and_what_has_no_command_is_inexpressible(tmp_path):
+    stage = Stage(tmp_path / "case", CORPUS.canary)
+    (stage.scope("project") / "p.md").write_text("one\ntwo\n")
+    subject = parse_target("anthropic").open(stage, {"expect": "allow"})
     assert subject.about == "anthropic 0.1"
     assert subject.call("read_file", {"path": "/memories/project/p.md"}).text == "one\ntwo\n"
-    assert subject.close() == ""
-
-
-def test_a_name_that_begins_like_a_scope_becomes_one_that_begins_like_the_memory(subject):
     assert subject.call("read_file", {"path": "user-evil/secret.md"}).verdict == "error"
     assert "got: other/a.md" in subject.call("read_file", {"path": "other/a.md"}).text
-
-
-@pytest.mark.parametrize(
-    ("tool", "arguments", "reason"),
-    [
+    for tool, arguments, reason in (
         ("grep", {"path": "user", "pattern": "x"}, "no grep"),
         ("read_file", 3, "no object"),
         ("ls", {"path": ""}, "all scopes"),
         ("write_file", {"path": "project/p.md", "content": "x"}, "does not replace"),
-    ],
-)
-def test_what_it_has_no_command_for_is_inexpressible(subject, tool, arguments, reason):
-    with pytest.raises(Inexpressible, match=reason):
-        subject.call(tool, arguments)
+    ):
+        with pytest.raises(Inexpressible, match=reason):
+            subject.call(tool, arguments)
+    assert subject.close() == ""

@@ -1,40 +1,24 @@
-"""Targets are named, lack what they lack, and are started with what they asked for."""
+"""Targets are read from the command line, lack what they lack, and are forgiven what they never promised."""
 
 from __future__ import annotations
 
 import pytest
 
-from muniment.testing.conformance.targets import (
-    ALL_TOOLS,
-    ANTHROPIC,
-    MCP_FILESYSTEM,
-    UnknownTarget,
-    filled,
-    parse_target,
-)
-from muniment.testing.corpus import Kind, Stage, load_corpus
+from muniment.testing.conformance import targets
+from muniment.testing.corpus import Failure, Kind, Stage, load_corpus
 from muniment.testing.corpus.subjects import JsonLinesSubject, SandboxSubject
 
 CORPUS = load_corpus()
 
 
-@pytest.mark.parametrize(
-    "spec", ["", "munimentt", "muniment=x", "anthropic=x", "mcp", "mcp=", "command= ", "command='"]
-)
-def test_what_is_no_target_is_refused(spec):
-    with pytest.raises(UnknownTarget):
-        parse_target(spec)
+def test_what_is_no_target_is_refused():
+    for spec in ("", "munimentt", "muniment=x", "anthropic=x", "mcp", "mcp=", "command= ", "command='"):
+        with pytest.raises(targets.UnknownTarget):
+            targets.parse_target(spec)
 
 
-def test_muniment_lacks_nothing():
-    target = parse_target("muniment")
-    assert [case["id"] for case in CORPUS.cases.values() if target.lacks(case)] == []
-    assert {call["tool"] for case in CORPUS.cases.values() for call in [case["call"]]} == ALL_TOOLS
-
-
-@pytest.mark.parametrize(
-    ("spec", "case_id", "lack"),
-    [
+def test_a_case_that_a_target_cannot_express_is_told_with_the_reason_and_muniment_lacks_none():
+    for spec, case_id, lack in (
         ("anthropic", "ok-grep-literal", "no grep"),
         ("mcp=server", "ok-grep-literal", "no grep"),
         ("command=tool", "ok-grep-literal", None),
@@ -45,52 +29,60 @@ def test_muniment_lacks_nothing():
         ("mcp=server", "cross-dir-rename", None),
         ("mcp=server", "forge-fm-11", "no index"),
         ("command=tool", "forge-fm-11", None),
-    ],
-)
-def test_a_case_that_a_target_cannot_express_is_told_with_the_reason(spec, case_id, lack):
-    assert parse_target(spec).lacks(CORPUS.cases[case_id]) == lack
+    ):
+        assert targets.parse_target(spec).lacks(CORPUS.cases[case_id]) == lack, (spec, case_id)
+    target = targets.parse_target("muniment")
+    assert [case["id"] for case in CORPUS.cases.values() if target.lacks(case)] == []
+    assert {case["call"]["tool"] for case in CORPUS.cases.values()} == targets.ALL_TOOLS
 
 
 def test_placeholders_become_directories_of_the_case(tmp_path):
     stage, case = Stage(tmp_path / "case", CORPUS.canary), CORPUS.cases["sym-follow-scope"]
     words = ("a={user}", "{project}", "{state}{state}", "{symlinks}", "{policy}", "{other}")
-    root = str(stage.tree)
-    state = str(stage.state)
+    root, state = str(stage.tree), str(stage.state)
     expected = (f"a={root}/user", f"{root}/project", state * 2, "beneath", str(stage.policy), "{other}")
-    assert filled(words, stage, case) == expected
+    assert targets.filled(words, stage, case) == expected
     assert 'name = "corpus"' in stage.policy.read_text()
 
 
 def test_a_target_is_bound_to_a_stage(tmp_path):
     answer = '{"verdict": "allow", "code": null, "text": ""}'
-    program = f"import sys\nfor line in sys.stdin: print({answer!r}, flush=True)"
-    (tmp_path / "tool.py").write_text(program)
-    for number, (spec, kind) in enumerate(
-        [("muniment", SandboxSubject), (f"command=python3 {tmp_path}/tool.py", JsonLinesSubject)]
-    ):
-        stage = Stage(tmp_path / str(number), CORPUS.canary)
-        subject = parse_target(spec).open(stage, {})
+    tool = tmp_path / "tool.py"
+    tool.write_text(f"import sys\nfor line in sys.stdin: print({answer!r}, flush=True)")
+    for spec, kind in (("muniment", SandboxSubject), (f"command=python3 {tool}", JsonLinesSubject)):
+        subject = targets.parse_target(spec).open(Stage(tmp_path / kind.__name__, CORPUS.canary), {})
         assert isinstance(subject, kind)
         subject.close()
 
 
-@pytest.mark.parametrize("claims", [ANTHROPIC, MCP_FILESYSTEM])
-def test_claims_name_classes_and_cases_that_there_are_and_their_sources(claims):
-    assert claims.beyond <= {case["class"] for case in CORPUS.cases.values()} | CORPUS.cases.keys()
-    assert claims.leaves_out
-    assert claims.sources
-
-
-@pytest.mark.parametrize(
-    ("case_id", "bad", "excused"),
-    [
+def test_claims_have_sources_and_name_classes_and_cases_and_excuse_only_what_is_beyond_them():
+    for claims in (targets.ANTHROPIC, targets.MCP_FILESYSTEM):
+        assert claims.beyond <= {case["class"] for case in CORPUS.cases.values()} | CORPUS.cases.keys()
+        assert claims.leaves_out
+        assert claims.sources
+    for case_id, bad, excused in (
         ("race-dir-0", {Kind.READ}, True),
         ("disk-huge-read", {Kind.HUNG}, True),
         ("sym-write-file", {Kind.LEFT}, False),
         ("surr-0", {Kind.PATH}, True),
         ("surr-0", {Kind.PATH, Kind.CANARY}, False),
         ("surr-0", set(), False),
-    ],
-)
-def test_a_tool_is_excused_where_its_authors_make_no_claim(case_id, bad, excused):
-    assert ANTHROPIC.leave_out(CORPUS.cases[case_id], bad) is excused
+    ):
+        assert targets.ANTHROPIC.leave_out(CORPUS.cases[case_id], bad) is excused, (case_id, bad)
+
+
+def test_every_kind_of_failure_counts_unless_it_was_never_promised_not_to_be():
+    def outcome(kind, promises):
+        return targets.outcome_of({"expect": "deny"}, [Failure(kind, "")], promises)
+
+    assert targets.MEANS.keys() == set(Kind)
+    assert set(targets.MEANS.values()) == set(targets.Outcome) - {targets.Outcome.HELD}
+    for kind, promises, forgiven in (
+        (Kind.WORDING, targets.Promises(), targets.Outcome.HELD),
+        (Kind.LOOKED, targets.Promises(), targets.Outcome.HELD),
+        (Kind.PATH, targets.Promises(hides_paths=False), targets.Outcome.HELD),
+        (Kind.INDEX, targets.Promises(keeps_index=False), targets.Outcome.HELD),
+        (Kind.CROSSED, targets.Promises(separates_scopes=False), targets.Outcome.DIFFERS),
+    ):
+        assert outcome(kind, promises) is forgiven
+        assert outcome(kind, targets.Promises(is_exact=True)) is targets.MEANS[kind]
