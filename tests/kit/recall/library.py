@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from contextlib import closing, contextmanager
 from pathlib import Path
 

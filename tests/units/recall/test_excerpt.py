@@ -15,7 +15,12 @@ MARKDOWN = MarkdownIt("commonmark", {"maxNesting": 100})
 PARTED_MARKS = re.compile(r"(?:```|~~~)[ \t]+[`~]")
 BLOCKS = (
     *("a plain sentence that says something", "# Heading", "- item one\n- item two\n  goes on"),
-    *("1. first\n2. second", "> quoted\n> more of it", "```\ncode\n\nmore code\n```", "~~~py\nx = '```'\n~~~"),
+    *(
+        "1. first\n2. second",
+        "> quoted\n> more of it",
+        "```\ncode\n\nmore code\n```",
+        "~~~py\nx = '```'\n~~~",
+    ),
     *("````\n```\ninner\n```\n````", "- item with code\n\n  ```\n  in item\n  ```\n- next"),
     *("- ```\n  begins with code\n  ```", "> ```\n> in quote\n> ```", "```\n    ```\nnot the end\n```"),
     *("- ```\n  left open\n```\nanother\n```", "```\nnever closed", "```a\n\n\n```", "* * *", "setext\n==="),
@@ -25,7 +30,24 @@ BLOCKS = (
     *("`inline` and ``` more ```", "-\t```\n\ttab\n\t```", "[link]: /url\n```\nq\n```"),
 )
 FRAGMENTS = (
-    *("```", "~~~", "````", "- ", "> ", "1. ", "  ", "    ", "\t", "a b", "\n", "\n\n", "x", "#", "`", "   ```"),
+    *(
+        "```",
+        "~~~",
+        "````",
+        "- ",
+        "> ",
+        "1. ",
+        "  ",
+        "    ",
+        "\t",
+        "a b",
+        "\n",
+        "\n\n",
+        "x",
+        "#",
+        "`",
+        "   ```",
+    ),
 )
 JOINED = st.tuples(
     st.sampled_from(["\n\n", "\n"]), st.lists(st.sampled_from(BLOCKS), min_size=1, max_size=8)

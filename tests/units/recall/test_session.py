@@ -380,7 +380,18 @@ def test_the_state_goes_through_json_and_a_later_session_knows_what_was_shown(st
     assert stage.recaller.asked[-1] == (STAGING, session.shown)
 
 
-LISTED = ["abc", 7, None, [], ["a"], ["a", "b", "c", "d"], ["a", "b", 7], ["a", "b", None], [["a"], "b", "c"], {}]
+LISTED = [
+    "abc",
+    7,
+    None,
+    [],
+    ["a"],
+    ["a", "b", "c", "d"],
+    ["a", "b", 7],
+    ["a", "b", None],
+    [["a"], "b", "c"],
+    {},
+]
 HOSTILE = [None, 7, "shown", ["shown"], *({"shown": each} for each in (None, 7, "abc", {"a": "b"}, LISTED))]
 
 
