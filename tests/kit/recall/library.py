@@ -1,4 +1,4 @@
-"""A memory, and the questions that tests ask of it past the recaller: by catalog, search, shelf and ledger."""
+"""A memory, and the questions that tests ask of it past the recaller: by catalog and search."""
 
 from __future__ import annotations
 

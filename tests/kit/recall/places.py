@@ -50,11 +50,8 @@ ENTRIES = {
     "project/deploy.md": entry_of("Deploy day", "Deploys the billing service on Tuesdays."),
     "project/database.md": entry_of("Database", "Staging runs Postgres behind pgbouncer."),
 }
-DARK, DEPLOY, STAGING = (
-    "dark mode for my editor?",
-    "when do we deploy billing?",
-    "postgres staging pgbouncer?",
-)
+DARK, DEPLOY = "dark mode for my editor?", "when do we deploy billing?"
+STAGING = "postgres staging pgbouncer?"
 
 
 class Calendar:

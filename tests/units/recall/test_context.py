@@ -140,11 +140,10 @@ def test_an_entry_that_was_edited_in_place_is_told_as_it_is_now_and_leaves_no_ga
     static = tiers(recaller)
 
     def edit(text):
+        """As its directory does not show it."""
         made.execute(NOT_RACY)
         for scope in ("user", "project"):
-            made.file(f"{scope}/main/a.md").write_text(
-                entry_of("First", text)
-            )  # Its directory shows nothing.
+            made.file(f"{scope}/main/a.md").write_text(entry_of("First", text))
 
     edit("New text.")
     static.refresh(FOREVER)
@@ -252,12 +251,7 @@ def about(made, recaller):
 
 
 ABOUT = {
-    "project/deploy/steps.md": [
-        "deploy/values.yaml",
-        "/home/ann/app/deploy/x/y.py",
-        "DEPLOY/values.yaml",
-        "x/deploy",
-    ],
+    "project/deploy/steps.md": ["deploy/values.yaml", "/home/ann/app/deploy/x/y.py", "DEPLOY/x", "x/deploy"],
     "project/helm.md": ["charts/helm/values.yaml", "helm.tf", "k8s charts/values.yaml"],
     "project/models.md": ["src/models.py"],
     "project/塔/東京.md": ["塔/x.py"],
@@ -275,18 +269,11 @@ OF_NONE = [
         "\0",
         "../" * 5_000,
         "\u202e/..",
-        "\ud800/\udfff.py",
+        "\ud800/\udfff",
     ),
     *('deploy") OR ("tea/x', '"; DROP TABLE entry; --', "depl*/x", "NEAR(deploy)/x", "{body} : deploy/x"),
-    *(
-        "de\0ploy/x",
-        "\udcff\udc80.py",
-        "\u0315\u0300" * 2_000,
-        "w/" * 2_000,
-        "x" * 1_000_000,
-        "a/" * 1_000_000,
-    ),
-    *("\u0315\u0300" * 100_000, " ".join(f"w{number}" for number in range(200_000))),
+    *("de\0ploy/x", "\udcff\udc80.py", "\u0315\u0300" * 2_000, "w/" * 2_000, "x" * 1_000_000),
+    *("a/" * 1_000_000, "\u0315\u0300" * 100_000, " ".join(f"w{number}" for number in range(200_000))),
 ]
 
 

@@ -34,7 +34,7 @@ from kit.recall.places import (
     staged,
     user,
 )
-from muniment.confine.cancel import Cancel, Patience
+from muniment.confine.cancel import Patience
 from muniment.recall.context import Budgets
 from muniment.recall.conversation import FACT_CHARS, MAX_FACTS, Compacting, Conversation
 from muniment.recall.session import BroughtIn, Reason
@@ -412,6 +412,7 @@ def test_without_a_descriptor_left_a_conversation_goes_on_uncompacted(stage, tol
         conversation.on_user_turn("go on")
         assert conversation.before_turn(history) == history
     assert {each["event"] for each in told()} == {"recall_not_begun", "recall_discarded"}
+    assert conversation.session.outcomes == {Reason.FAILED: 1}
     assert CANARY not in str(told())
     assert len(compacted(conversation, history)) < len(history)
 
@@ -484,18 +485,6 @@ def test_the_hooks_of_a_closed_conversation_raise_nothing_and_begin_nothing(stag
     conversation.abort(Reason.SHUTDOWN)
     conversation.on_reset()
     conversation.close()
-
-
-def test_a_cancelled_parent_ends_all_that_runs_beside_a_conversation(stage):
-    with Cancel() as parent:
-        conversation, gate = stage.conversation(parent=parent), stage.gate()
-        conversation.on_user_turn(DEPLOY)
-        assert gate.reached.wait(WAIT)
-        parent.set()
-        settle(conversation)  # Though its gate stays shut.
-        assert conversation.before_turn([user(DEPLOY)]) == [user(DEPLOY)]
-        conversation.close()
-    assert conversation.session.outcomes == {Reason.PARENT_CANCELLED: 1}
 
 
 def test_poisoned_entries_reach_no_history_by_any_part(tmp_path):

@@ -15,13 +15,12 @@ MARKDOWN = MarkdownIt("commonmark", {"maxNesting": 100})
 PARTED_MARKS = re.compile(r"(?:```|~~~)[ \t]+[`~]")
 BLOCKS = (
     *("a plain sentence that says something", "# Heading", "- item one\n- item two\n  goes on"),
+    *("1. first\n2. second", "> quoted\n> more of it", "```\ncode\n\nmore code\n```"),
     *(
-        "1. first\n2. second",
-        "> quoted\n> more of it",
-        "```\ncode\n\nmore code\n```",
         "~~~py\nx = '```'\n~~~",
+        "````\n```\ninner\n```\n````",
+        "- item with code\n\n  ```\n  in item\n  ```\n- next",
     ),
-    *("````\n```\ninner\n```\n````", "- item with code\n\n  ```\n  in item\n  ```\n- next"),
     *("- ```\n  begins with code\n  ```", "> ```\n> in quote\n> ```", "```\n    ```\nnot the end\n```"),
     *("- ```\n  left open\n```\nanother\n```", "```\nnever closed", "```a\n\n\n```", "* * *", "setext\n==="),
     *("> ```\n> open in a quote\n\n> ```\n> and another\n", "1. ~~~\n   tilde\n   ~~~\n\n   text"),
@@ -29,26 +28,7 @@ BLOCKS = (
     *("- a\n  - b\n    ```\n    deep\n    ```", "text\n```\nend\n```\ntext", "    indented ```\n    code"),
     *("`inline` and ``` more ```", "-\t```\n\ttab\n\t```", "[link]: /url\n```\nq\n```"),
 )
-FRAGMENTS = (
-    *(
-        "```",
-        "~~~",
-        "````",
-        "- ",
-        "> ",
-        "1. ",
-        "  ",
-        "    ",
-        "\t",
-        "a b",
-        "\n",
-        "\n\n",
-        "x",
-        "#",
-        "`",
-        "   ```",
-    ),
-)
+FRAGMENTS = ["```", "~~~", "````", "- ", "> ", "1. ", "  ", "    ", "a b", "\n\n", "   ```", *"\t\nx#`"]
 JOINED = st.tuples(
     st.sampled_from(["\n\n", "\n"]), st.lists(st.sampled_from(BLOCKS), min_size=1, max_size=8)
 ).map(lambda drawn: drawn[0].join(drawn[1]))

@@ -53,12 +53,8 @@ def raising(problem):
 
 BAD = [
     *("The first one.", "", '{"read": ["c9"]}', '{"read": ["c0"]}', '{"read": ["c1", "c1"]}', "[" * 100_000),
-    *(
-        '{"read": ["user/Bottle 01.md"]}',
-        '{"read": ["c1", "c2", "c3", "c4", "c5", "c6"]}',
-        '{"remove": ["c1"]}',
-    ),
-    *('{"read": ["c1"], "why": "it is best"}', '{"read": [1]}', '{"read": "c1"}'),
+    *('{"read": ["user/Bottle 01.md"]}', '{"read": ["c1", "c2", "c3", "c4", "c5", "c6"]}', '{"read": "c1"}'),
+    *('{"read": ["c1"], "why": "it is best"}', '{"read": [1]}', '{"remove": ["c1"]}'),
 ]
 BROKEN = [
     lambda _: Reply("", (ToolCall("1", "read_file", {"path": "user/Bottle 01.md"}),)),

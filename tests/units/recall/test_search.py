@@ -88,20 +88,12 @@ FOUND = {
     TOWER: ["东京塔的预算", "東京タワー"],
 }
 NOTHING = [
-    *("", " ", "the and of to", "please help me with that", "a b c", "京", "db", "file code", "xyzzy"),
-    *("what is the weather in Lisbon", "write a poem about the sea", "明日の天気は", "오늘 날씨가 어때"),
-    *(
-        "commit to a diet of green vegetables and fish, never cook twice",
-        "\0\x1b\x07",
-        "\ud800\udfff",
-        "🤖🤖",
-    ),
-    *("gru", "uvbox", "helmet"),  # Too short for a beginning, none, and one of another word.
+    *("", " ", "the and of to", "please help me with that", "a b c", "京", "db", "file code", "🤖🤖"),
+    *("what is the weather in Lisbon", "write a poem about the sea", "明日の天気は", "오늘 날씨가"),
+    *("commit to a diet of green vegetables and fish, never cook twice", "\0\x1b\x07", "\ud800\udfff"),
+    *("gru", "uvbox", "helmet", "xyzzy"),  # Too short for a beginning, none, and one of another word.
     *("ping 10.42.7.20", "ping 10.42.7.1", "42.7.19.10 yyyy"),  # A part of a name.
-    *(
-        "sugar palette",
-        "tea postgresql",
-    ),  # One of two that only a text holds, or while the other is held too.
+    *("sugar palette", "tea postgresql"),  # One of two: only a text holds it; or both are held.
 ]
 
 
@@ -157,13 +149,9 @@ def test_a_word_that_stands_somewhere_is_not_the_beginning_of_another_one(shelve
 SYNTAX = {
     "deploy production": [
         *('deploy" production', '"deploy production"', "deploy* production", "-deploy -production"),
-        *(
-            "deploy NOT production",
-            "deploy AND OR NOT production",
-            "^deploy production",
-            "deploy + production",
-        ),
-        *("((((deploy production", "deploy\0 production\x07", "\ud800deploy\udfff production"),
+        *("deploy NOT production", "deploy AND OR NOT production", "^deploy production"),
+        *("deploy + production", "((((deploy production", "deploy\0 production\x07"),
+        "\ud800deploy\udfff production",
     ],
     "deploy green tea": ['deploy" OR "green tea'],
     "gre tea": ["gre* tea*"],
@@ -174,41 +162,12 @@ SYNTAX = {
     "deploy drop table entry production": ["deploy') OR 1=1; DROP TABLE entry; -- production"],
     "rank match bm25 deploy production": ["rank MATCH 'bm25(0)' deploy production"],
 }
-FRAGMENTS = (
-    *(
-        '"',
-        "*",
-        "^",
-        "-",
-        "+",
-        "(",
-        ")",
-        "{name}",
-        ":",
-        "NEAR(",
-        ", 2)",
-        "AND",
-        "OR",
-        "NOT",
-        "name:",
-        "'",
-        ";",
-    ),
-    *(
-        "deploy",
-        "production",
-        "塔",
-        "東京",
-        "tea",
-        "kube",
-        "10.42",
-        "\0",
-        "\ud800",
-        "\U0001f916",
-        "\u0301",
-        "\\",
-    ),
-)
+FRAGMENTS = [
+    *"\"*^-+():';\0\ud800\U0001f916\u0301\\塔",
+    *["{name}", "NEAR(", "AND", "OR", "NOT", "name:", "10.42"],
+    ", 2)",
+]
+FRAGMENTS += ["deploy", "production", "東京", "tea", "kube"]
 
 
 def test_a_message_cannot_speak_to_the_search_in_its_syntax(standing):
@@ -245,18 +204,14 @@ def test_what_was_shown_is_left_out_until_it_is_edited_and_the_best_of_the_rest_
 def test_what_has_expired_is_held_or_unreadable_is_not_found_even_if_its_words_are_there(shelves):
     shelves.refresh()
     for column, values in {
-        "expires": {
-            "2026-11-22T12:00:00.001Z": True,
-            NOW: False,
-            "2026-11-22T11:59:59.999Z": False,
-            "": False,
-        },
-        "held": {"secrets": False, "": False},
-        "readable": {0: False},
+        "expires": ["2026-11-22T12:00:00.001Z", NOW, "2026-11-22T11:59:59.999Z", ""],
+        "held": ["secrets", ""],
+        "readable": [0],
     }.items():
-        for value, is_found in values.items():
+        for value in values:
             shelves.update("user/tea.md", **{"expires": None, "held": None, "readable": 1, column: value})
-            assert bool(shelves.ask("green tea", as_it_is=True)) is is_found, (column, value)
+            is_found = bool(shelves.ask("green tea", as_it_is=True))
+            assert is_found == (column == "expires" and value > NOW), (column, value)
     assert shelves.catalog.rows("SELECT count(*) FROM text WHERE text MATCH 'sugar'") == [(1,)]
 
 
@@ -339,16 +294,15 @@ def test_a_small_memory_has_no_gate_weak_words_look_at_no_row_and_no_page_too_ma
 def test_where_one_entry_is_about_a_message_those_that_hold_less_follow_it(shelves):
     shelves.put(numbered(4, "settings"))
     assert shelves.ask("dornier settings of servers") == []
-    shelves.put(
-        {"user/one.md": entry_of("One", "printers"), "user/both.md": entry_of("Both", "settings of printers")}
-    )
+    shelves.put("user/one.md", entry_of("One", "printers"))
+    shelves.put("user/both.md", entry_of("Both", "settings of printers"))
     found = shelves.ask("dornier printers settings")
     assert (found[:2], len(found)) == (["user/both.md", "user/one.md"], 5)
     assert shelves.ask("dornier printers settings", limit=1) == ["user/both.md"]
     shelves.put("user/a.md", entry_of("Zeppelin", "One flew over the harbour."))
     shelves.put("user/b.md", entry_of("Cameras", "What he photographed is in the attic."))
     asked = (
-        "Remind me which of the zeppelins over the harbour our uncle photographed from the tower that winter"
+        "Remind me which of the zeppelins over the harbour our uncle photographed from the tower in winter"
     )
     assert shelves.ask(asked) == ["user/a.md", "user/b.md"]
 
@@ -410,6 +364,7 @@ def test_a_search_ends_with_its_patience_also_while_it_runs(shelves):
     shelves.refresh()
     looked = []
     with Cancel() as cancel:
+        patience = Patience(float("inf"), cancel)
 
         def accepts(_root, rel):
             looked.append(rel)
@@ -418,9 +373,7 @@ def test_a_search_ends_with_its_patience_also_while_it_runs(shelves):
 
         for _ in range(2):
             with pytest.raises(Cancelled):
-                shelves.ask(
-                    "rollback", accepts=accepts, patience=Patience(float("inf"), cancel), as_it_is=True
-                )
+                shelves.hits("rollback", accepts=accepts, patience=patience, as_it_is=True)
     assert len(looked) == PAGE
     with pytest.raises(DeadlineExceeded):
         shelves.ask("rollback", patience=Patience(time.monotonic()))

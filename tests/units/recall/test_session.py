@@ -1,16 +1,13 @@
 """One conversation's recalls: brought in once, at the first place at which they are there, and told if not.
 
 That a method returns while a recall is blocked is shown by a gate that is opened only behind the call: one
-that waited would wait for ever. Scenarios of the table are carried out by a plain thread and by an event loop.
+that waited would wait for ever.
 """
 
 from __future__ import annotations
 
-import asyncio
-import errno
 import json
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 
 import pytest
@@ -27,26 +24,6 @@ from muniment.recall.session import BroughtIn, Reason, RecallSession
 
 EDITOR, DATABASE, DAY = "user/editor.md", "project/database.md", "project/deploy.md"
 ZEPPELINS, WINE = "what about zeppelins over antarctica?", "which riesling of the mosel?"
-
-
-def by_a_thread(scenario, session):
-    """Each step of a scenario, and behind each the end of all that runs."""
-
-    def work():
-        for _ in scenario:
-            settle(session)
-
-    with ThreadPoolExecutor(1) as pool:
-        pool.submit(work).result(WAIT)
-
-
-def by_a_loop(scenario, session):
-    async def host():
-        for _ in scenario:
-            await asyncio.to_thread(settle, session)
-        assert asyncio.all_tasks() == {asyncio.current_task()}
-
-    asyncio.run(host())
 
 
 def asked(session, message, **more):
@@ -72,7 +49,7 @@ def raising(problem):
 # -- the table
 
 
-def settled_at_once(stage, session):
+def settled_at_once(_stage, session):
     session.on_user_turn(DARK)
     yield
     handle = session._handle
@@ -143,11 +120,11 @@ TABLE = {
 }
 
 
-@pytest.mark.parametrize("host", [by_a_thread, by_a_loop])
 @pytest.mark.parametrize("scenario", TABLE)
-def test_a_recall_comes_at_the_first_place_at_which_it_is_there_and_holds_nobody_up(stage, host, scenario):
+def test_a_recall_comes_at_the_first_place_at_which_it_is_there_and_holds_nobody_up(stage, scenario):
     session = stage.session()
-    host(scenario(stage, session), session)
+    for _ in scenario(stage, session):
+        settle(session)  # Behind each step, the end of all that runs.
     assert session.outcomes == TABLE[scenario]
 
 
@@ -182,17 +159,6 @@ def test_whoever_waits_for_the_last_record_has_waited_for_all(monkeypatch, told)
     records.close()
     assert not before.is_alive()
     assert written == [(Recalled(), "first")]
-
-
-def test_without_a_descriptor_left_a_turn_goes_on_without_its_recall(stage, monkeypatch, told):
-    session = stage.session()
-    with monkeypatch.context() as scarce:
-        scarce.setattr(session.prefetch, "begin", raising(OSError(errno.EMFILE, CANARY)))
-        assert asked(session, DARK) is None
-    assert session.outcomes == {Reason.FAILED: 1}
-    assert [each["event"] for each in told()] == ["recall_not_begun", "recall_discarded"]
-    assert CANARY not in str(told())
-    assert paths(asked(session, DARK)) == [EDITOR]
 
 
 def test_without_a_thread_for_it_a_record_is_written_with_the_next_one(stage, monkeypatch, told):
@@ -298,17 +264,6 @@ def test_the_parent_stays_the_callers_and_another_session_of_it_goes_on(stage):
         assert not parent.is_set()
 
 
-def test_close_ends_a_recall_that_hangs_and_nothing_begins_any_more(stage):
-    before, session, gate = threading.active_count(), stage.session(), stage.gate()
-    session.on_user_turn(DARK)
-    assert gate.reached.wait(WAIT)
-    for _ in range(2):
-        session.close()
-        assert threading.active_count() == before
-        session.on_user_turn(DARK)
-        assert session.take_for_user_turn() is None
-
-
 # -- nothing twice
 
 
@@ -380,18 +335,7 @@ def test_the_state_goes_through_json_and_a_later_session_knows_what_was_shown(st
     assert stage.recaller.asked[-1] == (STAGING, session.shown)
 
 
-LISTED = [
-    "abc",
-    7,
-    None,
-    [],
-    ["a"],
-    ["a", "b", "c", "d"],
-    ["a", "b", 7],
-    ["a", "b", None],
-    [["a"], "b", "c"],
-    {},
-]
+LISTED = ["abc", 7, None, [], ["a"], ["a", "b", 7], ["a", "b", None], [["a"], "b", "c"], {}, [*"abcd"]]
 HOSTILE = [None, 7, "shown", ["shown"], *({"shown": each} for each in (None, 7, "abc", {"a": "b"}, LISTED))]
 
 

@@ -1,13 +1,13 @@
 """A chat loop on asyncio: no hook gives the loop away or holds it up, and nothing is left when it ends.
 
-What lets a recall go on is always set by the loop itself, so that a hook that waited for it would wait for ever.
+What lets a recall go on is always set by the loop itself, so that a hook that waited would wait for ever.
 """
 
 from __future__ import annotations
 
 import asyncio
 
-from kit.recall.places import DARK, DEPLOY, WAIT, Gate, calling, result, settle, user
+from kit.recall.places import DARK, WAIT, Gate, calling, result, settle, user
 from muniment.confine.cancel import Cancel
 from muniment.recall.context import Budgets
 from muniment.recall.session import Reason
@@ -81,20 +81,5 @@ def test_a_task_that_is_cancelled_cancels_the_recall_of_its_turn(stage):
             assert conversation.after_tools(history) == history
             assert conversation.session.outcomes[Reason.PARENT_CANCELLED] == 1
             conversation.close()
-
-    run(host)
-
-
-def test_many_conversations_on_one_loop_do_not_hold_each_other_up(stage):
-    async def host():
-        hanging, gate = await opened(stage), stage.gate()
-        hanging.on_user_turn(DARK)
-        await asyncio.to_thread(gate.reached.wait, WAIT)
-        for _ in range(5):
-            other = await opened(stage)
-            other.on_user_turn(DEPLOY)
-            await asyncio.to_thread(settle, other)
-            assert "on Tuesdays" in other.before_turn([user(DEPLOY)])[0]["content"]
-        assert hanging.before_turn([user(DARK)]) == [user(DARK)]
 
     run(host)
