@@ -14,6 +14,9 @@ from kit.memories import make_roots, put
 from muniment.agent.model import ModelError
 from muniment.testing.minds import ScriptedModel, say
 
+DARK, STAGING = "The user prefers dark mode in all editors", "Staging runs on Postgres 16 behind pgbouncer"
+NONSENSE = ["", "@", "user/x.md", "nowhere/x.md@00", "user/x.md@zz", "\ud800@\0"]
+
 
 @pytest.fixture
 def workspace(tmp_path):
@@ -28,29 +31,23 @@ def memory(tmp_path, workspace):
         yield memory
 
 
-def test_what_was_remembered_is_recalled_by_words_about_it(memory):
-    memory.remember("The user prefers dark mode in all editors")
-    recalled = memory.recall("editor theme")
-    assert recalled.entries[0].path == "user/editor/prefers-dark-mode-in-all-editors.md"
-    assert "The user prefers dark mode in all editors" in recalled.text
+def paths(recalled):
+    return [entry.path for entry in recalled.entries]
+
+
+def test_what_was_remembered_is_recalled_by_words_about_it_until_it_was_shown_and_edited(memory):
+    (path,) = memory.remember(DARK).files_touched
+    recalled = memory.recall("editor theme", choose=True)  # The rules pick nothing, so the search decides.
+    assert paths(recalled) == [path] == ["user/editor/prefers-dark-mode-in-all-editors.md"]
+    assert DARK in recalled.text
     assert not recalled.abstained
     assert recalled.tokens == -(-len(recalled.text.encode()) // 3)
-
-
-def test_ids_exclude_an_entry_until_it_is_edited(memory):
-    result = memory.remember("The user prefers dark mode in all editors")
-    shown = [entry.id for entry in memory.recall("dark mode editors").entries]
+    assert paths(memory.recall("dark mode editors", exclude=NONSENSE)) == [path]
+    shown = [entry.id for entry in recalled.entries]
     assert memory.recall("dark mode editors", exclude=shown).abstained
-    path = memory.place.roots["user"].trusted_path / result.files_touched[0].removeprefix("user/")
-    path.write_text(path.read_text().replace("all editors", "every editor"))
-    again = memory.recall("dark mode editors", exclude=shown)
-    assert [entry.path for entry in again.entries] == list(result.files_touched)
-
-
-@pytest.mark.parametrize("nonsense", ["", "@", "user/x.md", "nowhere/x.md@00", "user/x.md@zz", "\ud800@\0"])
-def test_an_id_that_is_none_excludes_nothing(memory, nonsense):
-    memory.remember("The user prefers dark mode in all editors")
-    assert len(memory.recall("dark mode editors", exclude=[nonsense]).entries) == 1
+    file = memory.place.roots["user"].trusted_path / path.removeprefix("user/")
+    file.write_text(file.read_text().replace("all editors", "every editor"))
+    assert paths(memory.recall("dark mode editors", exclude=shown)) == [path]
 
 
 def test_scope_limit_and_budget_hold(memory):
@@ -62,17 +59,12 @@ def test_scope_limit_and_budget_hold(memory):
     assert memory.recall("dark mode", budget=1).text == ""
 
 
-def test_closing_the_memory_leaves_no_thread(tmp_path, workspace):
+def test_a_memory_that_is_closed_leaves_no_thread_and_recalls_nothing_and_raises_nothing(tmp_path, workspace):
     before = set(threading.enumerate())
     with muniment.open(workspace, home=tmp_path / "home") as memory, memory.conversation() as conversation:
-        memory.remember("The user prefers dark mode in all editors")
+        memory.remember(DARK)
         conversation.on_user_turn("dark mode editors")
     assert set(threading.enumerate()) - before == set()
-
-
-def test_a_closed_memory_recalls_nothing_and_raises_nothing(tmp_path, workspace):
-    with muniment.open(workspace, home=tmp_path / "home") as memory:
-        memory.recall("dark mode editors")
     assert memory.recall("dark mode editors").error is not None
 
 
@@ -80,29 +72,23 @@ def test_the_model_picks_where_it_is_asked_to(tmp_path, workspace):
     roots = make_roots(tmp_path)
     put(roots["user"], "one.md", "Dark mode in the editor, at night\n")
     put(roots["user"], "two.md", "Dark mode in the editor, on trains\n")
-    model = ScriptedModel(
-        [say('{"read": ["c2"]}'), ModelError("gone"), say('{"read": ["c9"]}'), say('{"read": []}')]
-    )
+    answers = [say('{"read": ["c2"]}'), ModelError("gone"), say('{"read": ["c9"]}'), say('{"read": []}')]
+    model = ScriptedModel(answers)
     with muniment.open(workspace, home=tmp_path / "home", roots=roots, model=model) as memory:
-        every = [entry.path for entry in memory.recall("dark mode editor").entries]
+        every = paths(memory.recall("dark mode editor"))
         assert set(every) == {"user/one.md", "user/two.md"}
-
-        def picked():
-            return [entry.path for entry in memory.recall("dark mode editor", choose=True).entries]
-
-        assert picked() == every[::-1], "its pick first, and nothing dropped"
-        assert picked() == every, "it failed: the search"
-        assert picked() == every, "it named what it was not shown: the search"
-        assert picked() == every, "it says that none helps: it may drop nothing"
-
-
-def test_the_rules_pick_nothing_so_the_search_decides(memory):
-    memory.remember("The user prefers dark mode in all editors")
-    assert len(memory.recall("dark mode editors", choose=True).entries) == 1
+        for choose in (True, False):
+            with memory.conversation(choose=choose) as conversation:
+                assert (conversation.session._choose is not None) is choose
+        assert model.requests == []
+        picked = [paths(memory.recall("dark mode editor", choose=True)) for _ in answers]
+        # Its pick first, and nothing dropped; else it failed, named what it was not shown, or helps not.
+        assert picked == [every[::-1], every, every, every]
+        assert len(model.requests) == len(answers)
 
 
 def test_a_subagent_searches_and_hands_in(memory):
-    memory.remember("Staging runs on Postgres 16 behind pgbouncer")
+    memory.remember(STAGING)
     handed_in = []
     subagents = memory.subagent(lambda fact: handed_in.append(fact) or "t1")
     assert [tool["function"]["name"] for tool in subagents.tools] == ["search_memory", "remember_this"]
@@ -113,7 +99,7 @@ def test_a_subagent_searches_and_hands_in(memory):
 
 
 def test_a_conversation_goes_on_where_its_state_says(memory):
-    memory.remember("Staging runs on Postgres 16 behind pgbouncer")
+    memory.remember(STAGING)
     asked = [{"role": "user", "content": "Where is the moon?"}]
     with memory.conversation() as conversation:
         first = conversation.before_turn(asked)

@@ -37,6 +37,22 @@ def key_of(home):
     return key_of
 
 
+@pytest.fixture
+def refused(key_of):
+    """What is told of a key that is none; nothing of it is shown, nor would be by a traceback."""
+
+    def refused(environment=None, *, by_any=True, **flags):
+        with pytest.raises(ConfigInvalid) as caught:
+            key_of(environment, **flags)
+        chain = [caught.value]
+        while by_any and (chain[-1].__cause__ or chain[-1].__context__):
+            chain.append(chain[-1].__cause__ or chain[-1].__context__)
+        assert "canary" not in "".join([*map(repr, chain), *traceback.format_exception(caught.value)])
+        return str(caught.value)
+
+    return refused
+
+
 def key_file(path, content):
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     return str(path)
@@ -47,99 +63,57 @@ def test_the_flag_beats_the_variable_and_that_the_files_of_environment_and_confi
 ):
     flag, named, configured = (key_file(tmp_path / name, name) for name in ("flag", "named", "configured"))
     assert key_of() is None
+    for name in ("OPENAI_API_KEY", "OPENAI_ADMIN_KEY", "API_KEY", "muniment_api_key"):
+        assert key_of({name: CANARY}) is None  # That of another program.
     (home / "config.toml").write_text(f'api_key_file = "{configured}"\n')
-    assert key_of() == "configured"
+    assert key_of() == key_of({"MUNIMENT_API_KEY": "", "MUNIMENT_API_KEY_FILE": ""}) == "configured"
     environment = {"MUNIMENT_API_KEY_FILE": named}
-    assert key_of(environment) == "named"
+    assert key_of(environment) == key_of(environment | {"MUNIMENT_API_KEY": ""}, api_key_file="") == "named"
     environment["MUNIMENT_API_KEY"] = "variable"
-    assert key_of(environment) == "variable"
-    assert key_of({"MUNIMENT_API_KEY": "variable"}) == "variable"
-    assert key_of(environment, api_key_file=flag) == "flag"
-    assert key_of(environment, api_key_file=Path(flag)) == "flag"
+    assert key_of(environment) == key_of({"MUNIMENT_API_KEY": "variable"}) == "variable"
+    assert key_of(environment, api_key_file=flag) == key_of(environment, api_key_file=Path(flag)) == "flag"
+    settings = read_settings(environment | {"MUNIMENT_API_KEY": CANARY, "HOME": str(home)})
+    assert (CANARY in repr(settings), named in repr(settings)) == (False, True)
 
 
-def test_an_empty_variable_and_an_empty_flag_are_not_given(tmp_path, key_of):
-    named = key_file(tmp_path / "named", "named")
-    environment = {"MUNIMENT_API_KEY": "", "MUNIMENT_API_KEY_FILE": named}
-    assert key_of(environment, api_key_file="") == "named"
-    assert key_of({"MUNIMENT_API_KEY": "", "MUNIMENT_API_KEY_FILE": ""}) is None
+def test_white_space_around_a_key_is_no_part_of_it(tmp_path, key_of):
+    for text in ("k", f"  {CANARY}\r\n", f"\n\t{CANARY}", "!~" * 2000, " " * 4000 + CANARY):
+        assert key_of({"MUNIMENT_API_KEY": text}) == text.strip()
+        assert key_of(api_key_file=key_file(tmp_path / "key", text)) == text.strip()
 
 
-@pytest.mark.parametrize("name", ["OPENAI_API_KEY", "OPENAI_ADMIN_KEY", "API_KEY", "muniment_api_key"])
-def test_the_key_of_another_program_is_not_ours(key_of, name):
-    assert key_of({name: CANARY}) is None
-
-
-@pytest.mark.parametrize("text", ["k", f"  {CANARY}\r\n", f"\n\t{CANARY}", "!~" * 2000, " " * 4000 + CANARY])
-def test_white_space_around_a_key_is_no_part_of_it(tmp_path, key_of, text):
-    assert key_of({"MUNIMENT_API_KEY": text}) == text.strip()
-    assert key_of(api_key_file=key_file(tmp_path / "key", text)) == text.strip()
-
-
-NO_KEYS = [
-    (b" \n", "is empty"),
-    (f"{CANARY} x", "holds no key"),
-    (f"KEY=1\n{CANARY}", "holds no key"),
-    (f"{CANARY}\x00", "holds no key"),
-    (f"{CANARY}\x7f", "holds no key"),
-    (f"{CANARY}\x1b[2J", "holds no key"),
-    (f"{CANARY}é", "holds no key"),
-    (f"\ufeff{CANARY}", "holds no key"),
-    (CANARY.encode() + b"\xff", "holds no key"),
-    (CANARY.encode("utf-16"), "holds no key"),
-    (CANARY + "x" * MAX_KEY_BYTES, f"is longer than {MAX_KEY_BYTES} bytes"),
-    (CANARY + " " * MAX_KEY_BYTES, f"is longer than {MAX_KEY_BYTES} bytes"),
-]
-
-
-def all_that_is_told(error):
-    """What the error says, and whatever a traceback of it would show."""
-    chain = [error]
-    while chain[-1].__cause__ or chain[-1].__context__:
-        chain.append(chain[-1].__cause__ or chain[-1].__context__)
-    return "".join(map(repr, chain)) + "".join(traceback.format_exception(error)) + str(error)
+NO_KEYS = {
+    b" \n": "is empty",
+    **{f"{CANARY}{text}".encode(): "holds no key" for text in (" x", "\x00", "\x7f", "\x1b[2J", "é")},
+    f"KEY=1\n{CANARY}".encode(): "holds no key",
+    f"\ufeff{CANARY}".encode(): "holds no key",
+    CANARY.encode() + b"\xff": "holds no key",
+    CANARY.encode("utf-16"): "holds no key",
+    f"{CANARY}{'x' * MAX_KEY_BYTES}".encode(): f"is longer than {MAX_KEY_BYTES} bytes",
+    f"{CANARY}{' ' * MAX_KEY_BYTES}".encode(): f"is longer than {MAX_KEY_BYTES} bytes",
+}
 
 
 @pytest.mark.threat("T-LEAK-09", control="quiet_key")
-@pytest.mark.parametrize(("content", "words"), [(b"", "is empty"), *NO_KEYS])
-def test_what_is_no_key_in_a_file_is_told_and_not_shown(tmp_path, key_of, content, words):
-    path = key_file(tmp_path / "file", content)
-    with pytest.raises(ConfigInvalid) as caught:
-        key_of(api_key_file=path)
-    assert f"the key file {path} {words}" in str(caught.value)
-    assert "canary" not in all_that_is_told(caught.value)
+def test_what_is_no_key_is_told_and_not_shown(tmp_path, refused):
+    for content, words in {b"": "is empty", **NO_KEYS}.items():
+        path = key_file(tmp_path / "file", content)
+        assert f"the key file {path} {words}" in refused(api_key_file=path)
+        if content:
+            told = refused({"MUNIMENT_API_KEY": os.fsdecode(content)})
+            assert told.startswith(f"MUNIMENT_API_KEY {words}")
+    assert refused(api_key_file=str(tmp_path)) == f"the key file {tmp_path} cannot be read: Is a directory"
+    assert "longer than" in refused(api_key_file="/dev/zero")
 
 
-@pytest.mark.parametrize(("content", "words"), NO_KEYS)
-def test_what_is_no_key_in_the_variable_is_told_and_not_shown(key_of, content, words):
-    text = content if isinstance(content, str) else os.fsdecode(content)
-    with pytest.raises(ConfigInvalid) as caught:
-        key_of({"MUNIMENT_API_KEY": text})
-    assert str(caught.value).startswith(f"MUNIMENT_API_KEY {words}")
-    assert "canary" not in all_that_is_told(caught.value)
-
-
-def test_a_file_that_cannot_be_read_is_told(tmp_path, key_of):
-    with pytest.raises(ConfigInvalid) as caught:
-        key_of(api_key_file=str(tmp_path))
-    assert str(caught.value) == f"the key file {tmp_path} cannot be read: Is a directory"
-
-
-@pytest.mark.parametrize("key", [CANARY, f"{CANARY}/x", f"{CANARY}{'x' * 400}"])
-@pytest.mark.parametrize("source", ["flag", "environment"])
-def test_a_key_that_was_given_for_the_name_of_a_file_is_not_repeated(
-    tmp_path, key_of, monkeypatch, key, source
-):
+def test_a_key_that_was_given_for_the_name_of_a_file_is_not_repeated(tmp_path, refused, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigInvalid, match="take the path of a file that holds the key") as caught:
-        key_of(
-            **({"api_key_file": key} if source == "flag" else {"environment": {"MUNIMENT_API_KEY_FILE": key}})
-        )
-    assert "canary" not in str(caught.value)
-    assert "canary" not in "".join(traceback.format_exception(caught.value))
+    for key in (CANARY, f"{CANARY}/x", f"{CANARY}{'x' * 400}"):
+        for given in ({"api_key_file": key}, {"environment": {"MUNIMENT_API_KEY_FILE": key}}):
+            assert "take the path of a file that holds the key" in refused(by_any=False, **given)
 
 
-def test_a_key_comes_through_a_fifo_in_pieces(tmp_path, key_of):
+def test_a_key_comes_through_a_fifo_in_pieces_and_through_an_open_descriptor(tmp_path, key_of):
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
 
@@ -152,25 +126,8 @@ def test_a_key_comes_through_a_fifo_in_pieces(tmp_path, key_of):
     writer.start()
     assert key_of(api_key_file=fifo) == CANARY
     writer.join()
-
-
-def test_a_key_comes_through_an_open_descriptor(key_of):
-    read, write = os.pipe()
-    os.write(write, CANARY.encode())
-    os.close(write)
-    assert key_of(api_key_file=f"/dev/fd/{read}") == CANARY
-    os.close(read)
-
-
-def test_a_file_without_end_is_read_only_so_far(key_of):
-    with pytest.raises(ConfigInvalid, match="longer than"):
-        key_of(api_key_file="/dev/zero")
-
-
-def test_settings_know_where_the_key_stands_and_not_what_it_is(home, tmp_path):
-    path = key_file(tmp_path / "file", CANARY)
-    environment = {"MUNIMENT_HOME": str(home), "MUNIMENT_API_KEY": CANARY, "MUNIMENT_API_KEY_FILE": path}
-    settings = read_settings(environment, model="some-model")
-    assert read_api_key(settings, environment) == CANARY
-    assert "canary" not in repr(settings)
-    assert path in repr(settings)
+    reading, writing = os.pipe()
+    os.write(writing, CANARY.encode())
+    os.close(writing)
+    assert key_of(api_key_file=f"/dev/fd/{reading}") == CANARY
+    os.close(reading)
