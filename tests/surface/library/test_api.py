@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 import muniment
-from kit.memories import CANARY, IN_A_WORKER, descriptors, make_roots, photograph
+from kit.memories import CANARY, IN_A_WORKER, descriptors, make_roots, photograph, put
 from kit.served import URL, serve
 from muniment import api, opening
 from muniment.agent.filing import RuleWriter
+from muniment.agent.model import ModelError
+from muniment.cli.app import app
 from muniment.errors import (
     ConfigInvalid,
     ConfinementUnavailable,
@@ -32,6 +37,9 @@ from muniment.store.state import State
 from muniment.testing.minds import ScriptedModel, call, calls, say
 
 DARK = "The user prefers dark mode in all editors"
+PRIVATE, PROJECT = "The recycling is collected on Tuesdays", "The project uses pnpm workspaces"
+STAGING = "Staging runs on Postgres 16 behind pgbouncer"
+NONSENSE = ["", "@", "user/x.md", "nowhere/x.md@00", "user/x.md@zz", "\ud800@\0"]
 WRITES = (calls(call("write_file", path="user/a.md", content="a fact\n")), say("Saved."))
 REFUSED = (calls(call("write_file", path="user/.a.md", content="x")), say("No."))
 
@@ -210,17 +218,6 @@ def test_a_model_that_cannot_be_built_is_told_and_creates_nothing(opens, home, m
     assert (descriptors(), opened) == (before, [])
 
 
-def test_open_model_gives_the_model_that_settings_name_and_closes_it(home, monkeypatch):
-    environment = {"MUNIMENT_HOME": str(home), "MUNIMENT_API_KEY": CANARY}
-    with opening.open_model(read_settings(environment), environment) as model:
-        assert model.name == "rules"
-    opened = serve(monkeypatch)
-    with opening.open_model(read_settings(environment, model="m", base_url=URL), environment) as model:
-        assert (model.name, model.api_key, model.closed) == ("m", CANARY, 0)
-    assert (opened, model.closed) == ([model], 1)
-    assert environment["MUNIMENT_API_KEY"] == CANARY
-
-
 # -- where roots may not lie
 
 
@@ -312,6 +309,160 @@ def test_a_shared_state_is_not_closed_where_a_place_cannot_be_opened_and_ones_ow
     with pytest.raises(ManagedMemoryUnavailable):
         of_task(place.state, "task-1")
     assert descriptors() == before
+
+
+# -- recall
+
+
+@pytest.fixture
+def memory(opens):
+    with opens() as memory:
+        yield memory
+
+
+def paths(recalled):
+    return [entry.path for entry in recalled.entries]
+
+
+def test_what_was_remembered_is_recalled_by_words_about_it_until_it_was_shown_and_edited(memory):
+    (path,) = memory.remember(DARK).files_touched
+    recalled = memory.recall("editor theme", choose=True)  # The rules pick nothing, so the search decides.
+    assert paths(recalled) == [path] == ["user/editor/prefers-dark-mode-in-all-editors.md"]
+    assert DARK in recalled.text
+    assert not recalled.abstained
+    assert recalled.tokens == -(-len(recalled.text.encode()) // 3)
+    assert paths(memory.recall("dark mode editors", exclude=NONSENSE)) == [path]
+    shown = [entry.id for entry in recalled.entries]
+    assert memory.recall("dark mode editors", exclude=shown).abstained
+    file = memory.place.roots["user"].trusted_path / path.removeprefix("user/")
+    text = file.read_text().replace("all editors", "every editor")
+    file.unlink()  # As editors do, so that its directory shows it.
+    file.write_text(text)
+    assert paths(memory.recall("dark mode editors", exclude=shown)) == [path]
+
+
+def test_scope_limit_and_budget_hold(memory):
+    for fact in ("The user prefers dark mode in editors", "The user prefers dark chocolate, never milk"):
+        memory.remember(fact)
+    assert memory.recall("dark mode", scope="project").abstained
+    assert memory.recall("dark mode", scope="nowhere").abstained
+    assert len(memory.recall("what does the user prefer, dark?", limit=1).entries) <= 1
+    assert memory.recall("dark mode", budget=1).text == ""
+
+
+def test_a_memory_that_is_closed_leaves_no_thread_and_recalls_nothing_and_raises_nothing(opens):
+    before = set(threading.enumerate())
+    with opens() as memory, memory.conversation() as conversation:
+        memory.remember(DARK)
+        conversation.on_user_turn("dark mode editors")
+    assert set(threading.enumerate()) - before == set()
+    assert memory.recall("dark mode editors").error is not None
+
+
+def test_the_model_picks_where_it_is_asked_to(opens, tmp_path):
+    roots = make_roots(tmp_path)
+    put(roots["user"], "one.md", "Dark mode in the editor, at night\n")
+    put(roots["user"], "two.md", "Dark mode in the editor, on trains\n")
+    answers = [say('{"read": ["c2"]}'), ModelError("gone"), say('{"read": ["c9"]}'), say('{"read": []}')]
+    model = ScriptedModel(answers)
+    with opens(roots=roots, model=model) as memory:
+        every = paths(memory.recall("dark mode editor"))
+        assert set(every) == {"user/one.md", "user/two.md"}
+        for choose in (True, False):
+            with memory.conversation(choose=choose) as conversation:
+                assert (conversation.session._choose is not None) is choose
+        assert model.requests == []
+        picked = [paths(memory.recall("dark mode editor", choose=True)) for _ in answers]
+        # Its pick first, and nothing dropped; else it failed, named what it was not shown, or helps not.
+        assert picked == [every[::-1], every, every, every]
+        assert len(model.requests) == len(answers)
+
+
+def test_a_subagent_searches_and_hands_in(memory):
+    memory.remember(STAGING)
+    handed_in = []
+    subagents = memory.subagent(lambda fact: handed_in.append(fact) or "t1")
+    assert [tool["function"]["name"] for tool in subagents.tools] == ["search_memory", "remember_this"]
+    assert "pgbouncer" in subagents.call("search_memory", json.dumps({"query": "staging postgres"}))
+    assert subagents.call("remember_this", {"fact": "x"}) == "handed in as task t1"
+    assert handed_in == ["x"]
+    assert [tool["function"]["name"] for tool in memory.subagent().tools] == ["search_memory"]
+
+
+def test_a_conversation_goes_on_where_its_state_says(memory):
+    memory.remember(STAGING)
+    asked = [{"role": "user", "content": "Where is the moon?"}]
+    with memory.conversation() as conversation:
+        first = conversation.before_turn(asked)
+        state = json.loads(json.dumps(conversation.as_json()))
+    assert "pgbouncer" in first[0]["content"], "the project tier"
+    with memory.conversation(state=state) as conversation:
+        assert conversation.before_turn(asked) == asked
+
+
+def test_opening_a_memory_loads_no_client_of_a_model_for_recall(home, workspace):
+    code = (
+        "import sys, muniment, muniment.recall.conversation\n"
+        "assert 'structlog' not in sys.modules\n"
+        f"with muniment.open({str(workspace)!r}, home={str(home)!r}) as memory:\n"
+        "    memory.recall('dark mode')\n"
+        "    memory.subagent()\n"
+        "    memory.conversation().close()\n"
+        "print({'openai', 'httpx', 'httpx2', 'starlette', 'uvicorn', 'jinja2'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
+
+
+# -- without a repository around it (ADR 0032)
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch, home):
+    """A directory to work in, which is no repository."""
+    directory = tmp_path / "here"
+    directory.mkdir()
+    monkeypatch.chdir(directory)
+    monkeypatch.setenv("MUNIMENT_HOME", str(home))
+    return directory
+
+
+def scopes_of(*facts, **more):
+    with muniment.open(**more) as memory:
+        return [memory.remember(fact).touched_scopes for fact in facts]
+
+
+@pytest.mark.usefixtures("here")
+def test_without_a_repository_every_fact_is_the_users_and_no_project_is_made(tmp_path):
+    assert scopes_of(PRIVATE, PROJECT) == [("user",), ("user",)]
+    assert not (tmp_path / "home" / "projects").exists()
+    with muniment.open() as memory, pytest.raises(InvalidScope, match=r"no repository.*--workspace"):
+        memory.remember(PROJECT, scope="project")
+    asked = CliRunner().invoke(app, ["remember", "--scope", "project", PROJECT])
+    assert (asked.exit_code, "name its --workspace DIR" in asked.stderr) == (1, True)
+
+
+@pytest.mark.usefixtures("here")
+def test_a_workspace_that_is_named_has_a_project_and_keeps_it():
+    assert scopes_of(PROJECT, workspace=".") == [("project",)]
+    with muniment.open() as memory:
+        assert memory.recall("which workspaces does the project use").entries[0].path.startswith("project/")
+    again = CliRunner().invoke(app, ["remember", "--workspace", ".", PROJECT])
+    assert (again.exit_code, "unchanged" in again.output.lower() or "project" in again.output) == (0, True)
+
+
+@pytest.mark.parametrize("kind", ["directory", "file"])
+def test_in_a_repository_a_fact_about_it_is_the_projects(here, kind):
+    (here / ".git").mkdir() if kind == "directory" else (here / ".git").write_text("gitdir: elsewhere\n")
+    assert scopes_of(PROJECT) == [("project",)]
+
+
+@pytest.mark.usefixtures("here")
+def test_a_policy_without_a_user_has_its_project_everywhere(tmp_path):
+    team = tmp_path / "team"
+    team.mkdir(mode=0o700)
+    with muniment.open(policy="team", roots={"team": team}) as memory:
+        assert set(memory.place.roots) == {"project", "team"}
 
 
 # -- the package

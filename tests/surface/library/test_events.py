@@ -45,8 +45,19 @@ def test_a_record_is_a_line_of_json_with_its_name_its_level_its_time_and_what_is
     assert len(told()) == 2
 
 
-def test_a_field_that_may_hold_content_is_told_by_its_size_alone_and_so_is_a_text_longer_than_any_path(told):
-    names = ["content", "query", "fact", "text", "body", "token", "authorization", "api_key", "key", "arguments"]
+def test_what_may_hold_content_or_is_longer_than_any_path_is_told_by_its_size_alone(told):
+    names = [
+        "content",
+        "query",
+        "fact",
+        "text",
+        "body",
+        "token",
+        "authorization",
+        "api_key",
+        "key",
+        "arguments",
+    ]
     for name in names:
         for value in (CANARY, CANARY.encode(), [CANARY], {"a": CANARY}, 7_313):
             emit("happened", **{name: value})

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import math
 import re
-import subprocess
-import sys
 from contextlib import closing
 
 import pytest
@@ -313,20 +311,6 @@ def test_what_is_recorded_is_path_and_digest_and_where_it_cannot_be_that_is_told
     recaller.record(recalled, "tests")
     assert [each["event"] for each in told()] == ["injection_not_recorded"] * 2
     assert "Riesling" not in str(told())
-
-
-def test_importing_recall_loads_no_model_no_server_and_no_client():
-    code = (
-        "import importlib, pkgutil, sys, muniment.recall\n"
-        "names = [each.name for each in pkgutil.iter_modules(muniment.recall.__path__)]\n"
-        "for name in names: importlib.import_module(f'muniment.recall.{name}')\n"
-        "assert 'conversation' in names and 'muniment.recall.recaller' in sys.modules\n"
-        "print(*{name.partition('.')[0] for name in sys.modules})"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    loaded = set(done.stdout.split())
-    assert "muniment" in loaded
-    assert not loaded & {"openai", "starlette", "httpx", "httpx2", "uvicorn", "jinja2", "structlog"}
 
 
 def test_two_recallers_over_one_state_directory_agree(made, recaller, tmp_path):
