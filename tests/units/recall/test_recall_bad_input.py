@@ -328,18 +328,7 @@ def test_what_takes_the_place_of_an_entry_behind_the_search_is_not_shown(
     assert recaller.recall(WINE).entries == ()
 
 
-def test_a_tree_that_changes_while_it_is_read_is_shown_as_it_is_or_not_at_all(made, recaller, monkeypatch):
-    read = Shelf.read
-
-    def and_change(self, hits, enough):
-        picked = read(self, hits[:1], enough)
-        made.file("user/other.md").unlink(missing_ok=True)
-        rest = read(self, hits[1:], enough)
-        picked.readings += rest.readings
-        picked.changed += rest.changed
-        return picked
-
-    monkeypatch.setattr(Shelf, "read", and_change)
-    recalled = recaller.recall(WINE)
-    assert recalled.error is None
-    assert {each.key.rel for each in recalled.entries} <= {"wine.md", "other.md"}
+def test_an_entry_that_is_edited_behind_the_search_comes_as_it_is_now(made, recaller, monkeypatch):
+    between(monkeypatch, lambda: made.file("user/wine.md").write_text(ENTRY.replace("Mosel.", "Mosel, dry.")))
+    (found,) = (each for each in recaller.recall(WINE).entries if each.path == "user/wine.md")
+    assert (found.key, "dry" in found.text) == (made.key("user/wine.md"), True)
