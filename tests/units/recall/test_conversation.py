@@ -125,6 +125,7 @@ def test_an_edited_entry_returns_and_after_a_compaction_or_a_reset_all_do(stage)
         history = turned(conversation, DEPLOY)
         assert len(history) == 2, change
     assert on_record(stage, conversation) == [("user_turn", ["project/deploy.md"])] * 4
+    assert [len(exclude) for _, exclude in stage.recaller.asked] == [0, 1, 0, 0]
     assert "on Fridays" in history[0]["content"]
     assert turned(conversation, f"{DEPLOY} {STAGING}")[0]["content"].count("\n- project/") == 1
 

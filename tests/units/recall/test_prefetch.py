@@ -103,7 +103,9 @@ def problems(told):
     return [each.get("problem", each["event"]) for each in told()]
 
 
-def test_everything_returns_while_the_work_is_blocked_and_its_late_result_is_never_given(prefetch, told):
+def test_everything_returns_while_the_work_is_blocked_and_gives_once_what_came_and_nothing_late(
+    prefetch, told
+):
     work = Blocked()
     handle = prefetch.begin(work)
     assert handle.take() is None
@@ -116,6 +118,8 @@ def test_everything_returns_while_the_work_is_blocked_and_its_late_result_is_nev
     work.go.set()
     assert settled(handle, prefetch).take() is None
     assert not handle.consumed
+    other = settled(prefetch.begin(lambda _: "fruit"), prefetch)
+    assert [other.take(), other.take(), other.consumed] == ["fruit", None, True]
     assert told() == []
 
 
