@@ -13,14 +13,10 @@ from muniment.recall.search import Hit, Search, Stemmer, Wanted, read_query
 from muniment.store.ledger import root_key
 from muniment.store.upkeep import view_of
 
-__all__ = ["FOREVER", "NOW", "QUALITY", "entry_of", "everything", "library"]
+__all__ = ["FOREVER", "NOW", "QUALITY", "entry_of", "library"]
 QUALITY = Path(__file__).parent / "quality"
 NOW = "2026-11-22T12:00:00.000Z"
 FOREVER = Patience(float("inf"))
-
-
-def everything(_root, _rel):
-    return True
 
 
 class Library(Ground):
@@ -45,12 +41,10 @@ class Library(Ground):
         where = f"UPDATE entry SET {columns} WHERE root = ? AND rel = ?"
         self.execute(where, (*values.values(), self.keys[scope], rel))
 
-    def roots(self, scopes=None):
-        return [key for scope, key in self.keys.items() if scopes is None or scope in scopes]
-
     def wanted(self, message, *, scopes=None, **more):
-        terms = {"exclude": (), "now": NOW, "limit": 5, "accepts": everything, **more}
-        return Wanted(read_query(message, self.stemmer), self.roots(scopes), **terms)
+        terms = {"exclude": (), "now": NOW, "limit": 5, "accepts": lambda _root, _rel: True, **more}
+        roots = [key for scope, key in self.keys.items() if scopes is None or scope in scopes]
+        return Wanted(read_query(message, self.stemmer), roots, **terms)
 
     def hits(self, message, *, patience=FOREVER, as_it_is=False, **wanted):
         """What the search finds for a message, by rows that are up to date, or as they are."""

@@ -104,8 +104,8 @@ def test_a_search_of_all_that_may_be_searched(zygote, library, pattern):
     "path", ["user/00.md", pytest.param("user", marks=[pytest.mark.slow, pytest.mark.timeout(600)])]
 )
 def test_a_search_with_a_pattern_as_large_as_may_be(zygote, library, path):
-    with side_by_side(zygote, WIDE_POLICY, library) as both:
-        for ignore_case in (True, False):
+    for ignore_case in (True, False):
+        with side_by_side(zygote, WIDE_POLICY, library) as both:
             arguments = {"pattern": LARGEST_PATTERN, "path": path, "ignore_case": ignore_case}
             assert both.call("grep", arguments).text == "no matches"
 

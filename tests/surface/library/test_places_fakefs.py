@@ -269,7 +269,10 @@ def test_default_roots_lie_in_home_and_apart_for_each_workspace(fs, at, home):
 
 
 @given(unsafe_paths())
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=settings.default.max_examples // 2,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 def test_the_grammar_says_the_same_on_every_system(fs, path):
     answers = set()
     for system in TOPS:

@@ -225,8 +225,8 @@ def test_no_policy_is_read_from_where_a_run_may_write(root, tmp_path):
         with pytest.raises(PolicyInvalid) as caught:
             muniment.Sandbox(policy=named, roots={"user": root})
         assert (caught.value.rule, "scope 'user'" in caught.value.problem) == ("E126", True)
-        told = CliRunner().invoke(app, ["tool", "--policy", str(named), "--root", f"user={root}"], input="")
-        assert "E126" in told.output
+    told = CliRunner().invoke(app, ["tool", "--policy", str(named), "--root", f"user={root}"], input="")
+    assert "E126" in told.output
     with pytest.raises(PolicyInvalid, match="E126"):
         muniment.open(outside, home=tmp_path / "home", policy=bad, roots={"user": root})
     assert descriptors() == before
