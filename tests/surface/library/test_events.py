@@ -15,6 +15,7 @@ from muniment.errors import WorkspaceDraining
 from muniment.events import MAX_VALUE_CHARS, emit, emit_defect
 
 CANARY = "canary-7f3a"
+NAMES = ("content", "query", "fact", "text", "body", "token", "authorization", "api_key", "key", "arguments")
 
 
 @pytest.fixture
@@ -46,23 +47,10 @@ def test_a_record_is_a_line_of_json_with_its_name_its_level_its_time_and_what_is
 
 
 def test_what_may_hold_content_or_is_longer_than_any_path_is_told_by_its_size_alone(told):
-    names = [
-        "content",
-        "query",
-        "fact",
-        "text",
-        "body",
-        "token",
-        "authorization",
-        "api_key",
-        "key",
-        "arguments",
-    ]
-    for name in names:
-        for value in (CANARY, CANARY.encode(), [CANARY], {"a": CANARY}, 7_313):
-            emit("happened", **{name: value})
-            size = f": {len(value)} characters" if isinstance(value, str | bytes) else ""
-            assert told()[-1][name] == f"(redacted{size})"
+    for value in (CANARY, CANARY.encode(), [CANARY], {"a": CANARY}, 7_313):
+        emit("happened", **dict.fromkeys(NAMES, value))
+        size = f": {len(value)} characters" if isinstance(value, str | bytes) else ""
+        assert [told()[-1][name] for name in NAMES] == [f"(redacted{size})"] * len(NAMES)
     for length in (MAX_VALUE_CHARS, MAX_VALUE_CHARS + 1):
         emit("happened", path="x" * length)
     kept, cut = told()[-2:]

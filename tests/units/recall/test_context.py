@@ -258,22 +258,10 @@ ABOUT = {
 }
 OF_NONE = [
     *("k8s/values.yaml", "charts/values.yaml", "src/models_test.py", "東京/x.py", "steps.md", "tea/green.md"),
-    *(
-        "deployment/x.py",
-        "",
-        "/",
-        "..",
-        "../../..",
-        "a",
-        "*",
-        "\0",
-        "../" * 5_000,
-        "\u202e/..",
-        "\ud800/\udfff",
-    ),
+    *("deployment/x.py", "", "/", "..", "../../..", "a", "*", "\0", "../" * 5_000, "\u202e/.."),
     *('deploy") OR ("tea/x', '"; DROP TABLE entry; --', "depl*/x", "NEAR(deploy)/x", "{body} : deploy/x"),
-    *("de\0ploy/x", "\udcff\udc80.py", "\u0315\u0300" * 2_000, "w/" * 2_000, "x" * 1_000_000),
-    *("a/" * 1_000_000, "\u0315\u0300" * 100_000, " ".join(f"w{number}" for number in range(200_000))),
+    *("de\0ploy/x", "\udcff\udc80.py", "\u0315\u0300" * 2_000, "w/" * 2_000, "x" * 1_000_000, "a/" * 10**6),
+    *("\u0315\u0300" * 100_000, " ".join(f"w{number}" for number in range(200_000)), "\ud800/\udfff"),
 ]
 
 

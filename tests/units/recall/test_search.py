@@ -162,12 +162,8 @@ SYNTAX = {
     "deploy drop table entry production": ["deploy') OR 1=1; DROP TABLE entry; -- production"],
     "rank match bm25 deploy production": ["rank MATCH 'bm25(0)' deploy production"],
 }
-FRAGMENTS = [
-    *"\"*^-+():';\0\ud800\U0001f916\u0301\\塔",
-    *["{name}", "NEAR(", "AND", "OR", "NOT", "name:", "10.42"],
-    ", 2)",
-]
-FRAGMENTS += ["deploy", "production", "東京", "tea", "kube"]
+FRAGMENTS = [*"\"*^-+():';\0\ud800\U0001f916\u0301\\塔", "deploy", "production", "東京", "tea", "kube"]
+FRAGMENTS += ["{name}", "NEAR(", ", 2)", "AND", "OR", "NOT", "name:", "10.42"]
 
 
 def test_a_message_cannot_speak_to_the_search_in_its_syntax(standing):
