@@ -19,7 +19,7 @@ from pyfakefs.fake_filesystem import OSType
 from pyfakefs.fake_open import FakeFileOpen
 from pyfakefs.helpers import reset_ids, set_uid
 
-from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable, PolicyInvalid
+from muniment.errors import ConfigInvalid, PolicyInvalid
 from muniment.names import Scope
 from muniment.policy.grammar import canonicalise
 from muniment.policy.load import load_policy
@@ -160,18 +160,6 @@ def test_without_a_home_the_system_is_asked_and_what_may_not_be_read_is_told(fs,
         read("/home/me")
 
 
-def test_a_home_that_is_a_file_holds_nothing_and_stays_one(fs, at):
-    fs.create_file(at("home", "me"), contents="no directory")
-    try:
-        found = read(at("home", "me"))
-    except ConfigInvalid as told:
-        assert "cannot be read" in str(told)  # noqa: PT017 - systems differ in what they say of the way there
-        return
-    with pytest.raises(ManagedMemoryUnavailable):
-        default_roots(found, SCOPES, at(), create=True)
-    assert at("home", "me").read_text() == "no directory"
-
-
 # -- the configuration -----------------------------------------------------------------------------------
 
 ODD = {
@@ -246,17 +234,6 @@ def test_nothing_is_read_from_a_workspace_even_if_it_is_the_current_directory(fs
     assert str(home / "config.toml") in opened  # What is opened is recorded.
     assert all(str(home) in path or "policies" in path for path in opened)
     assert not [path for path in opened if str(workspace) in path or not path.startswith((os.sep, str(at())))]
-
-
-def test_default_roots_lie_in_home_and_apart_for_each_workspace(fs, at, home):
-    one, two = at("code", "项目一"), at("code", "项目二")
-    for workspace in (one, two):
-        fs.create_dir(workspace)
-    places = [default_roots(read(home), SCOPES, each, create=True) for each in (one, two)]
-    assert places[0]["user"] == places[1]["user"] == home / "user"
-    assert places[0]["project"] != places[1]["project"]
-    assert all(home in path.parents and path.is_dir() for roots in places for path in roots.values())
-    assert list(one.iterdir()) == list(two.iterdir()) == []
 
 
 # -- pure parts, and what is for Linux alone -------------------------------------------------------------
