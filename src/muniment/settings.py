@@ -332,7 +332,7 @@ def _expanded(path: str) -> Path:
 # Does not hold: that others cannot read the file; nor that the key is gone
 # from the memory of this process after use, or from `/proc/PID/environ` if it came as a variable.
 #
-# Attacked in tests/surface/library/test_credentials.py.
+# Attacked in tests/surface/library/test_settings.py.
 
 MAX_KEY_BYTES: Final = 4096
 """Bytes of a key with the white space around it. API keys have 20 to 200, signed tokens seldom over 2000."""

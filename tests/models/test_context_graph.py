@@ -47,46 +47,16 @@ def without(name):
     return lambda nodes: [each for each in nodes if each.id != name]
 
 
-def test_nodes_come_at_the_end_with_ids_of_their_own():
-    graph = ContextGraph()
-    first = graph.append([message("a")])
-    second = graph.append([message("b"), message("c")])
-    assert graph.nodes() == (first, second)
-    assert first.id != second.id
-    assert graph.messages() == [message("a"), message("b"), message("c")]
-
-
-def test_an_empty_graph_has_no_nodes_and_takes_a_proposal_for_nothing_at_its_end():
-    graph = ContextGraph()
-    assert (graph.nodes(), graph.messages()) == ((), [])
-    empty = graph.snapshot()
-    graph.append([message("a")])
-    assert graph.propose(empty, [[message("b")]]) == ()
+def test_two_nodes_of_one_id_are_nobodys_context_and_change_nothing():
+    graph, twice = graph_of("a b"), [node("a", "a"), node("b", "b"), node("a", "c")]
+    for act in (ContextGraph, lambda nodes: graph.edit(lambda _: nodes)):
+        with pytest.raises(ValueError, match="one id"):
+            act(twice)
     assert shown(graph) == "a b"
 
 
-def test_a_node_is_not_given_an_id_that_a_caller_gave_another():
-    graph = ContextGraph([node("n1", "a"), node("n3", "b")])
-    ids = [graph.append([message("c")]).id for _ in range(3)]
-    assert len({"n1", "n3", *ids}) == 5
-    graph.propose(graph.snapshot(), [[message("d")], [message("e")]])
-    assert len({each.id for each in graph.nodes()} | {"n1", "n3", *ids}) == 7
-
-
-@pytest.mark.parametrize("act", [ContextGraph, lambda nodes: ContextGraph().edit(lambda _: nodes)])
-def test_two_nodes_of_one_id_are_nobodys_context(act):
-    with pytest.raises(ValueError, match="one id"):
-        act([node("a", "a"), node("b", "b"), node("a", "c")])
-
-
-def test_an_edit_that_makes_two_nodes_of_one_id_changes_nothing():
-    graph = graph_of("a b")
-    with pytest.raises(ValueError, match="one id"):
-        graph.edit(lambda nodes: [nodes[0], nodes[0]])
-    assert shown(graph) == "a b"
-
-
-def test_an_edit_that_raises_changes_nothing_and_leaves_the_graph_to_others():
+@pytest.mark.timeout(20)
+def test_an_edit_that_raises_or_changes_the_graph_by_other_means_changes_nothing_and_leaves_it_to_others():
     graph = graph_of("a b")
 
     def breaking(nodes):
@@ -95,82 +65,25 @@ def test_an_edit_that_raises_changes_nothing_and_leaves_the_graph_to_others():
 
     with pytest.raises(KeyError, match="broken"):
         graph.edit(breaking)
+    for act in (
+        lambda: graph.append([message("x")]),
+        lambda: graph.edit(tuple),
+        lambda: graph.propose(graph.snapshot(), []),
+    ):
+        with pytest.raises(RuntimeError, match="must not change"):
+            graph.edit(lambda nodes, act=act: (act(), nodes)[1])
     assert shown(graph) == "a b"
+    copies = (ContextNode(f"{each.id}'", each.messages) for each in graph.nodes())
+    graph.edit(lambda nodes: (*nodes, *copies, *graph.nodes()[:0]))  # It may read what it is given.
     graph.edit(reversed)
-    assert shown(graph) == "b a"
-
-
-def test_an_edit_may_read_the_graph_that_it_is_given_the_nodes_of():
-    graph = graph_of("a b")
-    graph.edit(lambda nodes: (*nodes, *map(copy_of, graph.nodes())))
-    assert shown(graph) == "a b a b"
-
-
-def copy_of(each):
-    return ContextNode(f"{each.id}'", each.messages)
-
-
-@pytest.mark.timeout(20)
-@pytest.mark.parametrize(
-    "act",
-    [
-        lambda graph: graph.append([message("x")]),
-        lambda graph: graph.edit(tuple),
-        lambda graph: graph.propose(graph.snapshot(), []),
-    ],
-)
-def test_an_edit_that_changes_the_graph_by_other_means_is_refused_rather_than_lost_or_stuck(act):
-    graph = graph_of("a b")
-    with pytest.raises(RuntimeError, match="must not change"):
-        graph.edit(lambda nodes: (act(graph), nodes)[1])
-    assert shown(graph) == "a b"
-    graph.append([message("c")])
-    assert shown(graph) == "a b c"
-
-
-def test_an_edit_has_the_graph_to_itself():
-    """Whoever appends meanwhile comes behind what the edit made of it."""
-    graph, begun, go = graph_of("a"), threading.Event(), threading.Event()
-
-    def slow(nodes):
-        begun.set()
-        assert go.wait(WAIT)
-        return [node("b", "b"), *nodes]
-
-    editor = threading.Thread(target=graph.edit, args=(slow,))
-    editor.start()
-    assert begun.wait(WAIT)
-    other = threading.Thread(target=graph.append, args=([message("c")],))
-    other.start()
-    go.set()
-    for thread in (editor, other):
-        thread.join(WAIT)
-    assert shown(graph) == "b a c"
+    assert shown(graph) == "b a b a"
 
 
 # -- proposals
 
 
-def test_a_proposal_comes_where_the_first_node_stood_that_it_claims():
-    graph = graph_of("a b c d")
-    assert graph.propose(graph.snapshot(named(graph, "b c")), [[message("x")], [message("y")]]) == ()
-    assert shown(graph) == "a x y d"
-
-
-def test_a_proposal_holds_though_nodes_come_and_change_that_it_does_not_claim():
-    graph = graph_of("a b c d")
-    snapshot = graph.snapshot(named(graph, "b c"))
-    graph.append([message("e")])
-    graph.edit(changed("a", "other"))
-    graph.edit(without("d"))
-    graph.edit(lambda nodes: [node("first", "first"), *nodes])
-    assert graph.propose(snapshot, [[message("x")]]) == ()
-    assert shown(graph) == "first other x e"
-
-
-@pytest.mark.parametrize(
-    ("edit", "left"),
-    [
+def test_a_stale_proposal_overwrites_nothing():
+    for edit, left in (
         (changed("b", "other"), "a other c d"),
         (without("b"), "a c d"),
         (without("c"), "a b d"),
@@ -178,34 +91,19 @@ def test_a_proposal_holds_though_nodes_come_and_change_that_it_does_not_claim():
         (lambda nodes: (nodes[0], nodes[2], nodes[1], nodes[3]), "a c b d"),
         (lambda nodes: (nodes[0], node("other", "b"), *nodes[2:]), "a b c d"),
         (lambda _: (), ""),
-    ],
-    ids=[
-        "changed",
-        "removed",
-        "removed at the end",
-        "something between",
-        "turned round",
-        "replaced",
-        "emptied",
-    ],
-)
-def test_a_stale_proposal_overwrites_nothing(edit, left):
-    graph = graph_of("a b c d")
-    snapshot = graph.snapshot(named(graph, "b c"))
-    graph.edit(edit)
-    before = graph.nodes()
-    broken = graph.propose(snapshot, [[message("x")]])
-    assert broken
-    assert set(broken) <= {"b", "c"}
-    assert graph.nodes() == before
-    assert shown(graph) == left
-
-
-def test_a_conflict_names_the_nodes_that_are_not_as_they_were():
-    graph = graph_of("a b c")
-    snapshot = graph.snapshot()
-    graph.edit(changed("b", "other"))
-    assert graph.propose(snapshot, []) == ("b",)
+    ):
+        graph = graph_of("a b c d")
+        snapshot = graph.snapshot(named(graph, "b c"))
+        graph.edit(edit)
+        before = graph.nodes()
+        broken = graph.propose(snapshot, [[message("x")]])
+        assert broken
+        assert set(broken) <= {"b", "c"}
+        assert (graph.nodes(), shown(graph)) == (before, left)
+    for claimed in ("c b", "a c", "a a"):  # They never stood side by side.
+        graph = graph_of("a b c")
+        assert graph.propose(graph.snapshot(named(graph, claimed)), [[message("x")]])
+        assert shown(graph) == "a b c"
 
 
 def test_a_message_that_is_changed_in_place_is_not_overwritten():
@@ -219,15 +117,7 @@ def test_a_message_that_is_changed_in_place_is_not_overwritten():
     assert graph.propose(graph.snapshot(), [[message("x")]]) == ()
 
 
-def test_what_was_changed_and_changed_back_is_as_it_was():
-    graph = graph_of("a b")
-    snapshot = graph.snapshot()
-    graph.edit(changed("a", "other"))
-    graph.edit(changed("a", "a"))
-    assert graph.propose(snapshot, [[message("x")]]) == ()
-
-
-def test_of_two_proposals_for_one_node_the_second_is_rejected():
+def test_of_two_proposals_for_one_node_the_second_is_rejected_by_the_names_of_what_is_gone():
     graph = graph_of("a b c")
     one, other = graph.snapshot(named(graph, "a b")), graph.snapshot(named(graph, "b c"))
     assert graph.propose(one, [[message("x")]]) == ()
@@ -236,22 +126,8 @@ def test_of_two_proposals_for_one_node_the_second_is_rejected():
     assert shown(graph) == "x c"
 
 
-@pytest.mark.parametrize("claimed", ["c b", "a c", "a a"])
-def test_what_never_stood_side_by_side_is_not_replaced(claimed):
-    graph = graph_of("a b c")
-    assert graph.propose(graph.snapshot(named(graph, claimed)), [[message("x")]])
-    assert shown(graph) == "a b c"
-
-
-def test_a_proposal_of_nothing_removes_what_it_claims():
-    graph = graph_of("a b c")
-    assert graph.propose(graph.snapshot(named(graph, "b")), []) == ()
-    assert shown(graph) == "a c"
-
-
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
+def test_other_messages_have_another_digest_whatever_the_order_of_fields():
+    for one, other in (
         ([message("a")], [message("b")]),
         ([message("a"), message("b")], [message("b"), message("a")]),
         ([message("ab")], [message("a"), message("b")]),
@@ -259,14 +135,9 @@ def test_a_proposal_of_nothing_removes_what_it_claims():
         ([message("a")], [{**message("a"), "name": None}]),
         ([message("\ud800")], [message("\ud801")]),
         ([], [{}]),
-    ],
-)
-def test_other_messages_have_another_digest(one, other):
-    assert ContextNode("n", tuple(one)).digest != ContextNode("n", tuple(other)).digest
-
-
-def test_a_digest_does_not_depend_on_the_order_of_fields():
-    fields = {"role": "user", "content": "a"}
+    ):
+        assert ContextNode("n", tuple(one)).digest != ContextNode("n", tuple(other)).digest
+    fields = message("a")
     assert ContextNode("n", (fields,)).digest == ContextNode("m", (dict(reversed(fields.items())),)).digest
 
 
@@ -277,30 +148,20 @@ def tool(text):
     return {"role": "tool", "tool_call_id": "1", "content": text}
 
 
-def test_results_of_tools_are_shortened_and_nothing_else():
-    kept = [
-        message("x" * 500),
-        tool("x" * 100),
-        tool([{"type": "text", "text": "x" * 500}]),
-        {"role": "tool"},
-    ]
-    found = truncated(ContextNode("n", (*kept, tool("x" * 60 + "y" * 500))), 100)
-    assert found.id == "n"
-    assert list(found.messages[:-1]) == kept
-    text = found.messages[-1]["content"]
-    assert len(text) <= 100
-    assert text.startswith("x" * 60)
-    assert "560 characters" in text
-    assert found.messages[-1]["tool_call_id"] == "1"
-
-
 @given(some.text(max_size=200), some.integers(0, 150))
-def test_what_was_shortened_is_not_changed_again(text, limit):
+def test_results_of_tools_are_shortened_once_and_nothing_else(text, limit):
     """Or each turn would make a pending proposal stale."""
     once = truncated(ContextNode("n", (tool(text),)), limit)
     assert truncated(once, limit) == once
     assert len(once.messages[0]["content"]) <= limit
     assert (len(text) > limit) == (once.messages[0]["content"] != text)
+    parts = tool([{"type": "text", "text": "x" * 500}])
+    kept = [message("x" * 500), tool("x" * 100), parts, {"role": "tool"}]
+    found = truncated(ContextNode("n", (*kept, tool("x" * 60 + "y" * 500))), 100)
+    assert (found.id, list(found.messages[:-1])) == ("n", kept)
+    shortened = found.messages[-1]["content"]
+    assert (len(shortened) <= 100, shortened[:60], "560 characters" in shortened) == (True, "x" * 60, True)
+    assert found.messages[-1]["tool_call_id"] == "1"
 
 
 # -- against a list
@@ -367,9 +228,8 @@ class Interleavings(RuleBasedStateMachine):
     def take(self, data):
         first = data.draw(some.integers(0, len(self.list) - 1))
         last = data.draw(some.integers(first + 1, len(self.list)))
-        self.snapshots.append(
-            (self.graph.snapshot(self.graph.nodes()[first:last]), copy.deepcopy(self.list[first:last]))
-        )
+        snapshot = self.graph.snapshot(self.graph.nodes()[first:last])
+        self.snapshots.append((snapshot, copy.deepcopy(self.list[first:last])))
 
     @rule()
     def take_all(self):
@@ -379,11 +239,8 @@ class Interleavings(RuleBasedStateMachine):
     @rule(contents=some.lists(some.lists(TEXTS, max_size=2), max_size=2), back=some.integers(1, 3))
     def propose(self, contents, back):
         snapshot, claimed = self.snapshots[-min(back, len(self.snapshots))]
-        places = [
-            at
-            for at in range(len(self.list) - len(claimed) + 1)
-            if self.list[at : at + len(claimed)] == claimed
-        ]
+        starts = range(len(self.list) - len(claimed) + 1)
+        places = [at for at in starts if self.list[at : at + len(claimed)] == claimed]
         before = {name for name, _ in self.list}
         broken = self.graph.propose(snapshot, [list(map(message, texts)) for texts in contents])
         assert bool(broken) == (not places)
@@ -407,8 +264,7 @@ test_whatever_happens_in_whatever_order_the_graph_is_as_the_list = Interleavings
 
 def test_threads_that_append_and_replace_at_once_lose_nothing_and_turn_nothing_round():
     """Each proposal is the sum of what it claims; so all that was ever appended stands there, in order."""
-    graph, writers, together = ContextGraph(), 3, threading.Barrier(6)
-    done = threading.Event()
+    graph, writers, together, done = ContextGraph(), 3, threading.Barrier(6), threading.Event()
 
     def write(writer):
         together.wait(WAIT)
@@ -422,6 +278,7 @@ def test_threads_that_append_and_replace_at_once_lose_nothing_and_turn_nothing_r
             if snapshot.nodes:
                 whole = [each for node in snapshot.nodes for each in node.messages]
                 graph.propose(snapshot, [whole])
+            graph.edit(tuple)
 
     writing = [threading.Thread(target=write, args=(each,)) for each in range(writers)]
     merging = [threading.Thread(target=merge) for _ in range(3)]

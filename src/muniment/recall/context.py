@@ -40,7 +40,7 @@ from muniment.store.rows import folded
 #
 # Entries that are listed whatever is asked: all of some roots, or those about the folders of a path.
 #
-# Attacked in tests/units/recall/test_listing.py.
+# Attacked in tests/units/recall/test_context.py.
 
 PINNED: Final = "pinned"
 """The folder of a scope whose entries come first, however its name is spelled; policies protect it."""

@@ -434,7 +434,7 @@ def age(at: datetime, now: datetime) -> str:
 # What does not hold: that the file is still so once it was read; nor that a text which deceives is noticed
 # (`gates.py`, `admission.py`).
 #
-# Attacked in tests/units/recall/test_reading.py.
+# Attacked in tests/units/recall/test_recaller.py.
 
 _LAST_SECOND: Final = 253_402_300_799
 """Of the year 9999; the time of a file may be any number."""
@@ -521,7 +521,7 @@ def _written(hit: Hit) -> datetime:
 #
 # The entries of some roots, as they may be shown now: looked up in the catalog, read from their files.
 #
-# Attacked in tests/units/recall/test_shelf.py.
+# Attacked in tests/units/recall/test_recaller.py.
 
 MAX_EXTERNAL: Final = 2
 """Entries of trust `external` among those of one answer: whoever can have something filed cannot fill it."""

@@ -52,7 +52,7 @@ from muniment.store.rows import folded
 # Asked of an empty full-text table in memory with the tokenizer of the catalog's, so that both always
 # agree.
 #
-# Attacked in tests/units/recall/test_stems.py.
+# Attacked in tests/units/recall/test_query.py.
 
 MAX_KEPT: Final = 20_000
 """Words whose stems are kept, about 4 MB; the ones asked for longest ago go first."""
@@ -388,7 +388,7 @@ def _is_weak(word: str) -> bool:
 #
 # How much a text says of what is asked: the words of a query, weighed by how rare they are.
 #
-# Pure but for the stemmer. Attacked in tests/units/recall/test_ranking.py.
+# Pure but for the stemmer. Attacked in tests/units/recall/test_query.py.
 
 COLUMN_WEIGHTS: Final = (2.0, 2.0, 1.0, 1.5)
 """Of name, description, body, context: a name says more of what an entry is about than a line of its body."""

@@ -8,7 +8,7 @@ import logging
 import os
 import select
 import threading
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from datetime import UTC, datetime, timedelta
 
 from kit.memories import make_roots, put, strict
@@ -17,19 +17,41 @@ from muniment.confine.binding import bind_all
 from muniment.errors import MunimentError
 from muniment.jobs.place import Place
 from muniment.names import RelPath, Trust
+from muniment.recall.context import Budgets
+from muniment.recall.conversation import Conversation
 from muniment.recall.recaller import Recalled, Recaller
 from muniment.recall.search import EntryKey
+from muniment.recall.session import RecallSession
 from muniment.store.audit import records
 from muniment.store.commit import Terms, commit
 from muniment.store.ledger import root_key
 from muniment.store.state import State
 from muniment.store.trust import constant
+from muniment.testing.minds import FakeClock
 from muniment.tools.overlay import ChangeSet, Proposed
 
 WAIT = 20.0
 """Seconds after which something that is waited for counts as never happening."""
 
 CANARY = "canary-5e1f"
+AT = "2026-11-22T10:00:00.000Z"
+NO_TIERS = Budgets(system=0, project=0, just_in_time=0)
+
+
+def entry_of(name, body, description=None, keywords=()):
+    """The text of an entry."""
+    front = {"name": name, "description": description, "keywords": list(keywords)}
+    lines = [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in front.items() if value]
+    return "\n".join(["---", *lines, "---", "", body.strip(), ""])
+
+
+ENTRIES = {
+    "user/editor.md": entry_of("Editor theme", "Wants dark mode in the editor."),
+    "project/deploy.md": entry_of("Deploy day", "Deploys the billing service on Tuesdays."),
+    "project/database.md": entry_of("Database", "Staging runs Postgres behind pgbouncer."),
+}
+DARK, DEPLOY = "dark mode for my editor?", "when do we deploy billing?"
+STAGING = "postgres staging pgbouncer?"
 
 
 class Calendar:
@@ -50,8 +72,7 @@ class Gate:
 
     def __init__(self):
         self._fd = os.eventfd(0, os.EFD_CLOEXEC)
-        self.reached = threading.Event()
-        self.thread = None
+        self.reached, self.thread = threading.Event(), None
 
     def open(self):
         os.eventfd_write(self._fd, 1)
@@ -88,43 +109,43 @@ class Slow(Recaller):
 class Ground:
     """A place, and what stands in it."""
 
-    def __init__(self, place, calendar):
-        self.place, self.state, self.calendar = place, place.state, calendar
+    def __init__(self, place):
+        self.place, self.state, self.calendar = place, place.state, Calendar()
 
     def file(self, path):
         scope, _, rel = path.partition("/")
         return self.place.roots[scope].trusted_path / rel
 
-    def put(self, path, text):
-        """A file of unknown origin, made or replaced."""
-        scope, _, rel = path.partition("/")
-        file = self.file(path)
-        if file.exists():
-            file.unlink()  # Replaced, so that its directory shows it.
-        return put(self.place.roots[scope].trusted_path, rel, text)
+    def put(self, entries, text=None):
+        """Files of unknown origin, made or replaced: {logical path: text}, or one path and its text."""
+        for path, content in (entries if text is None else {entries: text}).items():
+            self.file(path).unlink(missing_ok=True)  # Replaced, so that its directory shows it.
+            put(self.place.roots[path.partition("/")[0]].trusted_path, path.partition("/")[2], content)
 
-    def commit(self, path, text, *, trust=Trust.OWNER, at="2026-11-22T10:00:00.000Z", reviewed=True):
+    def commit(self, path, text, *, trust=Trust.OWNER, at=AT, policy=None, reviewed=True):
         """A file that the ledger knows."""
-        file = self.file(path)
-        before = hashlib.sha256(file.read_bytes()).hexdigest() if file.exists() else None
-        commit(
-            [ChangeSet((Proposed(path, before, text.encode()),), (), ())],
-            Terms(
-                self.place.policy,
-                self.place.roots,
-                patience(),
-                self.state,
-                origin(trust=trust, at=at),
-                constant(trust),
-                reviewed=reviewed,
-            ),
+        known = self.key(path).digest if self.file(path).exists() else None
+        terms = Terms(
+            policy or self.place.policy,
+            self.place.roots,
+            patience(),
+            self.state,
+            origin(trust=trust, at=at),
+            constant(trust),
+            reviewed=reviewed,
         )
+        commit([ChangeSet((Proposed(path, known, text.encode()),), (), ())], terms)
 
     def key(self, path):
         """Of the entry at a path, as it is now."""
         scope, _, rel = path.partition("/")
         digest = hashlib.sha256(self.file(path).read_bytes()).hexdigest()
         return EntryKey(root_key(self.state, self.place.roots[scope]), RelPath(rel), digest)
+
+    def execute(self, statement, values=()):
+        """Change a row of the catalog behind everybody's back."""
+        with self.state.catalog.transaction() as connection:
+            connection.execute(statement, values)
 
     def injections(self):
         """The records of what was put before a model."""
@@ -133,41 +154,62 @@ class Ground:
     @contextmanager
     def recaller(self, kind=Recaller, **more):
         place = self.place
-        made = kind(place.policy, place.roots, place.state, clock=self.calendar, **more)
-        with closing(made):
+        with closing(kind(place.policy, place.roots, place.state, clock=self.calendar, **more)) as made:
             made.asked, made.gates = [], []
             yield made
 
 
 @contextmanager
-def ground(base, policy=None, entries=()):
+def ground(base, policy=None, entries=(), kind=Ground):
     """A place below `base` with files of unknown origin, {logical path: text}."""
-    policy = policy or strict(require="none")
     roots = bind_all(make_roots(base))
-    place = Place(policy, roots, State(base / "state"), in_process=True)
+    place = Place(policy or strict(require="none"), roots, State(base / "state"), in_process=True)
     with closing(place):
-        made = Ground(place, Calendar())
-        for path, text in dict(entries).items():
-            made.put(path, text)
+        made = kind(place)
+        made.put(dict(entries))
         yield made
+
+
+class Stage:
+    """A memory, a recaller behind gates, and the hosts of a test, which are closed with it."""
+
+    def __init__(self, made, recaller, stack):
+        self.made, self.recaller, self._stack, self.clock = made, recaller, stack, FakeClock(100.0)
+
+    def closing(self, what):
+        return self._stack.enter_context(what if hasattr(what, "__exit__") else closing(what))
+
+    def session(self, **more):
+        return self.closing(RecallSession(self.recaller, clock=self.clock, **more))
+
+    def conversation(self, budgets=NO_TIERS, **more):
+        return self.closing(Conversation(self.recaller, budgets=budgets, **more))
+
+    def gate(self):
+        """A gate before the next recall that has none."""
+        self.recaller.gates.append(self.closing(Gate()))
+        return self.recaller.gates[-1]
+
+
+@contextmanager
+def staged(base, entries=ENTRIES, policy=None, **terms):
+    with (
+        nothing_left_behind(),
+        ground(base, policy, entries) as made,
+        made.recaller(Slow, **terms) as recaller,
+        ExitStack() as stack,
+    ):
+        yield Stage(made, recaller, stack)
 
 
 def foreign(trust):
     """A policy by which files of the project that we did not write have that trust."""
     policy = strict(require="none")
-    terms = tuple(
-        each.model_copy(update={"trust": trust}) if each.name == "project" else each
+    terms = (
+        each.model_copy(update={"trust": trust} if each.name == "project" else {})
         for each in policy.scope_terms
     )
-    return policy.model_copy(update={"scope_terms": terms})
-
-
-def entry(name, body, *, description="", keywords=()):
-    """The text of an entry."""
-    front = [f"name: {json.dumps(name)}"]
-    front += [f"description: {json.dumps(description)}"] if description else []
-    front += [f"keywords: {json.dumps(list(keywords))}"] if keywords else []
-    return "\n".join(["---", *front, "---", "", body, ""])
+    return policy.model_copy(update={"scope_terms": tuple(terms)})
 
 
 def paths(recalled):
@@ -175,9 +217,10 @@ def paths(recalled):
     return [each.path for each in recalled.entries]
 
 
-def settle(session, but=()):
-    """Wait until all that a session began has ended, but for some threads."""
-    for thread in list(session.prefetch._threads):
+def settle(host, but=()):
+    """Wait until all that something began beside its caller has ended, but for some threads."""
+    prefetch = getattr(host, "session", host)
+    for thread in list(getattr(prefetch, "prefetch", prefetch)._threads):
         if thread not in but:
             thread.join(WAIT)
             assert not thread.is_alive()
@@ -197,14 +240,11 @@ def nothing_left_behind():
     assert [each.name for each in threading.enumerate() if id(each) not in before] == []
 
 
-def call(number, name="read_file"):
-    """A tool call as a host of Chat Completions holds it."""
-    return {"id": f"call-{number}", "type": "function", "function": {"name": name, "arguments": "{}"}}
-
-
-def calling(*numbers):
-    """A message of the assistant with some calls."""
-    return {"role": "assistant", "content": None, "tool_calls": [call(number) for number in numbers]}
+def calling(*numbers, text=None):
+    """A message of the assistant with some calls, as a host of Chat Completions holds it."""
+    function = {"name": "read_file", "arguments": "{}"}
+    called = [{"id": f"call-{each}", "type": "function", "function": dict(function)} for each in numbers]
+    return {"role": "assistant", "content": text, "tool_calls": called}
 
 
 def result(number, text="done"):

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 import muniment
-from kit.memories import CANARY, IN_A_WORKER, descriptors, make_roots, photograph
+from kit.memories import CANARY, IN_A_WORKER, descriptors, make_roots, photograph, put
 from kit.served import URL, serve
 from muniment import api, opening
 from muniment.agent.filing import RuleWriter
+from muniment.agent.model import ModelError
+from muniment.cli.app import app
 from muniment.errors import (
     ConfigInvalid,
     ConfinementUnavailable,
@@ -31,6 +36,13 @@ from muniment.store.ledger import of_task
 from muniment.store.state import State
 from muniment.testing.minds import ScriptedModel, call, calls, say
 
+DARK = "The user prefers dark mode in all editors"
+PRIVATE, PROJECT = "The recycling is collected on Tuesdays", "The project uses pnpm workspaces"
+STAGING = "Staging runs on Postgres 16 behind pgbouncer"
+NONSENSE = ["", "@", "user/x.md", "nowhere/x.md@00", "user/x.md@zz", "\ud800@\0"]
+WRITES = (calls(call("write_file", path="user/a.md", content="a fact\n")), say("Saved."))
+REFUSED = (calls(call("write_file", path="user/.a.md", content="x")), say("No."))
+
 
 @pytest.fixture
 def home(tmp_path):
@@ -44,72 +56,56 @@ def workspace(tmp_path):
     return workspace
 
 
-def test_a_fact_is_remembered_and_found_in_the_default_place(home, workspace):
-    with muniment.open(workspace, home=home) as memory:
-        result = memory.remember("The user prefers dark mode in all editors")
-        assert (result.decided_by, result.enforcement, result.touched_scopes) == (
-            "rules",
-            IN_A_WORKER,
-            ("user",),
-        )
+@pytest.fixture
+def opens(home, workspace):
+    """Opens the memory of the workspace in home."""
+    return lambda **terms: muniment.open(workspace, home=home, **terms)
+
+
+# -- a memory
+
+
+def test_a_fact_is_remembered_and_found_in_the_default_place(opens, home, workspace):
+    with opens() as memory:
+        result = memory.remember(DARK)
+        expected = ("rules", IN_A_WORKER, ("user",))
+        assert (result.decided_by, result.enforcement, result.touched_scopes) == expected
         (path,) = result.files_touched
         assert "dark mode" in (home / path).read_text()
         assert memory.place.policy.name == "strict"
-        assert memory.remember("The user prefers dark mode in all editors").unchanged
+        assert memory.remember(DARK).unchanged
     assert home.stat().st_mode & 0o777 == 0o700
     assert (home / "state").is_dir()
     assert list(workspace.iterdir()) == [workspace / ".git"]
+    memory.close()
+    before = photograph(home)  # A closed memory reads and writes nothing.
+    assert memory.attempt(RememberRequest("The user drinks tea")).status == "failed"
+    assert photograph(home) == before
 
 
-def test_two_workspaces_share_the_user_and_nothing_else(home, tmp_path):
-    places = []
-    for name in ("项目一", "项目二"):
-        (tmp_path / name).mkdir()
-        with muniment.open(tmp_path / name, home=home) as memory:
-            places.append({scope: root.trusted_path for scope, root in memory.place.roots.items()})
-    assert places[0]["user"] == places[1]["user"]
-    assert places[0]["project"] != places[1]["project"]
-
-
-def test_failure_is_raised_by_remember_and_told_by_attempt(home, workspace):
-    def model():
-        return ScriptedModel([calls(call("write_file", path="user/.a.md", content="x")), say("No.")])
-
-    with muniment.open(workspace, home=home, model=model()) as memory, pytest.raises(RememberRefused):
+def test_failure_is_raised_by_remember_and_told_by_attempt(opens):
+    with opens(model=ScriptedModel(REFUSED)) as memory, pytest.raises(RememberRefused):
         memory.remember("a fact")
-    with muniment.open(workspace, home=home, model=model()) as memory:
+    with opens(model=ScriptedModel(REFUSED)) as memory:
         assert memory.attempt(RememberRequest("a fact")).error.code == "remember_refused"
         with pytest.raises(InvalidContent):
             memory.remember("")
 
 
-def test_bound_roots_are_used_and_the_default_ones_not_made(home, workspace, tmp_path):
-    roots = make_roots(tmp_path / "bound")
-    with muniment.open(workspace, home=home, roots=roots) as memory:
-        memory.remember("The user prefers dark mode", scope="user")
+def test_bound_roots_are_used_and_the_default_ones_not_made_in_the_home_that_the_environment_names(
+    workspace, tmp_path, monkeypatch
+):
+    home, roots = tmp_path / "elsewhere", make_roots(tmp_path / "bound")
+    monkeypatch.setenv("MUNIMENT_HOME", str(home))
+    with muniment.open(workspace, roots=roots) as memory:
+        memory.remember(DARK, scope="user")
     assert list(roots["user"].rglob("*.md"))
-    assert not (home / "user").exists()
+    assert ((home / "state").is_dir(), (home / "user").exists()) == (True, False)
 
 
-def test_the_environment_names_home(workspace, tmp_path, monkeypatch):
-    monkeypatch.setenv("MUNIMENT_HOME", str(tmp_path / "elsewhere"))
-    muniment.open(workspace).close()
-    assert (tmp_path / "elsewhere" / "user").is_dir()
-
-
-def test_a_closed_memory_reads_and_writes_nothing(home, workspace):
-    memory = muniment.open(workspace, home=home)
-    memory.close()
-    memory.close()
-    before = photograph(home)
-    result = memory.attempt(RememberRequest("The user prefers dark mode"))
-    assert result.status == "failed"
-    assert photograph(home) == before
-
-
-def test_in_this_process_only_where_the_policy_says_so(home, workspace):
+def test_in_this_process_only_where_the_policy_says_so(opens, home):
     with pytest.raises(ConfinementUnavailable):
-        muniment.open(workspace, home=home, in_process=True)
+        opens(in_process=True)
     policies = home / "policies"
     policies.mkdir(parents=True)
     (policies / "loose.toml").write_text(
@@ -117,252 +113,197 @@ def test_in_this_process_only_where_the_policy_says_so(home, workspace):
         '[[allow]]\nid = "all"\nverbs = ["list", "read", "create"]\npaths = ["/user/**/*.md"]\n'
         '[confinement]\nrequire = "none"\n'
     )
-    with muniment.open(workspace, home=home, policy="loose", in_process=True) as memory:
-        assert memory.remember("The user prefers dark mode").enforcement == "none"
+    with opens(policy="loose", in_process=True) as memory:
+        assert memory.remember(DARK).enforcement == "none"
 
 
-@pytest.mark.parametrize(
-    ("terms", "error"),
-    [
+def test_what_cannot_be_opened_is_told_and_leaves_nothing_open_also_no_model(opens, monkeypatch):
+    opens().close()
+    opened, before = serve(monkeypatch), descriptors()
+    for terms, error in (
         ({"policy": "no-such"}, PolicyInvalid),
         ({"symlinks": "follow"}, ConfigInvalid),
         ({"roots": {"team": "/tmp"}}, InvalidScope),
         ({"roots": {"user": "/nowhere/at/all"}}, ManagedMemoryUnavailable),
-    ],
-)
-def test_what_cannot_be_opened_is_told_and_leaves_nothing_open(home, workspace, terms, error):
-    muniment.open(workspace, home=home).close()
-    before = descriptors()
-    with pytest.raises(error) as caught:
-        muniment.open(workspace, home=home, **terms)
-    assert isinstance(caught.value, MunimentError)
+    ):
+        for model in ({}, {"model": "m", "base_url": URL}):
+            with pytest.raises(error) as caught:
+                opens(**model, **terms)
+            assert isinstance(caught.value, MunimentError)
+            assert [model.closed for model in opened] == [1] * len(opened)
+    assert len(opened) == 4
     assert descriptors() == before
 
 
-WRITES = (calls(call("write_file", path="user/a.md", content="a fact\n")), say("Saved."))
+# -- its model
 
 
-def test_a_language_model_is_built_from_its_name_and_closed_with_the_memory(
-    home, workspace, tmp_path, monkeypatch
-):
+def test_a_language_model_is_built_from_its_name_and_closed_with_the_memory(opens, tmp_path, monkeypatch):
     (tmp_path / "key").write_text(f"{CANARY}\n")
     opened = serve(monkeypatch, *WRITES)
-    with muniment.open(
-        workspace, home=home, model="org/m", base_url=URL, api_key_file=tmp_path / "key", protocol="json"
-    ) as memory:
+    terms = {"model": "org/m", "base_url": URL, "api_key_file": tmp_path / "key", "protocol": "json"}
+    with opens(**terms) as memory:
         (model,) = opened
         assert (model.name, model.base_url, model.protocol) == ("org/m", URL, "json")
         assert (model.api_key, model.closed) == (CANARY, 0)
         result = memory.remember("a fact")
         assert (result.decided_by, result.files_touched) == ("org/m", ("user/a.md",))
-    assert model.closed == 1
     memory.close()
     assert model.closed == 1
 
 
-def test_the_environment_and_the_file_name_a_language_model_too(home, workspace, monkeypatch):
+def test_the_environment_and_the_file_name_a_language_model_too_for_which_the_rules_need_no_key(
+    opens, home, monkeypatch
+):
     opened = serve(monkeypatch)
     home.mkdir()
     (home / "config.toml").write_text(f'base_url = "{URL}"\nprotocol = "text"\n')
     monkeypatch.setenv("MUNIMENT_MODEL", "m")
     monkeypatch.setenv("MUNIMENT_API_KEY", CANARY)
-    muniment.open(workspace, home=home).close()
+    opens().close()
     (model,) = opened
     assert (model.name, model.base_url, model.protocol) == ("m", URL, "text")
     assert (model.api_key, model.closed) == (CANARY, 1)
     assert api.os.environ["MUNIMENT_API_KEY"] == CANARY
-
-
-def test_the_rules_need_no_server_and_no_key_file(home, workspace, monkeypatch):
-    opened = serve(monkeypatch)
-    monkeypatch.setenv("MUNIMENT_MODEL", "m")
+    monkeypatch.delenv("MUNIMENT_API_KEY")
     monkeypatch.setenv("MUNIMENT_API_KEY_FILE", "/nowhere/at/all")
-    with muniment.open(workspace, home=home, model="rules") as memory:
-        assert memory.remember("The user prefers dark mode").decided_by == "rules"
-    assert opened == []
+    with opens(model="rules") as memory:
+        assert memory.remember(DARK).decided_by == "rules"
+    assert opened == [model]
 
 
-def test_a_model_of_the_callers_own_stays_the_callers(home, workspace, monkeypatch):
+@pytest.mark.parametrize("is_true", [True, False])
+def test_a_model_of_the_callers_own_stays_the_callers(opens, monkeypatch, is_true):
+    class Own(ScriptedModel):
+        def __bool__(self):
+            return is_true
+
+        def close(self):
+            pytest.fail("closed a model that it was lent")
+
     opened = serve(monkeypatch, *WRITES)
     monkeypatch.setenv("MUNIMENT_MODEL", "m")  # without a server, and of no concern here
-    mine = ScriptedModel(WRITES, name="mine")
-    mine.close = lambda: pytest.fail("closed a model that it was lent")
-    with muniment.open(workspace, home=home, model=mine) as memory:
+    with opens(model=Own(WRITES, name="mine")) as memory:
         assert memory.remember("a fact").decided_by == "mine"
     assert opened == []
 
 
-def test_a_model_of_the_callers_own_may_be_false(home, workspace):
-    class Quiet(ScriptedModel):
-        def __bool__(self):
-            return False
-
-    with muniment.open(workspace, home=home, model=Quiet(WRITES, name="mine")) as memory:
-        assert memory.remember("a fact").decided_by == "mine"
-
-
+OWN = RuleWriter()
 BAD_MODELS = [
     ({"model": "m"}, "--base-url URL, such as http://127.0.0.1:8080/v1"),
     ({"model": "m\n", "base_url": URL}, "a model's name"),
     ({"model": "m", "base_url": URL, "protocol": "xml"}, "no protocol 'xml'"),
     ({"model": "m", "base_url": URL, "api_key_file": "/nowhere/at/all"}, "key file cannot be read"),
     ({"base_url": URL}, "--model NAME"),
-    ({"model": RuleWriter(), "base_url": URL}, "not with an object"),
-    ({"model": RuleWriter(), "api_key_file": "/nowhere"}, "not with an object"),
-    ({"model": RuleWriter(), "protocol": "json"}, "not with an object"),
+    *(({"model": OWN, name: URL}, "not with an object") for name in ("base_url", "api_key_file", "protocol")),
+    ({"model": "m", "base_url": "gopher://"}, "no such base URL"),
 ]
 
 
-@pytest.mark.sweep(2)
-@pytest.mark.parametrize(("terms", "words"), BAD_MODELS)
-def test_a_model_that_cannot_be_built_is_told_and_creates_nothing(home, workspace, monkeypatch, terms, words):
-    muniment.open(workspace, home=home).close()
+def test_a_model_that_cannot_be_built_is_told_and_creates_nothing(opens, home, monkeypatch):
+    opens().close()
     shutil.rmtree(home)
     opened, before = serve(monkeypatch), descriptors()
-    with pytest.raises(ConfigInvalid) as caught:
-        muniment.open(workspace, home=home, **terms)
-    assert words in str(caught.value)
-    assert not home.exists()
-    assert descriptors() == before
-    assert opened == []
 
-
-def test_a_model_that_its_adapter_refuses_creates_nothing(home, workspace, monkeypatch):
     def refuse(*_args, **_terms):
         raise ConfigInvalid("no such base URL")
 
-    serve(monkeypatch)
-    monkeypatch.setattr(sys.modules["muniment.agent.openai"], "OpenAIModel", refuse)
-    with pytest.raises(ConfigInvalid, match="no such base URL"):
-        muniment.open(workspace, home=home, model="m", base_url="gopher://")
-    assert not home.exists()
+    for terms, words in BAD_MODELS:
+        if words == "no such base URL":
+            monkeypatch.setattr(sys.modules["muniment.agent.openai"], "OpenAIModel", refuse)
+        with pytest.raises(ConfigInvalid) as caught:
+            opens(**terms)
+        assert words in str(caught.value)
+        assert not home.exists()
+    assert (descriptors(), opened) == (before, [])
 
 
-@pytest.mark.parametrize(
-    ("terms", "error"),
-    [
-        ({"policy": "no-such"}, PolicyInvalid),
-        ({"symlinks": "follow"}, ConfigInvalid),
-        ({"roots": {"user": "/nowhere/at/all"}}, ManagedMemoryUnavailable),
-    ],
-)
-def test_a_language_model_is_closed_where_the_memory_cannot_be_opened(
-    home, workspace, monkeypatch, terms, error
-):
-    opened = serve(monkeypatch)
-    with pytest.raises(error):
-        muniment.open(workspace, home=home, model="m", base_url=URL, **terms)
-    (model,) = opened
-    assert model.closed == 1
-
-
-def test_open_model_gives_the_model_that_settings_name_and_closes_it(home, monkeypatch):
-    environment = {"MUNIMENT_HOME": str(home), "MUNIMENT_API_KEY": CANARY}
-    with opening.open_model(read_settings(environment), environment) as model:
-        assert model.name == "rules"
-    opened = serve(monkeypatch)
-    settings = read_settings(environment, model="m", base_url=URL)
-    with opening.open_model(settings, environment) as model:
-        assert (model.name, model.api_key, model.closed) == ("m", CANARY, 0)
-    assert opened == [model]
-    assert model.closed == 1
-    assert environment["MUNIMENT_API_KEY"] == CANARY
+# -- where roots may not lie
 
 
 @pytest.mark.threat("T-LEAK-09", control="key_apart")
-@pytest.mark.parametrize("model", ["m", "rules"])
+@pytest.mark.parametrize("terms", [{"model": "m", "base_url": URL}, {"model": "rules"}])
 def test_no_root_holds_the_key_file_nor_the_file_that_a_link_to_it_leads_to(
-    home, workspace, tmp_path, monkeypatch, model
+    opens, tmp_path, monkeypatch, terms
 ):
     serve(monkeypatch)
     roots = make_roots(tmp_path / "bound")
-    inside = roots["user"] / "deep" / "key"
+    inside, link, beside = roots["user"] / "deep" / "key", tmp_path / "link", tmp_path / "bound" / "key"
     inside.parent.mkdir()
     inside.write_text(CANARY)
-    (tmp_path / "link").symlink_to(inside)
+    beside.write_text(CANARY)
+    link.symlink_to(inside)
     before = descriptors()
-    for path in (inside, tmp_path / "link"):
+    for path in (inside, link):
         monkeypatch.setenv("MUNIMENT_API_KEY_FILE", str(path))
         with pytest.raises(ManagedMemoryUnavailable) as caught:
-            muniment.open(
-                workspace, home=home, model=model, roots=roots, **({"base_url": URL} if model == "m" else {})
-            )
+            opens(roots=roots, **terms)
         assert str(caught.value) == f"user: its root lies around {path}; bind a directory apart from it"
-        assert CANARY not in str(caught.value)
     assert descriptors() == before
-    beside = tmp_path / "bound" / "key"
-    beside.write_text(CANARY)
     monkeypatch.setenv("MUNIMENT_API_KEY_FILE", str(beside))
-    muniment.open(workspace, home=home, model="rules", roots=roots).close()
+    opens(model="rules", roots=roots).close()
 
 
-def test_no_root_is_or_holds_the_state(home, workspace):
+def test_no_root_is_or_holds_the_state_and_a_home_that_is_a_file_is_told(opens, home, workspace, tmp_path):
     for root in (home / "state", home, home / "policies"):
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         with pytest.raises(ManagedMemoryUnavailable):
-            muniment.open(workspace, home=home, roots={"user": root})
+            opens(roots={"user": root})
+    (tmp_path / "file").write_text("")
+    with pytest.raises((ManagedMemoryUnavailable, ConfigInvalid)):
+        muniment.open(workspace, home=tmp_path / "file")
+
+
+# -- places
 
 
 def test_places_share_a_state_which_stays_the_callers(home, tmp_path):
     """As a daemon does: what one place commits the other one knows, and ends of places end no state."""
-    settings = read_settings({"MUNIMENT_HOME": str(home)})
-    places = {}
+    settings, places = read_settings({"MUNIMENT_HOME": str(home)}), []
     with State(home / "state") as state:
         before = descriptors()
-        for name in ("one", "two"):
+        for name in ("项目一", "项目二"):
             (tmp_path / name).mkdir()
-            places[name] = opening.find_place(settings, tmp_path / name, state=state)
-        assert all(place.state is state for place in places.values())
-        request = RememberRequest("The user prefers dark mode", scope="user", task_id="task-1")
-        done = remember(request, places["one"], RuleWriter())
+            places.append(opening.find_place(settings, tmp_path / name, state=state))
+            assert places[-1].state is state
+        one, two = places
+        assert one.roots["user"].trusted_path == two.roots["user"].trusted_path
+        assert one.roots["project"].trusted_path != two.roots["project"].trusted_path
+        request = RememberRequest(DARK, scope="user", task_id="task-1")
+        done = remember(request, one, RuleWriter())
         assert done.error is None
-        places["one"].close_roots()
-        places["one"].close_roots()
+        one.close_roots()
+        one.close_roots()
         assert of_task(state, "task-1") is not None
-        again = remember(request, places["two"], RuleWriter())
+        again = remember(request, two, RuleWriter())
         assert (again.repeated, again.files_touched) == (True, done.files_touched)
-        closed = remember(RememberRequest("The user drinks tea"), places["one"], RuleWriter())
-        assert closed.status == "failed"
-        places["two"].close_roots()
+        assert remember(RememberRequest("The user drinks tea"), one, RuleWriter()).status == "failed"
+        two.close_roots()
         assert descriptors() == before
         assert of_task(state, "task-1") is not None
     with pytest.raises(ManagedMemoryUnavailable):
         of_task(state, "task-1")
 
 
-@pytest.mark.parametrize(
-    ("terms", "error"),
-    [
-        ({"policy": "no-such"}, PolicyInvalid),
-        ({"roots": {"user": Path("/nowhere/at/all")}}, ManagedMemoryUnavailable),
-    ],
-)
-def test_a_shared_state_is_not_closed_where_a_place_cannot_be_opened(home, workspace, terms, error):
-    settings = read_settings({"MUNIMENT_HOME": str(home)}, **terms)
-    with State(home / "state") as state:
-        before = descriptors()
-        with pytest.raises(error):
-            opening.find_place(settings, workspace, state=state)
-        assert descriptors() == before
-        assert of_task(state, "task-1") is None
-
-
-def test_a_shared_state_that_cannot_recover_closes_the_roots_and_stays_open(home, workspace, monkeypatch):
+def test_a_shared_state_is_not_closed_where_a_place_cannot_be_opened_and_ones_own_is_with_the_place(
+    home, workspace, monkeypatch
+):
     def full(*_):
         raise ManagedMemoryUnavailable("user", "the disk is full")
 
-    monkeypatch.setattr(opening, "recover_all", full)
+    environment = {"MUNIMENT_HOME": str(home)}
     with State(home / "state") as state:
         before = descriptors()
-        with pytest.raises(ManagedMemoryUnavailable, match="the disk is full"):
-            opening.find_place(read_settings({"MUNIMENT_HOME": str(home)}), workspace, state=state)
-        assert descriptors() == before
-        assert of_task(state, "task-1") is None
-
-
-def test_a_place_of_its_own_closes_its_state_with_its_roots(home, workspace):
+        nowhere = {"roots": {"user": Path("/nowhere/at/all")}}
+        with monkeypatch.context() as patched:
+            patched.setattr(opening, "recover_all", full)
+            for terms, words in (({"policy": "no-such"}, "no-such"), (nowhere, "user"), ({}, "disk is full")):
+                with pytest.raises(MunimentError, match=words):
+                    opening.find_place(read_settings(environment, **terms), workspace, state=state)
+                assert descriptors() == before
+                assert of_task(state, "task-1") is None
     before = descriptors()
-    place = opening.find_place(read_settings({"MUNIMENT_HOME": str(home)}), workspace)
+    place = opening.find_place(read_settings(environment), workspace)
     assert of_task(place.state, "task-1") is None
     place.close()
     with pytest.raises(ManagedMemoryUnavailable):
@@ -370,10 +311,161 @@ def test_a_place_of_its_own_closes_its_state_with_its_roots(home, workspace):
     assert descriptors() == before
 
 
-def test_a_home_that_is_a_file_is_told(workspace, tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises((ManagedMemoryUnavailable, ConfigInvalid)):
-        muniment.open(workspace, home=tmp_path / "file")
+# -- recall
+
+
+@pytest.fixture
+def memory(opens):
+    with opens() as memory:
+        yield memory
+
+
+def paths(recalled):
+    return [entry.path for entry in recalled.entries]
+
+
+def test_what_was_remembered_is_recalled_by_words_about_it_until_it_was_shown_and_edited(memory):
+    (path,) = memory.remember(DARK).files_touched
+    recalled = memory.recall("editor theme", choose=True)  # The rules pick nothing, so the search decides.
+    assert paths(recalled) == [path] == ["user/editor/prefers-dark-mode-in-all-editors.md"]
+    assert DARK in recalled.text
+    assert not recalled.abstained
+    assert recalled.tokens == -(-len(recalled.text.encode()) // 3)
+    assert paths(memory.recall("dark mode editors", exclude=NONSENSE)) == [path]
+    shown = [entry.id for entry in recalled.entries]
+    assert memory.recall("dark mode editors", exclude=shown).abstained
+    file = memory.place.roots["user"].trusted_path / path.removeprefix("user/")
+    text = file.read_text().replace("all editors", "every editor")
+    file.unlink()  # As editors do, so that its directory shows it.
+    file.write_text(text)
+    assert paths(memory.recall("dark mode editors", exclude=shown)) == [path]
+
+
+def test_scope_limit_and_budget_hold(memory):
+    for fact in ("The user prefers dark mode in editors", "The user prefers dark chocolate, never milk"):
+        memory.remember(fact)
+    assert memory.recall("dark mode", scope="project").abstained
+    assert memory.recall("dark mode", scope="nowhere").abstained
+    assert len(memory.recall("what does the user prefer, dark?", limit=1).entries) <= 1
+    assert memory.recall("dark mode", budget=1).text == ""
+
+
+def test_a_memory_that_is_closed_leaves_no_thread_and_recalls_nothing_and_raises_nothing(opens):
+    before = set(threading.enumerate())
+    with opens() as memory, memory.conversation() as conversation:
+        memory.remember(DARK)
+        conversation.on_user_turn("dark mode editors")
+    assert set(threading.enumerate()) - before == set()
+    assert memory.recall("dark mode editors").error is not None
+
+
+def test_the_model_picks_where_it_is_asked_to(opens, tmp_path):
+    roots = make_roots(tmp_path)
+    put(roots["user"], "one.md", "Dark mode in the editor, at night\n")
+    put(roots["user"], "two.md", "Dark mode in the editor, on trains\n")
+    answers = [say('{"read": ["c2"]}'), ModelError("gone"), say('{"read": ["c9"]}'), say('{"read": []}')]
+    model = ScriptedModel(answers)
+    with opens(roots=roots, model=model) as memory:
+        every = paths(memory.recall("dark mode editor"))
+        assert set(every) == {"user/one.md", "user/two.md"}
+        for choose in (True, False):
+            with memory.conversation(choose=choose) as conversation:
+                assert (conversation.session._choose is not None) is choose
+        assert model.requests == []
+        picked = [paths(memory.recall("dark mode editor", choose=True)) for _ in answers]
+        # Its pick first, and nothing dropped; else it failed, named what it was not shown, or helps not.
+        assert picked == [every[::-1], every, every, every]
+        assert len(model.requests) == len(answers)
+
+
+def test_a_subagent_searches_and_hands_in(memory):
+    memory.remember(STAGING)
+    handed_in = []
+    subagents = memory.subagent(lambda fact: handed_in.append(fact) or "t1")
+    assert [tool["function"]["name"] for tool in subagents.tools] == ["search_memory", "remember_this"]
+    assert "pgbouncer" in subagents.call("search_memory", json.dumps({"query": "staging postgres"}))
+    assert subagents.call("remember_this", {"fact": "x"}) == "handed in as task t1"
+    assert handed_in == ["x"]
+    assert [tool["function"]["name"] for tool in memory.subagent().tools] == ["search_memory"]
+
+
+def test_a_conversation_goes_on_where_its_state_says(memory):
+    memory.remember(STAGING)
+    asked = [{"role": "user", "content": "Where is the moon?"}]
+    with memory.conversation() as conversation:
+        first = conversation.before_turn(asked)
+        state = json.loads(json.dumps(conversation.as_json()))
+    assert "pgbouncer" in first[0]["content"], "the project tier"
+    with memory.conversation(state=state) as conversation:
+        assert conversation.before_turn(asked) == asked
+
+
+def test_opening_a_memory_loads_no_client_of_a_model_for_recall(home, workspace):
+    code = (
+        "import sys, muniment, muniment.recall.conversation\n"
+        "assert 'structlog' not in sys.modules\n"
+        f"with muniment.open({str(workspace)!r}, home={str(home)!r}) as memory:\n"
+        "    memory.recall('dark mode')\n"
+        "    memory.subagent()\n"
+        "    memory.conversation().close()\n"
+        "print({'openai', 'httpx', 'httpx2', 'starlette', 'uvicorn', 'jinja2'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
+
+
+# -- without a repository around it (ADR 0032)
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch, home):
+    """A directory to work in, which is no repository."""
+    directory = tmp_path / "here"
+    directory.mkdir()
+    monkeypatch.chdir(directory)
+    monkeypatch.setenv("MUNIMENT_HOME", str(home))
+    return directory
+
+
+def scopes_of(*facts, **more):
+    with muniment.open(**more) as memory:
+        return [memory.remember(fact).touched_scopes for fact in facts]
+
+
+@pytest.mark.usefixtures("here")
+def test_without_a_repository_every_fact_is_the_users_and_no_project_is_made(tmp_path):
+    assert scopes_of(PRIVATE, PROJECT) == [("user",), ("user",)]
+    assert not (tmp_path / "home" / "projects").exists()
+    with muniment.open() as memory, pytest.raises(InvalidScope, match=r"no repository.*--workspace"):
+        memory.remember(PROJECT, scope="project")
+    asked = CliRunner().invoke(app, ["remember", "--scope", "project", PROJECT])
+    assert (asked.exit_code, "name its --workspace DIR" in asked.stderr) == (1, True)
+
+
+@pytest.mark.usefixtures("here")
+def test_a_workspace_that_is_named_has_a_project_and_keeps_it():
+    assert scopes_of(PROJECT, workspace=".") == [("project",)]
+    with muniment.open() as memory:
+        assert memory.recall("which workspaces does the project use").entries[0].path.startswith("project/")
+    again = CliRunner().invoke(app, ["remember", "--workspace", ".", PROJECT])
+    assert (again.exit_code, "unchanged" in again.output.lower() or "project" in again.output) == (0, True)
+
+
+@pytest.mark.parametrize("kind", ["directory", "file"])
+def test_in_a_repository_a_fact_about_it_is_the_projects(here, kind):
+    (here / ".git").mkdir() if kind == "directory" else (here / ".git").write_text("gitdir: elsewhere\n")
+    assert scopes_of(PROJECT) == [("project",)]
+
+
+@pytest.mark.usefixtures("here")
+def test_a_policy_without_a_user_has_its_project_everywhere(tmp_path):
+    team = tmp_path / "team"
+    team.mkdir(mode=0o700)
+    with muniment.open(policy="team", roots={"team": team}) as memory:
+        assert set(memory.place.roots) == {"project", "team"}
+
+
+# -- the package
 
 
 def test_the_package_shows_its_names_and_no_others():
@@ -401,8 +493,7 @@ outside = [name for name in opened if not str(name).endswith((".py", ".pyc")) an
 loaded = {name.partition(".")[0] for name in sys.modules}
 print(sorted(loaded & {"pydantic", "typer", "structlog", "rich", "re2"}), outside)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path, timeout=30
-    )
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path, timeout=30)
     assert done.stdout == "[] []\n"
     assert list(tmp_path.iterdir()) == []

@@ -1,9 +1,14 @@
-"""Settings: who wins, where a workspace begins, and that nothing is read from one."""
+"""Settings and the key: who wins, what they may say, and that nothing that is told holds the key.
+
+Where workspaces and homes lie is shown in `test_places_fakefs.py`.
+"""
 
 from __future__ import annotations
 
 import os
 import pwd
+import threading
+import traceback
 from pathlib import Path
 
 import pytest
@@ -12,15 +17,16 @@ from muniment.agent.model import MAX_MODEL_CHARS
 from muniment.agent.openai import OpenAIModel
 from muniment.errors import ConfigInvalid, InvalidScope, ManagedMemoryUnavailable
 from muniment.settings import (
-    MAX_CONFIG_BYTES,
+    MAX_KEY_BYTES,
     default_roots,
-    find_workspace,
     parse_roots,
+    read_api_key,
     read_settings,
     workspace_key,
 )
 
 SCOPES = ("user", "project")
+SERVER = "http://127.0.0.1:1/v1"
 
 
 @pytest.fixture
@@ -30,254 +36,36 @@ def home(tmp_path):
     return home
 
 
-def configure(home, text):
-    data = text if isinstance(text, bytes) else text.encode()
-    (home / "config.toml").write_bytes(data)
+@pytest.fixture
+def configure(home):
+    return (home / "config.toml").write_text
 
 
 def read(home, environment=None, **flags):
     return read_settings({"MUNIMENT_HOME": str(home), **(environment or {})}, **flags)
 
 
-def test_a_configuration_that_went_away_is_not_taken_for_none(home):
-    """It may have asked for a stricter policy than the default."""
-    (home / "config.toml").symlink_to(home / "elsewhere.toml")
-    with pytest.raises(ConfigInvalid, match="leads nowhere"):
-        read(home)
+def refused(home, environment=None, **flags):
+    """What is told of settings that are none; a canary in them is not."""
+    with pytest.raises(ConfigInvalid) as caught:
+        read(home, environment, **flags)
+    assert not any(each in str(caught.value) for each in ("canary", "\x1b"))
+    return str(caught.value)
 
 
-def test_without_anything_there_are_defaults_and_nothing_is_created(tmp_path):
+# -- who wins
+
+
+def test_without_anything_there_are_defaults_and_nothing_is_created(tmp_path, monkeypatch):
     settings = read_settings({"HOME": str(tmp_path)})
-    assert settings.home == tmp_path / ".muniment"
-    assert (settings.policy, dict(settings.roots), settings.symlinks) == ("strict", {}, "refuse")
+    home = tmp_path / ".muniment"
+    assert (settings.home, settings.policy, settings.on_model_failure) == (home, "strict", "rules")
+    assert (dict(settings.roots), settings.symlinks, settings.policy_signers) == ({}, "refuse", None)
     assert (settings.model, settings.base_url, settings.protocol) == ("rules", None, "auto")
     assert (settings.api_key_file, settings.key_in_variable) == (None, False)
-    assert settings.apart == (
-        settings.home / "state",
-        settings.home / "policies",
-        settings.home / "config.toml",
-    )
+    assert settings.apart == (home / "state", home / "policies", home / "config.toml")
     assert list(tmp_path.iterdir()) == []
 
-
-def test_a_flag_beats_the_environment_and_that_the_file_and_that_the_default(home):
-    roots = '[roots]\nuser = "/file/user"\nproject = "/file/project"\n'
-    configure(home, f'policy = "from-file"\nsymlinks = "from-file"\n{roots}')
-    assert read(home).policy == "from-file"
-    assert read(home, {"MUNIMENT_POLICY": "from-environment"}).policy == "from-environment"
-    assert read(home, {"MUNIMENT_POLICY": "x"}, policy="from-flag").policy == "from-flag"
-    settings = read(home, roots={"user": Path("/flag/user")}, symlinks="refuse", policy=None)
-    assert settings.roots == {"user": Path("/flag/user"), "project": Path("/file/project")}
-    assert settings.symlinks == "refuse"
-
-
-def test_empty_means_not_asked(home):
-    assert read(home, {"MUNIMENT_POLICY": ""}, policy="", symlinks=None).policy == "strict"
-    assert read_settings({"MUNIMENT_HOME": "", "HOME": str(home)}).home == home / ".muniment"
-
-
-SOURCES = [
-    ("policy", "MUNIMENT_POLICY", "strict"),
-    ("model", "MUNIMENT_MODEL", "rules"),
-    ("base_url", "MUNIMENT_BASE_URL", None),
-    ("api_key_file", "MUNIMENT_API_KEY_FILE", None),
-    ("protocol", "MUNIMENT_PROTOCOL", "auto"),
-    ("policy_signers", "MUNIMENT_POLICY_SIGNERS", None),
-]
-
-
-@pytest.mark.parametrize(("name", "variable", "default"), SOURCES)
-@pytest.mark.parametrize("winner", ["flag", "environment", "file", "default"])
-def test_each_of_these_is_asked_of_the_flag_first_and_of_the_default_last(
-    home, name, variable, default, winner
-):
-    paths = ("/flag", "/environment", "/file")
-    values = {"protocol": ("json", "text", "tools"), "api_key_file": paths, "policy_signers": paths}
-    flag, environment, file = values.get(name, ("flag", "environment", "file"))
-    sources = ["flag", "environment", "file", "default"]
-    given = sources[sources.index(winner) :]
-    # Without a model, flags about one would be refused.
-    terms = {} if name == "model" else {"model": "some-model"}
-    if "flag" in given:
-        terms[name] = flag
-    if "file" in given:
-        configure(home, f'{name} = "{file}"\n')
-    settings = read(home, {variable: environment} if "environment" in given else {}, **terms)
-    wanted = {"flag": flag, "environment": environment, "file": file, "default": default}[winner]
-    found = getattr(settings, name)
-    assert found == (Path(wanted) if values.get(name) is paths and wanted else wanted)
-
-
-def test_a_root_has_to_lie_apart_from_the_file_of_those_who_sign_policies(home):
-    assert read(home, {"MUNIMENT_POLICY_SIGNERS": "/etc/signers"}).apart[-1] == Path("/etc/signers")
-
-
-class Watched(dict):
-    """An environment that notes what it is asked for."""
-
-    def __init__(self, *args):
-        super().__init__(*args)
-        self.asked = set()
-
-    def get(self, key, default=None):
-        self.asked.add(key)
-        return super().get(key, default)
-
-    def __getitem__(self, key):
-        self.asked.add(key)
-        return super().__getitem__(key)
-
-    def __contains__(self, key):
-        self.asked.add(key)
-        return super().__contains__(key)
-
-    def whole(self, *_):
-        raise AssertionError("the whole environment was read")
-
-    __iter__ = keys = values = items = copy = whole
-
-
-STRANGERS = {
-    "OPENAI_API_KEY": "canary",
-    "OPENAI_BASE_URL": "http://canary.invalid/v1",
-    "OPENAI_MODEL": "canary",
-    "OPENAI_ORG_ID": "canary",
-    "ANTHROPIC_API_KEY": "canary",
-    "HTTP_PROXY": "http://canary.invalid",
-    "HTTPS_PROXY": "http://canary.invalid",
-    "ALL_PROXY": "http://canary.invalid",
-    "SSL_CERT_FILE": "/canary",
-}
-
-
-@pytest.mark.threat("T-RUN-05", control="own_variables")
-@pytest.mark.parametrize("flags", [{}, {"model": "some-model", "base_url": "http://127.0.0.1:1/v1"}])
-def test_the_variables_of_other_programs_are_never_read(home, flags):
-    mine = {"MUNIMENT_HOME": str(home), "MUNIMENT_PROTOCOL": "json"}
-    environment = Watched({**mine, **STRANGERS, **{name.lower(): STRANGERS[name] for name in STRANGERS}})
-    settings = read_settings(environment, **flags)
-    assert settings == read_settings(mine, **flags)
-    assert "MUNIMENT_PROTOCOL" in environment.asked
-    assert {name for name in environment.asked if not name.startswith("MUNIMENT_")} <= {"HOME"}
-
-
-@pytest.mark.parametrize(
-    ("name", "is_one"),
-    [
-        ("m", True),
-        ("org/model-7b:latest", True),
-        ("模型 é", True),
-        ("x" * MAX_MODEL_CHARS, True),
-        ("x" * (MAX_MODEL_CHARS + 1), False),
-        (" ", False),
-        (" m", False),
-        ("m ", False),
-        ("m\n", False),
-        ("canary\nx", False),
-        ("canary\u2003x", False),
-        ("canary\x1b[2J", False),
-        ("canary\u202e", False),
-        ("canary\u200b", False),
-        ("canary\u115f", False),
-        ("canary\udcff", False),
-    ],
-)
-@pytest.mark.parametrize("source", ["flag", "environment"])
-def test_a_models_name_prints_on_a_line(home, name, is_one, source):
-    terms = {"model": name} if source == "flag" else {}
-    environment = {"MUNIMENT_MODEL": name} if source == "environment" else {}
-    if is_one:
-        assert read(home, environment, **terms).model == name
-        return
-    with pytest.raises(ConfigInvalid, match="a model's name has 1 to 200 printable") as caught:
-        read(home, environment, **terms)
-    assert "canary" not in str(caught.value)
-
-
-def test_an_empty_name_in_the_file_is_no_model(home):
-    configure(home, "model = ''")
-    with pytest.raises(ConfigInvalid, match="a model's name has"):
-        read(home)
-
-
-@pytest.mark.parametrize("protocol", ["auto", "tools", "json", "text", "decide"])
-def test_there_are_five_protocols_and_the_adapter_speaks_them(home, protocol):
-    assert read(home, {"MUNIMENT_PROTOCOL": protocol}).protocol == protocol
-    assert OpenAIModel("m", base_url="http://127.0.0.1:1/v1", protocol=protocol).protocol == protocol
-
-
-@pytest.mark.parametrize("protocol", ["JSON", "json ", "xml", "\x1b[2J"])
-def test_another_protocol_is_told_with_those_that_there_are(home, protocol):
-    with pytest.raises(ConfigInvalid, match="there are auto, tools, json, text and decide") as caught:
-        read(home, {"MUNIMENT_PROTOCOL": protocol})
-    assert "\x1b" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("flag", "words"),
-    [
-        ({"base_url": "http://127.0.0.1:1/v1"}, "--base-url is for a language model"),
-        ({"api_key_file": "/key"}, "--api-key-file is for a language model"),
-        ({"protocol": "json"}, "--protocol is for a language model"),
-    ],
-)
-def test_a_flag_about_a_language_model_is_no_use_to_the_rules(home, flag, words):
-    for environment, terms in (({}, flag), ({"MUNIMENT_MODEL": "m"}, {**flag, "model": "rules"})):
-        with pytest.raises(ConfigInvalid) as caught:
-            read(home, environment, **terms)
-        assert words in str(caught.value)
-        assert "--model NAME" in str(caught.value)
-    assert read(home, {"MUNIMENT_MODEL": "m"}, **flag).model == "m"
-
-
-def test_the_environment_and_the_file_may_prepare_a_model_that_a_run_does_not_use(home):
-    configure(home, 'base_url = "http://127.0.0.1:1/v1"\napi_key_file = "/key"\nprotocol = "json"\n')
-    assert read(home, {"MUNIMENT_BASE_URL": "http://127.0.0.1:2/v1"}).model == "rules"
-
-
-def test_a_key_file_is_found_from_home_and_from_here_but_in_the_file_not_from_here(home, monkeypatch):
-    monkeypatch.setenv("HOME", "/home/me")
-    configure(home, 'api_key_file = "~/key"\n')
-    assert read(home).api_key_file == Path("/home/me/key")
-    assert read(home, {"MUNIMENT_API_KEY_FILE": "~/other"}).api_key_file == Path("/home/me/other")
-    assert read(home, model="m", api_key_file="here").api_key_file == Path("here")
-
-
-def test_the_key_of_the_server_in_the_file_is_for_no_other(home):
-    configure(home, 'model = "m"\nbase_url = "https://a.example/v1"\napi_key_file = "/key-of-a"\n')
-    assert read(home).api_key_file == Path("/key-of-a")
-    assert read(home, base_url="https://a.example/v1/").api_key_file == Path("/key-of-a")
-    assert read(home, base_url="https://b.example/v1").api_key_file is None
-    assert read(home, {"MUNIMENT_BASE_URL": "https://b.example/v1"}).api_key_file is None
-    assert read(home, base_url="https://b.example/v1", api_key_file="/b").api_key_file == Path("/b")
-    configure(home, 'model = "m"\napi_key_file = "/key"\n')
-    assert read(home, base_url="https://b.example/v1").api_key_file == Path("/key")
-
-
-def test_a_root_has_to_lie_apart_from_the_key_file_whatever_the_key_is_taken_from(home):
-    for environment in ({}, {"MUNIMENT_API_KEY": "k"}):
-        settings = read(home, {"MUNIMENT_API_KEY_FILE": "/secrets/key", **environment})
-        assert settings.apart == (
-            home / "state",
-            home / "policies",
-            home / "config.toml",
-            Path("/secrets/key"),
-        )
-
-
-def test_a_relative_home_is_taken_from_here(home, monkeypatch):
-    monkeypatch.chdir(home)
-    assert read_settings({"MUNIMENT_HOME": "there"}).home == home / "there"
-
-
-def test_without_home_the_system_is_asked(monkeypatch, tmp_path):
-    monkeypatch.delenv("HOME", raising=False)
-    record = pwd.struct_passwd(("me", "x", os.getuid(), 0, "", str(tmp_path), ""))
-    monkeypatch.setattr(pwd, "getpwuid", lambda _: record)
-    assert read_settings({}).home == tmp_path / ".muniment"
-
-
-def test_without_any_home_somebody_has_to_say_one(monkeypatch):
     def nobody(_):
         raise KeyError
 
@@ -287,133 +75,197 @@ def test_without_any_home_somebody_has_to_say_one(monkeypatch):
         read_settings({})
 
 
-def test_a_tilde_in_the_file_is_home(home, monkeypatch):
+PATHS = ("/flag", "/environment", "/file", None)
+SOURCES = {
+    "policy": ("flag", "environment", "file", "strict"),
+    "model": ("flag", "environment", "file", "rules"),
+    "base_url": ("flag", "environment", "file", None),
+    "api_key_file": PATHS,
+    "protocol": ("json", "text", "tools", "auto"),
+    "policy_signers": PATHS,
+    "on_model_failure": ("fail", "rules", "fail", "rules"),
+}
+
+
+def test_each_of_these_is_asked_of_the_flag_first_and_of_the_default_last(home, configure):
+    for name, values in SOURCES.items():
+        flag, environment, file, _ = values
+        for winner, wanted in enumerate(values):
+            # Without a model, flags about one would be refused.
+            terms = {} if name == "model" else {"model": "some-model"}
+            for empty in ({}, {name: None}) if name == "model" else ({}, {name: ""}, {name: None}):
+                given = {name: flag} if winner == 0 else empty
+                variables = {f"MUNIMENT_{name.upper()}": environment if winner <= 1 else ""}
+                configure(f'{name} = "{file}"\n' if winner <= 2 else "")
+                found = getattr(read(home, variables, **terms, **given), name)
+                assert found == (Path(wanted) if values is PATHS and wanted else wanted), (name, winner)
+    configure('symlinks = "beneath"\n[roots]\nuser = "/file/user"\nproject = "/file/project"\n')
+    settings = read(home, roots={"user": Path("/flag/user")}, symlinks="refuse")
+    assert settings.roots == {"user": Path("/flag/user"), "project": Path("/file/project")}
+    assert settings.symlinks == "refuse"
+
+
+def test_the_key_of_the_server_in_the_file_is_for_no_other(home, configure):
+    a, b, key = "https://a.example/v1", "https://b.example/v1", Path("/key-of-a")
+    configure(f'model = "m"\nbase_url = "{a}"\napi_key_file = "{key}"\n')
+    assert read(home).api_key_file == read(home, base_url=f"{a}/").api_key_file == key
+    assert read(home, base_url=b).api_key_file is None
+    assert read(home, {"MUNIMENT_BASE_URL": b}).api_key_file is None
+    assert read(home, base_url=b, api_key_file="/b").api_key_file == Path("/b")
+    configure(f'model = "m"\napi_key_file = "{key}"\n')
+    assert read(home, base_url=b).api_key_file == key
+
+
+def test_a_root_has_to_lie_apart_from_the_key_file_and_from_the_file_of_those_who_sign(home):
+    own = (home / "state", home / "policies", home / "config.toml")
+    for environment in ({}, {"MUNIMENT_API_KEY": "k"}):  # Whatever the key is taken from.
+        assert read(home, {"MUNIMENT_API_KEY_FILE": "/key", **environment}).apart == (*own, Path("/key"))
+    assert read(home, {"MUNIMENT_POLICY_SIGNERS": "/etc/signers"}).apart[-1] == Path("/etc/signers")
+
+
+def test_a_tilde_is_home_and_a_path_of_the_file_is_not_taken_from_here(home, configure, monkeypatch):
     monkeypatch.setenv("HOME", "/home/me")
-    configure(home, '[roots]\nuser = "~/memory"\n')
+    configure('api_key_file = "~/key"\n[roots]\nuser = "~/memory"\n')
+    assert read(home).api_key_file == Path("/home/me/key")
     assert read(home).roots == {"user": Path("/home/me/memory")}
+    assert read(home, {"MUNIMENT_API_KEY_FILE": "~/other"}).api_key_file == Path("/home/me/other")
+    assert read(home, model="m", api_key_file="here").api_key_file == Path("here")
+    for bad in ("/a\0b", "/a\ud800b"):
+        assert "is no path" in refused(home, {"MUNIMENT_API_KEY_FILE": bad})
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        (
-            "rules = 'x'",
-            "unknown key 'rules'; there are policy, model, base_url, api_key_file, protocol, on_",
-        ),
-        ("api_key = 'canary'", "unknown key 'api_key'"),
-        ("policy = 1", "policy must be a string"),
-        ("symlinks = ['refuse']", "symlinks must be a string"),
-        ("model = 1", "model must be a string"),
-        ("base_url = {}", "base_url must be a string"),
-        ("api_key_file = true", "api_key_file must be a string"),
-        ("api_key_file = 'canary'", "api_key_file is relative; give an absolute path"),
-        ("api_key_file = ''", "api_key_file is relative"),
-        ('api_key_file = "/a\\u0000b"', "is no path"),
-        ("protocol = ['json']", "protocol must be a string"),
-        ("policy_signers = 'signers'", "policy_signers is relative"),
-        ("policy_signers = ['/signers']", "policy_signers must be a string"),
-        ("roots = 'x'", "roots must be a table"),
-        ("[roots]\nuser = 1", "roots must be a table"),
-        ("[roots]\nuser = 'memory'", "the root of 'user' is relative"),
-        ("[roots]\nuser = '~nobody-of-this-name/x'", "no home directory"),
-        ("policy = ", "is not valid TOML"),
-        (b"policy = '\xff'", "is not valid TOML"),
-        ("#" * (MAX_CONFIG_BYTES + 1), "larger than"),
-    ],
+# -- the environment
+
+
+class Watched(dict):
+    """An environment that notes what it is asked for."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.asked = set()
+
+    def noting(name):  # noqa: N805 - of the class's body
+        def method(self, key, *default):
+            self.asked.add(key)
+            return getattr(dict, name)(self, key, *default)
+
+        return method
+
+    get, __getitem__, __contains__ = map(noting, ("get", "__getitem__", "__contains__"))
+
+    def whole(self, *_):
+        raise AssertionError("the whole environment was read")
+
+    __iter__ = keys = values = items = copy = whole
+
+
+STRANGERS = dict.fromkeys(("OPENAI_API_KEY", "OPENAI_MODEL", "OPENAI_ORG_ID", "ANTHROPIC_API_KEY"), "canary")
+STRANGERS |= dict.fromkeys(
+    ("OPENAI_BASE_URL", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"), "http://canary.invalid"
 )
-def test_what_the_file_may_not_say_is_told(home, text, words):
-    configure(home, text)
-    with pytest.raises(ConfigInvalid) as caught:
-        read(home)
-    assert words in str(caught.value)
-    assert "canary" not in str(caught.value)
-    assert "config.toml" in str(caught.value) or words in {"no home directory", "is no path"}
+STRANGERS |= {"SSL_CERT_FILE": "/canary"}
 
 
-def test_a_file_that_cannot_be_read_is_an_error_and_not_a_default(home):
-    (home / "config.toml").mkdir()
-    with pytest.raises(ConfigInvalid, match="cannot be read"):
-        read(home)
+@pytest.mark.threat("T-RUN-05", control="own_variables")
+@pytest.mark.parametrize("flags", [{}, {"model": "some-model", "base_url": SERVER}])
+def test_the_variables_of_other_programs_are_never_read(home, flags):
+    mine = {"MUNIMENT_HOME": str(home), "MUNIMENT_PROTOCOL": "json"}
+    environment = Watched({**mine, **STRANGERS, **{name.lower(): STRANGERS[name] for name in STRANGERS}})
+    assert read_settings(environment, **flags) == read_settings(mine, **flags)
+    assert "MUNIMENT_PROTOCOL" in environment.asked
+    assert {name for name in environment.asked if not name.startswith("MUNIMENT_")} <= {"HOME"}
 
 
-@pytest.mark.parametrize("bad", ["/a\0b", "/a\ud800b"])
-def test_what_no_file_can_be_called_is_told(home, bad):
-    with pytest.raises(ConfigInvalid, match="is no path"):
-        read_settings({"MUNIMENT_HOME": bad})
-    with pytest.raises(ConfigInvalid, match="is no path"):
-        read(home, {"MUNIMENT_API_KEY_FILE": bad})
+# -- what settings may say
 
 
-def test_a_workspace_is_the_nearest_ancestor_with_git(fs):
-    for path in ("/code/.git", "/code/packages/deep/er", "/code/packages/inner/src", "/plain/dir"):
-        fs.create_dir(path)
-    fs.create_file("/code/packages/inner/.git", contents="gitdir: elsewhere")
-    assert find_workspace(Path("/code/packages/deep/er")) == Path("/code")
-    assert find_workspace(Path("/code/packages/inner/src")) == Path("/code/packages/inner")
-    assert find_workspace(Path("/code")) == Path("/code")
-    assert find_workspace(Path("/plain/dir")) == Path("/plain/dir")
+def test_a_models_name_prints_on_a_line(home, configure):
+    bad = [" ", " m", "m ", "m\n", "x" * (MAX_MODEL_CHARS + 1)]
+    for name in ("m", "org/model-7b:latest", "模型 é", "x" * MAX_MODEL_CHARS):
+        assert read(home, model=name).model == read(home, {"MUNIMENT_MODEL": name}).model == name
+    for name in (*bad, *(f"canary{each}x" for each in "\n\u2003\u202e\u200b\u115f\udcff"), "canary\x1b[2J"):
+        assert "a model's name has 1 to 200 printable" in refused(home, model=name), name
+        assert "a model's name has 1 to 200 printable" in refused(home, {"MUNIMENT_MODEL": name}), name
+    configure("model = ''")
+    assert "a model's name has" in refused(home)
 
 
-def test_a_workspace_is_known_by_its_real_path(tmp_path):
-    (tmp_path / "real").mkdir()
-    (tmp_path / "link").symlink_to("real")
-    assert find_workspace(tmp_path / "link") == find_workspace(tmp_path / "real")
+def test_there_are_five_protocols_and_the_adapter_speaks_them(home):
+    for protocol in ("auto", "tools", "json", "text", "decide"):
+        assert read(home, {"MUNIMENT_PROTOCOL": protocol}).protocol == protocol
+        assert OpenAIModel("m", base_url=SERVER, protocol=protocol).protocol == protocol
+    for protocol in ("JSON", "json ", "xml", "\x1b[2J"):
+        told = refused(home, {"MUNIMENT_PROTOCOL": protocol})
+        assert "there are auto, tools, json, text and decide" in told
+    assert "on_model_failure is rules or fail, not 'stop'" in refused(home, on_model_failure="stop")
 
 
-def test_a_dangling_git_still_marks_a_workspace(tmp_path):
-    (tmp_path / "a" / "b").mkdir(parents=True)
-    (tmp_path / "a" / ".git").symlink_to("nowhere")
-    assert find_workspace(tmp_path / "a" / "b") == tmp_path / "a"
+def test_a_flag_about_a_language_model_is_no_use_to_the_rules_which_files_may_prepare(home, configure):
+    for name, value in (("base_url", SERVER), ("api_key_file", "/key"), ("protocol", "json")):
+        for environment, terms in (({}, {}), ({"MUNIMENT_MODEL": "m"}, {"model": "rules"})):
+            told = refused(home, environment, **terms, **{name: value})
+            assert f"--{name.replace('_', '-')} is for a language model" in told
+            assert "--model NAME" in told
+        assert read(home, {"MUNIMENT_MODEL": "m"}, **{name: value}).model == "m"
+    configure(f'base_url = "{SERVER}"\napi_key_file = "/key"\nprotocol = "json"\n')
+    assert read(home, {"MUNIMENT_BASE_URL": SERVER}).model == "rules"
 
 
-@pytest.mark.parametrize("bad", ["missing", "file", "loop", "nul\0"])
-def test_what_is_no_workspace_is_told(tmp_path, bad):
-    (tmp_path / "file").write_text("")
-    (tmp_path / "loop").symlink_to("loop")
-    with pytest.raises(ConfigInvalid, match="workspace"):
-        find_workspace(tmp_path / bad)
+STRINGS = ("policy = 1", "symlinks = ['refuse']", "model = 1", "base_url = {}", "api_key_file = true")
+FILES = {
+    "rules = 'x'": "unknown key 'rules'; there are policy, model, base_url, api_key_file, protocol, on_",
+    "api_key = 'canary'": "unknown key 'api_key'",
+    **{
+        text: f"{text.partition(' ')[0]} must be a string"
+        for text in (*STRINGS, "protocol = ['json']", "policy_signers = ['/signers']")
+    },
+    "api_key_file = 'canary'": "api_key_file is relative; give an absolute path",
+    "api_key_file = ''": "api_key_file is relative",
+    'api_key_file = "/a\\u0000b"': "is no path",
+    "policy_signers = 'signers'": "policy_signers is relative",
+    "roots = 'x'": "roots must be a table",
+    "[roots]\nuser = 1": "roots must be a table",
+    "[roots]\nuser = 'memory'": "the root of 'user' is relative",
+    "[roots]\nuser = '~nobody-of-this-name/x'": "no home directory",
+}
 
 
-NAMES = ["项目一", "项目二", "a", "A", "a-", "..a", "x" * 200, "é", "e\u0301", "a b", "\udcff", "-", "CON"]
+def test_what_the_file_may_not_say_is_told(home, configure):
+    for text, words in FILES.items():
+        configure(text)
+        told = refused(home)
+        assert words in told
+        assert "config.toml" in told or words in {"no home directory", "is no path"}
 
 
-def test_no_two_workspaces_share_a_key():
-    keys = {workspace_key(Path("/code") / name) for name in NAMES}
-    assert len(keys) == len(NAMES)
-    for key in keys:
-        slug, _, digest = key.rpartition("-")
-        assert slug
-        assert len(digest) == 32
-        assert len(key) <= 80
-        assert set(key) <= set("abcdefghijklmnopqrstuvwxyz0123456789-")
-    assert workspace_key(Path("/one/same")) != workspace_key(Path("/two/same"))
-    assert workspace_key(Path("/code/My App!")).startswith("my-app-")
-    assert workspace_key(Path("/code/项目一")).startswith("workspace-")
+def test_a_configuration_that_went_away_or_whose_home_is_a_file_is_not_taken_for_none(home, tmp_path):
+    """It may have asked for a stricter policy than the default."""
+    (home / "config.toml").symlink_to(home / "elsewhere.toml")
+    assert "leads nowhere" in refused(home)
+    (file := tmp_path / "file").write_text("no directory")
+    assert "cannot be read: Not a directory" in refused(file)
+    assert file.read_text() == "no directory"
 
 
-def test_default_roots_are_ours_and_private(home, tmp_path):
-    settings = read(home)
-    roots = default_roots(settings, SCOPES, tmp_path, create=True)
-    assert roots == {"user": home / "user", "project": home / "projects" / workspace_key(tmp_path) / "memory"}
-    for path in roots.values():
-        assert path.stat().st_mode & 0o777 == 0o700
+# -- roots
 
 
-def test_a_bound_root_takes_the_place_of_ours_and_is_not_created(home, tmp_path):
+def test_default_roots_are_ours_and_private_and_a_bound_one_takes_the_place_of_ours(home, tmp_path):
     settings = read(home, roots={"user": tmp_path / "mine"})
     assert default_roots(settings, ("user",), tmp_path, create=True) == {"user": tmp_path / "mine"}
     assert not (tmp_path / "mine").exists()
     assert not (home / "user").exists()
+    roots = default_roots(read(home), SCOPES, tmp_path, create=True)
+    assert roots == {"user": home / "user", "project": home / "projects" / workspace_key(tmp_path) / "memory"}
+    assert [path.stat().st_mode & 0o777 for path in roots.values()] == [0o700] * 2
 
 
-def test_scopes_and_roots_have_to_fit(home, tmp_path):
+def test_scopes_and_roots_have_to_fit_and_a_home_that_cannot_hold_them_is_told(home, tmp_path):
     with pytest.raises(InvalidScope, match="no scope 'team'"):
         default_roots(read(home, roots={"team": tmp_path}), SCOPES, tmp_path, create=True)
     with pytest.raises(ConfigInvalid, match="--root team=DIR"):
         default_roots(read(home), ("user", "team"), tmp_path, create=True)
-
-
-def test_a_home_that_cannot_hold_roots_is_told(home, tmp_path):
+    (home / "user").rmdir()
     (home / "user").write_text("")
     with pytest.raises(ManagedMemoryUnavailable, match="not a directory"):
         default_roots(read(home), SCOPES, tmp_path, create=True)
@@ -421,7 +273,8 @@ def test_a_home_that_cannot_hold_roots_is_told(home, tmp_path):
 
 def test_roots_are_given_as_pairs():
     assert parse_roots([]) == {}
-    assert parse_roots(["user=/a=b", "project=/c"]) == {"user": Path("/a=b"), "project": Path("/c")}
+    pairs = ["user=/a = b, x", "project=/c"]
+    assert parse_roots(pairs) == {"user": Path("/a = b, x"), "project": Path("/c")}
     for bad in ("user", "user=", "=/a", ""):
         with pytest.raises(ConfigInvalid, match="scope=DIR"):
             parse_roots([bad])
@@ -429,12 +282,117 @@ def test_roots_are_given_as_pairs():
         parse_roots(["user=/a", "user=/b"])
 
 
-def test_what_follows_a_model_that_failed_is_said_in_file_variable_or_flag(home):
-    (home / "config.toml").write_text('on_model_failure = "fail"\n')
-    environment = {"MUNIMENT_HOME": str(home)}
-    assert read_settings({"MUNIMENT_HOME": str(home.parent / "other")}).on_model_failure == "rules"
-    assert read_settings(environment).on_model_failure == "fail"
-    assert read_settings({**environment, "MUNIMENT_ON_MODEL_FAILURE": "rules"}).on_model_failure == "rules"
-    assert read_settings(environment, on_model_failure="rules").on_model_failure == "rules"
-    with pytest.raises(ConfigInvalid, match="on_model_failure is rules or fail, not 'stop'"):
-        read_settings(environment, on_model_failure="stop")
+# -- the key
+
+CANARY = "sk-canary-7f3a"
+
+
+@pytest.fixture
+def key_of(home):
+    """The key that a program with this environment and these flags would use."""
+
+    def key_of(environment=None, **flags):
+        whole = {"MUNIMENT_HOME": str(home), **(environment or {})}
+        before = dict(whole)
+        try:
+            return read_api_key(read_settings(whole, model="some-model", **flags), whole)
+        finally:
+            assert whole == before
+
+    return key_of
+
+
+@pytest.fixture
+def no_key(key_of):
+    """What is told of a key that is none; nothing of it is shown, nor would be by a traceback."""
+
+    def no_key(environment=None, *, by_any=True, **flags):
+        with pytest.raises(ConfigInvalid) as caught:
+            key_of(environment, **flags)
+        chain = [caught.value]
+        while by_any and (chain[-1].__cause__ or chain[-1].__context__):
+            chain.append(chain[-1].__cause__ or chain[-1].__context__)
+        assert "canary" not in "".join([*map(repr, chain), *traceback.format_exception(caught.value)])
+        return str(caught.value)
+
+    return no_key
+
+
+def key_file(path, content):
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return str(path)
+
+
+def test_the_flag_beats_the_variable_and_that_the_files_of_environment_and_configuration(
+    home, tmp_path, key_of
+):
+    flag, named, configured = (key_file(tmp_path / name, name) for name in ("flag", "named", "configured"))
+    assert key_of() is None
+    for name in ("OPENAI_API_KEY", "OPENAI_ADMIN_KEY", "API_KEY", "muniment_api_key"):
+        assert key_of({name: CANARY}) is None  # That of another program.
+    (home / "config.toml").write_text(f'api_key_file = "{configured}"\n')
+    assert key_of() == key_of({"MUNIMENT_API_KEY": "", "MUNIMENT_API_KEY_FILE": ""}) == "configured"
+    environment = {"MUNIMENT_API_KEY_FILE": named}
+    assert key_of(environment) == key_of(environment | {"MUNIMENT_API_KEY": ""}, api_key_file="") == "named"
+    environment["MUNIMENT_API_KEY"] = "variable"
+    assert key_of(environment) == key_of({"MUNIMENT_API_KEY": "variable"}) == "variable"
+    assert key_of(environment, api_key_file=flag) == key_of(environment, api_key_file=Path(flag)) == "flag"
+    settings = read_settings(environment | {"MUNIMENT_API_KEY": CANARY, "HOME": str(home)})
+    assert (CANARY in repr(settings), named in repr(settings)) == (False, True)
+
+
+def test_white_space_around_a_key_is_no_part_of_it(tmp_path, key_of):
+    for text in ("k", f"  {CANARY}\r\n", f"\n\t{CANARY}", "!~" * 2000, " " * 4000 + CANARY):
+        assert key_of({"MUNIMENT_API_KEY": text}) == text.strip()
+        assert key_of(api_key_file=key_file(tmp_path / "key", text)) == text.strip()
+
+
+NO_KEYS = {
+    b" \n": "is empty",
+    **{f"{CANARY}{text}".encode(): "holds no key" for text in (" x", "\x00", "\x7f", "\x1b[2J", "é")},
+    f"KEY=1\n{CANARY}".encode(): "holds no key",
+    f"\ufeff{CANARY}".encode(): "holds no key",
+    CANARY.encode() + b"\xff": "holds no key",
+    CANARY.encode("utf-16"): "holds no key",
+    f"{CANARY}{'x' * MAX_KEY_BYTES}".encode(): f"is longer than {MAX_KEY_BYTES} bytes",
+    f"{CANARY}{' ' * MAX_KEY_BYTES}".encode(): f"is longer than {MAX_KEY_BYTES} bytes",
+}
+
+
+@pytest.mark.threat("T-LEAK-09", control="quiet_key")
+def test_what_is_no_key_is_told_and_not_shown(tmp_path, no_key):
+    for content, words in {b"": "is empty", **NO_KEYS}.items():
+        path = key_file(tmp_path / "file", content)
+        assert f"the key file {path} {words}" in no_key(api_key_file=path)
+        if content:
+            told = no_key({"MUNIMENT_API_KEY": os.fsdecode(content)})
+            assert told.startswith(f"MUNIMENT_API_KEY {words}")
+    assert no_key(api_key_file=str(tmp_path)) == f"the key file {tmp_path} cannot be read: Is a directory"
+    assert "longer than" in no_key(api_key_file="/dev/zero")
+
+
+def test_a_key_that_was_given_for_the_name_of_a_file_is_not_repeated(tmp_path, no_key, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for key in (CANARY, f"{CANARY}/x", f"{CANARY}{'x' * 400}"):
+        for given in ({"api_key_file": key}, {"environment": {"MUNIMENT_API_KEY_FILE": key}}):
+            assert "take the path of a file that holds the key" in no_key(by_any=False, **given)
+
+
+def test_a_key_comes_through_a_fifo_in_pieces_and_through_an_open_descriptor(tmp_path, key_of):
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+
+    def write():
+        with fifo.open("wb", buffering=0) as pipe:
+            pipe.write(CANARY[:5].encode())
+            pipe.write(f"{CANARY[5:]}\n".encode())
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    assert key_of(api_key_file=fifo) == CANARY
+    writer.join()
+    reading, writing = os.pipe()
+    os.write(writing, CANARY.encode())
+    os.close(writing)
+    assert key_of(api_key_file=f"/dev/fd/{reading}") == CANARY
+    os.close(reading)

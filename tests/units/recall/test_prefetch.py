@@ -14,63 +14,44 @@ from pathlib import Path
 
 import pytest
 
+from kit.recall.places import CANARY, WAIT, nothing_left_behind, settle
 from muniment.errors import Cancelled
 from muniment.recall import session as subject
 from muniment.recall.session import Prefetch
 from muniment.store.database import Database
 from muniment.testing.minds import FakeClock
 
-CANARY = "canary-51d0"
-WAIT = 20.0
-
-
-@pytest.fixture(autouse=True)
-def nothing_left_behind():
-    """No test leaves a thread or a descriptor."""
-    gc.collect()
-    threads, descriptors = set(map(id, threading.enumerate())), open_descriptors()
-    yield
-    assert [each for each in threading.enumerate() if id(each) not in threads] == []
-    assert open_descriptors() == descriptors
-
-
-@pytest.fixture
-def told(monkeypatch):
-    """The events so far."""
-    seen = []
-    monkeypatch.setattr(subject.events, "emit", lambda event, **fields: seen.append((event, fields)))
-    return seen
-
-
-@pytest.fixture
-def clock():
-    return FakeClock(100.0)
-
-
-@pytest.fixture
-def prefetch(clock):
-    with closing(Prefetch(clock=clock)) as prefetch:
-        yield prefetch
-
 
 def open_descriptors():
     return {each.name for each in Path("/proc/self/fd").iterdir()}
 
 
+@pytest.fixture(autouse=True)
+def no_descriptor_left():
+    """No test leaves a thread or a descriptor."""
+    gc.collect()
+    before = open_descriptors()
+    with nothing_left_behind():
+        yield
+    assert open_descriptors() == before
+
+
+@pytest.fixture
+def prefetch():
+    with closing(Prefetch(clock=FakeClock(100.0))) as prefetch:
+        yield prefetch
+
+
 class Blocked:
     """Work that has begun, and goes on when it is let, whoever cancels it."""
 
-    def __init__(self, result="fruit"):
-        self.begun, self.go, self.result = threading.Event(), threading.Event(), result
-        self.patience = None
+    def __init__(self):
+        self.begun, self.go = threading.Event(), threading.Event()
 
-    def __call__(self, patience):
-        self.patience = patience
+    def __call__(self, _patience):
         self.begun.set()
         assert self.go.wait(WAIT)
-        if isinstance(self.result, BaseException):
-            raise self.result
-        return self.result
+        return "fruit"
 
 
 class Endless:
@@ -106,8 +87,7 @@ class Watched:
 
 def settled(handle, prefetch):
     """The handle, once all threads of a prefetch have ended."""
-    for thread in list(prefetch._threads):
-        thread.join(WAIT)
+    settle(prefetch)
     assert handle.settled_at is not None
     return handle
 
@@ -119,26 +99,28 @@ def raising(problem):
     return work
 
 
-# -- P1, never in the way
+def problems(told):
+    return [each.get("problem", each["event"]) for each in told()]
 
 
-def test_everything_returns_while_the_work_is_blocked(prefetch):
+def test_everything_returns_while_the_work_is_blocked_and_gives_once_what_came_and_nothing_late(
+    prefetch, told
+):
     work = Blocked()
     handle = prefetch.begin(work)
     assert handle.take() is None
     assert (handle.settled_at, handle.consumed, handle.has_failed) == (None, False, False)
-    handle.cancel()
-    assert handle.is_cancelled
-    assert handle.take() is None
-    other = (
-        prefetch.begin(Blocked.__call__.__get__(Blocked())) if False else prefetch.begin(lambda _: "other")
-    )
-    other.cancel()
     assert work.begun.wait(WAIT)
+    for _ in range(2):
+        handle.cancel()
+        assert handle.is_cancelled
+        assert handle.take() is None
     work.go.set()
-
-
-# -- P2, once
+    assert settled(handle, prefetch).take() is None
+    assert not handle.consumed
+    other = settled(prefetch.begin(lambda _: "fruit"), prefetch)
+    assert [other.take(), other.take(), other.consumed] == ["fruit", None, True]
+    assert told() == []
 
 
 @pytest.mark.slow
@@ -159,22 +141,6 @@ def test_of_eight_threads_that_take_at_the_same_time_one_gets_it(prefetch):
         assert sorted(got, key=str) == [None] * 7 + ["fruit"]
 
 
-# -- P3, cancelled
-
-
-def test_a_late_result_of_cancelled_work_is_never_given(prefetch, told):
-    work = Blocked()
-    handle = prefetch.begin(work)
-    assert work.begun.wait(WAIT)
-    handle.cancel()
-    handle.cancel()
-    work.go.set()
-    settled(handle, prefetch)
-    assert handle.take() is None
-    assert not handle.consumed
-    assert told == []
-
-
 def test_a_query_without_end_ends_when_its_handle_is_cancelled(prefetch, tmp_path, told):
     begun = threading.Event()
     endless = "WITH RECURSIVE n(i) AS (SELECT begun() UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
@@ -186,56 +152,44 @@ def test_a_query_without_end_ends_when_its_handle_is_cancelled(prefetch, tmp_pat
         handle.cancel()
         settled(handle, prefetch)
         assert database.rows("SELECT 1") == [(1,)]
-    assert told == []
+    assert told() == []
 
 
-# -- failing
+def test_work_that_is_thrown_out_or_gives_up_by_itself_was_not_cancelled_but_failed(prefetch, told):
+    thrown = (SystemExit(CANARY), KeyboardInterrupt(CANARY), GeneratorExit(CANARY), Cancelled("of its own"))
+    for problem in thrown:
+        handle = settled(prefetch.begin(raising(problem)), prefetch)
+        assert (handle.has_failed, handle.is_cancelled) == (True, False)
+    assert problems(told) == [type(problem).__name__ for problem in thrown]
+    assert CANARY not in str(told())
 
 
-@pytest.mark.parametrize("problem", [SystemExit(CANARY), KeyboardInterrupt(CANARY), GeneratorExit(CANARY)])
-def test_a_thread_that_is_thrown_out_leaves_no_handle_that_never_settles(prefetch, told, problem):
-    handle = settled(prefetch.begin(raising(problem)), prefetch)
-    assert handle.has_failed
-    assert [fields["problem"] for _, fields in told] == [type(problem).__name__]
-
-
-def test_work_that_gives_up_by_itself_was_not_cancelled_but_failed(prefetch, told):
-    handle = settled(prefetch.begin(raising(Cancelled("a token of its own"))), prefetch)
-    assert not handle.is_cancelled
-    assert [fields["problem"] for _, fields in told] == ["Cancelled"]
-
-
-def test_where_the_system_has_no_thread_left_the_handle_has_failed(prefetch, told, monkeypatch, clock):
-    class Refused(threading.Thread):
-        def start(self):
-            raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr(subject.threading, "Thread", Refused)
+def test_where_the_system_has_no_thread_left_the_handle_has_failed(prefetch, told, monkeypatch):
+    monkeypatch.setattr(threading.Thread, "start", raising(RuntimeError("can't start new thread")))
     handle = prefetch.begin(lambda _: "fruit")
-    assert (handle.settled_at, handle.has_failed, handle.is_cancelled) == (clock(), True, False)
+    assert (handle.settled_at, handle.has_failed, handle.is_cancelled) == (100.0, True, False)
     assert handle.take() is None
-    assert [event for event, _ in told] == ["prefetch_failed"]
+    assert [each["event"] for each in told()] == ["prefetch_failed"]
 
 
-# -- P4, the end
+# -- the end
 
 
-def test_closing_cancels_and_waits_until_every_thread_has_ended(clock, told):
-    before = set(map(id, threading.enumerate()))
-    prefetch, works = Prefetch(clock=clock), [Endless() for _ in range(8)]
+def test_closing_cancels_and_waits_until_every_thread_has_ended(prefetch, told):
+    before, works = threading.active_count(), [Endless() for _ in range(8)]
     handles = [prefetch.begin(each) for each in works]
     assert all(each.begun.wait(WAIT) for each in works)
-    assert len([each for each in threading.enumerate() if id(each) not in before]) == 8
+    assert threading.active_count() == before + 8
     prefetch.close()
-    assert [each for each in threading.enumerate() if id(each) not in before] == []
+    assert threading.active_count() == before
     assert all(each.ended.is_set() for each in works)
     assert all(each.settled_at is not None and each.is_cancelled for each in handles)
     prefetch.close()
-    assert told == []
+    assert told() == []
 
 
-def test_closing_waits_for_work_whose_thread_is_about_to_start(clock, monkeypatch):
-    prefetch, work, there, at_end = Prefetch(clock=clock), Endless(), threading.Event(), []
+def test_closing_waits_for_work_whose_thread_is_about_to_start(prefetch, monkeypatch):
+    work, there, at_end = Endless(), threading.Event(), []
 
     def close():
         prefetch.close()
@@ -259,37 +213,31 @@ def test_closing_waits_for_work_whose_thread_is_about_to_start(clock, monkeypatc
     assert handle.is_cancelled
 
 
-def test_work_that_takes_no_notice_is_left_behind_and_told(clock, told, monkeypatch):
+def test_work_that_takes_no_notice_is_left_behind_and_told_and_work_may_close_what_it_runs_on(
+    told, monkeypatch
+):
     monkeypatch.setattr(subject, "END_SECONDS", 0.0)
-    prefetch, work = Prefetch(clock=clock), Blocked()
+    prefetch, work = Prefetch(), Blocked()
     handle = prefetch.begin(work)
     assert work.begun.wait(WAIT)
     prefetch.close()
-    assert [event for event, _ in told] == ["recall_left_running"]
+    assert [each["event"] for each in told()] == ["recall_left_running"]
     assert handle.is_cancelled
     work.go.set()
-    settled(handle, prefetch)
-    assert handle.take() is None
-
-
-def test_work_may_close_what_it_runs_on(clock):
-    prefetch = Prefetch(clock=clock)
-    handle = settled(prefetch.begin(lambda _: prefetch.close()), prefetch)
-    assert not handle.has_failed
-    assert handle.is_cancelled
+    assert settled(handle, prefetch).take() is None
+    other = Prefetch()
+    handle = settled(other.begin(lambda _: other.close()), other)
+    assert (handle.has_failed, handle.is_cancelled) == (False, True)
 
 
 @pytest.mark.slow
 def test_a_thousand_pieces_of_work_leave_nothing_behind(prefetch):
-    descriptors = open_descriptors()
     for number in range(1_000):
         handle = prefetch.begin(lambda _, number=number: number)
         if number % 2:
             handle.cancel()
         else:
             assert settled(handle, prefetch).take() == number
-    for thread in prefetch._threads:
-        thread.join(WAIT)
+    settle(prefetch)
     assert prefetch._cancel._children == set()
     assert len(prefetch._threads) < 1_000
-    assert open_descriptors() == descriptors

@@ -1,0 +1,40 @@
+"""What most tests of recall begin with."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import pytest
+
+from kit.recall.places import ground, staged, telling
+from muniment.recall.search import Stemmer
+
+
+@pytest.fixture
+def stage(tmp_path):
+    with staged(tmp_path) as stage:
+        yield stage
+
+
+@pytest.fixture
+def made(tmp_path):
+    with ground(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def recaller(made):
+    with made.recaller() as recaller:
+        yield recaller
+
+
+@pytest.fixture
+def told(caplog):
+    """The events so far."""
+    return telling(caplog)
+
+
+@pytest.fixture(scope="module")
+def stemmer():
+    with closing(Stemmer()) as stemmer:
+        yield stemmer
