@@ -2,80 +2,50 @@
 
 from __future__ import annotations
 
-import json
 import re
 
 import pytest
 
-from kit.cli.launched import run
 from kit.daemon.process import serving
-from muniment.cli import daemon as commands
 
-TOKEN = re.compile(r"[A-Za-z0-9_-]{43}\n")
-
-
-@pytest.fixture
-def token(tmp_path, monkeypatch, capsys):
-    """Runs a command of this process over a home of its own: exit code, output, errors."""
-    monkeypatch.setenv("MUNIMENT_HOME", str(tmp_path / "home"))
-
-    def token(command, *arguments, as_json=False, **more):
-        code = getattr(commands, f"{command}_token{'s' if command == 'list' else ''}")(
-            *arguments, as_json=as_json, **more
-        )
-        return code, *capsys.readouterr()
-
-    return token
+TOKEN = re.compile(r"[A-Za-z0-9_-]{43}")
 
 
-def test_a_token_is_made_listed_and_revoked(tmp_path):
-    code, out, err = run(tmp_path, "token", "add", "editor", "--client-id", "ide-2", "--client-id", "ide-1")
-    assert (code, err) == (0, "")
-    assert TOKEN.fullmatch(out)
-    listed = run(tmp_path, "token", "list")
-    assert listed == (0, "editor: trust agent, client ids ide-1, ide-2\n", "")
-    assert run(tmp_path, "token", "revoke", "editor") == (0, "revoked: editor\n", "")
-    told = "no tokens but the owner's; to make one: muniment token add NAME\n"
-    assert run(tmp_path, "token", "list") == (0, told, "")
-
-
-def test_what_scripts_read_of_tokens(token):
-    code, out, _ = token("add", "editor", ["ide"], "external", as_json=True)
-    made = json.loads(out)
-    assert code == 0
-    assert TOKEN.fullmatch(made.pop("token") + "\n")
+def test_a_token_is_made_listed_and_revoked(muniment):
+    (made,) = muniment.lines("token", "add", "editor", "--client-id", "ide-2", "--client-id", "ide-1")
+    assert TOKEN.fullmatch(made)
+    muniment("token", "add", "script", "--trust", "owner")
+    assert muniment.lines("token", "list") == [
+        "editor: trust agent, client ids ide-1, ide-2",
+        "script: trust owner, client ids none",
+    ]
+    for name in ("editor", "script"):
+        assert muniment.lines("token", "revoke", name) == [f"revoked: {name}"]
+    told = "no tokens but the owner's; to make one: muniment token add NAME"
+    assert muniment.lines("token", "list") == [told]
+    made = muniment.document("token", "add", "editor", "--client-id", "ide", "--trust", "external")
+    assert TOKEN.fullmatch(made.pop("token"))
     assert made == {"name": "editor", "clients": ["ide"], "trust": "external"}
-    assert json.loads(token("list", as_json=True)[1]) == {"tokens": [made]}
-    assert json.loads(token("revoke", "editor", as_json=True)[1])["status"] == "revoked"
-    code, out, err = token("revoke", "editor", as_json=True)
-    assert (code, json.loads(out)["error"]["code"], err) == (1, "not_found", "")
+    assert muniment.document("token", "list") == {"tokens": [made]}
+    assert muniment.document("token", "revoke", "editor")["status"] == "revoked"
+    assert muniment.failure("token", "revoke", "editor") == "not_found"
 
 
-@pytest.mark.parametrize(
-    ("name", "clients", "trust", "why"),
-    [
-        ("editor", [], "agent", "there is a token 'editor' already; revoke it first, or take another name"),
-        ("other", ["ide"], "agent", "the client id 'ide' belongs to the token 'editor'"),
-        ("owner", [], "agent", "'owner' cannot name a token"),
-        ("", [], "agent", "'' cannot name a token"),
-        ("a\nb", [], "agent", "'a\\nb' cannot name a token"),
-        ("other", ["a b"], "agent", "'a b' cannot be a client id"),
-        ("other", [], "boss", "there is no trust 'boss'; there are owner, workspace, agent, external"),
-    ],
-)
-def test_a_token_that_cannot_be_is_refused_with_what_to_do(token, name, clients, trust, why):
-    token("add", "editor", ["ide"], "agent")
-    code, out, err = token("add", name, clients, trust)
-    assert (code, out) == (1, "")
-    assert err.startswith(f"no token was made: {why}")
-    assert err.endswith(" [config_invalid]\n")
-    assert err.count("\n") == 1
-    assert len(json.loads(token("list", as_json=True)[1])["tokens"]) == 1
-
-
-def test_a_token_without_client_ids_says_so(token):
-    token("add", "script", [], "owner")
-    assert token("list")[1] == "script: trust owner, client ids none\n"
+def test_a_token_that_cannot_be_is_refused_with_what_to_do(muniment):
+    muniment("token", "add", "editor", "--client-id", "ide")
+    for name, flags, why in (
+        ("editor", [], "there is a token 'editor' already; revoke it first, or take another name"),
+        ("other", ["--client-id=ide"], "the client id 'ide' belongs to the token 'editor'"),
+        ("owner", [], "'owner' cannot name a token"),
+        ("", [], "'' cannot name a token"),
+        ("a\nb", [], "'a\\nb' cannot name a token"),
+        ("other", ["--client-id=a b"], "'a b' cannot be a client id"),
+        ("other", ["--trust=boss"], "there is no trust 'boss'; there are owner, workspace, agent, external"),
+    ):
+        done = muniment("token", "add", name, *flags)
+        assert (done.exit_code, done.stdout) == (1, "")
+        assert re.fullmatch(rf"no token was made: {re.escape(why)}.* \[config_invalid\]\n", done.stderr)
+    assert len(muniment.document("token", "list")["tokens"]) == 1
 
 
 @pytest.mark.slow
