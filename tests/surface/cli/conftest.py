@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import json
 import logging
 import os
 
 import pytest
+import typer.main
 import typer.testing
 
 from kit.memories import make_roots
 from kit.policy.files import SCOPES, write
 from muniment.cli.app import app
 
+typer.testing._get_command = functools.cache(typer.main.get_command)  # Six times as fast: it is built once.
 UNPLACED = {"acp", "audit", "conformance", "doctor", "policy", "serve", "token"}
 
 
 class Muniment:
     """Runs commands, over the roots and a workspace where they take such and unless they are not `bound`."""
 
-    def __init__(self, base, roots):
-        self.base, self.roots = base, roots
+    def __init__(self, base, roots, *begin):
+        self.base, self.roots, self.begin = base, roots, begin
 
     def __call__(self, *arguments, stdin=None, bound=True, **environment):
-        given = list(map(str, arguments))
+        given = [*self.begin, *map(str, arguments)]
         if bound and given[0] not in UNPLACED:
             (self.base / "workspace").mkdir(exist_ok=True)
             given += [f"--root={scope}={path}" for scope, path in self.roots.items()]
@@ -65,6 +68,12 @@ def roots(tmp_path):
 @pytest.fixture
 def muniment(tmp_path, roots):
     return Muniment(tmp_path, roots)
+
+
+@pytest.fixture
+def policy(tmp_path):
+    """Runs the commands below `muniment policy`."""
+    return Muniment(tmp_path, {}, "policy")
 
 
 @pytest.fixture
