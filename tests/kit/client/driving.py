@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import json
 from contextlib import contextmanager
 
+from kit.client.scripted import Scripted
 from muniment.client import AsyncClient, AsyncTaskHandle, Client
+from muniment.client.core import HttpReply, Lost
 
+GONE = Lost("nobody takes the connection", may_have_arrived=False)
+BROKEN = Lost("the connection ended early", may_have_arrived=True)
 KEY = f"work-{'0' * 32}"
 
 
@@ -90,6 +95,20 @@ def opened(shell, *, hasty=True, **options):
 
 async def _made(options):
     return await AsyncClient(**options).__aenter__()
+
+
+@contextmanager
+def talking(shell, *steps, greet=None, path=None, certificate=None, **options):
+    """A server that follows a script, and a client of it, which takes what else it needs from `options`."""
+    with Scripted(*steps, greet=greet, path=path, certificate=certificate) as server:
+        where = {"url": server.url} if path is None else {"socket": path}
+        with opened(shell, **where, **options) as client:
+            yield server, client
+
+
+def said(status, document, **headers):
+    """An answer of the daemon as the core takes it."""
+    return HttpReply(status, headers, json.dumps(document).encode())
 
 
 def carry_out(plan, clock, *outcomes):

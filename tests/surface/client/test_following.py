@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kit.client.driving import GONE, said
 from kit.client.scripted import event
 from muniment.client.core import (
     FIRST_PAUSE,
@@ -13,13 +14,11 @@ from muniment.client.core import (
     ClientCore,
     Following,
     HttpReply,
-    Lost,
 )
 from muniment.client.errors import BadAnswer, NotNow, TokenRequired, Unreachable
 from muniment.testing.minds import FakeClock
 
-GONE = Lost("nobody takes the connection", may_have_arrived=False)
-STREAM = HttpReply(200, {"content-type": "text/event-stream; charset=utf-8"}, b"")
+SSE = {"content-type": "text/event-stream"}
 
 
 @pytest.fixture
@@ -32,18 +31,13 @@ def following(clock):
     return Following(ClientCore(new_key=str, clock=clock, timeout=10), None)
 
 
-def test_a_follower_begins_now_or_after_an_event(clock, following):
+def test_each_connection_goes_on_after_the_newest_whole_event_or_mark(clock, following):
     step = following.again()
     assert (step.pause, step.afresh, step.seconds) == (0.0, False, QUIET_SECONDS)
-    assert step.ask.path == "/workspace/memory/events"
-    assert "last-event-id" not in step.ask.headers
+    assert (step.ask.path, "last-event-id" in step.ask.headers) == ("/workspace/memory/events", False)
     after = Following(ClientCore(new_key=str, clock=clock), "0badcafe-7").again()
     assert after.ask.headers["last-event-id"] == "0badcafe-7"
-
-
-def test_each_connection_goes_on_after_the_newest_whole_event(following):
-    following.again()
-    assert following.answered(STREAM)
+    assert following.answered(HttpReply(200, {"content-type": "text/event-stream; charset=utf-8"}, b""))
     chunk = event(1) + event(2) + event(3)[:-1]
     assert [each.id for each in following.feed(chunk)] == ["0badcafe-1", "0badcafe-2"]
     following.lost(GONE)
@@ -52,10 +46,6 @@ def test_each_connection_goes_on_after_the_newest_whole_event(following):
     assert (step.pause, step.afresh) == (FIRST_PAUSE, True)
     # What was left of the third one is not put before what comes now.
     assert [each.id for each in following.feed(event(3))] == ["0badcafe-3"]
-
-
-def test_a_mark_without_an_event_is_gone_on_from(following):
-    following.again()
     (mark,) = following.feed(b"retry: 1000\n: \nid: 0badcafe-9\n\n")
     assert (mark.id, mark.type) == ("0badcafe-9", MARK)
     following.lost(GONE)
@@ -88,7 +78,7 @@ def test_a_daemon_that_is_away_for_the_time_of_a_call_ends_it(clock, following):
 
 
 def test_a_busy_daemon_is_asked_again_for_as_long(clock, following):
-    busy = HttpReply(503, {"retry-after": "5"}, b'{"code": "busy", "error": "Busy."}')
+    busy = said(503, {"code": "busy", "error": "Busy."}, **{"retry-after": "5"})
     assert not following.answered(busy)
     step = following.again()
     assert (step.pause, step.afresh) == (5.0, False)
@@ -97,26 +87,12 @@ def test_a_busy_daemon_is_asked_again_for_as_long(clock, following):
         following.answered(busy)
 
 
-def test_a_refusal_ends_it(following):
+def test_a_refusal_or_what_is_no_stream_or_no_event_ends_it(following):
     with pytest.raises(TokenRequired):
-        following.answered(HttpReply(401, {}, b'{"code": "token_required", "error": "Send the token."}'))
-
-
-@pytest.mark.parametrize(
-    "reply",
-    [
-        HttpReply(200, {"content-type": "text/html"}, b""),
-        HttpReply(200, {}, b""),
-        HttpReply(202, {"content-type": "text/event-stream"}, b""),
-        HttpReply(302, {}, b""),
-    ],
-)
-def test_what_is_no_stream_is_refused(following, reply):
-    with pytest.raises(BadAnswer):
-        following.answered(reply)
-
-
-@pytest.mark.parametrize("data", ["no JSON", "[" * 100_000, "[]", '{"type": "task"}'])
-def test_an_event_that_is_none_is_refused(following, data):
-    with pytest.raises(BadAnswer):
-        list(following.feed(f"data: {data}\n\n".encode()))
+        following.answered(said(401, {"code": "token_required", "error": "Send the token."}))
+    for status, headers in ((200, {"content-type": "text/html"}), (200, {}), (202, SSE), (302, {})):
+        with pytest.raises(BadAnswer):
+            following.answered(HttpReply(status, headers, b""))
+    for data in ("no JSON", "[" * 100_000, "[]", '{"type": "task"}'):
+        with pytest.raises(BadAnswer):
+            list(following.feed(f"data: {data}\n\n".encode()))
