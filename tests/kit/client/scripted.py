@@ -56,22 +56,9 @@ def event(number, kind="memory_changed", data=None, epoch="0badcafe"):
     return f"id: {epoch}-{number}\nevent: {kind}\ndata: {json.dumps(document)}\n\n".encode()
 
 
-RECALLED = {
-    "entries": [
-        {
-            "id": f"user/editor.md@{'0' * 64}",
-            "path": "user/editor.md",
-            "name": "Editor",
-            "trust": "owner",
-            "at": "2026-11-22T12:00:00.000Z",
-            "text": "Dark mode",
-        }
-    ],
-    "text": "## Relevant Memory",
-    "tokens": 7,
-    "abstained": False,
-    "error": None,
-}
+ENTRY = {"id": f"user/editor.md@{'0' * 64}", "path": "user/editor.md", "name": "Editor", "trust": "owner"}
+ENTRY |= {"at": "2026-11-22T12:00:00.000Z", "text": "Dark mode"}
+RECALLED = {"entries": [ENTRY], "text": "## Relevant Memory", "tokens": 7, "abstained": False, "error": None}
 
 
 def task(status="queued", kind="remember", number=1, **more):
@@ -89,13 +76,8 @@ def task(status="queued", kind="remember", number=1, **more):
     return document | more
 
 
-REMEMBERED = {
-    "summary": "Saved to user/editor.md.",
-    "filesTouched": ["user/editor.md"],
-    "touchedScopes": ["user"],
-    "enforcement": "full",
-    "decidedBy": "rules",
-}
+REMEMBERED = {"summary": "Saved to user/editor.md.", "filesTouched": ["user/editor.md"]}
+REMEMBERED |= {"touchedScopes": ["user"], "enforcement": "full", "decidedBy": "rules"}
 
 
 def proof(sent, *, is_unix=False, token=TOKEN):

@@ -21,6 +21,7 @@ from kit.memories import IN_A_WORKER
 from muniment.cli import daemon as acp
 from muniment.confine.cancel import Cancel
 from muniment.daemon.acp import AVAILABILITY, BASE, MAX_LINE_BYTES, METHODS
+from muniment.errors import ConfigInvalid
 from muniment.lane import BACKSTOP_SECONDS, MAX_PENDING
 from muniment.store.state import State
 
@@ -208,7 +209,9 @@ def test_a_broken_policy_is_said_at_the_start_and_to_whoever_asks_and_a_host_tha
         assert (event["event"], event["problem"]) == ("host_gone", "BrokenPipeError")
 
 
-def test_what_cannot_start_says_why_and_answers_nothing(muniment, at_work):
+def test_what_cannot_start_says_why_answers_nothing_and_prints_nothing_to_the_host(
+    muniment, at_work, monkeypatch, capfd
+):
     for arguments, why in (
         ("--workspace nowhere", "the workspace nowhere does not exist [config_invalid]"),
         ("--model m", "the model 'm' needs a server"),
@@ -218,6 +221,14 @@ def test_what_cannot_start_says_why_and_answers_nothing(muniment, at_work):
         assert (done.exit_code, done.stdout) == (1, "")
         assert done.stderr.startswith(f"not started: {why}")
     assert list(at_work.iterdir()) == [at_work / ".git"]
+
+    def stray(*_args, **_named):
+        os.write(1, b"stray\n")
+        raise ConfigInvalid("no")
+
+    monkeypatch.setattr(acp, "read_settings", stray)
+    assert muniment("acp").exit_code == 1
+    assert capfd.readouterr() == ("", "stray\n")
 
 
 @pytest.mark.slow
@@ -307,11 +318,6 @@ def test_the_conversation_of_the_page_is_the_one_that_happens(start):
         if "enforcement" in document.get("result", {}):
             answer["result"]["enforcement"] = document["result"]["enforcement"]
         assert answer == document
-    for each in (
-        *METHODS,
-        AVAILABILITY,
-        MAX_PENDING,
-        f"{BACKSTOP_SECONDS:.0f} seconds",
-        f"{MAX_LINE_BYTES} bytes",
-    ):
+    told = (f"{BACKSTOP_SECONDS:.0f} seconds", f"{MAX_LINE_BYTES} bytes")
+    for each in (*METHODS, AVAILABILITY, MAX_PENDING, *told):
         assert str(each) in page

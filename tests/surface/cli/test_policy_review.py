@@ -124,8 +124,12 @@ def test_explain_answers_for_every_act(own, policy):
         READ.replace('"read"', '"list", "read", "create", "modify"') + DENY.replace('"read"', '"delete"')
     )
     for act, rule in {
-        **{"list": None, "read": None, "create": "name", "modify": None},
-        **{"delete": "d", "removal": "d"},
+        "list": None,
+        "read": None,
+        "create": "name",
+        "modify": None,
+        "delete": "d",
+        "removal": "d",
     }.items():
         found = policy.document("explain", path, act, "user/a.md")
         assert (found["act"], found["verdict"]) == (act, "deny" if act == "delete" else "allow")
@@ -201,8 +205,15 @@ def test_the_results_are_one_document(own, policy, tmp_path):
     mutant = good["mutants"][0]
     assert mutant["path"].startswith("user/secret/")
     assert mutant == {
-        **{"what": "deny[d] without pattern 'secret/'", "kind": "deny", "rule": "d", "pattern": "secret/"},
-        **{"status": "survived", "test": None, "act": "read", "path": mutant["path"], "over": None},
+        "what": "deny[d] without pattern 'secret/'",
+        "kind": "deny",
+        "rule": "d",
+        "pattern": "secret/",
+        "status": "survived",
+        "test": None,
+        "act": "read",
+        "path": mutant["path"],
+        "over": None,
         "suggestion": f'[[test]]\nverb = "read"\npath = "/{mutant["path"]}"\nexpect = "deny"',
     }
     assert (failed["failed"][0]["line"], failed["mutants"]) == (11, [])
@@ -239,7 +250,11 @@ def test_sentences_are_proved_or_refuted_by_a_path_and_the_exit_code_says_which(
     assert found["status"] == "not proved"
     assert found["findings"][path] == [
         {
-            **{"id": "no-x", "kind": "never", "why": "because\n\x1bso", "status": "broken", "reason": ""},
+            "id": "no-x",
+            "kind": "never",
+            "why": "because\n\x1bso",
+            "status": "broken",
+            "reason": "",
             "witnesses": [{"act": "read", "path": "user/x"}],
         }
     ]

@@ -1,16 +1,19 @@
-"""What is asked of the daemon, and what is made of the answers; without any I/O."""
+"""What is asked of the daemon, what is sent again and when, and what is made of the answers; without any I/O."""
 
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kit.client.driving import BROKEN, GONE, carry_out, said
-from kit.client.scripted import RECALLED, REMEMBERED, task
-from muniment.client import core as owner
-from muniment.client.core import FIRST_PAUSE, ClientCore
-from muniment.client.errors import BadAnswer, Cancelled, QueueFull, TaskNotFound, Unreachable, WaitTimeout
+from kit.client.scripted import RECALLED, REMEMBERED, event, task
+from muniment.client import core as client
+from muniment.client import errors
+from muniment.client.core import FIRST_PAUSE, LAST_PAUSE, Ask, ClientCore, Following, Frame, Frames, HttpReply
 from muniment.client.results import Recalled
 from muniment.errors import ConfigInvalid
 from muniment.testing.minds import FakeClock
@@ -72,7 +75,7 @@ def test_every_try_of_a_call_has_its_key_and_every_call_another(core, clock):
 
 def test_the_client_id_goes_with_every_request_and_the_workspace_stands_in_its_path(clock):
     core = made(clock, client_id="web-1")
-    asks = [next(plan).ask for plan in (core.get("dream-1"), core.capabilities(), owner.audit_head(core))]
+    asks = [next(plan).ask for plan in (core.get("dream-1"), core.capabilities(), client.audit_head(core))]
     assert {ask.headers["x-muniment-client-id"] for ask in (*asks, core.follow_ask(""))} == {"web-1"}
     for named, encoded in ("app-12ab", "app-12ab"), ("/w/项目 1", "%2Fw%2F%E9%A1%B9%E7%9B%AE%201"):
         assert made(clock, workspace=named).follow_ask("").path == f"/workspaces/{encoded}/memory/events"
@@ -131,14 +134,14 @@ def test_a_wait_asks_for_no_more_than_its_time_and_then_gives_up(core, clock):
         clock.advance(float(step.ask.headers.get("prefer", "wait=0").removeprefix("wait=")))
         return RUNNING
 
-    with pytest.raises(WaitTimeout) as caught:
+    with pytest.raises(errors.WaitTimeout) as caught:
         carry_out(core.wait("remember-1", 30.5), clock, *[held] * 50)
     assert clock() - begun == pytest.approx(30.5)
     assert [step.ask.headers.get("prefer") for step in tries[:3]] == ["wait=20", "wait=10", None]
     assert (caught.value.task_id, caught.value.status) == ("remember-1", "running")
     (step,), result = carry_out(core.wait("remember-1", 0), clock, DONE)
     assert (bool(result.summary), "prefer" in step.ask.headers) == (True, False)
-    with pytest.raises(WaitTimeout):
+    with pytest.raises(errors.WaitTimeout):
         carry_out(core.wait("remember-1", 0), clock, said(200, task()))
 
 
@@ -147,12 +150,12 @@ def test_a_wait_outlives_a_daemon_that_is_away_for_as_long_as_it_was_told(core, 
     assert all(step.afresh for step in tries[2:])
     assert sum(step.pause for step in tries) > 60
     begun = clock()  # Without a limit it ends when the daemon is silent for the time of a call.
-    with pytest.raises(Unreachable):
+    with pytest.raises(errors.Unreachable):
         carry_out(made(clock, timeout=5).wait("remember-1", None), clock, RUNNING, *[GONE] * 1000)
     assert clock() - begun < 5 + 20 + 1
     full = said(429, {"code": "remember_queue_full", "error": "Full."})
-    for outcome, cause in ((GONE, Unreachable), (full, QueueFull)):
-        with pytest.raises(WaitTimeout) as caught:
+    for outcome, cause in ((GONE, errors.Unreachable), (full, errors.QueueFull)):
+        with pytest.raises(errors.WaitTimeout) as caught:
             carry_out(core.wait("remember-1", 10), clock, *[outcome] * 1000)
         assert (caught.value.status, isinstance(caught.value.__cause__, cause)) == (None, True)
 
@@ -163,16 +166,16 @@ def test_a_wait_that_is_told_to_come_back_after_its_time_looks_once_more_at_its_
     assert [(step.pause, step.ask.headers.get("prefer")) for step in tries] == [(0, "wait=20"), (30, None)]
     assert result.summary
     begun = clock()
-    with pytest.raises(WaitTimeout):
+    with pytest.raises(errors.WaitTimeout):
         carry_out(core.wait("remember-1", 30), clock, RUNNING, busy, busy)
     assert clock() - begun == pytest.approx(30)
 
 
 def test_a_wait_for_what_is_not_there_or_was_cancelled_ends_at_once(core, clock):
     for timeout in (None, 10):
-        with pytest.raises(TaskNotFound):
+        with pytest.raises(errors.TaskNotFound):
             carry_out(core.wait("remember-1", timeout), clock, ABSENT)
-    with pytest.raises(Cancelled):
+    with pytest.raises(errors.Cancelled):
         carry_out(core.wait("remember-1", None), clock, said(200, task("cancelled")))
 
 
@@ -204,19 +207,261 @@ def test_a_list_is_read_to_its_last_page_without_what_is_newer_than_this_client(
     assert [step.ask.path for step in tries] == [first, f"{first}&cursor=2"]
     assert [each.task_id for each in found] == ["remember-2", "dream-1"]
     for bad in ({}, {"tasks": {}}, {"tasks": [1]}, {"tasks": [], "nextCursor": 7}):
-        with pytest.raises(BadAnswer):
+        with pytest.raises(errors.BadAnswer):
             carry_out(core.tasks(None), clock, said(200, bad))
-    with pytest.raises(BadAnswer, match="100 pages"):
+    with pytest.raises(errors.BadAnswer, match="100 pages"):
         carry_out(core.tasks(None), clock, *[page(cursor="1")] * 100)
 
 
 def test_what_the_owner_does_is_given_time_and_not_repeated_where_it_may_have_arrived(core, clock):
     done = {"taskId": "undo-1", "undone": "remember-1", "filesTouched": [], "touchedScopes": [], "notes": []}
-    (step,), undone = carry_out(owner.undo(core, "remember-1"), clock, said(200, done))
+    (step,), undone = carry_out(client.undo(core, "remember-1"), clock, said(200, done))
     assert (step.ask.path, json.loads(step.ask.body)) == ("/workspace/memory/undo", {"taskId": "remember-1"})
     assert (step.seconds, undone.task_id) == (70, "undo-1")
-    with pytest.raises(Unreachable):
-        carry_out(owner.reject(core, "r/1"), clock, BROKEN)
-    assert next(owner.review(core, "r 1")).ask.path == "/workspace/memory/review/r%201"
-    path = next(owner.explain(core, "read", "user/a&b.md")).ask.path
+    with pytest.raises(errors.Unreachable):
+        carry_out(client.reject(core, "r/1"), clock, BROKEN)
+    assert next(client.review(core, "r 1")).ask.path == "/workspace/memory/review/r%201"
+    path = next(client.explain(core, "read", "user/a&b.md")).ask.path
     assert path == "/workspace/memory/policy/explain?verb=read&path=user%2Fa%26b.md"
+
+
+# -- what is sent again ------------------------------------------------------------------------------------
+
+OK = HttpReply(200, {}, b"{}")
+UNDO = Ask("POST", "/undo", repeatable=False)
+TOO_LONG = 10_000
+
+
+def refusal(status, code="some_code", error="A sentence.", after=None, **fields):
+    headers = {} if after is None else {"retry-after": after}
+    return said(status, {"code": code, "error": error, **fields}, **headers)
+
+
+def run(clock, *outcomes, ask=None, seconds=30.0):
+    return carry_out(client.exchange(ask or Ask("GET", "/"), clock, clock() + seconds, 0.0), clock, *outcomes)
+
+
+def caught(kind, clock, *outcomes, **terms):
+    with pytest.raises(kind) as found:
+        run(clock, *outcomes, **terms)
+    return found.value
+
+
+def test_an_answer_is_returned_at_once_and_a_try_given_what_is_left(clock):
+    tries, reply = run(clock, OK)
+    assert reply is OK
+    assert [(step.pause, step.afresh, step.seconds) for step in tries] == [(0.0, False, 10.0)]
+    assert run(clock, OK, ask=Ask("GET", "/", hold=20))[0][0].seconds == 30.0
+    assert run(clock, OK, seconds=float("inf"))[0][0].seconds == 10.0
+    tries, _ = run(clock, lambda _: clock.advance(9.9) or BROKEN, BROKEN, OK, seconds=10)
+    assert [step.seconds for step in tries] == [10.0, client.GRACE_SECONDS, client.GRACE_SECONDS]
+
+
+def test_a_lost_request_is_sent_again_after_pauses_that_double_up_to_a_bound_until_its_time_ends(clock):
+    tries, _ = run(clock, *[GONE, BROKEN] * 5, OK)
+    pauses = [step.pause for step in tries]
+    assert pauses[:4] == [0.0, FIRST_PAUSE, FIRST_PAUSE * 2, FIRST_PAUSE * 4]
+    assert max(pauses) == LAST_PAUSE == pauses[-1]
+    assert len({id(step.ask) for step in tries}) == 1
+    assert [step.afresh for step in tries] == [False] + [True] * 10
+    begun = clock()
+    error = caught(errors.Unreachable, clock, *[GONE] * TOO_LONG)
+    assert clock() - begun == pytest.approx(30)
+    assert not error.may_have_arrived
+    assert str(error) == "the daemon did not answer: nobody takes the connection"
+
+
+def test_what_may_have_arrived_is_not_sent_again_unless_that_changes_nothing(clock):
+    error = caught(errors.Unreachable, clock, BROKEN, ask=UNDO)
+    assert (error.may_have_arrived, "may have been carried out" in str(error)) == (True, True)
+    assert run(clock, GONE, refusal(503, "busy"), OK, ask=UNDO)[1] is OK
+    error = caught(errors.Unreachable, clock, BROKEN, lambda _: clock.advance(60) or BROKEN)
+    assert not error.may_have_arrived  # A read that was lost has done nothing.
+
+
+def test_not_now_is_asked_again_after_what_it_says_up_to_a_bound(clock):
+    for status in (429, 503):
+        tries, _ = run(clock, refusal(status, after="7"), refusal(status), OK)
+        assert [step.pause for step in tries] == [0.0, 7.0, FIRST_PAUSE * 2]
+        assert not any(step.afresh for step in tries)
+    no_numbers = ("soon", "-1", "1.5", "", "Wed, 21 Oct 2026 07:28:00 GMT", "٣")
+    for told, obeyed in (
+        *((each, FIRST_PAUSE) for each in no_numbers),
+        *(("59", 59.0), ("61", 60.0), ("9" * 400, 60.0)),
+    ):
+        assert run(clock, refusal(429, after=told), OK, seconds=1000)[0][1].pause == obeyed, told
+
+
+def test_not_now_beyond_the_deadline_or_for_ever_is_raised(clock):
+    begun = clock()
+    for after in ("31", "30"):
+        error = caught(errors.QueueFull, clock, refusal(429, "remember_queue_full", after=after))
+        assert (error.status, error.retry_after) == (429, float(after))
+    assert clock() == begun
+    assert (
+        caught(errors.NotNow, clock, *[refusal(503, "workspace_draining")] * TOO_LONG).code
+        == "workspace_draining"
+    )
+
+
+def test_no_other_refusal_is_asked_again(clock):
+    for status in (400, 401, 404, 409, 413, 500, 502, 504):
+        error = caught(errors.Problem, clock, refusal(status))
+        assert (error.status, error.code, type(error)) == (status, "some_code", errors.Problem)
+
+
+def test_a_problem_is_one_printable_line_with_its_code_and_its_fields(clock):
+    fields = {"paths": ["user/a.md"], "title": "T", "type": "t"}
+    error = caught(errors.UndoOverlap, clock, refusal(409, "undo_overlap", "Later changes.", **fields))
+    assert (str(error), error.paths) == ("Later changes. (undo_overlap)", ("user/a.md",))
+    assert (dict(error.fields), isinstance(error, errors.Conflict)) == ({"paths": ["user/a.md"]}, True)
+    assert caught(errors.Conflict, clock, refusal(409, "store_conflict", paths="user/a.md")).paths == ()
+    for sent, read in ((7, None), ("r1", "r1")):
+        error = caught(errors.ReviewNeeded, clock, refusal(409, "pending_review", reviewId=sent))
+        assert error.review_id == read
+    error = str(
+        caught(errors.InvalidContent, clock, refusal(400, "invalid_content", "\x1b[2J\n" + "x" * 10_000))
+    )
+    assert (error.isprintable(), len(error) < 400) == (True, True)
+
+
+def test_what_is_none_of_the_contract_says_so(clock):
+    for status, body in (
+        *((302, b""), (204, b""), (404, b"<html>"), (404, b"[]"), (404, b'{"error": "Not Found"}')),
+        *((404, b'{"code": 7, "error": "Not Found"}'), (500, b"[" * 100_000)),
+    ):
+        assert str(status) in str(
+            caught(errors.BadAnswer, clock, HttpReply(status, {"location": "http://e/"}, body))
+        )
+
+
+# -- events --------------------------------------------------------------------------------------------
+
+SSE = {"content-type": "text/event-stream"}
+
+
+@pytest.fixture
+def following(clock):
+    return Following(ClientCore(new_key=str, clock=clock, timeout=10), None)
+
+
+def test_each_connection_goes_on_after_the_newest_whole_event_or_mark(clock, following):
+    step = following.again()
+    assert (step.pause, step.afresh, step.seconds) == (0.0, False, client.QUIET_SECONDS)
+    assert (step.ask.path, "last-event-id" in step.ask.headers) == ("/workspace/memory/events", False)
+    after = Following(ClientCore(new_key=str, clock=clock), "0badcafe-7").again()
+    assert after.ask.headers["last-event-id"] == "0badcafe-7"
+    assert following.answered(HttpReply(200, {"content-type": "text/event-stream; charset=utf-8"}, b""))
+    chunk = event(1) + event(2) + event(3)[:-1]
+    assert [each.id for each in following.feed(chunk)] == ["0badcafe-1", "0badcafe-2"]
+    following.lost(GONE)
+    step = following.again()
+    assert step.ask.headers["last-event-id"] == "0badcafe-2"
+    assert (step.pause, step.afresh) == (FIRST_PAUSE, True)
+    # What was left of the third one is not put before what comes now.
+    assert [each.id for each in following.feed(event(3))] == ["0badcafe-3"]
+    (mark,) = following.feed(b"retry: 1000\n: \nid: 0badcafe-9\n\n")
+    assert (mark.id, mark.type) == ("0badcafe-9", client.MARK)
+    following.lost(GONE)
+    assert following.again().ask.headers["last-event-id"] == "0badcafe-9"
+
+
+def test_pauses_double_until_something_comes(following):
+    pauses = []
+    for _ in range(8):
+        following.lost(GONE)
+        pauses.append(following.again().pause)
+    assert pauses[:3] == [FIRST_PAUSE, FIRST_PAUSE * 2, FIRST_PAUSE * 4]
+    assert pauses[-1] == LAST_PAUSE
+    list(following.feed(b": heartbeat\n\n"))
+    following.lost(GONE)
+    assert following.again().pause == FIRST_PAUSE
+
+
+def test_a_daemon_that_is_away_for_the_time_of_a_call_ends_it(clock, following):
+    for _ in range(3):
+        following.lost(GONE)
+        clock.advance(3)
+        list(following.feed(b": \n\n"))
+    following.lost(GONE)
+    clock.advance(9.9)
+    following.lost(GONE)
+    clock.advance(0.1)
+    with pytest.raises(errors.Unreachable):
+        following.lost(GONE)
+
+
+def test_a_busy_daemon_is_asked_again_for_as_long(clock, following):
+    busy = said(503, {"code": "busy", "error": "Busy."}, **{"retry-after": "5"})
+    assert not following.answered(busy)
+    step = following.again()
+    assert (step.pause, step.afresh) == (5.0, False)
+    clock.advance(10)
+    with pytest.raises(errors.NotNow):
+        following.answered(busy)
+
+
+def test_a_refusal_or_what_is_no_stream_or_no_event_ends_it(following):
+    with pytest.raises(errors.TokenRequired):
+        following.answered(said(401, {"code": "token_required", "error": "Send the token."}))
+    for status, headers in ((200, {"content-type": "text/html"}), (200, {}), (202, SSE), (302, {})):
+        with pytest.raises(errors.BadAnswer):
+            following.answered(HttpReply(status, headers, b""))
+    for data in ("no JSON", "[" * 100_000, "[]", '{"type": "task"}'):
+        with pytest.raises(errors.BadAnswer):
+            list(following.feed(f"data: {data}\n\n".encode()))
+
+
+STREAM = (
+    "\ufeffid: 0badcafe-1\nretry: 1000\n: \n\n"
+    "id: 0badcafe-2\r\nevent: task\r\ndata: {\r\ndata: é 記憶 🗝\r\ndata:}\r\n\r\n"
+    ": heartbeat\r\r"
+    "data\rdata: \r\r"
+    "event: lost\nid: bad\0id\n\n"
+    "nonsense: 1\nid\ndata:  two spaces\n\n"
+    "data: never ended"
+).encode()
+FRAMES = [
+    Frame("0badcafe-1", "", None),
+    Frame("0badcafe-2", "task", "{\né 記憶 🗝\n}"),
+    Frame("0badcafe-2", "message", "\n"),
+    Frame("", "message", " two spaces"),
+]
+
+
+def read(chunks, last_id=""):
+    frames = Frames(last_id)
+    return [frame for chunk in chunks for frame in frames.feed(chunk)], frames.last_id
+
+
+def cut(data, cuts):
+    return read(
+        data[a:b] for a, b in pairwise([0, *sorted(min(each, len(data)) for each in cuts), len(data)])
+    )
+
+
+@given(st.lists(st.integers(0, len(STREAM)), max_size=12), st.binary(max_size=200))
+def test_a_stream_cut_anywhere_gives_the_same_frames(cuts, data):
+    assert cut(STREAM, cuts) == cut(STREAM, []) == cut(STREAM, range(len(STREAM))) == (FRAMES, "")
+    assert cut(data, cuts) == cut(data, [])
+
+
+def test_the_last_id_is_that_of_a_frame_that_came_as_a_whole_or_says_where_the_stream_stands():
+    frames, last = read([b"id: a-1\ndata: 1\n\nid: a-2\ndata: 2\n"])
+    assert ([frame.id for frame in frames], last) == (["a-1"], "a-1")
+    assert read([b": \nid: a-7\n\n"], "a-1") == ([Frame("a-7", "", None)], "a-7")
+    assert read([b": \nid: a-7\n\n"], "a-7") == ([], "a-7")
+    assert read([b"data: \xff\n\n"])[0] == [Frame("", "message", "\ufffd")]
+
+
+def test_an_event_without_end_is_refused_and_not_kept_and_events_without_end_are_not(monkeypatch):
+    monkeypatch.setattr(client, "MAX_FRAME_BYTES", 1000)
+    for endless in (b"x" * 64, b"data: x\n" * 8, b": x"):
+        with pytest.raises(errors.BadAnswer, match="1000"):
+            read(endless for _ in range(400))
+    frames = Frames()
+    list(frames.feed(b"data: 1"))
+    with pytest.raises(errors.BadAnswer):
+        list(frames.feed(b"x" * 3_000_000))
+    assert len(frames._line) == len(b"data: 1")
+    assert len(read(b": heartbeat\n\ndata: 1\n\n" for _ in range(400))[0]) == 400

@@ -31,30 +31,26 @@ def test_what_is_no_task_no_event_and_no_recall_is_refused():
     assert task_of(done("dream", DREAMT)).result.deduped_entries == 3
     assert event_of("a-1", TOLD) == Event("a-1", "task", {"taskId": "dream-1"}, "web")
     entry = RECALLED["entries"][0]
-    wrong = {
-        "entries": (None, {}, [1], [{}], [entry | {"id": 7}]),
-        "text": (None, 7),
-        "tokens": (None, "7", True, 7.5),
-        "abstained": (None, 0, "false"),
-        "error": (7, {"code": "deadline"}),
-    }
-    for read, *documents in (
-        (
-            task_of,
-            *(None, [], "task", {}, task() | {"taskId": 7}, task() | {"taskId": "undo-1"}),
-            *(task() | {"status": "sleeping"}, task() | {"status": None}, task() | {"createdAt": None}),
-            *(task("completed"), task("completed", result=[]), task("completed", result={})),
-            *(done("remember", REMEMBERED, filesTouched=each) for each in ("user/a.md", [1])),
-            done("remember", REMEMBERED, summary=1),
-            *(done("forget", FORGOTTEN, removedEntries=[each]) for each in (1, {})),
-            *(done("dream", DREAMT, dedupedEntries=each) for each in ("3", True)),
-            *(task("failed"), task("failed", error={}), task("failed", error={"code": "x", "paths": "a.md"})),
-        ),
-        (
-            lambda document: event_of("a-1", document),
-            *(None, {}, TOLD | {"data": None}, TOLD | {"type": 1}, TOLD | {"originatorClientId": 1}),
-        ),
-        (recalled_of, None, [], {}, *(RECALLED | {name: each} for name in wrong for each in wrong[name])),
+    wrong = {"entries": (None, {}, [1], [{}], [entry | {"id": 7}]), "text": (None, 7)}
+    wrong |= {"tokens": (None, "7", True, 7.5), "abstained": (None, 0, "false"), "error": (7, {"code": "x"})}
+    tasks = [None, [], "task", {}, *(task() | {"taskId": each} for each in (7, "undo-1"))]
+    tasks += [*(task() | {"status": each} for each in ("sleeping", None)), task() | {"createdAt": None}]
+    tasks += [task("completed"), task("completed", result=[]), task("completed", result={})]
+    tasks += [done("remember", REMEMBERED, filesTouched=each) for each in ("user/a.md", [1])]
+    tasks += [done("remember", REMEMBERED, summary=1), done("dream", DREAMT, dedupedEntries="3")]
+    tasks += [done("dream", DREAMT, dedupedEntries=True), task("failed"), task("failed", error={})]
+    tasks += [done("forget", FORGOTTEN, removedEntries=[each]) for each in (1, {})]
+    tasks += [task("failed", error={"code": "x", "paths": "a.md"})]
+    events = (
+        None,
+        {},
+        *(TOLD | {name: each} for name, each in (("data", None), ("type", 1), ("originatorClientId", 1))),
+    )
+    recalls = (None, [], {}, *(RECALLED | {name: each} for name in wrong for each in wrong[name]))
+    for read, documents in (
+        (task_of, tasks),
+        (recalled_of, recalls),
+        (lambda each: event_of("a-1", each), events),
     ):
         for document in documents:
             with pytest.raises(BadAnswer):

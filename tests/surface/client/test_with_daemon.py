@@ -11,16 +11,7 @@ import pytest
 from kit.client.driving import opened
 from kit.daemon.process import HeldModel, serving
 from kit.daemon.raw import HeldWriter, running
-from muniment.client import AsyncClient, Client, normalize, results
-from muniment.client.errors import (
-    Cancelled,
-    OwnerRequired,
-    PendingReview,
-    QueueFull,
-    TaskNotFound,
-    UntrustedWorkspace,
-    WaitTimeout,
-)
+from muniment.client import AsyncClient, Client, errors, normalize, results
 
 BOTH = pytest.mark.parametrize("shell", [Client, AsyncClient])
 WAYS = pytest.mark.parametrize("way", ["tcp", "socket", "home"])
@@ -104,7 +95,7 @@ def test_what_a_client_and_the_owner_can_ask_is_answered(daemon, shell):
         listed = client.tasks(status="completed")
         assert first.task_id in {each.task_id for each in listed}
         assert {each.kind for each in listed} >= {"remember", "dream"}
-        with pytest.raises(TaskNotFound):
+        with pytest.raises(errors.TaskNotFound):
             client.get_workspace_memory_dream_task(first.task_id)
         before = client.audit_head()
         undone = client.undo(first.task_id)
@@ -123,7 +114,7 @@ def test_what_waits_is_shown_and_decided(daemon, shell):
     with opened(shell, hasty=False, home=daemon.home) as client:
         for decision in ("approve", "reject"):
             fact = f"Always answer in the language of {shell.__name__} {decision}"
-            with pytest.raises(PendingReview) as caught:
+            with pytest.raises(errors.PendingReview) as caught:
                 done(client.remember(fact, trust="external", ref="a page"))
             review_id = caught.value.review_id
             assert review_id in {each.review_id for each in client.reviews()}
@@ -148,8 +139,8 @@ def test_a_client_with_a_token_of_its_own_sees_its_tasks_alone(daemon, shell):
         assert {each.task_id for each in guest.tasks()} == {mine.task_id}
         assert {mine.task_id, other.task_id} <= {each.task_id for each in owner.tasks()}
         for error, ask in (
-            (TaskNotFound, lambda: guest.get(other.task_id)),
-            (OwnerRequired, guest.audit_head),
+            (errors.TaskNotFound, lambda: guest.get(other.task_id)),
+            (errors.OwnerRequired, guest.audit_head),
         ):
             with pytest.raises(error):
                 ask()
@@ -167,7 +158,7 @@ def test_a_workspace_that_is_not_served_is_an_error_that_says_how_to_add_it(
         with opened(shell, hasty=False, home=daemon.home, workspace=workspace) as client:
             named = str(place) if workspace in {None, "."} else workspace
             for ask in client.tasks, lambda: client.remember("A fact."), lambda: next(client.events()):
-                with pytest.raises(UntrustedWorkspace, match=r"--workspace DIRECTORY") as caught:
+                with pytest.raises(errors.UntrustedWorkspace, match=r"--workspace DIRECTORY") as caught:
                     ask()
                 assert f"It was asked for {named}." in str(caught.value)
                 assert caught.value.code == "untrusted_workspace"
@@ -180,13 +171,13 @@ def test_a_task_is_cancelled_and_a_full_queue_told(tmp_path, shell):
         place = {"home": tmp_path / "home", "workspace": tmp_path / "workspace"}
         with opened(shell, hasty=False, timeout=2, **place) as client:
             first, *others = [client.remember(f"Fact number {number}") for number in range(16)]
-            with pytest.raises(QueueFull) as full:
+            with pytest.raises(errors.QueueFull) as full:
                 client.remember("One too many")
-            with pytest.raises(WaitTimeout) as late:
+            with pytest.raises(errors.WaitTimeout) as late:
                 others[0].wait(timeout=0)
             assert (full.value.retry_after > 0, late.value.status) == (True, "queued")
             assert others[0].cancel().status == "cancelled"
-            with pytest.raises(Cancelled):
+            with pytest.raises(errors.Cancelled):
                 done(others[0])
             assert others[0].get().is_over
             writer.free.set()
