@@ -27,7 +27,7 @@ SECRET = "Nobody else may read this."
 
 
 class Port:
-    """Takes a port of the loopback, and does with each connection what `act` does; `heard` is all it was sent."""
+    """Takes a port, and does with each connection what `act` does; `heard` is all that it was sent."""
 
     def __init__(self, act, port=0):
         self.heard = b""
@@ -205,9 +205,11 @@ def test_a_proof_that_a_daemon_gave_at_another_port_is_worth_nothing(shell, tmp_
 @BOTH
 def test_a_socket_of_another_user_is_sent_nothing(shell, tmp_path, monkeypatch):
     monkeypatch.setattr(transport.os, "geteuid", lambda: os.getuid() + 1)
-    with talking(shell, answer(200, {}), path=tmp_path / "d.sock") as (server, client):
-        with pytest.raises(Unproven, match="another user"):
-            client.remember(SECRET)
+    with (
+        talking(shell, answer(200, {}), path=tmp_path / "d.sock") as (server, client),
+        pytest.raises(Unproven, match="another user"),
+    ):
+        client.remember(SECRET)
     assert server.sent == []
 
 

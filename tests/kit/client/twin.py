@@ -17,9 +17,9 @@ SYNC = Path(sync.__file__)
 COMMAND = "PYTHONPATH=tests .venv/bin/python -m kit.client.twin"
 
 WORDS = {
-    "An object belongs to one event loop. Cancelling a call closes its connection, and no task.": "Threads may "
-    "share a client. Closing it waits for a connection that is being made, some seconds.",
-    "`sync` is written from this file; after a change run:": "Written from `aio`; after a change of that run:",
+    "An object belongs to one event loop. Cancelling a call closes its connection, and no task.": "Threads "
+    "may share a client. Closing it waits for a connection that is being made, some seconds.",
+    "`sync` is written from this file; after a change": "Written from `aio`; after a change of that",
 }
 WORDS |= {"with asyncio": "with threads", "import Loop": "import Threads", "Loop(": "Threads("}
 WORDS |= {each: each.removeprefix("Async") for each in ("AsyncTaskHandle", "AsyncClient", "AsyncGenerator")}

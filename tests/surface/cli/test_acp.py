@@ -251,9 +251,9 @@ def test_what_libraries_print_goes_to_standard_error_and_no_client_of_a_model_is
         "HOME": str(tmp_path),
         "PYTHONPATH": str(Path(package.__file__).parents[1]),
     }
-    terms = {"capture_output": True, "cwd": tmp_path, "env": env, "timeout": SECONDS, "check": True}
+    terms = {"capture_output": True, "cwd": tmp_path, "env": env, "timeout": SECONDS}
     asked = b'{"jsonrpc":"2.0","id":1,"method":"initialize"}\n'
-    done = subprocess.run([sys.executable, "-c", code], input=asked, **terms)
+    done = subprocess.run([sys.executable, "-c", code], input=asked, check=True, **terms)
     assert json.loads(done.stdout)["id"] == 1
     one, two, names = done.stderr.decode().splitlines()
     assert (one, two, {"pydantic", "openai"} & set(names.split())) == ("stray", "stray", {"pydantic"})

@@ -1,4 +1,4 @@
-"""remember, ls, show, index, tool: exit codes, messages that a person can act on, one document for machines."""
+"""remember, ls, show, index, tool: exit codes, messages to act on, one document for machines."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import pytest
 
 from kit.confine.probe import SERVICES
 from kit.memories import CANARY, IN_A_WORKER, photograph, put
+from kit.policy.files import write
 from kit.served import URL, serve
 from muniment import api
 from muniment.agent import filing
@@ -152,7 +153,7 @@ def test_standard_input_that_is_no_fact_is_told_and_never_cut(muniment, roots):
     assert list(roots["user"].iterdir()) == []
 
 
-def test_ctrl_c_is_exit_130_with_nothing_written(muniment, roots, tmp_path, monkeypatch):
+def test_ctrl_c_is_exit_130_with_nothing_written(muniment, tmp_path, monkeypatch):
     def cancel(_request):
         signal.raise_signal(signal.SIGINT)
         return calls(call("write_file", path="user/a.md", content="x"))
@@ -491,12 +492,8 @@ def test_tool_fails_for_a_line_without_end_an_escape_and_what_it_cannot_use(
     done = muniment("tool", "--in-process", stdin="")
     assert (done.exit_code, done.stdout) == (1, "")
     assert "[confinement_unavailable]" in done.stderr
-    put(
-        home,
-        "policies/own.toml",
-        'schema = "muniment-policy/1"\nname = "own"\nextends = ["strict"]\n'
-        '[[allow]]\nid = "look"\nverbs = ["list", "read"]\npaths = ["/user/**/*.md"]\n',
-    )
+    look = '[[allow]]\nid = "look"\nverbs = ["list", "read"]\npaths = ["/user/**/*.md"]\n'
+    write(home / "policies" / "own.toml", body=look, extends=["strict"])
     done = muniment("tool", "--policy=own", stdin=ask("write_file", path="user/a.md", content="x\n"))
     assert answers(done)[0]["code"] == "refused"
     monkeypatch.setattr(command, "MAX_LINE_BYTES", 1000)

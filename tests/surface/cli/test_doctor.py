@@ -159,8 +159,10 @@ def test_inside_a_container_that_withholds_something_it_is_said_and_the_exit_cod
     code = f"from outer_filter import stand_around; stand_around({withheld!r}); "
     code += "from muniment.cli.entry import main; main()"
     env = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "PYTHONPATH": SERVICES}
-    terms = {"capture_output": True, "text": True, "check": False, "env": env, "timeout": 50}
-    done = subprocess.run([sys.executable, "-c", code, "doctor", "--policy", "hardened"], **terms)
+    terms = {"capture_output": True, "text": True, "env": env, "timeout": 50}
+    done = subprocess.run(
+        [sys.executable, "-c", code, "doctor", "--policy", "hardened"], check=False, **terms
+    )
     assert done.returncode == 1, done
     if told is None:
         # The zygote itself cannot keep its promises then, and nothing runs at all.

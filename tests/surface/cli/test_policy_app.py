@@ -86,69 +86,27 @@ def test_a_reader_who_goes_away_changes_no_exit_code(tmp_path, files):
 # -- bad input -------------------------------------------------------------------------------------------
 
 
-BAD = {
-    "not TOML": ("E102", "x = = 1\n"),
-    "a key twice": ("E102", SCOPES + "[limits]\nturns = 1\nturns = 2\n"),
-    "a table twice": ("E102", SCOPES + SCOPES),
-    "a wrong type": ("E104", SCOPES + '[limits]\nturns = "6"\n'),
-    "a boolean for a number": ("E104", SCOPES + "[limits]\nturns = true\n"),
-    "an unknown key": ("E101", SCOPES + "[limits]\nturn = 3\n"),
-    "an unknown table": ("E101", SCOPES + "[network]\nhosts = []\n"),
-    "an unknown verb": ("E109", SCOPES + READ.replace("read", "write")),
-    "one id for two rules": ("E107", SCOPES + READ + READ),
-    "an empty list": ("E108", SCOPES + READ.replace('"/user/**"', "")),
-    "a number out of bounds": ("E110", SCOPES + "[limits]\nturns = 7\n"),
-    "a deny that is silent": ("E201", SCOPES + DENY.replace("secret/", "con")),
-    "a pattern too dear": ("E202", SCOPES + DENY.replace("secret/", "*a*b*c*")),
-    "a pattern outside the subset": ("E203", SCOPES + DENY.replace("secret/", "a[0-9")),
-    "an allow that is not anchored": ("E205", SCOPES + READ.replace("/user/", "")),
-    "a scope that there is not": ("E206", SCOPES + READ.replace("/user/", "/team/")),
-    "no scope": ("E125", READ),
-    "a test that fails": ("E401", SCOPES + READ + CHECK.format("deny")),
-}
-
-
-@pytest.mark.sweep(4)
-@pytest.mark.parametrize("name", BAD)
-def test_each_mistake_has_a_code_and_neither_loads_nor_is_shown(name, policy, tmp_path):
-    code, body = BAD[name]
-    path = write(tmp_path / "own.toml", body=body)
-    (finding,) = policy.document("lint", path, code=1)["findings"][path]
-    assert finding["code"] == code
-    for arguments in (("show", path), ("explain", path, "read", "user/a"), ("diff", "strict", path)):
-        done = policy(*arguments)
-        assert (done.exit_code, done.stdout, f" {code} {path}" in done.stderr) == (1, "", True)
-    if name == "not TOML":
-        assert "(at line 4, column 5)" in done.stderr
-
-
-def test_a_family_that_is_no_family_has_a_code(policy, tmp_path):
-    far = {f"g{number}": [f"./g{number + 1}.toml"] for number in range(8)} | {"g8": []}
-    for code, extends in (
-        ("E120", {"own": ["nobody"]}),
-        ("E120", {"own": ["./nobody.toml"]}),
-        ("E121", {"own": ["./own.toml"]}),
-        ("E121", {"own": ["./mother.toml"], "mother": ["./own.toml"]}),
-        ("E122", far),
-        ("E127", {"own": ["/etc/passwd.toml"]}),
-        ("E111", {"own": ["Not A Name"]}),
+def test_a_mistake_has_a_code_and_neither_loads_nor_is_shown(policy, tmp_path):
+    """All of them, of files and of families, stand in `tests/units/policy`."""
+    path = str(tmp_path / "own.toml")
+    for code, body, terms in (
+        ("E401", SCOPES + READ + CHECK.format("deny"), {}),
+        ("E206", SCOPES + READ.replace("/user/", "/team/"), {}),
+        ("E110", SCOPES + "[limits]\nturns = 7\n", {}),
+        ("E121", SCOPES, {"extends": ["./own.toml"]}),
+        ("E102", "x = = 1\n", {}),
     ):
-        path, *_ = [write(tmp_path / f"{name}.toml", body=SCOPES, extends=extends[name]) for name in extends]
-        assert f" {code} " in policy("show", path).stderr
-        findings = policy.document("lint", path, code=1)["findings"][path]
-        assert [each["code"] for each in findings] == [code]
-
-
-def test_files_that_cannot_be_read_have_a_code(policy, tmp_path):
-    (tmp_path / "folder.toml").mkdir()
-    os.mkfifo(tmp_path / "fifo.toml")
-    (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe")
-    (tmp_path / "long.toml").write_bytes(b"#" * 262_145)
-    (tmp_path / "loop.toml").symlink_to("loop.toml")
-    for name in ("folder", "fifo", "bytes", "long", "loop", "nothing"):
-        path = tmp_path / f"{name}.toml"
-        assert f"E100 {path}: " in policy("show", path).stderr
-        assert f"{path}: E100 " in policy("lint", path).stdout
+        write(tmp_path / "own.toml", body=body, **terms)
+        (finding,) = policy.document("lint", path, code=1)["findings"][path]
+        assert finding["code"] == code
+        for arguments in (("show", path), ("explain", path, "read", "user/a"), ("diff", "strict", path)):
+            done = policy(*arguments)
+            assert (done.exit_code, done.stdout, f" {code} {path}" in done.stderr) == (1, "", True)
+    assert "(at line 4, column 5)" in done.stderr
+    (tmp_path / "own.toml").unlink()
+    os.mkfifo(path)
+    assert f"E100 {path}: " in policy("show", path).stderr
+    assert f"{path}: E100 " in policy("lint", path).stdout
 
 
 def test_a_lock_that_does_not_match_stops_what_runs_and_not_what_reviews(policy, tmp_path):

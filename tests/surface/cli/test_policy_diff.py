@@ -14,7 +14,8 @@ from muniment.policy.load import load_policy
 
 DENY = rule("deny", "d", ["read"], ["secret/"])
 HOSTILE = "a\x1b[2J\nproved: forged\u202e"
-KEYS = {*"status verdict accepted entry old new widenings narrowings terms undecided".split()}
+KEYS = {"status", "verdict", "accepted", "entry", "old", "new"}
+KEYS |= {"widenings", "narrowings", "terms", "undecided"}
 
 
 @pytest.fixture

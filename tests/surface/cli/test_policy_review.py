@@ -1,4 +1,4 @@
-"""`muniment policy lint`, `explain`, `test` and `prove`: what they say of a policy, to a person and as a document."""
+"""`muniment policy lint`, `explain`, `test` and `prove`, to a person and as a document."""
 
 from __future__ import annotations
 
@@ -65,15 +65,9 @@ def test_lint_gives_one_document_with_the_findings_of_each_policy(own, policy, h
     found = policy.document("lint", good, path, "nobody", code=1)
     assert (found["status"], list(found["findings"])) == ("unfit", [good, path, "nobody"])
     assert found["findings"][good] == []
-    assert found["findings"][path] == [
-        {
-            "code": "E110",
-            "where": f"{path} limits.turns",
-            "line": 7,
-            "problem": "should be less than or equal to 6",
-            "fix": "choose a number within the bounds",
-        }
-    ]
+    place = {"code": "E110", "where": f"{path} limits.turns", "line": 7}
+    bounds = {"problem": "should be less than or equal to 6", "fix": "choose a number within the bounds"}
+    assert found["findings"][path] == [place | bounds]
     assert [each["code"] for each in found["findings"]["nobody"]] == ["E120"]
     assert policy.document("lint", good) == {"status": "fit", "findings": {good: []}}
     home.mkdir()
@@ -123,14 +117,9 @@ def test_explain_answers_for_every_act(own, policy):
     path = own(
         READ.replace('"read"', '"list", "read", "create", "modify"') + DENY.replace('"read"', '"delete"')
     )
-    for act, rule in {
-        "list": None,
-        "read": None,
-        "create": "name",
-        "modify": None,
-        "delete": "d",
-        "removal": "d",
-    }.items():
+    rules = {"create": "name", "delete": "d", "removal": "d"}
+    for act in ("list", "read", "modify", *rules):
+        rule = rules.get(act)
         found = policy.document("explain", path, act, "user/a.md")
         assert (found["act"], found["verdict"]) == (act, "deny" if act == "delete" else "allow")
         found = policy.document("explain", path, act, "user/x")
@@ -204,18 +193,10 @@ def test_the_results_are_one_document(own, policy, tmp_path):
     assert (found["status"], good["policy"], good["tests"], good["failed"]) == ("failed", path, 0, [])
     mutant = good["mutants"][0]
     assert mutant["path"].startswith("user/secret/")
-    assert mutant == {
-        "what": "deny[d] without pattern 'secret/'",
-        "kind": "deny",
-        "rule": "d",
-        "pattern": "secret/",
-        "status": "survived",
-        "test": None,
-        "act": "read",
-        "path": mutant["path"],
-        "over": None,
-        "suggestion": f'[[test]]\nverb = "read"\npath = "/{mutant["path"]}"\nexpect = "deny"',
-    }
+    act = {"act": "read", "path": mutant["path"], "over": None, "status": "survived", "test": None}
+    rule = {"what": "deny[d] without pattern 'secret/'", "kind": "deny", "rule": "d", "pattern": "secret/"}
+    told = f'[[test]]\nverb = "read"\npath = "/{mutant["path"]}"\nexpect = "deny"'
+    assert mutant == act | rule | {"suggestion": told}
     assert (failed["failed"][0]["line"], failed["mutants"]) == (11, [])
     assert policy.document("test", own(TESTED))["status"] == "passed"
     assert policy.failure("test", path, "nobody") == "policy_invalid"
@@ -248,16 +229,8 @@ def test_sentences_are_proved_or_refuted_by_a_path_and_the_exit_code_says_which(
     own(READ)
     found = policy.document("prove", asked, path, code=1)
     assert found["status"] == "not proved"
-    assert found["findings"][path] == [
-        {
-            "id": "no-x",
-            "kind": "never",
-            "why": "because\n\x1bso",
-            "status": "broken",
-            "reason": "",
-            "witnesses": [{"act": "read", "path": "user/x"}],
-        }
-    ]
+    never = {"id": "no-x", "kind": "never", "why": "because\n\x1bso", "status": "broken", "reason": ""}
+    assert found["findings"][path] == [never | {"witnesses": [{"act": "read", "path": "user/x"}]}]
     never, why, apart = policy.lines("prove", sentences(NEVER + APART), path, code=1)
     assert never == f"broken    {path}: never[no-x]: grants read user/x"
     assert why == "          because so"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
@@ -13,6 +14,7 @@ import stat
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 
 import httpx2
 import pytest
@@ -164,7 +166,7 @@ def test_what_cannot_be_served_is_refused_with_the_reason(muniment, at_work, hom
 
 
 @pytest.mark.usefixtures("at_work")
-def test_a_token_file_that_cannot_be_relied_on_is_refused(muniment, home, tmp_path):
+def test_a_token_file_that_cannot_be_relied_on_is_refused(muniment, home):
     (home / "state").mkdir(mode=0o700, parents=True)
     home.chmod(0o700)
     path, alone = home / "state" / "token", "is no file of yours alone (0600)"
@@ -224,6 +226,32 @@ def test_a_signal_ends_a_start_that_waits_for_another_process(tmp_path, number):
         process.send_signal(number)
         assert process.wait(15) == -number
         assert process.communicate() == (b"", b"")
+
+
+def test_the_first_signal_leaves_what_runs_its_grace_and_the_second_none():
+    class Stopping:
+        url, core, asked = "", SimpleNamespace(workspaces={}), []
+
+        async def __aenter__(self):
+            return self
+
+        async def __aexit__(self, *_):
+            pass
+
+        async def stop(self, *, at_once):
+            self.asked.append(at_once)
+
+        async def stopped(self):
+            while len(self.asked) < 2:
+                signal.raise_signal(signal.SIGTERM)
+                await asyncio.sleep(0)
+
+    options = SimpleNamespace(grace=600, socket=None, settings=SimpleNamespace(state=Path()))
+    kept = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    asyncio.run(command._run(Stopping(), options, as_json=False))
+    for number, handler in kept.items():
+        signal.signal(number, handler)
+    assert Stopping.asked[:2] == [False, True]
 
 
 def test_what_holds_a_stop_up_is_left_with_an_event(monkeypatch, caplog):

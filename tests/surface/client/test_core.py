@@ -1,4 +1,4 @@
-"""What is asked of the daemon, what is sent again and when, and what is made of the answers; without any I/O."""
+"""What is asked of the daemon and when again, and what is made of the answers; without any I/O."""
 
 from __future__ import annotations
 

@@ -116,6 +116,8 @@ def test_an_address_gets_no_token_but_the_callers_and_only_one_place_can_be_name
 def test_a_scheme_a_host_and_a_port_are_an_address_and_nothing_else_is():
     for url in ("http://h:1", "https://h", "http://[::1]:8", "http://daemon.example:80/"):
         assert check_url(url) == url.rstrip("/")
+    assert check_url("http://localhost:1") == check_url("http://LOCALHOST:1/") == "http://127.0.0.1:1"
+    assert check_url("https://localhost") == "https://localhost"
     for url in (
         *(None, "", "127.0.0.1:80", "ftp://h", "http://", "http://:80", "http://h:0", "http://h:99999"),
         *("http://h:x", "http://u:p@h", "http://h/path", "http://h?q", "http://h#f", "http://h\\evil"),

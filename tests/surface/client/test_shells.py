@@ -194,14 +194,14 @@ def test_where_nobody_is_or_what_speaks_no_http_or_is_not_trusted_is_unreachable
     with Scripted(path=tmp_path / "d.sock"):
         pass
     sockets = ({"socket": tmp_path / name} for name in ("d.sock", "missing.sock", "x" * 200))
+    nobody = pytest.raises(errors.Unreachable, match="nobody takes the connection")
     for where in ({"url": url}, *sockets):
-        with opened(shell, **where, timeout=0.01, hasty=False) as client:
-            with pytest.raises(errors.Unreachable, match="nobody takes the connection") as caught:
-                client.capabilities()
+        with opened(shell, **where, timeout=0.01, hasty=False) as client, nobody as caught:
+            client.capabilities()
         assert not caught.value.may_have_arrived
-    with talking(shell, b"SSH-2.0-OpenSSH_9.6\r\n\r\n") as (_, client):
-        with pytest.raises(errors.Unreachable, match="ended early"):
-            client.undo("remember-1")
+    early = pytest.raises(errors.Unreachable, match="ended early")
+    with talking(shell, b"SSH-2.0-OpenSSH_9.6\r\n\r\n") as (_, client), early:
+        client.undo("remember-1")
     monkeypatch.setenv("SSL_CERT_FILE", str(CERTIFICATE))
     terms = {"certificate": CERTIFICATE, "token": TOKEN, "timeout": 0.01, "hasty": False}
     with talking(shell, **terms) as (server, client), pytest.raises(errors.Unreachable):
