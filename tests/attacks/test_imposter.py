@@ -20,7 +20,11 @@ from muniment.client import AsyncClient, Client, core, transport
 from muniment.client.errors import Unproven, Unreachable, WaitTimeout
 
 CERTIFICATE = TESTS / "kit" / "agent" / "certificate.pem"
-BOTH = pytest.mark.parametrize("shell", [Client, AsyncClient])
+
+
+@pytest.fixture(params=[Client, AsyncClient])
+def shell(request):
+    return request.param
 
 
 SECRET = "Nobody else may read this."
@@ -95,7 +99,6 @@ def refused(shell, url, token, match=None):
         client.remember(SECRET)
 
 
-@BOTH
 @pytest.mark.threat("T-API-07", control="greetings")
 def test_whoever_takes_the_port_is_sent_neither_token_nor_fact(shell, tmp_path):
     state = tmp_path / "home" / "state"
@@ -129,7 +132,6 @@ def test_whoever_takes_the_port_is_sent_neither_token_nor_fact(shell, tmp_path):
         assert [each for each in (TOKEN, SECRET) if each.encode() in imposter.heard] == []
 
 
-@BOTH
 def test_a_port_that_changes_hands_between_two_calls_is_noticed(shell):
     with ExitStack() as serving:
         server = serving.enter_context(Scripted(answer(200, {"v": 1}), answer(200, {"v": 2})))
@@ -166,7 +168,6 @@ def recorded(base, shell):
     return listening.port, said, daemon.token
 
 
-@BOTH
 @pytest.mark.threat("T-API-08", control="fresh_nonces")
 def test_a_recorded_proof_is_worth_nothing_the_next_time(shell, tmp_path):
     port, said, token = recorded(tmp_path, shell)
@@ -177,7 +178,6 @@ def test_a_recorded_proof_is_worth_nothing_the_next_time(shell, tmp_path):
             assert token.encode() not in imposter.heard
 
 
-@BOTH
 @pytest.mark.threat("T-API-08", control="addressed_proofs")
 def test_a_proof_that_a_daemon_gave_at_another_port_is_worth_nothing(shell, tmp_path):
     """At the other addresses of localhost somebody else may listen, who passes on what he is asked."""
@@ -202,7 +202,6 @@ def test_a_proof_that_a_daemon_gave_at_another_port_is_worth_nothing(shell, tmp_
         refused(shell, daemon.daemon.url, token, match="revoked")
 
 
-@BOTH
 def test_a_socket_of_another_user_is_sent_nothing(shell, tmp_path, monkeypatch):
     monkeypatch.setattr(transport.os, "geteuid", lambda: os.getuid() + 1)
     with (
@@ -213,7 +212,6 @@ def test_a_socket_of_another_user_is_sent_nothing(shell, tmp_path, monkeypatch):
     assert server.sent == []
 
 
-@BOTH
 def test_who_ends_the_connection_or_is_busy_is_asked_again(shell):
     def last_word(sent, **how):
         return proof(sent, **how).replace(b"\r\n", b"\r\nconnection: close\r\n", 1)
@@ -230,7 +228,6 @@ def test_who_ends_the_connection_or_is_busy_is_asked_again(shell):
     assert len({sent.path for sent in server.greeted}) == 5
 
 
-@BOTH
 def test_who_says_nothing_was_sent_nothing_that_could_have_arrived(shell, monkeypatch):
     monkeypatch.setattr(core, "GRACE_SECONDS", 0.1)
     monkeypatch.setattr(core, "TRY_SECONDS", 0.1)
@@ -245,7 +242,6 @@ def test_who_says_nothing_was_sent_nothing_that_could_have_arrived(shell, monkey
     assert server.sent == []
 
 
-@BOTH
 def test_it_is_asked_once_the_connection_is_encrypted(shell, monkeypatch):
     trusting = ssl.create_default_context(cafile=CERTIFICATE)
     monkeypatch.setattr(transport, "_tls", lambda _: trusting)

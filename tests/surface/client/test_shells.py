@@ -36,7 +36,6 @@ from muniment.client import AsyncClient, Client, core, errors, transport
 from muniment.client.finding import Where
 from muniment.errors import ConfigInvalid
 
-BOTH = pytest.mark.parametrize("shell", [Client, AsyncClient])
 CERTIFICATE = TESTS / "kit" / "agent" / "certificate.pem"
 DONE = task("completed", result=REMEMBERED)
 OK = answer(200, {"v": 1})
@@ -79,7 +78,6 @@ def everything_of(error):
 # -- calls -----------------------------------------------------------------------------------------------
 
 
-@BOTH
 def test_a_fact_is_sent_waited_for_and_told(shell):
     steps = answer(202, task()), answer(200, task("running")), answer(200, DONE)
     with talking(shell, *steps, token=TOKEN, client_id="web") as (server, client):
@@ -141,7 +139,6 @@ CALLS = (
 )
 
 
-@BOTH
 def test_every_call_asks_what_it_says(shell):
     with talking(shell, *(answer(200, document) for _, _, document, _ in CALLS)) as (server, client):
         for asked, call, _, expected in CALLS:
@@ -156,7 +153,6 @@ def test_every_call_asks_what_it_says(shell):
                 ask()
 
 
-@BOTH
 def test_what_was_lost_or_came_too_early_is_sent_again_under_the_same_key(shell):
     full = problem(429, "remember_queue_full", retry_after=5)
     steps = DROP, [b"HTTP/1.1 202 Acc", None], full, full, answer(202, task())
@@ -167,7 +163,6 @@ def test_what_was_lost_or_came_too_early_is_sent_again_under_the_same_key(shell)
     assert len(server.sent) == 5
 
 
-@BOTH
 def test_a_refusal_and_a_failed_task_are_raised_as_the_class_of_their_code(shell):
     failed = task("failed", error={"code": "remember_path_escape", "message": "Stopped."})
     full = problem(429, "remember_queue_full", retry_after=99)
@@ -184,7 +179,6 @@ def test_a_refusal_and_a_failed_task_are_raised_as_the_class_of_their_code(shell
             next(client.events())
 
 
-@BOTH
 def test_where_nobody_is_or_what_speaks_no_http_or_is_not_trusted_is_unreachable(
     shell, tmp_path, monkeypatch
 ):
@@ -209,7 +203,6 @@ def test_where_nobody_is_or_what_speaks_no_http_or_is_not_trusted_is_unreachable
     assert server.sent == []
 
 
-@BOTH
 @pytest.mark.usefixtures("hasty")
 def test_a_daemon_that_says_nothing_is_left_after_its_time(shell):
     with talking(shell, HANG, HANG, timeout=0.05) as (_, client):
@@ -227,21 +220,33 @@ def drips(monkeypatch):
     return tick, [part for _ in range(40) for part in (b" ", lambda: tick.wait(0.03))]
 
 
-@BOTH
-@pytest.mark.parametrize("part", ["header", "body"])
-def test_an_answer_that_drips_is_left_after_its_time(shell, drips, part):
-    tick, pieces = drips
+@pytest.mark.parametrize("part", ["header", "body", "refusal of events", "header of events"])
+def test_an_answer_that_drips_is_left_after_its_time(shell, monkeypatch, part):
+    """Bytes without end, each within the time that all should take."""
+    scale(monkeypatch, 0.15)
+    tick, pieces = threading.Event(), []
+    for _ in range(40):
+        pieces += [b" ", lambda: tick.wait(0.03)]
+    refusal = problem(401, "token_required").partition(b"\r\n\r\n")[2]
+    begun, rest = b"HTTP/1.1 200 OK\r\n", stream(event(1))[0].partition(b"\r\n")[2]
     slow = {
-        "header": [b"HTTP/1.1 200 OK\r\nx-slow: ", *pieces, b"\r\ncontent-length: 2\r\n\r\n{}"],
-        "body": [b"HTTP/1.1 200 OK\r\ncontent-length: 42\r\n\r\n", *pieces, b"{}"],
-    }
-    with talking(shell, slow[part], timeout=0.05) as (_, client):
-        with pytest.raises(errors.Unreachable, match="it took too long"):
-            client.capabilities()
+        "header": [begun + b"x-slow: ", *pieces, b"\r\ncontent-length: 2\r\n\r\n{}"],
+        "body": [begun + b"content-length: 42\r\n\r\n", *pieces, b"{}"],
+        "refusal of events": [b"HTTP/1.1 401 No\r\ncontent-length: 99\r\n\r\n", *pieces, refusal],
+        "header of events": [begun + b"x-slow: ", *pieces, b"\r\n", rest, event(1), None],
+    }[part]
+    with talking(shell, slow, stream(event(2)), timeout=5.0 if "events" in part else 0.05) as (_, client):
+        if "events" in part:
+            told = client.events()
+            assert next(told).id == "0badcafe-2"
+        else:
+            with pytest.raises(errors.Unreachable, match="it took too long"):
+                client.capabilities()
         tick.set()
+        if "events" in part:
+            told.close()
 
 
-@BOTH
 def test_a_connection_that_was_idle_is_used_again_before_others_close_it(shell, monkeypatch):
     """A daemon keeps it for 75 s; what else speaks the contract, mostly for 5 s."""
     now = SimpleNamespace(monotonic=lambda: now.at, at=0.0)
@@ -256,7 +261,6 @@ def test_a_connection_that_was_idle_is_used_again_before_others_close_it(shell, 
     assert opened_by_then == [1, 1, 2]
 
 
-@BOTH
 def test_no_redirect_and_no_variable_of_the_environment_leads_anywhere(shell, monkeypatch, tmp_path):
     (tmp_path / ".netrc").write_text("machine 127.0.0.1 login a password b\n")
     monkeypatch.setenv("NETRC", str(tmp_path / ".netrc"))
@@ -276,7 +280,6 @@ def test_no_redirect_and_no_variable_of_the_environment_leads_anywhere(shell, mo
         assert other.sent == []
 
 
-@BOTH
 def test_the_token_is_in_no_error_no_log_no_event_no_task_and_nothing_that_is_printed(shell, logged):
     echo = problem(400, "invalid_content", error=f"You sent Bearer {TOKEN}", sent=[{TOKEN: TOKEN}])
     spelt = raw(*spell(400, {"code": "invalid_content", "error": f"You sent {TOKEN}"}))
@@ -304,14 +307,12 @@ def test_the_token_is_in_no_error_no_log_no_event_no_task_and_nothing_that_is_pr
     assert TOKEN not in "".join((*told, logged.text))
 
 
-@BOTH
 def test_a_token_that_may_be_any_word_is_not_looked_for(shell):
     listed = answer(200, {"tasks": [task()]})
     with talking(shell, listed, greet=partial(proof, token="tasks"), token="tasks") as (_, client):
         assert [each.task_id for each in client.tasks()] == ["remember-1"]
 
 
-@BOTH
 def test_an_answer_that_is_too_long_or_compressed_is_refused(shell, monkeypatch):
     monkeypatch.setattr(transport, "MAX_ANSWER_BYTES", 1000)
     steps = answer(200, {"v": "x" * 1000}), raw(200, b"\x1f\x8b", content_encoding="gzip")
@@ -324,7 +325,6 @@ def test_an_answer_that_is_too_long_or_compressed_is_refused(shell, monkeypatch)
 # -- the end of a client -----------------------------------------------------------------------------------
 
 
-@BOTH
 def test_a_client_that_was_closed_sends_nothing_more(shell):
     with talking(shell, OK) as (_, client):
         client.capabilities()
@@ -456,7 +456,6 @@ def announce(home, url=None, path=None):
         unfinished.rename(state / name)
 
 
-@BOTH
 def test_the_daemon_of_the_home_is_found_and_a_socket_gets_no_token_but_the_callers(
     shell, tmp_path, monkeypatch
 ):
@@ -483,7 +482,6 @@ def test_the_daemon_of_the_home_is_found_and_a_socket_gets_no_token_but_the_call
     assert second["authorization"] == f"Bearer {TOKEN}"
 
 
-@BOTH
 def test_a_wait_goes_on_at_the_address_that_the_next_daemon_says_once_it_comes(shell, tmp_path):
     """The first one ends and takes its address with it; the pause is when the next one comes."""
     with Scripted(answer(200, DONE)) as second:
@@ -514,7 +512,6 @@ def test_a_wait_goes_on_at_the_address_that_the_next_daemon_says_once_it_comes(s
 # -- events --------------------------------------------------------------------------------------------
 
 
-@BOTH
 def test_events_come_once_each_over_lost_connections(shell):
     second = event(2)
     steps = (
@@ -535,7 +532,6 @@ def test_events_come_once_each_over_lost_connections(shell):
     assert server.sent[0].headers["accept"] == "text/event-stream"
 
 
-@BOTH
 def test_events_go_on_after_an_id_where_they_stand_is_told_and_a_resync_is_passed_on(shell):
     steps = DROP, stream(b": \nid: 0badcafe-7\n\n"), stream(event(8, "resync"), event(9))
     with talking(shell, *steps) as (server, client):
@@ -556,7 +552,6 @@ def silence(step, held):
     return [*begun, held.wait, None]
 
 
-@BOTH
 @pytest.mark.usefixtures("hasty")
 def test_a_stream_that_falls_silent_is_taken_up_again_and_a_refusal_that_never_ends_is_left(shell):
     held = threading.Event()
@@ -568,23 +563,6 @@ def test_a_stream_that_falls_silent_is_taken_up_again_and_a_refusal_that_never_e
         told.close()
 
 
-@BOTH
-@pytest.mark.parametrize("part", ["refusal", "header"])
-def test_a_refusal_or_a_header_of_a_stream_that_drips_is_left(shell, drips, part):
-    tick, pieces = drips
-    body = problem(401, "token_required").partition(b"\r\n\r\n")[2]
-    head = f"HTTP/1.1 401 No\r\ncontent-length: {40 + len(body)}\r\n\r\n".encode()
-    rest = stream(event(1))[0].partition(b"\r\n")[2]
-    header = [b"HTTP/1.1 200 OK\r\nx-slow: ", *pieces, b"\r\n", rest, event(1), None]
-    dripping = {"refusal": [head, *pieces, body], "header": header}
-    with talking(shell, dripping[part], stream(event(2))) as (_, client):
-        told = client.events()
-        assert next(told).id == "0badcafe-2"
-        tick.set()
-        told.close()
-
-
-@BOTH
 def test_a_stream_may_last_longer_than_its_header_and_who_no_longer_follows_has_no_connection(
     shell, monkeypatch
 ):

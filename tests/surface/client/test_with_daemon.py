@@ -11,9 +11,8 @@ import pytest
 from kit.client.driving import opened
 from kit.daemon.process import HeldModel, serving
 from kit.daemon.raw import HeldWriter, running
-from muniment.client import AsyncClient, Client, errors, normalize, results
+from muniment.client import errors, normalize, results
 
-BOTH = pytest.mark.parametrize("shell", [Client, AsyncClient])
 WAYS = pytest.mark.parametrize("way", ["tcp", "socket", "home"])
 SECONDS = 50
 
@@ -47,7 +46,6 @@ def done(handle):
 
 
 @pytest.mark.sweep(3)
-@BOTH
 @WAYS
 def test_a_fact_is_remembered_seen_as_an_event_recalled_until_it_was_shown_and_forgotten(daemon, shell, way):
     word = f"harpsichord{shell.__name__.lower()}{way}"
@@ -81,7 +79,6 @@ def test_a_fact_is_remembered_seen_as_an_event_recalled_until_it_was_shown_and_f
         assert (gone.removed_entries, gone.touched_scopes) == (would.removed_entries, ("user",))
 
 
-@BOTH
 def test_what_a_client_and_the_owner_can_ask_is_answered(daemon, shell):
     with opened(shell, hasty=False, home=daemon.home) as client:
         features = client.capabilities()["features"]
@@ -109,7 +106,6 @@ def test_what_a_client_and_the_owner_can_ask_is_answered(daemon, shell):
         assert receipt.versions == plan.versions > 0
 
 
-@BOTH
 def test_what_waits_is_shown_and_decided(daemon, shell):
     with opened(shell, hasty=False, home=daemon.home) as client:
         for decision in ("approve", "reject"):
@@ -126,7 +122,6 @@ def test_what_waits_is_shown_and_decided(daemon, shell):
             assert review_id not in {each.review_id for each in client.reviews()}
 
 
-@BOTH
 def test_a_client_with_a_token_of_its_own_sees_its_tasks_alone(daemon, shell):
     name = shell.__name__
     theirs = {"token": daemon.new_token(name, f"id-{name}"), "client_id": f"id-{name}"}
@@ -146,7 +141,6 @@ def test_a_client_with_a_token_of_its_own_sees_its_tasks_alone(daemon, shell):
                 ask()
 
 
-@BOTH
 def test_a_workspace_that_is_not_served_is_an_error_that_says_how_to_add_it(
     daemon, shell, tmp_path, monkeypatch
 ):
@@ -164,7 +158,6 @@ def test_a_workspace_that_is_not_served_is_an_error_that_says_how_to_add_it(
                 assert caught.value.code == "untrusted_workspace"
 
 
-@BOTH
 def test_a_task_is_cancelled_and_a_full_queue_told(tmp_path, shell):
     writer = HeldWriter()
     with running(tmp_path, model=writer, grace=0.0):
@@ -190,7 +183,6 @@ def free_port():
 
 
 @pytest.mark.sweep(1)
-@BOTH
 @WAYS
 def test_a_wait_and_the_events_outlive_the_daemon(tmp_path, shell, way):
     """Killed while a task runs, it is started anew: the wait ends with the task, each event is told once."""
