@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-import queue
 import socket
 import ssl
 import threading
@@ -108,9 +107,7 @@ class Scripted:
         self.sent, self.greeted = [], []
         self._greet = greet or proof
         self.acted = threading.Event()
-        self._steps = queue.SimpleQueue()
-        for step in steps:
-            self._steps.put(step)
+        self._steps = iter(steps)
         if path is None:
             self._listener = socket.create_server(("127.0.0.1", 0))
             self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
@@ -168,27 +165,21 @@ class Scripted:
                         connection.sendall(said)
                         continue
                     self.sent.append(sent)
-                    if not self._act(connection, self._steps.get(timeout=10)):
+                    if not self._act(connection, next(self._steps)):
                         return
         except OSError:
             connection.close()  # The client has left.
 
     def _act(self, connection, step):
-        if callable(step):
-            step = step()
-        if step == DROP:
-            return False
+        """Whether the connection goes on."""
+        step = step() if callable(step) else step
         for piece in step if isinstance(step, list) else [step]:
             if piece == HANG:
                 self.acted.set()
                 self._closing.wait()
+            if piece in {HANG, DROP, None}:
                 return False
-            if piece is None:
-                return False
-            if callable(piece):
-                piece()
-                continue
-            connection.sendall(piece)
+            piece() if callable(piece) else connection.sendall(piece)
         self.acted.set()
         return True
 

@@ -67,7 +67,8 @@ def test_it_says_where_and_what_it_serves_and_a_signal_ends_it_with_nothing_left
     start, tmp_path, number
 ):
     path, state = tmp_path / "d.sock", tmp_path / "home" / "state"
-    process, url, said = start("--socket", str(path), "--allow-host", "memory.test")
+    names = ("memory.test", "memory.test:8443", "10.0.0.1", "[fe80::1]", "a_b-c")
+    process, url, said = start("--socket", str(path), *(f"--allow-host={name}" for name in names))
     token = f"  the owner's token: {state}/token; one for a client: muniment token add NAME"
     assert said == f"  socket {path}\n{token}\n  workspace {tmp_path}/work\n"
     assert [stat.S_IMODE(each.stat().st_mode) for each in (state / "token", path)] == [0o600, 0o600]
@@ -181,11 +182,6 @@ def test_a_token_file_that_cannot_be_relied_on_is_refused(muniment, home):
         assert told.startswith(f"not served: {path}: {why}")
         assert told.endswith(" [managed_memory_unavailable]")
         undo()
-
-
-def test_what_a_host_header_says_may_be_a_name():
-    for name in ("memory.test", "memory.test:8443", "10.0.0.1", "[fe80::1]", "a_b-c"):
-        assert command._name(name) == name
 
 
 @pytest.mark.usefixtures("at_work")
