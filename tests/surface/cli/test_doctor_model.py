@@ -80,7 +80,7 @@ def test_a_refused_key_ends_it_after_one_request(doctor):
 
 
 def test_a_server_that_does_not_answer_in_time(doctor, monkeypatch):
-    monkeypatch.setattr(command, "PROBE_SECONDS", 0.1)
+    monkeypatch.setattr(command, "PROBE_SECONDS", 0.2)
     lines, asked = doctor(always(raw(60.0)), code=1)
     said = " ".join(lines)
     assert (said.count("no answer in time"), asked, "no run can use" in said) == (3, 3, False)

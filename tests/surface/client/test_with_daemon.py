@@ -182,7 +182,7 @@ def free_port():
         return listener.getsockname()[1]
 
 
-@pytest.mark.sweep(1)
+@pytest.mark.slow
 @WAYS
 def test_a_wait_and_the_events_outlive_the_daemon(tmp_path, shell, way):
     """Killed while a task runs, it is started anew: the wait ends with the task, each event is told once."""
