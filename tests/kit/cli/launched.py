@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pty
 import subprocess
 import sys
 import time
@@ -67,22 +66,3 @@ def reached(process, condition):
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
         os.sched_yield()
-
-
-def on_a_terminal(base, *arguments, **environment):
-    """Run `muniment` where its output is a terminal: exit code, and what was shown there."""
-    (base / "home").mkdir(mode=0o700, exist_ok=True)
-    ours, theirs = pty.openpty()
-    env = {"PATH": "/usr/bin:/bin", "MUNIMENT_HOME": str(base / "home"), "HOME": str(base), "TERM": "xterm"}
-    program = [sys.executable, "-m", "muniment", *arguments]
-    streams = {"stdin": subprocess.DEVNULL, "stdout": theirs, "stderr": theirs}
-    process = subprocess.Popen(program, cwd=base, env=env | environment, **streams)
-    os.close(theirs)
-    shown = b""
-    try:
-        while block := os.read(ours, 65_536):
-            shown += block
-    except OSError:  # How a terminal says that nobody writes to it any more.
-        pass
-    os.close(ours)
-    return process.wait(SECONDS), shown.decode()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kit.cli.launched import launch, on_a_terminal, reached
+from kit.cli.launched import launch, reached
 from kit.where import TESTS
 from muniment.cli import conformance as command
 from muniment.testing.conformance import Finding, Outcome, Result, parse_target
@@ -104,14 +104,6 @@ def test_on_a_terminal_a_drawn_row_shows_what_is_bad_and_progress_is_told(munime
     done = muniment("conformance", "--case=ok-edit", COLUMNS="200")
     assert ("━━┳━━" in done.stdout, "1 escaped*" in done.stdout) == (True, True)
     assert done.stderr == "\r1 of 2 cases\r\033[K"
-
-
-@pytest.mark.slow
-def test_on_a_terminal_of_a_program_there_is_progress_and_a_drawn_table(tmp_path):
-    asked = ("conformance", "--peer", WEAK, "--case=ok-edit", "--case=hard-read")
-    code, said = on_a_terminal(tmp_path, *asked)
-    assert code == 0, said
-    assert all(told in said for told in ("\r1 of 6 cases", "━━┳━━", "1 leaked"))
 
 
 def test_what_stands_in_the_way_is_told(muniment, monkeypatch):

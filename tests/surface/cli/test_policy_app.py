@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from kit.cli.launched import launch, on_a_terminal, run
+from kit.cli.launched import launch
 from kit.policy.files import READ_USER as READ
 from kit.policy.files import SCOPES, rule, write
 
@@ -29,20 +29,16 @@ def files(tmp_path):
     }
 
 
-@pytest.mark.slow
-def test_on_a_terminal_there_are_colours_and_elsewhere_is_plain_text(tmp_path, files):
-    wider = ("policy", "diff", files["own"], files["wide"])
-    code, shown = on_a_terminal(tmp_path, *wider)
-    assert (code, shown.count(RED)) == (1, 3)
-    code, shown = on_a_terminal(tmp_path, "policy", "diff", files["wide"], files["own"])
-    assert (code, RED in shown, shown.startswith(f"{GREEN}proved: ")) == (0, False, True)
-    code, shown = on_a_terminal(tmp_path, *wider, NO_COLOR="1")
-    assert (code, "\x1b" in shown, shown.startswith("WIDER: ")) == (1, False, True)
-    assert run(tmp_path, *wider) == (1, shown.replace("\r\n", "\n"), "")
-
-
-@pytest.mark.usefixtures("terminal")
-def test_on_a_terminal_what_is_bad_is_red_and_nothing_that_a_file_or_a_path_holds_steers_it(policy, files):
+def test_on_a_terminal_there_are_colours_and_nothing_that_a_file_or_a_path_holds_steers_it(
+    policy, files, request
+):
+    plain = policy.lines("diff", files["own"], files["wide"], code=1)
+    assert (plain[0].startswith("WIDER: "), "\x1b" in "".join(plain)) == (True, False)
+    request.getfixturevalue("terminal")
+    assert policy.lines("diff", files["own"], files["wide"], code=1, NO_COLOR="1") == plain
+    assert "".join(policy.lines("diff", files["own"], files["wide"], code=1)).count(RED) == 3
+    shown = "".join(policy.lines("diff", files["wide"], files["own"]))
+    assert (shown.startswith(f"{GREEN}proved: "), RED in shown) == (True, False)
     shown = policy.lines("lint", files["bad"], code=1)
     assert (shown[0].startswith(RED), shown[1].startswith(f"{DIM}    fix: ")) == (True, True)
     assert all(line.endswith(PLAIN) for line in shown)

@@ -201,15 +201,6 @@ def test_the_key_of_a_models_server_is_handed_on_to_nobody(muniment, monkeypatch
 # -- how it ends -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-def test_a_socket_that_a_killed_daemon_left_is_replaced(tmp_path):
-    with serving(tmp_path) as daemon:
-        daemon.kill()
-        assert daemon.socket.exists()
-        daemon.start()
-        assert daemon.local.get("/healthz").status_code == 200
-
-
 @pytest.mark.sweep(1)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_a_start_that_waits_for_another_process(tmp_path, number):
@@ -313,15 +304,3 @@ def test_a_token_that_cannot_be_is_refused_with_what_to_do(muniment):
         assert (done.exit_code, done.stdout) == (1, "")
         assert re.fullmatch(rf"no token was made: {re.escape(why)}.* \[config_invalid\]\n", done.stderr)
     assert len(muniment.document("token", "list")["tokens"]) == 1
-
-
-@pytest.mark.slow
-def test_a_running_daemon_honours_a_new_token_and_its_end_at_once(tmp_path):
-    with serving(tmp_path) as daemon:
-        made = daemon.muniment("token", "add", "editor", "--client-id", "ide")["token"]
-        assert daemon.get("/healthz", token=made).status_code == 200
-        assert daemon.get("/workspace/memory/tasks", token=made, client="ide").status_code == 200
-        daemon.muniment("token", "revoke", "editor")
-        refused = daemon.get("/healthz", token=made)
-        assert (refused.status_code, refused.json()["code"]) == (401, "token_required")
-        assert daemon.get("/healthz").status_code == 200
