@@ -103,17 +103,12 @@ def refused(shell, url, token, match=None):
 def test_whoever_takes_the_port_is_sent_neither_token_nor_fact(shell, tmp_path):
     state = tmp_path / "home" / "state"
     state.mkdir(parents=True)
+    begun = b"HTTP/1.1 200 OK\r\n"
     for said in (
-        answer(200, {"proof": "0" * 64}),
-        answer(200, {"proof": None}),
-        answer(200, ["proof"]),
-        answer(200, {"taskId": "remember-1", "status": "queued"}),
-        answer(202, {}),
-        answer(401, {"code": "token_required", "error": "Send the token"}),
-        raw(307, b"", location="http://127.0.0.1:1/"),
-        b"SSH-2.0-OpenSSH_9.6\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\nx-long: " + b"x" * 9000,
-        b"HTTP/1.1 200 OK\r\ncontent-length: 9000\r\n\r\n" + b"x" * 9000,
+        *(answer(200, each) for each in ({"proof": "0" * 64}, {"proof": None}, ["proof"], {"taskId": "x-1"})),
+        *(answer(202, {}), answer(401, {"code": "token_required", "error": "Send the token"})),
+        *(raw(307, b"", location="http://127.0.0.1:1/"), b"SSH-2.0-OpenSSH_9.6\r\n\r\n"),
+        *(begun + b"x-long: " + b"x" * 9000, begun + b"content-length: 9000\r\n\r\n" + b"x" * 9000),
     ):
         with Port(saying(said)) as imposter:
             announced = json.dumps({"url": imposter.url, "socket": None})

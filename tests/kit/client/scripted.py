@@ -62,14 +62,8 @@ RECALLED = {"entries": [ENTRY], "text": "## Relevant Memory", "tokens": 7, "abst
 
 def task(status="queued", kind="remember", number=1, **more):
     at = "2026-11-22T12:00:00.000Z"
-    document = {
-        "taskId": f"{kind}-{number}",
-        "kind": kind,
-        "status": status,
-        "createdAt": at,
-        "updatedAt": at,
-    }
-    document |= {"result": None, "error": None, "reviewId": None, "scope": None}
+    document = {"taskId": f"{kind}-{number}", "kind": kind, "status": status, "createdAt": at}
+    document |= {"updatedAt": at, "result": None, "error": None, "reviewId": None, "scope": None}
     if kind == "remember":
         document["contextMode"] = "workspace"
     return document | more

@@ -246,11 +246,8 @@ def test_what_libraries_print_goes_to_standard_error_and_no_client_of_a_model_is
         "except SystemExit as end: assert not end.code\n"
         "sys.stderr.write(' '.join({name.partition('.')[0] for name in sys.modules}))"
     )
-    env = {
-        "PATH": "/usr/bin:/bin",
-        "HOME": str(tmp_path),
-        "PYTHONPATH": str(Path(package.__file__).parents[1]),
-    }
+    source = str(Path(package.__file__).parents[1])
+    env = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "PYTHONPATH": source}
     terms = {"capture_output": True, "cwd": tmp_path, "env": env, "timeout": SECONDS}
     asked = b'{"jsonrpc":"2.0","id":1,"method":"initialize"}\n'
     done = subprocess.run([sys.executable, "-c", code], input=asked, check=True, **terms)

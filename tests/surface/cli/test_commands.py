@@ -91,18 +91,13 @@ def test_there_is_one_document_with_every_key_also_on_failure(muniment, home, mo
 
 
 def test_a_failure_is_one_line_with_its_code_on_standard_error(muniment):
-    for line in (
-        *(
-            "invalid_scope --scope team",
-            "invalid_context_mode --context all",
-            "policy_invalid --policy absent",
-        ),
-        *(
-            "config_invalid --symlinks follow",
-            "config_invalid --root nothing",
-            "invalid_scope --root team=/tmp",
-        ),
-    ):
+    scopes = (
+        "invalid_scope --scope team",
+        "invalid_scope --root team=/tmp",
+        "policy_invalid --policy absent",
+    )
+    settings = ("config_invalid --symlinks follow", "config_invalid --root nothing")
+    for line in (*scopes, *settings, "invalid_context_mode --context all"):
         code, *arguments = line.split()
         done = muniment("remember", FACT, *arguments)
         assert (done.exit_code, done.stdout) == (1, ""), arguments
@@ -268,19 +263,20 @@ def test_a_key_is_in_no_environment_once_it_is_read_and_in_nothing_printed_or_lo
 def test_a_model_that_cannot_be_used_is_one_line_and_creates_nothing(muniment, home, monkeypatch):
     opened = serve(monkeypatch)
     other = "is for a language model"
+    llm = " ".join(LLM)
+    key_file, is_none = "take the path of a file", "MUNIMENT_API_KEY holds no key"
     for words, arguments, environment in (
         ("say where one answers: --base-url URL, such as http://127.0.0.1:8080/v1", "--model=m", {}),
         ("a model's name has 1 to 200 printable", f"--model=m\x1b[2J {LLM[1]}", {}),
-        ("auto, tools, json, text and decide", f"{' '.join(LLM)} --protocol=xml", {}),
-        (f"--base-url {other}", LLM[1], {}),
-        (f"--protocol {other}", "--protocol=json", {}),
-        (f"--api-key-file {other}", "--api-key-file=/key", {}),
-        (f"--protocol {other}", "--model=rules --protocol=json", {"MUNIMENT_MODEL": "m"}),
-        ("--base-url URL", "", {"MUNIMENT_MODEL": "m"}),
-        ("MUNIMENT_API_KEY holds no key", " ".join(LLM), {"MUNIMENT_API_KEY": f"{CANARY} x"}),
-        ("take the path of a file", f"{' '.join(LLM)} --api-key-file={CANARY}", {}),
-        ("take the path of a file", " ".join(LLM), {"MUNIMENT_API_KEY_FILE": CANARY}),
-        ("the key file /dev/null is empty", f"{' '.join(LLM)} --api-key-file=/dev/null", {}),
+        ("auto, tools, json, text and decide", f"{llm} --protocol=xml", {}),
+        *((f"--base-url {other}", LLM[1], {}), (f"--api-key-file {other}", "--api-key-file=/key", {})),
+        *((f"--protocol {other}", f"{more}--protocol=json", {}) for more in ("", "--model=rules ")),
+        *(("--base-url URL", "", {"MUNIMENT_MODEL": "m"}), (key_file, f"{llm} --api-key-file={CANARY}", {})),
+        *(
+            (is_none, llm, {"MUNIMENT_API_KEY": f"{CANARY} x"}),
+            (key_file, llm, {"MUNIMENT_API_KEY_FILE": CANARY}),
+        ),
+        ("the key file /dev/null is empty", f"{llm} --api-key-file=/dev/null", {}),
     ):
         done = muniment("remember", "-", *arguments.split(), stdin=CANARY, **environment)
         assert (done.exit_code, done.stdout) == (1, "")

@@ -251,13 +251,10 @@ def test_nothing_is_proved_without_sentences_that_can_be_understood_or_without_a
 ):
     path, schema = own(READ), "muniment-invariants/1"
     for code, asked in (
-        ("E102", sentences("= 3")),
-        ("E102", sentences("= 3", schema, HOSTILE)),
-        ("E150", sentences("", "muniment-policy/1", "policy")),
+        *(("E102", sentences("= 3")), ("E102", sentences("= 3", schema, HOSTILE)), ("E100", tmp_path)),
+        *(("E150", sentences("", "muniment-policy/1", "policy")), ("E100", tmp_path / f"no{HOSTILE}")),
         ("E150", sentences('"\\u001b\\nE999" = 1\n', schema, "unknown")),
         ("E203", sentences(NEVER.replace('["x"]', '["x["]'), schema, "pattern")),
-        ("E100", tmp_path / f"no{HOSTILE}"),
-        ("E100", tmp_path),
     ):
         (line,) = policy.lines("prove", asked, path, code=1)
         assert (line.startswith(f"not proved: {code} "), line.isprintable()) == (True, True)

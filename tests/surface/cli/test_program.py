@@ -86,15 +86,8 @@ def loaded(base, *lines):
 
 
 def test_a_command_loads_only_what_it_needs(tmp_path):
-    imported, helped, *_, last = loaded(
-        tmp_path,
-        "--help",
-        "--version",
-        "remember --help",
-        "index --help",
-        "policy --help",
-        "policy prove --help",
-    )
+    helps = (f"{name} --help" for name in ("remember", "index", "policy", "policy prove"))
+    imported, helped, *_, last = loaded(tmp_path, "--help", "--version", *helps)
     models = {"openai", "starlette", "uvicorn", "httpx", "httpx2", "asyncio", "ssl", "muniment.daemon"}
     heavy = models | {"structlog", "re2", "pathspec"}
     assert not (heavy | {"pydantic"}) & (imported | helped)

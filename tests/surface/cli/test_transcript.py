@@ -48,14 +48,10 @@ def test_where_none_may_be_made_nothing_is_overwritten_or_followed_and_no_run_be
     (home / "linked").symlink_to(topic)
     (tmp_path / "file").write_text("mine")
     (tmp_path / "link").symlink_to(tmp_path / "target")
-    for path, told in {
-        tmp_path / "file": "cannot be made",
-        tmp_path / "link": "cannot be made",
-        tmp_path / "missing" / "run.jsonl": "cannot be made",
-        home / "user" / "run.md": "would lie in the memory",
-        topic / "run.md": "would lie in the memory",
-        home / "linked" / "run.md": "would lie in the memory",
-    }.items():
+    taken = [tmp_path / "file", tmp_path / "link", tmp_path / "missing" / "run.jsonl"]
+    inside = [home / "user" / "run.md", topic / "run.md", home / "linked" / "run.md"]
+    for path in (*taken, *inside):
+        told = "cannot be made" if path in taken else "would lie in the memory"
         done, asked = remember(through(perfect), f"--transcript={path}")
         assert (done.exit_code, asked) == (1, [])
         assert (told in done.output, "[config_invalid]" in done.output) == (True, True)

@@ -47,22 +47,20 @@ def test_what_is_asked_is_sent_with_what_was_given_and_nothing_else(core, clock)
     everything = {"scope": "user", "context_mode": "clean", "trust": "agent", "ref": "mail 7"}
     sent = {"scope": "user", "contextMode": "clean", "source": {"trust": "agent", "ref": "mail 7"}}
     keyed = {"idempotency_key": "mine"}
-    for number, (plan, key, path, body) in enumerate(
-        (
-            (core.remember("A fact."), "key-0", "remember", {"content": "A fact."}),
-            (core.remember("é", **everything, **keyed), "mine", "remember", {"content": "é", **sent}),
-            (core.forget("x"), "key-1", "forget", {"query": "x"}),
-            (core.forget("x", scope="user", dry_run=True), "key-2", "forget", None),
-            (core.dream(), "key-3", "dream", {}),
-        )
-    ):
+    dry = {"query": "x", "scope": "user", "dryRun": True}
+    rows = (
+        (core.remember("A fact."), "key-0", "remember", {"content": "A fact."}),
+        (core.remember("é", **everything, **keyed), "mine", "remember", {"content": "é", **sent}),
+        (core.forget("x"), "key-1", "forget", {"query": "x"}),
+        (core.forget("x", scope="user", dry_run=True), "key-2", "forget", dry),
+        (core.dream(), "key-3", "dream", {}),
+    )
+    for number, (plan, key, path, body) in enumerate(rows):
         headers = {"idempotency-replayed": "true"} if number % 2 else {}
         (step,), accepted = carry_out(plan, clock, said(202, task(kind=path), **headers))
         assert (step.ask.method, step.ask.path) == ("POST", f"/workspace/memory/{path}")
-        expected = {"query": "x", "scope": "user", "dryRun": True} if body is None else body
-        assert json.loads(step.ask.body) == expected
-        assert step.ask.headers["content-type"] == "application/json"
-        assert step.ask.headers["idempotency-key"] == key
+        headers = step.ask.headers["content-type"], step.ask.headers["idempotency-key"]
+        assert (json.loads(step.ask.body), *headers) == (body, "application/json", key)
         assert (accepted.task.task_id, accepted.replayed) == (f"{path}-1", bool(number % 2))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from dataclasses import MISSING, fields
+from functools import partial
 
 import pytest
 
@@ -41,17 +42,11 @@ def test_what_is_no_task_no_event_and_no_recall_is_refused():
     tasks += [done("dream", DREAMT, dedupedEntries=True), task("failed"), task("failed", error={})]
     tasks += [done("forget", FORGOTTEN, removedEntries=[each]) for each in (1, {})]
     tasks += [task("failed", error={"code": "x", "paths": "a.md"})]
-    events = (
-        None,
-        {},
-        *(TOLD | {name: each} for name, each in (("data", None), ("type", 1), ("originatorClientId", 1))),
-    )
+    wrong_events = (("data", None), ("type", 1), ("originatorClientId", 1))
+    events = (None, {}, *(TOLD | {name: each} for name, each in wrong_events))
     recalls = (None, [], {}, *(RECALLED | {name: each} for name in wrong for each in wrong[name]))
-    for read, documents in (
-        (task_of, tasks),
-        (recalled_of, recalls),
-        (lambda each: event_of("a-1", each), events),
-    ):
+    one_event = partial(event_of, "a-1")
+    for read, documents in ((task_of, tasks), (recalled_of, recalls), (one_event, events)):
         for document in documents:
             with pytest.raises(BadAnswer):
                 pytest.fail(f"{document!r} is {read(document)!r}")

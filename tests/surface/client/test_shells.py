@@ -107,14 +107,9 @@ PLAN = {"files": [], "versions": 1, "others": [], "reviews": [], "records": 1, "
 PLAN |= {"status": "preview", "copies": [], "notCovered": "n"}
 VERDICT = {"policy": "p", "verdict": "allow"}
 FORGET, DREAM = task(kind="forget"), task(kind="dream")
+KINDS = ("remember", "forget", "dream")
 GETTERS = [
-    (
-        f"GET {kind}/{kind}-1",
-        lambda c, kind=kind: getattr(c, f"get_workspace_memory_{kind}_task")(f"{kind}-1").kind,
-        task(kind=kind),
-        kind,
-    )
-    for kind in ("remember", "forget", "dream")
+    (lambda c, kind=kind: getattr(c, f"get_workspace_memory_{kind}_task")(f"{kind}-1").kind) for kind in KINDS
 ]
 CALLS = (
     ("POST forget", lambda c: c.forget("x", dry_run=True).task_id, FORGET, "forget-1"),
@@ -127,7 +122,7 @@ CALLS = (
     ("POST remember", lambda c: c.remember_workspace_memory("x").context_mode, task(), "workspace"),
     ("POST forget", lambda c: c.forget_workspace_memory("x", scope="user").kind, FORGET, "forget"),
     ("POST dream", lambda c: c.dream_workspace_memory().status, DREAM, "queued"),
-    *GETTERS,
+    *((f"GET {kind}/{kind}-1", get, task(kind=kind), kind) for kind, get in zip(KINDS, GETTERS, strict=True)),
     ("GET review", lambda c: c.reviews(), {"reviews": []}, ()),
     ("GET review/r1", lambda c: c.review("r1").digest, {"reviewId": "r1", "text": "t", "digest": "d"}, "d"),
     ("POST review/r1/approve", lambda c: c.approve("r1", "d").task_id, DECIDED, "x-1"),
