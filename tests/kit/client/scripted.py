@@ -46,8 +46,7 @@ def problem(status, code, *, error="A sentence.", retry_after=None, **fields):
 
 def stream(*chunks):
     """A stream of events that ends after `chunks`."""
-    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n"
-    return [head, *chunks, None]
+    return [b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n", *chunks, None]
 
 
 def event(number, kind="memory_changed", data=None, epoch="0badcafe"):
@@ -100,7 +99,7 @@ class Scripted:
     def __init__(self, *steps, path=None, certificate=None, greet=None):
         self.sent, self.greeted = [], []
         self._greet = greet or proof
-        self.acted = threading.Event()
+        self.acted, self._closing = threading.Event(), threading.Event()
         self._steps = iter(steps)
         if path is None:
             self._listener = socket.create_server(("127.0.0.1", 0))
@@ -109,15 +108,12 @@ class Scripted:
             self._listener = socket.socket(socket.AF_UNIX)
             self._listener.bind(str(path))
             self._listener.listen()
-        self._is_unix = path is not None
-        self._tls = None
+        self._is_unix, self._tls = path is not None, None
         if certificate is not None:
             self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             self._tls.load_cert_chain(certificate)
             self.url = self.url.replace("http:", "https:")
-        self._open = []
-        self._threads = []
-        self._closing = threading.Event()
+        self._open, self._threads = [], []
         self._accepting = threading.Thread(target=self._accept)
 
     def __enter__(self):
