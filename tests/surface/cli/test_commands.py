@@ -223,10 +223,12 @@ def key(tmp_path):
 
 def test_a_language_model_is_asked_and_named(muniment, roots, monkeypatch, key):
     opened = serve(monkeypatch, *WRITES)
-    done = muniment("remember", FACT, "--model=org/m", LLM[1], f"--api-key-file={key}", "--protocol=json")
+    done = muniment(
+        "remember", FACT, "--model=org/m", LLM[1], f"--api-key-file={key}", "--protocol=json", "--detail"
+    )
     assert (done.exit_code, done.stderr) == (0, "")
-    saved, how = done.stdout.splitlines()
-    assert saved == "saved (new): user/a.md"
+    saved, how, *detail = done.stdout.splitlines()
+    assert (saved, "Saved." in " ".join(detail)) == ("saved (new): user/a.md", True)
     assert how.startswith("  org/m, 2 turns, ")
     assert '"decided_by": "org/m"' in (roots["user"] / "a.md").read_text()
     (model,) = opened

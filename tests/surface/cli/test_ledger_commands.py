@@ -49,10 +49,17 @@ def held(roots, home, text="waits\n"):
 # -- history, why, show, undo ----------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("at_work")
 def test_before_anything_was_committed_nothing_is_made_by_looking(muniment, home):
-    assert muniment.lines("history") == ["nothing was committed here yet"]
-    assert muniment.lines("audit", "verify")[0].startswith("0 records")
-    assert muniment.lines("review", "list") == ["nothing waits"]
+    for bound in (True, False):
+        assert muniment.lines("history", bound=bound) == ["nothing was committed here yet"]
+        assert muniment.lines("audit", "verify")[0].startswith("0 records")
+        assert muniment.lines("review", "list", bound=bound) == ["nothing waits"]
+    assert muniment.lines("ls", bound=False) == ["user: nothing yet", "project: nothing yet"]
+    assert muniment.lines("index", "verify", bound=False) == ["the indexes are correct"]
+    assert muniment.lines("index", "rebuild", bound=False) == ["the indexes are rebuilt"]
+    nothing = "not shown: nothing is remembered in user yet [not_found]"
+    assert muniment.lines("show", "user/a.md", bound=False, code=1) == [nothing]
     assert not home.exists()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
@@ -11,6 +12,14 @@ from kit.client.twin import COMMAND, SYNC, written
 def test_the_client_for_threads_is_up_to_date():
     is_current = SYNC.read_text(encoding="utf-8") == written()
     assert is_current, f"client/sync.py is not what client/aio.py says; run: {COMMAND}"
+
+
+def test_a_client_imports_itself_names_and_errors_alone():
+    for path in SYNC.parent.glob("*.py"):
+        found = re.findall(
+            r"^\s*(?:from|import) (muniment[.\w]*)", path.read_text(encoding="utf-8"), re.MULTILINE
+        )
+        assert all(re.match(r"muniment\.(client|errors$|names$)", name) for name in found), path
 
 
 def test_a_client_loads_no_model_no_database_and_no_server():
