@@ -12,7 +12,7 @@ from contextlib import ExitStack, suppress
 
 import pytest
 
-from kit.client.driving import opened
+from kit.client.driving import opened, talking
 from kit.client.scripted import TOKEN, Scripted, answer, problem, proof, raw
 from kit.daemon.raw import Line, running
 from kit.where import TESTS
@@ -20,15 +20,18 @@ from muniment.client import AsyncClient, Client, core, transport
 from muniment.client.errors import Unproven, Unreachable, WaitTimeout
 
 CERTIFICATE = TESTS / "kit" / "agent" / "certificate.pem"
-BOTH = pytest.mark.parametrize("shell", [Client, AsyncClient])
+
+
+@pytest.fixture(params=[Client, AsyncClient])
+def shell(request):
+    return request.param
+
+
+SECRET = "Nobody else may read this."
 
 
 class Port:
-    """Takes a port of the loopback, and does with each connection what `act(connection)` does.
-
-    Attributes:
-        heard: all that it was ever sent.
-    """
+    """Takes a port, and does with each connection what `act` does; `heard` is all that it was sent."""
 
     def __init__(self, act, port=0):
         self.heard = b""
@@ -90,50 +93,40 @@ def passing_on(to, *, host=None):
     return act
 
 
-def ask(shell, url, token, **more):
-    with opened(shell, url=url, token=token, **more) as client:
-        client.remember("Nobody else may read this.")
+def refused(shell, url, token, match=None):
+    """That a client there sends no fact."""
+    with opened(shell, url=url, token=token) as client, pytest.raises(Unproven, match=match):
+        client.remember(SECRET)
 
 
-@BOTH
 @pytest.mark.threat("T-API-07", control="greetings")
 def test_whoever_takes_the_port_is_sent_neither_token_nor_fact(shell, tmp_path):
-    home = tmp_path / "home"
-    (home / "state").mkdir(parents=True)
-    for act in (
-        saying(answer(200, {"proof": "0" * 64})),
-        saying(answer(200, {"proof": None})),
-        saying(answer(200, ["proof"])),
-        saying(answer(200, {"taskId": "remember-1", "status": "queued"})),
-        saying(answer(202, {})),
-        saying(answer(401, {"code": "token_required", "error": "Send the token"})),
-        saying(raw(307, b"", location="http://127.0.0.1:1/")),
-        saying(b"SSH-2.0-OpenSSH_9.6\r\n\r\n"),
-        saying(b"HTTP/1.1 200 OK\r\nx-long: " + b"x" * 9000),
-        saying(b"HTTP/1.1 200 OK\r\ncontent-length: 9000\r\n\r\n" + b"x" * 9000),
+    state = tmp_path / "home" / "state"
+    state.mkdir(parents=True)
+    begun = b"HTTP/1.1 200 OK\r\n"
+    for said in (
+        *(answer(200, each) for each in ({"proof": "0" * 64}, {"proof": None}, ["proof"], {"taskId": "x-1"})),
+        *(answer(202, {}), answer(401, {"code": "token_required", "error": "Send the token"})),
+        *(raw(307, b"", location="http://127.0.0.1:1/"), b"SSH-2.0-OpenSSH_9.6\r\n\r\n"),
+        *(begun + b"x-long: " + b"x" * 9000, begun + b"content-length: 9000\r\n\r\n" + b"x" * 9000),
     ):
-        with Port(act) as imposter:
-            for name, text in {
-                "daemon.json": json.dumps({"url": imposter.url, "socket": None}),
-                "token": TOKEN,
-            }.items():
-                (home / "state" / name).write_text(text)
-                (home / "state" / name).chmod(0o600)
-            with opened(shell, home=home) as client:
+        with Port(saying(said)) as imposter:
+            announced = json.dumps({"url": imposter.url, "socket": None})
+            for name, text in {"daemon.json": announced, "token": TOKEN}.items():
+                (state / name).write_text(text)
+                (state / name).chmod(0o600)
+            with opened(shell, home=state.parent) as client:
                 with pytest.raises(Unproven) as caught:
-                    client.remember("Nobody else may read this.")
+                    client.remember(SECRET)
                 assert TOKEN not in str(caught.value)
                 with pytest.raises(Unproven):
                     next(client.events())
                 with pytest.raises(WaitTimeout):
                     client.handle("remember-1").wait(timeout=0)
         assert b"GET /hello?token=" in imposter.heard
-        assert TOKEN.encode() not in imposter.heard
-        assert b"Nobody else" not in imposter.heard
+        assert [each for each in (TOKEN, SECRET) if each.encode() in imposter.heard] == []
 
 
-@BOTH
-@pytest.mark.threat("T-API-07", control="greetings")
 def test_a_port_that_changes_hands_between_two_calls_is_noticed(shell):
     with ExitStack() as serving:
         server = serving.enter_context(Scripted(answer(200, {"v": 1}), answer(200, {"v": 2})))
@@ -170,65 +163,50 @@ def recorded(base, shell):
     return listening.port, said, daemon.token
 
 
-@BOTH
 @pytest.mark.threat("T-API-08", control="fresh_nonces")
 def test_a_recorded_proof_is_worth_nothing_the_next_time(shell, tmp_path):
     port, said, token = recorded(tmp_path, shell)
     assert len(said) == 2
     for replayed in said[:1], said:
         with Port(saying(*replayed), port) as imposter:
-            with pytest.raises(Unproven):
-                ask(shell, imposter.url, token)
+            refused(shell, imposter.url, token)
             assert token.encode() not in imposter.heard
 
 
-@BOTH
 @pytest.mark.threat("T-API-08", control="addressed_proofs")
 def test_a_proof_that_a_daemon_gave_at_another_port_is_worth_nothing(shell, tmp_path):
+    """At the other addresses of localhost somebody else may listen, who passes on what he is asked."""
     with running(tmp_path) as daemon:
         for host in None, daemon.host, f"localhost:{daemon.port}":
             with Port(passing_on(daemon.port, host=host)) as imposter:
-                with pytest.raises(Unproven):
-                    ask(shell, imposter.url, daemon.token)
+                refused(shell, imposter.url, daemon.token)
                 assert daemon.token.encode() not in imposter.heard
                 assert b"Nobody else" not in imposter.heard
-
-
-@BOTH
-def test_localhost_is_the_address_that_daemons_take(shell, tmp_path):
-    """At the other addresses of that name somebody else may listen, who passes on what he is asked."""
-    with running(tmp_path) as daemon:
-        with opened(shell, url=f"http://localhost:{daemon.port}", token=daemon.token) as client:
-            assert client.capabilities()["version"]
-        nonce, name = "0" * 64, "0" * 32
+        for name in ("localhost", "LOCALHOST"):
+            with opened(shell, url=f"http://{name}:{daemon.port}", token=daemon.token) as client:
+                assert client.capabilities()["version"]
         for host in f"localhost:{daemon.port}", f"[::1]:{daemon.port}":
-            asked = daemon.ask("GET", f"/hello?token={name}&nonce={nonce}", token="", host=host)
+            path = f"/hello?token={'0' * 32}&nonce={'0' * 64}"
+            asked = daemon.ask("GET", path, token="", host=host)
             assert asked.code == (421, "misdirected_request")
-
-
-@BOTH
-def test_a_clients_own_token_is_proved_like_the_owners(shell, tmp_path):
-    with running(tmp_path) as daemon:
-        token = daemon.add("editor", "editor-1")
+        token = daemon.add("editor", "editor-1")  # A client's own is proved like the owner's.
         for place in {"url": daemon.daemon.url}, {"socket": daemon.unix}:
             with opened(shell, token=token, **place) as client:
                 assert client.capabilities()["version"]
         daemon.daemon.core.tokens.revoke("editor")
-        with pytest.raises(Unproven, match="revoked"):
-            ask(shell, daemon.daemon.url, token)
+        refused(shell, daemon.daemon.url, token, match="revoked")
 
 
-@BOTH
 def test_a_socket_of_another_user_is_sent_nothing(shell, tmp_path, monkeypatch):
-    path = tmp_path / "d.sock"
-    with Scripted(answer(200, {}), path=path) as server:
-        monkeypatch.setattr(transport.os, "geteuid", lambda: os.getuid() + 1)
-        with opened(shell, socket=path) as client, pytest.raises(Unproven, match="another user"):
-            client.remember("Nobody else may read this.")
+    monkeypatch.setattr(transport.os, "geteuid", lambda: os.getuid() + 1)
+    with (
+        talking(shell, answer(200, {}), path=tmp_path / "d.sock") as (server, client),
+        pytest.raises(Unproven, match="another user"),
+    ):
+        client.remember(SECRET)
     assert server.sent == []
 
 
-@BOTH
 def test_who_ends_the_connection_or_is_busy_is_asked_again(shell):
     def last_word(sent, **how):
         return proof(sent, **how).replace(b"\r\n", b"\r\nconnection: close\r\n", 1)
@@ -239,45 +217,32 @@ def test_who_ends_the_connection_or_is_busy_is_asked_again(shell):
         turn = next(turns)
         return turn(sent, **how) if callable(turn) else turn
 
-    with (
-        Scripted(answer(200, {"v": 1}), greet=greet) as server,
-        opened(shell, url=server.url, token=TOKEN) as client,
-    ):
+    with talking(shell, answer(200, {"v": 1}), greet=greet, token=TOKEN) as (server, client):
         assert client.capabilities() == {"v": 1}
         assert client.pauses == [0.05, 0.1, 0.2, 0.4]
     assert len({sent.path for sent in server.greeted}) == 5
 
 
-@BOTH
 def test_who_says_nothing_was_sent_nothing_that_could_have_arrived(shell, monkeypatch):
     monkeypatch.setattr(core, "GRACE_SECONDS", 0.1)
     monkeypatch.setattr(core, "TRY_SECONDS", 0.1)
     monkeypatch.setattr(transport, "CONNECT_SECONDS", 0.05)
     silent = threading.Event()
-
-    def greet(*_, **__):
-        silent.wait(10)
-
-    with Scripted(greet=greet) as server:
-        with (
-            opened(shell, url=server.url, token=TOKEN, timeout=0.05) as client,
-            pytest.raises(Unreachable) as caught,
-        ):
-            client.remember("Nobody else may read this.")
+    terms = {"greet": lambda *_, **__: silent.wait(10) and None, "token": TOKEN, "timeout": 0.05}
+    with talking(shell, **terms) as (server, client):
+        with pytest.raises(Unreachable) as caught:
+            client.remember(SECRET)
         silent.set()
     assert not caught.value.may_have_arrived
     assert server.sent == []
 
 
-@BOTH
 def test_it_is_asked_once_the_connection_is_encrypted(shell, monkeypatch):
     trusting = ssl.create_default_context(cafile=CERTIFICATE)
     monkeypatch.setattr(transport, "_tls", lambda _: trusting)
-    with Scripted(answer(200, {"v": 1}), certificate=CERTIFICATE) as server:
-        with opened(shell, url=server.url, token=TOKEN) as client:
-            assert client.capabilities() == {"v": 1}
+    with talking(shell, answer(200, {"v": 1}), certificate=CERTIFICATE, token=TOKEN) as (server, client):
+        assert client.capabilities() == {"v": 1}
         assert len(server.greeted) == 1
     with Scripted(certificate=CERTIFICATE, greet=lambda *_, **__: answer(200, {})) as server:
-        with pytest.raises(Unproven):
-            ask(shell, server.url, TOKEN)
+        refused(shell, server.url, TOKEN)
         assert server.sent == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import muniment
@@ -21,33 +22,11 @@ def launch(base, *arguments, **environment):
     if "COVERAGE_RUN" in os.environ:
         measured = ("coverage", "run", f"--rcfile={REPOSITORY}/pyproject.toml", "-m")
         kept["COVERAGE_FILE"] = os.environ.get("COVERAGE_FILE", str(REPOSITORY / ".coverage"))
-    return subprocess.Popen(
-        [sys.executable, "-m", *measured, "muniment", *arguments],
-        cwd=base / "work",
-        env={
-            "PATH": "/usr/bin:/bin",
-            "PYTHONPATH": str(Path(muniment.__file__).parents[1]),
-            "HOME": str(base),
-            "MUNIMENT_HOME": str(base / "home"),
-            **kept,
-            **environment,
-        },
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-
-
-def run(base, *arguments, given=b"", **environment):
-    """Run `muniment` to its end: exit code, output, errors."""
-    process = launch(base, *arguments, **environment)
-    try:
-        out, err = process.communicate(given, timeout=SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        out, err = process.communicate()
-        raise AssertionError(f"it did not end: {out!r} {err!r}") from None
-    return process.returncode, out.decode(), err.decode()
+    here = {"HOME": str(base), "MUNIMENT_HOME": str(base / "home")}
+    source = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(Path(muniment.__file__).parents[1])}
+    program = [sys.executable, "-m", *measured, "muniment", *arguments]
+    streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    return subprocess.Popen(program, cwd=base / "work", env=here | source | kept | environment, **streams)
 
 
 def has_open(pid, path):
@@ -56,3 +35,12 @@ def has_open(pid, path):
         return path in {each.readlink() for each in Path(f"/proc/{pid}/fd").iterdir()}
     except OSError:  # One of them was closed meanwhile.
         return False
+
+
+def reached(process, condition):
+    """Wait until a process that goes on has got so far."""
+    deadline = time.monotonic() + SECONDS
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        os.sched_yield()

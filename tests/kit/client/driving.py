@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from contextlib import contextmanager
+import json
+from contextlib import ExitStack, contextmanager
+from functools import partial
 
+from kit.client.scripted import Scripted
 from muniment.client import AsyncClient, AsyncTaskHandle, Client
+from muniment.client.core import HttpReply, Lost
 
+GONE = Lost("nobody takes the connection", may_have_arrived=False)
+BROKEN = Lost("the connection ended early", may_have_arrived=True)
 KEY = f"work-{'0' * 32}"
 
 
 class Pauses(list):
-    """The pauses that a client made, none of which took any time."""
+    """The pauses that a client made, none of which took any time; `then` is called with each of them."""
+
+    then = staticmethod(lambda _seconds: None)
 
     def __call__(self, seconds):
         if seconds:
             self.append(seconds)
+            assert len(self) < 1000, "it tries for ever"
+        self.then(seconds)
 
     async def wait(self, seconds):
         self(seconds)
@@ -33,32 +43,26 @@ class Driven:
 
     def __getattr__(self, name):
         found = getattr(self._inner, name)
-        return found if isinstance(found, Pauses) or not callable(found) else self._wrapped(found)
+        return found if isinstance(found, Pauses) or not callable(found) else partial(self._call, found)
 
-    def _wrapped(self, method):
-        def call(*args, **kwargs):
-            result = method(*args, **kwargs)
-            if inspect.isasyncgen(result):
-                return self._iterate(result)
-            if inspect.isawaitable(result):
-                result = self._runner.run(_awaited(result))
-            return Driven(self._runner, result) if isinstance(result, AsyncTaskHandle) else result
-
-        return call
+    def _call(self, method, *args, **kwargs):
+        result = method(*args, **kwargs)
+        if inspect.isasyncgen(result):
+            return self._iterate(result)
+        if inspect.isawaitable(result):
+            result = self._runner.run(_awaited(lambda: result))
+        return Driven(self._runner, result) if isinstance(result, AsyncTaskHandle) else result
 
     def _iterate(self, events):
         try:
-            while True:
-                try:
-                    yield self._runner.run(anext(events))
-                except StopAsyncIteration:
-                    return
+            while (event := self._runner.run(_awaited(lambda: anext(events, None)))) is not None:
+                yield event
         finally:
             self._runner.run(events.aclose())
 
 
-async def _awaited(result):
-    return await result
+async def _awaited(make):
+    return await make()
 
 
 @contextmanager
@@ -67,29 +71,33 @@ def opened(shell, *, hasty=True, **options):
 
     Of a server that follows a script it asks for the workspace `KEY`.
     """
-    if hasty:
-        options.setdefault("workspace", KEY)
-    pauses = Pauses()
-    if shell is Client:
-        with Client(**options) as client:
-            if hasty:
-                client._shell._sleep = pauses
-            client.pauses = pauses
-            yield client
-        return
-    with asyncio.Runner() as runner:
-        client = runner.run(_made(options))
+    options = {"workspace": KEY} | options if hasty else options
+    with ExitStack() as opened:
+        if shell is Client:
+            client = seen = opened.enter_context(Client(**options))
+        else:
+            runner = opened.enter_context(asyncio.Runner())
+            client = runner.run(_awaited(lambda: AsyncClient(**options).__aenter__()))
+            opened.callback(lambda: runner.run(client.close()))
+            seen = Driven(runner, client)
+        client.pauses = Pauses()
         if hasty:
-            client._shell._sleep = pauses.wait
-        client.pauses = pauses
-        try:
-            yield Driven(runner, client)
-        finally:
-            runner.run(client.close())
+            client._shell._sleep = client.pauses if shell is Client else client.pauses.wait
+        yield seen
 
 
-async def _made(options):
-    return await AsyncClient(**options).__aenter__()
+@contextmanager
+def talking(shell, *steps, greet=None, path=None, certificate=None, **options):
+    """A server that follows a script, and a client of it, which takes what else it needs from `options`."""
+    with Scripted(*steps, greet=greet, path=path, certificate=certificate) as server:
+        where = {"url": server.url} if path is None else {"socket": path}
+        with opened(shell, **where, **options) as client:
+            yield server, client
+
+
+def said(status, document, **headers):
+    """An answer of the daemon as the core takes it."""
+    return HttpReply(status, headers, json.dumps(document).encode())
 
 
 def carry_out(plan, clock, *outcomes):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-import queue
 import socket
 import ssl
 import threading
@@ -47,8 +46,7 @@ def problem(status, code, *, error="A sentence.", retry_after=None, **fields):
 
 def stream(*chunks):
     """A stream of events that ends after `chunks`."""
-    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n"
-    return [head, *chunks, None]
+    return [b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n", *chunks, None]
 
 
 def event(number, kind="memory_changed", data=None, epoch="0badcafe"):
@@ -56,46 +54,22 @@ def event(number, kind="memory_changed", data=None, epoch="0badcafe"):
     return f"id: {epoch}-{number}\nevent: {kind}\ndata: {json.dumps(document)}\n\n".encode()
 
 
-RECALLED = {
-    "entries": [
-        {
-            "id": f"user/editor.md@{'0' * 64}",
-            "path": "user/editor.md",
-            "name": "Editor",
-            "trust": "owner",
-            "at": "2026-11-22T12:00:00.000Z",
-            "text": "Dark mode",
-        }
-    ],
-    "text": "## Relevant Memory",
-    "tokens": 7,
-    "abstained": False,
-    "error": None,
-}
+ENTRY = {"id": f"user/editor.md@{'0' * 64}", "path": "user/editor.md", "name": "Editor", "trust": "owner"}
+ENTRY |= {"at": "2026-11-22T12:00:00.000Z", "text": "Dark mode"}
+RECALLED = {"entries": [ENTRY], "text": "## Relevant Memory", "tokens": 7, "abstained": False, "error": None}
 
 
 def task(status="queued", kind="remember", number=1, **more):
     at = "2026-11-22T12:00:00.000Z"
-    document = {
-        "taskId": f"{kind}-{number}",
-        "kind": kind,
-        "status": status,
-        "createdAt": at,
-        "updatedAt": at,
-    }
-    document |= {"result": None, "error": None, "reviewId": None, "scope": None}
+    document = {"taskId": f"{kind}-{number}", "kind": kind, "status": status, "createdAt": at}
+    document |= {"updatedAt": at, "result": None, "error": None, "reviewId": None, "scope": None}
     if kind == "remember":
         document["contextMode"] = "workspace"
     return document | more
 
 
-REMEMBERED = {
-    "summary": "Saved to user/editor.md.",
-    "filesTouched": ["user/editor.md"],
-    "touchedScopes": ["user"],
-    "enforcement": "full",
-    "decidedBy": "rules",
-}
+REMEMBERED = {"summary": "Saved to user/editor.md.", "filesTouched": ["user/editor.md"]}
+REMEMBERED |= {"touchedScopes": ["user"], "enforcement": "full", "decidedBy": "rules"}
 
 
 def proof(sent, *, is_unix=False, token=TOKEN):
@@ -125,10 +99,8 @@ class Scripted:
     def __init__(self, *steps, path=None, certificate=None, greet=None):
         self.sent, self.greeted = [], []
         self._greet = greet or proof
-        self.acted = threading.Event()
-        self._steps = queue.SimpleQueue()
-        for step in steps:
-            self._steps.put(step)
+        self.acted, self._closing = threading.Event(), threading.Event()
+        self._steps = iter(steps)
         if path is None:
             self._listener = socket.create_server(("127.0.0.1", 0))
             self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
@@ -136,15 +108,12 @@ class Scripted:
             self._listener = socket.socket(socket.AF_UNIX)
             self._listener.bind(str(path))
             self._listener.listen()
-        self._is_unix = path is not None
-        self._tls = None
+        self._is_unix, self._tls = path is not None, None
         if certificate is not None:
             self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             self._tls.load_cert_chain(certificate)
             self.url = self.url.replace("http:", "https:")
-        self._open = []
-        self._threads = []
-        self._closing = threading.Event()
+        self._open, self._threads = [], []
         self._accepting = threading.Thread(target=self._accept)
 
     def __enter__(self):
@@ -186,27 +155,21 @@ class Scripted:
                         connection.sendall(said)
                         continue
                     self.sent.append(sent)
-                    if not self._act(connection, self._steps.get(timeout=10)):
+                    if not self._act(connection, next(self._steps)):
                         return
         except OSError:
             connection.close()  # The client has left.
 
     def _act(self, connection, step):
-        if callable(step):
-            step = step()
-        if step == DROP:
-            return False
+        """Whether the connection goes on."""
+        step = step() if callable(step) else step
         for piece in step if isinstance(step, list) else [step]:
             if piece == HANG:
                 self.acted.set()
                 self._closing.wait()
+            if piece in {HANG, DROP, None}:
                 return False
-            if piece is None:
-                return False
-            if callable(piece):
-                piece()
-                continue
-            connection.sendall(piece)
+            piece() if callable(piece) else connection.sendall(piece)
         self.acted.set()
         return True
 

@@ -1,36 +1,99 @@
-"""What a command that runs in this process leaves behind is taken back, or it would reach other tests."""
+"""Every command, run in this process over roots and a home of its own."""
 
 from __future__ import annotations
 
+import functools
+import gc
 import json
+import logging
+import os
 
 import pytest
+import typer.main
+import typer.testing
 
+from kit.memories import make_roots
 from kit.policy.files import SCOPES, write
+from muniment.cli.app import app
+
+typer.testing._get_command = functools.cache(typer.main.get_command)  # Six times as fast: it is built once.
+UNPLACED = {"acp", "audit", "conformance", "doctor", "policy", "serve", "token"}
+
+
+class Muniment:
+    """Runs commands, over the roots and a workspace where they take such and unless they are not `bound`."""
+
+    def __init__(self, base, roots, *begin):
+        self.base, self.roots, self.begin = base, roots, begin
+
+    def __call__(self, *arguments, stdin=None, bound=True, **environment):
+        given = [*self.begin, *map(str, arguments)]
+        if bound and given[0] not in UNPLACED:
+            (self.base / "workspace").mkdir(exist_ok=True)
+            given += [f"--root={scope}={path}" for scope, path in self.roots.items()]
+            given += [] if given[0] == "tool" else [f"--workspace={self.base / 'workspace'}"]
+        env = {"MUNIMENT_HOME": str(self.base / "home"), **environment}
+        try:
+            return typer.testing.CliRunner().invoke(app, given, input=stdin, env=env, catch_exceptions=False)
+        finally:  # Or the next one would log to its streams.
+            logging.getLogger("muniment").handlers.clear()
+
+    def lines(self, *arguments, code=0, **more):
+        """What it said, first on standard output and then on standard error, and that it ended so."""
+        done = self(*arguments, **more)
+        assert done.exit_code == code, done.output
+        return (done.stdout + done.stderr).splitlines()
+
+    def document(self, *arguments, code=0, **more):
+        """The one document that it printed, in ASCII, and that it ended so."""
+        done = self(*arguments, "--json", **more)
+        assert (done.exit_code, done.stdout.isascii()) == (code, True), done.output
+        return json.loads(done.stdout)
+
+    def failure(self, *arguments, **more):
+        """The code with which it failed."""
+        return self.document(*arguments, code=1, **more)["error"]["code"]
 
 
 @pytest.fixture
-def said(capsys):
-    """What a command printed: lines, or its document in ASCII."""
-
-    def said(*, as_json=False):
-        out, err = capsys.readouterr()
-        if not as_json:
-            return (out + err).splitlines()
-        assert err == ""
-        assert out.isascii()
-        return json.loads(out)
-
-    return said
+def home(tmp_path):
+    return tmp_path / "home"
 
 
 @pytest.fixture
-def own_home(tmp_path, monkeypatch):
-    """No settings and no policies of whoever runs this."""
-    monkeypatch.setenv("MUNIMENT_HOME", str(tmp_path / "home"))
+def roots(tmp_path):
+    return make_roots(tmp_path)
+
+
+@pytest.fixture
+def muniment(tmp_path, roots):
+    return Muniment(tmp_path, roots)
+
+
+@pytest.fixture
+def policy(tmp_path):
+    """Runs the commands below `muniment policy`."""
+    return Muniment(tmp_path, {}, "policy")
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    """Commands meet a terminal from now on."""
+    monkeypatch.setattr(typer.testing._NamedTextIOWrapper, "isatty", lambda _: True)
 
 
 @pytest.fixture
 def own(tmp_path):
-    """Writes `own.toml`; the path as text."""
+    """Writes `own.toml`, a policy; the path as text."""
     return lambda body, **more: write(tmp_path / "own.toml", body=SCOPES + body, **more)
+
+
+@pytest.fixture
+def at_work(tmp_path, monkeypatch):
+    """A workspace that is the current directory; and what daemons set of a process is taken back."""
+    (tmp_path / "work" / ".git").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "work")
+    umask = os.umask(0o022)
+    yield tmp_path / "work"
+    os.umask(umask)
+    gc.enable()

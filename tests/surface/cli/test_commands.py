@@ -1,29 +1,28 @@
-"""The commands, in this process: exit codes, messages that a person can act on, one document for machines."""
+"""remember, ls, show, index, tool: exit codes, messages to act on, one document for machines."""
 
 from __future__ import annotations
 
 import io
 import json
 import os
+import re
 import signal
 import sys
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from typer.testing import CliRunner
 
 from kit.confine.probe import SERVICES
-from kit.memories import CANARY, IN_A_WORKER, make_roots, photograph, put
+from kit.memories import CANARY, IN_A_WORKER, photograph, put
+from kit.policy.files import write
 from kit.served import URL, serve
 from muniment import api
 from muniment.agent import filing
 from muniment.agent.model import ModelError
 from muniment.agent.runner import ToolDecision
-from muniment.cli import entry
+from muniment.cli import entry, inspect
 from muniment.cli import remember as command
-from muniment.cli.app import app
 from muniment.confine import pool
 from muniment.confine.pool import Zygote, import_directories
 from muniment.errors import WorkerLost
@@ -33,273 +32,211 @@ from muniment.testing.minds import ScriptedModel, call, calls, say
 from muniment.tools.calls import Outcome
 
 FACT = "The user prefers dark mode"
-
-
-@pytest.fixture
-def roots(tmp_path):
-    return make_roots(tmp_path)
-
-
-@pytest.fixture
-def muniment(tmp_path, roots):
-    """Runs a command over the roots."""
-
-    def run(*arguments, stdin=None, bound=True, **environment):
-        workspace = tmp_path / "workspace"
-        workspace.mkdir(exist_ok=True)
-        places = [f"--root={scope}={path}" for scope, path in roots.items()] if bound else []
-        if arguments[0] not in {"tool", "--version", "--help"} and "--workspace" not in arguments[-1]:
-            places.append(f"--workspace={workspace}")
-        env = {"MUNIMENT_HOME": str(tmp_path / "home"), **environment}
-        return CliRunner().invoke(app, [*arguments, *places], input=stdin, env=env)
-
-    return run
+WRITES = (calls(call("write_file", path="user/a.md", content=f"{FACT}\n")), say("Saved."))
+LLM = ("--model=m", f"--base-url={URL}")
 
 
 def scripted(monkeypatch, *steps):
     monkeypatch.setattr(filing, "RuleWriter", lambda: ScriptedModel(steps))
 
 
-def test_a_fact_is_saved_in_two_lines(muniment, roots):
-    done = muniment("remember", FACT)
-    assert done.exit_code == 0
-    saved, how = done.stdout.splitlines()
+def fail(_request):
+    raise ModelError("\x1b[2J\u202egone")
+
+
+# -- remember ------------------------------------------------------------------------------------------
+
+
+def test_a_fact_is_saved_in_two_lines_and_known_the_next_time(muniment, roots):
+    saved, how = muniment.lines("remember", FACT)
     path = saved.removeprefix("saved (new): user/")
     assert FACT in (roots["user"] / path).read_text()
-    assert how.startswith("  rules, ")
-    assert f"enforcement {IN_A_WORKER}" in how
-    again = muniment("remember", FACT)
-    assert (again.exit_code, again.stdout) == (0, f"already known: user/{path}\n")
+    assert re.match(rf"  rules, .*enforcement {IN_A_WORKER}", how)
+    assert muniment.lines("remember", "-", stdin=f"  {FACT}\n") == [f"already known: user/{path}"]
 
 
 def test_a_run_that_the_kernel_holds_less_says_what_was_missing(muniment, monkeypatch):
     with Zygote("claiming_service:serve", directories=(*import_directories(), SERVICES)) as zygote:
         monkeypatch.setattr(pool._SHARED, "zygote", zygote)
-        how = muniment("remember", FACT).stdout.splitlines()[1]
-        assert "enforcement partial (without " in how
-        assert "seccomp; see muniment doctor)" in how
-        document = json.loads(muniment("remember", FACT, "--json").stdout)
+        how = muniment.lines("remember", FACT)[1]
+        assert re.search(r"enforcement partial \(without .*seccomp; see muniment doctor\)", how)
+        document = muniment.document("remember", FACT)
         assert (document["enforcement"], document["missing_layers"][-1]) == ("partial", "seccomp")
-        refused = muniment("remember", FACT, "--policy", "hardened", "--json")
-        assert refused.exit_code == 1
-        assert json.loads(refused.stdout)["error"]["code"] == "confinement_unavailable"
+        assert muniment.failure("remember", FACT, "--policy", "hardened") == "confinement_unavailable"
 
 
-def test_a_dry_run_says_would(muniment, roots):
-    done = muniment("remember", FACT, "--dry-run")
-    assert done.exit_code == 0
-    assert done.stdout.startswith("would be saved (new): user/")
-    assert list(roots["user"].iterdir()) == []
-
-
-def test_a_changed_file_is_called_changed(muniment, roots, monkeypatch):
+def test_a_dry_run_says_would_and_a_run_tells_what_it_did_besides(muniment, roots, monkeypatch):
+    index = put(roots["user"], "MEMORY.md", "# Mine\nwritten by hand\n")
+    assert muniment.lines("remember", FACT, "--dry-run")[0].startswith("would be saved (new): user/")
+    assert list(roots["user"].iterdir()) == [index]
     put(roots["user"], "a.md", "The user likes tea\n")
     edit = call("edit", path="user/a.md", old_string="tea\n", new_string=f"tea\n{FACT}\n")
     scripted(monkeypatch, calls(edit), say("x"))
-    assert muniment("remember", FACT).stdout.startswith("saved (changed): user/a.md")
+    done = muniment("remember", FACT)
+    assert done.stdout.startswith("saved (changed): user/a.md")
+    assert done.stderr.startswith("note: user/MEMORY.md was not ours")
 
 
-def test_one_document_also_on_failure(muniment, monkeypatch):
-    done = json.loads(muniment("remember", FACT, "--json").stdout)
+def test_there_is_one_document_with_every_key_also_on_failure(muniment, home, monkeypatch):
+    done = muniment.document("remember", FACT)
     assert (done["status"], done["error"]) == ("completed", None)
+    (home / "config.toml").write_text("colour = 1\n")
+    unusable = muniment.document("remember", FACT, code=1)
+    assert (set(unusable), unusable["error"]["code"]) == (set(done), "config_invalid")
+    (home / "config.toml").unlink()
     scripted(monkeypatch, say("No."))
-    failed = muniment("remember", FACT, "--json", "--on-model-failure=fail")
-    document = json.loads(failed.stdout)
-    assert failed.exit_code == 1
-    assert (document["status"], document["error"]["code"]) == ("failed", "remember_no_update")
-    unusable = muniment("remember", FACT, "--json", "--policy", "absent")
-    assert unusable.exit_code == 1
-    assert json.loads(unusable.stdout)["error"]["code"] == "policy_invalid"
+    failed = muniment.document("remember", FACT, "--on-model-failure=fail", code=1)
+    assert (set(failed), failed["status"]) == (set(done), "failed")
+    assert failed["error"]["code"] == "remember_no_update"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code"),
-    [
-        ([FACT, "--scope", "team"], "invalid_scope"),
-        ([FACT, "--context", "all"], "invalid_context_mode"),
-        ([" "], "invalid_content"),
-        ([FACT, "--policy", "absent"], "policy_invalid"),
-        ([FACT, "--symlinks", "follow"], "config_invalid"),
-        ([FACT, "--root", "nothing"], "config_invalid"),
-        ([FACT, "--root", "team=/tmp"], "invalid_scope"),
-    ],
-)
-def test_failure_is_one_line_with_its_code_on_standard_error(muniment, arguments, code):
-    done = muniment("remember", *arguments)
-    assert done.exit_code == 1
-    assert done.stdout == ""
-    (line,) = done.stderr.splitlines()
-    assert line.startswith("not saved: ")
-    assert line.endswith(f"[{code}]")
+def test_a_failure_is_one_line_with_its_code_on_standard_error(muniment):
+    scopes = (
+        "invalid_scope --scope team",
+        "invalid_scope --root team=/tmp",
+        "policy_invalid --policy absent",
+    )
+    settings = ("config_invalid --symlinks follow", "config_invalid --root nothing")
+    for line in (*scopes, *settings, "invalid_context_mode --context all"):
+        code, *arguments = line.split()
+        done = muniment("remember", FACT, *arguments)
+        assert (done.exit_code, done.stdout) == (1, ""), arguments
+        assert re.fullmatch(rf"not saved: .*\[{code}\]\n", done.stderr), arguments
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [["remember"], ["remember", "a", "b"], ["remember", FACT, "--nope"], ["nope"], ["show"], ["index"]],
-)
-def test_wrong_usage_is_exit_2(muniment, arguments):
-    assert muniment(*arguments, bound=False).exit_code == 2
+def test_a_command_line_that_means_nothing_is_exit_2_and_says_what_it_lacks(muniment):
+    for row in (
+        *("remember a b", "remember a --nope", "nope", "show", "serve --port 70000", "policy lint"),
+        *("policy explain strict read -x.md", "policy sign strict"),
+        *("erase", "erase user/a.md --verify -", "erase --verify - --yes"),
+        *("recall | say what to recall", "recall \t | say what to recall", "recall x --limit=0 | --limit"),
+        *("recall x --hook | from standard input", "recall --hook --json | from standard input"),
+        "doctor --model rules --policy strict | examine a model without it",
+        *("conformance --target elsewhere | is no target", "conformance --peer mcp= | is no target"),
+        "conformance --peer muniment | is named twice",
+        *("conformance --class nonsense | there is no class", "conformance --case x | there is no case"),
+        "conformance --jobs 0 | Invalid value for '--jobs'",
+    ):
+        line, _, told = row.partition(" | ")
+        done = muniment(*line.split(" "), bound=False)
+        assert (done.exit_code, done.stdout) == (2, ""), row
+        assert told in " ".join(done.stderr.split()), row
 
 
 def test_version_and_help(muniment):
     assert muniment("--version", bound=False).stdout.startswith("muniment 0.")
-    shown = muniment("--help", bound=False)
-    assert shown.exit_code == 0
-    for name in ("remember", "ls", "show", "index", "tool"):
-        assert name in shown.stdout
+    commands = "lint explain diff test prove show lock sign verify"
+    for arguments, names in (
+        *((["--help"], "remember ls show index tool"), (["policy", "--help"], commands)),
+    ):
+        shown = " ".join(muniment.lines(*arguments, bound=False))
+        assert all(f" {name} " in shown for name in names.split())
 
 
-def test_a_dash_reads_standard_input(muniment, roots):
-    done = muniment("remember", "-", stdin=f"  {FACT}\n")
-    assert done.exit_code == 0
-    (path,) = roots["user"].rglob("*/*.md")
-    assert FACT in path.read_text()
-
-
-@pytest.mark.parametrize(
-    ("stdin", "words"),
-    [
+def test_standard_input_that_is_no_fact_is_told_and_never_cut(muniment, roots):
+    for stdin, words in (
         (b"", "empty"),
         (b"\xff\xfe", "not UTF-8"),
         (b"x" * (MAX_FACT_BYTES + 1), f"{MAX_FACT_BYTES}"),
         (b"x" * 10_000_000, "too long"),
         (b"the first half" + b" " * (2 * MAX_FACT_BYTES) + b"the second half", "too long"),
         ("é".encode() * MAX_FACT_BYTES + b"x", "too long"),
-    ],
-)
-def test_standard_input_that_is_no_fact_is_told_and_never_cut(muniment, roots, stdin, words):
-    done = muniment("remember", "-", stdin=stdin)
-    assert done.exit_code == 1
-    assert words in done.stderr
-    assert "[invalid_content]" in done.stderr
+    ):
+        (line,) = muniment.lines("remember", "-", stdin=stdin, code=1)
+        assert words in line
+        assert line.endswith("[invalid_content]")
     assert list(roots["user"].iterdir()) == []
 
 
-def test_a_cancelled_job_exits_130_and_writes_nothing(muniment, tmp_path, monkeypatch):
+def test_ctrl_c_is_exit_130_with_nothing_written(muniment, tmp_path, monkeypatch):
     def cancel(_request):
         signal.raise_signal(signal.SIGINT)
         return calls(call("write_file", path="user/a.md", content="x"))
 
+    def interrupted(_argument):
+        raise KeyboardInterrupt
+
     def memory():
         """Everything but the state, which records how a task ended."""
-        state = tmp_path / "home" / "state"
-        kept = photograph(tmp_path)
-        return {path: kept[path] for path in kept if state not in (Path(path), *Path(path).parents)}
+        return {path: seen for path, seen in photograph(tmp_path).items() if "/home/state" not in path}
 
     muniment("remember", FACT, "--dry-run")
     before = memory()
-    for flags in ([], ["--json"]):
-        scripted(monkeypatch, cancel)
-        done = muniment("remember", FACT, *flags)
-        assert done.exit_code == 130
-        if flags:
-            assert json.loads(done.stdout)["status"] == "cancelled"
-        else:
-            assert done.stderr.startswith("cancelled: ")
+    scripted(monkeypatch, cancel)
+    assert muniment.lines("remember", FACT, code=130)[0].startswith("cancelled: ")
+    scripted(monkeypatch, cancel)
+    assert muniment.document("remember", FACT, code=130)["status"] == "cancelled"
+    monkeypatch.setattr(command, "_read_fact", interrupted)
+    assert muniment.lines("remember", "-", code=130) == ["cancelled: nothing was written [cancelled]"]
+    assert muniment.document("remember", "-", code=130)["status"] == "cancelled"
     assert memory() == before
     assert muniment("history").stdout == "nothing was committed here yet\n"
 
 
-@pytest.mark.parametrize("flags", [[], ["--json"]])
-def test_an_interrupt_while_input_is_awaited_is_a_cancel(muniment, roots, monkeypatch, flags):
-    def interrupted(_argument):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(command, "_read_fact", interrupted)
-    done = muniment("remember", "-", *flags)
-    assert done.exit_code == 130
-    if flags:
-        assert json.loads(done.stdout)["status"] == "cancelled"
-    else:
-        assert done.stderr == "cancelled: nothing was written [cancelled]\n"
-    assert list(roots["user"].iterdir()) == []
-
-
-def test_a_note_about_a_hand_written_index_is_shown(muniment, roots):
-    put(roots["user"], "MEMORY.md", "# Mine\nwritten by hand\n")
-    done = muniment("remember", FACT)
-    assert done.exit_code == 0
-    assert done.stderr.startswith("note: user/MEMORY.md was not ours")
-
-
-def test_nothing_that_a_model_says_reaches_a_terminal_raw(muniment, monkeypatch):
-    def fail(_request):
-        raise ModelError("\x1b[2J\u202egone")
-
+def test_nothing_that_a_model_or_a_configuration_says_reaches_a_terminal_raw(
+    muniment, roots, home, tmp_path, monkeypatch, capsys
+):
     scripted(monkeypatch, fail)
-    done = muniment("remember", FACT, "--on-model-failure=fail")
-    assert "\x1b" not in done.output
-    assert "not saved: the model failed; nothing was written" in done.stderr
-    followed = muniment("remember", FACT)
-    assert followed.exit_code == 0
-    assert "\x1b" not in followed.output
-    assert "note: the model scripted failed: the model failed; the rules filed the fact" in followed.stderr
+    (failed,) = muniment.lines("remember", FACT, "--on-model-failure=fail", code=1)
+    assert failed.startswith("not saved: the model failed; nothing was written")
+    told = " ".join(muniment.lines("remember", FACT))
+    assert "note: the model scripted failed: the model failed; the rules filed the fact" in told
+    for name in ("remember x", "ls", "tool"):
+        told += " ".join(muniment.lines(*name.split(), "--root=us\x1b[2J\u202eer=/tmp", code=1))
+    told += muniment("ls", f"--workspace={tmp_path}/\x1b[2J", bound=False).output
+    assert not {"\x1b", "\u202e"} & set(failed + told)
+    with api.open(tmp_path, home=home, roots=roots) as memory:
+        result = replace(memory.remember(f"{FACT}s"), decided_by="m\nsaved (new): \x1b[2J\ue000")
+    assert command._report(result, as_json=False) == 0
+    assert capsys.readouterr().out.splitlines()[-1].startswith("  m saved (new): [2J\\u{e000}, ")
 
 
-@pytest.mark.parametrize("arguments", [["remember", FACT], ["ls"], ["tool"]])
-def test_nothing_of_a_configuration_reaches_a_terminal_raw(muniment, arguments):
-    done = muniment(*arguments, "--root=us\x1b[2J\u202eer=/tmp")
-    assert done.exit_code == 1
-    assert "\x1b" not in done.output
-    assert "\u202e" not in done.output
-
-
-def test_a_workspace_that_is_missing_is_named_without_harm(muniment, tmp_path):
-    done = muniment("ls", f"--workspace={tmp_path}/\x1b[2J", bound=False)
-    assert "\x1b" not in done.output
-
-
-def test_on_a_terminal_progress_is_shown_on_standard_error(monkeypatch):
-    class Terminal(io.StringIO):
-        def isatty(self):
-            return True
-
-    stream = Terminal()
+def test_progress_is_for_terminals_and_names_no_tool_that_there_is_not(monkeypatch):
+    stream, said = io.StringIO(), []
     monkeypatch.setattr(sys, "stderr", stream)
-    with command._progress() as observe:
-        observe(ToolDecision(1, "\x1b[2Jgrep", Outcome("allow", None, CANARY)))
+    for is_terminal in (False, True):
+        monkeypatch.setattr(stream, "isatty", lambda is_terminal=is_terminal: is_terminal, raising=False)
+        with command._progress() as observe:
+            observe(ToolDecision(1, "\x1b[2Jgrep", Outcome("allow", None, CANARY)))
+        assert bool(stream.getvalue()) == is_terminal
     assert CANARY not in stream.getvalue()
-    monkeypatch.setattr(sys, "stderr", io.StringIO())
-    with command._progress() as observe:
-        observe(ToolDecision(1, "grep", Outcome("allow", None, "")))
-
-
-def test_progress_names_a_tool_that_there_is_and_no_other():
-    said = []
     for tool in ("\x1b[2Jgrep" + CANARY, "grep"):
         command._telling(said.append)(ToolDecision(2, tool, Outcome("deny", "refused", CANARY)))
     assert said == ["turn 2: unknown tool deny", "turn 2: grep deny"]
 
 
-# -- language models -----------------------------------------------------------------------------------
+def test_events_go_to_standard_error_where_a_level_is_named_and_nowhere_otherwise(muniment):
+    for level in ("INFO", "info"):
+        record = json.loads(muniment("remember", FACT, MUNIMENT_LOG=level).stderr.splitlines()[-1])
+        assert (record["event"], record["status"]) == ("remember_ended", "completed")
+    for level in ("", "LOUD"):
+        assert muniment("remember", FACT, MUNIMENT_LOG=level).stderr == ""
 
-WRITES = (calls(call("write_file", path="user/a.md", content=f"{FACT}\n")), say("Saved."))
+
+# -- language models -----------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def key(tmp_path):
-    path = tmp_path / "key"
-    path.write_text(f"{CANARY}\n")
-    return path
+    return str(put(tmp_path, "key", f"{CANARY}\n"))
 
 
 def test_a_language_model_is_asked_and_named(muniment, roots, monkeypatch, key):
     opened = serve(monkeypatch, *WRITES)
     done = muniment(
-        "remember", FACT, "--model=org/m", f"--base-url={URL}", f"--api-key-file={key}", "--protocol=json"
+        "remember", FACT, "--model=org/m", LLM[1], f"--api-key-file={key}", "--protocol=json", "--detail"
     )
     assert (done.exit_code, done.stderr) == (0, "")
-    saved, how = done.stdout.splitlines()
-    assert saved == "saved (new): user/a.md"
+    saved, how, *detail = done.stdout.splitlines()
+    assert (saved, "Saved." in " ".join(detail)) == ("saved (new): user/a.md", True)
     assert how.startswith("  org/m, 2 turns, ")
     assert '"decided_by": "org/m"' in (roots["user"] / "a.md").read_text()
     (model,) = opened
     assert (model.base_url, model.api_key, model.protocol, model.closed) == (URL, CANARY, "json", 1)
 
 
-@pytest.mark.parametrize("model", ["rules", "m"])
-def test_once_it_is_read_the_key_is_in_no_environment_that_a_process_could_inherit(
-    muniment, monkeypatch, model
+def test_a_key_is_in_no_environment_once_it_is_read_and_in_nothing_printed_or_logged(
+    muniment, monkeypatch, key
 ):
     seen = []
 
@@ -309,75 +246,65 @@ def test_once_it_is_read_the_key_is_in_no_environment_that_a_process_could_inher
 
     opened = serve(monkeypatch, look)
     scripted(monkeypatch, look)
-    terms = [] if model == "rules" else ["--model=m", f"--base-url={URL}"]
-    muniment("remember", FACT, *terms, MUNIMENT_API_KEY=CANARY)
-    assert len(seen) == 1
-    assert CANARY not in repr(seen)
-    assert "MUNIMENT_HOME" in seen[0]
-    assert [model.api_key for model in opened] == ([] if model == "rules" else [CANARY])
-
-
-@pytest.mark.parametrize("flags", [[], ["--json"]])
-def test_the_key_is_in_nothing_that_is_printed_or_logged(muniment, monkeypatch, key, flags):
-    def fail(_request):
-        raise ModelError("no answer")
-
+    for terms in ((), LLM):
+        muniment("remember", FACT, *terms, MUNIMENT_API_KEY=CANARY)
+    assert [CANARY in repr(each) for each in seen] == [False, False]
+    assert all("MUNIMENT_HOME" in each for each in seen)
+    assert [model.api_key for model in opened] == [CANARY]
     for steps in (WRITES, [fail]):
-        serve(monkeypatch, *steps)
-        for source in ({"MUNIMENT_API_KEY": CANARY}, {"MUNIMENT_API_KEY_FILE": str(key)}):
-            done = muniment(
-                "remember", FACT, "--model=m", f"--base-url={URL}", *flags, MUNIMENT_LOG="DEBUG", **source
-            )
-            assert "remember_ended" in done.stderr
+        for flags, source in (
+            ((), {"MUNIMENT_API_KEY": CANARY}),
+            (["--json"], {"MUNIMENT_API_KEY_FILE": key}),
+        ):
+            opened = serve(monkeypatch, *steps)
+            done = muniment("remember", FACT, *LLM, *flags, MUNIMENT_LOG="DEBUG", **source)
+            assert (opened[0].api_key, "remember_ended" in done.stderr) == (CANARY, True)
             assert CANARY not in done.output + done.stderr
 
 
-@pytest.mark.parametrize(
-    ("arguments", "environment", "words"),
-    [
-        (["--model=m"], {}, "say where one answers: --base-url URL, such as http://127.0.0.1:8080/v1"),
-        (["--model=m\x1b[2J", f"--base-url={URL}"], {}, "a model's name has 1 to 200 printable"),
-        (["--model=m", f"--base-url={URL}", "--protocol=xml"], {}, "auto, tools, json, text and decide"),
-        ([f"--base-url={URL}"], {}, "--base-url is for a language model"),
-        (["--protocol=json"], {}, "--protocol is for a language model"),
-        (["--api-key-file=/key"], {}, "--api-key-file is for a language model"),
-        (["--model=rules", "--protocol=json"], {"MUNIMENT_MODEL": "m"}, "--protocol is for a language model"),
-        ([], {"MUNIMENT_MODEL": "m"}, "--base-url URL"),
-        (
-            ["--model=m", f"--base-url={URL}"],
-            {"MUNIMENT_API_KEY": f"{CANARY} x"},
-            "MUNIMENT_API_KEY holds no key",
-        ),
-        (["--model=m", f"--base-url={URL}", f"--api-key-file={CANARY}"], {}, "take the path of a file"),
-        (["--model=m", f"--base-url={URL}"], {"MUNIMENT_API_KEY_FILE": CANARY}, "take the path of a file"),
-    ],
-)
-def test_a_model_that_cannot_be_used_is_one_line_and_creates_nothing(
-    muniment, tmp_path, monkeypatch, arguments, environment, words
-):
+def test_a_model_that_cannot_be_used_is_one_line_and_creates_nothing(muniment, home, monkeypatch):
     opened = serve(monkeypatch)
-    done = muniment("remember", FACT, *arguments, **environment)
-    assert (done.exit_code, done.stdout) == (1, "")
-    (line,) = done.stderr.splitlines()
-    assert line.startswith("not saved: ")
-    assert words in line
-    assert line.endswith("[config_invalid]")
-    assert CANARY not in line
-    assert "\x1b" not in line
-    assert not (tmp_path / "home").exists()
+    other = "is for a language model"
+    llm = " ".join(LLM)
+    key_file, is_none = "take the path of a file", "MUNIMENT_API_KEY holds no key"
+    for words, arguments, environment in (
+        ("say where one answers: --base-url URL, such as http://127.0.0.1:8080/v1", "--model=m", {}),
+        ("a model's name has 1 to 200 printable", f"--model=m\x1b[2J {LLM[1]}", {}),
+        ("auto, tools, json, text and decide", f"{llm} --protocol=xml", {}),
+        *((f"--base-url {other}", LLM[1], {}), (f"--api-key-file {other}", "--api-key-file=/key", {})),
+        *((f"--protocol {other}", f"{more}--protocol=json", {}) for more in ("", "--model=rules ")),
+        *(("--base-url URL", "", {"MUNIMENT_MODEL": "m"}), (key_file, f"{llm} --api-key-file={CANARY}", {})),
+        *(
+            (is_none, llm, {"MUNIMENT_API_KEY": f"{CANARY} x"}),
+            (key_file, llm, {"MUNIMENT_API_KEY_FILE": CANARY}),
+        ),
+        ("the key file /dev/null is empty", f"{llm} --api-key-file=/dev/null", {}),
+    ):
+        done = muniment("remember", "-", *arguments.split(), stdin=CANARY, **environment)
+        assert (done.exit_code, done.stdout) == (1, "")
+        assert re.fullmatch(rf"not saved: .*{re.escape(words)}.* \[config_invalid\]\n", done.stderr)
+        assert [part for part in (CANARY, "\x1b") if part in done.stderr] == []
+    told = muniment.document("remember", FACT, *arguments.split(), code=1, **environment)
+    assert (told["error"]["code"], told["decided_by"]) == ("config_invalid", None)
+    assert not home.exists()
     assert opened == []
-    document = json.loads(muniment("remember", FACT, "--json", *arguments, **environment).stdout)
-    assert document["error"]["code"] == "config_invalid"
-    assert document["decided_by"] is None
 
 
-@pytest.mark.parametrize("command", [["remember", FACT], ["ls"], ["index", "verify"]])
-def test_a_root_that_holds_the_key_file_is_bound_by_no_command(muniment, roots, command):
+def test_a_base_url_that_is_none_is_told_by_what_would_ask_it(muniment, roots):
+    for url in ("http://127.0.0.1:1/chat/completions", "127.0.0.1:1", "ftp://127.0.0.1/v1"):
+        done = muniment("remember", FACT, "--model=m", f"--base-url={url}")
+        assert (done.exit_code, done.stdout) == (1, "")
+        assert re.fullmatch(r"not saved: the base URL .*\[config_invalid\]\n", done.stderr)
+    assert list(roots["user"].iterdir()) == []
+
+
+def test_a_root_that_holds_the_key_file_is_bound_by_no_command(muniment, roots):
     key = put(roots["user"], "key.md", CANARY)
-    done = muniment(*command, MUNIMENT_API_KEY_FILE=str(key))
-    assert done.exit_code == 1
-    assert f"user: its root lies around {key}; bind a directory apart from it" in done.stderr
-    assert CANARY not in done.output + done.stderr
+    for line in ("remember x", "ls", "index verify"):
+        done = muniment(*line.split(), MUNIMENT_API_KEY_FILE=str(key))
+        assert done.exit_code == 1
+        assert f"user: its root lies around {key}; bind a directory apart from it" in done.stderr
+        assert CANARY not in done.output + done.stderr
 
 
 def test_the_memory_can_be_looked_at_without_the_server_of_its_model(muniment):
@@ -386,25 +313,10 @@ def test_the_memory_can_be_looked_at_without_the_server_of_its_model(muniment):
     assert muniment("index", "rebuild", **unusable).exit_code == 0
 
 
-def test_the_fact_on_standard_input_is_no_key(muniment, monkeypatch):
-    serve(monkeypatch, *WRITES)
-    done = muniment(
-        "remember", "-", "--model=m", f"--base-url={URL}", "--api-key-file=/dev/null", stdin=CANARY
-    )
-    assert "the key file /dev/null is empty" in done.stderr
-
-
-def test_a_models_name_forges_no_line_and_reaches_no_terminal_raw(tmp_path, roots, capsys):
-    with api.open(tmp_path, home=tmp_path / "home", roots=roots) as memory:
-        result = replace(memory.remember(FACT), decided_by="m\nsaved (new): \x1b[2J\ue000")
-    assert command._report(result, as_json=False) == 0
-    _, how = capsys.readouterr().out.splitlines()
-    assert how.startswith("  m saved (new): [2J\\u{e000}, ")
-
-
 # -- ls, show, index -----------------------------------------------------------------------------------
 
 EVIL = "\x1b]0;owned\x07\x9b2J\u202etxt.md"
+FORGED = "user/forged.md Forged"
 
 
 @pytest.fixture
@@ -419,349 +331,225 @@ def evil(roots):
 
 
 @pytest.mark.threat("T-LOG-01", control="visible")
-@pytest.mark.parametrize("flags", [[], ["--json"]])
-@pytest.mark.parametrize(
-    "arguments", [["ls"], ["ls", "user"], ["index", "verify"], ["index", "rebuild"], ["ls", EVIL]]
-)
-@pytest.mark.usefixtures("evil")
-def test_no_name_or_title_reaches_a_terminal_raw(muniment, arguments, flags):
-    done = muniment(*arguments, *flags)
-    for char in "\x1b\x07\x9b\u202e\udce9\ue000":
-        assert char not in done.output
-    if flags:
-        json.loads(done.stdout)
+def test_no_name_or_title_reaches_a_terminal_raw_or_forges_a_line(muniment, evil):
+    for arguments in (["ls"], ["ls", "user"], ["index", "verify"], ["index", "rebuild"], ["ls", EVIL]):
+        for flags in ([], ["--json"]):
+            done = muniment(*arguments, *flags)
+            assert not set("\x1b\x07\x9b\u202e\udce9\ue000") & set(done.output)
+            assert not flags or json.loads(done.stdout)
+    put(evil["project"], "a.md", f'---\nname: "Real\\n  {FORGED}\\r  {FORGED}"\n---\nx\n')
+    put(evil["project"], "b.md", f"---\nname: |\n  Real\n  {FORGED}\n---\nx\n")
+    assert muniment.lines("ls", "project") == [
+        "project: 2 entries",
+        f"  project/a.md  Real {FORGED} {FORGED}",
+        f"  project/b.md  Real {FORGED}",
+    ]
 
 
 @pytest.mark.usefixtures("evil")
-def test_ls_lists_entries_and_says_what_it_passed_over(muniment):
-    listed = muniment("ls").stdout.splitlines()
-    assert listed[0] == "user: 3 entries"
-    assert listed[1:4] == [
+def test_ls_lists_entries_and_says_what_it_passed_over(muniment, roots):
+    listed = muniment.lines("ls")
+    assert listed[:4] == [
+        "user: 3 entries",
         "  user/good.md  held back (ansi)",
         "  user/let-pass.md  a\\u{e000}b",
         "  user/title.md  held back (bidi)",
     ]
     assert sum(line.startswith("  passed over: user/") for line in listed) == 2
     assert listed[-1] == "project: 0 entries"
-    document = json.loads(muniment("ls", "--json").stdout)
+    document = muniment.document("ls")
     assert [(item["path"], item["held"]) for item in document["entries"]] == [
         ("user/good.md", "ansi"),
         ("user/let-pass.md", None),
         ("user/title.md", "bidi"),
     ]
-    assert len(document["odd"]) == 2
-    assert document["complete"] is True
-
-
-def test_ls_of_a_directory_lists_what_is_below_it(muniment, roots):
-    put(roots["user"], "a.md")
-    put(roots["user"], "topic/b.md")
-    assert muniment("ls", "user/topic/").stdout == "user: 1 entry\n  user/topic/b.md  b\n"
-    assert "project" not in muniment("ls", "user").stdout
+    assert (len(document["odd"]), document["complete"]) == (2, True)
+    put(roots["project"], "a.md")
+    put(roots["project"], "top/b.md")
+    put(roots["project"], "topic/b.md")
+    for asked in ("project/topic/", "project/topic/b.md"):
+        assert muniment.lines("ls", asked) == ["project: 1 entry", "  project/topic/b.md  b"]
+    assert muniment.lines("ls", "project/top") == ["project: 1 entry", "  project/top/b.md  b"]
+    assert "user" not in muniment("ls", "project").stdout
     assert muniment("ls", "/").exit_code == 1
+    told = "not listed: nothing is remembered at user/nope [not_found]"
+    assert muniment.lines("ls", "user/nope", code=1) == [told]
 
 
-@pytest.mark.usefixtures("evil")
-def test_ls_of_an_entry_lists_it_and_of_nothing_says_so(muniment):
-    assert muniment("ls", "user/good.md").stdout.startswith("user: 1 entry\n  user/good.md  ")
-    done = muniment("ls", "user/nope")
-    assert (done.exit_code, done.stdout) == (1, "")
-    assert done.stderr == "not listed: nothing is remembered at user/nope [not_found]\n"
+def test_no_note_breaks_its_line_and_what_cannot_be_read_is_listed_as_such(muniment, monkeypatch):
+    for line_break in "\n\r\x85\u2028":
+        text = f"a{line_break}{FORGED}"
+        entries = (
+            SimpleNamespace(rel="a.md", name=text, readable=True, held=None, note=text),
+            SimpleNamespace(rel="b.md", name="\x1b[2J", readable=False, held=None, note=""),
+        )
+        odd = SimpleNamespace(path="c", reason=text)
+        found = SimpleNamespace(entries=lambda: entries, odd=lambda: (odd,), complete=False)  # noqa: B023
+        monkeypatch.setattr(inspect, "view_of", lambda *_, found=found, **__: found)
+        monkeypatch.setattr(inspect, "verify", lambda *_, text=text: IndexCheck((text,), (text,)))
+        assert muniment.lines("ls", "user")[1:] == [
+            f"  user/a.md  a {FORGED} (a {FORGED})",
+            "  user/b.md  cannot be read",
+            f"  passed over: user/c (a {FORGED})",
+            "  user could not be read completely",
+        ]
+        notes = [f"note: {scope}/c: a {FORGED}" for scope in ("user", "project")] + 2 * [f"note: a {FORGED}"]
+        assert muniment.lines("index", "verify", code=1) == notes + 2 * [f"a {FORGED}"]
 
 
-def test_an_entry_that_cannot_be_read_is_listed_as_such(muniment, monkeypatch):
-    from muniment.cli import inspect
-
-    entry_ = SimpleNamespace(rel="a.md", name="\x1b[2J", readable=False, held=None, note="")
-    found = SimpleNamespace(entries=lambda: (entry_,), odd=lambda: (), complete=False)
-    monkeypatch.setattr(inspect, "view_of", lambda *_, **__: found)
-    listed = muniment("ls", "user").stdout
-    assert listed == "user: 1 entry\n  user/a.md  cannot be read\n  user could not be read completely\n"
-
-
-def test_show_prints_the_bytes_into_a_pipe_and_nothing_raw_on_a_terminal(muniment, evil, monkeypatch):
-    text = (evil["user"] / "good.md").read_text()
+def test_show_prints_the_bytes_into_a_pipe_and_nothing_raw_on_a_terminal(muniment, evil, request):
+    text = put(evil["user"], "no-newline.md", "x") and (evil["user"] / "good.md").read_text()
     assert muniment("show", "user/good.md").stdout_bytes.decode() == text
-    document = muniment("show", "user/good.md", "--json")
-    assert json.loads(document.stdout) == {"path": "user/good.md", "content": text}
-    assert document.stdout.isascii()
-
-    class Terminal(io.StringIO):
-        def isatty(self):
-            return True
-
-    from muniment.cli.inspect import MemoryArguments, show_entry
-
-    for name, end in (("good.md", "\n"), ("no-newline.md", "x\n")):
-        put(evil["user"], "no-newline.md", "x")
-        screen = Terminal()
-        monkeypatch.setattr(sys, "stdout", screen)
-        monkeypatch.setenv("MUNIMENT_HOME", str(evil["user"].parent / "home"))
-        pairs = [f"{scope}={path}" for scope, path in evil.items()]
-        assert show_entry(MemoryArguments(evil["user"].parent, None, pairs, json=False), f"user/{name}") == 0
-        assert screen.getvalue().endswith(end)
-        for char in "\x1b\x9b\u202e":
-            assert char not in screen.getvalue()
+    assert muniment.document("show", "user/good.md") == {"path": "user/good.md", "content": text}
+    request.getfixturevalue("terminal")
+    shown = muniment("show", "user/good.md").stdout
+    assert (shown.endswith("\n"), set("\x1b\x9b\u202e") & set(shown)) == (True, set())
+    assert muniment("show", "user/no-newline.md").stdout == "x\n"
 
 
-@pytest.mark.sweep(3)
-@pytest.mark.parametrize(
-    ("path", "code"),
-    [
-        ("user/absent.md", "not_found"),
-        ("user/../outside/secret.md", "path_escape"),
-        ("/etc/passwd", "path_escape"),
-        ("user/link.md", "path_escape"),
-        ("team/a.md", "refused"),
-        ("", "bad_name"),
-        ("user", "not_a_file"),
-        ("user/bytes.md", "not_text"),
-    ],
-)
-def test_show_leaves_the_memory_for_nobody(muniment, roots, tmp_path, path, code):
+def test_show_leaves_the_memory_for_nobody(muniment, roots, tmp_path):
     (roots["user"] / "link.md").symlink_to(tmp_path / "outside" / "secret.md")
     put(roots["user"], "bytes.md", b"\xff")
-    done = muniment("show", path)
-    assert done.exit_code == 1
-    assert f"[{code}]" in done.stderr
-    assert CANARY not in done.output
-    document = json.loads(muniment("show", path, "--json").stdout)
-    assert document["error"]["code"] == code
+    for path, code in (
+        *(("user/absent.md", "not_found"), ("user/../outside/secret.md", "path_escape"), ("", "bad_name")),
+        *(("/etc/passwd", "path_escape"), ("user/link.md", "path_escape"), ("team/a.md", "refused")),
+        *(("user", "not_a_file"), ("user/bytes.md", "not_text")),
+    ):
+        told = muniment("show", path)
+        assert (told.exit_code, f"[{code}]" in told.stderr, CANARY in told.output) == (1, True, False), path
+    assert muniment.failure("show", path) == code
 
 
 def test_indexes_are_verified_and_rebuilt(muniment, roots):
     put(roots["user"], "a.md", "x\n")
-    wrong = muniment("index", "verify")
-    assert (wrong.exit_code, wrong.stdout) == (1, "")
-    assert "user/MEMORY.md is missing; run: muniment index rebuild" in wrong.stderr
-    assert json.loads(muniment("index", "verify", "--json").stdout)["correct"] is False
-    rebuilt = muniment("index", "rebuild")
-    assert (rebuilt.exit_code, rebuilt.stdout) == (0, "the indexes are rebuilt\n")
-    assert muniment("index", "verify").stdout == "the indexes are correct\n"
-    assert json.loads(muniment("index", "verify", "--json").stdout)["correct"] is True
-
-
-def test_odd_names_are_told_by_verify_and_a_saved_index_by_rebuild(muniment, evil):
-    put(evil["project"], "MEMORY.md", "# Mine\nby hand\n")
-    rebuilt = muniment("index", "rebuild")
-    assert "note: project/MEMORY.md was not ours" in rebuilt.stderr
+    (wrong,) = muniment.lines("index", "verify", code=1)
+    assert wrong == "user/MEMORY.md is missing; run: muniment index rebuild"
+    assert muniment.document("index", "verify", code=1)["correct"] is False
+    assert muniment.lines("index", "rebuild") == ["the indexes are rebuilt"]
+    assert muniment.lines("index", "verify") == ["the indexes are correct"]
+    assert muniment.document("index", "verify")["correct"] is True
+    put(roots["user"], EVIL, "x")
+    put(roots["project"], "MEMORY.md", "# Mine\nby hand\n")
+    assert "note: project/MEMORY.md was not ours" in muniment("index", "rebuild").stderr
     verified = muniment("index", "verify")
-    assert verified.exit_code == 0
-    assert verified.stderr.count("note: user/") == 2
-
-
-def test_an_index_that_cannot_be_written_makes_rebuild_fail(muniment, roots):
+    assert (verified.exit_code, verified.stderr.count("note: user/")) == (0, 1)
+    (roots["user"] / "MEMORY.md").unlink()
     (roots["user"] / "MEMORY.md").mkdir()
-    done = muniment("index", "rebuild")
-    assert done.exit_code == 1
-    assert "user/MEMORY.md cannot be rebuilt" in done.stderr
+    assert "user/MEMORY.md cannot be rebuilt" in "".join(muniment.lines("index", "rebuild", code=1))
 
 
-@pytest.mark.parametrize(
-    "arguments", [["ls"], ["show", "user/a.md"], ["index", "verify"], ["index", "rebuild"]]
-)
-def test_what_cannot_be_opened_is_told(muniment, roots, arguments):
+def test_what_cannot_be_opened_is_told(muniment, roots):
     roots["user"].chmod(0o777)
-    done = muniment(*arguments)
-    assert done.exit_code == 1
-    assert "[managed_memory_unavailable]" in done.stderr
-    assert "chmod go-w" in done.stderr
+    for line in ("ls", "show user/a.md", "index verify", "index rebuild"):
+        (told,) = muniment.lines(*line.split(), code=1)
+        assert re.search(r"chmod go-w.*\[managed_memory_unavailable\]$", told)
 
 
 # -- tool ----------------------------------------------------------------------------------------------
 
 
-def ask(*requests):
-    return "".join(f"{line if isinstance(line, str) else json.dumps(line)}\n" for line in requests)
+def ask(tool, **arguments):
+    return json.dumps({"tool": tool, "args": arguments}) + "\n"
 
 
-def request(tool, **arguments):
-    return {"tool": tool, "args": arguments}
+def answers(done):
+    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def test_tool_answers_a_line_with_a_line_and_commits_only_when_asked(muniment, roots):
-    lines = ask(request("write_file", path="user/a.md", content="x\n"), "", request("ls", path="user"))
+    lines = ask("write_file", path="user/a.md", content="x\n") + "\n" + ask("ls", path="user")
     done = muniment("tool", stdin=lines)
     assert done.exit_code == 0
-    answers = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [set(answer) for answer in answers] == [{"verdict", "code", "text"}] * 2
-    assert answers[1]["text"] == "a.md (2 bytes)\n[1 in all]"
+    assert [set(answer) for answer in answers(done)] == [{"verdict", "code", "text"}] * 2
+    assert answers(done)[1]["text"] == "a.md (2 bytes)\n[1 in all]"
     assert list(roots["user"].iterdir()) == []
     done = muniment("tool", "--commit", stdin=lines)
-    assert len(done.stdout.splitlines()) == 2
-    assert done.stderr == "committed: user/a.md\n"
+    assert (len(answers(done)), done.stderr) == (2, "committed: user/a.md\n")
     assert (roots["user"] / "a.md").read_text() == "x\n"
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "{",
-        "[]",
-        "null",
-        '"ls"',
-        '{"tool": "ls"}',
-        '{"tool": "ls", "args": {}, "x": 1}',
-        "[" * 100_000,
-        "1" * 5000,
-    ],
-)
-def test_what_is_no_request_is_answered_and_the_next_one_heard(muniment, line):
-    done = muniment("tool", stdin=ask(line, request("ls", path="")))
-    first, second = map(json.loads, done.stdout.splitlines())
-    assert first["code"] == "bad_arguments"
-    assert second["verdict"] == "allow"
+def test_what_is_no_request_is_answered_and_the_next_one_heard(muniment):
+    bad = ("{", "[]", "null", '"ls"', '{"tool": "ls"}', '{"tool": "ls", "args": {}, "x": 1}')
+    bad += ("[" * 100_000, "1" * 5000)
+    unknown = [json.dumps({"tool": tool, "args": None}) for tool in (None, [], {}, 7, "bash")]
+    done = muniment("tool", stdin="\n".join((*bad, *unknown, ask("ls", path=""))))
+    *refused, last = [each["code"] for each in answers(done)]
+    assert refused == ["bad_arguments"] * len(bad) + ["unknown_tool"] * len(unknown)
+    assert (last, answers(done)[-1]["verdict"]) == (None, "allow")
 
 
-@pytest.mark.parametrize("tool", [None, [], {}, 7, "bash"])
-def test_a_tool_that_is_none_is_unknown(muniment, tool):
-    done = muniment("tool", stdin=ask({"tool": tool, "args": None}))
-    assert json.loads(done.stdout)["code"] == "unknown_tool"
-
-
-def test_a_line_without_end_ends_the_program(muniment, monkeypatch):
-    from muniment.cli import remember as tool
-
-    monkeypatch.setattr(tool, "MAX_LINE_BYTES", 1000)
-    done = muniment("tool", "--commit", stdin=ask(request("ls", path="x" * 2000), request("ls", path="")))
-    assert done.exit_code == 1
-    assert [json.loads(line)["code"] for line in done.stdout.splitlines()] == ["too_large"]
-
-
-def test_an_escape_makes_the_commit_fail(muniment, roots):
-    lines = ask(
-        request("write_file", path="user/a.md", content="x"),
-        request("edit", path="/etc/x", old_string="a", new_string="b"),
-    )
-    done = muniment("tool", "--commit", stdin=lines)
-    assert done.exit_code == 1
-    assert "[remember_path_escape]" in done.stderr
+def test_tool_fails_for_a_line_without_end_an_escape_and_what_it_cannot_use(
+    muniment, roots, home, monkeypatch
+):
+    escape = ask("write_file", path="user/a.md", content="x")
+    escape += ask("edit", path="/etc/x", old_string="a", new_string="b")
+    done = muniment("tool", "--commit", stdin=escape)
+    assert (done.exit_code, "[remember_path_escape]" in done.stderr) == (1, True)
     assert list(roots["user"].iterdir()) == []
-
-
-def test_tool_takes_a_policy_of_the_home_by_name(muniment, tmp_path):
-    (tmp_path / "home" / "policies").mkdir(parents=True)
-    (tmp_path / "home" / "policies" / "own.toml").write_text(
-        'schema = "muniment-policy/1"\nname = "own"\nextends = ["strict"]\n'
-        '[[allow]]\nid = "look"\nverbs = ["list", "read"]\npaths = ["/user/**/*.md"]\n'
-    )
-    done = muniment("tool", "--policy=own", stdin=ask(request("write_file", path="user/a.md", content="x\n")))
-    assert json.loads(done.stdout)["code"] == "refused"
-
-
-def test_tool_says_why_it_cannot_begin(muniment):
     assert "[invalid_scope]" in muniment("tool", bound=False, stdin="").stderr
     done = muniment("tool", "--in-process", stdin="")
     assert (done.exit_code, done.stdout) == (1, "")
     assert "[confinement_unavailable]" in done.stderr
+    look = '[[allow]]\nid = "look"\nverbs = ["list", "read"]\npaths = ["/user/**/*.md"]\n'
+    write(home / "policies" / "own.toml", body=look, extends=["strict"])
+    done = muniment("tool", "--policy=own", stdin=ask("write_file", path="user/a.md", content="x\n"))
+    assert answers(done)[0]["code"] == "refused"
+    monkeypatch.setattr(command, "MAX_LINE_BYTES", 1000)
+    done = muniment("tool", "--commit", stdin=ask("ls", path="x" * 2000) + ask("ls", path=""))
+    assert (done.exit_code, [each["code"] for each in answers(done)]) == (1, ["too_large"])
+
+
+def test_links_are_resolved_if_that_is_asked_for(muniment, roots, monkeypatch):
+    (roots["user"] / "topic").mkdir()
+    (roots["user"] / "t").symlink_to("topic")
+    request = ask("write_file", path="user/t/new.md", content="new\n")
+    assert answers(muniment("tool", stdin=request))[0]["code"] == "path_escape"
+    done = muniment("tool", "--symlinks", "beneath", "--commit", stdin=request)
+    assert answers(done)[0]["text"] == "created user/topic/new.md (4 bytes); user/t/new.md leads there"
+    assert done.stderr == "committed: user/topic/new.md\n"
+    assert muniment("tool", "--symlinks", "follow", stdin=request).exit_code == 1
+    scripted(monkeypatch, calls(call("write_file", path="user/t/more.md", content=f"{FACT}\n")), say("x"))
+    document = muniment.document("remember", FACT, "--symlinks", "beneath")
+    assert document["files_touched"] == ["user/topic/prefers-dark-mode.md"]
 
 
 # -- where the program starts --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("arguments", "starts"),
-    [
-        (["remember", "x"], True),
-        (["tool"], True),
-        (["tool", "--in-process"], False),
-        (["remember", "--help"], False),
-        (["ls"], False),
-        ([], False),
-    ],
-)
-def test_the_zygote_starts_early_only_where_an_agent_will_run(monkeypatch, arguments, starts):
-    started = []
-    monkeypatch.setattr(
-        "muniment.confine.pool.shared_zygote", lambda: SimpleNamespace(start=lambda: started.append(1))
-    )
-    monkeypatch.setattr("muniment.cli.app.app", lambda: None)
-    monkeypatch.setattr(sys, "argv", ["muniment", *arguments])
-    entry.main()
-    assert bool(started) == starts
-
-
-def test_a_zygote_that_cannot_start_early_is_told_by_the_command_itself(monkeypatch):
-    def fail():
-        raise WorkerLost("no")
-
-    monkeypatch.setattr("muniment.confine.pool.shared_zygote", lambda: SimpleNamespace(start=fail))
-    entry._start_zygote()
-
-
-def test_a_keyboard_interrupt_is_exit_130(monkeypatch, capsys):
-    def interrupted():
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("muniment.cli.app.app", interrupted)
-    monkeypatch.setattr(sys, "argv", ["muniment", "ls"])
-    with pytest.raises(SystemExit) as caught:
+@pytest.fixture
+def main(monkeypatch):
+    def main(body, *arguments):
+        monkeypatch.setattr("muniment.cli.app.app", body)
+        monkeypatch.setattr(sys, "argv", ["muniment", *arguments])
         entry.main()
+
+    return main
+
+
+def test_the_zygote_starts_early_only_where_an_agent_will_run(main, monkeypatch):
+    started = []
+
+    def start():
+        started.append(1)
+        raise WorkerLost("no; the command itself will say so")
+
+    monkeypatch.setattr("muniment.confine.pool.shared_zygote", lambda: SimpleNamespace(start=start))
+    for line in ("tool --in-process", "remember --help", "ls", ""):
+        main(lambda: None, *line.split())
+    assert started == []
+    for line in ("remember x", "tool", "acp"):
+        main(lambda: None, *line.split())
+    assert started == [1, 1, 1]
+
+
+def test_ctrl_c_is_exit_130_wherever_it_comes_and_no_character_is_too_much_for_a_stream(
+    main, monkeypatch, capsys
+):
+    with pytest.raises(SystemExit) as caught:
+        main(lambda: signal.raise_signal(signal.SIGINT), "ls")
     assert caught.value.code == 130
     assert "cancelled" in capsys.readouterr().err
-
-
-def test_a_stream_that_cannot_show_a_character_shows_it_escaped(monkeypatch):
     raw = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="latin-1"))
-    monkeypatch.setattr("muniment.cli.app.app", lambda: sys.stdout.write("é 项\n") and sys.stdout.flush())
-    monkeypatch.setattr(sys, "argv", ["muniment", "ls"])
-    entry.main()
+    main(lambda: sys.stdout.write("é 项\n") and sys.stdout.flush(), "ls")
     assert raw.getvalue() == b"\xe9 \\u9879\n"
-
-
-@pytest.mark.parametrize("level", ["INFO", "info"])
-def test_events_go_to_standard_error_where_a_level_is_named(muniment, level):
-    done = muniment("remember", FACT, MUNIMENT_LOG=level)
-    record = json.loads(done.stderr.splitlines()[-1])
-    assert (record["event"], record["status"]) == ("remember_ended", "completed")
-
-
-@pytest.mark.parametrize("level", ["", "LOUD"])
-def test_events_go_nowhere_otherwise(muniment, level):
-    assert muniment("remember", FACT, MUNIMENT_LOG=level).stderr == ""
-
-
-FORGED = "user/forged.md Forged"
-
-
-@pytest.mark.threat("T-LOG-01", control="visible")
-def test_a_line_break_in_a_name_forges_no_line_of_a_listing(muniment, roots):
-    put(roots["user"], "a.md", f'---\nname: "Real\\n  {FORGED}\\r  {FORGED}"\n---\nx\n')
-    put(roots["user"], "b.md", f"---\nname: |\n  Real\n  {FORGED}\n---\nx\n")
-    assert muniment("ls").stdout.splitlines() == [
-        "user: 2 entries",
-        f"  user/a.md  Real {FORGED} {FORGED}",
-        f"  user/b.md  Real {FORGED}",
-        "project: 0 entries",
-    ]
-
-
-@pytest.mark.parametrize("break_", ["\n", "\r", "\x85", "\u2028"])
-def test_no_note_breaks_its_line(muniment, monkeypatch, break_):
-    from muniment.cli import inspect
-
-    text = f"a{break_}{FORGED}"
-    entry_ = SimpleNamespace(rel="a.md", name=text, readable=True, held=None, note=text)
-    odd = SimpleNamespace(path="b", reason=text)
-    found = SimpleNamespace(entries=lambda: (entry_,), odd=lambda: (odd,), complete=True)
-    monkeypatch.setattr(inspect, "view_of", lambda *_, **__: found)
-    monkeypatch.setattr(inspect, "verify", lambda *_: IndexCheck((text,), (text,)))
-    listed = muniment("ls", "user").stdout.splitlines()
-    assert listed[1:] == [
-        f"  user/a.md  a {FORGED} (a {FORGED})",
-        f"  passed over: user/b (a {FORGED})",
-    ]
-    told = muniment("index", "verify").stderr.splitlines()
-    notes = [f"note: {scope}/b: a {FORGED}" for scope in ("user", "project")] + 2 * [f"note: a {FORGED}"]
-    assert told == notes + 2 * [f"a {FORGED}"]
-
-
-def test_a_document_of_remember_has_every_key_even_where_no_run_could_begin(muniment, tmp_path):
-    begun = json.loads(muniment("remember", FACT, "--json").stdout)
-    (tmp_path / "home" / "config.toml").write_text("colour = 1\n")
-    done = muniment("remember", FACT, "--json")
-    assert done.exit_code == 1
-    document = json.loads(done.stdout)
-    assert set(begun) == set(document)
-    assert document["error"]["code"] == "config_invalid"

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import os
-import pty
 import shlex
 import signal
-import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from kit.cli.launched import launch
-from kit.confine.probe import soon
+from kit.cli.launched import launch, reached
 from kit.where import TESTS
 from muniment.cli import conformance as command
-from muniment.cli.app import app
 from muniment.testing.conformance import Finding, Outcome, Result, parse_target
 from muniment.testing.corpus import Failure, Kind, load_corpus
 
@@ -27,35 +19,17 @@ CORPUS = load_corpus()
 PROGRAMS = TESTS / "kit" / "testing" / "conformance"
 WEAK = f"command={sys.executable} {PROGRAMS}/weak_lines.py RealpathTools {{user}} {{project}}"
 SERVER = f"mcp={sys.executable} {PROGRAMS}/fake_server.py text"
+ABSENT = "command=/no/such/tool"
 FEW = ("--case=ok-edit", "--case=sym-write-file", "--case=hard-read", "--case=sym-follow-scope")
 
 
-def conformance(*flags):
-    return CliRunner().invoke(app, ["conformance", *flags])
+def finding(outcome, *seen, is_beyond_claims=False):
+    return Finding(CORPUS.cases["ok-edit"], outcome, list(seen), is_beyond_claims=is_beyond_claims)
 
 
 @pytest.mark.slow
-def test_muniment_holds_and_the_table_says_so():
-    done = conformance(*FEW)
-    assert done.exit_code == 0, done.output
-    lines = done.stdout.splitlines()
-    assert [line.split() for line in lines[:5]] == [
-        ["class", "muniment"],
-        ["hardlink", "1", "held"],
-        ["legit", "1", "held"],
-        ["symlink", "2", "held"],
-        ["all", "4", "held"],
-    ]
-    assert lines[-1] == "muniment: passed: 4 held"
-    assert not any(line.startswith("muniment: leaked") for line in lines)
-    assert done.stderr == ""
-
-
-@pytest.mark.slow
-def test_what_leaves_the_target_under_test_fails_and_is_listed_with_the_way_to_see_it_again():
-    done = conformance("--target", WEAK, *FEW)
-    assert done.exit_code == 1
-    lines = done.stdout.splitlines()
+def test_what_leaves_the_target_under_test_fails_and_is_listed_with_the_way_to_see_it_again(muniment):
+    lines = muniment.lines("conformance", "--target", WEAK, *FEW, code=1)
     at = lines.index("command: leaked: hard-read (hardlink)")
     assert lines[at + 1] == "  why   hard link to an outside inode: only st_nlink tells"
     assert any("  seen  the canary is in the answer" in line for line in lines[at:])
@@ -63,151 +37,86 @@ def test_what_leaves_the_target_under_test_fails_and_is_listed_with_the_way_to_s
     assert shlex.split(again) == ["muniment", "conformance", "--target", WEAK, "--case", "hard-read"]
     assert "  1 skipped: no policy for symlinks" in lines
     assert lines[-1] == "command: FAILED: 1 leaked, 1 skipped, 2 held"
-    assert conformance(*shlex.split(again)[2:]).exit_code == 1
+    assert muniment(*shlex.split(again)[1:]).exit_code == 1
 
 
 @pytest.mark.slow
-def test_peers_are_told_of_and_change_nothing():
-    done = conformance("--peer", WEAK, "--peer", SERVER, "--peer", "command=/no/such/tool", *FEW)
-    assert done.exit_code == 0, done.output
-    head, *_ = done.stdout.splitlines()
+def test_peers_are_told_of_and_change_nothing(muniment):
+    peers = ("--peer", WEAK, "--peer", SERVER, "--peer", ABSENT)
+    head, *lines = muniment.lines("conformance", *peers, *FEW)
     assert head.split() == ["class", "muniment", "command", "1", "mcp", "command", "2"]
-    (row,) = (line for line in done.stdout.splitlines() if line.startswith("hardlink"))
+    (row,) = (line for line in lines if line.startswith("hardlink"))
     assert row.split() == ["hardlink", "1", "held", "1", "leaked", "1", "leaked*", "-"]
-    assert "mcp: escaped: sym-write-file (symlink)" in done.stdout
-    assert "mcp: leaked*: hard-read (hardlink)" in done.stdout
-    assert "mcp, fake 1.0: claims: All operations are restricted" in done.stdout
-    assert "  * outside of that: Directories that are exchanged" in done.stdout
-    assert "command 2: not tried: FileNotFoundError" in done.stdout
-    assert done.stdout.splitlines()[-1] == "muniment: passed: 4 held"
+    (row,) = (line for line in lines if line.startswith("all "))
+    assert row.split()[:3] == ["all", "4", "held"]
+    assert not any(line.startswith("muniment: leaked") for line in lines)
+    said = "\n".join(lines)
+    for told in (
+        *("mcp: escaped: sym-write-file (symlink)", "mcp: leaked*: hard-read (hardlink)"),
+        *("mcp, fake 1.0: claims: All operations are restricted", "command 2: not tried: FileNotFoundError"),
+        "  * outside of that: Directories that are exchanged",
+    ):
+        assert told in said
+    assert lines[-1] == "muniment: passed: 4 held"
 
 
-def test_a_target_under_test_that_cannot_be_used_is_a_failure():
-    done = conformance("--target", "command=/no/such/tool", "--case=ok-edit")
-    assert done.exit_code == 1
-    assert done.stdout.splitlines()[-1] == "command: not tried"
+def test_a_target_under_test_that_cannot_be_used_is_a_failure(muniment):
+    lines = muniment.lines("conformance", "--target", ABSENT, "--case=ok-edit", code=1)
+    assert lines[-1] == "command: not tried"
 
 
 @pytest.mark.slow
-def test_the_document_has_everything():
-    done = conformance("--json", "--peer", WEAK, "--peer", "command=/no/such/tool", *FEW)
-    assert done.exit_code == 0
-    document = json.loads(done.stdout)
+def test_the_document_has_everything(muniment):
+    document = muniment.document("conformance", "--peer", WEAK, "--peer", ABSENT, *FEW)
     assert (document["passed"], document["cases"]) == (True, 4)
-    assert document["target"]["outcomes"] == {"held": 4}
-    assert document["target"]["findings"] == []
+    assert (document["target"]["outcomes"], document["target"]["findings"]) == ({"held": 4}, [])
     weak, absent = document["peers"]
-    assert weak["classes"]["hardlink"] == {"leaked": 1}
-    assert weak["skipped"] == {"no policy for symlinks": 1}
-    (finding,) = weak["findings"]
-    assert (finding["case"], finding["outcome"], finding["beyond_claims"]) == ("hard-read", "leaked", False)
-    assert {"allowed", "canary"} <= {each["kind"] for each in finding["seen"]}
-    assert absent["classes"] == {}
-    assert "FileNotFoundError" in absent["unusable"]
+    assert (weak["classes"]["hardlink"], weak["skipped"]) == ({"leaked": 1}, {"no policy for symlinks": 1})
+    (told,) = weak["findings"]
+    assert (told["case"], told["outcome"], told["beyond_claims"]) == ("hard-read", "leaked", False)
+    assert {each["kind"] for each in told["seen"]} >= {"allowed", "canary"}
+    assert (absent["classes"], "FileNotFoundError" in absent["unusable"]) == ({}, True)
 
 
-@pytest.mark.parametrize(
-    ("flags", "why"),
-    [
-        (["--target", "elsewhere"], "is no target"),
-        (["--peer", "mcp="], "is no target"),
-        (["--peer", "muniment"], "is named twice"),
-        (["--class", "nonsense"], "there is no class"),
-        (["--case", "nonsense"], "there is no case"),
-        (["--jobs", "0"], "Invalid value for '--jobs'"),
-    ],
-)
-def test_what_there_is_not_is_a_matter_of_usage(flags, why):
-    done = conformance(*flags)
-    assert done.exit_code == 2
-    assert why in " ".join(done.stderr.split())
-    assert done.stdout == ""
+def test_muniment_has_to_hold_every_case_and_another_tool_may_be_stricter_or_laxer(muniment, monkeypatch):
+    seen = [Failure(Kind.EFFECT, f"line {number}\x1b[2J") for number in range(5)]
+    for outcome in set(Outcome) - {Outcome.HELD}:
+        result = Result(parse_target("muniment"), "muniment", [finding(outcome, *seen)])
+        monkeypatch.setattr(command, "examine", lambda *_, result=result, **__: [result])
+        lines = muniment.lines("conformance", "--case=ok-edit", code=1)
+        assert {f"muniment: {outcome}: ok-edit (legit)", "  and 2 more; --json has all"} <= set(lines)
+        assert "\x1b" not in "".join(lines)
+        assert muniment.document("conformance", "--case=ok-edit", code=1)["passed"] is False
+    allowed = [finding(outcome) for outcome in (Outcome.BROKEN, Outcome.DIFFERS, Outcome.SKIPPED)]
+    assert Result(parse_target("anthropic"), "", allowed).is_passed
 
 
-@pytest.mark.parametrize("outcome", [outcome for outcome in Outcome if outcome is not Outcome.HELD])
-def test_muniment_has_to_hold_every_case(monkeypatch, outcome):
-    case, seen = (
-        CORPUS.cases["ok-edit"],
-        [Failure(Kind.EFFECT, f"line {number}\x1b[2J") for number in range(5)],
-    )
+@pytest.mark.usefixtures("terminal")
+def test_on_a_terminal_a_drawn_row_shows_what_is_bad_and_progress_is_told(muniment, monkeypatch):
+    result = Result(parse_target("muniment"), "muniment", [finding(Outcome.ESCAPED, is_beyond_claims=True)])
+    other = Result(parse_target(SERVER), "mcp", (), "why")
 
-    def examine(targets, *_args, **_options):
-        return [Result(targets[0], "muniment", [Finding(case, outcome, seen, is_beyond_claims=False)])]
+    def examine(*_args, told, **_options):
+        told()
+        return [result, other]
 
     monkeypatch.setattr(command, "examine", examine)
-    done = conformance("--case=ok-edit")
-    assert done.exit_code == 1
-    assert f"muniment: {outcome}: ok-edit (legit)" in done.stdout
-    assert "  and 2 more; --json has all" in done.stdout
-    assert "\x1b" not in done.stdout
+    done = muniment("conformance", "--case=ok-edit", COLUMNS="200")
+    assert ("━━┳━━" in done.stdout, "1 escaped*" in done.stdout) == (True, True)
+    assert done.stderr == "\r1 of 2 cases\r\033[K"
 
 
-def test_of_another_tool_stricter_or_laxer_is_no_failure():
-    findings = [
-        Finding(CORPUS.cases["ok-edit"], outcome, [Failure(Kind.EFFECT, "")], is_beyond_claims=False)
-        for outcome in (Outcome.BROKEN, Outcome.DIFFERS, Outcome.SKIPPED)
-    ]
-    assert Result(parse_target("anthropic"), "", findings).is_passed
+def test_what_stands_in_the_way_is_told(muniment, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr("tempfile.tempdir", "/no/such/directory")
+        (told,) = muniment.lines("conformance", "--case=ok-edit", code=1)
+        assert "temporary directory" in told
 
-
-def test_a_temporary_directory_that_cannot_be_used_is_told(monkeypatch):
-    monkeypatch.setattr("tempfile.tempdir", "/no/such/directory")
-    done = conformance("--case=ok-edit")
-    assert done.exit_code == 1
-    assert "temporary directory" in done.stderr
-
-
-def in_a_terminal(*arguments):
-    ours, theirs = pty.openpty()
-    program = [sys.executable, "-m", "muniment", "conformance", *arguments]
-    process = subprocess.Popen(program, stdout=theirs, stderr=theirs, stdin=subprocess.DEVNULL)
-    os.close(theirs)
-    said = b""
-    try:
-        while piece := os.read(ours, 1 << 16):
-            said += piece
-    except OSError:  # How a terminal tells that nobody is there any more.
-        pass
-    os.close(ours)
-    return process.wait(), said.decode()
-
-
-@pytest.mark.slow
-def test_on_a_terminal_there_is_progress_and_a_drawn_table():
-    code, said = in_a_terminal("--peer", WEAK, "--case=ok-edit", "--case=hard-read")
-    assert code == 0, said
-    assert "\r1 of 6 cases" in said
-    assert "━━┳━━" in said
-    assert "1 leaked" in said
-
-
-def test_a_drawn_row_shows_what_is_bad(monkeypatch, capsys):
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    result = Result(
-        parse_target("muniment"),
-        "muniment",
-        [Finding(CORPUS.cases["ok-edit"], Outcome.ESCAPED, [], is_beyond_claims=True)],
-    )
-    command._print([result, Result(parse_target(SERVER), "mcp", (), "why")], {"x": CORPUS.cases["ok-edit"]})
-    assert "1 escaped*" in capsys.readouterr().out
-
-
-def test_progress_is_for_terminals(capsys):
-    with command._Counter(2) as progress:
-        progress.step()
-    with command._Counter(0) as silent:
-        silent.step()
-    assert capsys.readouterr().err == "\r1 of 2 cases\r\033[K"
-
-
-def test_an_interrupt_is_told_in_the_document(monkeypatch):
     def interrupted(*_args, **_options):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(command, "examine", interrupted)
-    done = conformance("--json")
-    assert done.exit_code == 130
-    assert json.loads(done.stdout)["status"] == "cancelled"
+    assert muniment.document("conformance", code=130)["status"] == "cancelled"
 
 
 @pytest.mark.slow
@@ -215,9 +124,7 @@ def test_an_interrupt_ends_every_process_and_leaves_no_directory(tmp_path):
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     process = launch(tmp_path, "conformance", "--class", "race", TMPDIR=str(scratch))
-    deadline = soon()
-    while not list(scratch.rglob("tree")) and time.monotonic() < deadline:
-        os.sched_yield()
+    reached(process, lambda: list(scratch.rglob("tree")))
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=40)
     assert (process.returncode, out) == (130, b""), err

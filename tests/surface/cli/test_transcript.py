@@ -6,81 +6,60 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from kit.agent.servers import KEY
 from muniment.agent.model import AssistantMessage
-from muniment.cli.app import app
 from muniment.cli.remember import to_file
 from muniment.testing.chat_server import ChatServer, always, completion, failure
 from muniment.testing.minds import perfect, through
 
 
 @pytest.fixture
-def remember(tmp_path):
+def remember(muniment, tmp_path):
     def run(answer, *flags):
         with ChatServer(answer) as server:
             named = ["--model", "tiny", "--base-url", server.base_url, "--workspace", str(tmp_path)]
-            env = {"MUNIMENT_HOME": str(tmp_path / "home"), "MUNIMENT_API_KEY": KEY}
-            return CliRunner().invoke(app, ["remember", "We deploy on Thursdays", *named, *flags], env=env)
+            line = ("remember", "We deploy on Thursdays", *named, *flags)
+            done = muniment(*line, bound=False, MUNIMENT_API_KEY=KEY)
+        return done, server.requests
 
     return run
 
 
-def lines(path):
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def test_a_run_that_fails_leaves_it_too(remember, tmp_path):
+def test_a_run_that_fails_leaves_it_too_and_the_key_is_not_in_it(remember, tmp_path):
     path = tmp_path / "run.jsonl"
-    done = remember(always(failure(404, "no such model")), f"--transcript={path}")
+    done, _ = remember(always(failure(404, "no such model")), f"--transcript={path}")
     assert "the rules filed the fact as it is" in done.output
-    assert [each["from"] for each in lines(path)][:2] == ["system", "user"]
-
-
-def test_the_key_is_not_in_it_even_if_the_server_repeats_it(remember, tmp_path):
-    path = tmp_path / "run.jsonl"
+    said = [json.loads(line)["from"] for line in path.read_text().splitlines()]
+    assert said[:2] == ["system", "user"]
+    path = tmp_path / "again.jsonl"
     remember(always(completion({"content": f"Your key is {KEY}."})), f"--transcript={path}")
     assert "Your key is [key]." in path.read_text()
     assert KEY not in path.read_text()
 
 
-@pytest.mark.parametrize("there", ["file", "link", "nowhere"])
-def test_nothing_is_overwritten_or_followed_and_no_run_begins(remember, tmp_path, there):
-    path = tmp_path / "run.jsonl"
-    if there == "file":
-        path.write_text("mine")
-    elif there == "link":
-        path.symlink_to(tmp_path / "target")
-    else:
-        path = tmp_path / "missing" / "run.jsonl"
-    done = remember(lambda _: pytest.fail("a run began"), f"--transcript={path}")
-    assert done.exit_code == 1
-    assert "cannot be made" in done.output
-    assert "[config_invalid]" in done.output
-    assert not (tmp_path / "target").exists()
-    assert there != "file" or path.read_text() == "mine"
-
-
-@pytest.mark.parametrize("place", ["user", "user/topic", "linked"])
-def test_none_is_made_in_the_memory_where_a_run_would_read_it(remember, tmp_path, place):
-    topic = tmp_path / "home" / "user" / "topic"
+def test_where_none_may_be_made_nothing_is_overwritten_or_followed_and_no_run_begins(
+    remember, home, tmp_path
+):
+    topic = home / "user" / "topic"
     topic.mkdir(parents=True, mode=0o700)
-    (tmp_path / "home" / "linked").symlink_to(topic)
-    path = tmp_path / "home" / place / "run.md"
-    for directory in (tmp_path / "home", tmp_path / "home" / "user"):
+    for directory in (home, home / "user"):
         directory.chmod(0o700)
-    done = remember(lambda _: pytest.fail("a run began"), f"--transcript={path}")
-    assert done.exit_code == 1
-    assert "would lie in the memory" in done.output
-    assert not path.exists()
-
-
-def test_a_run_that_never_began_leaves_none(remember, tmp_path):
-    path = tmp_path / "run.jsonl"
-    done = remember(lambda _: pytest.fail("a run began"), f"--transcript={path}", "--scope=nowhere")
-    assert "[invalid_scope]" in done.output
-    assert not path.exists()
+    (home / "linked").symlink_to(topic)
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    taken = [tmp_path / "file", tmp_path / "link", tmp_path / "missing" / "run.jsonl"]
+    inside = [home / "user" / "run.md", topic / "run.md", home / "linked" / "run.md"]
+    for path in (*taken, *inside):
+        told = "cannot be made" if path in taken else "would lie in the memory"
+        done, asked = remember(through(perfect), f"--transcript={path}")
+        assert (done.exit_code, asked) == (1, [])
+        assert (told in done.output, "[config_invalid]" in done.output) == (True, True)
+        assert path.name == "file" or not path.exists()
+    assert ((tmp_path / "file").read_text(), (tmp_path / "target").exists()) == ("mine", False)
+    done, asked = remember(through(perfect), f"--transcript={tmp_path}/run.jsonl", "--scope=nowhere")
+    assert ("[invalid_scope]" in done.output, asked) == (True, [])
+    assert not (tmp_path / "run.jsonl").exists()  # A run that never began leaves none.
 
 
 def test_a_full_disk_is_told_once_and_ends_no_run(capsys):
@@ -88,31 +67,23 @@ def test_a_full_disk_is_told_once_and_ends_no_run(capsys):
         witness = to_file(file)
         witness(AssistantMessage("x"))
         witness(AssistantMessage("y"))
-    told = capsys.readouterr().err.splitlines()
-    assert len(told) == 1
-    assert "the transcript ends here" in told[0]
-    assert "No space left" in told[0]
+    (told,) = capsys.readouterr().err.splitlines()
+    assert ("the transcript ends here" in told, "No space left" in told) == (True, True)
 
 
 @pytest.mark.threat("T-LEAK-12", control="erased_transcripts")
-def test_an_erasure_takes_the_transcripts_that_hold_it_and_no_other_file(remember, tmp_path):
+def test_an_erasure_takes_the_transcripts_that_hold_it_and_no_other_file(remember, muniment, home, tmp_path):
     """By the task, by the text alone, and neither what another run said nor what took the place of one."""
     flags = [f"--transcript={tmp_path}/{name}.jsonl" for name in ("first", "again", "other", "replaced")]
-    saved = json.loads(remember(through(perfect), flags[0], "--json").stdout)
-    assert remember(through(perfect), flags[1]).exit_code == 0  # It is known already: nothing is written.
-    erasing = ["erase", saved["files_touched"][0], "--yes", "--json", "--workspace", str(tmp_path)]
-    clean = ["remember", "Tea is green", "--context=clean", flags[2], *erasing[4:]]
-    other = CliRunner().invoke(app, clean, env=home(tmp_path))
-    assert other.exit_code == 0, other.output
-    assert remember(through(perfect), flags[3]).exit_code == 0
+    saved = json.loads(remember(through(perfect), flags[0], "--json")[0].stdout)
+    assert remember(through(perfect), flags[1])[0].exit_code == 0  # It is known already: nothing is written.
+    place = ("--workspace", tmp_path)
+    muniment.lines("remember", "Tea is green", "--context=clean", flags[2], *place, bound=False)
+    assert remember(through(perfect), flags[3])[0].exit_code == 0
     (tmp_path / "replaced.jsonl").unlink()
     (tmp_path / "replaced.jsonl").write_text("We deploy on Thursdays, somebody wrote\n")
-    done = CliRunner().invoke(app, erasing, env=home(tmp_path))
-    assert json.loads(done.stdout)["notes"] == ["transcripts that were deleted: 2"]
+    done = muniment.document("erase", saved["files_touched"][0], "--yes", *place, bound=False)
+    assert done["notes"] == ["transcripts that were deleted: 2"]
     assert sorted(path.stem for path in tmp_path.glob("*.jsonl")) == ["other", "replaced"]
-    files = [path.read_bytes() for path in (tmp_path / "home").rglob("*") if path.is_file()]
+    files = [path.read_bytes() for path in home.rglob("*") if path.is_file()]
     assert not any(b"Thursdays" in data or b"first.jsonl" in data for data in files)
-
-
-def home(base):
-    return {"MUNIMENT_HOME": str(base / "home")}

@@ -1,27 +1,26 @@
-"""What is asked of the daemon, and what is made of the answers; without any I/O."""
+"""What is asked of the daemon and when again, and what is made of the answers; without any I/O."""
 
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from kit.client.driving import carry_out
-from kit.client.scripted import RECALLED, REMEMBERED, task
-from muniment.client import core as owner
-from muniment.client.core import FIRST_PAUSE, ClientCore, HttpReply, Lost
-from muniment.client.errors import BadAnswer, Cancelled, QueueFull, TaskNotFound, Unreachable, WaitTimeout
-from muniment.client.results import Recalled, Task
+from kit.client.driving import BROKEN, GONE, carry_out, said
+from kit.client.scripted import RECALLED, REMEMBERED, event, task
+from muniment.client import core as client
+from muniment.client import errors
+from muniment.client.core import FIRST_PAUSE, LAST_PAUSE, Ask, ClientCore, Following, Frame, Frames, HttpReply
+from muniment.client.results import Recalled
 from muniment.errors import ConfigInvalid
 from muniment.testing.minds import FakeClock
 
-GONE = Lost("nobody takes the connection", may_have_arrived=False)
-BROKEN = Lost("the connection ended early", may_have_arrived=True)
-DONE = task("completed", result=REMEMBERED)
-
-
-def reply(document, status=200, **headers):
-    return HttpReply(status, headers, json.dumps(document).encode())
+DONE = said(200, task("completed", result=REMEMBERED))
+RUNNING = said(200, task("running"))
+ABSENT = said(404, {"code": "remember_task_not_found", "error": "Not found."})
 
 
 @pytest.fixture
@@ -41,309 +40,415 @@ def made(clock, **options):
 
 def after(clock, seconds, outcome):
     """An outcome that takes time."""
-
-    def take(_step):
-        clock.advance(seconds)
-        return outcome
-
-    return take
+    return lambda _step: clock.advance(seconds) or outcome
 
 
-def test_a_fact_is_sent_with_what_was_given_and_nothing_else(core, clock):
-    (step,), accepted = carry_out(core.remember("A fact."), clock, reply(task(), 202))
-    assert (step.ask.method, step.ask.path) == ("POST", "/workspace/memory/remember")
-    assert json.loads(step.ask.body) == {"content": "A fact."}
-    assert step.ask.headers["content-type"] == "application/json"
-    assert step.ask.headers["idempotency-key"] == "key-0"
-    assert (accepted.task.task_id, accepted.replayed) == ("remember-1", False)
-
-
-def test_everything_that_can_be_said_of_a_fact_is_sent(core, clock):
-    plan = core.remember(
-        "é", scope="user", context_mode="clean", trust="agent", ref="mail 7", idempotency_key="mine"
+def test_what_is_asked_is_sent_with_what_was_given_and_nothing_else(core, clock):
+    everything = {"scope": "user", "context_mode": "clean", "trust": "agent", "ref": "mail 7"}
+    sent = {"scope": "user", "contextMode": "clean", "source": {"trust": "agent", "ref": "mail 7"}}
+    keyed = {"idempotency_key": "mine"}
+    dry = {"query": "x", "scope": "user", "dryRun": True}
+    rows = (
+        (core.remember("A fact."), "key-0", "remember", {"content": "A fact."}),
+        (core.remember("é", **everything, **keyed), "mine", "remember", {"content": "é", **sent}),
+        (core.forget("x"), "key-1", "forget", {"query": "x"}),
+        (core.forget("x", scope="user", dry_run=True), "key-2", "forget", dry),
+        (core.dream(), "key-3", "dream", {}),
     )
-    (step,), accepted = carry_out(plan, clock, reply(task(), 202, **{"idempotency-replayed": "true"}))
-    assert json.loads(step.ask.body) == {
-        "content": "é",
-        "scope": "user",
-        "contextMode": "clean",
-        "source": {"trust": "agent", "ref": "mail 7"},
-    }
-    assert step.ask.headers["idempotency-key"] == "mine"
-    assert accepted.replayed
+    for number, (plan, key, path, body) in enumerate(rows):
+        headers = {"idempotency-replayed": "true"} if number % 2 else {}
+        (step,), accepted = carry_out(plan, clock, said(202, task(kind=path), **headers))
+        assert (step.ask.method, step.ask.path) == ("POST", f"/workspace/memory/{path}")
+        headers = step.ask.headers["content-type"], step.ask.headers["idempotency-key"]
+        assert (json.loads(step.ask.body), *headers) == (body, "application/json", key)
+        assert (accepted.task.task_id, accepted.replayed) == (f"{path}-1", bool(number % 2))
 
 
-def test_forget_and_dream_send_what_they_should(core, clock):
-    (step,), _ = carry_out(
-        core.forget("x", scope="user", dry_run=True), clock, reply(task(kind="forget"), 202)
-    )
-    assert json.loads(step.ask.body) == {"query": "x", "scope": "user", "dryRun": True}
-    (step,), _ = carry_out(core.forget("x"), clock, reply(task(kind="forget"), 202))
-    assert json.loads(step.ask.body) == {"query": "x"}
-    (step,), _ = carry_out(core.dream(), clock, reply(task(kind="dream"), 202))
-    assert (step.ask.path, json.loads(step.ask.body)) == ("/workspace/memory/dream", {})
-
-
-def test_every_try_of_a_call_has_its_key_and_every_call_another(core, clock):
-    first, _ = carry_out(core.remember("A fact."), clock, BROKEN, GONE, reply(task(), 202))
-    second, _ = carry_out(core.remember("A fact."), clock, reply(task(), 202))
-    assert [step.ask.headers["idempotency-key"] for step in (*first, *second)] == ["key-0"] * 3 + ["key-1"]
-
-
-def test_the_client_id_goes_with_every_request(clock):
+def test_the_client_id_goes_with_every_request_and_the_workspace_stands_in_its_path(clock):
     core = made(clock, client_id="web-1")
-    for plan in (core.get("dream-1"), core.capabilities(), owner.audit_head(core)):
-        assert next(plan).ask.headers["x-muniment-client-id"] == "web-1"
-    assert core.follow_ask("").headers["x-muniment-client-id"] == "web-1"
-
-
-def test_a_workspace_stands_in_the_path_by_its_key_or_its_real_path(clock):
+    asks = [next(plan).ask for plan in (core.get("dream-1"), core.capabilities(), client.audit_head(core))]
+    assert {ask.headers["x-muniment-client-id"] for ask in (*asks, core.follow_ask(""))} == {"web-1"}
     for named, encoded in ("app-12ab", "app-12ab"), ("/w/项目 1", "%2Fw%2F%E9%A1%B9%E7%9B%AE%201"):
         assert made(clock, workspace=named).follow_ask("").path == f"/workspaces/{encoded}/memory/events"
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"client_id": "two words"},
-        {"client_id": "a\r\nhost: b"},
-        {"workspace": ""},
-        {"workspace": ".."},
-        {"workspace": "half \ud800"},
-        {"timeout": 0},
-        {"timeout": float("nan")},
-    ],
-)
-def test_what_cannot_be_sent_is_refused(clock, options):
-    with pytest.raises(ConfigInvalid):
-        made(clock, **options)
-
-
-def test_ids_lead_nowhere_else(core):
-    path = next(core.get("remember-1/../../x?y#z")).ask.path
-    assert path.endswith("/remember/remember-1%2F..%2F..%2Fx%3Fy%23z")
-    for unsafe_id in ("", "..", "undo-1", "remembered-1"):
+def test_what_cannot_be_sent_is_refused_and_ids_lead_nowhere_else(core, clock):
+    for options in (
+        *({"client_id": "two words"}, {"client_id": "a\r\nhost: b"}),
+        *({"workspace": ""}, {"workspace": ".."}, {"workspace": "half \ud800"}),
+        *({"timeout": 0}, {"timeout": float("nan")}),
+    ):
         with pytest.raises(ConfigInvalid):
-            core.get(unsafe_id)
-
-
-def test_an_idempotency_key_and_an_event_id_that_cannot_be_sent_are_refused(core):
+            made(clock, **options)
     with pytest.raises(ConfigInvalid, match="idempotency key"):
         core.remember("A fact.", idempotency_key="a\nb")
     with pytest.raises(ConfigInvalid, match="id of an event"):
         core.follow_ask("a b")
+    for unsafe_id in ("", "..", "undo-1", "remembered-1"):
+        with pytest.raises(ConfigInvalid):
+            core.get(unsafe_id)
+    path = next(core.get("remember-1/../../x?y#z")).ask.path
+    assert path.endswith("/remember/remember-1%2F..%2F..%2Fx%3Fy%23z")
+    path = next(core.get("remember-1", "forget")).ask.path  # Another kind than that of the id.
+    assert path.endswith("/forget/remember-1")
 
 
-def test_the_kind_of_the_path_may_be_another_one_than_that_of_the_id(core, clock):
-    problem = reply({"code": "forget_task_not_found", "error": "Not found."}, 404)
-    with pytest.raises(TaskNotFound):
-        carry_out(core.get("remember-1", "forget"), clock, problem)
-
-
-def test_a_cancel_is_repeated_since_that_changes_nothing(core, clock):
-    tries, found = carry_out(core.cancel("remember-1"), clock, BROKEN, reply(task("cancelled")))
-    assert [(step.ask.method, step.ask.path) for step in tries] == [
-        ("DELETE", "/workspace/memory/remember/remember-1")
-    ] * 2
+def test_a_cancel_and_a_recall_are_repeated_since_that_changes_nothing(core, clock):
+    tries, found = carry_out(core.cancel("remember-1"), clock, BROKEN, said(200, task("cancelled")))
+    asked = [(step.ask.method, step.ask.path) for step in tries]
+    assert asked == [("DELETE", "/workspace/memory/remember/remember-1")] * 2
     assert found.status == "cancelled"
+    busy = said(503, {"code": "busy", "error": "Busy."}, **{"retry-after": "1"})
+    tries, _ = carry_out(core.recall("x"), clock, BROKEN, GONE, busy, said(200, RECALLED))
+    assert (len({step.ask.body for step in tries}), tries[-1].pause) == (1, 1)
 
 
 # -- waiting -------------------------------------------------------------------------------------------
 
 
 def test_a_wait_is_held_by_the_daemon_and_ends_with_the_task(core, clock):
-    tries, result = carry_out(
-        core.wait("remember-1", None),
-        clock,
-        after(clock, 20, reply(task("running"))),
-        after(clock, 3, reply(DONE)),
-    )
-    assert [step.ask.headers["prefer"] for step in tries] == ["wait=20"] * 2
-    assert [step.pause for step in tries] == [0.0, 0.05]
-    assert all(step.seconds == 30 for step in tries)
+    held = [after(clock, 20, RUNNING)] * 4
+    tries, result = carry_out(core.wait("remember-1", None), clock, *held, after(clock, 3, DONE))
+    assert [step.ask.headers["prefer"] for step in tries] == ["wait=20"] * 5
+    assert [step.pause for step in tries] == [0.0, *[FIRST_PAUSE] * 4]
+    assert {step.seconds for step in tries} == {30}
     assert result.files_touched == ("user/editor.md",)
-
-
-def test_a_wait_asks_for_no_more_than_its_time_and_then_gives_up(core, clock):
-    begun = clock()
-
-    def held(step):
-        clock.advance(float(step.ask.headers.get("prefer", "wait=0").removeprefix("wait=")))
-        return reply(task("running"))
-
-    plan = core.wait("remember-1", 30.5)
-    tries = []
-    with pytest.raises(WaitTimeout) as caught:
-        tries += carry_out(plan, clock, *[lambda step: (tries.append(step), held(step))[1]] * 50)[0]
-    assert clock() - begun == pytest.approx(30.5)
-    assert [step.ask.headers.get("prefer") for step in tries[:3]] == ["wait=20", "wait=10", None]
-    assert (caught.value.task_id, caught.value.status) == ("remember-1", "running")
-
-
-def test_a_daemon_that_does_not_hold_is_asked_at_growing_intervals(core, clock):
-    tries, _ = carry_out(core.wait("remember-1", None), clock, *[reply(task("running"))] * 8, reply(DONE))
+    tries, _ = carry_out(core.wait("remember-1", None), clock, *[RUNNING] * 8, DONE)  # It does not hold.
     assert [round(step.pause, 2) for step in tries] == [0, 0.05, 0.1, 0.2, 0.4, 0.8, 1, 1, 1]
 
 
-def test_a_daemon_that_holds_is_asked_again_soon(core, clock):
-    running = [after(clock, 20, reply(task("running")))] * 4
-    tries, _ = carry_out(core.wait("remember-1", None), clock, *running, reply(DONE))
-    assert [step.pause for step in tries] == [0, *[FIRST_PAUSE] * 4]
+def test_a_wait_asks_for_no_more_than_its_time_and_then_gives_up(core, clock):
+    begun, tries = clock(), []
 
+    def held(step):
+        tries.append(step)
+        clock.advance(float(step.ask.headers.get("prefer", "wait=0").removeprefix("wait=")))
+        return RUNNING
 
-def test_a_wait_of_no_time_looks_once(core, clock):
-    (step,), result = carry_out(core.wait("remember-1", 0), clock, reply(DONE))
-    assert result.summary
-    assert "prefer" not in step.ask.headers
-    with pytest.raises(WaitTimeout):
-        carry_out(core.wait("remember-1", 0), clock, reply(task()))
+    with pytest.raises(errors.WaitTimeout) as caught:
+        carry_out(core.wait("remember-1", 30.5), clock, *[held] * 50)
+    assert clock() - begun == pytest.approx(30.5)
+    assert [step.ask.headers.get("prefer") for step in tries[:3]] == ["wait=20", "wait=10", None]
+    assert (caught.value.task_id, caught.value.status) == ("remember-1", "running")
+    (step,), result = carry_out(core.wait("remember-1", 0), clock, DONE)
+    assert (bool(result.summary), "prefer" in step.ask.headers) == (True, False)
+    with pytest.raises(errors.WaitTimeout):
+        carry_out(core.wait("remember-1", 0), clock, said(200, task()))
 
 
 def test_a_wait_outlives_a_daemon_that_is_away_for_as_long_as_it_was_told(core, clock):
-    away = [GONE] * 40
-    tries, _ = carry_out(
-        core.wait("remember-1", 300), clock, reply(task("running")), BROKEN, *away, reply(DONE)
-    )
+    tries, _ = carry_out(core.wait("remember-1", 300), clock, RUNNING, BROKEN, *[GONE] * 40, DONE)
     assert all(step.afresh for step in tries[2:])
     assert sum(step.pause for step in tries) > 60
-
-
-def test_a_wait_without_limit_ends_when_the_daemon_is_silent_for_the_time_of_a_call(clock):
-    core = made(clock, timeout=5)
-    begun = clock()
-    with pytest.raises(Unreachable):
-        carry_out(core.wait("remember-1", None), clock, reply(task("running")), *[GONE] * 1000)
+    begun = clock()  # Without a limit it ends when the daemon is silent for the time of a call.
+    with pytest.raises(errors.Unreachable):
+        carry_out(made(clock, timeout=5).wait("remember-1", None), clock, RUNNING, *[GONE] * 1000)
     assert clock() - begun < 5 + 20 + 1
-
-
-def test_a_wait_whose_time_ends_while_the_daemon_is_away_says_so(core, clock):
-    with pytest.raises(WaitTimeout) as caught:
-        carry_out(core.wait("remember-1", 10), clock, *[GONE] * 1000)
-    assert (caught.value.status, type(caught.value.__cause__)) == (None, Unreachable)
-
-
-def test_a_wait_whose_time_ends_while_the_daemon_is_busy_says_so(core, clock):
-    full = reply({"code": "remember_queue_full", "error": "Full."}, 429)
-    with pytest.raises(WaitTimeout) as caught:
-        carry_out(core.wait("remember-1", 10), clock, *[full] * 1000)
-    assert isinstance(caught.value.__cause__, QueueFull)
+    full = said(429, {"code": "remember_queue_full", "error": "Full."})
+    for outcome, cause in ((GONE, errors.Unreachable), (full, errors.QueueFull)):
+        with pytest.raises(errors.WaitTimeout) as caught:
+            carry_out(core.wait("remember-1", 10), clock, *[outcome] * 1000)
+        assert (caught.value.status, isinstance(caught.value.__cause__, cause)) == (None, True)
 
 
 def test_a_wait_that_is_told_to_come_back_after_its_time_looks_once_more_at_its_end(core, clock):
-    busy = reply({"code": "busy", "error": "Busy."}, 503, **{"retry-after": "31"})
-    tries, result = carry_out(core.wait("remember-1", 30), clock, busy, reply(DONE))
+    busy = said(503, {"code": "busy", "error": "Busy."}, **{"retry-after": "31"})
+    tries, result = carry_out(core.wait("remember-1", 30), clock, busy, DONE)
     assert [(step.pause, step.ask.headers.get("prefer")) for step in tries] == [(0, "wait=20"), (30, None)]
     assert result.summary
     begun = clock()
-    with pytest.raises(WaitTimeout):
-        carry_out(core.wait("remember-1", 30), clock, reply(task("running")), busy, busy)
+    with pytest.raises(errors.WaitTimeout):
+        carry_out(core.wait("remember-1", 30), clock, RUNNING, busy, busy)
     assert clock() - begun == pytest.approx(30)
 
 
-@pytest.mark.parametrize("timeout", [None, 10])
-def test_a_wait_for_a_task_that_is_not_there_ends_at_once(core, clock, timeout):
-    problem = reply({"code": "remember_task_not_found", "error": "Not found."}, 404)
-    with pytest.raises(TaskNotFound):
-        carry_out(core.wait("remember-1", timeout), clock, problem)
+def test_a_wait_for_what_is_not_there_or_was_cancelled_ends_at_once(core, clock):
+    for timeout in (None, 10):
+        with pytest.raises(errors.TaskNotFound):
+            carry_out(core.wait("remember-1", timeout), clock, ABSENT)
+    with pytest.raises(errors.Cancelled):
+        carry_out(core.wait("remember-1", None), clock, said(200, task("cancelled")))
 
 
-def test_a_wait_for_a_task_that_was_cancelled_raises_that(core, clock):
-    with pytest.raises(Cancelled):
-        carry_out(core.wait("remember-1", None), clock, reply(task("cancelled")))
+# -- recalls, lists and the owner's ----------------------------------------------------------------------
 
 
-# -- recalls -------------------------------------------------------------------------------------------
-
-
-def test_a_recall_is_sent_with_what_was_given_and_nothing_else(core, clock):
-    (step,), found = carry_out(core.recall("Which editor?"), clock, reply(RECALLED))
+def test_a_recall_is_sent_with_what_was_given_and_its_failure_is_a_value(core, clock):
+    (step,), found = carry_out(core.recall("Which editor?"), clock, said(200, RECALLED))
     assert (step.ask.method, step.ask.path) == ("POST", "/workspace/memory/recall")
     assert json.loads(step.ask.body) == {"query": "Which editor?"}
-    assert "idempotency-key" not in step.ask.headers
-    assert found.text == "## Relevant Memory"
+    assert ("idempotency-key" in step.ask.headers, found.text) == (False, "## Relevant Memory")
     seen = (each.id for each in found.entries)
-    (step,), _ = carry_out(core.recall("é", exclude=seen, limit=3), clock, reply(RECALLED))
+    (step,), _ = carry_out(core.recall("é", exclude=seen, limit=3), clock, said(200, RECALLED))
     assert json.loads(step.ask.body) == {"query": "é", "exclude": [found.entries[0].id], "limit": 3}
-
-
-def test_a_recall_is_repeated_since_that_changes_nothing(core, clock):
-    busy = reply({"code": "busy", "error": "Busy."}, 503, **{"retry-after": "1"})
-    tries, _ = carry_out(core.recall("x"), clock, BROKEN, GONE, busy, reply(RECALLED))
-    assert len({step.ask.body for step in tries}) == 1
-    assert tries[-1].pause == 1
-
-
-def test_a_recall_that_fails_is_a_value(core, clock):
     failed = {"entries": [], "text": "", "tokens": 0, "abstained": False, "error": "deadline"}
-    _, found = carry_out(core.recall("x"), clock, reply(failed))
+    _, found = carry_out(core.recall("x"), clock, said(200, failed))
     assert found == Recalled((), "", 0, abstained=False, error="deadline")
 
 
-# -- lists and the owner's -----------------------------------------------------------------------------
+def page(*tasks, cursor=None):
+    return said(200, {"tasks": tasks, "nextCursor": cursor})
 
 
-def test_a_list_is_read_to_its_last_page(core, clock):
-    pages = [
-        reply({"tasks": [task(number=2)], "nextCursor": "2"}),
-        reply({"tasks": [task(kind="dream")], "nextCursor": None}),
-    ]
+def test_a_list_is_read_to_its_last_page_without_what_is_newer_than_this_client(core, clock):
+    newer = task(kind="tidy"), task("sleeping")
+    pages = page(task(number=2), *newer, cursor="2"), page(task(kind="dream"))
     tries, found = carry_out(core.tasks("queued"), clock, *pages)
-    assert [step.ask.path for step in tries] == [
-        "/workspace/memory/tasks?status=queued",
-        "/workspace/memory/tasks?status=queued&cursor=2",
-    ]
+    first = "/workspace/memory/tasks?status=queued"
+    assert [step.ask.path for step in tries] == [first, f"{first}&cursor=2"]
     assert [each.task_id for each in found] == ["remember-2", "dream-1"]
-    assert all(isinstance(each, Task) for each in found)
-
-
-@pytest.mark.parametrize("page", [{}, {"tasks": {}}, {"tasks": [1]}, {"tasks": [], "nextCursor": 7}])
-def test_a_page_that_is_none_is_refused(core, clock, page):
-    with pytest.raises(BadAnswer):
-        carry_out(core.tasks(None), clock, reply(page))
-
-
-def test_tasks_that_are_newer_than_this_client_are_left_out_of_a_list(core, clock):
-    newer = [task(kind="tidy"), task("sleeping"), task(number=2)]
-    _, found = carry_out(core.tasks(None), clock, reply({"tasks": newer, "nextCursor": None}))
-    assert [each.task_id for each in found] == ["remember-2"]
-
-
-def test_a_list_without_end_is_refused(core, clock):
-    with pytest.raises(BadAnswer, match="100 pages"):
-        carry_out(core.tasks(None), clock, *[reply({"tasks": [], "nextCursor": "1"})] * 100)
+    for bad in ({}, {"tasks": {}}, {"tasks": [1]}, {"tasks": [], "nextCursor": 7}):
+        with pytest.raises(errors.BadAnswer):
+            carry_out(core.tasks(None), clock, said(200, bad))
+    with pytest.raises(errors.BadAnswer, match="100 pages"):
+        carry_out(core.tasks(None), clock, *[page(cursor="1")] * 100)
 
 
 def test_what_the_owner_does_is_given_time_and_not_repeated_where_it_may_have_arrived(core, clock):
-    (step,), undone = carry_out(
-        owner.undo(core, "remember-1"),
-        clock,
-        reply(
-            {"taskId": "undo-1", "undone": "remember-1", "filesTouched": [], "touchedScopes": [], "notes": []}
-        ),
-    )
+    done = {"taskId": "undo-1", "undone": "remember-1", "filesTouched": [], "touchedScopes": [], "notes": []}
+    (step,), undone = carry_out(client.undo(core, "remember-1"), clock, said(200, done))
     assert (step.ask.path, json.loads(step.ask.body)) == ("/workspace/memory/undo", {"taskId": "remember-1"})
-    assert step.seconds == 70
-    assert undone.task_id == "undo-1"
-    with pytest.raises(Unreachable):
-        carry_out(owner.reject(core, "r/1"), clock, BROKEN)
+    assert (step.seconds, undone.task_id) == (70, "undo-1")
+    with pytest.raises(errors.Unreachable):
+        carry_out(client.reject(core, "r/1"), clock, BROKEN)
+    assert next(client.review(core, "r 1")).ask.path == "/workspace/memory/review/r%201"
+    path = next(client.explain(core, "read", "user/a&b.md")).ask.path
+    assert path == "/workspace/memory/policy/explain?verb=read&path=user%2Fa%26b.md"
 
 
-@pytest.mark.parametrize(
-    ("make", "method", "path"),
-    [
-        (owner.reviews, "GET", "review"),
-        (lambda core: owner.review(core, "r 1"), "GET", "review/r%201"),
-        (lambda core: owner.approve(core, "r1", "d"), "POST", "review/r1/approve"),
-        (lambda core: owner.reject(core, "r1"), "POST", "review/r1/reject"),
-        (lambda core: owner.erase(core, "user/a.md", yes=True), "POST", "erase"),
-        (owner.audit_head, "GET", "audit/head"),
-        (
-            lambda core: owner.explain(core, "read", "user/a&b.md"),
-            "GET",
-            "policy/explain?verb=read&path=user%2Fa%26b.md",
-        ),
-    ],
-)
-def test_what_is_the_owners_is_asked_at_its_path(core, make, method, path):
-    ask = next(make(core)).ask
-    assert (ask.method, ask.path) == (method, f"/workspace/memory/{path}")
+# -- what is sent again ------------------------------------------------------------------------------------
+
+OK = HttpReply(200, {}, b"{}")
+UNDO = Ask("POST", "/undo", repeatable=False)
+TOO_LONG = 10_000
+
+
+def refusal(status, code="some_code", error="A sentence.", after=None, **fields):
+    headers = {} if after is None else {"retry-after": after}
+    return said(status, {"code": code, "error": error, **fields}, **headers)
+
+
+def run(clock, *outcomes, ask=None, seconds=30.0):
+    return carry_out(client.exchange(ask or Ask("GET", "/"), clock, clock() + seconds, 0.0), clock, *outcomes)
+
+
+def caught(kind, clock, *outcomes, **terms):
+    with pytest.raises(kind) as found:
+        run(clock, *outcomes, **terms)
+    return found.value
+
+
+def test_an_answer_is_returned_at_once_and_a_try_given_what_is_left(clock):
+    tries, reply = run(clock, OK)
+    assert reply is OK
+    assert [(step.pause, step.afresh, step.seconds) for step in tries] == [(0.0, False, 10.0)]
+    assert run(clock, OK, ask=Ask("GET", "/", hold=20))[0][0].seconds == 30.0
+    assert run(clock, OK, seconds=float("inf"))[0][0].seconds == 10.0
+    tries, _ = run(clock, lambda _: clock.advance(9.9) or BROKEN, BROKEN, OK, seconds=10)
+    assert [step.seconds for step in tries] == [10.0, client.GRACE_SECONDS, client.GRACE_SECONDS]
+
+
+def test_a_lost_request_is_sent_again_after_pauses_that_double_up_to_a_bound_until_its_time_ends(clock):
+    tries, _ = run(clock, *[GONE, BROKEN] * 5, OK)
+    pauses = [step.pause for step in tries]
+    assert pauses[:4] == [0.0, FIRST_PAUSE, FIRST_PAUSE * 2, FIRST_PAUSE * 4]
+    assert max(pauses) == LAST_PAUSE == pauses[-1]
+    assert len({id(step.ask) for step in tries}) == 1
+    assert [step.afresh for step in tries] == [False] + [True] * 10
+    begun = clock()
+    error = caught(errors.Unreachable, clock, *[GONE] * TOO_LONG)
+    assert clock() - begun == pytest.approx(30)
+    assert not error.may_have_arrived
+    assert str(error) == "the daemon did not answer: nobody takes the connection"
+
+
+def test_what_may_have_arrived_is_not_sent_again_unless_that_changes_nothing(clock):
+    error = caught(errors.Unreachable, clock, BROKEN, ask=UNDO)
+    assert (error.may_have_arrived, "may have been carried out" in str(error)) == (True, True)
+    assert run(clock, GONE, refusal(503, "busy"), OK, ask=UNDO)[1] is OK
+    error = caught(errors.Unreachable, clock, BROKEN, lambda _: clock.advance(60) or BROKEN)
+    assert not error.may_have_arrived  # A read that was lost has done nothing.
+
+
+def test_not_now_is_asked_again_after_what_it_says_up_to_a_bound(clock):
+    for status in (429, 503):
+        tries, _ = run(clock, refusal(status, after="7"), refusal(status), OK)
+        assert [step.pause for step in tries] == [0.0, 7.0, FIRST_PAUSE * 2]
+        assert not any(step.afresh for step in tries)
+    no_numbers = ("soon", "-1", "1.5", "", "Wed, 21 Oct 2026 07:28:00 GMT", "٣")
+    for told, obeyed in (
+        *((each, FIRST_PAUSE) for each in no_numbers),
+        *(("59", 59.0), ("61", 60.0), ("9" * 400, 60.0)),
+    ):
+        assert run(clock, refusal(429, after=told), OK, seconds=1000)[0][1].pause == obeyed, told
+
+
+def test_not_now_beyond_the_deadline_or_for_ever_is_raised(clock):
+    begun = clock()
+    for after in ("31", "30"):
+        error = caught(errors.QueueFull, clock, refusal(429, "remember_queue_full", after=after))
+        assert (error.status, error.retry_after) == (429, float(after))
+    assert clock() == begun
+    assert (
+        caught(errors.NotNow, clock, *[refusal(503, "workspace_draining")] * TOO_LONG).code
+        == "workspace_draining"
+    )
+
+
+def test_no_other_refusal_is_asked_again(clock):
+    for status in (400, 401, 404, 409, 413, 500, 502, 504):
+        error = caught(errors.Problem, clock, refusal(status))
+        assert (error.status, error.code, type(error)) == (status, "some_code", errors.Problem)
+
+
+def test_a_problem_is_one_printable_line_with_its_code_and_its_fields(clock):
+    fields = {"paths": ["user/a.md"], "title": "T", "type": "t"}
+    error = caught(errors.UndoOverlap, clock, refusal(409, "undo_overlap", "Later changes.", **fields))
+    assert (str(error), error.paths) == ("Later changes. (undo_overlap)", ("user/a.md",))
+    assert (dict(error.fields), isinstance(error, errors.Conflict)) == ({"paths": ["user/a.md"]}, True)
+    assert caught(errors.Conflict, clock, refusal(409, "store_conflict", paths="user/a.md")).paths == ()
+    for sent, read in ((7, None), ("r1", "r1")):
+        error = caught(errors.ReviewNeeded, clock, refusal(409, "pending_review", reviewId=sent))
+        assert error.review_id == read
+    error = str(
+        caught(errors.InvalidContent, clock, refusal(400, "invalid_content", "\x1b[2J\n" + "x" * 10_000))
+    )
+    assert (error.isprintable(), len(error) < 400) == (True, True)
+
+
+def test_what_is_none_of_the_contract_says_so(clock):
+    for status, body in (
+        *((302, b""), (204, b""), (404, b"<html>"), (404, b"[]"), (404, b'{"error": "Not Found"}')),
+        *((404, b'{"code": 7, "error": "Not Found"}'), (500, b"[" * 100_000)),
+    ):
+        assert str(status) in str(
+            caught(errors.BadAnswer, clock, HttpReply(status, {"location": "http://e/"}, body))
+        )
+
+
+# -- events --------------------------------------------------------------------------------------------
+
+SSE = {"content-type": "text/event-stream"}
+
+
+@pytest.fixture
+def following(clock):
+    return Following(ClientCore(new_key=str, clock=clock, timeout=10), None)
+
+
+def test_each_connection_goes_on_after_the_newest_whole_event_or_mark(clock, following):
+    step = following.again()
+    assert (step.pause, step.afresh, step.seconds) == (0.0, False, client.QUIET_SECONDS)
+    assert (step.ask.path, "last-event-id" in step.ask.headers) == ("/workspace/memory/events", False)
+    after = Following(ClientCore(new_key=str, clock=clock), "0badcafe-7").again()
+    assert after.ask.headers["last-event-id"] == "0badcafe-7"
+    assert following.answered(HttpReply(200, {"content-type": "text/event-stream; charset=utf-8"}, b""))
+    assert [each.id for each in following.feed(event(1) + event(2)[:-1])] == ["0badcafe-1"]
+    following.lost(GONE)
+    step = following.again()
+    assert (step.pause, step.afresh) == (FIRST_PAUSE, True)
+    # What was left of the second one is not put before what comes now.
+    assert [each.id for each in following.feed(event(2))] == ["0badcafe-2"]
+    (mark,) = following.feed(b"retry: 1000\n: \nid: 0badcafe-9\n\n")
+    assert (mark.id, mark.type) == ("0badcafe-9", client.MARK)
+    following.lost(GONE)
+    assert following.again().ask.headers["last-event-id"] == "0badcafe-9"
+
+
+def test_pauses_double_until_something_comes(following):
+    pauses = []
+    for _ in range(8):
+        following.lost(GONE)
+        pauses.append(following.again().pause)
+    assert pauses[:3] == [FIRST_PAUSE, FIRST_PAUSE * 2, FIRST_PAUSE * 4]
+    assert pauses[-1] == LAST_PAUSE
+    list(following.feed(b": heartbeat\n\n"))
+    following.lost(GONE)
+    assert following.again().pause == FIRST_PAUSE
+
+
+def test_a_daemon_that_is_away_for_the_time_of_a_call_ends_it(clock, following):
+    for _ in range(3):
+        following.lost(GONE)
+        clock.advance(3)
+        list(following.feed(b": \n\n"))
+    following.lost(GONE)
+    clock.advance(9.9)
+    following.lost(GONE)
+    clock.advance(0.1)
+    with pytest.raises(errors.Unreachable):
+        following.lost(GONE)
+
+
+def test_a_busy_daemon_is_asked_again_for_as_long(clock, following):
+    busy = said(503, {"code": "busy", "error": "Busy."}, **{"retry-after": "5"})
+    assert not following.answered(busy)
+    step = following.again()
+    assert (step.pause, step.afresh) == (5.0, False)
+    clock.advance(10)
+    with pytest.raises(errors.NotNow):
+        following.answered(busy)
+
+
+def test_what_is_no_stream_or_no_event_ends_it(following):
+    for status, headers in ((200, {"content-type": "text/html"}), (200, {}), (202, SSE), (302, {})):
+        with pytest.raises(errors.BadAnswer):
+            following.answered(HttpReply(status, headers, b""))
+    for data in ("no JSON", "[" * 100_000, "[]", '{"type": "task"}'):
+        with pytest.raises(errors.BadAnswer):
+            list(following.feed(f"data: {data}\n\n".encode()))
+
+
+STREAM = (
+    "\ufeffid: 0badcafe-1\nretry: 1000\n: \n\n"
+    "id: 0badcafe-2\r\nevent: task\r\ndata: {\r\ndata: é 記憶 🗝\r\ndata:}\r\n\r\n"
+    ": heartbeat\r\r"
+    "data\rdata: \r\r"
+    "event: lost\nid: bad\0id\n\n"
+    "nonsense: 1\nid\ndata:  two spaces\n\n"
+    "data: never ended"
+).encode()
+FRAMES = [
+    Frame("0badcafe-1", "", None),
+    Frame("0badcafe-2", "task", "{\né 記憶 🗝\n}"),
+    Frame("0badcafe-2", "message", "\n"),
+    Frame("", "message", " two spaces"),
+]
+
+
+def read(chunks, last_id=""):
+    frames = Frames(last_id)
+    return [frame for chunk in chunks for frame in frames.feed(chunk)], frames.last_id
+
+
+def cut(data, cuts):
+    return read(
+        data[a:b] for a, b in pairwise([0, *sorted(min(each, len(data)) for each in cuts), len(data)])
+    )
+
+
+@given(st.lists(st.integers(0, len(STREAM)), max_size=12), st.binary(max_size=200))
+def test_a_stream_cut_anywhere_gives_the_same_frames(cuts, data):
+    assert cut(STREAM, cuts) == cut(STREAM, []) == cut(STREAM, range(len(STREAM))) == (FRAMES, "")
+    assert cut(data, cuts) == cut(data, [])
+
+
+def test_the_last_id_is_that_of_a_frame_that_came_as_a_whole_or_says_where_the_stream_stands():
+    frames, last = read([b"id: a-1\ndata: 1\n\nid: a-2\ndata: 2\n"])
+    assert ([frame.id for frame in frames], last) == (["a-1"], "a-1")
+    assert read([b": \nid: a-7\n\n"], "a-1") == ([Frame("a-7", "", None)], "a-7")
+    assert read([b": \nid: a-7\n\n"], "a-7") == ([], "a-7")
+    assert read([b"data: \xff\n\n"])[0] == [Frame("", "message", "\ufffd")]
+
+
+def test_an_event_without_end_is_refused_and_not_kept_and_events_without_end_are_not(monkeypatch):
+    monkeypatch.setattr(client, "MAX_FRAME_BYTES", 1000)
+    for endless in (b"x" * 64, b"data: x\n" * 8, b": x"):
+        with pytest.raises(errors.BadAnswer, match="1000"):
+            read(endless for _ in range(400))
+    frames = Frames()
+    list(frames.feed(b"data: 1"))
+    with pytest.raises(errors.BadAnswer):
+        list(frames.feed(b"x" * 3_000_000))
+    assert len(frames._line) == len(b"data: 1")
+    assert len(read(b": heartbeat\n\ndata: 1\n\n" for _ in range(400))[0]) == 400

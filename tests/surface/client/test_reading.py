@@ -2,112 +2,65 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from dataclasses import MISSING, fields
+from functools import partial
 
 import pytest
 
 from kit.client.scripted import RECALLED, REMEMBERED, task
-from muniment.client import errors, results
-from muniment.client.core import (
-    audit_head_of,
-    decided_of,
-    erased_of,
-    event_of,
-    explained_of,
-    recalled_of,
-    review_of,
-    task_of,
-    undone_of,
-)
-from muniment.client.errors import BadAnswer
-from muniment.client.results import DreamResult, Event, ForgetResult, RememberResult, RemovedEntry
+from muniment.client import core, errors, normalize, results
+from muniment.client.core import event_of, recalled_of, task_of
+from muniment.client.errors import BadAnswer, ClientError, Problem, TaskFailed
+from muniment.client.results import Event
 from muniment.daemon import contract
+from muniment.errors import MunimentError
 
-FORGOTTEN = {
-    "summary": "Removed 1.",
-    "removedEntries": [{"topic": "preference", "summary": "Dark mode", "filePath": "user/editor.md"}],
-    "touchedTopics": ["preference"],
-    "touchedScopes": ["user"],
-}
-DREAMT = {
-    "summary": "Merged.",
-    "touchedTopics": [],
-    "touchedScopes": [],
-    "dedupedEntries": 3,
-    "rejected": 1,
-}
+REMOVED = {"topic": "preference", "summary": "Dark mode", "filePath": "user/editor.md"}
+FORGOTTEN = {"summary": "x", "removedEntries": [REMOVED], "touchedTopics": [], "touchedScopes": ["user"]}
+DREAMT = {"summary": "x", "touchedTopics": [], "touchedScopes": [], "dedupedEntries": 3, "rejected": 1}
+TOLD = {"v": 1, "type": "task", "data": {"taskId": "dream-1"}, "originatorClientId": "web"}
 
 
-def failed(code="remember_no_update", **more):
-    return task("failed", error={"code": code, "message": "A sentence.", **more})
+def done(kind, good, **bad):
+    return task("completed", kind, result=good | bad)
 
 
-@pytest.mark.parametrize(
-    "document",
-    [
-        None,
-        [],
-        "task",
-        {},
-        task() | {"taskId": 7},
-        task() | {"taskId": "undo-1"},
-        task() | {"status": "sleeping"},
-        task() | {"status": None},
-        task() | {"createdAt": None},
-        task("completed"),
-        task("completed", result=[]),
-        task("completed", result={}),
-        task("completed", result=REMEMBERED | {"filesTouched": "user/a.md"}),
-        task("completed", result=REMEMBERED | {"filesTouched": [1]}),
-        task("completed", result=REMEMBERED | {"summary": 1}),
-        task("completed", "forget", result=FORGOTTEN | {"removedEntries": [1]}),
-        task("completed", "forget", result=FORGOTTEN | {"removedEntries": [{}]}),
-        task("completed", "dream", result=DREAMT | {"dedupedEntries": "3"}),
-        task("completed", "dream", result=DREAMT | {"dedupedEntries": True}),
-        task("failed"),
-        task("failed", error={}),
-        task("failed", error={"code": "x", "paths": "user/a.md"}),
-    ],
-)
-def test_a_task_that_is_none_is_refused(document):
-    with pytest.raises(BadAnswer):
-        task_of(document)
+def test_what_is_no_task_no_event_and_no_recall_is_refused():
+    assert task_of(done("forget", FORGOTTEN)).result.removed_entries[0].file_path == "user/editor.md"
+    assert task_of(done("dream", DREAMT)).result.deduped_entries == 3
+    assert event_of("a-1", TOLD) == Event("a-1", "task", {"taskId": "dream-1"}, "web")
+    entry = RECALLED["entries"][0]
+    wrong = {"entries": (None, {}, [1], [{}], [entry | {"id": 7}]), "text": (None, 7)}
+    wrong |= {"tokens": (None, "7", True, 7.5), "abstained": (None, 0, "false"), "error": (7, {"code": "x"})}
+    tasks = [None, [], "task", {}, *(task() | {"taskId": each} for each in (7, "undo-1"))]
+    tasks += [*(task() | {"status": each} for each in ("sleeping", None)), task() | {"createdAt": None}]
+    tasks += [task("completed"), task("completed", result=[]), task("completed", result={})]
+    tasks += [done("remember", REMEMBERED, filesTouched=each) for each in ("user/a.md", [1])]
+    tasks += [done("remember", REMEMBERED, summary=1), done("dream", DREAMT, dedupedEntries="3")]
+    tasks += [done("dream", DREAMT, dedupedEntries=True), task("failed"), task("failed", error={})]
+    tasks += [done("forget", FORGOTTEN, removedEntries=[each]) for each in (1, {})]
+    tasks += [task("failed", error={"code": "x", "paths": "a.md"})]
+    wrong_events = (("data", None), ("type", 1), ("originatorClientId", 1))
+    events = (None, {}, *(TOLD | {name: each} for name, each in wrong_events))
+    recalls = (None, [], {}, *(RECALLED | {name: each} for name in wrong for each in wrong[name]))
+    one_event = partial(event_of, "a-1")
+    for read, documents in ((task_of, tasks), (recalled_of, recalls), (one_event, events)):
+        for document in documents:
+            with pytest.raises(BadAnswer):
+                pytest.fail(f"{document!r} is {read(document)!r}")
 
 
 def test_a_task_that_waits_for_the_owner_names_its_review():
-    for document in (failed("pending_review", reviewId="r1"), failed("pending_review") | {"reviewId": "r1"}):
+    error = {"code": "pending_review", "message": "A sentence."}
+    for document in (
+        task("failed", error=error | {"reviewId": "r1"}),
+        task("failed", error=error, reviewId="r1"),
+    ):
         with pytest.raises(errors.PendingReview) as caught:
             task_of(document).outcome  # noqa: B018  a property that raises
         assert caught.value.review_id == "r1"
-
-
-def test_an_event_is_read():
-    told = {"v": 1, "type": "task", "data": {"taskId": "dream-1"}, "originatorClientId": "web"}
-    assert event_of("a-1", told) == Event("a-1", "task", {"taskId": "dream-1"}, "web")
-    for broken in (None, {}, told | {"data": None}, told | {"type": 1}, told | {"originatorClientId": 1}):
-        with pytest.raises(BadAnswer):
-            event_of("a-1", broken)
-
-
-@pytest.mark.parametrize(
-    "document",
-    [
-        None,
-        [],
-        {},
-        *(
-            RECALLED | {"entries": value}
-            for value in (None, {}, [1], [{}], [RECALLED["entries"][0] | {"id": 7}])
-        ),
-        *(RECALLED | {"text": value} for value in (None, 7)),
-        *(RECALLED | {"tokens": value} for value in (None, "7", True, 7.5)),
-        *(RECALLED | {"abstained": value} for value in (None, 0, "false")),
-        *(RECALLED | {"error": value} for value in (7, {"code": "deadline"})),
-    ],
-)
-def test_a_recall_that_is_none_is_refused(document):
-    with pytest.raises(BadAnswer):
-        recalled_of(document)
 
 
 # -- against the daemon's own models -------------------------------------------------------------------
@@ -123,71 +76,103 @@ def wire(model, **values):
     return contract.as_wire(model.model_construct(**made))
 
 
-@pytest.mark.parametrize(
-    ("model", "values", "read", "kind"),
-    [
-        (contract.ReviewShown, {}, review_of, results.ReviewShown),
-        (contract.Decided, {"status": "approved", "task_id": "x-1"}, decided_of, results.Decided),
-        (contract.Decided, {"status": "rejected", "task_id": None}, decided_of, results.Decided),
-        (contract.Undone, {}, undone_of, results.Undone),
-        (contract.ErasePlan, {"status": "preview"}, erased_of, results.ErasePlan),
-        (contract.EraseReceipt, {"status": "erased"}, erased_of, results.EraseReceipt),
-        (contract.AuditHead, {}, audit_head_of, results.AuditHead),
-        (
-            contract.Explained,
-            {"verdict": "deny", "rule": "R1", "layer": "strict", "reason": "why"},
-            explained_of,
-            results.Explained,
-        ),
-    ],
-)
-def test_what_the_daemon_tells_the_owner_is_read_as_a_whole(model, values, read, kind):
-    document = wire(model, **values)
-    found = read(document)
-    assert type(found) is kind
-    names = {field.name for field in fields(kind)}
-    assert names >= set(model.model_fields) - {"status"}
-    for name in names:
-        sent = document[contract.to_camel(name)]
-        assert getattr(found, name) == (tuple(sent) if isinstance(sent, list) else sent)
+def test_what_the_daemon_tells_the_owner_is_read_as_a_whole():
+    denied = {"verdict": "deny", "rule": "R1", "layer": "strict", "reason": "why"}
+    for name, values, read in (
+        ("ReviewShown", {}, core.review_of),
+        ("Decided", {"status": "approved", "task_id": "x-1"}, core.decided_of),
+        ("Decided", {"status": "rejected", "task_id": None}, core.decided_of),
+        ("Undone", {}, core.undone_of),
+        ("ErasePlan", {"status": "preview"}, core.erased_of),
+        ("EraseReceipt", {"status": "erased"}, core.erased_of),
+        ("AuditHead", {}, core.audit_head_of),
+        ("Explained", denied, core.explained_of),
+    ):
+        model, kind = getattr(contract, name), getattr(results, name)
+        document = wire(model, **values)
+        found = read(document)
+        assert type(found) is kind
+        names = {field.name for field in fields(kind)}
+        assert names >= set(model.model_fields) - {"status"}
+        for field in names:
+            sent = document[contract.to_camel(field)]
+            assert getattr(found, field) == (tuple(sent) if isinstance(sent, list) else sent)
 
 
-@pytest.mark.parametrize(
-    ("model", "kind"),
-    [
-        (contract.RememberResult, RememberResult),
-        (contract.ForgetResult, ForgetResult),
-        (contract.DreamResult, DreamResult),
-        (contract.RemovedEntry, RemovedEntry),
-        (contract.TaskError, results.TaskError),
-        (contract.Recalled, results.Recalled),
-        (contract.RecalledEntry, results.RecalledEntry),
-    ],
-)
-def test_a_result_has_the_fields_of_the_daemons_model(model, kind):
-    assert {field.name for field in fields(kind)} == set(model.model_fields)
-    needed = {field.name for field in fields(kind) if field.default is MISSING}
-    assert needed <= {name for name, field in model.model_fields.items() if field.is_required()}
+def test_a_result_has_the_fields_of_the_daemons_model():
+    for name in (
+        *("RememberResult", "ForgetResult", "DreamResult", "RemovedEntry", "TaskError"),
+        *("Recalled", "RecalledEntry"),
+    ):
+        model, found = getattr(contract, name), fields(getattr(results, name))
+        assert {field.name for field in found} == set(model.model_fields)
+        needed = {field.name for field in found if field.default is MISSING}
+        assert needed <= {name for name, field in model.model_fields.items() if field.is_required()}
 
+
+# -- changes of the memory, as user interfaces of the contract know them -------------------------------
+
+MANAGED = {"scope": "managed", "source": "workspace_memory_remember", "taskId": "remember-1"}
+MANAGED |= {"touchedScopes": ["user", "team"]}
+FILE = {"scope": "workspace", "filePath": "/w/AGENTS.md", "mode": "append", "bytesWritten": 12}
+
+
+def test_a_change_has_the_shape_that_user_interfaces_know_or_is_none():
+    def changed(data):
+        return normalize({"id": 4, "v": 1, "type": "memory_changed", "data": data})
+
+    for data in (MANAGED, FILE, FILE | {"scope": "global"}):
+        assert changed(data) == {"type": "workspace.memory.changed", **data}
+    assert normalize(Event("a-1", "memory_changed", {**MANAGED, "later": 1})) == changed(MANAGED)
+    for data in (
+        *(None, {}, MANAGED | {"scope": "else"}, MANAGED | {"source": ""}, MANAGED | {"taskId": 7}),
+        *(MANAGED | {"touchedScopes": "user"}, MANAGED | {"touchedScopes": [1]}),
+        *(FILE | {"scope": "managed"}, FILE | {"filePath": ""}, FILE | {"mode": "delete"}),
+        *(FILE | {"bytesWritten": "12"}, FILE | {"bytesWritten": True}),
+    ):
+        assert changed(data) is None, data
+
+
+# -- errors --------------------------------------------------------------------------------------------
 
 UNTYPED = {
-    "foreign_origin",
-    "not_found",
-    "method_not_allowed",
-    "request_timeout",
-    "body_too_large",
-    "unsupported_media_type",
-    "misdirected_request",
-    "remember_failed",
-    "forget_failed",
-    "dream_failed",
+    *("foreign_origin", "not_found", "method_not_allowed", "request_timeout", "body_too_large"),
+    *("unsupported_media_type", "misdirected_request", "remember_failed", "forget_failed", "dream_failed"),
     "internal_error",
 }
 """Codes that a client of this library does not meet, or can do nothing about: `Problem` itself."""
 
+CLASSES = {
+    name: each
+    for name, each in vars(errors).items()
+    if inspect.isclass(each) and each.__module__ == errors.__name__
+}
+NAMES = re.compile(r"^(?P<rails>[ │├└─]*)(?P<names>[A-Z]\w+(?:, [A-Z]\w+)*)", re.MULTILINE)
 
-def test_every_code_of_the_daemon_has_a_class_or_is_listed():
+
+def drawn():
+    """(name, parent) as the docstring draws them."""
+    stack = []
+    for found in NAMES.finditer(errors.__doc__.split("\n\n")[1]):
+        del stack[len(found["rails"]) // 4 - 1 :]
+        names = found["names"].split(", ")
+        yield from ((name, stack[-1] if stack else None) for name in names)
+        stack.append(names[0])
+
+
+def test_every_code_of_the_daemon_has_one_class_or_is_listed_and_the_docstring_draws_the_tree():
     assert set(contract.HTTP) - set(errors.PROBLEMS) == UNTYPED
     assert set(errors.PROBLEMS) <= set(contract.HTTP)
-    assert set(contract.TASK) <= set(errors.FAILURES)
-    assert set(errors.FAILURES) <= {*contract.TASK, *contract.HTTP}
+    assert set(contract.TASK) <= set(errors.FAILURES) <= {*contract.TASK, *contract.HTTP}
+    parents = dict(drawn())
+    assert parents.pop("MunimentError") is None
+    assert set(parents) == set(CLASSES)
+    assert {name: CLASSES[name].__bases__[0].__name__ for name in parents} == parents
+    assert issubclass(ClientError, MunimentError)
+    for top in (Problem, TaskFailed):
+        branch = [each for each in CLASSES.values() if issubclass(each, top)]
+        codes = [code for each in branch for code in each.__dict__["codes"]]
+        assert len(codes) == len(set(codes))
+        assert [each for each in branch if not each.__dict__["codes"]] == [top]
+    for each in set(CLASSES.values()) - {ClientError}:
+        assert issubclass(each, Problem | TaskFailed) or re.fullmatch("[a-z_]+", each.code)
