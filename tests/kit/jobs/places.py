@@ -125,9 +125,9 @@ def committed(place, files, *, trust=Trust.OWNER, at=None, removals=(), **of):
 
 
 def raising(error):
-    """A step of a model that fails."""
+    """A step of a model that fails, or any other function that does."""
 
-    def respond(_request):
+    def respond(*_given, **_more):
         raise error
 
     return respond

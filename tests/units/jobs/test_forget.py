@@ -423,7 +423,7 @@ def test_where_the_policy_does_not_retry_a_change_ends_it(tmp_path, monkeypatch)
     with made(tmp_path, strict(require="none", conflict="fail")) as place:
         numbered(place, 1)
         conflict = raising(StoreConflict(("user/a.md",)))
-        monkeypatch.setattr(job, "commit", lambda *_: conflict(None))
+        monkeypatch.setattr(job, "commit", conflict)
         assert forgetting(place, "dark mode").error.code == "store_conflict"
 
 

@@ -137,7 +137,7 @@ def test_an_escape_that_only_the_judge_sees_and_a_root_that_was_replaced_are_esc
 
 def test_a_worker_that_dies_fails_the_job(place, monkeypatch):
     died = raising(WorkerLost("the worker died"))
-    monkeypatch.setattr(Sandbox, "commit", lambda *_, **__: died(None))
+    monkeypatch.setattr(Sandbox, "commit", died)
     result = remembering(place, "a fact", saving())
     assert (result.status, result.error.code) == ("failed", "remember_failed")
 

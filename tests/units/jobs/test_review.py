@@ -109,7 +109,7 @@ def test_a_review_is_decided_once_also_where_that_was_not_noted(ground, place, m
 
     def die_before_it_is_noted(review, told):
         with monkeypatch.context() as patch:
-            patch.setattr(deciding, "close", lambda *_: raising(KeyboardInterrupt)(None))
+            patch.setattr(deciding, "close", raising(KeyboardInterrupt))
             with pytest.raises(KeyboardInterrupt):
                 approve(review, told, place)
 
@@ -172,7 +172,7 @@ def test_an_approval_whose_last_transaction_fails_is_told_as_what_the_ledger_say
     review = hold(ground, new("user/m.md", b"new\n"))
     told = show(review, place).digest
     with monkeypatch.context() as patch:
-        patch.setattr(committing, "finish", lambda *_: broken(None))
+        patch.setattr(committing, "finish", broken)
         with pytest.raises(ManagedMemoryUnavailable, match="the disk is full"):
             approve(review, told, place)
     assert not (ground.user / "m.md").exists()

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
 
 import muniment
 from kit.jobs import places
-from kit.jobs.places import committed, lay, made, memory, remembering, roomy, saving, user, write
+from kit.jobs.places import committed, lay, made, memory, raising, remembering, roomy, saving, user, write
 from kit.memories import make_roots, put, strict
 from kit.store.ground import patience
 from muniment.confine.binding import bind_all
@@ -297,7 +295,7 @@ def test_an_interrupted_commit_is_taken_back_when_the_memory_is_opened_and_told(
     files, home = tmp_path / "home" / "user", {"workspace": tmp_path, "home": tmp_path / "home"}
     with monkeypatch.context() as patch, muniment.open(**home) as memory:
         patch.setattr("muniment.store.commit.finish", raising(KeyboardInterrupt))
-        patch.setattr("muniment.store.commit.take_back", raising(KeyboardInterrupt))
+        patch.setattr("muniment.store.commit.bring_back", raising(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             memory.remember(FACT, scope="user")
     assert [*files.rglob("prefers*.md")] != []

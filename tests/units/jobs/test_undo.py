@@ -227,7 +227,7 @@ def test_an_undo_that_cannot_clear_up_behind_itself_is_still_done(ground, place,
     """It was told as failed, and a second one as undone already."""
     ground.commit(new("user/n.md"), origin=origin("task-1"))
     held_up = raising(DeadlineExceeded("somebody holds the lock"))
-    monkeypatch.setattr(job, "remove_emptied", lambda *_arguments: held_up(None))
+    monkeypatch.setattr(job, "remove_emptied", held_up)
     result = done(undo("task-1", place))
     assert result.status == "completed"
     assert "somebody holds the lock" in result.notes[-1]
