@@ -1,4 +1,4 @@
-"""The ordinary job: facts in many languages and preferences in the imperative, all remembered as who asked's."""
+"""The ordinary job: facts of all languages and preferences in the imperative, remembered as the asker's."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_as_files_of_a_project_no_preference_is_held_back(tmp_path, request):
 READS = [("read_file", {"path": path}) for path in ("project/heard.md", "project/team/meetings.md")]
 LOOKS = {0: [("grep", {"pattern": "."}), ("ls", {"path": "project"})], 2: READS}
 WORDS = {
-    # what it writes of the fact, whether it first reads all that stands in a project, and whose words they are
+    # what it writes of the fact, whether it first reads what stands in a project, and whose words they are
     "bare": (lambda fact: f"{fact}\n", True, "owner"),
     "front matter": (lambda fact: f"---\nname: Release\ntype: user\n---\n\n{fact}\n", True, "owner"),
     "a list item": (lambda fact: f"- {fact}\n", True, "owner"),
