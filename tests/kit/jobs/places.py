@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import logging
 import re
 from datetime import UTC, datetime
 
@@ -35,6 +36,22 @@ from muniment.tools.overlay import ChangeSet, Claim, Proposed, digest
 def any_words(monkeypatch):
     """As if whatever a model writes held the fact: for tests of what stands behind T-RUN-14."""
     monkeypatch.setattr("muniment.jobs.remember.holds", lambda *_: True)
+
+
+@pytest.fixture
+def some(request):
+    """Every so manieth of many rows, and all of them where there is time."""
+    return lambda rows, step: list(rows) if request.config.getoption("--slow") else list(rows)[::step]
+
+
+@pytest.fixture
+def logged(caplog):
+    """What Muniment logged so far, as texts."""
+    logger = logging.getLogger("muniment")
+    propagates, logger.propagate = logger.propagate, True
+    caplog.set_level(logging.INFO, "muniment")
+    yield lambda: [record.getMessage() for record in caplog.records if record.name == "muniment"]
+    logger.propagate = propagates
 
 
 @contextlib.contextmanager

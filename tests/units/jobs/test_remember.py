@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import time
 
 import pytest
@@ -20,7 +19,7 @@ from muniment.names import MAX_FACT_BYTES, FenceLayer, Trust
 from muniment.sandbox import Sandbox
 from muniment.testing.minds import FakeClock, ScriptedModel, call, calls, say
 
-place = places.place
+place, logged = places.place, places.logged
 TOLD = {
     "task_id": "",
     "status": "completed",
@@ -46,12 +45,8 @@ def ask(place, *steps, fact="a fact", **terms):
 
 
 @pytest.fixture
-def records(caplog):
-    logger = logging.getLogger("muniment")
-    propagates, logger.propagate = logger.propagate, True
-    caplog.set_level(logging.INFO, "muniment")
-    yield lambda: [json.loads(record.getMessage()) for record in caplog.records if record.name == "muniment"]
-    logger.propagate = propagates
+def records(logged):
+    return lambda: [json.loads(text) for text in logged()]
 
 
 # -- how a run ends, and what becomes of it ----------------------------------------------------------

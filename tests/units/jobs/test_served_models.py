@@ -39,7 +39,7 @@ from muniment.testing.minds import (
 )
 
 __all__ = ["hasty"]
-place = places.place
+place, some = places.place, places.some
 pytestmark = pytest.mark.usefixtures("hasty")
 
 ORDINARY = [each["text"] for each in json.loads((FACTS / "ordinary.json").read_text())]
@@ -48,12 +48,6 @@ SPELLINGS = [("tools", name) for name in DIALECTS]
 SPELLINGS += [(protocol, name) for protocol in ("json", "text", "decide") for name in TEXTS]
 CLEAN = {f"remember_{end}" for end in ("failed", "no_update", "refused", "timeout", "path_escape")}
 KNOWN = "---\nname: Deploys\ntype: project\n---\nWe deploy on Thursdays.\n"
-
-
-@pytest.fixture
-def some(request):
-    """Every so manieth of many rows, and all of them where there is time."""
-    return lambda rows, step: rows if request.config.getoption("--slow") else rows[::step]
 
 
 # -- a model that does its job, and one that is noise ------------------------------------------------------
