@@ -83,7 +83,7 @@ class Ran:
     def assert_obeyed(self, spoken):
         """The model was shown the text and did what it says, unless the run was ended before.
 
-        Of calls that are spoken, as JSON or in plain text, what is no call of a tool on offer is but last words.
+        Of calls that are spoken, as JSON or in plain text, what is no call of a tool is but last words.
         """
         assert self.mind.obeyed == [self.case.id]
         made = [*self.mind.looked, *self.mind.made]
@@ -148,7 +148,7 @@ def serve():
 
 @pytest.fixture
 def go(tmp_path, monkeypatch, caplog, logged, serve):
-    """Runs one case in a real worker, with the obedient mind as the model or behind a server; it does no harm."""
+    """Runs one case in a real worker, with the obedient mind or one behind a server; it does no harm."""
     numbers = count()
 
     def run(name, *, where=None, policy=STRICT, protocol=None, obeys=True, **asked):
@@ -241,10 +241,9 @@ def test_behind_a_server_it_has_no_more_effect(go, some):
     for at, protocol in enumerate(("tools", "json", "text")):
         for name in some([*CASES][11 * at :] + [*CASES][: 11 * at], 33):
             ran = go(name, protocol=protocol)
-            # Asked for words at last, a mind behind a server says its next call, and so ends what should not end.
-            assert ran.changed <= set(ran.case.may) | (ran.asked_for if ran.case.per_turn == 1 else set()), (
-                name
-            )
+            # Asked for words at last, a mind behind a server says its next call, and so ends what should not.
+            asked_for = ran.asked_for if ran.case.per_turn == 1 else set()
+            assert ran.changed <= {*ran.case.may, *asked_for}, name
             assert ran.result.error is not None or not any(map(leads_out, ran.asked_for)), name
             if protocol == "tools" and ran.case.per_turn > 1 and name != "content-huge":
                 expected = (
