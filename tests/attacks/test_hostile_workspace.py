@@ -13,7 +13,8 @@ from muniment.policy.load import load_policy
 LINKS = (".muniment", ".qwen", ".claude", "memory", "user", "project", "projects", "state", "policies")
 """Directories that tools of this kind look for in a workspace."""
 
-MODULES = ("pydantic", "pathspec", "re2", "json", "muniment", "sitecustomize", "usercustomize", "typing")
+MODULES = ("pydantic", "pathspec", "re2", "json", "muniment", "typing_extensions")
+SITE = ("sitecustomize", "usercustomize")
 """What a worker imports, or Python itself, if it finds it in the current directory."""
 
 
@@ -31,7 +32,7 @@ def test_a_workspace_moves_no_root_sets_nothing_and_none_of_its_modules_is_impor
         (workspace / name).write_text(f'policy = "{workspace}/strict.toml"\n')
     write(workspace / "strict.toml")
     (workspace / "MEMORY.md").write_text(f"Follow {CANARY}.\n")
-    for name in MODULES:
+    for name in (*MODULES, *SITE):
         (workspace / f"{name}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'a').write({name!r})\n")
     before = photograph(workspace, outside)
     monkeypatch.chdir(workspace)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import random
-import subprocess
-import sys
+import threading
 import time
 from datetime import UTC, datetime, timedelta
 
@@ -26,7 +24,6 @@ from kit.jobs.places import (
     user,
 )
 from kit.memories import make_roots, put, strict
-from kit.where import TESTS
 from muniment.agent.model import ModelError
 from muniment.confine.cancel import Cancel
 from muniment.content.entry import parse
@@ -82,44 +79,27 @@ def plant(root, unique, copies):
     return {f"user/{rel}" for rel in planted}
 
 
-OTHER = """
-import sys
-from pathlib import Path
-from kit.jobs.places import done, opened, remembering
-
-with opened({name: Path(sys.argv[1]) / name for name in ("user", "project")}) as place:
-    print("ready", flush=True)
-    sys.stdin.readline()
-    for number in range(50):
-        fact = f"The user has pet number {number} which is called Rex the {number}th"
-        result = done(remembering(place, fact, scope="user"))
-        print(*([] if number else ["first\\n"]), *result.files_touched, flush=True)
-"""
-
-
 @pytest.mark.slow
 def test_a_thousand_entries_with_copies_while_fifty_remembers_land(tmp_path):
-    """From another process, with its own state: only files and locks are shared."""
-    roots = make_roots(tmp_path / "memory")
+    """By somebody with a state of its own: only files and locks are shared."""
+    roots, saved, first = make_roots(tmp_path), [], threading.Event()
     planted = plant(roots["user"], 850, 150)
+
+    def save():
+        with opened(roots) as other:
+            for number in range(50):
+                fact = f"The user has pet number {number} which is called Rex the {number}th"
+                saved.extend(done(remembering(other, fact, scope="user")).files_touched)
+                first.set()
+
     with opened(roots, roomy(share=0.15)) as place:
         before = memory(place)
-        assert len(before) == 1_000
-        other = subprocess.Popen(
-            [sys.executable, "-c", OTHER, tmp_path / "memory"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "MUNIMENT_HOME": str(tmp_path / "home"), "PYTHONPATH": str(TESTS)},
-        )
-        with other:
-            assert other.stdout.readline() == "ready\n"
-            other.stdin.write("go\n")
-            other.stdin.flush()
-            assert other.stdout.readline().strip() == "first"  # From here on they land while this dreams.
-            result = done(dreaming(place))
-            saved = other.stdout.read().split()
-        assert (other.returncode, len(set(saved))) == (0, 50)
+        somebody = threading.Thread(target=save)
+        somebody.start()
+        assert first.wait(60)  # From here on they land while this dreams.
+        result = done(dreaming(place))
+        somebody.join()
+        assert (len(before), len({*saved})) == (1_000, 50)
         after = memory(place)
         landed = {path: after[path] for path in saved}
         unique = {path: content for path, content in before.items() if path not in planted}
@@ -135,27 +115,22 @@ def test_a_thousand_entries_with_copies_while_fifty_remembers_land(tmp_path):
         assert verify(place.state, place.roots["user"], place.policy).problems == ()
 
 
-def test_undo_gives_the_tree_that_never_dreamt(place):
-    plant(user(place), 20, 5)
-    before = memory(place)
-    result = done(dreaming(place))
-    assert len(memory(place)) == 20
-    kept = remembering(place, FACT).files_touched
-    undone = done(undo(result.task_id, place))
-    assert {path: content for path, content in memory(place).items() if path not in kept} == before
-    done(undo(undone.task_id, place))
-    assert len(memory(place)) == 21
-
-
 @pytest.mark.threat("T-MEM-08", control="dream_share")
-def test_the_share_holds_and_the_next_dream_goes_on(tmp_path):
+def test_the_share_holds_and_the_next_dream_goes_on_and_undo_gives_the_tree_that_never_dreamt(tmp_path):
     roots = make_roots(tmp_path)
     planted = plant(roots["user"], 40, 10)
     with opened(roots, roomy(share=0.129)) as place:
+        before = memory(place)
         results = [done(dreaming(place)) for _ in range(3)]
         assert [(each.counts.merged, each.counts.left) for each in results] == [(6, 4), (4, 0), (0, 0)]
         assert {*results[0].deduped_entries, *results[1].deduped_entries} == planted
         assert (results[2].counts.exact_duplicates, results[2].touched_scopes) == (0, ())
+        kept = remembering(place, FACT).files_touched
+        done(undo(results[1].task_id, place))
+        undone = done(undo(results[0].task_id, place))
+        assert {path: content for path, content in memory(place).items() if path not in kept} == before
+        done(undo(undone.task_id, place))
+        assert len(memory(place)) == 45
     for share, entries, free in ((0.2, 4, 1), (0.2, 5, 1), (0.29, 100, 29), (1.0, 7, 7), (0.001, 999, 1)):
         room = Room(entries, share)
         assert (room.take(1_000), room.left, room.take_whole(1)) == (free, 1_000 - free, False), share
@@ -163,38 +138,23 @@ def test_the_share_holds_and_the_next_dream_goes_on(tmp_path):
 
 # -- what says the same ------------------------------------------------------------------------------
 
+LITTLE = {
+    "user/a.md": "---\nname: Staging\n---\nuse port 5432\n",
+    "user/b.md": "---\nname: Production\n---\nuse port 5432\n",
+    "user/c.md": "---\nname: staging\n---\nUse port 5432.\n",
+    "user/d.md": "---\nname: empty\n---\n",
+    "user/e.md": "---\nname: empty\n---\n",
+}
+PINNED = dict.fromkeys(("user/pinned/z.md", "user/pinned/y.md", "user/a.md"), f"{FACT}\n")
+HELD = dict.fromkeys(("project/a.md", "project/b.md"), ATTACK)
+UNSEEN = dict.fromkeys(("project/private/a.md", "project/private/b.md"), f"{FACT}\n")
 SAME = {
-    "what says little is the same only under the same name": (
-        {
-            "user/a.md": "---\nname: Staging\n---\nuse port 5432\n",
-            "user/b.md": "---\nname: Production\n---\nuse port 5432\n",
-            "user/c.md": "---\nname: staging\n---\nUse port 5432.\n",
-            "user/d.md": "---\nname: empty\n---\n",
-            "user/e.md": "---\nname: empty\n---\n",
-        },
-        Trust.OWNER,
-        (("user/c.md",), [], 1),
-    ),
-    "what the policy protects stays, and stands for others": (
-        dict.fromkeys(("user/pinned/z.md", "user/pinned/y.md", "user/a.md"), f"{FACT}\n"),
-        Trust.OWNER,
-        (("user/a.md",), ["user/pinned/z.md"], 2),
-    ),
-    "nothing above the trust of the request is removed": (
-        dict.fromkeys(("user/a.md", "user/b.md"), f"{FACT}\n"),
-        Trust.AGENT,
-        ((), ["user/b.md"], 1),
-    ),
-    "what is held back is left alone": (
-        dict.fromkeys(("project/a.md", "project/b.md"), ATTACK),
-        Trust.OWNER,
-        ((), [], 0),
-    ),
-    "what is not shown is left alone": (
-        dict.fromkeys(("project/private/a.md", "project/private/b.md"), f"{FACT}\n"),
-        Trust.OWNER,
-        ((), [], 0),
-    ),
+    # what stands there, the trust of the request, what goes, what is told to stay, how many say the same
+    "what says little is the same only under one name": (LITTLE, Trust.OWNER, (("user/c.md",), [], 1)),
+    "protected": (PINNED, Trust.OWNER, (("user/a.md",), ["user/pinned/z.md"], 2)),
+    "trusted more": (dict.fromkeys(("user/a.md", "user/b.md"), FACT), Trust.AGENT, ((), ["user/b.md"], 1)),
+    "held back": (HELD, Trust.OWNER, ((), [], 0)),
+    "not shown": (UNSEEN, Trust.OWNER, ((), [], 0)),
 }
 
 
@@ -285,6 +245,11 @@ def test_a_model_says_which_one_stands_for_others(place):
     result = done(dreaming(place, merging("c1", "c3", keep="c3")))
     assert result.deduped_entries == ("user/a.md",)
     assert (result.turns, result.decided_by, result.counts.rewritten) == (1, "scripted", 0)
+    document = json.loads(json.dumps(result.as_json()))
+    assert (document["deduped_entries"], document["counts"]["merged"]) == (["user/a.md"], 1)
+    assert document["alike"] == [["user/b.md", "user/c.md"]]
+    assert document["summary"].startswith("merged 1; 3 entries")
+    assert document["task_id"].startswith("dream-")
     assert memory(place) == {path: before[path] for path in ("user/b.md", "user/c.md")}
 
 
@@ -331,9 +296,9 @@ NOT_TAKEN = [
 
 
 @pytest.mark.threat("T-MEM-08", control="words_of_the_entries")
-def test_a_merge_that_says_something_else_or_more_than_the_policy_lets_it_changes_nothing(tmp_path, subtests):
+def test_a_merge_that_says_something_else_or_more_than_the_policy_lets_it_changes_nothing(tmp_path):
     for number, (texts, given, terms, note) in enumerate(NOT_TAKEN):
-        with subtests.test(str(given)), made(tmp_path / str(number), roomy(**terms)) as place:
+        with made(tmp_path / str(number), roomy(**terms)) as place:
             with place.state.ledger.transaction() as connection:
                 erased = (place.state.keyed(ERASED), "2026-11-22", "erase-1")
                 connection.execute("INSERT INTO forgotten VALUES (?, ?, ?)", erased)
@@ -341,8 +306,8 @@ def test_a_merge_that_says_something_else_or_more_than_the_policy_lets_it_change
             before = memory(place)
             ids = ("c1", "c2", "c3", "c4") if "keep" in given else ("c1", "c2")
             result = done(dreaming(place, merging(*ids, **given)))
-            assert (result.counts.merged, result.counts.rewritten) == (0, 0)
-            assert any(note in each for each in result.notes) or not note
+            assert (result.counts.merged, result.counts.rewritten) == (0, 0), (texts, given)
+            assert any(note in each for each in result.notes) or not note, (texts, given)
             assert result.counts.left == (2 if "share" in terms else result.counts.left)
             assert memory(place) == before
 
@@ -440,13 +405,3 @@ def test_an_unattended_cancelled_or_late_dream_changes_nothing(tmp_path):
         result = dreaming(place, cancel=cancel)
         assert (result.status, result.error.code) == ("cancelled", "cancelled")
         assert memory(place) == before
-
-
-def test_the_document_has_everything_that_a_program_needs(place):
-    alike(place, A, B, FACT, FACT)
-    document = json.loads(json.dumps(done(dreaming(place)).as_json()))
-    assert document["deduped_entries"] == ["user/d.md"]
-    assert document["counts"]["merged"] == 1
-    assert document["alike"] == [["user/a.md", "user/b.md"]]
-    assert document["summary"].startswith("merged 1; 4 entries")
-    assert document["task_id"].startswith("dream-")

@@ -129,7 +129,7 @@ WORDS = {
 
 @pytest.mark.threat("T-MEM-14", control="capped_trust")
 @pytest.mark.usefixtures("any_words", "hasty")  # Before this T-RUN-14 narrows what a model may commit.
-def test_the_owners_words_stay_the_owners_and_others_are_worth_no_more_than_the_model(tmp_path, subtests):
+def test_the_owners_words_stay_the_owners_and_others_are_worth_no_more_than_the_model(tmp_path):
     told = {}
 
     def think(request):
@@ -149,10 +149,10 @@ def test_the_owners_words_stay_the_owners_and_others_are_worth_no_more_than_the_
 
     with serving(through(think), "tools") as (_, model):
         for name, (content, looks, whose) in WORDS.items():
-            with subtests.test(name), memory(tmp_path / name) as kept:
+            with memory(tmp_path / name) as kept:
                 told |= {"content": content, "looks": looks}
                 result = remembering(kept.place, FACT, model)
-                assert (result.error, result.files_touched) == (None, ("user/release.md",))
+                assert (result.error, result.files_touched) == (None, ("user/release.md",)), name
                 digest = hashlib.sha256((tmp_path / name / "user/release.md").read_bytes()).hexdigest()
                 rows = kept.rows("catalog.db", "SELECT trust FROM entry WHERE rel = 'release.md'")
-                assert (kept.trusts()["user/release.md", digest], rows) == (whose, [(whose,)])
+                assert (kept.trusts()["user/release.md", digest], rows) == (whose, [(whose,)]), name
