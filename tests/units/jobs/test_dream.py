@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from kit.jobs.places import (
+    base,
     committed,
     done,
     dreaming,
@@ -21,7 +22,6 @@ from kit.jobs.places import (
     raising,
     remembering,
     roomy,
-    user,
 )
 from kit.memories import make_roots, put, strict
 from muniment.agent.model import ModelError
@@ -204,8 +204,8 @@ def test_a_date_in_the_front_matter_ends_an_entry_and_nothing_else_does(place):
     over = {"plain": yesterday, "quoted": f'"{yesterday}"', "time": f"{yesterday}T10:00:00+02:00"}
     lasts = {"later": day(2), "word": "yesterday", "number": "20200101", "none": "2020-02-30", "empty": ""}
     for name, value in (over | lasts).items():
-        put(user(place), f"{name}.md", f"---\nexpires: {value}\n---\nThe rota of {name} holds\n")
-    put(user(place), "body.md", f"The rota of body holds\nexpires: {yesterday}\n")
+        put(base(place), f"user/{name}.md", f"---\nexpires: {value}\n---\nThe rota of {name} holds\n")
+    put(base(place), "user/body.md", f"The rota of body holds\nexpires: {yesterday}\n")
     result = done(dreaming(place))
     assert result.expired_entries == tuple(sorted(f"user/{name}.md" for name in over))
     assert set(memory(place)) == {f"user/{name}.md" for name in (*lasts, "body")}
@@ -220,8 +220,8 @@ def test_what_ends_stands_for_nothing_that_lasts_even_if_a_model_says_so(tmp_pat
             assert "user/b.md" in memory(place)
     with made(tmp_path / "model", roomy()) as place:
         lasting = {
-            "user/a.md": f"---\nexpires: {day(9)}\n---\n{FACT}, always\n",
-            "user/b.md": f"{FACT}, ever\n",
+            "user/a.md": f"---\nexpires: {day(9)}\n---\n{FACT}, always, at home\n",
+            "user/b.md": f"{FACT}, always\n",
         }
         lay(place, lasting)
         result = done(dreaming(place, merging("c1", "c2")))
@@ -315,8 +315,8 @@ def test_a_merge_that_says_something_else_or_more_than_the_policy_lets_it_change
 def test_a_model_is_shown_one_trust_and_nothing_from_outside_or_protected(place):
     outside = {"user/e.md": f"{A} canary\n", "user/f.md": f"{B} canary\n"}
     committed(place, outside, trust=Trust.EXTERNAL)
-    put(user(place), "pinned/p.md", f"{A} canary\n")
-    put(user(place), "long.md", f"{A} {A} canary{' x' * 1_000}\n")
+    put(base(place), "user/pinned/p.md", f"{A} canary\n")
+    put(base(place), "user/long.md", f"{A} {A} canary{' x' * 1_000}\n")
     committed(place, {"user/g.md": f"{A}\n"}, trust=Trust.AGENT)
     alike(place, A, B)
     model = ScriptedModel([say('{"merges": []}')])
@@ -332,7 +332,7 @@ def test_groups_are_asked_about_as_long_as_there_are_turns(tmp_path):
         for number, word in enumerate(["alpha", "beta", "gamma"]):
             for end in ("night", "home"):
                 text = " ".join(f"{word}{letter}" for letter in "xyzvwut")
-                put(user(place), f"{number}-{end}.md", f"{number} {text} {end}\n")
+                put(base(place), f"user/{number}-{end}.md", f"{number} {text} {end}\n")
         model = ScriptedModel([say('{"merges": []}')] * 9)
         result = done(dreaming(place, model))
         assert len(model.requests) == result.turns == 2
@@ -363,7 +363,7 @@ def test_a_part_whose_entries_changed_meanwhile_is_rejected_and_the_others_land(
     real = job.commit
 
     def commit(*arguments):
-        put(user(place), "a.md", "edited meanwhile\n")
+        put(base(place), "user/a.md", "edited meanwhile\n")
         return real(*arguments)
 
     monkeypatch.setattr(job, "commit", commit)

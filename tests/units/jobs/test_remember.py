@@ -17,6 +17,7 @@ from muniment.content.entry import parse
 from muniment.errors import DeadlineExceeded, WorkerLost
 from muniment.names import MAX_FACT_BYTES, FenceLayer, Trust
 from muniment.sandbox import Sandbox
+from muniment.store.audit import records as audited
 from muniment.testing.minds import FakeClock, ScriptedModel, call, calls, say
 
 place, logged = places.place, places.logged
@@ -376,6 +377,9 @@ def test_no_record_holds_the_fact_or_a_host_path(place, records):
 
 @pytest.mark.threat("T-LOG-02", control="records")
 def test_an_escape_is_recorded_with_its_reason(place, records):
-    ask(place, calls(write("user/../a.md")))
+    result = ask(place, calls(write("user/../a.md")))
+    (kept,) = audited(place.state, task=result.task_id)
+    told = {"via": "dotdot", "requested": result.error.requested, "tool": "write_file"}
+    assert kept.body.items() >= told.items()
     (record,) = records()
     assert (record["code"], record["via"], record["tool"]) == ("remember_path_escape", "dotdot", "write_file")

@@ -10,22 +10,8 @@ import pytest
 
 from kit.jobs.places import raising
 from kit.store.ground import STRICT, claim, laid_out, lax, new, origin
+from muniment import errors
 from muniment.confine.cancel import Cancel
-from muniment.errors import (
-    Cancelled,
-    ContentRejected,
-    InvalidScope,
-    ManagedMemoryUnavailable,
-    MunimentError,
-    NotFound,
-    PathEscape,
-    PendingReview,
-    QuotaExceeded,
-    Refused,
-    ReviewChanged,
-    ReviewClosed,
-    StoreConflict,
-)
 from muniment.jobs import review as deciding
 from muniment.jobs.place import Place
 from muniment.jobs.review import approve, reject, show
@@ -56,7 +42,7 @@ def place(ground):
 def hold(ground, *changes, **terms):
     """Propose what waits for the owner; the id of its review."""
     before = ground.photograph()
-    with pytest.raises(PendingReview) as raised:
+    with pytest.raises(errors.PendingReview) as raised:
         ground.commit(*changes, **{"trust": constant(Trust.EXTERNAL), **terms})
     assert ground.photograph() == before
     return raised.value.review_id
@@ -70,11 +56,11 @@ def under(place, **terms):
     return replace(place, policy=STRICT.model_copy(update=terms))
 
 
-def assert_waits(ground, review, error, decide, match=None):
-    """A decision that fails so writes nothing, and the review still waits."""
+def assert_waits(ground, review, error, match, *given, **terms):
+    """An approval that fails so writes nothing, and the review still waits."""
     before = ground.photograph()
-    with pytest.raises(error, match=match):
-        decide()
+    with pytest.raises(getattr(errors, error), match=match):
+        approve(review, *given, **terms)
     assert ground.photograph() == before
     assert [each.id for each in pending(ground.state)] == [review]
 
@@ -123,16 +109,16 @@ def test_a_review_is_decided_once_also_where_that_was_not_noted(ground, place, m
         assert (ground.user / path).exists() == (number > 0)
         (ground.user / path).unlink(missing_ok=True)
         how = "approved already" if number else "rejected already"
-        with pytest.raises(ReviewClosed, match=how):
+        with pytest.raises(errors.ReviewClosed, match=how):
             approve(review, told, place)
-        with pytest.raises(ReviewClosed, match=how):
+        with pytest.raises(errors.ReviewClosed, match=how):
             reject(review, place)
-        with pytest.raises(ReviewClosed, match=how):
+        with pytest.raises(errors.ReviewClosed, match=how):
             show(review, place)
         if number == 1:  # An approval that was overtaken once it had looked.
             with monkeypatch.context() as patch:
                 patch.setattr(deciding, "load", lambda *_, waiting=waiting: waiting)
-                with pytest.raises(ReviewClosed, match=how):
+                with pytest.raises(errors.ReviewClosed, match=how):
                     approve(review, told, place)
         assert not (ground.user / path).exists()
 
@@ -146,7 +132,7 @@ def test_a_rejection_that_comes_before_the_commit_counts(ground, place, monkeypa
         reject(review, place)
 
     monkeypatch.setattr(deciding, "check_roots", rejected_meanwhile)
-    with pytest.raises(ReviewClosed, match="rejected already"):
+    with pytest.raises(errors.ReviewClosed, match="rejected already"):
         approve(review, told, place)
     assert not (ground.user / "n.md").exists()
 
@@ -154,7 +140,9 @@ def test_a_rejection_that_comes_before_the_commit_counts(ground, place, monkeypa
 @pytest.mark.threat("T-HUM-04", control="told_as_it_is")
 def test_an_approval_whose_last_transaction_fails_is_told_as_what_the_ledger_says(ground, place, monkeypatch):
     """The disk is full as it is noted; or the commit is durable, and its last step reports an error."""
-    broken = raising(ManagedMemoryUnavailable("ledger.db", "the disk is full; make room and try again"))
+    broken = raising(
+        errors.ManagedMemoryUnavailable("ledger.db", "the disk is full; make room and try again")
+    )
     real = committing.finish
     owners = (deciding, "close", lambda *_: None), (committing, "finish", real)
     for number, (owner, name, first) in enumerate(owners):
@@ -173,7 +161,7 @@ def test_an_approval_whose_last_transaction_fails_is_told_as_what_the_ledger_say
     told = show(review, place).digest
     with monkeypatch.context() as patch:
         patch.setattr(committing, "finish", broken)
-        with pytest.raises(ManagedMemoryUnavailable, match="the disk is full"):
+        with pytest.raises(errors.ManagedMemoryUnavailable, match="the disk is full"):
             approve(review, told, place)
     assert not (ground.user / "m.md").exists()
     assert [each.id for each in pending(ground.state)] == [review]
@@ -185,9 +173,9 @@ def test_another_digest_or_policy_than_was_shown_approves_nothing(ground, place)
     review = hold(ground, new("user/n.md"))
     told = show(review, place)
     for wrong in ("", "0" * 64, "short"):
-        assert_waits(ground, review, ReviewChanged, lambda wrong=wrong: approve(review, wrong, place), "show")
+        assert_waits(ground, review, "ReviewChanged", "show", wrong, place)
     other = under(place, limits=lax(files_written=3).limits)
-    assert_waits(ground, review, ReviewChanged, lambda: approve(review, told.digest, other))
+    assert_waits(ground, review, "ReviewChanged", None, told.digest, other)
     fresh = show(review, other)
     assert ("policy has changed" in fresh.text, fresh.digest == told.digest) == (True, False)
     approve(review, fresh.digest, other)
@@ -196,15 +184,16 @@ def test_another_digest_or_policy_than_was_shown_approves_nothing(ground, place)
 def test_the_judge_runs_again_under_the_policy_of_the_day_and_no_gate_is_skipped(ground, place):
     review = hold(ground, new("user/n.md"))
     for terms, error in (
-        ({"layers": (STRICT.layers[0].model_copy(update={"allow": ()}),)}, Refused),
-        ({"quotas": lax(max_files=1).quotas}, QuotaExceeded),
-        ({"provenance": Provenance(untrusted_sources="reject")}, Refused),
+        ({"layers": (STRICT.layers[0].model_copy(update={"allow": ()}),)}, "Refused"),
+        ({"quotas": lax(max_files=1).quotas}, "QuotaExceeded"),
+        ({"provenance": Provenance(untrusted_sources="reject")}, "Refused"),
     ):
-        assert_waits(ground, review, error, lambda terms=terms: agree(review, under(place, **terms)))
+        other = under(place, **terms)
+        assert_waits(ground, review, error, None, show(review, other).digest, other)
     agree(review, under(place, content=STRICT.content.model_copy(update={"reject": ("control",)})))
     lenient = STRICT.model_copy(update={"content": STRICT.content.model_copy(update={"reject": ()})})
     review = hold(ground, new("user/m.md", b"a\x1b[2J\n"), policy=lenient)
-    assert_waits(ground, review, ContentRejected, lambda: agree(review, place))
+    assert_waits(ground, review, "ContentRejected", None, show(review, place).digest, place)
 
 
 def test_what_it_rests_on_must_still_be_so_and_then_it_stays_pending(ground, place):
@@ -214,14 +203,14 @@ def test_what_it_rests_on_must_still_be_so_and_then_it_stays_pending(ground, pla
     assert "changed since" not in told.text
     with Cancel() as cancel:
         cancel.set()
-        assert_waits(ground, review, Cancelled, lambda: approve(review, told.digest, place, cancel=cancel))
+        assert_waits(ground, review, "Cancelled", None, told.digest, place, cancel=cancel)
     (ground.user / "a.md").write_bytes(b"by hand\n")
-    assert_waits(ground, review, StoreConflict, lambda: approve(review, told.digest, place), r"user/a\.md")
+    assert_waits(ground, review, "StoreConflict", r"user/a\.md", told.digest, place)
     assert "changed since" in show(review, place).text
     (ground.user / "a.md").write_bytes(A)
     (ground.user / "n.md").write_bytes(b"by hand\n")
     assert "cannot be approved" in show(review, place).text
-    assert_waits(ground, review, StoreConflict, lambda: agree(review, place))
+    assert_waits(ground, review, "StoreConflict", None, show(review, place).digest, place)
     (ground.user / "n.md").unlink()
     approve(review, told.digest, place)
 
@@ -232,10 +221,10 @@ def test_what_cannot_be_read_now_is_shown_as_changed(ground, place):
     path.symlink_to(ground.outside / "secret.md")
     told = show(review, place).text
     assert ("cannot be approved" in told, "secret" in told) == (True, False)
-    assert_waits(ground, review, PathEscape, lambda: agree(review, place))
+    assert_waits(ground, review, "PathEscape", None, show(review, place).digest, place)
     path.unlink()
     path.mkdir()
-    assert_waits(ground, review, StoreConflict, lambda: agree(review, place))
+    assert_waits(ground, review, "StoreConflict", None, show(review, place).digest, place)
 
 
 def test_a_removal_that_nobody_was_there_for_waits_and_goes_when_approved(ground, place):
@@ -253,12 +242,12 @@ def test_it_is_about_the_directories_that_it_was_asked_for_and_no_other_is_known
     with laid_out(tmp_path / "other") as other:
         elsewhere = replace(place, roots=other.roots)
         for decide in (lambda *given: approve(given[0], told, given[1]), reject, show):
-            with pytest.raises(InvalidScope, match="another directory"):
+            with pytest.raises(errors.InvalidScope, match="another directory"):
                 decide(review, elsewhere)
         assert not (other.user / "n.md").exists()
-    with pytest.raises(InvalidScope):
+    with pytest.raises(errors.InvalidScope):
         approve(review, told, replace(place, roots={"project": ground.roots["project"]}))
-    with pytest.raises(NotFound, match="review list"):
+    with pytest.raises(errors.NotFound, match="review list"):
         approve("rabc123", "0" * 64, place)
 
 
@@ -274,7 +263,7 @@ def test_of_several_that_decide_at_once_one_does(ground, decisions, tmp_path_fac
             try:
                 done = approve(review, told, place) if what == "approve" else reject(review, place)
                 return done.as_json()["status"]
-            except MunimentError as error:
+            except errors.MunimentError as error:
                 return error.code
 
     with State(directory) as state, ThreadPoolExecutor() as pool:

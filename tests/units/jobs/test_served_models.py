@@ -22,21 +22,9 @@ from kit.where import FACTS
 from muniment.confine.cancel import Cancel
 from muniment.errors import PendingReview
 from muniment.store.review import load
+from muniment.testing import minds
 from muniment.testing.chat_server import Response, always, misbehaviours, stalls, tool_call, tool_calls, words
-from muniment.testing.minds import (
-    DIALECTS,
-    AskForCalls,
-    Say,
-    ScriptedModel,
-    Utter,
-    asked_for,
-    call,
-    calls,
-    noise,
-    perfect,
-    spell,
-    through,
-)
+from muniment.testing.minds import DIALECTS, AskForCalls, Say, ScriptedModel, Utter, call, calls, through
 
 __all__ = ["hasty"]
 place, some = places.place, places.some
@@ -56,7 +44,7 @@ KNOWN = "---\nname: Deploys\ntype: project\n---\nWe deploy on Thursdays.\n"
 @pytest.mark.timeout(600)
 def test_a_perfect_model_files_every_fact_in_every_dialect(tmp_path, some):
     for at, (protocol, dialect) in some([*enumerate(SPELLINGS)], 12):
-        served = serving(through(perfect, DIALECTS[dialect]), protocol)
+        served = serving(through(minds.perfect, DIALECTS[dialect]), protocol)
         with served as (_, model), made(tmp_path / str(at)) as place:
             for fact in some(ORDINARY[12 * at : 12 * at + 12], 6):
                 result = done(remembering(place, fact, model))
@@ -69,7 +57,10 @@ def test_a_perfect_model_files_every_fact_in_every_dialect(tmp_path, some):
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_a_perfect_model_files_two_hundred_facts_from_one_server_in_workers(tmp_path):
-    with serving(through(perfect)) as (server, model), made(tmp_path, strict(), in_process=False) as place:
+    with (
+        serving(through(minds.perfect)) as (server, model),
+        made(tmp_path, strict(), in_process=False) as place,
+    ):
         results = [done(remembering(place, fact, model)) for fact in ORDINARY[-200:]]
     assert all(len(result.timeline) == result.turns <= 4 for result in results)
     assert all(turn.usage.input_tokens == 100 for result in results for turn in result.timeline)
@@ -79,7 +70,7 @@ def test_a_perfect_model_files_two_hundred_facts_from_one_server_in_workers(tmp_
 def test_noise_ends_in_a_clean_error_or_in_an_entry_that_the_policy_grants(tmp_path, some):
     for number, protocol in some([*enumerate(("tools", "json", "text", "decide") * 12)], 5):
         with (
-            serving(through(noise(number // 4)), protocol) as (server, model),
+            serving(through(minds.noise(number // 4)), protocol) as (server, model),
             made(tmp_path / str(number)) as place,
         ):
             before = photograph(base(place) / "outside")
@@ -94,7 +85,7 @@ def test_noise_ends_in_a_clean_error_or_in_an_entry_that_the_policy_grants(tmp_p
 def test_constrained_noise_that_only_decides_files_every_fact_verbatim(tmp_path, some):
     facts, waiting = some(ORDINARY[::8], 20), 0
     with (
-        serving(through(noise(11, constrained=True)), "decide") as (_, model),
+        serving(through(minds.noise(11, constrained=True)), "decide") as (_, model),
         made(tmp_path, strict(), in_process=False) as place,
     ):
         for number, fact in enumerate(facts):
@@ -198,7 +189,7 @@ def test_the_key_is_not_in_the_memory_of_the_worker_nor_in_any_result_or_event(t
         """Looks into every process below this one while a run waits for it."""
         assert request.headers["authorization"] == f"Bearer {KEY}"
         searched.update((each, holds_key(each)) for each in descendants(os.getpid()) if each not in searched)
-        return through(perfect)(request)
+        return through(minds.perfect)(request)
 
     with serving(answer) as (_, model), made(tmp_path, strict(), in_process=False) as place:
         result = done(remembering(place, "We deploy on Thursdays.", model))
@@ -255,7 +246,7 @@ class Case:
         action = "{" + json.dumps({"action": "write_file", **given}) + "}"
         tagged = "{" + json.dumps({"name": "write_file", "arguments": given}) + "}"
         tagged = f"<tool_call>\n{tagged}\n</tool_call>"
-        return lambda request: Utter(action if "action" in asked_for(request.body) else tagged)
+        return lambda request: Utter(action if "action" in minds.asked_for(request.body) else tagged)
 
     def fenced(self, body):
         """A write that copies the fences of the prompt."""
@@ -310,7 +301,7 @@ def scripted():
             turn = sum(message["role"] == "assistant" for message in request.body["messages"])
             steps = script["steps"]
             step = steps[turn] if turn < len(steps) else Say(f"Saved to {script['path']}.")
-            return spell(step(request) if callable(step) else step, DIALECTS["native"], request.body)
+            return minds.spell(step(request) if callable(step) else step, DIALECTS["native"], request.body)
 
         def model(protocol, name, case):
             script.update(steps=SCRIPTS[name](case), path=case.path)

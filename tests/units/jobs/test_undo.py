@@ -6,20 +6,10 @@ import pytest
 
 from kit.jobs.places import done, raising
 from kit.store.ground import STRICT, claim, laid_out, lax, new, origin
+from muniment import errors
 from muniment.confine.binding import bind_all
 from muniment.confine.cancel import Cancel
 from muniment.content.entry import parse
-from muniment.errors import (
-    AlreadyUndone,
-    Cancelled,
-    DeadlineExceeded,
-    Erased,
-    InvalidScope,
-    NotFound,
-    PendingReview,
-    Refused,
-    UndoOverlap,
-)
 from muniment.jobs import review as job
 from muniment.jobs.place import Place
 from muniment.jobs.review import undo
@@ -112,7 +102,7 @@ def test_later_changes_by_a_task_or_by_hand_are_named_and_nothing_is_written(gro
     (ground.user / "new" / "hand.md").write_bytes(b"by hand\n")
     before = ground.photograph()
     result = undo("task-1", place)
-    assert isinstance(result.error, UndoOverlap)
+    assert isinstance(result.error, errors.UndoOverlap)
     assert result.error.paths == (*names[:-1], "user/a.md")
     assert result.status == "failed"
     assert ground.photograph() == before
@@ -142,7 +132,7 @@ def test_undoing_twice_is_refused_and_says_by_what(ground, place):
     assert (record.kind, record.body["kind"], record.body["undoes"]) == ("commit", "undo", "task-1")
     assert "secret fact" not in str(records(ground.state))
     error = undo("task-1", place).error
-    assert isinstance(error, AlreadyUndone)
+    assert isinstance(error, errors.AlreadyUndone)
     assert (error.by, error.code) == (first, "already_undone")
     second = succeed(undo(first, place))
     assert undo(first, place).error.by == second
@@ -179,15 +169,15 @@ def test_what_may_not_be_undone_is_told_and_nothing_is_written(ground, place, tm
         cancel.set()
         elsewhere, only_user = Place(STRICT, other.roots, ground.state), {"user": ground.roots["user"]}
         for result, error, told in (
-            (undo("task-9\x1b", place), NotFound, ""),
-            (undo("pinned", place), Refused, "pinned"),
-            (undo("project", elsewhere), InvalidScope, "project"),
-            (undo("project", Place(STRICT, only_user, ground.state)), InvalidScope, "project"),
-            (undo("topic", place, cancel=cancel), Cancelled, ""),
-            (undo("topic", place, trust=Trust.AGENT), PendingReview, ""),
+            (undo("task-9\x1b", place), errors.NotFound, ""),
+            (undo("pinned", place), errors.Refused, "pinned"),
+            (undo("project", elsewhere), errors.InvalidScope, "project"),
+            (undo("project", Place(STRICT, only_user, ground.state)), errors.InvalidScope, "project"),
+            (undo("topic", place, cancel=cancel), errors.Cancelled, ""),
+            (undo("topic", place, trust=Trust.AGENT), errors.PendingReview, ""),
         ):
             assert isinstance(result.error, error)
-            assert result.status == ("cancelled" if error is Cancelled else "failed")
+            assert result.status == ("cancelled" if error is errors.Cancelled else "failed")
             assert result.as_json()["error"]["code"] == result.error.code
             assert (told in str(result.error), "\x1b" in str(result.error)) == (True, False)
         assert result.as_json()["review_id"] == result.error.review_id
@@ -196,7 +186,7 @@ def test_what_may_not_be_undone_is_told_and_nothing_is_written(ground, place, tm
     with ground.state.ledger.transaction() as connection:
         connection.execute("UPDATE change SET before = NULL, before_digest = 'erased'")
     error = undo("topic", place).error
-    assert isinstance(error, Erased)
+    assert isinstance(error, errors.Erased)
     assert "user/topic/t.md" in str(error)
 
 
@@ -226,7 +216,7 @@ def test_many_later_entries_stay_when_a_dream_is_undone(ground, place):
 def test_an_undo_that_cannot_clear_up_behind_itself_is_still_done(ground, place, monkeypatch):
     """It was told as failed, and a second one as undone already."""
     ground.commit(new("user/n.md"), origin=origin("task-1"))
-    held_up = raising(DeadlineExceeded("somebody holds the lock"))
+    held_up = raising(errors.DeadlineExceeded("somebody holds the lock"))
     monkeypatch.setattr(job, "remove_emptied", held_up)
     result = done(undo("task-1", place))
     assert result.status == "completed"
