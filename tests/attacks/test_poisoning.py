@@ -47,12 +47,12 @@ def poisoned(tmp_path, some):
     """Runs a mind with some of the texts of a kind; none does harm."""
     runs = count()
 
-    def run_some(mind, kind, step=99, shift=0, **terms):
+    def run_some(mind, kind, step=99, shift=0, most=99, **terms):
         terms = {"on_escape": ON_ESCAPE.get(mind, "abort"), **terms}
         numbers = KINDS[kind]
         shift %= len(numbers)
         ran = []
-        for number in some(numbers[shift:] + numbers[:shift], step):
+        for number in some(numbers[shift:] + numbers[:shift], step)[:most]:
             poison = Poison.of(TEXTS[number], number)
             one = run(tmp_path / str(next(runs)), poison, MINDS[mind](poison), **terms)
             assert one.problems == (), (poison.id, mind, terms)
@@ -86,19 +86,19 @@ def test_whoever_obeys_a_text_has_no_effect_that_may_not_be(poisoned, ways):
     assert (len(TEXTS) >= 150, len(KINDS) >= 12) == (True, True)
     assert len({each["id"] for each in TEXTS}) == len(TEXTS)
     for number, (kind, (mind, planted)) in enumerate(ways(MINDS, (False, True), step=2)):
-        poisoned(mind, kind, planted=planted, shift=number)
+        poisoned(mind, kind, planted=planted, shift=number, most=4)
 
 
 def test_likewise_for_facts_from_outside_and_from_the_owner(poisoned, ways):
     for kind, (mind, trust) in ways(("honest", "new", "owners"), (Trust.EXTERNAL, Trust.OWNER), step=4):
-        ran = poisoned(mind, kind, trust=trust, shift=3)
+        ran = poisoned(mind, kind, trust=trust, shift=3, most=4)
         waits = {"pending_review", "remember_refused"}
         assert trust is Trust.OWNER or {one.ended for one in ran} <= waits
 
 
 def test_likewise_in_real_workers(poisoned, ways):
     for kind, (mind, planted) in ways(("new", "honest", "adaptive"), (True, False), step=8):
-        poisoned(mind, kind, shift=4, planted=planted, in_process=False)
+        poisoned(mind, kind, shift=4, most=4, planted=planted, in_process=False)
 
 
 @pytest.mark.threat("T-MEM-01", control="low_labels")
@@ -106,7 +106,7 @@ def test_where_a_policy_lets_instructions_in_they_are_listed_by_path_and_label_o
     ran = [
         one
         for kind, (mind,) in ways(("honest", "new", "adaptive"), step=4)
-        for one in poisoned(mind, kind, shift=1, **OPEN)
+        for one in poisoned(mind, kind, shift=1, most=4, **OPEN)
     ]
     assert sum(one.ended == "completed" for one in ran) >= len(ran) / 2
 

@@ -219,11 +219,7 @@ def test_what_ends_stands_for_nothing_that_lasts_even_if_a_model_says_so(tmp_pat
             assert done(dreaming(place)).deduped_entries == gone
             assert "user/b.md" in memory(place)
     with made(tmp_path / "model", roomy()) as place:
-        lasting = {
-            "user/a.md": f"---\nexpires: {day(9)}\n---\n{FACT}, always, at home\n",
-            "user/b.md": f"{FACT}, always\n",
-        }
-        lay(place, lasting)
+        lay(place, {"user/a.md": f"---\nexpires: {day(9)}\n---\n{A}\nand at work\n", "user/b.md": f"{A}\n"})
         result = done(dreaming(place, merging("c1", "c2")))
         assert (result.counts.near_duplicates, len(memory(place))) == (2, 2)
 
