@@ -14,7 +14,7 @@ from muniment.agent.model import ModelError, Reply, ToolCall
 from muniment.confine.cancel import Cancel
 from muniment.confine.pool import Zygote
 from muniment.content.entry import parse
-from muniment.errors import DeadlineExceeded, WorkerLost
+from muniment.errors import DeadlineExceeded
 from muniment.names import MAX_FACT_BYTES, FenceLayer, Trust
 from muniment.sandbox import Sandbox
 from muniment.store.audit import records as audited
@@ -78,13 +78,15 @@ def test_what_is_no_fact_or_no_context_is_refused_and_asks_no_model(place):
     assert model.requests[0].brief.fact == fact
 
 
-REFUSED = write("user/pinned/a.md")
+INDEX, REFUSED = "user/MEMORY.md", write("user/pinned/a.md")
 THREE = [write(), REFUSED, write("user/MEMORY.md"), write("user/.a.md")]
 READS = [write(), *(call("read_file", path=f"/etc/{number}") for number in range(3))]
 ENDS = {
     "nothing proposed": ([say("I would rather not.")], "no_update", ""),
     "only looked": ([calls(call("ls", path="user")), say("Nothing to do.")], "no_update", ""),
     "read and not named": ([calls(call("read_file", path="user/k.md")), say("Known.")], "no_update", ""),
+    "named and not read": ([say("It is in user/k.md already.")], "no_update", ""),
+    "an index": ([calls(call("read_file", path=INDEX)), say(f"It is in {INDEX}.")], "no_update", ""),
     "a refused write": ([calls(REFUSED), say("No.")], "refused", ""),
     "rejected content": ([calls(write(content="a\u202eb\n")), say("No.")], "refused", ""),
     "a mistaken write": ([calls(write(content="x" * 140_000)), say("No.")], "no_update", ""),
@@ -106,7 +108,7 @@ ENDS = {
 
 @pytest.mark.threat("T-RUN-02", control="final_text_only")
 def test_only_a_finished_run_with_changes_commits(place):
-    put(user(place), "k.md", "a fact\n")
+    lay(place, {"user/k.md": "a fact\n", INDEX: "- [a fact](k.md)\n"})
     before = photograph(base(place))
     for end, (steps, code, told) in ENDS.items():
         result = ask(place, *steps)
@@ -129,13 +131,6 @@ def test_an_escape_that_only_the_judge_sees_and_a_root_that_was_replaced_are_esc
     model = saving()
     assert remembering(place, "a fact", model).error.code == "remember_path_escape"
     assert model.requests == []
-
-
-def test_a_worker_that_dies_fails_the_job(place, monkeypatch):
-    died = raising(WorkerLost("the worker died"))
-    monkeypatch.setattr(Sandbox, "commit", died)
-    result = remembering(place, "a fact", saving())
-    assert (result.status, result.error.code) == ("failed", "remember_failed")
 
 
 def test_in_an_explicit_scope_only_that_one_may_be_written(place):
@@ -249,14 +244,6 @@ def test_a_cancel_at_any_call_leaves_nothing_and_one_before_the_start_asks_no_mo
         assert (result.status, result.error.code) == ("cancelled", "cancelled")
         assert (len(seen), len(model.requests)) == (at, min(at, 1))
         assert photograph(base(place)) == before
-
-
-def test_a_cancel_in_a_worker_kills_it_and_leaves_nothing(tmp_path):
-    with made(tmp_path, strict(), in_process=False) as place, Cancel() as cancel:
-        before = photograph(tmp_path)
-        steps = [calls(write()), lambda _: cancel.set() or calls(write("user/b.md"))]
-        assert ask(place, *steps, cancel=cancel).status == "cancelled"
-        assert photograph(tmp_path) == before
 
 
 # -- what lands, and what is said of it ----------------------------------------------------------------

@@ -15,7 +15,6 @@ from muniment.jobs.place import Place
 from muniment.jobs.review import undo
 from muniment.names import Trust
 from muniment.store.audit import records, verify
-from muniment.store.judge import Author
 from muniment.store.ledger import of_task, root_key, source_of
 from muniment.store.trust import constant
 from muniment.store.upkeep import verify as verify_index
@@ -196,21 +195,6 @@ def test_a_directory_that_is_bound_to_another_scope_now_is_still_the_same_memory
         result = done(undo("task-1", Place(STRICT, {"user": bound}, ground.state)))
     assert [change.path for change in result.changes] == ["user/p.md"]
     assert (ground.project / "p.md").read_bytes() == b"# P\nproject\n"
-
-
-def test_many_later_entries_stay_when_a_dream_is_undone(ground, place):
-    same = [new(f"user/dup{number}.md", b"the same fact\n") for number in range(10)]
-    ground.commit(*same, policy=lax(files_written=10))
-    before = entries(ground)
-    doubles = [claim(f"user/dup{number}.md", b"the same fact\n") for number in range(1, 10)]
-    ground.commit(removals=doubles, origin=origin("dream-1", kind="dream"), author=Author.CODE)
-    for number in range(10):
-        ground.commit(new(f"user/later/n{number}.md", b"later %d\n" % number))
-    later = {path: kept for path, kept in entries(ground).items() if "later" in path}
-    succeed(undo("dream-1", place))
-    assert entries(ground) == before | later
-    assert len(later) == 11
-    assert_exact_index(place)
 
 
 def test_an_undo_that_cannot_clear_up_behind_itself_is_still_done(ground, place, monkeypatch):
