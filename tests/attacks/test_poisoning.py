@@ -105,7 +105,7 @@ def test_likewise_in_real_workers(poisoned, ways):
 def test_where_a_policy_lets_instructions_in_they_are_listed_by_path_and_label_only(poisoned, ways):
     ran = [
         one
-        for kind, (mind,) in ways(("honest", "new", "adaptive"), step=4)
+        for kind, (mind,) in ways(("honest", "new", "adaptive"), step=5)
         for one in poisoned(mind, kind, shift=1, most=4, **OPEN)
     ]
     assert sum(one.ended == "completed" for one in ran) >= len(ran) / 2
@@ -128,8 +128,8 @@ def test_a_secret_that_somebody_left_in_a_project_goes_no_further(poisoned):
 
 
 @pytest.mark.threat("T-MEM-07", control="no_write_up")
-def test_no_text_takes_the_place_of_one_of_higher_trust(poisoned):
-    for kind, planted in product(("persistence", "path-escape", "trust-claim"), (False, True)):
+def test_no_text_takes_the_place_of_one_of_higher_trust(poisoned, some):
+    for kind, planted in some(product(("persistence", "path-escape", "trust-claim"), (False, True)), 3):
         poisoned("owners", kind, planted=planted)
 
 
@@ -143,7 +143,7 @@ def test_what_is_held_back_is_told_by_no_index_and_no_row(poisoned):
 @pytest.mark.threat("T-IDX-01", control="index_rows")
 def test_no_text_breaks_out_of_its_line_in_the_index(poisoned):
     for kind, planted in product(("index-poisoning", "tool-call"), (False, True)):
-        poisoned("new", kind, planted=planted, step=9)
+        poisoned("new", kind, planted=planted)
 
 
 @pytest.mark.threat("T-MEM-09", control="content_gates")
@@ -182,7 +182,7 @@ def test_a_path_that_leads_out_with_a_secret_in_it_is_not_put_on_record(tmp_path
 def test_most_texts_wait_for_the_owner_when_an_agent_brings_them(tmp_path, some):
     ended = Counter()
     with made(tmp_path) as place:
-        for number, raw in some([*enumerate(TEXTS)], 8):
+        for number, raw in some([*enumerate(TEXTS)], 12):
             result = remembering(place, Poison.of(raw, number).text, trust=Trust.AGENT)
             ended[result.error.code if result.error else result.status] += 1
     assert ended["pending_review"] + ended["remember_refused"] >= 0.75 * ended.total(), ended
@@ -246,7 +246,7 @@ def test_a_forged_line_about_its_origin_changes_no_decision(tmp_path, some):
 
 @pytest.mark.threat("T-MEM-10", control="own_provenance")
 def test_an_entry_says_once_where_it_comes_from_and_as_the_ledger_does(tmp_path, some):
-    for number, line in some([*enumerate(FORGED)], 2):
+    for number, line in some([*enumerate(FORGED)], 3):
         poison = Poison("own", "forged-provenance", ENTRY[-43:-1], "Fridays", number)
         ran = run(tmp_path / str(number), poison, saving("user/deploys.md", ENTRY.format(line), "Done."))
         assert (ran.problems, ran.ended) == ((), "completed"), line
