@@ -10,68 +10,66 @@ from contextlib import suppress
 import pytest
 
 import muniment
+from kit.jobs.places import some
 from kit.where import REPOSITORY
 from muniment.agent.answer import ShownTexts
 from muniment.errors import InvalidContent
 from muniment.policy.load import load_policy
 from muniment.tools.workbench import Workbench
 
+__all__ = ["some"]
 MARKS = "\u0301\u0316" * 200
 """Two marks in turn, which are sorted at the square of their number wherever they are normalised."""
-
-MOST = 60
-"""In a row, decomposed: 30 marks of UAX 15, of which some are two."""
 
 
 @pytest.fixture
 def memory(tmp_path):
     (tmp_path / "workspace").mkdir()
     with muniment.open(tmp_path / "workspace", home=tmp_path / "home") as memory:
+        memory.remember("The staging server is called tapir", scope="user")
         yield memory
 
 
-@pytest.fixture
-def longest(monkeypatch):
-    """The most marks in a row that came to be normalised."""
-    most = [0]
+def spied(monkeypatch, look):
+    """Look at what comes to be normalised, and at what that gives."""
     real = unicodedata.normalize
 
     def normalize(form, text):
-        run = 0
-        for char in text:
-            run = run + 1 if unicodedata.combining(char) else 0
-            most[0] = max(most[0], run)
-        return real(form, text)
+        out = real(form, text)
+        look(text, out)
+        return out
 
     monkeypatch.setattr(unicodedata, "normalize", normalize)
-    return most
 
 
 @pytest.mark.threat("T-RUN-12", control="streamed_marks")
-def test_no_run_of_marks_is_normalised_whatever_door_it_comes_by(memory, longest):
-    memory.remember("The staging server is called tapir", scope="user")
-    root = memory.place.roots["user"].trusted_path
-    (root / "zalgo.md").write_text(f"---\nname: ze{MARKS}\ndescription: de{MARKS}\n---\ntapir xe{MARKS}\n")
+def test_no_run_of_marks_is_normalised_whatever_door_it_comes_by(memory, monkeypatch):
+    longest = [0]
+
+    def look(text, _):
+        run = 0
+        for char in text:
+            run = run + 1 if unicodedata.combining(char) else 0
+            longest[0] = max(longest[0], run)
+
+    spied(monkeypatch, look)
+    file = memory.place.roots["user"].trusted_path / "zalgo.md"
+    file.write_text(f"---\nname: ze{MARKS}\ndescription: de{MARKS}\n---\ntapir xe{MARKS}\n")
     for query in (f"what is the staging se{MARKS}rver?", f"tapir {MARKS}"):
         assert memory.recall(query).error is None
     memory.forget(f"all about zebras ze{MARKS}", yes=False)
     assert "tapir" in memory.recall(f"which staging server? {MARKS}").text
     memory.dream(yes=True)
     ShownTexts.of([f'{{"name": "write_file"}} e{MARKS}']).holds(f"e{MARKS}")
-    assert 0 < longest[0] <= MOST
+    assert 0 < longest[0] <= 60  # Decomposed: 30 marks of UAX 15, of which some are two.
 
 
-def test_a_fact_with_such_a_run_is_refused_and_says_why(memory):
+def test_no_such_run_is_remembered_or_written_and_a_file_that_holds_one_is_held(memory):
     with pytest.raises(InvalidContent, match="more than 30 combining marks"):
         memory.remember(f"The staging server is called xe{MARKS}")
-
-
-def test_a_model_writes_no_such_run_and_a_file_that_holds_one_is_held(memory):
-    policy = load_policy("strict")
-    bench = Workbench(policy, ("user",), {}, must_read=False)
+    bench = Workbench(load_policy("strict"), ("user",), {}, must_read=False)
     outcome = bench.call("write_file", {"path": "user/a.md", "content": f"xe{MARKS}\n"})
     assert (outcome.code, outcome.rule) == ("content_rejected", "marks")
-    memory.remember("The staging server is called tapir", scope="user")
     root = memory.place.roots["user"].trusted_path
     (root / "zalgo.md").write_text(f"# tapir xe{MARKS}\n")
     assert "zalgo" not in memory.recall("tapir").text
@@ -108,18 +106,17 @@ def steps(function, text):
     return counted[0]
 
 
-def test_eight_times_the_text_takes_about_eight_times_the_steps(slow, request):
-    """Two texts a function, each text with some function; all of them with all where there is time."""
-    small, large, names = slow.texts(1024), slow.texts(8192), list(slow.UNITS)
-    assert len(names) >= 40
-    whole = request.config.getoption("--slow")
+def test_eight_times_the_text_takes_about_eight_times_the_steps(slow, some):
+    """A text a function, each text with some function; all of them with all where there is time."""
+    small, large = slow.texts(1024), slow.texts(8192)
+    assert len(small) >= 40
     bad = []
     for number, (name, function) in enumerate(slow.FUNCTIONS.items()):
         with suppress(muniment.MunimentError, ValueError):
             function(slow.PROSE)  # what is read and compiled once
-        for unit in names if whole else [names[(2 * number + each) % len(names)] for each in range(2)]:
-            few = steps(function, small[unit])
-            many = steps(function, large[unit])
+        names = [*small][number % len(small) :] + [*small][: number % len(small)]
+        for unit in some(names, 40):
+            few, many = steps(function, small[unit]), steps(function, large[unit])
             if many > 10 * few + 500:
                 bad.append((name, unit, few, many))
     assert bad == []
@@ -127,16 +124,10 @@ def test_eight_times_the_text_takes_about_eight_times_the_steps(slow, request):
 
 @pytest.mark.threat("T-RUN-13", control="long_characters")
 def test_no_text_becomes_many_times_as_long_where_it_is_normalised(slow, monkeypatch):
-    grown, real = [1.0], unicodedata.normalize
-
-    def normalize(form, text):
-        out = real(form, text)
-        grown.append(len(out.encode("utf-8", "replace")) / max(len(text.encode("utf-8", "replace")), 1))
-        return out
-
-    monkeypatch.setattr(unicodedata, "normalize", normalize)
+    sizes = []
+    spied(monkeypatch, lambda *texts: sizes.append([len(each.encode("utf-8", "replace")) for each in texts]))
     for unit in ("a sentence", "ligatures", "hangul", "wide"):
         for function in slow.FUNCTIONS.values():
             with suppress(muniment.MunimentError, ValueError, RecursionError):
                 function(slow.texts(1024)[unit])
-    assert 1 < max(grown) <= 6
+    assert 1 < max(after / max(before, 1) for before, after in sizes) <= 6

@@ -5,17 +5,12 @@ from __future__ import annotations
 import pytest
 
 import muniment
-from kit.jobs.places import any_words
+from kit.jobs.places import any_words, opened, remembering, write
 from kit.memories import CANARY, descriptors, make_roots, photograph, put, strict
 from muniment.agent.filing import RuleWriter
 from muniment.confine import root as reading
-from muniment.confine.binding import bind_all
 from muniment.errors import ConfigInvalid
-from muniment.jobs.place import Place
-from muniment.jobs.remember import remember
-from muniment.jobs.request import RememberRequest
 from muniment.names import Symlinks
-from muniment.store.state import State
 from muniment.testing.minds import ScriptedModel, call, calls, say
 
 __all__ = ["any_words"]
@@ -23,21 +18,18 @@ __all__ = ["any_words"]
 pytestmark = pytest.mark.usefixtures("any_words")
 
 FACT = "The user prefers dark mode"
+LINKS = {"l.md": "real.md", "t": "topic", "index.md": "MEMORY.md", "out.md": "../outside/secret.md"}
+READ = calls(call("read_file", path="user/l.md"))
+WRITE = calls(write("user/t/fine.md", "fine\n"))
 
 
 @pytest.fixture
 def roots(tmp_path):
     roots = make_roots(tmp_path)
-    user = roots["user"]
-    put(user, "real.md", f"{FACT}\n")
-    put(user, "topic/one.md", "one\n")
-    for rel, target in {
-        "l.md": "real.md",
-        "t": "topic",
-        "index.md": "MEMORY.md",
-        "out.md": "../outside/secret.md",
-    }.items():
-        (user / rel).symlink_to(target)
+    put(roots["user"], "real.md", f"{FACT}\n")
+    put(roots["user"], "topic/one.md", "one\n")
+    for rel, target in LINKS.items():
+        (roots["user"] / rel).symlink_to(target)
     return roots
 
 
@@ -45,25 +37,27 @@ def roots(tmp_path):
 def ask(request, roots):
     """Remembers the fact with a model in a place whose links are resolved."""
     in_process = request.param == "in process"
-    bound, state = bind_all(roots), State(None)
 
-    def run(*steps, model=None, policy=None, symlinks=Symlinks.BENEATH, **terms):
-        policy = policy or strict(require="none" if in_process else "partial")
-        place = Place(policy, bound, state, symlinks=symlinks, in_process=in_process, on_model_failure="fail")
-        return remember(RememberRequest(FACT, **terms), place, model or ScriptedModel([*steps]))
+    def run(*steps, model=None, symlinks=Symlinks.BENEATH, **terms):
+        policy = strict(require="none" if in_process else "partial")
+        with opened(roots, policy, in_process=in_process, symlinks=symlinks) as place:
+            return remembering(place, FACT, model or ScriptedModel(steps), **terms)
 
-    yield run
-    state.close()
-    for root in bound.values():
-        root.close()
+    return run
 
 
-def test_a_file_is_saved_and_told_under_its_one_name(ask, roots):
+def test_a_file_is_saved_known_and_told_under_its_one_name(ask, roots):
+    before = photograph(roots["user"])
+    for words in ("It stands in user/l.md.", "It stands in user/real.md."):
+        known = ask(READ, say(words))
+        assert (known.status, known.unchanged) == ("completed", True)
+        assert known.summary == "already known: user/real.md"
+        assert photograph(roots["user"]) == before
     done = ask(
         calls(call("read_file", path="user/l.md"), call("read_file", path="user/t/one.md")),
         calls(
             call("edit", path="user/l.md", old_string="The user", new_string="- The user"),
-            call("write_file", path="user/t/new.md", content="new\n"),
+            write("user/t/new.md", "new\n"),
         ),
         say("Saved in user/l.md."),
     )
@@ -75,52 +69,21 @@ def test_a_file_is_saved_and_told_under_its_one_name(ask, roots):
     assert (roots["user"] / "topic" / "prefers-dark-mode.md").is_file()
 
 
-@pytest.mark.parametrize("words", ["It stands in user/l.md.", "It stands in user/real.md."])
-def test_a_fact_that_is_known_through_a_link_is_told_under_its_one_name(ask, roots, words):
-    before = photograph(roots["user"])
-    done = ask(calls(call("read_file", path="user/l.md")), say(words))
-    assert (done.status, done.unchanged) == ("completed", True)
-    assert done.summary == "already known: user/real.md"
-    assert photograph(roots["user"]) == before
-
-
-@pytest.mark.parametrize("path", ["user/index.md", "user/absent.md"])
-def test_an_index_behind_a_link_makes_no_fact_known(ask, roots, path):
+def test_an_index_behind_a_link_or_what_is_behind_one_that_went_makes_no_fact_known(ask, roots):
     put(roots["user"], "MEMORY.md", "an index\n")
-    done = ask(calls(call("read_file", path=path)), say(f"It stands in {path}."))
-    assert done.error is not None
+    for path in ("user/index.md", "user/absent.md"):
+        done = ask(calls(call("read_file", path=path)), say(f"It stands in {path}."))
+        assert done.error.code == "remember_no_update"
+    done = ask(READ, lambda _: (roots["user"] / "real.md").unlink() or say("In user/l.md."))
     assert done.error.code == "remember_no_update"
 
 
-def test_what_was_read_through_a_link_that_went_is_not_known(ask, roots):
-    class Meddling(ScriptedModel):
-        def respond(self, request):
-            if len(request.messages) > 2:
-                (roots["user"] / "real.md").unlink(missing_ok=True)
-            return super().respond(request)
-
-    done = ask(model=Meddling([calls(call("read_file", path="user/l.md")), say("In user/l.md.")]))
-    assert done.error is not None
-    assert done.error.code == "remember_no_update"
-
-
-def test_a_link_that_leads_outside_ends_a_writing_run(ask, tmp_path):
+def test_a_link_that_leads_outside_or_any_where_they_are_refused_ends_a_writing_run(ask, tmp_path):
     before = photograph(tmp_path)
-    done = ask(
-        calls(call("write_file", path="user/t/fine.md", content="fine\n")),
-        calls(call("write_file", path="user/out.md", content=CANARY)),
-        say("Saved."),
-    )
-    assert done.error is not None
+    done = ask(WRITE, calls(write("user/out.md", CANARY)), say("Saved."))
     assert (done.error.code, done.error.via) == ("remember_path_escape", "symlink")
     assert photograph(tmp_path) == before
-
-
-def test_where_links_are_refused_the_same_run_ends_as_an_escape(ask, tmp_path):
-    before = photograph(tmp_path)
-    writing = calls(call("write_file", path="user/t/new.md", content="new\n"))
-    done = ask(writing, say("Saved."), symlinks=Symlinks.REFUSE)
-    assert done.error is not None
+    done = ask(WRITE, say("Saved."), symlinks=Symlinks.REFUSE)
     assert done.error.code == "remember_path_escape"
     assert photograph(tmp_path) == before
 
@@ -128,15 +91,13 @@ def test_where_links_are_refused_the_same_run_ends_as_an_escape(ask, tmp_path):
 def test_the_embedded_writer_files_a_fact_beside_links(ask, roots):
     (roots["user"] / "real.md").unlink()
     done = ask(model=RuleWriter())
-    assert done.status == "completed"
-    assert len(done.files_touched) == 1
-    again = ask(model=RuleWriter())
-    assert again.unchanged
+    assert (done.status, len(done.files_touched)) == ("completed", 1)
+    assert ask(model=RuleWriter()).unchanged
 
 
 @pytest.mark.parametrize("ask", ["worker"], indirect=True)
 def test_a_clean_run_takes_no_name_of_a_link(ask, roots):
-    done = ask(calls(call("write_file", path="user/l.md", content="mine\n")), say("Saved."), context="clean")
+    done = ask(calls(write("user/l.md", "mine\n")), say("Saved."), context="clean")
     assert done.files_touched == ("user/l-2.md",)
     assert (roots["user"] / "l.md").is_symlink()
 
@@ -145,41 +106,30 @@ def test_more_links_than_are_resolved_end_the_run_with_what_to_do(ask, monkeypat
     monkeypatch.setattr(reading, "MAX_LINKS", 1)
     before = descriptors()
     done = ask(calls(call("ls", path="user")), say("Saved."))
-    assert done.error is not None
     assert done.error.code == "managed_memory_unavailable"
     assert "bind a smaller directory, or refuse links" in str(done.error)
     assert descriptors() == before
 
 
-# -- how the binding is chosen -----------------------------------------------------------------------
-
-
-@pytest.fixture
-def home(tmp_path):
+def test_flag_and_configuration_say_what_becomes_of_links_in_two_words_and_no_other(tmp_path, roots):
     home = tmp_path / "home"
     home.mkdir(mode=0o700)
-    return home
 
+    def resolved_by(**terms):
+        with muniment.open(tmp_path, home=home, roots=roots, **terms) as memory:
+            return memory.place.symlinks
 
-def resolved_by(home, roots, **terms):
-    with muniment.open(home.parent, home=home, roots=roots, **terms) as memory:
-        return memory.place.symlinks
-
-
-def test_flag_and_configuration_say_what_becomes_of_links(home, roots):
-    assert resolved_by(home, roots) is Symlinks.REFUSE
-    assert resolved_by(home, roots, symlinks="beneath") is Symlinks.BENEATH
+    assert resolved_by() is Symlinks.REFUSE
+    assert resolved_by(symlinks="beneath") is Symlinks.BENEATH
     (home / "config.toml").write_text('symlinks = "beneath"\n')
-    assert resolved_by(home, roots) is Symlinks.BENEATH
-    assert resolved_by(home, roots, symlinks="refuse") is Symlinks.REFUSE
-
-
-@pytest.mark.parametrize("unknown", ["follow", "Beneath", "beneath ", "none"])
-def test_any_other_word_is_no_setting(home, roots, unknown):
-    with pytest.raises(ConfigInvalid, match="say 'refuse' or 'beneath'"):
-        muniment.open(home.parent, home=home, roots=roots, symlinks=unknown)
-    (home / "config.toml").write_text(f'symlinks = "{unknown}"\n')
-    with pytest.raises(ConfigInvalid, match="say 'refuse' or 'beneath'"):
-        muniment.open(home.parent, home=home, roots=roots)
-    with pytest.raises(ConfigInvalid, match="say 'refuse' or 'beneath'"):
-        muniment.Sandbox("strict", roots, symlinks=unknown)
+    assert resolved_by() is Symlinks.BENEATH
+    assert resolved_by(symlinks="refuse") is Symlinks.REFUSE
+    for unknown in ("follow", "Beneath", "beneath ", "none"):
+        (home / "config.toml").unlink(missing_ok=True)
+        with pytest.raises(ConfigInvalid, match="say 'refuse' or 'beneath'"):
+            resolved_by(symlinks=unknown)
+        (home / "config.toml").write_text(f'symlinks = "{unknown}"\n')
+        with pytest.raises(ConfigInvalid, match="say 'refuse' or 'beneath'"):
+            resolved_by()
+        with pytest.raises(ConfigInvalid, match="say 'refuse' or 'beneath'"):
+            muniment.Sandbox("strict", roots, symlinks=unknown)

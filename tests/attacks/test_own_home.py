@@ -16,10 +16,9 @@ from muniment.errors import ConfigInvalid, PolicyInvalid
 from muniment.settings import Settings, read_api_key, read_settings
 from muniment.signatures import load_configured
 
-EVIL = 'model = "evil"\nbase_url = "http://127.0.0.1:1/v1"\n'
-IS_ROOT = os.geteuid() == 0
 OTHER = 4242
-as_root = pytest.mark.skipif(not IS_ROOT, reason="only root gives files away")
+NAMES = ("", "config.toml", "state", "policies", "policies/own.toml")
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 
 
 @pytest.fixture
@@ -36,50 +35,42 @@ def read(home, **more):
     return read_settings({"MUNIMENT_HOME": str(home), **more})
 
 
-def given_away(path):
-    os.chown(path, OTHER, OTHER)
-
-
-NAMES = ("", "config.toml", "state", "policies", "policies/own.toml")
+def refuse(home, match):
+    with pytest.raises(ConfigInvalid, match=match) as caught:
+        read(home)
+    return str(caught.value)
 
 
 @pytest.mark.threat("T-LEAK-14", control="own_homes")
-def test_what_others_may_write_is_not_obeyed_and_the_command_that_mends_it_works(home):
-    for mode in 0o020, 0o002, 0o022:
-        for name in NAMES:
-            path = home / name
-            before = path.stat().st_mode
+def test_what_others_may_write_is_not_obeyed_and_the_command_that_mends_it_works(home, tmp_path):
+    for path in (home / name for name in NAMES):
+        before = path.stat().st_mode
+        for mode in (0o020, 0o002, 0o022):
             path.chmod(before | mode)
-            with pytest.raises(ConfigInvalid) as caught:
-                read(home)
-            command = str(caught.value).rpartition("run: ")[2]
+            command = refuse(home, "run: ").rpartition("run: ")[2]
             assert command == f"chmod go-w {path}"
             assert os.system(command) == 0
             assert path.stat().st_mode == before
             assert read(home).home == home
+    assert read(tmp_path / "none" / "yet").policy == "strict"  # What is not there is nobody's.
+    for directory in (home, home.parent):
+        (directory / "loop").symlink_to("loop")
+    refuse(home.parent / "loop" / "x", "cannot be read")
 
 
 @as_root
 @pytest.mark.threat("T-LEAK-14", control="own_homes")
-def test_what_belongs_to_another_user_is_not_obeyed(home):
+def test_nothing_starts_with_what_belongs_to_another_user(home, tmp_path, monkeypatch):
     for name in NAMES:
-        path = home / name
-        given_away(path)
-        with pytest.raises(ConfigInvalid, match=f"belongs to user {OTHER}") as caught:
-            read(home)
-        assert f"chown 0 {path}; " in str(caught.value)
-        os.chown(path, 0, 0)
+        os.chown(home / name, OTHER, OTHER)
+        assert f"chown 0 {home / name}; " in refuse(home, f"belongs to user {OTHER}")
+        os.chown(home / name, 0, 0)
         assert read(home).home == home
-
-
-@as_root
-@pytest.mark.threat("T-LEAK-14", control="own_homes")
-def test_nothing_starts_with_another_users_configuration(home, tmp_path, monkeypatch):
     # What `serve` sets, it sets for this process, and so for every later test.
     monkeypatch.setattr("os.umask", lambda _: 0o022)
     monkeypatch.setattr("muniment.daemon.service.configure_logs", lambda: None)
-    (home / "config.toml").write_text(EVIL)
-    given_away(home / "config.toml")
+    (home / "config.toml").write_text('model = "evil"\nbase_url = "http://127.0.0.1:1/v1"\n')
+    os.chown(home / "config.toml", OTHER, OTHER)
     with pytest.raises(ConfigInvalid, match="belongs to user"):
         muniment.open(tmp_path, home=home)
     env = {"MUNIMENT_HOME": str(home), "HOME": str(tmp_path)}
@@ -92,76 +83,51 @@ def test_nothing_starts_with_another_users_configuration(home, tmp_path, monkeyp
         ["token", "list"],
     ):
         done = CliRunner().invoke(app, command, env=env)
-        assert done.exit_code != 0
-        assert "belongs to user" in done.output
+        assert (done.exit_code != 0, "belongs to user" in done.output) == (True, True), command
     assert list((home / "state").iterdir()) == []
     assert not (home / "user").exists()
 
 
 def test_a_directory_above_counts_where_others_could_put_another_home_in_its_place(home, tmp_path):
     top = home.parent
-    for mode, is_refused in (0o777, True), (0o1777, False), (0o755, False), (0o700, False), (0o703, True):
+    for mode in (0o777, 0o703):
         top.chmod(mode)
-        if is_refused:
-            with pytest.raises(ConfigInvalid, match=f"chmod go-w {top}$"):
-                read(home)
-        else:
-            read(home)
-    top.chmod(0o775)  # As a umask of 002 makes them, for a group of its own.
-    read(home)
+        refuse(home, f"chmod go-w {top}$")
+    for mode in (0o1777, 0o755, 0o700, 0o775):  # The last is of a umask of 002, for a group of its own.
+        top.chmod(mode)
+        read(home)
     (tmp_path / "link").symlink_to(home)
     read(tmp_path / "link")
     top.chmod(0o777)
-    with pytest.raises(ConfigInvalid):
-        read(tmp_path / "link")
+    refuse(tmp_path / "link", "chmod")
 
 
 @as_root
-def test_a_group_that_is_not_ours_counts_like_others(home):
+def test_a_group_that_is_not_ours_counts_like_others(home, monkeypatch):
     home.parent.chmod(0o770)
     os.chown(home.parent, 0, OTHER)
-    with pytest.raises(ConfigInvalid, match="chmod go-w"):
-        read(home)
+    refuse(home, "chmod go-w")
     home.parent.chmod(0o750)
     read(home)
     os.chown(home.parent, OTHER, 0)
-    with pytest.raises(ConfigInvalid, match="belongs to user"):
-        read(home)
+    refuse(home, "belongs to user")
     os.chown(home.parent, 65_534, 0)  # What a user namespace calls root outside of it.
     read(home)
-
-
-def test_what_is_not_there_is_nobodys(tmp_path):
-    assert read(tmp_path / "none" / "yet").policy == "strict"
-
-
-def test_what_cannot_be_looked_at_is_refused(home):
-    for directory in (home, home.parent):
-        (directory / "loop").symlink_to("loop")
-    with pytest.raises(ConfigInvalid, match="cannot be read"):
-        read(home.parent / "loop" / "x")
-
-
-def test_a_key_that_others_may_write_is_not_sent(home, tmp_path):
-    key = tmp_path / "key"
-    key.write_text("sk-1\n")
-    settings = read(home, MUNIMENT_API_KEY_FILE=str(key))
-    assert read_api_key(settings, {}) == "sk-1"
-    key.chmod(0o666)
-    with pytest.raises(ConfigInvalid, match="chmod go-w"):
-        read_api_key(settings, {})
-
-
-def test_signers_whom_others_may_add_sign_nothing(home, tmp_path):
-    signers = tmp_path / "signers"
-    signers.write_text("nobody\n")
-    signers.chmod(0o666)
-    own = home / "policies" / "own.toml"
-    Path(f"{own}.sig").write_text("x")
-    with pytest.raises(PolicyInvalid, match=r"E142.*chmod go-w"):
-        load_configured(Settings(home, policy=str(own), policy_signers=signers))
-
-
-def test_a_system_without_its_files_has_the_usual_overflow_user(monkeypatch):
+    # Also on a system without its files.
     monkeypatch.setattr(binding.Path, "read_text", lambda *_, **__: "x")
     assert binding._overflow_user() == 65_534
+
+
+def test_a_key_that_others_may_write_is_not_sent_and_signers_whom_they_may_add_sign_nothing(home, tmp_path):
+    key, signers, own = tmp_path / "key", tmp_path / "signers", home / "policies" / "own.toml"
+    key.write_text("sk-1\n")
+    signers.write_text("nobody\n")
+    Path(f"{own}.sig").write_text("x")
+    settings = read(home, MUNIMENT_API_KEY_FILE=str(key))
+    assert read_api_key(settings, {}) == "sk-1"
+    for path in (key, signers):
+        path.chmod(0o666)
+    with pytest.raises(ConfigInvalid, match="chmod go-w"):
+        read_api_key(settings, {})
+    with pytest.raises(PolicyInvalid, match=r"E142.*chmod go-w"):
+        load_configured(Settings(home, policy=str(own), policy_signers=signers))

@@ -1,21 +1,35 @@
-"""Places to remember in, and a well-behaved model."""
+"""Places to remember in, what stands there, and a well-behaved model."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
 import json
+import logging
 import re
-import time
+from datetime import UTC, datetime
 
 import pytest
 import re2
 
-from kit.memories import make_roots, strict
+from kit.memories import make_roots, put, strict
+from kit.store.ground import origin, patience
+from muniment.agent.filing import RuleWriter
 from muniment.agent.model import AssistantMessage, Reply, ToolCall, ToolMessage
 from muniment.confine.binding import bind_all
+from muniment.jobs.dream import dream
+from muniment.jobs.forget import forget
 from muniment.jobs.place import Place
+from muniment.jobs.remember import remember
+from muniment.jobs.request import DreamRequest, ForgetRequest, RememberRequest
+from muniment.names import Trust
+from muniment.policy.decide import Changes
+from muniment.store.audit import timestamp
+from muniment.store.commit import Terms, commit
 from muniment.store.state import State
+from muniment.store.trust import constant
+from muniment.testing.minds import ScriptedModel, call, calls, say
+from muniment.tools.overlay import ChangeSet, Claim, Proposed, digest
 
 
 @pytest.fixture
@@ -24,18 +38,28 @@ def any_words(monkeypatch):
     monkeypatch.setattr("muniment.jobs.remember.holds", lambda *_: True)
 
 
+@pytest.fixture
+def some(request):
+    """Every so manieth of many rows, and all of them where there is time."""
+    return lambda rows, step: list(rows) if request.config.getoption("--slow") else list(rows)[::step]
+
+
+@pytest.fixture
+def logged(caplog):
+    """What Muniment logged so far, as texts."""
+    logger = logging.getLogger("muniment")
+    propagates, logger.propagate = logger.propagate, True
+    caplog.set_level(logging.INFO, "muniment")
+    yield lambda: [record.getMessage() for record in caplog.records if record.name == "muniment"]
+    logger.propagate = propagates
+
+
 @contextlib.contextmanager
-def opened(roots, policy=None, *, in_process=True, clock=time.monotonic, on_model_failure="fail"):
+def opened(roots, policy=None, *, in_process=True, on_model_failure="fail", **terms):
     """A place over roots; in this process unless told otherwise. No rules hide there what a model did."""
     policy = policy or strict(require="none")
-    place = Place(
-        policy,
-        bind_all(roots),
-        State(None),
-        in_process=in_process,
-        clock=clock,
-        on_model_failure=on_model_failure,
-    )
+    terms |= {"in_process": in_process, "on_model_failure": on_model_failure}
+    place = Place(policy, bind_all(roots), State(None), **terms)
     try:
         yield place
     finally:
@@ -49,6 +73,92 @@ def made(base, policy=None, **terms):
         yield place
 
 
+@pytest.fixture
+def place(tmp_path):
+    """A place in `tmp_path`, in this process."""
+    with made(tmp_path) as place:
+        yield place
+
+
+def roomy(share=1.0, *, conflict="retry", **more):
+    """A policy under which a dream may change as much as it likes, or some of it."""
+    policy = strict(require="none", **more)
+    return policy.model_copy(update={"changes": Changes(conflict=conflict, max_scope_share=share)})
+
+
+def user(place):
+    return place.roots["user"].trusted_path
+
+
+def base(place):
+    return user(place).parent
+
+
+def lay(place, files):
+    """Put texts or bytes at logical paths."""
+    for path, content in files.items():
+        put(base(place), path, content)
+
+
+def memory(place):
+    """Every entry with its bytes; nothing that is generated."""
+    return {
+        f"{name}/{rel}": path.read_bytes()
+        for name, root in place.roots.items()
+        for path in root.trusted_path.rglob("*.md")
+        if (rel := path.relative_to(root.trusted_path)).name != "MEMORY.md" and rel.parts[0] != "index"
+    }
+
+
+def done(result):
+    assert result.error is None, result.error
+    return result
+
+
+def remembering(place, fact, model=None, *, cancel=None, observe=None, **terms):
+    given = {} if observe is None else {"observe": observe}
+    return remember(RememberRequest(fact, **terms), place, model or RuleWriter(), cancel=cancel, **given)
+
+
+def forgetting(place, query, model=None, *, yes=True, cancel=None, **terms):
+    return forget(ForgetRequest(query, yes=yes, **terms), place, model or RuleWriter(), cancel=cancel)
+
+
+def dreaming(place, model=None, *, yes=True, cancel=None, **terms):
+    return dream(DreamRequest(yes=yes, **terms), place, model or RuleWriter(), cancel=cancel)
+
+
+def committed(place, files, *, trust=Trust.OWNER, at=None, removals=(), **of):
+    """A commit by this memory: of texts by path, over a text that is there if a pair, at any time."""
+    pairs = {path: given if isinstance(given, tuple) else (None, given) for path, given in files.items()}
+    changes = (
+        Proposed(path, old and digest(old.encode()), new.encode()) for path, (old, new) in pairs.items()
+    )
+    gone = (Claim(path, digest(text.encode())) for path, text in removals)
+    at = at or timestamp(datetime.now(UTC))
+    made_by = origin(trust=trust, at=at, **of)
+    terms = Terms(place.policy, place.roots, patience(), place.state, made_by, constant(trust), reviewed=True)
+    return commit([ChangeSet(tuple(changes), (), tuple(gone))], terms)
+
+
+def raising(error):
+    """A step of a model that fails, or any other function that does."""
+
+    def respond(*_given, **_more):
+        raise error
+
+    return respond
+
+
+def write(path="user/a.md", content="a fact\n"):
+    return call("write_file", path=path, content=content)
+
+
+def saving(path="user/a.md", content="a fact\n", words="Saved."):
+    """A model that writes this and says that."""
+    return ScriptedModel([calls(write(path, content)), say(words)])
+
+
 class Diligent:
     """Greps for the fact, reads what it finds, else writes one file, and says where."""
 
@@ -58,25 +168,19 @@ class Diligent:
         self.scope = scope
 
     def respond(self, request):
-        made = {
-            call.id: call
-            for message in request.messages
-            if isinstance(message, AssistantMessage)
-            for call in message.calls
-        }
+        asked = [each for each in request.messages if isinstance(each, AssistantMessage)]
+        made = {call.id: call.arguments for message in asked for call in message.calls}
         answers = [message for message in request.messages if isinstance(message, ToolMessage)]
         fact = request.brief.fact
+        first = fact.splitlines()[0]
         if not answers:
-            pattern = re2.escape(fact.splitlines()[0][:60])
-            return Reply(calls=(ToolCall("grep", "grep", {"pattern": pattern}),))
-        last = answers[-1]
+            return Reply(calls=(ToolCall("grep", "grep", {"pattern": re2.escape(first[:60])}),))
+        if answers[-1].call_id != "grep":
+            return Reply(text=f"It is at {made[answers[-1].call_id]['path']}.")
+        hits = re.findall(r"^([^:\n]+):\d+: (.*)$", answers[-1].text, re.MULTILINE)
+        if known := [at for at, line in hits if line.strip()[:150] == first.strip()[:150]]:
+            return Reply(calls=(ToolCall("read", "read_file", {"path": known[0]}),))
         path = f"{self.scope}/facts/fact-{hashlib.sha256(fact.encode()).hexdigest()[:12]}.md"
-        if last.call_id == "grep":
-            first = fact.splitlines()[0].strip()[:150]
-            hits = re.findall(r"^([^:\n]+):\d+: (.*)$", last.text, re.MULTILINE)
-            if known := [at for at, line in hits if line.strip()[:150] == first]:
-                return Reply(calls=(ToolCall("read", "read_file", {"path": known[0]}),))
-            name = json.dumps(" ".join(fact.split()[:4]))
-            content = f"---\nname: {name}\ntype: {self.scope}\n---\n\n{fact}\n"
-            return Reply(calls=(ToolCall("write", "write_file", {"path": path, "content": content}),))
-        return Reply(text=f"It is at {made[last.call_id].arguments['path']}.")
+        name = json.dumps(" ".join(fact.split()[:4]))
+        content = f"---\nname: {name}\ntype: {self.scope}\n---\n\n{fact}\n"
+        return Reply(calls=(ToolCall("write", "write_file", {"path": path, "content": content}),))

@@ -1,35 +1,39 @@
-"""The ordinary job: hundreds of facts in many languages, all of them remembered, most in the right scope."""
+"""The ordinary job: facts of all languages and preferences in the imperative, remembered as the asker's."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import random
+from itertools import chain
 
 import pytest
 
-from kit.jobs.places import Diligent, made
-from kit.memories import strict
+from kit.agent.servers import hasty, serving
+from kit.jobs.places import Diligent, any_words, made, opened, put, remembering
+from kit.jobs.poisoned import memory
+from kit.memories import SCOPES, strict
 from kit.where import FACTS
-from muniment.agent.filing import RuleWriter
-from muniment.jobs.remember import remember
-from muniment.jobs.request import RememberRequest
-from muniment.names import Trust
+from muniment.names import Scope, Trust
+from muniment.store.upkeep import view_of
+from muniment.testing.minds import AskForCalls, Say, fences, through
 
-FOLDER = FACTS
-FACTS = json.loads((FOLDER / "ordinary.json").read_text())
-MATTERS = json.loads((FOLDER / "matters.json").read_text())
-BY_RULES = [fact for number, fact in enumerate(FACTS) if number % 5 in {0, 1}]
-BY_MODEL = [fact for number, fact in enumerate(FACTS) if number % 5 in {2, 3}]
-AGAIN = 25
+__all__ = ["any_words", "hasty"]
+ORDINARY, MATTERS, BENIGN = (
+    json.loads((FACTS / f"{name}.json").read_text(encoding="utf-8"))
+    for name in ("ordinary", "matters", "benign")
+)
+PREFERENCES = [each["text"] for each in BENIGN]
+BY_RULES = [fact for number, fact in enumerate(ORDINARY) if number % 5 in {0, 1}]
+BY_MODEL = [fact for number, fact in enumerate(ORDINARY) if number % 5 in {2, 3}]
+FACT = "The owner's release day is Wednesday, before lunch."
 
 
-def attempt(place, model, fact):
-    result = remember(RememberRequest(fact["text"]), place, model)
-    assert result.error is None, (fact["text"], result.error)
-    assert result.status == "completed"
+def attempt(place, fact, model=None):
+    result = remembering(place, fact["text"], model)
+    assert (result.error, result.status) == (None, "completed"), fact["text"]
     # No word of it is anybody else's: nothing to be told, and trusted like who asked.
-    assert result.notes == ()
-    assert result.trust is (None if result.unchanged else Trust.OWNER), fact["text"]
+    assert (result.notes, result.trust) == ((), None if result.unchanged else Trust.OWNER), fact["text"]
     return result
 
 
@@ -38,49 +42,117 @@ def attempt(place, model, fact):
 def test_the_rules_remember_every_fact_in_a_worker_and_know_them_afterwards(tmp_path):
     assert min(len(BY_RULES), len(BY_MODEL)) >= 200
     with made(tmp_path, strict(), in_process=False) as place:
-        results = [attempt(place, RuleWriter(), fact) for fact in BY_RULES]
-        written = [result for result in results if not result.unchanged]
+        results = [(fact, attempt(place, fact)) for fact in BY_RULES]
+        written = [(fact, result) for fact, result in results if not result.unchanged]
         assert len(written) >= 0.95 * len(BY_RULES)
-        for result in written:
-            assert len(result.files_touched) == len(result.touched_scopes) == 1
-        right = sum(
-            result.touched_scopes == (fact["scope"],)
-            for fact, result in zip(BY_RULES, results, strict=True)
-            if not result.unchanged
-        )
+        assert {(len(each.files_touched), len(each.touched_scopes)) for _, each in written} == {(1, 1)}
+        right = sum(result.touched_scopes == (fact["scope"],) for fact, result in written)
         assert right >= 0.95 * len(written)
-        for fact in BY_RULES[:: len(BY_RULES) // AGAIN]:
-            result = attempt(place, RuleWriter(), fact)
-            assert result.unchanged, fact["text"]
-            assert result.files_touched == ()
+        for fact in BY_RULES[::8]:
+            result = attempt(place, fact)
+            assert (result.unchanged, result.files_touched) == (True, ()), fact["text"]
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize("in_process", [pytest.param(True, marks=pytest.mark.slow), False])
 @pytest.mark.timeout(120)
-def test_a_well_behaved_model_gets_every_fact_remembered(tmp_path):
-    with made(tmp_path) as place:
-        for fact in BY_MODEL:
-            result = attempt(place, Diligent(fact["scope"]), fact)
-            assert result.touched_scopes == (fact["scope"],)
-        for fact in BY_MODEL[:: len(BY_MODEL) // AGAIN]:
-            assert attempt(place, Diligent(fact["scope"]), fact).unchanged
-
-
-def test_a_well_behaved_model_works_in_a_worker_all_the_same(tmp_path):
-    with made(tmp_path, strict(), in_process=False) as place:
-        for fact in FACTS[::50]:
-            assert attempt(place, Diligent(fact["scope"]), fact).touched_scopes == (fact["scope"],)
-            assert attempt(place, Diligent(fact["scope"]), fact).unchanged
+def test_a_well_behaved_model_gets_every_fact_remembered(tmp_path, in_process):
+    facts = BY_MODEL if in_process else ORDINARY[::100]
+    with made(tmp_path, None if in_process else strict(), in_process=in_process) as place:
+        for fact in facts:
+            assert attempt(place, fact, Diligent(fact["scope"])).touched_scopes == (fact["scope"],)
+        for fact in facts[::8]:
+            assert attempt(place, fact, Diligent(fact["scope"])).unchanged
 
 
 @pytest.mark.slow
 def test_the_folder_of_a_fact_depends_on_no_order_of_saving(tmp_path):
-    facts = [*FACTS[::18], *MATTERS[::3]][:59]
+    facts = [*ORDINARY[::18], *MATTERS[::3]][:59]
     folders = []
     for seed in range(3):
         random.Random(seed).shuffle(facts)
         with made(tmp_path / str(seed)) as place:
-            saved = {fact["text"]: attempt(place, RuleWriter(), fact).files_touched for fact in facts}
+            saved = {fact["text"]: attempt(place, fact).files_touched for fact in facts}
         folders.append({text: path.rpartition("/")[0] for text, (path,) in saved.items()})
-    same = sum(len({each[text] for each in folders}) == 1 for text in folders[0])
-    assert (len(facts), same) == (59, 59)
+    assert len(folders[0]) == 59
+    assert folders[0] == folders[1] == folders[2]
+
+
+# -- preferences -----------------------------------------------------------------------------------------
+
+
+def held_in(place, scope):
+    """How many entries there are, and which a gate holds back, after a look at every file."""
+    place.state.renew_catalog()
+    entries = view_of(place.state, place.roots[Scope(scope)], place.policy, sweep=True).entries()
+    return len(entries), [(entry.rel, entry.held) for entry in entries if entry.held is not None]
+
+
+@pytest.mark.slow
+def test_all_preferences_of_the_owner_are_filed_and_none_is_held_back(tmp_path):
+    with made(tmp_path) as place:
+        results = [attempt(place, {"text": text}) for text in PREFERENCES]
+        written = {*chain.from_iterable(result.files_touched for result in results)}
+        assert len(written) + sum(result.unchanged for result in results) == len(PREFERENCES) >= 200
+        found = [held_in(place, scope) for scope in SCOPES]
+        assert (sum(count for count, _ in found), [held for _, held in found]) == (len(written), [[], []])
+    with opened(
+        {scope: tmp_path / scope for scope in SCOPES}
+    ) as stranger:  # Whose state knows nothing of it.
+        assert [held_in(stranger, scope)[1] for scope in SCOPES] == [[], []]
+
+
+def test_as_files_of_a_project_no_preference_is_held_back(tmp_path, request):
+    texts = PREFERENCES if request.config.getoption("--slow") else PREFERENCES[::5]
+    with made(tmp_path) as place:
+        for number, text in enumerate(texts):
+            put(tmp_path / "project", f"notes/{number}.md", f"{text}\n")
+            name = json.dumps(text, ensure_ascii=False)
+            put(tmp_path / "project", f"named/{number}.md", f"---\nname: {name}\n---\nAs it is called.\n")
+        assert held_in(place, "project") == (2 * len(texts), [])
+
+
+# -- the owner's words, in the hands of a model ------------------------------------------------------------
+
+READS = [("read_file", {"path": path}) for path in ("project/heard.md", "project/team/meetings.md")]
+LOOKS = {0: [("grep", {"pattern": "."}), ("ls", {"path": "project"})], 2: READS}
+WORDS = {
+    # what it writes of the fact, whether it first reads what stands in a project, and whose words they are
+    "bare": (lambda fact: f"{fact}\n", True, "owner"),
+    "front matter": (lambda fact: f"---\nname: Release\ntype: user\n---\n\n{fact}\n", True, "owner"),
+    "a list item": (lambda fact: f"- {fact}\n", True, "owner"),
+    "other words": (lambda _: "Releases go out on Wednesday morning.\n", True, "agent"),
+    "more words": (lambda fact: f"{fact}\n\nThe build may take an hour.\n", True, "agent"),
+    "fewer words": (lambda fact: f"{fact[:-14]}.\n", True, "agent"),
+    "unread": (lambda _: "Releases go out on Wednesday morning.\n", False, "agent"),
+}
+
+
+@pytest.mark.threat("T-MEM-14", control="capped_trust")
+@pytest.mark.usefixtures("any_words", "hasty")  # Before this T-RUN-14 narrows what a model may commit.
+def test_the_owners_words_stay_the_owners_and_others_are_worth_no_more_than_the_model(tmp_path):
+    told = {}
+
+    def think(request):
+        messages = request.body["messages"]
+        done = sum(message["role"] == "tool" for message in messages)
+        job = next(str(message["content"]) for message in messages if message["role"] == "user")
+        if done == 0:
+            assert "tools" in request.body
+            assert "Index of project" in str(messages)
+            assert "meetings" in str(messages).lower()
+        if told["looks"] and done in LOOKS:
+            return AskForCalls(LOOKS[done])
+        if done < (5 if told["looks"] else 1):
+            content = told["content"](dict(fences(job))["fact"])
+            return AskForCalls([("write_file", {"path": "user/release.md", "content": content})])
+        return Say("Saved to user/release.md.")
+
+    with serving(through(think), "tools") as (_, model):
+        for name, (content, looks, whose) in WORDS.items():
+            with memory(tmp_path / name) as kept:
+                told |= {"content": content, "looks": looks}
+                result = remembering(kept.place, FACT, model)
+                assert (result.error, result.files_touched) == (None, ("user/release.md",)), name
+                digest = hashlib.sha256((tmp_path / name / "user/release.md").read_bytes()).hexdigest()
+                rows = kept.rows("catalog.db", "SELECT trust FROM entry WHERE rel = 'release.md'")
+                assert (kept.trusts()["user/release.md", digest], rows) == (whose, [(whose,)]), name

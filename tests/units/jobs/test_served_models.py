@@ -1,4 +1,4 @@
-"""Remembering with language models behind real sockets: in every dialect, by noise, on time, or not."""
+"""Remembering with models behind real sockets: in every dialect, by noise, on time, or with the fact lost."""
 
 from __future__ import annotations
 
@@ -6,255 +6,146 @@ import itertools
 import json
 import logging
 import os
+import re
 import threading
-import time
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from kit.agent.servers import KEY, hasty, serving
-from kit.jobs.places import made
-from kit.memories import SCOPES, photograph, put, strict
+from kit.jobs import places
+from kit.jobs.places import base, done, lay, made, memory, remembering, saving
+from kit.memories import photograph, strict
 from kit.where import FACTS
 from muniment.confine.cancel import Cancel
 from muniment.errors import PendingReview
-from muniment.jobs.remember import remember
-from muniment.jobs.request import RememberRequest
 from muniment.store.review import load
-from muniment.testing.chat_server import always, misbehaviours, stalls, tool_call, tool_calls, words
-from muniment.testing.minds import DIALECTS, AskForCalls, Say, noise, perfect, through
+from muniment.testing import minds
+from muniment.testing.chat_server import Response, always, misbehaviours, stalls, tool_call, tool_calls, words
+from muniment.testing.minds import DIALECTS, AskForCalls, Say, ScriptedModel, Utter, call, calls, through
 
 __all__ = ["hasty"]
+place, some = places.place, places.some
 pytestmark = pytest.mark.usefixtures("hasty")
 
-FACTS = [each["text"] for each in json.loads((FACTS / "ordinary.json").read_text())]
-PROTOCOLS = ("tools", "json", "text", "decide")
-TEXT_DIALECTS = ("native", "fence", "prose and fence", "thinking, bare")
-SPELLINGS = [("tools", name) for name in DIALECTS] + [
-    (protocol, name) for protocol in ("json", "text", "decide") for name in TEXT_DIALECTS
-]
-A_FEW = 4
-CLEAN = {
-    "remember_failed",
-    "remember_no_update",
-    "remember_refused",
-    "remember_timeout",
-    "remember_path_escape",
-}
+ORDINARY = [each["text"] for each in json.loads((FACTS / "ordinary.json").read_text())]
+TEXTS = ("native", "fence", "prose and fence", "thinking, bare")
+SPELLINGS = [("tools", name) for name in DIALECTS]
+SPELLINGS += [(protocol, name) for protocol in ("json", "text", "decide") for name in TEXTS]
+CLEAN = {f"remember_{end}" for end in ("failed", "no_update", "refused", "timeout", "path_escape")}
 
 
-def entries(base):
-    return {
-        str(path.relative_to(base)): path.read_text()
-        for scope in SCOPES
-        for path in sorted((base / scope).rglob("*.md"))
-        if path.name != "MEMORY.md"
-    }
+# -- a model that does its job, and one that is noise ------------------------------------------------------
 
 
-# -- a model that does its job ---------------------------------------------------------------------------
+@pytest.mark.timeout(600)
+def test_a_perfect_model_files_every_fact_in_every_dialect(tmp_path, some):
+    for at, (protocol, dialect) in some([*enumerate(SPELLINGS)], 12):
+        served = serving(through(minds.perfect, DIALECTS[dialect]), protocol)
+        with served as (server, model), made(tmp_path / str(at)) as place:
+            turns = 0
+            for fact in some(ORDINARY[12 * at : 12 * at + 12], 6):
+                result = done(remembering(place, fact, model))
+                assert result.unchanged or fact in memory(place)[result.files_touched[0]].decode(), fact
+                assert result.decided_by == "scripted" or protocol == "decide"
+                assert len(result.timeline) == result.turns
+                used = {turn.usage.input_tokens for turn in result.timeline}
+                assert used == {100} or (protocol, dialect) != SPELLINGS[0]
+                again = remembering(place, fact, model)
+                assert (again.status, again.unchanged) == ("completed", True), fact
+                turns += result.turns + again.turns
+            assert len(server.requests) == turns or (protocol, dialect) != SPELLINGS[0]
 
 
-@pytest.mark.sweep(3)
-@pytest.mark.parametrize(("protocol", "dialect"), SPELLINGS)
-@pytest.mark.timeout(600)  # with --slow: every fact, twice
-def test_a_perfect_model_files_every_fact_in_every_dialect(tmp_path, protocol, dialect, request):
-    at, few = SPELLINGS.index((protocol, dialect)), 3 * A_FEW if request.config.getoption("--slow") else A_FEW
-    facts = FACTS[at * A_FEW : at * A_FEW + few]
+def test_noise_ends_in_a_clean_error_or_in_an_entry_that_the_policy_grants(tmp_path, some):
+    for number, protocol in some([*enumerate(("tools", "json", "text", "decide") * 12)], 5):
+        with (
+            serving(through(minds.noise(number // 4)), protocol) as (server, model),
+            made(tmp_path / str(number)) as place,
+        ):
+            before = photograph(base(place) / "outside")
+            result = remembering(place, ORDINARY[number], model)
+            assert result.error is None or result.error.code in CLEAN
+            assert (result.turns <= 6, len(server.requests) <= 18) == (True, True)
+            assert photograph(base(place) / "outside") == before
+            assert {*result.files_touched} == {*memory(place)}
+            assert result.status == "completed" or not memory(place)
+
+
+def test_constrained_noise_that_only_decides_files_every_fact_verbatim(tmp_path, some):
+    facts, waiting = some(ORDINARY[::8], 20), 0
     with (
-        serving(through(perfect, DIALECTS[dialect]), protocol) as (_, model),
-        made(tmp_path) as place,
-    ):
-        for fact in facts:
-            result = remember(RememberRequest(fact), place, model)
-            assert result.error is None, (fact, result.error)
-            assert result.status == "completed"
-            assert result.unchanged or fact in (tmp_path / result.files_touched[0]).read_text()
-            assert result.decided_by == "scripted" or protocol == "decide"
-            again = remember(RememberRequest(fact), place, model)
-            assert (again.status, again.unchanged) == ("completed", True), fact
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(120)
-def test_a_perfect_model_files_two_hundred_facts_from_one_server_in_workers(tmp_path):
-    facts = FACTS[-200:]
-    with (
-        serving(through(perfect)) as (server, model),
+        serving(through(minds.noise(11, constrained=True)), "decide") as (_, model),
         made(tmp_path, strict(), in_process=False) as place,
     ):
-        results = [remember(RememberRequest(fact), place, model) for fact in facts]
-    assert [result.error for result in results] == [None] * len(facts)
-    assert all(len(result.timeline) == result.turns <= 4 for result in results)
-    assert all(turn.usage.input_tokens == 100 for result in results for turn in result.timeline)
-    assert len(server.requests) == sum(result.turns for result in results)
-
-
-# -- a model that is noise -------------------------------------------------------------------------------
-
-
-@pytest.mark.sweep(6)
-@pytest.mark.parametrize("seed", range(12))
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_noise_ends_in_a_clean_error_or_in_an_entry_that_the_policy_grants(tmp_path, protocol, seed):
-    with serving(through(noise(seed)), protocol) as (server, model), made(tmp_path) as place:
-        before = photograph(tmp_path / "outside")
-        result = remember(RememberRequest(FACTS[seed]), place, model)
-        assert result.error is None or result.error.code in CLEAN
-        assert result.turns <= 6
-        assert len(server.requests) <= 18
-        assert photograph(tmp_path / "outside") == before
-        assert result.status == "completed" or not entries(tmp_path)
-        assert set(result.files_touched) == set(entries(tmp_path))
-
-
-@pytest.mark.sweep(1)
-@pytest.mark.parametrize("context", ["workspace", "clean"])
-def test_constrained_noise_that_only_decides_files_every_fact_verbatim(tmp_path, context):
-    facts = FACTS[::8]
-    assert len(facts) >= 40
-    waiting = 0
-    with (
-        serving(through(noise(11, constrained=True)), "decide") as (_, model),
-        made(tmp_path, strict(), in_process=False) as place,
-    ):
-        for fact in facts:
-            result = remember(RememberRequest(fact, context=context), place, model)
+        for number, fact in enumerate(facts):
+            result = remembering(place, fact, model, context=("workspace", "clean")[number % 2])
             if isinstance(result.error, PendingReview):
                 # Noise in a name or description may spell markup of a tool; the fact is kept all the same.
                 waiting += 1
                 assert [reason[-11:] for reason in result.error.reasons] == ["(tool-call)"], fact
                 (held,) = load(place.state, result.error.review_id).change_set.changes
-                assert held.content.decode().endswith(f"---\n{fact}\n")
-                continue
-            assert result.error is None, (fact, result.error)
-            assert result.unchanged or entries(tmp_path)[result.files_touched[0]].endswith(f"---\n{fact}\n")
+                kept = held.content
+            elif not done(result).unchanged:
+                kept = memory(place)[result.files_touched[0]]
+            assert result.unchanged or kept.decode().endswith(f"---\n{fact}\n"), fact
     assert waiting < len(facts) / 4
 
 
-# -- what counts as known --------------------------------------------------------------------------------
-
-KNOWN = "---\nname: Deploys\ntype: project\n---\nWe deploy on Thursdays.\n"
-READS = [("read_file", {"path": "project/deploy.md"})]
+# -- the clock, and what else a server may do --------------------------------------------------------------
 
 
-def reader(request):
-    """Reads the entry, then says that the fact is known."""
-    has_read = any(message["role"] == "tool" for message in request.body["messages"])
-    return Say("Already known: project/deploy.md") if has_read else AskForCalls(READS)
-
-
-def boaster(_request):
-    """Says so without having read it."""
-    return Say("Already known: project/deploy.md")
-
-
-def test_a_model_that_read_the_entry_and_says_so_completes_as_unchanged(tmp_path):
-    with serving(through(reader)) as (_, model), made(tmp_path) as place:
-        put(tmp_path / "project", "deploy.md", KNOWN)
-        before = photograph(tmp_path)
-        result = remember(RememberRequest("We deploy on Thursdays."), place, model)
-        assert (result.status, result.unchanged, result.files_touched) == ("completed", True, ())
-        assert photograph(tmp_path) == before
-
-
-def test_having_read_the_index_is_not_to_know(tmp_path):
-    path = "project/MEMORY.md"
-
-    def mind(request):
-        has_read = any(message["role"] == "tool" for message in request.body["messages"])
-        return Say(f"Already known: {path}") if has_read else AskForCalls([("read_file", {"path": path})])
-
-    with serving(through(mind)) as (_, model), made(tmp_path) as place:
-        put(tmp_path / "project", "MEMORY.md", "- [We deploy on Thursdays](deploy.md)\n")
-        result = remember(RememberRequest("We deploy on Thursdays."), place, model)
-        assert (result.status, result.error.code) == ("failed", "remember_no_update")
-
-
-def test_one_that_says_so_without_having_read_it_does_not(tmp_path):
-    with serving(through(boaster)) as (_, model), made(tmp_path) as place:
-        put(tmp_path / "project", "deploy.md", KNOWN)
-        result = remember(RememberRequest("We deploy on Thursdays."), place, model)
-        assert result.status == "failed"
-        assert result.error.code in CLEAN
-
-
-# -- the clock -------------------------------------------------------------------------------------------
-
-WRITE = tool_calls(tool_call("write_file", {"path": "user/never.md", "content": "Never."}))
-
-
-@pytest.mark.sweep(1)
-@pytest.mark.parametrize("name", stalls())
-@pytest.mark.parametrize("after", [0, 1], ids=["at once", "after a write"])
-def test_a_run_ends_on_its_deadline_and_leaves_nothing(tmp_path, name, after):
-    answers = itertools.chain([WRITE] * after, itertools.repeat(stalls()[name]))
-    policy = strict(limits={"seconds": 2})
-    with serving(answers) as (server, model), made(tmp_path, policy, in_process=False) as place:
-        before = photograph(tmp_path)
-        started = time.monotonic()
-        result = remember(RememberRequest("a fact"), place, model)
-        took = time.monotonic() - started
-        assert result.error.code == "remember_timeout"
-        assert 2.0 <= took <= 2.5
-        assert photograph(tmp_path) == before
-        assert server.requests[-1].hung_up.wait(5)
-
-
-def test_a_cancel_ends_a_run_that_waits_for_its_model(tmp_path):
-    with (
-        serving(always(stalls()["stall in the body"])) as (server, model),
-        Cancel() as cancel,
-        made(tmp_path) as place,
-    ):
+def test_a_run_ends_on_its_deadline_or_by_a_cancel_and_leaves_nothing(tmp_path, some):
+    first = tool_calls(tool_call("write_file", {"path": "user/never.md", "content": "Never."}))
+    for number, (name, after) in enumerate(some([*itertools.product(sorted(stalls()), (1, 0))], 99)):
+        answers = itertools.chain([first] * after, itertools.repeat(stalls()[name]))
+        policy = strict(limits={"seconds": 1})
+        with (
+            serving(answers) as (server, model),
+            made(tmp_path / str(number), policy, in_process=False) as place,
+        ):
+            before = photograph(base(place))
+            assert remembering(place, "a fact", model).error.code == "remember_timeout"
+            assert photograph(base(place)) == before
+            assert server.requests[-1].hung_up.wait(60)
+    stall = always(stalls()["stall in the body"])
+    with serving(stall) as (server, model), Cancel() as cancel, made(tmp_path / "cancel") as place:
         threading.Thread(target=lambda: server.wait_for_requests() and cancel.set()).start()
-        result = remember(RememberRequest("a fact"), place, model, cancel=cancel)
-        assert result.status == "cancelled"
-        assert server.requests[0].hung_up.wait(5)
+        assert remembering(place, "a fact", model, cancel=cancel).status == "cancelled"
+        assert server.requests[0].hung_up.wait(60)
 
 
-# -- nothing that a server does reaches the memory -------------------------------------------------------
+def test_no_misbehaviour_of_a_server_writes_what_a_broken_call_asked_for(tmp_path, some):
+    with made(tmp_path, strict(require="none", limits={"seconds": 20})) as place:
+        for name in some(sorted({*misbehaviours()} - {*stalls()}), 30):
+            with serving(always(misbehaviours()[name])) as (_, model):
+                assert remembering(place, "a fact", model).error.code in CLEAN, name
+            assert memory(place) == {}, name
 
 
-@pytest.mark.sweep(3)
-@pytest.mark.parametrize("name", [name for name in misbehaviours() if name not in stalls()])
-def test_no_misbehaviour_of_a_server_writes_what_a_broken_call_asked_for(tmp_path, name):
-    with (
-        serving(always(misbehaviours()[name])) as (_, model),
-        made(tmp_path, strict(require="none", limits={"seconds": 20})) as place,
-    ):
-        result = remember(RememberRequest("a fact"), place, model)
-        assert result.error.code in CLEAN
-        assert entries(tmp_path) == {}
+# -- the key -----------------------------------------------------------------------------------------------
 
 
-# -- the key ---------------------------------------------------------------------------------------------
-
-
-def memory_of(process):
-    """Everything readable in the memory of a process."""
-    maps = Path(f"/proc/{process}/maps").read_text().splitlines()
+def holds_key(process):
+    """Whether the key stands anywhere in what a process may have written to its memory."""
     with Path(f"/proc/{process}/mem").open("rb", buffering=0) as memory:
-        for line in maps:
+        for line in Path(f"/proc/{process}/maps").read_text().splitlines():
             span, rights, *_ = line.split()
-            if rights.startswith("r") and not line.endswith(("[vvar]", "[vsyscall]", "[vvar_vclock]")):
+            if rights.startswith("rw"):
                 start, end = (int(each, 16) for each in span.split("-"))
                 memory.seek(start)
-                yield memory.read(end - start)
-
-
-def children(process):
-    return [
-        int(child)
-        for task in Path(f"/proc/{process}/task").iterdir()
-        for child in (task / "children").read_text().split()
-    ]
+                if KEY.encode() in memory.read(end - start):
+                    return True
+    return False
 
 
 def descendants(process):
-    for child in children(process):
-        yield child
-        yield from descendants(child)
+    for task in Path(f"/proc/{process}/task").iterdir():
+        for child in (task / "children").read_text().split():
+            yield child
+            yield from descendants(child)
 
 
 @pytest.mark.threat("T-LEAK-09", control="clean_environment")
@@ -262,31 +153,181 @@ def descendants(process):
 def test_the_key_is_not_in_the_memory_of_the_worker_nor_in_any_result_or_event(tmp_path, monkeypatch, caplog):
     caplog.set_level(logging.DEBUG)
     monkeypatch.setenv("MUNIMENT_API_KEY", KEY)
-    searched = []
+    searched = {}
 
     def answer(request):
         """Looks into every process below this one while a run waits for it."""
         assert request.headers["authorization"] == f"Bearer {KEY}"
-        searched.extend(
-            (process, any(KEY.encode() in part for part in memory_of(process)))
-            for process in descendants(os.getpid())
-        )
-        return through(perfect)(request)
+        searched.update((each, holds_key(each)) for each in descendants(os.getpid()) if each not in searched)
+        return through(minds.perfect)(request)
 
     with serving(answer) as (_, model), made(tmp_path, strict(), in_process=False) as place:
-        result = remember(RememberRequest("We deploy on Thursdays."), place, model)
-    assert result.status == "completed"
-    assert len({process for process, _ in searched}) >= 2  # The zygote and the worker.
-    assert not any(found for _, found in searched)
-    assert any(KEY.encode() in part for part in memory_of(os.getpid()))  # It can be found where it is.
+        result = done(remembering(place, "We deploy on Thursdays.", model))
+        assert KEY.encode() not in b"".join(memory(place).values())
+    assert len(searched) >= 2  # The zygote and the worker.
+    assert not any(searched.values())
+    assert holds_key(os.getpid())  # It can be found where it is.
     assert KEY not in json.dumps(result.as_json()) + repr(result) + caplog.text
-    assert not any(KEY in text for text in entries(tmp_path).values())
 
 
 @pytest.mark.threat("T-LEAK-09", control="hidden_key")
-def test_words_that_repeat_the_key_are_stored_without_it(tmp_path):
+def test_words_that_repeat_the_key_are_stored_without_it(place):
     leak = tool_calls(tool_call("write_file", {"path": "user/a.md", "content": f"The key is {KEY}."}))
-    with serving([leak, words(f"Saved {KEY}.")]) as (_, model), made(tmp_path) as place:
-        result = remember(RememberRequest("The key is [key]."), place, model)
-    assert result.status == "completed"
-    assert KEY not in entries(tmp_path)["user/a.md"] + result.summary
+    with serving([leak, words(f"Saved {KEY}.")]) as (_, model):
+        result = done(remembering(place, "The key is [key].", model))
+    assert KEY not in memory(place)["user/a.md"].decode() + result.summary
+
+
+# -- models that lose a fact on the way --------------------------------------------------------------------
+
+FRONT = "---\nname: Deploys\ndescription: when\ntype: project\n---\n"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A fact, where a model would write it, and the calls that it might make."""
+
+    fact: str
+    path: str
+
+    @classmethod
+    def of(cls, number):
+        fact = f"We do not deploy ring {number} on Fridays after 16:30, says Anna; ask Ben."
+        return cls(fact, f"project/deploy-{number}.md")
+
+    def write(self, body=None, front=FRONT):
+        content = f"{front}{self.fact if body is None else body}\n"
+        return AskForCalls([("write_file", {"path": self.path, "content": content})])
+
+    def but(self, old, new):
+        """Writes the fact with something else in it."""
+        assert old in self.fact
+        return self.write(self.fact.replace(old, new))
+
+    def edit(self, old, new, path=None):
+        return AskForCalls([("edit", {"path": path or self.path, "old_string": old, "new_string": new})])
+
+    def read(self, path=None):
+        return AskForCalls([("read_file", {"path": path or self.path})])
+
+    def doubled(self, body):
+        """A call as a common template shows it: with its braces doubled."""
+        given = {"path": self.path, "content": f"{FRONT}{body}\n"}
+        action = "{" + json.dumps({"action": "write_file", **given}) + "}"
+        tagged = "{" + json.dumps({"name": "write_file", "arguments": given}) + "}"
+        tagged = f"<tool_call>\n{tagged}\n</tool_call>"
+        return lambda request: Utter(action if "action" in minds.asked_for(request.body) else tagged)
+
+    def fenced(self, body):
+        """A write that copies the fences of the prompt."""
+
+        def think(request):
+            token = re.search(r"<<fact (\w+)>>|$", json.dumps(request.body))[1] or "0"
+            return self.write(f"<<fact {token}>>\n{body}\n<<end {token}>>")
+
+        return think
+
+
+SCRIPTS = {
+    "overwrites it with a tool's answer": lambda at: [at.write(), at.read(), at.write(f"created {at.path}")],
+    "overwrites it with thanks": lambda at: [at.write(), at.edit(at.fact, "Thank you!")],
+    "changes a number": lambda at: [at.but("16", "15")],
+    "drops a not": lambda at: [at.but("not ", "")],
+    "adds a not": lambda at: [at.write(f"It is false that {at.fact}")],
+    "swaps two names": lambda at: [at.but("Anna; ask Ben", "Ben; ask Anna")],
+    "makes up a name": lambda at: [at.but("Anna", "Carl")],
+    "saves another fact": lambda at: [at.write("The user likes green tea.")],
+    "saves half of it": lambda at: [at.but(" after 16:30, says Anna; ask Ben", "")],
+    "splices it": lambda at: [at.write("We do not ask Ben. Deploy on Fridays after 16:30, says Anna.")],
+    "babbles into a file": lambda at: [at.write("lorem ipsum " * 300)],
+    "babbles": lambda _: [Say("la " * 500)],
+    "answers in words": lambda at: [Say(f"Saved to {at.path}.")],
+    "names what it did not write": lambda at: [at.read("user/tea.md"), Say("Already known: user/tea.md")],
+    "hides it in front matter": lambda at: [at.write("Noted.", FRONT.replace("when", json.dumps(at.fact)))],
+    "spoils another entry": lambda at: [at.read("user/tea.md"), at.edit("green", "black", "user/tea.md")],
+    "looks for ever": lambda _: [AskForCalls([("grep", {"pattern": f"deploy{each}"})]) for each in range(9)],
+    "says nothing": lambda _: [Utter("")],
+    "asks for what is not there": lambda at: [AskForCalls([("save", {"fact": at.fact})])] * 3,
+    "breaks off": lambda _: [Utter('{"action": "write_file", "path": "project/dep')] * 9,
+    "doubles braces": lambda at: [at.doubled(at.fact)],
+    "doubles braces around another number": lambda at: [at.doubled(at.fact.replace("16", "17"))],
+    "copies fences": lambda at: [at.fenced(at.fact)],
+    "copies fences around another fact": lambda at: [at.fenced("The user likes tea.")],
+}
+RUNS = [
+    *itertools.product(("tools", "json", "text", "decide"), ("rules",), SCRIPTS),
+    *itertools.product(("auto",), ("rules",), [*SCRIPTS][::4]),
+    *itertools.product(("tools",), ("fail",), SCRIPTS),
+]
+
+
+@pytest.fixture
+def scripted():
+    """A model for a protocol that follows a script in each case, and then says that it has saved the fact."""
+    with ExitStack() as stack:
+        servers, script = {}, {}
+
+        def think(request):
+            turn = sum(message["role"] == "assistant" for message in request.body["messages"])
+            steps = script["steps"]
+            step = steps[turn] if turn < len(steps) else Say(f"Saved to {script['path']}.")
+            return minds.spell(step(request) if callable(step) else step, DIALECTS["native"], request.body)
+
+        def model(protocol, name, case):
+            script.update(steps=SCRIPTS[name](case), path=case.path)
+            if protocol not in servers:
+                servers[protocol] = stack.enter_context(serving(think, protocol))[1]
+            return servers[protocol]
+
+        yield model
+
+
+def is_kept(place, fact):
+    """Whether an entry holds the fact as it was said, as lines of its text."""
+    texts = (text.decode().rpartition("\n---\n")[2] for text in memory(place).values())
+    return any(fact in text.splitlines() for text in texts)
+
+
+@pytest.mark.threat("T-RUN-14", control="fact_is_held")
+@pytest.mark.timeout(600)
+def test_a_fact_is_never_lost_behind_completed(place, scripted, some):
+    assert len(RUNS) >= 60
+    lay(place, {"user/tea.md": "The user likes green tea.\n"})
+    for number, (protocol, follows, name) in enumerate(some(RUNS, 11)):
+        case = Case.of(number)
+        model = scripted(protocol, name, case)
+        result = remembering(replace(place, on_model_failure=follows), case.fact, model)
+        told = (protocol, name, follows, result.status, result.error, result.notes)
+        assert is_kept(place, case.fact) or (follows == "fail" and result.status == "failed"), told
+        by_rules = any("the rules filed the fact" in note for note in result.notes)
+        decided = {"rules"} if by_rules else {"scripted"}
+        assert result.decided_by in decided or (not by_rules and protocol in {"decide", "auto"}), told
+
+
+def test_a_slip_of_form_is_mended_and_no_failure(place, scripted):
+    for number, (protocol, name) in enumerate(
+        itertools.product(("tools", "json", "text"), ("doubles braces", "copies fences"))
+    ):
+        case = Case.of(number)
+        result = remembering(place, case.fact, scripted(protocol, name, case))
+        assert (result.status, result.decided_by, result.notes) == ("completed", "scripted", ())
+        text = memory(place)[result.files_touched[0]].decode()
+        assert (text.endswith(f"---\n{case.fact}\n"), "<<" in text) == (True, False)
+
+
+def test_what_the_rules_filed_says_so_and_who_failed_before(place):
+    ring, gone = Case.of(1).fact, Case.of(2).fact
+    result = remembering(place, ring, saving("user/a.md", "Thank you!\n"))
+    why = "what it wrote or named does not hold the fact"
+    assert result.notes == (f"the model scripted failed: {why}; the rules filed the fact as it is",)
+    assert (result.decided_by, result.as_json()["notes"]) == ("rules", [*result.notes])
+    ((path, text),) = memory(place).items()
+    assert (path, '"decided_by": "rules"' in text.decode()) == (result.files_touched[0], True)
+    followed = replace(place, on_model_failure="rules")
+    with serving(lambda _: Response(b"{}", status=503), "tools") as (_, model):
+        result = remembering(followed, gone, model)
+    assert (result.status, result.decided_by, "503" in result.notes[0]) == ("completed", "rules", True)
+    assert is_kept(place, gone)
+    refused = [calls(call("read_file", path=f"user/../../{number}")) for number in range(3)]
+    result = remembering(followed, "a fact", ScriptedModel(refused))
+    assert (result.status, result.decided_by) == ("failed", "scripted")
