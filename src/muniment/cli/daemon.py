@@ -34,9 +34,9 @@ from muniment.confine.cancel import Cancel, Patience
 from muniment.confine.pool import shared_zygote
 from muniment.daemon import service
 from muniment.daemon.acp import HostSession, Lines
-from muniment.daemon.core import Metrics, Work, Workspace
-from muniment.daemon.guard import TOKEN_NAME, Tokens
 from muniment.daemon.service import Daemon, Options
+from muniment.daemon.tokens import TOKEN_NAME, Tokens
+from muniment.daemon.work import Metrics, Work, Workspace
 from muniment.errors import Cancelled, ConfigInvalid, DeadlineExceeded, MunimentError, printable
 from muniment.names import Trust
 from muniment.opening import open_model

@@ -34,8 +34,8 @@ from muniment import events
 from muniment.confine.cancel import Cancel
 from muniment.daemon import http
 from muniment.daemon.contract import MAX_BODY_BYTES, HttpProblem, sentence_of
-from muniment.daemon.core import Workspace
 from muniment.daemon.http import loads
+from muniment.daemon.work import Workspace
 from muniment.lane import BACKSTOP_SECONDS, MAX_PENDING, OWNER, Kind, Originator, Task, Work
 from muniment.names import __version__
 from muniment.store.audit import timestamp

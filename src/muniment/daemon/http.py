@@ -17,8 +17,10 @@ from starlette.responses import Response
 
 from muniment.daemon import contract
 from muniment.daemon.contract import HTTP, MAX_BODY_BYTES, HttpProblem, Problem, as_wire
-from muniment.daemon.core import DaemonCore, Workspace
-from muniment.daemon.guard import PRINCIPAL, SLOT, WORKSPACE, Principal, Slot
+from muniment.daemon.core import DaemonCore
+from muniment.daemon.guard import PRINCIPAL, SLOT, WORKSPACE, Slot
+from muniment.daemon.tokens import Principal
+from muniment.daemon.work import Workspace
 from muniment.errors import MunimentError
 from muniment.jobs.request import check_content
 from muniment.lane import Originator

@@ -18,10 +18,10 @@ from starlette.responses import Response, StreamingResponse
 from muniment.confine.cancel import Cancel, Patience
 from muniment.daemon import contract, http
 from muniment.daemon.contract import MAX_BODY_BYTES, MAX_WAIT_SECONDS, HttpProblem, recall_code, sentence_of
-from muniment.daemon.core import MEDIA_TYPE
 from muniment.daemon.guard import HELLO, LOOPBACK, PEER
 from muniment.daemon.http import Call, Endpoint, Operation, Parameter, answered
 from muniment.daemon.stream import StreamView
+from muniment.daemon.work import MEDIA_TYPE
 from muniment.errors import NotFound, PathEscape, Refusal
 from muniment.jobs import review
 from muniment.jobs.place import Place

@@ -10,8 +10,8 @@ import httpx2
 
 from kit.daemon.process import STOP_SECONDS, Asking
 from muniment.agent.filing import RuleWriter
-from muniment.daemon.guard import TOKEN_NAME
 from muniment.daemon.service import Daemon, Options
+from muniment.daemon.tokens import TOKEN_NAME
 from muniment.settings import Settings
 
 

@@ -24,11 +24,11 @@ from muniment.daemon.guard import (
     MAX_HEADER_BYTES,
     MAX_REQUESTS,
     MAX_WAITING,
-    RESERVE,
 )
 from muniment.daemon.http import EVERYWHERE, Operation, document_of
 from muniment.daemon.service import OPERATIONS
 from muniment.daemon.stream import HEARTBEAT_SECONDS
+from muniment.daemon.tokens import RESERVE
 from muniment.lane import BACKSTOP_SECONDS, MAX_ATTEMPTS, MAX_PENDING, MAX_RECORDS, MAX_TIDYING, REPEAT_HOURS
 from muniment.names import MAX_FACT_BYTES
 from muniment.store.tasks import MAX_EVENTS

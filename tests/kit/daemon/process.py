@@ -25,7 +25,7 @@ import httpx2
 import muniment
 from kit.daemon.following import Follower
 from kit.where import REPOSITORY
-from muniment.daemon.guard import Tokens
+from muniment.daemon.tokens import Tokens
 from muniment.names import Trust
 from muniment.store.state import State
 from muniment.testing.chat_server import ChatServer

@@ -9,7 +9,7 @@ import pytest
 from kit.daemon.process import BASE
 from kit.daemon.raw import HeldWriter, running
 from muniment.daemon.contract import HttpProblem
-from muniment.daemon.guard import RESERVE, Shares
+from muniment.daemon.tokens import RESERVE, Shares
 from muniment.lane import OWNER
 
 CAP = 40

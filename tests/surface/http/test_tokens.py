@@ -12,7 +12,7 @@ import threading
 import pytest
 
 from muniment.daemon import guard as subject
-from muniment.daemon.guard import THE_OWNER, TOKEN_NAME, Principal, Tokens, owner_token
+from muniment.daemon.tokens import THE_OWNER, TOKEN_NAME, Principal, Tokens, owner_token
 from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable, NotFound
 from muniment.lane import OWNER
 from muniment.names import Trust

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from muniment.daemon import core as subject
-from muniment.daemon.core import Workspace
+from muniment.daemon.work import Workspace
 from muniment.errors import ManagedMemoryUnavailable, PathEscape
 from muniment.names import Scope
 from muniment.settings import Settings

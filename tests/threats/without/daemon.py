@@ -36,7 +36,7 @@ table({
 @instead("daemon.guard:Guard._principal")
 def bearer_tokens(*_):
     """Whoever calls is the owner."""
-    from muniment.daemon.guard import THE_OWNER
+    from muniment.daemon.tokens import THE_OWNER
 
     return THE_OWNER
 
@@ -47,7 +47,7 @@ async def json_alone(request):
     return json.loads(await request.body() or b"{}")
 
 
-@instead("daemon.guard:Shares.take")
+@instead("daemon.tokens:Shares.take")
 def shares(self, token):
     """One client's token may have every place."""
     from muniment.daemon.contract import HttpProblem as Problem
@@ -98,7 +98,7 @@ def addressed_proofs(real, key, nonce, _address):
     return real(key, nonce, "")
 
 
-@around("daemon.guard:Tokens.proof")
+@around("daemon.tokens:Tokens.proof")
 def decoys(real, self, name, nonce, address, owners):
     """Who asks for the proof of a token is told whether there is one."""
     from muniment.daemon.contract import HttpProblem as Problem

@@ -1,0 +1,376 @@
+"""What a workspace of a daemon or of a host does: its place, its tasks, and what is counted of them.
+
+Apart from `core`, so that `muniment acp` loads neither asyncio nor an HTTP server.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+from pydantic import BaseModel
+
+from muniment.agent.model import Model, Turn
+from muniment.agent.runner import ToolDecision
+from muniment.confine.cancel import Cancel
+from muniment.daemon import contract
+from muniment.daemon.contract import task_error
+from muniment.errors import (
+    Cancelled,
+    ManagedMemoryUnavailable,
+    MunimentError,
+    PathEscape,
+)
+from muniment.jobs.place import Place
+from muniment.jobs.request import (
+    DreamRequest,
+    DreamResult,
+    ForgetRequest,
+    ForgetResult,
+    RememberRequest,
+    RememberResult,
+)
+from muniment.lane import OWNER, Ended, Lane, Task, Tell
+from muniment.opening import find_place
+from muniment.settings import Settings, find_workspace, workspace_key
+from muniment.store.ledger import root_key
+from muniment.store.state import State
+from muniment.tools.calls import TOOLS
+
+if TYPE_CHECKING:
+    from muniment.recall.recaller import Recaller
+
+
+# -- metrics -----------------------------------------------------------------------------------------
+#
+# What the daemon counts, for Prometheus. Labels are kinds, codes, tools and workspaces, never of a task.
+
+MEDIA_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
+
+_WAITS: Final = (0.005, 0.015, 0.05, 0.25, 1, 5, 30, 120, 600, 3600)
+_RUNS: Final = (0.05, 0.25, 1, 5, 15, 30, 60, 120, 300)
+
+
+class Metrics:
+    """The counters of one daemon."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        self._tasks = Counter(
+            "muniment_tasks", "Tasks that ended", ["kind", "status", "code"], registry=self._registry
+        )
+        self._wait = Histogram(
+            "muniment_task_wait_seconds",
+            "From acceptance to beginning",
+            ["kind"],
+            buckets=_WAITS,
+            registry=self._registry,
+        )
+        self._run = Histogram(
+            "muniment_task_run_seconds",
+            "From beginning to end",
+            ["kind"],
+            buckets=_RUNS,
+            registry=self._registry,
+        )
+        self._pending = Gauge(
+            "muniment_pending_tasks", "Tasks that wait or run", ["workspace"], registry=self._registry
+        )
+        self._escapes = Counter(
+            "muniment_escapes",
+            "Tasks that a path outside the memory ended",
+            ["tool"],
+            registry=self._registry,
+        )
+        self._tokens = Counter(
+            "muniment_model_tokens",
+            "Tokens as the model's server counts",
+            ["direction"],
+            registry=self._registry,
+        )
+        self._recalls = Counter(
+            "muniment_recalls", "Recalls that were answered", ["outcome"], registry=self._registry
+        )
+
+    def watch_pending(self, workspace: str, count: Callable[[], float]) -> None:
+        """Report how many tasks of a workspace are pending, counted whenever somebody asks."""
+        self._pending.labels(workspace).set_function(count)
+
+    def began(self, kind: str, waited: timedelta) -> None:
+        """A task began."""
+        self._wait.labels(kind).observe(max(0.0, waited.total_seconds()))
+
+    def ended(self, kind: str, status: str, code: str, seconds: float) -> None:
+        """A task ended."""
+        self._tasks.labels(kind, status, code).inc()
+        self._run.labels(kind).observe(seconds)
+
+    def spent(self, error: MunimentError | None, timeline: Sequence[Turn]) -> None:
+        """What a task took of the model, and whether it ended by an escape."""
+        if isinstance(error, PathEscape):
+            self._escapes.labels(error.tool if error.tool in TOOLS else "").inc()
+        for turn in timeline:
+            self._tokens.labels("input").inc(turn.usage.input_tokens)
+            self._tokens.labels("output").inc(turn.usage.output_tokens)
+
+    def recalled(self, outcome: Literal["found", "abstained", "failed"]) -> None:
+        """A recall was answered."""
+        self._recalls.labels(outcome).inc()
+
+    def text(self) -> bytes:
+        """All of it, in Prometheus' text format."""
+        return generate_latest(self._registry)
+
+
+# -- workspace ---------------------------------------------------------------------------------------
+#
+# A workspace that the daemon serves: its roots and policy, its lane, and whether both can be used now.
+
+
+class Workspace:
+    """One workspace. Close it when its lane has stopped.
+
+    Args:
+        directory: a directory in it, which a person named.
+        settings: with what policy and roots.
+        state: shared by all workspaces; stays the caller's.
+        in_process: as `open`.
+
+    Attributes:
+        path: its real path.
+        key: see `settings.workspace_key`.
+        lane: its tasks.
+
+    Raises:
+        ConfigInvalid: there is no such directory.
+    """
+
+    def __init__(self, directory: Path, settings: Settings, state: State, *, in_process: bool) -> None:
+        self.path = find_workspace(directory)
+        self.key = workspace_key(self.path)
+        self.lane = Lane(state, self.key)
+        self._settings, self._state, self._in_process = settings, state, in_process
+        self._lock = threading.Lock()
+        self._place: Place | None = None
+        self._bound: list[Place] = []  # Also those whose roots were replaced: a task may still use them.
+        self._recallers: list[tuple[Place, Recaller]] = []  # Likewise.
+        self._scopes: Mapping[str, str] = {}
+
+    def place(self) -> Place:
+        """The policy and the bound roots, as they were when they could last be opened.
+
+        Raises:
+            ManagedMemoryUnavailable: also where a root was replaced; the next call binds what is there then.
+            PolicyInvalid, InvalidScope, ConfinementUnavailable, ConfigInvalid, DeadlineExceeded: they cannot
+                be used now, with the reason.
+
+        Cost: some 50 ms until they are open, then a look at each root.
+        """
+        with self._lock:
+            place = self._place
+            if place is None:
+                place = self._place = self._bind()
+        try:
+            place.chosen(None)
+        except PathEscape as error:
+            with self._lock:
+                if self._place is place:
+                    self._place = None
+            raise ManagedMemoryUnavailable(error.requested, "was replaced while it was served") from error
+        return place
+
+    def recaller(self) -> Recaller:
+        """What recalls from the place, the same for as long as that is; it stays this workspace's.
+
+        Raises as `place`.
+
+        Cost: the first time what `place` takes, and some 30 ms for what it is made of.
+        """
+        from muniment.opening import recaller_of
+
+        place = self.place()
+        with self._lock:
+            for known, recaller in self._recallers:
+                if known is place:
+                    return recaller
+            recaller = recaller_of(place)
+            self._recallers.append((place, recaller))
+        return recaller
+
+    def _bind(self) -> Place:
+        place = find_place(self._settings, self.path, in_process=self._in_process, state=self._state)
+        try:
+            self._scopes = {root_key(self._state, root): scope for scope, root in place.roots.items()}
+        except BaseException:
+            place.close_roots()
+            raise
+        self._bound.append(place)
+        return place
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the scopes are those of roots that are bound now."""
+        return self._place is not None
+
+    def problem(self) -> MunimentError | None:
+        """Why no task can be accepted now; None: nothing speaks against it."""
+        try:
+            self.place()
+        except MunimentError as error:
+            return error
+        return None
+
+    def scopes(self) -> Mapping[str, str]:
+        """The names of the scopes by the keys of their roots, as these were last opened; none before that."""
+        return self._scopes
+
+    def close(self) -> None:
+        """Close the roots, and what recalls from them."""
+        for _, recaller in self._recallers:
+            recaller.close()
+        for place in self._bound:
+            place.close_roots()
+
+
+# -- work --------------------------------------------------------------------------------------------
+#
+# Carries out a task of a lane as the job of its kind; what came of it is told in the contract's words.
+
+_Result = RememberResult | ForgetResult | DreamResult
+
+
+class Work:
+    """What a workspace's runner does.
+
+    Args:
+        workspace: whose tasks.
+        model: what files the facts.
+        metrics: told of each task.
+    """
+
+    def __init__(self, workspace: Workspace, model: Model, metrics: Metrics) -> None:
+        self._workspace, self._model, self._metrics = workspace, model, metrics
+
+    def __call__(self, task: Task, cancel: Cancel, tell: Tell) -> Ended:
+        """Carry out a task; see `lane.runner.Work`."""
+        import structlog
+
+        self._metrics.began(task.kind, datetime.now(UTC) - datetime.fromisoformat(task.created))
+        started = time.monotonic()
+        context = {
+            "task": task.id,
+            "attempt": task.attempt,
+            "client": task.originator.client,
+            "workspace": self._workspace.key,
+        }
+        with structlog.contextvars.bound_contextvars(**context):
+            ended, error, timeline = self._carried_out(task, cancel, tell)
+        code = "" if ended.error is None else ended.error["code"]
+        self._metrics.ended(task.kind, ended.status, code, time.monotonic() - started)
+        self._metrics.spent(error, timeline)
+        return ended
+
+    def _carried_out(
+        self, task: Task, cancel: Cancel, tell: Tell
+    ) -> tuple[Ended, MunimentError | None, Sequence[Turn]]:
+        try:
+            place = self._workspace.place()
+        except MunimentError as error:
+            return Ended("failed", error={"code": "managed_memory_unavailable"}), error, ()
+        result = _JOBS[task.kind](self, task, place, cancel, tell)
+        match result.error:
+            case None:
+                return Ended("completed", contract.as_wire(_answer(result))), None, result.timeline
+            case Cancelled():
+                return Ended("cancelled"), None, result.timeline
+            case failure:
+                return Ended("failed", error=task_error(failure, task.kind)), failure, result.timeline
+
+    def _remember(self, task: Task, place: Place, cancel: Cancel, tell: Tell) -> RememberResult:
+        from muniment.jobs.remember import remember
+
+        def observe(decision: ToolDecision) -> None:
+            outcome = decision.outcome
+            tell(
+                {
+                    "status": "running",
+                    "attempt": task.attempt,
+                    "turn": decision.turn,
+                    "tool": decision.tool if decision.tool in TOOLS else "unknown",
+                    "verdict": outcome.verdict,
+                    **({} if outcome.code is None else {"toolCode": outcome.code}),
+                }
+            )
+
+        asked = task.arguments or {}
+        request = RememberRequest(
+            asked["content"],
+            asked["scope"],
+            asked["context"],
+            trust=task.trust,
+            task_id=task.id,
+            secret=asked.get("secret"),
+        )
+        return remember(request, place, self._model, cancel=cancel, observe=observe)
+
+    def _forget(self, task: Task, place: Place, cancel: Cancel, _: Tell) -> ForgetResult:
+        from muniment.jobs.forget import forget
+
+        asked = task.arguments or {}
+        request = ForgetRequest(
+            asked["query"], asked["scope"], yes=not asked["dry_run"], trust=task.trust, task_id=task.id
+        )
+        return forget(request, place, self._model, cancel=cancel)
+
+    def _dream(self, task: Task, place: Place, cancel: Cancel, _: Tell) -> DreamResult:
+        from muniment.jobs.dream import dream
+
+        attended = task.originator.token == OWNER
+        request = DreamRequest(yes=True, trust=task.trust, attended=attended, task_id=task.id)
+        return dream(request, place, self._model, cancel=cancel)
+
+
+_JOBS: Final[Mapping[str, Callable[[Work, Task, Place, Cancel, Tell], _Result]]] = {
+    "remember": Work._remember,  # noqa: SLF001  of this class, by kind
+    "forget": Work._forget,  # noqa: SLF001
+    "dream": Work._dream,  # noqa: SLF001
+}
+
+
+def _answer(result: _Result) -> BaseModel:
+    match result:
+        case RememberResult():
+            return contract.RememberResult(
+                summary=result.summary,
+                files_touched=list(result.files_touched),
+                touched_scopes=list(result.touched_scopes),
+                enforcement=result.enforcement,
+                decided_by=result.decided_by,
+                trust=result.trust,
+                notes=list(result.notes),
+            )
+        case ForgetResult():
+            removed = [
+                contract.RemovedEntry(topic=each.topic, summary=each.summary, file_path=each.path)
+                for each in result.removed_entries
+            ]
+            return contract.ForgetResult(
+                summary=result.summary,
+                removed_entries=removed,
+                touched_topics=sorted({each.topic for each in removed}) if result.touched_scopes else [],
+                touched_scopes=list(result.touched_scopes),
+            )
+        case DreamResult():
+            return contract.DreamResult(
+                summary=result.summary,
+                touched_topics=list(result.touched_topics),
+                touched_scopes=list(result.touched_scopes),
+                deduped_entries=len(result.deduped_entries),
+                rejected=result.counts.rejected,
+            )
