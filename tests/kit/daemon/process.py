@@ -25,6 +25,7 @@ import httpx2
 import muniment
 from kit.daemon.following import Follower
 from kit.where import REPOSITORY
+from muniment.agent.openai import OpenAIModel
 from muniment.daemon.guard import Tokens
 from muniment.names import Trust
 from muniment.store.state import State
@@ -47,7 +48,7 @@ class Asking:
         http: sends raw requests over TCP: no token, no proxy, no redirect.
     """
 
-    def ask(self, method, path, body=None, *, token=None, client=None, **headers):
+    def send(self, method, path, body=None, *, token=None, client=None, **headers):
         """Send a request: by the owner, or by whom `token` belongs to. `body` is JSON, or bytes as they are.
 
         Headers are named in Python's way: `last_event_id`.
@@ -61,11 +62,13 @@ class Asking:
             sent.setdefault("content-type", "application/json")
         return self.http.request(method, path, content=content, headers=sent)
 
+    ask = send
+
     def get(self, path, **more):
-        return self.ask("GET", path, **more)
+        return self.send("GET", path, **more)
 
     def post(self, path, body=None, **more):
-        return self.ask("POST", path, body, **more)
+        return self.send("POST", path, body, **more)
 
     def submit(self, kind, body, **more):
         """Have a task accepted; its id."""
@@ -87,20 +90,17 @@ class Asking:
         assert task["status"] in ENDED, task
         return task
 
-    def wait_until_running(self, task_id, **more):
-        """Wait until a task was begun."""
-        with self.follow(cursor=self.cursor(0), **more) as follower:
-            follower.until(
-                lambda event: event.data["taskId"] == task_id and event.data.get("status") == "running"
-            )
-
     def cancel(self, task_id, **more):
-        return self.ask("DELETE", path_of(task_id), **more)
+        return self.send("DELETE", path_of(task_id), **more)
 
-    def new_token(self, name, *clients, trust="agent"):
-        """A client's token, made as `muniment token add` does."""
-        with State(self.home / "state") as state:
-            return Tokens(state).add(name, clients, Trust(trust))
+    def problem(self, method, path, body=None, **more):
+        """Status and code of what a request is answered with."""
+        answer = self.send(method, path, body, **more)
+        return answer.status_code, answer.json().get("code")
+
+    def done(self, kind, body, **more):
+        """Have a task carried out; the task once it is over."""
+        return self.wait(self.submit(kind, body, **more), **more)
 
     def cursor(self, number):
         """The cursor of an event by its number."""
@@ -133,8 +133,8 @@ class Asking:
     def files(self, scope="user"):
         """The entries of a scope, by path beneath it: their text."""
         top = self.root(scope)
-        found = {str(path.relative_to(top)): path for path in sorted(top.rglob("*.md"))}
-        return {rel: path.read_text(encoding="utf-8") for rel, path in found.items() if rel != "MEMORY.md"}
+        found = {str(path.relative_to(top)): path.read_text("utf-8") for path in sorted(top.rglob("*.md"))}
+        return {rel: text for rel, text in found.items() if rel != "MEMORY.md"}
 
 
 class Served(Asking):
@@ -157,7 +157,9 @@ class Served(Asking):
     def start(self):
         """Start it, once more after it ended; it accepts tasks when this returns."""
         self.launch()
-        told = self._told()
+        line = self.process.stdout.readline()  # What it says once it serves: a document on a line.
+        assert line, f"it did not start: {self.log[-2000:]}"
+        told = json.loads(line)
         self.url, self.key = told["url"], next(iter(told["workspaces"]))
         self.token = Path(told["token_file"]).read_text(encoding="ascii").strip()
         self.http = httpx2.Client(base_url=self.url, trust_env=False, timeout=60)
@@ -165,12 +167,6 @@ class Served(Asking):
             base_url="http://local", transport=httpx2.HTTPTransport(uds=str(self.socket)), timeout=60
         )
         return self
-
-    def _told(self):
-        """What it says once it serves: a document on a line."""
-        line = self.process.stdout.readline()
-        assert line, f"it did not start: {self.log[-2000:]}"
-        return json.loads(line)
 
     def launch(self):
         """Start the process and do not wait; its standard output says when it serves."""
@@ -237,6 +233,11 @@ class Served(Asking):
             self.process.kill()
             self.ended()
 
+    def new_token(self, name, *clients, trust="agent"):
+        """A client's token, made as `muniment token add` does."""
+        with State(self.home / "state") as state:
+            return Tokens(state).add(name, clients, Trust(trust))
+
     @property
     def log(self):
         """Its standard error so far, of all starts."""
@@ -287,6 +288,10 @@ class HeldModel:
         """The flags of `serve` for this model; no rules hide there what it did."""
         flags = ("--model", "scripted", "--base-url", self.server.base_url, "--protocol", "tools")
         return (*flags, "--on-model-failure", "fail")
+
+    def asked(self):
+        """The model for a daemon in this process; for whoever closes it."""
+        return OpenAIModel("scripted", base_url=self.server.base_url, protocol="tools")
 
     def hold(self):
         """Answer nothing from now on."""
