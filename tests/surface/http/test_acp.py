@@ -97,18 +97,13 @@ def host():
 # -- what a host asks ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", ["session/new", "_initialize", f"__{REMEMBER}", "", "$/cancel_request"])
-def test_an_unknown_method_is_said_to_be_none(host, method):
-    host.line(id=1, method=method)
-    assert host.error() == (1, -32601, "method_not_found")
-
-
-@pytest.mark.parametrize(
-    ("method", "params", "code"),
-    [
+def test_an_unknown_method_and_bad_parameters_are_refused_with_the_codes_of_the_contract(host):
+    for method in ("session/new", "_initialize", f"__{REMEMBER}", "", "$/cancel_request"):
+        host.line(id=1, method=method)
+        assert host.error() == (1, -32601, "method_not_found")
+    for method, params, code in (
+        *(("remember", {"content": text}, "invalid_content") for text in ("\0", "x" * 65_537)),
         ("remember", {}, "invalid_content"),
-        ("remember", {"content": "\0"}, "invalid_content"),
-        ("remember", {"content": "x" * 65_537}, "invalid_content"),
         ("remember", {"content": "x", "contextMode": "all"}, "invalid_context_mode"),
         ("remember", {"content": "x", "scope": ""}, "invalid_scope"),
         ("remember", {"content": "x", "scope": "nowhere"}, "invalid_scope"),
@@ -117,45 +112,34 @@ def test_an_unknown_method_is_said_to_be_none(host, method):
         ("forget", {"query": " "}, "invalid_query"),
         ("forget", {"query": "x", "dryrun": True}, "invalid_request"),
         ("dream", {"scope": "user"}, "invalid_request"),
-    ],
-)
-def test_bad_parameters_are_refused_with_the_codes_of_the_contract(host, method, params, code):
-    host.line(id="x", method=f"{BASE}/{method}", params=params)
-    assert host.error() == ("x", -32602, code)
+    ):
+        host.line(id="x", method=f"{BASE}/{method}", params=params)
+        assert host.error() == ("x", -32602, code), params
     assert host.work.begun.empty()
 
 
 # -- how a task ends -------------------------------------------------------------------------------------
 
 
-def test_the_review_that_a_task_waits_for_is_named(host):
+def test_a_failure_is_told_by_its_code_and_review_and_a_defect_without_its_text(host):
     host.remember(1)
     host.work.end(Ended("failed", error={"code": "pending_review", "reviewId": "review-1"}))
     data = host.answer()["error"]["data"]
     assert data == {"errorKind": "pending_review", "code": "pending_review", "reviewId": "review-1"}
-
-
-def test_a_defect_is_told_without_its_text_and_the_next_task_runs(host):
-    host.remember(1)
+    host.remember(2)
     host.work.end(breaks)
     answer = host.answer()
     assert answer["error"]["data"]["code"] == "remember_failed"
     assert "secret" not in json.dumps(answer)
-    host.remember(2)
-    host.work.end(done())
-    assert host.answer()["id"] == 2
-
-
-def test_a_look_that_breaks_is_an_error_and_not_the_end(host):
+    host.remember(3)
+    host.work.end(Ended("cancelled"))  # Though nobody asked.
+    assert host.error() == (3, -32603, "remember_failed")
     host.workspace.problem = lambda: breaks(None)
-    host.line(id=1, method=AVAILABILITY)
-    assert host.error() == (1, -32603, "remember_failed")
-
-
-def test_a_run_that_ends_as_cancelled_though_nobody_asked_has_failed(host):
-    host.remember(1)
-    host.work.end(Ended("cancelled"))
-    assert host.error() == (1, -32603, "remember_failed")
+    host.line(id=4, method=AVAILABILITY)
+    assert host.error() == (4, -32603, "remember_failed")
+    host.remember(5)
+    host.work.end(done())
+    assert host.answer()["id"] == 5
 
 
 # -- order, cancellation, time ---------------------------------------------------------------------------
@@ -243,8 +227,11 @@ def hung(host):
     free.set()
 
 
-def test_a_look_that_hangs_is_cancelled_and_given_up_at_once(host, hung):
+@pytest.mark.parametrize("is_broken", [False, True])
+def test_a_look_that_hangs_is_cancelled_and_given_up_at_once_even_if_it_breaks_later(host, hung, is_broken):
     began, free = hung
+    hang = host.workspace.problem
+    host.workspace.problem = lambda: (hang(), breaks(None) if is_broken else None)[1]
     host.line(id=1, method=AVAILABILITY)
     assert began.wait(PATIENCE)
     host.line(id=2, method=AVAILABILITY)
@@ -253,40 +240,21 @@ def test_a_look_that_hangs_is_cancelled_and_given_up_at_once(host, hung):
     host.now += SECONDS
     host.session.expire()
     assert host.error() == (2, -32000, "remember_timeout")
+    host.workspace.problem = lambda: None
     host.line(id=3, method=AVAILABILITY)
     free.set()
     assert host.answer() == {"jsonrpc": "2.0", "id": 3, "result": {"available": True}}
 
 
-def test_a_look_that_breaks_after_it_was_cancelled_is_nobodys(host):
-    began, free = threading.Event(), threading.Event()
-
-    def problem():
-        began.set()
-        assert free.wait(PATIENCE)
-        breaks(None)
-
-    host.workspace.problem = problem
-    host.line(id=1, method=AVAILABILITY)
-    assert began.wait(PATIENCE)
-    host.line(method="$/cancel_request", params={"requestId": 1})
-    assert host.error() == (1, -32800, "cancelled")
-    host.workspace.problem = lambda: None
-    free.set()
-    host.line(id=2, method=AVAILABILITY)
-    assert host.answer()["result"] == {"available": True}
-
-
-def test_the_end_answers_a_look_that_hangs_and_does_not_wait_for_it(host, hung, monkeypatch):
+def test_the_end_answers_a_look_that_hangs_does_not_wait_for_it_and_says_whether_all_is_at_rest(
+    host, hung, monkeypatch
+):
+    assert Host().session.close()
     monkeypatch.setattr(acp, "REST_SECONDS", 0.0)
     host.line(id=1, method=AVAILABILITY)
     assert hung[0].wait(PATIENCE)
     assert not host.session.close()
     assert host.error() == (1, -32800, "cancelled")
-
-
-def test_the_end_says_that_nothing_uses_the_workspace_any_more():
-    assert Host().session.close()
 
 
 # -- bounds ----------------------------------------------------------------------------------------------
@@ -316,65 +284,45 @@ def test_an_id_that_is_pending_is_refused_without_its_name_and_may_be_used_again
     assert host.answer()["id"] == "x"
 
 
-@pytest.mark.parametrize(
-    ("line", "number", "code"),
-    [
-        (b"{", -32700, "invalid_json"),
-        (b"\xff", -32700, "invalid_json"),
-        (b"[" * 100_000, -32700, "invalid_json"),
-        (b'{"jsonrpc":"2.0","id":1,"id":2,"method":"initialize"}', -32700, "invalid_json"),
-        (b'{"jsonrpc":"2.0","id":"\\ud800","method":"initialize"}', -32700, "invalid_json"),
-        (b'{"jsonrpc":"2.0","id":NaN,"method":"initialize"}', -32700, "invalid_json"),
-        (b'{"jsonrpc":"2.0","id":' + b"9" * 5000 + b',"method":"initialize"}', -32700, "invalid_json"),
-        (b"null", -32600, "invalid_request"),
-        (b"[]", -32600, "invalid_request"),
-        (b'[{"jsonrpc":"2.0","id":1,"method":"initialize"}]', -32600, "invalid_request"),
-        (b'{"id":1,"method":"initialize"}', -32600, "invalid_request"),
-        (b'{"jsonrpc":2.0,"id":1,"method":"initialize"}', -32600, "invalid_request"),
-        (b'{"jsonrpc":"2.0","id":1}', -32600, "invalid_request"),
-        (b'{"jsonrpc":"2.0","id":1,"method":1}', -32600, "invalid_request"),
-        (b'{"jsonrpc":"2.0","id":null,"method":"initialize"}', -32600, "invalid_request"),
-        (b'{"jsonrpc":"2.0","id":true,"method":"initialize"}', -32600, "invalid_request"),
-        (b'{"jsonrpc":"2.0","id":1.5,"method":"initialize"}', -32600, "invalid_request"),
-        (None, -32700, "body_too_large"),
-    ],
-)
-def test_what_is_no_message_is_answered_without_an_id(host, line, number, code):
-    host.session.receive(line)
-    assert host.error() == (None, number, code)
+def test_what_is_no_message_is_answered_without_an_id(host):
+    a = b'{"jsonrpc":"2.0",'
+    for line in (
+        *(b"{", b"\xff", b"[" * 100_000, a + b'"id":1,"id":2,"method":"initialize"}'),
+        *(a + b'"id":%b,"method":"initialize"}' % each for each in (b'"\\ud800"', b"NaN", b"9" * 5000)),
+    ):
+        host.session.receive(line)
+        assert host.error() == (None, -32700, "invalid_json"), line[:60]
+    for line in (
+        *(b"null", b"[]", b"[" + a + b'"id":1,"method":"initialize"}]', b'{"id":1,"method":"initialize"}'),
+        *(b'{"jsonrpc":2.0,"id":1,"method":"initialize"}', a + b'"id":1}', a + b'"id":1,"method":1}'),
+        *(a + b'"id":%b,"method":"initialize"}' % each for each in (b"null", b"true", b"1.5")),
+    ):
+        host.session.receive(line)
+        assert host.error() == (None, -32600, "invalid_request"), line[:60]
+    host.session.receive(None)
+    assert host.error() == (None, -32700, "body_too_large")
 
 
-@pytest.mark.parametrize(
-    "document",
-    [
+def test_what_wants_no_answer_gets_none_and_does_nothing_and_a_request_stays_one_whatever_it_holds(host):
+    for document in (
         {"method": REMEMBER, "params": {"content": "nobody would learn of it"}},
         {"method": "session/cancel", "params": []},
         {"id": 1, "result": {}},
         {"id": 1, "error": {"code": 1, "message": "no"}},
-    ],
-)
-def test_what_wants_no_answer_gets_none_and_does_nothing(host, document):
-    host.line(**document)
+    ):
+        host.line(**document)
     host.session.receive(b"  ")
-    host.line(id="next", method="initialize")
-    assert host.answer()["id"] == "next"
+    host.line(id=1, method="initialize", result={}, error=None, more=[1])
+    answer = host.answer()
+    assert (answer["id"], answer["result"]["protocolVersion"]) == (1, 1)
     assert host.work.begun.empty()
 
 
-def test_a_request_stays_one_whatever_else_it_holds(host):
-    host.line(id=1, method="initialize", result={}, error=None, more=[1])
-    assert host.answer()["result"]["protocolVersion"] == 1
-
-
-def test_lines_are_cut_wherever_the_bytes_come_in_pieces():
+def test_lines_are_cut_wherever_the_bytes_come_in_pieces_and_one_that_never_ends_is_not_kept():
     lines = Lines()
     cut = [line for piece in (b"on", b"e\ntwo\n\nth", b"ree", b"\nrest") for line in lines.feed(piece)]
     assert cut == [b"one", b"two", b"", b"three"]
-
-
-def test_a_line_that_never_ends_is_not_kept_and_the_next_one_is_read():
-    lines = Lines()
-    longest = b"x" * MAX_LINE_BYTES
+    lines, longest = Lines(), b"x" * MAX_LINE_BYTES
     assert lines.feed(longest + b"\n") == [longest]
     for _ in range(3):
         assert lines.feed(longest) == []
