@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from functools import partial
+from itertools import chain
 
 import httpx2
 import pytest
@@ -19,7 +20,7 @@ from muniment.lane import MAX_ATTEMPTS, Lane, NewTask, Originator
 from muniment.store.state import State
 
 REVIEWED = '{ trust = "owner", commit = "review" }'
-FACT = {"content": "The user prefers codes to prose"}
+FACT, QUERY = {"content": "The user prefers codes to prose"}, {"query": "tea"}
 REFUSED = [  # code, method, path, body, and what else is sent
     ("invalid_request", "POST", "forget", {"query": "tea", "dryrun": True}, {}),
     ("invalid_request", "GET", "tasks?status=done", None, {}),
@@ -53,16 +54,6 @@ NOT_OVER_A_SOCKET = {
     "pending_review": "what only an undo could be told, and those are the owner's, whom no review stops",
 }
 """Codes of answers that nothing brings about today, and why they are there."""
-
-ANSWERS, TASKS = {}, {}
-
-
-def answer(code):
-    return partial(ANSWERS.__setitem__, code)
-
-
-def task(code):
-    return partial(TASKS.__setitem__, code)
 
 
 class World:
@@ -99,7 +90,7 @@ class World:
 def world(tmp_path_factory):
     base = tmp_path_factory.mktemp("picky")
     terms = {"user": REVIEWED, "conflict": '"fail"', "max_files": "12", "max_scope_share": "1.0"}
-    policy = str(policy_file(base, require='"none"', **terms))
+    policy = policy_file(base, require='"none"', **terms)
     with (
         HeldModel() as model,
         closing(model.asked()) as asked,
@@ -120,204 +111,139 @@ def assert_problem(sent, code):
     assert sent.headers["x-content-type-options"] == "nosniff"
 
 
-def test_every_code_is_brought_about_or_named_with_a_reason():
-    produced = {row[0] for row in REFUSED} | set(ANSWERS) | {f"{kind}_failed" for kind in KINDS}
-    assert produced | set(NOT_OVER_A_SOCKET) == set(HTTP)
-    assert not produced & set(NOT_OVER_A_SOCKET)
-    assert set(TASK) <= set(TASKS) | set(LATE)
+def test_every_code_of_an_answer_is_told_where_it_is_so(daemon, world, monkeypatch, subtests):
+    seen, groups = set(), (of_requests, of_reviews, of_undos, of_the_content, of_the_policy, of_the_daemon)
+    for code, sent in chain(refused(daemon), *(group(world, monkeypatch) for group in groups)):
+        seen.add(code)
+        with subtests.test(code):
+            assert_problem(sent, code)
+    assert seen | set(NOT_OVER_A_SOCKET) == set(HTTP)
+    assert not seen & set(NOT_OVER_A_SOCKET)
 
 
-def test_what_is_wrong_with_a_request_is_told_by_its_code(daemon, subtests):
+def refused(daemon):
     daemon.post(f"{BASE}/dream", {}, idempotency_key="codes")
     for code, method, path, body, more in REFUSED:
-        if more.get("token") == "client":
-            more = {"token": daemon.client}
-        with subtests.test(code):
-            sent = daemon.send(method, path if path[0] == "/" else f"{BASE}/{path}", body, **more)
-            assert_problem(sent, code)
-            assert sent.headers.get("allow") == ("POST" if code == "method_not_allowed" else None)
+        more = {**more, "token": daemon.client} if more.get("token") == "client" else more
+        sent = daemon.send(method, path if path[0] == "/" else f"{BASE}/{path}", body, **more)
+        assert sent.headers.get("allow") == ("POST" if code == "method_not_allowed" else None)
+        yield code, sent
 
 
-def test_every_other_code_of_an_answer_is_told_where_it_is_so(world, monkeypatch, subtests):
-    for code, case in ANSWERS.items():
-        with subtests.test(code), monkeypatch.context() as patch:
-            assert_problem(case(world, patch), code)
+def of_requests(world, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(http, "BODY_SECONDS", 0.05)
+        late = start(world, "Content-Length: 9") + b"{"
+        for code, data in ("invalid_http", b"what is this?\r\n\r\n"), ("request_timeout", late):
+            found = world.raw(data)
+            yield code, httpx2.Response(found.status, headers=found.headers, content=found.body)
 
 
-def over(found):
-    return httpx2.Response(found.status, headers=found.headers, content=found.body)
-
-
-@answer("invalid_http")
-def _(world, _patch):
-    return over(world.raw(b"what is this?\r\n\r\n"))
-
-
-@answer("request_timeout")
-def _(world, patch):
-    patch.setattr(http, "BODY_SECONDS", 0.05)
-    return over(world.raw(start(world, "Content-Length: 9") + b"{"))
-
-
-@answer("review_changed")
-def _(world, _patch):
+def of_reviews(world, _):
     review_id, digest = world.review("user/changed.md", "The user changes")
-    return world.approve(review_id, digest[::-1])
-
-
-@answer("review_closed")
-def _(world, _patch):
-    review_id, digest = world.review("user/closed.md", "The user closes")
+    yield "review_changed", world.approve(review_id, digest[::-1])
     rejected = world.post(f"{BASE}/review/{review_id}/reject", {}).json()
     assert (rejected["status"], rejected["taskId"], rejected["filesTouched"]) == ("rejected", None, [])
-    sent = world.approve(review_id, digest)
-    assert "closed.md" not in world.files()
-    return sent
-
-
-@answer("store_conflict")
-def _(world, _patch):
-    review_id, digest = world.review("user/conflict.md", "The user disagrees")
+    yield "review_closed", world.approve(review_id, digest)
+    assert "changed.md" not in world.files()
+    waiting = world.review("user/conflict.md", "The user disagrees")
     (world.root() / "conflict.md").write_text("by hand\n", encoding="utf-8")
-    sent = world.approve(review_id, digest)
+    sent = world.approve(*waiting)
     assert sent.json()["paths"] == ["user/conflict.md"]
-    return sent
+    yield "store_conflict", sent
+    waiting = world.review("user/quota.md", "The user hoards")
+    hoard = [world.root() / f"hoard-{number}.md" for number in range(12)]
+    for path in hoard:
+        path.write_text("full\n", encoding="utf-8")
+    yield "quota", world.approve(*waiting)
+    for path in hoard:
+        path.unlink()
 
 
-@answer("undo_overlap")
-def _(world, _patch):
+def of_undos(world, monkeypatch):
     done = world.written("project/overlap.md", "This project overlaps", scope="project")
     (world.root("project") / "overlap.md").write_text("by hand\n", encoding="utf-8")
     sent = world.undo(done)
     assert sent.json()["paths"] == ["project/overlap.md"]
-    return sent
-
-
-@answer("already_undone")
-def _(world, _patch):
+    yield "undo_overlap", sent
     done = world.written("project/undone.md", "This project is undone", scope="project")
     world.undo(done)
-    return world.undo(done)
-
-
-@answer("erased")
-def _(world, _patch):
+    yield "already_undone", world.undo(done)
     done = world.written("project/erased.md", "This project is erased", scope="project")
+    with monkeypatch.context() as patch, locked(world.root("project")):
+        patch.setattr(routes, "WAIT_SECONDS", 0.1)
+        yield "deadline", world.erase(done)
     assert world.erase(done).json()["status"] == "erased"
-    return world.undo(done)
+    yield "erased", world.undo(done)
 
 
-@answer("quota")
-def _(world, _patch):
-    review_id, digest = world.review("user/quota.md", "The user hoards")
-    hoard = [world.root() / f"hoard-{number}.md" for number in range(12)]
-    for path in hoard:
-        path.write_text("full\n", encoding="utf-8")
-    try:
-        return world.approve(review_id, digest)
-    finally:
-        for path in hoard:
-            path.unlink()
-
-
-@answer("content_rejected")
-def _(world, _patch):
-    base = world.base / "lax"
-    base.mkdir()
-    unseen = "The user\u200b is invisible"
+def of_the_content(world, _):
+    (base := world.base / "lax").mkdir()
+    unseen, policy = (
+        "The user\u200b is invisible",
+        partial(policy_file, base, require='"none"', user=REVIEWED),
+    )
     world.model.mind = writes("user/loud.md", unseen)
     with closing(world.model.asked()) as asked:
-        lax = partial(policy_file, base, require='"none"', user=REVIEWED)
-        with running(base, asked, policy=str(lax(reject="[]"))) as daemon:
+        with running(base, asked, policy=policy(reject="[]")) as daemon:
             waiting = daemon.done("remember", {"content": unseen})["reviewId"]
-        with running(base, asked, policy=str(lax())) as daemon:
+        with running(base, asked, policy=policy()) as daemon:
             digest = daemon.get(f"{BASE}/review/{waiting}").json()["digest"]
-            return daemon.post(f"{BASE}/review/{waiting}/approve", {"digest": digest})
+            sent = daemon.post(f"{BASE}/review/{waiting}/approve", {"digest": digest})
+    yield "content_rejected", sent
 
 
-@answer("managed_memory_unavailable")
-def _(world, _patch):
+def of_the_policy(world, _):
     (base := world.base / "broken").mkdir()
     (base / "policy.toml").write_text("schema = 1\n", encoding="utf-8")
-    with running(base, policy=str(base / "policy.toml")) as daemon:
+    with running(base, policy=base / "policy.toml") as daemon:
         assert daemon.get("/healthz").json() == {"status": "ok"}
         unready = daemon.get("/readyz")
         assert unready.json()["workspaces"] == {daemon.key: "policy_invalid"}
+        yield "not_ready", unready
         assert daemon.post(f"{BASE}/recall", {"query": "x"}).json()["error"] == "managed_memory_unavailable"
         assert "policy_invalid" in str([each.getMessage() for each in world.records])
-        UNREADY.append(unready)
-        return daemon.post(f"{BASE}/remember", FACT)
+        yield "managed_memory_unavailable", daemon.post(f"{BASE}/remember", FACT)
 
 
-UNREADY = []
-
-
-@answer("not_ready")
-def _(_world, _patch):
-    return UNREADY.pop()
-
-
-@answer("remember_queue_full")
-def _(world, _patch):
+def of_the_daemon(world, monkeypatch):
     world.model.hold()
     accepted = []
-    try:
-        while (sent := world.post(f"{BASE}/remember", FACT)).status_code == 202:
-            accepted.append(sent.json()["taskId"])
-        assert len(accepted) >= 16
-        assert sent.headers["retry-after"].isdecimal()
-        return sent
-    finally:
-        for task_id in reversed(accepted):
-            world.cancel(task_id)
-        world.model.release()
-
-
-@answer("workspace_draining")
-def _(world, patch):
-    patch.setattr(world.core, "is_draining", True)
-    for method, path, body in ("GET", "review", None), ("POST", "remember", FACT), ("POST", "recall", FACT):
-        sent = world.send(method, f"{BASE}/{path}", body if path != "recall" else {"query": "tea"})
-        assert (sent.status_code, sent.headers["retry-after"]) == (503, "1")
-    assert world.get("/readyz").json()["reason"] == "draining"
-    return sent
-
-
-@answer("internal_error")
-def _(world, patch):
-    patch.setattr(world.core, "metrics", None)
-    return world.get("/metrics")
-
-
-@answer("busy")
-def _(world, patch):
-    assert world.get("/healthz").status_code == 200  # Now it serves.
-    patch.setattr(world.guard.following, "cap", 1)
-    with world.follow() as follower:
+    while (sent := world.post(f"{BASE}/remember", FACT)).status_code == 202:
+        accepted.append(sent.json()["taskId"])
+    assert len(accepted) >= 16
+    assert sent.headers["retry-after"].isdecimal()
+    yield "remember_queue_full", sent
+    for task_id in reversed(accepted):
+        world.cancel(task_id)
+    world.model.release()
+    with monkeypatch.context() as patch:
+        patch.setattr(world.core, "is_draining", True)
+        assert world.get("/readyz").json()["reason"] == "draining"
+        for method, path, body in (
+            ("GET", "review", None),
+            ("POST", "remember", FACT),
+            ("POST", "recall", QUERY),
+        ):
+            sent = world.send(method, f"{BASE}/{path}", body)
+            assert sent.headers["retry-after"] == "1"
+            yield "workspace_draining", sent
+    with monkeypatch.context() as patch, world.follow() as follower:
         follower.start()
+        patch.setattr(world.guard.following, "cap", 1)
         sent = world.get(f"{BASE}/events")
-    assert sent.headers["retry-after"] == "5"
-    return sent
-
-
-@answer("deadline")
-def _(world, patch):
-    done = world.written("project/first.md", "This project is first")
-    patch.setattr(routes, "WAIT_SECONDS", 0.1)
-    with locked(world.root("project")):
-        return world.erase(done)
-
-
-KINDS = {"remember": FACT, "forget": {"query": "tea"}, "dream": {}}
-
-
-def test_a_defect_where_a_task_is_accepted_is_told_by_its_kind(world, monkeypatch):
-    monkeypatch.setattr(world.core.workspaces[world.key], "problem", lambda: 1 / 0)
-    for kind, body in KINDS.items():
-        assert_problem(world.post(f"{BASE}/{kind}", body), f"{kind}_failed")
+        assert sent.headers["retry-after"] == "5"
+        yield "busy", sent
+        patch.setattr(world.core, "metrics", None)
+        yield "internal_error", world.get("/metrics")
+        patch.setattr(world.core.workspaces[world.key], "problem", lambda: 1 / 0)
+        for kind, body in ("remember", FACT), ("forget", QUERY), ("dream", {}):
+            yield f"{kind}_failed", world.post(f"{BASE}/{kind}", body)
 
 
 # -- tasks ---------------------------------------------------------------------------------------------
+
+LATE = {"remember_timeout", "forget_timeout", "dream_timeout"}
 
 
 def assert_failed(failed, code):
@@ -328,85 +254,35 @@ def assert_failed(failed, code):
 
 
 def test_every_code_of_a_task_is_told_of_one_that_fails(world, subtests):
-    for code, case in TASKS.items():
+    seen = set()
+    for code, failed in chain(
+        *(group(world) for group in (of_minds, of_owners, of_races, of_daemons_that_end))
+    ):
+        seen.add(code)
         with subtests.test(code):
-            assert_failed(case(world), code)
+            assert_failed(failed, code)
+    assert set(TASK) <= seen | LATE
 
 
-def test_a_task_that_fails_for_a_reason_of_the_inside_has_failed():
-    assert task_error(WorkerLost("killed by 9"), "dream") == {"code": "dream_failed"}
-    conflict = {"code": "store_conflict", "paths": ["user/a.md"]}
-    assert task_error(StoreConflict(("user/a.md",)), "dream") == conflict
+def of_minds(world):
+    for code, path, body in (
+        ("remember_path_escape", "project/../../../escape.md", {}),
+        ("remember_scope_mismatch", "user/elsewhere.md", {"scope": "project"}),
+        ("remember_refused", "project/pinned/mine.md", {"scope": "project"}),
+    ):
+        yield code, world.written(path, f"This project has {path}", **body)
+    for code, text in ("remember_no_update", "I would rather not."), ("remember_failed", ""):
+        world.model.mind = says(text)
+        yield code, world.done("remember", {"content": f"This project does nothing: {code}"})
+    yield "invalid_query", world.done("forget", {"query": "the and of"})
 
 
-@task("remember_path_escape")
-def _(world):
-    return world.written("project/../../../escape.md", "This project escapes")
-
-
-@task("remember_no_update")
-def _(world):
-    world.model.mind = says("I would rather not.")
-    return world.done("remember", {"content": "This project does nothing"})
-
-
-@task("remember_failed")
-def _(world):
-    world.model.mind = says("")
-    return world.done("remember", {"content": "This project fails"})
-
-
-@task("remember_scope_mismatch")
-def _(world):
-    return world.written("user/elsewhere.md", "This project is elsewhere", scope="project")
-
-
-@task("remember_refused")
-def _(world):
-    return world.written("project/pinned/mine.md", "This project is pinned", scope="project")
-
-
-@task("invalid_query")
-def _(world):
-    return world.done("forget", {"query": "the and of"})
-
-
-@task("cancelled")
-def _(world):
-    """Who cancels is told so, before it has begun or after; whoever else may see it is told of a failure."""
-    world.model.mind = writes("project/never.md", "This project is never finished")
-    world.model.hold()
-    try:
-        tasks = [world.submit("remember", FACT, token=world.client) for _ in range(2)]
-        for task_id in reversed(tasks):
-            mine = world.cancel(task_id).json()
-            told = world.look(task_id, token=world.client)
-            assert (told["status"], told["error"]["code"]) == ("failed", "cancelled")
-            assert (mine["status"], mine["error"]) == ("cancelled", None)
-            assert world.look(task_id) == world.cancel(task_id).json() == mine
-    finally:
-        world.model.release()
-    assert "never.md" not in world.files("project")
-    return mine
-
-
-@task("store_conflict")
-def _(world):
-    path = world.root("project") / "race.md"
-    path.write_text("before\n", encoding="utf-8")
-    mind = writes("project/race.md", "This project races", [("read_file", {"path": "project/race.md"})])
-    world.model.mind = meddling(mind, lambda: path.write_text("meanwhile\n", encoding="utf-8"))
-    failed = world.done("remember", {"content": "This project races", "scope": "project"})
-    assert (failed["error"]["paths"], path.read_text()) == (["project/race.md"], "meanwhile\n")
-    return failed
-
-
-@task("pending_review")
-def _(world):
+def of_owners(world):
     text = "The user reads before signing"
     failed = world.written("user/signed.md", text)
     waiting = failed["reviewId"]
     assert failed["error"]["reviewId"] == waiting
+    yield "pending_review", failed
     listed = {each["reviewId"]: each for each in world.get(f"{BASE}/review").json()["reviews"]}
     assert (listed[waiting]["paths"], listed[waiting]["kind"]) == (["user/signed.md"], "remember")
     shown = world.get(f"{BASE}/review/{waiting}").json()
@@ -417,53 +293,63 @@ def _(world):
     assert approved["touchedScopes"] == ["user"]
     assert text in world.files()["signed.md"]
     assert waiting not in {each["reviewId"] for each in world.get(f"{BASE}/review").json()["reviews"]}
-    return failed
-
-
-@task("erased")
-def _(world):
     done = world.written("project/gone.md", "This project is gone", scope="project")
     world.erase(done)
-    return world.look(done["taskId"])
+    yield "erased", world.look(done["taskId"])
 
 
-@task("managed_memory_unavailable")
-def _(world):
+def of_races(world):
+    path, text = world.root("project") / "race.md", "This project races"
+    path.write_text("before\n", encoding="utf-8")
+    mind = writes("project/race.md", text, [("read_file", {"path": "project/race.md"})])
+    world.model.mind = meddling(mind, lambda: path.write_text("meanwhile\n", encoding="utf-8"))
+    failed = world.done("remember", {"content": text, "scope": "project"})
+    assert (failed["error"]["paths"], path.read_text()) == (["project/race.md"], "meanwhile\n")
+    yield "store_conflict", failed
+    world.model.mind = writes("project/never.md", "This project is never finished")
+    world.model.hold()
+    for task_id in reversed([world.submit("remember", FACT, token=world.client) for _ in range(2)]):
+        mine = world.cancel(task_id).json()  # One that waits, and one that runs.
+        assert mine["error"] is None
+        assert world.look(task_id) == world.cancel(task_id).json() == mine
+        yield "cancelled", mine
+        told = world.look(task_id, token=world.client)
+        assert (told["status"], told["error"]["code"]) == ("failed", "cancelled")
+    world.model.release()
+    assert "never.md" not in world.files("project")
+
+
+def of_daemons_that_end(world):
     (base := world.base / "moved").mkdir()
     with closing(world.model.asked()) as asked, running(base, asked) as daemon:
         world.model.hold()
-        try:
-            ahead, task_id = daemon.remember("The user moves"), daemon.remember("The user has moved")
-            world.model.wait_until_asked(len(world.model.server.requests) + 1)
-            daemon.root().rename(base / "elsewhere")
-            daemon.cancel(ahead)
-            return daemon.wait(task_id)
-        finally:
-            world.model.release()
-
-
-@task("interrupted")
-def _(world):
-    """What no attempt brought to an end, since the daemon was killed each time."""
-    (base := world.base / "killed").mkdir()
-    with running(base) as daemon:
-        key = daemon.key
-    with State(base / "home" / "state") as state:
-        lane = Lane(state, key)
+        ahead, task_id = daemon.remember("The user moves"), daemon.remember("The user has moved")
+        world.model.wait_until_asked(len(world.model.server.requests) + 1)
+        daemon.root().rename(base / "elsewhere")
+        daemon.cancel(ahead)
+        yield "managed_memory_unavailable", daemon.wait(task_id)
+        world.model.release()
+    with State(
+        base / "home" / "state"
+    ) as state:  # No attempt came to an end: the daemon was killed each time.
+        lane = Lane(state, daemon.key)
         task_id = lane.submit(NewTask("dream", {}, Originator("owner"), {})).task.id
         for _ in range(MAX_ATTEMPTS):
             lane.recover()
             assert lane.claim() is not None
     with running(base) as daemon:
-        return daemon.wait(task_id)
+        yield "interrupted", daemon.wait(task_id)
 
 
-LATE = ("remember_timeout", "forget_timeout", "dream_timeout")
+def test_a_task_that_fails_for_a_reason_of_the_inside_has_failed():
+    assert task_error(WorkerLost("killed by 9"), "dream") == {"code": "dream_failed"}
+    conflict = {"code": "store_conflict", "paths": ["user/a.md"]}
+    assert task_error(StoreConflict(("user/a.md",)), "dream") == conflict
 
 
 @pytest.mark.slow
 def test_what_its_deadline_ends_is_told_so_by_its_kind(tmp_path, model):
-    policy = str(policy_file(tmp_path, require='"none"', seconds="1"))
+    policy = policy_file(tmp_path, require='"none"', seconds="1")
     with closing(model.asked()) as asked, running(tmp_path, asked, policy=policy) as daemon:
         for number in (1, 2):
             model.mind = writes(f"user/{number}.md", "The user has a twin")
