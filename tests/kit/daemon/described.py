@@ -61,6 +61,16 @@ class Described:
         return None if found is None else {k: v["schema"] for k, v in found.get("content", {}).items()}
 
 
+def _parts(schema, value):
+    """The members of a value: name, what their schema is (True: any, False: there may be none), and value."""
+    if isinstance(value, list) and "items" in schema:
+        return [(str(number), schema["items"], each) for number, each in enumerate(value)]
+    if not isinstance(value, dict):
+        return []
+    known, more = schema.get("properties", {}), schema.get("additionalProperties", True)
+    return [(name, known.get(name, more), each) for name, each in value.items()]
+
+
 class Reader:
     """Reads a document."""
 
@@ -102,17 +112,11 @@ class Reader:
                 found = [list(self.problems(each, value, where)) for each in schema[word]]
                 if not fits(found.count([])):
                     yield f"{where}: fits {found.count([])} of {len(found)}: {found}"
-        if isinstance(value, list) and "items" in schema:
-            for number, each in enumerate(value):
-                yield from self.problems(schema["items"], each, f"{where}[{number}]")
-        if isinstance(value, dict):
-            more = schema.get("additionalProperties", True)
-            for name, each in value.items():
-                part = schema.get("properties", {}).get(name, more)
-                if part is False:
-                    yield f"{where}: has {name}"
-                elif part is not True:
-                    yield from self.problems(part, each, f"{where}.{name}")
+        for name, part, each in _parts(schema, value):
+            if part is False:
+                yield f"{where}: has {name}"
+            elif part is not True:
+                yield from self.problems(part, each, f"{where}.{name}")
 
     def values(self, schema, texts, likely=None):
         """Values of a schema.

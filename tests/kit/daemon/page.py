@@ -44,7 +44,8 @@ a fact or a query | {MAX_FACT_BYTES} bytes of UTF-8 after trimming
 a body | {contract.MAX_BODY_BYTES} bytes
 the header of a request | {guard.MAX_HEADER_BYTES} bytes, within {guard.HEADER_SECONDS:.0f} s
 tasks of a workspace that wait or run | {lane.MAX_PENDING}, of them {lane.MAX_TIDYING} that forget or dream
-tasks of a workspace that can be looked at | {lane.MAX_RECORDS}; of the token that has most of them the oldest go
+tasks of a workspace that can be looked at | {lane.MAX_RECORDS}; \
+of the token that has most of them the oldest go
 a recall | {core.RECALL_SECONDS:.0f} s from its beginning
 recalls at once | {core.MAX_RECALLS}, half for one client's token; {core.RESERVE} are left to the owner
 a wait for one of these places | {core.PLACE_SECONDS:.0f} s, then it is `busy`

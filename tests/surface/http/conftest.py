@@ -58,10 +58,7 @@ def model():
 @pytest.fixture
 def scripted(tmp_path, model):
     """A daemon of the test's own that `model` thinks for."""
-    with (
-        closing(model.asked()) as asked,
-        running(tmp_path, asked, on_model_failure="fail") as served,
-    ):
+    with closing(model.asked()) as asked, running(tmp_path, asked, on_model_failure="fail") as served:
         yield served
         model.release()
 

@@ -51,7 +51,7 @@ REFUSED = [  # code, method, path, body, and what else is sent
     ("refused", "POST", "erase", {"target": "user/MEMORY.md"}, {}),
 ]
 NOT_OVER_A_SOCKET = {
-    "pending_review": "what only an undo could be told, and those are the owner's, whom no review stops",
+    "pending_review": "what only an undo could be told, and those are the owner's, whom no review stops"
 }
 """Codes of answers that nothing brings about today, and why they are there."""
 
@@ -124,8 +124,8 @@ def test_every_code_of_an_answer_is_told_where_it_is_so(daemon, world, monkeypat
 def refused(daemon):
     daemon.post(f"{BASE}/dream", {}, idempotency_key="codes")
     for code, method, path, body, more in REFUSED:
-        more = {**more, "token": daemon.client} if more.get("token") == "client" else more
-        sent = daemon.send(method, path if path[0] == "/" else f"{BASE}/{path}", body, **more)
+        whose = {"token": daemon.client} if more.get("token") == "client" else {}
+        sent = daemon.send(method, path if path[0] == "/" else f"{BASE}/{path}", body, **more | whose)
         assert sent.headers.get("allow") == ("POST" if code == "method_not_allowed" else None)
         yield code, sent
 

@@ -1,4 +1,4 @@
-"""What a task looks like from its acceptance to its end, to whom, and what no client may do to another one."""
+"""What a task looks like from its acceptance to its end, to whom, and what no client may do to another."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_a_task_of_another_kind_is_not_found(daemon):
 
 @pytest.mark.threat("T-API-02", control="own_tasks")
 def test_a_client_cannot_tell_another_ones_task_from_one_that_there_is_not(daemon, ada):
-    """Nor the owner, where it asks in the name of another id, nor one id of a token what another one asked."""
+    """Nor the owner, where it asks in the name of another id, nor an id what another one asked."""
     task = daemon.done("dream", {}, token=ada, client="ada-id")["taskId"]
     plain = daemon.done("dream", {}, token=ada)["taskId"]
 

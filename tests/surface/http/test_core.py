@@ -1,11 +1,12 @@
-"""What a daemon does beside HTTP: its lanes, its threads, what it stands on, and how it ends; also in a program
-that embeds it."""
+"""What a daemon does beside HTTP: its lanes, threads and roots, how it ends, and what embeds it."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
@@ -98,6 +99,15 @@ def test_what_runs_is_cancelled_with_its_worker_and_its_request_by_who_asks_or_t
             monkeypatch.setattr(core.lanes, "LaneRunner", partial(LaneRunner, backstop=0.5))
 
 
+def assert_dead(daemon, reason):
+    """It takes no tasks, and says why to whoever asks if all is well."""
+    refused, unready = daemon.post(f"{BASE}/remember", FACT), daemon.get("/readyz")
+    assert (refused.status_code, refused.json()["code"]) == (409, "managed_memory_unavailable")
+    assert refused.json()["reason"] == reason
+    assert (unready.status_code, unready.json()["code"]) == (503, "not_ready")
+    assert (unready.json()["reason"], unready.json()["workspaces"]) == ("unavailable", {daemon.key: reason})
+
+
 def test_a_lane_whose_thread_broke_takes_no_tasks_and_is_told_to_whoever_asks_if_all_is_well(
     tmp_path, monkeypatch
 ):
@@ -108,17 +118,8 @@ def test_a_lane_whose_thread_broke_takes_no_tasks_and_is_told_to_whoever_asks_if
             patch.setattr(Lane, "claim", lambda _: 1 / 0)
             waiting = daemon.submit("remember", FACT)
             runner._threads[0].join(STOP_SECONDS)
-        told = daemon.get("/readyz")
-        assert (told.status_code, told.json()["code"], told.json()["reason"]) == (
-            503,
-            "not_ready",
-            "unavailable",
-        )
-        assert told.json()["workspaces"] == {daemon.key: "lane_dead"}
+        assert_dead(daemon, "lane_dead")
         assert daemon.get("/healthz").status_code == 200
-        refused = daemon.post(f"{BASE}/remember", FACT)
-        assert (refused.status_code, refused.json()["code"]) == (409, "managed_memory_unavailable")
-        assert refused.json()["reason"] == "lane_dead"
     with running(tmp_path) as daemon:
         assert ended(daemon, waiting) == ("completed", None)
 
@@ -140,9 +141,7 @@ def test_what_the_owner_asks_for_holds_up_no_client_and_no_recall(alone):
     ]
     for _ in asked:
         assert begun.acquire(timeout=STOP_SECONDS)
-    refused = alone.get(REVIEW)
-    assert (refused.status_code, refused.json()["code"]) == (503, "busy")
-    assert "retry-after" in refused.headers
+    assert alone.problem("GET", REVIEW) == (503, "busy")
     assert alone.done("remember", FACT)["status"] == "completed"
     assert alone.post(f"{BASE}/recall", {"query": "When do we deploy?"}).json()["entries"]
     assert alone.get("/readyz").status_code == 200
@@ -170,10 +169,7 @@ def test_a_disk_that_hangs_does_not_stop_the_daemon(alone, monkeypatch):
 def test_a_ledger_that_is_gone_takes_no_tasks(alone):
     ledger = alone.state / "ledger.db"
     ledger.rename(ledger.with_name("moved.db"))
-    refused = alone.post(f"{BASE}/remember", FACT)
-    assert (refused.status_code, refused.json()["reason"]) == (409, "ledger_gone")
-    unready = alone.get("/readyz")
-    assert (unready.status_code, set(unready.json()["workspaces"].values())) == (503, {"ledger_gone"})
+    assert_dead(alone, "ledger_gone")
     ledger.with_name("moved.db").rename(ledger)
     assert alone.done("remember", FACT)["status"] == "completed"
 
@@ -406,14 +402,16 @@ def test_a_workspace_that_is_not_there_or_there_twice_is_refused(options, tmp_pa
         assert not (options.settings.state / "daemon.json").exists()
 
 
+@pytest.mark.slow
 def test_a_program_that_opens_the_state_as_well_leaves_the_daemon_its_log(tmp_path):
     """To close a file of SQLite's takes the process's locks on it; another one would then delete the log."""
     with running(tmp_path) as daemon:
-        for _ in range(2):
-            with State(daemon.state) as second:
-                assert list(second.blocks("ledger.db", 0))
+        with State(daemon.state) as second:
+            assert list(second.blocks("ledger.db", 0))
+        program = [sys.executable, "-m", "muniment", "token", "list"]
+        env = {"MUNIMENT_HOME": str(daemon.home), "PATH": "/usr/bin:/bin"}
+        assert b"no tokens but" in subprocess.run(program, env=env, capture_output=True, check=True).stdout
         ours = [str(fd.readlink()) for fd in Path("/proc/self/fd").iterdir() if fd.is_symlink()]
         ours = [path for path in ours if path.startswith(str(daemon.state))]
         assert ours
         assert not [path for path in ours if path.endswith("(deleted)")]
-        assert daemon.done("remember", FACT)["status"] == "completed"

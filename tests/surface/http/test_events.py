@@ -6,6 +6,7 @@ import json
 import re
 import threading
 from contextlib import ExitStack, closing
+from pathlib import Path
 
 import pytest
 
@@ -269,12 +270,11 @@ def test_who_is_told_nothing_still_hears_where_the_stream_stands(alone, monkeypa
 def test_a_reader_that_does_not_read_holds_nothing_and_gets_everything(start_daemon):
     daemon = start_daemon()
     daemon.done("remember", {"content": "The user warms up"})
-    status = f"/proc/{daemon.process.pid}/status"
+    status = Path(f"/proc/{daemon.process.pid}/status")
 
     def resident():
         """Bytes of memory that the daemon holds."""
-        with open(status, encoding="ascii") as lines:
-            return int(re.search(r"VmRSS:\s+(\d+)", lines.read())[1]) * 1024
+        return int(re.search(r"VmRSS:\s+(\d+)", status.read_text())[1]) * 1024
 
     with ExitStack() as opened:
         cursor = daemon.cursor(0)

@@ -67,9 +67,9 @@ def test_a_target_that_names_a_host_itself_leads_nowhere(quiet):
         "https://{host}/healthz",
         "file:///healthz",
     ):
-        target = target.format(host=quiet.host)
-        assert quiet.ask("GET", target).code == NOWHERE
-        assert quiet.ask("GET", target, host="evil.example").code == MISDIRECTED
+        asked = target.format(host=quiet.host)
+        assert quiet.ask("GET", asked).code == NOWHERE
+        assert quiet.ask("GET", asked, host="evil.example").code == MISDIRECTED
 
 
 # -- G2: Origin ----------------------------------------------------------------------------------------
@@ -372,7 +372,7 @@ def test_a_client_gets_half_all_clients_leave_the_owner_some_and_the_owner_may_h
 
 
 def shut_out(daemon, request, shares):
-    """Send what keeps its place until one client has all it gets; then some of a second and the owner's do."""
+    """Send what keeps its place until one client has all it gets; then a second's and the owner's do."""
     one, two = daemon.tokens
     others = CAP - RESERVE - CAP // 2
     with ExitStack() as opened:

@@ -16,7 +16,7 @@ from contextlib import ExitStack
 import httpx2
 import pytest
 
-from kit.daemon.process import BASE, ENDED, STOP_SECONDS, HeldModel, Served, serving
+from kit.daemon.process import BASE, ENDED, STOP_SECONDS, HeldModel, serving
 from muniment.client import Client
 
 FACTS = 11
@@ -194,22 +194,6 @@ def test_a_second_signal_leaves_no_grace_and_followers_are_let_go(start_daemon, 
     model.release()
     daemon.start()
     assert daemon.wait(running)["status"] == "completed"
-
-
-@pytest.mark.slow
-def test_a_second_daemon_refuses_and_harms_nothing(start_daemon, tmp_path):
-    daemon = start_daemon()
-    document = (daemon.home / "state" / "daemon.json").read_text()
-    second = Served(daemon.base)
-    second.socket = tmp_path / "second.sock"
-    second.launch()
-    said = json.loads(second.process.stdout.read())
-    assert second.process.wait(STOP_SECONDS) != 0
-    second.close()
-    assert said["error"]["code"] == "managed_memory_unavailable"
-    assert str(daemon.process.pid) in said["error"]["message"]
-    assert (daemon.home / "state" / "daemon.json").read_text() == document
-    assert daemon.done("remember", {"content": "The user stays with the first"})["status"] == "completed"
 
 
 # -- descriptors -----------------------------------------------------------------------------------------

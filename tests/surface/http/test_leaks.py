@@ -1,4 +1,4 @@
-"""Where what was sent ends up: words that stand nowhere else are sent, and looked for in every sink and file."""
+"""Where what was sent ends up: words that stand nowhere else are looked for in every sink and file."""
 
 from __future__ import annotations
 
