@@ -107,11 +107,10 @@ class Reader:
                 yield f"{where}: {value!r} is not as {word} {schema[word]!r} says"
         for each in schema.get("allOf", ()):
             yield from self.problems(each, value, where)
-        for word, fits in (("anyOf", lambda count: count > 0), ("oneOf", lambda count: count == 1)):
-            if word in schema:
-                found = [list(self.problems(each, value, where)) for each in schema[word]]
-                if not fits(found.count([])):
-                    yield f"{where}: fits {found.count([])} of {len(found)}: {found}"
+        for word in {"anyOf", "oneOf"} & set(schema):
+            found = [list(self.problems(each, value, where)) for each in schema[word]]
+            if found.count([]) not in ((1,) if word == "oneOf" else range(1, len(found) + 1)):
+                yield f"{where}: fits {found.count([])} of {len(found)}: {found}"
         for name, part, each in _parts(schema, value):
             if part is False:
                 yield f"{where}: has {name}"

@@ -292,6 +292,9 @@ def of_owners(world):
     assert (approved["status"], approved["filesTouched"]) == ("approved", ["user/signed.md"])
     assert approved["touchedScopes"] == ["user"]
     assert text in world.files()["signed.md"]
+    with world.follow(cursor=world.cursor(0)) as follower:
+        told = follower.until(lambda each: each.data["taskId"] == approved["taskId"])[-1]
+    assert (told.type, told.data["source"]) == ("memory_changed", "workspace_memory_remember")
     assert waiting not in {each["reviewId"] for each in world.get(f"{BASE}/review").json()["reviews"]}
     done = world.written("project/gone.md", "This project is gone", scope="project")
     world.erase(done)

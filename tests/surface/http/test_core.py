@@ -363,32 +363,6 @@ def test_a_program_embeds_a_daemon_on_its_own_loop_and_is_left_as_it_was(options
     assert signal.getsignal(signal.SIGTERM) == handler
 
 
-@pytest.mark.slow
-def test_a_disk_that_hangs_does_not_keep_the_loop_of_a_program(options, monkeypatch):
-    """Only the interpreter waits for the thread, at its very end, as it does for every thread of a pool."""
-    began, released = threading.Event(), threading.Event()
-
-    def hang():
-        began.set()
-        released.wait()
-
-    async def program():
-        async with Daemon(options, RuleWriter()) as daemon:
-            (workspace,) = daemon.core.workspaces.values()
-            monkeypatch.setattr(workspace, "problem", hang)
-            asked = asyncio.create_task(daemon.core.reason(workspace))
-            await asyncio.to_thread(began.wait)
-        asked.cancel()
-
-    running = threading.Thread(target=asyncio.run, args=(program(),))
-    running.start()
-    running.join(STOP_SECONDS)
-    is_kept = running.is_alive()
-    released.set()
-    running.join()
-    assert not is_kept
-
-
 def test_an_address_that_others_reach_needs_a_name(options):
     for host in "0.0.0.0", "::", "example.org", "10.1.2.3":
         with pytest.raises(ConfigInvalid, match="--allow-host"):

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import re
 import threading
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from kit.daemon.minds import writes
-from kit.daemon.process import BASE, ENDED, policy_file
+from kit.daemon.process import BASE, ENDED
 from kit.daemon.raw import running
 from muniment.daemon import stream
 from muniment.store import tasks
@@ -191,35 +190,6 @@ def test_no_text_of_a_client_can_make_or_end_an_event(daemon):
         assert b"".join(frame).isascii()
         assert frame[1] == b"event: task\n"
         assert json.loads(frame[2].removeprefix(b"data: "))["data"]["status"] == text
-
-
-def test_each_way_to_change_the_memory_has_its_source(tmp_path, model):
-    policy = policy_file(tmp_path, require='"none"', user='{ trust = "owner", commit = "review" }')
-    with (
-        closing(model.asked()) as asked,
-        running(tmp_path, asked, policy=policy) as daemon,
-        daemon.follow() as follower,
-    ):
-        follower.start()
-        model.mind = writes("user/a.md", "The user is reviewed")
-        waiting = daemon.done("remember", {"content": "The user is reviewed"})["reviewId"]
-        digest = daemon.get(f"{BASE}/review/{waiting}").json()["digest"]
-        approved = daemon.post(f"{BASE}/review/{waiting}/approve", {"digest": digest}).json()
-        model.mind = writes("project/b.md", "This project is sourced")
-        fact = daemon.done("remember", {"content": "This project is sourced"})["taskId"]
-        undone = daemon.post(f"{BASE}/undo", {"taskId": fact}).json()
-        erased = daemon.post(f"{BASE}/erase", {"target": "user/a.md", "yes": True}).json()
-        seen = follower.until(lambda each: each.data["taskId"] == erased["taskId"])
-    told = {each.data["taskId"]: each.data for each in seen if each.type == "memory_changed"}
-    assert {task_id: data["source"] for task_id, data in told.items()} == {
-        approved["taskId"]: "workspace_memory_remember",
-        fact: "workspace_memory_remember",
-        undone["taskId"]: "workspace_memory_undo",
-        erased["taskId"]: "workspace_memory_erase",
-    }
-    assert {data["scope"] for data in told.values()} == {"managed"}
-    assert told[undone["taskId"]]["touchedScopes"] == ["project"]
-    assert told[erased["taskId"]]["touchedScopes"] == ["user"]
 
 
 def test_nothing_is_missed_where_memory_ends_and_the_ledger_begins(tmp_path, monkeypatch):

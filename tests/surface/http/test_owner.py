@@ -6,21 +6,29 @@ import muniment
 from kit.daemon.process import BASE
 
 
-def test_an_undo_takes_back_and_can_be_undone_and_the_audit_head_grows_with_it(daemon):
-    head = daemon.get(f"{BASE}/audit/head").json()
-    done = daemon.done("remember", {"content": "The user prefers undo to regret", "scope": "user"})
+def test_what_the_owner_undoes_and_erases_is_told_by_its_source_and_the_audit_head_grows_with_it(alone):
+    head = alone.get(f"{BASE}/audit/head").json()
+    done = alone.done("remember", {"content": "The user prefers undo to regret", "scope": "user"})
     (path,) = done["result"]["filesTouched"]
     rel = path.removeprefix("user/")
-    before = daemon.files()[rel]
-    undone = daemon.post(f"{BASE}/undo", {"taskId": done["taskId"]}).json()
-    assert (undone["undone"], undone["filesTouched"]) == (done["taskId"], [path])
-    assert rel not in daemon.files()
-    again = daemon.post(f"{BASE}/undo", {"taskId": undone["taskId"]}).json()
-    assert again["filesTouched"] == [path]
-    assert daemon.files()[rel] == before
-    after = daemon.get(f"{BASE}/audit/head").json()
+    before, tasks = alone.files()[rel], [done["taskId"]]
+    for is_there in False, True:  # An undo takes back, and can be undone.
+        undone = alone.post(f"{BASE}/undo", {"taskId": tasks[-1]}).json()
+        assert (undone["undone"], undone["filesTouched"]) == (tasks[-1], [path])
+        assert alone.files().get(rel) == (before if is_there else None)
+        tasks.append(undone["taskId"])
+    tasks.append(alone.post(f"{BASE}/erase", {"target": path, "yes": True}).json()["taskId"])
+    after = alone.get(f"{BASE}/audit/head").json()
     assert after["records"] > head["records"]
     assert after["head"].startswith(f"{after['records']}:")
+    with alone.follow(cursor=alone.cursor(0)) as follower:
+        seen = follower.until(lambda each: each.data["taskId"] == tasks[-1])
+    told = {each.data["taskId"]: each.data for each in seen if each.type == "memory_changed"}
+    sources = [f"workspace_memory_{each}" for each in ("remember", "undo", "undo", "erase")]
+    assert {task_id: data["source"] for task_id, data in told.items()} == dict(
+        zip(tasks, sources, strict=True)
+    )
+    assert {(data["scope"], *data["touchedScopes"]) for data in told.values()} == {("managed", "user")}
 
 
 def test_the_policy_is_explained_by_the_rule_that_counts(daemon):

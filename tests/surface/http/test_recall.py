@@ -297,14 +297,19 @@ def test_a_recall_ends_with_nothing_for_a_token_that_was_revoked_meanwhile_or_a_
 
 
 @pytest.mark.slow
-def test_a_recall_that_hangs_does_not_keep_the_daemon(tmp_path, hold, threads, monkeypatch):
+def test_neither_a_recall_nor_a_disk_that_hangs_keeps_the_daemon(tmp_path, hold, threads, monkeypatch):
     for module, name in (core, "_END_SECONDS"), (core, "_LATE_SECONDS"), (service, "_LINGER_SECONDS"):
         monkeypatch.setattr(module, name, 0.1)
+    held = hold()
     with running(tmp_path, grace=0, broken=True) as daemon:
-        held = hold()
         asked = threads.submit(ask, daemon)
+        assert held.begun.acquire(timeout=STOP_SECONDS)
+        workspace = daemon.core.workspaces[daemon.key]
+        monkeypatch.setattr(workspace, "problem", lambda: (held.begun.release(), held.free.wait()))
+        looks = threads.submit(daemon.get, "/readyz")
         assert held.begun.acquire(timeout=STOP_SECONDS)
         assert not daemon.run(daemon.core.stop(0))
         daemon.run(daemon.daemon.stop())
         assert asked.result(STOP_SECONDS) == DRAINING
+        assert looks.result(STOP_SECONDS).status_code == 503
     held.free.set()
