@@ -24,25 +24,6 @@ SECONDS = 300.0
 PATIENCE = 30
 
 
-class Workshop:
-    """Tasks that a test looks at and ends."""
-
-    def __init__(self):
-        self.begun, self._ends = queue.Queue(), queue.Queue()
-
-    def __call__(self, task, cancel, tell):
-        tell({})
-        self.begun.put((task, cancel))
-        end = self._ends.get(timeout=PATIENCE)
-        return end(cancel) if callable(end) else end
-
-    def end(self, ended):
-        self._ends.put(ended)
-
-    def next(self):
-        return self.begun.get(timeout=PATIENCE)
-
-
 def done(**result):
     return Ended("completed", result)
 
@@ -52,20 +33,34 @@ def breaks(_):
 
 
 class Host:
-    """The other side."""
+    """The other side, and tasks that a test looks at (`begun`) and ends (`end`)."""
 
     def __init__(self):
-        self.work, self._answers, self.now = Workshop(), queue.Queue(), 1000.0
+        self.begun, self._ends, self._answers, self.now = *(queue.Queue() for _ in range(3)), 1000.0
         self.workspace = SimpleNamespace(scopes=lambda: {"key": "user"}, is_open=True, problem=lambda: None)
-        self.session = HostSession(
-            self.workspace, self.work, self._answers.put, clock=lambda: self.now, seconds=SECONDS
+        terms = {"clock": lambda: self.now, "seconds": SECONDS}
+        self.session, self.end = (
+            HostSession(self.workspace, self._work, self._answers.put, **terms),
+            self._ends.put,
         )
+
+    def _work(self, task, cancel, tell):
+        tell({})
+        self.begun.put((task, cancel))
+        end = self._ends.get(timeout=PATIENCE)
+        return end(cancel) if callable(end) else end
+
+    def next(self):
+        return self.begun.get(timeout=PATIENCE)
 
     def line(self, **document):
         self.session.receive(json.dumps({"jsonrpc": "2.0", **document}).encode())
 
     def remember(self, request_id, content="We deploy on Thursdays", **params):
         self.line(id=request_id, method=REMEMBER, params={"content": content, **params})
+
+    def cancel(self, request_id):
+        self.line(method="$/cancel_request", params={"requestId": request_id})
 
     def answer(self):
         line = self._answers.get(timeout=PATIENCE)
@@ -80,17 +75,13 @@ class Host:
         assert error["data"]["errorKind"] == error["data"]["code"]
         return answer["id"], error["code"], error["data"]["code"]
 
-    @property
-    def is_silent(self):
-        return self._answers.empty()
-
 
 @pytest.fixture
 def host():
     host = Host()
     yield host
     for _ in range(MAX_PENDING):
-        host.work.end(done())
+        host.end(done())
     host.session.close()
 
 
@@ -115,7 +106,7 @@ def test_an_unknown_method_and_bad_parameters_are_refused_with_the_codes_of_the_
     ):
         host.line(id="x", method=f"{BASE}/{method}", params=params)
         assert host.error() == ("x", -32602, code), params
-    assert host.work.begun.empty()
+    assert host.begun.empty()
 
 
 # -- how a task ends -------------------------------------------------------------------------------------
@@ -123,22 +114,22 @@ def test_an_unknown_method_and_bad_parameters_are_refused_with_the_codes_of_the_
 
 def test_a_failure_is_told_by_its_code_and_review_and_a_defect_without_its_text(host):
     host.remember(1)
-    host.work.end(Ended("failed", error={"code": "pending_review", "reviewId": "review-1"}))
+    host.end(Ended("failed", error={"code": "pending_review", "reviewId": "review-1"}))
     data = host.answer()["error"]["data"]
     assert data == {"errorKind": "pending_review", "code": "pending_review", "reviewId": "review-1"}
     host.remember(2)
-    host.work.end(breaks)
+    host.end(breaks)
     answer = host.answer()
     assert answer["error"]["data"]["code"] == "remember_failed"
     assert "secret" not in json.dumps(answer)
     host.remember(3)
-    host.work.end(Ended("cancelled"))  # Though nobody asked.
+    host.end(Ended("cancelled"))  # Though nobody asked.
     assert host.error() == (3, -32603, "remember_failed")
     host.workspace.problem = lambda: breaks(None)
     host.line(id=4, method=AVAILABILITY)
     assert host.error() == (4, -32603, "remember_failed")
     host.remember(5)
-    host.work.end(done())
+    host.end(done())
     assert host.answer()["id"] == 5
 
 
@@ -149,10 +140,10 @@ def test_tasks_run_one_at_a_time_in_the_order_of_their_requests(host):
     for number in range(4):
         host.remember(number, f"fact {number}")
     for number in range(4):
-        task, _ = host.work.next()
+        task, _ = host.next()
         assert task.arguments["content"] == f"fact {number}"
-        assert host.work.begun.empty()
-        host.work.end(done())
+        assert host.begun.empty()
+        host.end(done())
         assert host.answer()["id"] == number
 
 
@@ -162,15 +153,15 @@ def cancelled(cancel):
 
 def test_what_has_committed_although_it_was_cancelled_has_completed(host):
     host.remember(1)
-    host.work.next()
-    host.line(method="$/cancel_request", params={"requestId": 1})
-    host.work.end(done(summary="saved"))
+    host.next()
+    host.cancel(1)
+    host.end(done(summary="saved"))
     assert host.answer()["result"] == {"summary": "saved"}
 
 
 def test_a_request_is_given_up_once_its_host_has_given_it_up(host):
     host.remember(1)
-    _, cancel = host.work.next()
+    _, cancel = host.next()
     assert host.session.deadline == host.now + SECONDS
     host.now += 100
     host.remember(2)
@@ -179,21 +170,21 @@ def test_a_request_is_given_up_once_its_host_has_given_it_up(host):
     host.session.expire()
     assert cancel.is_set()
     assert host.session.deadline == host.now + 100  # Of the second; the first is not given up twice.
-    host.line(method="$/cancel_request", params={"requestId": 1})
-    host.work.end(cancelled)
+    host.cancel(1)
+    host.end(cancelled)
     assert host.error() == (1, -32000, "remember_timeout")  # The first reason counts.
 
 
 def test_what_still_waits_by_then_is_never_begun(host):
     host.remember(1)
-    host.work.next()
+    host.next()
     host.line(id=2, method=f"{BASE}/dream")
     host.now += SECONDS
     host.session.expire()
     assert host.error() == (2, -32000, "dream_timeout")
-    host.work.end(cancelled)
+    host.end(cancelled)
     assert host.error() == (1, -32000, "remember_timeout")
-    assert host.work.begun.empty()
+    assert host.begun.empty()
     assert host.session.deadline == float("inf")
 
 
@@ -201,16 +192,16 @@ def test_the_end_cancels_everything_and_answers_it():
     host = Host()
     for number in range(3):
         host.remember(number)
-    _, cancel = host.work.next()
+    _, cancel = host.next()
     closing = threading.Thread(target=host.session.close)
     closing.start()
     assert [host.error() for _ in range(2)] == [(2, -32800, "cancelled"), (1, -32800, "cancelled")]
     assert Patience(time.monotonic() + PATIENCE).wait(cancel.fileno(), select.POLLIN)
-    host.work.end(cancelled)
+    host.end(cancelled)
     assert host.error() == (0, -32800, "cancelled")
     closing.join(PATIENCE)
     assert not closing.is_alive()
-    assert host.work.begun.empty()
+    assert host.begun.empty()
 
 
 @pytest.fixture
@@ -235,7 +226,7 @@ def test_a_look_that_hangs_is_cancelled_and_given_up_at_once_even_if_it_breaks_l
     host.line(id=1, method=AVAILABILITY)
     assert began.wait(PATIENCE)
     host.line(id=2, method=AVAILABILITY)
-    host.line(method="$/cancel_request", params={"requestId": 1})
+    host.cancel(1)
     assert host.error() == (1, -32800, "cancelled")
     host.now += SECONDS
     host.session.expire()
@@ -267,20 +258,20 @@ def test_one_task_more_than_may_be_pending_is_refused_and_the_others_go_on(host)
     assert host.error() == ("late", -32000, "remember_queue_full")
     host.line(id="look", method=AVAILABILITY)
     assert host.answer()["result"] == {"available": True}
-    host.work.end(done())
+    host.end(done())
     assert host.answer()["id"] == 0
     host.remember("again")
-    assert host.is_silent
+    assert host._answers.empty()
 
 
 def test_an_id_that_is_pending_is_refused_without_its_name_and_may_be_used_again_later(host):
     host.remember("x")
     host.remember("x")
     assert host.error() == (None, -32600, "invalid_request")
-    host.work.end(done())
+    host.end(done())
     assert host.answer() == {"jsonrpc": "2.0", "id": "x", "result": {}}
     host.remember("x")
-    host.work.end(done())
+    host.end(done())
     assert host.answer()["id"] == "x"
 
 
@@ -315,7 +306,7 @@ def test_what_wants_no_answer_gets_none_and_does_nothing_and_a_request_stays_one
     host.line(id=1, method="initialize", result={}, error=None, more=[1])
     answer = host.answer()
     assert (answer["id"], answer["result"]["protocolVersion"]) == (1, 1)
-    assert host.work.begun.empty()
+    assert host.begun.empty()
 
 
 def test_lines_are_cut_wherever_the_bytes_come_in_pieces_and_one_that_never_ends_is_not_kept():

@@ -20,14 +20,9 @@ from muniment.store.state import State
 from muniment.testing.minds import AskForCalls, Say, perfect
 from units.content.test_secrets import RULES
 
-WORDS = {
-    name: f"canary-{name}-7f3a"
-    for name in (
-        *("fact", "query", "ref", "key", "client", "token", "path", "host", "field", "value", "origin"),
-        *("words", "escape", "junk", "method", "parameter", "target", "cursor", "prefer", "etag", "scope"),
-        *("digest", "message", "excluded"),
-    )
-}
+NAMES = """fact query ref key client token path host field value origin words escape junk method parameter target
+    cursor prefer etag scope digest message excluded"""
+WORDS = {name: f"canary-{name}-7f3a" for name in NAMES.split()}
 FACT = f"The user prefers, on every screen of every machine in every office, the editor {WORDS['fact']}"
 MAY_HOLD = {"fact": {"change"}, "ref": {"record"}}
 """Tables in which a word may stand once all tasks are over: history; on record, where a fact came from."""
@@ -60,22 +55,22 @@ def requests(daemon, client):
     yield post("recall", {"query": word["message"], "limit": word["value"]})
     yield post("recall", {"query": word["message"], word["field"]: word["excluded"]})
     yield post("recall", {"query": [word["message"]], "exclude": word["excluded"]}, token=client)
-    yield ask("GET", "/healthz", token=word["token"])
-    yield ask("GET", "/healthz", host=word["host"])
-    yield ask("GET", "/healthz", origin=f"http://{word['origin']}")
-    for path in (
-        f"/{word['path']}",
-        *(f"/workspaces/{slash}{word['path']}/memory/tasks" for slash in ("", "%2f")),
+    for name, each in (
+        ("token", word["token"]),
+        ("host", word["host"]),
+        ("origin", f"http://{word['origin']}"),
     ):
-        yield ask("GET", path)
+        yield ask("GET", "/healthz", **{name: each})
+    for path in "/", "/workspaces/", "/workspaces/%2f":
+        yield ask("GET", f"{path}{word['path']}{'/memory/tasks' * (len(path) > 1)}")
     for kind in ("remember", "forget", "dream"):
         for method in ("GET", "DELETE"):
             more = {"prefer": word["prefer"], "if_none_match": word["etag"]}
             yield ask(method, f"{BASE}/{kind}/{word['path']}", **more)
     yield ask(word["method"].upper(), "/healthz")
-    yield ask("GET", f"{BASE}/tasks?status={word['parameter']}&cursor={word['cursor']}")
-    yield ask("GET", f"{BASE}/policy/explain?verb={word['parameter']}&path=x")
-    yield ask("GET", f"{BASE}/review/{word['path']}")
+    query = f"tasks?status={word['parameter']}&cursor={word['cursor']}"
+    for path in query, f"policy/explain?verb={word['parameter']}&path=x", f"review/{word['path']}":
+        yield ask("GET", f"{BASE}/{path}")
     yield post(f"review/{word['path']}/approve", {"digest": word["digest"]})
     yield post(f"review/{word['path']}/reject", {})
     yield post("undo", {"taskId": word["target"]})
@@ -90,14 +85,12 @@ def chatty(request):
     return Say(f"{thought.text} {WORDS['words']}") if isinstance(thought, Say) else thought
 
 
-def escaping(_request):
-    """Writes elsewhere."""
-    return AskForCalls([("write_file", {"path": f"../{WORDS['escape']}.md", "content": WORDS["words"]})])
-
-
-def idle(_request):
-    """Says that it is done."""
-    return Say(f"Saved: {WORDS['words']}")
+FAILING = {
+    "remember_path_escape": AskForCalls(
+        [("write_file", {"path": f"../{WORDS['escape']}.md", "content": WORDS["words"]})]
+    ),
+    "remember_no_update": Say(f"Saved: {WORDS['words']}"),
+}
 
 
 class Told:
@@ -110,10 +103,10 @@ class Told:
         assert daemon.wait(self.task)["status"] == "completed"
         daemon.wait(daemon.submit("forget", {"query": WORDS["query"]}, idempotency_key=WORDS["key"]))
         failed = []
-        for mind in (escaping, idle):
-            model.mind = mind
-            failed.append(daemon.done("remember", {"content": f"Another, {WORDS['fact']}, {mind.__name__}"}))
-        assert [each["error"]["code"] for each in failed] == ["remember_path_escape", "remember_no_update"]
+        for code, thought in FAILING.items():
+            model.mind = lambda _, thought=thought: thought
+            failed.append(daemon.done("remember", {"content": f"Another, {WORDS['fact']}, {code}"}))
+            assert failed[-1]["error"]["code"] == code
         seen = {"query": f"What editor? {WORDS['message']}", "exclude": [f"user/{WORDS['excluded']}.md@0"]}
         assert said(daemon.post(f"{BASE}/recall", seen, **who).text) == ["fact"]
         self.answers = [*requests(daemon, self.client)]
