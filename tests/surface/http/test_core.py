@@ -275,11 +275,13 @@ def test_a_request_that_the_stop_cuts_off_is_told_so(tmp_path, monkeypatch):
 
 
 @contextmanager
-def stopping(scripted, model, grace):
+def stopping(scripted, model, grace, doomed=None):
     """A daemon that was told to stop while one task runs and another waits; both go on in the next one."""
     model.hold()
     tasks = [scripted.remember(f"The user is {what}") for what in ("nearly done", "next")]
     model.wait_until_asked()
+    if doomed is not None:
+        doomed.append(scripted.remember("The user is doomed"))
     with ThreadPoolExecutor(1) as threads:
         waits = threads.submit(scripted.get, f"{BASE}/remember/{tasks[0]}", prefer="wait=60")
         waiting = scripted.guard.waiting
@@ -292,26 +294,24 @@ def stopping(scripted, model, grace):
         assert stop.result(STOP_SECONDS)
 
 
-def test_what_runs_may_end_within_the_grace_and_what_waits_is_left_to_the_next_daemon(
+def test_what_runs_may_end_within_the_grace_and_what_waits_be_cancelled_or_left_to_the_next_daemon(
     scripted, model, tmp_path
 ):
-    with stopping(scripted, model, STOP_SECONDS) as (ran, waiting, waits):
+    doomed = []
+    with stopping(scripted, model, STOP_SECONDS, doomed) as (ran, waiting, waits):
         assert scripted.problem("POST", f"{BASE}/remember", FACT) == DRAINING
+        assert scripted.cancel(doomed[0]).json()["status"] == "cancelled"
         model.release()
         assert waits.result(STOP_SECONDS).json()["status"] == "completed"
     assert "nearly done" in str(scripted.files())
     assert "is next" not in str(scripted.files())
     scripted.run(scripted.daemon.stop())
     with running(tmp_path) as daemon:
-        assert [ended(daemon, each)[0] for each in (ran, waiting)] == ["completed"] * 2
+        assert [ended(daemon, each)[0] for each in (ran, waiting, *doomed)] == [
+            *["completed"] * 2,
+            "cancelled",
+        ]
         assert len(daemon.files()) == 2
-
-
-def test_a_task_can_still_be_cancelled_while_the_daemon_stops(scripted, model):
-    with stopping(scripted, model, STOP_SECONDS) as tasks:
-        for task_id in tasks[1::-1]:
-            assert scripted.cancel(task_id).json()["status"] == "cancelled"
-    assert scripted.files() == {}
 
 
 def test_what_runs_beyond_the_grace_is_put_back_and_who_waits_for_it_is_told_as_it_is(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -260,22 +259,3 @@ def test_a_reader_that_does_not_read_holds_nothing_and_gets_everything(start_dae
             seen = follower.until(ends(accepted[-1]))
             assert set(accepted) <= {each.data["taskId"] for each in seen}
             assert len(seen) >= FACTS - 5
-
-
-def test_a_revoked_token_follows_no_more(alone):
-    done = threading.Event()
-
-    def be_busy():
-        while not done.is_set():
-            alone.done("forget", {"query": "nothing"})
-
-    busy = threading.Thread(target=be_busy)
-    with alone.follow(token=alone.client) as follower:
-        follower.start()
-        alone.core.tokens.revoke("client")
-        busy.start()
-        try:
-            assert [event.type for event in follower] == []
-        finally:
-            done.set()
-            busy.join()

@@ -13,9 +13,9 @@ from contextlib import ExitStack, suppress
 
 import pytest
 
-from kit.daemon.process import BASE
+from kit.daemon.process import BASE, path_of
 from kit.daemon.raw import HeldWriter, running
-from muniment.daemon import guard
+from muniment.daemon import guard, stream
 from muniment.daemon.contract import HttpProblem
 from muniment.daemon.guard import HEADERS, RESERVE, Shares
 from muniment.lane import OWNER
@@ -166,17 +166,6 @@ def test_a_token_that_is_not_exactly_one_of_ours_is_nobodys(quiet, where, tmp_pa
         assert answer.code == NOBODY, value
         assert answer.values("www-authenticate") == ["Bearer"]
         assert answer.values("connection") == ["close"]
-
-
-def test_a_revoked_token_is_nobodys_from_the_next_request_on_a_line_that_is_open(quiet):
-    token = quiet.add("passing", "passing-1")
-    with quiet.line() as line:
-        line.send(quiet.request("GET", "/healthz", token=token))
-        assert line.answer().status == 200
-        quiet.core.tokens.revoke("passing")
-        line.send(quiet.request("GET", "/healthz", token=token))
-        assert line.answer().code == NOBODY
-        assert line.is_closed()
 
 
 def test_the_unix_socket_serves_its_own_user_as_the_owner(quiet):
@@ -383,20 +372,37 @@ def test_bodies_that_do_not_come_waits_and_followers_of_one_token_keep_nobody_el
 
 
 @pytest.mark.parametrize("is_made_anew", [False, True])
-def test_a_wait_ends_with_nothing_for_a_token_that_was_revoked_meanwhile(tmp_path, is_made_anew):
+def test_a_token_that_is_revoked_is_told_nothing_more_on_an_open_line_nor_by_a_wait_nor_a_follower(
+    tmp_path, monkeypatch, is_made_anew
+):
+    monkeypatch.setattr(stream, "CHECK_SECONDS", 0.0)
     model = HeldWriter()
-    with running(tmp_path, model) as daemon, daemon.line() as line:
-        token = daemon.add("passing", "passing-1")
+    with running(tmp_path, model) as daemon, ExitStack() as opened:
+        token, lines = (
+            daemon.add("passing", "passing-1"),
+            [opened.enter_context(daemon.line()) for _ in range(3)],
+        )
         task = daemon.remember("The user waits", token=token)
-        line.send(daemon.request("GET", f"{BASE}/remember/{task}", "Prefer: wait=60", token=token))
-        waiting = daemon.guard.waiting
+        ask, wait = (
+            daemon.request("GET", path, "Prefer: wait=60", token=token)
+            for path in ("/healthz", path_of(task))
+        )
+        lines[0].send(ask)
+        assert lines[0].answer().status == 200
+        lines[1].send(wait)
+        waiting, follower = daemon.guard.waiting, opened.enter_context(daemon.follow(token=token))
+        follower.start()
         daemon.until(lambda: len(waiting) == 1)
         daemon.core.tokens.revoke("passing")
         if is_made_anew:
             daemon.add("passing", "passing-1")
+        lines[0].send(ask)
         model.free.set()
-        answer = line.answer()
-        assert (answer.code, answer.values("www-authenticate")) == (NOBODY, ["Bearer"])
+        for line in lines[:2]:
+            answer = line.answer()
+            assert (answer.code, answer.values("www-authenticate")) == (NOBODY, ["Bearer"])
+        assert lines[0].is_closed()
+        assert list(follower) == []
 
 
 def test_one_request_too_many_is_told_to_come_again_and_followers_are_not_counted(quiet, monkeypatch):

@@ -9,7 +9,6 @@ import resource
 import select
 import signal
 import socket
-import threading
 from collections import Counter
 from contextlib import ExitStack
 
@@ -22,41 +21,6 @@ from muniment.client import Client
 FACTS = 11
 
 
-class Listener(threading.Thread):
-    """Follows the events over kills and restarts, each time from the last id that it has seen.
-
-    `events` are all that came, in order.
-    """
-
-    def __init__(self, daemon):
-        super().__init__(daemon=True)
-        self._daemon, self.events, self._last = daemon, [], daemon.cursor(0)
-        self._is_done, self._changed = False, threading.Condition()
-        self.restarted = threading.Event()
-
-    def run(self):
-        while not self._is_done:
-            try:
-                with self._daemon.follow(cursor=self._last) as follower:
-                    for event in follower:
-                        with self._changed:
-                            self.events.append(event)
-                            self._last = event.id
-                            self._changed.notify_all()
-            except (httpx2.TransportError, OSError):
-                self.restarted.wait(STOP_SECONDS)  # Nobody listens there at the moment.
-                self.restarted.clear()
-
-    def wait_for(self, condition):
-        """Wait until it has seen what makes `condition` of the events true."""
-        with self._changed:
-            assert self._changed.wait_for(lambda: condition(self.events), STOP_SECONDS), self.events[-3:]
-
-    def end(self):
-        """Listen no more than to the end of this daemon."""
-        self._is_done = True
-
-
 def over(events):
     return [each for each in events if each.type == "task" and each.data["status"] in ENDED]
 
@@ -64,14 +28,20 @@ def over(events):
 @pytest.mark.sweep(1)
 @pytest.mark.parametrize("seed", range(7))
 def test_a_daemon_that_is_killed_loses_nothing_does_nothing_twice_and_leaves_its_place(tmp_path, seed):
-    rng = random.Random(seed)
+    rng, events = random.Random(seed), []
     with HeldModel() as model, serving(tmp_path, *model.flags) as daemon:
-        listener, document = Listener(daemon), daemon.home / "state" / "daemon.json"
-        listener.start()
+        document = daemon.home / "state" / "daemon.json"
+
+        def follow(condition):
+            """Read events from the last one that was seen, up to where a condition holds."""
+            with daemon.follow(cursor=events[-1].id if events else daemon.cursor(0)) as follower:
+                while not condition():
+                    events.append(next(follower))
+
         model.hold()
         facts = [{"content": f"The user owns {number} hats, no more"} for number in range(FACTS)]
         accepted = [
-            daemon.post(f"{BASE}/remember", fact, idempotency_key=f"hats-{number}").json()["taskId"]
+            daemon.submit("remember", fact, idempotency_key=f"hats-{number}")
             for number, fact in enumerate(facts)
         ]
         doomed = daemon.remember("The user waits in vain")
@@ -79,12 +49,10 @@ def test_a_daemon_that_is_killed_loses_nothing_does_nothing_twice_and_leaves_its
         model.wait_until_asked()
         model.release()
         for _ in range(rng.choice((1, 1, 2)) if seed else 1):
-            seen = FACTS + len(over(listener.events)) * 6 + rng.randrange(30)
-            listener.wait_for(lambda events, seen=seen: len(events) >= seen or len(over(events)) > FACTS)
-            before = daemon.process.pid
+            seen, before = FACTS + len(over(events)) * 6 + rng.randrange(30), daemon.process.pid
+            follow(lambda seen=seen: len(events) >= seen or len(over(events)) > FACTS)
             daemon.kill()
             daemon.start()
-            listener.restarted.set()
             told = json.loads(document.read_text())
             assert (told["pid"], told["url"]) == (daemon.process.pid, daemon.url)
             assert told["pid"] != before
@@ -94,12 +62,9 @@ def test_a_daemon_that_is_killed_loses_nothing_does_nothing_twice_and_leaves_its
         assert (again.json()["taskId"], again.headers["idempotency-replayed"]) == (accepted[0], "true")
         ends = {task_id: daemon.wait(task_id) for task_id in accepted}
         assert daemon.look(doomed)["status"] == "cancelled"
-        listener.wait_for(lambda events: len(over(events)) > FACTS)
-        listener.end()
-        check(daemon, ends, listener.events)
+        follow(lambda: len(over(events)) > FACTS)
+        check(daemon, ends, events)
         assert daemon.stop() == 0
-        listener.restarted.set()
-        listener.join(STOP_SECONDS)
         assert not document.exists()
         assert not daemon.socket.exists()
 

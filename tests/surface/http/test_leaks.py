@@ -20,8 +20,8 @@ from muniment.store.state import State
 from muniment.testing.minds import AskForCalls, Say, perfect
 from units.content.test_secrets import RULES
 
-NAMES = """fact query ref key client token path host field value origin words escape junk method parameter target
-    cursor prefer etag scope digest message excluded"""
+NAMES = """fact query ref key client token path host field value origin words escape junk method parameter
+    target cursor prefer etag scope digest message excluded"""
 WORDS = {name: f"canary-{name}-7f3a" for name in NAMES.split()}
 FACT = f"The user prefers, on every screen of every machine in every office, the editor {WORDS['fact']}"
 MAY_HOLD = {"fact": {"change"}, "ref": {"record"}}
@@ -85,12 +85,8 @@ def chatty(request):
     return Say(f"{thought.text} {WORDS['words']}") if isinstance(thought, Say) else thought
 
 
-FAILING = {
-    "remember_path_escape": AskForCalls(
-        [("write_file", {"path": f"../{WORDS['escape']}.md", "content": WORDS["words"]})]
-    ),
-    "remember_no_update": Say(f"Saved: {WORDS['words']}"),
-}
+ESCAPE = [("write_file", {"path": f"../{WORDS['escape']}.md", "content": WORDS["words"]})]
+FAILING = {"remember_path_escape": AskForCalls(ESCAPE), "remember_no_update": Say(f"Saved: {WORDS['words']}")}
 
 
 class Told:
