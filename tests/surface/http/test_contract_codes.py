@@ -220,12 +220,8 @@ def of_the_daemon(world, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(world.core, "is_draining", True)
         assert world.get("/readyz").json()["reason"] == "draining"
-        for method, path, body in (
-            ("GET", "review", None),
-            ("POST", "remember", FACT),
-            ("POST", "recall", QUERY),
-        ):
-            sent = world.send(method, f"{BASE}/{path}", body)
+        for path, body in ("review", None), ("remember", FACT), ("recall", QUERY):
+            sent = world.send("POST" if body else "GET", f"{BASE}/{path}", body)
             assert sent.headers["retry-after"] == "1"
             yield "workspace_draining", sent
     with monkeypatch.context() as patch, world.follow() as follower:

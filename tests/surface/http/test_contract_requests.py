@@ -14,16 +14,12 @@ from muniment.daemon.service import OPERATIONS
 from muniment.lane import MAX_PENDING
 from muniment.names import MAX_FACT_BYTES
 
-BODIES = {
-    "remember": {"content": "The user prefers tables to prose"},
-    "forget": {"query": "tables prose nowhere"},
-    "dream": {},
-    "recall": {"query": "tables or prose?"},
+OWNERS = {
     "erase": {"target": "user/nothing.md"},
     "undo": {"taskId": "remember-1"},
     "approve": {"digest": "0"},
-    "reject": {},
 }
+FACT = {"content": "The user prefers tables to prose"}
 NO_TEXT = (None, 7, "", " ", "\t\n", "\u00a0", "x" * (MAX_FACT_BYTES + 1), "é" * 32_769, ["a"])
 FACT_BODIES = {  # field: the code, and values that are refused with it
     "content": ("invalid_content", (*NO_TEXT, "\0" * 3, 10**4000)),
@@ -38,6 +34,7 @@ FACT_BODIES = {  # field: the code, and values that are refused with it
         ("invalid_request", ("x",)),
     ),
 }
+KINDS = ("remember", "forget", "dream", "recall")
 OTHER_BODIES = [  # where, body, code
     *(("forget", {"query": value}, "invalid_query") for value in NO_TEXT),
     ("forget", {}, "invalid_query"),
@@ -49,14 +46,9 @@ OTHER_BODIES = [  # where, body, code
     ("undo", {"task_id": "remember-1"}, "invalid_request"),
     ("dream", {"scope": "user"}, "invalid_request"),
     *(
-        (kind, body, code)
+        (kind, body, f"invalid_{what}")
         for body in (b"[]", b"7", b'"x"', b"null", b"true", b"1.5", b"-0", b"1" * 4000)
-        for kind, code in (
-            ("remember", "invalid_content"),
-            ("forget", "invalid_query"),
-            ("dream", "invalid_request"),
-            ("recall", "invalid_request"),
-        )
+        for kind, what in zip(KINDS, ("content", "query", "request", "request"), strict=True)
     ),
 ]
 
@@ -69,7 +61,7 @@ def test_what_is_the_owners_no_client_may(daemon):
     }
     for told, method in owners.items():
         path = f"{'' if told == '/metrics' else BASE}{told}".replace("{reviewId}", "r1")
-        body = BODIES.get(path.rpartition("/")[2]) if method == "POST" else None
+        body = OWNERS.get(path.rpartition("/")[2], {}) if method == "POST" else None
         for token in daemon.client, daemon.add(f"trusted-{len(told)}", trust="owner"):
             assert daemon.problem(method, path, body, token=token) == (403, "owner_required")
         daemon.core.tokens.revoke(f"trusted-{len(told)}")
@@ -118,25 +110,26 @@ def test_content_is_trimmed_before_it_is_measured(daemon):
 
 
 def test_a_context_mode_that_is_null_is_the_usual_one(daemon):
-    for mode, expected in (
-        ({}, "workspace"),
-        ({"contextMode": None}, "workspace"),
-        ({"contextMode": "clean"}, "clean"),
-    ):
-        accepted = daemon.post(f"{BASE}/remember", {**BODIES["remember"], **mode}).json()
-        assert accepted["contextMode"] == expected == daemon.wait(accepted["taskId"])["contextMode"]
+    for mode, expected in ({}, None), ({"contextMode": None}, None), ({"contextMode": "clean"}, "clean"):
+        accepted = daemon.post(f"{BASE}/remember", {**FACT, **mode}).json()
+        assert (
+            accepted["contextMode"]
+            == (expected or "workspace")
+            == daemon.wait(accepted["taskId"])["contextMode"]
+        )
 
 
 def test_the_first_thing_that_is_wrong_is_what_is_told(daemon):
     body = {"content": " ", "contextMode": "x", "scope": "", "more": 1}
     told, more = [], {"token": daemon.client, "client": "x"}
-    for right in (
+    rights = (
         {"content": "The user is orderly"},
         {"contextMode": "clean"},
         {"more": None},
         {"scope": "user"},
         {},
-    ):
+    )
+    for right in rights:
         told.append(daemon.problem("POST", f"{BASE}/remember", body, **more)[1])
         body |= right
         body = {name: value for name, value in body.items() if value is not None}
@@ -160,7 +153,7 @@ def test_availability_counts_after_the_body_and_the_client_and_before_the_queue(
 
 
 def test_a_workspace_is_named_by_its_key_or_its_path_and_a_session_by_any_name(daemon):
-    task_id = daemon.done("remember", BODIES["remember"])["taskId"]
+    task_id = daemon.done("remember", FACT)["taskId"]
     short = daemon.get(f"{BASE}/remember/{task_id}")
     for name in (daemon.key, quote(str(daemon.work), safe="")):
         sent = daemon.get(f"/workspaces/{name}/memory/remember/{task_id}")

@@ -120,11 +120,8 @@ def test_a_client_cannot_tell_another_ones_task_from_one_that_there_is_not(daemo
 
     assert seen() == seen(token=ada) == {task, plain}
     assert seen(token=ada, client="ada-id") == seen(client="ada-id") == {task}
-    for who in (
-        {"token": daemon.client},
-        {"token": daemon.client, "client": "client-1"},
-        {"client": "client-1"},
-    ):
+    token, client = {"token": daemon.client}, {"client": "client-1"}
+    for who in token, client, token | client:
         assert seen(**who) == set()
 
 
@@ -135,7 +132,7 @@ def test_a_client_id_is_one_of_the_tokens_or_the_request_is_refused(daemon, ada)
         sent = {"token": ada, name: "ada-id"}
         assert daemon.done("dream", {}, **sent)["status"] == "completed"
         assert daemon.get(f"{BASE}/tasks", **{name: "ada-id"}).status_code == 200
-        for bad in (
+        bads = (
             "client-1",
             "owner",
             "ada",
@@ -146,7 +143,8 @@ def test_a_client_id_is_one_of_the_tokens_or_the_request_is_refused(daemon, ada)
             "ada-id,ada-id",
             "*",
             b"ada-id\xa0",
-        ):
+        )
+        for bad in bads:
             for method, path, body in ("GET", "tasks", None), ("POST", "remember", fact):
                 sent = daemon.problem(method, f"{BASE}/{path}", body, token=ada, **{name: bad})
                 assert sent == (400, "invalid_client_id"), bad
@@ -166,14 +164,11 @@ def test_what_a_client_sends_is_trusted_no_more_than_its_token(daemon):
             source = {"trust": claimed, "ref": "https://example.org/1"}
             fact = {"content": f"The user prefers {given} trust to {claimed} control", "source": source}
             task = daemon.done("remember", fact, token=token)
-            (record,) = (
-                each for each in records(daemon.core.state, task=task["taskId"]) if each.kind == "accepted"
-            )
+            found = records(daemon.core.state, task=task["taskId"])
+            accepted = next(each.body for each in found if each.kind == "accepted")
             least = order[max(order.index(claimed), order.index(given))]
-            assert (record.body["trust"], record.body["token"], record.body["client"]) == (
-                *(least, f"trust-{given}"),
-                None,
-            )
+            told = [accepted[name] for name in ("trust", "token", "client")]
+            assert told == [least, f"trust-{given}", None]
             for path in (task["result"] or {"filesTouched": ()})["filesTouched"]:
                 assert f'"trust": "{least}"' in daemon.files()[path.removeprefix("user/")]
 

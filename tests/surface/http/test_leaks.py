@@ -55,11 +55,8 @@ def requests(daemon, client):
     yield post("recall", {"query": word["message"], "limit": word["value"]})
     yield post("recall", {"query": word["message"], word["field"]: word["excluded"]})
     yield post("recall", {"query": [word["message"]], "exclude": word["excluded"]}, token=client)
-    for name, each in (
-        ("token", word["token"]),
-        ("host", word["host"]),
-        ("origin", f"http://{word['origin']}"),
-    ):
+    origin = f"http://{word['origin']}"
+    for name, each in ("token", word["token"]), ("host", word["host"]), ("origin", origin):
         yield ask("GET", "/healthz", **{name: each})
     for path in "/", "/workspaces/", "/workspaces/%2f":
         yield ask("GET", f"{path}{word['path']}{'/memory/tasks' * (len(path) > 1)}")

@@ -46,15 +46,8 @@ def refused(directory, match=None):
 def test_the_second_daemon_of_a_directory_refuses_and_says_where_the_first_is_if_it_is_announced(tmp_path):
     with alone(tmp_path):
         refused(tmp_path, "it is starting or stopping")
-        for content in (
-            b"",
-            b"{}",
-            b"[]",
-            b"null",
-            b"\xff",
-            b'{"pid": "x", "url": 1}',
-            b'{"pid": null, "url": 1}',
-        ):
+        wrong = (b'{"pid": "x", "url": 1}', b'{"pid": null, "url": 1}')
+        for content in (b"", b"{}", b"[]", b"null", b"\xff", *wrong):
             (tmp_path / ADDRESS_NAME).write_bytes(content)
             refused(tmp_path, "it is starting or stopping")
         announce(tmp_path, DOCUMENT)

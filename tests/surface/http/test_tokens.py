@@ -215,15 +215,8 @@ def test_what_is_not_exactly_a_token_is_nobodys(tokens, tmp_path):
     tokens.add(*EDITOR)
     for sent in (
         *("", "x", OWNERS[:-1], OWNERS + "o", OWNERS.upper(), f" {OWNERS}", f"{OWNERS}\n", f"{OWNERS}\x00"),
-        *(
-            "o" * 128,
-            "o" * 1_000_000,
-            "\u00e9" * 43,
-            "\uff4f" * 43,
-            "' OR 1=1 --" + "o" * 40,
-            "%" * 43,
-            theirs,
-        ),
+        *("o" * 128, "o" * 1_000_000, "\u00e9" * 43, "\uff4f" * 43, "' OR 1=1 --" + "o" * 40, "%" * 43),
+        theirs,
     ):
         assert tokens.principal(sent, OWNERS) is None, sent[:50]
 
