@@ -159,31 +159,23 @@ def test_what_has_committed_although_it_was_cancelled_has_completed(host):
     assert host.answer()["result"] == {"summary": "saved"}
 
 
-def test_a_request_is_given_up_once_its_host_has_given_it_up(host):
+def test_a_request_is_given_up_once_its_host_has_given_it_up_and_never_begun_if_it_still_waits(host):
     host.remember(1)
     _, cancel = host.next()
     assert host.session.deadline == host.now + SECONDS
     host.now += 100
-    host.remember(2)
+    host.line(id=2, method=f"{BASE}/dream")
     assert host.session.deadline == host.now + SECONDS - 100
     host.now += 200
     host.session.expire()
     assert cancel.is_set()
     assert host.session.deadline == host.now + 100  # Of the second; the first is not given up twice.
     host.cancel(1)
-    host.end(cancelled)
-    assert host.error() == (1, -32000, "remember_timeout")  # The first reason counts.
-
-
-def test_what_still_waits_by_then_is_never_begun(host):
-    host.remember(1)
-    host.next()
-    host.line(id=2, method=f"{BASE}/dream")
-    host.now += SECONDS
+    host.now += 100
     host.session.expire()
     assert host.error() == (2, -32000, "dream_timeout")
     host.end(cancelled)
-    assert host.error() == (1, -32000, "remember_timeout")
+    assert host.error() == (1, -32000, "remember_timeout")  # The first reason counts.
     assert host.begun.empty()
     assert host.session.deadline == float("inf")
 
