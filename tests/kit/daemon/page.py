@@ -28,14 +28,12 @@ COMMAND: Final = "PYTHONPATH=tests .venv/bin/python -m kit.daemon.page"
 
 _PROSE: Final = Path(__file__).with_suffix(".md")
 _NUMBERS: Final = {
+    **{name: getattr(lane, name) for name in ("MAX_ATTEMPTS", "REPEAT_HOURS")},
+    **{name: getattr(contract, name) for name in ("MAX_BODY_BYTES", "MAX_WAIT_SECONDS")},
     "COMMAND": COMMAND,
-    "MAX_ATTEMPTS": lane.MAX_ATTEMPTS,
-    "MAX_BODY_BYTES": contract.MAX_BODY_BYTES,
     "MAX_EVENTS": MAX_EVENTS,
     "RECALL_SECONDS": round(core.RECALL_SECONDS),
-    "MAX_WAIT_SECONDS": contract.MAX_WAIT_SECONDS,
     "HEARTBEAT_SECONDS": round(HEARTBEAT_SECONDS),
-    "REPEAT_HOURS": lane.REPEAT_HOURS,
 }
 """What stands for `<<NAME>>` in the prose."""
 

@@ -156,41 +156,31 @@ class Served(Asking):
 
     def start(self):
         """Start it, once more after it ended; it accepts tasks when this returns."""
-        self.launch()
+        self._launch()
         line = self.process.stdout.readline()  # What it says once it serves: a document on a line.
         assert line, f"it did not start: {self.log[-2000:]}"
         told = json.loads(line)
         self.url, self.key = told["url"], next(iter(told["workspaces"]))
         self.token = Path(told["token_file"]).read_text(encoding="ascii").strip()
         self.http = httpx2.Client(base_url=self.url, trust_env=False, timeout=60)
-        self.local = httpx2.Client(
-            base_url="http://local", transport=httpx2.HTTPTransport(uds=str(self.socket)), timeout=60
-        )
+        local = httpx2.HTTPTransport(uds=str(self.socket))
+        self.local = httpx2.Client(base_url="http://local", transport=local, timeout=60)
         return self
 
-    def launch(self):
-        """Start the process and do not wait; its standard output says when it serves."""
+    def _launch(self):
         measured = _MEASURED if os.environ.get("COVERAGE_RUN") else ()
         program = ("-m", *measured, "muniment")
         if without := source_for_children():  # A control is switched off here, so it is there as well.
             program = ("-c", f"{without}import runpy; runpy.run_module('muniment', run_name='__main__')")
+        places = ("--workspace", self.work, "--socket", self.socket)
         with self.log_path.open("ab") as log:
-            self.process = subprocess.Popen(
-                [
-                    *(sys.executable, *program, "serve", "--json"),
-                    *("--workspace", self.work, "--socket", self.socket, *self._flags),
-                ],
-                cwd=self.base,
-                env=self._env(),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=log,
-            )
+            pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": log}
+            command = [sys.executable, *program, "serve", "--json", *places, *self._flags]
+            self.process = subprocess.Popen(command, cwd=self.base, env=self._env(), **pipes)
 
     def _env(self):
         kept = {name: os.environ[name] for name in ("COVERAGE_RUN",) if name in os.environ}
-        if kept:
-            kept["COVERAGE_FILE"] = os.environ.get("COVERAGE_FILE", str(REPOSITORY / ".coverage"))
+        kept |= {"COVERAGE_FILE": os.environ.get("COVERAGE_FILE", f"{REPOSITORY}/.coverage")} if kept else {}
         return {
             "PATH": "/usr/bin:/bin",
             "PYTHONPATH": str(Path(muniment.__file__).parents[1]),
@@ -245,14 +235,9 @@ class Served(Asking):
 
     def muniment(self, *arguments, check=True):
         """Run another command over the same home and workspace; what it printed as JSON."""
-        done = subprocess.run(
-            [sys.executable, "-m", "muniment", *arguments, "--json"],
-            cwd=self.work,
-            env=self._env(),
-            capture_output=True,
-            timeout=60,
-            check=False,
-        )
+        program = [sys.executable, "-m", "muniment", *arguments, "--json"]
+        more = {"env": self._env(), "capture_output": True, "timeout": 60}
+        done = subprocess.run(program, cwd=self.work, check=False, **more)
         assert done.returncode == 0 or not check, done.stderr
         return json.loads(done.stdout)
 

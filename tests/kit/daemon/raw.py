@@ -188,12 +188,10 @@ class Running(Asking):
 
     def check(self):
         """Check that it still answers, and that nothing broke in it since the last time."""
-        answer = self.ask("GET", "/healthz")
-        defects = self.defects()
+        answer, defects = self.ask("GET", "/healthz"), self.defects()
         self.records.clear()
         assert answer is not None
-        assert answer.status == 200
-        assert not defects, defects
+        assert (answer.status, defects) == (200, [])
 
     def defects(self):
         """What was logged that must never be: a request that broke, an error of the loop or the server."""
@@ -265,13 +263,12 @@ def lenient(base):
 
 
 class HeldWriter(RuleWriter):
-    """Files facts once it is let."""
+    """Files facts once it is `free`."""
 
     def __init__(self):
         self.free = threading.Event()
 
     def respond(self, request):
-        """The next step, once it is let."""
         assert self.free.wait(SECONDS)
         return super().respond(request)
 

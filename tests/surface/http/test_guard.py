@@ -273,7 +273,8 @@ def test_nothing_else_is_told_without_a_token_and_no_more_often_than_it_may(quie
         assert quiet.ask(method, good, token="").status == 401
     for path in "/hello/", "//hello", "/hello/x", "/workspace/hello":
         assert quiet.ask("GET", path, token="").status in {401, 404}
-    assert hello(quiet, name, host="elsewhere.example").code == MISDIRECTED
+    for host in "elsewhere.example", f"localhost:{quiet.port}", f"[::1]:{quiet.port}":
+        assert hello(quiet, name, host=host).code == MISDIRECTED
     assert quiet.ask("GET", good, "Origin: http://evil.example", token="").code == FOREIGN
     now = [100.0]
     monkeypatch.setattr(guard, "MAX_HELLOS", 3)
