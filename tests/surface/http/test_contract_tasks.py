@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 import muniment
-from kit.daemon.process import BASE, path_of
+from kit.daemon.process import BASE, path_of, policy_file
 from kit.daemon.raw import HeldWriter, running
 from muniment.daemon import http
 from muniment.daemon.contract import HttpProblem
@@ -364,3 +364,16 @@ def test_what_others_write_beside_the_daemon_is_seen_by_the_next_task_and_told_t
             task_id = memory.remember("The user prefers the library to browsers").task_id
         (seen,) = follower.until(lambda each: each.data["taskId"] == task_id)
     assert (seen.type, seen.data["source"]) == ("memory_changed", "workspace_memory_remember")
+
+
+def test_a_review_is_listed_in_the_workspace_of_its_roots_and_in_no_other(tmp_path):
+    (tmp_path / "other" / ".git").mkdir(parents=True)
+    policy = policy_file(tmp_path, require='"none"', project='{ trust = "owner", commit = "review" }')
+    workspaces = (tmp_path / "work", tmp_path / "other")
+    with running(tmp_path, policy=policy, workspaces=workspaces) as daemon:
+        first, second = (f"/workspaces/{key}/memory" for key in daemon.core.workspaces)
+        fact = {"content": "This project is reviewed", "scope": "project"}
+        task_id = daemon.post(f"{second}/remember", fact).json()["taskId"]
+        waiting = daemon.get(f"{second}/remember/{task_id}", prefer="wait=60").json()["reviewId"]
+        listed = [daemon.get(f"{place}/review").json()["reviews"] for place in (first, second)]
+        assert [[each["reviewId"] for each in found] for found in listed] == [[], [waiting]]
