@@ -96,19 +96,24 @@ def test_a_workspace_is_told_of_its_own_roots_and_of_nobody_elses_tasks(tmp_path
         for scope in ("project", "user"):
             fact = {"content": f"The user prefers {scope} files to others", "scope": scope}
             told[scope] = daemon.post(f"{memory}/remember", fact).json()["taskId"]
-        seen_there = there.until(ends(*told.values()))
+        there.until(ends(*told.values()))
+        query = {"query": "prefers project files to others"}
+        found = [daemon.post(f"{each}/recall", query).json()["entries"] for each in (BASE, memory)]
+        assert ["project/" in str(each) for each in found] == [False, True]
+        forget = {"query": "user prefers files to others"}
+        told["both"] = daemon.post(f"{memory}/forget", forget).json()["taskId"]
+        there.until(ends(told["both"]))
+        seen_there = there.seen
         mine = daemon.remember("This project is the first one", scope="project")
         seen_here = here.until(ends(mine))
         for method in "GET", "DELETE":
             hidden = daemon.problem(method, f"{BASE}/remember/{told['user']}")
             assert hidden == (404, "remember_task_not_found")
         assert [each["taskId"] for each in daemon.get(f"{BASE}/tasks").json()["tasks"]] == [mine]
-        query = {"query": "prefers project files to others"}
-        found = [daemon.post(f"{each}/recall", query).json()["entries"] for each in (BASE, memory)]
-        assert ["project/" in str(each) for each in found] == [False, True]
     changes = [each.data for each in seen_here if each.type == "memory_changed"]
     assert {each["taskId"]: each["touchedScopes"] for each in changes} == {
         told["user"]: ["user"],
+        told["both"]: ["user"],
         mine: ["project"],
     }
     assert {each.data["taskId"] for each in seen_here if each.type == "task"} == {mine}
@@ -116,6 +121,7 @@ def test_a_workspace_is_told_of_its_own_roots_and_of_nobody_elses_tasks(tmp_path
     assert {each["taskId"]: each["touchedScopes"] for each in changes} == {
         told["project"]: ["project"],
         told["user"]: ["user"],
+        told["both"]: ["project", "user"],
     }
 
 
