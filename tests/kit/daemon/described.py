@@ -17,15 +17,20 @@ KNOWN = {
     *("anyOf", "oneOf", "allOf", "minLength", "maxLength", "pattern", "minimum", "maximum", "maxItems"),
     *("title", "description", "default", "discriminator", "format", "examples"),
 }
-TYPES = {
-    "string": str,
-    "object": dict,
-    "array": list,
-    "boolean": bool,
-    "integer": int,
-    "number": (int, float),
-    "null": type(None),
+TYPES = {"string": str, "object": dict, "array": list, "boolean": bool, "integer": int, "any": object}
+TYPES |= {"number": (int, float), "null": type(None)}
+FITS = {
+    "const": lambda value, wanted: value == wanted,
+    "enum": lambda value, wanted: value in wanted,
+    "minLength": lambda value, least: not isinstance(value, str) or len(value) >= least,
+    "maxLength": lambda value, most: not isinstance(value, str) or len(value) <= most,
+    "pattern": lambda value, pattern: not isinstance(value, str) or re.search(pattern, value) is not None,
+    "minimum": lambda value, least: not isinstance(value, int) or value >= least,
+    "maximum": lambda value, most: not isinstance(value, int) or value <= most,
+    "maxItems": lambda value, most: not isinstance(value, list) or len(value) <= most,
+    "required": lambda value, names: not isinstance(value, dict) or value.keys() >= set(names),
 }
+"""What a value must be for a word of its schema, where that says something about it."""
 HTTP_METHODS = ("get", "post", "delete")
 
 
@@ -56,6 +61,16 @@ class Described:
         return None if found is None else {k: v["schema"] for k, v in found.get("content", {}).items()}
 
 
+def _parts(schema, value):
+    """The members of a value: name, what their schema is (True: any, False: there may be none), and value."""
+    if isinstance(value, list) and "items" in schema:
+        return [(str(number), schema["items"], each) for number, each in enumerate(value)]
+    if not isinstance(value, dict):
+        return []
+    known, more = schema.get("properties", {}), schema.get("additionalProperties", True)
+    return [(name, known.get(name, more), each) for name, each in value.items()]
+
+
 class Reader:
     """Reads a document."""
 
@@ -83,59 +98,24 @@ class Reader:
         """Why a value is none of a schema, one by one."""
         schema = self.resolved(schema)
         assert set(schema) <= KNOWN, set(schema) - KNOWN
-        if "type" in schema:
-            kind = TYPES[schema["type"]]
-            if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-                yield f"{where}: {type(value).__name__} is no {schema['type']}"
-                return
-        if "const" in schema and value != schema["const"]:
-            yield f"{where}: {value!r} is not {schema['const']!r}"
-        if "enum" in schema and value not in schema["enum"]:
-            yield f"{where}: {value!r} is not among {schema['enum']}"
-        yield from self._of_text(schema, value, where)
-        yield from self._of_size(schema, value, where)
-        yield from self._of_parts(schema, value, where)
+        kind = TYPES[schema.get("type", "any")]
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind not in {bool, object}):
+            yield f"{where}: {type(value).__name__} is no {schema['type']}"
+            return
+        for word, fits in FITS.items():
+            if word in schema and not fits(value, schema[word]):
+                yield f"{where}: {value!r} is not as {word} {schema[word]!r} says"
         for each in schema.get("allOf", ()):
             yield from self.problems(each, value, where)
-        for word, fits in (("anyOf", lambda count: count > 0), ("oneOf", lambda count: count == 1)):
-            if word in schema:
-                found = [list(self.problems(each, value, where)) for each in schema[word]]
-                if not fits(found.count([])):
-                    yield f"{where}: fits {found.count([])} of {len(found)}: {found}"
-
-    def _of_text(self, schema, value, where):
-        if not isinstance(value, str):
-            return
-        if not schema.get("minLength", 0) <= len(value) <= schema.get("maxLength", 1 << 30):
-            yield f"{where}: has {len(value)} characters"
-        if "pattern" in schema and re.search(schema["pattern"], value) is None:
-            yield f"{where}: {value!r} does not match {schema['pattern']}"
-
-    def _of_size(self, schema, value, where):
-        if isinstance(value, int) and not isinstance(value, bool):
-            least, most = schema.get("minimum", value), schema.get("maximum", value)
-            if not least <= value <= most:
-                yield f"{where}: {value} is not between {least} and {most}"
-        if isinstance(value, list) and len(value) > schema.get("maxItems", len(value)):
-            yield f"{where}: has {len(value)} items"
-
-    def _of_parts(self, schema, value, where):
-        if isinstance(value, dict):
-            known = schema.get("properties", {})
-            for name in schema.get("required", ()):
-                if name not in value:
-                    yield f"{where}: lacks {name}"
-            more = schema.get("additionalProperties", True)
-            for name, each in value.items():
-                if name in known:
-                    yield from self.problems(known[name], each, f"{where}.{name}")
-                elif more is False:
-                    yield f"{where}: has {name}"
-                elif more is not True:
-                    yield from self.problems(more, each, f"{where}.{name}")
-        elif isinstance(value, list) and "items" in schema:
-            for number, each in enumerate(value):
-                yield from self.problems(schema["items"], each, f"{where}[{number}]")
+        for word in {"anyOf", "oneOf"} & set(schema):
+            found = [list(self.problems(each, value, where)) for each in schema[word]]
+            if found.count([]) not in ((1,) if word == "oneOf" else range(1, len(found) + 1)):
+                yield f"{where}: fits {found.count([])} of {len(found)}: {found}"
+        for name, part, each in _parts(schema, value):
+            if part is False:
+                yield f"{where}: has {name}"
+            elif part is not True:
+                yield from self.problems(part, each, f"{where}.{name}")
 
     def values(self, schema, texts, likely=None):
         """Values of a schema.

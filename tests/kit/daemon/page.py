@@ -1,6 +1,6 @@
 """`docs/http.md`: written from the operations, their models and the codes; the prose stands in `page.md`.
 
-    PYTHONPATH=tests .venv/bin/python -m daemon.page
+    PYTHONPATH=tests .venv/bin/python -m kit.daemon.page
 
 `tests/surface/pages/test_http_page.py` fails where the page is not what this writes.
 """
@@ -14,22 +14,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from kit.where import REPOSITORY
-from muniment.daemon.contract import HTTP, MAX_BODY_BYTES, MAX_WAIT_SECONDS, RECALL, TASK
-from muniment.daemon.core import MAX_RECALLS, PLACE_SECONDS, RECALL_SECONDS
-from muniment.daemon.core import RESERVE as RECALL_RESERVE
-from muniment.daemon.guard import (
-    HEADER_SECONDS,
-    MAX_CONNECTIONS,
-    MAX_FOLLOWERS,
-    MAX_HEADER_BYTES,
-    MAX_REQUESTS,
-    MAX_WAITING,
-)
+from muniment import lane
+from muniment.daemon import contract, core, guard
+from muniment.daemon.contract import HTTP, RECALL, TASK
 from muniment.daemon.http import EVERYWHERE, Operation, document_of
 from muniment.daemon.service import OPERATIONS
 from muniment.daemon.stream import HEARTBEAT_SECONDS
-from muniment.daemon.tokens import RESERVE
-from muniment.lane import BACKSTOP_SECONDS, MAX_ATTEMPTS, MAX_PENDING, MAX_RECORDS, MAX_TIDYING, REPEAT_HOURS
 from muniment.names import MAX_FACT_BYTES
 from muniment.store.tasks import MAX_EVENTS
 
@@ -38,60 +28,37 @@ COMMAND: Final = "PYTHONPATH=tests .venv/bin/python -m kit.daemon.page"
 
 _PROSE: Final = Path(__file__).with_suffix(".md")
 _NUMBERS: Final = {
+    **{name: getattr(lane, name) for name in ("MAX_ATTEMPTS", "REPEAT_HOURS")},
+    **{name: getattr(contract, name) for name in ("MAX_BODY_BYTES", "MAX_WAIT_SECONDS")},
     "COMMAND": COMMAND,
-    "MAX_ATTEMPTS": MAX_ATTEMPTS,
-    "MAX_BODY_BYTES": MAX_BODY_BYTES,
     "MAX_EVENTS": MAX_EVENTS,
-    "RECALL_SECONDS": round(RECALL_SECONDS),
-    "MAX_WAIT_SECONDS": MAX_WAIT_SECONDS,
+    "RECALL_SECONDS": round(core.RECALL_SECONDS),
     "HEARTBEAT_SECONDS": round(HEARTBEAT_SECONDS),
-    "REPEAT_HOURS": REPEAT_HOURS,
 }
 """What stands for `<<NAME>>` in the prose."""
 
-_LIMITS: Final = (
-    ("a fact or a query", f"{MAX_FACT_BYTES} bytes of UTF-8 after trimming"),
-    ("a body", f"{MAX_BODY_BYTES} bytes"),
-    ("the header of a request", f"{MAX_HEADER_BYTES} bytes, within {HEADER_SECONDS:.0f} s"),
-    ("tasks of a workspace that wait or run", f"{MAX_PENDING}, of them {MAX_TIDYING} that forget or dream"),
-    (
-        "tasks of a workspace that can be looked at",
-        f"{MAX_RECORDS}; of the token that has most of them the oldest go",
-    ),
-    ("a recall", f"{RECALL_SECONDS:.0f} s from its beginning"),
-    (
-        "recalls at once",
-        f"{MAX_RECALLS}, half for one client's token; {RECALL_RESERVE} are left to the owner",
-    ),
-    ("a wait for one of these places", f"{PLACE_SECONDS:.0f} s, then it is `busy`"),
-    ("a task", f"{BACKSTOP_SECONDS:.0f} s from its beginning"),
-    (
-        "connections at once",
-        (
-            f"{MAX_CONNECTIONS}, or half of the descriptors that it may have; "
-            "the one that was idle for longest goes"
-        ),
-    ),
-    (
-        "requests at once that are being answered",
-        f"{MAX_REQUESTS}; those that wait or follow are not counted",
-    ),
-    ("requests at once that wait", f"{MAX_WAITING}"),
-    ("followers of events at once", f"{MAX_FOLLOWERS}"),
-    (
-        "of each of these three",
-        f"half for one client's token; {RESERVE} are left to the owner",
-    ),
-)
+_LIMITS: Final = f"""
+a fact or a query | {MAX_FACT_BYTES} bytes of UTF-8 after trimming
+a body | {contract.MAX_BODY_BYTES} bytes
+the header of a request | {guard.MAX_HEADER_BYTES} bytes, within {guard.HEADER_SECONDS:.0f} s
+tasks of a workspace that wait or run | {lane.MAX_PENDING}, of them {lane.MAX_TIDYING} that forget or dream
+tasks of a workspace that can be looked at | {lane.MAX_RECORDS}; \
+of the token that has most of them the oldest go
+a recall | {core.RECALL_SECONDS:.0f} s from its beginning
+recalls at once | {core.MAX_RECALLS}, half for one client's token; {core.RESERVE} are left to the owner
+a wait for one of these places | {core.PLACE_SECONDS:.0f} s, then it is `busy`
+a task | {lane.BACKSTOP_SECONDS:.0f} s from its beginning
+connections at once | {guard.MAX_CONNECTIONS}, or half of the descriptors that it may have; \
+the one that was idle for longest goes
+requests at once that are being answered | {guard.MAX_REQUESTS}; those that wait or follow are not counted
+requests at once that wait | {guard.MAX_WAITING}
+followers of events at once | {guard.MAX_FOLLOWERS}
+of each of these three | half for one client's token; {guard.RESERVE} are left to the owner
+"""
 
 _TASK_ALSO: Final = (
-    "remember_failed",
-    "forget_failed",
-    "dream_failed",
-    "pending_review",
-    "store_conflict",
-    "managed_memory_unavailable",
-    "erased",
+    *("remember_failed", "forget_failed", "dream_failed", "pending_review", "store_conflict"),
+    *("managed_memory_unavailable", "erased"),
 )
 """Codes of answers that tasks commonly end with."""
 
@@ -105,28 +72,17 @@ def _page() -> Iterator[str]:
     document = document_of(OPERATIONS)
     prose = _PROSE.read_text(encoding="utf-8")
     yield re.sub("<<([A-Z_]+)>>", lambda found: str(_NUMBERS[found[1]]), prose)
-    yield "## Limits"
-    yield ""
-    yield "| what | at most |"
-    yield "|---|---|"
-    yield from (f"| {what} | {most} |" for what, most in _LIMITS)
-    yield ""
-    yield "## Requests"
-    yield ""
-    yield "| request | does | who |"
-    yield "|---|---|---|"
+    yield from ("## Limits", "", "| what | at most |", "|---|---|")
+    yield from (f"| {line} |" for line in _LIMITS.strip().splitlines())
+    yield from ("", "## Requests", "", "| request | does | who |", "|---|---|---|")
     for each in OPERATIONS:
         who = "the owner" if each.owner_only else "every token"
         yield f"| [`{each.method} {each.path}`](#{_anchor(each)}) | {each.summary} | {who} |"
     for each in OPERATIONS:
-        yield ""
         yield from _request(each, document["paths"][each.path][each.method.lower()])
-    yield ""
-    yield "## Bodies and answers"
+    yield from ("", "## Bodies and answers")
     for name, schema in document["components"]["schemas"].items():
-        yield ""
         yield from _schema(name, schema)
-    yield ""
     yield from _codes()
 
 
@@ -136,10 +92,8 @@ def _anchor(operation: Operation) -> str:
 
 
 def _request(operation: Operation, described: Mapping[str, Any]) -> Iterator[str]:
-    yield f"### {operation.method} {operation.path}"
-    yield ""
-    yield operation.summary + (" The owner's token alone." if operation.owner_only else "")
-    yield ""
+    alone = " The owner's token alone." if operation.owner_only else ""
+    yield from ("", f"### {operation.method} {operation.path}", "", operation.summary + alone, "")
     if operation.body is not None:
         yield f"- **Body**: {_link(operation.body.__name__)}"
     answer = operation.answer if isinstance(operation.answer, str) else None
@@ -152,26 +106,18 @@ def _request(operation: Operation, described: Mapping[str, Any]) -> Iterator[str
         must = "" if each["required"] or each["in"] != "query" else ", optional"
         meaning = each.get("description", "its id.")
         yield f"- `{each['name']}` ({where}, {_type(each['schema'])}{must}): {meaning}"
-    codes = sorted(
-        (code for code in operation.all_codes if code not in EVERYWHERE), key=lambda code: HTTP[code]
-    )
-    if codes:
+    if codes := sorted(set(operation.all_codes) - set(EVERYWHERE), key=lambda code: HTTP[code]):
         yield f"- **Problems**: {', '.join(f'{HTTP[code][0]} `{code}`' for code in codes)}"
 
 
 def _schema(name: str, schema: Mapping[str, Any]) -> Iterator[str]:
-    yield f"### {name}"
-    yield ""
-    yield schema.get("description", "").splitlines()[0] if schema.get("description") else "One of its values."
+    yield from ("", f"### {name}", "", (schema.get("description") or "One of its values.").splitlines()[0])
     if "enum" in schema or "oneOf" in schema:
-        yield ""
-        yield f"{_type(schema)}."
+        yield from ("", f"{_type(schema)}.")
         return
     if not schema.get("properties"):
         return
-    yield ""
-    yield "| field | type | |"
-    yield "|---|---|---|"
+    yield from ("", "| field | type | |", "|---|---|---|")
     for field, of in schema["properties"].items():
         needed = "" if field in schema.get("required", ()) or "default" not in of else _default(of["default"])
         meaning = " ".join(part for part in (of.get("description", ""), needed) if part)
@@ -211,33 +157,34 @@ def _link(name: str) -> str:
 
 
 def _codes() -> Iterator[str]:
-    yield "## Codes of answers"
-    yield ""
-    yield "Why a request was not carried out is a body of [RFC 9457](https://www.rfc-editor.org/rfc/rfc9457),"
-    yield "with `error`, the sentence, and `code`, which is stable; some have further fields. Where a"
-    yield "`Retry-After` comes with it, try again then."
-    yield f"Every request may be answered with {', '.join(f'`{code}`' for code in EVERYWHERE)}."
-    yield ""
-    yield "| status | code | sentence |"
-    yield "|---|---|---|"
+    also = ((code, HTTP[code][1]) for code in _TASK_ALSO)
+    yield f"""
+## Codes of answers
+
+Why a request was not carried out is a body of [RFC 9457](https://www.rfc-editor.org/rfc/rfc9457),
+with `error`, the sentence, and `code`, which is stable; some have further fields. Where a
+`Retry-After` comes with it, try again then.
+Every request may be answered with {", ".join(f"`{code}`" for code in EVERYWHERE)}.
+
+| status | code | sentence |
+|---|---|---|"""
     for code, (status, sentence) in sorted(HTTP.items(), key=lambda each: each[1][0]):
         yield f"| {status} | `{code}` | {sentence} |"
-    yield ""
-    yield "## Codes of tasks"
-    yield ""
-    yield "`error.code` of a task that failed. What is not listed here means what it does as an answer."
-    yield ""
-    yield "| code | sentence |"
-    yield "|---|---|"
-    for code, sentence in (*TASK.items(), *((code, HTTP[code][1]) for code in _TASK_ALSO)):
-        yield f"| `{code}` | {sentence} |"
-    yield ""
-    yield "## Codes of recalls"
-    yield ""
-    yield "`error` of a recall that is empty because something went wrong."
-    yield ""
-    yield "| code | meaning |"
-    yield "|---|---|"
+    yield """
+## Codes of tasks
+
+`error.code` of a task that failed. What is not listed here means what it does as an answer.
+
+| code | sentence |
+|---|---|"""
+    yield from (f"| `{code}` | {sentence} |" for code, sentence in (*TASK.items(), *also))
+    yield """
+## Codes of recalls
+
+`error` of a recall that is empty because something went wrong.
+
+| code | meaning |
+|---|---|"""
     yield from (f"| `{code}` | {sentence} |" for code, sentence in RECALL.items())
 
 

@@ -25,7 +25,8 @@ import httpx2
 import muniment
 from kit.daemon.following import Follower
 from kit.where import REPOSITORY
-from muniment.daemon.tokens import Tokens
+from muniment.agent.openai import OpenAIModel
+from muniment.daemon.guard import Tokens
 from muniment.names import Trust
 from muniment.store.state import State
 from muniment.testing.chat_server import ChatServer
@@ -47,7 +48,7 @@ class Asking:
         http: sends raw requests over TCP: no token, no proxy, no redirect.
     """
 
-    def ask(self, method, path, body=None, *, token=None, client=None, **headers):
+    def send(self, method, path, body=None, *, token=None, client=None, **headers):
         """Send a request: by the owner, or by whom `token` belongs to. `body` is JSON, or bytes as they are.
 
         Headers are named in Python's way: `last_event_id`.
@@ -61,11 +62,13 @@ class Asking:
             sent.setdefault("content-type", "application/json")
         return self.http.request(method, path, content=content, headers=sent)
 
+    ask = send
+
     def get(self, path, **more):
-        return self.ask("GET", path, **more)
+        return self.send("GET", path, **more)
 
     def post(self, path, body=None, **more):
-        return self.ask("POST", path, body, **more)
+        return self.send("POST", path, body, **more)
 
     def submit(self, kind, body, **more):
         """Have a task accepted; its id."""
@@ -87,20 +90,17 @@ class Asking:
         assert task["status"] in ENDED, task
         return task
 
-    def wait_until_running(self, task_id, **more):
-        """Wait until a task was begun."""
-        with self.follow(cursor=self.cursor(0), **more) as follower:
-            follower.until(
-                lambda event: event.data["taskId"] == task_id and event.data.get("status") == "running"
-            )
-
     def cancel(self, task_id, **more):
-        return self.ask("DELETE", path_of(task_id), **more)
+        return self.send("DELETE", path_of(task_id), **more)
 
-    def new_token(self, name, *clients, trust="agent"):
-        """A client's token, made as `muniment token add` does."""
-        with State(self.home / "state") as state:
-            return Tokens(state).add(name, clients, Trust(trust))
+    def problem(self, method, path, body=None, **more):
+        """Status and code of what a request is answered with."""
+        answer = self.send(method, path, body, **more)
+        return answer.status_code, answer.json().get("code")
+
+    def done(self, kind, body, **more):
+        """Have a task carried out; the task once it is over."""
+        return self.wait(self.submit(kind, body, **more), **more)
 
     def cursor(self, number):
         """The cursor of an event by its number."""
@@ -133,8 +133,8 @@ class Asking:
     def files(self, scope="user"):
         """The entries of a scope, by path beneath it: their text."""
         top = self.root(scope)
-        found = {str(path.relative_to(top)): path for path in sorted(top.rglob("*.md"))}
-        return {rel: path.read_text(encoding="utf-8") for rel, path in found.items() if rel != "MEMORY.md"}
+        found = {str(path.relative_to(top)): path.read_text("utf-8") for path in sorted(top.rglob("*.md"))}
+        return {rel: text for rel, text in found.items() if rel != "MEMORY.md"}
 
 
 class Served(Asking):
@@ -156,45 +156,31 @@ class Served(Asking):
 
     def start(self):
         """Start it, once more after it ended; it accepts tasks when this returns."""
-        self.launch()
-        told = self._told()
+        self._launch()
+        line = self.process.stdout.readline()  # What it says once it serves: a document on a line.
+        assert line, f"it did not start: {self.log[-2000:]}"
+        told = json.loads(line)
         self.url, self.key = told["url"], next(iter(told["workspaces"]))
         self.token = Path(told["token_file"]).read_text(encoding="ascii").strip()
         self.http = httpx2.Client(base_url=self.url, trust_env=False, timeout=60)
-        self.local = httpx2.Client(
-            base_url="http://local", transport=httpx2.HTTPTransport(uds=str(self.socket)), timeout=60
-        )
+        local = httpx2.HTTPTransport(uds=str(self.socket))
+        self.local = httpx2.Client(base_url="http://local", transport=local, timeout=60)
         return self
 
-    def _told(self):
-        """What it says once it serves: a document on a line."""
-        line = self.process.stdout.readline()
-        assert line, f"it did not start: {self.log[-2000:]}"
-        return json.loads(line)
-
-    def launch(self):
-        """Start the process and do not wait; its standard output says when it serves."""
+    def _launch(self):
         measured = _MEASURED if os.environ.get("COVERAGE_RUN") else ()
         program = ("-m", *measured, "muniment")
         if without := source_for_children():  # A control is switched off here, so it is there as well.
             program = ("-c", f"{without}import runpy; runpy.run_module('muniment', run_name='__main__')")
+        places = ("--workspace", self.work, "--socket", self.socket)
         with self.log_path.open("ab") as log:
-            self.process = subprocess.Popen(
-                [
-                    *(sys.executable, *program, "serve", "--json"),
-                    *("--workspace", self.work, "--socket", self.socket, *self._flags),
-                ],
-                cwd=self.base,
-                env=self._env(),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=log,
-            )
+            pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": log}
+            command = [sys.executable, *program, "serve", "--json", *places, *self._flags]
+            self.process = subprocess.Popen(command, cwd=self.base, env=self._env(), **pipes)
 
     def _env(self):
         kept = {name: os.environ[name] for name in ("COVERAGE_RUN",) if name in os.environ}
-        if kept:
-            kept["COVERAGE_FILE"] = os.environ.get("COVERAGE_FILE", str(REPOSITORY / ".coverage"))
+        kept |= {"COVERAGE_FILE": os.environ.get("COVERAGE_FILE", f"{REPOSITORY}/.coverage")} if kept else {}
         return {
             "PATH": "/usr/bin:/bin",
             "PYTHONPATH": str(Path(muniment.__file__).parents[1]),
@@ -237,6 +223,11 @@ class Served(Asking):
             self.process.kill()
             self.ended()
 
+    def new_token(self, name, *clients, trust="agent"):
+        """A client's token, made as `muniment token add` does."""
+        with State(self.home / "state") as state:
+            return Tokens(state).add(name, clients, Trust(trust))
+
     @property
     def log(self):
         """Its standard error so far, of all starts."""
@@ -244,14 +235,9 @@ class Served(Asking):
 
     def muniment(self, *arguments, check=True):
         """Run another command over the same home and workspace; what it printed as JSON."""
-        done = subprocess.run(
-            [sys.executable, "-m", "muniment", *arguments, "--json"],
-            cwd=self.work,
-            env=self._env(),
-            capture_output=True,
-            timeout=60,
-            check=False,
-        )
+        program = [sys.executable, "-m", "muniment", *arguments, "--json"]
+        more = {"env": self._env(), "capture_output": True, "timeout": 60}
+        done = subprocess.run(program, cwd=self.work, check=False, **more)
         assert done.returncode == 0 or not check, done.stderr
         return json.loads(done.stdout)
 
@@ -287,6 +273,10 @@ class HeldModel:
         """The flags of `serve` for this model; no rules hide there what it did."""
         flags = ("--model", "scripted", "--base-url", self.server.base_url, "--protocol", "tools")
         return (*flags, "--on-model-failure", "fail")
+
+    def asked(self):
+        """The model for a daemon in this process; for whoever closes it."""
+        return OpenAIModel("scripted", base_url=self.server.base_url, protocol="tools")
 
     def hold(self):
         """Answer nothing from now on."""

@@ -1,11 +1,10 @@
-"""A daemon on a thread of the test's own process, and requests byte by byte, as no client would send them."""
+"""A daemon on a thread of this process, as clients ask it, and byte by byte, as no client would."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import logging
-import re
 import socket
 import threading
 import time
@@ -13,8 +12,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 
-from kit.where import REPOSITORY
+import httpx2
+
+from kit.daemon.process import BASE, Asking, policy_file
 from muniment.agent.filing import RuleWriter
+from muniment.daemon.guard import TOKEN_NAME
 from muniment.daemon.service import Daemon, Options
 from muniment.names import Trust
 from muniment.settings import Settings
@@ -22,8 +24,7 @@ from muniment.settings import Settings
 SECONDS = 30.0
 """After which a socket or the daemon counts as stuck."""
 
-REMEMBER = "/workspace/memory/remember"
-STRICT = REPOSITORY / "policies" / "strict.toml"
+REMEMBER = f"{BASE}/remember"
 
 
 @dataclass(frozen=True)
@@ -124,21 +125,33 @@ class Line:
         return found
 
 
-class Running:
-    """A daemon that serves, and how to reach it."""
+class Running(Asking):
+    """A daemon that serves in this process, and how to reach it: as a client, and byte by byte.
+
+    Attributes:
+        core: what it does, see `muniment.daemon.core`.
+        tcp, unix: the addresses of its sockets.
+        records: what was logged.
+    """
 
     def __init__(self, daemon, loop, base, records):
-        self.daemon, self.loop, self.base, self.records = daemon, loop, base, records
-        self.state = base / "home" / "state"
-        self.port = int(daemon.url.rpartition(":")[2])
-        self.tcp = ("127.0.0.1", self.port)
-        self.unix = str(base / "d.sock")
-        self.host = f"127.0.0.1:{self.port}"
-        self.token = (self.state / "token").read_text().strip()
+        self.daemon, self.core, self.loop, self.records = daemon, daemon.core, loop, records
+        self.base, self.home, self.work, self.state = base, base / "home", base / "work", base / "home/state"
+        self.url, self.key = daemon.url, next(iter(daemon.core.workspaces))
+        self.host = self.url.removeprefix("http://")
+        self.port = int(self.host.rpartition(":")[2])
+        self.tcp, self.unix = ("127.0.0.1", self.port), str(base / "d.sock")
+        self.token = (self.state / TOKEN_NAME).read_text(encoding="ascii").strip()
+        self.http = httpx2.Client(base_url=self.url, trust_env=False, timeout=60)
 
-    def add(self, name, *clients, trust=Trust.AGENT):
+    @cached_property
+    def client(self):
+        """A token for a client with two ids."""
+        return self.add("client", "client-1", "client-2")
+
+    def add(self, name, *clients, trust="agent"):
         """A token for a client."""
-        return self.daemon.core.tokens.add(name, clients, trust)
+        return self.core.tokens.add(name, clients, Trust(trust))
 
     def line(self, address=None):
         """A new connection."""
@@ -169,25 +182,16 @@ class Running:
         """Send a request on a new connection; its answer, or None."""
         return self.raw(self.request(method, path, *headers, **terms), address)
 
-    def post(self, kind, body, *headers, **terms):
-        """Ask for a task."""
-        return self.ask("POST", f"/workspace/memory/{kind}", *headers, body=body, **terms)
-
-    def ended(self, task, *headers, **terms):
-        """A task once it is over."""
-        path = f"/workspace/memory/{task.partition('-')[0]}/{task}"
-        found = self.ask("GET", path, "Prefer: wait=60", *headers, **terms).json
-        assert found["status"] not in {"queued", "running"}, found
-        return found
+    def task(self, kind, body, *headers, **terms):
+        """Ask for a task, on a new connection."""
+        return self.ask("POST", f"{BASE}/{kind}", *headers, body=body, **terms)
 
     def check(self):
         """Check that it still answers, and that nothing broke in it since the last time."""
-        answer = self.ask("GET", "/healthz")
-        defects = self.defects()
+        answer, defects = self.ask("GET", "/healthz"), self.defects()
         self.records.clear()
         assert answer is not None
-        assert answer.status == 200
-        assert not defects, defects
+        assert (answer.status, defects) == (200, [])
 
     def defects(self):
         """What was logged that must never be: a request that broke, an error of the loop or the server."""
@@ -223,102 +227,86 @@ class Running:
 
         self.run(held())
 
-    def log(self):
-        """Everything that was logged."""
-        return "\n".join(record.getMessage() for record in self.records)
-
 
 class _Records(logging.Handler):
-    def __init__(self):
+    broken = 0
+    """How many daemons run in which a test breaks something; of others nothing is recorded meanwhile."""
+
+    def __init__(self, *, broken):
         super().__init__(logging.INFO)
-        self.found = []
+        self.found, self.is_of_broken = [], broken
 
     def emit(self, record):
-        self.found.append(record)
+        if self.is_of_broken or not _Records.broken:
+            self.found.append(record)
 
 
 @contextmanager
-def recorded():
+def recorded(*, broken=False):
     """Every record of this process, ours from INFO on."""
-    handler, ours, root = _Records(), logging.getLogger("muniment"), logging.getLogger()
+    handler, ours, root = _Records(broken=broken), logging.getLogger("muniment"), logging.getLogger()
     level = ours.level
     root.addHandler(handler)
     ours.setLevel(logging.INFO)
+    _Records.broken += broken
     try:
         yield handler.found
     finally:
+        _Records.broken -= broken
         ours.setLevel(level)
         root.removeHandler(handler)
 
 
 def lenient(base):
     """A policy under which tools may run in this process, as a file."""
-    path = base / "lenient.toml"
-    text, count = re.subn(r'^require = "partial"', 'require = "none"', STRICT.read_text(), flags=re.MULTILINE)
-    assert count == 1
-    path.write_text(text)
-    return path
+    return policy_file(base, require='"none"')
 
 
 class HeldWriter(RuleWriter):
-    """Files facts once it is let."""
+    """Files facts once it is `free`."""
 
     def __init__(self):
         self.free = threading.Event()
 
     def respond(self, request):
-        """The next step, once it is let."""
         assert self.free.wait(SECONDS)
         return super().respond(request)
 
 
 @contextmanager
-def running(base, *, model=None, **terms):
-    """A daemon below `base` over TCP and a Unix socket, its tools in this process."""
-    workspace = base / "workspace"
-    (workspace / ".git").mkdir(parents=True)
-    settings = terms.pop("settings", None) or Settings(base / "home", policy=str(lenient(base)))
-    options = Options(
-        settings,
-        (workspace,),
-        socket=base / "d.sock",
-        in_process=True,
-        grace=terms.pop("grace", 5.0),
-        **terms,
-    )
-    with recorded() as records:
-        started, made, ends = threading.Event(), [], []
+def running(base, model=None, *, workers=False, broken=False, **terms):
+    """A daemon below `base` over TCP and a Unix socket.
 
-        async def serve():
-            over = asyncio.Event()
-            async with Daemon(options, model or RuleWriter()) as daemon:
-                loop = asyncio.get_running_loop()
-                ends.append(lambda: loop.call_soon_threadsafe(over.set))
-                made.append(Running(daemon, loop, base, records))
-                started.set()
-                await over.wait()
-
-        def body():
+    Args:
+        workers: its tools run in processes of their own, under the shipped policy; else in this process.
+        broken: the test breaks something in it, which it may log.
+        terms: those of `Options` and of `Settings`.
+    """
+    (base / "work" / ".git").mkdir(parents=True, exist_ok=True)
+    policy = terms.pop("policy", None) or ("strict" if workers else lenient(base))
+    failing = terms.pop("on_model_failure", "rules")
+    settings = Settings(base / "home", policy=str(policy), on_model_failure=failing)
+    terms = {"grace": 5.0, "in_process": not workers, "socket": base / "d.sock", **terms}
+    options = Options(settings, terms.pop("workspaces", (base / "work",)), **terms)
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="daemon")
+    thread.start()
+    try:
+        with recorded(broken=broken) as records:
+            daemon = Daemon(options, model or RuleWriter())
+            asyncio.run_coroutine_threadsafe(daemon.__aenter__(), loop).result(SECONDS)
+            made = Running(daemon, loop, base, records)
             try:
-                asyncio.run(serve())
-            except BaseException as error:  # told to the test, which waits for it
-                made.append(error)
-                raise
+                yield made
             finally:
-                started.set()
-
-        thread = threading.Thread(target=body, name="daemon")
-        thread.start()
-        started.wait(SECONDS)
-        try:
-            assert isinstance(made[0], Running), made
-            yield made[0]
-        finally:
-            for end in ends:
-                end()
-            thread.join(SECONDS)
-            assert not thread.is_alive()
-        assert not made[0].defects()
+                made.http.close()
+                made.run(daemon.stop())
+            assert broken or not made.defects()
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(SECONDS)
+        assert not thread.is_alive()
+        loop.close()
 
 
 def start(daemon, *headers, method="POST", path=REMEMBER):

@@ -1,37 +1,51 @@
 """Daemons that run: one for all tests that leave it as it was, and others for the tests that do not.
 
 `daemon` is shared by the whole session: tests may add tasks and tokens to it, and must bear those of others.
-A test that stops, kills, holds or fills one starts its own with `start_daemon`; `model` is a language model
-for that, whose answers the test holds and lets go.
+`quiet` is shared as well, holds no task ever, and logs no defect. A test that stops, holds or fills a daemon
+has its own: `alone`, `scripted`, or, where the claim is about a process, `start_daemon`.
 """
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 
 import pytest
 
-from kit.daemon.process import HeldModel, policy_file, serving
-from kit.daemon.world import REVIEWED, World
+from kit.daemon.process import HeldModel, serving
+from kit.daemon.raw import running
+from kit.memories import descriptors
 
 
 @pytest.fixture(scope="session")
 def daemon(tmp_path_factory):
-    """A daemon of the rule writer, with the shipped policy."""
-    with serving(tmp_path_factory.mktemp("daemon")) as served:
+    with running(tmp_path_factory.mktemp("daemon")) as served:
+        yield served
+
+
+@pytest.fixture(scope="session")
+def _quiet_daemon(tmp_path_factory):
+    with running(tmp_path_factory.mktemp("quiet"), allow_hosts=("memory.example",)) as served:
+        assert served.client
         yield served
 
 
 @pytest.fixture
-def start_daemon(tmp_path_factory):
-    """Starts daemons of the test's own, each in a home of its own: `start_daemon(*flags)`."""
-    with ExitStack() as running:
+def quiet(_quiet_daemon):
+    """After each attack on it the daemon still answers, and nothing broke in it, nor stays, nor was done."""
+    _quiet_daemon.until(lambda: _quiet_daemon.connections() == 0)
+    before = descriptors()
+    yield _quiet_daemon
+    _quiet_daemon.check()
+    _quiet_daemon.until(lambda: _quiet_daemon.connections() == 0)
+    assert descriptors() <= before
+    assert _quiet_daemon.ask("GET", "/workspace/memory/tasks").json["tasks"] == []
 
-        def start(*flags, base=None, **environment):
-            where = base or tmp_path_factory.mktemp("d")
-            return running.enter_context(serving(where, *flags, **environment))
 
-        yield start
+@pytest.fixture
+def alone(tmp_path):
+    """A daemon of the test's own, which it may break."""
+    with running(tmp_path, broken=True) as served:
+        yield served
 
 
 @pytest.fixture
@@ -41,12 +55,16 @@ def model():
         yield held
 
 
-@pytest.fixture(scope="session")
-def world(daemon, tmp_path_factory):
-    """What brings both of its daemons into the states that the contract has codes for."""
-    base = tmp_path_factory.mktemp("picky")
-    policy = policy_file(
-        base, user=REVIEWED, conflict='"fail"', seconds="2", max_files="12", max_scope_share="1.0"
-    )
-    with HeldModel() as model, serving(base, "--policy", str(policy), *model.flags) as picky:
-        yield World(daemon, picky, model)
+@pytest.fixture
+def scripted(tmp_path, model):
+    """A daemon of the test's own that `model` thinks for."""
+    with closing(model.asked()) as asked, running(tmp_path, asked, on_model_failure="fail") as served:
+        yield served
+        model.release()
+
+
+@pytest.fixture
+def start_daemon(tmp_path_factory):
+    """Starts daemons as programs, each in a home of its own: `start_daemon(*flags)`."""
+    with ExitStack() as opened:
+        yield lambda *flags: opened.enter_context(serving(tmp_path_factory.mktemp("d"), *flags))

@@ -1,58 +1,103 @@
-"""Every code of `daemon.problems`, each produced over a socket; none is left out without a reason.
-
-A case is a function that brings about one answer and returns it.
-"""
+"""Every code of the contract, brought about: of answers over a socket, of tasks by tasks that fail."""
 
 from __future__ import annotations
 
-import contextlib
-import http.client
-import socket
+from contextlib import closing
+from functools import partial
+from itertools import chain
 
 import httpx2
 import pytest
 
-from kit.daemon import lacking
-from kit.daemon.embedded import embedded
-from kit.daemon.minds import writes
-from kit.daemon.process import BASE, HeldModel, policy_file, serving
-from kit.daemon.world import FACT, REVIEWED, directory, shown
-from muniment.daemon.contract import HTTP, task_error
-from muniment.errors import (
-    StoreConflict,
-    WorkerLost,
-)
+from kit.daemon.minds import meddling, says, writes
+from kit.daemon.process import BASE, HeldModel, policy_file
+from kit.daemon.raw import running, start
+from kit.daemon.world import locked
+from muniment.daemon import http, routes
+from muniment.daemon.contract import HTTP, TASK, sentence_of, task_error
+from muniment.errors import StoreConflict, WorkerLost
+from muniment.lane import MAX_ATTEMPTS, Lane, NewTask, Originator
+from muniment.store.state import State
 
-CASES = {}
-
+REVIEWED = '{ trust = "owner", commit = "review" }'
+FACT, QUERY = {"content": "The user prefers codes to prose"}, {"query": "tea"}
+REFUSED = [  # code, method, path, body, and what else is sent
+    ("invalid_request", "POST", "forget", {"query": "tea", "dryrun": True}, {}),
+    ("invalid_request", "GET", "tasks?status=done", None, {}),
+    ("invalid_json", "POST", "remember", b'{"content": "a", "content": "b"}', {}),
+    ("invalid_content", "POST", "remember", {"content": " \n "}, {}),
+    ("invalid_context_mode", "POST", "remember", {**FACT, "contextMode": "dirty"}, {}),
+    ("invalid_scope", "POST", "remember", {**FACT, "scope": "galaxy"}, {}),
+    ("invalid_query", "POST", "forget", {"query": 7}, {}),
+    ("invalid_client_id", "POST", "dream", {}, {"client": "somebody"}),
+    ("token_required", "GET", "/healthz", None, {"token": "x"}),
+    ("untrusted_workspace", "GET", "/workspaces/somewhere/memory/tasks", None, {}),
+    ("owner_required", "GET", "review", None, {"token": "client"}),
+    ("foreign_origin", "GET", "/healthz", None, {"origin": "null"}),
+    ("misdirected_request", "GET", "/healthz", None, {"host": "evil.example"}),
+    ("not_found", "GET", "/workspace/memories", None, {}),
+    ("method_not_allowed", "PUT", "remember", None, {}),
+    ("body_too_large", "POST", "remember", {"content": "x" * 600_000}, {}),
+    ("unsupported_media_type", "POST", "remember", FACT, {"content_type": "text/plain"}),
+    ("idempotency_mismatch", "POST", "forget", {"query": "codes"}, {"idempotency_key": "codes"}),
+    ("remember_task_not_found", "GET", "remember/remember-1", None, {}),
+    ("forget_task_not_found", "DELETE", "forget/forget-1", None, {}),
+    ("dream_task_not_found", "GET", "dream/dream-1", None, {}),
+    ("bad_name", "POST", "erase", {"target": "user/a b?.md"}, {}),
+    ("task_not_found", "POST", "undo", {"taskId": "remember-1"}, {}),
+    ("nothing_to_erase", "POST", "erase", {"target": "user/nothing.md", "yes": True}, {}),
+    ("review_not_found", "POST", "review/r1/reject", {}, {}),
+    ("path_escape", "POST", "erase", {"target": "user/../../etc/passwd"}, {}),
+    ("refused", "POST", "erase", {"target": "user/MEMORY.md"}, {}),
+]
 NOT_OVER_A_SOCKET = {
-    "pending_review": "what only an undo could be told, and those are the owner's, whom no review stops",
+    "pending_review": "what only an undo could be told, and those are the owner's, whom no review stops"
 }
 """Codes of answers that nothing brings about today, and why they are there."""
 
 
-def answer(code):
-    return lambda case: CASES.setdefault(code, []).append(case)
+class World:
+    """A daemon with a model of which a test has the say: its user scope is reviewed, it holds at most twelve
+    files and never retries."""
+
+    def __init__(self, daemon, model, base):
+        self.daemon, self.model, self.base = daemon, model, base
+
+    def __getattr__(self, name):
+        return getattr(self.daemon, name)
+
+    def written(self, path, text, **body):
+        """The task of a fact that the model files so."""
+        self.model.mind = writes(path, text)
+        return self.done("remember", {"content": text, **body})
+
+    def review(self, path, text):
+        """What waits to be written there: its id and digest."""
+        waiting = self.written(path, text)["reviewId"]
+        return waiting, self.get(f"{BASE}/review/{waiting}").json()["digest"]
+
+    def approve(self, review_id, digest):
+        return self.post(f"{BASE}/review/{review_id}/approve", {"digest": digest})
+
+    def undo(self, done):
+        return self.post(f"{BASE}/undo", {"taskId": done["taskId"]})
+
+    def erase(self, done):
+        return self.post(f"{BASE}/erase", {"target": done["taskId"], "yes": True})
 
 
-@pytest.fixture
-def alone(tmp_path):
-    with embedded(tmp_path) as served:
-        yield served
-
-
-def test_every_code_of_an_answer_is_produced_or_named_with_a_reason():
-    in_process = {case.__name__.removeprefix("answers_") for case in IN_PROCESS}
-    assert set(CASES) | in_process | set(NOT_OVER_A_SOCKET) == set(HTTP)
-    assert not (set(CASES) | in_process) & set(NOT_OVER_A_SOCKET)
-
-
-def test_a_task_that_fails_for_a_reason_of_the_inside_has_failed():
-    assert task_error(WorkerLost("killed by 9"), "dream") == {"code": "dream_failed"}
-    assert task_error(StoreConflict(("user/a.md",)), "dream") == {
-        "code": "store_conflict",
-        "paths": ["user/a.md"],
-    }
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    base = tmp_path_factory.mktemp("picky")
+    terms = {"user": REVIEWED, "conflict": '"fail"', "max_files": "12", "max_scope_share": "1.0"}
+    policy = policy_file(base, require='"none"', **terms)
+    with (
+        HeldModel() as model,
+        closing(model.asked()) as asked,
+        running(base, asked, policy=policy, on_model_failure="fail", broken=True) as served,
+    ):
+        yield World(served, model, base)
+        model.release()
 
 
 def assert_problem(sent, code):
@@ -66,309 +111,252 @@ def assert_problem(sent, code):
     assert sent.headers["x-content-type-options"] == "nosniff"
 
 
-# -- what is wrong with a request ----------------------------------------------------------------------
+def test_every_code_of_an_answer_is_told_where_it_is_so(daemon, world, monkeypatch, subtests):
+    seen, groups = set(), (of_requests, of_reviews, of_undos, of_the_content, of_the_policy, of_the_daemon)
+    for code, sent in chain(refused(daemon), *(group(world, monkeypatch) for group in groups)):
+        seen.add(code)
+        with subtests.test(code):
+            assert_problem(sent, code)
+    assert seen | set(NOT_OVER_A_SOCKET) == set(HTTP)
+    assert not seen & set(NOT_OVER_A_SOCKET)
 
 
-@answer("invalid_request")
-def _(world):
-    return world.daemon.post(f"{BASE}/forget", {"query": "tea", "dryrun": True})
+def refused(daemon):
+    daemon.post(f"{BASE}/dream", {}, idempotency_key="codes")
+    for code, method, path, body, more in REFUSED:
+        whose = {"token": daemon.client} if more.get("token") == "client" else {}
+        sent = daemon.send(method, path if path[0] == "/" else f"{BASE}/{path}", body, **more | whose)
+        assert sent.headers.get("allow") == ("POST" if code == "method_not_allowed" else None)
+        yield code, sent
 
 
-@answer("invalid_request")
-def _(world):
-    return world.daemon.get(f"{BASE}/tasks?status=done")
+def of_requests(world, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(http, "BODY_SECONDS", 0.05)
+        late = start(world, "Content-Length: 9") + b"{"
+        for code, data in ("invalid_http", b"what is this?\r\n\r\n"), ("request_timeout", late):
+            found = world.raw(data)
+            yield code, httpx2.Response(found.status, headers=found.headers, content=found.body)
 
 
-@answer("invalid_json")
-def _(world):
-    return world.daemon.post(f"{BASE}/remember", b'{"content": "a", "content": "b"}')
-
-
-@answer("invalid_content")
-def _(world):
-    return world.daemon.post(f"{BASE}/remember", {"content": " \n "})
-
-
-@answer("invalid_context_mode")
-def _(world):
-    return world.daemon.post(f"{BASE}/remember", {**FACT, "contextMode": "dirty"})
-
-
-@answer("invalid_scope")
-def _(world):
-    return world.daemon.post(f"{BASE}/remember", {**FACT, "scope": "galaxy"})
-
-
-@answer("invalid_query")
-def _(world):
-    return world.daemon.post(f"{BASE}/forget", {"query": 7})
-
-
-@answer("invalid_client_id")
-def _(world):
-    return world.daemon.post(f"{BASE}/dream", {}, token=world.client, client="somebody")
-
-
-@answer("invalid_http")
-def _(world):
-    host, _, port = world.daemon.url.removeprefix("http://").partition(":")
-    with socket.create_connection((host, int(port)), timeout=10) as raw:
-        raw.sendall(b"what is this?\r\n\r\n")
-        sent = http.client.HTTPResponse(raw)
-        sent.begin()
-        return httpx2.Response(sent.status, headers=sent.getheaders(), content=sent.read())
-
-
-@answer("token_required")
-def _(world):
-    return world.daemon.http.get("/healthz")
-
-
-@answer("untrusted_workspace")
-def _(world):
-    return world.daemon.get("/workspaces/somewhere/memory/tasks")
-
-
-@answer("owner_required")
-def _(world):
-    return world.daemon.get(f"{BASE}/review", token=world.client)
-
-
-@answer("foreign_origin")
-def _(world):
-    return world.daemon.get("/healthz", origin="null")
-
-
-@answer("misdirected_request")
-def _(world):
-    return world.daemon.get("/healthz", host="evil.example")
-
-
-@answer("not_found")
-def _(world):
-    return world.daemon.get("/workspace/memories")
-
-
-@answer("method_not_allowed")
-def _(world):
-    sent = world.daemon.ask("PUT", f"{BASE}/remember")
-    assert sent.headers["allow"] == "POST"
-    return sent
-
-
-@answer("body_too_large")
-def _(world):
-    return world.daemon.post(f"{BASE}/remember", {"content": "x" * 600_000})
-
-
-@answer("unsupported_media_type")
-def _(world):
-    return world.daemon.post(f"{BASE}/remember", FACT, content_type="text/plain")
-
-
-@answer("idempotency_mismatch")
-def _(world):
-    world.daemon.post(f"{BASE}/dream", {}, idempotency_key="codes")
-    return world.daemon.post(f"{BASE}/forget", {"query": "codes"}, idempotency_key="codes")
-
-
-# -- what is not there, or no more ---------------------------------------------------------------------
-
-
-@answer("remember_task_not_found")
-def _(world):
-    return world.daemon.get(f"{BASE}/remember/remember-1")
-
-
-@answer("forget_task_not_found")
-def _(world):
-    return world.daemon.ask("DELETE", f"{BASE}/forget/forget-1")
-
-
-@answer("dream_task_not_found")
-def _(world):
-    return world.daemon.get(f"{BASE}/dream/dream-1")
-
-
-@answer("bad_name")
-def _(world):
-    return world.daemon.post(f"{BASE}/erase", {"target": "user/a b?.md"})
-
-
-@answer("task_not_found")
-def _(world):
-    return world.daemon.post(f"{BASE}/undo", {"taskId": "remember-1"})
-
-
-@answer("nothing_to_erase")
-def _(world):
-    return world.daemon.post(f"{BASE}/erase", {"target": "user/nothing.md", "yes": True})
-
-
-@answer("review_not_found")
-def _(world):
-    return world.daemon.post(f"{BASE}/review/r1/reject", {})
-
-
-# -- what the memory does not allow --------------------------------------------------------------------
-
-
-@answer("review_changed")
-def _(world):
+def of_reviews(world, _):
     review_id, digest = world.review("user/changed.md", "The user changes")
-    return world.approve(review_id, digest[::-1])
-
-
-@answer("review_closed")
-def _(world):
-    review_id, digest = world.review("user/closed.md", "The user closes")
-    assert world.picky.post(f"{BASE}/review/{review_id}/reject", {}).json()["status"] == "rejected"
-    return world.approve(review_id, digest)
-
-
-@answer("store_conflict")
-def _(world):
-    review_id, digest = world.review("user/conflict.md", "The user disagrees")
-    (world.picky.root() / "conflict.md").write_text("by hand\n", encoding="utf-8")
-    sent = world.approve(review_id, digest)
+    yield "review_changed", world.approve(review_id, digest[::-1])
+    rejected = world.post(f"{BASE}/review/{review_id}/reject", {}).json()
+    assert (rejected["status"], rejected["taskId"], rejected["filesTouched"]) == ("rejected", None, [])
+    yield "review_closed", world.approve(review_id, digest)
+    assert "changed.md" not in world.files()
+    waiting = world.review("user/conflict.md", "The user disagrees")
+    (world.root() / "conflict.md").write_text("by hand\n", encoding="utf-8")
+    sent = world.approve(*waiting)
     assert sent.json()["paths"] == ["user/conflict.md"]
-    return sent
-
-
-@answer("undo_overlap")
-def _(world):
-    done = world.written("project/overlap.md", "This project overlaps", scope="project")
-    (world.picky.root("project") / "overlap.md").write_text("by hand\n", encoding="utf-8")
-    sent = world.picky.post(f"{BASE}/undo", {"taskId": done["taskId"]})
-    assert sent.json()["paths"] == ["project/overlap.md"]
-    return sent
-
-
-@answer("already_undone")
-def _(world):
-    done = world.written("project/undone.md", "This project is undone", scope="project")
-    world.picky.post(f"{BASE}/undo", {"taskId": done["taskId"]})
-    return world.picky.post(f"{BASE}/undo", {"taskId": done["taskId"]})
-
-
-@answer("erased")
-def _(world):
-    done = world.written("project/erased.md", "This project is erased", scope="project")
-    erased = world.picky.post(f"{BASE}/erase", {"target": done["taskId"], "yes": True})
-    assert erased.json()["status"] == "erased"
-    return world.picky.post(f"{BASE}/undo", {"taskId": done["taskId"]})
-
-
-@answer("path_escape")
-def _(world):
-    return world.daemon.post(f"{BASE}/erase", {"target": "user/../../etc/passwd"})
-
-
-@answer("refused")
-def _(world):
-    return world.daemon.post(f"{BASE}/erase", {"target": "user/MEMORY.md"})
-
-
-@answer("quota")
-def _(world):
-    review_id, digest = world.review("user/quota.md", "The user hoards")
-    hoard = [world.picky.root() / f"hoard-{number}.md" for number in range(12)]
+    yield "store_conflict", sent
+    waiting = world.review("user/quota.md", "The user hoards")
+    hoard = [world.root() / f"hoard-{number}.md" for number in range(12)]
     for path in hoard:
         path.write_text("full\n", encoding="utf-8")
-    try:
-        return world.approve(review_id, digest)
-    finally:
-        for path in hoard:
-            path.unlink()
+    yield "quota", world.approve(*waiting)
+    for path in hoard:
+        path.unlink()
 
 
-@answer("content_rejected")
-def _(_world):
-    with contextlib.ExitStack() as stack:
-        tmp_path = stack.enter_context(directory())
-        model = stack.enter_context(HeldModel(writes("user/loud.md", "The user\u200b is invisible")))
-        policy = policy_file(tmp_path, user=REVIEWED, reject="[]")
-        lax = stack.enter_context(serving(tmp_path, "--policy", str(policy), *model.flags))
-        waiting = lax.wait(lax.remember("The user\u200b is invisible"))["reviewId"]
-        assert lax.stop() == 0
-        policy_file(tmp_path, user=REVIEWED)
-        lax.start()
-        digest = lax.get(f"{BASE}/review/{waiting}").json()["digest"]
-        return lax.post(f"{BASE}/review/{waiting}/approve", {"digest": digest})
+def of_undos(world, monkeypatch):
+    done = world.written("project/overlap.md", "This project overlaps", scope="project")
+    (world.root("project") / "overlap.md").write_text("by hand\n", encoding="utf-8")
+    sent = world.undo(done)
+    assert sent.json()["paths"] == ["project/overlap.md"]
+    yield "undo_overlap", sent
+    done = world.written("project/undone.md", "This project is undone", scope="project")
+    world.undo(done)
+    yield "already_undone", world.undo(done)
+    done = world.written("project/erased.md", "This project is erased", scope="project")
+    with monkeypatch.context() as patch, locked(world.root("project")):
+        patch.setattr(routes, "WAIT_SECONDS", 0.1)
+        yield "deadline", world.erase(done)
+    assert world.erase(done).json()["status"] == "erased"
+    yield "erased", world.undo(done)
 
 
-# -- what the daemon cannot do now ---------------------------------------------------------------------
+def of_the_content(world, _):
+    (base := world.base / "lax").mkdir()
+    unseen, policy = (
+        "The user\u200b is invisible",
+        partial(policy_file, base, require='"none"', user=REVIEWED),
+    )
+    world.model.mind = writes("user/loud.md", unseen)
+    with closing(world.model.asked()) as asked:
+        with running(base, asked, policy=policy(reject="[]")) as daemon:
+            waiting = daemon.done("remember", {"content": unseen})["reviewId"]
+        with running(base, asked, policy=policy()) as daemon:
+            digest = daemon.get(f"{BASE}/review/{waiting}").json()["digest"]
+            sent = daemon.post(f"{BASE}/review/{waiting}/approve", {"digest": digest})
+    yield "content_rejected", sent
 
 
-@contextlib.contextmanager
-def _broken():
-    """A daemon whose policy cannot be loaded."""
-    with directory() as base:
-        (base / "policy.toml").write_text("schema = 1\n", encoding="utf-8")
-        with serving(base, "--policy", str(base / "policy.toml")) as served:
-            yield served
+def of_the_policy(world, _):
+    (base := world.base / "broken").mkdir()
+    (base / "policy.toml").write_text("schema = 1\n", encoding="utf-8")
+    with running(base, policy=base / "policy.toml") as daemon:
+        assert daemon.get("/healthz").json() == {"status": "ok"}
+        unready = daemon.get("/readyz")
+        assert unready.json()["workspaces"] == {daemon.key: "policy_invalid"}
+        yield "not_ready", unready
+        assert daemon.post(f"{BASE}/recall", {"query": "x"}).json()["error"] == "managed_memory_unavailable"
+        assert "policy_invalid" in str([each.getMessage() for each in world.records])
+        yield "managed_memory_unavailable", daemon.post(f"{BASE}/remember", FACT)
 
 
-@answer("managed_memory_unavailable")
-def _(_world):
-    with _broken() as broken:
-        return broken.post(f"{BASE}/remember", FACT)
-
-
-@answer("not_ready")
-def _(_world):
-    with _broken() as broken:
-        assert broken.get("/healthz").json() == {"status": "ok"}
-        sent = broken.get("/readyz")
-        assert sent.json()["workspaces"] == {broken.key: "policy_invalid"}
-        return sent
-
-
-@answer("remember_queue_full")
-def _(world):
+def of_the_daemon(world, monkeypatch):
     world.model.hold()
     accepted = []
-    try:
-        while (sent := world.picky.post(f"{BASE}/remember", FACT)).status_code == 202:
-            accepted.append(sent.json()["taskId"])
-        assert len(accepted) >= 16
-        assert sent.headers["retry-after"].isdecimal()
-        return sent
-    finally:
-        for task_id in reversed(accepted):
-            world.picky.cancel(task_id)
+    while (sent := world.post(f"{BASE}/remember", FACT)).status_code == 202:
+        accepted.append(sent.json()["taskId"])
+    assert len(accepted) >= 16
+    assert sent.headers["retry-after"].isdecimal()
+    yield "remember_queue_full", sent
+    for task_id in reversed(accepted):
+        world.cancel(task_id)
+    world.model.release()
+    with monkeypatch.context() as patch:
+        patch.setattr(world.core, "is_draining", True)
+        assert world.get("/readyz").json()["reason"] == "draining"
+        for path, body in ("review", None), ("remember", FACT), ("recall", QUERY):
+            sent = world.send("POST" if body else "GET", f"{BASE}/{path}", body)
+            assert sent.headers["retry-after"] == "1"
+            yield "workspace_draining", sent
+    with monkeypatch.context() as patch, world.follow() as follower:
+        follower.start()
+        patch.setattr(world.guard.following, "cap", 1)
+        sent = world.get(f"{BASE}/events")
+        assert sent.headers["retry-after"] == "5"
+        yield "busy", sent
+        patch.setattr(world.core, "metrics", None)
+        yield "internal_error", world.get("/metrics")
+        patch.setattr(world.core.workspaces[world.key], "problem", lambda: 1 / 0)
+        for kind, body in ("remember", FACT), ("forget", QUERY), ("dream", {}):
+            yield f"{kind}_failed", world.post(f"{BASE}/{kind}", body)
+
+
+# -- tasks ---------------------------------------------------------------------------------------------
+
+LATE = {"remember_timeout", "forget_timeout", "dream_timeout"}
+
+
+def assert_failed(failed, code):
+    assert failed["status"] == ("cancelled" if code == "cancelled" else "failed"), failed
+    assert failed["result"] is None
+    if code != "cancelled":
+        assert (failed["error"]["code"], failed["error"]["message"]) == (code, sentence_of(code))
+
+
+def test_every_code_of_a_task_is_told_of_one_that_fails(world, subtests):
+    seen = set()
+    for code, failed in chain(
+        *(group(world) for group in (of_minds, of_owners, of_races, of_daemons_that_end))
+    ):
+        seen.add(code)
+        with subtests.test(code):
+            assert_failed(failed, code)
+    assert set(TASK) <= seen | LATE
+
+
+def of_minds(world):
+    for code, path, body in (
+        ("remember_path_escape", "project/../../../escape.md", {}),
+        ("remember_scope_mismatch", "user/elsewhere.md", {"scope": "project"}),
+        ("remember_refused", "project/pinned/mine.md", {"scope": "project"}),
+    ):
+        yield code, world.written(path, f"This project has {path}", **body)
+    for code, text in ("remember_no_update", "I would rather not."), ("remember_failed", ""):
+        world.model.mind = says(text)
+        yield code, world.done("remember", {"content": f"This project does nothing: {code}"})
+    yield "invalid_query", world.done("forget", {"query": "the and of"})
+
+
+def of_owners(world):
+    text = "The user reads before signing"
+    failed = world.written("user/signed.md", text)
+    waiting = failed["reviewId"]
+    assert failed["error"]["reviewId"] == waiting
+    yield "pending_review", failed
+    listed = {each["reviewId"]: each for each in world.get(f"{BASE}/review").json()["reviews"]}
+    assert (listed[waiting]["paths"], listed[waiting]["kind"]) == (["user/signed.md"], "remember")
+    shown = world.get(f"{BASE}/review/{waiting}").json()
+    assert text in shown["text"]
+    assert "signed.md" not in world.files()
+    approved = world.approve(waiting, shown["digest"]).json()
+    assert (approved["status"], approved["filesTouched"]) == ("approved", ["user/signed.md"])
+    assert approved["touchedScopes"] == ["user"]
+    assert text in world.files()["signed.md"]
+    with world.follow(cursor=world.cursor(0)) as follower:
+        told = follower.until(lambda each: each.data["taskId"] == approved["taskId"])[-1]
+    assert (told.type, told.data["source"]) == ("memory_changed", "workspace_memory_remember")
+    assert waiting not in {each["reviewId"] for each in world.get(f"{BASE}/review").json()["reviews"]}
+    done = world.written("project/gone.md", "This project is gone", scope="project")
+    world.erase(done)
+    yield "erased", world.look(done["taskId"])
+
+
+def of_races(world):
+    path, text = world.root("project") / "race.md", "This project races"
+    path.write_text("before\n", encoding="utf-8")
+    mind = writes("project/race.md", text, [("read_file", {"path": "project/race.md"})])
+    world.model.mind = meddling(mind, lambda: path.write_text("meanwhile\n", encoding="utf-8"))
+    failed = world.done("remember", {"content": text, "scope": "project"})
+    assert (failed["error"]["paths"], path.read_text()) == (["project/race.md"], "meanwhile\n")
+    yield "store_conflict", failed
+    world.model.mind = writes("project/never.md", "This project is never finished")
+    world.model.hold()
+    for task_id in reversed([world.submit("remember", FACT, token=world.client) for _ in range(2)]):
+        mine = world.cancel(task_id).json()  # One that waits, and one that runs.
+        assert mine["error"] is None
+        assert world.look(task_id) == world.cancel(task_id).json() == mine
+        yield "cancelled", mine
+        told = world.look(task_id, token=world.client)
+        assert (told["status"], told["error"]["code"]) == ("failed", "cancelled")
+    world.model.release()
+    assert "never.md" not in world.files("project")
+
+
+def of_daemons_that_end(world):
+    (base := world.base / "moved").mkdir()
+    with closing(world.model.asked()) as asked, running(base, asked) as daemon:
+        world.model.hold()
+        ahead, task_id = daemon.remember("The user moves"), daemon.remember("The user has moved")
+        world.model.wait_until_asked(len(world.model.server.requests) + 1)
+        daemon.root().rename(base / "elsewhere")
+        daemon.cancel(ahead)
+        yield "managed_memory_unavailable", daemon.wait(task_id)
         world.model.release()
+    with State(
+        base / "home" / "state"
+    ) as state:  # No attempt came to an end: the daemon was killed each time.
+        lane = Lane(state, daemon.key)
+        task_id = lane.submit(NewTask("dream", {}, Originator("owner"), {})).task.id
+        for _ in range(MAX_ATTEMPTS):
+            lane.recover()
+            assert lane.claim() is not None
+    with running(base) as daemon:
+        yield "interrupted", daemon.wait(task_id)
 
 
-@answer("workspace_draining")
-def _(_world):
-    with directory() as base, HeldModel() as model, serving(base, *model.flags) as served:
+def test_a_task_that_fails_for_a_reason_of_the_inside_has_failed():
+    assert task_error(WorkerLost("killed by 9"), "dream") == {"code": "dream_failed"}
+    conflict = {"code": "store_conflict", "paths": ["user/a.md"]}
+    assert task_error(StoreConflict(("user/a.md",)), "dream") == conflict
+
+
+@pytest.mark.slow
+def test_what_its_deadline_ends_is_told_so_by_its_kind(tmp_path, model):
+    policy = policy_file(tmp_path, require='"none"', seconds="1")
+    with closing(model.asked()) as asked, running(tmp_path, asked, policy=policy) as daemon:
+        for number in (1, 2):
+            model.mind = writes(f"user/{number}.md", "The user has a twin")
+            assert daemon.done("remember", {"content": "The user has a twin"})["status"] == "completed"
+        with locked(daemon.root()):
+            assert_failed(daemon.done("dream", {}), "dream_timeout")
         model.hold()
-        served.remember("The user is leaving")
-        model.wait_until_asked()
-        served.terminate()
-        while (sent := served.get("/readyz")).status_code == 200:
-            pass
-        assert sent.json()["reason"] == "draining"
-        try:
-            return served.post(f"{BASE}/remember", FACT)
-        finally:
-            model.release()
-
-
-IN_PROCESS = [case for name, case in vars(lacking).items() if name.startswith("answers_")]
-
-
-@pytest.mark.sweep(2)
-@pytest.mark.parametrize("case", IN_PROCESS)
-def test_an_answer_of_a_daemon_that_lacks_something(alone, monkeypatch, case):
-    assert_problem(case(alone, monkeypatch), case.__name__.removeprefix("answers_"))
-
-
-@pytest.mark.parametrize(
-    ("code", "case"),
-    [(code, case) for code in CASES for case in CASES[code]],
-    ids=shown,
-)
-def test_an_answer(world, code, case):
-    assert_problem(case(world), code)
+        assert_failed(daemon.done("remember", {"content": "The user is late"}), "remember_timeout")
+        assert_failed(daemon.done("forget", {"query": "user has twin"}), "forget_timeout")
+        model.release()
+        assert daemon.done("remember", {"content": "The user is back"})["status"] == "completed"

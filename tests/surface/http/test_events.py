@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import threading
-import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from kit.daemon.embedded import embedded
-from kit.daemon.minds import writes
-from kit.daemon.process import BASE, HeldModel, policy_file, serving
-from kit.daemon.world import REVIEWED
+from kit.daemon.process import BASE, ENDED
+from kit.daemon.raw import running
 from muniment.daemon import stream
 from muniment.store import tasks
 
@@ -27,84 +24,59 @@ def ends(*task_ids):
     open_ids = set(task_ids)
 
     def condition(event):
-        if event.type == "task" and event.data["status"] in {"completed", "failed", "cancelled"}:
+        if event.type == "task" and event.data["status"] in ENDED:
             open_ids.discard(event.data["taskId"])
         return not open_ids
 
     return condition
 
 
-def test_a_commit_is_told_once_and_only_where_there_was_one(daemon):
-    with daemon.follow() as follower:
+def test_a_commit_is_told_once_in_its_place_and_only_where_there_was_one(scripted):
+    """And each turn of the model without a word of it."""
+    start = scripted.cursor(0)
+    with scripted.follow() as follower:
         follower.start()
-        fact = daemon.remember("The user prefers news to rumours", scope="user")
-        nothing = daemon.submit("forget", {"query": "rumours nobody heard"})
+        fact = scripted.remember("The user prefers to be unheard", scope="user")
+        nothing = scripted.submit("forget", {"query": "rumours nobody heard"})
         seen = follower.until(ends(fact, nothing))
-    changed = [event for event in seen if event.type == "memory_changed"]
-    assert [event.document for event in changed] == [
-        {
-            "v": 1,
-            "type": "memory_changed",
-            "data": {
-                "scope": "managed",
-                "source": "workspace_memory_remember",
-                "taskId": fact,
-                "touchedScopes": ["user"],
-            },
-        }
-    ]
-    story = [each.data["status"] for each in seen if each.type == "task" and each.data["taskId"] == fact]
-    assert (story[0], story[-1]) == ("queued", "completed")
-    assert set(story[1:-1]) == {"running"}
-    at = [each.data["taskId"] for each in seen if each.type == "task"].index(fact)
-    assert seen.index(changed[0]) > at
-
-
-@pytest.mark.slow
-def test_each_turn_is_told_without_a_word_of_it(start_daemon, model):
-    daemon = start_daemon(*model.flags)
-    with daemon.follow() as follower:
-        follower.start()
-        task_id = daemon.remember("The user prefers to be unheard")
-        seen = follower.until(ends(task_id))
-    turns = [each.data for each in seen if "turn" in each.data]
+    (changed,) = [event for event in seen if event.type == "memory_changed"]
+    told = {
+        "scope": "managed",
+        "source": "workspace_memory_remember",
+        "taskId": fact,
+        "touchedScopes": ["user"],
+    }
+    assert changed.document == {"v": 1, "type": "memory_changed", "data": told}
+    told = [each for each in seen if each.type == "task" and each.data["taskId"] == fact]
+    assert [each.data["status"] for each in told] == ["queued", *["running"] * 3, "completed"]
+    assert told[-2].number < changed.number
+    turns = [each.data for each in told if "turn" in each.data]
     assert [(each["turn"], each["tool"], each["verdict"]) for each in turns] == [
         (1, "grep", "allow"),
         (2, "write_file", "allow"),
     ]
     assert set().union(*turns) == {"taskId", "kind", "status", "attempt", "turn", "tool", "verdict"}
     assert "unheard" not in json.dumps([each.document for each in seen])
-
-
-def test_ids_grow_and_belong_to_one_epoch(daemon):
-    with daemon.follow(cursor=daemon.cursor(0)) as follower:
-        last = daemon.wait(daemon.submit("dream", {}))
-        seen = follower.until(ends(last["taskId"]))
-    assert all(re.fullmatch(r"[0-9a-f]{8}-[1-9]\d*", event.id) for event in seen)
-    numbers = [event.number for event in seen]
-    assert numbers == sorted(set(numbers))
-    assert len({event.id.split("-")[0] for event in seen}) == 1
+    with scripted.follow(cursor=start) as follower:
+        whole = follower.until(ends(nothing))
+    assert all(re.fullmatch(rf"{start.partition('-')[0]}-[1-9]\d*", event.id) for event in whole)
+    assert [event.number for event in whole] == list(range(1, len(whole) + 1))
 
 
 def test_a_task_is_told_to_who_asked_and_the_owner_and_a_change_to_everybody(daemon):
-    ann, ben = daemon.new_token("ann", "ann-id"), daemon.new_token("ben")
-    start = daemon.cursor(0)
-    task_id = daemon.remember("The user prefers privacy to fame", token=ann, client="ann-id")
-    end = daemon.submit("dream", {})
-    daemon.wait(end)
+    ann, ben = daemon.add("ann", "ann-id"), daemon.add("ben")
+    start, secret = daemon.cursor(daemon.core.stream.last), "The user prefers privacy to fame"
+    task_id = daemon.done("remember", {"content": secret}, token=ann, client="ann-id")["taskId"]
     marker = daemon.remember("The user prefers the end to the means")
-    views = {
-        "owner": {},
-        "ann": {"token": ann},
-        "ann-id": {"token": ann, "client": "ann-id"},
-        "owner as ann-id": {"client": "ann-id"},
-        "ben": {"token": ben},
-    }
+    hers = {"client": "ann-id"}
+    views = {"owner": {}, "ann": {"token": ann}, "ann-id": {"token": ann, **hers}, "as ann-id": hers}
+    views["ben"] = {"token": ben}
     told = {}
     for name, view in views.items():
         with daemon.follow(cursor=start, **view) as follower:
             seen = follower.until(lambda each: (each.type, each.data["taskId"]) == ("memory_changed", marker))
             told[name] = [each for each in seen if each.data["taskId"] == task_id]
+            assert "privacy" not in str(seen)
     told_of_the_task = {name for name, seen in told.items() if any(each.type == "task" for each in seen)}
     assert told_of_the_task == set(views) - {"ben"}
     changes = [each for events in told.values() for each in events if each.type == "memory_changed"]
@@ -112,26 +84,36 @@ def test_a_task_is_told_to_who_asked_and_the_owner_and_a_change_to_everybody(dae
     assert {each.document["originatorClientId"] for each in changes} == {"ann-id"}
 
 
-@pytest.mark.slow
-def test_a_workspace_is_told_of_its_own_roots_and_of_nobody_elses_tasks(start_daemon, tmp_path):
-    (tmp_path / "other" / ".git").mkdir(parents=True)
-    daemon = start_daemon("--workspace", str(tmp_path / "other"))
-    first, second = daemon.get("/readyz").json()["workspaces"]
-    memory = f"/workspaces/{second}/memory"
-    with daemon.follow() as here, daemon.follow(path=f"{memory}/events") as there:
-        here.start()
-        there.start()
-        told = {}
+def test_a_workspace_is_told_of_its_own_roots_and_of_nobody_elses_tasks(tmp_path):
+    """And has a lane, tasks and a project of its own."""
+    other = tmp_path / "other"
+    (other / ".git").mkdir(parents=True)
+    with running(tmp_path, workspaces=(tmp_path / "work", other)) as daemon, ExitStack() as opened:
+        second = list(daemon.core.workspaces)[1]
+        memory, told = f"/workspaces/{second}/memory", {}
+        here = opened.enter_context(daemon.follow()).start()
+        there = opened.enter_context(daemon.follow(path=f"{memory}/events")).start()
         for scope in ("project", "user"):
             fact = {"content": f"The user prefers {scope} files to others", "scope": scope}
             told[scope] = daemon.post(f"{memory}/remember", fact).json()["taskId"]
-        seen_there = there.until(ends(*told.values()))
+        there.until(ends(*told.values()))
+        query = {"query": "prefers project files to others"}
+        found = [daemon.post(f"{each}/recall", query).json()["entries"] for each in (BASE, memory)]
+        assert ["project/" in str(each) for each in found] == [False, True]
+        forget = {"query": "user prefers files to others"}
+        told["both"] = daemon.post(f"{memory}/forget", forget).json()["taskId"]
+        there.until(ends(told["both"]))
+        seen_there = there.seen
         mine = daemon.remember("This project is the first one", scope="project")
         seen_here = here.until(ends(mine))
-    assert first == daemon.key
+        for method in "GET", "DELETE":
+            hidden = daemon.problem(method, f"{BASE}/remember/{told['user']}")
+            assert hidden == (404, "remember_task_not_found")
+        assert [each["taskId"] for each in daemon.get(f"{BASE}/tasks").json()["tasks"]] == [mine]
     changes = [each.data for each in seen_here if each.type == "memory_changed"]
     assert {each["taskId"]: each["touchedScopes"] for each in changes} == {
         told["user"]: ["user"],
+        told["both"]: ["user"],
         mine: ["project"],
     }
     assert {each.data["taskId"] for each in seen_here if each.type == "task"} == {mine}
@@ -139,43 +121,28 @@ def test_a_workspace_is_told_of_its_own_roots_and_of_nobody_elses_tasks(start_da
     assert {each["taskId"]: each["touchedScopes"] for each in changes} == {
         told["project"]: ["project"],
         told["user"]: ["user"],
+        told["both"]: ["project", "user"],
     }
 
 
-@pytest.mark.slow
-def test_a_cancel_is_told_by_its_name_only_to_who_did_it(start_daemon, model):
-    daemon = start_daemon(*model.flags)
-    eve = daemon.new_token("eve")
+def test_a_cancel_is_told_by_its_name_only_to_who_did_it_by_token_and_id(scripted, model):
+    eve = scripted.add("eve", "window-1", "window-2")
     model.hold()
-    task_id = daemon.remember("The user is doomed", token=eve)
-    model.wait_until_asked()
-    assert daemon.cancel(task_id).json()["status"] == "cancelled"
+    whose = {"owner": {}, "plain": {"token": eve}, "window": {"token": eve, "client": "window-1"}}
+    scripted.remember("The user is ahead")
+    doomed = {name: scripted.remember("The user is doomed", **whose["window"]) for name in whose}
+    for name, view in whose.items():
+        assert scripted.cancel(doomed[name], **view).json()["status"] == "cancelled"
     model.release()
-    for who, expected in (({}, ("cancelled", None)), ({"token": eve}, ("failed", "cancelled"))):
-        with daemon.follow(cursor=daemon.cursor(0), **who) as follower:
-            last = follower.until(ends(task_id))[-1]
-        assert (last.data["status"], last.data.get("code")) == expected
-        assert "cancelled_by" not in last.data
-
-
-@pytest.mark.slow
-def test_whoever_comes_again_misses_nothing_also_over_a_restart(start_daemon):
-    daemon = start_daemon()
-    with daemon.follow() as follower:
-        begin = follower.start().last_id
-        first = daemon.remember("The user prefers continuity")
-        seen = follower.until(ends(first))
-    meanwhile = daemon.remember("The user is away for a while")
-    daemon.wait(meanwhile)
-    assert daemon.stop() == 0
-    daemon.start()
-    after = daemon.remember("The user is back again")
-    with daemon.follow(cursor=seen[-1].id) as follower:
-        later = follower.until(ends(after))
-    with daemon.follow(cursor=begin) as follower:
-        whole = follower.until(ends(after))
-    assert [each.id for each in (*seen, *later)] == [each.id for each in whole]
-    assert {each.data["taskId"] for each in whole} == {first, meanwhile, after}
+    for name, view in whose.items():
+        with scripted.follow(cursor=scripted.cursor(0), **view) as follower:
+            seen = follower.until(ends(*doomed.values()))
+        for by, task_id in doomed.items():
+            (last,) = [each.data for each in seen if each.data["taskId"] == task_id and ends(task_id)(each)]
+            expected = ("cancelled", None) if by == name else ("failed", "cancelled")
+            assert (last["status"], last.get("code")) == expected
+            assert "cancelled_by" not in last
+            assert scripted.look(task_id, **view)["status"] == expected[0]
 
 
 GARBAGE = (
@@ -184,92 +151,63 @@ GARBAGE = (
 )
 
 
-@pytest.mark.parametrize("cursor", GARBAGE)
-def test_who_comes_with_a_cursor_that_is_none_is_told_to_look_again(daemon, cursor):
+def test_who_comes_with_a_cursor_that_is_none_is_told_to_look_again(daemon, alone):
     epoch = daemon.cursor(0).partition("-")[0]
-    with daemon.follow(cursor=cursor.format(epoch=epoch).encode()) as follower:
-        first = next(follower)
-    assert (first.type, first.data) == ("resync", {})
-    assert first.id.startswith(epoch)
+    for cursor in (*GARBAGE, alone.cursor(0), alone.cursor(1)):
+        with daemon.follow(cursor=cursor.format(epoch=epoch).encode()) as follower:
+            first = next(follower)
+        assert (first.type, first.data) == ("resync", {}), cursor
+        assert first.id.startswith(epoch)
 
 
-@pytest.mark.slow
-def test_a_cursor_of_another_daemon_is_none(daemon, start_daemon):
-    other = start_daemon()
-    for number in (0, 1):
-        with daemon.follow(cursor=other.cursor(number)) as follower:
-            assert next(follower).type == "resync"
-
-
-def test_no_text_of_a_client_can_make_an_event(daemon):
+@pytest.mark.threat("T-API-05", control="event_lines")
+def test_no_text_of_a_client_can_make_or_end_an_event(daemon):
+    """Nothing of a fact gets into one; should it ever, it stays there."""
     forged = "x\n\nid: 1\nevent: memory_changed\ndata: {}\n\n\r\n\r\ndata: y"
     with daemon.follow() as follower:
         follower.start()
-        task_ids = [
-            daemon.remember(f"The user said {forged}", source={"trust": "owner", "ref": forged}),
-            daemon.submit("forget", {"query": forged}),
-        ]
+        source = {"trust": "owner", "ref": forged}
+        task_ids = [daemon.remember(f"The user said {forged}", source=source)]
+        task_ids.append(daemon.submit("forget", {"query": forged}))
         seen = follower.until(ends(*task_ids))
     assert {event.data["taskId"] for event in seen} <= set(task_ids)
     assert "forged" not in json.dumps([event.document for event in seen])
+    for end in ("\n", "\r", "\r\n", "\n\n", "\u2028", "\x85", "\x0b"):
+        text = f"done{end}id: 00000000-9{end}event: memory_changed{end}data: {{}}{end}{end}"
+        last, at = daemon.core.stream.last, "2026-01-01T00:00:00.000Z"
+        planted = {"task": "remember-0", "data": {"status": text}, "workspace": daemon.key, "token": "owner"}
+        tasks.append(daemon.core.state, tasks.Event(type="task", at=at, **planted))
+        with daemon.line() as line:
+            line.send(daemon.request("GET", f"{BASE}/events", f"Last-Event-ID: {daemon.cursor(last)}"))
+            assert line.answer().status == 200
+            frame = []
+            while not (frame[-1:] == [b"\n"] and any(each.startswith(b"data") for each in frame)):
+                sent = line.line()
+                frame = [sent] if sent.startswith(b"id: ") else [*frame, sent]
+        assert [each.partition(b":")[0] for each in frame] == [b"id", b"event", b"data", b"\n"]
+        assert b"".join(frame).isascii()
+        assert frame[1] == b"event: task\n"
+        assert json.loads(frame[2].removeprefix(b"data: "))["data"]["status"] == text
 
 
-def test_what_another_process_commits_is_told_within_a_second(daemon):
-    with daemon.follow() as follower:
-        follower.start()
-        done = daemon.muniment("remember", "The user prefers the command line to browsers")
-        started = time.monotonic()
-        seen = follower.until(lambda each: each.data["taskId"] == done["task_id"])
-        seconds = time.monotonic() - started
-    assert (seen[-1].type, seen[-1].data["source"]) == ("memory_changed", "workspace_memory_remember")
-    assert seconds < 1
-
-
-@pytest.mark.slow
-def test_each_way_to_change_the_memory_has_its_source(tmp_path):
-    policy = policy_file(tmp_path, user=REVIEWED)
-    with (
-        HeldModel() as model,
-        serving(tmp_path, "--policy", str(policy), *model.flags) as daemon,
-        daemon.follow() as follower,
-    ):
-        follower.start()
-        model.mind = writes("user/a.md", "The user is reviewed")
-        waiting = daemon.wait(daemon.remember("The user is reviewed"))["reviewId"]
-        digest = daemon.get(f"{BASE}/review/{waiting}").json()["digest"]
-        approved = daemon.post(f"{BASE}/review/{waiting}/approve", {"digest": digest}).json()
-        model.mind = writes("project/b.md", "This project is sourced")
-        fact = daemon.remember("This project is sourced")
-        daemon.wait(fact)
-        undone = daemon.post(f"{BASE}/undo", {"taskId": fact}).json()
-        erased = daemon.post(f"{BASE}/erase", {"target": "user/a.md", "yes": True}).json()
-        seen = follower.until(lambda each: each.data["taskId"] == erased["taskId"])
-    told = {each.data["taskId"]: each.data for each in seen if each.type == "memory_changed"}
-    assert {task_id: data["source"] for task_id, data in told.items()} == {
-        approved["taskId"]: "workspace_memory_remember",
-        fact: "workspace_memory_remember",
-        undone["taskId"]: "workspace_memory_undo",
-        erased["taskId"]: "workspace_memory_erase",
-    }
-    assert {data["scope"] for data in told.values()} == {"managed"}
-    assert told[undone["taskId"]]["touchedScopes"] == ["project"]
-    assert told[erased["taskId"]]["touchedScopes"] == ["user"]
-
-
-def test_what_is_no_longer_in_memory_is_read_from_the_ledger(tmp_path, monkeypatch):
+def test_nothing_is_missed_where_memory_ends_and_the_ledger_begins(tmp_path, monkeypatch):
     monkeypatch.setattr(stream, "RING", 4)
-    with embedded(tmp_path) as daemon:
-        accepted = [daemon.submit("forget", {"query": f"nothing {number}"}) for number in range(8)]
+    with running(tmp_path) as daemon:
+        accepted = [daemon.submit("forget", {"query": f"nothing {number}"}) for number in range(4)]
         daemon.wait(accepted[-1])
-        with daemon.follow(cursor=daemon.cursor(0)) as follower:
-            seen = follower.until(ends(accepted[-1]))
-    assert [event.number for event in seen] == list(range(1, 25))
+        last = daemon.core.stream.last
+        assert last == 12
+        for first in (0, last - 5, last - 4, last - 3):
+            with daemon.follow(cursor=daemon.cursor(first)) as follower:
+                assert [next(follower).number for _ in range(last - first)] == list(
+                    range(first + 1, last + 1)
+                )
 
 
 def test_who_was_away_for_longer_than_events_are_kept_is_told_to_look_again(tmp_path, monkeypatch):
     monkeypatch.setattr(tasks, "MAX_EVENTS", 8)
     monkeypatch.setattr(tasks, "_SWEEP", 8)
-    with embedded(tmp_path) as daemon:
+    with running(tmp_path) as daemon:
         begin = daemon.cursor(0)
         accepted = [daemon.submit("forget", {"query": f"nothing {number}"}) for number in range(8)]
         daemon.wait(accepted[-1])
@@ -281,64 +219,42 @@ def test_who_was_away_for_longer_than_events_are_kept_is_told_to_look_again(tmp_
     assert [event.number for event in seen] == [25, 26, 27]
 
 
-@pytest.mark.slow
-def test_who_is_told_nothing_still_hears_where_the_stream_stands(tmp_path, monkeypatch):
+def test_who_is_told_nothing_still_hears_where_the_stream_stands(alone, monkeypatch):
     """Else, while others are busy, a client takes its line for dead, and its cursor for older than it is."""
-    monkeypatch.setattr(stream, "HEARTBEAT_SECONDS", 0.2)
-    done = threading.Event()
-    with embedded(tmp_path) as daemon:
-        ben = daemon.new_token("ben")
-
-        def be_busy():
-            while not done.is_set():
-                daemon.wait(daemon.submit("forget", {"query": "nothing of ben"}))
-
-        busy = threading.Thread(target=be_busy)
-        with daemon.follow(token=ben) as follower:
-            marks = [follower.start().last_id]
-            busy.start()
-            try:
-                marks += [follower.start().last_id for _ in range(3)]
-            finally:
-                done.set()
-                busy.join()
-    numbers = [int(mark.partition("-")[2]) for mark in marks]
-    assert numbers == sorted(set(numbers))
-
-
-def test_a_silent_line_is_told_where_it_stands(tmp_path, monkeypatch):
     monkeypatch.setattr(stream, "HEARTBEAT_SECONDS", 0.05)
-    with embedded(tmp_path) as daemon, daemon.follow() as follower:
-        marks = [follower.start().last_id for _ in range(5)]
-    assert len(set(marks)) == 1
-
-
-def resident(pid):
-    """Bytes of memory that a process holds."""
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1]) * 1024
-    raise AssertionError
+    with alone.follow(token=alone.client) as follower:
+        marks = [follower.start().last_id for _ in range(3)]
+        assert len(set(marks)) == 1
+        for number in range(2):
+            alone.done("forget", {"query": "nothing of the client's"})
+            while (mark := follower.start().last_id) != alone.cursor(3 * (number + 1)):
+                marks.append(mark)
+            marks.append(mark)
+    numbers = [int(mark.partition("-")[2]) for mark in marks]
+    assert numbers == sorted(numbers)
 
 
 @pytest.mark.slow
 def test_a_reader_that_does_not_read_holds_nothing_and_gets_everything(start_daemon):
     daemon = start_daemon()
-    daemon.wait(daemon.remember("The user warms up"))
-    followers = [daemon.follow(cursor=daemon.cursor(0), window=WINDOW) for _ in range(20)]
-    slow = [each.__enter__() for each in followers]
-    before = resident(daemon.process.pid)
-    accepted = []
-    for number in range(FACTS // 3):
-        accepted.append(daemon.submit("forget", {"query": f"nothing {number}"}))
-        if number % 7 == 6:
-            daemon.wait(accepted[-1])
-    daemon.wait(accepted[-1])
-    assert resident(daemon.process.pid) - before < 32 << 20
-    for follower in slow:
-        seen = follower.until(ends(accepted[-1]))
-        told = {each.data["taskId"] for each in seen}
-        assert set(accepted) <= told
-        assert len(seen) >= FACTS - 5
-    for each in followers:
-        each.__exit__(None, None, None)
+    daemon.done("remember", {"content": "The user warms up"})
+    status = Path(f"/proc/{daemon.process.pid}/status")
+
+    def resident():
+        """Bytes of memory that the daemon holds."""
+        return int(re.search(r"VmRSS:\s+(\d+)", status.read_text())[1]) * 1024
+
+    with ExitStack() as opened:
+        cursor = daemon.cursor(0)
+        slow = [opened.enter_context(daemon.follow(cursor=cursor, window=WINDOW)) for _ in range(20)]
+        before, accepted = resident(), []
+        for number in range(FACTS // 3):
+            accepted.append(daemon.submit("forget", {"query": f"nothing {number}"}))
+            if number % 7 == 6:
+                daemon.wait(accepted[-1])
+        daemon.wait(accepted[-1])
+        assert resident() - before < 32 << 20
+        for follower in slow:
+            seen = follower.until(ends(accepted[-1]))
+            assert set(accepted) <= {each.data["taskId"] for each in seen}
+            assert len(seen) >= FACTS - 5

@@ -1,93 +1,72 @@
-"""Daemons, workers and zygotes that are killed: what was accepted is done once, and told once."""
+"""Daemons as programs: killed, with their workers, stopped by signals, and short of descriptors."""
 
 from __future__ import annotations
 
+import json
 import os
 import random
+import resource
 import select
 import signal
-import threading
-import time
+import socket
 from collections import Counter
+from contextlib import ExitStack
 
 import httpx2
 import pytest
 
-from kit.daemon.process import BASE, ENDED, HeldModel, serving
+from kit.daemon.process import BASE, ENDED, STOP_SECONDS, HeldModel, serving
+from muniment.client import Client
 
 FACTS = 11
 
 
-class Listener(threading.Thread):
-    """Follows the events over kills and restarts, each time from the last id that it has seen.
-
-    Attributes:
-        events: all that came, in order.
-    """
-
-    def __init__(self, daemon):
-        super().__init__(daemon=True)
-        self._daemon, self.events, self._last = daemon, [], daemon.cursor(0)
-        self._done = threading.Event()
-
-    def run(self):
-        while not self._done.is_set():
-            try:
-                with self._daemon.follow(cursor=self._last) as follower:
-                    for event in follower:
-                        self.events.append(event)
-                        self._last = event.id
-                        if self._done.is_set():
-                            return
-            except (httpx2.TransportError, OSError):
-                self._done.wait(0.02)  # Nobody listens there at the moment.
-
-    def wait_for(self, condition):
-        """Wait until it has seen what makes `condition` of the events true."""
-        deadline = time.monotonic() + 20
-        while not condition(self.events):
-            assert time.monotonic() < deadline, self.events[-3:]
-            self._done.wait(0.02)
-
-    def pause(self, seconds):
-        """Let some time pass: any moment is as good as any other."""
-        self._done.wait(seconds)
-
-    def end(self):
-        """Listen no more."""
-        self._done.set()
-
-
-def commits(daemon):
-    """How often each task has committed, by the ledger as another process reads it."""
-    return Counter(step["task"] for step in daemon.muniment("history")["steps"])
-
-
-def one_round(base, seed):
-    """Kill a daemon with ten tasks accepted and one running, once or twice; its exit code in the end."""
-    rng = random.Random(seed)
-    with HeldModel() as model, serving(base, *model.flags) as daemon:
-        listener = Listener(daemon)
-        listener.start()
-        model.hold()
-        accepted = [daemon.remember(f"The user owns {number} hats, no more") for number in range(FACTS)]
-        model.wait_until_asked()
-        model.release()
-        for _ in range(rng.choice((1, 1, 2))):
-            seen = FACTS + len(over(listener.events)) * 6 + rng.randrange(30)
-            listener.wait_for(lambda events, seen=seen: len(events) >= seen or len(over(events)) >= FACTS)
-            listener.pause(rng.uniform(0, 0.03))
-            daemon.kill()
-            daemon.start()
-        ends = {task_id: daemon.wait(task_id) for task_id in accepted}
-        listener.wait_for(lambda events: len(over(events)) >= FACTS)
-        listener.end()
-        check(daemon, ends, listener.events)
-        return daemon.stop()
-
-
 def over(events):
     return [each for each in events if each.type == "task" and each.data["status"] in ENDED]
+
+
+@pytest.mark.sweep(1)
+@pytest.mark.parametrize("seed", range(7))
+def test_a_daemon_that_is_killed_loses_nothing_does_nothing_twice_and_leaves_its_place(tmp_path, seed):
+    rng, events = random.Random(seed), []
+    with HeldModel() as model, serving(tmp_path, *model.flags) as daemon:
+        document = daemon.home / "state" / "daemon.json"
+
+        def follow(condition):
+            """Read events from the last one that was seen, up to where a condition holds."""
+            with daemon.follow(cursor=events[-1].id if events else daemon.cursor(0)) as follower:
+                while not condition():
+                    events.append(next(follower))
+
+        model.hold()
+        facts = [{"content": f"The user owns {number} hats, no more"} for number in range(FACTS)]
+        accepted = [
+            daemon.submit("remember", fact, idempotency_key=f"hats-{number}")
+            for number, fact in enumerate(facts)
+        ]
+        doomed = daemon.remember("The user waits in vain")
+        assert daemon.cancel(doomed).json()["status"] == "cancelled"
+        model.wait_until_asked()
+        model.release()
+        for _ in range(rng.choice((1, 1, 2)) if seed else 1):
+            seen, before = FACTS + len(over(events)) * 6 + rng.randrange(30), daemon.process.pid
+            follow(lambda seen=seen: len(events) >= seen or len(over(events)) > FACTS)
+            daemon.kill()
+            daemon.start()
+            told = json.loads(document.read_text())
+            assert (told["pid"], told["url"]) == (daemon.process.pid, daemon.url)
+            assert told["pid"] != before
+            assert document.stat().st_mode & 0o777 == 0o600
+            assert daemon.local.get("/healthz").status_code == 200
+        again = daemon.post(f"{BASE}/remember", facts[0], idempotency_key="hats-0")
+        assert (again.json()["taskId"], again.headers["idempotency-replayed"]) == (accepted[0], "true")
+        ends = {task_id: daemon.wait(task_id) for task_id in accepted}
+        assert daemon.look(doomed)["status"] == "cancelled"
+        follow(lambda: len(over(events)) > FACTS)
+        check(daemon, ends, events)
+        assert daemon.stop() == 0
+        assert not document.exists()
+        assert not daemon.socket.exists()
 
 
 def check(daemon, ends, events):
@@ -97,102 +76,116 @@ def check(daemon, ends, events):
         (path,) = [path for path, text in files.items() if f"owns {number} hats" in text]
         assert task["result"]["filesTouched"] == [f"user/{path}"]
         assert task["result"]["touchedScopes"] == ["user"]
-    assert commits(daemon) == dict.fromkeys(ends, 1)
+    commits = Counter(step["task"] for step in daemon.muniment("history")["steps"])
+    assert commits == dict.fromkeys(ends, 1)
     numbers = [event.number for event in events]
     assert numbers == sorted(set(numbers))
     assert len({event.id.partition("-")[0] for event in events}) == 1
     changed = Counter(event.data["taskId"] for event in events if event.type == "memory_changed")
     assert changed == dict.fromkeys(ends, 1)
-    assert Counter(event.data["taskId"] for event in over(events)) == dict.fromkeys(ends, 1)
+    told = Counter(event.data["taskId"] for event in over(events) if event.data["status"] == "completed")
+    assert told == dict.fromkeys(ends, 1)
     with daemon.follow(cursor=daemon.cursor(0)) as follower:
         kept = follower.until(lambda event: event.id == events[-1].id)
     assert [event.id for event in kept] == [event.id for event in events]
 
 
-@pytest.mark.sweep(1)
-@pytest.mark.parametrize("seed", range(3))
-def test_a_daemon_that_is_killed_loses_nothing_and_does_nothing_twice(tmp_path, seed):
-    assert one_round(tmp_path, seed) == 0
+# -- workers ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(100, 106))
-def test_a_daemon_that_is_killed_often_loses_nothing_and_does_nothing_twice(tmp_path, seed):
-    assert one_round(tmp_path, seed) == 0
-
-
-@pytest.mark.slow
-def test_a_worker_that_is_killed_ends_its_task_and_not_the_next(start_daemon, model):
+@pytest.fixture
+def warm(start_daemon, model):
+    """A daemon whose zygote has come; it is asked for the next task and answers nothing yet."""
     daemon = start_daemon(*model.flags)
     daemon.wait(daemon.remember("The user warms up"))
-    zygote, asked = set(daemon.children()), len(model.server.requests)
+    daemon.zygote, asked = set(daemon.children()), len(model.server.requests)
     model.hold()
-    hit, spared = daemon.remember("The user is hit"), daemon.remember("The user is spared")
+    daemon.tasks = [daemon.remember("The user is hit"), daemon.remember("The user is spared")]
     model.wait_until_asked(asked + 1)
-    for pid in set(daemon.children()) - zygote:
-        os.kill(pid, signal.SIGKILL)
-    model.release()
-    task = daemon.wait(hit)
-    assert (task["status"], task["error"]["code"]) == ("failed", "remember_failed")
-    assert daemon.wait(spared)["status"] == "completed"
-    assert "is hit" not in str(daemon.files())
-    assert set(daemon.children()) == zygote
+    return daemon
 
 
 @pytest.mark.slow
-def test_a_zygote_that_is_killed_is_replaced_by_the_next_task(start_daemon, model):
-    daemon = start_daemon(*model.flags)
-    daemon.wait(daemon.remember("The user warms up"))
-    zygote, asked = set(daemon.children()), len(model.server.requests)
-    model.hold()
-    running, after = daemon.remember("The user goes on"), daemon.remember("The user comes after")
-    model.wait_until_asked(asked + 1)
-    for pid in zygote:
+def test_a_worker_that_is_killed_ends_its_task_and_not_the_next(warm, model):
+    for pid in set(warm.children()) - warm.zygote:
         os.kill(pid, signal.SIGKILL)
     model.release()
-    task = daemon.wait(running)
-    assert task["status"] == "completed" or task["error"]["code"] == "remember_failed"
-    assert ("goes on" in str(daemon.files())) == (task["status"] == "completed")
-    assert daemon.wait(after)["status"] == "completed"
-    assert not zygote & set(daemon.children())
+    hit, spared = map(warm.wait, warm.tasks)
+    assert (hit["status"], hit["error"]["code"]) == ("failed", "remember_failed")
+    assert spared["status"] == "completed"
+    assert "is hit" not in str(warm.files())
+    assert set(warm.children()) == warm.zygote
 
 
 @pytest.mark.slow
-def test_the_workers_of_a_daemon_that_is_killed_end_with_it(start_daemon, model):
-    daemon = start_daemon(*model.flags)
-    model.hold()
-    daemon.remember("The user is orphaned")
-    model.wait_until_asked()
-    left = {pid: os.pidfd_open(pid) for pid in daemon.children()}
+def test_a_zygote_that_is_killed_is_replaced_by_the_next_task(warm, model):
+    for pid in warm.zygote:
+        os.kill(pid, signal.SIGKILL)
+    model.release()
+    hit, spared = map(warm.wait, warm.tasks)
+    assert hit["status"] == "completed" or hit["error"]["code"] == "remember_failed"
+    assert ("is hit" in str(warm.files())) == (hit["status"] == "completed")
+    assert spared["status"] == "completed"
+    assert not warm.zygote & set(warm.children())
+
+
+@pytest.mark.slow
+def test_the_workers_of_a_daemon_that_is_killed_end_with_it(warm, model):
+    left = {pid: os.pidfd_open(pid) for pid in warm.children()}
     assert left
-    daemon.kill()
+    warm.kill()
     for fd in left.values():
-        assert select.select([fd], [], [], 10)[0]
+        assert select.select([fd], [], [], STOP_SECONDS)[0]
         os.close(fd)
     model.release()
 
 
+# -- signals ---------------------------------------------------------------------------------------------
+
+
 @pytest.mark.slow
-def test_what_was_cancelled_before_a_kill_stays_so(start_daemon, model):
-    daemon = start_daemon(*model.flags)
+def test_a_second_signal_leaves_no_grace_and_followers_are_let_go(start_daemon, model):
+    daemon = start_daemon("--grace", "600", *model.flags)
     model.hold()
-    running, waiting = daemon.remember("The user runs"), daemon.remember("The user waits")
+    running = daemon.remember("The user is in a hurry")
     model.wait_until_asked()
-    assert daemon.cancel(waiting).json()["status"] == "cancelled"
-    daemon.kill()
-    daemon.start()
+    with ExitStack() as opened:
+        followers = [opened.enter_context(daemon.follow()).start() for _ in range(20)]
+        daemon.terminate()
+        while daemon.get("/readyz").status_code == 200:
+            pass
+        assert daemon.stop() == 0
+        assert {event.type for follower in followers for event in follower} <= {"task"}
     model.release()
-    assert daemon.wait(running)["status"] == "completed"
-    assert daemon.look(waiting)["status"] == "cancelled"
-
-
-def test_a_key_is_known_after_a_kill(start_daemon):
-    daemon = start_daemon()
-    body = {"content": "The user tries again"}
-    first = daemon.post(f"{BASE}/remember", body, idempotency_key="k").json()["taskId"]
-    daemon.kill()
     daemon.start()
-    again = daemon.post(f"{BASE}/remember", body, idempotency_key="k")
-    assert (again.json()["taskId"], again.headers["idempotency-replayed"]) == (first, "true")
-    daemon.wait(first)
-    assert commits(daemon) == {first: 1}
+    assert daemon.wait(running)["status"] == "completed"
+
+
+# -- descriptors -----------------------------------------------------------------------------------------
+
+DESCRIPTORS, BURST = 160, 400
+
+
+@pytest.mark.threat("T-API-09", control="descriptors_left")
+def test_a_fact_is_remembered_while_others_hold_all_connections(start_daemon):
+    daemon = start_daemon()
+    resource.prlimit(daemon.process.pid, resource.RLIMIT_NOFILE, (DESCRIPTORS, DESCRIPTORS))
+    address = ("127.0.0.1", int(daemon.url.rpartition(":")[2]))
+    with ExitStack() as held:
+        for number in range(BURST):
+            for family, where in ((socket.AF_INET, address), (socket.AF_UNIX, str(daemon.socket)))[
+                : 1 + number % 2
+            ]:
+                line = held.enter_context(socket.socket(family))
+                line.setblocking(False)
+                line.connect_ex(where)
+        with Client(daemon.url, token=daemon.token, workspace=daemon.key) as client:
+            assert client.remember("The burst changes nothing").wait(timeout=STOP_SECONDS).files_touched
+        assert len(daemon.children()) < 10
+    daemon.http.close()
+    daemon.http = httpx2.Client(base_url=daemon.url, trust_env=False, timeout=60)
+    assert daemon.get("/readyz").status_code == 200
+    assert daemon.done("remember", {"content": "The user prefers calm"})["status"] == "completed"
+    for event in "lane_broke", "task_broke", "no_descriptor":
+        assert event not in daemon.log
+    assert daemon.log.count("foreign_log") < 10
