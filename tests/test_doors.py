@@ -52,7 +52,7 @@ def test_what_is_remembered_is_recalled(memory):
 
 def test_a_client_has_a_fact_remembered(http):
     daemon = http()
-    result = daemon.client().remember(FACT).wait()
+    result = daemon.open_client().remember(FACT).wait()
     assert result.files_touched
     assert any("dark mode" in text for text in daemon.files().values())
 

@@ -74,13 +74,13 @@ def memory(tmp_path, opened):
 
 @pytest.fixture
 def http(tmp_path, opened):
-    """Door 6, HTTP: a daemon in this process, for raw requests and for `client()`."""
-    from kit.daemon.embedded import embedded
+    """Door 6, HTTP: a daemon in this process, for raw requests and for `open_client()`."""
+    from kit.daemon.raw import running
     from muniment.client import Client
 
     def served(model=None, **terms):
-        daemon = opened.enter_context(embedded(tmp_path, model, **terms))
-        daemon.client = lambda: opened.enter_context(
+        daemon = opened.enter_context(running(tmp_path, model, **terms))
+        daemon.open_client = lambda: opened.enter_context(
             Client(url=daemon.url, token=daemon.token, workspace=daemon.work)
         )
         return daemon

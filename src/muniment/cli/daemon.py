@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import os
 import re
@@ -15,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from muniment import events
 from muniment.cli.terminal import (
@@ -32,9 +31,7 @@ from muniment.cli.terminal import (
 )
 from muniment.confine.cancel import Cancel, Patience
 from muniment.confine.pool import shared_zygote
-from muniment.daemon import service
 from muniment.daemon.acp import HostSession, Lines
-from muniment.daemon.service import Daemon, Options
 from muniment.daemon.tokens import TOKEN_NAME, Tokens
 from muniment.daemon.work import Metrics, Work, Workspace
 from muniment.errors import Cancelled, ConfigInvalid, DeadlineExceeded, MunimentError, printable
@@ -42,6 +39,11 @@ from muniment.names import Trust
 from muniment.opening import open_model
 from muniment.settings import Settings, parse_roots, read_settings
 from muniment.store.state import State
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from muniment.daemon.service import Daemon, Options
 
 # -- serve -------------------------------------------------------------------------------------------
 #
@@ -81,8 +83,12 @@ def serve(asked: ServeArguments) -> int:
 
     Before it serves, either ends it at once, also where it waits for another process.
     """
+    import asyncio
+
+    from muniment.daemon.service import Daemon, Options, configure_logs
+
     os.umask(_PRIVATE_UMASK)
-    service.configure_logs()
+    configure_logs()
     try:
         settings = read_settings(
             os.environ,
@@ -141,6 +147,8 @@ def _leave() -> None:
 
 
 async def _run(daemon: Daemon, options: Options, *, as_json: bool) -> None:
+    import asyncio
+
     loop = asyncio.get_running_loop()
     async with daemon:
         stopping: list[asyncio.Task[None]] = []

@@ -12,10 +12,9 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from muniment.agent.openai import OpenAIModel, Probe, probe
 from muniment.cli.terminal import (
     EXIT_FAILED,
     ModelFlags,
@@ -34,6 +33,9 @@ from muniment.names import Enforcement, FenceLayer
 from muniment.opening import open_model
 from muniment.settings import Settings, read_settings
 from muniment.signatures import load_configured
+
+if TYPE_CHECKING:
+    from muniment.agent.openai import Probe
 
 # -- doctor ------------------------------------------------------------------------------------------
 
@@ -248,6 +250,8 @@ PROBE_SECONDS: Final = 60.0
 
 def examine_model(flags: ModelFlags, *, as_json: bool) -> int:
     """Probe the model that the flags or the configuration name; the exit code."""
+    from muniment.agent.openai import OpenAIModel, probe
+
     configure_logging()
     try:
         settings = read_settings(os.environ, **flags)

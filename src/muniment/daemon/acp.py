@@ -32,9 +32,9 @@ from typing import Any, Final, Literal
 
 from muniment import events
 from muniment.confine.cancel import Cancel
-from muniment.daemon import http
+from muniment.daemon import asking
+from muniment.daemon.asking import loads
 from muniment.daemon.contract import MAX_BODY_BYTES, HttpProblem, sentence_of
-from muniment.daemon.http import loads
 from muniment.daemon.work import Workspace
 from muniment.lane import BACKSTOP_SECONDS, MAX_PENDING, OWNER, Kind, Originator, Task, Work
 from muniment.names import __version__
@@ -195,7 +195,7 @@ METHODS: Final[Mapping[str, Kind]] = {
 }
 """Extension methods that are tasks. A host may write `_` before the name of any extension method."""
 
-_WANTED: Final = {"remember": http.remember, "forget": http.forget, "dream": http.dream}
+_WANTED: Final = {"remember": asking.remember, "forget": asking.forget, "dream": asking.dream}
 
 REST_SECONDS: Final = 1.0
 """Seconds that a look is given to end once everything is to; it takes some milliseconds."""
@@ -384,7 +384,7 @@ class HostSession:
     def _is_available(self, _: Cancel) -> Mapping[str, Any]:
         return {"available": self._workspace.problem() is None}
 
-    def _carry_out(self, kind: Kind, wanted: http.WantedTask, cancel: Cancel) -> Mapping[str, Any]:
+    def _carry_out(self, kind: Kind, wanted: asking.WantedTask, cancel: Cancel) -> Mapping[str, Any]:
         self._accepted += 1
         now = timestamp(datetime.now(UTC))
         task = Task(

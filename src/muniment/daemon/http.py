@@ -7,58 +7,21 @@ import hashlib
 import json
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, NoReturn, TypeVar
+from typing import Any, Final, Literal
 
-from pydantic import BaseModel, ValidationError
-from pydantic.alias_generators import to_camel
+from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from muniment.daemon import contract
+from muniment.daemon.asking import M, loads, parsed
 from muniment.daemon.contract import HTTP, MAX_BODY_BYTES, HttpProblem, Problem, as_wire
 from muniment.daemon.core import DaemonCore
 from muniment.daemon.guard import PRINCIPAL, SLOT, WORKSPACE, Slot
 from muniment.daemon.tokens import Principal
 from muniment.daemon.work import Workspace
-from muniment.errors import MunimentError
-from muniment.jobs.request import check_content
 from muniment.lane import Originator
-from muniment.names import ContextMode, Trust, __version__
-
-# -- strict json -------------------------------------------------------------------------------------
-#
-# JSON that every parser reads alike.
-#
-# What another parser might read differently is refused: a key that is there twice, half of a surrogate
-# pair, NaN and infinities, bytes that are not UTF-8.
-
-
-def loads(data: bytes) -> Any:
-    """The value of a JSON document.
-
-    Raises:
-        ValueError: it is none, or one with two meanings.
-    """
-    try:
-        found = json.loads(data.decode(), object_pairs_hook=_once, parse_constant=_refuse)
-        # Fails on half of a surrogate pair, and on what was too large a number and has become infinite.
-        json.dumps(found, ensure_ascii=False, allow_nan=False).encode()
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
-    return found
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a key is there twice")
-    return found
-
-
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(constant)
-
+from muniment.names import __version__
 
 # -- body --------------------------------------------------------------------------------------------
 #
@@ -112,152 +75,6 @@ async def _read(request: Request) -> bytes:
     if size > MAX_BODY_BYTES:
         raise HttpProblem("body_too_large", headers=_CLOSE)
     return bytes(data)
-
-
-# -- asking ------------------------------------------------------------------------------------------
-#
-# What a request asks of a lane: its fields, checked in the order of the contract; for HTTP and ACP alike.
-
-M = TypeVar("M", bound=BaseModel)
-
-_REMEMBER: Final = {
-    "content": "invalid_content",
-    "contextMode": "invalid_context_mode",
-    "scope": "invalid_scope",
-}
-_FORGET: Final = {"query": "invalid_query", "scope": "invalid_scope"}
-
-
-@dataclass(frozen=True, slots=True)
-class WantedTask:
-    """What is wanted; see `lane.task.Asked`.
-
-    Attributes:
-        trust: that the sender claims for it.
-    """
-
-    arguments: Mapping[str, Any] = field(default_factory=dict)
-    shown: Mapping[str, Any] = field(default_factory=dict)
-    trust: Trust = Trust.OWNER
-    ref: str | None = None
-
-
-def remember(document: dict[str, Any], workspace: Workspace) -> WantedTask:
-    """What a body that remembers asks for.
-
-    Raises:
-        Problem: it asks for nothing that can be.
-    """
-    content = _text(document.get("content"), "invalid_content")
-    body = parsed(contract.RememberBody, document, _REMEMBER)
-    context = body.context_mode or ContextMode.WORKSPACE
-    scope = _scope(body.scope, body.model_fields_set, workspace)
-    return WantedTask(
-        {"content": content, "scope": scope, "context": context},
-        {"contextMode": context} | _shown(scope),
-        body.source.trust,
-        body.source.ref,
-    )
-
-
-def forget(document: dict[str, Any], workspace: Workspace) -> WantedTask:
-    """What a body that forgets asks for.
-
-    Raises:
-        Problem: it asks for nothing that can be.
-    """
-    query = _text(document.get("query"), "invalid_query")
-    body = parsed(contract.ForgetBody, document, _FORGET)
-    scope = _scope(body.scope, body.model_fields_set, workspace)
-    return WantedTask({"query": query, "scope": scope, "dry_run": body.dry_run}, _shown(scope))
-
-
-def dream(document: dict[str, Any], _: Workspace) -> WantedTask:
-    """What a body that tidies asks for.
-
-    Raises:
-        Problem: it has a field.
-    """
-    parsed(contract.DreamBody, document)
-    return WantedTask()
-
-
-def recall(document: dict[str, Any]) -> contract.RecallBody:
-    """What a body that recalls asks for, its query trimmed.
-
-    Raises:
-        Problem: it asks for nothing that can be.
-    """
-    body = parsed(contract.RecallBody, document)
-    return body.model_copy(update={"query": _text(body.query, "invalid_request")})
-
-
-def parsed(model: type[M], document: dict[str, Any], codes: Mapping[str, str] | None = None) -> M:
-    """A document as `model`.
-
-    Args:
-        model: what it should be.
-        document: as it was sent.
-        codes: the code for a field that is not as it should be, in the order in which they count.
-
-    Raises:
-        Problem: it is none.
-    """
-    known, is_closed = _known(model, document)
-    try:
-        body = model.model_validate(known)
-    except ValidationError as error:
-        wrong = {str(each["loc"][0]) for each in error.errors() if each["loc"]}
-        for name, code in (codes or {}).items():
-            if name in wrong:
-                raise HttpProblem(code) from None
-        raise HttpProblem("invalid_request") from None
-    if not is_closed:
-        raise HttpProblem("invalid_request")
-    return body
-
-
-def _known(model: type[BaseModel], document: dict[str, Any]) -> tuple[dict[str, Any], bool]:
-    """The fields of a document that `model` knows, and whether there are no others.
-
-    The model would refuse them as well, at the price of an error for each of tens of thousands.
-    """
-    fields = {to_camel(name): field.annotation for name, field in model.model_fields.items()}
-    known, is_closed = {}, document.keys() <= fields.keys()
-    for name in fields.keys() & document.keys():
-        part, value = fields[name], document[name]
-        if isinstance(value, dict) and isinstance(part, type) and issubclass(part, BaseModel):
-            value, is_part_closed = _known(part, value)
-            is_closed = is_closed and is_part_closed
-        known[name] = value
-    return known, is_closed
-
-
-def _text(sent: object, code: str) -> str:
-    if not isinstance(sent, str):
-        raise HttpProblem(code)
-    try:
-        return check_content(sent)
-    except MunimentError:
-        raise HttpProblem(code) from None
-
-
-def _scope(sent: str | None, fields: set[str], workspace: Workspace) -> str | None:
-    """The scope that a request names, if there is one of that name.
-
-    Raises:
-        Problem: there is none. While the roots cannot be opened, every name is let through: then no task is.
-    """
-    if "scope" not in fields:
-        return None
-    known = workspace.scopes().values()
-    if not sent or (workspace.is_open and sent not in known):
-        raise HttpProblem("invalid_scope")
-    return sent
-
-
-def _shown(scope: str | None) -> dict[str, Any]:
-    return {} if scope is None else {"scope": scope}
 
 
 # -- operation ---------------------------------------------------------------------------------------

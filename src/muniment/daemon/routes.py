@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from starlette.responses import Response, StreamingResponse
 
 from muniment.confine.cancel import Cancel, Patience
-from muniment.daemon import contract, http
+from muniment.daemon import asking, contract
 from muniment.daemon.contract import MAX_BODY_BYTES, MAX_WAIT_SECONDS, HttpProblem, recall_code, sentence_of
 from muniment.daemon.guard import HELLO, LOOPBACK, PEER
 from muniment.daemon.http import Call, Endpoint, Operation, Parameter, answered
@@ -109,18 +109,18 @@ def rendered(task: Task, viewer: Originator) -> AnyTask:
 async def remember(call: Call) -> Response:
     """Accept a fact."""
     document = await call.json("invalid_content")
-    return await _accepted(call, "remember", http.remember(document, call.workspace))
+    return await _accepted(call, "remember", asking.remember(document, call.workspace))
 
 
 async def forget(call: Call) -> Response:
     """Accept words of what is to be forgotten."""
     document = await call.json("invalid_query")
-    return await _accepted(call, "forget", http.forget(document, call.workspace))
+    return await _accepted(call, "forget", asking.forget(document, call.workspace))
 
 
 async def dream(call: Call) -> Response:
     """Accept a dream."""
-    return await _accepted(call, "dream", http.dream(await call.json(), call.workspace))
+    return await _accepted(call, "dream", asking.dream(await call.json(), call.workspace))
 
 
 async def look(call: Call) -> Response:
@@ -171,7 +171,7 @@ async def list_tasks(call: Call) -> Response:
     return answered(contract.TaskList(tasks=[task for _, task in page], next_cursor=more))
 
 
-async def _accepted(call: Call, kind: Kind, wanted: http.WantedTask) -> Response:
+async def _accepted(call: Call, kind: Kind, wanted: asking.WantedTask) -> Response:
     """Accept a task, and answer where it is."""
     originator = call.originator()
     keys = call.request.headers.getlist("idempotency-key")
@@ -311,7 +311,7 @@ TASK_OPERATIONS: Final = (
 
 async def recall(call: Call) -> Response:
     """Answer what helps, with nothing where something goes wrong."""
-    body = http.recall(await call.json())
+    body = asking.recall(await call.json())
     token, workspace = call.originator().token, call.workspace
     call.wait()
     recalled = await call.core.recall(workspace, token, body)

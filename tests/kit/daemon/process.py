@@ -26,7 +26,7 @@ import muniment
 from kit.daemon.following import Follower
 from kit.where import REPOSITORY
 from muniment.agent.openai import OpenAIModel
-from muniment.daemon.guard import Tokens
+from muniment.daemon.tokens import Tokens
 from muniment.names import Trust
 from muniment.store.state import State
 from muniment.testing.chat_server import ChatServer

@@ -16,8 +16,8 @@ import httpx2
 
 from kit.daemon.process import BASE, Asking, policy_file
 from muniment.agent.filing import RuleWriter
-from muniment.daemon.guard import TOKEN_NAME
 from muniment.daemon.service import Daemon, Options
+from muniment.daemon.tokens import TOKEN_NAME
 from muniment.names import Trust
 from muniment.settings import Settings
 

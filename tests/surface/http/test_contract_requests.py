@@ -8,7 +8,7 @@ from urllib.parse import quote
 import pytest
 
 from kit.daemon.process import BASE
-from muniment.daemon import contract, http
+from muniment.daemon import asking, contract
 from muniment.daemon.contract import HttpProblem
 from muniment.daemon.service import OPERATIONS
 from muniment.lane import MAX_PENDING
@@ -88,7 +88,7 @@ def test_a_flood_of_fields_never_comes_to_the_model(monkeypatch):
     )
     for document in many, {"content": "x", "source": many}:
         with pytest.raises(HttpProblem, match="invalid_request"):
-            http.parsed(contract.RememberBody, document)
+            asking.parsed(contract.RememberBody, document)
     assert seen == [{}, {"content": "x", "source": {}}]
 
 

@@ -11,7 +11,7 @@ import pytest
 import muniment
 from kit.daemon.process import BASE, path_of, policy_file
 from kit.daemon.raw import HeldWriter, running
-from muniment.daemon import http
+from muniment.daemon import asking
 from muniment.daemon.contract import HttpProblem
 from muniment.lane import MAX_PENDING, MAX_TIDYING
 from muniment.names import Trust
@@ -306,9 +306,9 @@ def test_a_client_is_told_the_same_of_what_stays_and_of_what_is_not_there(alone)
 
 def test_every_scope_is_let_through_while_nobody_knows_which_there_are():
     asked = {"content": "x", "scope": "team"}
-    assert http.remember(asked, SimpleNamespace(is_open=False, scopes=dict)).arguments["scope"] == "team"
+    assert asking.remember(asked, SimpleNamespace(is_open=False, scopes=dict)).arguments["scope"] == "team"
     with pytest.raises(HttpProblem, match="invalid_scope"):
-        http.remember(asked, SimpleNamespace(is_open=True, scopes=dict))
+        asking.remember(asked, SimpleNamespace(is_open=True, scopes=dict))
 
 
 # -- what the owner alone may do, and what other programs of the owner do beside the daemon ------------------

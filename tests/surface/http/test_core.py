@@ -22,8 +22,9 @@ from kit.daemon.world import locked
 from kit.memories import descriptors
 from muniment.agent.filing import RuleWriter
 from muniment.daemon import core
-from muniment.daemon.core import MAX_OWNER, Workspace
+from muniment.daemon.core import MAX_OWNER
 from muniment.daemon.service import Daemon, Options
+from muniment.daemon.work import Workspace
 from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable, PathEscape
 from muniment.lane import Lane, LaneRunner
 from muniment.names import Scope

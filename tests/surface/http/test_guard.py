@@ -17,7 +17,8 @@ from kit.daemon.process import BASE, path_of
 from kit.daemon.raw import HeldWriter, running
 from muniment.daemon import guard, stream
 from muniment.daemon.contract import HttpProblem
-from muniment.daemon.guard import HEADERS, RESERVE, Shares
+from muniment.daemon.guard import HEADERS
+from muniment.daemon.tokens import RESERVE, Shares
 from muniment.lane import OWNER
 
 MISDIRECTED, FOREIGN, NOWHERE = (421, "misdirected_request"), (403, "foreign_origin"), (404, "not_found")
