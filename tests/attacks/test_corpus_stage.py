@@ -18,9 +18,7 @@ def stage(tmp_path):
 
 def test_placeholders_and_repetitions_are_filled_in_at_any_depth(stage):
     value = {"a": ["{user}/x", {"$repeat": ["ab", 2], "$pre": "<", "$post": "{outside}"}, None, 3]}
-    assert stage.expand(value) == {
-        "a": [f"{stage.tree}/user/x", f"<abab{stage.tree}/outside", None, 3],
-    }
+    assert stage.expand(value) == {"a": [f"{stage.tree}/user/x", f"<abab{stage.tree}/outside", None, 3]}
 
 
 @pytest.mark.parametrize(
@@ -42,12 +40,9 @@ def test_a_name_is_replaced_by_any_kind_and_kept_aside(stage, kind):
     mode = (stage.scope("user") / "a.md").lstat().st_mode
     assert (
         stat.S_IFMT(mode)
-        == {
-            "symlink": stat.S_IFLNK,
-            "hardlink": stat.S_IFREG,
-            "fifo": stat.S_IFIFO,
-            "mkdir": stat.S_IFDIR,
-        }[kind]
+        == {"symlink": stat.S_IFLNK, "hardlink": stat.S_IFREG, "fifo": stat.S_IFIFO, "mkdir": stat.S_IFDIR}[
+            kind
+        ]
     )
     assert [path.read_text() for path in stage.aside.iterdir()] == ["old"]
 

@@ -23,12 +23,7 @@ READ = (
 WRITE = (
     *("write", "write-openat2", "write-outside", "empty-openat2", "truncate", "create", "create-openat2"),
     *(
-        "create-outside",
-        "create-nameless",
-        "unlink",
-        "rename",
-        "hard-link",
-        "symbolic-link",
+        *("create-outside", "create-nameless", "unlink", "rename", "hard-link", "symbolic-link"),
         "make-directory",
     ),
     *("make-fifo", "change-mode", "change-mode-outside", "change-times", "set-attribute"),
@@ -44,24 +39,12 @@ REACH = (
     *("read-broker-memory", "copy-broker-memory", "read-sibling-memory", "copy-sibling-memory"),
     *("read-broker-environment", "read-zygote-environment", "read-own-environment", "find-environment"),
     *("read-broker-pipe", "take-descriptor-of-broker", "trace-broker", "trace-sibling", "kill-broker"),
-    *(
-        "kill-zygote",
-        "kill-sibling",
-        "signal-broker",
-        "read-limits-of-broker",
-        "be-traceable",
-        "keyring",
-        "add-key",
-        "other-process-clock",
-    ),
+    *("kill-zygote", "kill-sibling", "signal-broker", "read-limits-of-broker", "be-traceable", "keyring"),
+    *("add-key", "other-process-clock"),
 )
 LEARN = (
     *(
-        "metadata-outside",
-        "open-outside-for-neither",
-        "stat-outside",
-        "access-outside",
-        "read-a-link",
+        *("metadata-outside", "open-outside-for-neither", "stat-outside", "access-outside", "read-a-link"),
         "name-to-handle",
     ),
     "change-directory",

@@ -72,15 +72,8 @@ def exchange_with_another_scope(user):
 
 
 REPLACEMENTS = [
-    take_away,
-    replace_by_directory,
-    replace_by_link,
-    replace_by_dangling_link,
-    replace_by_file,
-    replace_by_fifo,
-    remove,
-    exchange_with_outside,
-    exchange_with_another_scope,
+    *(take_away, replace_by_directory, replace_by_link, replace_by_dangling_link, replace_by_file),
+    *(replace_by_fifo, remove, exchange_with_outside, exchange_with_another_scope),
 ]
 each_replacement = pytest.mark.parametrize("replace", REPLACEMENTS, ids=lambda deed: deed.__name__)
 

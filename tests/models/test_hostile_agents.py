@@ -21,12 +21,7 @@ import sys
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    rule,
-    run_state_machine_as_test,
-)
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 from kit.fuzz.ground import CANARY, DECOYS, NAMES, PLACES, SCOPES, THEIRS, Deed, Ground, deeds
 from kit.fuzz.model import Model, is_readable

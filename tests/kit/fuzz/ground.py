@@ -29,25 +29,10 @@ CANARY = "canary-4c1f9e"
 SCOPES = ("user", "project")
 NAMES = ("note.md", "topic", "a.md", "deep", "b.md", "folder.md", "link.md", "link")
 PLACES = (
-    *(
-        "user/note.md",
-        "user/topic/note.md",
-        "user/topic",
-        "user/a.md",
-        "user/topic/a.md",
-        "user/link.md",
-        "user/link",
-    ),
-    *(
-        "project/topic/b.md",
-        "project/a.md",
-        "user/link/note.md",
-        "user/MEMORY.md",
-        "project/topic",
-        "user/topic/deep",
-    ),
-    *("user/folder.md", "project/note.md", "user/folder.md/a.md", "project/out.md", "project/out/note.md"),
-    "project/topic/near.md",
+    *("user/note.md", "user/topic/note.md", "user/topic", "user/a.md", "user/topic/a.md", "user/link.md"),
+    *("user/link", "project/topic/b.md", "project/a.md", "user/link/note.md", "user/MEMORY.md"),
+    *("project/topic", "user/topic/deep", "user/folder.md", "project/note.md", "user/folder.md/a.md"),
+    *("project/out.md", "project/out/note.md", "project/topic/near.md"),
 )
 """Few enough that calls, neighbours and trees meet."""
 
@@ -82,12 +67,7 @@ class Ground:
         for directory in (self.outside, self.outside / "topic", self.outside / f"{CANARY}-dir", self.aside):
             directory.mkdir(mode=0o700)
         for name in (
-            "secret.md",
-            "note.md",
-            "a.md",
-            "topic/note.md",
-            f"{CANARY}.md",
-            f"{CANARY}-dir/note.md",
+            *("secret.md", "note.md", "a.md", "topic/note.md", f"{CANARY}.md", f"{CANARY}-dir/note.md"),
         ):
             (self.outside / name).write_text(f"{CANARY} {name}\n")
         self._make_decoys()

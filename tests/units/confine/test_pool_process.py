@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -16,12 +17,23 @@ from pathlib import Path
 
 import pytest
 
-from kit.confine.probe import SERVICES, Watched, ask, look, soon, source
+from kit.confine.probe import SERVICES, Watched, ask, look, ready, soon, source
 from muniment.confine.cancel import Cancel, Patience
 from muniment.confine.pool import import_directories
 from muniment.errors import Cancelled, DeadlineExceeded, WorkerLost
 
 SECRET = f"sk-canary-{os.urandom(16).hex()}"
+APART = {
+    "environ": {},
+    "roots": {},
+    "cwd": "/",
+    "umask": 0o077,
+    "flags": [1, 1],
+    "core": [0, 0],
+    "sigint": True,
+}
+OURS = {"muniment.names", "muniment.errors", "muniment.confine"}
+OURS |= {f"muniment.confine.{name}" for name in ("wire", "fence", "syscalls", "zygote")}
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="another process's memory is root's to read")
 
 
@@ -34,58 +46,48 @@ def holds(pid, needle):
     """Whether any memory of a process that can be written to holds `needle`."""
     with Path(f"/proc/{pid}/maps").open() as maps, Path(f"/proc/{pid}/mem").open("rb", 0) as memory:
         for line in maps:
-            if "rw" not in line.split()[1]:
-                continue
-            start, end = (int(number, 16) for number in line.split()[0].split("-"))
-            try:
-                memory.seek(start)
-                content = memory.read(end - start)
-            except (OSError, ValueError, OverflowError):
-                continue
-            if needle in content:
-                return True
+            if "rw" in line.split()[1]:
+                start, end = (int(number, 16) for number in line.split()[0].split("-"))
+                with contextlib.suppress(OSError, ValueError, OverflowError):
+                    memory.seek(start)
+                    if needle in memory.read(end - start):
+                        return True
     return False
 
 
 @pytest.fixture
 def fresh():
-    with source() as zygote:
-        zygote.wait_ready(soon())
+    with ready() as zygote:
         yield zygote
 
 
 @pytest.fixture
 def deaf():
     """Its workers never notice that their connection was closed."""
-    with source("probe_service:silent") as zygote:
-        zygote.wait_ready(soon())
+    with ready("probe_service:silent") as zygote:
         yield zygote
 
 
 @pytest.fixture(scope="module")
 def steady():
-    with source() as zygote:
-        zygote.wait_ready(soon())
+    with ready() as zygote:
         yield zygote
 
 
 @pytest.mark.threat("T-RUN-04", control="settled_zygote")
-def test_a_worker_sees_no_environment_and_lives_apart(monkeypatch):
+def test_a_worker_sees_no_environment_and_no_root_lives_apart_and_imports_nothing_of_the_broker(monkeypatch):
     monkeypatch.setenv("MUNIMENT_API_KEY", SECRET)
     monkeypatch.setenv("PYTHONPATH", "/nowhere")
     with source() as zygote, zygote.spawn({}, deadline=soon()) as worker:
         seen = look(worker)
-        assert seen["environ"] == {}
-        assert seen["pid"] == worker.pid
-        assert seen["parent"] == zygote.pid
-        assert seen["session"] == zygote.pid
-        assert seen["cwd"] == "/"
-        assert seen["umask"] == 0o077
-        assert seen["flags"] == [1, 1]
-        assert seen["core"] == [0, 0]
-        assert seen["sigint"]
-        assert not {"", ".", "/nowhere", str(Path.cwd())} & set(seen["path"])
-        assert seen["path"][-len(import_directories()) - 1 :] == [*import_directories(), SERVICES]
+        path, modules = seen["path"], set(seen["modules"])
+        assert (seen["pid"], seen["parent"], seen["session"]) == (worker.pid, zygote.pid, zygote.pid)
+    assert seen["sigint"]
+    assert {name: seen[name] for name in APART} == APART
+    assert not {"", ".", "/nowhere", str(Path.cwd())} & set(path)
+    assert path[-len(import_directories()) - 1 :] == [*import_directories(), SERVICES]
+    assert {name for name in modules if name.startswith("muniment.")} <= OURS
+    assert not modules & {"site", "sqlite3", "ssl", "openai", "pytest", "subprocess"}
 
 
 @as_root
@@ -129,26 +131,6 @@ def test_a_worker_holds_its_socket_its_roots_and_nothing_else(steady, tmp_path):
     assert len(held) == 1, "only the socket is left"
     for fd in (*roots.values(), null):
         os.close(fd)
-
-
-def test_a_worker_without_roots_sees_nothing(steady):
-    with steady.spawn({}, deadline=soon()) as worker:
-        assert look(worker)["roots"] == {}
-
-
-def test_a_worker_imports_nothing_of_the_broker(steady):
-    with steady.spawn({}, deadline=soon()) as worker:
-        modules = set(look(worker)["modules"])
-    assert not {name for name in modules if name.startswith("muniment.")} - {
-        "muniment.names",
-        "muniment.confine",
-        "muniment.confine.wire",
-        "muniment.confine.fence",
-        "muniment.confine.syscalls",
-        "muniment.confine.zygote",
-        "muniment.errors",
-    }
-    assert not modules & {"site", "sqlite3", "ssl", "openai", "pytest", "subprocess"}
 
 
 def test_closing_a_source_ends_its_workers_and_itself():
@@ -202,39 +184,39 @@ def test_zygote_and_workers_leave_when_the_broker_is_killed():
             assert over.ended()
 
 
-def test_a_stopped_zygote_costs_one_caller_its_deadline_and_leaves_no_worker(fresh):
-    old = fresh.pid
+def test_a_stopped_zygote_costs_one_caller_its_deadline_and_leaves_no_worker(fresh, monkeypatch):
+    monkeypatch.setattr("muniment.confine.pool.REPORT_SECONDS", 0.05)
+    old, worker = fresh.pid, fresh.spawn({}, deadline=soon())
     with Watched(old) as over:
         os.kill(old, signal.SIGSTOP)
+        with pytest.raises(WorkerLost, match="status unknown"):
+            worker.request({"do": "exit", "code": 3}, max_body=0, deadline=soon())
+        with Cancel() as cancel:
+            setter = threading.Timer(0.05, cancel.set)
+            setter.start()
+            with pytest.raises(Cancelled):
+                fresh.spawn({}, deadline=soon(), cancel=cancel)
+            setter.join()
         with pytest.raises(DeadlineExceeded):
             fresh.spawn({}, deadline=soon(0.1))
         assert over.ended(), "it hung, so it is replaced"
+    with pytest.raises(DeadlineExceeded):
+        fresh.spawn({}, deadline=time.monotonic())
+    assert fresh.pid is None
     with fresh.spawn({}, deadline=soon()) as worker:
         assert look(worker)["parent"] == fresh.pid != old
-
-
-def test_a_worker_whose_zygote_stopped_is_still_ended_in_time(fresh, monkeypatch):
-    monkeypatch.setattr("muniment.confine.pool.REPORT_SECONDS", 0.05)
-    worker = fresh.spawn({}, deadline=soon())
-    os.kill(fresh.pid, signal.SIGSTOP)
-    with pytest.raises(WorkerLost, match="status unknown"):
-        worker.request({"do": "exit", "code": 3}, max_body=0, deadline=soon())
-    os.kill(fresh.pid, signal.SIGCONT)
 
 
 @pytest.mark.slow
 def test_many_callers_of_a_stopped_zygote_all_keep_their_deadline(fresh):
     """Requests pile up until the control socket is full, which must not block either."""
-    process = fresh._current
+    control = fresh._current._control
     os.kill(fresh.pid, signal.SIGSTOP)
-    try:
-        while select.select([], [process._control], [], 0)[1]:
-            process._control.send(b"x" * 16_000)
-        with pytest.raises(DeadlineExceeded):
-            fresh.spawn({}, deadline=soon(0.1))
-    finally:
-        # It was replaced and killed while it was stopped.
-        assert fresh.pid is None
+    while select.select([], [control], [], 0)[1]:
+        control.send(b"x" * 16_000)
+    with pytest.raises(DeadlineExceeded):
+        fresh.spawn({}, deadline=soon(0.1))
+    assert fresh.pid is None, "it was replaced and killed while it was stopped"
 
 
 def test_a_worker_forked_for_a_caller_who_gave_up_is_killed(deaf, monkeypatch):
@@ -267,21 +249,3 @@ def test_a_worker_forked_too_late_is_killed_by_the_zygote(deaf):
         limit = soon()
         while children.exists() and set(children.read_text().split()) != {str(worker.pid)}:
             assert time.monotonic() < limit
-
-
-def test_a_spawn_is_cancelled_while_the_zygote_is_busy(fresh):
-    os.kill(fresh.pid, signal.SIGSTOP)
-    with Cancel() as cancel:
-        setter = threading.Timer(0.05, cancel.set)
-        setter.start()
-        with pytest.raises(Cancelled):
-            fresh.spawn({}, deadline=soon(), cancel=cancel)
-        setter.join()
-    os.kill(fresh.pid, signal.SIGCONT)
-
-
-def test_a_spawn_past_its_deadline_starts_nothing():
-    with source() as zygote:
-        with pytest.raises(DeadlineExceeded):
-            zygote.spawn({}, deadline=time.monotonic())
-        assert zygote.pid is None
