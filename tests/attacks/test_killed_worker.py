@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import os
 import select
+import shutil
 import signal
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
-from kit.memories import IN_A_WORKER, descriptors, make_roots, photograph, put, strict
+from kit.confine.kernel import needs_fence
+from kit.confine.probe import nothing_left_open
+from kit.memories import IN_A_WORKER, make_roots, photograph, put, strict
 from kit.sandbox.liars import source
 from muniment.agent.filing import RuleWriter
 from muniment.confine.binding import bind_all
-from muniment.confine.pool import Zygote
 from muniment.errors import WorkerLost
 from muniment.jobs.place import Place
 from muniment.jobs.remember import remember
@@ -46,23 +49,24 @@ class Fragile:
     Attributes:
         at: operations after which it is killed.
         piece: bytes that one operation moves at most.
-        kill: how.
+        kill: the signal, if somebody else does it.
         done: operations so far.
         begun: whether the last exchange, that of the commit, had begun when it was killed.
     """
 
     at: int
     piece: int = EVERYTHING
-    kill: str = "kill"
+    kill: str = ""
     done: int = 0
     committing: bool = False
     begun: bool = False
     over: list[int] = field(default_factory=list)
 
-    def watch(self, worker):
-        self.worker, self.sock = worker, worker._channel._sock
+    def spawn(self, roots, **terms):
+        """In the place of a zygote: a worker with such an end."""
+        self.worker = worker = self.zygote.spawn(roots, **terms)
+        self.sock, worker._channel._sock = worker._channel._sock, self
         self.over.append(os.pidfd_open(worker.pid))
-        worker._channel._sock = self
         self.strike()
         return worker
 
@@ -80,31 +84,25 @@ class Fragile:
     def strike(self):
         if self.done == self.at:
             self.begun = self.committing
-            if self.kill == "kill":
-                self.worker.kill()
-            else:
+            if self.kill:
                 signal.pidfd_send_signal(self.over[-1], signal.Signals[self.kill])
+            else:
+                self.worker.kill()
             limit = time.monotonic() + 20
             while Path(f"/proc/{self.worker.pid}").exists():  # until its zygote reaped it
                 assert time.monotonic() < limit
 
-    def forget(self):
-        """Whether the process is gone."""
+    @contextmanager
+    def between(self, zygote):
+        """Here all workers have such an end, and are gone afterwards."""
+        self.zygote = zygote
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("muniment.sandbox.shared_zygote", lambda: self)
+            yield
         gone = select.select(self.over, [], [], 0)[0] == self.over
         for fd in self.over:
             os.close(fd)
-        return gone
-
-
-@dataclass
-class FragileZygote:
-    """Where a sandbox gets a worker with such an end."""
-
-    zygote: Zygote
-    fragile: Fragile
-
-    def spawn(self, roots, **terms):
-        return self.fragile.watch(self.zygote.spawn(roots, **terms))
+        assert gone, "the worker is still there"
 
 
 @pytest.fixture
@@ -131,42 +129,26 @@ def run(policy, roots, fragile):
             raise
 
 
-def try_killing(policy, roots, zygote, fragile, monkeypatch):
-    """Whether the run came to its end although its worker was killed."""
-    with monkeypatch.context() as patch:
-        patch.setattr("muniment.sandbox.shared_zygote", lambda: FragileZygote(zygote, fragile))
-        try:
-            run(policy, roots, fragile)
-        except WorkerLost:
-            ended = False
-        else:
-            ended = True
-        assert fragile.forget(), "the worker is still there"
-    return ended
-
-
-def restore(roots):
-    """As the fixture made it."""
-    for path in sorted(roots["user"].rglob("*"), reverse=True):
-        path.rmdir() if path.is_dir() else path.unlink()
-    put(roots["user"], "known.md", "what was there\n")
-
-
-def check_every_death(policy, roots, tmp_path, zygote, monkeypatch, *, piece, stride=1):
+def check_every_death(policy, roots, tmp_path, zygote, *, piece=EVERYTHING, stride=1):
     """Kill after every `stride`-th operation; the number of operations, and how often the run failed."""
-    at, mattered = 0, 0
+    at, mattered, ended = 0, 0, False
     zygote.start()  # One whose worker somebody else ended may have been given up by an earlier test.
-    open_before = descriptors()
     while True:
         before = photograph(tmp_path)
         fragile = Fragile(at, piece)
-        ended = try_killing(policy, roots, zygote, fragile, monkeypatch)
-        assert descriptors() == open_before
+        with nothing_left_open(), fragile.between(zygote):
+            try:
+                run(policy, roots, fragile)
+                ended = True
+            except WorkerLost:
+                ended = False
         if ended:
             # All that the commit needs had been said before the worker died.
             assert fragile.begun or fragile.done < at
             assert (roots["user"] / "known.md").read_text() == "what is there\n"
-            restore(roots)
+            shutil.rmtree(roots["user"], ignore_errors=True)
+            roots["user"].mkdir(mode=0o700, exist_ok=True)
+            put(roots["user"], "known.md", "what was there\n")
             if fragile.done < at:
                 return fragile.done, mattered
         else:
@@ -180,15 +162,11 @@ POLICIES = ["partial"] + ["full"] * (IN_A_WORKER is Enforcement.FULL)
 
 @pytest.mark.sweep(1)
 @pytest.mark.parametrize("required", POLICIES)
-def test_a_worker_killed_at_any_frame_of_a_run_commits_nothing(
-    request, required, roots, tmp_path, zygote, monkeypatch
-):
-    stride = 1 if request.config.getoption("--slow") else 11
+def test_a_worker_killed_at_any_frame_of_a_run_commits_nothing(request, required, roots, tmp_path, zygote):
+    stride = 1 if request.config.getoption("--slow") else 17
     zygote.start()
     pid = zygote.pid
-    operations, mattered = check_every_death(
-        strict(require=required), roots, tmp_path, zygote, monkeypatch, piece=EVERYTHING, stride=stride
-    )
+    operations, mattered = check_every_death(strict(require=required), roots, tmp_path, zygote, stride=stride)
     assert operations > 60
     assert mattered > 50 // stride
     assert zygote.pid == pid, "what we killed ourselves says nothing against the zygote"
@@ -199,47 +177,37 @@ def test_a_worker_killed_at_any_frame_of_a_run_commits_nothing(
 
 
 @pytest.mark.slow
-def test_a_worker_killed_between_two_bytes_of_a_run_commits_nothing(roots, tmp_path, zygote, monkeypatch):
-    operations, mattered = check_every_death(
-        strict(), roots, tmp_path, zygote, monkeypatch, piece=1, stride=89
-    )
+def test_a_worker_killed_between_two_bytes_of_a_run_commits_nothing(roots, tmp_path, zygote):
+    operations, mattered = check_every_death(strict(), roots, tmp_path, zygote, piece=1, stride=89)
     assert operations > 3000
     assert mattered > operations // 89 // 2
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("name", ["SIGKILL", "SIGSYS", "SIGSEGV", "SIGTERM"])
 @pytest.mark.parametrize("at", [0, 1, 9, 30])
-def test_a_worker_that_someone_else_ends_is_told_with_its_signal(
-    name, at, roots, tmp_path, zygote, monkeypatch
-):
+def test_a_worker_that_someone_else_ends_is_told_with_its_signal(name, at, roots, tmp_path, zygote):
     fragile = Fragile(at, kill=name)
-    monkeypatch.setattr("muniment.sandbox.shared_zygote", lambda: FragileZygote(zygote, fragile))
     before = photograph(tmp_path)
-    with pytest.raises(WorkerLost, match=name):
+    with fragile.between(zygote), pytest.raises(WorkerLost, match=name):
         run(strict(), roots, fragile)
-    assert fragile.forget()
     assert photograph(tmp_path) == before
-    monkeypatch.undo()
     with Sandbox(strict(), roots) as box:
         assert box.call("ls", {"path": "user"}).verdict == "allow"
 
 
-def test_a_job_whose_worker_is_killed_fails_cleanly_at_any_frame(roots, tmp_path, zygote, monkeypatch):
+def test_a_job_whose_worker_is_killed_fails_cleanly_at_any_frame(roots, tmp_path, zygote):
     place = Place(strict(), bind_all(roots), State(None))
     before = photograph(tmp_path)
-    at = 0
-    while True:
-        fragile = Fragile(at)
-        with monkeypatch.context() as patch:
-            patch.setattr("muniment.sandbox.shared_zygote", lambda: FragileZygote(zygote, fragile))  # noqa: B023
+    at, error = 0, "remember_failed"
+    while error is not None:
+        with Fragile(at).between(zygote):
             result = remember(RememberRequest("The user prefers dark mode"), place, RuleWriter())
-        assert fragile.forget()
-        if result.error is None:
-            break
-        assert result.error.code == "remember_failed"
-        assert photograph(tmp_path) == before
-        at += 5
+        error = result.error and result.error.code
+        if error is not None:
+            assert error == "remember_failed"
+            assert photograph(tmp_path) == before
+            at += 7
     assert at > 20
     place.close()
 
@@ -268,35 +236,36 @@ FAILURES = {
 
 
 @pytest.mark.sweep(1)
-@pytest.mark.skipif(IN_A_WORKER is not Enforcement.FULL, reason="this kernel has no fence")
+@needs_fence
 @pytest.mark.parametrize(("deed", "told"), FAILURES.items(), ids=FAILURES)
 def test_what_a_fenced_worker_may_not_do_or_have_ends_it_and_the_run(
     deed, told, failing, roots, tmp_path, monkeypatch
 ):
     monkeypatch.setattr("muniment.sandbox.shared_zygote", lambda: failing)
     failing.start()
-    before, photo = descriptors(), photograph(tmp_path)
-    with Sandbox(strict(), roots) as box:
-        box.call("write_file", {"path": "user/topic/new.md", "content": "new\n"})
-        with pytest.raises(WorkerLost, match=told):
-            box.call("grep", {"pattern": deed})
-        for again in (box.changes, box.commit, lambda: box.call("ls", {"path": ""})):
+    photo = photograph(tmp_path)
+    with nothing_left_open():  # Of zygotes, too: one that was replaced took its socket along.
+        with Sandbox(strict(), roots) as box:
+            box.call("write_file", {"path": "user/topic/new.md", "content": "new\n"})
             with pytest.raises(WorkerLost, match=told):
-                again()
-    assert photograph(tmp_path) == photo
-    with Sandbox(strict(), roots) as box:
-        assert box.call("ls", {"path": "user"}).verdict == "allow"
-    assert descriptors() == before  # of the zygotes, too: one that was replaced took its socket along
+                box.call("grep", {"pattern": deed})
+            for again in (box.changes, box.commit, lambda: box.call("ls", {"path": ""})):
+                with pytest.raises(WorkerLost, match=told):
+                    again()
+        assert photograph(tmp_path) == photo
+        with Sandbox(strict(), roots) as box:
+            assert box.call("ls", {"path": "user"}).verdict == "allow"
 
 
-@pytest.mark.sweep(2)
-@pytest.mark.skipif(IN_A_WORKER is not Enforcement.FULL, reason="this kernel has no fence")
+@pytest.mark.sweep(1)
+@needs_fence
 @pytest.mark.parametrize("kibibytes", [256, 1024, 4096, 16384])
 def test_a_call_that_needs_more_memory_than_there_is_ends_the_worker_with_a_code_of_its_own(
     kibibytes, roots, tmp_path, monkeypatch
 ):
+    """Nor does it need an import for that, or a call that the fence refuses."""
     largest = {"path": "user/known.md", "old_string": "\x01" * (1 << 20), "new_string": "\x02" * (1 << 20)}
-    with source(f"tight_service:with_{kibibytes}") as zygote:
+    with source(f"guarded_service:with_{kibibytes}") as zygote:
         monkeypatch.setattr("muniment.sandbox.shared_zygote", lambda: zygote)
         before = photograph(tmp_path)
         with Sandbox(strict(), roots) as box:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from functools import partial
 
 import pytest
 
@@ -14,13 +15,17 @@ from muniment.sandbox import Sandbox
 from muniment.store import commit as commit_module
 
 
-@pytest.fixture
-def roots(tmp_path):
-    roots = make_roots(tmp_path)
+def made_in(base):
+    roots = make_roots(base)
     put(roots["user"], "known.md", "what was there\n")
     put(roots["project"], "other.md", "of another scope\n")
-    put(tmp_path / "outside", "known.md", f"{CANARY}\n")
+    put(base / "outside", "known.md", f"{CANARY}\n")
     return roots
+
+
+@pytest.fixture
+def roots(tmp_path):
+    return made_in(tmp_path)
 
 
 @pytest.fixture
@@ -33,49 +38,29 @@ def take_away(user):
     user.rename(user.with_name("moved"))
 
 
-def replace_by_directory(user):
+def directory(user):
     take_away(user)
     user.mkdir(mode=0o700)
     put(user, "known.md", f"{CANARY}\n")
 
 
-def replace_by_link(user):
+def link(user, to="outside"):
     take_away(user)
-    user.symlink_to(user.with_name("outside"))
+    user.symlink_to(user.parent / to)
 
 
-def replace_by_dangling_link(user):
-    take_away(user)
-    user.symlink_to(user.with_name("outside") / "nowhere")
-
-
-def replace_by_file(user):
-    take_away(user)
-    user.write_text(CANARY)
-
-
-def replace_by_fifo(user):
-    take_away(user)
-    os.mkfifo(user)
-
-
-def remove(user):
-    shutil.rmtree(user)
-
-
-def exchange_with_outside(user):
-    exchange(user, user.with_name("outside"))
-
-
-def exchange_with_another_scope(user):
-    exchange(user, user.with_name("project"))
-
-
-REPLACEMENTS = [
-    *(take_away, replace_by_directory, replace_by_link, replace_by_dangling_link, replace_by_file),
-    *(replace_by_fifo, remove, exchange_with_outside, exchange_with_another_scope),
-]
-each_replacement = pytest.mark.parametrize("replace", REPLACEMENTS, ids=lambda deed: deed.__name__)
+REPLACEMENTS = {
+    "taken away": take_away,
+    "a directory": directory,
+    "a link": link,
+    "a dangling link": partial(link, to="outside/nowhere"),
+    "a file": lambda user: (take_away(user), user.write_text(CANARY)),
+    "a fifo": lambda user: (take_away(user), os.mkfifo(user)),
+    "removed": shutil.rmtree,
+    "outside": lambda user: exchange(user, user.with_name("outside")),
+    "another scope": lambda user: exchange(user, user.with_name("project")),
+}
+each_replacement = pytest.mark.parametrize("replace", REPLACEMENTS.values(), ids=REPLACEMENTS)
 
 CALLS = [
     ("read_file", {"path": "user/known.md"}),
@@ -90,8 +75,17 @@ def write(box):
     return box.call("write_file", {"path": "user/topic/new.md", "content": "new\n"})
 
 
+def escapes(box):
+    """Whether a commit ends for the root, however often it is tried."""
+    for _ in range(2):
+        with pytest.raises(RememberPathEscape) as caught:
+            box.commit()
+        assert caught.value.via == "root_replaced"
+    return True
+
+
 @each_replacement
-def test_every_call_after_a_root_was_replaced_is_an_escape(box, roots, tmp_path, replace):
+def test_every_call_after_a_root_was_replaced_is_an_escape_and_so_is_a_commit(box, roots, tmp_path, replace):
     assert write(box).verdict == "allow"
     replace(roots["user"])
     before = photograph(tmp_path)
@@ -99,21 +93,34 @@ def test_every_call_after_a_root_was_replaced_is_an_escape(box, roots, tmp_path,
         outcome = box.call(tool, arguments)
         assert (outcome.code, outcome.via) == ("path_escape", "root_replaced")
         assert CANARY not in outcome.text
-    with pytest.raises(RememberPathEscape):
-        box.commit()
+    assert escapes(box)
     assert photograph(tmp_path) == before
 
 
-@each_replacement
-def test_a_root_replaced_before_the_first_call_is_an_escape(box, roots, tmp_path, replace):
-    replace(roots["user"])
-    before = photograph(tmp_path)
-    assert write(box).code == "path_escape"
-    assert box.commit().changes == ()
-    assert photograph(tmp_path) == before
+def test_a_root_replaced_before_the_first_call_or_between_the_last_and_the_commit_is_an_escape(
+    tmp_path, subtests
+):
+    for name, replace in REPLACEMENTS.items():
+        for is_first in (True, False):
+            with subtests.test(name, is_first=is_first):
+                base = tmp_path / f"{name} {is_first}"
+                roots = made_in(base)
+                with Sandbox(
+                    strict(on_escape="refuse", require="none"), roots, in_process=not is_first
+                ) as box:
+                    if not is_first:
+                        assert (write(box).code, len(box.changes())) == (None, 1)
+                    replace(roots["user"])
+                    before = photograph(base)
+                    if is_first:
+                        assert write(box).code == "path_escape"
+                        assert box.commit().changes == ()
+                    else:
+                        assert escapes(box)
+                    assert photograph(base) == before
 
 
-@pytest.mark.sweep(17)
+@pytest.mark.sweep(6)
 @each_replacement
 @pytest.mark.parametrize(("tool", "arguments"), CALLS, ids=[tool for tool, _ in CALLS])
 def test_a_call_under_way_sees_only_what_was_bound(
@@ -130,29 +137,14 @@ def test_a_call_under_way_sees_only_what_was_bound(
     monkeypatch.setattr(box._worker, "request", replaced_first)
     outcome = box.call(tool, arguments)
     # The handle that the worker holds leads to the directory that was bound, wherever that stands by now.
-    gone = replace is remove and tool in {"read_file", "edit"}
+    gone = replace is shutil.rmtree and tool in {"read_file", "edit"}
     assert outcome.code == ("not_found" if gone else None)
     assert CANARY not in outcome.text
     before = photograph(tmp_path)
     if tool in {"write_file", "edit"} and not gone:
-        with pytest.raises(RememberPathEscape) as caught:
-            box.commit()
-        assert caught.value.via == "root_replaced"
+        assert escapes(box)
     else:
         assert box.commit().changes == ()
-    assert photograph(tmp_path) == before
-
-
-@each_replacement
-def test_a_root_replaced_between_the_last_call_and_the_commit_is_an_escape(box, roots, tmp_path, replace):
-    write(box)
-    assert len(box.changes()) == 1
-    replace(roots["user"])
-    before = photograph(tmp_path)
-    for _ in range(2):
-        with pytest.raises(RememberPathEscape) as caught:
-            box.commit()
-        assert caught.value.via == "root_replaced"
     assert photograph(tmp_path) == before
 
 
@@ -174,7 +166,7 @@ def test_a_write_that_has_begun_goes_to_the_directory_that_was_bound_or_nowhere(
         apply(*args)
 
     monkeypatch.setattr(commit_module, "apply", replaced_first)
-    if replace is remove:
+    if replace is shutil.rmtree:
         with pytest.raises(ManagedMemoryUnavailable, match="removed meanwhile"):
             box.commit()
     else:

@@ -51,11 +51,11 @@ def open_descriptors():
 @contextmanager
 def nothing_left_open():
     """What is opened inside is closed in the end; earlier tests may have left something to be collected."""
-    before = open_descriptors()
+    before = len(open_descriptors())
     yield
-    if not open_descriptors() <= before:
+    if len(open_descriptors()) > before:
         gc.collect()
-        assert open_descriptors() <= before
+        assert len(open_descriptors()) <= before
 
 
 class Watched:
