@@ -29,24 +29,20 @@ pytestmark = pytest.mark.timeout(300)  # The first test waits for all weak tools
 VARIANTS = {"symlinks", "dotfiles", "readonly", "limits", "quota", "outside_changes"}
 
 
-@pytest.mark.parametrize("name", CORPUS.cases)
-def test_a_case_is_in_the_format(name):
-    case = CORPUS.cases[name]
-    assert REQUIRED <= case.keys() <= REQUIRED | OPTIONAL
-    assert {case["expect"], *case.get("accept", ())} <= VERDICTS
-    assert {operation["op"] for operation in case["setup"]} <= OPERATIONS.keys() | {"swap"}
-    assert {check["check"] for check in case.get("checks", ())} <= CHECKS.keys()
-    assert case.get("policy", {}).keys() <= VARIANTS
-    for call in (*case.get("first", ()), case["call"]):
-        assert call["tool"] in TOOLS
-        assert {"tool", "args"} <= call.keys() <= {"tool", "args", "lands"}
-
-
-def test_the_published_file_uses_none_of_what_we_added():
-    for case in load_corpus("escapes.json").cases.values():
-        assert "first" not in case
-        assert "lands" not in case["call"]
-        assert not case.get("policy", {}).keys() & {"limits", "quota"}
+def test_every_case_is_in_the_format_and_the_published_file_uses_none_of_what_we_added():
+    for name, case in CORPUS.cases.items():
+        assert REQUIRED <= case.keys() <= REQUIRED | OPTIONAL, name
+        assert {case["expect"], *case.get("accept", ())} <= VERDICTS, name
+        assert {operation["op"] for operation in case["setup"]} <= OPERATIONS.keys() | {"swap"}, name
+        assert {check["check"] for check in case.get("checks", ())} <= CHECKS.keys(), name
+        assert case.get("policy", {}).keys() <= VARIANTS, name
+        for call in (*case.get("first", ()), case["call"]):
+            assert call["tool"] in TOOLS, name
+            assert {"tool", "args"} <= call.keys() <= {"tool", "args", "lands"}, name
+    for name, case in load_corpus("escapes.json").cases.items():
+        assert "first" not in case, name
+        assert "lands" not in case["call"], name
+        assert not case.get("policy", {}).keys() & {"limits", "quota"}, name
 
 
 def test_files_that_do_not_belong_together_are_refused(tmp_path, monkeypatch):
@@ -63,50 +59,28 @@ def test_files_that_do_not_belong_together_are_refused(tmp_path, monkeypatch):
 # -- weak tools ---------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def convictions(tmp_path_factory):
-    """What each weak tool did wrong in the cases in which the one before it did nothing wrong."""
-
-    def run(tool, ids):
-        command = [
-            sys.executable,
-            "-P",
-            "-m",
-            "kit.corpus.weak_driver",
-            tool,
-            str(tmp_path_factory.mktemp(tool)),
-        ]
-        return run_driver(command, ids, canary=CORPUS.canary)
-
-    found, left = {}, list(OWN)
-    with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(2) as pool:
-        patch.setenv("PYTHONPATH", str(TESTS))
-        for tool in ("NaiveTools", "LateTools"):
-            first, second = pool.map(partial(run, tool), (left[::2], left[1::2]))
-            found[tool] = {**first, **second}
-            left = [name for name in left if not found[tool][name]]
-    return found
-
-
 @pytest.mark.slow
-def test_every_attack_of_our_own_convicts_a_weak_tool_or_says_why_not(convictions):
-    convicted = {name for told in convictions.values() for name, failures in told.items() if failures}
+def test_every_attack_of_our_own_convicts_a_weak_tool_or_says_why_not_and_what_is_legitimate_can_be_done(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setenv("PYTHONPATH", str(TESTS))
+    found, left = {}, list(OWN)
+    for tool in ("NaiveTools", "LateTools"):  # Each in the cases in which the one before did nothing wrong.
+        command = [sys.executable, "-P", "-m", "kit.corpus.weak_driver", tool, str(tmp_path / tool)]
+        (tmp_path / tool).mkdir()
+        with ThreadPoolExecutor(2) as pool:
+            halves = pool.map(partial(run_driver, command, canary=CORPUS.canary), (left[::2], left[1::2]))
+            found[tool] = {name: failures for half in halves for name, failures in half.items()}
+        left = [name for name in left if not found[tool][name]]
+    convicted = {name for told in found.values() for name, failures in told.items() if failures}
     excused = {name for name, case in OWN.items() if NOT_CONVICTED in case["why"]}
     refusals = {name for name, case in OWN.items() if case["expect"] != "allow"}
     assert refusals - convicted - excused == set()
     assert excused & convicted == set()
-
-
-@pytest.mark.slow
-def test_the_tool_that_writes_late_is_convicted_of_what_the_other_does_right(convictions):
-    guilty = {name for name, failures in convictions["LateTools"].items() if failures}
-    assert {"own-late-dir", "own-late-hardlink", "own-over-alias", "own-follow-one-state"} <= guilty
-
-
-@pytest.mark.slow
-def test_what_is_legitimate_can_be_done(convictions):
-    legitimate = {name for name, case in OWN.items() if case["class"] == "legit"}
-    assert [name for name in legitimate if convictions["NaiveTools"][name]] == []
+    late = {"own-late-dir", "own-late-hardlink", "own-over-alias", "own-follow-one-state"}
+    assert late <= {name for name, failures in found["LateTools"].items() if failures}
+    legitimate = [name for name, case in OWN.items() if case["class"] == "legit"]
+    assert [name for name in legitimate if found["NaiveTools"][name]] == []
 
 
 def test_our_own_cases_reach_every_tool_and_verdict():

@@ -47,17 +47,19 @@ def check_outcome(outcome):
     outcome.text.encode()
 
 
-def check_scene(scene):
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@given(scenes())
+@settings(max_examples=200)
+def test_any_calls_over_any_tree_come_to_the_same_outcomes_with_a_worker_and_without(scene):
     tree, calls = scene
     with tempfile.TemporaryDirectory() as base:
         roots = make_roots(Path(base))
         plant(tree, roots["user"], outside=Path(base) / "outside")
         trees_before = {name: Path(base) / name for name in ("outside", "user", "project")}
         before = photograph(trees_before)
-        with (
-            Sandbox(strict(on_escape="refuse"), roots) as behind,
-            Sandbox(strict(on_escape="refuse", require="none"), roots, in_process=True) as here,
-        ):
+        policy = strict(on_escape="refuse", require="none")
+        with Sandbox(policy, roots) as behind, Sandbox(policy, roots, in_process=True) as here:
             for tool, arguments in calls:
                 tool, arguments = joined(tool), joined(arguments)  # noqa: PLW2901 - what a model can really send
                 outcome = here.call(tool, arguments)
@@ -71,18 +73,3 @@ def check_scene(scene):
         assert differences(before, after, reads=False) == []
         assert [line for line in differences(before, after) if line.startswith("'outside")] == []
         assert sightings(CANARY, {"changes": changes}) == []
-
-
-@pytest.mark.slow
-@given(scenes())
-@settings(max_examples=40)
-def test_any_calls_over_any_tree_come_to_the_same_outcomes_with_a_worker_and_without(scene):
-    check_scene(scene)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
-@given(scenes())
-@settings(max_examples=200)
-def test_any_calls_over_any_tree_come_to_the_same_outcomes_thoroughly(scene):
-    check_scene(scene)

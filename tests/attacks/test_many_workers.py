@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import os
-import select
 import signal
 import subprocess
 import sys
 import textwrap
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from kit.memories import IN_A_WORKER, SCOPES, descriptors, make_roots, photograph, put, strict
+from kit.confine.probe import Watched, nothing_left_open, soon
+from kit.memories import IN_A_WORKER, SCOPES, make_roots, photograph, put, strict
 from kit.sandbox.liars import SERVICES
 from muniment.confine.cancel import Patience
 from muniment.confine.pool import Zygote
 from muniment.errors import WorkerLost
 from muniment.sandbox import Sandbox
 from muniment.tools.remote import RemoteBench, greet
-
-SECOND = 1.0
-
-
-def soon():
-    return time.monotonic() + 30
 
 
 @pytest.fixture
@@ -71,11 +66,11 @@ def use(worker, number):
 
 
 def held(pid):
-    """How many descriptors a process has; None where only root may ask."""
+    """How many descriptors a process has; 0 where only root may ask."""
     try:
         return len(list(Path(f"/proc/{pid}/fd").iterdir()))
     except PermissionError:
-        return None
+        return 0
 
 
 def resident(pid):
@@ -90,71 +85,52 @@ def children(pid):
     return listed.read_text().split() if listed.exists() else None
 
 
-def check_in_a_row(root, count, runs):
-    """Have `count` workers one after the other; seconds, zygotes, and KiB that broker and zygote grew by."""
-    with Zygote(runs=runs) as zygote:
+@pytest.mark.slow
+def test_three_hundred_workers_of_several_zygotes_leave_nothing(root):
+    with Zygote(runs=100) as zygote:
         zygote.wait_ready(soon())
         for number in range(10):
             with zygote.spawn(root, deadline=soon()) as worker:
                 use(worker, number)
-        before, ours = descriptors(), resident(os.getpid())
-        zygotes, began = {zygote.pid: resident(zygote.pid)}, time.monotonic()
-        grown = 0
-        for number in range(count):
-            with zygote.spawn(root, deadline=soon()) as worker:
-                pid = zygote.pid
-                zygotes.setdefault(pid, resident(pid))
-                use(worker, number)
-            grown = max(grown, resident(pid) - zygotes[pid])
-        seconds = time.monotonic() - began
-        assert descriptors() == before
+        ours, zygotes, grown = resident(os.getpid()), {zygote.pid: resident(zygote.pid)}, 0
+        with nothing_left_open():
+            for number in range(300):
+                with zygote.spawn(root, deadline=soon()) as worker:
+                    pid = zygote.pid
+                    zygotes.setdefault(pid, resident(pid))
+                    use(worker, number)
+                grown = max(grown, resident(pid) - zygotes[pid])
         limit = soon()
         # The zygote gives a worker's descriptors back, and reaps it, a moment after it told its end.
-        while children(zygote.pid) or (held(zygote.pid) or 0) > len(("0", "1", "2", "control socket")):
+        while children(zygote.pid) or held(zygote.pid) > len(("0", "1", "2", "control socket")):
             assert time.monotonic() < limit
         for pid in set(zygotes) - {zygote.pid}:
             assert not Path(f"/proc/{pid}").exists(), "a zygote that was replaced is still there"
-        return seconds, len(zygotes), resident(os.getpid()) - ours, grown
-
-
-@pytest.mark.slow
-def test_three_hundred_workers_of_several_zygotes_leave_nothing(root):
-    _, zygotes, ours, theirs = check_in_a_row(root, 300, runs=100)
-    assert zygotes == 4
-    assert ours < 4096
-    assert theirs < 4096
+        assert len(zygotes) == 4
+        assert grown < 4096
+        assert resident(os.getpid()) - ours < 4096
 
 
 @pytest.mark.slow
 def test_twenty_workers_at_once_serve_the_same_root_side_by_side(root):
     count = 20
-    together, failures, pids = threading.Barrier(count, timeout=30), [], set()
+    together, pids = threading.Barrier(count, timeout=30), set()
 
-    def one(zygote, number):
-        try:
-            with zygote.spawn(root, deadline=soon()) as worker:
-                bench = set_up(worker)
-                pids.add(worker.pid)
-                together.wait()
-                assert bench.call("write_file", {"path": f"user/n{number}.md", "content": "x\n"}).code is None
-                assert bench.call("ls", {"path": "user"}).text.startswith("known.md")
-                together.wait()
-                assert [change.unsafe_path for change in bench.change_set().changes] == [f"user/n{number}.md"]
-        except BaseException as failure:  # noqa: BLE001  told by the main thread
-            together.abort()
-            failures.append(failure)
+    def one(number):
+        with zygote.spawn(root, deadline=soon()) as worker:
+            bench = set_up(worker)
+            pids.add(worker.pid)
+            together.wait()
+            assert bench.call("write_file", {"path": f"user/n{number}.md", "content": "x\n"}).code is None
+            assert bench.call("ls", {"path": "user"}).text.startswith("known.md")
+            together.wait()
+            assert [change.unsafe_path for change in bench.change_set().changes] == [f"user/n{number}.md"]
 
     with Zygote() as zygote:
         zygote.wait_ready(soon())
-        before = descriptors()
-        threads = [threading.Thread(target=one, args=(zygote, number)) for number in range(count)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert failures == []
+        with nothing_left_open(), ThreadPoolExecutor(count) as threads:
+            list(threads.map(one, range(count)))
         assert len(pids) == count
-        assert descriptors() == before
 
 
 @pytest.mark.slow
@@ -162,23 +138,21 @@ def test_a_run_whose_zygote_is_killed_fails_cleanly_and_the_next_one_works(roots
     with Zygote() as zygote:
         monkeypatch.setattr("muniment.sandbox.shared_zygote", lambda: zygote)
         zygote.wait_ready(soon())
-        before, count = photograph(tmp_path), descriptors()
-        with Sandbox(strict(), roots) as box:
-            box.call("write_file", {"path": "user/new.md", "content": "x\n"})
-            first = zygote.pid
-            worker = os.pidfd_open(box._worker.pid)
-            os.kill(first, signal.SIGKILL)
-            assert select.select([worker], [], [], 20)[0]
-            os.close(worker)
-            for again in (lambda: box.call("ls", {"path": "user"}), box.changes, box.commit):
-                with pytest.raises(WorkerLost):
-                    again()
-        assert photograph(tmp_path) == before
-        with Sandbox(strict(), roots) as box:
-            box.call("write_file", {"path": "user/new.md", "content": "x\n"})
-            assert [change.path for change in box.commit().changes] == ["user/new.md"]
+        before, first = photograph(tmp_path), zygote.pid
+        with nothing_left_open():
+            with Sandbox(strict(), roots) as box:
+                box.call("write_file", {"path": "user/new.md", "content": "x\n"})
+                with Watched(box._worker.pid) as worker:
+                    os.kill(first, signal.SIGKILL)
+                    assert worker.ended()
+                for again in (lambda: box.call("ls", {"path": "user"}), box.changes, box.commit):
+                    with pytest.raises(WorkerLost):
+                        again()
+            assert photograph(tmp_path) == before
+            with Sandbox(strict(), roots) as box:
+                box.call("write_file", {"path": "user/new.md", "content": "x\n"})
+                assert [change.path for change in box.commit().changes] == ["user/new.md"]
         assert zygote.pid != first
-        assert descriptors() == count
 
 
 BROKER = f"""
@@ -203,19 +177,14 @@ BROKER = f"""
 """
 
 
-def test_zygote_and_fenced_workers_are_gone_a_second_after_their_broker_was_killed(roots, tmp_path):
+def test_zygote_and_fenced_workers_are_gone_once_their_broker_was_killed(roots, tmp_path):
     before = photograph(tmp_path)
     command = [sys.executable, "-c", textwrap.dedent(BROKER), str(roots["user"])]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as broker:
-        pidfds = [os.pidfd_open(int(pid)) for pid in broker.stdout.readline().split()]
-        assert len(pidfds) == 3
-        assert select.select(pidfds, [], [], 0)[0] == []
-        limit = time.monotonic() + SECOND
+        watched = [Watched(int(pid)) for pid in broker.stdout.readline().split()]
+        assert [each.ended(0) for each in watched] == [False] * 3
         broker.kill()
-        left = list(pidfds)
-        while left and (gone := select.select(left, [], [], max(0, limit - time.monotonic()))[0]):
-            left = [pidfd for pidfd in left if pidfd not in gone]
-        assert left == []
-    for pidfd in pidfds:
-        os.close(pidfd)
+        assert [each.ended(5) for each in watched] == [True] * 3
+    for each in watched:
+        each.__exit__()
     assert photograph(tmp_path) == before

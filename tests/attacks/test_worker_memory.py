@@ -14,6 +14,7 @@ from kit.where import TESTS
 
 BROKER = TESTS / "kit" / "confine" / "broker_with_keys.py"
 PLACES = ("argument", "environment", "set later", "heap")
+NOWHERE: dict[str, list[str]] = {place: [] for place in PLACES}
 
 
 @pytest.fixture(scope="module")
@@ -34,10 +35,10 @@ def found():
 
 
 def test_no_key_of_the_broker_is_anywhere_in_a_worker_that_is_not_fenced_yet_or_in_the_zygote(found):
-    assert {place: found["worker"][place] for place in PLACES} == dict.fromkeys(PLACES, [])
+    assert {place: found["worker"][place] for place in PLACES} == NOWHERE
     assert {"[heap]", "[stack]", "anonymous"} <= set(found["worker"]["names"])
     assert set(found["worker"]["unread"]) <= {"[vvar]", "[vvar_vclock]", "[vsyscall]"}
-    assert {place: found["zygote"][place] for place in PLACES} == dict.fromkeys(PLACES, [])
+    assert {place: found["zygote"][place] for place in PLACES} == NOWHERE
     if os.geteuid() == 0:  # Another process's memory is root's to read.
         assert {"[stack]", "environ", "cmdline", "auxv"} <= set(found["zygote"]["names"])
 

@@ -398,7 +398,7 @@ def run(examples, steps, monkeypatch):
 
 
 def test_whatever_is_done_in_whatever_order_nothing_leaves_and_commits_do_what_they_say(monkeypatch):
-    run(8, 12, monkeypatch)
+    run(4, 12, monkeypatch)
 
 
 @pytest.mark.slow
