@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
-import os
-import select
-import socket
 import struct
-import subprocess
-import tempfile
-import time
 
-import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from muniment.confine.pool import Hatched, Worker
 from muniment.confine.wire import Channel, FrameViolation
-from muniment.errors import WorkerLost
-from muniment.testing.strategies import frame, frames, messages
+from muniment.testing.strategies import frame, frames
 
 HEADER_BYTES = 256 * 1024
 PIECE_BYTES = 64 * 1024
@@ -146,42 +136,3 @@ CHUNKS = st.lists(st.integers(1, 9) | st.sampled_from([63, 4096, 65_535, 65_536]
 @example(frame(b'{"a":"\\""}'), [1], 0)
 def test_any_stream_is_read_as_the_description_says_and_no_byte_further(stream, sizes, max_body):
     assert subject(stream, sizes, max_body) == reference(stream, max_body)
-
-
-@given(messages(), frames(), CHUNKS)
-def test_a_message_is_taken_whole_and_what_stands_behind_it_is_left(message, behind, sizes):
-    told, taken = subject(message + behind, sizes, 1 << 20)
-    assert isinstance(told, tuple)
-    assert taken == len(message)
-
-
-@contextlib.contextmanager
-def speaking(stream):
-    """A worker that says just this and leaves, whatever it hears."""
-    ours, theirs = socket.socketpair()
-    report, zygote = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    ours.setblocking(False)
-    with tempfile.TemporaryFile() as said, theirs, zygote:
-        said.write(stream)
-        said.seek(0)
-        process = subprocess.Popen(["cat"], stdin=said, stdout=theirs)
-    pidfd = os.pidfd_open(process.pid)
-    worker = Worker(Hatched(process.pid, os.dup(pidfd), ours, report), lambda _: None)
-    try:
-        yield worker, pidfd
-    finally:
-        worker.close()
-        os.close(pidfd)
-        process.wait()
-
-
-@given(frames())
-def test_whatever_a_worker_says_is_a_message_or_the_end_of_it(stream):
-    expected, _ = reference(stream, 1 << 20)
-    with speaking(stream) as (worker, pidfd):
-        if isinstance(expected, tuple):
-            assert worker.receive(max_body=1 << 20, deadline=time.monotonic() + 20) == expected
-            return
-        with pytest.raises(WorkerLost):
-            worker.receive(max_body=1 << 20, deadline=time.monotonic() + 20)
-        assert select.select([pidfd], [], [], 0)[0], "it still runs"

@@ -7,9 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
-import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -109,28 +107,6 @@ def test_three_hundred_workers_of_several_zygotes_leave_nothing(root):
         assert len(zygotes) == 4
         assert grown < 4096
         assert resident(os.getpid()) - ours < 4096
-
-
-@pytest.mark.slow
-def test_twenty_workers_at_once_serve_the_same_root_side_by_side(root):
-    count = 20
-    together, pids = threading.Barrier(count, timeout=30), set()
-
-    def one(number):
-        with zygote.spawn(root, deadline=soon()) as worker:
-            bench = set_up(worker)
-            pids.add(worker.pid)
-            together.wait()
-            assert bench.call("write_file", {"path": f"user/n{number}.md", "content": "x\n"}).code is None
-            assert bench.call("ls", {"path": "user"}).text.startswith("known.md")
-            together.wait()
-            assert [change.unsafe_path for change in bench.change_set().changes] == [f"user/n{number}.md"]
-
-    with Zygote() as zygote:
-        zygote.wait_ready(soon())
-        with nothing_left_open(), ThreadPoolExecutor(count) as threads:
-            list(threads.map(one, range(count)))
-        assert len(pids) == count
 
 
 @pytest.mark.slow

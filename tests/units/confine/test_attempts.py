@@ -113,17 +113,27 @@ def must_fail(attempt, who, stand):
     return None if any(reasons) else False
 
 
+@pytest.mark.threat("T-FENCE-01", control="landlock")
+@pytest.mark.threat("T-FENCE-02", control="great_layers")
+@pytest.mark.threat("T-FENCE-03", control="seccomp")
+@pytest.mark.threat("T-FENCE-04", control="seccomp")
+@pytest.mark.threat("T-FENCE-05", control="great_layers")
+@pytest.mark.threat("T-FENCE-06", control="seccomp")
+@pytest.mark.threat("T-FENCE-07", control="fence_limits")
 @pytest.mark.sweep(2)
 @needs_fence
 @pytest.mark.parametrize("who", WHO)
-def test_behind_the_whole_fence_every_attempt_comes_to_what_is_recorded(who):
+def test_behind_the_whole_fence_nothing_succeeds_but_two_harmless_attempts_and_each_fails_as_recorded(who):
+    """They read, list, write, send, start, load, gain, reach other processes, learn of names, and use up."""
     found = tried(f"all_as_{who}")
+    # What happened is looked at first: a fence that is missing must show by that.
+    assert succeeding(f"all_as_{who}") == {"metadata-outside", "open-outside-for-neither"}
     assert found.held.enforcement is Enforcement.FULL
     outcomes = {each.attempt.name: each.outcome for each in found.findings if each.outcome != UNTRIED}
     assert outcomes == {name: ATTEMPTS[name].expected for name in outcomes}
     assert set(ATTEMPTS) - set(outcomes) <= {"x32"}
     open_ones = {each.attempt.name for each in found.findings if each.verdict is Verdict.OPEN}
-    assert open_ones == {"metadata-outside", "open-outside-for-neither"}
+    assert open_ones == succeeding(f"all_as_{who}")
 
 
 @pytest.mark.sweep(1)

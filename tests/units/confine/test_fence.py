@@ -12,12 +12,11 @@ from pathlib import Path
 import pytest
 
 from kit.confine.kernel import needs_fence
-from kit.confine.probe import Watched, nothing_left_open, soon, source
+from kit.confine.probe import nothing_left_open, soon, source
 from kit.memories import CANARY, make_roots, put, strict
 from muniment.confine import pool
 from muniment.confine.cancel import Patience
 from muniment.confine.fence import CPU_SECONDS, DATA_BYTES, MEMORY_BYTES, OPEN_FILES, STEPS
-from muniment.confine.pool import Zygote
 from muniment.errors import ConfinementUnavailable
 from muniment.names import Enforcement, FenceLayer
 from muniment.policy.load import load_policy
@@ -143,13 +142,3 @@ def test_each_connection_of_a_sandbox_is_held_anew(roots, monkeypatch):
         monkeypatch.setattr(pool._SHARED, "zygote", zygote)
         with pytest.raises(ConfinementUnavailable):
             box.call("ls", {"path": "user"})
-
-
-@needs_fence
-def test_a_fenced_worker_dies_with_its_zygote():
-    """Dropping capabilities must not drop the wish to die with the parent; some changes of identity do."""
-    with Zygote() as zygote, zygote.spawn({}, deadline=soon()) as worker:
-        greet(worker, Patience(soon()))
-        with Watched(worker.pid) as fenced:
-            os.kill(zygote.pid, 9)
-            assert fenced.ended()

@@ -8,9 +8,6 @@ import os
 import select
 import signal
 import socket
-import subprocess
-import sys
-import textwrap
 import threading
 import time
 from pathlib import Path
@@ -161,27 +158,6 @@ def test_workers_vanish_with_a_killed_zygote_and_the_next_comes_from_another(fre
     with fresh.spawn({}, deadline=soon()) as worker:
         assert fresh.pid != old
         assert look(worker)["parent"] == fresh.pid
-
-
-def test_zygote_and_workers_leave_when_the_broker_is_killed():
-    script = f"""
-        import time
-        from muniment.confine.pool import Zygote, import_directories
-        zygote = Zygote("probe_service:serve", directories=[*import_directories(), {SERVICES!r}])
-        worker = zygote.spawn({{}}, deadline=time.monotonic() + 20)
-        worker.send({{"do": "spin"}}, deadline=time.monotonic() + 20)
-        print(zygote.pid, worker.pid, flush=True)
-        time.sleep(60)
-    """
-    broker = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(script)], stdout=subprocess.PIPE, text=True
-    )
-    with broker:
-        pids = [int(pid) for pid in broker.stdout.readline().split()]
-        with Watched(pids[0]) as zygote_over, Watched(pids[1]) as over:
-            broker.kill()
-            assert zygote_over.ended()
-            assert over.ended()
 
 
 def test_a_stopped_zygote_costs_one_caller_its_deadline_and_leaves_no_worker(fresh, monkeypatch):
