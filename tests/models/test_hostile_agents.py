@@ -1,7 +1,7 @@
 """Any tree, any calls, any neighbour, in any order and at any moment: a machine, and an oracle beside it.
 
 The neighbour acts between calls; at the n-th opening of a file during a call or commit, where the tools and
-the broker open by a resolver of the test; and, in a second process, all the time. After every step:
+the broker open by a resolver of the test. After every step:
 
 - nothing outside was read or changed, bytes and metadata, and the canary came out nowhere;
 - what a reading tool showed is what the model of the memory, a dictionary over plain files, says;
@@ -34,7 +34,6 @@ from muniment.names import Symlinks
 from muniment.sandbox import RunTerms, Sandbox
 from muniment.store.apply import apply
 from muniment.store.state import State
-from muniment.testing.race import Swap
 from muniment.testing.strategies import tool_calls, trees, unsafe_paths
 from muniment.testing.witness import sightings
 
@@ -178,28 +177,6 @@ class Machine(RuleBasedStateMachine):
         self._neighbour(deed)
         self._check_outside()
 
-    @rule(some=st.lists(calls, min_size=1, max_size=4), commits=st.booleans())
-    def calls_and_commit_while_a_second_process_swaps(self, some, commits):
-        """Nothing of ours may look at the tree meanwhile: it would be led outside itself."""
-        if self.box is None or not self._can_race():
-            return
-        self.is_quiet = False
-        known = {
-            path: self.model.known(path) for path in {arguments.get("path", "") for _, arguments in some}
-        }
-        before = self.ground.contents()
-        with Swap(self.ground.base / "user" / "topic", self.ground.aside / "link-dir") as swap:
-            for _ in swap.rounds(exchanges=1):
-                for tool, arguments in some:
-                    outcome = self.box.call(tool, arguments)
-                    path = arguments.get("path", "")
-                    logical = self.model.logical(path)
-                    self._check(tool, arguments, outcome, self.model.pending.get(logical, known[path]))
-            committed = self._commit() if commits else None
-        if commits:
-            self._check_disturbed(committed, before, "user/topic")
-        self._check_outside()
-
     @rule(some=ordinary)
     def commit(self, some):
         if self.box is None:
@@ -290,10 +267,6 @@ class Machine(RuleBasedStateMachine):
     def _neighbour(self, deed):
         self.is_quiet = False
         self.ground.do(deed)
-
-    def _can_race(self):
-        kinds = [self.ground.kind("user/topic"), (self.ground.aside / "link-dir").is_symlink()]
-        return kinds == ["directory", True] and self.ground.root("user") == self.ground.base / "user"
 
     def _call(self, tool, arguments):
         path = arguments.get("path", "")

@@ -5,18 +5,31 @@ What the fenced process may still *do* is tried in `test_attempts.py`.
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 from pathlib import Path
 
 import pytest
 
-from kit.confine.kernel import needs_fence
-from kit.confine.probe import nothing_left_open, soon, source
+from kit.confine.kernel import FULL_ABI, needs_fence, needs_landlock
+from kit.confine.probe import nothing_left_open, ready, soon, source
+from kit.confine.threads import in_a_thread_of_its_own, refused
 from kit.memories import CANARY, make_roots, put, strict
-from muniment.confine import pool
+from muniment.confine import fence, pool
 from muniment.confine.cancel import Patience
-from muniment.confine.fence import CPU_SECONDS, DATA_BYTES, MEMORY_BYTES, OPEN_FILES, STEPS
+from muniment.confine.fence import (
+    CPU_SECONDS,
+    DATA_BYTES,
+    MEMORY_BYTES,
+    MIN_ABI,
+    OPEN_FILES,
+    STEPS,
+    Grounds,
+    handled_by,
+    offered_abi,
+    restrict,
+)
 from muniment.errors import ConfinementUnavailable
 from muniment.names import Enforcement, FenceLayer
 from muniment.policy.load import load_policy
@@ -89,12 +102,17 @@ def test_every_layer_is_put_up_in_the_order_of_its_name():
     assert list(STEPS) == list(FenceLayer)
 
 
-@pytest.fixture
-def claiming(monkeypatch):
-    """The sandbox's zygote, replaced by one that has no fence and claims all of it."""
-    with source("claiming_service:serve") as zygote:
-        monkeypatch.setattr(pool._SHARED, "zygote", zygote)
+@pytest.fixture(scope="module")
+def claims():
+    """A zygote that has no fence and claims all of it."""
+    with ready("claiming_service:serve") as zygote:
         yield zygote
+
+
+@pytest.fixture
+def claiming(claims, monkeypatch):
+    """In the place of the sandbox's."""
+    monkeypatch.setattr(pool._SHARED, "zygote", claims)
 
 
 @pytest.mark.threat("T-FENCE-08", control="kernel_asked")
@@ -107,15 +125,13 @@ def test_a_worker_that_claims_a_fence_which_the_kernel_denies_is_partial(roots):
 
 
 @pytest.mark.threat("T-RUN-11", control="required_enforcement")
-def test_a_policy_that_requires_the_fence_refuses_a_run_without_and_says_what_to_do(roots, claiming):
-    with nothing_left_open():
-        with pytest.raises(ConfinementUnavailable) as caught:
-            Sandbox("hardened", roots)
-        claiming.close()
+@pytest.mark.usefixtures("claiming")
+def test_a_policy_that_requires_the_fence_refuses_a_run_without_and_says_what_to_do(roots):
+    with nothing_left_open(), pytest.raises(ConfinementUnavailable) as caught:
+        Sandbox("hardened", roots)
     assert caught.value.offered is Enforcement.PARTIAL
-    assert all(
-        words in str(caught.value) for words in ("the kernel does not hold", "seccomp", "muniment doctor")
-    )
+    for words in ("the kernel does not hold", "seccomp", "muniment doctor"):
+        assert words in str(caught.value)
 
 
 @needs_fence
@@ -135,10 +151,87 @@ def test_the_hardened_policy_runs_behind_the_fence_and_is_otherwise_strict(roots
 
 
 @needs_fence
-def test_each_connection_of_a_sandbox_is_held_anew(roots, monkeypatch):
-    with Sandbox(strict(require="full"), roots) as box, source("claiming_service:serve") as zygote:
+def test_each_connection_of_a_sandbox_is_held_anew(roots, monkeypatch, claims):
+    with Sandbox(strict(require="full"), roots) as box:
         box.call("write_file", {"path": "user/a.md", "content": "a\n"})
         box.commit()
-        monkeypatch.setattr(pool._SHARED, "zygote", zygote)
+        monkeypatch.setattr(pool._SHARED, "zygote", claims)
         with pytest.raises(ConfinementUnavailable):
             box.call("ls", {"path": "user"})
+
+
+# -- what a ruleset takes charge of, by the ABI of the kernel ------------------------------------------
+
+
+RIGHTS = (
+    *("execute", "write_file", "read_file", "read_dir", "remove_dir", "remove_file"),
+    *("make_char", "make_dir", "make_reg", "make_sock", "make_fifo", "make_block", "make_sym"),
+    *("refer", "truncate", "ioctl_dev"),
+)
+"""In the order of their bits (`linux/landlock.h`)."""
+
+PR_SET_NO_NEW_PRIVS = 38
+SINCE = dict.fromkeys(RIGHTS, 1) | {"refer": 2, "truncate": 3, "ioctl_dev": 5}
+
+
+def test_every_right_that_the_kernel_knows_is_taken_charge_of_and_no_other():
+    for abi in range(1, 13):
+        handled = handled_by(abi)
+        taken = {name for bit, name in enumerate(RIGHTS) if handled.files >> bit & 1}
+        assert taken == {name for name in RIGHTS if SINCE[name] <= abi}
+        assert handled.files < 1 << len(RIGHTS)
+        assert (handled.network, handled.scoped) == (0b11 * (abi >= 4), 0b11 * (abi >= 6))
+    assert SINCE["truncate"] == MIN_ABI == FULL_ABI
+
+
+@needs_landlock
+def test_beneath_its_roots_and_nowhere_else_files_are_read(tmp_path):
+    root, outside = tmp_path / "root", tmp_path / "outside"
+    for directory in (root, outside):
+        directory.mkdir()
+        (directory / "a.md").write_text(directory.name)
+    (root / "out").symlink_to(outside)
+
+    def attempt():
+        handle = os.open(root, os.O_PATH | os.O_DIRECTORY)
+        try:
+            fence.prctl(PR_SET_NO_NEW_PRIVS, 1)
+            restrict([handle], offered_abi())
+        finally:
+            os.close(handle)
+        return [
+            (root / "a.md").read_text(),
+            [path.name for path in root.iterdir()],
+            *(refused(act) for act in acts(root, outside)),
+        ]
+
+    content, names, *refusals = in_a_thread_of_its_own(attempt)
+    assert (content, sorted(names)) == ("root", ["a.md", "out"])
+    assert refusals == [errno.EACCES] * len(refusals)
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["a.md", "a.md", "out", "outside", "root"]
+    assert (root / "a.md").read_text() == "root"
+
+
+def acts(root, outside):
+    yield (outside / "a.md").read_text
+    yield (root / "out" / "a.md").read_text
+    yield lambda: next(outside.iterdir())
+    yield lambda: (root / "a.md").write_text("changed")
+    yield lambda: os.truncate(root / "a.md", 0)
+    yield (root / "new.md").touch
+    yield (root / "new").mkdir
+    yield lambda: (root / "link").symlink_to("a.md")
+    yield (root / "a.md").unlink
+    yield lambda: (root / "a.md").rename(root / "b.md")
+    yield lambda: os.mkfifo(root / "fifo")
+
+
+def test_what_the_kernel_refuses_as_to_a_process_that_could_gain_privileges_is_raised():
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        restrict([-1], 1)
+
+    def attempt():
+        fence.STEPS[FenceLayer.CAPABILITIES](Grounds([], 1, os.uname().machine))
+        return refused(lambda: restrict([], max(offered_abi(), 1)))
+
+    assert in_a_thread_of_its_own(attempt) == errno.EPERM

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import itertools
 import os
 import socket
 import stat
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -27,10 +31,21 @@ from kit.confine.trees import (
 )
 from muniment.confine import root as subject
 from muniment.confine import syscalls
-from muniment.confine.root import Examined, Listed, Root, choose_resolver, encoded
+from muniment.confine.root import (
+    MAX_ENTRIES,
+    MAX_LINKS,
+    Examined,
+    Listed,
+    OpenDirectory,
+    Root,
+    choose_resolver,
+    encoded,
+    read_links,
+)
 from muniment.confine.syscalls import EXAMINE, LIST, READ, Openat2Resolver
 from muniment.errors import (
     BadName,
+    ManagedMemoryUnavailable,
     NotAFile,
     NotFound,
     PathEscape,
@@ -418,3 +433,290 @@ def test_the_walk_refuses_another_device_at_any_component(trees, monkeypatch):
             made.read_bytes("topic/one.md")
         assert caught.value.via is Via.MOUNT
     os.close(made.fd)
+
+
+# -- what an open directory tells: by handle, following nothing ----------------------------------------
+
+
+def test_names_are_told_with_what_they_are_and_the_status_of_files(root, trees):
+    (trees.inside / "link.md").symlink_to(trees.outside / f"{CANARY}.md")
+    os.mkfifo(trees.inside / "pipe.md")
+    Path(os.fsdecode(os.fsencode(trees.inside) + b"/\xff.md")).write_bytes(b"odd")
+    with OpenDirectory(root, "") as opened:
+        found = {item.name: item for item in opened.entries()}
+        again = {item.name for item in opened.entries()}
+    assert {name: item.kind for name, item in found.items()} == {
+        "folder.md": "directory",
+        "link.md": "other",
+        "note.md": "file",
+        "pipe.md": "other",
+        "topic": "directory",
+        "\udcff.md": "file",
+    }
+    assert found.keys() == again
+    assert all(os.fsencode(name) == item.raw for name, item in found.items())
+    assert found["note.md"].status == (trees.inside / "note.md").lstat()
+    assert {name for name, item in found.items() if item.status} == {"note.md", "\udcff.md"}
+
+
+def test_a_file_is_read_with_the_status_from_before_the_read(root, trees, monkeypatch):
+    path = trees.inside / "topic" / "one.md"
+    before = path.stat()
+    real = os.pread
+
+    def pread(fd, count, position):
+        monkeypatch.setattr(os, "pread", real)
+        path.write_text("inside ONE and more")
+        return real(fd, count, position)
+
+    monkeypatch.setattr(os, "pread", pread)
+    with OpenDirectory(root, "topic") as opened:
+        content, status = opened.read("one.md")
+    assert content == b"inside ONE and more"
+    assert (status.st_ino, status.st_size) == (before.st_ino, before.st_size) == (before.st_ino, 10)
+
+
+def test_what_stands_at_a_name_is_told_without_following_it(root, trees):
+    (trees.inside / "topic" / "link.md").symlink_to("one.md")
+    with OpenDirectory(root, "topic") as opened:
+        assert opened.status_of("link.md") == (trees.inside / "topic" / "link.md").lstat()
+        assert opened.status_of("deep") == (trees.inside / "topic" / "deep").lstat()
+        assert opened.status_of("gone.md") is None
+
+
+def test_a_name_is_one_component_and_does_not_lead_out(root):
+    with OpenDirectory(root, "topic") as opened:
+        for name in ("", "deep/two.md", "a/b", "..", "/etc", "\0"):
+            for method in (opened.status_of, opened.read):
+                with pytest.raises(PathEscape if name in {"..", "/etc", "\0"} else BadName):
+                    method(name)
+
+
+@pytest.mark.threat("T-PATH-03", control="walk_checks")
+@pytest.mark.threat("T-PATH-03", control="openat2_resolve")
+def test_no_link_is_followed_to_a_directory_or_a_file(tmp_path):
+    for number, (shape, resolver) in enumerate(itertools.product(LINKS, RESOLVERS)):
+        trees = plant(tmp_path / str(number))
+        rel, root = plant_link(trees, shape), trees.root(resolver)
+        parent, _, name = rel.rpartition("/")
+        with pytest.raises((PathEscape, NotFound)):
+            OpenDirectory(root, rel)
+        with (
+            contextlib.suppress(PathEscape),
+            OpenDirectory(root, parent) as opened,
+            pytest.raises(PathEscape),
+        ):
+            opened.read(name)
+        os.close(root.fd)
+
+
+def test_a_file_with_a_second_name_and_what_is_no_file_are_not_read(root, trees):
+    os.link(trees.outside / f"{CANARY}.md", trees.inside / "hard.md")
+    os.mkfifo(trees.inside / "pipe.md")
+    (trees.inside / "large.md").write_bytes(b"x" * (MAX_FILE_BYTES + 1))
+    with OpenDirectory(root, "") as opened:
+        for name, via in (("hard.md", Via.HARDLINK), ("pipe.md", Via.SPECIAL)):
+            with pytest.raises(PathEscape) as refused:
+                opened.read(name)
+            assert refused.value.via is via
+        with pytest.raises(NotAFile):
+            opened.read("topic")
+        with pytest.raises(TooLarge):
+            opened.read("large.md")
+        with pytest.raises(NotFound):
+            opened.read("gone.md")
+
+
+def test_it_stays_the_directory_that_was_opened_when_another_takes_its_place(root, trees, tmp_path):
+    with OpenDirectory(root, "topic") as opened:
+        (trees.inside / "topic").rename(tmp_path / "moved")
+        (trees.inside / "topic").symlink_to(trees.outside)
+        assert {item.name for item in opened.entries()} == {"deep", "one.md"}
+        assert opened.read("one.md")[0] == b"inside one"
+
+
+def test_a_directory_that_was_removed_is_not_empty_but_gone(root, trees):
+    (trees.inside / "folder.md").rmdir()
+    with pytest.raises(NotFound):
+        OpenDirectory(root, "folder.md")
+    fd = os.open(trees.inside / "topic", os.O_PATH)
+    (trees.inside / "topic").rename(trees.inside / "aside")
+    for path in ("aside/deep/two.md", "aside/one.md"):
+        (trees.inside / path).unlink()
+    (trees.inside / "aside/deep").rmdir()
+    (trees.inside / "aside").rmdir()
+    removed = type(root)(root.scope, fd, root.resolver)
+    with OpenDirectory(removed, "") as opened, pytest.raises(NotFound):
+        opened.entries()
+    os.close(fd)
+
+
+def test_too_many_names_are_refused_and_one_that_vanishes_before_it_is_asked_about_has_no_status(
+    root, trees, monkeypatch
+):
+    with OpenDirectory(root, "") as opened:
+        monkeypatch.setattr(subject, "MAX_ENTRIES", 3)
+        assert len(opened.entries()) == 3
+        monkeypatch.setattr(subject, "MAX_ENTRIES", 2)
+        with pytest.raises(TooLarge):
+            opened.entries()
+    real = os.scandir
+
+    @contextlib.contextmanager
+    def late(fd):
+        with real(fd) as scanned:
+            listed = list(scanned)
+        (trees.inside / "topic" / "one.md").unlink()
+        yield iter(listed)
+
+    monkeypatch.setattr(os, "scandir", late)
+    with OpenDirectory(root, "topic") as opened:
+        files = {item.name: item.status for item in opened.entries() if item.kind == "file"}
+    assert files == {"one.md": None}
+
+
+def test_what_the_system_refuses_is_unreadable_and_leaves_nothing_open(root, monkeypatch):
+    def fail(*_arguments):
+        raise OSError(5, "Input/output error")
+
+    for call in ("scandir", "fstat"):
+        with nothing_left_open(), monkeypatch.context() as patched:
+            patched.setattr(os, call, fail)
+            with pytest.raises(Unreadable, match="EIO"), OpenDirectory(root, "topic") as opened:
+                opened.entries()
+
+
+# -- the links beneath a root: all that a path can name, and none is followed --------------------------
+
+
+def test_a_link_of_any_shape_is_read_and_not_followed_nor_told_where_it_leads_outside(tmp_path):
+    for number, (shape, resolver) in enumerate(itertools.product(LINKS, RESOLVERS)):
+        trees = plant(tmp_path / str(number))
+        before = snapshot(trees.outside, trees.other)
+        plant_link(trees, shape)
+        name, target, _rel = LINKS[shape]
+        target = target.format(outside=trees.outside, other=trees.other)
+        expected = {name: "/" if target.startswith("/") else target}
+        if shape == "a chain of links":
+            expected["second.md"] = "/"
+        root = trees.root(resolver)
+        assert read_links(root) == expected
+        os.close(root.fd)
+        assert snapshot(trees.outside, trees.other) == before
+
+
+def test_what_no_path_can_name_and_what_is_no_link_is_left_out(root, trees):
+    inside = trees.inside
+    for rel in ("bad|name.md", "bad*/l.md", "1/2/3/4/5/6/7/8/l.md", os.fsdecode(b"\xff.md"), "nul.md"):
+        (inside / rel).parent.mkdir(parents=True, exist_ok=True)
+        (inside / rel).symlink_to("x.md")
+    os.mkfifo(inside / "fifo.md")
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.bind(str(inside / "socket.md"))
+    (inside / "hard.md").hardlink_to(trees.outside / "note.md")
+    assert read_links(root) == {}
+
+
+def test_a_target_keeps_every_byte_and_a_folder_that_is_a_link_is_not_entered(root, trees):
+    for target in (b"\xff/\xfe.md", b"a\nb", "é.md".encode(), b"x" * 4095):
+        (trees.inside / "l.md").symlink_to(os.fsdecode(target))
+        assert os.fsencode(read_links(root)["l.md"]) == target
+        (trees.inside / "l.md").unlink()
+    (trees.outside / "inner.md").symlink_to("note.md")
+    (trees.inside / "way").symlink_to(trees.outside)
+    (trees.inside / "topic" / "again").symlink_to("../topic")
+    assert read_links(root) == {"way": "/", "topic/again": "../topic"}
+
+
+# -- what changes once it was listed ---------------------------------------------------------------------
+
+
+@dataclass
+class Meddling:
+    """A resolver that lets somebody else act just before a folder is listed."""
+
+    honest: Any
+    folder: bytes
+    act: Any
+    name: str = "meddling"
+
+    def open(self, dir_fd, path, purpose):
+        if (path, purpose) == (self.folder, EXAMINE):
+            self.act()
+        return self.honest.open(dir_fd, path, purpose)
+
+
+def meddled(root, folder, act):
+    return read_links(Root(root.scope, root.fd, Meddling(root.resolver, folder, act)))
+
+
+def test_a_folder_that_went_or_became_a_link_once_it_was_listed_has_no_links(root, trees):
+    (trees.inside / "topic" / "l.md").symlink_to("x.md")
+    (trees.inside / "l.md").symlink_to("x.md")
+    (trees.outside / "l.md").symlink_to(CANARY)
+
+    def swap():
+        (trees.inside / "topic").rename(trees.inside / "kept")
+        (trees.inside / "topic").symlink_to(trees.outside)
+
+    def fail(number):
+        raise OSError(number, "on purpose")
+
+    for number in (errno.ENOENT, errno.EXDEV, errno.EACCES):
+        assert meddled(root, b"topic", partial(fail, number)) == {"l.md": "x.md"}
+    assert CANARY not in str(meddled(root, b"topic", swap))
+
+
+def test_a_link_that_went_or_became_a_file_once_it_was_listed_is_absent(root, trees):
+    first, second, third = (trees.inside / name for name in ("first.md", "second.md", "third.md"))
+    for each in (first, second, third):
+        each.symlink_to("x.md")
+    assert meddled(root, b".", lambda: (first.unlink(), second.unlink(), second.touch())) == {
+        "third.md": "x.md"
+    }
+
+
+def test_a_root_that_moved_keeps_its_links_and_one_that_went_has_none(root, trees):
+    (trees.inside / "l.md").symlink_to("x.md")
+    trees.inside.rename(trees.inside.with_name("moved"))
+    assert read_links(root) == {"l.md": "x.md"}
+    trees.inside.mkdir()
+    gone = Root("user", os.open(trees.inside, os.O_PATH | os.O_DIRECTORY), root.resolver)
+    trees.inside.rmdir()
+    assert read_links(gone) == {}
+    os.close(gone.fd)
+
+
+# -- limits ----------------------------------------------------------------------------------------------
+
+
+def unread(root):
+    with nothing_left_open(), pytest.raises(ManagedMemoryUnavailable) as caught:
+        read_links(root)
+    assert caught.value.what == root.scope
+    assert "bind a smaller directory, or refuse links (symlinks = 'refuse')" in caught.value.reason
+    return caught.value.reason
+
+
+def test_more_links_or_names_than_anybody_waits_for_and_very_long_targets_say_what_to_do(
+    root, trees, monkeypatch
+):
+    (trees.inside / "l.md").symlink_to(os.fsdecode(b"\xff" * 16))
+    with monkeypatch.context() as patch:
+        patch.setattr(subject, "MAX_LINK_BYTES", 20)
+        assert len(read_links(root)) == 1
+        (trees.inside / "m").symlink_to("x")
+        assert "very long targets" in unread(root)
+    names = sum(len(names) + len(files) for _, names, files in os.walk(trees.inside))
+    with monkeypatch.context() as patch:
+        patch.setattr(subject, "MAX_NAMES", names)
+        assert len(read_links(root)) == 2
+        (trees.inside / "topic" / "deep" / "bad|name").write_text("")
+        assert f"more than {names} names" in unread(root)
+    for number in range(2, MAX_LINKS):
+        (trees.inside / "topic" / f"l{number}").symlink_to("x")
+    assert len(read_links(root)) == MAX_LINKS
+    (trees.inside / "one-more").symlink_to("x")
+    assert f"more than {MAX_LINKS} links" in unread(root)
+    monkeypatch.setattr(subject, "MAX_ENTRIES", 3)
+    assert f"more than {MAX_ENTRIES} names" in unread(root)
