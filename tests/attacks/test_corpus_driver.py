@@ -99,11 +99,9 @@ def test_an_unknown_mode_and_an_unknown_case_are_errors(told, tmp_path):
 # -- the command line as a subject --------------------------------------------------------------------
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("mode", ["worker", "tool"])
-@pytest.mark.parametrize(
-    "name", ["own-follow-edit", "sym-write-file", "own-quota-files", "ok-write-relative"]
-)
+@pytest.mark.parametrize("name", ["own-follow-edit", "sym-write-file", "own-quota-files", "ok-edit"])
 def test_a_case_is_run_through_a_subject(tmp_path, mode, name):
     case = CORPUS.cases[name]
     opens = partial(open_subject, mode)

@@ -7,8 +7,8 @@ import os
 
 import pytest
 
+from kit.confine.probe import source
 from kit.memories import CANARY, IN_A_WORKER, make_roots, photograph, put, strict
-from kit.sandbox.liars import source
 from kit.sandbox.side_by_side import side_by_side
 from muniment.confine.pool import Zygote
 from muniment.errors import WorkerLost

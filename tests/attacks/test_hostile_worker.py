@@ -11,10 +11,9 @@ from dataclasses import replace
 
 import pytest
 
-from kit.confine.probe import nothing_left_open
+from kit.confine.probe import nothing_left_open, source
+from kit.confine.services import lying_service
 from kit.memories import CANARY, make_roots, photograph, put, strict
-from kit.sandbox.liars import source
-from kit.sandbox.services import lying_service
 from muniment.agent.filing import RuleWriter
 from muniment.agent.model import Reply, ToolCall
 from muniment.confine.binding import bind_all

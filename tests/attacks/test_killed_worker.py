@@ -18,9 +18,8 @@ from pathlib import Path
 import pytest
 
 from kit.confine.kernel import needs_fence
-from kit.confine.probe import nothing_left_open
+from kit.confine.probe import nothing_left_open, source
 from kit.memories import IN_A_WORKER, make_roots, photograph, put, strict
-from kit.sandbox.liars import source
 from muniment.agent.filing import RuleWriter
 from muniment.confine.binding import bind_all
 from muniment.errors import WorkerLost

@@ -8,8 +8,8 @@ from contextlib import ExitStack
 
 import pytest
 
+from kit.confine.probe import source
 from kit.memories import CANARY, make_roots, photograph, put, strict
-from kit.sandbox.liars import source
 from muniment import Sandbox
 from muniment.confine import root as reading
 from muniment.confine.binding import bind_all

@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from kit.confine.probe import Watched, nothing_left_open, soon
+from kit.confine.probe import SERVICES, Watched, nothing_left_open, soon
 from kit.memories import IN_A_WORKER, SCOPES, make_roots, photograph, put, strict
-from kit.sandbox.liars import SERVICES
 from muniment.confine.cancel import Patience
 from muniment.confine.pool import Zygote
 from muniment.errors import WorkerLost

@@ -1,4 +1,4 @@
-"""Framing against hostile bytes: `muniment.confine.wire`; any stream: `test_fuzzed_frames.py`."""
+"""Framing against hostile bytes: `muniment.confine.wire`; any stream: `test_fuzzed_answers.py`."""
 
 from __future__ import annotations
 

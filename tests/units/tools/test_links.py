@@ -142,14 +142,6 @@ def test_creating_and_modifying_are_judged_under_both_names(roots):
     assert told("write_file", path="user/s.md", content="x\n").code == "bad_name"
 
 
-def test_a_file_that_takes_the_name_of_a_link_is_not_seen_under_it(roots):
-    told = bench(roots, links={"l.md": "real.md"})
-    (roots["user"] / "l.md").unlink()
-    put(roots["user"], "l.md", f"{CANARY}\n")
-    assert told("read_file", path="user/l.md").text.startswith("1\talpha\n")
-    assert "l.md (6 bytes)" in told("ls", path="user").text.split("\n")
-
-
 def test_a_file_for_no_verb_at_all_is_not_granted():
     with pytest.raises(ValueError, match="unpack"):
         Reach(Judge(strict()), SCOPES, {}).file("user/a.md")
