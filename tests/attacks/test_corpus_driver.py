@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from kit.corpus.naive import NaiveTools
+from kit.raising import raised
 from kit.where import TESTS
 from muniment.testing.conformance import driver as conformance_driver
 from muniment.testing.corpus import Inexpressible, Stage, driver, load_corpus, run_case, subjects
@@ -90,10 +91,8 @@ def test_there_is_something_to_steal_in_every_case(told, tmp_path):
 
 
 def test_an_unknown_mode_and_an_unknown_case_are_errors(told, tmp_path):
-    with pytest.raises(ValueError, match="none of worker, in-process, tool"):
-        driver.main("elsewhere", tmp_path, [])
-    with pytest.raises(KeyError):
-        told(driver.drive, NaiveTools, tmp_path / "cases", ["no-such-case"])
+    raised(ValueError, driver.main, "elsewhere", tmp_path, [], match="none of worker, in-process, tool")
+    raised(KeyError, told, driver.drive, NaiveTools, tmp_path / "cases", ["no-such-case"])
 
 
 # -- the command line as a subject --------------------------------------------------------------------
@@ -159,8 +158,7 @@ def test_a_thread_that_obeys_file_modes_cannot_read_what_nobody_may(tmp_path):
 
 
 def test_whoever_is_not_root_obeys_anyway_and_a_kernel_that_refuses_is_an_error(monkeypatch):
-    with pytest.raises(OSError, match="Errno"):
-        privileges._require(-1)
+    raised(OSError, privileges._require, -1, match="Errno")
     monkeypatch.setattr(privileges.os, "geteuid", lambda: 1000)
     monkeypatch.setattr(privileges, "_require", None)
     obey_file_modes()
@@ -224,8 +222,7 @@ def test_a_socket_has_its_place_however_long_the_path(stage):
 
 def test_an_operation_that_is_not_understood_is_an_error(stage):
     for operation in ("unheard", "swap"):
-        with pytest.raises(KeyError):
-            stage.prepare({"op": operation, "path": "{user}"})
+        raised(KeyError, stage.prepare, {"op": operation, "path": "{user}"})
 
 
 def test_every_kind_of_setup_can_be_carried_out(tmp_path):
@@ -276,10 +273,8 @@ def test_files_that_do_not_belong_together_are_refused(tmp_path, monkeypatch):
     (tmp_path / "a.json").write_text(json.dumps({"canary": "x", "cases": [{"id": "1"}]}))
     (tmp_path / "b.json").write_text(json.dumps({"canary": "y", "cases": [{"id": "2"}]}))
     assert list(load_corpus("a.json").cases) == ["1"]
-    with pytest.raises(ValueError, match="twice"):
-        load_corpus("a.json", "a.json")
-    with pytest.raises(ValueError, match="several canaries"):
-        load_corpus("a.json", "b.json")
+    raised(ValueError, load_corpus, "a.json", "a.json", match="twice")
+    raised(ValueError, load_corpus, "a.json", "b.json", match="several canaries")
 
 
 # -- weak tools ---------------------------------------------------------------------------------------
@@ -300,8 +295,7 @@ def test_every_attack_of_our_own_convicts_a_weak_tool_or_says_why_not_and_what_i
         left = [name for name in left if not found[tool][name]]
     convicted = {name for told in found.values() for name, failures in told.items() if failures}
     excused = {name for name, case in OWN.items() if NOT_CONVICTED in case["why"]}
-    refusals = {name for name, case in OWN.items() if case["expect"] != "allow"}
-    assert refusals - convicted - excused == set()
+    assert {name for name, case in OWN.items() if case["expect"] != "allow"} - convicted - excused == set()
     assert excused & convicted == set()
     late = {"own-late-dir", "own-late-hardlink", "own-over-alias", "own-follow-one-state"}
     assert late <= {name for name, failures in found["LateTools"].items() if failures}

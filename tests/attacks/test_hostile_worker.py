@@ -14,6 +14,7 @@ import pytest
 from kit.confine.probe import nothing_left_open, source
 from kit.confine.services import lying_service
 from kit.memories import CANARY, make_roots, photograph, put, strict
+from kit.raising import raised
 from muniment.agent.filing import RuleWriter
 from muniment.agent.model import Reply, ToolCall
 from muniment.confine.binding import bind_all
@@ -127,9 +128,7 @@ def test_a_sandbox_commits_no_lie_either(lie, roots, tmp_path):
         for _ in range(2):
             box.call("ls", {"path": "user"})
         assert box.changes() != []
-        with pytest.raises(MunimentError) as caught:
-            box.commit()
-        assert caught.value.code in CODES[lie]
+        assert raised(MunimentError, box.commit).code in CODES[lie]
     assert photograph(tmp_path) == before
 
 
@@ -181,11 +180,9 @@ def test_a_worker_that_does_not_greet_leaves_nothing_behind(roots, monkeypatch):
 def test_a_worker_that_died_takes_its_proposals_with_it(roots, tmp_path):
     before = photograph(tmp_path)
     with Sandbox(strict(name="dies"), roots) as box:
-        with pytest.raises(WorkerLost, match="SIGSEGV"):
-            box.call("ls", {"path": ""})
+        raised(WorkerLost, box.call, "ls", {"path": ""}, match="SIGSEGV")
         for again in (box.changes, box.commit, lambda: box.call("ls", {"path": ""})):
-            with pytest.raises(WorkerLost):
-                again()
+            raised(WorkerLost, again)
     assert photograph(tmp_path) == before
 
 

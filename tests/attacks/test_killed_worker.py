@@ -20,6 +20,7 @@ import pytest
 from kit.confine.kernel import needs_fence
 from kit.confine.probe import nothing_left_open, source
 from kit.memories import IN_A_WORKER, make_roots, photograph, put, strict
+from kit.raising import raised
 from muniment.agent.filing import RuleWriter
 from muniment.confine.binding import bind_all
 from muniment.errors import WorkerLost
@@ -123,8 +124,7 @@ def run(policy, roots, fragile):
         except WorkerLost:
             for again in (box.changes, box.commit):
                 if box._bench is not None:
-                    with pytest.raises(WorkerLost):
-                        again()
+                    raised(WorkerLost, again)
             raise
 
 
@@ -246,11 +246,9 @@ def test_what_a_fenced_worker_may_not_do_or_have_ends_it_and_the_run(
     with nothing_left_open():  # Of zygotes, too: one that was replaced took its socket along.
         with Sandbox(strict(), roots) as box:
             box.call("write_file", {"path": "user/topic/new.md", "content": "new\n"})
-            with pytest.raises(WorkerLost, match=told):
-                box.call("grep", {"pattern": deed})
+            raised(WorkerLost, box.call, "grep", {"pattern": deed}, match=told)
             for again in (box.changes, box.commit, lambda: box.call("ls", {"path": ""})):
-                with pytest.raises(WorkerLost, match=told):
-                    again()
+                raised(WorkerLost, again, match=told)
         assert photograph(tmp_path) == photo
         with Sandbox(strict(), roots) as box:
             assert box.call("ls", {"path": "user"}).verdict == "allow"
@@ -270,8 +268,6 @@ def test_a_call_that_needs_more_memory_than_there_is_ends_the_worker_with_a_code
         with Sandbox(strict(), roots) as box:
             assert box.call("ls", {"path": "user"}).verdict == "allow"
             box.call("write_file", {"path": "user/topic/new.md", "content": "new\n"})
-            with pytest.raises(WorkerLost, match=r"66 .memory"):
-                box.call("edit", largest)
-            with pytest.raises(WorkerLost):
-                box.commit()
+            raised(WorkerLost, box.call, "edit", largest, match=r"66 .memory")
+            raised(WorkerLost, box.commit)
         assert photograph(tmp_path) == before

@@ -10,6 +10,7 @@ import pytest
 
 from kit.confine.probe import source
 from kit.memories import CANARY, make_roots, photograph, put, strict
+from kit.raising import raised
 from muniment import Sandbox
 from muniment.confine import root as reading
 from muniment.confine.binding import bind_all
@@ -167,9 +168,8 @@ def test_an_escape_by_a_link_ends_the_run_where_the_policy_says_so(opened, roots
     box = opened()
     assert box.call("write_file", {"path": "user/m.md", "content": "beta\n"}).verdict == "allow"
     assert box.call("write_file", {"path": "user/l.md", "content": CANARY}).via == "symlink"
-    with pytest.raises(RememberPathEscape) as caught:
-        box.commit()
-    assert (caught.value.tool, caught.value.requested) == ("write_file", "user/l.md")
+    caught = raised(RememberPathEscape, box.commit)
+    assert (caught.tool, caught.requested) == ("write_file", "user/l.md")
     assert photograph(tmp_path) == before
 
 
@@ -305,14 +305,12 @@ def test_a_target_that_becomes_a_link_or_appears_before_the_commit_ends_it(begun
     begun.call("write_file", {"path": "user/m.md", "content": f"{CANARY}\n"})
     put(roots["user"], "new.md", "theirs\n")
     before = photograph(tmp_path)
-    with pytest.raises(StoreConflict):
-        begun.commit()
+    raised(StoreConflict, begun.commit)
     assert photograph(tmp_path) == before
     begun.call("write_file", {"path": "user/l.md", "content": f"{CANARY}\n"})
     swap(roots["user"] / "real.md", tmp_path / "outside" / "secret.md")
     before = photograph(tmp_path)
-    with pytest.raises(RememberPathEscape):
-        begun.commit()
+    raised(RememberPathEscape, begun.commit)
     assert photograph(tmp_path) == before
 
 
@@ -325,9 +323,8 @@ def test_a_worker_that_proposes_a_path_through_a_link_beneath_the_root_escapes(r
             with Sandbox(strict(name=lie), roots, symlinks="beneath") as box:
                 box.call("ls", {"path": "user"})
                 assert box.changes() != []
-                with pytest.raises(RememberPathEscape) as caught:
-                    box.commit()
-            assert caught.value.via == "symlink"
+                caught = raised(RememberPathEscape, box.commit)
+            assert caught.via == "symlink"
     assert photograph(tmp_path) == before
 
 

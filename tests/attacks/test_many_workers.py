@@ -14,6 +14,7 @@ import pytest
 
 from kit.confine.probe import SERVICES, Watched, nothing_left_open, soon
 from kit.memories import IN_A_WORKER, SCOPES, make_roots, photograph, put, strict
+from kit.raising import raised
 from muniment.confine.cancel import Patience
 from muniment.confine.pool import Zygote
 from muniment.errors import WorkerLost
@@ -56,8 +57,7 @@ def use(worker, number):
         case 3:
             greet(worker, Patience(soon()))
             worker._sock.send(b"\xff" * 64)
-            with pytest.raises(WorkerLost):
-                worker.receive(max_body=0, deadline=soon())
+            raised(WorkerLost, worker.receive, max_body=0, deadline=soon())
         case _:
             pass  # given back before its first word
 
@@ -121,8 +121,7 @@ def test_a_run_whose_zygote_is_killed_fails_cleanly_and_the_next_one_works(roots
                     os.kill(first, signal.SIGKILL)
                     assert worker.ended()
                 for again in (lambda: box.call("ls", {"path": "user"}), box.changes, box.commit):
-                    with pytest.raises(WorkerLost):
-                        again()
+                    raised(WorkerLost, again)
             assert photograph(tmp_path) == before
             with Sandbox(strict(), roots) as box:
                 box.call("write_file", {"path": "user/new.md", "content": "x\n"})

@@ -11,6 +11,7 @@ import time
 import pytest
 
 from kit.confine.probe import Watched, ask, nothing_left_open, open_descriptors, ready, soon
+from kit.raising import raised
 from muniment.confine import pool as subject
 from muniment.confine.cancel import Cancel
 from muniment.confine.wire import Unsendable
@@ -38,10 +39,8 @@ def worker(zygote):
 
 def is_over(worker):
     """Whether every further exchange is refused."""
-    with pytest.raises(WorkerLost, match="is gone"):
-        ask(worker, "echo")
-    with pytest.raises(WorkerLost, match="is gone"):
-        worker.receive(max_body=0, deadline=soon())
+    raised(WorkerLost, ask, worker, "echo", match="is gone")
+    raised(WorkerLost, worker.receive, max_body=0, deadline=soon(), match="is gone")
     return True
 
 
@@ -62,8 +61,7 @@ LIES = {
 def test_a_lie_or_a_body_where_none_is_taken_ends_the_worker(zygote, subtests):
     for name, lie in LIES.items():
         with subtests.test(name), zygote.spawn({}, deadline=soon()) as worker:
-            with pytest.raises(WorkerLost, match="broke the protocol"):
-                ask(worker, "raw", lie)
+            raised(WorkerLost, ask, worker, "raw", lie, match="broke the protocol")
             assert is_over(worker)
     with zygote.spawn({}, deadline=soon()) as worker, pytest.raises(WorkerLost, match="broke the protocol"):
         ask(worker, "echo", b"x", max_body=0)
@@ -72,16 +70,14 @@ def test_a_lie_or_a_body_where_none_is_taken_ends_the_worker(zygote, subtests):
 def test_a_flood_is_not_read_and_the_next_question_finds_it_out(worker):
     flood = frame(b'{"a":1}') * 10_000
     assert ask(worker, "flood", flood) == ({"a": 1}, b"")
-    with pytest.raises(WorkerLost, match="without being asked"):
-        ask(worker, "echo")
+    raised(WorkerLost, ask, worker, "echo", match="without being asked")
     assert is_over(worker)
 
 
 @pytest.mark.threat("T-RUN-10", control="asked_once")
 def test_an_answer_prepared_for_the_next_question_is_not_taken_for_one(worker):
     assert ask(worker, "raw", frame(b'{"n":1}') + frame(b'{"n":2}'))[0] == {"n": 1}
-    with pytest.raises(WorkerLost, match="without being asked"):
-        ask(worker, "echo")
+    raised(WorkerLost, ask, worker, "echo", match="without being asked")
 
 
 @pytest.mark.threat("T-RUN-02", control="patience")
@@ -109,20 +105,17 @@ def test_a_worker_that_hangs_spins_stops_or_always_drips_just_in_time_is_ended_a
 
 @pytest.mark.threat("T-RUN-02", control="killed_workers")
 def test_a_worker_that_closes_its_socket_and_stays_is_ended(worker):
-    with pytest.raises(WorkerLost, match=r"closed its connection .signal SIGKILL"):
-        ask(worker, "hush")
+    raised(WorkerLost, ask, worker, "hush", match=r"closed its connection .signal SIGKILL")
     assert is_over(worker)
 
 
 def test_a_worker_that_dies_behind_an_open_socket_or_just_after_its_answer_is_noticed(zygote):
     with zygote.spawn({}, deadline=soon()) as worker:
-        with pytest.raises(WorkerLost, match="exit code 0"):
-            ask(worker, "smuggle")
+        raised(WorkerLost, ask, worker, "smuggle", match="exit code 0")
         assert is_over(worker)
     with zygote.spawn({}, deadline=soon()) as worker:
         assert ask(worker, "raw_then_exit", frame(b'{"n":1}'))[0] == {"n": 1}, "its last answer counts"
-        with pytest.raises(WorkerLost, match=r"exit code 0 .ok"):
-            ask(worker, "echo")
+        raised(WorkerLost, ask, worker, "echo", match=r"exit code 0 .ok")
 
 
 def test_a_worker_that_died_with_a_question_unread_is_lost(worker):
@@ -131,16 +124,14 @@ def test_a_worker_that_died_with_a_question_unread_is_lost(worker):
     with Watched(worker.pid) as over:
         worker.kill()
         assert over.ended()
-    with pytest.raises(WorkerLost, match="signal SIGKILL"):
-        ask(worker, "echo")
+    raised(WorkerLost, ask, worker, "echo", match="signal SIGKILL")
 
 
 def test_a_cancellation_ends_a_wait_and_the_worker(worker):
     with Cancel() as cancel:
         setter = threading.Timer(0.05, cancel.set)
         setter.start()
-        with pytest.raises(Cancelled):
-            ask(worker, "spin", cancel=cancel)
+        raised(Cancelled, ask, worker, "spin", cancel=cancel)
         setter.join()
     assert is_over(worker)
 
@@ -153,8 +144,7 @@ def test_an_interrupt_from_the_keyboard_ends_the_worker_and_is_not_swallowed(wor
     try:
         timer = threading.Timer(0.05, signal.pthread_kill, (threading.main_thread().ident, signal.SIGUSR1))
         timer.start()
-        with pytest.raises(KeyboardInterrupt):
-            ask(worker, "hang")
+        raised(KeyboardInterrupt, ask, worker, "hang")
         timer.join()
     finally:
         signal.signal(signal.SIGUSR1, previous)
@@ -165,12 +155,10 @@ def test_a_system_error_ends_the_worker_and_what_cannot_be_sent_leaves_it_as_it_
     def fail(*_, **__):
         raise OSError(12, "out of memory")
 
-    with pytest.raises(Unsendable):
-        worker.send({"do": float("nan")}, deadline=soon())
+    raised(Unsendable, worker.send, {"do": float("nan")}, deadline=soon())
     assert ask(worker, "echo", say="still here")[0] == {"said": "still here"}
     monkeypatch.setattr(worker._channel, "receive", fail)
-    with pytest.raises(WorkerLost, match="could not be reached"):
-        ask(worker, "echo")
+    raised(WorkerLost, ask, worker, "echo", match="could not be reached")
     assert is_over(worker)
 
 
@@ -180,8 +168,7 @@ def test_whether_a_worker_lives_is_asked_of_the_kernel(worker):
         worker.send({"do": "exit", "code": 3}, deadline=soon())
         assert over.ended()
     for _ in range(2):
-        with pytest.raises(WorkerLost, match=r"ended .exit code 3"):
-            worker.check_alive()
+        raised(WorkerLost, worker.check_alive, match=r"ended .exit code 3")
     assert is_over(worker)
 
 
@@ -192,8 +179,7 @@ def test_a_worker_that_cannot_be_killed_is_told_and_its_descriptors_are_not_kept
         with monkeypatch.context() as patch:
             patch.setattr(worker, "kill", lambda: None)
             worker.send({"do": "spin"}, deadline=soon())
-            with pytest.raises(WorkerLost, match="still there"):
-                worker.close()
+            raised(WorkerLost, worker.close, match="still there")
         assert len(open_descriptors()) < len(held) + 1
         signal.pidfd_send_signal(over.fd, signal.SIGKILL)
         assert over.ended()

@@ -12,6 +12,7 @@ import pytest
 
 from kit.confine.trees import exchange
 from kit.memories import CANARY, make_roots, photograph, put, strict
+from kit.raising import raised
 from muniment.confine.pool import Zygote, shared_zygote
 from muniment.errors import ManagedMemoryUnavailable, RememberPathEscape, RememberRefused, StoreConflict
 from muniment.sandbox import Sandbox
@@ -81,9 +82,7 @@ def write(box):
 def escapes(box):
     """Whether a commit ends for the root, however often it is tried."""
     for _ in range(2):
-        with pytest.raises(RememberPathEscape) as caught:
-            box.commit()
-        assert caught.value.via == "root_replaced"
+        assert raised(RememberPathEscape, box.commit).via == "root_replaced"
     return True
 
 
@@ -170,8 +169,7 @@ def test_a_write_that_has_begun_goes_to_the_directory_that_was_bound_or_nowhere(
 
     monkeypatch.setattr(commit_module, "apply", replaced_first)
     if replace is shutil.rmtree:
-        with pytest.raises(ManagedMemoryUnavailable, match="removed meanwhile"):
-            box.commit()
+        raised(ManagedMemoryUnavailable, box.commit, match="removed meanwhile")
     else:
         box.commit()
         (landed,) = [path for path in tmp_path.iterdir() if path.lstat().st_ino == bound]
@@ -244,14 +242,12 @@ def test_a_scope_that_may_only_be_added_to_looks_empty_and_a_taken_name_is_a_con
         assert told == "created project/taken.md (5 bytes)"
         box.call("write_file", {"path": "project/free.md", "content": "mine\n"})
         before = photograph(tmp_path)
-        with pytest.raises(StoreConflict) as caught:
-            box.commit()
-        assert CANARY not in str(caught.value)
+        caught = raised(StoreConflict, box.commit)
+        assert CANARY not in str(caught)
         assert photograph(tmp_path) == before
     with Sandbox(policy, roots, in_process=in_process) as box:
         box.call("write_file", {"path": "project/free.md", "content": "mine\n"})
         assert [change.path for change in box.commit().changes] == ["project/free.md"]
     with Sandbox(policy, roots, in_process=in_process) as box:
         box.call("write_file", {"path": "project/TAKEN.md", "content": "mine\n"})
-        with pytest.raises((StoreConflict, RememberRefused)):
-            box.commit()
+        raised((StoreConflict, RememberRefused), box.commit)

@@ -10,6 +10,7 @@ import pytest
 
 from kit.confine.probe import nothing_left_open
 from kit.confine.trees import Failing
+from kit.raising import raised
 from muniment.confine.binding import bind, bind_all, create_private_directory
 from muniment.errors import ManagedMemoryUnavailable, PathEscape
 from muniment.names import Via
@@ -159,9 +160,8 @@ def test_a_root_that_is_no_longer_where_it_was_bound_is_noticed(directory, tmp_p
             lambda: (directory.rmdir(), directory.symlink_to(tmp_path)),
         ):
             act()
-            with pytest.raises(PathEscape) as caught:
-                bound.verify()
-            assert (caught.value.via, caught.value.requested) == (Via.ROOT_REPLACED, "user")
+            caught = raised(PathEscape, bound.verify)
+            assert (caught.via, caught.requested) == (Via.ROOT_REPLACED, "user")
         directory.unlink()
         (tmp_path / "moved").rename(directory)
         bound.verify()
@@ -187,6 +187,5 @@ def test_a_default_directory_and_its_parents_are_private_and_take_the_place_of_n
         (tmp_path / "dangling", "is not a directory"),
         (directory / "note.md" / "below", "cannot be created"),
     ):
-        with pytest.raises(ManagedMemoryUnavailable, match=told):
-            create_private_directory(path)
+        raised(ManagedMemoryUnavailable, create_private_directory, path, match=told)
     assert not (tmp_path / "missing").exists()

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 import pytest
 
 from kit.confine.probe import nothing_left_open
+from kit.raising import raised
 from muniment.confine.cancel import Cancel, Patience
 from muniment.errors import Cancelled
 
@@ -44,8 +45,7 @@ def test_a_closed_token_touches_no_descriptor_that_took_its_number(is_child):
         parent.set()
         assert not is_readable(reader)
         assert cancel.is_set() is not is_child  # A child had left.
-        with pytest.raises(ValueError, match="closed"):
-            cancel.fileno()
+        raised(ValueError, cancel.fileno, match="closed")
     for fd in {reader, writer, number}:
         os.close(fd)
 

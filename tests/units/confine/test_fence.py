@@ -16,6 +16,7 @@ from kit.confine.kernel import FULL_ABI, needs_fence, needs_landlock
 from kit.confine.probe import nothing_left_open, ready, soon, source
 from kit.confine.threads import in_a_thread_of_its_own, refused
 from kit.memories import CANARY, make_roots, put, strict
+from kit.raising import raised
 from muniment.confine import fence, pool
 from muniment.confine.cancel import Patience
 from muniment.confine.fence import (
@@ -156,8 +157,7 @@ def test_each_connection_of_a_sandbox_is_held_anew(roots, monkeypatch, claims):
         box.call("write_file", {"path": "user/a.md", "content": "a\n"})
         box.commit()
         monkeypatch.setattr(pool._SHARED, "zygote", claims)
-        with pytest.raises(ConfinementUnavailable):
-            box.call("ls", {"path": "user"})
+        raised(ConfinementUnavailable, box.call, "ls", {"path": "user"})
 
 
 # -- what a ruleset takes charge of, by the ABI of the kernel ------------------------------------------
@@ -227,8 +227,7 @@ def acts(root, outside):
 
 
 def test_what_the_kernel_refuses_as_to_a_process_that_could_gain_privileges_is_raised():
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        restrict([-1], 1)
+    raised(OSError, restrict, [-1], 1, match="Bad file descriptor")
 
     def attempt():
         fence.STEPS[FenceLayer.CAPABILITIES](Grounds([], 1, os.uname().machine))

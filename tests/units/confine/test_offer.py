@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from kit.raising import raised
 from muniment.confine import offer
 from muniment.confine.offer import IN_PROCESS, Held, System, advice, look_around, read_status, what_holds
 from muniment.confine.syscalls import UNKNOWN, available, require_known_machine
@@ -38,8 +39,7 @@ def test_this_system_is_what_the_kernel_says_it_is(monkeypatch):
     found = look_around()
     assert (found.landlock_abi, found.landlock_errno) == (0, errno.EOPNOTSUPP)
     monkeypatch.setattr(offer, "require_known_machine", partial(require_known_machine, UNKNOWN))
-    with pytest.raises(PlatformUnsupported):
-        look_around()
+    raised(PlatformUnsupported, look_around)
 
 
 def test_what_a_landlock_abi_does_not_know_and_which_layers_are_offered():

@@ -21,6 +21,7 @@ from pathlib import Path
 import pytest
 
 from kit.confine.probe import SERVICES, Watched, ask, look, nothing_left_open, ready, soon, source
+from kit.raising import raised
 from muniment.confine import pool, zygote
 from muniment.confine.cancel import Cancel, Patience
 from muniment.confine.pool import Zygote, import_directories, shared_zygote
@@ -41,8 +42,7 @@ def steady():
 
 
 def crash(worker):
-    with pytest.raises(WorkerLost, match="SIGSEGV"):
-        ask(worker, "signal", number=signal.SIGSEGV)
+    raised(WorkerLost, ask, worker, "signal", number=signal.SIGSEGV, match="SIGSEGV")
     worker.close()
 
 
@@ -51,8 +51,7 @@ def test_a_zygote_is_replaced_once_after_crashes_of_its_workers_and_not_for_thos
     for how in ("close", "lie", "exit"):
         worker = fresh.spawn({}, deadline=soon())
         if how != "close":
-            with pytest.raises(WorkerLost):
-                ask(worker, "raw" if how == "lie" else how, b"\xff" * 8, code=70)
+            raised(WorkerLost, ask, worker, "raw" if how == "lie" else how, b"\xff" * 8, code=70)
         worker.close()
     fresh.start()
     assert fresh.pid == old
@@ -181,17 +180,14 @@ def test_what_everybody_may_write_to_is_relative_or_is_not_there_is_imported_fro
     monkeypatch.syspath_prepend(tmp_path)
     assert import_directories(["planted_module", "planted_module"]) == (str(tmp_path),)
     tmp_path.chmod(0o777)
-    with pytest.raises(ConfinementUnavailable, match="writable by everybody"):
-        import_directories(["planted_module"])
+    raised(ConfinementUnavailable, import_directories, ["planted_module"], match="writable by everybody")
     tmp_path.chmod(0o700)
     for name in ("no_such_package_anywhere", "sys"):
-        with pytest.raises(ConfinementUnavailable, match="not installed"):
-            import_directories([name])
+        raised(ConfinementUnavailable, import_directories, [name], match="not installed")
     (tmp_path / "lib").mkdir()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(pool, "_directory", lambda _: Path("lib"))
-    with pytest.raises(ConfinementUnavailable, match="relative"):
-        import_directories(["planted_relative"])
+    raised(ConfinementUnavailable, import_directories, ["planted_relative"], match="relative")
 
 
 # -- what goes wrong between the broker and its zygote ----------------------------------------------------
@@ -206,10 +202,8 @@ def test_a_zygote_that_cannot_start_is_dead_and_says_why(monkeypatch):
         ("probe_service:serve", [], "the zygote died"),
     ):
         with Zygote(service, directories=directories) as zygote:
-            with pytest.raises(WorkerLost, match=told):
-                zygote.wait_ready(soon())
-            with pytest.raises(WorkerLost, match=r"failed|died"):
-                zygote.spawn({}, deadline=soon())
+            raised(WorkerLost, zygote.wait_ready, soon(), match=told)
+            raised(WorkerLost, zygote.spawn, {}, deadline=soon(), match=r"failed|died")
     monkeypatch.setattr(sys, "executable", "/no/such/python")
     with nothing_left_open(), source() as zygote, pytest.raises(WorkerLost, match="could not be started"):
         zygote.start()
@@ -220,8 +214,7 @@ def test_a_zygote_without_free_descriptors_says_so_and_lives(fresh):
     pid, limits = fresh.pid, resource.prlimit(fresh.pid, resource.RLIMIT_NOFILE)
     for free in (1, 2):
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (3 + free, limits[1]))
-        with pytest.raises(WorkerLost, match="Too many open files"):
-            fresh.spawn({}, deadline=soon())
+        raised(WorkerLost, fresh.spawn, {}, deadline=soon(), match="Too many open files")
         resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
         with fresh.spawn({}, deadline=soon()) as worker:
             assert look(worker)["parent"] == pid
@@ -229,14 +222,11 @@ def test_a_zygote_without_free_descriptors_says_so_and_lives(fresh):
 
 def test_a_report_that_tells_no_worker_or_makes_no_sense_is_told_and_leaves_no_descriptor(fresh, monkeypatch):
     monkeypatch.setattr(pool, "receive_report", lambda _: ({"errno": errno.EAGAIN}, []))
-    with pytest.raises(WorkerLost, match="could not fork"):
-        fresh.spawn({}, deadline=soon())
+    raised(WorkerLost, fresh.spawn, {}, deadline=soon(), match="could not fork")
     stray = os.open("/dev/null", os.O_RDONLY)
     monkeypatch.setattr(pool, "receive_report", lambda _: ({"pid": "x"}, [stray]))
-    with pytest.raises(WorkerLost, match="died"):
-        fresh.spawn({}, deadline=soon())
-    with pytest.raises(OSError, match="Bad file"):
-        os.fstat(stray)
+    raised(WorkerLost, fresh.spawn, {}, deadline=soon(), match="died")
+    raised(OSError, os.fstat, stray, match="Bad file")
     monkeypatch.undo()
     for message in (b"}{", b"[]", b""):
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -250,8 +240,7 @@ def test_a_report_that_tells_no_worker_or_makes_no_sense_is_told_and_leaves_no_d
 def test_a_control_socket_that_broke_is_a_dead_zygote(fresh, monkeypatch):
     fresh._current._control.shutdown(socket.SHUT_WR)
     monkeypatch.setattr(pool.ZygoteProcess, "is_gone", lambda _: False)
-    with pytest.raises(WorkerLost, match="died"):
-        fresh.spawn({}, deadline=soon())
+    raised(WorkerLost, fresh.spawn, {}, deadline=soon(), match="died")
 
 
 def test_what_cannot_be_asked_is_told_and_a_full_control_socket_is_asked_again(steady, monkeypatch):
@@ -261,8 +250,7 @@ def test_what_cannot_be_asked_is_told_and_a_full_control_socket_is_asked_again(s
         ({"s" * 20_000: root}, "at most"),
         ({"user": 10_000}, "could not be asked"),
     ):
-        with pytest.raises(WorkerLost, match=told):
-            steady.spawn(roots, deadline=soon())
+        raised(WorkerLost, steady.spawn, roots, deadline=soon(), match=told)
     os.close(root)
     refusals, send = [BlockingIOError()], pool.send_with_fds
 
@@ -278,8 +266,7 @@ def test_what_cannot_be_asked_is_told_and_a_full_control_socket_is_asked_again(s
     with steady.spawn({}, deadline=soon()) as worker:
         assert look(worker)["parent"] == steady.pid
     monkeypatch.setattr(socket, "socketpair", full)
-    with pytest.raises(WorkerLost, match="no socket"):
-        steady.spawn({}, deadline=soon())
+    raised(WorkerLost, steady.spawn, {}, deadline=soon(), match="no socket")
 
 
 def test_a_request_names_its_scopes_in_the_order_of_its_descriptors_or_is_a_violation():
@@ -297,8 +284,7 @@ def test_a_request_names_its_scopes_in_the_order_of_its_descriptors_or_is_a_viol
         (b'{"scopes":[]}', [3, 4, 5]),
         (b'{"scopes":[],"more":1}', [3, 4]),
     ):
-        with pytest.raises(FrameViolation):
-            zygote.parse_request(message, fds)
+        raised(FrameViolation, zygote.parse_request, message, fds)
 
 
 # -- what a worker holds, and when processes end -------------------------------------------------------
@@ -378,8 +364,7 @@ def test_another_process_of_the_same_user_cannot_read_a_worker(steady):
     with steady.spawn({}, deadline=soon()) as worker:
         look(worker)
         for pid in (worker.pid, steady.pid):
-            with pytest.raises(PermissionError):
-                os.open(f"/proc/{pid}/mem", os.O_RDONLY)
+            raised(PermissionError, os.open, f"/proc/{pid}/mem", os.O_RDONLY)
 
 
 @pytest.mark.threat("T-RUN-04", control="closed_descriptors")
@@ -411,8 +396,7 @@ def test_closing_a_source_ends_its_workers_and_itself():
         assert over.ended()
         assert zygote_over.ended(0)
     worker.close()
-    with pytest.raises(WorkerLost, match="was closed"):
-        zygote.spawn({}, deadline=soon())
+    raised(WorkerLost, zygote.spawn, {}, deadline=soon(), match="was closed")
 
 
 @pytest.mark.threat("T-RUN-02", control="death_with_zygote")
@@ -425,8 +409,7 @@ def test_workers_vanish_with_a_killed_zygote_and_the_next_comes_from_another(fre
     os.kill(old, signal.SIGKILL)
     assert all(watch.ended() for watch in watched)
     for worker, watch in zip(workers, watched, strict=True):
-        with pytest.raises(WorkerLost, match="status unknown"):
-            worker.receive(max_body=0, deadline=soon())
+        raised(WorkerLost, worker.receive, max_body=0, deadline=soon(), match="status unknown")
         watch.__exit__()
     with fresh.spawn({}, deadline=soon()) as worker:
         assert fresh.pid != old
@@ -443,11 +426,9 @@ def test_a_stopped_zygote_costs_one_caller_its_deadline_and_leaves_no_worker(fre
         with Cancel() as cancel:
             setter = threading.Timer(0.05, cancel.set)
             setter.start()
-            with pytest.raises(Cancelled):
-                fresh.spawn({}, deadline=soon(), cancel=cancel)
+            raised(Cancelled, fresh.spawn, {}, deadline=soon(), cancel=cancel)
             setter.join()
-        with pytest.raises(DeadlineExceeded):
-            fresh.spawn({}, deadline=soon(0.1))
+        raised(DeadlineExceeded, fresh.spawn, {}, deadline=soon(0.1))
         assert over.ended(), "it hung, so it is replaced"
     with pytest.raises(DeadlineExceeded):
         fresh.spawn({}, deadline=time.monotonic())
@@ -463,8 +444,7 @@ def test_many_callers_of_a_stopped_zygote_all_keep_their_deadline(fresh):
     os.kill(fresh.pid, signal.SIGSTOP)
     while select.select([], [control], [], 0)[1]:
         control.send(b"x" * 16_000)
-    with pytest.raises(DeadlineExceeded):
-        fresh.spawn({}, deadline=soon(0.1))
+    raised(DeadlineExceeded, fresh.spawn, {}, deadline=soon(0.1))
     assert fresh.pid is None, "it was replaced and killed while it was stopped"
 
 
@@ -482,16 +462,14 @@ def test_a_worker_forked_for_a_caller_who_gave_up_is_killed(deaf, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(Patience, "wait", wait)
-        with pytest.raises(Cancelled):
-            deaf.spawn({}, deadline=soon())
+        raised(Cancelled, deaf.spawn, {}, deadline=soon())
     with given_up[0] as over:
         assert over.ended()
 
 
 def test_a_worker_forked_too_late_is_killed_by_the_zygote(deaf):
     os.kill(deaf.pid, signal.SIGSTOP)
-    with pytest.raises(DeadlineExceeded):
-        deaf._current.hatch({}, Patience(soon(0.05)))
+    raised(DeadlineExceeded, deaf._current.hatch, {}, Patience(soon(0.05)))
     os.kill(deaf.pid, signal.SIGCONT)
     with deaf.spawn({}, deadline=soon()) as worker:  # requests are served in order
         children = Path(f"/proc/{deaf.pid}/task/{deaf.pid}/children")

@@ -29,6 +29,7 @@ from kit.confine.trees import (
     plant_link,
     snapshot,
 )
+from kit.raising import raised
 from muniment.confine import root as subject
 from muniment.confine import syscalls
 from muniment.confine.root import (
@@ -139,9 +140,7 @@ def test_examining_tells_kind_and_size_without_reading_and_none_where_nothing_is
     for rel in ("missing.md", "missing/one.md", "note.md/below.md", "x" * 256, "a\nb\u202e.md"):
         assert root.examine(rel) is None
         for reading in (root.read_bytes, root.list_directory):
-            with pytest.raises(NotFound) as caught:
-                reading(rel)
-            assert str(caught.value).isprintable()
+            assert str(raised(NotFound, reading, rel)).isprintable()
 
 
 # Links, at whatever place and whatever they lead to, are not followed.
@@ -219,8 +218,7 @@ def test_a_fifo_a_socket_and_a_device_are_escapes_and_nobody_waits_for_a_writer(
 
 def test_what_is_a_directory_is_not_read_and_a_file_is_not_listed(root):
     for operation, rel in (("read", "folder.md"), ("read", ""), ("list", "note.md")):
-        with pytest.raises(NotAFile):
-            OPERATIONS[operation](root, rel)
+        raised(NotAFile, OPERATIONS[operation], root, rel)
 
 
 def test_a_file_removed_while_it_was_opened_is_not_found(root, trees):
@@ -233,8 +231,7 @@ def test_a_file_removed_while_it_was_opened_is_not_found(root, trees):
             return fd
 
     slow = Root(root.scope, root.fd, Slow())
-    with pytest.raises(NotFound):
-        slow.read_bytes("note.md")
+    raised(NotFound, slow.read_bytes, "note.md")
     (trees.inside / "note.md").touch()
     assert slow.examine("note.md") is None
 
@@ -261,9 +258,8 @@ def test_text_that_leads_outwards_is_an_escape_and_what_is_no_path_a_bad_name_be
         for rel in rels:
             assert escapes(failing, rel) is via, rel
     for rel, operation in itertools.product(NO_PATHS, OPERATIONS.values()):
-        with pytest.raises(BadName) as caught:
-            operation(failing, rel)
-        assert "\n" not in str(caught.value)
+        caught = raised(BadName, operation, failing, rel)
+        assert "\n" not in str(caught)
 
 
 def test_text_is_passed_on_as_it_is():
@@ -283,8 +279,7 @@ def test_a_file_above_the_limit_is_refused_before_it_is_read_and_no_limit_is_abo
     monkeypatch.setattr(os, "pread", None)
     for size, limits in ((1 << 40, []), (MAX_FILE_BYTES + 1, [1 << 60]), (11, [10])):
         os.truncate(trees.inside / "note.md", size)
-        with pytest.raises(TooLarge):
-            root.read_bytes("note.md", *limits)
+        raised(TooLarge, root.read_bytes, "note.md", *limits)
 
 
 @pytest.mark.threat("T-PATH-08", control="size_limit")
@@ -298,21 +293,18 @@ def test_a_file_that_grows_while_it_is_read_is_refused_at_the_limit(root, trees,
         return real(fd, count, position)
 
     monkeypatch.setattr(os, "pread", growing)
-    with pytest.raises(TooLarge):
-        root.read_bytes("note.md", 100)
+    raised(TooLarge, root.read_bytes, "note.md", 100)
     assert sum(asked) <= 101
 
 
 def test_listings_that_work_or_fail_or_have_too_many_names_leave_no_descriptor_behind(root, monkeypatch):
     with nothing_left_open():
         for rel, error in (("note.md", NotAFile), ("gone", NotFound)):
-            with pytest.raises(error):
-                root.list_directory(rel)
+            raised(error, root.list_directory, rel)
         monkeypatch.setattr(subject, "MAX_ENTRIES", 3)
         assert len(root.list_directory("")) == 3
         monkeypatch.setattr(subject, "MAX_ENTRIES", 2)
-        with pytest.raises(TooLarge):
-            root.list_directory("")
+        raised(TooLarge, root.list_directory, "")
 
 
 # File systems and moments that say less, or fail.
@@ -327,8 +319,7 @@ def test_a_removed_root_holds_nothing(root, trees, tmp_path):
         (tmp_path / "moved" / rel).rmdir()
     assert root.examine("note.md") is root.examine("") is None
     for operation, rel in (("read", "note.md"), ("list", "note.md"), ("list", "")):
-        with pytest.raises(NotFound):
-            OPERATIONS[operation](root, rel)
+        raised(NotFound, OPERATIONS[operation], root, rel)
 
 
 REFUSALS = [
@@ -346,9 +337,8 @@ def test_what_the_system_refuses_is_told_in_one_line_without_a_host_path():
         if error is NotFound and operation is OPERATIONS["examine"]:
             assert operation(failing, "note.md") is None
             continue
-        with pytest.raises(error, match=text) as caught:
-            operation(failing, "note.md")
-        assert "\n" not in str(caught.value)
+        caught = raised(error, operation, failing, "note.md", match=text)
+        assert "\n" not in str(caught)
 
 
 def test_a_disk_that_fails_while_reading_is_unreadable_and_leaves_nothing_open(root, monkeypatch):
@@ -412,8 +402,7 @@ def test_the_resolver_is_what_the_kernel_offers_and_an_unknown_machine_is_refuse
         raise PlatformUnsupported("no")
 
     monkeypatch.setattr(subject, "require_known_machine", unknown)
-    with pytest.raises(PlatformUnsupported):
-        choose_resolver()
+    raised(PlatformUnsupported, choose_resolver)
 
 
 def test_the_walk_refuses_another_device_at_any_component(trees, monkeypatch):
@@ -488,8 +477,7 @@ def test_a_name_is_one_component_and_does_not_lead_out(root):
     with OpenDirectory(root, "topic") as opened:
         for name in ("", "deep/two.md", "a/b", "..", "/etc", "\0"):
             for method in (opened.status_of, opened.read):
-                with pytest.raises(PathEscape if name in {"..", "/etc", "\0"} else BadName):
-                    method(name)
+                raised(PathEscape if name in {"..", "/etc", "\0"} else BadName, method, name)
 
 
 @pytest.mark.threat("T-PATH-03", control="walk_checks")
@@ -499,8 +487,7 @@ def test_no_link_is_followed_to_a_directory_or_a_file(tmp_path):
         trees = plant(tmp_path / str(number))
         rel, root = plant_link(trees, shape), trees.root(resolver)
         parent, _, name = rel.rpartition("/")
-        with pytest.raises((PathEscape, NotFound)):
-            OpenDirectory(root, rel)
+        raised((PathEscape, NotFound), OpenDirectory, root, rel)
         with (
             contextlib.suppress(PathEscape),
             OpenDirectory(root, parent) as opened,
@@ -516,15 +503,10 @@ def test_a_file_with_a_second_name_and_what_is_no_file_are_not_read(root, trees)
     (trees.inside / "large.md").write_bytes(b"x" * (MAX_FILE_BYTES + 1))
     with OpenDirectory(root, "") as opened:
         for name, via in (("hard.md", Via.HARDLINK), ("pipe.md", Via.SPECIAL)):
-            with pytest.raises(PathEscape) as refused:
-                opened.read(name)
-            assert refused.value.via is via
-        with pytest.raises(NotAFile):
-            opened.read("topic")
-        with pytest.raises(TooLarge):
-            opened.read("large.md")
-        with pytest.raises(NotFound):
-            opened.read("gone.md")
+            assert raised(PathEscape, opened.read, name).via is via
+        raised(NotAFile, opened.read, "topic")
+        raised(TooLarge, opened.read, "large.md")
+        raised(NotFound, opened.read, "gone.md")
 
 
 def test_it_stays_the_directory_that_was_opened_when_another_takes_its_place(root, trees, tmp_path):
@@ -537,8 +519,7 @@ def test_it_stays_the_directory_that_was_opened_when_another_takes_its_place(roo
 
 def test_a_directory_that_was_removed_is_not_empty_but_gone(root, trees):
     (trees.inside / "folder.md").rmdir()
-    with pytest.raises(NotFound):
-        OpenDirectory(root, "folder.md")
+    raised(NotFound, OpenDirectory, root, "folder.md")
     fd = os.open(trees.inside / "topic", os.O_PATH)
     (trees.inside / "topic").rename(trees.inside / "aside")
     for path in ("aside/deep/two.md", "aside/one.md"):
@@ -558,8 +539,7 @@ def test_too_many_names_are_refused_and_one_that_vanishes_before_it_is_asked_abo
         monkeypatch.setattr(subject, "MAX_ENTRIES", 3)
         assert len(opened.entries()) == 3
         monkeypatch.setattr(subject, "MAX_ENTRIES", 2)
-        with pytest.raises(TooLarge):
-            opened.entries()
+        raised(TooLarge, opened.entries)
     real = os.scandir
 
     @contextlib.contextmanager

@@ -7,6 +7,7 @@ import os
 
 import pytest
 
+from kit.raising import raised
 from muniment.confine import syscalls as subject
 from muniment.confine.syscalls import MACHINES, UNKNOWN, StatGeneric, StatX86, numbers_for
 from muniment.errors import PlatformUnsupported
@@ -46,13 +47,10 @@ def test_a_descriptor_is_described_and_a_directory_listed_as_the_standard_librar
 
 
 def test_what_the_kernel_refuses_or_does_not_know_is_an_error_without_a_path(tmp_path, monkeypatch):
-    with pytest.raises(OSError, match="Bad file descriptor") as caught:
-        subject.fstat(-1)
-    assert caught.value.filename is None
+    assert raised(OSError, subject.fstat, -1, match="Bad file descriptor").filename is None
     fd = os.open(tmp_path, os.O_PATH)
     with pytest.raises(OSError, match="Bad file descriptor"):
         list(subject.entries(fd))
     os.close(fd)
     monkeypatch.setattr(subject, "_FSTAT", UNKNOWN.fstat)
-    with pytest.raises(OSError, match="not implemented"):
-        subject.fstat(0)
+    raised(OSError, subject.fstat, 0, match="not implemented")

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kit.raising import raised
 from muniment.confine.wire import (
     MAX_FRAME_BYTES,
     MAX_NESTING,
@@ -128,8 +129,7 @@ def test_memory_is_spent_on_what_arrived_and_not_on_what_was_announced(subtests)
             tracemalloc.start()
             tracemalloc.clear_traces()  # Whoever left it on before this test has a peak of his own.
             try:
-                with pytest.raises((EOFError, FrameViolation)):
-                    received(raw, max_body=1 << 30)
+                raised((EOFError, FrameViolation), received, raw, max_body=1 << 30)
                 assert tracemalloc.get_traced_memory()[1] < 1 << 17
             finally:
                 tracemalloc.stop()

@@ -15,6 +15,7 @@ from functools import partial
 import pytest
 
 from kit.confine.trees import CANARY, RESOLVERS, Failing, exchange, plant, snapshot
+from kit.raising import raised
 from muniment.confine import writing
 from muniment.confine.binding import bind
 from muniment.confine.cancel import Cancel, Patience
@@ -203,8 +204,7 @@ def test_a_root_that_moved_before_it_was_locked_is_an_escape(bound, trees, tmp_p
 
 @pytest.mark.threat("T-LEAK-08", control="private_modes")
 def test_missing_directories_are_made_private_and_named_and_only_where_asked(root, trees, monkeypatch):
-    with pytest.raises(NotFound):
-        open_directory(root, "topic/a", create=False)
+    raised(NotFound, open_directory, root, "topic/a", create=False)
     with any_umask(), open_directory(root, "topic/a/b", create=True) as directory:
         assert directory.created == ("topic/a", "topic/a/b")
         assert (directory.rel, directory.root) == ("topic/a/b", root)
@@ -235,9 +235,8 @@ def test_no_directory_is_reached_or_made_through_a_link_a_file_or_text_that_lead
         **dict.fromkeys(("new//x", "new/.", "new/"), BadName),
         "note.md/below": NotAFile,
     }.items():
-        with pytest.raises(error) as caught:
-            open_directory(root, rel, create=True)
-        assert "link" not in rel or caught.value.via is Via.SYMLINK
+        caught = raised(error, open_directory, root, rel, create=True)
+        assert "link" not in rel or caught.via is Via.SYMLINK
     assert snapshot(trees.inside, trees.outside) == before
 
 
@@ -251,8 +250,7 @@ def test_directories_made_on_a_way_that_ends_are_removed_again_and_it_says_why(r
         real(name, mode, dir_fd=dir_fd)
 
     monkeypatch.setattr(os, "mkdir", twice)
-    with pytest.raises(ManagedMemoryUnavailable, match="the disk is full"):
-        open_directory(root, "a/b", create=True)
+    raised(ManagedMemoryUnavailable, open_directory, root, "a/b", create=True, match="the disk is full")
     assert made == [b"a"]
     assert not (trees.inside / "a").exists()
     monkeypatch.setattr(os, "mkdir", None)
@@ -269,11 +267,9 @@ def test_only_an_empty_directory_is_removed(root, trees, monkeypatch):
     assert remove_empty_directory(root, "missing/below")
     for rel in ("topic", "note.md", "link", "note.md/below"):
         assert not remove_empty_directory(root, rel)
-    with pytest.raises(PathEscape):
-        remove_empty_directory(root, f"link/{CANARY}-dir")
+    raised(PathEscape, remove_empty_directory, root, f"link/{CANARY}-dir")
     failing(monkeypatch, "rmdir", errno.EROFS)
-    with pytest.raises(ManagedMemoryUnavailable, match="read-only"):
-        remove_empty_directory(root, "empty")
+    raised(ManagedMemoryUnavailable, remove_empty_directory, root, "empty", match="read-only")
 
 
 # Temporary files.
@@ -305,8 +301,7 @@ def test_a_planted_temporary_name_is_neither_followed_nor_overwritten(topic, tre
     (trees.inside / "topic" / linked).symlink_to(trees.outside / "new.md")
     (trees.inside / "topic" / taken).write_text("planted")
     for name in (linked, taken):
-        with pytest.raises(StoreConflict):
-            topic.stage(name, b"content")
+        raised(StoreConflict, topic.stage, name, b"content")
     assert snapshot(trees.outside) == before
     assert (trees.inside / "topic" / taken).read_text() == "planted"
 
@@ -318,8 +313,7 @@ def test_only_a_temporary_name_is_staged_withdrawn_under_or_discarded(topic):
             lambda name: topic.withdraw("one.md", name, ONE),
             lambda name: topic.discard(Staged(name, ONE)),
         ):
-            with pytest.raises(BadName):
-                use(name)
+            raised(BadName, use, name)
     assert topic.read("one.md") == b"inside one"
 
 
@@ -339,18 +333,15 @@ def test_a_failure_while_staging_leaves_nothing_and_says_why(topic, root, trees,
         for number, reason in REASONS.items():
             with monkeypatch.context() as patched:
                 failing(patched, call, number)
-                with pytest.raises(ManagedMemoryUnavailable, match=reason) as caught:
-                    topic.stage(fresh(), b"content")
-            assert caught.value.what == "user"
+                caught = raised(ManagedMemoryUnavailable, topic.stage, fresh(), b"content", match=reason)
+            assert caught.what == "user"
             assert names(trees.inside / "topic") == before
-    with pytest.raises(TooLarge):
-        topic.stage(fresh(), bytes(MAX_FILE_BYTES + 1))
+    raised(TooLarge, topic.stage, fresh(), bytes(MAX_FILE_BYTES + 1))
     assert names(trees.inside / "topic") == before
     with open_directory(root, "topic/deep", create=False) as directory:
         (trees.inside / "topic/deep/two.md").unlink()
         (trees.inside / "topic/deep").rmdir()
-        with pytest.raises(ManagedMemoryUnavailable, match="was removed meanwhile"):
-            directory.stage(fresh(), b"content")
+        raised(ManagedMemoryUnavailable, directory.stage, fresh(), b"content", match="was removed meanwhile")
 
 
 # Names.
@@ -362,11 +353,8 @@ def test_a_new_file_never_takes_a_name_from_anything_and_needs_its_staged_bytes(
     staged = topic.stage(fresh(), b"new")
     before = snapshot(trees.inside)
     for taken in ("one.md", "deep", "link.md"):
-        with pytest.raises(StoreConflict) as caught:
-            topic.publish_new(staged, taken)
-        assert caught.value.paths == (f"user/topic/{taken}",)
-    with pytest.raises(StoreConflict):
-        topic.publish_new(Staged(fresh(), digest(b"")), "new.md")
+        assert raised(StoreConflict, topic.publish_new, staged, taken).paths == (f"user/topic/{taken}",)
+    raised(StoreConflict, topic.publish_new, Staged(fresh(), digest(b"")), "new.md")
     assert snapshot(trees.inside) == before
 
 
@@ -397,9 +385,7 @@ def test_what_is_not_what_was_claimed_is_not_touched(topic, trees):
     claimed = digest((trees.outside / "note.md").read_bytes())
     for target in ("one.md", "deep", "link.md", "hard.md", "fifo.md", "missing.md"):
         for change in (partial(topic.replace, staged, target), partial(topic.withdraw, target, fresh())):
-            with pytest.raises(StoreConflict) as caught:
-                change(claimed)
-            assert caught.value.paths == (f"user/topic/{target}",)
+            assert raised(StoreConflict, change, claimed).paths == (f"user/topic/{target}",)
     assert snapshot(trees.inside, trees.outside) == before
 
 
@@ -427,9 +413,8 @@ def test_what_was_swapped_in_at_the_last_moment_is_put_back(topic, trees, monkey
         with monkeypatch.context() as patched:
             meanwhile(patched, partial(exchange, one, one.with_name(target)))
             what = (staged, "one.md") if change == "replace" else ("one.md", fresh())
-            with pytest.raises(StoreConflict) as caught:
-                getattr(topic, change)(*what, ONE)
-        assert caught.value.paths == ("user/topic/one.md",)
+            caught = raised(StoreConflict, getattr(topic, change), *what, ONE)
+        assert caught.paths == ("user/topic/one.md",)
         exchange(one, one.with_name(target))
         assert topic.read("one.md") == b"inside one"
         assert topic.read("newer.md") == b"newer"
@@ -451,8 +436,7 @@ def test_a_file_whose_name_was_taken_while_it_was_checked_is_kept(topic, trees, 
         return real(name)
 
     monkeypatch.setattr(writing.Directory, "read", lambda _self, name: taking(name))
-    with pytest.raises(StoreConflict):
-        topic.withdraw("one.md", aside, ONE)
+    raised(StoreConflict, topic.withdraw, "one.md", aside, ONE)
     assert (trees.inside / "topic/one.md").read_text() == "newer"
     assert (trees.inside / "topic" / aside).read_text() == "edited meanwhile"
 
@@ -461,15 +445,12 @@ def test_what_leaves_at_the_last_moment_is_a_conflict(topic, trees, monkeypatch)
     staged = topic.stage(fresh(), b"after")
     with monkeypatch.context() as patched:
         meanwhile(patched, (trees.inside / "topic/one.md").unlink)
-        with pytest.raises(StoreConflict):
-            topic.replace(staged, "one.md", ONE)
+        raised(StoreConflict, topic.replace, staged, "one.md", ONE)
     assert not (trees.inside / "topic/one.md").exists()
-    with pytest.raises(StoreConflict):
-        topic.replace_link(staged, "gone.md")
+    raised(StoreConflict, topic.replace_link, staged, "gone.md")
     lacking(monkeypatch, errno.ENOSYS)
     failing(monkeypatch, "rename", errno.ENOENT)
-    with pytest.raises(StoreConflict):
-        topic.publish_new(staged, "new.md")
+    raised(StoreConflict, topic.publish_new, staged, "new.md")
 
 
 @pytest.mark.threat("T-PATH-03", control="replaced_links")
@@ -505,8 +486,7 @@ def test_a_disk_that_fails_while_names_change_is_told(topic, trees, monkeypatch)
         (lambda: topic.discard(staged), "read-only"),
         (topic.sync, "the disk reports an error"),
     ):
-        with pytest.raises(ManagedMemoryUnavailable, match=told):
-            change()
+        raised(ManagedMemoryUnavailable, change, match=told)
 
 
 @pytest.mark.threat("T-PATH-01", control="single_component")
@@ -521,6 +501,5 @@ def test_a_name_is_one_component(topic, trees):
             partial(topic.replace_link, staged, name),
             partial(topic.withdraw, name, fresh(), digest(b"")),
         ):
-            with pytest.raises((BadName, PathEscape)):
-                use()
+            raised((BadName, PathEscape), use)
     assert snapshot(trees.inside) == before

@@ -6,6 +6,7 @@ import itertools
 
 import pytest
 
+from kit.raising import raised
 from kit.tools.benches import make_bench
 from muniment.errors import ToolError
 from muniment.names import MAX_FILE_BYTES, Verb
@@ -88,5 +89,4 @@ def test_a_string_above_its_limit_is_too_large_before_anything_looks_at_it():
     limits = dict.fromkeys(("content", "old_string", "new_string"), MAX_FILE_BYTES)
     for name, limit in {"pattern": MAX_PATTERN_CHARS, **limits}.items():
         check_sizes({name: "x" * limit})
-        with pytest.raises(ToolError, match=f"{name} is longer than {limit}"):
-            check_sizes({name: "x" * (limit + 1)})
+        raised(ToolError, check_sizes, {name: "x" * (limit + 1)}, match=f"{name} is longer than {limit}")

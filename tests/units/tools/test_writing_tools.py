@@ -108,8 +108,7 @@ def test_an_edit_keeps_crlf_shows_the_changed_lines_and_can_replace_all(bench):
     put(bench.user, "b.md", "a b a\n" * 10)
     assert edit(bench, "a", "c", "b.md", replace_all=True).verdict == "allow"
     assert bench.pending()["user/b.md"].content == b"c b c\n" * 10
-    shown = edit(bench, "c b c\nc b c", "z\n" * 300, "b.md", replace_all=True)
-    assert len(shown.text.split("\n")) < 60
+    assert len(edit(bench, "c b c\nc b c", "z\n" * 300, "b.md", replace_all=True).text.split("\n")) < 60
 
 
 UNEDITED = [
@@ -200,8 +199,7 @@ def test_a_run_replaces_only_what_it_has_read_edited_or_created(tmp_path):
         assert write(bench, rel).code == write(bench, rel, "y").code == code
     assert write(bench, "c.md").verdict == write(bench, "c.md", "y").verdict == "allow"
     assert write(make_bench(tmp_path, roots=bench.roots), "a.md").verdict == "allow", "it need not read"
-    unreadable = failing_bench(tmp_path, {b"a.md": errno.EACCES})
-    assert write(unreadable, "a.md").code == "unreadable"
+    assert write(failing_bench(tmp_path, {b"a.md": errno.EACCES}), "a.md").code == "unreadable"
 
 
 def test_a_run_may_write_so_many_files_and_bytes_and_a_quota_of_the_path_counts(tmp_path):
