@@ -108,7 +108,7 @@ def test_a_run_of_an_ordinary_user_is_held_and_keeps_its_memory_from_that_user(t
     assert report["memory"] == "PermissionError"
 
 
-@pytest.mark.sweep(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("inside", ["1000", "0"])
 def test_a_run_in_a_user_namespace_is_held(tmp_path, inside):
     unshare = shutil.which("unshare")

@@ -24,7 +24,7 @@ from muniment.sandbox import Sandbox
 pytestmark = needs_fence
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(2)
 @pytest.mark.threat("T-FENCE-08", control="tried_layers")
 @pytest.mark.threat("T-FENCE-08", control="reported_layers")
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ import pytest
 from kit.confine.probe import nothing_left_open
 from kit.confine.trees import Failing
 from kit.raising import raised
-from muniment.confine.binding import bind, bind_all, create_private_directory
-from muniment.errors import ManagedMemoryUnavailable, PathEscape
+from muniment.confine.binding import bind, bind_all, create_private_directory, require_ours
+from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable, PathEscape, PolicyInvalid
 from muniment.names import Via
 
 
@@ -146,6 +146,24 @@ def test_roots_of_several_scopes_must_lie_apart(directory, tmp_path):
         bound.verify()
         assert os.fstat(bound.root.fd).st_ino == bound.inode
         bound.close()
+
+
+def test_a_policy_lies_in_no_root_by_any_name_and_is_written_by_nobody_else(directory, tmp_path):
+    folder, policy = tmp_path / "policies", tmp_path / "policies" / "p.toml"
+    folder.mkdir(mode=0o700)
+    policy.write_text("")
+    for bound in bind_all({"user": directory}, policy_files=[policy]).values():
+        bound.close()
+    lies = raised(PolicyInvalid, bind_all, {"user": directory}, policy_files=[directory / "note.md"])
+    assert "lies in the root" in str(lies)
+    (directory / "p.toml").hardlink_to(policy)
+    links = frozenset({(policy.stat().st_dev, policy.stat().st_ino)})
+    with pytest.raises(PolicyInvalid, match="by another name"):
+        bind_all({"user": directory}, policy_files=[policy], policy_links=links)
+    require_ours(folder, inside=True)
+    policy.chmod(0o666)
+    for path in (policy, folder):
+        raised(ConfigInvalid, require_ours, path, inside=path == folder)
 
 
 # Afterwards.

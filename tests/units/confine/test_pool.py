@@ -417,7 +417,8 @@ def test_workers_vanish_with_a_killed_zygote_and_the_next_comes_from_another(fre
 
 
 def test_a_stopped_zygote_costs_one_caller_its_deadline_and_leaves_no_worker(fresh, monkeypatch):
-    monkeypatch.setattr("muniment.confine.pool.REPORT_SECONDS", 0.05)
+    monkeypatch.setattr(pool, "REPORT_SECONDS", 0.05)
+    monkeypatch.setattr(pool, "LEAVE_SECONDS", 0.05)
     old, worker = fresh.pid, fresh.spawn({}, deadline=soon())
     with Watched(old) as over:
         os.kill(old, signal.SIGSTOP)

@@ -276,7 +276,7 @@ def test_text_is_passed_on_as_it_is():
 def test_a_file_above_the_limit_is_refused_before_it_is_read_and_no_limit_is_above_the_hard_one(
     root, trees, monkeypatch
 ):
-    monkeypatch.setattr(os, "pread", None)
+    monkeypatch.setattr(os, "pread", lambda *_: pytest.fail("it was read"))
     for size, limits in ((1 << 40, []), (MAX_FILE_BYTES + 1, [1 << 60]), (11, [10])):
         os.truncate(trees.inside / "note.md", size)
         raised(TooLarge, root.read_bytes, "note.md", *limits)

@@ -111,28 +111,27 @@ HOSTILE = {
 
 
 @pytest.mark.threat("T-RUN-10", control="strict_headers")
-def test_hostile_bytes_are_a_violation(subtests):
+def test_hostile_bytes_are_a_violation():
     assert issubclass(FrameViolation, ProtocolViolation)
     for name, raw in HOSTILE.items():
-        with subtests.test(name), pytest.raises(FrameViolation):
-            received(raw)
+        with pytest.raises(FrameViolation):
+            pytest.fail(f"{name}: {received(raw)}")
 
 
 @pytest.mark.threat("T-RUN-10", control="bounded_frames")
-def test_memory_is_spent_on_what_arrived_and_not_on_what_was_announced(subtests):
+def test_memory_is_spent_on_what_arrived_and_not_on_what_was_announced():
     for name, raw in {
         "a header of any size": struct.pack("!I", MAX_FRAME_BYTES) + b"{}",
         "a header above its size": struct.pack("!I", 1 << 24) + b"{}",
         "a piece above its size": frame(b'{"body":16777216}') + struct.pack("!I", 1 << 24) + b"x",
     }.items():
-        with subtests.test(name):
-            tracemalloc.start()
-            tracemalloc.clear_traces()  # Whoever left it on before this test has a peak of his own.
-            try:
-                raised((EOFError, FrameViolation), received, raw, max_body=1 << 30)
-                assert tracemalloc.get_traced_memory()[1] < 1 << 17
-            finally:
-                tracemalloc.stop()
+        tracemalloc.start()
+        tracemalloc.clear_traces()  # Whoever left it on before this test has a peak of his own.
+        try:
+            raised((EOFError, FrameViolation), received, raw, 1 << 30)
+            assert tracemalloc.get_traced_memory()[1] < 1 << 17, name
+        finally:
+            tracemalloc.stop()
 
 
 def test_what_the_format_cannot_carry_is_refused_before_a_byte_is_sent(subtests, pair):
