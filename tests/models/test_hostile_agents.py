@@ -125,17 +125,6 @@ class Interrupting:
         self.left, self.deed = count, deed
 
 
-class Listener(logging.Handler):
-    """Keeps what is logged."""
-
-    def __init__(self):
-        super().__init__(logging.INFO)
-        self.lines = []
-
-    def emit(self, record):
-        self.lines.append(record.getMessage())
-
-
 class Machine(RuleBasedStateMachine):
     """See the module.
 
@@ -144,7 +133,9 @@ class Machine(RuleBasedStateMachine):
 
     @initialize(tree=trees(), binding=bindings)
     def set_up(self, tree, binding):
-        self.listener = Listener()
+        self.logged = []
+        self.listener = logging.Handler(logging.INFO)
+        self.listener.emit = lambda record: self.logged.append(record.getMessage())
         logger = logging.getLogger("muniment")
         logger.addHandler(self.listener)
         self.level = logger.level
@@ -345,7 +336,7 @@ class Machine(RuleBasedStateMachine):
 
     def _check_outside(self):
         assert self.ground.trespasses() == []
-        assert sightings(CANARY, {"log": self.listener.lines}) == []
+        assert sightings(CANARY, {"log": self.logged}) == []
         for scope in SCOPES:
             index = self.ground.read(f"{scope}/MEMORY.md")
             assert index is None or CANARY.encode() not in index

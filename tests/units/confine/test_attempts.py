@@ -260,6 +260,7 @@ MEANINGS = [
     (attempt(L), "EACCES", [], Verdict.UNTRIED),
     (attempt(L), "SIGSYS", [FenceLayer.LIMITS], Verdict.UNTRIED),
     (attempt(L, abi=6), "EACCES", [L], Verdict.UNTRIED),
+    (attempt(L, abi=5), "EACCES", [L], Verdict.HELD),
     (attempt(L, S, abi=6), "EACCES", [S], Verdict.HELD),
     (attempt(S, ordinary=[FenceLayer.LIMITS]), "EAGAIN", [FenceLayer.LIMITS], Verdict.HELD),
     (attempt(L), DONE, [*FenceLayer], Verdict.NOT_HELD),
