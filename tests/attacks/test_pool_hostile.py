@@ -169,6 +169,7 @@ def test_whether_a_worker_lives_is_asked_of_the_kernel(worker):
         assert over.ended()
     for _ in range(2):
         raised(WorkerLost, worker.check_alive, match=r"ended .exit code 3")
+    worker.kill()  # It is gone, so nobody is.
     assert is_over(worker)
 
 

@@ -102,17 +102,17 @@ def test_every_call_after_a_root_was_replaced_is_an_escape_and_so_is_a_commit(bo
 def test_a_root_replaced_before_the_first_call_or_between_the_last_and_the_commit_is_an_escape(
     tmp_path, subtests
 ):
+    policy = strict(on_escape="refuse", require="none")
     for name, replace in REPLACEMENTS.items():
         for is_first in (True, False):
             with subtests.test(name, is_first=is_first):
                 base = tmp_path / f"{name} {is_first}"
                 roots = made_in(base)
-                with Sandbox(
-                    strict(on_escape="refuse", require="none"), roots, in_process=not is_first
-                ) as box:
+                with Sandbox(policy, roots, in_process=not is_first) as box:
                     if not is_first:
                         assert (write(box).code, len(box.changes())) == (None, 1)
-                    replace(roots["user"])
+                    # Also one in which nothing is to be done ends all calls.
+                    replace(roots["project" if is_first and name != "another scope" else "user"])
                     before = photograph(base)
                     if is_first:
                         assert write(box).code == "path_escape"

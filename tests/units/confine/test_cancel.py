@@ -74,6 +74,18 @@ def test_a_parent_that_is_cancelled_ends_a_wait_of_its_child():
             Patience(math.inf, child).wait(one.fileno(), select.POLLIN)
 
 
+def test_what_was_said_last_is_heard_although_who_said_it_has_ended():
+    one, other = socket.socketpair()
+    alive, writer = os.pipe()
+    os.close(writer)  # As a pidfd of a process that ended, it can be read.
+    with one, other:
+        other.send(b"x")
+        assert Patience(math.inf).wait(one.fileno(), select.POLLIN, alive=alive)
+        one.recv(1)
+        assert not Patience(math.inf).wait(one.fileno(), select.POLLIN, alive=alive)
+    os.close(alive)
+
+
 def test_a_child_may_outlive_its_parent_and_closing_either_takes_nothing_from_the_other():
     with nothing_left_open():
         parent = Cancel()

@@ -53,6 +53,7 @@ def test_no_nesting_and_no_size_costs_the_worker_its_life(zygote):
         assert bench.call("ls", {"path": "", "more": "x" * (17 << 20)}).code == "too_large"
         assert bench.call("ls", {"path": {1, 2}}).code == "bad_arguments"
         assert bench.call("ls", {"path": object()}).code == "bad_arguments"
+        assert bench.call("ls", {"path": float("nan")}).code == "bad_arguments"
         assert bench.call("ls", {"path": ""}).verdict == "allow"
 
 
