@@ -170,6 +170,11 @@ def test_any_answers_are_outcomes_or_the_end_of_the_worker(ready, results, data)
 
 
 @given(st.integers(0, 2), st.lists(st.tuples(ITEMS, BODIES), max_size=6))
+@example(
+    0,
+    [({"t": "change", "path": f"user/{n}.md", "base": None}, b"x" * 40) for n in "ab"]
+    + [({"t": "end"}, b"")],
+)
 def test_any_change_set_is_bounded_and_well_formed_or_the_end_of_the_worker(calls, items):
     ready = {"t": "ready", "digest": POLICY.digest}
     results = [
