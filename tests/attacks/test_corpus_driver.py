@@ -128,9 +128,7 @@ def tool_that_says(program, tmp_path, monkeypatch):
     return ToolSubject(Stage(Path(tempfile.mkdtemp(dir=tmp_path)) / "case", CORPUS.canary), {})
 
 
-def test_a_command_line_that_breaks_its_protocol_is_an_error_and_one_that_fails_at_its_end_commits_nothing(
-    tmp_path, monkeypatch
-):
+def test_a_command_line_that_breaks_its_protocol_or_fails_commits_nothing(tmp_path, monkeypatch):
     for program, problem in (
         ('echo \'{"verdict": "allow"}\'; cat', "an answer has"),
         ("echo 3; cat", "an answer has"),
@@ -281,9 +279,7 @@ def test_files_that_do_not_belong_together_are_refused(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_every_attack_of_our_own_convicts_a_weak_tool_or_says_why_not_and_what_is_legitimate_can_be_done(
-    tmp_path, monkeypatch
-):
+def test_every_attack_of_our_own_convicts_a_weak_tool_or_says_why_not(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(TESTS))
     found, left = {}, list(OWN)
     for tool in ("NaiveTools", "LateTools"):  # Each in the cases in which the one before did nothing wrong.

@@ -243,9 +243,7 @@ FAILURES = {
 @pytest.mark.sweep(1)
 @needs_fence
 @pytest.mark.parametrize(("deed", "told"), FAILURES.items(), ids=FAILURES)
-def test_what_a_fenced_worker_may_not_do_or_have_ends_it_and_the_run(
-    deed, told, failing, roots, tmp_path, monkeypatch
-):
+def test_what_a_fenced_worker_may_not_do_ends_the_run(deed, told, failing, roots, tmp_path, monkeypatch):
     monkeypatch.setattr("muniment.sandbox.shared_zygote", lambda: failing)
     failing.start()
     photo = photograph(tmp_path)
@@ -263,9 +261,7 @@ def test_what_a_fenced_worker_may_not_do_or_have_ends_it_and_the_run(
 @pytest.mark.sweep(1)
 @needs_fence
 @pytest.mark.parametrize("kibibytes", [256, 1024, 4096, 16384])
-def test_a_call_that_needs_more_memory_than_there_is_ends_the_worker_with_a_code_of_its_own(
-    kibibytes, roots, tmp_path, monkeypatch
-):
+def test_more_memory_than_there_is_ends_the_worker_with_its_own_code(kibibytes, roots, tmp_path, monkeypatch):
     """Nor does it need an import for that, or a call that the fence refuses."""
     largest = {"path": "user/known.md", "old_string": "\x01" * (1 << 20), "new_string": "\x02" * (1 << 20)}
     with source(f"guarded_service:with_{kibibytes}") as zygote:

@@ -99,9 +99,7 @@ def test_every_call_after_a_root_was_replaced_is_an_escape_and_so_is_a_commit(bo
     assert photograph(tmp_path) == before
 
 
-def test_a_root_replaced_before_the_first_call_or_between_the_last_and_the_commit_is_an_escape(
-    tmp_path, subtests
-):
+def test_a_root_replaced_before_the_first_call_or_the_commit_is_an_escape(tmp_path, subtests):
     policy = strict(on_escape="refuse", require="none")
     for name, replace in REPLACEMENTS.items():
         for is_first in (True, False):
@@ -125,9 +123,7 @@ def test_a_root_replaced_before_the_first_call_or_between_the_last_and_the_commi
 @pytest.mark.sweep(6)
 @each_replacement
 @pytest.mark.parametrize(("tool", "arguments"), CALLS, ids=[tool for tool, _ in CALLS])
-def test_a_call_under_way_sees_only_what_was_bound(
-    box, roots, tmp_path, replace, tool, arguments, monkeypatch
-):
+def test_a_call_under_way_sees_what_was_bound(box, roots, tmp_path, replace, tool, arguments, monkeypatch):
     box.call("ls", {"path": ""})
     request = box._worker.request
 
@@ -151,9 +147,7 @@ def test_a_call_under_way_sees_only_what_was_bound(
 
 
 @each_replacement
-def test_a_write_that_has_begun_goes_to_the_directory_that_was_bound_or_nowhere(
-    box, roots, tmp_path, replace, monkeypatch
-):
+def test_a_write_that_has_begun_goes_to_what_was_bound_or_nowhere(box, roots, tmp_path, replace, monkeypatch):
     write(box)
     bound = roots["user"].stat().st_ino
     apply = commit_module.apply
@@ -229,9 +223,7 @@ def test_a_worker_holds_a_root_only_if_it_may_look_into_it(overheard, roots):
 
 
 @pytest.mark.parametrize("in_process", [False, True], ids=["worker", "in process"])
-def test_a_scope_that_may_only_be_added_to_looks_empty_and_a_taken_name_is_a_conflict_at_commit(
-    roots, tmp_path, in_process
-):
+def test_a_scope_that_may_only_be_added_to_looks_empty_until_the_commit(roots, tmp_path, in_process):
     put(roots["project"], "taken.md", f"{CANARY}\n")
     policy = strict(require="none", deny=[(["list", "read", "modify"], ["/project/"])])
     with Sandbox(policy, roots, in_process=in_process) as box:

@@ -221,9 +221,7 @@ def odd(function, deadline=None, **terms):
     return try_all(deadline or soon(), attempts=[ATTEMPTS["read-outside"]], **terms).findings[0]
 
 
-def test_an_attempt_that_does_not_end_is_given_up_and_a_worker_that_ends_otherwise_proves_nothing(
-    monkeypatch,
-):
+def test_an_attempt_that_does_not_end_is_given_up_and_a_worker_that_just_ends_proves_nothing(monkeypatch):
     """However long its worker took to greet: the seconds count from there, and of these there are none."""
     finding = odd("leaving")
     assert (finding.outcome, finding.verdict) == ("exit code 3", Verdict.UNTRIED)

@@ -129,9 +129,7 @@ def test_children_that_come_and_go_while_their_parent_is_cancelled_break_nothing
 
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("whose", ["nobody's", "child", "parent"])
-def test_a_signal_handler_that_cancels_where_it_interrupts_is_no_deadlock_also_while_another_thread_does(
-    whose,
-):
+def test_a_signal_handler_that_cancels_where_it_interrupts_is_no_deadlock_whatever_others_do(whose):
     """The thread that the handler interrupts holds the lock that the other thread is about to want."""
     with Cancel() as parent, parent.child() as child, cancelled_by_signal(parent):
         other = threading.Thread(target=parent.set)

@@ -173,9 +173,7 @@ def test_importing_the_pool_and_finding_the_directories_imports_none_of_the_pack
 
 
 @pytest.mark.threat("T-SUP-02", control="trusted_imports")
-def test_what_everybody_may_write_to_is_relative_or_is_not_there_is_imported_from_by_no_worker(
-    tmp_path, monkeypatch
-):
+def test_no_worker_imports_from_what_everybody_may_write_is_relative_or_is_not_there(tmp_path, monkeypatch):
     (tmp_path / "planted_module.py").touch()
     monkeypatch.syspath_prepend(tmp_path)
     assert import_directories(["planted_module", "planted_module"]) == (str(tmp_path),)

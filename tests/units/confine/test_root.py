@@ -273,9 +273,7 @@ def test_text_is_passed_on_as_it_is():
 
 
 @pytest.mark.threat("T-PATH-08", control="size_limit")
-def test_a_file_above_the_limit_is_refused_before_it_is_read_and_no_limit_is_above_the_hard_one(
-    root, trees, monkeypatch
-):
+def test_a_file_above_the_limit_or_above_the_hard_one_is_refused_unread(root, trees, monkeypatch):
     monkeypatch.setattr(os, "pread", lambda *_: pytest.fail("it was read"))
     for size, limits in ((1 << 40, []), (MAX_FILE_BYTES + 1, [1 << 60]), (11, [10])):
         os.truncate(trees.inside / "note.md", size)
@@ -532,9 +530,7 @@ def test_a_directory_that_was_removed_is_not_empty_but_gone(root, trees):
     os.close(fd)
 
 
-def test_too_many_names_are_refused_and_one_that_vanishes_before_it_is_asked_about_has_no_status(
-    root, trees, monkeypatch
-):
+def test_too_many_names_are_refused_and_one_that_vanishes_has_no_status(root, trees, monkeypatch):
     with OpenDirectory(root, "") as opened:
         monkeypatch.setattr(subject, "MAX_ENTRIES", 3)
         assert len(opened.entries()) == 3
@@ -678,9 +674,7 @@ def unread(root):
     return caught.value.reason
 
 
-def test_more_links_or_names_than_anybody_waits_for_and_very_long_targets_say_what_to_do(
-    root, trees, monkeypatch
-):
+def test_more_links_names_or_bytes_than_anybody_waits_for_say_what_to_do(root, trees, monkeypatch):
     (trees.inside / "l.md").symlink_to(os.fsdecode(b"\xff" * 16))
     with monkeypatch.context() as patch:
         patch.setattr(subject, "MAX_LINK_BYTES", 20)

@@ -131,9 +131,7 @@ def bound(trees):
 
 
 @pytest.mark.threat("T-IDX-02", control="locked_roots")
-def test_roots_are_locked_inside_the_block_and_free_after_it_also_of_processes_forked_meanwhile(
-    bound, trees, monkeypatch
-):
+def test_roots_are_locked_in_the_block_and_free_after_it_also_of_forks(bound, trees, monkeypatch):
     copies, flock = [], fcntl.flock
 
     def copied(fd, operation):
@@ -276,9 +274,7 @@ def test_only_an_empty_directory_is_removed(root, trees, monkeypatch):
 
 
 @pytest.mark.threat("T-LEAK-08", control="private_modes")
-def test_staged_bytes_are_private_before_the_first_of_them_whole_and_on_disk_in_the_end(
-    topic, trees, monkeypatch
-):
+def test_staged_bytes_are_private_from_the_first_whole_and_on_disk(topic, trees, monkeypatch):
     write, fsync, order = os.write, os.fsync, []
 
     def noting(fd, content):
