@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import re
@@ -301,20 +302,9 @@ class Trickle:
 
 
 def depth_of(text):
-    deepest = depth = 0
-    in_string = escaped = False
-    for char in text:
-        if in_string:
-            in_string = escaped or char != '"'
-            escaped = char == "\\" and not escaped
-        elif char == '"':
-            in_string = True
-        elif char in "[{":
-            depth += 1
-            deepest = max(deepest, depth)
-        elif char in "]}":
-            depth -= 1
-    return deepest
+    bare = re.sub(r'"(?:\\.|[^"\\])*"?', "", text, flags=re.DOTALL)
+    steps = ({"[": 1, "{": 1, "]": -1, "}": -1}.get(char, 0) for char in bare)
+    return max(itertools.accumulate(steps), default=0)
 
 
 def is_plain(value):
