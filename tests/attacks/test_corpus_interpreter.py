@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -25,34 +26,34 @@ def found_in(tmp_path, case, subject=NaiveTools):
 # -- a naive tool is convicted -----------------------------------------------------------------------
 
 
+CRIMES = {
+    "prefix-dotdot": SHOWN,
+    "sym-read-file-rel": SHOWN,
+    "hard-read": SHOWN,
+    "root-replaced-link": SHOWN,
+    "race-dir-0": SHOWN,
+    "race-dir-2": "'outside/secret.md' changed",
+    "sym-write-file": "'outside/secret.md' changed: size, content",
+    "sym-write-dangling": "'outside/born.md' appeared",
+    "sym-write-dir": "'outside/new.md' appeared",
+    "sym-ls-link": "not_in_output",
+    "trav-inroot-dotdot": "verdict allow",
+    "ro-scope-write": "file_equals",
+    "case-collide": "verdict allow",
+    "uni-name-00": "absent",
+    "mode-new-private": "mode_max",
+    "forge-fm-11": "index_safe: an address that readers make a link",
+    "forge-fm-05": "index_safe: image",
+    "forge-fm-huge": "index_line_max",
+    "edit-crlf": "file_equals",
+}
+
+
 @pytest.mark.sweep(7)
-@pytest.mark.parametrize(
-    ("case_id", "crime"),
-    [
-        ("prefix-dotdot", SHOWN),
-        ("sym-read-file-rel", SHOWN),
-        ("hard-read", SHOWN),
-        ("root-replaced-link", SHOWN),
-        ("race-dir-0", SHOWN),
-        ("race-dir-2", "'outside/secret.md' changed"),
-        ("sym-write-file", "'outside/secret.md' changed: size, content"),
-        ("sym-write-dangling", "'outside/born.md' appeared"),
-        ("sym-write-dir", "'outside/new.md' appeared"),
-        ("sym-ls-link", "not_in_output"),
-        ("trav-inroot-dotdot", "verdict allow"),
-        ("ro-scope-write", "file_equals"),
-        ("case-collide", "verdict allow"),
-        ("uni-name-00", "absent"),
-        ("mode-new-private", "mode_max"),
-        ("forge-fm-11", "index_safe: an address that readers make a link"),
-        ("forge-fm-05", "index_safe: image"),
-        ("forge-fm-huge", "index_line_max"),
-        ("edit-crlf", "file_equals"),
-    ],
-)
-def test_a_naive_tool_is_convicted(tmp_path, case_id, crime):
+@pytest.mark.parametrize("case_id", CRIMES)
+def test_a_naive_tool_is_convicted(tmp_path, case_id):
     found = found_in(tmp_path, CORPUS.cases[case_id])
-    assert any(crime in failure for failure in found), found
+    assert any(CRIMES[case_id] in failure for failure in found), found
 
 
 def test_a_tool_that_checks_first_and_opens_later_loses_the_race(tmp_path):
@@ -60,88 +61,40 @@ def test_a_tool_that_checks_first_and_opens_later_loses_the_race(tmp_path):
     assert any(SHOWN in failure for failure in found), found
 
 
-@pytest.mark.parametrize(
-    "case_id", ["ok-read-relative", "ok-edit", "ok-ls-root", "ok-grep-literal", "ok-name-08"]
-)
-def test_what_even_a_naive_tool_does_right_is_no_crime(tmp_path, case_id):
-    assert found_in(tmp_path, CORPUS.cases[case_id]) == []
+def test_what_even_a_naive_tool_does_right_is_no_crime(tmp_path):
+    for case_id in ("ok-read-relative", "ok-edit", "ok-ls-root", "ok-grep-literal", "ok-name-08"):
+        assert found_in(tmp_path / case_id, CORPUS.cases[case_id]) == []
 
 
 # -- what is always checked can fail -----------------------------------------------------------------
 
 
-def touches(stage):
-    os.utime(stage.outside / "secret.md")
-
-
-def changes_mode(stage):
-    stage.outside.chmod(0o711)
-
-
-def reads(stage):
-    (stage.outside / "secret.md").read_bytes()
-
-
-def lists(stage):
-    list(stage.scope("user-evil").iterdir())
-
-
-def links(stage):
-    (stage.aside / "copy").hardlink_to(stage.outside / "secret.md")
-
-
-def makes_a_sibling(stage):
-    (stage.tree / "elsewhere").mkdir()
-
-
-def leaves_a_file(stage):
-    (stage.scope("project") / "left.md").touch()
-
-
-def leaves_a_trace(stage):
-    path = stage.scope("project") / ".temporary"
-    path.touch()
-    path.unlink()
-
-
-def keeps_the_canary(stage):
-    (stage.state / "ledger").write_text(stage.canary)
-
-
-def lands_the_canary(stage):
-    (stage.scope("project") / "copy.md").write_text(stage.canary)
-
-
 MISDEEDS = {
-    touches: "'outside/secret.md' changed: modified",
-    changes_mode: "'outside' changed: mode",
-    reads: "'outside/secret.md' was read",
-    lists: "'user-evil' was read",
-    links: "'outside/secret.md' changed: links",
-    makes_a_sibling: "'elsewhere' stands beside the roots",
-    leaves_a_file: "'project/left.md' appeared",
-    leaves_a_trace: "'project' changed: modified",
-    keeps_the_canary: "the canary was written to 'state:ledger'",
-    lands_the_canary: "the canary was written to 'project/copy.md'",
+    "'outside/secret.md' changed: modified": lambda stage: os.utime(stage.outside / "secret.md"),
+    "'outside' changed: mode": lambda stage: stage.outside.chmod(0o711),
+    "'outside/secret.md' was read": lambda stage: (stage.outside / "secret.md").read_bytes(),
+    "'user-evil' was read": lambda stage: list(stage.scope("user-evil").iterdir()),
+    "'outside/secret.md' changed: links": (
+        lambda stage: (stage.aside / "copy").hardlink_to(stage.outside / "secret.md")
+    ),
+    "'elsewhere' stands beside the roots": lambda stage: (stage.tree / "elsewhere").mkdir(),
+    "'project/left.md' appeared": lambda stage: (stage.scope("project") / "left.md").touch(),
+    "'project' changed: modified": (
+        lambda stage: ((path := stage.scope("project") / ".temporary").touch(), path.unlink())
+    ),
+    # Files that are there before the call may hold the canary: setups link to it.
+    "the canary was written to 'state:ledger'": (
+        lambda stage: (stage.state / "ledger").write_text(stage.canary)
+    ),
+    "the canary was written to 'project/copy.md'": (
+        lambda stage: (stage.scope("project") / "copy.md").write_text(stage.canary)
+    ),
 }
 
 
-def is_seen(misdeed, moment):
-    """Files that are there before the call may hold the canary: setups link to it."""
-    return moment != "open" or misdeed not in {keeps_the_canary, lands_the_canary}
-
-
-@pytest.mark.parametrize(
-    ("misdeed", "moment"),
-    [
-        pytest.param(misdeed, moment, id=f"{misdeed.__name__}-{moment}")
-        for misdeed in MISDEEDS
-        for moment in ("open", "call", "commit")
-        if is_seen(misdeed, moment)
-    ],
-)
-def test_a_misdeed_beside_a_right_answer_is_seen(tmp_path, misdeed, moment):
-    if misdeed in {reads, lists} and not keeps_access_times(tmp_path):
+@pytest.mark.parametrize("told", MISDEEDS)
+def test_a_misdeed_beside_a_right_answer_is_seen(tmp_path, told):
+    if told.endswith("was read") and not keeps_access_times(tmp_path):
         pytest.skip("this mount keeps no access times")
 
     class Culprit(NaiveTools):
@@ -159,24 +112,29 @@ def test_a_misdeed_beside_a_right_answer_is_seen(tmp_path, misdeed, moment):
 
         def at(self, now):
             if now == moment:
-                misdeed(self.stage)
+                MISDEEDS[told](self.stage)
 
-    found = found_in(tmp_path, CORPUS.cases["ok-read-relative"], Culprit)
-    assert any(MISDEEDS[misdeed] in failure for failure in found), found
+    for moment in ("call", "commit") if "canary" in told else ("open", "call", "commit"):
+        found = found_in(tmp_path / moment, CORPUS.cases["ok-read-relative"], Culprit)
+        assert any(told in failure for failure in found), (moment, found)
 
 
 def keeps_access_times(directory):
     stage = Stage(directory / "probe", CORPUS.canary)
     before = stage.photograph()
-    reads(stage)
+    (stage.outside / "secret.md").read_bytes()
     return tree_changes(before, stage.photograph(), roots=True) != []
 
 
-def answering(answer=None, *, commit=None, log=""):
+def answering(answer=None, *, commit=None, log="", **fields):
+    often = commit is None
+
     class Liar(NaiveTools):
+        commits_often = often
+
         def call(self, tool, arguments):
             right = super().call(tool, arguments)
-            return answer(self.stage, right) if answer else right
+            return answer(self.stage, right) if answer else replace(right, **fields)
 
         def commit(self):
             return commit(self.stage) if commit else super().commit()
@@ -187,41 +145,36 @@ def answering(answer=None, *, commit=None, log=""):
     return Liar
 
 
-@pytest.mark.parametrize(
-    ("liar", "crime"),
-    [
-        (answering(lambda stage, _: Answer("allow", None, "alpha", stage.canary)), SHOWN),
-        (
-            answering(lambda stage, _: Answer("allow", None, f"alpha {stage.tree}", "")),
-            "a host path is in the",
-        ),
-        (answering(lambda *_: Answer("allow", "refused", "alpha", "")), "code 'refused' does not belong"),
-        (answering(lambda *_: Answer("error", "refused", "alpha", "")), "code 'refused' does not belong"),
-        (answering(lambda *_: Answer("error", "not_found", "alpha", "")), "verdict error"),
-        (answering(commit=lambda _: Committed("store_conflict", "")), "the commit failed"),
-        (answering(commit=lambda stage: Committed(None, stage.canary)), "the canary is in the commit"),
-        (answering(log=f"debug: {CORPUS.canary}"), "the canary is in the log"),
-    ],
-)
-def test_what_a_subject_says_is_judged(tmp_path, liar, crime):
-    found = found_in(tmp_path, CORPUS.cases["ok-read-relative"], liar)
-    assert any(crime in failure for failure in found), found
+LIARS = [
+    (answering(lambda stage, _: Answer("allow", None, "alpha", stage.canary)), SHOWN),
+    (answering(lambda stage, _: Answer("allow", None, f"alpha {stage.tree}", "")), "a host path is in the"),
+    (answering(code="refused"), "code 'refused' does not belong"),
+    (answering(verdict="error", code="refused"), "code 'refused' does not belong"),
+    (answering(verdict="error", code="not_found"), "verdict error"),
+    (answering(commit=lambda _: Committed("store_conflict", "")), "the commit failed"),
+    (answering(commit=lambda stage: Committed(None, stage.canary)), "the canary is in the commit"),
+    (answering(log=f"debug: {CORPUS.canary}"), "the canary is in the log"),
+]
 
 
-def test_a_refusal_after_the_deed_is_seen(tmp_path):
+def test_what_a_subject_says_is_judged(tmp_path):
+    for number, (liar, crime) in enumerate(LIARS):
+        found = found_in(tmp_path / str(number), CORPUS.cases["ok-read-relative"], liar)
+        assert any(crime in failure for failure in found), (crime, found)
+
+
+def test_a_refusal_after_the_deed_and_whatever_is_written_beside_the_named_file_is_seen(tmp_path):
     liar = answering(lambda *_: Answer("deny", "refused", "no", ""))
-    found = found_in(tmp_path, CORPUS.cases["idx-edit"], liar)
+    found = found_in(tmp_path / "refusal", CORPUS.cases["idx-edit"], liar)
     assert "'user/MEMORY.md' changed: size, content, modified" in found
 
-
-def test_whatever_is_written_beside_the_named_file_is_seen(tmp_path):
     class Untidy(NaiveTools):
         def commit(self):
             (self.stage.scope("user") / ".a.md.tmp").touch()
             (self.stage.scope("project") / "MEMORY.md").touch()
             return super().commit()
 
-    assert found_in(tmp_path, CORPUS.cases["ok-edit"], Untidy) == [
+    assert found_in(tmp_path / "untidy", CORPUS.cases["ok-edit"], Untidy) == [
         "'project/MEMORY.md' was written as well",
         "'user/.a.md.tmp' was written as well",
     ]
@@ -239,107 +192,85 @@ def test_a_first_call_that_is_not_allowed_is_seen(tmp_path):
     assert "the first ls was not allowed: 'FileNotFoundError'" in found_in(tmp_path, case)
 
 
-@pytest.mark.sweep(1)
-@pytest.mark.parametrize(("left", "tolerated"), [("inside\n", True), ("new\n", True), ("half of it", False)])
+def displacing(name, leave):
+    """Writes `name`, and leaves something under a temporary name."""
+
+    def commit(stage):
+        folder = stage.scope("user")
+        (folder / name).write_text("hello\n")
+        leave(stage, folder / f".{name}.tmp")
+        return Committed(None, "")
+
+    return answering(lambda *_: Answer("allow", None, "", ""), commit=commit)
+
+
+@pytest.mark.sweep(2)
+@pytest.mark.parametrize(("left", "tolerated"), [("inside\n", True), ("hello\n", True), ("half", False)])
 def test_in_a_race_a_file_may_have_a_second_name_but_nothing_else_is_left(tmp_path, left, tolerated):
-    class Displacing(NaiveTools):
-        commits_often = False
-
-        def call(self, _tool, _arguments):
-            return Answer("allow", None, "", "")
-
-        def commit(self):
-            (self.stage.scope("user") / "s.md").write_text("new\n")
-            (self.stage.scope("user") / ".s.md.tmp").write_text(left)
-            return Committed(None, "")
-
     case = {**CORPUS.cases["own-race-hard-write"], "repeat": 1}
     case["setup"] = [
         *case["setup"][:1],
         {"op": "write", "path": "{user}/other.md", "content": "inside\n"},
         {**case["setup"][1], "path": "{user}/other.md"},
     ]
-    found = found_in(tmp_path, case, Displacing)
+    found = found_in(tmp_path, case, displacing("s.md", lambda _, path: path.write_text(left)))
     assert found == ([] if tolerated else ["'user/.s.md.tmp' was written as well"])
 
 
 @pytest.mark.sweep(1)
 @pytest.mark.parametrize(("target", "tolerated"), [("{outside}/secret.md", True), ("{outside}", False)])
 def test_in_a_race_the_link_that_was_swapped_in_may_be_left_but_no_other(tmp_path, target, tolerated):
-    class Displacing(NaiveTools):
-        commits_often = False
-
-        def call(self, _tool, _arguments):
-            return Answer("allow", None, "", "")
-
-        def commit(self):
-            (self.stage.scope("user") / "n.md").write_text("hello\n")
-            (self.stage.scope("user") / ".n.md.tmp").symlink_to(self.stage.expand(target))
-            return Committed(None, "")
-
-    found = found_in(tmp_path, {**CORPUS.cases["own-race-index"], "repeat": 1}, Displacing)
+    case = {**CORPUS.cases["own-race-index"], "repeat": 1}
+    found = found_in(
+        tmp_path, case, displacing("n.md", lambda stage, path: path.symlink_to(stage.expand(target)))
+    )
     assert found == ([] if tolerated else ["'user/.n.md.tmp' was written as well"])
 
 
 # -- each effect can fail ----------------------------------------------------------------------------
 
 GOOD_INDEX = "# Memory\n\nNotice.\n\n- [a](a.md) — text with \\[brackets\\] &amp; more\n- [b c](t/b%20c.md)\n"
+ONE = {"user/a.md": "one"}
+INDEXED = {"user/MEMORY.md": GOOD_INDEX}
 EFFECTS = [
+    ("file_equals", {"path": "{user}/a.md", "content": "one"}, ONE, {"user/a.md": "two"}),
+    ("b64_equals", {"path": "{user}/a.md", "content_b64": "b25l"}, ONE, {}),
+    ("not_in_file", {"path": "{user}/a.md", "text": "on"}, {"user/a.md": "two"}, ONE),
+    ("absent", {"path": "{user}/a.md"}, {}, ONE),
+    ("exists_if_allowed", {"path": "{user}/a.md"}, ONE, {}),
+    ("size", {"path": "{user}/a.md", "value": 3}, ONE, {"user/a.md": "three"}),
     (
-        {"check": "file_equals", "path": "{user}/a.md", "content": "one"},
-        {"user/a.md": "one"},
-        {"user/a.md": "two"},
-    ),
-    ({"check": "b64_equals", "path": "{user}/a.md", "content_b64": "b25l"}, {"user/a.md": "one"}, {}),
-    (
-        {"check": "not_in_file", "path": "{user}/a.md", "text": "on"},
-        {"user/a.md": "two"},
-        {"user/a.md": "one"},
-    ),
-    ({"check": "absent", "path": "{user}/a.md"}, {}, {"user/a.md": "one"}),
-    ({"check": "exists_if_allowed", "path": "{user}/a.md"}, {"user/a.md": "one"}, {}),
-    ({"check": "size", "path": "{user}/a.md", "value": 3}, {"user/a.md": "one"}, {"user/a.md": "three"}),
-    (
-        {"check": "dir_names", "path": "{user}", "names": ["a.md"], "ignore": ["MEMORY.md"]},
-        {"user/a.md": "", "user/MEMORY.md": ""},
-        {"user/a.md": "", "user/.tmp": ""},
+        *("dir_names", {"path": "{user}", "names": ["a.md"], "ignore": ["MEMORY.md"]}),
+        *({"user/a.md": "", "user/MEMORY.md": ""}, {"user/a.md": "", "user/.tmp": ""}),
     ),
     (
-        {"check": "index_safe", "scope": "user"},
-        {"user/MEMORY.md": GOOD_INDEX, "user/a.md": "", "user/t/b c.md": "", "user/.hidden.md": ""},
-        {"user/MEMORY.md": GOOD_INDEX, "user/a.md": ""},
+        *("index_safe", {"scope": "user"}),
+        {**INDEXED, "user/a.md": "", "user/t/b c.md": "", "user/.hidden.md": ""},
+        {**INDEXED, "user/a.md": ""},
     ),
-    ({"check": "index_safe", "scope": "user"}, {"user/MEMORY.md": "# Memory\n"}, {}),
+    ("index_safe", {"scope": "user"}, {"user/MEMORY.md": "# Memory\n"}, {}),
     (
-        {"check": "index_targets", "scope": "user", "files": ["a.md", "t/b c.md"]},
-        {"user/MEMORY.md": GOOD_INDEX},
+        *("index_targets", {"scope": "user", "files": ["a.md", "t/b c.md"]}, INDEXED),
         {"user/MEMORY.md": f"{GOOD_INDEX}- [c](c.md)\n"},
     ),
-    ({"check": "index_contains", "scope": "user", "text": "Not"}, {"user/MEMORY.md": GOOD_INDEX}, {}),
-    (
-        {"check": "index_line_max", "scope": "user", "value": 60},
-        {"user/MEMORY.md": GOOD_INDEX},
-        {"user/MEMORY.md": "x" * 61},
-    ),
-    ({"check": "in_output", "text": "said"}, {"output": "it said so"}, {"output": "silence"}),
-    ({"check": "not_in_output", "text": "said"}, {"output": "silence"}, {"output": "it said so"}),
-    ({"check": "output_utf8"}, {"output": "é"}, {"output": "\udcff"}),
-    ({"check": "output_max", "value": 3}, {"output": "abc"}, {"output": "abcd"}),
-    ({"check": "max_seconds", "value": 2}, {"seconds": 1.9}, {"seconds": 2.1}),
-    ({"check": "mode_max", "path": "{user}/a.md", "value": 0o600}, {"mode": 0o400}, {"mode": 0o640}),
+    ("index_contains", {"scope": "user", "text": "Not"}, INDEXED, {}),
+    ("index_line_max", {"scope": "user", "value": 60}, INDEXED, {"user/MEMORY.md": "x" * 61}),
+    ("in_output", {"text": "said"}, {"output": "it said so"}, {"output": "silence"}),
+    ("not_in_output", {"text": "said"}, {"output": "silence"}, {"output": "it said so"}),
+    ("output_utf8", {}, {"output": "é"}, {"output": "\udcff"}),
+    ("output_max", {"value": 3}, {"output": "abc"}, {"output": "abcd"}),
+    ("max_seconds", {"value": 2}, {"seconds": 1.9}, {"seconds": 2.1}),
+    ("mode_max", {"path": "{user}/a.md", "value": 0o600}, {"mode": 0o400}, {"mode": 0o640}),
 ]
 
 
-@pytest.mark.parametrize(("check", "good", "bad"), EFFECTS, ids=lambda value: value.get("check", ""))
-def test_an_effect_is_told_from_its_absence(tmp_path, check, good, bad):
-    assert list(problems(arranged(tmp_path / "good", good), check)) == []
-    assert list(problems(arranged(tmp_path / "bad", bad), check)) != []
-
-
-def test_every_effect_of_the_corpus_is_tried():
+def test_every_effect_of_the_corpus_is_told_from_its_absence(tmp_path):
+    for number, (check, terms, good, bad) in enumerate(EFFECTS):
+        check = {"check": check, **terms}  # noqa: PLW2901
+        assert list(problems(arranged(tmp_path / f"{number}-good", good), check)) == [], check
+        assert list(problems(arranged(tmp_path / f"{number}-bad", bad), check)) != [], check
     asked = {check["check"] for case in CORPUS.cases.values() for check in case.get("checks", ())}
-    assert asked <= CHECKS.keys()
-    assert {check["check"] for check, _, _ in EFFECTS} == CHECKS.keys()
+    assert asked <= CHECKS.keys() == {check for check, *_ in EFFECTS}
 
 
 def arranged(directory, world):
@@ -365,23 +296,15 @@ for name in sys.argv[1:]:
 """
 
 
-@pytest.mark.parametrize(
-    ("fate", "told"),
-    [
-        ("signal.pause()", (Kind.HUNG, "hung for 1.0 s")),
-        ("sys.exit('why')", (Kind.DIED, "the driver died: why")),
-    ],
-)
-def test_a_case_that_does_not_end_is_a_failure_and_the_next_one_runs(fate, told):
-    command = [sys.executable, "-c", DRIVER.replace("FATE", fate)]
-    found = run_driver(command, ["a", "b", "c"], canary="", hang_seconds=1.0)
-    stripped = {
-        name: [(each.kind, each.text.strip()) for each in failures] for name, failures in found.items()
-    }
-    assert stripped == {"a": [], "b": [told], "c": []}
-
-
-def test_a_driver_that_does_not_start_fails_every_case():
+def test_a_case_that_does_not_end_or_start_is_a_failure_and_the_next_one_runs():
+    for fate, *told in (
+        ("signal.pause()", Kind.HUNG, "hung for 0.5 s"),
+        ("sys.exit('why')", Kind.DIED, "the driver died: why"),
+    ):
+        command = [sys.executable, "-c", DRIVER.replace("FATE", fate)]
+        found = run_driver(command, ["a", "b", "c"], canary="", hang_seconds=0.5)
+        stripped = {name: [[each.kind, each.text.strip()] for each in told] for name, told in found.items()}
+        assert stripped == {"a": [], "b": [told], "c": []}
     found = run_driver([sys.executable, "-c", "raise SystemExit('broken')"], ["a", "b"], canary="")
     assert found == {name: [Failure(Kind.DIED, "the driver died: broken\n")] for name in "ab"}
 

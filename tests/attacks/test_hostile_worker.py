@@ -11,9 +11,10 @@ from dataclasses import replace
 
 import pytest
 
-from kit.memories import CANARY, descriptors, make_roots, photograph, put, strict
-from kit.sandbox.liars import source
-from kit.sandbox.services import lying_service
+from kit.confine.probe import nothing_left_open, source
+from kit.confine.services import lying_service
+from kit.memories import CANARY, make_roots, photograph, put, strict
+from kit.raising import raised
 from muniment.agent.filing import RuleWriter
 from muniment.agent.model import Reply, ToolCall
 from muniment.confine.binding import bind_all
@@ -27,69 +28,21 @@ from muniment.store.state import State
 from muniment.testing.minds import ScriptedModel, call, calls, say
 
 ESCAPES = [
-    "dotdot",
-    "absolute",
-    "nul",
-    "drive",
-    "link",
-    "linked-directory",
-    "hard-link",
-    "good-then-escape",
-    "claims-escape",
-    "claims-link",
+    *("dotdot", "absolute", "nul", "drive", "link", "linked-directory", "hard-link", "good-then-escape"),
+    *("claims-escape", "claims-link"),
 ]
 REFUSED = [
-    "other-scope",
-    "scope-itself",
-    "not-canonical",
-    "index",
-    "dot-file",
-    "pinned",
-    "no-markdown",
-    "instructions",
-    "deep",
-    "long-name",
-    "twice",
-    "twins",
-    "hidden-text",
-    "terminal",
-    "bytes",
-    "over-quota",
-    "project-only",
+    *("other-scope", "scope-itself", "not-canonical", "index", "dot-file", "pinned", "no-markdown"),
+    *("instructions", "deep", "long-name", "twice", "twins", "hidden-text", "terminal", "bytes"),
+    *("over-quota", "project-only"),
 ]
 CONFLICTS = ["alias", "wrong-base", "base-of-nothing", "denies-existing", "wrong-claim", "claims-absence"]
 ENDED = [
-    "delete",
-    "mode",
-    "path-is-no-text",
-    "base-is-no-digest",
-    "surrogate",
-    "over-long-path",
-    "thousand-files",
-    "over-budget",
-    "over-budget-in-two",
-    "many-claims",
-    "endless",
-    "endless-claims",
-    "bytes-in-path",
-    "dies-at-the-end",
-    "wrong-digest",
-    "wrong-n",
-    "n-is-a-word",
-    "allowed-with-code",
-    "denied-without-code",
-    "unknown-verdict",
-    "unknown-via",
-    "code-with-terminal",
-    "more-than-asked",
-    "not-text",
-    "huge-text",
-    "giant-frame",
-    "junk",
-    "not-utf8-header",
-    "exits",
-    "dies",
-    "answers-twice",
+    *("delete", "mode", "path-is-no-text", "base-is-no-digest", "surrogate", "over-long-path"),
+    *("thousand-files", "over-budget", "over-budget-in-two", "many-claims", "endless", "endless-claims"),
+    *("bytes-in-path", "dies-at-the-end", "wrong-digest", "wrong-n", "n-is-a-word", "allowed-with-code"),
+    *("denied-without-code", "unknown-verdict", "unknown-via", "code-with-terminal", "more-than-asked"),
+    *("not-text", "huge-text", "giant-frame", "junk", "not-utf8-header", "exits", "dies", "answers-twice"),
 ]
 LATE = ["silent", "silent-at-the-end"]
 OWN_WORDS = ["own-words", "own-words-for-an-entry"]
@@ -105,10 +58,17 @@ CODES = {
 
 
 @pytest.fixture(scope="module")
-def liars():
+def zygote():
     with source("lying_service:serve") as zygote:
         zygote.start()
         yield zygote
+
+
+@pytest.fixture
+def liars(zygote, monkeypatch):
+    """All workers lie as the name of their policy says, until this is undone."""
+    monkeypatch.setattr("muniment.sandbox.shared_zygote", lambda: zygote)
+    return monkeypatch
 
 
 @pytest.fixture
@@ -136,56 +96,46 @@ def agreeable():
     return ScriptedModel([calls(call("ls", path="user")), say("Saved.")] * 2)
 
 
-def test_no_lie_is_forgotten():
-    assert set(lying_service.CHANGE_SETS) <= {*CODES, *OWN_WORDS}
-
-
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(5)
 @pytest.mark.threat("T-RUN-09", control="judged_changes")
 @pytest.mark.parametrize("lie", CODES)
-def test_a_lie_lands_nothing_and_the_next_honest_run_works(lie, liars, place, tmp_path, monkeypatch):
-    with monkeypatch.context() as patch:
-        patch.setattr("muniment.sandbox.shared_zygote", lambda: liars)
-        seconds = 1 if lie in LATE else 30
-        policy = strict(name=lie, limits={"seconds": seconds})
-        before = photograph(tmp_path)
-        began = time.monotonic()
-        request = RememberRequest("a fact", scope="user" if lie == "project-only" else None)
-        result = remember(request, place(policy), agreeable())
-        assert time.monotonic() - began < 10
+def test_a_lie_lands_nothing_and_the_next_honest_run_works(lie, liars, place, tmp_path):
+    assert set(lying_service.CHANGE_SETS) <= {*CODES, *OWN_WORDS}
+    policy = strict(name=lie, limits={"seconds": 1 if lie in LATE else 30})
+    before = photograph(tmp_path)
+    request = RememberRequest("a fact", scope="user" if lie == "project-only" else None)
+    result = remember(request, place(policy), agreeable())
+    liars.undo()
     assert photograph(tmp_path) == before
-    assert CANARY not in str(result.as_json())
     assert result.error is not None
     assert result.error.code in CODES[lie]
-    assert result.status == "failed"
-    assert result.files_touched == ()
-    assert result.touched_scopes == ()
-    assert str(tmp_path) not in str(result.as_json())
+    assert (result.status, result.files_touched, result.touched_scopes) == ("failed", (), ())
+    told = str(result.as_json())
+    assert CANARY not in told
+    assert str(tmp_path) not in told
     done = remember(RememberRequest("The user prefers dark mode"), place(strict()), RuleWriter())
     assert done.status == "completed"
 
 
-@pytest.mark.sweep(18)
+@pytest.mark.sweep(9)
 @pytest.mark.threat("T-RUN-09", control="judged_claims")
+@pytest.mark.usefixtures("liars")
 @pytest.mark.parametrize("lie", [*ESCAPES, *REFUSED, *CONFLICTS])
-def test_a_sandbox_commits_no_lie_either(lie, liars, roots, tmp_path, monkeypatch):
-    monkeypatch.setattr("muniment.sandbox.shared_zygote", lambda: liars)
+def test_a_sandbox_commits_no_lie_either(lie, roots, tmp_path):
     before = photograph(tmp_path)
     deny = [(["create"], ["/project/"])] if lie == "project-only" else []
     with Sandbox(strict(name=lie, deny=deny), roots) as box:
         for _ in range(2):
             box.call("ls", {"path": "user"})
         assert box.changes() != []
-        with pytest.raises(MunimentError) as caught:
-            box.commit()
-        assert caught.value.code in CODES[lie]
+        assert raised(MunimentError, box.commit).code in CODES[lie]
     assert photograph(tmp_path) == before
 
 
 @pytest.mark.threat("T-MEM-15", control="own_words")
+@pytest.mark.usefixtures("liars")
 @pytest.mark.parametrize("lie", OWN_WORDS)
-def test_words_of_a_worker_that_lies_are_never_the_owners(lie, liars, place, roots, monkeypatch):
-    monkeypatch.setattr("muniment.sandbox.shared_zygote", lambda: liars)
+def test_words_of_a_worker_that_lies_are_never_the_owners(lie, place, roots):
     known = (roots["user"] / "known.md").read_bytes()
     result = remember(RememberRequest("a fact"), place(strict(name=lie)), agreeable())
     assert (roots["user"] / "known.md").read_bytes() == known
@@ -195,64 +145,49 @@ def test_words_of_a_worker_that_lies_are_never_the_owners(lie, liars, place, roo
         assert result.error.code in {"pending_review", "remember_failed"}
 
 
-@pytest.mark.parametrize(
-    ("tool", "code"), [("write_file", "remember_path_escape"), ("ls", "remember_no_update")]
-)
+@pytest.mark.usefixtures("liars")
 @pytest.mark.parametrize("lie", ["escape-by-hand", "escape-without-via"])
-def test_an_escape_that_only_the_worker_saw_still_ends_a_writing_run(
-    liars, place, monkeypatch, lie, tool, code
-):
-    monkeypatch.setattr("muniment.sandbox.shared_zygote", lambda: liars)
-    model = ScriptedModel([calls(call(tool, path="user/a.md", content="x")), say("Saved.")])
-    result = remember(
-        RememberRequest("a fact"), replace(place(strict(name=lie)), on_model_failure="fail"), model
-    )
-    assert result.error is not None
-    assert result.error.code == code
+def test_an_escape_that_only_the_worker_saw_still_ends_a_writing_run(place, lie):
+    for tool, code in (("write_file", "remember_path_escape"), ("ls", "remember_no_update")):
+        model = ScriptedModel([calls(call(tool, path="user/a.md", content="x")), say("Saved.")])
+        at = replace(place(strict(name=lie)), on_model_failure="fail")
+        result = remember(RememberRequest("a fact"), at, model)
+        assert result.error is not None
+        assert result.error.code == code
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [{}, {"path": None}, {"path": 7}, {"path": "user/../x"}, {"path": "team/a"}],
-)
-def test_a_worker_that_allows_what_is_no_path_is_lost(liars, place, monkeypatch, arguments):
-    monkeypatch.setattr("muniment.sandbox.shared_zygote", lambda: liars)
-    model = ScriptedModel([Reply(calls=(ToolCall("1", "read_file", arguments),)), say("Saved.")])
-    result = remember(RememberRequest("a fact"), place(strict(name="yes-man")), model)
-    assert result.error is not None
-    assert result.error.code == "remember_failed"
+@pytest.mark.usefixtures("liars")
+def test_a_worker_that_allows_what_is_no_path_is_lost(place):
+    for arguments in ({}, {"path": None}, {"path": 7}, {"path": "user/../x"}, {"path": "team/a"}):
+        model = ScriptedModel([Reply(calls=(ToolCall("1", "read_file", arguments),)), say("Saved.")])
+        result = remember(RememberRequest("a fact"), place(strict(name="yes-man")), model)
+        assert result.error is not None
+        assert result.error.code == "remember_failed", arguments
 
 
-@pytest.mark.parametrize("service", ["rude", "wordless"])
-def test_a_worker_that_does_not_greet_leaves_nothing_behind(service, roots, monkeypatch):
-    with source(f"lying_service:{service}") as zygote:
-        zygote.wait_ready(time.monotonic() + 30)
-        monkeypatch.setattr("muniment.sandbox.shared_zygote", lambda: zygote)
-        with Sandbox(strict(), roots) as box:
-            before = descriptors()
-            for _ in range(3):
-                with pytest.raises(WorkerLost):
-                    box.call("ls", {"path": ""})
-            assert descriptors() == before
+def test_a_worker_that_does_not_greet_leaves_nothing_behind(roots, monkeypatch):
+    for service in ("rude", "wordless"):
+        with source(f"lying_service:{service}") as zygote:
+            zygote.wait_ready(time.monotonic() + 30)
+            monkeypatch.setattr("muniment.sandbox.shared_zygote", lambda: zygote)
+            with Sandbox(strict(), roots) as box:
+                for _ in range(2):
+                    with nothing_left_open(), pytest.raises(WorkerLost):
+                        box.call("ls", {"path": ""})
 
 
-def test_a_worker_that_died_takes_its_proposals_with_it(liars, roots, tmp_path, monkeypatch):
-    monkeypatch.setattr("muniment.sandbox.shared_zygote", lambda: liars)
+@pytest.mark.usefixtures("liars")
+def test_a_worker_that_died_takes_its_proposals_with_it(roots, tmp_path):
     before = photograph(tmp_path)
     with Sandbox(strict(name="dies"), roots) as box:
-        with pytest.raises(WorkerLost, match="SIGSEGV"):
-            box.call("ls", {"path": ""})
+        raised(WorkerLost, box.call, "ls", {"path": ""}, match="SIGSEGV")
         for again in (box.changes, box.commit, lambda: box.call("ls", {"path": ""})):
-            with pytest.raises(WorkerLost):
-                again()
+            raised(WorkerLost, again)
     assert photograph(tmp_path) == before
 
 
-def test_a_silent_worker_is_ended_at_the_deadline_of_a_call(liars, roots, monkeypatch):
-    monkeypatch.setattr("muniment.sandbox.shared_zygote", lambda: liars)
-    monkeypatch.setattr("muniment.sandbox.WAIT_SECONDS", 0.2)
-    began = time.monotonic()
+def test_a_silent_worker_is_ended_at_the_deadline_of_a_call(liars, roots):
+    liars.setattr("muniment.sandbox.WAIT_SECONDS", 0.2)
     with Sandbox(strict(name="silent"), roots) as box, pytest.raises(MunimentError) as caught:
         box.call("ls", {"path": ""})
     assert caught.value.code == "deadline"
-    assert time.monotonic() - began < 5

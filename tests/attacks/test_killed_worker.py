@@ -8,17 +8,25 @@ from __future__ import annotations
 
 import os
 import select
+import shutil
 import signal
+import subprocess
+import sys
+import textwrap
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
-from kit.memories import IN_A_WORKER, descriptors, make_roots, photograph, put, strict
-from kit.sandbox.liars import source
+from kit.confine.kernel import needs_fence
+from kit.confine.probe import SERVICES, Watched, nothing_left_open, soon, source
+from kit.memories import IN_A_WORKER, SCOPES, make_roots, photograph, put, strict
+from kit.raising import raised
 from muniment.agent.filing import RuleWriter
 from muniment.confine.binding import bind_all
+from muniment.confine.cancel import Patience
 from muniment.confine.pool import Zygote
 from muniment.errors import WorkerLost
 from muniment.jobs.place import Place
@@ -27,6 +35,7 @@ from muniment.jobs.request import RememberRequest
 from muniment.names import Enforcement
 from muniment.sandbox import Sandbox
 from muniment.store.state import State
+from muniment.tools.remote import RemoteBench, greet
 
 EVERYTHING = 1 << 30
 CALLS = [
@@ -46,23 +55,24 @@ class Fragile:
     Attributes:
         at: operations after which it is killed.
         piece: bytes that one operation moves at most.
-        kill: how.
+        kill: the signal, if somebody else does it.
         done: operations so far.
         begun: whether the last exchange, that of the commit, had begun when it was killed.
     """
 
     at: int
     piece: int = EVERYTHING
-    kill: str = "kill"
+    kill: str = ""
     done: int = 0
     committing: bool = False
     begun: bool = False
     over: list[int] = field(default_factory=list)
 
-    def watch(self, worker):
-        self.worker, self.sock = worker, worker._channel._sock
+    def spawn(self, roots, **terms):
+        """In the place of a zygote: a worker with such an end."""
+        self.worker = worker = self.zygote.spawn(roots, **terms)
+        self.sock, worker._channel._sock = worker._channel._sock, self
         self.over.append(os.pidfd_open(worker.pid))
-        worker._channel._sock = self
         self.strike()
         return worker
 
@@ -80,31 +90,25 @@ class Fragile:
     def strike(self):
         if self.done == self.at:
             self.begun = self.committing
-            if self.kill == "kill":
-                self.worker.kill()
-            else:
+            if self.kill:
                 signal.pidfd_send_signal(self.over[-1], signal.Signals[self.kill])
+            else:
+                self.worker.kill()
             limit = time.monotonic() + 20
             while Path(f"/proc/{self.worker.pid}").exists():  # until its zygote reaped it
                 assert time.monotonic() < limit
 
-    def forget(self):
-        """Whether the process is gone."""
+    @contextmanager
+    def between(self, zygote):
+        """Here all workers have such an end, and are gone afterwards."""
+        self.zygote = zygote
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("muniment.sandbox.shared_zygote", lambda: self)
+            yield
         gone = select.select(self.over, [], [], 0)[0] == self.over
         for fd in self.over:
             os.close(fd)
-        return gone
-
-
-@dataclass
-class FragileZygote:
-    """Where a sandbox gets a worker with such an end."""
-
-    zygote: Zygote
-    fragile: Fragile
-
-    def spawn(self, roots, **terms):
-        return self.fragile.watch(self.zygote.spawn(roots, **terms))
+        assert gone, "the worker is still there"
 
 
 @pytest.fixture
@@ -126,47 +130,30 @@ def run(policy, roots, fragile):
         except WorkerLost:
             for again in (box.changes, box.commit):
                 if box._bench is not None:
-                    with pytest.raises(WorkerLost):
-                        again()
+                    raised(WorkerLost, again)
             raise
 
 
-def try_killing(policy, roots, zygote, fragile, monkeypatch):
-    """Whether the run came to its end although its worker was killed."""
-    with monkeypatch.context() as patch:
-        patch.setattr("muniment.sandbox.shared_zygote", lambda: FragileZygote(zygote, fragile))
-        try:
-            run(policy, roots, fragile)
-        except WorkerLost:
-            ended = False
-        else:
-            ended = True
-        assert fragile.forget(), "the worker is still there"
-    return ended
-
-
-def restore(roots):
-    """As the fixture made it."""
-    for path in sorted(roots["user"].rglob("*"), reverse=True):
-        path.rmdir() if path.is_dir() else path.unlink()
-    put(roots["user"], "known.md", "what was there\n")
-
-
-def check_every_death(policy, roots, tmp_path, zygote, monkeypatch, *, piece, stride=1):
+def check_every_death(policy, roots, tmp_path, zygote, *, piece=EVERYTHING, stride=1):
     """Kill after every `stride`-th operation; the number of operations, and how often the run failed."""
-    at, mattered = 0, 0
+    at, mattered, ended = 0, 0, False
     zygote.start()  # One whose worker somebody else ended may have been given up by an earlier test.
-    open_before = descriptors()
     while True:
         before = photograph(tmp_path)
         fragile = Fragile(at, piece)
-        ended = try_killing(policy, roots, zygote, fragile, monkeypatch)
-        assert descriptors() == open_before
+        with nothing_left_open(), fragile.between(zygote):
+            try:
+                run(policy, roots, fragile)
+                ended = True
+            except WorkerLost:
+                ended = False
         if ended:
             # All that the commit needs had been said before the worker died.
             assert fragile.begun or fragile.done < at
             assert (roots["user"] / "known.md").read_text() == "what is there\n"
-            restore(roots)
+            shutil.rmtree(roots["user"], ignore_errors=True)
+            roots["user"].mkdir(mode=0o700, exist_ok=True)
+            put(roots["user"], "known.md", "what was there\n")
             if fragile.done < at:
                 return fragile.done, mattered
         else:
@@ -180,15 +167,11 @@ POLICIES = ["partial"] + ["full"] * (IN_A_WORKER is Enforcement.FULL)
 
 @pytest.mark.sweep(1)
 @pytest.mark.parametrize("required", POLICIES)
-def test_a_worker_killed_at_any_frame_of_a_run_commits_nothing(
-    request, required, roots, tmp_path, zygote, monkeypatch
-):
-    stride = 1 if request.config.getoption("--slow") else 11
+def test_a_worker_killed_at_any_frame_of_a_run_commits_nothing(request, required, roots, tmp_path, zygote):
+    stride = 1 if request.config.getoption("--slow") else 17
     zygote.start()
     pid = zygote.pid
-    operations, mattered = check_every_death(
-        strict(require=required), roots, tmp_path, zygote, monkeypatch, piece=EVERYTHING, stride=stride
-    )
+    operations, mattered = check_every_death(strict(require=required), roots, tmp_path, zygote, stride=stride)
     assert operations > 60
     assert mattered > 50 // stride
     assert zygote.pid == pid, "what we killed ourselves says nothing against the zygote"
@@ -199,47 +182,37 @@ def test_a_worker_killed_at_any_frame_of_a_run_commits_nothing(
 
 
 @pytest.mark.slow
-def test_a_worker_killed_between_two_bytes_of_a_run_commits_nothing(roots, tmp_path, zygote, monkeypatch):
-    operations, mattered = check_every_death(
-        strict(), roots, tmp_path, zygote, monkeypatch, piece=1, stride=89
-    )
+def test_a_worker_killed_between_two_bytes_of_a_run_commits_nothing(roots, tmp_path, zygote):
+    operations, mattered = check_every_death(strict(), roots, tmp_path, zygote, piece=1, stride=89)
     assert operations > 3000
     assert mattered > operations // 89 // 2
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("name", ["SIGKILL", "SIGSYS", "SIGSEGV", "SIGTERM"])
 @pytest.mark.parametrize("at", [0, 1, 9, 30])
-def test_a_worker_that_someone_else_ends_is_told_with_its_signal(
-    name, at, roots, tmp_path, zygote, monkeypatch
-):
+def test_a_worker_that_someone_else_ends_is_told_with_its_signal(name, at, roots, tmp_path, zygote):
     fragile = Fragile(at, kill=name)
-    monkeypatch.setattr("muniment.sandbox.shared_zygote", lambda: FragileZygote(zygote, fragile))
     before = photograph(tmp_path)
-    with pytest.raises(WorkerLost, match=name):
+    with fragile.between(zygote), pytest.raises(WorkerLost, match=name):
         run(strict(), roots, fragile)
-    assert fragile.forget()
     assert photograph(tmp_path) == before
-    monkeypatch.undo()
     with Sandbox(strict(), roots) as box:
         assert box.call("ls", {"path": "user"}).verdict == "allow"
 
 
-def test_a_job_whose_worker_is_killed_fails_cleanly_at_any_frame(roots, tmp_path, zygote, monkeypatch):
+def test_a_job_whose_worker_is_killed_fails_cleanly_at_any_frame(roots, tmp_path, zygote):
     place = Place(strict(), bind_all(roots), State(None))
     before = photograph(tmp_path)
-    at = 0
-    while True:
-        fragile = Fragile(at)
-        with monkeypatch.context() as patch:
-            patch.setattr("muniment.sandbox.shared_zygote", lambda: FragileZygote(zygote, fragile))  # noqa: B023
+    at, error = 0, "remember_failed"
+    while error is not None:
+        with Fragile(at).between(zygote):
             result = remember(RememberRequest("The user prefers dark mode"), place, RuleWriter())
-        assert fragile.forget()
-        if result.error is None:
-            break
-        assert result.error.code == "remember_failed"
-        assert photograph(tmp_path) == before
-        at += 5
+        error = result.error and result.error.code
+        if error is not None:
+            assert error == "remember_failed"
+            assert photograph(tmp_path) == before
+            at += 7
     assert at > 20
     place.close()
 
@@ -268,42 +241,173 @@ FAILURES = {
 
 
 @pytest.mark.sweep(1)
-@pytest.mark.skipif(IN_A_WORKER is not Enforcement.FULL, reason="this kernel has no fence")
+@needs_fence
 @pytest.mark.parametrize(("deed", "told"), FAILURES.items(), ids=FAILURES)
-def test_what_a_fenced_worker_may_not_do_or_have_ends_it_and_the_run(
-    deed, told, failing, roots, tmp_path, monkeypatch
-):
+def test_what_a_fenced_worker_may_not_do_ends_the_run(deed, told, failing, roots, tmp_path, monkeypatch):
     monkeypatch.setattr("muniment.sandbox.shared_zygote", lambda: failing)
     failing.start()
-    before, photo = descriptors(), photograph(tmp_path)
-    with Sandbox(strict(), roots) as box:
-        box.call("write_file", {"path": "user/topic/new.md", "content": "new\n"})
-        with pytest.raises(WorkerLost, match=told):
-            box.call("grep", {"pattern": deed})
-        for again in (box.changes, box.commit, lambda: box.call("ls", {"path": ""})):
-            with pytest.raises(WorkerLost, match=told):
-                again()
-    assert photograph(tmp_path) == photo
-    with Sandbox(strict(), roots) as box:
-        assert box.call("ls", {"path": "user"}).verdict == "allow"
-    assert descriptors() == before  # of the zygotes, too: one that was replaced took its socket along
+    photo = photograph(tmp_path)
+    with nothing_left_open():  # Of zygotes, too: one that was replaced took its socket along.
+        with Sandbox(strict(), roots) as box:
+            box.call("write_file", {"path": "user/topic/new.md", "content": "new\n"})
+            raised(WorkerLost, box.call, "grep", {"pattern": deed}, match=told)
+            for again in (box.changes, box.commit, lambda: box.call("ls", {"path": ""})):
+                raised(WorkerLost, again, match=told)
+        assert photograph(tmp_path) == photo
+        with Sandbox(strict(), roots) as box:
+            assert box.call("ls", {"path": "user"}).verdict == "allow"
 
 
-@pytest.mark.sweep(2)
-@pytest.mark.skipif(IN_A_WORKER is not Enforcement.FULL, reason="this kernel has no fence")
+@pytest.mark.sweep(1)
+@needs_fence
 @pytest.mark.parametrize("kibibytes", [256, 1024, 4096, 16384])
-def test_a_call_that_needs_more_memory_than_there_is_ends_the_worker_with_a_code_of_its_own(
-    kibibytes, roots, tmp_path, monkeypatch
-):
+def test_more_memory_than_there_is_ends_the_worker_with_its_own_code(kibibytes, roots, tmp_path, monkeypatch):
+    """Nor does it need an import for that, or a call that the fence refuses."""
     largest = {"path": "user/known.md", "old_string": "\x01" * (1 << 20), "new_string": "\x02" * (1 << 20)}
-    with source(f"tight_service:with_{kibibytes}") as zygote:
+    with source(f"guarded_service:with_{kibibytes}") as zygote:
         monkeypatch.setattr("muniment.sandbox.shared_zygote", lambda: zygote)
         before = photograph(tmp_path)
         with Sandbox(strict(), roots) as box:
             assert box.call("ls", {"path": "user"}).verdict == "allow"
             box.call("write_file", {"path": "user/topic/new.md", "content": "new\n"})
-            with pytest.raises(WorkerLost, match=r"66 .memory"):
-                box.call("edit", largest)
-            with pytest.raises(WorkerLost):
-                box.commit()
+            raised(WorkerLost, box.call, "edit", largest, match=r"66 .memory")
+            raised(WorkerLost, box.commit)
         assert photograph(tmp_path) == before
+
+
+# -- workers by the hundred, and what becomes of them when their zygote or broker is killed ------------
+
+
+@pytest.fixture
+def root(roots):
+    fd = os.open(roots["user"], os.O_PATH | os.O_DIRECTORY)
+    yield {"user": fd}
+    os.close(fd)
+
+
+def set_up(worker):
+    """A workbench in it, held as this machine's kernel can."""
+    assert greet(worker, Patience(soon())).enforcement is IN_A_WORKER
+    return RemoteBench(worker, strict(), SCOPES, must_read=True, patience=lambda: Patience(soon()))
+
+
+def use(worker, number):
+    """One of the ways in which a run goes."""
+    match number % 5:
+        case 0:
+            bench = set_up(worker)
+            assert bench.call("read_file", {"path": "user/known.md"}).text == "1\twhat was there"
+            bench.call("write_file", {"path": "user/new.md", "content": "x\n"})
+            assert len(bench.change_set().changes) == 1
+        case 1:
+            greet(worker, Patience(soon()))
+        case 2:
+            worker.kill()
+        case 3:
+            greet(worker, Patience(soon()))
+            worker._sock.send(b"\xff" * 64)
+            raised(WorkerLost, worker.receive, max_body=0, deadline=soon())
+        case _:
+            pass  # given back before its first word
+
+
+def held(pid):
+    """How many descriptors a process has; 0 where only root may ask."""
+    try:
+        return len(list(Path(f"/proc/{pid}/fd").iterdir()))
+    except PermissionError:
+        return 0
+
+
+def resident(pid):
+    """KiB of memory that a process has resident."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
+
+
+def children(pid):
+    """Its children, dead ones that it has not reaped included; None where the kernel does not tell."""
+    listed = Path(f"/proc/{pid}/task/{pid}/children")
+    return listed.read_text().split() if listed.exists() else None
+
+
+@pytest.mark.slow
+def test_three_hundred_workers_of_several_zygotes_leave_nothing(root):
+    with Zygote(runs=100) as zygote:
+        zygote.wait_ready(soon())
+        for number in range(10):
+            with zygote.spawn(root, deadline=soon()) as worker:
+                use(worker, number)
+        ours, zygotes, grown = resident(os.getpid()), {zygote.pid: resident(zygote.pid)}, 0
+        with nothing_left_open():
+            for number in range(300):
+                with zygote.spawn(root, deadline=soon()) as worker:
+                    pid = zygote.pid
+                    zygotes.setdefault(pid, resident(pid))
+                    use(worker, number)
+                grown = max(grown, resident(pid) - zygotes[pid])
+        limit = soon()
+        # The zygote gives a worker's descriptors back, and reaps it, a moment after it told its end.
+        while children(zygote.pid) or held(zygote.pid) > len(("0", "1", "2", "control socket")):
+            assert time.monotonic() < limit
+        for pid in set(zygotes) - {zygote.pid}:
+            assert not Path(f"/proc/{pid}").exists(), "a zygote that was replaced is still there"
+        assert len(zygotes) == 4
+        assert grown < 4096
+        assert resident(os.getpid()) - ours < 4096
+
+
+@pytest.mark.slow
+def test_a_run_whose_zygote_is_killed_fails_cleanly_and_the_next_one_works(roots, tmp_path, monkeypatch):
+    with Zygote() as zygote:
+        monkeypatch.setattr("muniment.sandbox.shared_zygote", lambda: zygote)
+        zygote.wait_ready(soon())
+        before, first = photograph(tmp_path), zygote.pid
+        with nothing_left_open():
+            with Sandbox(strict(), roots) as box:
+                box.call("write_file", {"path": "user/new.md", "content": "x\n"})
+                with Watched(box._worker.pid) as worker:
+                    os.kill(first, signal.SIGKILL)
+                    assert worker.ended()
+                for again in (lambda: box.call("ls", {"path": "user"}), box.changes, box.commit):
+                    raised(WorkerLost, again)
+            assert photograph(tmp_path) == before
+            with Sandbox(strict(), roots) as box:
+                box.call("write_file", {"path": "user/new.md", "content": "x\n"})
+                assert [change.path for change in box.commit().changes] == ["user/new.md"]
+        assert zygote.pid != first
+
+
+BROKER = f"""
+    import os, sys, threading, time
+    from pathlib import Path
+    import muniment.sandbox as sandbox
+    from muniment.confine.pool import Zygote, import_directories
+
+    zygote = Zygote("failing_service:serve", directories=[*import_directories(), {SERVICES!r}])
+    sandbox.shared_zygote = lambda: zygote
+    idle, busy = (sandbox.Sandbox("strict", {{"user": sys.argv[1]}}) for _ in range(2))
+    for box in (idle, busy):
+        box.call("write_file", {{"path": "user/new.md", "content": "x"}})
+    threading.Thread(target=busy.call, args=("grep", {{"pattern": "spin"}}), daemon=True).start()
+    stat = Path(f"/proc/{{busy._worker.pid}}/stat")
+    ticks = lambda: int(stat.read_text().rsplit(")", 1)[1].split()[11])
+    began = ticks()
+    while ticks() < began + 3:
+        pass
+    print(zygote.pid, idle._worker.pid, busy._worker.pid, flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_zygote_and_fenced_workers_are_gone_once_their_broker_was_killed(roots, tmp_path):
+    before = photograph(tmp_path)
+    command = [sys.executable, "-c", textwrap.dedent(BROKER), str(roots["user"])]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as broker:
+        watched = [Watched(int(pid)) for pid in broker.stdout.readline().split()]
+        assert [each.ended(0) for each in watched] == [False] * 3
+        broker.kill()
+        assert [each.ended(5) for each in watched] == [True] * 3
+    for each in watched:
+        each.__exit__()
+    assert photograph(tmp_path) == before

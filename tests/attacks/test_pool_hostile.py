@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import signal
 import struct
 import threading
@@ -11,44 +10,37 @@ import time
 
 import pytest
 
-from kit.confine.probe import ask, descriptors, soon, source
+from kit.confine.probe import Watched, ask, nothing_left_open, open_descriptors, ready, soon
+from kit.raising import raised
 from muniment.confine import pool as subject
 from muniment.confine.cancel import Cancel
 from muniment.confine.wire import Unsendable
 from muniment.errors import Cancelled, DeadlineExceeded, WorkerLost
-
-
-def frame(data):
-    return struct.pack("!I", len(data)) + data
+from muniment.testing.strategies import frame
 
 
 @pytest.fixture(scope="module")
 def zygote():
-    with source() as zygote:
-        zygote.wait_ready(soon())
+    with ready() as zygote:
         yield zygote
 
 
 @pytest.fixture
 def worker(zygote):
-    before = descriptors()
-    worker = zygote.spawn({}, deadline=soon())
-    assert not os.get_inheritable(worker._pidfd)
-    over = os.pidfd_open(worker.pid)
-    yield worker
-    worker.close()
-    assert select.select([over], [], [], 0)[0], "the process is still there"
-    os.close(over)
-    # A zygote may have been replaced meanwhile: its control socket is then another number.
-    assert len(descriptors()) <= len(before) + 1
+    zygote.start()  # Another one, where it was given up.
+    with nothing_left_open():
+        worker = zygote.spawn({}, deadline=soon())
+        assert not os.get_inheritable(worker._pidfd)
+        with Watched(worker.pid) as over:
+            yield worker
+            worker.close()
+            assert over.ended(0), "the process is still there"
 
 
 def is_over(worker):
     """Whether every further exchange is refused."""
-    with pytest.raises(WorkerLost, match="is gone"):
-        ask(worker, "echo")
-    with pytest.raises(WorkerLost, match="is gone"):
-        worker.receive(max_body=0, deadline=soon())
+    raised(WorkerLost, ask, worker, "echo", match="is gone")
+    raised(WorkerLost, worker.receive, max_body=0, deadline=soon(), match="is gone")
     return True
 
 
@@ -66,109 +58,80 @@ LIES = {
 }
 
 
-@pytest.mark.sweep(1)
-@pytest.mark.parametrize("lie", LIES.values(), ids=LIES.keys())
-def test_a_lie_ends_the_worker(worker, lie):
-    with pytest.raises(WorkerLost, match="broke the protocol"):
-        ask(worker, "raw", lie)
-    assert is_over(worker)
-
-
-def test_a_body_where_none_is_taken_ends_the_worker(worker):
-    with pytest.raises(WorkerLost, match="broke the protocol"):
+def test_a_lie_or_a_body_where_none_is_taken_ends_the_worker(zygote, subtests):
+    for name, lie in LIES.items():
+        with subtests.test(name), zygote.spawn({}, deadline=soon()) as worker:
+            raised(WorkerLost, ask, worker, "raw", lie, match="broke the protocol")
+            assert is_over(worker)
+    with zygote.spawn({}, deadline=soon()) as worker, pytest.raises(WorkerLost, match="broke the protocol"):
         ask(worker, "echo", b"x", max_body=0)
-    assert is_over(worker)
 
 
 def test_a_flood_is_not_read_and_the_next_question_finds_it_out(worker):
     flood = frame(b'{"a":1}') * 10_000
     assert ask(worker, "flood", flood) == ({"a": 1}, b"")
-    with pytest.raises(WorkerLost, match="without being asked"):
-        ask(worker, "echo")
+    raised(WorkerLost, ask, worker, "echo", match="without being asked")
     assert is_over(worker)
 
 
 @pytest.mark.threat("T-RUN-10", control="asked_once")
 def test_an_answer_prepared_for_the_next_question_is_not_taken_for_one(worker):
     assert ask(worker, "raw", frame(b'{"n":1}') + frame(b'{"n":2}'))[0] == {"n": 1}
-    with pytest.raises(WorkerLost, match="without being asked"):
-        ask(worker, "echo")
+    raised(WorkerLost, ask, worker, "echo", match="without being asked")
 
 
 @pytest.mark.threat("T-RUN-02", control="patience")
-@pytest.mark.parametrize("do", ["hang", "spin"])
-def test_a_worker_that_never_answers_is_ended_at_the_deadline(worker, do):
-    began = time.monotonic()
-    with pytest.raises(DeadlineExceeded):
-        ask(worker, do, seconds=0.1)
-    assert 0.1 <= time.monotonic() - began < 5
-    assert is_over(worker)
-
-
 @pytest.mark.threat("T-RUN-10", control="patience")
-def test_a_drip_that_is_always_just_in_time_gains_nothing(worker):
-    began = time.monotonic()
-    with pytest.raises(DeadlineExceeded):
-        ask(worker, "drip", frame(b'{"a":"' + b"x" * 10_000 + b'"}'), seconds=0.3)
-    assert 0.3 <= time.monotonic() - began < 5
-    assert is_over(worker)
-
-
-def test_a_worker_that_stops_reading_cannot_hold_the_sender(worker):
-    worker.send({"do": "hang"}, deadline=soon())
-    with pytest.raises(DeadlineExceeded):
-        worker.send({"do": "echo"}, b"x" * (8 << 20), deadline=soon(0.2))
-    assert is_over(worker)
-
-
-def test_a_stopped_worker_is_ended_at_the_deadline(worker):
-    with pytest.raises(DeadlineExceeded):
-        ask(worker, "signal", number=signal.SIGSTOP, seconds=0.2)
-    assert is_over(worker)
+def test_a_worker_that_hangs_spins_stops_or_always_drips_just_in_time_is_ended_at_the_deadline(zygote):
+    drip = frame(b'{"a":"' + b"x" * 10_000 + b'"}')
+    for do, body, more in (
+        ("hang", b"", {}),
+        ("spin", b"", {}),
+        ("drip", drip, {}),
+        ("signal", b"", {"number": signal.SIGSTOP}),
+    ):
+        with zygote.spawn({}, deadline=soon()) as worker:
+            began = time.monotonic()
+            with pytest.raises(DeadlineExceeded):
+                ask(worker, do, body, seconds=0.1, **more)
+            assert 0.1 <= time.monotonic() - began < 15, do
+            assert is_over(worker)
+    with zygote.spawn({}, deadline=soon()) as worker:
+        worker.send({"do": "hang"}, deadline=soon())
+        with pytest.raises(DeadlineExceeded):  # It stopped reading, which cannot hold the sender.
+            worker.send({"do": "echo"}, b"x" * (8 << 20), deadline=soon(0.1))
+        assert is_over(worker)
 
 
 @pytest.mark.threat("T-RUN-02", control="killed_workers")
 def test_a_worker_that_closes_its_socket_and_stays_is_ended(worker):
-    with pytest.raises(WorkerLost, match=r"closed its connection .signal SIGKILL"):
-        ask(worker, "hush")
+    raised(WorkerLost, ask, worker, "hush", match=r"closed its connection .signal SIGKILL")
     assert is_over(worker)
 
 
-def test_a_worker_that_dies_behind_an_open_socket_is_noticed(worker):
-    with pytest.raises(WorkerLost, match="exit code 0"):
-        ask(worker, "smuggle")
-    assert is_over(worker)
-
-
-def test_the_last_answer_of_a_worker_that_left_counts_and_the_next_does_not(worker):
-    assert ask(worker, "raw_then_exit", frame(b'{"n":1}'))[0] == {"n": 1}
-    with pytest.raises(WorkerLost, match=r"exit code 0 .ok"):
-        ask(worker, "echo")
+def test_a_worker_that_dies_behind_an_open_socket_or_just_after_its_answer_is_noticed(zygote):
+    with zygote.spawn({}, deadline=soon()) as worker:
+        raised(WorkerLost, ask, worker, "smuggle", match="exit code 0")
+        assert is_over(worker)
+    with zygote.spawn({}, deadline=soon()) as worker:
+        assert ask(worker, "raw_then_exit", frame(b'{"n":1}'))[0] == {"n": 1}, "its last answer counts"
+        raised(WorkerLost, ask, worker, "echo", match=r"exit code 0 .ok")
 
 
 def test_a_worker_that_died_with_a_question_unread_is_lost(worker):
     worker.send({"do": "signal", "number": signal.SIGSTOP}, deadline=soon())
     worker.send({"do": "echo"}, deadline=soon())
-    over = os.pidfd_open(worker.pid)
-    worker.kill()
-    assert select.select([over], [], [], 20)[0]
-    os.close(over)
-    with pytest.raises(WorkerLost, match="signal SIGKILL"):
-        ask(worker, "echo")
-
-
-def test_bytes_that_are_no_message_end_the_worker_with_a_code_of_their_own(worker):
-    worker._sock.send(frame(b"}{"))
-    with pytest.raises(WorkerLost, match=r"exit code 65 .frame"):
-        worker.receive(max_body=0, deadline=soon())
+    with Watched(worker.pid) as over:
+        worker.kill()
+        assert over.ended()
+    raised(WorkerLost, ask, worker, "echo", match="signal SIGKILL")
 
 
 def test_a_cancellation_ends_a_wait_and_the_worker(worker):
     with Cancel() as cancel:
         setter = threading.Timer(0.05, cancel.set)
         setter.start()
-        with pytest.raises(Cancelled):
-            ask(worker, "spin", cancel=cancel)
+        raised(Cancelled, ask, worker, "spin", cancel=cancel)
         setter.join()
     assert is_over(worker)
 
@@ -181,52 +144,43 @@ def test_an_interrupt_from_the_keyboard_ends_the_worker_and_is_not_swallowed(wor
     try:
         timer = threading.Timer(0.05, signal.pthread_kill, (threading.main_thread().ident, signal.SIGUSR1))
         timer.start()
-        with pytest.raises(KeyboardInterrupt):
-            ask(worker, "hang")
+        raised(KeyboardInterrupt, ask, worker, "hang")
         timer.join()
     finally:
         signal.signal(signal.SIGUSR1, previous)
     assert is_over(worker)
 
 
-def test_a_system_error_on_the_socket_ends_the_worker(worker, monkeypatch):
+def test_a_system_error_ends_the_worker_and_what_cannot_be_sent_leaves_it_as_it_was(worker, monkeypatch):
     def fail(*_, **__):
         raise OSError(12, "out of memory")
 
-    monkeypatch.setattr(worker._channel, "receive", fail)
-    with pytest.raises(WorkerLost, match="could not be reached"):
-        ask(worker, "echo")
-    assert is_over(worker)
-
-
-def test_a_message_that_cannot_be_sent_leaves_the_worker_as_it_was(worker):
-    with pytest.raises(Unsendable):
-        worker.send({"do": float("nan")}, deadline=soon())
+    raised(Unsendable, worker.send, {"do": float("nan")}, deadline=soon())
     assert ask(worker, "echo", say="still here")[0] == {"said": "still here"}
+    monkeypatch.setattr(worker._channel, "receive", fail)
+    raised(WorkerLost, ask, worker, "echo", match="could not be reached")
+    assert is_over(worker)
 
 
 def test_whether_a_worker_lives_is_asked_of_the_kernel(worker):
     worker.check_alive()
-    over = os.pidfd_open(worker.pid)
-    worker.send({"do": "exit", "code": 3}, deadline=soon())
-    assert select.select([over], [], [], 20)[0]
-    os.close(over)
+    with Watched(worker.pid) as over:
+        worker.send({"do": "exit", "code": 3}, deadline=soon())
+        assert over.ended()
     for _ in range(2):
-        with pytest.raises(WorkerLost, match=r"ended .exit code 3"):
-            worker.check_alive()
+        raised(WorkerLost, worker.check_alive, match=r"ended .exit code 3")
+    worker.kill()  # It is gone, so nobody is.
     assert is_over(worker)
 
 
 def test_a_worker_that_cannot_be_killed_is_told_and_its_descriptors_are_not_kept(worker, monkeypatch):
-    before = descriptors()
-    pidfd = os.pidfd_open(worker.pid)
+    held = open_descriptors()
     monkeypatch.setattr(subject, "END_SECONDS", 0.05)
-    with monkeypatch.context() as patch:
-        patch.setattr(worker, "kill", lambda: None)
-        worker.send({"do": "spin"}, deadline=soon())
-        with pytest.raises(WorkerLost, match="still there"):
-            worker.close()
-    assert len(descriptors()) < len(before)
-    signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-    assert select.select([pidfd], [], [], 20)[0]
-    os.close(pidfd)
+    with Watched(worker.pid) as over:
+        with monkeypatch.context() as patch:
+            patch.setattr(worker, "kill", lambda: None)
+            worker.send({"do": "spin"}, deadline=soon())
+            raised(WorkerLost, worker.close, match="still there")
+        assert len(open_descriptors()) < len(held) + 1
+        signal.pidfd_send_signal(over.fd, signal.SIGKILL)
+        assert over.ended()

@@ -28,7 +28,7 @@ NOTES = 40
 
 EXCHANGES = 4_000
 SLOW_EXCHANGES = 40_000
-"""In each race; there are thirty, so 10^5 and 10^6 in all."""
+"""In each race; there are thirty, so 10^6 in all when they are run thoroughly."""
 
 OVERTAKEN = 25
 HONEST = 10
@@ -151,23 +151,12 @@ def race(ground, mode, tool, place, exchanges):
     assert ground.problems(before, written=False) == []
 
 
-def test_the_races_have_enough_exchanges_in_all():
-    assert len(RACES) * EXCHANGES >= 10**5
-    assert len(RACES) * SLOW_EXCHANGES >= 10**6
-
-
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(3)
+@pytest.mark.timeout(600)
 @pytest.mark.threat("T-PATH-04", control="resolvers")
 @pytest.mark.parametrize(("mode", "tool", "place"), RACES)
-def test_no_tool_is_led_outside_by_who_is_faster(ground, mode, tool, place):
-    race(ground, mode, tool, place, EXCHANGES)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize(("mode", "tool", "place"), RACES)
-def test_no_tool_is_led_outside_in_a_long_race(ground, mode, tool, place):
-    race(ground, mode, tool, place, SLOW_EXCHANGES)
+def test_no_tool_is_led_outside_by_who_is_faster(request, ground, mode, tool, place):
+    race(ground, mode, tool, place, SLOW_EXCHANGES if request.config.getoption("--slow") else EXCHANGES)
 
 
 def commit_race(ground, mode, place, exchanges, commits):
@@ -201,7 +190,7 @@ def commit_race(ground, mode, place, exchanges, commits):
     return ends, unknown
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(1)
 @pytest.mark.threat("T-PATH-04", control="resolvers")
 @pytest.mark.parametrize(("mode", "place"), COMMIT_RACES)
 def test_no_commit_is_led_outside_and_each_lands_whole_or_not_at_all(ground, mode, place):

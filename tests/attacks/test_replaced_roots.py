@@ -4,23 +4,32 @@ from __future__ import annotations
 
 import os
 import shutil
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 
 import pytest
 
 from kit.confine.trees import exchange
 from kit.memories import CANARY, make_roots, photograph, put, strict
-from muniment.errors import ManagedMemoryUnavailable, RememberPathEscape
+from kit.raising import raised
+from muniment.confine.pool import Zygote, shared_zygote
+from muniment.errors import ManagedMemoryUnavailable, RememberPathEscape, RememberRefused, StoreConflict
 from muniment.sandbox import Sandbox
 from muniment.store import commit as commit_module
 
 
-@pytest.fixture
-def roots(tmp_path):
-    roots = make_roots(tmp_path)
+def made_in(base):
+    roots = make_roots(base)
     put(roots["user"], "known.md", "what was there\n")
     put(roots["project"], "other.md", "of another scope\n")
-    put(tmp_path / "outside", "known.md", f"{CANARY}\n")
+    put(base / "outside", "known.md", f"{CANARY}\n")
     return roots
+
+
+@pytest.fixture
+def roots(tmp_path):
+    return made_in(tmp_path)
 
 
 @pytest.fixture
@@ -33,56 +42,29 @@ def take_away(user):
     user.rename(user.with_name("moved"))
 
 
-def replace_by_directory(user):
+def directory(user):
     take_away(user)
     user.mkdir(mode=0o700)
     put(user, "known.md", f"{CANARY}\n")
 
 
-def replace_by_link(user):
+def link(user, to="outside"):
     take_away(user)
-    user.symlink_to(user.with_name("outside"))
+    user.symlink_to(user.parent / to)
 
 
-def replace_by_dangling_link(user):
-    take_away(user)
-    user.symlink_to(user.with_name("outside") / "nowhere")
-
-
-def replace_by_file(user):
-    take_away(user)
-    user.write_text(CANARY)
-
-
-def replace_by_fifo(user):
-    take_away(user)
-    os.mkfifo(user)
-
-
-def remove(user):
-    shutil.rmtree(user)
-
-
-def exchange_with_outside(user):
-    exchange(user, user.with_name("outside"))
-
-
-def exchange_with_another_scope(user):
-    exchange(user, user.with_name("project"))
-
-
-REPLACEMENTS = [
-    take_away,
-    replace_by_directory,
-    replace_by_link,
-    replace_by_dangling_link,
-    replace_by_file,
-    replace_by_fifo,
-    remove,
-    exchange_with_outside,
-    exchange_with_another_scope,
-]
-each_replacement = pytest.mark.parametrize("replace", REPLACEMENTS, ids=lambda deed: deed.__name__)
+REPLACEMENTS = {
+    "taken away": take_away,
+    "a directory": directory,
+    "a link": link,
+    "a dangling link": partial(link, to="outside/nowhere"),
+    "a file": lambda user: (take_away(user), user.write_text(CANARY)),
+    "a fifo": lambda user: (take_away(user), os.mkfifo(user)),
+    "removed": shutil.rmtree,
+    "outside": lambda user: exchange(user, user.with_name("outside")),
+    "another scope": lambda user: exchange(user, user.with_name("project")),
+}
+each_replacement = pytest.mark.parametrize("replace", REPLACEMENTS.values(), ids=REPLACEMENTS)
 
 CALLS = [
     ("read_file", {"path": "user/known.md"}),
@@ -97,8 +79,15 @@ def write(box):
     return box.call("write_file", {"path": "user/topic/new.md", "content": "new\n"})
 
 
+def escapes(box):
+    """Whether a commit ends for the root, however often it is tried."""
+    for _ in range(2):
+        assert raised(RememberPathEscape, box.commit).via == "root_replaced"
+    return True
+
+
 @each_replacement
-def test_every_call_after_a_root_was_replaced_is_an_escape(box, roots, tmp_path, replace):
+def test_every_call_after_a_root_was_replaced_is_an_escape_and_so_is_a_commit(box, roots, tmp_path, replace):
     assert write(box).verdict == "allow"
     replace(roots["user"])
     before = photograph(tmp_path)
@@ -106,26 +95,35 @@ def test_every_call_after_a_root_was_replaced_is_an_escape(box, roots, tmp_path,
         outcome = box.call(tool, arguments)
         assert (outcome.code, outcome.via) == ("path_escape", "root_replaced")
         assert CANARY not in outcome.text
-    with pytest.raises(RememberPathEscape):
-        box.commit()
+    assert escapes(box)
     assert photograph(tmp_path) == before
 
 
-@each_replacement
-def test_a_root_replaced_before_the_first_call_is_an_escape(box, roots, tmp_path, replace):
-    replace(roots["user"])
-    before = photograph(tmp_path)
-    assert write(box).code == "path_escape"
-    assert box.commit().changes == ()
-    assert photograph(tmp_path) == before
+def test_a_root_replaced_before_the_first_call_or_the_commit_is_an_escape(tmp_path, subtests):
+    policy = strict(on_escape="refuse", require="none")
+    for name, replace in REPLACEMENTS.items():
+        for is_first in (True, False):
+            with subtests.test(name, is_first=is_first):
+                base = tmp_path / f"{name} {is_first}"
+                roots = made_in(base)
+                with Sandbox(policy, roots, in_process=not is_first) as box:
+                    if not is_first:
+                        assert (write(box).code, len(box.changes())) == (None, 1)
+                    # Also one in which nothing is to be done ends all calls.
+                    replace(roots["project" if is_first and name != "another scope" else "user"])
+                    before = photograph(base)
+                    if is_first:
+                        assert write(box).code == "path_escape"
+                        assert box.commit().changes == ()
+                    else:
+                        assert escapes(box)
+                    assert photograph(base) == before
 
 
-@pytest.mark.sweep(17)
+@pytest.mark.sweep(6)
 @each_replacement
 @pytest.mark.parametrize(("tool", "arguments"), CALLS, ids=[tool for tool, _ in CALLS])
-def test_a_call_under_way_sees_only_what_was_bound(
-    box, roots, tmp_path, replace, tool, arguments, monkeypatch
-):
+def test_a_call_under_way_sees_what_was_bound(box, roots, tmp_path, replace, tool, arguments, monkeypatch):
     box.call("ls", {"path": ""})
     request = box._worker.request
 
@@ -137,36 +135,19 @@ def test_a_call_under_way_sees_only_what_was_bound(
     monkeypatch.setattr(box._worker, "request", replaced_first)
     outcome = box.call(tool, arguments)
     # The handle that the worker holds leads to the directory that was bound, wherever that stands by now.
-    gone = replace is remove and tool in {"read_file", "edit"}
+    gone = replace is shutil.rmtree and tool in {"read_file", "edit"}
     assert outcome.code == ("not_found" if gone else None)
     assert CANARY not in outcome.text
     before = photograph(tmp_path)
     if tool in {"write_file", "edit"} and not gone:
-        with pytest.raises(RememberPathEscape) as caught:
-            box.commit()
-        assert caught.value.via == "root_replaced"
+        assert escapes(box)
     else:
         assert box.commit().changes == ()
     assert photograph(tmp_path) == before
 
 
 @each_replacement
-def test_a_root_replaced_between_the_last_call_and_the_commit_is_an_escape(box, roots, tmp_path, replace):
-    write(box)
-    assert len(box.changes()) == 1
-    replace(roots["user"])
-    before = photograph(tmp_path)
-    for _ in range(2):
-        with pytest.raises(RememberPathEscape) as caught:
-            box.commit()
-        assert caught.value.via == "root_replaced"
-    assert photograph(tmp_path) == before
-
-
-@each_replacement
-def test_a_write_that_has_begun_goes_to_the_directory_that_was_bound_or_nowhere(
-    box, roots, tmp_path, replace, monkeypatch
-):
+def test_a_write_that_has_begun_goes_to_what_was_bound_or_nowhere(box, roots, tmp_path, replace, monkeypatch):
     write(box)
     bound = roots["user"].stat().st_ino
     apply = commit_module.apply
@@ -181,9 +162,8 @@ def test_a_write_that_has_begun_goes_to_the_directory_that_was_bound_or_nowhere(
         apply(*args)
 
     monkeypatch.setattr(commit_module, "apply", replaced_first)
-    if replace is remove:
-        with pytest.raises(ManagedMemoryUnavailable, match="removed meanwhile"):
-            box.commit()
+    if replace is shutil.rmtree:
+        raised(ManagedMemoryUnavailable, box.commit, match="removed meanwhile")
     else:
         box.commit()
         (landed,) = [path for path in tmp_path.iterdir() if path.lstat().st_ino == bound]
@@ -198,3 +178,68 @@ def test_a_root_that_is_still_found_behind_a_link_is_still_the_one_that_was_boun
     assert box.call("read_file", {"path": "user/known.md"}).text == "1\twhat was there"
     assert [change.path for change in box.commit().changes] == ["user/topic/new.md"]
     assert (roots["user"].with_name("moved") / "topic" / "new.md").read_text() == "new\n"
+
+
+# -- which roots a worker holds: those in which its policy lets it look --------------------------------
+
+
+LOOKING = [
+    *((["read", "modify"], True), (["list", "modify"], True), (["list", "read"], True)),
+    *((["list", "read", "modify"], False), (["list", "read", "create", "modify", "delete"], False)),
+]
+"""What is denied in `project`, and whether its root is still shown."""
+
+
+@dataclass
+class Overheard:
+    """A zygote, and the roots that workers were spawned with."""
+
+    zygote: Zygote
+    roots: list[dict[str, int]] = field(default_factory=list)
+
+    def spawn(self, roots, **terms):
+        self.roots.append(dict(roots))
+        return self.zygote.spawn(roots, **terms)
+
+
+@pytest.fixture
+def overheard(monkeypatch):
+    overheard = Overheard(shared_zygote())
+    monkeypatch.setattr("muniment.sandbox.shared_zygote", lambda: overheard)
+    return overheard
+
+
+def test_a_worker_holds_a_root_only_if_it_may_look_into_it(overheard, roots):
+    for denied, is_shown in LOOKING:
+        overheard.roots.clear()
+        with Sandbox(strict(deny=[(denied, ["/project/"])]), roots) as box:
+            box.call("ls", {"path": ""})
+            assert overheard.roots == [{scope: box._roots[scope].root.fd for scope in overheard.roots[0]}]
+            assert set(overheard.roots[0]) == ({"user", "project"} if is_shown else {"user"}), denied
+            if os.geteuid() == 0:
+                held = [str(entry.readlink()) for entry in Path(f"/proc/{box._worker.pid}/fd").iterdir()]
+                assert (str(roots["project"]) in held) is is_shown
+                assert str(roots["user"]) in held
+
+
+@pytest.mark.parametrize("in_process", [False, True], ids=["worker", "in process"])
+def test_a_scope_that_may_only_be_added_to_looks_empty_until_the_commit(roots, tmp_path, in_process):
+    put(roots["project"], "taken.md", f"{CANARY}\n")
+    policy = strict(require="none", deny=[(["list", "read", "modify"], ["/project/"])])
+    with Sandbox(policy, roots, in_process=in_process) as box:
+        assert box.call("ls", {"path": "project"}).code == "refused"
+        assert box.call("read_file", {"path": "project/taken.md"}).code == "refused"
+        assert box.call("grep", {"pattern": CANARY, "path": ""}).text == "no matches"
+        told = box.call("write_file", {"path": "project/taken.md", "content": "mine\n"}).text
+        assert told == "created project/taken.md (5 bytes)"
+        box.call("write_file", {"path": "project/free.md", "content": "mine\n"})
+        before = photograph(tmp_path)
+        caught = raised(StoreConflict, box.commit)
+        assert CANARY not in str(caught)
+        assert photograph(tmp_path) == before
+    with Sandbox(policy, roots, in_process=in_process) as box:
+        box.call("write_file", {"path": "project/free.md", "content": "mine\n"})
+        assert [change.path for change in box.commit().changes] == ["project/free.md"]
+    with Sandbox(policy, roots, in_process=in_process) as box:
+        box.call("write_file", {"path": "project/TAKEN.md", "content": "mine\n"})
+        raised((StoreConflict, RememberRefused), box.commit)

@@ -1,7 +1,7 @@
 """Any tree, any calls, any neighbour, in any order and at any moment: a machine, and an oracle beside it.
 
 The neighbour acts between calls; at the n-th opening of a file during a call or commit, where the tools and
-the broker open by a resolver of the test; and, in a second process, all the time. After every step:
+the broker open by a resolver of the test. After every step:
 
 - nothing outside was read or changed, bytes and metadata, and the canary came out nowhere;
 - what a reading tool showed is what the model of the memory, a dictionary over plain files, says;
@@ -21,12 +21,7 @@ import sys
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    rule,
-    run_state_machine_as_test,
-)
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 from kit.fuzz.ground import CANARY, DECOYS, NAMES, PLACES, SCOPES, THEIRS, Deed, Ground, deeds
 from kit.fuzz.model import Model, is_readable
@@ -39,7 +34,6 @@ from muniment.names import Symlinks
 from muniment.sandbox import RunTerms, Sandbox
 from muniment.store.apply import apply
 from muniment.store.state import State
-from muniment.testing.race import Swap
 from muniment.testing.strategies import tool_calls, trees, unsafe_paths
 from muniment.testing.witness import sightings
 
@@ -131,17 +125,6 @@ class Interrupting:
         self.left, self.deed = count, deed
 
 
-class Listener(logging.Handler):
-    """Keeps what is logged."""
-
-    def __init__(self):
-        super().__init__(logging.INFO)
-        self.lines = []
-
-    def emit(self, record):
-        self.lines.append(record.getMessage())
-
-
 class Machine(RuleBasedStateMachine):
     """See the module.
 
@@ -150,7 +133,9 @@ class Machine(RuleBasedStateMachine):
 
     @initialize(tree=trees(), binding=bindings)
     def set_up(self, tree, binding):
-        self.listener = Listener()
+        self.logged = []
+        self.listener = logging.Handler(logging.INFO)
+        self.listener.emit = lambda record: self.logged.append(record.getMessage())
         logger = logging.getLogger("muniment")
         logger.addHandler(self.listener)
         self.level = logger.level
@@ -181,28 +166,6 @@ class Machine(RuleBasedStateMachine):
     @rule(deed=deeds)
     def neighbour(self, deed):
         self._neighbour(deed)
-        self._check_outside()
-
-    @rule(some=st.lists(calls, min_size=1, max_size=4), commits=st.booleans())
-    def calls_and_commit_while_a_second_process_swaps(self, some, commits):
-        """Nothing of ours may look at the tree meanwhile: it would be led outside itself."""
-        if self.box is None or not self._can_race():
-            return
-        self.is_quiet = False
-        known = {
-            path: self.model.known(path) for path in {arguments.get("path", "") for _, arguments in some}
-        }
-        before = self.ground.contents()
-        with Swap(self.ground.base / "user" / "topic", self.ground.aside / "link-dir") as swap:
-            for _ in swap.rounds(exchanges=1):
-                for tool, arguments in some:
-                    outcome = self.box.call(tool, arguments)
-                    path = arguments.get("path", "")
-                    logical = self.model.logical(path)
-                    self._check(tool, arguments, outcome, self.model.pending.get(logical, known[path]))
-            committed = self._commit() if commits else None
-        if commits:
-            self._check_disturbed(committed, before, "user/topic")
         self._check_outside()
 
     @rule(some=ordinary)
@@ -296,10 +259,6 @@ class Machine(RuleBasedStateMachine):
         self.is_quiet = False
         self.ground.do(deed)
 
-    def _can_race(self):
-        kinds = [self.ground.kind("user/topic"), (self.ground.aside / "link-dir").is_symlink()]
-        return kinds == ["directory", True] and self.ground.root("user") == self.ground.base / "user"
-
     def _call(self, tool, arguments):
         path = arguments.get("path", "")
         before, on_disk = self.model.known(path), self.model.on_disk(path)
@@ -377,7 +336,7 @@ class Machine(RuleBasedStateMachine):
 
     def _check_outside(self):
         assert self.ground.trespasses() == []
-        assert sightings(CANARY, {"log": self.listener.lines}) == []
+        assert sightings(CANARY, {"log": self.logged}) == []
         for scope in SCOPES:
             index = self.ground.read(f"{scope}/MEMORY.md")
             assert index is None or CANARY.encode() not in index
@@ -403,7 +362,7 @@ def run(examples, steps, monkeypatch):
 
 
 def test_whatever_is_done_in_whatever_order_nothing_leaves_and_commits_do_what_they_say(monkeypatch):
-    run(8, 12, monkeypatch)
+    run(4, 12, monkeypatch)
 
 
 @pytest.mark.slow

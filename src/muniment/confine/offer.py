@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 # which a container may have filtered already. E3 `full` takes every layer but `mdwe`.
 #
 # The report comes from our own code in a fresh fork, before it was told anything; it is no word of a worker
-# that was taken over. Attacked by `tests/units/confine/test_evidence.py`.
+# that was taken over. Attacked by `tests/units/confine/test_offer.py`.
 
 DISPENSABLE: Final = frozenset({FenceLayer.MDWE})
 """Layers without which `full` is still full: another one holds the same."""

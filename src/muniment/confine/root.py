@@ -474,7 +474,7 @@ def _unreadable(shown: str, error: OSError) -> Unreadable:
 #   descriptor that is read: what changes meanwhile has later times than were told.
 #
 # The broker's only: a fenced worker may not make these calls. Attacked by
-# `tests/units/confine/test_listing.py`.
+# `tests/units/confine/test_root.py`.
 
 
 class Sighted(NamedTuple):
@@ -622,7 +622,7 @@ def _leaf(name: str) -> bytes:
 # Does not hold: that the links are still so. Whoever opens what the map leads to follows nothing either, so
 # a link that is missing here, or became one later, is refused. Targets are text that nobody has looked at:
 # they may be absolute, endless, or outside the grammar (`muniment.policy.grammar`). Attacked by
-# `tests/units/confine/test_links.py`.
+# `tests/units/confine/test_root.py`.
 
 MAX_NAMES: Final = MAX_ENTRIES
 """Names of all kinds that are looked at: three times the files that the default policy allows. A single

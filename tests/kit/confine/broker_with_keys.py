@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 SERVICES = str(Path(__file__).parent / "services")
 sys.path.append(SERVICES)
@@ -21,6 +22,7 @@ from own_memory import UNREADABLE, regions  # noqa: E402
 from muniment.confine.pool import Worker, Zygote, import_directories  # noqa: E402
 
 Found = dict[str, list[str]]
+Memory = Iterable[tuple[str, bytes | None]]
 
 
 def main() -> None:
@@ -35,12 +37,12 @@ def main() -> None:
         deadline = time.monotonic() + 40
         with zygote.spawn({}, deadline=deadline) as worker:
             found = {"worker": search(of_worker(worker, deadline), keys)}
-        found["fork"] = search(of_fork(), keys)
+        found["fork"] = of_fork(keys)
         found["zygote"] = search(of_process(zygote.pid), keys)
         sys.stdout.write(json.dumps(found))
 
 
-def search(memory: Iterable[tuple[str, bytes | None]], keys: dict[str, str]) -> Found:
+def search(memory: Memory, keys: dict[str, str]) -> Found:
     """Where each key is, whole or by half; and what was not read."""
     found: Found = {place: [] for place in keys} | {"unread": [], "names": []}
     for name, content in memory:
@@ -54,7 +56,7 @@ def search(memory: Iterable[tuple[str, bytes | None]], keys: dict[str, str]) -> 
     return found
 
 
-def of_worker(worker: Worker, deadline: float) -> Iterable[tuple[str, bytes | None]]:
+def of_worker(worker: Worker, deadline: float) -> Memory:
     while True:
         header, content = worker.receive(max_body=1 << 30, deadline=deadline)
         if "end" in header:
@@ -62,26 +64,22 @@ def of_worker(worker: Worker, deadline: float) -> Iterable[tuple[str, bytes | No
         yield str(header["name"]), content if header["read"] else None
 
 
-def of_fork() -> Iterable[tuple[str, bytes | None]]:
-    """Of a child that did what is often thought to be enough."""
+def of_fork(keys: dict[str, str]) -> Any:
+    """What a child finds in itself that did what is often thought to be enough."""
     ours, theirs = os.pipe()
-    pid = os.fork()
-    if pid == 0:
+    if (pid := os.fork()) == 0:
         os.environ.clear()
-        with os.fdopen(theirs, "wb") as pipe:
-            for name, content in regions():
-                pipe.write(f"{name}\n{-1 if content is None else len(content)}\n".encode())
-                pipe.write(content or b"")
+        with os.fdopen(theirs, "w") as pipe:
+            json.dump(search(regions(), keys), pipe)
         os._exit(0)
     os.close(theirs)
-    with os.fdopen(ours, "rb") as pipe:
-        while name := pipe.readline().decode().strip():
-            size = int(pipe.readline())
-            yield name, None if size < 0 else pipe.read(size)
+    with os.fdopen(ours) as pipe:
+        found = json.load(pipe)
     os.waitpid(pid, 0)
+    return found
 
 
-def of_process(pid: int | None) -> Iterable[tuple[str, bytes | None]]:
+def of_process(pid: int | None) -> Memory:
     """Of another process, as root may."""
     if os.geteuid() != 0:
         return

@@ -1,4 +1,4 @@
-"""What the pool's tests share: a source of probe workers, and ways to watch processes."""
+"""What the pool's tests share: probe workers, ways to watch processes, a count of descriptors."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import gc
 import os
 import select
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 from muniment.confine.pool import Zygote, import_directories
@@ -23,6 +24,14 @@ def source(service="probe_service:serve", **arguments):
     return Zygote(service, directories=[*import_directories(), SERVICES], **arguments)
 
 
+@contextmanager
+def ready(service="probe_service:serve"):
+    """One that has started."""
+    with source(service) as zygote:
+        zygote.wait_ready(soon())
+        yield zygote
+
+
 def ask(worker, do, body=b"", *, max_body=1 << 20, seconds=20.0, cancel=None, **header):
     """Have a probe worker do something; header and body of its answer."""
     return worker.request(
@@ -35,10 +44,18 @@ def look(worker):
     return ask(worker, "look")[0]
 
 
-def descriptors(pid="self"):
-    """The open descriptors of a process, besides what earlier tests left to be collected."""
-    gc.collect()
-    return {entry.name for entry in Path(f"/proc/{pid}/fd").iterdir()}
+def open_descriptors():
+    return set(os.listdir("/proc/self/fd"))  # noqa: PTH208 - the quickest way, and often taken
+
+
+@contextmanager
+def nothing_left_open():
+    """What is opened inside is closed in the end; earlier tests may have left something to be collected."""
+    before = len(open_descriptors())
+    yield
+    if len(open_descriptors()) > before:
+        gc.collect()
+        assert len(open_descriptors()) <= before
 
 
 class Watched:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import os
 import stat
 from dataclasses import dataclass
@@ -22,6 +21,21 @@ OPERATIONS = {
     "list": lambda root, rel: root.list_directory(rel),
     "examine": lambda root, rel: root.examine(rel),
 }
+
+
+class Failing:
+    """A resolver on a system that answers with an error, always or for some paths, as it may any time."""
+
+    name = "failing"
+
+    def __init__(self, errors, honest=None):
+        self.errors, self.honest = errors, honest
+
+    def open(self, dir_fd, path, purpose):
+        number = self.errors if isinstance(self.errors, int) else self.errors.get(path)
+        if number:
+            raise OSError(number, os.strerror(number))
+        return self.honest.open(dir_fd, path, purpose)
 
 
 @dataclass(frozen=True)
@@ -57,20 +71,10 @@ def snapshot(*directories):
     for top in directories:
         for where, names, files in os.walk(top):
             for path in (where, *(f"{where}/{name}" for name in (*names, *files))):
-                status = os.lstat(path)
-                digest = (
-                    hashlib.sha256(Path(path).read_bytes()).hexdigest()
-                    if stat.S_ISREG(status.st_mode)
-                    else None
-                )
-                found[path] = (
-                    status.st_ino,
-                    status.st_mode,
-                    status.st_nlink,
-                    status.st_size,
-                    status.st_mtime_ns,
-                    digest,
-                )
+                told = os.lstat(path)
+                content = Path(path).read_bytes() if stat.S_ISREG(told.st_mode) else None
+                kept = (told.st_ino, told.st_mode, told.st_nlink, told.st_size, told.st_mtime_ns)
+                found[path] = (*kept, content)
     return found
 
 

@@ -29,25 +29,10 @@ CANARY = "canary-4c1f9e"
 SCOPES = ("user", "project")
 NAMES = ("note.md", "topic", "a.md", "deep", "b.md", "folder.md", "link.md", "link")
 PLACES = (
-    *(
-        "user/note.md",
-        "user/topic/note.md",
-        "user/topic",
-        "user/a.md",
-        "user/topic/a.md",
-        "user/link.md",
-        "user/link",
-    ),
-    *(
-        "project/topic/b.md",
-        "project/a.md",
-        "user/link/note.md",
-        "user/MEMORY.md",
-        "project/topic",
-        "user/topic/deep",
-    ),
-    *("user/folder.md", "project/note.md", "user/folder.md/a.md", "project/out.md", "project/out/note.md"),
-    "project/topic/near.md",
+    *("user/note.md", "user/topic/note.md", "user/topic", "user/a.md", "user/topic/a.md", "user/link.md"),
+    *("user/link", "project/topic/b.md", "project/a.md", "user/link/note.md", "user/MEMORY.md"),
+    *("project/topic", "user/topic/deep", "user/folder.md", "project/note.md", "user/folder.md/a.md"),
+    *("project/out.md", "project/out/note.md", "project/topic/near.md"),
 )
 """Few enough that calls, neighbours and trees meet."""
 
@@ -81,14 +66,7 @@ class Ground:
         self.outside, self.aside = self.base / "outside", self.base / "aside"
         for directory in (self.outside, self.outside / "topic", self.outside / f"{CANARY}-dir", self.aside):
             directory.mkdir(mode=0o700)
-        for name in (
-            "secret.md",
-            "note.md",
-            "a.md",
-            "topic/note.md",
-            f"{CANARY}.md",
-            f"{CANARY}-dir/note.md",
-        ):
+        for name in ("secret.md", "note.md", "a.md", "topic/note.md", f"{CANARY}.md", f"{CANARY}-dir/a.md"):
             (self.outside / name).write_text(f"{CANARY} {name}\n")
         self._make_decoys()
         for scope in SCOPES:
@@ -131,34 +109,26 @@ class Ground:
 
     def do(self, deed):
         """Carry out a deed, or what of it the tree allows; never behind a link."""
-        place, other = self.base / deed.place, self.base / deed.other
+        place, other, decoy = self.base / deed.place, self.base / deed.other, self.aside / deed.decoy
         with contextlib.suppress(OSError):
             if deed.kind.endswith("-root"):
                 self._change_root(deed)
             elif self.is_reached(deed.place) and self.is_reached(deed.other):
-                getattr(self, f"_{deed.kind}")(place, other, self.aside / deed.decoy)
-
-    def _exchange(self, place, _other, decoy):
-        if os.path.lexists(place):
-            exchange(str(place), str(decoy))
-        else:
-            decoy.rename(place)
-
-    def _move(self, place, other, _decoy):
-        place.rename(other)
-
-    def _second(self, place, other, _decoy):
-        os.link(place, other, follow_symlinks=False)
-
-    def _write(self, place, _other, _decoy):
-        if self.plain_file(place) is not None or not os.path.lexists(place):
-            place.write_bytes(THEIRS)
-
-    def _remove(self, place, _other, _decoy):
-        place.rename(self.aside / f"removed-{len(list(self.aside.iterdir()))}")
-
-    def _mkdir(self, place, _other, _decoy):
-        place.mkdir(mode=0o700)
+                match deed.kind:
+                    case "exchange" if os.path.lexists(place):
+                        exchange(str(place), str(decoy))
+                    case "exchange":
+                        decoy.rename(place)
+                    case "move":
+                        place.rename(other)
+                    case "second":
+                        os.link(place, other, follow_symlinks=False)
+                    case "write" if self.plain_file(place) is not None or not os.path.lexists(place):
+                        place.write_bytes(THEIRS)
+                    case "remove":
+                        place.rename(self.aside / f"removed-{len(list(self.aside.iterdir()))}")
+                    case "mkdir":
+                        place.mkdir(mode=0o700)
 
     def _change_root(self, deed):
         scope = deed.place.partition("/")[0]
@@ -201,31 +171,27 @@ class Ground:
             return None
         return path.read_bytes()
 
-    def read(self, logical):
-        """The bytes at `scope/rel`, if it is a plain file reached through directories of the bound root."""
+    def _at(self, logical):
+        """Where `scope/rel` stands, if it is reached through directories of the bound root; or None."""
         scope, _, rel = logical.partition("/")
         path = self.root(scope) if scope in SCOPES else None
-        if path is None or not rel:
-            return None
-        *above, last = rel.split("/")
-        for name in above:
-            path /= name
+        for name in rel.split("/") if path and rel else ():
             if not name or not os.path.lexists(path) or not stat.S_ISDIR(path.lstat().st_mode):
                 return None
-        return self.plain_file(path / last) if last else None
+            path /= name
+        return path
+
+    def read(self, logical):
+        """The bytes at `scope/rel`, if it is a plain file reached through directories of the bound root."""
+        path = self._at(logical)
+        return self.plain_file(path) if path and "/" in logical else None
 
     def kind(self, logical):
         """`directory`, `file`, `link` or `special`: what stands at `scope/rel` in the bound root; or None."""
-        scope, _, rel = logical.partition("/")
-        path = self.root(scope)
-        if not rel:
+        if not logical.partition("/")[2]:
             return "directory"
-        *above, last = rel.split("/")
-        for name in above:
-            path /= name
-            if not os.path.lexists(path) or not stat.S_ISDIR(path.lstat().st_mode):
-                return None
-        return seen(path / last, self._outside)[0] if os.path.lexists(path / last) else None
+        path = self._at(logical)
+        return seen(path, self._outside)[0] if path and os.path.lexists(path) else None
 
     def inventory(self):
         """Every name in the roots and aside, with what it is: for files inode, time and bytes."""

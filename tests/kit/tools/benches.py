@@ -1,11 +1,12 @@
-"""Workbenches in the test process, and a resolver whose system calls fail on demand."""
+"""Workbenches in the test process."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from kit.confine.trees import Failing
 from kit.memories import SCOPES, handles, make_roots, strict
-from muniment.confine.root import Resolver, Root
+from muniment.confine.root import Root
 from muniment.tools.workbench import Workbench
 
 
@@ -35,24 +36,10 @@ def make_bench(base, policy=None, *, must_read=False, roots=None):
     return Bench(Workbench(policy or strict(), SCOPES, handles(roots), must_read=must_read), roots)
 
 
-@dataclass
-class Failing:
-    """A resolver that fails with an errno for given paths: what the file system may do at any moment."""
-
-    honest: Resolver
-    errors: dict[bytes, int] = field(default_factory=dict)
-    name: str = "failing"
-
-    def open(self, dir_fd, path, purpose):
-        if path in self.errors:
-            raise OSError(self.errors[path], "on purpose")
-        return self.honest.open(dir_fd, path, purpose)
-
-
 def failing_bench(base, errors, policy=None):
     """A bench over the roots below `base` (made before) whose opens fail as `errors` says."""
     roots = {scope: base / scope for scope in SCOPES}
     held = {
-        scope: Root(scope, root.fd, Failing(root.resolver, errors)) for scope, root in handles(roots).items()
+        scope: Root(scope, root.fd, Failing(errors, root.resolver)) for scope, root in handles(roots).items()
     }
     return Bench(Workbench(policy or strict(), SCOPES, held, must_read=False), roots)

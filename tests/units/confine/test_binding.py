@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import stat
 from pathlib import Path
 
 import pytest
 
-from muniment.confine.binding import bind, bind_all, create_private_directory
-from muniment.errors import ManagedMemoryUnavailable, PathEscape
+from kit.confine.probe import nothing_left_open
+from kit.confine.trees import Failing
+from kit.raising import raised
+from muniment.confine.binding import bind, bind_all, create_private_directory, require_ours
+from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable, PathEscape, PolicyInvalid
 from muniment.names import Via
 
 
@@ -22,16 +24,10 @@ def directory(tmp_path):
     return made
 
 
-def open_descriptors():
-    return len(list(Path("/proc/self/fd").iterdir()))
-
-
 def refused(path, **keywords):
     """The reason for which `path` is not bound; nothing stays open."""
-    held = open_descriptors()
-    with pytest.raises(ManagedMemoryUnavailable) as caught:
+    with nothing_left_open(), pytest.raises(ManagedMemoryUnavailable) as caught:
         bind("user", path, **keywords)
-    assert open_descriptors() == held
     assert caught.value.what == "user"
     assert "\n" not in caught.value.reason
     return caught.value.reason
@@ -49,64 +45,44 @@ def test_a_link_is_resolved_once_when_it_is_bound(directory, tmp_path):
         bound.verify()
 
 
-def test_an_empty_path_is_not_the_current_directory(directory, monkeypatch):
+def test_what_is_no_directory_is_refused_with_the_reason_and_advice(directory, tmp_path, monkeypatch):
     monkeypatch.chdir(directory)
-    assert refused("") == "no directory is given for it"
-
-
-def test_a_missing_directory_is_refused_with_advice(tmp_path):
-    assert "does not exist; create it" in refused(tmp_path / "missing")
-
-
-def test_a_dangling_link_is_refused(tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "missing")
-    assert "leads nowhere" in refused(tmp_path / "link")
-
-
-def test_a_loop_of_links_is_refused(tmp_path):
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
-    assert "cannot be opened" in refused(tmp_path / "loop")
-
-
-def test_a_file_is_refused(directory):
-    assert "is not a directory" in refused(directory / "note.md")
-    assert "is not a directory" in refused(directory / "note.md" / "below")
-
-
-def test_a_text_that_is_no_path_is_refused():
-    assert "is not a path" in refused("nul\0")
-
-
-@pytest.mark.threat("T-LEAK-08", control="roots_ours")
-@pytest.mark.parametrize("mode", [0o720, 0o702, 0o777, 0o2770])
-def test_a_directory_that_others_may_write_is_refused_with_the_remedy(directory, mode):
-    directory.chmod(mode)
-    reason = refused(directory)
-    assert f"mode {mode:04o}" in reason
-    assert reason.endswith(f"run: chmod go-w {directory}")
+    assert refused("") == "no directory is given for it"
+    for path, reason in (
+        (tmp_path / "missing", "does not exist; create it"),
+        (tmp_path / "link", "leads nowhere"),
+        (tmp_path / "loop", "cannot be opened"),
+        (directory / "note.md", "is not a directory"),
+        (directory / "note.md" / "below", "is not a directory"),
+        ("nul\0", "is not a path"),
+    ):
+        assert reason in refused(path)
 
 
 @pytest.mark.threat("T-LEAK-08", control="roots_ours")
-def test_a_directory_of_somebody_else_is_refused(directory, monkeypatch):
-    us = os.geteuid()
-    monkeypatch.setattr(os, "geteuid", lambda: us + 1)
-    assert f"belongs to user {us}, not to us ({us + 1})" in refused(directory)
-
-
-def test_root_binds_only_what_belongs_to_root(directory):
-    if os.geteuid() != 0:
-        pytest.skip("only a privileged process can give a directory away")
-    os.chown(directory, 65_534, 65_534)
-    assert "belongs to user 65534" in refused(directory)
-
-
-def test_a_link_to_a_directory_that_will_not_do_is_named_in_the_reason(directory, tmp_path):
-    directory.chmod(0o777)
+def test_a_directory_that_others_have_or_write_is_refused_with_the_remedy(directory, tmp_path, monkeypatch):
+    for mode in (0o720, 0o702, 0o777, 0o2770):
+        directory.chmod(mode)
+        reason = refused(directory)
+        assert f"mode {mode:04o}" in reason
+        assert reason.endswith(f"run: chmod go-w {directory}")
     (tmp_path / "link").symlink_to(directory)
     assert f"{directory} (where the link {tmp_path / 'link'} leads)" in refused(tmp_path / "link")
+    directory.chmod(0o700)
+    us = os.geteuid()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "geteuid", lambda: us + 1)
+        assert f"belongs to user {us}, not to us ({us + 1})" in refused(directory)
+    if us == 0:
+        os.chown(directory, 65_534, 65_534)
+        assert "belongs to user 65534" in refused(directory)
 
 
-def test_a_directory_that_is_swapped_while_it_is_bound_is_refused(directory, tmp_path, monkeypatch):
+def test_a_directory_swapped_while_it_is_bound_or_not_listed_is_refused(directory, tmp_path, monkeypatch):
+    told = refused(directory, resolver=Failing(13))
+    assert "cannot be listed (Permission denied); run: chmod u+rwx" in told
     real = os.open
 
     def swapping(path, *args, **keywords):
@@ -123,21 +99,18 @@ def test_a_directory_that_is_swapped_while_it_is_bound_is_refused(directory, tmp
 
 
 @pytest.mark.threat("T-PATH-05", control="roots_apart")
-def test_a_root_inside_around_or_equal_to_a_kept_path_is_refused(directory, tmp_path):
+def test_a_root_inside_around_or_equal_to_what_is_kept_apart_is_refused(directory, tmp_path, monkeypatch):
     inside = directory / "state"
     inside.mkdir()
-    assert f"lies around {inside}" in refused(directory, apart_from=[inside])
-    assert f"lies inside {tmp_path}" in refused(directory, apart_from=[tmp_path])
-    assert f"is the same directory as {directory}" in refused(directory, apart_from=[directory])
-
-
-def test_a_kept_path_that_does_not_exist_yet_counts(directory):
     missing = directory / "not" / "yet"
-    assert f"lies around {missing}" in refused(directory, apart_from=[missing])
-    assert "lies around" in refused(directory, apart_from=[directory / "note.md" / "below"])
-
-
-def test_a_kept_path_that_cannot_be_found_out_about_denies(directory, tmp_path, monkeypatch):
+    for kept, relation in (
+        (inside, f"lies around {inside}"),
+        (tmp_path, f"lies inside {tmp_path}"),
+        (directory, f"is the same directory as {directory}"),
+        (missing, f"lies around {missing}"),
+        (directory / "note.md" / "below", "lies around"),
+    ):
+        assert relation in refused(directory, apart_from=[kept])
     real = Path.stat
 
     def failing(path, **keywords):
@@ -150,18 +123,18 @@ def test_a_kept_path_that_cannot_be_found_out_about_denies(directory, tmp_path, 
 
 
 def test_roots_of_several_scopes_must_lie_apart(directory, tmp_path):
-    (directory / "below").mkdir(mode=0o700)
-    (tmp_path / "beside").mkdir(mode=0o700)
-    held = open_descriptors()
-    for other, relation in ((directory / "below", "lies around"), (directory, "is the same directory as")):
-        with pytest.raises(ManagedMemoryUnavailable, match=f"{relation} the root of scope 'project'"):
-            bind_all({"user": directory, "project": other})
-    with pytest.raises(ManagedMemoryUnavailable, match="lies inside the root of scope 'user'"):
-        bind_all({"project": directory / "below", "user": directory})
-    with pytest.raises(ManagedMemoryUnavailable, match="does not exist"):
-        bind_all({"project": tmp_path / "beside", "user": tmp_path / "missing"})
-    assert open_descriptors() == held
-    roots = bind_all({"user": directory, "project": tmp_path / "beside"}, apart_from=[tmp_path / "state"])
+    below, beside, missing = directory / "below", tmp_path / "beside", tmp_path / "missing"
+    for made in (below, beside):
+        made.mkdir(mode=0o700)
+    for roots, told in (
+        ({"user": directory, "project": below}, "lies around the root of scope 'project'"),
+        ({"user": directory, "project": directory}, "is the same directory as the root of scope 'project'"),
+        ({"project": below, "user": directory}, "lies inside the root of scope 'user'"),
+        ({"project": beside, "user": missing}, "does not exist"),
+    ):
+        with nothing_left_open(), pytest.raises(ManagedMemoryUnavailable, match=told):
+            bind_all(roots)
+    roots = bind_all({"user": directory, "project": beside}, apart_from=[tmp_path / "state"])
     assert list(roots) == ["user", "project"]
     for bound in roots.values():
         bound.verify()
@@ -169,25 +142,38 @@ def test_roots_of_several_scopes_must_lie_apart(directory, tmp_path):
         bound.close()
 
 
+def test_a_policy_lies_in_no_root_by_any_name_and_is_written_by_nobody_else(directory, tmp_path):
+    folder, policy = tmp_path / "policies", tmp_path / "policies" / "p.toml"
+    folder.mkdir(mode=0o700)
+    policy.write_text("")
+    for bound in bind_all({"user": directory}, policy_files=[policy]).values():
+        bound.close()
+    lies = raised(PolicyInvalid, bind_all, {"user": directory}, policy_files=[directory / "note.md"])
+    assert "lies in the root" in str(lies)
+    (directory / "p.toml").hardlink_to(policy)
+    links = frozenset({(policy.stat().st_dev, policy.stat().st_ino)})
+    with pytest.raises(PolicyInvalid, match="by another name"):
+        bind_all({"user": directory}, policy_files=[policy], policy_links=links)
+    require_ours(folder, inside=True)
+    policy.chmod(0o666)
+    for path in (policy, folder):
+        raised(ConfigInvalid, require_ours, path, inside=path == folder)
+
+
 # Afterwards.
-
-
-def replaced(bound):
-    with pytest.raises(PathEscape) as caught:
-        bound.verify()
-    return caught.value.via is Via.ROOT_REPLACED and caught.value.requested == "user"
 
 
 @pytest.mark.threat("T-PATH-05", control="root_identity")
 def test_a_root_that_is_no_longer_where_it_was_bound_is_noticed(directory, tmp_path):
     with bind("user", directory) as bound:
-        directory.rename(tmp_path / "moved")
-        assert replaced(bound)
-        directory.mkdir()
-        assert replaced(bound)
-        directory.rmdir()
-        directory.symlink_to(tmp_path)
-        assert replaced(bound)
+        for act in (
+            lambda: directory.rename(tmp_path / "moved"),
+            directory.mkdir,
+            lambda: (directory.rmdir(), directory.symlink_to(tmp_path)),
+        ):
+            act()
+            caught = raised(PathEscape, bound.verify)
+            assert (caught.via, caught.requested) == (Via.ROOT_REPLACED, "user")
         directory.unlink()
         (tmp_path / "moved").rename(directory)
         bound.verify()
@@ -196,7 +182,7 @@ def test_a_root_that_is_no_longer_where_it_was_bound_is_noticed(directory, tmp_p
 # Default directories.
 
 
-def test_a_default_directory_and_its_parents_are_private_whatever_the_umask(tmp_path):
+def test_a_default_directory_and_its_parents_are_private_and_take_the_place_of_nothing(directory, tmp_path):
     wanted = tmp_path / "home" / "projects" / "memory"
     before = os.umask(0)
     try:
@@ -207,28 +193,11 @@ def test_a_default_directory_and_its_parents_are_private_whatever_the_umask(tmp_
         assert stat.S_IMODE(path.stat().st_mode) == 0o700
     create_private_directory(str(wanted))
     bind("user", wanted).close()
-
-
-def test_a_default_directory_in_whose_place_something_stands_is_refused(directory, tmp_path):
     (tmp_path / "dangling").symlink_to(tmp_path / "missing")
-    for path in (directory / "note.md", tmp_path / "dangling"):
-        with pytest.raises(ManagedMemoryUnavailable, match="is not a directory"):
-            create_private_directory(path)
-    with pytest.raises(ManagedMemoryUnavailable, match="cannot be created"):
-        create_private_directory(directory / "note.md" / "below")
-    assert not (tmp_path / "missing").exists()
-
-
-def test_a_root_that_cannot_be_listed_is_told_at_once(directory):
-    class Refusing:
-        name = "refusing"
-
-        def open(self, dir_fd, path, purpose):  # noqa: ARG002
-            raise PermissionError(errno.EACCES, "Permission denied")
-
-    held = open_descriptors()
-    with pytest.raises(
-        ManagedMemoryUnavailable, match=r"cannot be listed \(Permission denied\); run: chmod u\+rwx"
+    for path, told in (
+        (directory / "note.md", "is not a directory"),
+        (tmp_path / "dangling", "is not a directory"),
+        (directory / "note.md" / "below", "cannot be created"),
     ):
-        bind("user", directory, resolver=Refusing())
-    assert open_descriptors() == held
+        raised(ManagedMemoryUnavailable, create_private_directory, path, match=told)
+    assert not (tmp_path / "missing").exists()

@@ -5,33 +5,37 @@ What the fenced process may still *do* is tried in `test_attempts.py`.
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 from pathlib import Path
 
 import pytest
 
-from kit.confine.kernel import needs_fence
-from kit.confine.probe import SERVICES, Watched, soon
+from kit.confine.kernel import FULL_ABI, needs_fence, needs_landlock
+from kit.confine.probe import nothing_left_open, ready, soon, source
+from kit.confine.threads import in_a_thread_of_its_own, refused
 from kit.memories import CANARY, make_roots, put, strict
-from kit.memories import descriptors as here
-from muniment.confine import pool
+from kit.raising import raised
+from muniment.confine import fence, pool
 from muniment.confine.cancel import Patience
-from muniment.confine.fence import CPU_SECONDS, DATA_BYTES, MEMORY_BYTES, OPEN_FILES, STEPS
-from muniment.confine.pool import Zygote, import_directories
+from muniment.confine.fence import (
+    CPU_SECONDS,
+    DATA_BYTES,
+    MEMORY_BYTES,
+    MIN_ABI,
+    OPEN_FILES,
+    STEPS,
+    Grounds,
+    handled_by,
+    offered_abi,
+    restrict,
+)
 from muniment.errors import ConfinementUnavailable
 from muniment.names import Enforcement, FenceLayer
 from muniment.policy.load import load_policy
 from muniment.sandbox import Sandbox
 from muniment.tools.remote import greet
-
-only_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root sees the descriptors of a worker")
-
-
-@pytest.fixture
-def worker(zygote):
-    with zygote.spawn({}, deadline=soon()) as worker:
-        yield worker
 
 
 @pytest.fixture
@@ -50,64 +54,48 @@ def limits_of(worker):
     return {line[:26].strip(): tuple(line[26:].split()[:2]) for line in lines}
 
 
-@needs_fence
-def test_a_worker_is_fully_held_and_the_kernel_says_so(worker):
-    assert greet(worker, Patience(soon())).enforcement is Enforcement.FULL
-    status = status_of(worker)
-    assert (status["Seccomp"], status["NoNewPrivs"]) == ("2", "1")
-    for held in ("CapInh", "CapPrm", "CapEff", "CapAmb"):
-        assert int(status[held], 16) == 0
-    if os.geteuid() == 0:
-        assert int(status["CapBnd"], 16) == 0
+LIMITS = {
+    **dict.fromkeys(("Max file size", "Max core file size", "Max processes"), 0),
+    "Max cpu time": CPU_SECONDS,
+    "Max data size": DATA_BYTES,
+    "Max open files": OPEN_FILES,
+}
 
 
 @pytest.mark.threat("T-FENCE-07", control="fence_limits")
 @needs_fence
-def test_a_worker_is_limited_and_cannot_raise_a_limit(worker):
-    greet(worker, Patience(soon()))
-    limits = limits_of(worker)
-    for name, value in {
-        "Max cpu time": CPU_SECONDS,
-        "Max file size": 0,
-        "Max data size": DATA_BYTES,
-        "Max core file size": 0,
-        "Max processes": 0,
-        "Max open files": OPEN_FILES,
-    }.items():
-        assert limits[name] == (str(value), str(value))
+def test_a_worker_is_fully_held_and_the_kernel_says_so_and_it_holds_its_roots_and_nothing_else(zygote, roots):
+    fds = {scope: os.open(path, os.O_PATH | os.O_DIRECTORY) for scope, path in roots.items()}
+    with zygote.spawn(fds, deadline=soon()) as worker:
+        held = greet(worker, Patience(soon()))
+        status, limits = status_of(worker), limits_of(worker)
+        pages = int(Path(f"/proc/{worker.pid}/statm").read_text().split()[0])
+        if os.geteuid() == 0:
+            entries = Path(f"/proc/{worker.pid}/fd").iterdir()
+            targets = sorted(str(entry.readlink()) for entry in entries)
+            assert targets[:3] == ["/dev/null"] * 3
+            assert sorted(targets[3:-1]) == sorted(map(str, roots.values()))
+            assert targets[-1].startswith("socket:")
+    for fd in fds.values():
+        os.close(fd)
+    assert {name: limits[name] for name in LIMITS} == {
+        name: (str(at), str(at)) for name, at in LIMITS.items()
+    }
     soft, hard = map(int, limits["Max address space"])
-    pages = int(Path(f"/proc/{worker.pid}/statm").read_text().split()[0])
     assert soft == hard
     assert MEMORY_BYTES // 2 < soft - pages * resource.getpagesize() <= MEMORY_BYTES
+    assert held.enforcement is Enforcement.FULL
+    assert (status["Seccomp"], status["NoNewPrivs"]) == ("2", "1")
+    sets = ("CapInh", "CapPrm", "CapEff", "CapAmb", *["CapBnd"] * (os.geteuid() == 0))
+    assert {int(status[name], 16) for name in sets} == {0}
 
 
 @needs_fence
 def test_a_limit_that_a_parent_set_lower_stays_lower():
-    with (
-        Zygote("frugal_service:serve", directories=(*import_directories(), SERVICES)) as zygote,
-        zygote.spawn({}, deadline=soon()) as worker,
-    ):
+    with source("frugal_service:serve") as zygote, zygote.spawn({}, deadline=soon()) as worker:
         assert greet(worker, Patience(soon())).enforcement is Enforcement.FULL
         assert limits_of(worker)["Max open files"] == ("50", "50")
         assert limits_of(worker)["Max cpu time"] == ("20", "20")
-
-
-@only_root
-def test_a_worker_holds_its_socket_its_roots_and_nothing_else(zygote, roots):
-    fds = {scope: os.open(path, os.O_PATH | os.O_DIRECTORY) for scope, path in roots.items()}
-    try:
-        with zygote.spawn(fds, deadline=soon()) as worker:
-            greet(worker, Patience(soon()))
-            held = Path(f"/proc/{worker.pid}/fd")
-            targets = {entry.name: str(entry.readlink()) for entry in held.iterdir()}
-    finally:
-        for fd in fds.values():
-            os.close(fd)
-    assert {targets.pop(name) for name in ("0", "1", "2")} == {"/dev/null"}
-    assert sorted(target for target in targets.values() if not target.startswith("socket:")) == sorted(
-        map(str, roots.values())
-    )
-    assert len(targets) == len(roots) + 1
 
 
 @needs_fence
@@ -115,12 +103,17 @@ def test_every_layer_is_put_up_in_the_order_of_its_name():
     assert list(STEPS) == list(FenceLayer)
 
 
-@pytest.fixture
-def claiming(monkeypatch):
-    """The sandbox's zygote, replaced by one that has no fence and claims all of it."""
-    with Zygote("claiming_service:serve", directories=(*import_directories(), SERVICES)) as zygote:
-        monkeypatch.setattr(pool._SHARED, "zygote", zygote)
+@pytest.fixture(scope="module")
+def claims():
+    """A zygote that has no fence and claims all of it."""
+    with ready("claiming_service:serve") as zygote:
         yield zygote
+
+
+@pytest.fixture
+def claiming(claims, monkeypatch):
+    """In the place of the sandbox's."""
+    monkeypatch.setattr(pool._SHARED, "zygote", claims)
 
 
 @pytest.mark.threat("T-FENCE-08", control="kernel_asked")
@@ -133,16 +126,13 @@ def test_a_worker_that_claims_a_fence_which_the_kernel_denies_is_partial(roots):
 
 
 @pytest.mark.threat("T-RUN-11", control="required_enforcement")
-def test_a_policy_that_requires_the_fence_refuses_a_run_without_and_says_what_to_do(roots, claiming):
-    before = here()
-    with pytest.raises(ConfinementUnavailable) as caught:
+@pytest.mark.usefixtures("claiming")
+def test_a_policy_that_requires_the_fence_refuses_a_run_without_and_says_what_to_do(roots):
+    with nothing_left_open(), pytest.raises(ConfinementUnavailable) as caught:
         Sandbox("hardened", roots)
     assert caught.value.offered is Enforcement.PARTIAL
-    assert "the kernel does not hold" in str(caught.value)
-    assert "seccomp" in str(caught.value)
-    assert "muniment doctor" in str(caught.value)
-    claiming.close()
-    assert here() <= before
+    for words in ("the kernel does not hold", "seccomp", "muniment doctor"):
+        assert words in str(caught.value)
 
 
 @needs_fence
@@ -162,21 +152,85 @@ def test_the_hardened_policy_runs_behind_the_fence_and_is_otherwise_strict(roots
 
 
 @needs_fence
-def test_each_connection_of_a_sandbox_is_held_anew(roots, monkeypatch):
+def test_each_connection_of_a_sandbox_is_held_anew(roots, monkeypatch, claims):
     with Sandbox(strict(require="full"), roots) as box:
         box.call("write_file", {"path": "user/a.md", "content": "a\n"})
         box.commit()
-        with Zygote("claiming_service:serve", directories=(*import_directories(), SERVICES)) as zygote:
-            monkeypatch.setattr(pool._SHARED, "zygote", zygote)
-            with pytest.raises(ConfinementUnavailable):
-                box.call("ls", {"path": "user"})
+        monkeypatch.setattr(pool._SHARED, "zygote", claims)
+        raised(ConfinementUnavailable, box.call, "ls", {"path": "user"})
 
 
-@needs_fence
-def test_a_fenced_worker_dies_with_its_zygote():
-    """Dropping capabilities must not drop the wish to die with the parent; some changes of identity do."""
-    with Zygote() as zygote, zygote.spawn({}, deadline=soon()) as worker:
-        greet(worker, Patience(soon()))
-        with Watched(worker.pid) as fenced:
-            os.kill(zygote.pid, 9)
-            assert fenced.ended()
+# -- what a ruleset takes charge of, by the ABI of the kernel ------------------------------------------
+
+
+RIGHTS = (
+    *("execute", "write_file", "read_file", "read_dir", "remove_dir", "remove_file"),
+    *("make_char", "make_dir", "make_reg", "make_sock", "make_fifo", "make_block", "make_sym"),
+    *("refer", "truncate", "ioctl_dev"),
+)
+"""In the order of their bits (`linux/landlock.h`)."""
+
+PR_SET_NO_NEW_PRIVS = 38
+SINCE = dict.fromkeys(RIGHTS, 1) | {"refer": 2, "truncate": 3, "ioctl_dev": 5}
+
+
+def test_every_right_that_the_kernel_knows_is_taken_charge_of_and_no_other():
+    for abi in range(1, 13):
+        handled = handled_by(abi)
+        taken = {name for bit, name in enumerate(RIGHTS) if handled.files >> bit & 1}
+        assert taken == {name for name in RIGHTS if SINCE[name] <= abi}
+        assert handled.files < 1 << len(RIGHTS)
+        assert (handled.network, handled.scoped) == (0b11 * (abi >= 4), 0b11 * (abi >= 6))
+    assert SINCE["truncate"] == MIN_ABI == FULL_ABI
+
+
+@needs_landlock
+def test_beneath_its_roots_and_nowhere_else_files_are_read(tmp_path):
+    root, outside = tmp_path / "root", tmp_path / "outside"
+    for directory in (root, outside):
+        directory.mkdir()
+        (directory / "a.md").write_text(directory.name)
+    (root / "out").symlink_to(outside)
+
+    def attempt():
+        handle = os.open(root, os.O_PATH | os.O_DIRECTORY)
+        try:
+            fence.prctl(PR_SET_NO_NEW_PRIVS, 1)
+            restrict([handle], offered_abi())
+        finally:
+            os.close(handle)
+        return [
+            (root / "a.md").read_text(),
+            [path.name for path in root.iterdir()],
+            *(refused(act) for act in acts(root, outside)),
+        ]
+
+    content, names, *refusals = in_a_thread_of_its_own(attempt)
+    assert (content, sorted(names)) == ("root", ["a.md", "out"])
+    assert refusals == [errno.EACCES] * len(refusals)
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["a.md", "a.md", "out", "outside", "root"]
+    assert (root / "a.md").read_text() == "root"
+
+
+def acts(root, outside):
+    yield (outside / "a.md").read_text
+    yield (root / "out" / "a.md").read_text
+    yield lambda: next(outside.iterdir())
+    yield lambda: (root / "a.md").write_text("changed")
+    yield lambda: os.truncate(root / "a.md", 0)
+    yield (root / "new.md").touch
+    yield (root / "new").mkdir
+    yield lambda: (root / "link").symlink_to("a.md")
+    yield (root / "a.md").unlink
+    yield lambda: (root / "a.md").rename(root / "b.md")
+    yield lambda: os.mkfifo(root / "fifo")
+
+
+def test_what_the_kernel_refuses_as_to_a_process_that_could_gain_privileges_is_raised():
+    raised(OSError, restrict, [-1], 1, match="Bad file descriptor")
+
+    def attempt():
+        fence.STEPS[FenceLayer.CAPABILITIES](Grounds([], 1, os.uname().machine))
+        return refused(lambda: restrict([], max(offered_abi(), 1)))
+
+    assert in_a_thread_of_its_own(attempt) == errno.EPERM

@@ -1,4 +1,4 @@
-"""What a system is found to offer, and what is advised where it does not: `muniment.confine.offer`."""
+"""What a system offers, what is advised where it does not, and what is believed of a worker's report."""
 
 from __future__ import annotations
 
@@ -10,27 +10,18 @@ from pathlib import Path
 
 import pytest
 
+from kit.raising import raised
 from muniment.confine import offer
-from muniment.confine.offer import System, advice, look_around
+from muniment.confine.offer import IN_PROCESS, Held, System, advice, look_around, read_status, what_holds
 from muniment.confine.syscalls import UNKNOWN, available, require_known_machine
 from muniment.errors import PlatformUnsupported
-from muniment.names import FenceLayer
+from muniment.names import Enforcement, FenceLayer
 
-GOOD = System(
-    kernel="6.18",
-    machine="x86_64",
-    resolver="openat2",
-    landlock_abi=7,
-    landlock_errno=0,
-    seccomp=True,
-    mdwe=True,
-    is_root=False,
-    has_proc=True,
-)
+GOOD = System("6.18", "x86_64", "openat2", 7, 0, seccomp=True, mdwe=True, is_root=False, has_proc=True)
 WITHOUT = replace(GOOD, landlock_abi=0, landlock_errno=errno.ENOSYS)
 
 
-def test_this_system_is_what_the_kernel_says_it_is():
+def test_this_system_is_what_the_kernel_says_it_is(monkeypatch):
     found = look_around()
     assert (found.kernel, found.machine) == (os.uname().release, os.uname().machine)
     assert (found.resolver == "openat2") == available()
@@ -38,12 +29,8 @@ def test_this_system_is_what_the_kernel_says_it_is():
     actions = Path("/proc/sys/kernel/seccomp/actions_avail")
     assert found.seccomp == (actions.exists() and "kill_process" in actions.read_text().split())
     release = tuple(int(part) for part in found.kernel.split("-")[0].split(".")[:2])
-    assert found.mdwe == (release >= (6, 3))
-    assert found.is_root == (os.geteuid() == 0)
-    assert found.has_proc
+    assert (found.mdwe, found.is_root, found.has_proc) == (release >= (6, 3), os.geteuid() == 0, True)
 
-
-def test_without_landlock_the_reason_is_kept(monkeypatch):
     def refused():
         offer.ctypes.set_errno(errno.EOPNOTSUPP)
         return 0
@@ -51,79 +38,68 @@ def test_without_landlock_the_reason_is_kept(monkeypatch):
     monkeypatch.setattr(offer, "offered_abi", refused)
     found = look_around()
     assert (found.landlock_abi, found.landlock_errno) == (0, errno.EOPNOTSUPP)
-
-
-def test_nothing_is_asked_of_a_machine_whose_calls_are_not_known(monkeypatch):
     monkeypatch.setattr(offer, "require_known_machine", partial(require_known_machine, UNKNOWN))
-    with pytest.raises(PlatformUnsupported):
-        look_around()
+    raised(PlatformUnsupported, look_around)
 
 
-@pytest.mark.parametrize(
-    ("abi", "lacks"),
-    [
-        (0, ()),
-        (1, ("truncation", "TCP", "device controls", "signals and abstract sockets")),
-        (3, ("TCP", "device controls", "signals and abstract sockets")),
-        (4, ("device controls", "signals and abstract sockets")),
-        (5, ("signals and abstract sockets",)),
-        (6, ()),
-        (9, ()),
-    ],
-)
-def test_what_an_abi_does_not_know(abi, lacks):
-    assert replace(GOOD, landlock_abi=abi).landlock_lacks == lacks
-
-
-def test_which_layers_are_offered():
+def test_what_a_landlock_abi_does_not_know_and_which_layers_are_offered():
+    lacks = ("truncation", "TCP", "device controls", "signals and abstract sockets")
+    for abi, left in ((0, ()), (1, lacks), (3, lacks[1:]), (4, lacks[2:]), (5, lacks[3:]), (6, ()), (9, ())):
+        assert replace(GOOD, landlock_abi=abi).landlock_lacks == left, abi
     assert all(GOOD.offers(layer) for layer in FenceLayer)
     bare = replace(GOOD, landlock_abi=2, seccomp=False, mdwe=False)
-    assert {layer for layer in FenceLayer if not bare.offers(layer)} == {
-        FenceLayer.LANDLOCK,
-        FenceLayer.SECCOMP,
-        FenceLayer.MDWE,
-    }
+    missing = {FenceLayer.LANDLOCK, FenceLayer.SECCOMP, FenceLayer.MDWE}
+    assert {layer for layer in FenceLayer if not bare.offers(layer)} == missing
 
 
-@pytest.mark.parametrize(
-    ("layer", "number", "system", "told"),
-    [
-        (FenceLayer.SECCOMP, None, GOOD, ["does not confirm", "/proc"]),
-        (
-            FenceLayer.LANDLOCK,
-            errno.ENOTSUP,
-            replace(GOOD, landlock_abi=2),
-            ["ABI 2", "truncation", "Linux 6.2"],
-        ),
-        (
-            FenceLayer.LANDLOCK,
-            errno.ENOSYS,
-            replace(WITHOUT, landlock_errno=errno.EOPNOTSUPP),
-            ["lsm=", "landlock"],
-        ),
-        (
-            FenceLayer.LANDLOCK,
-            errno.ENOSYS,
-            WITHOUT,
-            ["ENOSYS", "CONFIG_SECURITY_LANDLOCK", "landlock_add_rule"],
-        ),
-        (
-            FenceLayer.LANDLOCK,
-            errno.ENOSYS,
-            replace(WITHOUT, landlock_errno=errno.EPERM),
-            ["EPERM", "profile"],
-        ),
-        (FenceLayer.LANDLOCK, errno.EPERM, GOOD, ["EPERM", "profile allow landlock_create_ruleset"]),
-        (FenceLayer.LANDLOCK, errno.ENOTSUP, GOOD, ["nothing came of it"]),
-        (FenceLayer.SECCOMP, errno.EINVAL, GOOD, ["EINVAL", "CONFIG_SECCOMP_FILTER"]),
-        (FenceLayer.SECCOMP, errno.ENOTSUP, GOOD, ["nothing came of it"]),
+def test_what_is_advised():
+    landlock, seccomp, limits = FenceLayer.LANDLOCK, FenceLayer.SECCOMP, FenceLayer.LIMITS
+    old, off = replace(GOOD, landlock_abi=2), replace(WITHOUT, landlock_errno=errno.EOPNOTSUPP)
+    forbidden = replace(WITHOUT, landlock_errno=errno.EPERM)
+    for layer, number, system, told in (
+        (seccomp, None, GOOD, ["does not confirm", "/proc"]),
+        (landlock, errno.ENOTSUP, old, ["ABI 2", "truncation", "Linux 6.2"]),
+        (landlock, errno.ENOSYS, off, ["lsm=", "landlock"]),
+        (landlock, errno.ENOSYS, WITHOUT, ["ENOSYS", "CONFIG_SECURITY_LANDLOCK", "landlock_add_rule"]),
+        (landlock, errno.ENOSYS, forbidden, ["EPERM", "profile"]),
+        (landlock, errno.EPERM, GOOD, ["EPERM", "profile allow landlock_create_ruleset"]),
+        (landlock, errno.ENOTSUP, GOOD, ["nothing came of it"]),
+        (seccomp, errno.EINVAL, GOOD, ["EINVAL", "CONFIG_SECCOMP_FILTER"]),
+        (seccomp, errno.ENOTSUP, GOOD, ["nothing came of it"]),
         (FenceLayer.MDWE, errno.EINVAL, GOOD, ["Linux 6.3", "goes without"]),
         (FenceLayer.CAPABILITIES, errno.EPERM, GOOD, ["profile allow capset"]),
-        (FenceLayer.LIMITS, errno.EPERM, GOOD, ["profile allow prlimit64"]),
-        (FenceLayer.LIMITS, errno.ENOENT, GOOD, ["ENOENT", "mount /proc", "size of a process"]),
-        (FenceLayer.LIMITS, 9999, GOOD, ["9999"]),
-    ],
-)
-def test_what_is_advised(layer, number, system, told):
-    advised = advice(layer, number, system)
-    assert all(words in advised for words in told), advised
+        (limits, errno.EPERM, GOOD, ["profile allow prlimit64"]),
+        (limits, errno.ENOENT, GOOD, ["ENOENT", "mount /proc", "size of a process"]),
+        (limits, 9999, GOOD, ["9999"]),
+    ):
+        advised = advice(layer, number, system)
+        assert all(words in advised for words in told), advised
+
+
+# -- a worker's report ------------------------------------------------------------------------------------
+
+FENCED = "Name:\tpython3\nCapEff:\t0000000000000000\nNoNewPrivs:\t1\nSeccomp:\t2\nSeccomp_filters:\t1\n"
+PLAIN = "Name:\tpython3\nCapEff:\t000001ffffffffff\nNoNewPrivs:\t0\nSeccomp:\t0\nSeccomp_filters:\t0\n"
+
+
+@pytest.mark.threat("T-FENCE-08", control="kernel_asked")
+def test_a_kernel_that_says_otherwise_outweighs_the_report():
+    for line, instead, layer in (
+        ("Seccomp:\t2", "Seccomp:\t0", FenceLayer.SECCOMP),
+        ("Seccomp:\t2", "Seccomp:\t1", FenceLayer.SECCOMP),
+        ("Seccomp:\t2", "", FenceLayer.SECCOMP),
+        ("NoNewPrivs:\t1", "NoNewPrivs:\t0", FenceLayer.NO_NEW_PRIVS),
+        ("NoNewPrivs:\t1", "", FenceLayer.NO_NEW_PRIVS),
+        ("CapEff:\t0000000000000000", "CapEff:\t0000000000000400", FenceLayer.CAPABILITIES),
+        ("CapEff:\t0000000000000000", "CapEff:\t", FenceLayer.CAPABILITIES),
+    ):
+        status = FENCED.replace(f"{line}\n", f"{instead}\n")
+        assert what_holds([], status, PLAIN) == Held(Enforcement.PARTIAL, (layer,)), instead
+
+
+def test_the_kernel_is_asked_about_one_process_and_tools_in_this_one_are_held_by_nothing():
+    status = read_status(os.getpid())
+    assert f"\nPid:\t{os.getpid()}\n" in status
+    assert what_holds([], status, PLAIN).enforcement is Enforcement.PARTIAL
+    assert read_status(2**22 + 1) == ""  # above the largest process id there can be
+    assert Held(Enforcement.NONE, tuple(FenceLayer)) == IN_PROCESS

@@ -2,23 +2,51 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import itertools
 import os
 import socket
 import stat
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from kit.confine.trees import CANARY, LINKS, OPERATIONS, RESOLVERS, exchange, plant, plant_link, snapshot
+from kit.confine.probe import nothing_left_open
+from kit.confine.trees import (
+    CANARY,
+    LINKS,
+    OPERATIONS,
+    RESOLVERS,
+    Failing,
+    exchange,
+    plant,
+    plant_link,
+    snapshot,
+)
+from kit.raising import raised
 from muniment.confine import root as subject
-from muniment.confine import root as walk
 from muniment.confine import syscalls
-from muniment.confine.root import Examined, Listed, Root, WalkResolver, choose_resolver, encoded
+from muniment.confine.root import (
+    MAX_ENTRIES,
+    MAX_LINKS,
+    Examined,
+    Listed,
+    OpenDirectory,
+    Root,
+    choose_resolver,
+    encoded,
+    read_links,
+)
 from muniment.confine.syscalls import EXAMINE, LIST, READ, Openat2Resolver
 from muniment.errors import (
     BadName,
+    ManagedMemoryUnavailable,
     NotAFile,
     NotFound,
     PathEscape,
@@ -41,79 +69,52 @@ def root(trees, request):
     os.close(made.fd)
 
 
-@pytest.fixture(params=OPERATIONS)
-def operation(request):
-    return OPERATIONS[request.param]
-
-
-def open_descriptors():
-    return len(list(Path("/proc/self/fd").iterdir()))
-
-
-class Failing:
-    """A resolver on a system that always answers with one error."""
-
-    name = "failing"
-
-    def __init__(self, number):
-        self.number = number
-
-    def open(self, _dir_fd, _path, _purpose):
-        raise OSError(self.number, os.strerror(self.number))
+def escapes(root, rel):
+    """By what way, as every operation says; nothing stays open."""
+    ways = set()
+    for operation in OPERATIONS.values():
+        with nothing_left_open(), pytest.raises(PathEscape) as caught:
+            operation(root, rel)
+        ways.add(caught.value.via)
+        told = str(caught.value)
+        assert "\n" not in told
+        assert CANARY not in told.replace(rel, "")
+    (way,) = ways
+    return way
 
 
 # What is honest works.
 
 
-def test_a_file_is_read_whole(root):
-    assert root.read_bytes("note.md") == b"inside note"
-    assert root.read_bytes("topic/deep/two.md") == b"inside two"
-
-
-def test_an_empty_file_is_read(root, trees):
+def test_a_file_is_read_whole_also_in_pieces_and_tells_what_it_is(root, trees, monkeypatch):
     (trees.inside / "empty.md").touch()
+    assert root.read_bytes("note.md") == root.read_bytes("note.md", 11) == b"inside note"
+    assert root.read_bytes("topic/deep/two.md") == b"inside two"
     assert root.read_bytes("empty.md") == b""
-
-
-def test_an_open_file_tells_what_it_is(root, trees):
     status = (trees.inside / "note.md").stat()
     with root.open_file("note.md") as file:
         assert file.size == status.st_size
         assert (os.fstat(file.fd).st_dev, os.fstat(file.fd).st_ino) == (status.st_dev, status.st_ino)
     file.close()
     assert file.fd == -1
+    real = os.pread
+    monkeypatch.setattr(os, "pread", lambda fd, count, position: real(fd, min(count, 3), position))
+    assert root.read_bytes("note.md") == b"inside note"
 
 
-def test_a_directory_is_listed_in_order_with_kinds(root, trees):
+def test_a_directory_is_listed_in_order_with_kinds_and_anew_each_time(root, trees, monkeypatch):
     (trees.inside / "a-link").symlink_to(trees.outside)
     os.mkfifo(trees.inside / "b-fifo")
-    assert root.list_directory("") == (
-        Listed("a-link", "other"),
-        Listed("b-fifo", "other"),
-        Listed("folder.md", "directory"),
-        Listed("note.md", "file"),
-        Listed("topic", "directory"),
+    expected = (
+        *(Listed("a-link", "other"), Listed("b-fifo", "other"), Listed("folder.md", "directory")),
+        *(Listed("note.md", "file"), Listed("topic", "directory")),
     )
+    assert root.list_directory("") == root.list_directory("") == expected
     assert root.list_directory("topic/deep") == (Listed("two.md", "file"),)
-
-
-def test_a_listing_starts_anew_each_time(root):
-    assert root.list_directory("topic") == root.list_directory("topic") != ()
-
-
-def test_listings_that_work_or_fail_leave_no_descriptor_behind(root, trees, monkeypatch):
-    (trees.inside / "topic" / "deep" / "three.md").touch()
-    before = len([*Path("/proc/self/fd").iterdir()])
-    for _ in range(3):
-        assert root.list_directory("topic") != ()
-        with pytest.raises(NotAFile):
-            root.list_directory("note.md")
-        with pytest.raises(NotFound):
-            root.list_directory("gone")
-    monkeypatch.setattr("muniment.confine.root.MAX_ENTRIES", 1)
-    with pytest.raises(TooLarge):
-        root.list_directory("topic/deep")
-    assert len([*Path("/proc/self/fd").iterdir()]) == before
+    names = [os.fsencode(entry.name) for entry in expected]
+    # A file system that tells no kinds; they are found without following.
+    monkeypatch.setattr(subject, "entries", lambda _fd: [(name, 0) for name in (*names, b"gone")])
+    assert root.list_directory("") == expected
 
 
 def test_a_listing_longer_than_one_buffer_is_complete(root, trees):
@@ -123,31 +124,23 @@ def test_a_listing_longer_than_one_buffer_is_complete(root, trees):
     assert [entry.name for entry in root.list_directory("topic/deep")] == [*expected, "two.md"]
 
 
-def test_names_that_are_not_utf_8_are_listed_and_lead_to_their_files(root, trees):
+def test_names_that_are_not_utf_8_or_begin_with_a_dot_are_names(root, trees):
     Path(os.fsdecode(os.fsencode(trees.inside) + b"/topic/deep/\xff.md")).write_bytes(b"odd")
     name = root.list_directory("topic/deep")[-1].name
     assert name == "\udcff.md"
     assert root.read_bytes(f"topic/deep/{name}") == b"odd"
-
-
-def test_examining_tells_kind_and_size_without_reading(root):
-    assert root.examine("note.md") == Examined("file", 11)
-    assert root.examine("topic").kind == "directory"
-    assert root.examine("").kind == "directory"
-
-
-def test_nothing_at_a_path_is_none_when_examined_and_not_found_otherwise(root):
-    for rel in ("missing.md", "missing/one.md", "note.md/below.md", "x" * 256):
-        assert root.examine(rel) is None
-        for reading in (root.read_bytes, root.list_directory):
-            with pytest.raises(NotFound):
-                reading(rel)
-
-
-def test_names_that_begin_with_a_dot_are_names(root, trees):
     (trees.inside / "topic" / ".hidden").mkdir()
     (trees.inside / "topic" / ".hidden" / "...").write_text("dots")
     assert root.read_bytes("topic/.hidden/...") == b"dots"
+
+
+def test_examining_tells_kind_and_size_without_reading_and_none_where_nothing_is(root):
+    assert root.examine("note.md") == Examined("file", 11)
+    assert root.examine("topic").kind == root.examine("").kind == "directory"
+    for rel in ("missing.md", "missing/one.md", "note.md/below.md", "x" * 256, "a\nb\u202e.md"):
+        assert root.examine(rel) is None
+        for reading in (root.read_bytes, root.list_directory):
+            assert str(raised(NotFound, reading, rel)).isprintable()
 
 
 # Links, at whatever place and whatever they lead to, are not followed.
@@ -155,16 +148,14 @@ def test_names_that_begin_with_a_dot_are_names(root, trees):
 
 @pytest.mark.threat("T-PATH-03", control="walk_checks")
 @pytest.mark.threat("T-PATH-03", control="openat2_resolve")
-@pytest.mark.parametrize("shape", LINKS)
-def test_no_operation_follows_a_link(root, trees, operation, shape):
-    rel = plant_link(trees, shape)
-    before, held = snapshot(trees.outside, trees.other), open_descriptors()
-    with pytest.raises(PathEscape) as caught:
-        operation(root, rel)
-    assert caught.value.via is Via.SYMLINK
-    assert CANARY not in str(caught.value).replace(rel, "")
-    assert snapshot(trees.outside, trees.other) == before
-    assert open_descriptors() == held
+def test_no_operation_follows_a_link(tmp_path):
+    for number, (shape, resolver) in enumerate(itertools.product(LINKS, RESOLVERS)):
+        trees = plant(tmp_path / str(number))
+        rel, root = plant_link(trees, shape), trees.root(resolver)
+        before = snapshot(trees.outside, trees.other)
+        assert escapes(root, rel) is Via.SYMLINK, (shape, resolver)
+        assert snapshot(trees.outside, trees.other) == before
+        os.close(root.fd)
 
 
 def open_after_normpath(trees, rel):
@@ -184,14 +175,11 @@ def open_after_realpath(trees, rel, between=lambda: None):
     return Path(full).read_bytes()
 
 
-@pytest.mark.parametrize(
-    "shape", [shape for shape, (_, _, rel) in LINKS.items() if rel.endswith(f"{CANARY}.md")]
-)
-def test_the_table_of_links_catches_a_reader_that_checks_strings(trees, shape):
-    assert CANARY.encode() in open_after_normpath(trees, plant_link(trees, shape))
-
-
-def test_hard_links_and_swaps_catch_a_reader_that_resolves_first(trees):
+def test_links_hard_links_and_swaps_catch_readers_that_check_strings_or_resolve_first(trees, tmp_path):
+    for shape, (_, _, rel) in LINKS.items():
+        if rel.endswith(f"{CANARY}.md"):
+            others = plant(tmp_path / shape)
+            assert CANARY.encode() in open_after_normpath(others, plant_link(others, shape))
     os.link(trees.outside / f"{CANARY}.md", trees.inside / "hard.md")
     assert CANARY.encode() in open_after_realpath(trees, "hard.md")
     (trees.inside / "swap").symlink_to(trees.outside)
@@ -206,54 +194,31 @@ def test_hard_links_and_swaps_catch_a_reader_that_resolves_first(trees):
 
 
 @pytest.mark.threat("T-PATH-06", control="one_name")
-def test_a_hard_link_is_an_escape(root, trees, operation):
+def test_a_hard_link_is_an_escape(root, trees):
     os.link(trees.outside / f"{CANARY}.md", trees.inside / "hard.md")
-    with pytest.raises(PathEscape) as caught:
-        operation(root, "hard.md")
-    assert caught.value.via is Via.HARDLINK
+    assert escapes(root, "hard.md") is Via.HARDLINK
 
 
 @pytest.mark.threat("T-PATH-08", control="without_waiting")
 @pytest.mark.threat("T-PATH-08", control="regular_only")
-def test_a_fifo_is_an_escape_and_nobody_waits_for_its_writer(root, trees, operation):
+def test_a_fifo_a_socket_and_a_device_are_escapes_and_nobody_waits_for_a_writer(root, trees, monkeypatch):
     os.mkfifo(trees.inside / "fifo.md")
-    with pytest.raises(PathEscape) as caught:
-        operation(root, "fifo.md")
-    assert caught.value.via is Via.SPECIAL
-
-
-@pytest.mark.threat("T-PATH-08", control="regular_only")
-def test_a_socket_is_an_escape(root, trees, operation, monkeypatch):
+    assert escapes(root, "fifo.md") is Via.SPECIAL
     monkeypatch.chdir(trees.inside)  # the path of a socket may be no longer than 108 bytes
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind("socket.md")
-    with pytest.raises(PathEscape) as caught:
-        operation(root, "socket.md")
-    assert caught.value.via is Via.SPECIAL
-
-
-def test_a_device_is_an_escape(root, trees, operation):
-    device = trees.inside / "zero.md"
+    assert escapes(root, "socket.md") is Via.SPECIAL
     try:
-        os.mknod(device, 0o600 | stat.S_IFCHR, os.makedev(1, 5))
+        os.mknod("zero.md", 0o600 | stat.S_IFCHR, os.makedev(1, 5))
     except PermissionError:
-        pytest.skip("only a privileged process can make a device")
-    if os.statvfs(device).f_flag & os.ST_NODEV:
-        pytest.skip("devices do not work on this file system")
-    with pytest.raises(PathEscape) as caught:
-        operation(root, "zero.md")
-    assert caught.value.via is Via.SPECIAL
+        return  # only a privileged process can make a device
+    if not os.statvfs("zero.md").f_flag & os.ST_NODEV:
+        assert escapes(root, "zero.md") is Via.SPECIAL
 
 
-def test_a_directory_with_the_name_of_a_file_is_no_file(root):
-    for rel in ("folder.md", ""):
-        with pytest.raises(NotAFile):
-            root.read_bytes(rel)
-
-
-def test_a_file_cannot_be_listed(root):
-    with pytest.raises(NotAFile):
-        root.list_directory("note.md")
+def test_what_is_a_directory_is_not_read_and_a_file_is_not_listed(root):
+    for operation, rel in (("read", "folder.md"), ("read", ""), ("list", "note.md")):
+        raised(NotAFile, OPERATIONS[operation], root, rel)
 
 
 def test_a_file_removed_while_it_was_opened_is_not_found(root, trees):
@@ -266,59 +231,35 @@ def test_a_file_removed_while_it_was_opened_is_not_found(root, trees):
             return fd
 
     slow = Root(root.scope, root.fd, Slow())
-    with pytest.raises(NotFound):
-        slow.read_bytes("note.md")
+    raised(NotFound, slow.read_bytes, "note.md")
     (trees.inside / "note.md").touch()
     assert slow.examine("note.md") is None
 
 
 # Text is refused before any system call, and never normalised.
 
+OUTWARDS = {
+    Via.NUL: ["nul\0.md", "\0", "/../\0"],
+    Via.ABSOLUTE: ["/etc/x", "/", "//note.md", "/../note.md"],
+    Via.DOTDOT: [
+        *("..", "../outside/note.md", "topic/..", "topic/../note.md", "topic//../note.md", "../" * 1000),
+    ],
+}
+NO_PATHS = [
+    *(".", "./note.md", "topic/.", "topic/./one.md", "topic//one.md", "topic/", "\ud800.md"),
+    *("x" * (MAX_PATH_BYTES + 1), "é" * (MAX_PATH_BYTES // 2 + 1)),
+]
+
 
 @pytest.mark.threat("T-PATH-01", control="root_text")
-@pytest.mark.parametrize(
-    ("rel", "via"),
-    [
-        ("nul\0.md", Via.NUL),
-        ("\0", Via.NUL),
-        ("/../\0", Via.NUL),
-        ("/etc/x", Via.ABSOLUTE),
-        ("/", Via.ABSOLUTE),
-        ("//note.md", Via.ABSOLUTE),
-        ("/../note.md", Via.ABSOLUTE),
-        ("..", Via.DOTDOT),
-        ("../outside/note.md", Via.DOTDOT),
-        ("topic/..", Via.DOTDOT),
-        ("topic/../note.md", Via.DOTDOT),
-        ("topic//../note.md", Via.DOTDOT),
-        ("../" * 1000, Via.DOTDOT),
-    ],
-)
-def test_text_that_leads_outwards_is_an_escape_before_any_call(operation, rel, via):
-    with pytest.raises(PathEscape) as caught:
-        operation(Root("user", -1, Failing(errno.EIO)), rel)
-    assert caught.value.via is via
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    "rel",
-    [
-        ".",
-        "./note.md",
-        "topic/.",
-        "topic/./one.md",
-        "topic//one.md",
-        "topic/",
-        "\ud800.md",
-        "x" * (MAX_PATH_BYTES + 1),
-        "é" * (MAX_PATH_BYTES // 2 + 1),
-    ],
-)
-def test_text_that_is_no_path_is_a_bad_name_before_any_call(operation, rel):
-    with pytest.raises(BadName) as caught:
-        operation(Root("user", -1, Failing(errno.EIO)), rel)
-    assert "\n" not in str(caught.value)
+def test_text_that_leads_outwards_is_an_escape_and_what_is_no_path_a_bad_name_before_any_call():
+    failing = Root("user", -1, Failing(errno.EIO))
+    for via, rels in OUTWARDS.items():
+        for rel in rels:
+            assert escapes(failing, rel) is via, rel
+    for rel, operation in itertools.product(NO_PATHS, OPERATIONS.values()):
+        caught = raised(BadName, operation, failing, rel)
+        assert "\n" not in str(caught)
 
 
 def test_text_is_passed_on_as_it_is():
@@ -331,26 +272,12 @@ def test_text_is_passed_on_as_it_is():
 # Limits.
 
 
-def test_a_file_above_the_limit_is_refused_before_it_is_read(root, trees, monkeypatch):
-    with (trees.inside / "sparse.md").open("wb") as file:
-        file.truncate(1 << 40)
-    monkeypatch.setattr(os, "pread", None)
-    with pytest.raises(TooLarge):
-        root.read_bytes("sparse.md")
-    with pytest.raises(TooLarge):
-        root.read_bytes("note.md", 10)
-
-
 @pytest.mark.threat("T-PATH-08", control="size_limit")
-def test_no_limit_is_above_the_hard_one(root, trees):
-    with (trees.inside / "sparse.md").open("wb") as file:
-        file.truncate(MAX_FILE_BYTES + 1)
-    with pytest.raises(TooLarge):
-        root.read_bytes("sparse.md", 1 << 60)
-
-
-def test_a_file_exactly_at_the_limit_is_read(root):
-    assert root.read_bytes("note.md", 11) == b"inside note"
+def test_a_file_above_the_limit_or_above_the_hard_one_is_refused_unread(root, trees, monkeypatch):
+    monkeypatch.setattr(os, "pread", lambda *_: pytest.fail("it was read"))
+    for size, limits in ((1 << 40, []), (MAX_FILE_BYTES + 1, [1 << 60]), (11, [10])):
+        os.truncate(trees.inside / "note.md", size)
+        raised(TooLarge, root.read_bytes, "note.md", *limits)
 
 
 @pytest.mark.threat("T-PATH-08", control="size_limit")
@@ -364,35 +291,21 @@ def test_a_file_that_grows_while_it_is_read_is_refused_at_the_limit(root, trees,
         return real(fd, count, position)
 
     monkeypatch.setattr(os, "pread", growing)
-    with pytest.raises(TooLarge):
-        root.read_bytes("note.md", 100)
+    raised(TooLarge, root.read_bytes, "note.md", 100)
     assert sum(asked) <= 101
 
 
-def test_a_system_that_reads_in_pieces_gives_the_whole_file(root, monkeypatch):
-    real = os.pread
-    monkeypatch.setattr(os, "pread", lambda fd, count, position: real(fd, min(count, 3), position))
-    assert root.read_bytes("note.md") == b"inside note"
-
-
-def test_a_directory_with_too_many_names_is_refused(root, monkeypatch):
-    monkeypatch.setattr(subject, "MAX_ENTRIES", 3)
-    assert len(root.list_directory("")) == 3
-    monkeypatch.setattr(subject, "MAX_ENTRIES", 2)
-    with pytest.raises(TooLarge):
-        root.list_directory("")
+def test_listings_that_work_or_fail_or_have_too_many_names_leave_no_descriptor_behind(root, monkeypatch):
+    with nothing_left_open():
+        for rel, error in (("note.md", NotAFile), ("gone", NotFound)):
+            raised(error, root.list_directory, rel)
+        monkeypatch.setattr(subject, "MAX_ENTRIES", 3)
+        assert len(root.list_directory("")) == 3
+        monkeypatch.setattr(subject, "MAX_ENTRIES", 2)
+        raised(TooLarge, root.list_directory, "")
 
 
 # File systems and moments that say less, or fail.
-
-
-def test_kinds_are_found_without_following_where_a_listing_has_none(root, trees, monkeypatch):
-    (trees.inside / "link").symlink_to(trees.outside)
-    os.mkfifo(trees.inside / "fifo")
-    expected = root.list_directory("")
-    names = [os.fsencode(entry.name) for entry in expected]
-    monkeypatch.setattr(subject, "entries", lambda _fd: [(name, 0) for name in (*names, b"gone")])
-    assert root.list_directory("") == expected
 
 
 def test_a_removed_root_holds_nothing(root, trees, tmp_path):
@@ -402,87 +315,58 @@ def test_a_removed_root_holds_nothing(root, trees, tmp_path):
         (tmp_path / "moved" / rel).unlink()
     for rel in ("topic/deep", "topic", "folder.md", ""):
         (tmp_path / "moved" / rel).rmdir()
-    assert root.examine("note.md") is None
-    assert root.examine("") is None
-    for reading in (root.read_bytes, root.list_directory):
-        with pytest.raises(NotFound):
-            reading("note.md")
-    with pytest.raises(NotFound):
-        root.list_directory("")
+    assert root.examine("note.md") is root.examine("") is None
+    for operation, rel in (("read", "note.md"), ("list", "note.md"), ("list", "")):
+        raised(NotFound, OPERATIONS[operation], root, rel)
 
 
-@pytest.mark.parametrize(
-    ("number", "error", "text"),
-    [
-        (errno.ELOOP, PathEscape, "symlink"),
-        (errno.EXDEV, PathEscape, "mount"),
-        (errno.ENXIO, PathEscape, "special"),
-        (errno.ENODEV, PathEscape, "special"),
-        (errno.ENOENT, NotFound, "user/note.md"),
-        (errno.ENOTDIR, NotFound, "user/note.md"),
-        (errno.ENAMETOOLONG, NotFound, "user/note.md"),
-        (errno.EACCES, Unreadable, "EACCES"),
-        (errno.EPERM, Unreadable, "EPERM"),
-        (errno.EIO, Unreadable, "EIO"),
-        (errno.EMFILE, Unreadable, "EMFILE"),
-        (99_999, Unreadable, "unknown error"),
-    ],
-)
-def test_what_the_system_refuses_is_told_in_one_line_without_a_host_path(operation, number, error, text):
-    failing = Root("user", -1, Failing(number))
-    if error is NotFound and operation is OPERATIONS["examine"]:
-        assert operation(failing, "note.md") is None
-        return
-    with pytest.raises(error, match=text) as caught:
-        operation(failing, "note.md")
-    assert "\n" not in str(caught.value)
+REFUSALS = [
+    *((errno.ELOOP, PathEscape, "symlink"), (errno.EXDEV, PathEscape, "mount")),
+    *((errno.ENXIO, PathEscape, "special"), (errno.ENODEV, PathEscape, "special")),
+    *((number, NotFound, "user/note.md") for number in (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)),
+    *((getattr(errno, name), Unreadable, name) for name in ("EACCES", "EPERM", "EIO", "EMFILE")),
+    (99_999, Unreadable, "unknown error"),
+]
 
 
-def test_a_disk_that_fails_while_reading_is_unreadable(root, monkeypatch):
+def test_what_the_system_refuses_is_told_in_one_line_without_a_host_path():
+    for (number, error, text), operation in itertools.product(REFUSALS, OPERATIONS.values()):
+        failing = Root("user", -1, Failing(number))
+        if error is NotFound and operation is OPERATIONS["examine"]:
+            assert operation(failing, "note.md") is None
+            continue
+        caught = raised(error, operation, failing, "note.md", match=text)
+        assert "\n" not in str(caught)
+
+
+def test_a_disk_that_fails_while_reading_is_unreadable_and_leaves_nothing_open(root, monkeypatch):
     def failing(*_args):
         raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr(os, "pread", failing)
-    with pytest.raises(Unreadable, match="EIO"):
-        root.read_bytes("note.md")
-
-
-def test_a_descriptor_that_cannot_be_asked_is_closed(root, monkeypatch):
-    def failing(_fd):
-        raise OSError(errno.EIO, "Input/output error")
-
-    held = open_descriptors()
-    monkeypatch.setattr(subject, "fstat", failing)
-    with pytest.raises((OSError, Unreadable), match=r"Input/output|EIO"):
-        root.read_bytes("note.md")
-    assert open_descriptors() == held
-
-
-def test_names_that_do_not_print_do_not_reach_the_message(root):
-    with pytest.raises(NotFound) as caught:
-        root.read_bytes("a\nb\u202e.md")
-    assert "\n" not in str(caught.value)
-    assert "\u202e" not in str(caught.value)
+    for owner, name in ((os, "pread"), (subject, "fstat")):
+        with nothing_left_open(), monkeypatch.context() as patch:
+            patch.setattr(owner, name, failing)
+            with pytest.raises((OSError, Unreadable), match=r"Input/output|EIO") as caught:
+                root.read_bytes("note.md")
+            assert name == "fstat" or caught.type is Unreadable
 
 
 # The resolvers themselves.
 
 
-def test_no_descriptor_survives_an_execution(root):
+def test_no_descriptor_survives_an_execution_and_the_purposes_are_a_closed_set(root):
     for rel, purpose in (("note.md", READ), ("topic", LIST), ("note.md", EXAMINE)):
         fd = root.resolver.open(root.fd, rel.encode(), purpose)
         assert not os.get_inheritable(fd)
         os.close(fd)
-
-
-def test_the_purposes_are_a_closed_set():
     with pytest.raises(KeyError):
         Openat2Resolver().open(-1, b"note.md", os.O_RDWR)
 
 
-def disturbed(monkeypatch, number, times):
-    calls = []
-    real = syscalls._openat2
+@contextmanager
+def disturbed(number, times):
+    """So many calls of openat2 fail; which ones there were."""
+    calls, real = [], syscalls._openat2
 
     def call(*args):
         calls.append(args)
@@ -491,48 +375,37 @@ def disturbed(monkeypatch, number, times):
         syscalls.ctypes.set_errno(number)
         return -1
 
-    monkeypatch.setattr(syscalls, "_openat2", call)
-    return calls
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(syscalls, "_openat2", call)
+        yield calls
 
 
-@pytest.mark.parametrize("number", [errno.EAGAIN, errno.EINTR])
-def test_a_disturbed_walk_is_tried_again(trees, monkeypatch, number):
+def test_a_disturbed_walk_is_tried_again_but_not_for_ever(trees):
     made = trees.root("openat2")
-    disturbed(monkeypatch, number, 3)
-    assert made.read_bytes("note.md") == b"inside note"
-    os.close(made.fd)
-
-
-def test_a_walk_that_is_always_disturbed_ends(trees, monkeypatch):
-    made = trees.root("openat2")
-    calls = disturbed(monkeypatch, errno.EAGAIN, 10**6)
-    with pytest.raises(Unreadable, match="EAGAIN"):
+    for number in (errno.EAGAIN, errno.EINTR):
+        with disturbed(number, 3):
+            assert made.read_bytes("note.md") == b"inside note"
+    with disturbed(errno.EAGAIN, 10**6) as calls, pytest.raises(Unreadable, match="EAGAIN"):
         made.read_bytes("note.md")
     assert len(calls) == syscalls.ATTEMPTS
     os.close(made.fd)
 
 
-@pytest.mark.parametrize(
-    ("number", "resolver"),
-    [(errno.EBADF, Openat2Resolver), (errno.ENOSYS, WalkResolver), (errno.EPERM, WalkResolver)],
-)
-def test_the_resolver_is_what_the_kernel_offers(monkeypatch, number, resolver):
-    disturbed(monkeypatch, number, 1)
-    assert isinstance(choose_resolver(), resolver)
+def test_the_resolver_is_what_the_kernel_offers_and_an_unknown_machine_is_refused(monkeypatch):
+    for number, name in ((errno.EBADF, "openat2"), (errno.ENOSYS, "walk"), (errno.EPERM, "walk")):
+        with disturbed(number, 1):
+            assert choose_resolver().name == name
 
-
-def test_an_unknown_machine_is_refused(monkeypatch):
     def unknown():
         raise PlatformUnsupported("no")
 
     monkeypatch.setattr(subject, "require_known_machine", unknown)
-    with pytest.raises(PlatformUnsupported):
-        choose_resolver()
+    raised(PlatformUnsupported, choose_resolver)
 
 
 def test_the_walk_refuses_another_device_at_any_component(trees, monkeypatch):
     made = trees.root("walk")
-    real = walk.fstat
+    real = subject.fstat
     for number in (1, 2):
         asked = []
 
@@ -542,10 +415,282 @@ def test_the_walk_refuses_another_device_at_any_component(trees, monkeypatch):
             # The first question is about the root itself.
             return SimpleNamespace(st_dev=found.st_dev + (len(asked) > number), st_mode=found.st_mode)
 
-        held = open_descriptors()
-        monkeypatch.setattr(walk, "fstat", elsewhere)
-        with pytest.raises(PathEscape) as caught:
+        monkeypatch.setattr(subject, "fstat", elsewhere)
+        with nothing_left_open(), pytest.raises(PathEscape) as caught:
             made.read_bytes("topic/one.md")
         assert caught.value.via is Via.MOUNT
-        assert open_descriptors() == held
     os.close(made.fd)
+
+
+# -- what an open directory tells: by handle, following nothing ----------------------------------------
+
+
+def test_names_are_told_with_what_they_are_and_the_status_of_files(root, trees):
+    (trees.inside / "link.md").symlink_to(trees.outside / f"{CANARY}.md")
+    os.mkfifo(trees.inside / "pipe.md")
+    Path(os.fsdecode(os.fsencode(trees.inside) + b"/\xff.md")).write_bytes(b"odd")
+    with OpenDirectory(root, "") as opened:
+        found = {item.name: item for item in opened.entries()}
+        again = {item.name for item in opened.entries()}
+    assert {name: item.kind for name, item in found.items()} == {
+        "folder.md": "directory",
+        "link.md": "other",
+        "note.md": "file",
+        "pipe.md": "other",
+        "topic": "directory",
+        "\udcff.md": "file",
+    }
+    assert found.keys() == again
+    assert all(os.fsencode(name) == item.raw for name, item in found.items())
+    assert found["note.md"].status == (trees.inside / "note.md").lstat()
+    assert {name for name, item in found.items() if item.status} == {"note.md", "\udcff.md"}
+
+
+def test_a_file_is_read_with_the_status_from_before_the_read(root, trees, monkeypatch):
+    path = trees.inside / "topic" / "one.md"
+    before = path.stat()
+    real = os.pread
+
+    def pread(fd, count, position):
+        monkeypatch.setattr(os, "pread", real)
+        path.write_text("inside ONE and more")
+        return real(fd, count, position)
+
+    monkeypatch.setattr(os, "pread", pread)
+    with OpenDirectory(root, "topic") as opened:
+        content, status = opened.read("one.md")
+    assert content == b"inside ONE and more"
+    assert (status.st_ino, status.st_size) == (before.st_ino, before.st_size) == (before.st_ino, 10)
+
+
+def test_what_stands_at_a_name_is_told_without_following_it(root, trees):
+    (trees.inside / "topic" / "link.md").symlink_to("one.md")
+    with OpenDirectory(root, "topic") as opened:
+        assert opened.status_of("link.md") == (trees.inside / "topic" / "link.md").lstat()
+        assert opened.status_of("deep") == (trees.inside / "topic" / "deep").lstat()
+        assert opened.status_of("gone.md") is None
+
+
+def test_a_name_is_one_component_and_does_not_lead_out(root):
+    with OpenDirectory(root, "topic") as opened:
+        for name in ("", "deep/two.md", "a/b", "..", "/etc", "\0"):
+            for method in (opened.status_of, opened.read):
+                raised(PathEscape if name in {"..", "/etc", "\0"} else BadName, method, name)
+
+
+@pytest.mark.threat("T-PATH-03", control="walk_checks")
+@pytest.mark.threat("T-PATH-03", control="openat2_resolve")
+def test_no_link_is_followed_to_a_directory_or_a_file(tmp_path):
+    for number, (shape, resolver) in enumerate(itertools.product(LINKS, RESOLVERS)):
+        trees = plant(tmp_path / str(number))
+        rel, root = plant_link(trees, shape), trees.root(resolver)
+        parent, _, name = rel.rpartition("/")
+        raised((PathEscape, NotFound), OpenDirectory, root, rel)
+        with (
+            contextlib.suppress(PathEscape),
+            OpenDirectory(root, parent) as opened,
+            pytest.raises(PathEscape),
+        ):
+            opened.read(name)
+        os.close(root.fd)
+
+
+def test_a_file_with_a_second_name_and_what_is_no_file_are_not_read(root, trees):
+    os.link(trees.outside / f"{CANARY}.md", trees.inside / "hard.md")
+    os.mkfifo(trees.inside / "pipe.md")
+    (trees.inside / "large.md").write_bytes(b"x" * (MAX_FILE_BYTES + 1))
+    with OpenDirectory(root, "") as opened:
+        for name, via in (("hard.md", Via.HARDLINK), ("pipe.md", Via.SPECIAL)):
+            assert raised(PathEscape, opened.read, name).via is via
+        raised(NotAFile, opened.read, "topic")
+        raised(TooLarge, opened.read, "large.md")
+        raised(NotFound, opened.read, "gone.md")
+
+
+def test_it_stays_the_directory_that_was_opened_when_another_takes_its_place(root, trees, tmp_path):
+    with OpenDirectory(root, "topic") as opened:
+        (trees.inside / "topic").rename(tmp_path / "moved")
+        (trees.inside / "topic").symlink_to(trees.outside)
+        assert {item.name for item in opened.entries()} == {"deep", "one.md"}
+        assert opened.read("one.md")[0] == b"inside one"
+
+
+def test_a_directory_that_was_removed_is_not_empty_but_gone(root, trees):
+    (trees.inside / "folder.md").rmdir()
+    raised(NotFound, OpenDirectory, root, "folder.md")
+    fd = os.open(trees.inside / "topic", os.O_PATH)
+    (trees.inside / "topic").rename(trees.inside / "aside")
+    for path in ("aside/deep/two.md", "aside/one.md"):
+        (trees.inside / path).unlink()
+    (trees.inside / "aside/deep").rmdir()
+    (trees.inside / "aside").rmdir()
+    removed = type(root)(root.scope, fd, root.resolver)
+    with OpenDirectory(removed, "") as opened, pytest.raises(NotFound):
+        opened.entries()
+    os.close(fd)
+
+
+def test_too_many_names_are_refused_and_one_that_vanishes_has_no_status(root, trees, monkeypatch):
+    with OpenDirectory(root, "") as opened:
+        monkeypatch.setattr(subject, "MAX_ENTRIES", 3)
+        assert len(opened.entries()) == 3
+        monkeypatch.setattr(subject, "MAX_ENTRIES", 2)
+        raised(TooLarge, opened.entries)
+    real = os.scandir
+
+    @contextlib.contextmanager
+    def late(fd):
+        with real(fd) as scanned:
+            listed = list(scanned)
+        (trees.inside / "topic" / "one.md").unlink()
+        yield iter(listed)
+
+    monkeypatch.setattr(os, "scandir", late)
+    with OpenDirectory(root, "topic") as opened:
+        files = {item.name: item.status for item in opened.entries() if item.kind == "file"}
+    assert files == {"one.md": None}
+
+
+def test_what_the_system_refuses_is_unreadable_and_leaves_nothing_open(root, monkeypatch):
+    def fail(*_arguments):
+        raise OSError(5, "Input/output error")
+
+    for call in ("scandir", "fstat"):
+        with nothing_left_open(), monkeypatch.context() as patched:
+            patched.setattr(os, call, fail)
+            with pytest.raises(Unreadable, match="EIO"), OpenDirectory(root, "topic") as opened:
+                opened.entries()
+
+
+# -- the links beneath a root: all that a path can name, and none is followed --------------------------
+
+
+def test_a_link_of_any_shape_is_read_and_not_followed_nor_told_where_it_leads_outside(tmp_path):
+    for number, (shape, resolver) in enumerate(itertools.product(LINKS, RESOLVERS)):
+        trees = plant(tmp_path / str(number))
+        before = snapshot(trees.outside, trees.other)
+        plant_link(trees, shape)
+        name, target, _rel = LINKS[shape]
+        target = target.format(outside=trees.outside, other=trees.other)
+        expected = {name: "/" if target.startswith("/") else target}
+        if shape == "a chain of links":
+            expected["second.md"] = "/"
+        root = trees.root(resolver)
+        assert read_links(root) == expected
+        os.close(root.fd)
+        assert snapshot(trees.outside, trees.other) == before
+
+
+def test_what_no_path_can_name_and_what_is_no_link_is_left_out(root, trees):
+    inside = trees.inside
+    for rel in ("bad|name.md", "bad*/l.md", "1/2/3/4/5/6/7/8/l.md", os.fsdecode(b"\xff.md"), "nul.md"):
+        (inside / rel).parent.mkdir(parents=True, exist_ok=True)
+        (inside / rel).symlink_to("x.md")
+    os.mkfifo(inside / "fifo.md")
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.bind(str(inside / "socket.md"))
+    (inside / "hard.md").hardlink_to(trees.outside / "note.md")
+    assert read_links(root) == {}
+
+
+def test_a_target_keeps_every_byte_and_a_folder_that_is_a_link_is_not_entered(root, trees):
+    for target in (b"\xff/\xfe.md", b"a\nb", "é.md".encode(), b"x" * 4095):
+        (trees.inside / "l.md").symlink_to(os.fsdecode(target))
+        assert os.fsencode(read_links(root)["l.md"]) == target
+        (trees.inside / "l.md").unlink()
+    (trees.outside / "inner.md").symlink_to("note.md")
+    (trees.inside / "way").symlink_to(trees.outside)
+    (trees.inside / "topic" / "again").symlink_to("../topic")
+    assert read_links(root) == {"way": "/", "topic/again": "../topic"}
+
+
+# -- what changes once it was listed ---------------------------------------------------------------------
+
+
+@dataclass
+class Meddling:
+    """A resolver that lets somebody else act just before a folder is listed."""
+
+    honest: Any
+    folder: bytes
+    act: Any
+    name: str = "meddling"
+
+    def open(self, dir_fd, path, purpose):
+        if (path, purpose) == (self.folder, EXAMINE):
+            self.act()
+        return self.honest.open(dir_fd, path, purpose)
+
+
+def meddled(root, folder, act):
+    return read_links(Root(root.scope, root.fd, Meddling(root.resolver, folder, act)))
+
+
+def test_a_folder_that_went_or_became_a_link_once_it_was_listed_has_no_links(root, trees):
+    (trees.inside / "topic" / "l.md").symlink_to("x.md")
+    (trees.inside / "l.md").symlink_to("x.md")
+    (trees.outside / "l.md").symlink_to(CANARY)
+
+    def swap():
+        (trees.inside / "topic").rename(trees.inside / "kept")
+        (trees.inside / "topic").symlink_to(trees.outside)
+
+    def fail(number):
+        raise OSError(number, "on purpose")
+
+    for number in (errno.ENOENT, errno.EXDEV, errno.EACCES):
+        assert meddled(root, b"topic", partial(fail, number)) == {"l.md": "x.md"}
+    assert CANARY not in str(meddled(root, b"topic", swap))
+
+
+def test_a_link_that_went_or_became_a_file_once_it_was_listed_is_absent(root, trees):
+    first, second, third = (trees.inside / name for name in ("first.md", "second.md", "third.md"))
+    for each in (first, second, third):
+        each.symlink_to("x.md")
+    assert meddled(root, b".", lambda: (first.unlink(), second.unlink(), second.touch())) == {
+        "third.md": "x.md"
+    }
+
+
+def test_a_root_that_moved_keeps_its_links_and_one_that_went_has_none(root, trees):
+    (trees.inside / "l.md").symlink_to("x.md")
+    trees.inside.rename(trees.inside.with_name("moved"))
+    assert read_links(root) == {"l.md": "x.md"}
+    trees.inside.mkdir()
+    gone = Root("user", os.open(trees.inside, os.O_PATH | os.O_DIRECTORY), root.resolver)
+    trees.inside.rmdir()
+    assert read_links(gone) == {}
+    os.close(gone.fd)
+
+
+# -- limits ----------------------------------------------------------------------------------------------
+
+
+def unread(root):
+    with nothing_left_open(), pytest.raises(ManagedMemoryUnavailable) as caught:
+        read_links(root)
+    assert caught.value.what == root.scope
+    assert "bind a smaller directory, or refuse links (symlinks = 'refuse')" in caught.value.reason
+    return caught.value.reason
+
+
+def test_more_links_names_or_bytes_than_anybody_waits_for_say_what_to_do(root, trees, monkeypatch):
+    (trees.inside / "l.md").symlink_to(os.fsdecode(b"\xff" * 16))
+    with monkeypatch.context() as patch:
+        patch.setattr(subject, "MAX_LINK_BYTES", 20)
+        assert len(read_links(root)) == 1
+        (trees.inside / "m").symlink_to("x")
+        assert "very long targets" in unread(root)
+    names = sum(len(names) + len(files) for _, names, files in os.walk(trees.inside))
+    with monkeypatch.context() as patch:
+        patch.setattr(subject, "MAX_NAMES", names)
+        assert len(read_links(root)) == 2
+        (trees.inside / "topic" / "deep" / "bad|name").write_text("")
+        assert f"more than {names} names" in unread(root)
+    for number in range(2, MAX_LINKS):
+        (trees.inside / "topic" / f"l{number}").symlink_to("x")
+    assert len(read_links(root)) == MAX_LINKS
+    (trees.inside / "one-more").symlink_to("x")
+    assert f"more than {MAX_LINKS} links" in unread(root)
+    monkeypatch.setattr(subject, "MAX_ENTRIES", 3)
+    assert f"more than {MAX_ENTRIES} names" in unread(root)

@@ -7,40 +7,27 @@ import os
 
 import pytest
 
+from kit.raising import raised
 from muniment.confine import syscalls as subject
 from muniment.confine.syscalls import MACHINES, UNKNOWN, StatGeneric, StatX86, numbers_for
 from muniment.errors import PlatformUnsupported
 
 
-def test_numbers_are_those_of_the_kernel_tables():
+def test_numbers_and_layouts_are_those_of_the_kernel_and_an_unknown_machine_is_refused():
     assert MACHINES["x86_64"] == subject.Numbers(fstat=5, getdents64=217, renameat2=316)
     assert MACHINES["aarch64"] == subject.Numbers(fstat=80, getdents64=61, renameat2=276)
-
-
-@pytest.mark.parametrize(("machine", "pointer"), [("riscv64", 8), ("", 8), ("x86_64", 4), ("aarch64", 4)])
-def test_an_unknown_machine_has_no_numbers_and_is_refused(machine, pointer):
-    assert numbers_for(machine, pointer) is UNKNOWN
-    with pytest.raises(PlatformUnsupported):
-        subject.require_known_machine(numbers_for(machine, pointer))
-
-
-def test_a_known_machine_is_accepted():
+    for layout, mode, links in ((StatX86, 24, 16), (StatGeneric, 16, 20)):
+        offsets = {"st_ino": 8, "st_nlink": links, "st_mode": mode, "st_size": 48, "st_mtime": 88}
+        assert {name: getattr(layout, name).offset for name in offsets} == offsets
+        assert ctypes.sizeof(layout) == 144
     subject.require_known_machine(MACHINES["aarch64"])
+    for machine, pointer in (("riscv64", 8), ("", 8), ("x86_64", 4), ("aarch64", 4)):
+        assert numbers_for(machine, pointer) is UNKNOWN
+        with pytest.raises(PlatformUnsupported):
+            subject.require_known_machine(numbers_for(machine, pointer))
 
 
-@pytest.mark.parametrize(
-    ("layout", "offsets"),
-    [
-        (StatX86, {"st_ino": 8, "st_nlink": 16, "st_mode": 24, "st_size": 48, "st_mtime": 88}),
-        (StatGeneric, {"st_ino": 8, "st_mode": 16, "st_nlink": 20, "st_size": 48, "st_mtime": 88}),
-    ],
-)
-def test_layouts_are_those_of_the_kernel_headers(layout, offsets):
-    assert {name: getattr(layout, name).offset for name in offsets} == offsets
-    assert ctypes.sizeof(layout) == 144
-
-
-def test_a_descriptor_is_described_as_the_standard_library_does(tmp_path):
+def test_a_descriptor_is_described_and_a_directory_listed_as_the_standard_library_does(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(b"x" * 12_345)
     os.link(path, tmp_path / "second")
@@ -48,27 +35,8 @@ def test_a_descriptor_is_described_as_the_standard_library_does(tmp_path):
         fd = os.open(tmp_path / name, flags)
         expected, found = os.fstat(fd), subject.fstat(fd)
         os.close(fd)
-        assert (found.st_dev, found.st_ino, found.st_mode) == (
-            expected.st_dev,
-            expected.st_ino,
-            expected.st_mode,
-        )
-        assert (found.st_nlink, found.st_size) == (expected.st_nlink, expected.st_size)
-
-
-def test_a_closed_descriptor_is_an_error_without_a_path():
-    with pytest.raises(OSError, match="Bad file descriptor") as caught:
-        subject.fstat(-1)
-    assert caught.value.filename is None
-
-
-def test_a_number_that_the_kernel_does_not_know_is_an_error(monkeypatch):
-    monkeypatch.setattr(subject, "_FSTAT", UNKNOWN.fstat)
-    with pytest.raises(OSError, match="not implemented"):
-        subject.fstat(0)
-
-
-def test_a_directory_is_listed_as_the_standard_library_does(tmp_path):
+        for field in ("st_dev", "st_ino", "st_mode", "st_nlink", "st_size"):
+            assert getattr(found, field) == getattr(expected, field)
     for number in range(50):
         (tmp_path / f"{number}").touch()
     (tmp_path / "directory").mkdir()
@@ -78,8 +46,11 @@ def test_a_directory_is_listed_as_the_standard_library_does(tmp_path):
     assert set(found) == {os.fsencode(path.name) for path in tmp_path.iterdir()}
 
 
-def test_listing_what_is_no_directory_is_an_error(tmp_path):
+def test_what_the_kernel_refuses_or_does_not_know_is_an_error_without_a_path(tmp_path, monkeypatch):
+    assert raised(OSError, subject.fstat, -1, match="Bad file descriptor").filename is None
     fd = os.open(tmp_path, os.O_PATH)
     with pytest.raises(OSError, match="Bad file descriptor"):
         list(subject.entries(fd))
     os.close(fd)
+    monkeypatch.setattr(subject, "_FSTAT", UNKNOWN.fstat)
+    raised(OSError, subject.fstat, 0, match="not implemented")

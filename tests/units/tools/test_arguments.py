@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
+from kit.raising import raised
 from kit.tools.benches import make_bench
 from muniment.errors import ToolError
 from muniment.names import MAX_FILE_BYTES, Verb
@@ -26,92 +29,64 @@ GOOD = {
 }
 
 
-def nested(depth):
-    value = []
-    for _ in range(depth):
-        value = [value]
-    return value
-
-
 @pytest.mark.threat("T-POL-05", control="mapped_tools")
-def test_every_tool_declares_what_it_needs_of_a_policy():
+def test_every_tool_declares_what_it_needs_of_a_policy_and_all_but_grep_need_a_path():
     assert set(VERBS) == set(TOOLS) == set(GOOD)
     assert all(verbs for verbs in VERBS.values())
     writing = {tool for tool, verbs in VERBS.items() if set(verbs) & {Verb.CREATE, Verb.MODIFY, Verb.DELETE}}
     assert writing == WRITING_TOOLS == {"write_file", "edit"}
-
-
-def test_every_tool_but_grep_needs_its_path():
     for tool, model in TOOLS.items():
         assert model.model_fields["path"].is_required() == (tool != "grep")
 
 
-@pytest.mark.parametrize("tool", GOOD)
-@pytest.mark.parametrize("bad", [None, [], "path", 1, True, {}, {"path": None}, {"path": nested(50)}])
-def test_what_is_no_object_of_the_right_shape_is_bad_arguments(tmp_path, tool, bad):
-    outcome = make_bench(tmp_path).workbench.call(tool, bad)
-    assert (outcome.verdict, outcome.code) == ("error", "bad_arguments")
-    assert "\n" not in outcome.text
-    assert len(outcome.text) < 300
+def test_what_is_no_object_of_the_right_shape_is_bad_arguments(tmp_path):
+    call, nested = make_bench(tmp_path).workbench.call, []
+    for _ in range(50):
+        nested = [nested]
+    for tool, bad in itertools.product(
+        GOOD, (None, [], "path", 1, True, {}, {"path": None}, {"path": nested})
+    ):
+        outcome = call(tool, bad)
+        assert (outcome.verdict, outcome.code) == ("error", "bad_arguments"), (tool, bad)
+        assert "\n" not in outcome.text
+        assert len(outcome.text) < 300
+
+
+BOUNDED = {
+    "read_file": {"offset": [-1, "1"], "limit": [0, 2001, True]},
+    "grep": {"max_matches": [0, 501], "ignore_case": ["yes", 1]},
+    "edit": {"replace_all": [1], "old_string": [""]},
+}
 
 
 @pytest.mark.threat("T-RUN-03", control="closed_arguments")
-@pytest.mark.parametrize("tool", GOOD)
-def test_an_unknown_argument_is_refused_by_name(tool):
-    with pytest.raises(ToolError, match=r"has no argument 'pa\\nth'; it takes ") as caught:
-        parse(tool, {**GOOD[tool], "pa\nth": "secret"})
-    assert "secret" not in str(caught.value)
-
-
-@pytest.mark.threat("T-RUN-03", control="closed_arguments")
-@pytest.mark.parametrize(
-    ("tool", "name", "value"),
-    [
-        ("read_file", "offset", -1),
-        ("read_file", "offset", "1"),
-        ("read_file", "offset", 10**30),
-        ("read_file", "limit", 0),
-        ("read_file", "limit", 2001),
-        ("read_file", "limit", True),
-        ("grep", "max_matches", 0),
-        ("grep", "max_matches", 501),
-        ("grep", "ignore_case", "yes"),
-        ("grep", "ignore_case", 1),
-        ("edit", "replace_all", 1),
-        ("edit", "old_string", ""),
-    ],
-)
-def test_numbers_and_switches_are_strict_and_bounded(tmp_path, tool, name, value):
-    outcome = make_bench(tmp_path).workbench.call(tool, {**GOOD[tool], name: value})
-    if value == 10**30:
-        assert outcome.code in {"bad_arguments", "not_found"}
-    else:
-        assert outcome.code == "bad_arguments"
-        assert f"{tool} {name}: " in outcome.text
+def test_an_unknown_argument_is_refused_by_name_and_numbers_and_switches_are_strict_and_bounded(tmp_path):
+    for tool, good in GOOD.items():
+        with pytest.raises(ToolError, match=r"has no argument 'pa\\nth'; it takes ") as caught:
+            parse(tool, {**good, "pa\nth": "secret"})
+        assert "secret" not in str(caught.value)
+    call = make_bench(tmp_path).workbench.call
+    for tool, arguments in BOUNDED.items():
+        for name, value in ((name, value) for name, values in arguments.items() for value in values):
+            outcome = call(tool, {**GOOD[tool], name: value})
+            assert outcome.code == "bad_arguments", (tool, name, value)
+            assert f"{tool} {name}: " in outcome.text
+    assert call("read_file", {**GOOD["read_file"], "offset": 10**30}).code in {"bad_arguments", "not_found"}
 
 
 @pytest.mark.threat("T-RUN-07", control="known_tools")
-@pytest.mark.parametrize(
-    "tool", ["", "bash", "READ_FILE", "read_file ", "__init__", None, 1, [], {}, ("ls",)]
-)
-def test_what_is_none_of_the_five_is_no_tool(tmp_path, tool):
-    outcome = make_bench(tmp_path).workbench.call(tool, {})
-    assert (outcome.verdict, outcome.code) == ("error", "unknown_tool")
-    assert outcome.text == "no such tool; the tools are read_file, grep, ls, write_file, edit"
+def test_what_is_none_of_the_five_is_no_tool(tmp_path):
+    call = make_bench(tmp_path).workbench.call
+    for tool in ("", "bash", "READ_FILE", "read_file ", "__init__", None, 1, [], {}, ("ls",)):
+        outcome = call(tool, {})
+        assert (outcome.verdict, outcome.code) == ("error", "unknown_tool"), tool
+        assert outcome.text == "no such tool; the tools are read_file, grep, ls, write_file, edit"
     assert check_tool("ls") == "ls"
 
 
 @pytest.mark.threat("T-RUN-03", control="argument_sizes")
-@pytest.mark.parametrize(
-    ("name", "limit"),
-    [
-        ("pattern", MAX_PATTERN_CHARS),
-        ("content", MAX_FILE_BYTES),
-        ("old_string", MAX_FILE_BYTES),
-        ("new_string", MAX_FILE_BYTES),
-    ],
-)
-def test_a_string_above_its_limit_is_too_large_before_anything_looks_at_it(name, limit):
-    check_sizes({name: "x" * limit})
-    with pytest.raises(ToolError, match=f"{name} is longer than {limit}"):
-        check_sizes({name: "x" * (limit + 1)})
+def test_a_string_above_its_limit_is_too_large_before_anything_looks_at_it():
+    limits = dict.fromkeys(("content", "old_string", "new_string"), MAX_FILE_BYTES)
+    for name, limit in {"pattern": MAX_PATTERN_CHARS, **limits}.items():
+        check_sizes({name: "x" * limit})
+        raised(ToolError, check_sizes, {name: "x" * (limit + 1)}, match=f"{name} is longer than {limit}")

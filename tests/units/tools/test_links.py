@@ -34,13 +34,13 @@ def bench(roots, policy=None, *, links=(), must_read=False):
 
 def test_reading_claims_the_file_and_unlocks_it_under_every_name(roots):
     told = bench(roots, links={"l.md": "real.md", "t": "topic"}, must_read=True)
-    assert told("write_file", path="user/real.md", content="x\n").code == "not_read"
-    assert told("write_file", path="user/l.md", content="x\n").code == "not_read"
-    told("read_file", path="user/l.md")
-    told("read_file", path="user/topic/one.md")
+    for path in ("user/real.md", "user/l.md"):
+        assert told("write_file", path=path, content="x\n").code == "not_read"
+    for path in ("user/l.md", "user/topic/one.md"):
+        told("read_file", path=path)
     assert list(told.claims()) == ["user/real.md", "user/topic/one.md"]
-    assert told("write_file", path="user/real.md", content="x\n").verdict == "allow"
-    assert told("write_file", path="user/t/one.md", content="x\n").verdict == "allow"
+    for path in ("user/real.md", "user/t/one.md"):
+        assert told("write_file", path=path, content="x\n").verdict == "allow"
     assert list(told.pending()) == ["user/real.md", "user/topic/one.md"]
 
 
@@ -55,49 +55,42 @@ def test_an_empty_file_and_a_part_of_one_say_where_the_path_led(roots):
 
 
 def test_grep_goes_through_a_link_where_its_path_does_and_tells_the_one_name(roots):
-    told = bench(roots, links={"l.md": "real.md", "t": "topic", "topic/w.md": "../other/two.md", "here": "."})
-    everything = ["user/other/two.md:1: alpha two", "user/real.md:1: alpha", "user/topic/one.md:1: alpha one"]
-    assert told("grep", pattern="alpha").text.split("\n") == everything
-    assert told("grep", pattern="alpha", path="user").text.split("\n") == everything
-    assert told("grep", pattern="alpha", path="user/here").text.split("\n") == [
-        *everything,
-        "[user/here leads to user]",
-    ]
-    assert told("grep", pattern="alpha", path="user/topic").text == "user/topic/one.md:1: alpha one"
-    assert told("grep", pattern="alpha", path="user/t/").text.split("\n") == [
-        "user/topic/one.md:1: alpha one",
-        "[user/t leads to user/topic]",
-    ]
-    assert told("grep", pattern="two", path="user/t/w.md").text.split("\n") == [
-        "user/other/two.md:1: alpha two",
-        "[user/t/w.md leads to user/other/two.md]",
-    ]
-    assert told("grep", pattern="nothing", path="user/l.md").text.split("\n") == [
-        "no matches",
-        "[user/l.md leads to user/real.md]",
-    ]
+    links = {"l.md": "real.md", "t": "topic", "topic/w.md": "../other/two.md", "here": "."}
+    told = bench(roots, links={**links, "f.md": "real.md/"})
+    one, two = "user/topic/one.md:1: alpha one", "user/other/two.md:1: alpha two"
+    everything = [two, "user/real.md:1: alpha", one]
+    for pattern, path, lines in (
+        ("alpha", "", everything),
+        ("alpha", "user", everything),
+        ("alpha", "user/here", [*everything, "[user/here leads to user]"]),
+        ("alpha", "user/topic", [one]),
+        ("alpha", "user/t/", [one, "[user/t leads to user/topic]"]),
+        ("two", "user/t/w.md", [two, "[user/t/w.md leads to user/other/two.md]"]),
+        ("nothing", "user/l.md", ["no matches", "[user/l.md leads to user/real.md]"]),
+    ):
+        assert told("grep", pattern=pattern, path=path).text.split("\n") == lines
+    assert told("grep", pattern="alpha", path="user/f.md").code == "not_a_file"
+    assert told("read_file", path="user/f.md").text == "user/f.md leads to a folder; name a file in it"
 
 
+@pytest.mark.threat("T-PATH-14", control="both_names")
 def test_what_is_denied_under_either_name_shows_in_no_listing_and_no_search(roots):
+    for name in ("secret", "unread"):
+        put(roots["user"], f"topic/{name}.md", f"alpha {name}\n")
+    links = {"t": "topic", "s.md": "topic/secret.md"}
     denied = [(["list"], ["/user/t/one.md", "/user/topic/secret.md"]), (["read"], ["/user/t/unread.md"])]
-    put(roots["user"], "topic/secret.md", "alpha secret\n")
-    put(roots["user"], "topic/unread.md", "alpha unread\n")
-    told = bench(roots, strict(deny=denied), links={"t": "topic", "s.md": "topic/secret.md"})
+    told = bench(roots, strict(deny=denied), links=links)
     assert told("ls", path="user/t").text == "unread.md (13 bytes)\n[1 in all]\n[user/t leads to user/topic]"
     assert told("grep", pattern="alpha", path="user/t").text == "no matches\n[user/t leads to user/topic]"
     assert "s.md" not in told("ls", path="user").text
     assert told("grep", pattern="alpha", path="user/s.md").code == "refused"
     assert told("ls", path="user/topic").text == "one.md (10 bytes)\nunread.md (13 bytes)\n[2 in all]"
-
-
-@pytest.mark.threat("T-PATH-14", control="both_names")
-@pytest.mark.parametrize("denied", ["/user/t/", "/user/topic/"])
-def test_a_folder_that_is_denied_under_either_name_is_not_looked_into(roots, denied):
-    told = bench(roots, strict(deny=[(["list"], [denied])]), links={"t": "topic"})
-    assert "t/" not in told("ls", path="user").text.split("\n")
-    for tool, arguments in (("ls", {}), ("grep", {"pattern": "alpha"})):
-        outcome = told(tool, path="user/t", **arguments)
-        assert (outcome.code, outcome.rule) == ("refused", "test-deny-0")
+    for folder in ("/user/t/", "/user/topic/"):
+        told = bench(roots, strict(deny=[(["list"], [folder])]))
+        assert "t/" not in told("ls", path="user").text.split("\n")
+        for tool, arguments in (("ls", {}), ("grep", {"pattern": "alpha"})):
+            outcome = told(tool, path="user/t", **arguments)
+            assert (outcome.code, outcome.rule) == ("refused", "test-deny-0")
 
 
 def test_a_search_of_one_file_needs_to_list_and_to_read_it_under_both_names(roots):
@@ -106,12 +99,13 @@ def test_a_search_of_one_file_needs_to_list_and_to_read_it_under_both_names(root
         deny=[(["read"], ["/user/unread.md"])],
         allow=[(["read"], ["/user/*.txt"]), (["list", "read"], ["/user/*.link"])],
     )
-    links = {"unread.md": "real.md", "to.link": "unlisted.txt", "l.md": "real.md"}
-    told = bench(roots, policy, links=links)
+    told = bench(roots, policy, links={"unread.md": "real.md", "to.link": "unlisted.txt", "l.md": "real.md"})
     assert told("read_file", path="user/to.link").verdict == "allow"
     for path in ("user/unread.md", "user/to.link", "user/unlisted.txt"):
         assert told("grep", pattern="alpha", path=path).code == "refused"
     assert told("grep", pattern="alpha", path="user/l.md").verdict == "allow"
+    outcome = told("edit", path="user/unread.md", old_string="alpha", new_string="beta")
+    assert outcome.text == "changed user/real.md; user/unread.md leads there", "no line of it is shown"
 
 
 def test_a_refusal_of_what_a_link_leads_to_names_the_rule_and_not_the_name(roots):
@@ -134,47 +128,18 @@ def test_a_refusal_of_what_a_link_leads_to_names_the_rule_and_not_the_name(roots
 
 @pytest.mark.threat("T-PATH-14", control="both_names")
 def test_creating_and_modifying_are_judged_under_both_names(roots):
-    policy = strict(deny=[(["create"], ["/user/no-new*"]), (["modify"], ["/user/fixed*"])])
+    deny = [(["create"], ["/user/no-new*"]), (["modify"], ["/user/fixed*"])]
     put(roots["user"], "fixed.md", "alpha\n")
     links = {"no-new-l.md": "born.md", "l.md": "no-new.md", "fixed-l.md": "real.md", "m.md": "fixed.md"}
-    told = bench(roots, policy, links=links)
-    for name, code in (
-        ("no-new-l.md", "refused"),
-        ("l.md", "refused"),
-        ("fixed-l.md", "refused"),
-        ("m.md", "refused"),
-    ):
-        assert told("write_file", path=f"user/{name}", content="x\n").code == code
+    links |= {"plain": "born.md", "s.md": "born.sh"}
+    told = bench(roots, strict(deny=deny, allow=[(["create"], ["/user/*"])]), links=links)
+    for name in ("no-new-l.md", "l.md", "fixed-l.md", "m.md"):
+        assert told("write_file", path=f"user/{name}", content="x\n").code == "refused"
     assert told("edit", path="user/fixed-l.md", old_string="alpha", new_string="x").code == "refused"
     assert told.pending() == {}
-
-
-def test_what_a_link_creates_ends_in_md_whatever_the_link_is_called(roots):
-    policy = strict(allow=[(["create"], ["/user/*"])])
-    told = bench(roots, policy, links={"plain": "born.md", "l.md": "born.sh"})
+    # What is created ends in .md, whatever the link is called.
     assert told("write_file", path="user/plain", content="x\n").verdict == "allow"
-    assert told("write_file", path="user/l.md", content="x\n").code == "bad_name"
-
-
-def test_an_edit_that_may_not_be_read_under_one_name_shows_no_lines(roots):
-    told = bench(roots, strict(deny=[(["read"], ["/user/l.md"])]), links={"l.md": "real.md"})
-    outcome = told("edit", path="user/l.md", old_string="alpha", new_string="beta")
-    assert outcome.text == "changed user/real.md; user/l.md leads there"
-
-
-def test_a_link_that_asks_for_a_folder_is_searched_as_none_where_a_file_stands(roots):
-    told = bench(roots, links={"l.md": "real.md/", "t": "topic/."})
-    assert told("grep", pattern="alpha", path="user/l.md").code == "not_a_file"
-    assert told("read_file", path="user/l.md").text == "user/l.md leads to a folder; name a file in it"
-    assert told("grep", pattern="alpha", path="user/t").text.startswith("user/topic/one.md:1:")
-
-
-def test_a_file_that_takes_the_name_of_a_link_is_not_seen_under_it(roots):
-    told = bench(roots, links={"l.md": "real.md"})
-    (roots["user"] / "l.md").unlink()
-    put(roots["user"], "l.md", f"{CANARY}\n")
-    assert told("read_file", path="user/l.md").text.startswith("1\talpha\n")
-    assert "l.md (6 bytes)" in told("ls", path="user").text.split("\n")
+    assert told("write_file", path="user/s.md", content="x\n").code == "bad_name"
 
 
 def test_a_file_for_no_verb_at_all_is_not_granted():

@@ -93,10 +93,10 @@ class Program(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("code", ctypes.c_char_p))
 
 
-def stand_around(name: str) -> None:
+def stand_around(case: Withheld | str) -> None:
     """Withhold something from here on, from this process and all that it forks."""
     libc = ctypes.CDLL(None, use_errno=True)
-    code = program_of(CASES[name])
+    code = program_of(CASES[case] if isinstance(case, str) else case)
     program = ctypes.byref(Program(len(code) // 8, code))
     if os.geteuid() != 0:
         libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)

@@ -17,16 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from muniment.confine import fence
-from muniment.confine.wire import Channel, ProtocolViolation
+from muniment.confine.wire import Channel
 
 fence.STEPS = {}
-WARMED: list[int] = []
 SEEN: list[object] = []
-
-
-def warm() -> None:
-    """Leave a trace that every worker inherits."""
-    WARMED.append(os.getpid())
 
 
 def serve(sock: socket.socket, roots: Mapping[str, int], missing: fence.Missing) -> None:  # noqa: ARG001
@@ -98,11 +92,6 @@ def _smuggle(sock: socket.socket, *_: Any) -> None:
     os._exit(0)
 
 
-def _raise(_sock: Any, _channel: Any, _roots: Any, header: dict[str, Any], _body: Any) -> None:
-    kinds = {"memory": MemoryError, "bug": KeyError, "protocol": ProtocolViolation, "exit": SystemExit}
-    raise kinds[header["kind"]]
-
-
 def _remember(_sock: Any, channel: Channel, _roots: Any, header: dict[str, Any], _body: Any) -> None:
     channel.send({"seen": list(SEEN)})
     SEEN.append(header.get("say"))
@@ -131,7 +120,6 @@ def _look(_sock: Any, channel: Channel, roots: Mapping[str, int], _header: Any, 
             "flags": [sys.flags.isolated, sys.flags.no_site],
             "core": list(resource.getrlimit(resource.RLIMIT_CORE)),
             "sigint": signal.getsignal(signal.SIGINT) == signal.SIG_DFL,
-            "warmed": WARMED,
             "modules": sorted(sys.modules),
         }
     )
@@ -149,7 +137,6 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "signal": _signal,
     "hush": _hush,
     "smuggle": _smuggle,
-    "raise": _raise,
     "remember": _remember,
     "look": _look,
 }

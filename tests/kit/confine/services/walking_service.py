@@ -5,29 +5,16 @@ from __future__ import annotations
 import errno
 import os
 import socket
-import struct
 from collections.abc import Mapping
+
+from outer_filter import Withheld, stand_around
 
 from muniment.confine import fence
 from muniment.confine.root import choose_resolver
+from muniment.confine.syscalls import NUMBERS
 from muniment.tools import service
 
-OPENAT2 = 437
-LOAD, IF_EQUAL, RETURN, NUMBER = 0x20, 0x15, 0x06, 0
-ALLOW, ENOSYS = 0x7FFF_0000, 0x0005_0000 | errno.ENOSYS
-PR_SET_NO_NEW_PRIVS = 38
-PROGRAM = b"".join(
-    struct.pack("<HBBI", *instruction)
-    for instruction in (
-        (LOAD, 0, 0, NUMBER),
-        (IF_EQUAL, 0, 1, OPENAT2),
-        (RETURN, 0, 0, ENOSYS),
-        (RETURN, 0, 0, ALLOW),
-    )
-)
-
-fence.prctl(PR_SET_NO_NEW_PRIVS, 1)
-fence.install(PROGRAM)
+stand_around(Withheld(NUMBERS[os.uname().machine]["openat2"], errno.ENOSYS, ()))
 warm = service.warm
 
 

@@ -86,6 +86,20 @@ CHANGE_SETS: dict[str, list[tuple[dict[str, Any], bytes]]] = {
 }
 
 
+ANSWERS: dict[str, dict[str, Any]] = {
+    "n-is-a-word": {"n": "one"},
+    "allowed-with-code": {"code": "refused"},
+    "denied-without-code": {"verdict": "deny"},
+    "unknown-verdict": {"verdict": "commit"},
+    "unknown-via": {"via": "teleport"},
+    "code-with-terminal": {"verdict": "deny", "code": "\x1b[2J"},
+    "more-than-asked": {"commit": True},
+    "escape-by-hand": {"verdict": "deny", "code": "path_escape", "via": "symlink"},
+    "escape-without-via": {"verdict": "deny", "code": "path_escape"},
+}
+TEXTS = {"not-text": b"\xff\xfe", "huge-text": b"x" * ((1 << 20) + 1)}
+
+
 def _forever(sock: socket.socket) -> None:
     """Wait for what the broker never says; there is no other way to wait behind the fence."""
     while sock.recv(1):
@@ -114,39 +128,15 @@ class Liar:
             else:
                 self.changes()
 
-    def answer(self, n: Any) -> None:  # noqa: C901, PLR0912  a table of lies
+    def answer(self, n: Any) -> None:
         result = {"t": "result", "n": n, "verdict": "allow", "code": None, "rule": None, "via": None}
-        text = b"[0 in all]"
-        match self.lie:
-            case "wrong-n":
-                result["n"] = n + 1
-            case "n-is-a-word":
-                result["n"] = "one"
-            case "allowed-with-code":
-                result["code"] = "refused"
-            case "denied-without-code":
-                result["verdict"] = "deny"
-            case "unknown-verdict":
-                result["verdict"] = "commit"
-            case "unknown-via":
-                result["via"] = "teleport"
-            case "code-with-terminal":
-                result |= {"verdict": "deny", "code": "\x1b[2J"}
-            case "more-than-asked":
-                result["commit"] = True
-            case "not-text":
-                text = b"\xff\xfe"
-            case "huge-text":
-                text = b"x" * ((1 << 20) + 1)
-            case "escape-by-hand":
-                result |= {"verdict": "deny", "code": "path_escape", "via": "symlink"}
-            case "escape-without-via":
-                result |= {"verdict": "deny", "code": "path_escape"}
-            case _:
-                self.misbehave()
-        self.channel.send(result, text)
-        if self.lie == "answers-twice":
-            self.channel.send(result, text)
+        if self.lie == "wrong-n":
+            result["n"] = n + 1
+        elif self.lie not in ANSWERS:
+            self.misbehave()
+        result |= ANSWERS.get(self.lie, {})
+        for _ in range(2 if self.lie == "answers-twice" else 1):
+            self.channel.send(result, TEXTS.get(self.lie, b"[0 in all]"))
 
     def misbehave(self) -> None:
         match self.lie:
