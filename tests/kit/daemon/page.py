@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from kit.where import REPOSITORY
 from muniment import lane
-from muniment.daemon import contract, core, guard
+from muniment.daemon import contract, core, guard, tokens
 from muniment.daemon.contract import HTTP, RECALL, TASK
 from muniment.daemon.http import EVERYWHERE, Operation, document_of
 from muniment.daemon.service import OPERATIONS
@@ -53,7 +53,7 @@ the one that was idle for longest goes
 requests at once that are being answered | {guard.MAX_REQUESTS}; those that wait or follow are not counted
 requests at once that wait | {guard.MAX_WAITING}
 followers of events at once | {guard.MAX_FOLLOWERS}
-of each of these three | half for one client's token; {guard.RESERVE} are left to the owner
+of each of these three | half for one client's token; {tokens.RESERVE} are left to the owner
 """
 
 _TASK_ALSO: Final = (

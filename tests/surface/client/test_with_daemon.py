@@ -161,7 +161,7 @@ def test_a_workspace_that_is_not_served_is_an_error_that_says_how_to_add_it(
 def test_a_task_is_cancelled_and_a_full_queue_told(tmp_path, shell):
     writer = HeldWriter()
     with running(tmp_path, model=writer, grace=0.0):
-        place = {"home": tmp_path / "home", "workspace": tmp_path / "workspace"}
+        place = {"home": tmp_path / "home", "workspace": tmp_path / "work"}
         with opened(shell, hasty=False, timeout=2, **place) as client:
             first, *others = [client.remember(f"Fact number {number}") for number in range(16)]
             with pytest.raises(errors.QueueFull) as full:

@@ -222,7 +222,7 @@ def test_roots_whose_names_cannot_be_told_are_closed_again(workspace, monkeypatc
         raise ManagedMemoryUnavailable("ledger", "is full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(core, "root_key", broken)
+        patch.setattr("muniment.daemon.work.root_key", broken)
         assert "is full" in str(workspace.problem())
     assert (workspace.is_open, workspace.scopes()) == (False, {})
     assert [root.root.fd for root in seen] == [-1]

@@ -11,7 +11,7 @@ from contextlib import closing
 
 import pytest
 
-from muniment.daemon import guard as subject
+from muniment.daemon import tokens as subject
 from muniment.daemon.tokens import THE_OWNER, TOKEN_NAME, Principal, Tokens, owner_token
 from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable, NotFound
 from muniment.lane import OWNER

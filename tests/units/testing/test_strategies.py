@@ -188,11 +188,8 @@ def test_messages_are_whole_and_good(message):
 def test_frames_break_every_rule_of_the_format_and_hold_messages_behind_one_another_and_long_bodies():
     rules = ("a header of", "no JSON object", "no JSON", "a key twice", "a number that is none")
     rules += ("nested deeper", "announced size", "a piece of", "end")
-    come_up(
-        made.frames(),
-        *(lambda stream, words=words: words in str(received(stream)) for words in rules),
-        lambda stream: len(stream) > 65_536 and not isinstance(received(stream), str),
-    )
+    come_up(made.frames(), *(lambda stream, words=words: words in str(received(stream)) for words in rules))
+    come_up(made.frames(), lambda stream: len(stream) > 65_536 and not isinstance(received(stream), str))
 
 
 def test_entry_texts_are_read_in_every_way():
