@@ -34,7 +34,7 @@ def come_up(strategy, *wanted, told=None):
     """All that is wanted comes up: values of `told`, or else conditions. A property test draws fewer."""
     missing = list(wanted)
 
-    @settings(max_examples=1_200, database=None, derandomize=True, phases=[Phase.generate])
+    @settings(max_examples=12_000, database=None, derandomize=True, phases=[Phase.generate])
     @given(data())
     def look(drawn):
         value = drawn.draw(strategy)
