@@ -22,11 +22,7 @@ from muniment.client.errors import Unproven, Unreachable, WaitTimeout
 CERTIFICATE = TESTS / "kit" / "agent" / "certificate.pem"
 
 
-@pytest.fixture(params=[Client, AsyncClient])
-def shell(request):
-    return request.param
-
-
+shell = pytest.fixture(params=[Client, AsyncClient])(lambda request: request.param)
 SECRET = "Nobody else may read this."
 
 
@@ -80,15 +76,18 @@ def saying(*pieces):
     return act
 
 
-def passing_on(to, *, host=None):
-    """Passes everything on to a daemon at another port, whose name it may put into the request."""
+def passing_on(to, *, host=None, said=None):
+    """Passes everything on to a daemon, whose name it may put into the request; notes what that said."""
 
     def act(port, connection):
         while sent := port.hear(connection):
-            with Line(("127.0.0.1", to)) as line:
+            with Line(("127.0.0.1", to().port)) as line:
                 line.send(re.sub(rb"host: \S+", b"host: " + host.encode(), sent) if host else sent)
-                said = line.answer()
-            connection.sendall(raw(said.status, said.body, content_type="application/json"))
+                found = line.answer()
+            found = raw(found.status, found.body, content_type="application/json")
+            connection.sendall(found)
+            if said is not None:
+                said.append(found)
 
     return act
 
@@ -141,36 +140,21 @@ def test_a_port_that_changes_hands_between_two_calls_is_noticed(shell):
     assert [len(server.sent), len(server.greeted)] == [2, 1]
 
 
-def recorded(base, shell):
-    """A port at which a client spoke with its daemon while somebody listened; what was said; the token."""
+@pytest.mark.threat("T-API-08", control="fresh_nonces")
+def test_a_recorded_proof_is_worth_nothing_the_next_time(shell, tmp_path):
     said = []
-
-    def passing(port, connection):
-        with Line(("127.0.0.1", daemon.port)) as line:
-            while sent := port.hear(connection):
-                line.send(sent)
-                found = line.answer()
-                said.append(raw(found.status, found.body, content_type="application/json"))
-                connection.sendall(said[-1])
-
-    with Port(passing) as listening:
+    with Port(passing_on(lambda: daemon, said=said)) as listening:
         with (
-            running(base, allow_hosts=(f"127.0.0.1:{listening.port}",)) as daemon,
+            running(tmp_path, allow_hosts=(f"127.0.0.1:{listening.port}",)) as daemon,
             opened(shell, url=listening.url, token=daemon.token) as client,
         ):
             assert client.capabilities()["version"]
         assert daemon.token.encode() in listening.heard
-    return listening.port, said, daemon.token
-
-
-@pytest.mark.threat("T-API-08", control="fresh_nonces")
-def test_a_recorded_proof_is_worth_nothing_the_next_time(shell, tmp_path):
-    port, said, token = recorded(tmp_path, shell)
     assert len(said) == 2
     for replayed in said[:1], said:
-        with Port(saying(*replayed), port) as imposter:
-            refused(shell, imposter.url, token)
-            assert token.encode() not in imposter.heard
+        with Port(saying(*replayed), listening.port) as imposter:
+            refused(shell, imposter.url, daemon.token)
+            assert daemon.token.encode() not in imposter.heard
 
 
 @pytest.mark.threat("T-API-08", control="addressed_proofs")
@@ -178,7 +162,7 @@ def test_a_proof_that_a_daemon_gave_at_another_port_is_worth_nothing(shell, tmp_
     """At the other addresses of localhost somebody else may listen, who passes on what he is asked."""
     with running(tmp_path) as daemon:
         for host in None, daemon.host, f"localhost:{daemon.port}":
-            with Port(passing_on(daemon.port, host=host)) as imposter:
+            with Port(passing_on(lambda: daemon, host=host)) as imposter:
                 refused(shell, imposter.url, daemon.token)
                 assert daemon.token.encode() not in imposter.heard
                 assert b"Nobody else" not in imposter.heard
@@ -208,15 +192,12 @@ def test_a_socket_of_another_user_is_sent_nothing(shell, tmp_path, monkeypatch):
 
 
 def test_who_ends_the_connection_or_is_busy_is_asked_again(shell):
-    def last_word(sent, **how):
-        return proof(sent, **how).replace(b"\r\n", b"\r\nconnection: close\r\n", 1)
-
-    turns = iter([None, problem(503, "busy", retry_after=1), answer(429, {}), last_word, proof])
-
     def greet(sent, **how):
         turn = next(turns)
-        return turn(sent, **how) if callable(turn) else turn
+        said = proof(sent, **how) if turn in {b"last word", b"proof"} else turn
+        return said.replace(b"\r\n", b"\r\nconnection: close\r\n", 1) if turn == b"last word" else said
 
+    turns = iter([None, problem(503, "busy", retry_after=1), answer(429, {}), b"last word", b"proof"])
     with talking(shell, answer(200, {"v": 1}), greet=greet, token=TOKEN) as (server, client):
         assert client.capabilities() == {"v": 1}
         assert client.pauses == [0.05, 0.1, 0.2, 0.4]
