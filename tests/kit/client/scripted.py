@@ -72,6 +72,9 @@ REMEMBERED = {"summary": "Saved to user/editor.md.", "filesTouched": ["user/edit
 REMEMBERED |= {"touchedScopes": ["user"], "enforcement": "full", "decidedBy": "rules"}
 
 
+DONE = task("completed", result=REMEMBERED)
+
+
 def proof(sent, *, is_unix=False, token=TOKEN):
     """The answer of who knows a token: as `docs/http.md` says, HMAC-SHA-256 throughout."""
     query = dict(parse_qsl(sent.path.partition("?")[2]))

@@ -7,7 +7,9 @@ import os
 import re
 import signal
 import sqlite3
-from contextlib import closing, contextmanager, suppress
+import subprocess
+import sys
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -66,17 +68,15 @@ class Host:
 
 @pytest.fixture
 def start(tmp_path):
-    hosts = []
+    with ExitStack() as running:
 
-    def start(*arguments, **environment):
-        hosts.append(Host(tmp_path, *arguments, **environment))
-        return hosts[-1]
+        def start(*arguments, **environment):
+            host = Host(tmp_path, *arguments, **environment)
+            running.callback(host.process.communicate)
+            running.callback(host.process.kill)
+            return host
 
-    yield start
-    for host in hosts:
-        if host.process.poll() is None:
-            host.process.kill()
-        host.process.communicate()
+        yield start
 
 
 def test_a_host_has_facts_remembered_and_forgotten_and_the_owner_finds_them(start, muniment, tmp_path):
@@ -237,6 +237,18 @@ def test_a_host_that_does_not_read_counts_as_gone_and_requests_are_given_up_also
     os.close(writer)
     assert os.read(reader, 1) == b""
     os.close(reader)
+
+
+@pytest.mark.slow
+def test_what_libraries_print_goes_to_standard_error_also_behind_pythons_back(tmp_path):
+    stray = "Workspace.problem = lambda self: print('stray') or os.write(1, b'stray\\n') and None"
+    code = f"import os, sys\nfrom muniment.daemon.work import Workspace\n{stray}\nsys.argv[1:] = ['acp']\n"
+    code += "from muniment.cli.entry import main\nmain()"
+    env = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "PYTHONPATH": str(REPOSITORY / "src")}
+    terms = {"capture_output": True, "cwd": tmp_path, "env": env, "timeout": SECONDS}
+    asked = b'{"jsonrpc":"2.0","id":1,"method":"initialize"}\n'
+    done = subprocess.run([sys.executable, "-c", code], input=asked, check=True, **terms)
+    assert (json.loads(done.stdout)["id"], done.stderr) == (1, b"stray\nstray\n")
 
 
 @pytest.mark.slow

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kit.client.driving import BROKEN, GONE, carry_out, said
-from kit.client.scripted import REMEMBERED, task
+from kit.client.scripted import DONE as DOCUMENT
+from kit.client.scripted import task
 from muniment.client import core as client
 from muniment.client import errors
 from muniment.client.core import FIRST_PAUSE, LAST_PAUSE, Ask, ClientCore, Following, Frame, Frames, HttpReply
@@ -20,7 +21,7 @@ from muniment.client.results import Recalled
 from muniment.errors import ConfigInvalid
 from muniment.testing.minds import FakeClock
 
-DONE = said(200, task("completed", result=REMEMBERED))
+DONE = said(200, DOCUMENT)
 RUNNING = said(200, task("running"))
 BUSY = said(503, {"code": "busy", "error": "Busy."}, **{"retry-after": "31"})
 ABSENT = said(404, {"code": "remember_task_not_found", "error": "Not found."})

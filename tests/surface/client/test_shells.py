@@ -9,34 +9,19 @@ import socket
 import ssl
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from types import SimpleNamespace
 
 import httpcore2
 import pytest
 
 from kit.client.driving import KEY, opened, talking
-from kit.client.scripted import (
-    DROP,
-    HANG,
-    REMEMBERED,
-    TOKEN,
-    Scripted,
-    answer,
-    event,
-    problem,
-    proof,
-    raw,
-    stream,
-    task,
-)
+from kit.client.scripted import DONE, DROP, HANG, TOKEN, Scripted, answer, event, problem, raw, stream, task
 from kit.where import TESTS
 from muniment.client import AsyncClient, Client, core, errors, transport
 from muniment.client.finding import Where
 from muniment.errors import ConfigInvalid
 
 CERTIFICATE = TESTS / "kit" / "agent" / "certificate.pem"
-DONE = task("completed", result=REMEMBERED)
 OK = answer(200, {"v": 1})
 NOBODY = "http://127.0.0.1:1"
 
@@ -259,7 +244,7 @@ def test_the_token_is_in_no_error_no_log_no_event_no_task_and_nothing_that_is_pr
 
 def test_a_token_that_may_be_any_word_is_not_looked_for(shell):
     listed = answer(200, {"tasks": [task()]})
-    with talking(shell, listed, greet=partial(proof, token="tasks"), token="tasks") as (_, client):
+    with talking(shell, listed, token="tasks") as (_, client):
         assert [each.task_id for each in client.tasks()] == ["remember-1"]
 
 

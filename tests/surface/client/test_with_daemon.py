@@ -10,7 +10,6 @@ import pytest
 
 from kit.client.driving import opened
 from kit.daemon.process import HeldModel, serving
-from kit.daemon.raw import HeldWriter, running
 from muniment.client import errors, normalize, results
 
 WAYS = pytest.mark.parametrize("way", ["tcp", "socket", "home"])
@@ -126,30 +125,6 @@ def test_a_workspace_that_is_not_served_is_an_error_that_says_how_to_add_it(
                 assert f"It was asked for {named}." in str(caught.value)
 
 
-def test_a_task_is_cancelled_and_a_full_queue_told(tmp_path, shell):
-    writer = HeldWriter()
-    with running(tmp_path, model=writer, grace=0.0):
-        place = {"home": tmp_path / "home", "workspace": tmp_path / "work"}
-        with opened(shell, hasty=False, timeout=2, **place) as client:
-            first, *others = [client.remember(f"Fact number {number}") for number in range(16)]
-            with pytest.raises(errors.QueueFull) as full:
-                client.remember("One too many")
-            with pytest.raises(errors.WaitTimeout) as late:
-                others[0].wait(timeout=0)
-            assert (full.value.retry_after > 0, late.value.status) == (True, "queued")
-            assert others[0].cancel().status == "cancelled"
-            with pytest.raises(errors.Cancelled):
-                done(others[0])
-            assert others[0].get().is_over
-            writer.free.set()
-            assert done(first).summary
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
-
-
 @pytest.mark.slow
 @WAYS
 def test_a_wait_and_the_events_outlive_the_daemon(tmp_path, shell, way):
@@ -172,9 +147,11 @@ def test_a_wait_and_the_events_outlive_the_daemon(tmp_path, shell, way):
                     break
         return found
 
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
     with HeldModel() as model, ThreadPoolExecutor() as threads:
         model.hold()
-        with serving(tmp_path, *model.flags, "--port", str(free_port()), "--grace", "0") as daemon:
+        with serving(tmp_path, *model.flags, "--port", str(port), "--grace", "0") as daemon:
             place = place_of(daemon, way)
             result, told = threads.submit(wait, place), threads.submit(follow, place, daemon.cursor(0))
             assert (waiting.wait(SECONDS), following.wait(SECONDS)) == (True, True)
