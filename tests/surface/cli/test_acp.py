@@ -148,15 +148,15 @@ def ledger_locked(base):
         yield path
 
 
-@pytest.mark.sweep(1)
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
-def test_a_signal_ends_a_start_that_waits_for_another_process(start, tmp_path, name):
+@pytest.mark.sweep(2)
+@pytest.mark.parametrize(("name", "command"), [("SIGTERM", "acp"), ("SIGINT", "serve"), ("SIGINT", "acp")])
+def test_a_signal_ends_a_start_that_waits_for_another_process(tmp_path, name, command):
     with ledger_locked(tmp_path) as path:
-        process = start().process
+        process = launch(tmp_path, command)
         reached(process, lambda: has_open(process.pid, path))
         process.send_signal(getattr(signal, name))
         assert process.wait(SOON) == -getattr(signal, name)
-    assert process.stderr.read() == b""
+    assert process.communicate() == (b"", b"")
 
 
 @pytest.mark.slow
@@ -178,7 +178,7 @@ def test_a_look_that_waits_for_another_process_is_cancelled_and_keeps_nobody(sta
 
 @pytest.mark.sweep(1)
 @pytest.mark.parametrize("also_closed", [(), ("stderr",)])
-def test_a_broken_policy_is_said_at_the_start_and_to_whoever_asks_and_a_host_that_is_gone_ends_it(
+def test_a_broken_policy_is_said_to_whoever_asks_and_a_host_that_is_gone_ends_it(
     start, tmp_path, also_closed
 ):
     (tmp_path / "broken.toml").write_text("nonsense = 1\n")
@@ -197,9 +197,7 @@ def test_a_broken_policy_is_said_at_the_start_and_to_whoever_asks_and_a_host_tha
         assert '"BrokenPipeError"' in event
 
 
-def test_what_cannot_start_says_why_answers_nothing_and_prints_nothing_to_the_host(
-    muniment, at_work, monkeypatch, capfd
-):
+def test_what_cannot_start_says_why_and_prints_nothing_to_the_host(muniment, at_work, monkeypatch, capfd):
     for arguments, why in (
         ("--workspace nowhere", "the workspace nowhere does not exist [config_invalid]"),
         *(("--model m", "the model 'm' needs a server"), ("--base-url http://127.0.0.1:1/v1", "")),
@@ -217,9 +215,7 @@ def test_what_cannot_start_says_why_answers_nothing_and_prints_nothing_to_the_ho
     assert capfd.readouterr() == ("", "stray\n")
 
 
-def test_a_host_that_does_not_read_counts_as_gone_and_requests_are_given_up_also_while_it_says_nothing(
-    monkeypatch,
-):
+def test_a_host_that_does_not_read_counts_as_gone_and_one_that_is_silent_is_waited_for_no_longer(monkeypatch):
     monkeypatch.setattr(acp, "SEND_SECONDS", 0.05)
     reader, writer = os.pipe()
     with Cancel() as stop:

@@ -160,9 +160,7 @@ def test_ctrl_c_is_exit_130_with_nothing_written(muniment, tmp_path, monkeypatch
     assert muniment("history").stdout == "nothing was committed here yet\n"
 
 
-def test_nothing_that_a_model_or_a_configuration_says_reaches_a_terminal_raw(
-    muniment, roots, home, tmp_path, monkeypatch, capsys
-):
+def test_no_model_or_setting_reaches_a_terminal_raw(muniment, roots, home, tmp_path, monkeypatch, capsys):
     scripted(monkeypatch, GONE)
     (failed,) = muniment.lines("remember", FACT, "--on-model-failure=fail", code=1)
     assert failed.startswith("not saved: the model failed; nothing was written")
@@ -219,7 +217,7 @@ def test_a_language_model_is_asked_and_named(muniment, roots, monkeypatch, key):
     assert (model.base_url, model.api_key, model.protocol, model.closed) == (URL, CANARY, "json", 1)
 
 
-def test_a_key_is_in_no_environment_once_it_is_read_and_in_nothing_printed_or_logged(
+def test_a_key_that_was_read_is_in_no_environment_and_in_nothing_printed_or_logged(
     muniment, monkeypatch, key
 ):
     seen = []
@@ -432,9 +430,7 @@ def test_what_is_no_request_is_answered_and_the_next_one_heard(muniment):
     assert (last, answers(done)[-1]["verdict"]) == (None, "allow")
 
 
-def test_tool_fails_for_a_line_without_end_an_escape_and_what_it_cannot_use(
-    muniment, roots, home, monkeypatch
-):
+def test_tool_fails_for_a_line_without_end_and_an_escape(muniment, roots, home, monkeypatch):
     escape = ask("write_file", path="user/a.md", content="x")
     escape += ask("edit", path="/etc/x", old_string="a", new_string="b")
     done = muniment("tool", "--commit", stdin=escape)
@@ -490,9 +486,7 @@ def test_the_zygote_starts_early_only_where_an_agent_will_run(main, monkeypatch)
     assert zygote.start.call_count == 3
 
 
-def test_ctrl_c_is_exit_130_wherever_it_comes_and_no_character_is_too_much_for_a_stream(
-    main, monkeypatch, capsys
-):
+def test_ctrl_c_is_exit_130_anywhere_and_no_character_too_much_for_a_stream(main, monkeypatch, capsys):
     with pytest.raises(SystemExit) as caught:
         main(lambda: signal.raise_signal(signal.SIGINT), "ls")
     assert caught.value.code == 130

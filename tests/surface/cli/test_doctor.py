@@ -107,9 +107,7 @@ def test_with_no_layer_at_all_every_one_is_missing(doctor, found, muniment, monk
 
 
 @needs_fence
-def test_what_succeeds_against_a_layer_that_holds_fails_whatever_the_policy_asks_and_what_is_untried_counts(
-    doctor, found, muniment
-):
+def test_what_succeeds_against_a_layer_that_holds_fails_and_what_is_untried_counts(doctor, found, muniment):
     """As where a kernel holds less than it says."""
 
     def broken(trial):

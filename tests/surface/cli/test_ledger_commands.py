@@ -145,7 +145,7 @@ def test_on_a_terminal_the_answer_decides_about_what_was_shown(muniment, roots, 
         assert ((roots["user"] / "n.md").exists(), len(shows)) == (code == 0, number)
 
 
-def test_a_review_is_approved_unseen_only_with_yes_or_rejected_and_one_from_elsewhere_counted(
+def test_a_review_is_approved_unseen_only_with_yes_and_one_from_elsewhere_is_counted(
     muniment, roots, home, tmp_path
 ):
     held(make_roots(tmp_path / "other"), home)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 
@@ -13,23 +12,18 @@ from kit.policy.files import SCOPES, rule, write
 
 DENY = rule("deny", "d", ["read"], ["secret/"])
 CHECK = '[[test]]\nverb = "read"\npath = "user/a.md"\nexpect = "{}"\n'
-NEVER = 'schema = "muniment-invariants/1"\n' + rule("never", "n", ["read"], ["secret/"])
 RED, GREEN, DIM, PLAIN = "\x1b[31;1m", "\x1b[32m", "\x1b[2m", "\x1b[0m"
 
 
 @pytest.fixture
 def files(tmp_path):
-    """A policy, a wider one, one that does not load, and a file of invariants."""
-    (tmp_path / "invariants.toml").write_text(NEVER)
+    """A policy, a wider one, and one that does not load."""
     own = SCOPES + READ + DENY + CHECK.format("allow")
     bodies = {"own": own, "wide": SCOPES + READ, "bad": "colour = 1\n"}
-    found = {name: write(tmp_path / "a folder" / f"{name}.toml", body=body) for name, body in bodies.items()}
-    return found | {"sentences": str(tmp_path / "invariants.toml")}
+    return {name: write(tmp_path / "a folder" / f"{name}.toml", body=body) for name, body in bodies.items()}
 
 
-def test_on_a_terminal_there_are_colours_and_nothing_that_a_file_or_a_path_holds_steers_it(
-    policy, files, request
-):
+def test_on_a_terminal_there_are_colours_and_no_file_or_path_steers_it(policy, files, request):
     plain = policy.lines("diff", files["own"], files["wide"], code=1)
     assert (plain[0].startswith("WIDER: "), "\x1b" in "".join(plain)) == (True, False)
     request.getfixturevalue("terminal")
@@ -45,25 +39,6 @@ def test_on_a_terminal_there_are_colours_and_nothing_that_a_file_or_a_path_holds
     for arguments in (("explain", files["own"], "read", asked), ("lint", f"./{asked}")):
         bare = re.sub(r"\x1b\[(31;1|32|2|0)m", "", policy(*arguments).output)
         assert all(line.isprintable() for line in bare.split("\n"))
-
-
-def test_the_exit_code_is_0_where_all_is_well_and_1_where_it_is_not(policy, files):
-    files |= {"none": "/no/such/file", "x": "user/secret/a"}
-    for row in (
-        *("0 lint own", "1 lint own bad", "0 explain own read x", "1 explain bad read x"),
-        *("1 explain own write x", "0 diff wide own", "1 diff own wide", "1 diff bad own", "0 test wide"),
-        *("1 test own", "1 test bad", "0 prove sentences own", "1 prove sentences own wide"),
-        *("1 prove own own", "0 show own", "0 show own --effective", "1 show bad"),
-        *("1 sign own --key none", "1 verify own --signers none"),
-    ):
-        code, *arguments = (files.get(word, word) for word in row.split())
-        if "bad" not in row:
-            assert policy(*arguments).exit_code == int(code), row
-        done = policy(*arguments, "--json")
-        assert (done.exit_code, done.stderr, done.stdout.isascii()) == (int(code), "", True), row
-        assert isinstance(json.loads(done.stdout), dict)
-    (first, *_) = policy.lines("explain", files["own"], "read", "--", "-rf")
-    assert first.startswith("DENY  read -rf")
 
 
 # -- bad input -------------------------------------------------------------------------------------------

@@ -122,9 +122,7 @@ def test_what_is_no_heading_for_this_very_change_accepts_nothing(pair, diff, acc
         assert diff(old, new, accepted) == 0, around
 
 
-def test_what_cannot_be_read_or_loaded_accepts_nothing_and_no_name_steers_a_terminal(
-    pair, diff, policy, tmp_path
-):
+def test_what_cannot_be_read_accepts_nothing_and_no_name_steers_a_terminal(pair, diff, policy, tmp_path):
     old, new = pair(READ + DENY, READ)
     huge, hostile = tmp_path / "huge.md", tmp_path / f"{HOSTILE}.toml"
     huge.write_text(f"{entry(old, new)}\n" + "x" * command.MAX_ACCEPTED_BYTES)
@@ -143,9 +141,7 @@ def test_what_cannot_be_read_or_loaded_accepts_nothing_and_no_name_steers_a_term
     assert set(policy.document("diff", "nobody", old, code=1)) == {"status", "error"}
 
 
-def test_what_nobody_can_decide_counts_as_wider_and_can_be_agreed_on(
-    pair, diff, policy, accepted, monkeypatch
-):
+def test_what_nobody_can_decide_counts_as_wider(pair, diff, policy, accepted, monkeypatch):
     monkeypatch.setattr("muniment.lab.proofs.Prover", lambda *args, **kept: Prover(*args, **kept, work=1))
     old, new = pair(READ, READ + DENY)
     lines = diff(old, new, code=1)

@@ -232,9 +232,7 @@ def test_what_nobody_can_decide_fails_and_says_so(own, sentences, policy):
     assert lines[-1].endswith("3 undecided")
 
 
-def test_nothing_is_proved_without_sentences_that_can_be_understood_or_without_a_policy(
-    own, sentences, policy, tmp_path
-):
+def test_nothing_is_proved_without_good_sentences_or_without_a_policy(own, sentences, policy, tmp_path):
     path, schema = own(READ), "muniment-invariants/1"
     for code, asked in (
         *(

@@ -20,12 +20,10 @@ import httpx2
 import pytest
 
 import muniment as package
-from kit.cli.launched import SECONDS, has_open, launch, reached
+from kit.cli.launched import SECONDS, launch
 from kit.daemon.process import serving
 from kit.daemon.raw import running
-from kit.daemon.world import locked
 from muniment.cli import daemon as command
-from muniment.daemon.service import LOCK_NAME
 
 REACHED = "can be reached from other machines; say by which name: --allow-host NAME"
 ANOTHER = "give another --socket"
@@ -63,9 +61,7 @@ def ask(url, base, path="/healthz", **more):
 
 @pytest.mark.sweep(1)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_says_where_and_what_it_serves_and_a_signal_ends_it_with_nothing_left_behind(
-    start, tmp_path, number
-):
+def test_it_says_where_and_what_it_serves_and_a_signal_leaves_nothing_behind(start, tmp_path, number):
     path, state = tmp_path / "d.sock", tmp_path / "home" / "state"
     names = ("memory.test", "memory.test:8443", "10.0.0.1", "[fe80::1]", "a_b-c")
     process, url, said = start("--socket", str(path), *(f"--allow-host={name}" for name in names))
@@ -178,20 +174,6 @@ def test_the_key_of_a_models_server_is_handed_on_to_nobody(muniment, monkeypatch
 
 
 # -- how it ends -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.sweep(1)
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_a_start_that_waits_for_another_process(tmp_path, number):
-    state = tmp_path / "home" / "state"
-    state.mkdir(mode=0o700, parents=True)
-    (tmp_path / "home").chmod(0o700)
-    with locked(state):
-        process = launch(tmp_path, "serve")
-        reached(process, lambda: has_open(process.pid, state / LOCK_NAME))
-        process.send_signal(number)
-        assert process.wait(15) == -number
-        assert process.communicate() == (b"", b"")
 
 
 def test_the_first_signal_leaves_what_runs_its_grace_and_the_second_none():

@@ -301,9 +301,7 @@ def following(clock):
     return Following(ClientCore(new_key=str, clock=clock, timeout=10), None)
 
 
-def test_a_daemon_that_is_away_or_busy_for_the_time_of_a_call_ends_it_and_pauses_double_till_then(
-    clock, following
-):
+def test_a_daemon_that_is_away_or_busy_for_the_time_of_a_call_ends_it(clock, following):
     busy = refusal(503, "busy", after="5")
     assert not following.answered(busy)
     step = following.again()

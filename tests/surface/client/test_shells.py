@@ -125,9 +125,7 @@ def test_a_refusal_and_a_failed_task_are_raised_as_the_class_of_their_code(shell
             next(client.events())
 
 
-def test_where_nobody_is_or_what_speaks_no_http_or_is_not_trusted_is_unreachable(
-    shell, tmp_path, monkeypatch
-):
+def test_where_nobody_is_and_what_is_no_trusted_daemon_is_unreachable(shell, tmp_path, monkeypatch):
     """A warning of Python's that a socket was not closed would be an error here."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
@@ -139,6 +137,10 @@ def test_where_nobody_is_or_what_speaks_no_http_or_is_not_trusted_is_unreachable
         with opened(shell, **where, timeout=0.01, hasty=False) as client, nobody as caught:
             client.capabilities()
         assert not caught.value.may_have_arrived
+    none = pytest.raises(errors.Unreachable, match="muniment serve")
+    for ask in (capabilities, lambda client: next(client.events())):
+        with opened(shell, home=tmp_path, timeout=0.01, hasty=False) as client, none:
+            ask(client)
     early = pytest.raises(errors.Unreachable, match="ended early")
     with talking(shell, b"SSH-2.0-OpenSSH_9.6\r\n\r\n") as (_, client), early:
         client.undo("remember-1")
@@ -372,39 +374,13 @@ def test_a_connection_that_was_made_while_the_client_was_closed_is_closed(monkey
 # -- the home ------------------------------------------------------------------------------------------
 
 
-def announce(home, url=None, path=None):
-    state = home / "state"
-    state.mkdir(exist_ok=True, parents=True)
-    said = json.dumps({"url": url, "socket": path and str(path)})
-    for name, text in {"daemon.json": said, "token": TOKEN}.items():
-        unfinished = state / "unfinished"
+def announce(home, url):
+    (home / "state").mkdir(exist_ok=True)
+    for name, text in {"daemon.json": json.dumps({"url": url, "socket": None}), "token": TOKEN}.items():
+        unfinished = home / "state" / "unfinished"
         unfinished.write_text(text)
         unfinished.chmod(0o600)
-        unfinished.rename(state / name)
-
-
-def test_the_daemon_of_the_home_is_found_and_a_socket_gets_no_token_but_the_callers(
-    shell, tmp_path, monkeypatch
-):
-    monkeypatch.setenv("MUNIMENT_HOME", str(tmp_path))
-    nobody = pytest.raises(errors.Unreachable, match="muniment serve")
-    for ask in (capabilities, lambda client: next(client.events())):
-        with opened(shell, timeout=0.01, hasty=False) as client, nobody:
-            ask(client)
-    with Scripted(OK) as server:
-        announce(tmp_path, server.url)
-        with opened(shell) as client:
-            client.capabilities()
-    assert server.sent[0].headers["authorization"] == f"Bearer {TOKEN}"
-    path = tmp_path / "d.sock"
-    with Scripted(OK, OK, path=path) as server:
-        announce(tmp_path, NOBODY, path)
-        for where in ({"home": tmp_path}, {"socket": path, "token": TOKEN}):
-            with opened(shell, **where) as client:
-                client.capabilities()
-    first, second = (each.headers for each in server.sent)
-    assert (first["host"], "authorization" in first) == ("localhost", False)
-    assert second["authorization"] == f"Bearer {TOKEN}"
+        unfinished.rename(home / "state" / name)
 
 
 def test_a_wait_goes_on_at_the_address_that_the_next_daemon_says_once_it_comes(shell, tmp_path):
@@ -467,9 +443,7 @@ def test_a_stream_that_falls_silent_is_taken_up_again_and_a_refusal_that_never_e
         told.close()
 
 
-def test_a_stream_may_last_longer_than_its_header_and_who_no_longer_follows_has_no_connection(
-    shell, monkeypatch
-):
+def test_a_stream_may_last_and_who_no_longer_follows_has_no_connection(shell, monkeypatch):
     now = SimpleNamespace(monotonic=lambda: now.at, at=0.0)
     monkeypatch.setattr(transport, "time", now)
     is_later, closed = threading.Event(), threading.Event()

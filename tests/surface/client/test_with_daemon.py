@@ -110,9 +110,7 @@ def test_what_waits_is_shown_and_decided(daemon, shell):
             assert review_id not in {each.review_id for each in client.reviews()}
 
 
-def test_a_workspace_that_is_not_served_is_an_error_that_says_how_to_add_it(
-    daemon, shell, tmp_path, monkeypatch
-):
+def test_a_workspace_that_is_not_served_is_told_with_how_to_add_it(daemon, shell, tmp_path, monkeypatch):
     for each in (".git", "below"):
         (tmp_path / "unserved" / each).mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "unserved" / "below")
