@@ -183,10 +183,8 @@ def test_a_proof_that_a_daemon_gave_at_another_port_is_worth_nothing(shell, tmp_
 
 def test_a_socket_of_another_user_is_sent_nothing(shell, tmp_path, monkeypatch):
     monkeypatch.setattr(transport.os, "geteuid", lambda: os.getuid() + 1)
-    with (
-        talking(shell, answer(200, {}), path=tmp_path / "d.sock") as (server, client),
-        pytest.raises(Unproven, match="another user"),
-    ):
+    other = pytest.raises(Unproven, match="another user")
+    with talking(shell, answer(200, {}), path=tmp_path / "d.sock") as (server, client), other:
         client.remember(SECRET)
     assert server.sent == []
 

@@ -74,9 +74,8 @@ def test_what_the_daemon_tells_the_owner_is_read_as_a_whole():
         *(("AuditHead", {}, core.audit_head_of), ("Explained", denied, core.explained_of)),
     ):
         model, kind = getattr(contract, name), getattr(results, name)
-        types = {
-            each: getattr(field.annotation, "__name__", "") for each, field in model.model_fields.items()
-        }
+        shape = model.model_fields
+        types = {each: getattr(shape[each].annotation, "__name__", "") for each in shape}
         filled = {each: samples.get(of, ["one", "two"]) for each, of in types.items()} | values
         document = contract.as_wire(model.model_construct(**filled))
         found = read(document)
