@@ -200,9 +200,7 @@ def test_events_go_to_standard_error_where_a_level_is_named_and_nowhere_otherwis
 # -- language models -----------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def key(tmp_path):
-    return str(put(tmp_path, "key", f"{CANARY}\n"))
+key = pytest.fixture(lambda tmp_path: str(put(tmp_path, "key", f"{CANARY}\n")))
 
 
 def test_a_language_model_is_asked_and_named(muniment, roots, monkeypatch, key):

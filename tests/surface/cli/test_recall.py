@@ -93,7 +93,7 @@ def reads(monkeypatch):
 
 
 @pytest.mark.parametrize("first", ["recall dark", "recall --hook", "ls", "index rebuild"])
-def test_a_tree_is_read_once(muniment, hook, roots, home, reads, monkeypatch, first):
+def test_who_reads_a_tree_first_makes_its_catalog(muniment, hook, roots, home, reads, monkeypatch, first):
     for path in tree_of(roots):
         os.utime(path, (1, 1))
     before = tree_of(roots)

@@ -32,9 +32,7 @@ def scale(monkeypatch, seconds):
         monkeypatch.setattr(core, name, seconds)
 
 
-@pytest.fixture
-def hasty(monkeypatch):
-    scale(monkeypatch, 0.1)
+hasty = pytest.fixture(lambda monkeypatch: scale(monkeypatch, 0.1))
 
 
 @pytest.fixture
