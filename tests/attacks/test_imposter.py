@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import re
-import socket
 import ssl
 import threading
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
+from functools import partial
 
 import pytest
 
@@ -22,75 +21,23 @@ from muniment.client.errors import Unproven, Unreachable, WaitTimeout
 CERTIFICATE = TESTS / "kit" / "agent" / "certificate.pem"
 
 
-@pytest.fixture(params=[Client, AsyncClient])
-def shell(request):
-    return request.param
-
-
+shell = pytest.fixture(params=[Client, AsyncClient])(lambda request: request.param)
 SECRET = "Nobody else may read this."
 
 
-class Port:
-    """Takes a port, and does with each connection what `act` does; `heard` is all that it was sent."""
-
-    def __init__(self, act, port=0):
-        self.heard = b""
-        self._act = act
-        self._listener = socket.create_server(("127.0.0.1", port))
-        self.port = self._listener.getsockname()[1]
-        self.url = f"http://127.0.0.1:{self.port}"
-        self._thread = threading.Thread(target=self._serve)
-
-    def __enter__(self):
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_exc):
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._thread.join()
-        self._listener.close()
-
-    def hear(self, connection):
-        """The next request of a connection, up to its first empty line; b"": there is none."""
-        sent = b""
-        while b"\r\n\r\n" not in sent and (piece := connection.recv(65_536)):
-            sent += piece
-        self.heard += sent
-        return sent
-
-    def _serve(self):
-        while True:
-            try:
-                connection, _ = self._listener.accept()
-            except OSError:
-                return
-            with connection, suppress(OSError):
-                connection.settimeout(10)
-                self._act(self, connection)
+def imposter(said, port=0):
+    """Says this to whoever asks it for a proof or for anything else."""
+    return Scripted(*[said] * 9, greet=lambda *_, **__: said, port=port)
 
 
-def saying(*pieces):
-    """Says this, and hears on for as long as the client speaks."""
-
-    def act(port, connection):
-        while port.hear(connection):
-            for piece in pieces:
-                connection.sendall(piece)
-
-    return act
-
-
-def passing_on(to, *, host=None):
-    """Passes everything on to a daemon at another port, whose name it may put into the request."""
-
-    def act(port, connection):
-        while sent := port.hear(connection):
-            with Line(("127.0.0.1", to)) as line:
-                line.send(re.sub(rb"host: \S+", b"host: " + host.encode(), sent) if host else sent)
-                said = line.answer()
-            connection.sendall(raw(said.status, said.body, content_type="application/json"))
-
-    return act
+def forwarded(daemon, host, sent, **_how):
+    """What a daemon says to a request, into which a name of its host may be put."""
+    with Line(("127.0.0.1", daemon.port)) as line:
+        headers = sent.headers | {"host": host or sent.headers["host"]}
+        head = [f"{sent.method} {sent.path} HTTP/1.1", *map(": ".join, headers.items()), "", ""]
+        line.send("\r\n".join(head).encode() + sent.body)
+        found = line.answer()
+    return raw(found.status, found.body, content_type="application/json")
 
 
 def refused(shell, url, token, match=None):
@@ -110,8 +57,8 @@ def test_whoever_takes_the_port_is_sent_neither_token_nor_fact(shell, tmp_path):
         *(raw(307, b"", location="http://127.0.0.1:1/"), b"SSH-2.0-OpenSSH_9.6\r\n\r\n"),
         *(begun + b"x-long: " + b"x" * 9000, begun + b"content-length: 9000\r\n\r\n" + b"x" * 9000),
     ):
-        with Port(saying(said)) as imposter:
-            announced = json.dumps({"url": imposter.url, "socket": None})
+        with imposter(said) as server:
+            announced = json.dumps({"url": server.url, "socket": None})
             for name, text in {"daemon.json": announced, "token": TOKEN}.items():
                 (state / name).write_text(text)
                 (state / name).chmod(0o600)
@@ -123,8 +70,8 @@ def test_whoever_takes_the_port_is_sent_neither_token_nor_fact(shell, tmp_path):
                     next(client.events())
                 with pytest.raises(WaitTimeout):
                     client.handle("remember-1").wait(timeout=0)
-        assert b"GET /hello?token=" in imposter.heard
-        assert [each for each in (TOKEN, SECRET) if each.encode() in imposter.heard] == []
+        assert server.greeted[0].path.startswith("/hello?token=")
+        assert [each for each in (TOKEN, SECRET) if each in server.heard] == []
 
 
 def test_a_port_that_changes_hands_between_two_calls_is_noticed(shell):
@@ -134,43 +81,32 @@ def test_a_port_that_changes_hands_between_two_calls_is_noticed(shell):
             client.capabilities()
             client.capabilities()
             serving.close()
-            with Port(saying(answer(200, {"v": 3})), int(server.url.rpartition(":")[2])) as imposter:
+            with imposter(answer(200, {"v": 3}), int(server.url.rpartition(":")[2])) as stranger:
                 with pytest.raises(Unproven):
                     client.capabilities()
-                assert TOKEN.encode() not in imposter.heard
+                assert (bool(stranger.greeted), TOKEN in stranger.heard) == (True, False)
     assert [len(server.sent), len(server.greeted)] == [2, 1]
-
-
-def recorded(base, shell):
-    """A port at which a client spoke with its daemon while somebody listened; what was said; the token."""
-    said = []
-
-    def passing(port, connection):
-        with Line(("127.0.0.1", daemon.port)) as line:
-            while sent := port.hear(connection):
-                line.send(sent)
-                found = line.answer()
-                said.append(raw(found.status, found.body, content_type="application/json"))
-                connection.sendall(said[-1])
-
-    with Port(passing) as listening:
-        with (
-            running(base, allow_hosts=(f"127.0.0.1:{listening.port}",)) as daemon,
-            opened(shell, url=listening.url, token=daemon.token) as client,
-        ):
-            assert client.capabilities()["version"]
-        assert daemon.token.encode() in listening.heard
-    return listening.port, said, daemon.token
 
 
 @pytest.mark.threat("T-API-08", control="fresh_nonces")
 def test_a_recorded_proof_is_worth_nothing_the_next_time(shell, tmp_path):
-    port, said, token = recorded(tmp_path, shell)
-    assert len(said) == 2
+    def pass_on(*_, **__):
+        said.append(forwarded(daemon, None, [*listening.greeted, *listening.sent][-1]))
+        return said[-1]
+
+    said = []
+    with Scripted(pass_on, greet=pass_on) as listening:
+        host, _, port = listening.url.removeprefix("http://").partition(":")
+        with (
+            running(tmp_path, allow_hosts=(f"{host}:{port}",)) as daemon,
+            opened(shell, url=listening.url, token=daemon.token) as client,
+        ):
+            assert client.capabilities()["version"]
+    assert (len(said), daemon.token in listening.heard) == (2, True)
     for replayed in said[:1], said:
-        with Port(saying(*replayed), port) as imposter:
-            refused(shell, imposter.url, token)
-            assert token.encode() not in imposter.heard
+        with imposter(b"".join(replayed), int(port)) as server:
+            refused(shell, server.url, daemon.token)
+            assert daemon.token not in server.heard
 
 
 @pytest.mark.threat("T-API-08", control="addressed_proofs")
@@ -178,10 +114,9 @@ def test_a_proof_that_a_daemon_gave_at_another_port_is_worth_nothing(shell, tmp_
     """At the other addresses of localhost somebody else may listen, who passes on what he is asked."""
     with running(tmp_path) as daemon:
         for host in None, daemon.host, f"localhost:{daemon.port}":
-            with Port(passing_on(daemon.port, host=host)) as imposter:
-                refused(shell, imposter.url, daemon.token)
-                assert daemon.token.encode() not in imposter.heard
-                assert b"Nobody else" not in imposter.heard
+            with Scripted(greet=partial(forwarded, daemon, host)) as server:
+                refused(shell, server.url, daemon.token)
+                assert [each for each in (daemon.token, SECRET) if each in server.heard] == []
         for name in ("localhost", "LOCALHOST"):
             with opened(shell, url=f"http://{name}:{daemon.port}", token=daemon.token) as client:
                 assert client.capabilities()["version"]
@@ -199,24 +134,19 @@ def test_a_proof_that_a_daemon_gave_at_another_port_is_worth_nothing(shell, tmp_
 
 def test_a_socket_of_another_user_is_sent_nothing(shell, tmp_path, monkeypatch):
     monkeypatch.setattr(transport.os, "geteuid", lambda: os.getuid() + 1)
-    with (
-        talking(shell, answer(200, {}), path=tmp_path / "d.sock") as (server, client),
-        pytest.raises(Unproven, match="another user"),
-    ):
+    other = pytest.raises(Unproven, match="another user")
+    with talking(shell, answer(200, {}), path=tmp_path / "d.sock") as (server, client), other:
         client.remember(SECRET)
     assert server.sent == []
 
 
 def test_who_ends_the_connection_or_is_busy_is_asked_again(shell):
-    def last_word(sent, **how):
-        return proof(sent, **how).replace(b"\r\n", b"\r\nconnection: close\r\n", 1)
-
-    turns = iter([None, problem(503, "busy", retry_after=1), answer(429, {}), last_word, proof])
-
     def greet(sent, **how):
         turn = next(turns)
-        return turn(sent, **how) if callable(turn) else turn
+        said = proof(sent, **how) if turn in {b"last word", b"proof"} else turn
+        return said.replace(b"\r\n", b"\r\nconnection: close\r\n", 1) if turn == b"last word" else said
 
+    turns = iter([None, problem(503, "busy", retry_after=1), answer(429, {}), b"last word", b"proof"])
     with talking(shell, answer(200, {"v": 1}), greet=greet, token=TOKEN) as (server, client):
         assert client.capabilities() == {"v": 1}
         assert client.pauses == [0.05, 0.1, 0.2, 0.4]

@@ -8,7 +8,7 @@ import json
 from contextlib import ExitStack, contextmanager
 from functools import partial
 
-from kit.client.scripted import Scripted
+from kit.client.scripted import TOKEN, Scripted, proof
 from muniment.client import AsyncClient, AsyncTaskHandle, Client
 from muniment.client.core import HttpReply, Lost
 
@@ -89,6 +89,7 @@ def opened(shell, *, hasty=True, **options):
 @contextmanager
 def talking(shell, *steps, greet=None, path=None, certificate=None, **options):
     """A server that follows a script, and a client of it, which takes what else it needs from `options`."""
+    greet = greet or partial(proof, token=options.get("token", TOKEN))
     with Scripted(*steps, greet=greet, path=path, certificate=certificate) as server:
         where = {"url": server.url} if path is None else {"socket": path}
         with opened(shell, **where, **options) as client:

@@ -72,6 +72,9 @@ REMEMBERED = {"summary": "Saved to user/editor.md.", "filesTouched": ["user/edit
 REMEMBERED |= {"touchedScopes": ["user"], "enforcement": "full", "decidedBy": "rules"}
 
 
+DONE = task("completed", result=REMEMBERED)
+
+
 def proof(sent, *, is_unix=False, token=TOKEN):
     """The answer of who knows a token: as `docs/http.md` says, HMAC-SHA-256 throughout."""
     query = dict(parse_qsl(sent.path.partition("?")[2]))
@@ -96,13 +99,13 @@ class Scripted:
     it is asked for that stands in `greeted`.
     """
 
-    def __init__(self, *steps, path=None, certificate=None, greet=None):
+    def __init__(self, *steps, path=None, certificate=None, greet=None, port=0):
         self.sent, self.greeted = [], []
         self._greet = greet or proof
         self.acted, self._closing = threading.Event(), threading.Event()
         self._steps = iter(steps)
         if path is None:
-            self._listener = socket.create_server(("127.0.0.1", 0))
+            self._listener = socket.create_server(("127.0.0.1", port))
             self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         else:
             self._listener = socket.socket(socket.AF_UNIX)
@@ -115,6 +118,11 @@ class Scripted:
             self.url = self.url.replace("http:", "https:")
         self._open, self._threads = [], []
         self._accepting = threading.Thread(target=self._accept)
+
+    @property
+    def heard(self):
+        """All that it was sent, as text."""
+        return repr([*self.greeted, *self.sent])
 
     def __enter__(self):
         self._accepting.start()

@@ -55,9 +55,7 @@ class Muniment:
         return self.document(*arguments, code=1, **more)["error"]["code"]
 
 
-@pytest.fixture
-def home(tmp_path):
-    return tmp_path / "home"
+home = pytest.fixture(lambda tmp_path: tmp_path / "home")
 
 
 @pytest.fixture

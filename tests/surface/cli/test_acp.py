@@ -9,14 +9,14 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-import muniment as package
 from kit.cli.launched import REPOSITORY, SECONDS, has_open, launch, reached
-from kit.daemon.process import HeldModel, descendants, serving
+from kit.daemon.process import HeldModel, descendants
 from kit.memories import IN_A_WORKER
 from muniment.cli import daemon as acp
 from muniment.confine.cancel import Cancel
@@ -68,29 +68,24 @@ class Host:
 
 @pytest.fixture
 def start(tmp_path):
-    hosts = []
+    with ExitStack() as running:
 
-    def start(*arguments, **environment):
-        hosts.append(Host(tmp_path, *arguments, **environment))
-        return hosts[-1]
+        def start(*arguments, **environment):
+            host = Host(tmp_path, *arguments, **environment)
+            running.callback(host.process.communicate)
+            running.callback(host.process.kill)
+            return host
 
-    yield start
-    for host in hosts:
-        if host.process.poll() is None:
-            host.process.kill()
-        host.process.communicate()
+        yield start
 
 
 def test_a_host_has_facts_remembered_and_forgotten_and_the_owner_finds_them(start, muniment, tmp_path):
     host = start("--workspace", str(tmp_path / "work"))
     assert host.ask("initialize", 0, protocolVersion=1)["agentInfo"]["name"] == "muniment"
     assert host.ask(AVAILABILITY) == {"available": True}
-    host.send(id=2, method=REMEMBER, params={"content": "The password is hunter2-Tr0ub4dor&3-xyzzy"})
-    host.send(id=3, method=REMEMBER, params={"content": FACT})
-    failed, done = host.answer(), host.answer()
-    assert failed["error"]["data"]["code"].startswith("remember_")
-    assert "hunter2" not in json.dumps(failed)
-    saved = done["result"]
+    failed = host.ask(REMEMBER, content="The password is hunter2-Tr0ub4dor&3-xyzzy")
+    assert (failed["data"]["code"].startswith("remember_"), "hunter2" in json.dumps(failed)) == (True, False)
+    saved = host.ask(REMEMBER, content=FACT)
     assert host.entries == saved["filesTouched"]
     assert (saved["touchedScopes"], saved["decidedBy"]) == (["user"], "rules")
     assert saved["enforcement"] == IN_A_WORKER
@@ -137,15 +132,9 @@ def test_a_cancel_and_the_end_cancel_what_runs_answer_it_and_leave_nothing(start
     assert (code, err) == (0, "")
     assert {each["id"]: each["error"]["code"] for each in answers} == {1: -32800, 2: -32800}
     assert host.entries == before
-    assert not [pid for pid in children if is_alive(pid)]
-
-
-def is_alive(pid):
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state != "Z"
+    for pid in children:
+        with suppress(OSError):
+            assert ") Z " in Path(f"/proc/{pid}/stat").read_text()
 
 
 @contextmanager
@@ -159,15 +148,15 @@ def ledger_locked(base):
         yield path
 
 
-@pytest.mark.sweep(1)
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
-def test_a_signal_ends_a_start_that_waits_for_another_process(start, tmp_path, name):
+@pytest.mark.sweep(2)
+@pytest.mark.parametrize(("name", "command"), [("SIGTERM", "acp"), ("SIGINT", "serve"), ("SIGINT", "acp")])
+def test_a_signal_ends_a_start_that_waits_for_another_process(tmp_path, name, command):
     with ledger_locked(tmp_path) as path:
-        process = start().process
+        process = launch(tmp_path, command)
         reached(process, lambda: has_open(process.pid, path))
         process.send_signal(getattr(signal, name))
         assert process.wait(SOON) == -getattr(signal, name)
-    assert process.stderr.read() == b""
+    assert process.communicate() == (b"", b"")
 
 
 @pytest.mark.slow
@@ -189,12 +178,11 @@ def test_a_look_that_waits_for_another_process_is_cancelled_and_keeps_nobody(sta
 
 @pytest.mark.sweep(1)
 @pytest.mark.parametrize("also_closed", [(), ("stderr",)])
-def test_a_broken_policy_is_said_at_the_start_and_to_whoever_asks_and_a_host_that_is_gone_ends_it(
+def test_a_broken_policy_is_said_to_whoever_asks_and_a_host_that_is_gone_ends_it(
     start, tmp_path, also_closed
 ):
-    policy = tmp_path / "broken.toml"
-    policy.write_text("nonsense = 1\n")
-    host = start("--policy", str(policy), **({} if also_closed else {"MUNIMENT_LOG": "INFO"}))
+    (tmp_path / "broken.toml").write_text("nonsense = 1\n")
+    host = start(f"--policy={tmp_path}/broken.toml", **({} if also_closed else {"MUNIMENT_LOG": "INFO"}))
     assert host.ask(AVAILABILITY) == {"available": False}
     error = host.ask(REMEMBER, content=FACT)
     assert (error["code"], error["data"]["code"]) == (-32000, "managed_memory_unavailable")
@@ -203,23 +191,19 @@ def test_a_broken_policy_is_said_at_the_start_and_to_whoever_asks_and_a_host_tha
     host.send(id=1, method="initialize")
     assert host.process.wait(SECONDS) == 0
     if not also_closed:
-        note, *events = host.process.stderr.read().decode().splitlines()
+        note, *_, event = host.process.stderr.read().decode().splitlines()
         assert re.fullmatch(r"note: .*takes no tasks yet.* \[policy_invalid\]", note)
-        event = json.loads(events[-1])
-        assert (event["event"], event["problem"]) == ("host_gone", "BrokenPipeError")
+        assert '"host_gone"' in event
+        assert '"BrokenPipeError"' in event
 
 
-def test_what_cannot_start_says_why_answers_nothing_and_prints_nothing_to_the_host(
-    muniment, at_work, monkeypatch, capfd
-):
+def test_what_cannot_start_says_why_and_prints_nothing_to_the_host(muniment, at_work, monkeypatch, capfd):
     for arguments, why in (
         ("--workspace nowhere", "the workspace nowhere does not exist [config_invalid]"),
-        ("--model m", "the model 'm' needs a server"),
-        ("--base-url http://127.0.0.1:1/v1", ""),
+        *(("--model m", "the model 'm' needs a server"), ("--base-url http://127.0.0.1:1/v1", "")),
     ):
-        done = muniment("acp", *arguments.split())
-        assert (done.exit_code, done.stdout) == (1, "")
-        assert done.stderr.startswith(f"not started: {why}")
+        (told,) = muniment.lines("acp", *arguments.split(), code=1)
+        assert told.startswith(f"not started: {why}")
     assert list(at_work.iterdir()) == [at_work / ".git"]
 
     def stray(*_args, **_named):
@@ -231,48 +215,12 @@ def test_what_cannot_start_says_why_answers_nothing_and_prints_nothing_to_the_ho
     assert capfd.readouterr() == ("", "stray\n")
 
 
-@pytest.mark.slow
-def test_what_libraries_print_goes_to_standard_error_and_no_client_of_a_model_is_loaded(tmp_path):
-    """Also what is printed behind Python's back, to the descriptor itself."""
-    code = (
-        "import os, sys\n"
-        "from muniment.daemon.work import Workspace\n"
-        "def problem(self):\n"
-        "    print('stray'); os.write(1, b'stray\\n')\n"
-        "Workspace.problem = problem\n"
-        "from muniment.cli.entry import main\n"
-        "sys.argv[1:] = ['acp']\n"
-        "try: main()\n"
-        "except SystemExit as end: assert not end.code\n"
-        "sys.stderr.write(' '.join({name.partition('.')[0] for name in sys.modules}))"
-    )
-    source = str(Path(package.__file__).parents[1])
-    env = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "PYTHONPATH": source}
-    terms = {"capture_output": True, "cwd": tmp_path, "env": env, "timeout": SECONDS}
-    asked = b'{"jsonrpc":"2.0","id":1,"method":"initialize"}\n'
-    done = subprocess.run([sys.executable, "-c", code], input=asked, check=True, **terms)
-    assert json.loads(done.stdout)["id"] == 1
-    one, two, names = done.stderr.decode().splitlines()
-    heavy = {"pydantic", "openai", "asyncio", "starlette", "uvicorn"}
-    assert (one, two, heavy & set(names.split())) == ("stray", "stray", {"pydantic"})
-
-
-@pytest.mark.slow
-def test_host_and_daemon_work_on_one_memory_side_by_side(start, tmp_path):
-    with serving(tmp_path) as daemon:
-        host = start()
-        for number in range(3):
-            task = daemon.remember(f"The daemon was told fact number {number}")
-            assert host.ask(REMEMBER, content=f"The host was told fact number {number}")["filesTouched"]
-            assert daemon.wait(task)["status"] == "completed"
-        host.end()
-        assert len(host.entries) == 6
-        assert daemon.muniment("audit", "verify")["whole"]
-
-
-def test_a_host_that_does_not_read_counts_as_gone(monkeypatch):
+def test_a_host_that_does_not_read_counts_as_gone_and_one_that_is_silent_is_waited_for_no_longer(monkeypatch):
     monkeypatch.setattr(acp, "SEND_SECONDS", 0.05)
     reader, writer = os.pipe()
+    with Cancel() as stop:
+        acp._converse(SimpleNamespace(deadline=0.0, expire=stop.set), reader, stop)
+        assert stop.is_set()
     with Cancel() as stop:
         output = acp._Output(writer, stop)
         output(b"fits\n")
@@ -287,19 +235,16 @@ def test_a_host_that_does_not_read_counts_as_gone(monkeypatch):
     os.close(reader)
 
 
-def test_requests_are_given_up_also_while_the_host_says_nothing():
-    class Silent:
-        deadline = 0.0
-
-        def expire(self):
-            stop.set()
-
-    reader, writer = os.pipe()
-    with Cancel() as stop:
-        acp._converse(Silent(), reader, stop)
-        assert stop.is_set()
-    os.close(reader)
-    os.close(writer)
+@pytest.mark.slow
+def test_what_libraries_print_goes_to_standard_error_also_behind_pythons_back(tmp_path):
+    stray = "Workspace.problem = lambda self: print('stray') or os.write(1, b'stray\\n') and None"
+    code = f"import os, sys\nfrom muniment.daemon.work import Workspace\n{stray}\nsys.argv[1:] = ['acp']\n"
+    code += "from muniment.cli.entry import main\nmain()"
+    env = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "PYTHONPATH": str(REPOSITORY / "src")}
+    terms = {"capture_output": True, "cwd": tmp_path, "env": env, "timeout": SECONDS}
+    asked = b'{"jsonrpc":"2.0","id":1,"method":"initialize"}\n'
+    done = subprocess.run([sys.executable, "-c", code], input=asked, check=True, **terms)
+    assert (json.loads(done.stdout)["id"], done.stderr) == (1, b"stray\nstray\n")
 
 
 @pytest.mark.slow
@@ -316,6 +261,5 @@ def test_the_conversation_of_the_page_is_the_one_that_happens(start):
         if "enforcement" in document.get("result", {}):
             answer["result"]["enforcement"] = document["result"]["enforcement"]
         assert answer == document
-    told = (f"{BACKSTOP_SECONDS:.0f} seconds", f"{MAX_LINE_BYTES} bytes")
-    for each in (*METHODS, AVAILABILITY, MAX_PENDING, *told):
-        assert str(each) in page
+    told = (f"{BACKSTOP_SECONDS:.0f} seconds", f"{MAX_LINE_BYTES} bytes", f"{MAX_PENDING}")
+    assert [each for each in (*METHODS, AVAILABILITY, *told) if each not in page] == []

@@ -10,12 +10,13 @@ import signal
 import sys
 from dataclasses import replace
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
 from kit.confine.probe import SERVICES
 from kit.memories import CANARY, IN_A_WORKER, photograph, put
-from kit.policy.files import write
+from kit.policy.files import rule, write
 from kit.served import URL, serve
 from muniment import api
 from muniment.agent import filing
@@ -33,15 +34,12 @@ from muniment.tools.calls import Outcome
 
 FACT = "The user prefers dark mode"
 WRITES = (calls(call("write_file", path="user/a.md", content=f"{FACT}\n")), say("Saved."))
+GONE = Mock(side_effect=ModelError("\x1b[2J\u202egone"))
 LLM = ("--model=m", f"--base-url={URL}")
 
 
 def scripted(monkeypatch, *steps):
     monkeypatch.setattr(filing, "RuleWriter", lambda: ScriptedModel(steps))
-
-
-def fail(_request):
-    raise ModelError("\x1b[2J\u202egone")
 
 
 # -- remember ------------------------------------------------------------------------------------------
@@ -72,9 +70,9 @@ def test_a_dry_run_says_would_and_a_run_tells_what_it_did_besides(muniment, root
     put(roots["user"], "a.md", "The user likes tea\n")
     edit = call("edit", path="user/a.md", old_string="tea\n", new_string=f"tea\n{FACT}\n")
     scripted(monkeypatch, calls(edit), say("x"))
-    done = muniment("remember", FACT)
-    assert done.stdout.startswith("saved (changed): user/a.md")
-    assert done.stderr.startswith("note: user/MEMORY.md was not ours")
+    saved, *_, note = muniment.lines("remember", FACT)
+    assert saved.startswith("saved (changed): user/a.md")
+    assert note.startswith("note: user/MEMORY.md was not ours")
 
 
 def test_there_is_one_document_with_every_key_also_on_failure(muniment, home, monkeypatch):
@@ -82,22 +80,20 @@ def test_there_is_one_document_with_every_key_also_on_failure(muniment, home, mo
     assert (done["status"], done["error"]) == ("completed", None)
     (home / "config.toml").write_text("colour = 1\n")
     unusable = muniment.document("remember", FACT, code=1)
-    assert (set(unusable), unusable["error"]["code"]) == (set(done), "config_invalid")
     (home / "config.toml").unlink()
     scripted(monkeypatch, say("No."))
     failed = muniment.document("remember", FACT, "--on-model-failure=fail", code=1)
-    assert (set(failed), failed["status"]) == (set(done), "failed")
-    assert failed["error"]["code"] == "remember_no_update"
+    assert (set(unusable), set(failed), failed["status"]) == (set(done), set(done), "failed")
+    codes = [each["error"]["code"] for each in (unusable, failed)]
+    assert codes == ["config_invalid", "remember_no_update"]
 
 
 def test_a_failure_is_one_line_with_its_code_on_standard_error(muniment):
-    scopes = (
-        "invalid_scope --scope team",
-        "invalid_scope --root team=/tmp",
-        "policy_invalid --policy absent",
-    )
-    settings = ("config_invalid --symlinks follow", "config_invalid --root nothing")
-    for line in (*scopes, *settings, "invalid_context_mode --context all"):
+    for line in (
+        *("invalid_scope --scope team", "invalid_scope --root team=/tmp", "policy_invalid --policy absent"),
+        *("config_invalid --symlinks follow", "config_invalid --root nothing"),
+        "invalid_context_mode --context all",
+    ):
         code, *arguments = line.split()
         done = muniment("remember", FACT, *arguments)
         assert (done.exit_code, done.stdout) == (1, ""), arguments
@@ -107,8 +103,8 @@ def test_a_failure_is_one_line_with_its_code_on_standard_error(muniment):
 def test_a_command_line_that_means_nothing_is_exit_2_and_says_what_it_lacks(muniment):
     for row in (
         *("remember a b", "remember a --nope", "nope", "show", "serve --port 70000", "policy lint"),
-        *("policy explain strict read -x.md", "policy sign strict"),
-        *("erase", "erase user/a.md --verify -", "erase --verify - --yes"),
+        *("policy explain strict read -x.md", "policy sign strict", "erase --verify - --yes"),
+        *("erase", "erase user/a.md --verify -"),
         *("recall | say what to recall", "recall \t | say what to recall", "recall x --limit=0 | --limit"),
         *("recall x --hook | from standard input", "recall --hook --json | from standard input"),
         "doctor --model rules --policy strict | examine a model without it",
@@ -125,36 +121,27 @@ def test_a_command_line_that_means_nothing_is_exit_2_and_says_what_it_lacks(muni
 
 def test_version_and_help(muniment):
     assert muniment("--version", bound=False).stdout.startswith("muniment 0.")
-    commands = "lint explain diff test prove show lock sign verify"
-    for arguments, names in (
-        *((["--help"], "remember ls show index tool"), (["policy", "--help"], commands)),
-    ):
-        shown = " ".join(muniment.lines(*arguments, bound=False))
+    policy = "lint explain diff test prove show lock sign verify"
+    for line, names in (("--help", "remember ls show index tool"), ("policy --help", policy)):
+        shown = " ".join(muniment.lines(*line.split(), bound=False))
         assert all(f" {name} " in shown for name in names.split())
 
 
 def test_standard_input_that_is_no_fact_is_told_and_never_cut(muniment, roots):
     for stdin, words in (
-        (b"", "empty"),
-        (b"\xff\xfe", "not UTF-8"),
-        (b"x" * (MAX_FACT_BYTES + 1), f"{MAX_FACT_BYTES}"),
-        (b"x" * 10_000_000, "too long"),
+        *((b"", "empty"), (b"\xff\xfe", "not UTF-8"), (b"x" * (MAX_FACT_BYTES + 1), f"{MAX_FACT_BYTES}")),
         (b"the first half" + b" " * (2 * MAX_FACT_BYTES) + b"the second half", "too long"),
         ("é".encode() * MAX_FACT_BYTES + b"x", "too long"),
     ):
         (line,) = muniment.lines("remember", "-", stdin=stdin, code=1)
-        assert words in line
-        assert line.endswith("[invalid_content]")
+        assert (words in line, line.endswith("[invalid_content]")) == (True, True)
     assert list(roots["user"].iterdir()) == []
 
 
 def test_ctrl_c_is_exit_130_with_nothing_written(muniment, tmp_path, monkeypatch):
     def cancel(_request):
         signal.raise_signal(signal.SIGINT)
-        return calls(call("write_file", path="user/a.md", content="x"))
-
-    def interrupted(_argument):
-        raise KeyboardInterrupt
+        return WRITES[0]
 
     def memory():
         """Everything but the state, which records how a task ended."""
@@ -166,17 +153,15 @@ def test_ctrl_c_is_exit_130_with_nothing_written(muniment, tmp_path, monkeypatch
     assert muniment.lines("remember", FACT, code=130)[0].startswith("cancelled: ")
     scripted(monkeypatch, cancel)
     assert muniment.document("remember", FACT, code=130)["status"] == "cancelled"
-    monkeypatch.setattr(command, "_read_fact", interrupted)
+    monkeypatch.setattr(command, "_read_fact", Mock(side_effect=KeyboardInterrupt))
     assert muniment.lines("remember", "-", code=130) == ["cancelled: nothing was written [cancelled]"]
     assert muniment.document("remember", "-", code=130)["status"] == "cancelled"
     assert memory() == before
     assert muniment("history").stdout == "nothing was committed here yet\n"
 
 
-def test_nothing_that_a_model_or_a_configuration_says_reaches_a_terminal_raw(
-    muniment, roots, home, tmp_path, monkeypatch, capsys
-):
-    scripted(monkeypatch, fail)
+def test_no_model_or_setting_reaches_a_terminal_raw(muniment, roots, home, tmp_path, monkeypatch, capsys):
+    scripted(monkeypatch, GONE)
     (failed,) = muniment.lines("remember", FACT, "--on-model-failure=fail", code=1)
     assert failed.startswith("not saved: the model failed; nothing was written")
     told = " ".join(muniment.lines("remember", FACT))
@@ -191,15 +176,14 @@ def test_nothing_that_a_model_or_a_configuration_says_reaches_a_terminal_raw(
     assert capsys.readouterr().out.splitlines()[-1].startswith("  m saved (new): [2J\\u{e000}, ")
 
 
-def test_progress_is_for_terminals_and_names_no_tool_that_there_is_not(monkeypatch):
-    stream, said = io.StringIO(), []
-    monkeypatch.setattr(sys, "stderr", stream)
+def test_progress_is_for_terminals_and_names_no_tool_that_there_is_not(monkeypatch, capsys):
+    shown, said = [], []
     for is_terminal in (False, True):
-        monkeypatch.setattr(stream, "isatty", lambda is_terminal=is_terminal: is_terminal, raising=False)
+        monkeypatch.setattr(sys.stderr, "isatty", lambda is_terminal=is_terminal: is_terminal)
         with command._progress() as observe:
             observe(ToolDecision(1, "\x1b[2Jgrep", Outcome("allow", None, CANARY)))
-        assert bool(stream.getvalue()) == is_terminal
-    assert CANARY not in stream.getvalue()
+        shown.append(capsys.readouterr().err)
+    assert (shown[0], bool(shown[1]), CANARY in shown[1]) == ("", True, False)
     for tool in ("\x1b[2Jgrep" + CANARY, "grep"):
         command._telling(said.append)(ToolDecision(2, tool, Outcome("deny", "refused", CANARY)))
     assert said == ["turn 2: unknown tool deny", "turn 2: grep deny"]
@@ -216,18 +200,13 @@ def test_events_go_to_standard_error_where_a_level_is_named_and_nowhere_otherwis
 # -- language models -----------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def key(tmp_path):
-    return str(put(tmp_path, "key", f"{CANARY}\n"))
+key = pytest.fixture(lambda tmp_path: str(put(tmp_path, "key", f"{CANARY}\n")))
 
 
 def test_a_language_model_is_asked_and_named(muniment, roots, monkeypatch, key):
     opened = serve(monkeypatch, *WRITES)
-    done = muniment(
-        "remember", FACT, "--model=org/m", LLM[1], f"--api-key-file={key}", "--protocol=json", "--detail"
-    )
-    assert (done.exit_code, done.stderr) == (0, "")
-    saved, how, *detail = done.stdout.splitlines()
+    terms = ("--model=org/m", LLM[1], f"--api-key-file={key}", "--protocol=json", "--detail")
+    saved, how, *detail = muniment.lines("remember", FACT, *terms)
     assert (saved, "Saved." in " ".join(detail)) == ("saved (new): user/a.md", True)
     assert how.startswith("  org/m, 2 turns, ")
     assert '"decided_by": "org/m"' in (roots["user"] / "a.md").read_text()
@@ -235,7 +214,7 @@ def test_a_language_model_is_asked_and_named(muniment, roots, monkeypatch, key):
     assert (model.base_url, model.api_key, model.protocol, model.closed) == (URL, CANARY, "json", 1)
 
 
-def test_a_key_is_in_no_environment_once_it_is_read_and_in_nothing_printed_or_logged(
+def test_a_key_that_was_read_is_in_no_environment_and_in_nothing_printed_or_logged(
     muniment, monkeypatch, key
 ):
     seen = []
@@ -251,33 +230,26 @@ def test_a_key_is_in_no_environment_once_it_is_read_and_in_nothing_printed_or_lo
     assert [CANARY in repr(each) for each in seen] == [False, False]
     assert all("MUNIMENT_HOME" in each for each in seen)
     assert [model.api_key for model in opened] == [CANARY]
-    for steps in (WRITES, [fail]):
-        for flags, source in (
-            ((), {"MUNIMENT_API_KEY": CANARY}),
-            (["--json"], {"MUNIMENT_API_KEY_FILE": key}),
-        ):
+    for steps in (WRITES, [GONE]):
+        for flags, source in ((), {"MUNIMENT_API_KEY": CANARY}), (["--json"], {"MUNIMENT_API_KEY_FILE": key}):
             opened = serve(monkeypatch, *steps)
             done = muniment("remember", FACT, *LLM, *flags, MUNIMENT_LOG="DEBUG", **source)
             assert (opened[0].api_key, "remember_ended" in done.stderr) == (CANARY, True)
             assert CANARY not in done.output + done.stderr
 
 
-def test_a_model_that_cannot_be_used_is_one_line_and_creates_nothing(muniment, home, monkeypatch):
+def test_a_model_that_cannot_be_used_is_one_line_and_creates_nothing(muniment, home, roots, monkeypatch):
     opened = serve(monkeypatch)
-    other = "is for a language model"
-    llm = " ".join(LLM)
-    key_file, is_none = "take the path of a file", "MUNIMENT_API_KEY holds no key"
+    other, path, llm = "is for a language model", "take the path of a file", " ".join(LLM)
     for words, arguments, environment in (
         ("say where one answers: --base-url URL, such as http://127.0.0.1:8080/v1", "--model=m", {}),
         ("a model's name has 1 to 200 printable", f"--model=m\x1b[2J {LLM[1]}", {}),
         ("auto, tools, json, text and decide", f"{llm} --protocol=xml", {}),
         *((f"--base-url {other}", LLM[1], {}), (f"--api-key-file {other}", "--api-key-file=/key", {})),
         *((f"--protocol {other}", f"{more}--protocol=json", {}) for more in ("", "--model=rules ")),
-        *(("--base-url URL", "", {"MUNIMENT_MODEL": "m"}), (key_file, f"{llm} --api-key-file={CANARY}", {})),
-        *(
-            (is_none, llm, {"MUNIMENT_API_KEY": f"{CANARY} x"}),
-            (key_file, llm, {"MUNIMENT_API_KEY_FILE": CANARY}),
-        ),
+        *(("--base-url URL", "", {"MUNIMENT_MODEL": "m"}), (path, f"{llm} --api-key-file={CANARY}", {})),
+        ("MUNIMENT_API_KEY holds no key", llm, {"MUNIMENT_API_KEY": f"{CANARY} x"}),
+        (path, llm, {"MUNIMENT_API_KEY_FILE": CANARY}),
         ("the key file /dev/null is empty", f"{llm} --api-key-file=/dev/null", {}),
     ):
         done = muniment("remember", "-", *arguments.split(), stdin=CANARY, **environment)
@@ -286,31 +258,23 @@ def test_a_model_that_cannot_be_used_is_one_line_and_creates_nothing(muniment, h
         assert [part for part in (CANARY, "\x1b") if part in done.stderr] == []
     told = muniment.document("remember", FACT, *arguments.split(), code=1, **environment)
     assert (told["error"]["code"], told["decided_by"]) == ("config_invalid", None)
-    assert not home.exists()
-    assert opened == []
-
-
-def test_a_base_url_that_is_none_is_told_by_what_would_ask_it(muniment, roots):
+    assert (home.exists(), opened) == (False, [])
+    monkeypatch.undo()
     for url in ("http://127.0.0.1:1/chat/completions", "127.0.0.1:1", "ftp://127.0.0.1/v1"):
-        done = muniment("remember", FACT, "--model=m", f"--base-url={url}")
-        assert (done.exit_code, done.stdout) == (1, "")
-        assert re.fullmatch(r"not saved: the base URL .*\[config_invalid\]\n", done.stderr)
+        (told,) = muniment.lines("remember", FACT, "--model=m", f"--base-url={url}", code=1)
+        assert re.fullmatch(r"not saved: the base URL .*\[config_invalid\]", told)
     assert list(roots["user"].iterdir()) == []
 
 
-def test_a_root_that_holds_the_key_file_is_bound_by_no_command(muniment, roots):
+def test_a_root_with_the_key_file_is_bound_by_no_command_and_looking_needs_no_server(muniment, roots):
+    unusable = {"MUNIMENT_MODEL": "m", "MUNIMENT_API_KEY": "no key", "MUNIMENT_API_KEY_FILE": "/nowhere"}
+    for line in ("ls", "index rebuild"):
+        assert muniment(*line.split(), **unusable).exit_code == 0
     key = put(roots["user"], "key.md", CANARY)
     for line in ("remember x", "ls", "index verify"):
-        done = muniment(*line.split(), MUNIMENT_API_KEY_FILE=str(key))
-        assert done.exit_code == 1
-        assert f"user: its root lies around {key}; bind a directory apart from it" in done.stderr
-        assert CANARY not in done.output + done.stderr
-
-
-def test_the_memory_can_be_looked_at_without_the_server_of_its_model(muniment):
-    unusable = {"MUNIMENT_MODEL": "m", "MUNIMENT_API_KEY": "no key", "MUNIMENT_API_KEY_FILE": "/nowhere"}
-    assert muniment("ls", **unusable).exit_code == 0
-    assert muniment("index", "rebuild", **unusable).exit_code == 0
+        (told,) = muniment.lines(*line.split(), MUNIMENT_API_KEY_FILE=str(key), code=1)
+        assert f"user: its root lies around {key}; bind a directory apart from it" in told
+        assert CANARY not in told
 
 
 # -- ls, show, index -----------------------------------------------------------------------------------
@@ -339,37 +303,25 @@ def test_no_name_or_title_reaches_a_terminal_raw_or_forges_a_line(muniment, evil
             assert not flags or json.loads(done.stdout)
     put(evil["project"], "a.md", f'---\nname: "Real\\n  {FORGED}\\r  {FORGED}"\n---\nx\n')
     put(evil["project"], "b.md", f"---\nname: |\n  Real\n  {FORGED}\n---\nx\n")
-    assert muniment.lines("ls", "project") == [
-        "project: 2 entries",
-        f"  project/a.md  Real {FORGED} {FORGED}",
-        f"  project/b.md  Real {FORGED}",
-    ]
+    real = f"  project/a.md  Real {FORGED} {FORGED}", f"  project/b.md  Real {FORGED}"
+    assert muniment.lines("ls", "project") == ["project: 2 entries", *real]
 
 
 @pytest.mark.usefixtures("evil")
 def test_ls_lists_entries_and_says_what_it_passed_over(muniment, roots):
     listed = muniment.lines("ls")
-    assert listed[:4] == [
-        "user: 3 entries",
-        "  user/good.md  held back (ansi)",
-        "  user/let-pass.md  a\\u{e000}b",
-        "  user/title.md  held back (bidi)",
-    ]
+    held = ["  user/good.md  held back (ansi)", "  user/title.md  held back (bidi)"]
+    assert listed[:4] == ["user: 3 entries", held[0], "  user/let-pass.md  a\\u{e000}b", held[1]]
     assert sum(line.startswith("  passed over: user/") for line in listed) == 2
     assert listed[-1] == "project: 0 entries"
     document = muniment.document("ls")
-    assert [(item["path"], item["held"]) for item in document["entries"]] == [
-        ("user/good.md", "ansi"),
-        ("user/let-pass.md", None),
-        ("user/title.md", "bidi"),
-    ]
+    entries = [(item["path"], item["held"]) for item in document["entries"]]
+    assert entries == [("user/good.md", "ansi"), ("user/let-pass.md", None), ("user/title.md", "bidi")]
     assert (len(document["odd"]), document["complete"]) == (2, True)
-    put(roots["project"], "a.md")
-    put(roots["project"], "top/b.md")
-    put(roots["project"], "topic/b.md")
-    for asked in ("project/topic/", "project/topic/b.md"):
-        assert muniment.lines("ls", asked) == ["project: 1 entry", "  project/topic/b.md  b"]
-    assert muniment.lines("ls", "project/top") == ["project: 1 entry", "  project/top/b.md  b"]
+    for path in ("a.md", "top/b.md", "topic/b.md"):
+        put(roots["project"], path)
+    for asked, path in (("topic/", "topic/b.md"), ("topic/b.md", "topic/b.md"), ("top", "top/b.md")):
+        assert muniment.lines("ls", f"project/{asked}") == ["project: 1 entry", f"  project/{path}  b"]
     assert "user" not in muniment("ls", "project").stdout
     assert muniment("ls", "/").exit_code == 1
     told = "not listed: nothing is remembered at user/nope [not_found]"
@@ -383,16 +335,13 @@ def test_no_note_breaks_its_line_and_what_cannot_be_read_is_listed_as_such(munim
             SimpleNamespace(rel="a.md", name=text, readable=True, held=None, note=text),
             SimpleNamespace(rel="b.md", name="\x1b[2J", readable=False, held=None, note=""),
         )
-        odd = SimpleNamespace(path="c", reason=text)
-        found = SimpleNamespace(entries=lambda: entries, odd=lambda: (odd,), complete=False)  # noqa: B023
-        monkeypatch.setattr(inspect, "view_of", lambda *_, found=found, **__: found)
-        monkeypatch.setattr(inspect, "verify", lambda *_, text=text: IndexCheck((text,), (text,)))
-        assert muniment.lines("ls", "user")[1:] == [
-            f"  user/a.md  a {FORGED} (a {FORGED})",
-            "  user/b.md  cannot be read",
-            f"  passed over: user/c (a {FORGED})",
-            "  user could not be read completely",
-        ]
+        odd = (SimpleNamespace(path="c", reason=text),)
+        found = Mock(entries=Mock(return_value=entries), odd=Mock(return_value=odd), complete=False)
+        monkeypatch.setattr(inspect, "view_of", Mock(return_value=found))
+        monkeypatch.setattr(inspect, "verify", Mock(return_value=IndexCheck((text,), (text,))))
+        first, second = f"  user/a.md  a {FORGED} (a {FORGED})", "  user/b.md  cannot be read"
+        passed = f"  passed over: user/c (a {FORGED})", "  user could not be read completely"
+        assert muniment.lines("ls", "user")[1:] == [first, second, *passed]
         notes = [f"note: {scope}/c: a {FORGED}" for scope in ("user", "project")] + 2 * [f"note: a {FORGED}"]
         assert muniment.lines("index", "verify", code=1) == notes + 2 * [f"a {FORGED}"]
 
@@ -410,9 +359,10 @@ def test_show_prints_the_bytes_into_a_pipe_and_nothing_raw_on_a_terminal(munimen
 def test_show_leaves_the_memory_for_nobody(muniment, roots, tmp_path):
     (roots["user"] / "link.md").symlink_to(tmp_path / "outside" / "secret.md")
     put(roots["user"], "bytes.md", b"\xff")
+    out = "user/../outside/secret.md", "/etc/passwd", "user/link.md"
     for path, code in (
-        *(("user/absent.md", "not_found"), ("user/../outside/secret.md", "path_escape"), ("", "bad_name")),
-        *(("/etc/passwd", "path_escape"), ("user/link.md", "path_escape"), ("team/a.md", "refused")),
+        *((path, "path_escape") for path in out),
+        *(("user/absent.md", "not_found"), ("", "bad_name"), ("team/a.md", "refused")),
         *(("user", "not_a_file"), ("user/bytes.md", "not_text")),
     ):
         told = muniment("show", path)
@@ -458,13 +408,12 @@ def answers(done):
 
 def test_tool_answers_a_line_with_a_line_and_commits_only_when_asked(muniment, roots):
     lines = ask("write_file", path="user/a.md", content="x\n") + "\n" + ask("ls", path="user")
-    done = muniment("tool", stdin=lines)
-    assert done.exit_code == 0
-    assert [set(answer) for answer in answers(done)] == [{"verdict", "code", "text"}] * 2
-    assert answers(done)[1]["text"] == "a.md (2 bytes)\n[1 in all]"
+    first, second = answers(muniment("tool", stdin=lines))
+    assert set(first) == set(second) == {"verdict", "code", "text"}
+    assert second["text"] == "a.md (2 bytes)\n[1 in all]"
     assert list(roots["user"].iterdir()) == []
     done = muniment("tool", "--commit", stdin=lines)
-    assert (len(answers(done)), done.stderr) == (2, "committed: user/a.md\n")
+    assert (done.exit_code, len(answers(done)), done.stderr) == (0, 2, "committed: user/a.md\n")
     assert (roots["user"] / "a.md").read_text() == "x\n"
 
 
@@ -473,24 +422,19 @@ def test_what_is_no_request_is_answered_and_the_next_one_heard(muniment):
     bad += ("[" * 100_000, "1" * 5000)
     unknown = [json.dumps({"tool": tool, "args": None}) for tool in (None, [], {}, 7, "bash")]
     done = muniment("tool", stdin="\n".join((*bad, *unknown, ask("ls", path=""))))
-    *refused, last = [each["code"] for each in answers(done)]
-    assert refused == ["bad_arguments"] * len(bad) + ["unknown_tool"] * len(unknown)
-    assert (last, answers(done)[-1]["verdict"]) == (None, "allow")
+    codes = [each["code"] for each in answers(done)]
+    assert codes == ["bad_arguments"] * len(bad) + ["unknown_tool"] * len(unknown) + [None]
 
 
-def test_tool_fails_for_a_line_without_end_an_escape_and_what_it_cannot_use(
-    muniment, roots, home, monkeypatch
-):
+def test_tool_fails_for_a_line_without_end_and_an_escape(muniment, roots, home, monkeypatch):
     escape = ask("write_file", path="user/a.md", content="x")
     escape += ask("edit", path="/etc/x", old_string="a", new_string="b")
     done = muniment("tool", "--commit", stdin=escape)
     assert (done.exit_code, "[remember_path_escape]" in done.stderr) == (1, True)
     assert list(roots["user"].iterdir()) == []
     assert "[invalid_scope]" in muniment("tool", bound=False, stdin="").stderr
-    done = muniment("tool", "--in-process", stdin="")
-    assert (done.exit_code, done.stdout) == (1, "")
-    assert "[confinement_unavailable]" in done.stderr
-    look = '[[allow]]\nid = "look"\nverbs = ["list", "read"]\npaths = ["/user/**/*.md"]\n'
+    assert "[confinement_unavailable]" in muniment.lines("tool", "--in-process", stdin="", code=1)[0]
+    look = rule("allow", "look", ["list", "read"], ["/user/**/*.md"])
     write(home / "policies" / "own.toml", body=look, extends=["strict"])
     done = muniment("tool", "--policy=own", stdin=ask("write_file", path="user/a.md", content="x\n"))
     assert answers(done)[0]["code"] == "refused"
@@ -507,7 +451,6 @@ def test_links_are_resolved_if_that_is_asked_for(muniment, roots, monkeypatch):
     done = muniment("tool", "--symlinks", "beneath", "--commit", stdin=request)
     assert answers(done)[0]["text"] == "created user/topic/new.md (4 bytes); user/t/new.md leads there"
     assert done.stderr == "committed: user/topic/new.md\n"
-    assert muniment("tool", "--symlinks", "follow", stdin=request).exit_code == 1
     scripted(monkeypatch, calls(call("write_file", path="user/t/more.md", content=f"{FACT}\n")), say("x"))
     document = muniment.document("remember", FACT, "--symlinks", "beneath")
     assert document["files_touched"] == ["user/topic/prefers-dark-mode.md"]
@@ -518,33 +461,27 @@ def test_links_are_resolved_if_that_is_asked_for(muniment, roots, monkeypatch):
 
 @pytest.fixture
 def main(monkeypatch):
-    def main(body, *arguments):
+    def main(body, line):
         monkeypatch.setattr("muniment.cli.app.app", body)
-        monkeypatch.setattr(sys, "argv", ["muniment", *arguments])
+        monkeypatch.setattr(sys, "argv", ["muniment", *line.split()])
         entry.main()
 
     return main
 
 
 def test_the_zygote_starts_early_only_where_an_agent_will_run(main, monkeypatch):
-    started = []
-
-    def start():
-        started.append(1)
-        raise WorkerLost("no; the command itself will say so")
-
-    monkeypatch.setattr("muniment.confine.pool.shared_zygote", lambda: SimpleNamespace(start=start))
+    zygote = Mock()
+    zygote.start.side_effect = WorkerLost("no; the command itself will say so")
+    monkeypatch.setattr("muniment.confine.pool.shared_zygote", lambda: zygote)
     for line in ("tool --in-process", "remember --help", "ls", ""):
-        main(lambda: None, *line.split())
-    assert started == []
+        main(lambda: None, line)
+    assert not zygote.start.called
     for line in ("remember x", "tool", "acp"):
-        main(lambda: None, *line.split())
-    assert started == [1, 1, 1]
+        main(lambda: None, line)
+    assert zygote.start.call_count == 3
 
 
-def test_ctrl_c_is_exit_130_wherever_it_comes_and_no_character_is_too_much_for_a_stream(
-    main, monkeypatch, capsys
-):
+def test_ctrl_c_is_exit_130_anywhere_and_no_character_too_much_for_a_stream(main, monkeypatch, capsys):
     with pytest.raises(SystemExit) as caught:
         main(lambda: signal.raise_signal(signal.SIGINT), "ls")
     assert caught.value.code == 130

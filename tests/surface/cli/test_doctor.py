@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -106,66 +107,58 @@ def test_with_no_layer_at_all_every_one_is_missing(doctor, found, muniment, monk
 
 
 @needs_fence
-def test_what_succeeds_against_a_layer_that_holds_fails_whatever_the_policy_asks(doctor, found):
+def test_what_succeeds_against_a_layer_that_holds_fails_and_what_is_untried_counts(doctor, found, muniment):
     """As where a kernel holds less than it says."""
 
     def broken(trial):
         first = judge(trial.findings[0].attempt, DONE, [*FenceLayer], 7)
         return replace(trial, findings=[first, *trial.findings[1:]])
 
+    def skipping(number):
+        nothing = {"outcome": "", "verdict": Verdict.UNTRIED, "why": "so"}
+        skipped = partial(map, lambda each: replace(each, **nothing))
+        return lambda trial: replace(
+            trial, findings=[*skipped(trial.findings[:number]), *trial.findings[number:]]
+        )
+
     found(change=broken)
     lines = doctor(code=1)
     told = r"  NOT HELD +done +read a file .* \(landlock should stop it\)"
     assert any(re.fullmatch(told, line) for line in lines)
     assert lines[-1] == ("enforcement full; policy strict requires partial: met; 1 of 4 attempts NOT held")
-
-
-def test_what_was_not_tried_is_counted_and_where_nothing_was_the_exit_code_is_1(doctor, found, muniment):
-    nothing = {"outcome": "", "verdict": Verdict.UNTRIED, "why": "so"}
-    for number, code in ((3, 0), (4, 1)):
-
-        def skip(trial, number=number):
-            *untried, tried = trial.findings if number == 3 else (*trial.findings, None)
-            skipped = [replace(each, **nothing) for each in untried]
-            return replace(trial, findings=[*skipped, *filter(None, [tried])])
-
-        found(change=skip)
+    for number, code in ((3, 0), (4, 1)):  # Where nothing at all was tried it fails.
+        found(change=skipping(number))
         assert doctor(code=code)[-1].endswith(f": met; {number} of 4 not tried")
         muniment.document("doctor", code=code)
 
 
+WITHHELD = {
+    "landlock_unknown": "offered no .*the system answered ENOSYS; it takes Linux 6.2 built with",
+    "landlock_switched_off": "offered no .*switched off; add landlock to .* boot parameter lsm=",
+    "landlock_not_entered": "offered ABI .*answered EPERM.* profile allow landlock_create_ruleset",
+    "landlock_pretended": "offered ABI .*accepted it and nothing came of it",
+    "seccomp_pretended": "offered yes .*accepted it and nothing came of it",
+    "seccomp_forbidden": "offered yes .*answered EPERM.* seccomp profile allow prctl",
+    "limits_pretended": None,  # The zygote itself cannot keep its promises then, and nothing runs at all.
+}
+
+
 @pytest.mark.sweep(1)
 @needs_fence
-@pytest.mark.parametrize(
-    ("withheld", "told"),
-    [
-        ("landlock_unknown", "offered no .*the system answered ENOSYS; it takes Linux 6.2 built with"),
-        ("landlock_switched_off", "offered no .*switched off; add landlock to .* boot parameter lsm="),
-        ("landlock_not_entered", "offered ABI .*answered EPERM.* profile allow landlock_create_ruleset"),
-        ("landlock_pretended", "offered ABI .*accepted it and nothing came of it"),
-        ("seccomp_pretended", "offered yes .*accepted it and nothing came of it"),
-        ("seccomp_forbidden", "offered yes .*answered EPERM.* seccomp profile allow prctl"),
-        ("limits_pretended", None),
-    ],
-)
-def test_inside_a_container_that_withholds_something_it_is_said_and_the_exit_code_is_1(
-    tmp_path, withheld, told
-):
+@pytest.mark.parametrize("withheld", WITHHELD)
+def test_inside_a_container_that_withholds_something_it_is_said_and_the_exit_code_is_1(tmp_path, withheld):
     """All of the program runs where it is withheld."""
     code = f"from outer_filter import stand_around; stand_around({withheld!r}); "
     code += "from muniment.cli.entry import main; main()"
     env = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "PYTHONPATH": SERVICES}
-    terms = {"capture_output": True, "text": True, "env": env, "timeout": 50}
-    done = subprocess.run(
-        [sys.executable, "-c", code, "doctor", "--policy", "hardened"], check=False, **terms
-    )
+    line = [sys.executable, "-c", code, "doctor", "--policy", "hardened"]
+    done = subprocess.run(line, check=False, capture_output=True, text=True, env=env, timeout=50)
     assert done.returncode == 1, done
-    if told is None:
-        # The zygote itself cannot keep its promises then, and nothing runs at all.
+    if WITHHELD[withheld] is None:
         assert "not examined: the zygote" in done.stderr
         return
     (layer,) = CASES[withheld].missing
-    assert re.search(rf"^  {layer} .*{told}", done.stdout, re.MULTILINE), done.stdout
+    assert re.search(rf"^  {layer} .*{WITHHELD[withheld]}", done.stdout, re.MULTILINE), done.stdout
     *lines, last = done.stdout.splitlines()
     missing = f"enforcement partial (missing: {layer}); policy hardened requires full: NOT met"
     assert last.removesuffix(untried(lines)) == missing

@@ -10,17 +10,8 @@ import pytest
 from kit.agent.servers import KEY, form_of
 from muniment.agent.openai import FormFinding, Probe
 from muniment.cli import doctor as command
-from muniment.testing.chat_server import (
-    NO_RESPONSE_FORMAT,
-    NO_TOOLS,
-    ChatServer,
-    always,
-    failure,
-    raw,
-    tool_call,
-    tool_calls,
-    words,
-)
+from muniment.testing import chat_server as server
+from muniment.testing.chat_server import always, failure, raw, tool_call, tool_calls, words
 from muniment.testing.minds import perfect, through
 
 LS = tool_calls(tool_call("ls", {"path": "user"}))
@@ -34,13 +25,12 @@ def doctor(muniment, home):
     """Examines a server that answers so: what is said, without the times, and how often it was asked."""
 
     def run(answer, *flags, code=0, **environment):
-        with ChatServer(answer) as server:
-            named = ("doctor", "--model", "tiny", "--base-url", server.base_url)
+        with server.ChatServer(answer) as asked:
+            named = ("doctor", "--model", "tiny", "--base-url", asked.base_url)
             lines = muniment.lines(*named, *flags, code=code, **environment)
         assert not home.exists()
-        return [re.sub(r"\d+\.\d\d s(  \d+\.\d tokens/s)?", "T", line) for line in lines], len(
-            server.requests
-        )
+        told = [re.sub(r"\d+\.\d\d s(  \d+\.\d tokens/s)?", "T", line) for line in lines]
+        return told, len(asked.requests)
 
     return run
 
@@ -56,7 +46,7 @@ def test_a_perfect_model_passes(doctor):
 
 
 def test_it_is_said_which_form_a_run_will_use_and_which_is_better(doctor):
-    lines, asked = doctor(by_form(tools=NO_TOOLS["ollama"], json=ACTION, text=ACTION))
+    lines, asked = doctor(by_form(tools=server.NO_TOOLS["ollama"], json=ACTION, text=ACTION))
     assert lines[1].startswith("  tools no         T  the server answered 400: ")
     spares = "--protocol json spares each run a request that is refused"
     assert (lines[-2:], asked) == (["a run will use json", spares], 3)
@@ -65,7 +55,8 @@ def test_it_is_said_which_form_a_run_will_use_and_which_is_better(doctor):
     assert lines[-2:] == ["a run will use tools", other]
     told = "the model did not act in any form that was tried; a larger one may, or --protocol decide"
     assert doctor(always(PROSE), code=1)[0][-1] == told
-    lines, asked = doctor(by_form(json=NO_RESPONSE_FORMAT["openai"], text=DECISION), "--protocol", "decide")
+    refusing = by_form(json=server.NO_RESPONSE_FORMAT["openai"], text=DECISION)
+    lines, asked = doctor(refusing, "--protocol", "decide")
     assert (lines[-1], asked) == ("a run will use text for its decision", 2)
     assert doctor(always(LS), "--protocol", "tools")[1] == 1
 
@@ -80,7 +71,7 @@ def test_a_refused_key_ends_it_after_one_request(doctor):
 
 
 def test_a_server_that_does_not_answer_in_time(doctor, monkeypatch):
-    monkeypatch.setattr(command, "PROBE_SECONDS", 0.2)
+    monkeypatch.setattr(command, "PROBE_SECONDS", 0.5)
     lines, asked = doctor(always(raw(60.0)), code=1)
     said = " ".join(lines)
     assert (said.count("no answer in time"), asked, "no run can use" in said) == (3, 3, False)
@@ -111,11 +102,10 @@ def test_what_travels_in_the_clear_is_said(muniment, monkeypatch):
     for url, key, told in (
         ("http://192.0.2.1/v1", KEY, f"the key and {clear} 192.0.2.1"),
         ("http://127.evil.example/v1", "", f"{clear} 127.evil.example"),
-        ("http://models.example/v1", "", f"{clear} models.example"),
-        ("https://models.example/v1", KEY, None),
-        ("http://127.0.0.7:1/v1", KEY, None),
-        ("http://[::1]:1/v1", KEY, None),
+        *(
+            (f"{url}/v1", KEY, "")
+            for url in ("https://models.example", "http://127.0.0.7:1", "http://[::1]:1")
+        ),
     ):
         said = muniment("doctor", "--model", "tiny", "--base-url", url, MUNIMENT_API_KEY=key).stdout
-        assert ("unencrypted" in said) == (told is not None)
-        assert told is None or told in said
+        assert (told in said, "unencrypted" in said) == (True, bool(told))

@@ -2,36 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import os
+import re
 
 import pytest
 
-from kit.cli.launched import launch
 from kit.policy.files import READ_USER as READ
 from kit.policy.files import SCOPES, rule, write
 
 DENY = rule("deny", "d", ["read"], ["secret/"])
 CHECK = '[[test]]\nverb = "read"\npath = "user/a.md"\nexpect = "{}"\n'
-NEVER = 'schema = "muniment-invariants/1"\n' + rule("never", "n", ["read"], ["secret/"])
 RED, GREEN, DIM, PLAIN = "\x1b[31;1m", "\x1b[32m", "\x1b[2m", "\x1b[0m"
 
 
 @pytest.fixture
 def files(tmp_path):
-    """A policy, a wider one, one that does not load, and a file of invariants."""
-    (tmp_path / "invariants.toml").write_text(NEVER)
-    return {
-        "own": write(tmp_path / "a folder" / "own.toml", body=SCOPES + READ + DENY + CHECK.format("allow")),
-        "wide": write(tmp_path / "a folder" / "wide.toml", "own", body=SCOPES + READ),
-        "bad": write(tmp_path / "a folder" / "bad.toml", body="colour = 1\n"),
-        "sentences": str(tmp_path / "invariants.toml"),
-    }
+    """A policy, a wider one, and one that does not load."""
+    own = SCOPES + READ + DENY + CHECK.format("allow")
+    bodies = {"own": own, "wide": SCOPES + READ, "bad": "colour = 1\n"}
+    return {name: write(tmp_path / "a folder" / f"{name}.toml", body=body) for name, body in bodies.items()}
 
 
-def test_on_a_terminal_there_are_colours_and_nothing_that_a_file_or_a_path_holds_steers_it(
-    policy, files, request
-):
+def test_on_a_terminal_there_are_colours_and_no_file_or_path_steers_it(policy, files, request):
     plain = policy.lines("diff", files["own"], files["wide"], code=1)
     assert (plain[0].startswith("WIDER: "), "\x1b" in "".join(plain)) == (True, False)
     request.getfixturevalue("terminal")
@@ -45,38 +37,8 @@ def test_on_a_terminal_there_are_colours_and_nothing_that_a_file_or_a_path_holds
     assert policy.document("lint", files["bad"], code=1)["status"] == "unfit"
     asked = "user/a\x1b[2J\r\n\x1b]0;title\x07\u202e.md"
     for arguments in (("explain", files["own"], "read", asked), ("lint", f"./{asked}")):
-        bare = policy(*arguments).output
-        for colour in (RED, GREEN, DIM, PLAIN):
-            bare = bare.replace(colour, "")
+        bare = re.sub(r"\x1b\[(31;1|32|2|0)m", "", policy(*arguments).output)
         assert all(line.isprintable() for line in bare.split("\n"))
-
-
-def test_the_exit_code_is_0_where_all_is_well_and_1_where_it_is_not(policy, files):
-    files |= {"none": "/no/such/file", "x": "user/secret/a"}
-    for row in (
-        *("0 lint own", "1 lint own bad", "0 explain own read x", "1 explain bad read x"),
-        *("1 explain own write x", "0 diff wide own", "1 diff own wide", "1 diff bad own", "0 test wide"),
-        *("1 test own", "1 test bad", "0 prove sentences own", "1 prove sentences own wide"),
-        *("1 prove own own", "0 show own", "0 show own --effective", "1 show bad"),
-        *("1 sign own --key none", "1 verify own --signers none"),
-    ):
-        code, *arguments = (files.get(word, word) for word in row.split())
-        if "bad" not in row:
-            assert policy(*arguments).exit_code == int(code), row
-        done = policy(*arguments, "--json")
-        assert (done.exit_code, done.stderr, done.stdout.isascii()) == (int(code), "", True), row
-        assert isinstance(json.loads(done.stdout), dict)
-    (first, *_) = policy.lines("explain", files["own"], "read", "--", "-rf")
-    assert first.startswith("DENY  read -rf")
-
-
-def test_a_reader_who_goes_away_changes_no_exit_code(tmp_path, files):
-    process = launch(tmp_path, "policy", "diff", files["own"], files["wide"])
-    process.stdout.close()
-    process.stdin.close()
-    errors = process.stderr.read()
-    process.stderr.close()
-    assert (process.wait(30), errors) == (1, b"")
 
 
 # -- bad input -------------------------------------------------------------------------------------------
@@ -85,14 +47,8 @@ def test_a_reader_who_goes_away_changes_no_exit_code(tmp_path, files):
 def test_a_mistake_has_a_code_and_neither_loads_nor_is_shown(policy, tmp_path):
     """All of them, of files and of families, stand in `tests/units/policy`."""
     path = str(tmp_path / "own.toml")
-    for code, body, terms in (
-        ("E401", SCOPES + READ + CHECK.format("deny"), {}),
-        ("E206", SCOPES + READ.replace("/user/", "/team/"), {}),
-        ("E110", SCOPES + "[limits]\nturns = 7\n", {}),
-        ("E121", SCOPES, {"extends": ["./own.toml"]}),
-        ("E102", "x = = 1\n", {}),
-    ):
-        write(tmp_path / "own.toml", body=body, **terms)
+    for code, body in (("E401", SCOPES + READ + CHECK.format("deny")), ("E102", "x = = 1\n")):
+        write(tmp_path / "own.toml", body=body)
         (finding,) = policy.document("lint", path, code=1)["findings"][path]
         assert finding["code"] == code
         for arguments in (("show", path), ("explain", path, "read", "user/a"), ("diff", "strict", path)):
@@ -111,8 +67,6 @@ def test_a_lock_that_does_not_match_stops_what_runs_and_not_what_reviews(policy,
     write(tmp_path / "own.toml", body=SCOPES + READ + DENY)
     assert "E130" in policy("show", path).stderr
     assert policy("lint", path).exit_code == policy("diff", path, path).exit_code == 0
-    new = write(tmp_path / "new.toml", body=SCOPES + READ)
-    assert "E131" in policy("show", new).stderr
     (tmp_path / "policy.lock").write_text("rubbish")
     assert "E132" in policy("show", path).stderr
     assert policy("diff", path, path).exit_code == 0

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import threading
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -25,8 +27,9 @@ NOTHING = '{"additionalContext": ""}'
 @pytest.fixture
 def roots(tmp_path):
     found = make_roots(tmp_path)
-    put(found["user"], "editor/dark.md", "---\nname: Dark mode\n---\nPrefers dark mode in the editor\n")
-    put(found["user"], "editor/font.md", "---\nname: Font\n---\nPrefers a dark serif font in the editor\n")
+    for name, text in (("Dark mode", "Prefers dark mode"), ("Font", "Prefers a dark serif font")):
+        path = f"editor/{name.lower().partition(' ')[0]}.md"
+        put(found["user"], path, f"---\nname: {name}\n---\n{text} in the editor\n")
     put(found["project"], "staging.md", "Staging runs on Postgres 16 behind pgbouncer\n")
     return found
 
@@ -49,8 +52,8 @@ def test_a_person_is_shown_path_trust_day_and_text_and_nothing_raw(muniment, roo
     assert first.startswith("user/editor/dark.md (trust: owner, 2")
     assert text == "  Prefers dark mode in the editor"
     assert muniment.lines("recall", "capital", "of", "France") == ["nothing in the memory is about that"]
-    put(roots["user"], "odd.md", "The zebra colour scheme \x1b[2J is \x07 loud\n")
-    put(roots["user"], "let-pass.md", "The zebra colour scheme is \ue000 loud\n")
+    for name, odd in (("odd", "\x1b[2J is \x07"), ("let-pass", "is \ue000")):
+        put(roots["user"], f"{name}.md", f"The zebra colour scheme {odd} loud\n")
     shown = " ".join(muniment.lines("recall", "zebra colour scheme"))
     assert "The zebra colour scheme is \\u{e000} loud" in shown
     assert not set("\x1b\x07\ue000") & set(shown)
@@ -90,9 +93,7 @@ def reads(monkeypatch):
 
 
 @pytest.mark.parametrize("first", ["recall dark", "recall --hook", "ls", "index rebuild"])
-def test_who_reads_a_tree_first_makes_the_catalog_and_nobody_reads_it_again(
-    muniment, hook, roots, home, reads, monkeypatch, first
-):
+def test_who_reads_a_tree_first_makes_its_catalog(muniment, hook, roots, home, reads, monkeypatch, first):
     for path in tree_of(roots):
         os.utime(path, (1, 1))
     before = tree_of(roots)
@@ -115,12 +116,9 @@ def test_where_no_state_can_be_kept_it_is_said_once_and_recalled_all_the_same(mu
     (home / "state").write_text("in the way")
     done = muniment("recall", "dark mode editor")
     assert done.exit_code == 0
-    for said, (note,) in ((done.stdout, done.stderr.splitlines()), (hook()[0], hook()[1].splitlines())):
+    for said, note in ((done.stdout, done.stderr), hook()):
         assert "dark" in said
-        assert (note.startswith("note: "), note.endswith("so the memory is read anew each time")) == (
-            True,
-            True,
-        )
+        assert re.fullmatch("note: .*so the memory is read anew each time\n", note)
     assert tree_of(roots) == before
 
 
@@ -143,24 +141,20 @@ def test_a_history_that_cannot_be_read_is_not_taken_for_none(muniment, home, mon
 
 
 def test_a_hook_that_has_no_time_to_read_everything_answers_and_gets_further(hook, reads, monkeypatch):
-    monkeypatch.setattr(catalog, "BATCH", 1)
-    real = upkeep._patiently
-
     def one_at_a_time(assess, patience):
-        left = [1]
-
         def one(*asked):
-            if not left[0]:
+            if first.called:
                 raise DeadlineExceeded("no time")
-            left[0] -= 1
-            return assess(*asked)
+            return first(*asked)
 
+        first = Mock(wraps=assess)
         return real(one, patience)
 
+    real = upkeep._patiently
+    monkeypatch.setattr(catalog, "BATCH", 1)
     monkeypatch.setattr(upkeep, "_patiently", one_at_a_time)
     answers = [hook()[0] for _ in range(5)]
-    assert "in the editor" in answers[0]
-    assert "dark mode in the editor" in answers[-1]
+    assert ("in the editor" in answers[0], "dark mode in the editor" in answers[-1]) == (True, True)
     assert len(reads) < 20
 
 
@@ -174,29 +168,25 @@ def test_a_hook_answers_an_event_below_its_name_and_puts_it_on_record(hook, home
     assert set(answer) == {"additionalContext"}
     assert "Staging runs on Postgres 16" in answer["additionalContext"]
     with State(home / "state") as state:
-        (record,) = [each for each in records(state) if each.kind == "injection"]
-    assert record.body["where"] == "hook"
-    assert [each["path"] for each in record.body["entries"]] == ["project/staging.md"]
-    assert "pgbouncer" not in json.dumps(record.body)
+        (body,) = [each.body for each in records(state) if each.kind == "injection"]
+    assert (body["where"], [each["path"] for each in body["entries"]]) == ("hook", ["project/staging.md"])
+    assert "pgbouncer" not in json.dumps(body)
     named = {"prompt": "staging postgres", "hook_event_name": "UserPromptSubmit"}
     answer = json.loads(hook(json.dumps(named))[0])
-    assert answer["hookSpecificOutput"] == {
-        "hookEventName": "UserPromptSubmit",
-        "additionalContext": answer["additionalContext"],
-    }
+    told = {"hookEventName": "UserPromptSubmit", "additionalContext": answer["additionalContext"]}
+    assert answer["hookSpecificOutput"] == told
 
 
 def test_whatever_a_host_sends_and_whatever_breaks_it_gets_an_answer_and_zero(hook, monkeypatch):
     no_json, no_prompt = "there is no JSON on standard input", 'no object with a text as "prompt"'
-    for given, told in (
-        *(("", no_json), ("{", no_json), ("[" * 100_000, no_json)),
-        *(("[]", no_prompt), ('{"prompt": 7}', no_prompt), ('{"message": "x"}', no_prompt)),
+    dark = '{"prompt": "dark mode editor"}'
+    for told, event, *flags in (
+        *((no_json, given) for given in ("", "{", "[" * 100_000)),
+        *((no_prompt, given) for given in ("[]", '{"prompt": 7}', '{"message": "x"}')),
+        *(("", dark, flag) for flag in ("--policy=nowhere", "--root=nix=/nowhere/at/all")),
     ):
-        line, said = hook(given)
+        line, said = hook(event, *flags)
         assert (line, said.startswith("nothing was recalled: "), told in said) == (NOTHING, True, True)
-    for flag in ("--policy=nowhere", "--root=nix=/nowhere/at/all"):
-        line, said = hook('{"prompt": "dark mode editor"}', flag)
-        assert (line, said.startswith("nothing was recalled: ")) == (NOTHING, True)
     release = threading.Event()
     with monkeypatch.context() as patch:
         patch.setattr(recall, "_recalled", lambda *_, **__: release.wait(30) and Recalled())
@@ -212,6 +202,5 @@ def test_whatever_a_host_sends_and_whatever_breaks_it_gets_an_answer_and_zero(ho
 def test_a_host_that_never_ends_its_event_is_answered_in_five_seconds(tmp_path):
     process = launch(tmp_path, "recall", "--hook")
     answer = json.loads(process.stdout.readline())
-    assert process.wait(10) == 0
-    assert answer == {"additionalContext": ""}
+    assert (process.wait(10), answer) == (0, {"additionalContext": ""})
     assert process.communicate() == (b"", b"nothing was recalled: it took more than 4 s\n")

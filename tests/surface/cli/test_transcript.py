@@ -38,9 +38,7 @@ def test_a_run_that_fails_leaves_it_too_and_the_key_is_not_in_it(remember, tmp_p
     assert KEY not in path.read_text()
 
 
-def test_where_none_may_be_made_nothing_is_overwritten_or_followed_and_no_run_begins(
-    remember, home, tmp_path
-):
+def test_where_none_may_be_made_nothing_is_overwritten_and_no_run_begins(remember, home, tmp_path):
     topic = home / "user" / "topic"
     topic.mkdir(parents=True, mode=0o700)
     for directory in (home, home / "user"):

@@ -6,7 +6,4 @@ import pytest
 
 from muniment.client import AsyncClient, Client
 
-
-@pytest.fixture(params=[Client, AsyncClient])
-def shell(request):
-    return request.param
+shell = pytest.fixture(params=[Client, AsyncClient])(lambda request: request.param)

@@ -16,9 +16,7 @@ def test_the_client_for_threads_is_up_to_date():
 
 def test_a_client_imports_itself_names_and_errors_alone():
     for path in SYNC.parent.glob("*.py"):
-        found = re.findall(
-            r"^\s*(?:from|import) (muniment[.\w]*)", path.read_text(encoding="utf-8"), re.MULTILINE
-        )
+        found = re.findall(r"^\s*(?:from|import) (muniment[.\w]*)", path.read_text("utf-8"), re.MULTILINE)
         assert all(re.match(r"muniment\.(client|errors$|names$)", name) for name in found), path
 
 

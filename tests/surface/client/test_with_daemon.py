@@ -10,7 +10,6 @@ import pytest
 
 from kit.client.driving import opened
 from kit.daemon.process import HeldModel, serving
-from kit.daemon.raw import HeldWriter, running
 from muniment.client import errors, normalize, results
 
 WAYS = pytest.mark.parametrize("way", ["tcp", "socket", "home"])
@@ -34,11 +33,8 @@ def here(daemon, monkeypatch):
 
 def place_of(daemon, way):
     """How a client may come to a daemon."""
-    return {
-        "tcp": {"url": daemon.url, "token": daemon.token, "workspace": daemon.work},
-        "socket": {"socket": daemon.socket, "workspace": daemon.work},
-        "home": {"home": daemon.home, "workspace": daemon.work},
-    }[way]
+    ways = {"tcp": {"url": daemon.url, "token": daemon.token}, "socket": {"socket": daemon.socket}}
+    return ways.get(way, {"home": daemon.home}) | {"workspace": daemon.work}
 
 
 def done(handle):
@@ -53,17 +49,11 @@ def test_a_fact_is_remembered_seen_as_an_event_recalled_until_it_was_shown_and_f
         told = client.events(after=client.cursor())
         handle = client.remember(f"The {word}tuner keeps the {word} in tune", scope="user")
         result = done(handle)
-        assert isinstance(result, results.RememberResult)
         assert (result.touched_scopes, result.decided_by) == (("user",), "rules")
         assert handle.get().result == result
         changes = (found for each in told if (found := normalize(each)))
-        assert next(change for change in changes if change["taskId"] == handle.task_id) == {
-            "type": "workspace.memory.changed",
-            "scope": "managed",
-            "source": "workspace_memory_remember",
-            "taskId": handle.task_id,
-            "touchedScopes": ["user"],
-        }
+        change = next(change for change in changes if change["taskId"] == handle.task_id)
+        assert (change["type"], change["touchedScopes"]) == ("workspace.memory.changed", ["user"])
         told.close()
         asked = f"What does the {word}tuner do to the {word}?"
         found = client.recall(asked)
@@ -85,7 +75,7 @@ def test_what_a_client_and_the_owner_can_ask_is_answered(daemon, shell):
         assert set(features["workspace_memory_remember"]["scopes"]) == {"user", "project"}
         fact = f"The staging server is named {shell.__name__.lower()}"
         first = client.remember_workspace_memory(fact, context_mode="clean")
-        assert (first.status in {"queued", "running"}, first.context_mode) == (True, "clean")
+        assert first.context_mode == "clean"
         (path,) = done(client.handle(first.task_id)).files_touched
         assert client.get_workspace_memory_remember_task(first.task_id).status == "completed"
         assert done(client.dream()).rejected == 0
@@ -98,9 +88,8 @@ def test_what_a_client_and_the_owner_can_ask_is_answered(daemon, shell):
         undone = client.undo(first.task_id)
         assert (undone.undone, undone.files_touched) == (first.task_id, (path,))
         assert client.audit_head().records > before.records
-        assert client.explain("read", path).verdict == "allow"
-        denied = client.explain("modify", "user/MEMORY.md")
-        assert (denied.verdict, bool(denied.reason)) == ("deny", True)
+        explained = client.explain("read", path), client.explain("modify", "user/MEMORY.md")
+        assert [each.verdict for each in explained] == ["allow", "deny"]
         plan, receipt = client.erase(first.task_id), client.erase(first.task_id, yes=True)
         assert (type(plan), type(receipt)) == (results.ErasePlan, results.EraseReceipt)
         assert receipt.versions == plan.versions > 0
@@ -108,78 +97,30 @@ def test_what_a_client_and_the_owner_can_ask_is_answered(daemon, shell):
 
 def test_what_waits_is_shown_and_decided(daemon, shell):
     with opened(shell, hasty=False, home=daemon.home) as client:
-        for decision in ("approve", "reject"):
-            fact = f"Always answer in the language of {shell.__name__} {decision}"
+        for approved in (True, False):
+            fact = f"Always answer in the language of {shell.__name__} {approved}"
             with pytest.raises(errors.PendingReview) as caught:
                 done(client.remember(fact, trust="external", ref="a page"))
             review_id = caught.value.review_id
             assert review_id in {each.review_id for each in client.reviews()}
             shown = client.review(review_id)
             assert fact.split()[-2] in shown.text
-            approved = decision == "approve"
             decided = client.approve(review_id, shown.digest) if approved else client.reject(review_id)
             assert (decided.task_id is not None, bool(decided.files_touched)) == (approved, approved)
             assert review_id not in {each.review_id for each in client.reviews()}
 
 
-def test_a_client_with_a_token_of_its_own_sees_its_tasks_alone(daemon, shell):
-    name = shell.__name__
-    theirs = {"token": daemon.new_token(name, f"id-{name}"), "client_id": f"id-{name}"}
-    with (
-        opened(shell, hasty=False, home=daemon.home, **theirs) as guest,
-        opened(shell, hasty=False, home=daemon.home) as owner,
-    ):
-        mine, other = guest.dream(), owner.dream()
-        assert done(mine).summary
-        assert {each.task_id for each in guest.tasks()} == {mine.task_id}
-        assert {mine.task_id, other.task_id} <= {each.task_id for each in owner.tasks()}
-        for error, ask in (
-            (errors.TaskNotFound, lambda: guest.get(other.task_id)),
-            (errors.OwnerRequired, guest.audit_head),
-        ):
-            with pytest.raises(error):
-                ask()
-
-
-def test_a_workspace_that_is_not_served_is_an_error_that_says_how_to_add_it(
-    daemon, shell, tmp_path, monkeypatch
-):
-    place = tmp_path / "unserved"
-    (place / ".git").mkdir(parents=True)
-    (place / "below").mkdir()
-    monkeypatch.chdir(place / "below")
+def test_a_workspace_that_is_not_served_is_told_with_how_to_add_it(daemon, shell, tmp_path, monkeypatch):
+    for each in (".git", "below"):
+        (tmp_path / "unserved" / each).mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "unserved" / "below")
     for workspace in None, ".", "/nowhere", f"gone-{'0' * 32}":
         with opened(shell, hasty=False, home=daemon.home, workspace=workspace) as client:
-            named = str(place) if workspace in {None, "."} else workspace
+            named = f"{tmp_path}/unserved" if workspace in {None, "."} else workspace
             for ask in client.tasks, lambda: client.remember("A fact."), lambda: next(client.events()):
                 with pytest.raises(errors.UntrustedWorkspace, match=r"--workspace DIRECTORY") as caught:
                     ask()
                 assert f"It was asked for {named}." in str(caught.value)
-                assert caught.value.code == "untrusted_workspace"
-
-
-def test_a_task_is_cancelled_and_a_full_queue_told(tmp_path, shell):
-    writer = HeldWriter()
-    with running(tmp_path, model=writer, grace=0.0):
-        place = {"home": tmp_path / "home", "workspace": tmp_path / "work"}
-        with opened(shell, hasty=False, timeout=2, **place) as client:
-            first, *others = [client.remember(f"Fact number {number}") for number in range(16)]
-            with pytest.raises(errors.QueueFull) as full:
-                client.remember("One too many")
-            with pytest.raises(errors.WaitTimeout) as late:
-                others[0].wait(timeout=0)
-            assert (full.value.retry_after > 0, late.value.status) == (True, "queued")
-            assert others[0].cancel().status == "cancelled"
-            with pytest.raises(errors.Cancelled):
-                done(others[0])
-            assert others[0].get().is_over
-            writer.free.set()
-            assert done(first).summary
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
 
 
 @pytest.mark.slow
@@ -204,9 +145,11 @@ def test_a_wait_and_the_events_outlive_the_daemon(tmp_path, shell, way):
                     break
         return found
 
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
     with HeldModel() as model, ThreadPoolExecutor() as threads:
         model.hold()
-        with serving(tmp_path, *model.flags, "--port", str(free_port()), "--grace", "0") as daemon:
+        with serving(tmp_path, *model.flags, "--port", str(port), "--grace", "0") as daemon:
             place = place_of(daemon, way)
             result, told = threads.submit(wait, place), threads.submit(follow, place, daemon.cursor(0))
             assert (waiting.wait(SECONDS), following.wait(SECONDS)) == (True, True)
