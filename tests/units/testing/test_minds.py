@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kit.testing.raw_client import said
-from kit.testing.wire import FORMS, Run, fenced, job
+from kit.testing.wire import FORMS, TOOLS, Run, fenced, job
+from muniment.agent.answer import spoken_calls
 from muniment.testing import minds
-from muniment.testing.chat_server import ChatRequest, ChatServer
+from muniment.testing.chat_server import ChatRequest
 
 FACT = "The user prefers dark mode in all editors"
 LONG = "x" * 180 + " is how the user begins every line, and this line goes on for far more than two hundred"
@@ -37,28 +37,6 @@ def asking(*texts, schema=None, name="action", **more):
 
 LS = ("ls", {"path": "user"})
 WRITE = ("write_file", {"path": "user/x.md", "content": "Two\nlines."})
-NAMED = '{"name": "ls", "arguments": {"path": "user"}}'
-PARAMETRISED = '{"name": "ls", "parameters": {"path": "user"}}'
-BEGIN = "<\uff5ctool\u2581calls\u2581begin\uff5c><\uff5ctool\u2581call\u2581begin\uff5c>"
-SEP = "<\uff5ctool\u2581sep\uff5c>"
-END = "<\uff5ctool\u2581call\u2581end\uff5c><\uff5ctool\u2581calls\u2581end\uff5c>"
-WORDS = {
-    "fence": f"```json\n{NAMED}\n```",
-    "prose and fence": f"Let me take the next step.\n\n```json\n{NAMED}\n```\n\nThis is what I would do.",
-    "tag": f"<tool_call>\n{NAMED}\n</tool_call>",
-    "unclosed tag": f"<tool_call>\n{NAMED}",
-    "bare": NAMED,
-    "bare, parameters": PARAMETRISED,
-    "bare, tool and args": '{"tool": "ls", "args": {"path": "user"}}',
-    "bare, function": f'{{"type": "function", "function": {NAMED}}}',
-    "list": f"[{NAMED}]",
-    "python tag": f"<|python_tag|>{PARAMETRISED}",
-    "function tag": '<function=ls>{"path": "user"}</function>',
-    "TOOL_CALLS": f"[TOOL_CALLS] [{NAMED}]",
-    "xml": "<tool_call>\n<function=ls>\n<parameter=path>\nuser\n</parameter>\n</function>\n</tool_call>",
-    "deepseek": f'{BEGIN}function{SEP}ls\n```json\n{{"path": "user"}}\n```{END}',
-    "deepseek 3.1": f'{BEGIN}ls{SEP}{{"path": "user"}}{END}',
-}
 BODIES = {
     "tools": asking("Store it.", tools=[{"type": "function", "function": {"name": "ls"}}]),
     "action": asking("Store it.", schema={"type": "object", "properties": {}}),
@@ -66,20 +44,16 @@ BODIES = {
 }
 
 
-def test_calls_are_spelled_in_the_words_of_each_dialect_and_any_can_be_thought_in():
-    native = {name for name in minds.DIALECTS if name.startswith(("native", "legacy", "thinking"))}
-    assert set(minds.DIALECTS) == native | set(WORDS)
-    for dialect, content in WORDS.items():
-        answer = json.loads(
-            minds.spell(minds.AskForCalls([LS]), minds.DIALECTS[dialect], BODIES["tools"]).body
-        )
-        (choice,) = answer["choices"]
-        assert choice["message"] == {"role": "assistant", "content": content}, dialect
-        assert choice["finish_reason"] == "stop"
-    thought = json.loads(
-        minds.spell(minds.AskForCalls([LS]), minds.thinking(minds.DIALECTS["xml"]), BODIES["tools"]).body
-    )
-    assert thought["choices"][0]["message"]["content"].endswith(WORDS["xml"])
+def test_calls_are_spelled_as_readers_of_their_dialect_take_them_and_any_can_be_thought_in():
+    texts, asked = set(), minds.AskForCalls([LS])
+    for name, dialect in minds.DIALECTS.items():
+        for each in (dialect, minds.thinking(dialect)):
+            (choice,) = json.loads(minds.spell(asked, each, BODIES["tools"]).body)["choices"]
+            if "native" not in name and "legacy" not in name:
+                assert spoken_calls(choice["message"]["content"], TOOLS, ()).calls == (LS,), name
+                assert (choice["message"]["role"], choice["finish_reason"]) == ("assistant", "stop")
+                texts.add(choice["message"]["content"])
+    assert len(texts) >= 2 * 14
 
 
 def test_a_server_held_to_a_schema_answers_in_one_way_only():
@@ -136,15 +110,6 @@ def test_asked_for_a_decision_it_decides_and_without_a_fact_it_lists_as_doctor_a
     assert minds.perfect(request_of(asking("List the scopes."))) == minds.AskForCalls([LS])
 
 
-@pytest.mark.sweep(3)
-@pytest.mark.parametrize("dialect", minds.DIALECTS)
-def test_a_mind_speaks_its_dialect_through_a_server(dialect):
-    with ChatServer(minds.through(minds.perfect, minds.DIALECTS[dialect])) as server:
-        message, _ = said(server, Run("tools", FACT).body())
-    assert "grep" in json.dumps(message)
-    assert "prefers" in json.dumps(message)
-
-
 def test_fences_are_found_in_order_and_none_inside_another():
     text = f"a\n{fenced('memory', '<<fact 1>>')}\n{fenced('result', '')}\n<<fact 2>>\nopen"
     assert list(minds.fences(text)) == [("memory", "<<fact 1>>"), ("result", "")]
@@ -182,28 +147,12 @@ def object_of(*required, **properties):
     return {"type": "object", "properties": properties, "required": list(required)}
 
 
-SCHEMA = {
-    "anyOf": [
-        object_of(
-            "action",
-            "path",
-            action={"type": "string", "enum": ["read_file"]},
-            path={"type": "string", "maxLength": 30},
-            offset={"type": "integer", "minimum": 0, "default": 0},
-            limit={"type": "integer", "minimum": 1, "maximum": 2000},
-        )
-        | {"additionalProperties": False},
-        object_of(
-            "action",
-            "old_string",
-            "other",
-            action={"const": "edit"},
-            old_string={"type": "string", "minLength": 1, "maxLength": 1900},
-            replace_all={"type": "boolean"},
-            other={"anyOf": [{"type": "null"}, {"type": "array", "items": {"type": "boolean"}}]},
-        ),
-    ]
-}
+READ = {"type": "string", "enum": ["read_file"]}, {"type": "string", "minLength": 1, "maxLength": 30}
+OFFSET, LIMIT = ({"type": "integer", "minimum": least, "maximum": 2000} for least in (0, 1))
+FLAGS = {"anyOf": [{"type": "null"}, {"type": "array", "items": {"type": "boolean"}}]}
+READS = object_of("action", "path", action=READ[0], path=READ[1], offset=OFFSET, limit=LIMIT)
+EDITS = object_of("action", "other", action={"const": "edit"}, other=FLAGS)
+SCHEMA = {"anyOf": [READS | {"additionalProperties": False}, EDITS]}
 
 
 @given(st.integers())
