@@ -6,7 +6,6 @@ import pytest
 
 from muniment.testing.conformance import targets
 from muniment.testing.corpus import Failure, Kind, Stage, load_corpus
-from muniment.testing.corpus.subjects import JsonLinesSubject, SandboxSubject
 
 CORPUS = load_corpus()
 
@@ -20,15 +19,11 @@ def test_what_is_no_target_is_refused():
 def test_a_case_that_a_target_cannot_express_is_told_with_the_reason_and_muniment_lacks_none():
     for spec, case_id, lack in (
         ("anthropic", "ok-grep-literal", "no grep"),
-        ("mcp=server", "ok-grep-literal", "no grep"),
-        ("command=tool", "ok-grep-literal", None),
         ("command=tool", "sym-follow-scope", "no policy for symlinks"),
-        ("command=tool {symlinks}", "sym-follow-scope", None),
         ("command=tool", "ro-scope-write", "no policy for readonly"),
         ("command=tool {policy}", "ro-scope-write", None),
         ("mcp=server", "cross-dir-rename", None),
         ("mcp=server", "forge-fm-11", "no index"),
-        ("command=tool", "forge-fm-11", None),
     ):
         assert targets.parse_target(spec).lacks(CORPUS.cases[case_id]) == lack, (spec, case_id)
     target = targets.parse_target("muniment")
@@ -45,26 +40,14 @@ def test_placeholders_become_directories_of_the_case(tmp_path):
     assert 'name = "corpus"' in stage.policy.read_text()
 
 
-def test_a_target_is_bound_to_a_stage(tmp_path):
-    answer = '{"verdict": "allow", "code": null, "text": ""}'
-    tool = tmp_path / "tool.py"
-    tool.write_text(f"import sys\nfor line in sys.stdin: print({answer!r}, flush=True)")
-    for spec, kind in (("muniment", SandboxSubject), (f"command=python3 {tool}", JsonLinesSubject)):
-        subject = targets.parse_target(spec).open(Stage(tmp_path / kind.__name__, CORPUS.canary), {})
-        assert isinstance(subject, kind)
-        subject.close()
-
-
-def test_claims_have_sources_and_name_classes_and_cases_and_excuse_only_what_is_beyond_them():
+def test_claims_name_classes_and_cases_and_excuse_only_what_is_beyond_them():
     for claims in (targets.ANTHROPIC, targets.MCP_FILESYSTEM):
         assert claims.beyond <= {case["class"] for case in CORPUS.cases.values()} | CORPUS.cases.keys()
-        assert claims.leaves_out
-        assert claims.sources
+        assert all((claims.leaves_out, claims.sources))
     for case_id, bad, excused in (
-        ("race-dir-0", {Kind.READ}, True),
         ("disk-huge-read", {Kind.HUNG}, True),
-        ("sym-write-file", {Kind.LEFT}, False),
         ("surr-0", {Kind.PATH}, True),
+        ("sym-write-file", {Kind.LEFT}, False),
         ("surr-0", {Kind.PATH, Kind.CANARY}, False),
         ("surr-0", set(), False),
     ):
