@@ -9,8 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from kit.lane.conformance import BOT, CANCELLED, DONE, FAILED, OWNER, submit, together
-from kit.lane.ledgered import Ledgered
+from kit.lane.ledgered import BOT, CANCELLED, DONE, FAILED, OWNER, Ledgered, together
 from kit.lane.workshop import PATIENCE, Workshop
 from muniment import lane as subject
 from muniment.confine import cancel as cancelling
@@ -142,29 +141,15 @@ def test_tasks_are_carried_out_in_order_one_at_a_time_however_many_threads_send_
     assert shop.spans == [(what, task.id) for task in tasks for what in ("begin", "end")]
 
 
-def test_lanes_of_two_workspaces_run_at_the_same_time(make):
-    shops = [make(name=name) for name in ("one", "other")]
-    for each in shops:
-        each.submit()
-    for each, attempt in [(each, each.attempt()) for each in shops]:
-        attempt.ends(DONE)
-        each.when(attempt.task, "completed")
-
-
 @pytest.mark.parametrize("problem", [LookupError, SystemExit])
 def test_a_task_whose_work_breaks_has_failed_and_the_next_one_begins(shop, logged, problem):
-    first, second = shop.submit(2)
+    first, second, third = shop.submit(3)
     shop.attempt().ends(problem("secret"))
+    shop.attempt().ends(CANCELLED)  # Which nobody asked for.
     shop.attempt().ends(DONE)
-    shop.when(second, "completed")
-    assert shop.lane.get(first.id).error == {"code": "remember_failed"}
+    shop.when(third, "completed")
+    assert [shop.lane.get(each.id).error for each in (first, second)] == [{"code": "remember_failed"}] * 2
     assert logged() == ("task_broke", {"task_id": first.id, "problem": problem.__name__})
-
-
-def test_a_task_that_ends_as_cancelled_though_nobody_asked_has_failed(shop):
-    (task,) = shop.submit()
-    shop.attempt().ends(CANCELLED)
-    assert shop.when(task, "failed").error == {"code": "remember_failed"}
 
 
 def test_the_end_of_a_task_and_the_beginning_of_the_next_are_one_transaction(shop, state):
@@ -211,20 +196,6 @@ def test_a_task_that_takes_too_long_has_timed_out_and_is_over_before_the_next_be
     over = shop.lane.get(first.id)
     assert (over.status, over.error) == ("failed", {"code": "remember_timeout"})
     next_one.ends(FAILED)
-
-
-def test_the_clock_is_looked_at_as_often_as_a_task_may_need(make, monkeypatch):
-    shop = make(starts=False, backstop=100.0)
-    now = [1_000.0]
-    monkeypatch.setattr(subject.time, "monotonic", lambda: now[0])
-    assert shop.runner._overdue() == 100.0
-    with Cancel() as cancel:
-        shop.runner._begin(submit(shop.lane), cancel)
-        now[0] += 30
-        assert (shop.runner._overdue(), cancel.is_set()) == (70.0, False)
-        now[0] += 70
-        assert (shop.runner._overdue(), cancel.is_set()) == (100.0, True)
-        assert shop.runner._overdue() == 100.0
 
 
 # Cancelling, R5
@@ -415,6 +386,7 @@ def test_a_runner_whose_thread_broke_is_not_alive_and_says_so(make, monkeypatch,
 
 @pytest.mark.threat("T-API-09", control="patient_lanes")
 def test_a_task_waits_for_a_descriptor_and_the_lane_goes_on(shop, monkeypatch, logged):
+    lacking(monkeypatch, shop.lane, "claim", 1)
     lacking(monkeypatch, cancelling.os, "eventfd", 2)
     first, second = shop.submit(2)
     for task in first, second:
@@ -422,16 +394,10 @@ def test_a_task_waits_for_a_descriptor_and_the_lane_goes_on(shop, monkeypatch, l
         assert (attempt.task.id, attempt.task.attempt) == (task.id, 1)
         attempt.ends(DONE)
     assert shop.when(second, "completed").result == {"summary": "done"}
-    events = [logged() for _ in range(2)]
-    assert [(event, fields["task_id"]) for event, fields in events] == [("no_descriptor", first.id)] * 2
-
-
-def test_a_ledger_that_lacks_a_descriptor_is_asked_again(shop, monkeypatch, logged):
-    lacking(monkeypatch, shop.lane, "claim", 3)
-    shop.submit()
-    shop.attempt().ends(DONE)
     event, fields = logged()
     assert (event, fields["code"]) == ("ledger_unavailable", "no_descriptor")
+    events = [logged() for _ in range(2)]
+    assert [(event, fields["task_id"]) for event, fields in events] == [("no_descriptor", first.id)] * 2
 
 
 # R4
