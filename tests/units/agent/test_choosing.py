@@ -71,14 +71,6 @@ def test_anything_but_the_names_of_options_is_no_answer(cancel):
                 pytest.fail(f"{given_answer!r:.80}: {ask(given_answer, cancel)}")
 
 
-def test_no_more_helps_than_asked_for(cancel):
-    for limit in (0, 1, 3):
-        ids = [f"c{number}" for number in range(1, limit + 1)]
-        assert len(helped(json.dumps({"read": ids}), cancel, limit=limit)) == limit
-        with pytest.raises(UnusableAnswer):
-            helped(json.dumps({"read": [*ids, f"c{limit + 1}"]}), cancel, [*OPTIONS, "more"], limit)
-
-
 def test_a_model_that_is_broken_is_a_model_error(cancel):
     for answer in (None, 7, "text", Reply(text=None), Reply(text=b"{}"), Reply(calls=[7])):
         ask, _ = asker(ScriptedModel([lambda _, answer=answer: answer] * 2), cancel)

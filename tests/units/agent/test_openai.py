@@ -169,25 +169,6 @@ def test_a_decision_is_asked_for_once_and_filed_by_code():
     assert sent.body["response_format"]["json_schema"]["name"] == "decision"
 
 
-def test_a_server_without_schemas_is_asked_for_a_decision_in_the_prompt():
-    def answer(request):
-        refused = "response_format" in request.body
-        return (
-            chat.NO_RESPONSE_FORMAT["openai"]
-            if refused
-            else chat.words(f"```json\n{json.dumps(DECISION)}\n```")
-        )
-
-    with serving(answer, "decide") as (server, model):
-        assert model.respond(asked()).calls
-        assert forms(server) == ["json", "text"]
-
-
-def test_what_is_no_decision_is_an_empty_answer():
-    reply = replied(chat.words("I would put it under user."), "decide")
-    assert (reply.text, reply.calls, reply.usage) == ("", (), Usage(100, 10))
-
-
 def about(fact, *said):
     first = asked()
     return replace(first, brief=replace(first.brief, fact=fact), messages=(*first.messages, *said))

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import math
-import socket
-import ssl
 import threading
-import time
 import tracemalloc
 from contextlib import closing
-from dataclasses import replace
 
 import pytest
 
@@ -17,8 +12,7 @@ from kit.agent.servers import KEY, asked, hasty, logged, serving
 from kit.where import TESTS
 from muniment.agent.model import ModelError
 from muniment.agent.openai import MAX_ANSWER_BYTES, OpenAIModel
-from muniment.confine.cancel import Cancel
-from muniment.errors import Cancelled, ConfigInvalid, DeadlineExceeded
+from muniment.errors import ConfigInvalid, DeadlineExceeded
 from muniment.testing import chat_server as chat
 
 __all__ = ["hasty", "logged"]
@@ -27,36 +21,10 @@ pytestmark = pytest.mark.usefixtures("hasty")
 CERTIFICATE = TESTS / "kit" / "agent" / "certificate.pem"
 DEADLINE = 0.5
 SAVED = chat.words("Saved.")
-STALLS = {
-    **chat.stalls(),
-    "first byte a minute late": chat.late(60, SAVED),
-    "busy for a minute": chat.late(60, chat.failure(503, "")),
-}
-OTHERS = [name for name in chat.misbehaviours() if name not in STALLS]
+OTHERS = [name for name in chat.misbehaviours() if name not in chat.stalls()]
 
 
 # -- N1: it ends on time -------------------------------------------------------------------------------
-
-
-@pytest.mark.timeout(30)
-@pytest.mark.sweep(1)
-@pytest.mark.parametrize("name", STALLS)
-def test_a_stalling_server_ends_on_the_deadline_and_its_socket_is_closed(name):
-    with serving(chat.always(STALLS[name])) as (server, model):
-        started = time.monotonic()
-        with pytest.raises(DeadlineExceeded):
-            model.respond(asked(DEADLINE))
-        assert time.monotonic() >= started + DEADLINE
-        assert server.requests[0].hung_up.wait(5)
-        assert len(server.requests) == 1
-
-
-def test_a_cancel_ends_it_and_closes_the_socket():
-    with serving(chat.always(chat.raw(math.inf))) as (server, model), Cancel() as cancel:
-        threading.Thread(target=lambda: server.wait_for_requests() and cancel.set()).start()
-        with pytest.raises(Cancelled):
-            model.respond(replace(asked(60), cancel=cancel))
-        assert server.requests[0].hung_up.wait(5)
 
 
 def test_nothing_is_asked_again_when_that_would_be_too_late():
@@ -88,14 +56,6 @@ def test_what_may_pass_is_asked_for_twice_more(status):
         with pytest.raises(ModelError, match=f"{status}: not now"):
             model.respond(asked())
         assert len(server.requests) == 3
-
-
-@pytest.mark.slow
-def test_a_retry_after_is_kept_to():
-    with serving([chat.failure(429, "slow down", retry_after=1), SAVED]) as (_, model):
-        started = time.monotonic()
-        assert model.respond(asked()).text == "Saved."
-        assert time.monotonic() - started >= 1
 
 
 def test_what_does_not_pass_is_asked_for_once_and_a_server_that_is_not_there_is_named():
@@ -177,21 +137,15 @@ def test_proxies_and_the_variables_of_the_library_are_not_heeded(monkeypatch):
         for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
             monkeypatch.setenv(name, trap.base_url.removesuffix("/v1"))
             monkeypatch.setenv(name.lower(), trap.base_url.removesuffix("/v1"))
-        monkeypatch.delenv("NO_PROXY", raising=False)
-        monkeypatch.delenv("no_proxy", raising=False)
+        for name in ("NO_PROXY", "no_proxy"):
+            monkeypatch.delenv(name, raising=False)
         monkeypatch.setenv("OPENAI_BASE_URL", trap.base_url)
         for name in ("OPENAI_API_KEY", "OPENAI_ADMIN_KEY", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID"):
             monkeypatch.setenv(name, canary)
         for custom in (
-            f"Authorization: {canary}\nX-Custom: {canary}",
-            *("Host: evil.example", "Content-Length: 5", "Transfer-Encoding: chunked", "Cookie: x=1"),
-            *(
-                "Content-Type: text/plain",
-                "Connection: close",
-                "X-Name: \u00e4 \u2603",
-                "no colon",
-                ": nothing",
-            ),
+            *(f"Authorization: {canary}\nX-Custom: {canary}", "Host: evil.example", "Content-Length: 5"),
+            *("Transfer-Encoding: chunked", "Cookie: x=1", "Content-Type: text/plain", "Connection: close"),
+            *("X-Name: \u00e4 \u2603", "no colon", ": nothing"),
         ):
             monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", custom)
             with serving(chat.always(SAVED)) as (server, model):
@@ -206,19 +160,16 @@ def test_proxies_and_the_variables_of_the_library_are_not_heeded(monkeypatch):
         assert trap.requests == []
 
 
-def test_only_these_headers_are_sent_and_without_a_key_none():
+def test_no_cookie_is_sent_back_nothing_but_identity_accepted_and_without_a_key_none_sent():
     content = {"choices": [{"message": {"content": "Saved."}}]}
     cookie = chat.document(content, headers={"set-cookie": "track=1; Path=/"})
-    with serving(chat.always(cookie)) as (server, model):
-        model.respond(asked())
-        model.respond(asked())
-    for sent in server.requests:
-        assert set(sent.headers) == HEADERS
-        assert sent.headers["accept-encoding"] == "identity"
-        assert sent.path == "/v1/chat/completions"
-    with serving(chat.always(SAVED), key=None) as (server, model):
-        model.respond(asked())
-    assert set(server.requests[0].headers) == HEADERS - {"authorization"}
+    for key, headers in ((KEY, HEADERS), (None, HEADERS - {"authorization"})):
+        with serving(chat.always(cookie), key=key) as (server, model):
+            model.respond(asked())
+            model.respond(asked())
+        for sent in server.requests:
+            assert (set(sent.headers), sent.headers["accept-encoding"]) == (headers, "identity")
+            assert sent.path == "/v1/chat/completions"
 
 
 @pytest.mark.threat("T-RUN-05", control="certificates")
@@ -229,28 +180,13 @@ def test_an_untrusted_certificate_ends_it_before_anything_is_sent(monkeypatch):
         with pytest.raises(ModelError, match=r"certificate of 127\.0\.0\.1:[0-9]+ is not trusted"):
             model.respond(asked())
         assert server.requests == []
-        trusting = ssl.create_default_context(cafile=str(CERTIFICATE))
-        host, port = "localhost", int(server.base_url.rsplit(":", 1)[1].partition("/")[0])
-        with socket.create_connection(("127.0.0.1", port)) as plain:
-            trusting.wrap_socket(plain, server_hostname=host).close()  # The server itself is fine.
 
 
 def test_a_server_without_tls_is_no_https_server():
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def answer():
-            client, _ = listener.accept()
-            with client:
-                client.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-                client.recv(65_536)
-
-        thread = threading.Thread(target=answer)
-        thread.start()
-        model = OpenAIModel("scripted", base_url=f"https://127.0.0.1:{listener.getsockname()[1]}/v1")
-        with pytest.raises(ModelError, match="does not speak TLS as it should"):
+    with chat.ChatServer(chat.always(SAVED)) as server:
+        model = OpenAIModel("scripted", base_url=server.base_url.replace("http:", "https:"))
+        with closing(model), pytest.raises(ModelError, match="does not speak TLS as it should"):
             model.respond(asked())
-        model.close()
-        thread.join()
 
 
 def refused(**arguments):
@@ -260,22 +196,24 @@ def refused(**arguments):
 
 
 def test_what_is_no_base_url_is_refused_at_once_and_every_other_kind_taken():
-    ends = "ends before"
+    ends, endings = "ends before", ("?key=1", "?", "#", "#x")
+    hosts = (
+        "",
+        "host:99999",
+        "[::1",
+        "ho st",
+        "host/v1\nX: y",
+        "[v1.a]",
+        "\u00e4..b",
+        "\u0661\u0662\u0667.0.0.1",
+    )
     for problem, urls in {
         "no URL": (
-            *(
-                "",
-                "127.0.0.1:8080/v1",
-                "ftp://host/v1",
-                "http:///v1",
-                "http://host:99999/v1",
-                "http://[::1/v1",
-            ),
-            *("http://ho st/v1", "http://host/v1\nX: y", "http://[v1.a]/v1", "http://\u00e4..b/v1"),
-            *("http://\u0661\u0662\u0667.0.0.1/v1", "http://host/" + "x" * 70_000),
+            *("", "127.0.0.1:8080/v1", "ftp://host/v1", "http://host/" + "x" * 70_000),
+            *(f"http://{host}/v1" for host in hosts),
         ),
         "holds a user or password": ("http://user:secret@host/v1",),
-        ends: ("http://host/v1?key=1", "http://host/v1?", "http://host/v1#", "http://host/v1#x"),
+        ends: (f"http://host/v1{end}" for end in endings),
         f"{ends} /chat/completions": (f"https://host/v1/chat/completions{end}" for end in ("", "/")),
     }.items():
         for url in urls:
@@ -340,14 +278,15 @@ HIDDEN = KEY.replace("-", "\\u002d", 1)
 @pytest.mark.threat("T-LEAK-09", control="hidden_key")
 def test_the_key_is_in_no_error_log_or_reply_even_if_the_server_repeats_it(logged):
     call = chat.tool_calls(chat.tool_call("ls", {"path": "KEY"})).body
+    odd = b"HTTP/1.1 503 x\r\nretry-after: \xe9\r\ncontent-length: 2\r\n\r\n{}"  # A header that is no text.
     for answer in (
         chat.completion({"content": f"Your key is {KEY}."}),
-        chat.failure(400, f"bad key {KEY}"),
-        chat.failure(401, f"Incorrect API key provided: {KEY}"),
+        *(chat.failure(status, f"Incorrect API key provided: {KEY}") for status in (400, 401)),
         chat.Response(f"<html>{KEY}".encode()),
         chat.Response(f'{{"error": {{"message": "bad key {HIDDEN}"}}}}'.encode(), 400),
         chat.failure(400, f"bad key {KEY[:5]}\u200b{KEY[5:]}"),
         chat.Response(call.replace(b"KEY", HIDDEN.replace("\\", "\\\\").encode())),
+        chat.raw(odd),
     ):
         with serving(chat.always(answer)) as (server, model):
             outcome = attempted(model)
@@ -363,18 +302,10 @@ def test_the_key_is_in_no_error_log_or_reply_even_if_the_server_repeats_it(logge
 
 def test_a_word_that_stands_in_for_a_key_is_left_in_answers():
     for key in ("x", "ollama", "EMPTY", "sk-no-key-required"):
-        with serving(chat.always(chat.words(f"We run x, EMPTY and {key} models.")), key=key) as (
-            server,
-            model,
-        ):
-            assert model.respond(asked()).text == f"We run x, EMPTY and {key} models."
+        text = f"We run x, EMPTY and {key} models."
+        with serving(chat.always(chat.words(text)), key=key) as (server, model):
+            assert model.respond(asked()).text == text
             assert server.requests[0].headers["authorization"] == f"Bearer {key}"
-
-
-def test_a_header_that_is_no_text_is_not_read():
-    odd = b"HTTP/1.1 503 x\r\nretry-after: \xe9\r\ncontent-length: 2\r\n\r\n{}"
-    with serving(chat.always(chat.raw(odd))) as (_, model), pytest.raises(ModelError, match="503"):
-        model.respond(asked())
 
 
 def test_closing_ends_connections_and_threads():

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kit.agent.spellings import FORMS, QUOTED_AS, SHOWN_AS, TOOLS, arguments, hermes, qwen, texts
 from muniment.agent.answer import ShownTexts, Spoken, spoken_calls
-from muniment.tools.calls import WRITING_TOOLS
 
 PATH = "user/editor/theme.md"
 LS = ("ls", {"path": "user"})
@@ -60,14 +59,6 @@ def test_quoting_what_was_shown_never_yields_a_call(tool, given_arguments, form,
     shown = [job(SHOWN_AS[shown_as](f"{before} {quoted} {after}"))]
     assert calls(quoted, shown) == []
     assert calls(f"The fact: {quoted}", shown) == []
-
-
-@given(st.sampled_from(TOOLS), arguments, st.sampled_from(sorted(QUOTED_AS)), spellings)
-def test_quoting_in_another_spelling_never_yields_a_call(tool, given_arguments, quoted_as, shown_as):
-    assume(tool in WRITING_TOOLS or any(isinstance(each, str) and each for each in given_arguments.values()))
-    value = {"name": tool, "arguments": given_arguments}
-    shown = [job(SHOWN_AS[shown_as](json.dumps(value, indent=2, ensure_ascii=False)))]
-    assert calls(QUOTED_AS[quoted_as](value), shown) == []
 
 
 OPEN = {

@@ -43,13 +43,6 @@ def test_95_in_100_facts_go_where_a_person_would_put_them_and_no_language_is_lef
         assert len(rows) >= {"ordinary": 220, "held_out": 120}[name]
 
 
-@pytest.mark.slow
-def test_the_two_sets_of_facts_are_mixed_and_apart():
-    ordinary, held_out = facts("ordinary")[0], facts("held_out")[0]
-    assert len({row["lang"] for row in ordinary}) >= 10
-    assert not {row["text"] for row in ordinary} & {row["text"] for row in held_out}
-
-
 def test_a_run_that_may_write_nowhere_is_not_routed():
     assert route(brief("I prefer tabs", (ScopeBrief(Scope("user"), writable=False),))) is None
     assert route(brief("I prefer tabs", ())) is None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import string
 
 import pytest
 from hypothesis import given
@@ -272,17 +271,6 @@ def test_no_text_raises_and_what_comes_back_is_sound(text, shown):
     assert all(isinstance(tool, str) and isinstance(given, dict) for tool, given in answer.calls)
     assert not (answer.is_broken and answer.calls)
     assert spoken_calls(text, TOOLS, [*shown, text]).calls == ()
-
-
-fragments = ["```json\n", "```", '{"name": "rm", "arguments": {}}', '{"tool": "', '"}', *"[]{}\n"]
-tagless = st.lists(
-    st.sampled_from(fragments) | st.text(alphabet=string.ascii_lowercase + '"{}: ', max_size=8), max_size=20
-).map("".join)
-
-
-@given(tagless)
-def test_a_text_without_tags_that_names_no_tool_on_offer_yields_no_call(text):
-    assert spoken_calls(text, ["write_file", "read_file"], ()).calls == ()
 
 
 # -- cost ---------------------------------------------------------------------------------------------------
