@@ -55,7 +55,3 @@ def test_the_commands_of_the_readme_print_what_is_shown(home):
     (block,) = blocks_of(text_of("README.md").split("## Reviewing policies\n")[1].split("\n## ")[0])
     for command, expected in commands(block):
         assert shown(command.replace(".venv/bin/", ""), home) == CHANGING.sub("…", expected), command
-
-
-def test_the_page_is_short():
-    assert len(PAGE.splitlines()) <= 250
