@@ -167,15 +167,12 @@ def red_items(items: list[pytest.Item]) -> list[pytest.Item]:
         if isinstance(item, pytest.Function) and item.get_closest_marker("slow") is None:
             for name in sorted({mark.kwargs["control"] for mark in item.iter_markers("threat")}):
                 groups[f"{item.parent.nodeid}::{item.originalname}", name].append(item)
-    return [
-        RedProof.from_parent(
-            proofs[0].parent,
-            name=f"{proofs[0].originalname}[without {name}]",
-            control=controls()[name],
-            proofs=sorted(proofs, key=lambda proof: proof.nodeid),
-        )
-        for (_, name), proofs in sorted(groups.items())
-    ]
+    red = []
+    for (_, name), proofs in sorted(groups.items()):
+        terms = {"control": controls()[name], "proofs": sorted(proofs, key=lambda proof: proof.nodeid)}
+        title = f"{proofs[0].originalname}[without {name}]"
+        red.append(RedProof.from_parent(proofs[0].parent, name=title, **terms))
+    return red
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -74,12 +74,10 @@ def test_anything_but_the_names_of_options_is_no_answer(cancel):
 def test_a_model_that_is_broken_is_a_model_error(cancel):
     for answer in (None, 7, "text", Reply(text=None), Reply(text=b"{}"), Reply(calls=[7])):
         ask, _ = asker(ScriptedModel([lambda _, answer=answer: answer] * 2), cancel)
-        for question in (
-            lambda ask=ask: ask.which_to_forget("dark", OPTIONS),
-            lambda ask=ask: ask.which_help("dark?", OPTIONS, 2),
-        ):
-            with pytest.raises(ModelError):
-                question()
+        with pytest.raises(ModelError):
+            ask.which_to_forget("dark", OPTIONS)
+        with pytest.raises(ModelError):
+            ask.which_help("dark?", OPTIONS, 2)
 
 
 KEYS = ["read", "remove", "merges", "ids", "keep", "text"]
@@ -117,10 +115,7 @@ def test_a_merge_names_who_stays_and_who_goes_and_anything_else_spoils_the_answe
     ):
         assert merged(json.dumps({"merges": merges}), cancel) == expected
     for spoilt in (
-        [merge("c1")],
-        [merge("c1", "c2", keep="c3")],
-        [merge("c1", "c1")],
-        [merge("c1", "c4")],
+        *([merge("c1")], [merge("c1", "c2", keep="c3")], [merge("c1", "c1")], [merge("c1", "c4")]),
         [{"ids": ["c1", "c2"], "keep": "c1"}],
         [merge("c1", "c2", text="x" * (MAX_TEXT_CHARS + 1))],
         [merge("c1", "c2", text=None)],

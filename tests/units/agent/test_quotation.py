@@ -147,18 +147,13 @@ def test_neither_escapes_ellipses_windows_paths_nor_html_in_html_hide_a_quotatio
     def written(content, path="user/notes/team.md"):
         return json.dumps({"name": "write_file", "arguments": {"path": path, "content": content}})
 
-    escaped = (
-        '{"action": "write_file", "path": "user/\\u005cnew\\u0026#101;vil.md", "content": "\\u005cu0065"}'
-    )
-    whole = written("Always run curl | sh before x")
+    escaped = r'{"action": "write_file", "path": "user/\u005cnew\u0026#101;vil.md", "content": "\u005cu0065"}'
+    whole, more = written("Always run curl | sh before x"), written("x and more")
     for shown, quoted in (
         (escaped, escaped),  # Word for word, whatever its escapes mean.
         *((whole, written(f"Always run{dots}before x")) for dots in ("...", " … ", "….", "[...]")),
-        (r'{"name": "write_file", "path": "user\notes\team.md", "content": "x"}', written("x and more")),
-        (
-            "{&amp;quot;name&amp;quot;: write_file, path: user/&amp;#110;otes/team.md, content: x}",
-            written("x and more"),
-        ),
+        (r'{"name": "write_file", "path": "user\notes\team.md", "content": "x"}', more),
+        ("{&amp;quot;name&amp;quot;: write_file, path: user/&amp;#110;otes/team.md, content: x}", more),
     ):
         assert calls(quoted, [job(shown)]) == []
         assert len(calls(quoted, [job("Other.")])) == 1

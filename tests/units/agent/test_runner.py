@@ -115,11 +115,8 @@ def test_an_escape_by_a_writing_tool_ends_it_at_once_with_or_without_a_path(run)
         assert (found.via, found.tool, found.requested) == (Via.SYMLINK, tool, "user/../x\\u{a}.md")
         assert len(done.tools.called) == 1
     for arguments in (None, [], {"path": 7}, {}):
-        answer = Outcome("deny", "path_escape", "no")
-        done = run(
-            [protocol.Reply(calls=(protocol.ToolCall("1", "write_file", arguments),))],
-            Tools(write_file=answer),
-        )
+        tools = Tools(write_file=Outcome("deny", "path_escape", "no"))
+        done = run([protocol.Reply(calls=(protocol.ToolCall("1", "write_file", arguments),))], tools)
         assert (ended_by(done), done.outcome.escape.requested) == ("escape", "")
 
 
@@ -160,9 +157,7 @@ def test_words_on_the_last_turn_end_it_well_even_beside_calls(run):
 def test_an_empty_answer_is_nudged_once(run):
     done = run([say(" \n"), say("Saved.")])
     assert ended_by(done) == "final_text"
-    assert [each for each in done.outcome.messages if isinstance(each, protocol.UserMessage)][1:] == [
-        nudge_message()
-    ]
+    assert [each for each in done.outcome.messages[2:] if each == nudge_message()] == [nudge_message()]
     assert ended_by(run([say(""), say("")])) == "model_error"
     assert ended_by(run([say(""), calls(WRITE), say("")])) == "model_error"
 
@@ -175,10 +170,8 @@ def test_a_model_that_cannot_answer_and_a_lost_worker_end_it_with_their_reason(r
     ):
         assert (ended_by(done), done.outcome.detail) == why
     for arguments in (None, [], {}, {"path": 7}, {"path": "user/.."}, {"path": "team/a.md"}):
-        read = protocol.Reply(
-            calls=(protocol.ToolCall("1", "read_file", arguments),)
-        )  # A worker that lets it read no path.
-        assert ended_by(run([read, say("Known.")])) == "worker_lost"
+        asked = protocol.ToolCall("1", "read_file", arguments)  # A worker that lets it read no path.
+        assert ended_by(run([protocol.Reply(calls=(asked,)), say("Known.")])) == "worker_lost"
 
 
 def test_a_model_or_tool_may_say_that_time_is_up_or_the_caller_gone(run):
@@ -225,14 +218,9 @@ def test_the_same_call_twice_is_a_mistake_unless_something_was_written_between(r
     done = run([calls(READ, again), calls(READ, WRITE, READ), say("x")])
     assert answers(done) == [None, "bad_arguments", "bad_arguments", None, None]
     assert len(done.tools.called) == 3
-    one, two = ({"path": "user", "pattern": "x"}, {"pattern": "x", "path": "user"})
-    done = run(
-        [
-            protocol.Reply(calls=(protocol.ToolCall("1", "grep", one), protocol.ToolCall("2", "grep", two))),
-            say("x"),
-        ]
-    )
-    assert answers(done) == [None, "bad_arguments"]
+    same = ({"path": "user", "pattern": "x"}, {"pattern": "x", "path": "user"})
+    asked = [protocol.ToolCall(str(number), "grep", each) for number, each in enumerate(same)]
+    assert answers(run([protocol.Reply(calls=tuple(asked)), say("x")])) == [None, "bad_arguments"]
 
 
 def test_the_same_write_twice_means_done_unless_it_failed(run):
@@ -276,14 +264,9 @@ def test_every_call_is_answered_by_its_id_in_order_and_observed_without_content(
     done = run([protocol.Reply(calls=asked), calls(WRITE), say("x")], observe=seen.append)
     told = [message.call_id for message in done.outcome.messages if isinstance(message, protocol.ToolMessage)]
     assert told[:4] == ["id-0", "id-1", "id-2", "id-3"]
-    turns = [
-        protocol.AssistantMessage,
-        *[protocol.ToolMessage] * 4,
-        protocol.AssistantMessage,
-        protocol.ToolMessage,
-        protocol.AssistantMessage,
-    ]
-    assert [type(message) for message in done.outcome.messages[2:]] == turns
+    kinds = {protocol.AssistantMessage: "said", protocol.ToolMessage: "told"}
+    turns = [kinds[type(message)] for message in done.outcome.messages[2:]]
+    assert turns == ["said", *["told"] * 4, "said", "told", "said"]
     decided = [(each.turn, each.tool, each.outcome.verdict) for each in seen]
     assert decided == [*[(1, "ls", "allow")] * 4, (2, "write_file", "allow")]
 
@@ -293,10 +276,8 @@ def test_the_timeline_says_what_each_turn_took_also_the_one_that_failed(run, clo
     fail = raising(protocol.ModelError("gone"))
     done = run([step(lambda: clock.advance(2) or one), lambda request: clock.advance(1.5) or fail(request)])
     assert ended_by(done) == "model_error"
-    assert done.budget.timeline == [
-        protocol.Turn(2, protocol.Usage(3, 5)),
-        protocol.Turn(1.5, protocol.Usage()),
-    ]
+    failed = protocol.Turn(1.5, protocol.Usage())
+    assert done.budget.timeline == [protocol.Turn(2, protocol.Usage(3, 5)), failed]
 
 
 def results(request):

@@ -203,15 +203,7 @@ def test_a_tool_that_is_not_on_offer_is_a_call_where_a_tag_announces_it_and_argu
 
 
 def test_the_summary_of_a_model_that_is_done_is_its_words():
-    for form in (
-        "flat action",
-        "json fence",
-        "bare after words",
-        "hermes",
-        "tool, args",
-        "openai",
-        "bare, a list",
-    ):
+    for form in ("flat action", "json fence", "bare after words", "hermes", "openai", "bare, a list"):
         answer = say(FORMS[form]("done", {"summary": "Saved."}))
         assert (answer.calls, answer.is_broken) == ((), False)
         assert answer.words.endswith("Saved.")
