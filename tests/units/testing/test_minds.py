@@ -10,13 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kit.testing.wire import FORMS, TOOLS, Run, fenced, job
+from kit.agent.spellings import TOOLS
 from muniment.agent.answer import spoken_calls
 from muniment.testing import minds
 from muniment.testing.chat_server import ChatRequest
 
 FACT = "The user prefers dark mode in all editors"
-LONG = "x" * 180 + " is how the user begins every line, and this line goes on for far more than two hundred"
+
+
+def fenced(kind, text, token="5d1c0ffee5d1c0ff"):
+    return f"<<{kind} {token}>>\n{text}\n<<end {token}>>"
 
 
 def request_of(body):
@@ -71,37 +74,10 @@ def test_a_server_held_to_a_schema_answers_in_one_way_only():
 # -- the perfect one -------------------------------------------------------------------------------------
 
 
-def finish(run, turns=6):
-    """Let a perfect model do the run; its last words, and the tools that it called."""
-    for _ in range(turns):
-        thought = minds.perfect(request_of(run.body()))
-        if isinstance(thought, minds.Say):
-            return thought.text, [tool for calls, _ in run.turns for tool, _ in calls]
-        run.make(list(thought.calls))
-    raise AssertionError("no end")
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_a_fact_that_a_file_holds_is_known_and_one_of_which_it_holds_a_line_is_written(form):
-    for fact in (FACT, "First.\nSecond: more.", LONG):
-        run = Run(form, fact, {"project/a.md": "dark\n", "user/known.md": f"---\nname: x\n---\n{fact}\n"})
-        last, tools = finish(run)
-        assert tools == ["grep", "read_file"]
-        assert "user/known.md" in last
-        assert set(run.memory) == {"project/a.md", "user/known.md"}
-    run = Run(form, "First editor line.\nSecond.", {"user/half.md": "First editor line.\nThird.\n"})
-    last, tools = finish(run)
-    assert "Saved" in last
-    assert tools == ["grep", "read_file", "write_file"]
-    run = Run(form, FACT)
-    run.make([("grep", {"pattern": "dark"})])
-    run.offered = ()
-    assert finish(run, turns=1)[0].startswith("Not saved")
-
-
 def test_asked_for_a_decision_it_decides_and_without_a_fact_it_lists_as_doctor_asks():
-    constrained = asking("Decide.", job(FACT), schema={}, name="decision")
-    prompted = asking(f"File it: its scope is user\n\n{job(FACT)}")
+    job = f"Scopes of this run: user, project.\n\nThe fact to remember:\n{fenced('fact', FACT)}"
+    constrained = asking("Decide.", job, schema={}, name="decision")
+    prompted = asking(f"File it: its scope is user\n\n{job}")
     first, second = (minds.perfect(request_of(body)) for body in (constrained, prompted))
     assert first == second
     assert isinstance(first, minds.Decide)
@@ -118,58 +94,13 @@ def test_fences_are_found_in_order_and_none_inside_another():
 # -- the random one --------------------------------------------------------------------------------------
 
 
-def conforms(value, schema):
-    """Whether a value is an instance of a schema, of the few keywords that requests use."""
-    if "anyOf" in schema:
-        return any(conforms(value, each) for each in schema["anyOf"])
-    if "const" in schema or "enum" in schema:
-        return value in schema.get("enum", [schema.get("const")])
-    match schema["type"]:
-        case "object":
-            fields, needed = schema["properties"], set(schema.get("required", ()))
-            is_sound = isinstance(value, dict) and needed <= set(value) <= set(fields)
-            return is_sound and all(conforms(each, fields[name]) for name, each in value.items())
-        case "array":
-            return isinstance(value, list) and all(conforms(each, schema["items"]) for each in value)
-        case "string":
-            least, most = schema.get("minLength", 0), schema.get("maxLength", 10**9)
-            return isinstance(value, str) and least <= len(value) <= most
-        case "integer":
-            least, most = schema.get("minimum", -(10**9)), schema.get("maximum", 10**9)
-            return type(value) is int and least <= value <= most
-        case "boolean":
-            return type(value) is bool
-        case "null":
-            return value is None
-
-
-def object_of(*required, **properties):
-    return {"type": "object", "properties": properties, "required": list(required)}
-
-
-READ = {"type": "string", "enum": ["read_file"]}, {"type": "string", "minLength": 1, "maxLength": 30}
-OFFSET, LIMIT = ({"type": "integer", "minimum": least, "maximum": 2000} for least in (0, 1))
-FLAGS = {"anyOf": [{"type": "null"}, {"type": "array", "items": {"type": "boolean"}}]}
-READS = object_of("action", "path", action=READ[0], path=READ[1], offset=OFFSET, limit=LIMIT)
-EDITS = object_of("action", "other", action={"const": "edit"}, other=FLAGS)
-SCHEMA = {"anyOf": [READS | {"additionalProperties": False}, EDITS]}
-
-
-@given(st.integers())
-def test_under_a_schema_every_answer_conforms_to_it(seed):
-    mind, request = minds.noise(seed, constrained=True), request_of(asking("Do it.", schema=SCHEMA))
-    for thought in [mind(request) for _ in range(20)]:
-        assert isinstance(thought, minds.Utter)
-        assert conforms(json.loads(thought.content), SCHEMA), thought
-
-
 def test_a_schema_that_it_cannot_honour_is_a_mistake_of_the_test():
     for schema in ({"type": "string", "pattern": "^a"}, {"type": "number"}, {}):
         with pytest.raises(ValueError, match="no instance"):
             minds.instance(schema, random.Random(1))
 
 
-@given(st.integers(), st.sampled_from(sorted(minds.DIALECTS)), st.sampled_from(FORMS))
+@given(st.integers(), st.sampled_from(sorted(minds.DIALECTS)), st.sampled_from(sorted(BODIES)))
 def test_noise_can_be_spelled_in_every_dialect(seed, dialect, form):
-    answer = minds.through(minds.noise(seed), minds.DIALECTS[dialect])(request_of(Run(form, FACT).body()))
+    answer = minds.through(minds.noise(seed), minds.DIALECTS[dialect])(request_of(BODIES[form]))
     assert json.loads(answer.body)["choices"]
