@@ -105,9 +105,7 @@ def control(*, in_workers=False, hangs_after=None):
     def register(off):
         what = (off.__doc__ or "").strip()
         if not what or "\n" in what or off.__name__ in _CONTROLS:
-            raise ValueError(
-                f"{off.__name__} says in one line what is not done, under its own name"
-            )
+            raise ValueError(f"{off.__name__} says in one line what is not done, under its own name")
         _CONTROLS[off.__name__] = Control(off.__name__, off, what, in_workers, hangs_after)
         return off
 

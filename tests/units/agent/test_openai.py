@@ -92,12 +92,6 @@ def test_too_long_is_tried_without_a_limit_and_then_told_to_the_loop(name):
         assert ["max_tokens" in sent.body for sent in server.requests] == [True, False]
 
 
-def test_a_broken_answer_is_asked_for_again():
-    with serving([chat.Response(b'{"choices": [{"mess'), LS]) as (server, model):
-        assert model.respond(asked()).calls
-        assert len(server.requests) == 2
-
-
 # -- what an answer means --------------------------------------------------------------------------------
 
 

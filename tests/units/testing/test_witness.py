@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import pytest
 
-from muniment.testing.corpus.stage import obey_file_modes
 from muniment.testing.witness import HASHED_BYTES, differences, photograph, sightings
 
 CANARY = "canary-51d0"
@@ -49,13 +47,6 @@ def test_what_changed_is_told(tmp_path):
     ):
         tree = planted(tmp_path / str(number))
         assert told in seen(tree, lambda deed=deed, tree=tree: deed(tree))
-
-
-def test_a_file_that_may_not_be_read_is_kept_as_that(tree):
-    (tree / "b.md").chmod(0)
-    with ThreadPoolExecutor(1, initializer=obey_file_modes) as pool:  # What root gives up, a thread gives up.
-        kept = pool.submit(photograph, {"tree": tree}).result()["tree/b.md"]
-    assert (kept.mode, kept.content) == (0, "unreadable")
 
 
 def test_of_a_huge_file_both_ends_are_kept(tree):
