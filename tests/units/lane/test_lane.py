@@ -21,8 +21,8 @@ from kit.lane.ledgered import (
     together,
 )  # fmt: skip
 from muniment import lane as reading
-from muniment.errors import IdempotencyMismatch, ManagedMemoryUnavailable, NotFound, QueueFull
-from muniment.lane import MAX_ATTEMPTS, MAX_PENDING, Ended, Originator
+from muniment.errors import IdempotencyMismatch, ManagedMemoryUnavailable, NotFound
+from muniment.lane import MAX_ATTEMPTS, Ended, Originator
 from muniment.names import Trust
 from muniment.store.audit import verify
 from muniment.store.state import State
@@ -213,20 +213,6 @@ def test_a_task_that_was_cut_short_too_often_is_interrupted_and_one_that_committ
         assert lane.finish(lane.claim(), DONE).status == "completed"
 
 
-def test_the_seventeenth_pending_task_is_refused_without_a_trace_and_a_repeat_is_none(ledgered, lane):
-    first = lane.submit(asked(repeat="k"))
-    assert not first.repeated
-    fill(lane, MAX_PENDING - 1)
-    before = ledgered.trace()
-    with pytest.raises(QueueFull):
-        submit(lane)
-    assert ledgered.trace() == before
-    assert lane.submit(asked(repeat="k")).task.id == first.task.id
-    lane.finish(lane.claim(), DONE)
-    again = lane.submit(asked(repeat="k"))
-    assert (again.repeated, again.task.id, again.task.status) == (True, first.task.id, "completed")
-
-
 def test_the_same_key_of_one_originator_with_another_request_is_refused(ledgered, lane):
     task = submit(lane, repeat="k")
     others = (asked(text="y"), asked("dream"), asked(ref="r"), asked(trust=Trust.EXTERNAL))
@@ -242,20 +228,6 @@ def test_the_same_key_of_one_originator_with_another_request_is_refused(ledgered
     sent = replace(asked(repeat="other"), arguments=arguments)
     again = replace(sent, arguments=dict(reversed(arguments.items())))
     assert lane.submit(sent).task.id == lane.submit(again).task.id
-
-
-def test_a_waiting_task_is_cancelled_at_once_and_a_running_one_may_still_complete(ledgered, lane):
-    task = lane.cancel(submit(lane).id, BOT)
-    assert (task.status, task.cancelled_by, task.arguments) == ("cancelled", BOT, None)
-    assert ledgered.told()[-1].data["cancelled_by"] == ["bot", "1"]
-    assert lane.claim() is None
-    running = begun(lane)
-    noted = lane.cancel(running.id, BOT)
-    assert (noted.status, lane.get(running.id).cancelled_by) == ("running", BOT)
-    before = ledgered.trace()
-    assert lane.cancel(running.id, OWNER) == noted  # Who was first did so.
-    assert ledgered.trace() == before
-    assert lane.finish(running, DONE).status == "completed"
 
 
 def test_every_transition_is_an_event_to_its_originator_and_what_was_accepted_or_cut_short_on_record(

@@ -9,12 +9,12 @@ from contextlib import contextmanager
 
 import pytest
 
-from kit.lane.ledgered import BOT, CANCELLED, DONE, FAILED, OWNER, Ledgered, together
+from kit.lane.ledgered import CANCELLED, DONE, FAILED, OWNER, Ledgered
 from kit.lane.workshop import PATIENCE, Workshop
 from muniment import lane as subject
 from muniment.confine import cancel as cancelling
 from muniment.confine.cancel import Cancel
-from muniment.errors import ManagedMemoryUnavailable, NotFound, WorkspaceDraining
+from muniment.errors import ManagedMemoryUnavailable, WorkspaceDraining
 from muniment.lane import Writer
 from muniment.store.audit import verify
 from muniment.store.state import State
@@ -125,22 +125,6 @@ def lacking(monkeypatch, owner, name, times):
 # R1
 
 
-def test_tasks_are_carried_out_in_order_one_at_a_time_however_many_threads_send_them(shop):
-    first, *_, third = sent = shop.submit(3)
-    for task in sent:
-        attempt = shop.attempt()
-        assert attempt.task.id == task.id
-        assert shop.is_idle()
-        attempt.ends(DONE)
-    assert shop.when(third, "completed").result == {"summary": "done"}
-    shop.at_once = DONE
-    together(lambda: shop.submit(2))
-    tasks = shop.factory.tasks()
-    shop.when(tasks[-1], "completed")
-    assert tasks[0].id == first.id
-    assert shop.spans == [(what, task.id) for task in tasks for what in ("begin", "end")]
-
-
 @pytest.mark.parametrize("problem", [LookupError, SystemExit])
 def test_a_task_whose_work_breaks_has_failed_and_the_next_one_begins(shop, logged, problem):
     first, second, third = shop.submit(3)
@@ -180,47 +164,7 @@ def test_a_task_that_comes_while_the_runner_is_about_to_sleep_is_not_slept_over(
 # R2
 
 
-@pytest.mark.parametrize("also_cancelled", [False, True])
-def test_a_task_that_takes_too_long_has_timed_out_and_is_over_before_the_next_begins(make, also_cancelled):
-    shop = make(backstop=0.05, deaf=True)
-    first, second = shop.submit(2)
-    attempt = shop.attempt()
-    assert attempt.was_cancelled()
-    assert shop.is_idle()
-    assert shop.lane.get(second.id).status == "queued"
-    if also_cancelled:
-        shop.runner.cancel(first.id, OWNER)
-    attempt.ends(CANCELLED)
-    next_one = shop.attempt()
-    assert next_one.task.id == second.id
-    over = shop.lane.get(first.id)
-    assert (over.status, over.error) == ("failed", {"code": "remember_timeout"})
-    next_one.ends(FAILED)
-
-
 # Cancelling, R5
-
-
-def test_a_task_that_is_cancelled_ends_or_never_begins_or_completes_and_the_others_go_on(shop):
-    first, second, third = shop.submit(3)
-    attempt = shop.attempt()
-    assert shop.runner.cancel(second.id, BOT).status == "cancelled"
-    assert not attempt.cancel.is_set()
-    assert shop.runner.cancel(first.id, BOT).status == "running"
-    task = shop.when(first, "cancelled")
-    assert (task.cancelled_by, task.error, task.arguments) == (BOT, None, None)
-    attempt = shop.attempt()
-    assert attempt.task.id == third.id
-    assert not attempt.cancel.is_set()
-    shop.deaf = True
-    attempt.ends(DONE)
-    fourth, attempt = shop.begins()
-    shop.runner.cancel(fourth.id, OWNER)
-    assert attempt.was_cancelled()
-    attempt.ends(DONE)
-    assert shop.when(fourth, "completed").result == {"summary": "done"}
-    with pytest.raises(NotFound):
-        shop.runner.cancel("remember-0", OWNER)
 
 
 def test_a_task_that_is_cancelled_between_its_claim_and_its_start_is_cancelled(make, monkeypatch):
@@ -291,15 +235,6 @@ def test_nothing_is_cancelled_where_the_ledger_cannot_be_written(shop, ledger):
 # R3
 
 
-def test_a_stop_lets_what_runs_end_and_begins_nothing_more(shop):
-    first, second = shop.submit(2)
-    attempt = shop.attempt()
-    with stopping(shop, PATIENCE):
-        attempt.ends(DONE)
-    assert [shop.lane.get(task.id).status for task in (first, second)] == ["completed", "queued"]
-    assert shop.is_idle()
-
-
 def test_what_does_not_end_in_time_is_put_back_and_does_not_count_as_begun(shop):
     sent = shop.submit(2)
     shop.attempt()
@@ -362,23 +297,6 @@ def test_a_runner_is_alive_from_its_start_to_its_stop_which_may_come_twice_or_un
         thread.join(PATIENCE)
         assert not thread.is_alive()
     assert make(name="unstarted", starts=False).runner.stop(PATIENCE)
-
-
-@pytest.mark.parametrize("problem", [LookupError, SystemExit])
-def test_a_runner_whose_thread_broke_is_not_alive_and_says_so(make, monkeypatch, logged, problem):
-    def broken():
-        raise problem("secret")
-
-    shop = make(starts=False)
-    monkeypatch.setattr(shop.lane, "claim", broken)
-    shop.runner.start()
-    for thread in shop.runner._threads:
-        thread.join(PATIENCE)
-    assert not shop.runner.is_alive
-    event, fields = logged()
-    assert event == "lane_broke"
-    assert (fields["problem"], fields["workspace"]) == (problem.__name__, shop.lane.workspace)
-    assert "secret" not in str(fields)
 
 
 # R5
