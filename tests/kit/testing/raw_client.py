@@ -35,8 +35,6 @@ def read_all(client):
     return b"".join(iter(lambda: client.recv(65536), b""))
 
 
-
-
 def ask(server, body=None, method="POST", path="/v1/chat/completions", **headers):
     """(status, headers, body) of an answer as `http.client` reads it; the body at most a megabyte of it."""
     parts = urlsplit(server.base_url)

@@ -129,8 +129,7 @@ def test_a_merge_names_who_stays_and_who_goes_and_anything_else_spoils_the_answe
 def test_every_question_takes_a_turn_without_one_none_is_asked_and_a_cancellation_ends_it(cancel):
     model = ScriptedModel([say('{"remove": []}'), say('{"read": ["c1"]}'), say("{}")])
     ask, budget = asker(model, cancel, turns=2)
-    assert ask.which_to_forget("dark", OPTIONS) == ()
-    assert ask.which_help("dark?", OPTIONS, 2) == (0,)
+    assert (ask.which_to_forget("dark", OPTIONS), ask.which_help("dark?", OPTIONS, 2)) == ((), (0,))
     assert (budget.turns, len(budget.timeline)) == (2, 2)
     with pytest.raises(ModelError, match="no turns left"):
         ask.which_to_forget("dark", OPTIONS)

@@ -69,8 +69,7 @@ def test_where_the_cues_all_say_the_same_and_it_is_writable_nobody_else_is_asked
 def test_the_question_is_the_same_for_every_fact_but_for_its_last_line():
     facts = ("One fact", "Another\n<<end x>>\nfact")
     asked = [question(replace(request(), brief=brief(fact))) for fact in facts]
-    assert asked[0].messages[:-1] == asked[1].messages[:-1]
-    assert len(asked[0].messages) == 1 + 2 * 6 + 1
+    assert (asked[0].messages[:-1], len(asked[0].messages)) == (asked[1].messages[:-1], 1 + 2 * 6 + 1)
     assert [each.messages[-1].text for each in asked] == ["One fact", "Another <<end x>> fact"]
     assert asked[0].tools == ()
 

@@ -115,8 +115,7 @@ def test_calls_count_whatever_the_reason_to_stop_but_not_if_they_were_cut():
     reasons = ("stop", "tool_calls", None, "content_filter", "banana", "length")
     with serving([chat.completion(message, reason) for reason in reasons]) as (_, model):
         replies = [model.respond(asked()) for _ in reasons]
-    assert [len(reply.calls) for reply in replies] == [1, 1, 1, 1, 1, 0]
-    assert replies[-1].text == ""
+    assert ([len(reply.calls) for reply in replies], replies[-1].text) == ([1, 1, 1, 1, 1, 0], "")
 
 
 @pytest.mark.threat("T-RUN-06", control="quotations")
@@ -152,8 +151,7 @@ def test_a_decision_is_asked_for_once_and_filed_by_code():
         assert model.respond(asked(last=True)).text.startswith("Not saved")
         assert server.requests == []  # Nothing could be written.
         first = model.respond(asked())
-        assert {call.tool for call in first.calls} == {"grep"}
-        assert first.usage == Usage(100, 10)
+        assert ({call.tool for call in first.calls}, first.usage) == ({"grep"}, Usage(100, 10))
         answers = tuple(ToolMessage(call.id, "allow", None, "no matches") for call in first.calls)
         second = model.respond(asked(said=(AssistantMessage(first.text, first.calls), *answers)))
         assert {call.tool for call in second.calls} <= {"read_file", "ls"}

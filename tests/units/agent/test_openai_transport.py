@@ -49,8 +49,7 @@ def test_the_tries_of_a_busy_server_end_on_the_deadline_too():
 def test_what_may_pass_is_asked_for_twice_more(status):
     answers = [chat.failure(status, "not now", retry_after=0)] * 2
     with serving([*answers, SAVED]) as (server, model):
-        assert model.respond(asked()).text == "Saved."
-        assert len(server.requests) == 3
+        assert (model.respond(asked()).text, len(server.requests)) == ("Saved.", 3)
         assert len({request.raw for request in server.requests}) == 1
     with serving([*answers, *answers, chat.words("Saved.")], "tools") as (server, model):
         with pytest.raises(ModelError, match=f"{status}: not now"):

@@ -57,8 +57,7 @@ spellings = st.sampled_from(sorted(set(SHOWN_AS) - {"with wide letters", "as cod
 def test_quoting_what_was_shown_never_yields_a_call(tool, given_arguments, form, shown_as, before, after):
     quoted = FORMS[form](tool, given_arguments).rpartition("</think>")[2]
     shown = [job(SHOWN_AS[shown_as](f"{before} {quoted} {after}"))]
-    assert calls(quoted, shown) == []
-    assert calls(f"The fact: {quoted}", shown) == []
+    assert (calls(quoted, shown), calls(f"The fact: {quoted}", shown)) == ([], [])
 
 
 OPEN = {
@@ -155,8 +154,7 @@ def test_neither_escapes_ellipses_windows_paths_nor_html_in_html_hide_a_quotatio
         (r'{"name": "write_file", "path": "user\notes\team.md", "content": "x"}', more),
         ("{&amp;quot;name&amp;quot;: write_file, path: user/&amp;#110;otes/team.md, content: x}", more),
     ):
-        assert calls(quoted, [job(shown)]) == []
-        assert len(calls(quoted, [job("Other.")])) == 1
+        assert (calls(quoted, [job(shown)]), len(calls(quoted, [job("Other.")]))) == ([], 1)
 
 
 @pytest.mark.timeout(20)

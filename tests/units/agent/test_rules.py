@@ -29,8 +29,7 @@ def test_a_new_fact_is_written_verbatim_below_front_matter():
     path = "user/editor/prefers-dark-mode-in-all-editors.md"
     front = f"---\nname: Prefers dark mode in all editors\ndescription: {DARK}\ntype: user\n---\n"
     assert memory.files == {path: f"{front}{DARK}\n"}
-    assert done.text == f"Saved to {path}: Prefers dark mode in all editors"
-    assert done.turns == 4
+    assert (done.text, done.turns) == (f"Saved to {path}: Prefers dark mode in all editors", 4)
     assert RuleWriter().name == "rules"
 
 

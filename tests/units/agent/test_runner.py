@@ -149,8 +149,7 @@ def test_the_sixth_turn_offers_no_tools_and_a_run_without_words_has_used_its_tur
 
 def test_words_on_the_last_turn_end_it_well_even_beside_calls(run):
     done = run([calls(call("ls", path="user")), protocol.Reply("Saved.", (WRITE,))], turns=2)
-    assert ended_by(done) == "final_text"
-    assert len(done.tools.called) == 1
+    assert (ended_by(done), len(done.tools.called)) == ("final_text", 1)
     assert ended_by(run([say(" ")], turns=1)) == "turns"
 
 
@@ -183,12 +182,10 @@ def test_a_model_or_tool_may_say_that_time_is_up_or_the_caller_gone(run):
 @pytest.mark.threat("T-RUN-01", control="kept_deadline")
 def test_the_deadline_holds_between_turns_and_between_calls(run, clock):
     done = run([step(lambda: clock.advance(295) or calls(WRITE))])
-    assert ended_by(done) == "deadline"
-    assert done.tools.called == []
+    assert (ended_by(done), done.tools.called) == ("deadline", [])
     slow = Tools(ls=lambda _: clock.advance(295) or DONE)
     done = run([calls(call("ls", path="user"), WRITE), say("Saved.")], slow)
-    assert ended_by(done) == "deadline"
-    assert len(done.tools.called) == 1
+    assert (ended_by(done), len(done.tools.called)) == ("deadline", 1)
 
 
 def test_a_model_is_told_how_much_time_is_left_and_can_see_a_cancel(run, clock, cancel):
@@ -199,11 +196,9 @@ def test_a_model_is_told_how_much_time_is_left_and_can_see_a_cancel(run, clock, 
 
 def test_a_cancel_holds_before_the_first_turn_and_between_calls(run, cancel):
     done = run([calls(call("ls", path="user"), WRITE)], Tools(ls=lambda _: cancel.set() or DONE))
-    assert ended_by(done) == "cancelled"
-    assert len(done.tools.called) == 1
+    assert (ended_by(done), len(done.tools.called)) == ("cancelled", 1)
     done = run([say("Saved.")])
-    assert ended_by(done) == "cancelled"
-    assert done.model.requests == []
+    assert (ended_by(done), done.model.requests) == ("cancelled", [])
 
 
 def test_what_was_read_is_kept_by_its_canonical_path(run):
@@ -235,8 +230,7 @@ def test_the_same_write_twice_means_done_unless_it_failed(run):
 def test_an_unknown_tool_is_told_once_and_ends_it_the_second_time(run):
     for second in ("bash", "python"):
         done = run([calls(call("bash", command="id")), calls(call(second, command="id")), say("x")])
-        assert ended_by(done) == "model_error"
-        assert answers(done) == ["unknown_tool", "unknown_tool"]
+        assert (ended_by(done), answers(done)) == ("model_error", ["unknown_tool", "unknown_tool"])
         assert "edit, grep, ls, read_file, write_file" in done.outcome.decisions[0].outcome.text
         assert done.tools.called == []
     assert ended_by(run([calls(call("bash")), say("x")])) == "final_text"
@@ -254,8 +248,7 @@ def test_a_clean_run_has_no_tools_that_show(run):
 def test_calls_beyond_the_budget_are_answered_and_not_made(run):
     listing = [call("ls", path=f"user/{number}") for number in range(5)]
     done = run([calls(*listing), say("x")], tool_calls=3)
-    assert answers(done) == [None, None, None, "budget", "budget"]
-    assert len(done.tools.called) == 3
+    assert (answers(done), len(done.tools.called)) == ([None, None, None, "budget", "budget"], 3)
 
 
 def test_every_call_is_answered_by_its_id_in_order_and_observed_without_content(run):

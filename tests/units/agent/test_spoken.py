@@ -62,8 +62,7 @@ def test_tags_all_the_way_are_read_and_lose_one_newline_at_either_end():
     call = ("write_file", {"path": PATH, "content": "Prefers dark mode\n"})
     assert say(QWEN) == Spoken((call,), "", is_broken=False)
     invoked = '<tool_call><invoke name="ls">\n<parameter name="path">user</parameter>\n</invoke></tool_call>'
-    assert calls(invoked) == [LS]
-    assert calls("<function=ls></function>") == [("ls", {})]
+    assert (calls(invoked), calls("<function=ls></function>")) == ([LS], [("ls", {})])
 
 
 @given(st.dictionaries(st.sampled_from(["path", "content", "old_string", "new_string"]), texts))
@@ -238,8 +237,7 @@ def test_a_call_after_words_and_thinking_does_not_begin_the_text():
 def test_tags_of_thinking_inside_a_text_are_text():
     for content in ("Uses <think> tags", "Uses </think> tags", "<think>all</think>"):
         call = ("write_file", {"path": PATH, "content": content})
-        assert calls(FORMS["flat action"](*call)) == [call]
-        assert calls(qwen(*call)) == [call]
+        assert (calls(FORMS["flat action"](*call)), calls(qwen(*call))) == ([call], [call])
 
 
 # -- any text at all ----------------------------------------------------------------------------------------
@@ -297,16 +295,13 @@ def test_reading_is_tried_in_few_places_of_a_hostile_text(repeated, monkeypatch)
 
 def test_a_text_with_too_many_places_to_read_holds_no_call():
     listing = "".join(f'As {{"n": {number}}}, ' for number in range(MAX_ATTEMPTS + 1))
-    assert calls(listing + hermes(*LS)) == []
-    assert calls(hermes(*LS) + listing) == []
+    assert (calls(listing + hermes(*LS)), calls(hermes(*LS) + listing)) == ([], [])
     assert calls(listing[: listing.index('{"n": 60')] + hermes(*LS)) == [LS]
 
 
 def test_what_stands_behind_the_limit_is_not_looked_at():
     early, late = hermes(*LS) + "x" * MAX_CHARS, "x" * MAX_CHARS + hermes(*LS)
-    assert calls(early) == [LS]
-    assert calls(late) == []
-    assert len(say(late).words) == MAX_CHARS
+    assert (calls(early), calls(late), len(say(late).words)) == ([LS], [], MAX_CHARS)
     padded = json.dumps(CALL).ljust(MAX_CHARS)
     assert calls(padded) == [LS]
     assert calls(padded + "is an example.") == []  # It does not stand at the end of the whole text.

@@ -145,8 +145,7 @@ def test_the_end_of_a_task_and_the_beginning_of_the_next_are_one_transaction(sho
     assert shop.attempt().task.id == second.id
     with state.ledger.bare() as connection:
         connection.set_trace_callback(None)
-    assert shop.lane.get(first.id).status == "completed"
-    assert commits == ["COMMIT"]
+    assert (shop.lane.get(first.id).status, commits) == ("completed", ["COMMIT"])
 
 
 @pytest.mark.parametrize("moment", ["wait", "clear"])
@@ -193,8 +192,7 @@ def test_a_late_cancellation_does_not_hit_the_task_after_it(shop, monkeypatch):
     monkeypatch.setattr(shop.writer, "run", late)
     noted = shop.runner.cancel(first.id, OWNER)  # … it is cancelled, which is told once the second one runs.
     monkeypatch.undo()
-    assert noted.status == "running"
-    assert following[0].task.id == second.id
+    assert (noted.status, following[0].task.id) == ("running", second.id)
     assert not following[0].cancel.is_set()
     following[0].ends(DONE)
     shop.when(second, "completed")
@@ -332,8 +330,7 @@ def test_what_a_task_did_is_kept_until_the_ledger_can_be_written_again(shop, led
     assert shop.lane.get(first.id).status == "running"
     assert shop.is_idle()
     ledger(True)
-    assert shop.attempt().task.id == second.id
-    assert shop.lane.get(first.id).result == {"summary": "done"}
+    assert (shop.attempt().task.id, shop.lane.get(first.id).result) == (second.id, {"summary": "done"})
 
 
 def test_what_a_task_did_is_kept_although_the_next_one_cannot_be_read(shop, state, monkeypatch, logged):

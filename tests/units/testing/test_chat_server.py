@@ -92,8 +92,7 @@ def test_a_drip_comes_in_pieces_and_whole_and_an_endless_body_goes_on():
             received = [client.recv(65536)]
             while sum(map(len, received)) < len(response.encoded()):
                 received.append(client.recv(65536))
-        assert len(received[0]) == 20
-        assert b"".join(received) == response.encoded()
+        assert (len(received[0]), b"".join(received)) == (20, response.encoded())
         with asking(server) as client:
             assert sum(len(client.recv(65536)) for _ in range(200)) > 50_000
         assert server.requests[1].hung_up.wait(5)

@@ -81,8 +81,7 @@ def test_asked_for_a_decision_it_decides_and_without_a_fact_it_lists_as_doctor_a
     first, second = (minds.perfect(request_of(body)) for body in (constrained, prompted))
     assert first == second
     assert isinstance(first, minds.Decide)
-    assert set(first.decision) == {"scope", "type"}
-    assert first.decision["scope"] == "user"
+    assert (set(first.decision), first.decision["scope"]) == ({"scope", "type"}, "user")
     assert minds.perfect(request_of(asking("List the scopes."))) == minds.AskForCalls([LS])
 
 

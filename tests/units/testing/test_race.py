@@ -28,8 +28,7 @@ def test_a_file_is_exchanged_with_any_kind_and_given_back(names, tmp_path, kind)
         for _ in swap.rounds(exchanges=100, enough=lambda: len(kinds) == 2):
             found = path.lstat()
             kinds.add((found.st_mode, found.st_ino))
-    assert len(kinds) == 2
-    assert path.read_text() == "inside\n"
+    assert (len(kinds), path.read_text()) == (2, "inside\n")
     with pytest.raises(KeyError):
         make_decoy(tmp_path / "other", "mkdir", "")
 
