@@ -6,17 +6,8 @@ from dataclasses import dataclass, field
 
 import re2
 
-from muniment.agent.model import (
-    AssistantMessage,
-    Brief,
-    ModelRequest,
-    Reply,
-    ScopeBrief,
-    SystemMessage,
-    ToolMessage,
-    ToolSpec,
-    UserMessage,
-)
+from muniment.agent import model as protocol
+from muniment.agent.model import Brief, ModelRequest, Reply, ScopeBrief
 from muniment.names import ContextMode, Scope
 
 BOTH = (ScopeBrief(Scope("user"), writable=True), ScopeBrief(Scope("project"), writable=True))
@@ -103,16 +94,16 @@ class Run:
 
 def run(model, the_brief, memory):
     """Drive `model` as the loop does: six turns, the sixth without tools."""
-    messages = [SystemMessage("system"), UserMessage("job")]
+    messages = [protocol.SystemMessage("system"), protocol.UserMessage("job")]
     calls, read, exchanges = [], set(), []
     offered = WRITING if the_brief.context is ContextMode.CLEAN else READING + WRITING
     for turn in range(1, TURNS + 1):
         names = offered if turn < TURNS else ()
-        tools = tuple(ToolSpec(name, "", {}) for name in names)
+        tools = tuple(protocol.ToolSpec(name, "", {}) for name in names)
         request = ModelRequest(the_brief, tuple(messages), tools, 100.0)
         reply = model.respond(request)
         exchanges.append((request, reply))
-        messages.append(AssistantMessage(reply.text, reply.calls))
+        messages.append(protocol.AssistantMessage(reply.text, reply.calls))
         if not reply.calls:
             return Run(reply.text, turn, calls, exchanges)
         for call in reply.calls:
@@ -120,5 +111,5 @@ def run(model, the_brief, memory):
             assert call.id not in {each.id for each in calls}
             calls.append(call)
             verdict, code, text = memory.call(call.tool, call.arguments, read)
-            messages.append(ToolMessage(call.id, verdict, code, text))
+            messages.append(protocol.ToolMessage(call.id, verdict, code, text))
     raise AssertionError("the model used its six turns up without ending in words")

@@ -6,8 +6,6 @@ import json
 import time
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from kit.agent.servers import form_of, hasty, serving
 from muniment.agent.model import PROTOCOLS, Budget, ModelError, Reply, ToolCall
@@ -78,29 +76,6 @@ def test_a_model_that_is_broken_is_a_model_error(cancel):
             ask.which_to_forget("dark", OPTIONS)
         with pytest.raises(ModelError):
             ask.which_help("dark?", OPTIONS, 2)
-
-
-KEYS = ["read", "remove", "merges", "ids", "keep", "text"]
-
-
-@given(
-    st.recursive(
-        st.none() | st.integers() | st.sampled_from(["c1", "c2", "c9", "", *KEYS]),
-        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=3),
-        max_leaves=8,
-    )
-)
-def test_whatever_is_answered_only_options_are_named(answer):
-    with Cancel() as cancel:
-        for ask in (asked, helped, merged):
-            try:
-                found = ask(json.dumps(answer), cancel)
-            except UnusableAnswer:
-                continue
-            named = [[each.keep, *each.drop] if isinstance(each, Merge) else [each] for each in found]
-            numbers = [number for each in named for number in each]
-            assert len(set(numbers)) == len(numbers)
-            assert set(numbers) <= {0, 1, 2}
 
 
 def merge(*ids, keep="c1", text="", **more):

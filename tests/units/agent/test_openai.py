@@ -27,20 +27,17 @@ def forms(server):
 
 def replied(answer, protocol="auto", **of_request):
     """The reply of a model to one request."""
-    with serving(chat.always(answer) if isinstance(answer, chat.Response) else answer, protocol) as (
-        _,
-        model,
-    ):
+    answers = chat.always(answer) if isinstance(answer, chat.Response) else answer
+    with serving(answers, protocol) as (_, model):
         return model.respond(asked(**of_request))
 
 
 @pytest.mark.parametrize("name", chat.NO_RESPONSE_FORMAT)
 def test_one_that_refuses_schemas_as_well_is_asked_in_the_prompt_alone(name):
     def answer(request):
+        called = chat.words('Sure!\n```json\n{"action": "ls", "path": "user"}\n```')
         refusals = {"tools": chat.NO_TOOLS["ollama"], "json": chat.NO_RESPONSE_FORMAT[name]}
-        return refusals.get(
-            form_of(request), chat.words('Sure!\n```json\n{"action": "ls", "path": "user"}\n```')
-        )
+        return refusals.get(form_of(request), called)
 
     with serving(answer) as (server, model):
         (call,) = model.respond(asked()).calls

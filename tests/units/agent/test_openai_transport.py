@@ -12,7 +12,7 @@ from kit.agent.servers import KEY, asked, hasty, logged, serving
 from kit.where import TESTS
 from muniment.agent.model import ModelError
 from muniment.agent.openai import MAX_ANSWER_BYTES, OpenAIModel
-from muniment.errors import ConfigInvalid, DeadlineExceeded
+from muniment.errors import ConfigInvalid
 from muniment.testing import chat_server as chat
 
 __all__ = ["hasty", "logged"]
@@ -34,14 +34,6 @@ def test_nothing_is_asked_again_when_that_would_be_too_late():
             with pytest.raises(ModelError, match=told):
                 model.respond(asked(20))
             assert len(server.requests) == 1
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(30)
-def test_the_tries_of_a_busy_server_end_on_the_deadline_too():
-    busy, ends = chat.late(0.4, chat.failure(503, "busy", retry_after=0)), (DeadlineExceeded, ModelError)
-    with serving(chat.always(busy)) as (_, model), pytest.raises(ends):
-        model.respond(asked(DEADLINE))
 
 
 @pytest.mark.sweep(2)
@@ -97,15 +89,6 @@ def test_every_misbehaviour_is_an_answer_or_one_clean_error(name):
             assert len(outcome.text) <= 8_000
             assert len({call.id for call in outcome.calls}) == len(outcome.calls)
         assert len(server.requests) <= 15
-
-
-def test_what_was_cut_off_is_no_call_and_each_other_one_has_an_id_of_its_own():
-    cut = ("call cut off", "call that is whole at the limit", "endless repetition")
-    whole = ("missing ids", "duplicate ids", "parallel calls")
-    with serving([chat.misbehaviours()[name] for name in (*cut, *whole)]) as (_, model):
-        assert [model.respond(asked()).calls for _ in cut] == [(), (), ()]
-        ids = [[call.id for call in model.respond(asked()).calls] for _ in whole]
-    assert [len(set(each)) for each in ids] == [2, 2, 8]
 
 
 # -- N2, N3: where it goes, and what goes ----------------------------------------------------------------

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from kit.lane.ledgered import CANCELLED, DONE, FAILED, OWNER, Ledgered
+from kit.lane.ledgered import CANCELLED, DONE, OWNER, Ledgered
 from kit.lane.workshop import PATIENCE, Workshop
 from muniment import lane as subject
 from muniment.confine import cancel as cancelling
@@ -236,7 +236,10 @@ def test_nothing_is_cancelled_where_the_ledger_cannot_be_written(shop, ledger):
 def test_what_does_not_end_in_time_is_put_back_and_does_not_count_as_begun(shop):
     sent = shop.submit(2)
     shop.attempt()
+    assert shop.runner.is_alive
     assert shop.runner.stop(0)
+    assert shop.runner.stop(0)
+    assert not shop.runner.is_alive
     tasks = [shop.lane.get(task.id) for task in sent]
     assert [(task.status, task.attempt) for task in tasks] == [("queued", 0)] * 2
     assert shop.lane.recover() == ()
@@ -281,20 +284,6 @@ def test_a_task_that_is_claimed_when_the_stop_comes_is_not_begun(make, monkeypat
     assert shop.spans == []
     again = shop.lane.get(task.id)
     assert (again.status, again.attempt) == ("queued", 0)
-
-
-def test_a_runner_is_alive_from_its_start_to_its_stop_which_may_come_twice_or_unstarted(make):
-    shop = make(starts=False)
-    assert not shop.runner.is_alive
-    shop.runner.start()
-    assert shop.runner.is_alive
-    assert shop.runner.stop(PATIENCE)
-    assert shop.runner.stop(PATIENCE)
-    assert not shop.runner.is_alive
-    for thread in shop.runner._threads:
-        thread.join(PATIENCE)
-        assert not thread.is_alive()
-    assert make(name="unstarted", starts=False).runner.stop(PATIENCE)
 
 
 # R5
@@ -373,16 +362,6 @@ def test_a_runner_whose_writer_was_closed_under_it_can_still_be_stopped(shop, lo
     with pytest.raises(WorkspaceDraining):
         shop.runner.cancel("remember-0", OWNER)
     assert shop.runner.stop(PATIENCE)
-
-
-def test_the_result_of_an_attempt_that_was_given_up_is_ignored_and_the_task_begun_again(shop):
-    task, zombie = shop.begins()
-    shop.lane.recover()
-    zombie.ends(FAILED)
-    again = shop.attempt()
-    assert (again.task.id, again.task.attempt) == (task.id, 2)
-    again.ends(DONE)
-    shop.when(task, "completed")
 
 
 # Turns
