@@ -61,8 +61,7 @@ def test_every_kind_of_failure_counts_unless_it_was_never_promised_not_to_be():
     assert targets.MEANS.keys() == set(Kind)
     assert set(targets.MEANS.values()) == set(targets.Outcome) - {targets.Outcome.HELD}
     for kind, promises, forgiven in (
-        (Kind.WORDING, targets.Promises(), targets.Outcome.HELD),
-        (Kind.LOOKED, targets.Promises(), targets.Outcome.HELD),
+        *((kind, targets.Promises(), targets.Outcome.HELD) for kind in (Kind.WORDING, Kind.LOOKED)),
         (Kind.PATH, targets.Promises(hides_paths=False), targets.Outcome.HELD),
         (Kind.INDEX, targets.Promises(keeps_index=False), targets.Outcome.HELD),
         (Kind.CROSSED, targets.Promises(separates_scopes=False), targets.Outcome.DIFFERS),
