@@ -122,9 +122,6 @@ def lacking(monkeypatch, owner, name, times):
     monkeypatch.setattr(owner, name, call)
 
 
-# R1
-
-
 @pytest.mark.parametrize("problem", [LookupError, SystemExit])
 def test_a_task_whose_work_breaks_has_failed_and_the_next_one_begins(shop, logged, problem):
     first, second, third = shop.submit(3)
@@ -160,10 +157,7 @@ def test_a_task_that_comes_while_the_runner_is_about_to_sleep_is_not_slept_over(
     shop.when(task, "completed")
 
 
-# R2
-
-
-# Cancelling, R5
+# Cancelling
 
 
 def test_a_task_that_is_cancelled_between_its_claim_and_its_start_is_cancelled(make, monkeypatch):
@@ -230,7 +224,7 @@ def test_nothing_is_cancelled_where_the_ledger_cannot_be_written(shop, ledger):
     shop.when(task, "completed")
 
 
-# R3
+# Stopping
 
 
 def test_what_does_not_end_in_time_is_put_back_and_does_not_count_as_begun(shop):
@@ -286,7 +280,7 @@ def test_a_task_that_is_claimed_when_the_stop_comes_is_not_begun(make, monkeypat
     assert (again.status, again.attempt) == ("queued", 0)
 
 
-# R5
+# What is lacking
 
 
 @pytest.mark.threat("T-API-09", control="patient_lanes")
@@ -303,9 +297,6 @@ def test_a_task_waits_for_a_descriptor_and_the_lane_goes_on(shop, monkeypatch, l
     assert (event, fields["code"]) == ("ledger_unavailable", "no_descriptor")
     events = [logged() for _ in range(2)]
     assert [(event, fields["task_id"]) for event, fields in events] == [("no_descriptor", first.id)] * 2
-
-
-# R4
 
 
 def test_what_a_task_did_is_kept_until_the_ledger_can_be_written_again(shop, ledger, logged):

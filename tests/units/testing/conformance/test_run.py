@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -113,12 +114,11 @@ def test_a_class_or_case_that_there_is_not_is_an_error():
             select(CORPUS, **wrong)
 
 
-# -- the leash ---------------------------------------------------------------------------------------
-
-
 def test_a_driver_that_is_put_on_a_pulled_leash_is_ended_at_once():
     leash = Leash()
     leash.pull()
-    with subprocess.Popen(["sleep", "1000"], start_new_session=True) as driver, leash.hold(driver):
-        assert driver.wait(20) == -9
+    with subprocess.Popen(["sleep", "1000"], start_new_session=True) as driver:
+        with leash.hold(driver):
+            os.waitid(os.P_PID, driver.pid, os.WEXITED | os.WNOWAIT)
+        assert driver.wait() == -9
     assert run_driver(["no-such-program"], ["a"], canary="", leash=leash) == {}
