@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -16,10 +17,7 @@ from muniment.policy.decide import Limits
 from muniment.testing.minds import FakeClock, ScriptedModel, call, calls, say
 from muniment.tools.calls import Outcome
 
-SCOPES = (
-    protocol.ScopeBrief(Scope("user"), writable=True),
-    protocol.ScopeBrief(Scope("project"), writable=True),
-)
+SCOPES = tuple(protocol.ScopeBrief(Scope(name), writable=True) for name in ("user", "project"))
 DONE = Outcome("allow", None, "done")
 DENIED = Outcome("deny", "refused", "no", rule="pinned")
 ESCAPED = Outcome("deny", "path_escape", "no", via=Via.SYMLINK)
@@ -41,14 +39,6 @@ class Tools:
         return answer(arguments) if callable(answer) else answer
 
 
-@dataclasses.dataclass
-class Run:
-    outcome: object
-    tools: Tools
-    model: ScriptedModel
-    budget: protocol.Budget
-
-
 @pytest.fixture
 def cancel():
     with Cancel() as cancel:
@@ -67,7 +57,8 @@ def run(cancel, clock):
         budget = protocol.Budget(Limits(**limits), cancel, clock)
         more = {"observe": observe} if observe else {}
         runner = Runner(model, tools, budget, abort_on_escape=abort, token="0123456789abcdef", **more)
-        return Run(runner.run(protocol.Brief("a fact", SCOPES, context)), tools, model, budget)
+        outcome = runner.run(protocol.Brief("a fact", SCOPES, context))
+        return SimpleNamespace(outcome=outcome, tools=tools, model=model, budget=budget)
 
     return run
 
@@ -75,16 +66,6 @@ def run(cancel, clock):
 def answers(run):
     """Code of every tool message, in order; None where it was allowed."""
     return [message.code for message in run.outcome.messages if isinstance(message, protocol.ToolMessage)]
-
-
-def step(action):
-    """A step of a script that does something before it answers."""
-
-    def respond(_request):
-        reply = action()
-        return reply if isinstance(reply, protocol.Reply) else say("done")
-
-    return respond
 
 
 def raising(error):
@@ -181,7 +162,7 @@ def test_a_model_or_tool_may_say_that_time_is_up_or_the_caller_gone(run):
 
 @pytest.mark.threat("T-RUN-01", control="kept_deadline")
 def test_the_deadline_holds_between_turns_and_between_calls(run, clock):
-    done = run([step(lambda: clock.advance(295) or calls(WRITE))])
+    done = run([lambda _: clock.advance(295) or calls(WRITE)])
     assert (ended_by(done), done.tools.called) == ("deadline", [])
     slow = Tools(ls=lambda _: clock.advance(295) or DONE)
     done = run([calls(call("ls", path="user"), WRITE), say("Saved.")], slow)
@@ -189,7 +170,7 @@ def test_the_deadline_holds_between_turns_and_between_calls(run, clock):
 
 
 def test_a_model_is_told_how_much_time_is_left_and_can_see_a_cancel(run, clock, cancel):
-    done = run([step(lambda: clock.advance(100) or calls(WRITE)), say("Saved.")])
+    done = run([lambda _: clock.advance(100) or calls(WRITE), say("Saved.")])
     assert [request.seconds_left for request in done.model.requests] == [295, 195]
     assert done.model.requests[0].cancel is cancel
 
@@ -265,9 +246,9 @@ def test_every_call_is_answered_by_its_id_in_order_and_observed_without_content(
 
 
 def test_the_timeline_says_what_each_turn_took_also_the_one_that_failed(run, clock):
-    one = dataclasses.replace(calls(WRITE), usage=protocol.Usage(3, 5))
+    one = replace(calls(WRITE), usage=protocol.Usage(3, 5))
     fail = raising(protocol.ModelError("gone"))
-    done = run([step(lambda: clock.advance(2) or one), lambda request: clock.advance(1.5) or fail(request)])
+    done = run([lambda _: clock.advance(2) or one, lambda request: clock.advance(1.5) or fail(request)])
     assert ended_by(done) == "model_error"
     failed = protocol.Turn(1.5, protocol.Usage())
     assert done.budget.timeline == [protocol.Turn(2, protocol.Usage(3, 5)), failed]
