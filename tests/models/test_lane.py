@@ -184,18 +184,10 @@ def machine():
         assert verify(state).problems == ()
 
 
-def of_size(examples, steps):
-    checks = list(HealthCheck)
-    return settings(
-        max_examples=examples, stateful_step_count=steps, deadline=None, suppress_health_check=checks
-    )
+LONG = pytest.param(100, 60, marks=[pytest.mark.slow, pytest.mark.timeout(1_200)])
 
 
-def test_two_lanes_do_what_a_list_does(machine):
-    run_state_machine_as_test(machine, settings=of_size(30, 40))
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1_200)
-def test_two_lanes_do_what_a_list_does_for_long(machine):
-    run_state_machine_as_test(machine, settings=of_size(100, 60))
+@pytest.mark.parametrize(("examples", "steps"), [(30, 40), LONG])
+def test_two_lanes_do_what_a_list_does(machine, examples, steps):
+    size = {"max_examples": examples, "stateful_step_count": steps, "deadline": None}
+    run_state_machine_as_test(machine, settings=settings(**size, suppress_health_check=list(HealthCheck)))

@@ -22,12 +22,12 @@ def brief(fact, scopes=BOTH, context=ContextMode.WORKSPACE):
 
 @dataclass
 class FakeMemory:
-    """Files by logical path. `stops` maps a written path to (verdict, code) that it gets instead."""
+    """Files by logical path. `stops` maps a written path to (verdict, code) that it gets instead, `answers` a
+    tool to the text that it answers with, whatever it is asked."""
 
     files: dict[str, str] = field(default_factory=dict)
     stops: dict[str, tuple[str, str]] = field(default_factory=dict)
     answers: dict[str, str] = field(default_factory=dict)
-    """Texts that a tool answers with, whatever it is asked."""
 
     def call(self, tool, arguments, read):
         if tool in self.answers:
@@ -36,12 +36,9 @@ class FakeMemory:
         return getattr(self, f"_{tool}")(**seen, **arguments)
 
     def _grep(self, pattern, path, ignore_case, max_matches):
+        assert (len(pattern) <= 1000, path) == (True, "")
         options = re2.Options()
-        options.case_sensitive = not ignore_case
-        options.log_errors = False
-        assert len(pattern) <= 1000
-        assert path == ""
-        options.never_nl = True
+        options.case_sensitive, options.log_errors, options.never_nl = not ignore_case, False, True
         whole_lines = re2.compile(f"(?m)^.*?(?:{pattern}).*$", options)
         named = sorted(self.files.items())
         lines = [(name, n, line) for name, text in named for n, line in enumerate(text.split("\n"), 1)]

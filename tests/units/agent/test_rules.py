@@ -209,12 +209,6 @@ def test_a_new_fact_is_written_verbatim_below_front_matter():
     assert RuleWriter().name == "rules"
 
 
-def test_the_same_request_gets_the_same_reply_from_any_writer():
-    memory = FakeMemory({"user/editor/vim.md": "Uses dark mode in vim and other editors\n"})
-    for request, reply in remember(memory, DARK).exchanges:
-        assert RuleWriter().respond(request) == reply
-
-
 def test_the_same_fact_in_another_dress_is_known_already():
     memory = FakeMemory()
     remember(memory, DARK)

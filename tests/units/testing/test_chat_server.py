@@ -61,17 +61,6 @@ def test_what_it_does_not_read_is_answered_with_a_reason_or_not_and_a_connection
             assert read_all(client).endswith(b"}")
 
 
-def test_an_answer_that_waits_for_something_else_is_complained_of(monkeypatch):
-    monkeypatch.setattr(subject, "LEAVE_SECONDS", 0.05)
-    release = threading.Event()
-    server = ChatServer(always(lambda _connection: release.wait(10)))
-    with pytest.raises(RuntimeError, match="still runs"), server, asking(server):
-        server.wait_for_requests(1)
-    release.set()
-    for thread in server._threads:
-        thread.join(5)
-
-
 def test_a_client_that_hangs_up_under_tls_is_noticed():
     whole, trusting = b"HTTP/1.1 200 OK\r\n", ssl.create_default_context(cafile=CERTIFICATE)
     stalls = raw(float("inf")), raw(whole + b"content-length: 9\r\n\r\n{", float("inf"))

@@ -10,7 +10,7 @@ import pytest
 
 from kit.where import TESTS
 from muniment.testing.conformance import run as kit
-from muniment.testing.conformance.run import PROBE, examine, select
+from muniment.testing.conformance.run import examine, select
 from muniment.testing.conformance.targets import BAD, Outcome, parse_target
 from muniment.testing.corpus import load_corpus
 from muniment.testing.corpus.running import Leash, run_driver
@@ -72,25 +72,6 @@ def test_muniment_holds_a_selection_and_weak_tools_escape_in_every_class_in_whic
     marks = {each.case["class"]: each.is_beyond_claims for each in bad}
     assert (marks["symlink"], marks["hardlink"], mcp.about) == (False, True, "fake 1.0")
     assert not any(each.is_beyond_claims for each in naive.findings)
-
-
-@pytest.mark.slow
-def test_a_target_that_cannot_be_used_is_told_and_spoils_nothing(monkeypatch):
-    monkeypatch.setattr(kit, "PROBE_SECONDS", 3.0)
-    specs = {
-        "command=/no/such/tool": "No such file",
-        f"command={sys.executable} -c 'print(3)'": "an answer has verdict",
-        server("ends"): "the server ended",
-        server("garbage"): "no message",
-        server("silent"): "hung for 3.0 s",
-        f"command={sys.executable} {HERE}/weak_lines.py": "missing 3 required positional arguments",
-    }
-    *found, last = results(*specs, "muniment", ids=[PROBE])
-    for result, why in zip(found, specs.values(), strict=True):
-        assert why in str(result.unusable), result
-        assert not result.findings
-        assert not result.is_passed
-    assert last.is_passed
 
 
 @pytest.mark.slow
