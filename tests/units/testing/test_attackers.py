@@ -109,18 +109,15 @@ class Opaque:
 
 
 def test_the_secret_is_found_in_anything_and_a_path_stands_for_what_lies_beneath_it(tree, tmp_path):
+    held = f"x{CANARY}".encode()
     for evidence, places in (
-        (f"a {CANARY} b", ["it"]),
-        (f"x{CANARY}".encode(), ["it"]),
-        (bytearray(CANARY.encode()), ["it"]),
-        (memoryview(CANARY.encode()), ["it"]),
+        *((each, ["it"]) for each in (f"a {CANARY} b", held, bytearray(held), memoryview(held))),
+        *((each, ["it"]) for each in (Opaque(), ValueError(CANARY))),
         ([1, None, {"a": (CANARY,)}], ["it[2]['a'][0]"]),
         ({CANARY: 1}, ["it[key 0]"]),
         ({("a", CANARY): 1}, ["it[key 0][1]"]),
         ({CANARY}, ["it[0]"]),
         (Told("x", [Told(CANARY, None)]), ["it.parts[0].text"]),
-        (Opaque(), ["it"]),
-        (ValueError(CANARY), ["it"]),
         ([CANARY[:-1], CANARY[1:]], []),
         ({"a": [0, 1.5, True, None, b"", "", Told("", ())]}, []),
     ):
