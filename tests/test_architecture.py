@@ -259,8 +259,8 @@ def test_a_module_with_one_importer_says_why_it_stands_apart():
         (one, *others) = users(name) or ("", "")
         is_own = one.rpartition(".")[0] == name.rpartition(".")[0] != "muniment"
         if is_own and not others and "Apart" not in ast.get_docstring(TREES[name]):
-            froms = [node for node in TREES[one].body if isinstance(node, ast.ImportFrom)]
-            silent |= {name} & {each for node in froms for each in modules_in(node)}
+            loaded = [node for node in TREES[one].body if isinstance(node, ast.ImportFrom)]
+            silent |= {name} & {each for node in loaded for each in modules_in(node)}
     assert silent == set()
 
 
