@@ -12,8 +12,6 @@ import tomllib
 from collections import defaultdict
 from pathlib import Path
 
-import pytest
-
 import muniment
 from muniment.confine.pool import Zygote, import_directories
 from muniment.tools.calls import TOOLS, VERBS
@@ -25,45 +23,51 @@ SOURCES = {
     for path in sorted(PACKAGE.rglob("*.py"))
 }
 TREES = {name: ast.parse(path.read_text()) for name, path in SOURCES.items()}
-ORDER = (
-    "names",
-    "errors",
-    "events",
-    "policy",
-    "confine",
-    "content",
-    "tools",
-    "store",
-    "recall",
-    "sandbox",
-    "agent",
-    "jobs",
-    "lab",
-    "testing",
-    "settings",
-    "signatures",
-    "opening",
-    "api",
-    "lane",
-    "daemon",
-    "client",
-    "cli",
+MAX_FILE_LINES, MAX_FUNCTION_LINES = 650, 60
+
+
+def words(text):
+    return text.split()
+
+
+def of(package, names):
+    return {f"{package}.{name}" for name in names.split()}
+
+
+ORDER = words(
+    "names errors events policy confine content tools store recall sandbox agent jobs lab testing settings "
+    "signatures opening api lane daemon client cli"
 )
-MAX_FILE_LINES = 650
-MAX_FUNCTION_LINES = 60
 
 
-def imports(name):
-    """Modules of the package that a module imports, wherever in it, `TYPE_CHECKING` or not."""
-    for node in ast.walk(TREES[name]):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names if alias.name.split(".")[0] == "muniment")
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{name} imports relatively"
-            if node.module.split(".")[0] == "muniment":
-                for alias in node.names:
-                    whole = f"{node.module}.{alias.name}"
-                    yield whole if whole in SOURCES else node.module
+def nodes(*kinds):
+    """(module, node) of every node of these kinds in the package."""
+    every = ((name, node) for name, tree in TREES.items() for node in ast.walk(tree))
+    return [(name, node) for name, node in every if isinstance(node, kinds)]
+
+
+def modules_in(node):
+    """Modules of the package that an import names."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names if alias.name.split(".")[0] == "muniment"]
+    assert node.level == 0, "a relative import"
+    wholes = [f"{node.module}.{alias.name}" for alias in node.names]
+    is_ours = node.module.split(".")[0] == "muniment"
+    return [whole if whole in SOURCES else node.module for whole in wholes] if is_ours else []
+
+
+IMPORTED = defaultdict(set)
+"""Modules of the package that a module imports, wherever in it, `TYPE_CHECKING` or not."""
+for importer, imported in nodes(ast.Import, ast.ImportFrom):
+    IMPORTED[importer].update(modules_in(imported))
+CALLED = defaultdict(set)
+"""The dotted name of every call in a module."""
+for caller, called in nodes(ast.Call):
+    CALLED[caller].add(ast.unparse(called.func))
+
+
+def users(module):
+    return {name for name, others in IMPORTED.items() if module in others}
 
 
 def part(name):
@@ -71,194 +75,102 @@ def part(name):
     return "cli" if second == "__main__" else second
 
 
-def calls_of(name):
-    """(dotted name, line) of every call in a module."""
-    for node in ast.walk(TREES[name]):
-        if isinstance(node, ast.Call):
-            yield ast.unparse(node.func), node.lineno
-
-
-def test_the_order_is_the_one_that_import_linter_holds_as_well():
-    contracts = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["tool"]["importlinter"][
-        "contracts"
-    ]
-    (layers,) = (contract["layers"] for contract in contracts if contract["type"] == "layers")
-    assert tuple(layer.removeprefix("muniment.") for layer in reversed(layers)) == ORDER
-
-
-def test_a_package_imports_itself_and_what_stands_left_of_it():
+def test_a_package_imports_itself_and_what_stands_left_of_it_as_import_linter_holds_as_well():
+    settings = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["tool"]["importlinter"]
+    (layers,) = (each["layers"] for each in settings["contracts"] if each["type"] == "layers")
+    assert [layer.removeprefix("muniment.") for layer in reversed(layers)] == ORDER
     top = {"muniment", "muniment.names"}
-    wrong = {
-        (name, other)
-        for name in set(SOURCES) - top
-        for other in set(imports(name)) - top
-        if ORDER.index(part(other)) > ORDER.index(part(name))
-    }
-    assert wrong == set()
-    said = {"muniment.names", "muniment.api", "muniment.errors", "muniment.sandbox"}
-    assert {other for name in top for other in imports(name)} <= said
+    pairs = {(name, other) for name in set(SOURCES) - top for other in IMPORTED[name] - top}
+    assert {each for each in pairs if ORDER.index(part(each[1])) > ORDER.index(part(each[0]))} == set()
+    assert {other for name in top for other in IMPORTED[name]} <= of("muniment", "names api errors sandbox")
+    linter = [Path(sys.executable).with_name("lint-imports"), "--no-cache"]
+    done = subprocess.run(linter, capture_output=True, text=True, check=False, cwd=REPOSITORY, timeout=50)
+    assert done.returncode == 0, done.stdout
 
 
-def test_what_writes_memory_is_imported_by_the_store_alone():
-    users = {name for name in SOURCES if "muniment.confine.writing" in set(imports(name))}
-    assert users
-    assert all(part(user) == "store" for user in users), users
-
-
-def test_only_the_api_the_sandbox_and_the_program_start_workers():
-    users = {name for name in SOURCES if "muniment.confine.pool" in set(imports(name))}
-    # A trial takes from it only where to import from; its workers are its own.
-    trials = {"muniment.confine.attempts.trial"}
-    assert users - trials == {
-        "muniment.api",
-        "muniment.sandbox",
-        "muniment.cli.entry",
-        "muniment.cli.daemon",
-        "muniment.daemon.core",  # ends an idle zygote
-        "muniment.tools.remote",
-    }
+def test_the_store_alone_writes_memory_and_the_api_the_sandbox_and_the_program_alone_start_workers():
+    assert {part(user) for user in users("muniment.confine.writing")} == {"store"}
+    # A trial takes from it only where to import from; its workers are its own. The daemon ends
+    # an idle zygote.
+    starters = of("muniment", "api sandbox cli.entry cli.daemon daemon.core tools.remote")
+    assert users("muniment.confine.pool") - {"muniment.confine.attempts.trial"} == starters
+    for name, others in IMPORTED.items():
+        parts = set(map(part, others))
+        assert "cli" not in parts or part(name) == "cli"
+        assert "testing" not in parts or part(name) == "testing" or name == "muniment.cli.conformance"
 
 
 def test_one_adapter_alone_talks_to_a_model_and_daemon_and_client_alone_to_each_other():
-    network = {"openai", "httpx", "httpx2", "asyncio", "ssl", "socket", "http", "urllib"}
-    users = {}
-    for name, tree in TREES.items():
-        for node in ast.walk(tree):
-            modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            modules += [node.module] if isinstance(node, ast.ImportFrom) else []
-            for module in modules:
-                if module.partition(".")[0] in network and module != "urllib.parse":
-                    if part(name) in {"daemon", "client"} and module != "openai":
-                        continue
-                    users.setdefault(module.partition(".")[0], set()).add(name)
-    adapter = "muniment.agent.openai"
-    testing = "muniment.testing.chat_server"
-    local = {name for name in SOURCES if name.startswith("muniment.confine.")}
-    assert users.pop("openai") == {adapter}
-    assert users.pop("httpx2") == {adapter, "muniment.agent.openai"}
-    assert users.pop("asyncio") == {adapter, "muniment.agent.openai", "muniment.cli.daemon"}
-    assert users.pop("ssl") == {adapter, testing}
-    # A worker's service is handed its end of a socket pair; among the files of a case there may be a socket.
-    assert users.pop("socket") - local == {
-        "muniment.agent.openai",
-        "muniment.tools.service",
-        "muniment.testing.corpus.stage",
-        testing,
+    found = defaultdict(set)
+    for name, node in nodes(ast.Import, ast.ImportFrom):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module]
+        for module in names:
+            if module != "urllib.parse" and (part(name) not in {"daemon", "client"} or module == "openai"):
+                found[module.partition(".")[0]].add(name)
+    adapter, server = "muniment.agent.openai", "muniment.testing.chat_server"
+    network = ("openai", "httpx", "httpx2", "asyncio", "ssl", "socket", "http", "urllib")
+    found["socket"] = {name for name in found["socket"] if part(name) != "confine"}
+    assert {module: found[module] for module in network if found[module]} == {
+        "openai": {adapter},
+        "httpx2": {adapter},
+        "asyncio": {adapter, "muniment.cli.daemon"},
+        "ssl": {adapter, server},
+        # A worker's service is handed its end of a pair; among the files of a case there may be a socket.
+        "socket": {adapter, server, "muniment.tools.service", "muniment.testing.corpus.stage"},
+        "http": {server},
     }
-    assert users.pop("http") == {testing}
-    assert users == {}
 
 
-def test_the_library_is_used_by_the_command_line_alone_and_testing_by_one_command():
-    for name in SOURCES:
-        for other in imports(name):
-            assert part(other) != "cli" or part(name) == "cli"
-            if part(other) == "testing":
-                assert part(name) == "testing" or name == "muniment.cli.conformance"
-
-
-OPENERS = {
-    "open",
-    "os.open",
-    "io.open",
-    "os.fdopen",
-    "os.mkdir",
-    "os.unlink",
-    "os.remove",
-    "os.rename",
-    "os.replace",
-    "os.rmdir",
-    "os.makedirs",
-    "os.listdir",
-    "os.scandir",
-    "os.walk",
-    "os.link",
-    "os.symlink",
-}
-PATH_METHODS = {
-    "open",
-    "read_text",
-    "read_bytes",
-    "write_text",
-    "write_bytes",
-    "touch",
-    "unlink",
-    "mkdir",
-    "rmdir",
-    "rename",
-    "iterdir",
-    "glob",
-    "rglob",
-    "walk",
-}
-MAY_OPEN = {
-    "muniment.policy.family": {"os.open", "os.fdopen"},  # policy files, by a person's name for them
-    # What ssh-keygen is given to look at.
-    "muniment.signatures": {"shutil.which", "tempfile.TemporaryDirectory", "path.write_bytes"},
-    # Locks and signatures that a person asked for.
-    "muniment.cli.policy": {"os.open", "os.fdopen", "os.replace", "unfinished.unlink", "folder.glob"},
-    "muniment.settings": {"path.open"},  # config.toml, and the key file that a person named
-    "muniment.cli.entry": {"os.open", "os.fdopen"},  # /dev/null, in place of a closed standard stream
-    "muniment.cli.terminal": {"os.open", "path.open"},  # /dev/null, likewise, an existing one
-    "muniment.cli.remember": {
-        "api.open",
-        "os.open",
-        "os.fdopen",
-        "path.unlink",
-    },  # the library, a new file that a person named
-    # The state directory, which a person configured.
-    "muniment.store.database": {"os.open", "self.path.with_name(self.path.name + companion).unlink"},
-    # What an operator had said to be written, and the list of it.
-    "muniment.store.tasks": {
-        "os.open",
-        "os.fdopen",
-        "file.read_text",
-        "path.read_text",
-        "path.unlink",
-    },
-    "muniment.store.state": {
-        "mark.unlink",
-        "os.open",
-        "path.open",
-        "(self.directory / name).unlink",
-        "path.with_name(path.name + companion).unlink",
-        "self.directory.iterdir",
-        "unfinished.rename",
-        "unfinished.unlink",
-        "os.link",
-        "path.parent.glob",
-        "left_over.unlink",
-    },
-    "muniment.daemon.guard": {"_OVERFLOW.read_text"},  # a file of the kernel
-    "muniment.daemon.tokens": {"os.open"},
-    "muniment.daemon.service": {
-        "os.open",
-        "path.unlink",
-        "(directory / ADDRESS_NAME).unlink",
-        "(directory / ADDRESS_NAME).read_text",
-        "self.core.open",
-    },  # no file
-    # The state directory of the daemon that a client looks for.
-    "muniment.client.finding": {"os.open"},
-    "muniment.client.transport": {"self._line.open"},  # no file
-    # Data of our own.
-    "muniment.agent.decision": {"files('muniment.agent').joinpath('cues.toml').read_text"},
-    "muniment.content.admission": {"files('muniment.content').joinpath('instructions.toml').read_text"},
-    "muniment.content.secrets": {
-        "files('muniment.content').joinpath('secrets.toml').read_text",
-        "files('muniment.content').joinpath('typed_secrets.toml').read_text",
-    },
-    "muniment.policy.grammar": {"files('muniment.policy').joinpath('lookalikes.toml').read_text"},
-}
-ATTACK_KIT = (
-    "muniment.testing.conformance.",
-    "muniment.testing.corpus.",
-    "muniment.testing.race",
-    "muniment.testing.strategies",
-    "muniment.testing.witness",
+OPENERS = {"open", "io.open"} | of(
+    "os",
+    "open fdopen mkdir unlink remove rename replace rmdir makedirs listdir scandir walk link symlink",
 )
+PATH_METHODS = words(
+    "open read_text read_bytes write_text write_bytes touch unlink mkdir rmdir rename iterdir glob rglob walk"
+)
+
+
+def data_of(package, *names):
+    return {f"files('muniment.{package}').joinpath('{name}.toml').read_text" for name in names}
+
+
+MAY_OPEN = {
+    "policy.family": {"os.open", "os.fdopen"},  # policy files, by a person's name for them
+    # What ssh-keygen is given to look at.
+    "signatures": {"shutil.which", "tempfile.TemporaryDirectory", "path.write_bytes"},
+    # Locks and signatures that a person asked for.
+    "cli.policy": {"os.open", "os.fdopen", "os.replace", "unfinished.unlink", "folder.glob"},
+    "settings": {"path.open"},  # config.toml, and the key file that a person named
+    "cli.entry": {"os.open", "os.fdopen"},  # /dev/null, in place of a closed standard stream
+    "cli.terminal": {"os.open", "path.open"},  # /dev/null, likewise, an existing one
+    # The library, and a new file that a person named.
+    "cli.remember": {"api.open", "os.open", "os.fdopen", "path.unlink"},
+    # The state directory, which a person configured.
+    "store.database": {"os.open", "self.path.with_name(self.path.name + companion).unlink"},
+    # What an operator had said to be written, and the list of it.
+    "store.tasks": {"os.open", "os.fdopen", "file.read_text", "path.read_text", "path.unlink"},
+    "store.state": {
+        *("mark.unlink", "os.open", "path.open", "(self.directory / name).unlink", "os.link"),
+        *("path.with_name(path.name + companion).unlink", "self.directory.iterdir", "unfinished.rename"),
+        *("unfinished.unlink", "path.parent.glob", "left_over.unlink"),
+    },
+    "daemon.guard": {"_OVERFLOW.read_text"},  # a file of the kernel
+    "daemon.tokens": {"os.open"},
+    "daemon.service": {
+        *("os.open", "path.unlink", "(directory / ADDRESS_NAME).unlink"),
+        *("(directory / ADDRESS_NAME).read_text", "self.core.open"),  # The last is no file.
+    },
+    "client.finding": {"os.open"},  # the state directory of the daemon that a client looks for
+    "client.transport": {"self._line.open"},  # no file
+    # Data of our own.
+    "agent.decision": data_of("agent", "cues"),
+    "content.admission": data_of("content", "instructions"),
+    "content.secrets": data_of("content", "secrets", "typed_secrets"),
+    "policy.grammar": data_of("policy", "lookalikes"),
+}
+ATTACK_KIT = tuple(of("muniment.testing", "conformance. corpus. race strategies witness"))
 """Builds throwaway trees by path and looks at them by path: a second opinion shares no code with `confine`.
-Part of one command alone (`test_the_library_is_…_testing_by_one_command`)."""
+Part of one command alone."""
 
 ROOT_METHODS = {"read_bytes", "walk"}
 """Names that the handles of `confine` share with `pathlib.Path`: reading beneath a root."""
@@ -269,17 +181,13 @@ def opens(function):
     before, _, method = function.rpartition(".")
     if function in OPENERS or function.startswith(("shutil.", "tempfile.")):
         return True
-    return (
-        bool(before) and method in PATH_METHODS and not (before.endswith("root") and method in ROOT_METHODS)
-    )
+    is_of_root = before.endswith("root") and method in ROOT_METHODS
+    return bool(before) and method in PATH_METHODS and not is_of_root
 
 
 def test_files_are_opened_by_confine_alone():
-    opened = {
-        name: {function for function, _ in calls_of(name) if opens(function)}
-        for name in SOURCES
-        if part(name) != "confine" and not name.startswith(ATTACK_KIT)
-    }
+    others = [name for name in SOURCES if part(name) != "confine" and not name.startswith(ATTACK_KIT)]
+    opened = {name.removeprefix("muniment."): set(filter(opens, CALLED[name])) for name in others}
     assert {name: functions for name, functions in opened.items() if functions} == MAY_OPEN
 
 
@@ -292,131 +200,75 @@ MAY_DECODE = {
     "muniment.testing.corpus.index_oracle": {"unquote"},  # as its counterpart
 }
 DECODERS = {"unquote", "unquote_plus", "expanduser", "expandvars", "eval", "exec", "loads_pickle", "system"}
-
-
-def test_no_path_is_decoded_or_expanded_and_nothing_is_evaluated():
-    used = {
-        name: {function.rpartition(".")[2] for function, _ in calls_of(name)} & DECODERS for name in SOURCES
-    }
-    assert {name: functions for name, functions in used.items() if functions} == MAY_DECODE
-    imported = {
-        alias.name
-        for tree in TREES.values()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Import)
-        for alias in node.names
-    }
-    assert not {"pickle", "marshal", "shelve", "yaml"} & imported
-
-
 DOORS = {"unicodedata.normalize", "unicodedata.is_normalized"}
 
 
-def test_nothing_is_normalised_but_through_the_door_that_bounds_its_cost():
-    found = {
-        name
-        for name in SOURCES
-        for node in ast.walk(TREES[name])
-        if (isinstance(node, ast.Attribute) and ast.unparse(node) in DOORS)
-        or (
-            (isinstance(node, ast.ImportFrom) and node.module == "unicodedata")
-            and DOORS & {f"unicodedata.{alias.name}" for alias in node.names}
-        )
-    }
+def test_no_path_is_decoded_nothing_is_evaluated_and_nothing_normalised_but_where_its_cost_is_bounded():
+    used = {name: {each.rpartition(".")[2] for each in CALLED[name]} & DECODERS for name in SOURCES}
+    assert {name: functions for name, functions in used.items() if functions} == MAY_DECODE
+    imported = {alias.name for _, node in nodes(ast.Import) for alias in node.names}
+    assert not {"pickle", "marshal", "shelve", "yaml"} & imported
+    found = {name for name, node in nodes(ast.Attribute) if ast.unparse(node) in DOORS}
+    for name, node in nodes(ast.ImportFrom):
+        if DOORS & {f"{node.module}.{alias.name}" for alias in node.names}:
+            found.add(name)
     assert found == {"muniment.policy.grammar", "muniment.testing.strategies"}
 
 
 def test_every_tool_declares_its_verbs_and_its_path():
     assert set(TOOLS) == set(VERBS)
-    assert all(VERBS[tool] for tool in TOOLS)
-    assert all("path" in model.model_fields for model in TOOLS.values())
+    assert all(VERBS[tool] and "path" in model.model_fields for tool, model in TOOLS.items())
+
+
+NO_CODE = {getattr(tokenize, name) for name in words("COMMENT NL NEWLINE INDENT DEDENT ENDMARKER")}
 
 
 def code_lines(name):
     """Lines of a module that are not blank, of a comment, or of a docstring."""
-    text, documentation = SOURCES[name].read_text(), set()
-    for node in ast.walk(TREES[name]):
-        for child in (
-            getattr(node, "body", None) or () if not isinstance(node, ast.Lambda | ast.IfExp) else ()
-        ):
-            if isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant):
-                documentation.update(range(child.lineno, child.end_lineno + 1))
-    skipped = {
-        tokenize.COMMENT,
-        tokenize.NL,
-        tokenize.NEWLINE,
-        tokenize.INDENT,
-        tokenize.DEDENT,
-        tokenize.ENDMARKER,
-    }
-    code = set()
+    text, lines = SOURCES[name].read_text(), set()
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type not in skipped:
-            code.update(range(token.start[0], token.end[0] + 1))
-    return len(code - documentation)
+        if token.type not in NO_CODE:
+            lines.update(range(token.start[0], token.end[0] + 1))
+    for node in ast.walk(TREES[name]):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            lines.difference_update(range(node.lineno, node.end_lineno + 1))
+    return len(lines)
 
 
 def test_files_and_functions_stay_short():
-    long_files = {name for name in SOURCES if code_lines(name) > MAX_FILE_LINES}
-    long_functions = {
-        (name, node.name)
-        for name, tree in TREES.items()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        and node.end_lineno - node.lineno + 1 > MAX_FUNCTION_LINES
-    }
-    assert (long_files, long_functions) == (set(), set())
+    assert {name for name in SOURCES if code_lines(name) > MAX_FILE_LINES} == set()
+    functions = nodes(ast.FunctionDef, ast.AsyncFunctionDef)
+    lengths = [(name, node.name, node.end_lineno - node.lineno + 1) for name, node in functions]
+    assert [each for each in lengths if each[2] > MAX_FUNCTION_LINES] == []
 
 
-def test_names_of_classes_are_unique_but_for_forms_of_one_thing():
-    forms = {"muniment.daemon.contract", "muniment.client.results", "muniment.client.errors"}
-    holders = defaultdict(set)
+def test_names_of_classes_are_unique_but_for_forms_of_one_thing_and_no_module_is_nameless():
+    forms, holders = of("muniment", "daemon.contract client.results client.errors"), defaultdict(set)
     for name, tree in TREES.items():
+        assert ast.get_docstring(tree), name
+        assert not {"utils", "helpers", "manager", "common", "base", "misc"} & set(name.split("."))
         for node in tree.body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 holders[node.name].add(name)
     assert {name for name, at in holders.items() if len(at - forms) > 1} == {"Outcome"}
 
 
-def imported_at_once(name):
-    """Modules of the package that loading a module loads as well."""
-    for node in TREES[name].body:
-        if isinstance(node, ast.ImportFrom):
-            for alias in node.names:
-                whole = f"{node.module}.{alias.name}"
-                yield whole if whole in SOURCES else node.module
-
-
 def test_a_module_with_one_importer_says_why_it_stands_apart():
-    importers = defaultdict(set)
-    for name in SOURCES:
-        for other in imports(name):
-            importers[other].add(name)
     silent = set()
-    for name, by in importers.items():
-        (one, *others) = by
+    for name in SOURCES:
+        (one, *others) = users(name) or ("", "")
         is_own = one.rpartition(".")[0] == name.rpartition(".")[0] != "muniment"
-        if is_own and not others and name in imported_at_once(one):
-            silent |= {name} if "Apart" not in ast.get_docstring(TREES[name]) else set()
+        if is_own and not others and "Apart" not in ast.get_docstring(TREES[name]):
+            loaded = [node for node in TREES[one].body if isinstance(node, ast.ImportFrom)]
+            silent |= {name} & {each for node in loaded for each in modules_in(node)}
     assert silent == set()
-
-
-def test_every_module_says_what_it_is_and_no_name_says_nothing():
-    assert all(ast.get_docstring(tree) for tree in TREES.values())
-    vague = {"utils", "helpers", "manager", "common", "base", "misc"}
-    assert not vague & {segment for name in SOURCES for segment in name.split(".")}
 
 
 # The driver tells whatever a subject raises as the result of its case; a runner ends the task with it, and a
 # writer the future; a recall is empty, and an event tells.
-MAY_CATCH_ALL = {
-    "muniment.confine.zygote",
-    "muniment.daemon.acp",
-    "muniment.lane",
-    "muniment.recall.session",
-    "muniment.recall.recaller",
-    "muniment.testing.corpus.driver",
-}
+MAY_CATCH_ALL = of(
+    "muniment", "confine.zygote daemon.acp lane recall.session recall.recaller testing.corpus.driver"
+)
 
 
 def swallows(handler):
@@ -429,118 +281,35 @@ def swallows(handler):
 
 
 def test_no_broad_except_swallows_an_error():
-    swallowing = {
-        name
-        for name, tree in TREES.items()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ExceptHandler) and swallows(node)
-    }
-    assert swallowing == MAY_CATCH_ALL
+    assert {name for name, node in nodes(ast.ExceptHandler) if swallows(node)} == MAY_CATCH_ALL
 
 
 # -- a real worker -------------------------------------------------------------------------------------
 
 FORBIDDEN = {
-    "muniment.store",
-    "muniment.agent",
-    "muniment.jobs",
-    "muniment.sandbox",
-    "muniment.settings",
-    "muniment.api",
-    "muniment.opening",
-    "muniment.signatures",
-    "muniment.recall",
-    "muniment.cli",
-    "muniment.testing",
-    "muniment.events",
-    "muniment.tools.remote",
-    "muniment.confine.writing",
-    "muniment.confine.binding",
-    "muniment.confine.pool",
-    "sqlite3",
-    "openai",
-    "httpx",
-    "httpx2",
-    "structlog",
-    "rich",
-    "typer",
-    "click",
-    "starlette",
-    "subprocess",
-    "multiprocessing",
-    "asyncio",
-    "ssl",
-    "http",
-    "urllib.request",
-    "ftplib",
-    "smtplib",
-    "pickle",
-    "pdb",
-    "site",
+    *of("muniment", "store agent jobs sandbox settings api opening signatures recall cli testing events"),
+    *of("muniment", "tools.remote confine.writing confine.binding confine.pool"),
+    *words("sqlite3 openai httpx httpx2 structlog rich typer click starlette subprocess multiprocessing"),
+    *words("asyncio ssl http urllib.request ftplib smtplib pickle pdb site"),
 }
 """Not `tempfile` and `shutil`: `importlib.resources` brings them, and a worker may not write in any case."""
 
 OURS = {
-    "muniment",
-    "muniment.confine",
-    "muniment.confine.wire",
-    "muniment.confine.fence",
-    "muniment.confine.syscalls",
-    "muniment.confine.root",
-    "muniment.confine.zygote",
-    "muniment.content",
-    "muniment.content.admission",
-    "muniment.content.entry",
-    "muniment.content.frontmatter",
-    "muniment.content.gates",
-    "muniment.content.markdown",
-    "muniment.content.secrets",
-    "muniment.errors",
-    "muniment.names",
-    "muniment.policy",
-    "muniment.policy.decide",
-    "muniment.policy.grammar",
-    "muniment.policy.tables",
-    "muniment.tools",
-    "muniment.tools.calls",
-    "muniment.tools.overlay",
-    "muniment.tools.workbench",
-    "muniment.tools.service",
+    *("muniment", *of("muniment", "confine content errors names policy tools")),
+    *of("muniment.confine", "wire fence syscalls root zygote"),
+    *of("muniment.content", "admission entry frontmatter gates markdown secrets"),
+    *of("muniment.policy", "decide grammar tables"),
+    *of("muniment.tools", "calls overlay workbench service"),
 }
 
 
-@pytest.fixture(scope="module")
-def inventory():
+def test_a_worker_holds_no_more_of_us_than_is_listed_nothing_that_writes_decides_or_talks_and_no_roots():
     services = str(Path(__file__).parent / "kit" / "architecture" / "services")
     with Zygote("inventory_service:serve", directories=(*import_directories(), services)) as zygote:
         deadline = time.monotonic() + 30
         with zygote.spawn({}, deadline=deadline) as worker:
-            header, _ = worker.receive(max_body=0, deadline=deadline)
-    return header
-
-
-def test_a_worker_holds_nothing_that_writes_decides_or_talks(inventory):
+            inventory, _ = worker.receive(max_body=0, deadline=deadline)
     held = set(inventory["modules"])
     assert not {name for name in held for bad in FORBIDDEN if name == bad or name.startswith(f"{bad}.")}
-
-
-def test_a_worker_holds_no_more_of_us_than_is_listed(inventory):
-    held = {name for name in inventory["modules"] if name.split(".")[0] == "muniment"}
-    assert held <= OURS, held - OURS
-
-
-def test_a_worker_has_no_environment_and_no_root_that_it_was_not_given(inventory):
-    assert inventory["environ"] == {}
-    assert inventory["roots"] == []
-
-
-def test_the_imports_hold_for_import_linter_too():
-    done = subprocess.run(
-        [Path(sys.executable).with_name("lint-imports"), "--no-cache"],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=REPOSITORY,
-        timeout=50,
-    )
-    assert done.returncode == 0, done.stdout
+    assert {name for name in held if name.split(".")[0] == "muniment"} <= OURS
+    assert (inventory["environ"], inventory["roots"]) == ({}, [])

@@ -10,8 +10,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from kit.lane.conformance import BOT, DONE, FAILED, OWNER, asked
-from kit.lane.ledgered import Ledgered
+from kit.lane.ledgered import BOT, DONE, FAILED, OWNER, Ledgered, asked
 from muniment.errors import IdempotencyMismatch, QueueFull
 from muniment.lane import Ended
 from muniment.store.audit import verify
@@ -97,7 +96,7 @@ class Lanes(RuleBasedStateMachine):
     def begin(self):
         self.factory = Ledgered(self.state)
         self.factory.clock.step = timedelta(0)  # Nothing may lean on the time to tell two claims apart.
-        self.lanes = {name: self.factory.plain(name) for name in NAMES}
+        self.lanes = {name: self.factory.lane(name) for name in NAMES}
         self.oracles = {name: Oracle() for name in self.lanes}
         self.ids = {name: [] for name in self.lanes}
         self.begun = []
@@ -185,18 +184,10 @@ def machine():
         assert verify(state).problems == ()
 
 
-def of_size(examples, steps):
-    checks = list(HealthCheck)
-    return settings(
-        max_examples=examples, stateful_step_count=steps, deadline=None, suppress_health_check=checks
-    )
+LONG = pytest.param(100, 60, marks=[pytest.mark.slow, pytest.mark.timeout(1_200)])
 
 
-def test_two_lanes_do_what_a_list_does(machine):
-    run_state_machine_as_test(machine, settings=of_size(30, 40))
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1_200)
-def test_two_lanes_do_what_a_list_does_for_long(machine):
-    run_state_machine_as_test(machine, settings=of_size(100, 60))
+@pytest.mark.parametrize(("examples", "steps"), [(30, 40), LONG])
+def test_two_lanes_do_what_a_list_does(machine, examples, steps):
+    size = {"max_examples": examples, "stateful_step_count": steps, "deadline": None}
+    run_state_machine_as_test(machine, settings=settings(**size, suppress_health_check=list(HealthCheck)))

@@ -11,18 +11,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from typing import Literal
 
 import pytest
 from hypothesis import Phase, settings
 
 from threats import red
-from threats.catalogue import REPOSITORY, Threat, threats
+from threats.catalogue import REPOSITORY, threats
 from threats.marks import Proof, proofs
 from threats.switches import controls
-
-Outcome = Literal["passed", "failed", "skipped"]
 
 _PROVES = "proves"
 
@@ -32,9 +28,7 @@ settings.register_profile(
 )  # fmt: skip
 
 
-def complaints(
-    catalogue: Mapping[str, Threat], outcomes: Mapping[str, Iterable[Outcome]], *, is_whole: bool
-) -> list[str]:
+def complaints(catalogue, outcomes, *, is_whole):
     """What a run leaves unproved, a line each.
 
     Args:
@@ -56,7 +50,7 @@ def complaints(
     return found
 
 
-def problem_with(mark: pytest.Mark, catalogue: Mapping[str, Threat]) -> str | None:
+def problem_with(mark: pytest.Mark, catalogue) -> str | None:
     """Why a mark is none, or None."""
     if len(mark.args) != 1 or set(mark.kwargs) != {"control"}:
         return 'write @pytest.mark.threat("T-…", control="…")'
@@ -80,7 +74,7 @@ class Gate:
     """Collects outcomes of proofs, and judges them when the run ends."""
 
     def __init__(self) -> None:
-        self._outcomes: dict[str, list[Outcome]] = defaultdict(list)
+        self._outcomes: dict[str, list[str]] = defaultdict(list)
         self._complaints: list[str] = []
 
     @pytest.hookimpl(wrapper=True)
@@ -118,10 +112,9 @@ class Gate:
 
 
 def _is_whole(config: pytest.Config) -> bool:
-    narrowed = ("keyword", "markexpr", "deselect", "lf", "ignore", "ignore_glob", "stepwise")
-    return config.args_source is config.ArgsSource.TESTPATHS and not any(
-        config.getoption(name, None) for name in narrowed
-    )
+    narrowing = ("keyword", "markexpr", "deselect", "lf", "ignore", "ignore_glob", "stepwise")
+    narrowed = any(config.getoption(name, None) for name in narrowing)
+    return config.args_source is config.ArgsSource.TESTPATHS and not narrowed
 
 
 def pytest_addoption(parser):
@@ -150,10 +143,8 @@ def pytest_ignore_collect(collection_path, config):
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config, items):
     """Hold marks to the threat model; in a red run, keep nothing but proofs."""
-    is_first = (
-        getattr(config, "workerinput", {}).get("workerid", "gw0") == "gw0"
-    )  # One process looks for all.
-    for item in items if is_first else ():
+    worker = getattr(config, "workerinput", {}).get("workerid", "gw0")
+    for item in items if worker == "gw0" else ():  # One process looks for all.
         for mark in item.iter_markers("threat"):
             problem = problem_with(mark, threats()) or _unseen(item, mark)
             if problem is not None:

@@ -20,14 +20,12 @@ from threats.switches import controls
 FOLDER: Final = REPOSITORY / "threat-model"
 COMMAND: Final = "PYTHONPATH=tests .venv/bin/python -m threats.pages"
 _STATUS: Final = {"out_of_scope": "out of scope"}
+_BOTH: Final = ("handles", "fence")
 _RESTS: Final = {
     (): "",
     ("handles",): "Rests on layer 1, the handles, alone.",
     ("fence",): "Rests on layer 2, the kernel fence, alone.",
-    (
-        "handles",
-        "fence",
-    ): "In the worker, layer 1 (handles) and layer 2 (the kernel fence) each stop it alone.",
+    _BOTH: "In the worker, layer 1 (handles) and layer 2 (the kernel fence) each stop it alone.",
 }
 
 

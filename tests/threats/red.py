@@ -102,18 +102,12 @@ def _verdict(proof: pytest.Function, reports: list[pytest.TestReport]) -> Verdic
         error = errors[report.when]
         if report.failed and report.when == "call" and error is not None and not issubclass(error, MISTAKES):
             # What its fixtures say afterwards comes of this.
-            return Verdict("failed", _last_line(report))
+            return Verdict("failed", "")
         if report.failed:
             return Verdict("broken", f"{proof.name} broke in its {report.when}: {report.longreprtext}")
         if report.skipped:
             return Verdict("skipped", str(report.longrepr[2] if report.longrepr else ""))
     return Verdict("passed", "")
-
-
-def _last_line(report: pytest.TestReport) -> str:
-    crash = getattr(report.longrepr, "reprcrash", None)
-    line = crash.message.split("\n")[0] if crash else report.longreprtext.strip().rpartition("\n")[2]
-    return line[:100]
 
 
 @cache
@@ -167,15 +161,12 @@ def red_items(items: list[pytest.Item]) -> list[pytest.Item]:
         if isinstance(item, pytest.Function) and item.get_closest_marker("slow") is None:
             for name in sorted({mark.kwargs["control"] for mark in item.iter_markers("threat")}):
                 groups[f"{item.parent.nodeid}::{item.originalname}", name].append(item)
-    return [
-        RedProof.from_parent(
-            proofs[0].parent,
-            name=f"{proofs[0].originalname}[without {name}]",
-            control=controls()[name],
-            proofs=sorted(proofs, key=lambda proof: proof.nodeid),
-        )
-        for (_, name), proofs in sorted(groups.items())
-    ]
+    red = []
+    for (_, name), proofs in sorted(groups.items()):
+        terms = {"control": controls()[name], "proofs": sorted(proofs, key=lambda proof: proof.nodeid)}
+        title = f"{proofs[0].originalname}[without {name}]"
+        red.append(RedProof.from_parent(proofs[0].parent, name=title, **terms))
+    return red
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -201,16 +192,5 @@ def _report(item: RedProof, call) -> pytest.TestReport:
         "passed": ("failed", f"{name} passed {without}: it proves nothing"),
         "skipped": ("skipped", (path, line, f"Skipped: {why}")),
     }.get(item.verdict.outcome, ("failed", f"{name} could not be judged {without}: {why}"))
-    return pytest.TestReport(
-        item.nodeid, item.location, {item.name: 1}, outcome, longrepr, "call",
-        user_properties=[("red", why)], duration=call.duration, start=call.start, stop=call.stop,
-    )  # fmt: skip
-
-
-def pytest_terminal_summary(terminalreporter):
-    """What broke each proof, with `-v`."""
-    passed = terminalreporter.getreports("passed")
-    if terminalreporter.verbosity > 0:
-        terminalreporter.section("what broke without its control")
-        for report in sorted(passed, key=lambda report: report.nodeid):
-            terminalreporter.line(f"{report.nodeid}: {dict(report.user_properties)['red']}")
+    times = {"duration": call.duration, "start": call.start, "stop": call.stop}
+    return pytest.TestReport(item.nodeid, item.location, {item.name: 1}, outcome, longrepr, "call", **times)

@@ -99,17 +99,13 @@ _CONTROLS: dict[str, Control] = {}
 _off: list[str] = []
 
 
-def control(
-    *, in_workers: bool = False, hangs_after: float | None = None
-) -> Callable[[Callable[[Patches], None]], Callable[[Patches], None]]:
+def control(*, in_workers=False, hangs_after=None):
     """Make a function a control of its name. Its docstring says in a line what is no longer done."""
 
-    def register(off: Callable[[Patches], None]) -> Callable[[Patches], None]:
+    def register(off):
         what = (off.__doc__ or "").strip()
-        if not what or "\n" in what:
-            raise ValueError(f"the control {off.__name__} says in one line what is no longer done")
-        if off.__name__ in _CONTROLS:
-            raise ValueError(f"two controls are called {off.__name__}")
+        if not what or "\n" in what or off.__name__ in _CONTROLS:
+            raise ValueError(f"{off.__name__} says in one line what is not done, under its own name")
         _CONTROLS[off.__name__] = Control(off.__name__, off, what, in_workers, hangs_after)
         return off
 

@@ -297,7 +297,7 @@ def _call(value: object, offered: Collection[str], source: str, *, is_certain: b
 # does not hold: a model that was talked into a call of its own making, or tells in other words or another
 # notation what it was shown, is not quoting.
 #
-# Start at `Shown`; attacked by `tests/units/agent/test_quotation.py`.
+# Start at `Shown`; attacked by `tests/units/agent/test_spoken.py`.
 
 MAX_TEXTS: Final = 12
 """Texts among the arguments of a call that are compared: the first ones. No tool takes as many."""

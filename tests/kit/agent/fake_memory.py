@@ -6,17 +6,8 @@ from dataclasses import dataclass, field
 
 import re2
 
-from muniment.agent.model import (
-    AssistantMessage,
-    Brief,
-    ModelRequest,
-    Reply,
-    ScopeBrief,
-    SystemMessage,
-    ToolMessage,
-    ToolSpec,
-    UserMessage,
-)
+from muniment.agent import model as protocol
+from muniment.agent.model import Brief, ModelRequest, Reply, ScopeBrief
 from muniment.names import ContextMode, Scope
 
 BOTH = (ScopeBrief(Scope("user"), writable=True), ScopeBrief(Scope("project"), writable=True))
@@ -31,12 +22,12 @@ def brief(fact, scopes=BOTH, context=ContextMode.WORKSPACE):
 
 @dataclass
 class FakeMemory:
-    """Files by logical path. `stops` maps a written path to (verdict, code) that it gets instead."""
+    """Files by logical path. `stops` maps a written path to (verdict, code) that it gets instead, `answers` a
+    tool to the text that it answers with, whatever it is asked."""
 
     files: dict[str, str] = field(default_factory=dict)
     stops: dict[str, tuple[str, str]] = field(default_factory=dict)
     answers: dict[str, str] = field(default_factory=dict)
-    """Texts that a tool answers with, whatever it is asked."""
 
     def call(self, tool, arguments, read):
         if tool in self.answers:
@@ -45,12 +36,9 @@ class FakeMemory:
         return getattr(self, f"_{tool}")(**seen, **arguments)
 
     def _grep(self, pattern, path, ignore_case, max_matches):
+        assert (len(pattern) <= 1000, path) == (True, "")
         options = re2.Options()
-        options.case_sensitive = not ignore_case
-        options.log_errors = False
-        assert len(pattern) <= 1000
-        assert path == ""
-        options.never_nl = True
+        options.case_sensitive, options.log_errors, options.never_nl = not ignore_case, False, True
         whole_lines = re2.compile(f"(?m)^.*?(?:{pattern}).*$", options)
         named = sorted(self.files.items())
         lines = [(name, n, line) for name, text in named for n, line in enumerate(text.split("\n"), 1)]
@@ -103,16 +91,16 @@ class Run:
 
 def run(model, the_brief, memory):
     """Drive `model` as the loop does: six turns, the sixth without tools."""
-    messages = [SystemMessage("system"), UserMessage("job")]
+    messages = [protocol.SystemMessage("system"), protocol.UserMessage("job")]
     calls, read, exchanges = [], set(), []
     offered = WRITING if the_brief.context is ContextMode.CLEAN else READING + WRITING
     for turn in range(1, TURNS + 1):
         names = offered if turn < TURNS else ()
-        tools = tuple(ToolSpec(name, "", {}) for name in names)
+        tools = tuple(protocol.ToolSpec(name, "", {}) for name in names)
         request = ModelRequest(the_brief, tuple(messages), tools, 100.0)
         reply = model.respond(request)
         exchanges.append((request, reply))
-        messages.append(AssistantMessage(reply.text, reply.calls))
+        messages.append(protocol.AssistantMessage(reply.text, reply.calls))
         if not reply.calls:
             return Run(reply.text, turn, calls, exchanges)
         for call in reply.calls:
@@ -120,5 +108,5 @@ def run(model, the_brief, memory):
             assert call.id not in {each.id for each in calls}
             calls.append(call)
             verdict, code, text = memory.call(call.tool, call.arguments, read)
-            messages.append(ToolMessage(call.id, verdict, code, text))
+            messages.append(protocol.ToolMessage(call.id, verdict, code, text))
     raise AssertionError("the model used its six turns up without ending in words")

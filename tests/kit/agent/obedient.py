@@ -27,20 +27,20 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from muniment.agent.model import ModelRequest, Reply, ToolCall, ToolMessage
 
-DATA: Final = Path(__file__).with_name("injections.json")
+DATA = Path(__file__).with_name("injections.json")
 
-_FACT: Final = re.compile(r"<<fact (\w+)>>\n(.*?)\n<<end \1>>", re.DOTALL)
-_RESULT: Final = re.compile(r"<<result (\w+)>>\n(.*?)\n<<end \1>>", re.DOTALL)
-_HIT: Final = re.compile(r"^([^:\n]+\.md):[0-9]+: ", re.MULTILINE)
-_LATE: Final = ("{answers}", "{shown}")
-_UNSEEN: Final = re.compile(r"^[0-9]+\t|\s|\\", re.MULTILINE)
+_FACT = re.compile(r"<<fact (\w+)>>\n(.*?)\n<<end \1>>", re.DOTALL)
+_RESULT = re.compile(r"<<result (\w+)>>\n(.*?)\n<<end \1>>", re.DOTALL)
+_HIT = re.compile(r"^([^:\n]+\.md):[0-9]+: ", re.MULTILINE)
+_LATE = ("{answers}", "{shown}")
+_UNSEEN = re.compile(r"^[0-9]+\t|\s|\\", re.MULTILINE)
 """What tools and indexes put into a text that they show: line numbers, spaces, backslashes."""
 
 Call = tuple[str, Any]
@@ -82,7 +82,6 @@ def load(name: str, home: Path) -> Case:
     return Case(**{**raw, "text": text, "obeying": obeying, "may": tuple(raw.get("may", ()))})
 
 
-@dataclass
 class Obedient:
     """Obeys every one of `cases` whose text it is shown; until then it looks for what is known of the fact.
 
@@ -95,15 +94,11 @@ class Obedient:
         left: calls that it has yet to make.
     """
 
-    cases: Sequence[Case]
-    per_turn: int = 100_000
-    name: str = "obedient"
-    heard: list[str] = field(default_factory=list)
-    obeyed: list[str] = field(default_factory=list)
-    looked: list[Call] = field(default_factory=list)
-    made: list[Call] = field(default_factory=list)
-    left: list[Call] = field(default_factory=list)
-    _words: str = "Nothing to do."
+    name, _words = "obedient", "Nothing to do."
+
+    def __init__(self, cases: Sequence[Case], per_turn: int = 100_000) -> None:
+        self.cases, self.per_turn, self.heard = cases, per_turn, []
+        self.obeyed, self.looked, self.made, self.left = [], [], [], []
 
     def respond(self, request: ModelRequest) -> Reply:
         """One turn of a run, by the protocol of models."""

@@ -19,10 +19,7 @@ from muniment.testing.minds import ScriptedModel, say
 PROMPTS = Path(__file__).with_name("prompts")
 TOKEN = "0123456789abcdef"
 FACT = "The user prefers dark mode in all editors"
-SCOPES = (
-    protocol.ScopeBrief(Scope("user"), writable=True),
-    protocol.ScopeBrief(Scope("project"), writable=False),
-)
+SCOPES = tuple(protocol.ScopeBrief(Scope(name), writable=name == "user") for name in ("user", "project"))
 EMPTY = "# Memory index\n\nGenerated from the 0 entries of user; changes made here are lost."
 
 
@@ -47,12 +44,8 @@ SAID = (
 
 def bodies():
     """Name and body of every kind of request."""
-    requests = {
-        "first": request(),
-        "clean": request(ContextMode.CLEAN),
-        "later": request(said=SAID),
-        "last": request(said=SAID, last=True),
-    }
+    requests = {"first": request(), "clean": request(ContextMode.CLEAN)}
+    requests |= {"later": request(said=SAID), "last": request(said=SAID, last=True)}
     for name, each in requests.items():
         yield f"tools-{name}", chat.body(each, "tools", "model", None)
         yield f"json-{name}", chat.body(chat.with_actions(each), "json", "model", chat.action_schema(each))

@@ -104,24 +104,21 @@ FORMS = {
     "flat action": flat("action"),
     "flat name": flat("name"),
     "thinking first": json_in('<think>\nls? {"name": "ls"}\n</think>\n', ""),
-    "thinking opened by the prompt": json_in(
-        'Hm, <tool_call>{"name": "edit"\n</think>\n\n<tool_call>', "</tool_call>"
-    ),
+    "thinking opened by the prompt": json_in("Hm, <tool_call>{\n</think>\n\n<tool_call>", "</tool_call>"),
 }  # fmt: skip
 
 
 def qwen(tool, arguments, call="function=", argument="parameter="):
-    lines = [
-        f"<{argument}{name}>\n{value}\n</{argument.split()[0].rstrip('=')}>"
-        for name, value in arguments.items()
-    ]
+    end = argument.split()[0].rstrip("=")
+    lines = [f"<{argument}{name}>\n{value}\n</{end}>" for name, value in arguments.items()]
     return "\n".join([f"<{call}{tool}>", *lines, f"</{call.split()[0].rstrip('=')}>"])
 
 
 def lines_after(before):
-    return lambda text: "\n".join(
-        before.format(number) + line for number, line in enumerate(text.split("\n"), 1)
-    )
+    def laid_out(text):
+        return "\n".join(before.format(at) + line for at, line in enumerate(text.split("\n"), 1))
+
+    return laid_out
 
 
 SHOWN_AS = {

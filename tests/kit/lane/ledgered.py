@@ -3,33 +3,81 @@
 from __future__ import annotations
 
 import itertools
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 
-from kit.lane.conformance import Clock
 from muniment import lane as reading
-from muniment.lane import Lane
+from muniment.lane import Ended, Lane, NewTask, Originator
+from muniment.names import Trust
 from muniment.store import tasks
 from muniment.store.audit import append, head, records
 from muniment.store.state import State
 
 _NUMBERS = itertools.count()
+OWNER = Originator("owner")
+BOT = Originator("bot", "1")
+DONE = Ended("completed", result={"summary": "done"})
+FAILED = Ended("failed", error={"code": "x"})
+CANCELLED = Ended("cancelled")
+ASKED = {"content": "x"}
+
+
+class Clock:
+    """The time of day, later by `step` at each look."""
+
+    def __init__(self):
+        self.now, self.step = datetime(2026, 11, 22, tzinfo=UTC), timedelta(milliseconds=1)
+
+    def __call__(self):
+        self.now += self.step
+        return self.now
+
+
+def asked(kind="remember", text="x", *, by=OWNER, repeat=None, ref=None, trust=Trust.OWNER):
+    shown = {"contextMode": "workspace"}
+    return NewTask(kind, {"content": text}, by, shown, trust=trust, repeat=repeat, ref=ref)
+
+
+def submit(lane, kind="remember", text="x", **more):
+    return lane.submit(asked(kind, text, **more)).task
+
+
+def fill(lane, count, kind="remember"):
+    return [submit(lane, kind, f"{kind} {number}") for number in range(count)]
+
+
+def begun(lane):
+    submit(lane)
+    return lane.claim()
+
+
+def together(act, count=8):
+    """What `act` returns in so many threads that begin it at the same time."""
+    ready = threading.Barrier(count)
+
+    def one():
+        ready.wait()
+        return act()
+
+    with ThreadPoolExecutor(count) as pool:
+        return [each.result() for each in [pool.submit(one) for _ in range(count)]]
 
 
 class Ledgered:
-    """Factory of plain lanes; see `conformance.py`."""
+    """Factory of lanes; `reopened` is one as another process would open it."""
 
     def __init__(self, state):
         self.state, self.clock, self._prefix = state, Clock(), f"workspace {next(_NUMBERS)}"
         self._start = tasks.span(state.ledger)[2]
         self._again = None
 
-    def plain(self, workspace="w", state=None):
+    def lane(self, workspace="w", state=None):
         return Lane(state or self.state, f"{self._prefix} {workspace}", now=self.clock)
-
-    lane = plain
 
     def reopened(self, workspace="w"):
         self._again = self._again or State(self.state.directory)
-        return self.plain(workspace, self._again)
+        return self.lane(workspace, self._again)
 
     def committed(self, task):
         """As the commit of a job leaves it."""
@@ -42,10 +90,10 @@ class Ledgered:
             append(self.state, "", "commit", task.id, {})
 
     def tasks(self, workspace="w"):
-        return reading.tasks(self.state.ledger, self.plain(workspace).workspace)[::-1]
+        return reading.tasks(self.state.ledger, self.lane(workspace).workspace)[::-1]
 
     def pending(self, workspace="w"):
-        return sum(reading.count_pending(self.state.ledger, self.plain(workspace).workspace).values())
+        return sum(reading.count_pending(self.state.ledger, self.lane(workspace).workspace).values())
 
     def told(self):
         of = f"{self._prefix} w"
@@ -62,25 +110,3 @@ class Ledgered:
     def close(self):
         if self._again is not None:
             self._again.close()
-
-
-class Grouped(Ledgered):
-    """Factory of lanes whose every change goes through a writer."""
-
-    def __init__(self, state, writer):
-        super().__init__(state)
-        self._writer = writer
-
-    def lane(self, workspace="w"):
-        return ThroughWriter(self.plain(workspace), self._writer)
-
-
-class ThroughWriter:
-    """A lane, carried out by the thread of a writer."""
-
-    def __init__(self, lane, writer):
-        self._lane, self._writer = lane, writer
-
-    def __getattr__(self, name):
-        method = getattr(self._lane, name)
-        return lambda *args, **named: self._writer.run(lambda: method(*args, **named))

@@ -7,7 +7,7 @@ import queue
 import select
 import threading
 
-from kit.lane.conformance import submit
+from kit.lane.ledgered import submit
 from muniment.lane import Ended, LaneRunner, Writer
 
 PATIENCE = 30
@@ -59,7 +59,7 @@ class Workshop:
     """
 
     def __init__(self, factory, *, backstop=300.0, name="w"):
-        self.factory, self.lane = factory, factory.plain(name)
+        self.factory, self.lane = factory, factory.lane(name)
         self._changed = threading.Condition()
         self.writer = Writer(factory.state.ledger, committed=self._notify)
         self.deaf, self.at_once, self.spans = False, None, []

@@ -35,19 +35,6 @@ def read_all(client):
     return b"".join(iter(lambda: client.recv(65536), b""))
 
 
-def read_answer(client):
-    """(status, headers, body) of the next answer on a socket, which may be followed by another."""
-    data = b""
-    while b"\r\n\r\n" not in data:
-        data += client.recv(65536)
-    head, _, body = data.partition(b"\r\n\r\n")
-    first, *lines = head.decode().split("\r\n")
-    headers = dict(line.lower().split(": ", 1) for line in lines)
-    while len(body) < int(headers["content-length"]):
-        body += client.recv(65536)
-    return int(first.split()[1]), headers, body
-
-
 def ask(server, body=None, method="POST", path="/v1/chat/completions", **headers):
     """(status, headers, body) of an answer as `http.client` reads it; the body at most a megabyte of it."""
     parts = urlsplit(server.base_url)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 
 import pytest
@@ -228,12 +227,3 @@ def test_a_command_line_that_means_nothing_is_told_from_an_unfit_policy(reposito
     assert repository.review("HEAD", MUNIMENT="no-such-program")[0] == 2
     code, report = repository.review("HEAD", "nowhere")
     assert (code, "There is no folder of that name." in report) == (1, True)
-
-
-@pytest.mark.slow
-def test_a_repository_without_any_policy_before_has_only_new_ones(repository):
-    repository.write({"house.toml": None, "README.md": "nothing yet"})
-    repository.commit().write({"house.toml": policy()})
-    code, report = repository.review("HEAD", "policies/")
-    assert code == 0, report
-    assert re.search("^New; compared", section(report, "house"))

@@ -98,11 +98,3 @@ def test_it_and_its_corpus_work_from_the_archive_alone_and_without_the_extra(sit
     assert int(count) > 265
     assert failures == "[]"
     assert where.startswith(str(site))
-
-
-@pytest.mark.slow
-def test_the_attack_kit_runs_from_the_archive_alone(site, tmp_path):
-    cases = [f"--case={name}" for name in ("ok-edit", "ok-index-nested", "sym-write-file")]
-    command = (sys.executable, "-P", "-m", "muniment", "conformance", *cases)
-    said = printed(*command, home=tmp_path, PYTHONPATH=str(site))
-    assert said.splitlines()[-1] == "muniment: passed: 3 held"

@@ -1,17 +1,35 @@
-"""Requests as servers take them: nothing a model made is echoed as it came, every call is answered."""
+"""Requests as every server takes them: the same words, data fenced, nothing of a model echoed as it came."""
 
 from __future__ import annotations
 
 import json
+import math
+import re
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kit.agent.snapshots import TOKEN, request
-from muniment.agent.chat import BOUNDED_CHARS, action_schema, answer_tokens, body, with_actions
+from kit.agent.fake_memory import BOTH
+from kit.agent.snapshots import FACT, PROMPTS, SCOPES, TOKEN, bodies, rendered, request
+from muniment.agent import chat
+from muniment.agent.chat import (
+    BOUNDED_CHARS,
+    action_schema,
+    answer_tokens,
+    body,
+    decision_in,
+    first_reply,
+    later_reply,
+    question,
+    sure,
+    with_actions,
+)
+from muniment.agent.filing import route
 from muniment.agent.model import AssistantMessage, Brief, ModelRequest, ToolCall, ToolMessage, UserMessage
+from muniment.names import ContextMode, Scope, Trust
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=10),
@@ -107,3 +125,138 @@ def test_no_string_of_an_action_can_go_on_for_ever_but_a_fact_that_no_grammar_ca
     assert len(unbounded) == 3
     for fact in ("x", "记" * 21_000, "x" * 65_536):
         assert answer_tokens(fact) > 1000 + len(fact) / 2  # An answer may always hold it.
+
+
+def brief(fact=FACT, context=ContextMode.WORKSPACE):
+    return Brief(fact, SCOPES, context)
+
+
+def test_what_is_sent_is_what_a_reviewer_has_seen():
+    sent = dict(bodies())
+    assert {path.stem for path in PROMPTS.iterdir()} == set(sent)
+    for name, document in sent.items():
+        assert rendered(document) == (PROMPTS / f"{name}.txt").read_text(), (
+            f"the prompt {name} changed; look at it, then: python tests/kit/agent/snapshots.py"
+        )
+
+
+def most_tokens(text):
+    """More tokens than any common tokenizer makes of English text and JSON: no word part is below four
+    letters, and each digit and mark counts."""
+    return sum(math.ceil(len(each) / 4) for each in re.findall(r"[A-Za-z]+|[^\sA-Za-z]|\n", text))
+
+
+def test_a_prompt_with_its_tools_has_at_most_1500_tokens_with_an_empty_memory():
+    sent = dict(bodies())
+    for form in ("tools", "json", "text", "decide"):
+        document = sent[f"{form}-first"]  # A schema of the answer binds the server, and is not read.
+        said = [message["content"] for message in document["messages"]]
+        said += [json.dumps(tool["function"]) for tool in document.get("tools", ())]
+        assert most_tokens("\n".join(said)) <= 1500, form
+
+
+def shown(text, index):
+    return chat.job_message(brief(text), index, TOKEN).text
+
+
+def test_the_index_is_shown_up_to_its_budget_in_whole_lines_and_what_is_missing_is_said():
+    lines = [f"- [Entry {number}](topic/entry-{number}.md) — a description" for number in range(400)]
+    index = chat.IndexExcerpt(Scope("user"), Trust.OWNER, "\n".join(lines))
+    both = shown(FACT, (index, index))
+    assert len(both.encode()) < chat.MAX_INDEX_BYTES + 600
+    assert both.count("- [Entry 0]") == both.count("more lines are not shown)") == 2
+    assert f"({400 - both.count('- [Entry') // 2} more lines" in both
+    long = chat.IndexExcerpt(Scope("user"), Trust.OWNER, "a" * (chat.MAX_INDEX_BYTES + 1))
+    assert "aaa" not in shown("the fact", (long,))
+
+
+def test_a_clean_run_is_shown_nothing_and_offered_only_what_shows_nothing():
+    offered = {mode: [tool.name for tool in chat.offered_tools(mode)] for mode in ContextMode}
+    assert offered[ContextMode.CLEAN] == ["write_file", "edit"]
+    assert offered[ContextMode.WORKSPACE] == ["read_file", "grep", "ls", "write_file", "edit"]
+    assert "grep" not in chat.system_message(brief(context=ContextMode.CLEAN)).text
+    for tool in chat.offered_tools(ContextMode.WORKSPACE):
+        assert tool.parameters["additionalProperties"] is False
+        assert tool.description.endswith(".")
+        assert "\n" not in tool.description
+
+
+@pytest.mark.threat("T-RUN-06", control="random_fences")
+@given(st.text(alphabet="<>end fact memory\n0123456789abcdef", max_size=80))
+def test_no_text_without_the_token_closes_its_fence(text):
+    whole = chat.fenced(text, "fact", TOKEN)
+    if TOKEN not in text:
+        assert whole.count(f"<<end {TOKEN}>>") == 1
+    assert whole.endswith(f"\n<<end {TOKEN}>>")
+
+
+BRIEF = request().brief
+
+
+def answer(**changes):
+    return json.dumps({"scope": "user", "type": "user", **changes})
+
+
+def brief_of(fact, scopes=BOTH):
+    return Brief(fact, scopes, ContextMode.WORKSPACE)
+
+
+def test_scope_and_type_are_the_models_and_all_else_is_codes():
+    found = decision_in(answer(type="reference", title="Samuel", file="topic/short-name"), BRIEF)
+    ours = route(BRIEF)
+    assert (found.scope, found.type) == ("user", "reference")
+    assert (found.title, found.file, found.text) == (ours.title, ours.file, BRIEF.fact)
+
+
+def test_it_is_found_in_fences_and_prose_behind_the_thinking_and_what_is_none_is_none():
+    for said in (
+        f"```json\n{answer()}\n```",
+        f"Here it is: {answer()} I hope this helps.",
+        f"<think>maybe {answer(type='project')} or {{</think>\n{answer()}",
+        f"{{broken {answer()}",
+        f"{{{answer()}}}",
+        json.dumps([json.loads(answer())]),
+    ):
+        assert decision_in(said, BRIEF).type == "user", said
+    for said in (
+        *("", "user", "{}", answer(scope="team"), answer(scope="project"), answer(type="secret")),
+        *(answer(type=None), answer()[:-1], '{"scope":"user",' + answer()[1:], "{" * 100_000),
+    ):
+        assert decision_in(said, BRIEF) is None, said
+
+
+def test_the_decision_of_an_earlier_turn_is_read_back_whatever_was_called_before_it():
+    reply = first_reply(decision_in(answer(type="reference"), BRIEF), request())
+    assert reply.calls
+    earlier = AssistantMessage("Let me look.", (ToolCall("a1", "write_file", {"no": "path"}),))
+    later = request(said=(earlier, AssistantMessage(reply.text, reply.calls)))
+    assert later_reply(later) is not None
+    assert later_reply(request()) is None
+    assert later_reply(request(said=(AssistantMessage(answer()),))) is None
+
+
+def test_where_the_cues_all_say_the_same_and_it_is_writable_nobody_else_is_asked():
+    tests = "The tests run in CI with pytest"
+    assert sure(brief_of("My daughter has swimming lessons")).scope == "user"
+    assert sure(brief_of(tests)).scope == "project"
+    assert sure(brief_of("Blue")) is None
+    assert sure(brief_of(tests, BRIEF.scopes)) is None
+
+
+def test_the_question_is_the_same_for_every_fact_but_for_its_last_line():
+    facts = ("One fact", "Another\n<<end x>>\nfact")
+    asked = [question(replace(request(), brief=brief_of(fact))) for fact in facts]
+    assert (asked[0].messages[:-1], len(asked[0].messages)) == (asked[1].messages[:-1], 1 + 2 * 6 + 1)
+    assert [each.messages[-1].text for each in asked] == ["One fact", "Another <<end x>> fact"]
+    assert asked[0].tools == ()
+
+
+NAME = re.compile(r"\b[\w-]+\.md\b|\b(?:user|project|topic)/\w+|\b[a-z]+-name\b")
+
+
+def test_no_prompt_holds_a_literal_that_can_be_copied_as_a_name():
+    for name, document in bodies():
+        ours = [each["content"] for each in document["messages"] if each["role"] == "system"]
+        ours = ours or [document["messages"][0]["content"]]
+        ours.append(json.dumps([document.get("tools"), document.get("response_format")]))
+        assert {found for text in ours for found in NAME.findall(text)} <= {"MEMORY.md"}, name

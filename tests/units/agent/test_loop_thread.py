@@ -11,8 +11,7 @@ import threading
 import pytest
 
 from muniment.agent.openai import Closed, LoopThread
-from muniment.confine.cancel import Cancel, Patience
-from muniment.errors import Cancelled
+from muniment.confine.cancel import Patience
 
 LONG = Patience(math.inf)
 
@@ -42,15 +41,6 @@ class Hanging:
             self.ended.set()
 
 
-def test_a_cancel_ends_the_wait_and_the_work(loop):
-    work = Hanging()
-    with Cancel() as cancel:
-        threading.Thread(target=lambda: work.began.wait(5) and cancel.set()).start()
-        with pytest.raises(Cancelled):
-            loop.run(work, Patience(math.inf, cancel))
-    assert work.ended.wait(5)
-
-
 def test_closing_ends_the_thread_and_what_still_runs():
     loop, work, closed = LoopThread(), Hanging(), threading.Event()
 
@@ -72,14 +62,6 @@ def test_closing_ends_the_thread_and_what_still_runs():
     assert not [thread for thread in threading.enumerate() if thread.name == "muniment-model"]
     wait()
     loop.close(last)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(30)
-def test_a_last_word_that_hangs_does_not_hold_up_closing():
-    loop = LoopThread()
-    loop.run(nothing, LONG)
-    loop.close(Hanging())
 
 
 def test_names_are_resolved(loop):

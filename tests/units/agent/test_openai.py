@@ -1,20 +1,309 @@
-"""How the adapter finds out what a server can do, and how a model decides where it may only decide."""
+"""The adapter over real sockets: where the text goes, what comes back, when it ends, what a server can do."""
 
 from __future__ import annotations
 
 import json
 import logging
+import threading
+import tracemalloc
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
 
-from kit.agent.servers import asked, form_of, hasty, serving
+from kit.agent.servers import KEY, asked, form_of, hasty, logged, serving
+from kit.where import TESTS
 from muniment.agent.chat import nudge_message
-from muniment.agent.model import AssistantMessage, ContextOverflow, ToolCall, ToolMessage, Usage
+from muniment.agent.model import AssistantMessage, ContextOverflow, ModelError, ToolCall, ToolMessage, Usage
+from muniment.agent.openai import MAX_ANSWER_BYTES, OpenAIModel
+from muniment.errors import ConfigInvalid
 from muniment.testing import chat_server as chat
 
-__all__ = ["hasty"]
+__all__ = ["hasty", "logged"]
 pytestmark = pytest.mark.usefixtures("hasty")
+
+CERTIFICATE = TESTS / "kit" / "agent" / "certificate.pem"
+DEADLINE = 0.5
+SAVED = chat.words("Saved.")
+OTHERS = [name for name in chat.misbehaviours() if name not in chat.stalls()]
+
+
+# -- N1: it ends on time -------------------------------------------------------------------------------
+
+
+def test_nothing_is_asked_again_when_that_would_be_too_late():
+    told = r"slow down; another try in \d+ s would be too late, 20 s are left"
+    for wait in ("120", "Fri, 31 Dec 2100 23:59:59 GMT"):
+        with serving(chat.always(chat.failure(429, "slow down", retry_after=wait))) as (server, model):
+            with pytest.raises(ModelError, match=told):
+                model.respond(asked(20))
+            assert len(server.requests) == 1
+
+
+@pytest.mark.sweep(2)
+@pytest.mark.parametrize("status", [408, 409, 425, 429, 500, 502, 503, 504])
+def test_what_may_pass_is_asked_for_twice_more(status):
+    answers = [chat.failure(status, "not now", retry_after=0)] * 2
+    with serving([*answers, SAVED]) as (server, model):
+        assert (model.respond(asked()).text, len(server.requests)) == ("Saved.", 3)
+        assert len({request.raw for request in server.requests}) == 1
+    with serving([*answers, *answers, chat.words("Saved.")], "tools") as (server, model):
+        with pytest.raises(ModelError, match=f"{status}: not now"):
+            model.respond(asked())
+        assert len(server.requests) == 3
+
+
+def test_what_does_not_pass_is_asked_for_once_and_a_server_that_is_not_there_is_named():
+    statuses = (401, 402, 403, 404, 410, 451)
+    with serving([chat.failure(status, "no") for status in statuses]) as (server, model):
+        for status in statuses:
+            with pytest.raises(ModelError, match=str(status)):
+                model.respond(asked())
+        assert len(server.requests) == len(statuses)
+    with serving(chat.always(SAVED)) as (server, model):
+        url = server.base_url
+    place = url.removeprefix("http://").removesuffix("/v1")
+    told = f"no connection to {place}; check that the server is running there"
+    with closing(OpenAIModel("scripted", base_url=url)) as model, pytest.raises(ModelError, match=told):
+        model.respond(asked())
+
+
+def attempted(model):
+    """The reply of a model, or its clean error; anything else is raised."""
+    try:
+        return model.respond(asked(15))
+    except ModelError as error:
+        return error
+
+
+# -- nothing that a server does is more than an error ----------------------------------------------------
+
+
+@pytest.mark.sweep(5)
+@pytest.mark.parametrize("name", OTHERS)
+def test_every_misbehaviour_is_an_answer_or_one_clean_error(name):
+    with serving(chat.always(chat.misbehaviours()[name])) as (server, model):
+        outcome = attempted(model)
+        if isinstance(outcome, ModelError):
+            assert str(outcome).isprintable()
+            assert len(str(outcome)) < 400
+            assert outcome.__suppress_context__ or outcome.__context__ is None
+        else:
+            assert len(outcome.calls) <= 32
+            assert len(outcome.text) <= 8_000
+            assert len({call.id for call in outcome.calls}) == len(outcome.calls)
+        assert len(server.requests) <= 15
+
+
+# -- N2, N3: where it goes, and what goes ----------------------------------------------------------------
+
+
+@pytest.mark.threat("T-RUN-05", control="one_address")
+def test_a_redirect_is_never_followed():
+    with chat.ChatServer(chat.always(chat.words("Caught."))) as elsewhere:
+        target, statuses = f"{elsewhere.base_url}/chat/completions", (301, 302, 303, 307, 308)
+        with serving([chat.redirect(target, status) for status in statuses]) as (server, model):
+            for status in statuses:
+                told = rf"redirect \({status}\), which is never followed"
+                with pytest.raises(ModelError, match=told):
+                    model.respond(asked())
+            assert len(server.requests) == len(statuses)
+        assert elsewhere.requests == []
+
+
+HEADERS = {
+    *("host", "content-type", "content-length", "accept", "accept-encoding", "user-agent", "authorization")
+}
+
+
+@pytest.mark.threat("T-RUN-05", control="one_address")
+def test_proxies_and_the_variables_of_the_library_are_not_heeded(monkeypatch):
+    canary = "canary-of-the-environment"
+    with chat.ChatServer(chat.always(chat.words("Caught."))) as trap:
+        for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+            monkeypatch.setenv(name, trap.base_url.removesuffix("/v1"))
+            monkeypatch.setenv(name.lower(), trap.base_url.removesuffix("/v1"))
+        for name in ("NO_PROXY", "no_proxy"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv("OPENAI_BASE_URL", trap.base_url)
+        for name in ("OPENAI_API_KEY", "OPENAI_ADMIN_KEY", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID"):
+            monkeypatch.setenv(name, canary)
+        for custom in (
+            *(f"Authorization: {canary}\nX-Custom: {canary}", "Host: evil.example", "Content-Length: 5"),
+            *("Transfer-Encoding: chunked", "Cookie: x=1", "Content-Type: text/plain", "Connection: close"),
+            *("X-Name: \u00e4 \u2603", "no colon", ": nothing"),
+        ):
+            monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", custom)
+            with serving(chat.always(SAVED)) as (server, model):
+                assert model.respond(asked()).text == "Saved."
+                (sent,) = server.requests
+            assert canary not in repr(dict(sent.headers))
+            assert sent.headers["host"] == server.base_url.split("/")[2]
+            assert sent.headers["authorization"] == f"Bearer {KEY}"
+            assert sent.headers["content-type"] == "application/json"
+            assert int(sent.headers["content-length"]) == len(sent.raw)
+            assert set(sent.headers) == HEADERS, custom
+        assert trap.requests == []
+
+
+def test_no_cookie_is_sent_back_nothing_but_identity_accepted_and_without_a_key_none_sent():
+    content = {"choices": [{"message": {"content": "Saved."}}]}
+    cookie = chat.document(content, headers={"set-cookie": "track=1; Path=/"})
+    for key, headers in ((KEY, HEADERS), (None, HEADERS - {"authorization"})):
+        with serving(chat.always(cookie), key=key) as (server, model):
+            model.respond(asked())
+            model.respond(asked())
+        for sent in server.requests:
+            assert (set(sent.headers), sent.headers["accept-encoding"]) == (headers, "identity")
+            assert sent.path == "/v1/chat/completions"
+
+
+@pytest.mark.threat("T-RUN-05", control="certificates")
+def test_an_untrusted_certificate_ends_it_before_anything_is_sent(monkeypatch):
+    monkeypatch.setenv("SSL_CERT_FILE", str(CERTIFICATE))
+    monkeypatch.setenv("SSL_CERT_DIR", str(CERTIFICATE.parent))
+    with serving(chat.always(chat.words("Caught.")), certificate=CERTIFICATE) as (server, model):
+        with pytest.raises(ModelError, match=r"certificate of 127\.0\.0\.1:[0-9]+ is not trusted"):
+            model.respond(asked())
+        assert server.requests == []
+
+
+def test_a_server_without_tls_is_no_https_server():
+    with chat.ChatServer(chat.always(SAVED)) as server:
+        model = OpenAIModel("scripted", base_url=server.base_url.replace("http:", "https:"))
+        with closing(model), pytest.raises(ModelError, match="does not speak TLS as it should"):
+            model.respond(asked())
+
+
+def refused(**arguments):
+    with pytest.raises(ConfigInvalid) as found:
+        pytest.fail(f"{OpenAIModel(**{'name': 'x', 'base_url': 'http://127.0.0.1:1/v1', **arguments})} taken")
+    return str(found.value)
+
+
+def test_what_is_no_base_url_is_refused_at_once_and_every_other_kind_taken():
+    ends, endings = "ends before", ("?key=1", "?", "#", "#x")
+    hosts = (
+        "",
+        "host:99999",
+        "[::1",
+        "ho st",
+        "host/v1\nX: y",
+        "[v1.a]",
+        "\u00e4..b",
+        "\u0661\u0662\u0667.0.0.1",
+    )
+    for problem, urls in {
+        "no URL": (
+            *("", "127.0.0.1:8080/v1", "ftp://host/v1", "http://host/" + "x" * 70_000),
+            *(f"http://{host}/v1" for host in hosts),
+        ),
+        "holds a user or password": ("http://user:secret@host/v1",),
+        ends: (f"http://host/v1{end}" for end in endings),
+        f"{ends} /chat/completions": (f"https://host/v1/chat/completions{end}" for end in ("", "/")),
+    }.items():
+        for url in urls:
+            told = refused(base_url=url)
+            assert problem in told, url
+            assert "secret" not in told
+    for url in ("http://[::1]:8080/v1/", "https://API.example.com:443/openai/v1"):
+        OpenAIModel("scripted", base_url=url).close()
+
+
+def test_what_is_no_name_key_or_protocol_is_refused_at_once():
+    for name in ("", " x", "a\nb", "x" * 201):
+        refused(name=name)
+    refused(protocol="magic")
+    refused(api_key="")
+    for key in ("two words", "line\nbreak", "schlüssel"):
+        assert key not in refused(api_key=key)
+
+
+# -- N4: how much comes back -----------------------------------------------------------------------------
+
+
+ENDLESS = {
+    "a little too long": chat.Response(b" " * (MAX_ANSWER_BYTES + 1)),
+    "endless": chat.endless(),
+    "bomb as an error": chat.bomb(chat.failure(400, "no")),
+    "bomb": chat.bomb(SAVED),
+}
+
+
+@pytest.mark.threat("T-RUN-05", control="answer_size")
+@pytest.mark.sweep(2)
+@pytest.mark.parametrize("answer", ENDLESS.values(), ids=ENDLESS)
+def test_no_more_is_read_than_an_answer_may_have(answer):
+    with serving(chat.always(answer)) as (_, model):
+        tracemalloc.start()
+        try:
+            with pytest.raises(ModelError, match="more than 4194304 bytes"):
+                model.respond(asked())
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert peak < 6 * MAX_ANSWER_BYTES
+
+
+def test_an_encoding_that_nobody_asked_for_is_not_decoded_but_for_one_layer_of_gzip():
+    for encoding in ("br", "zstd", "gzip, gzip", "compress"):
+        odd = chat.Response(SAVED.body, headers={"content-encoding": encoding})
+        told = "an encoding that was not asked for"
+        with serving(chat.always(odd)) as (_, model), pytest.raises(ModelError, match=told):
+            model.respond(asked())
+    with serving(chat.always(chat.bomb(SAVED, size=1000))) as (_, model):  # Some proxies insist on it.
+        assert model.respond(asked()).text == "Saved."
+
+
+# -- N5, N6: the key, and the server's words -------------------------------------------------------------
+
+
+HIDDEN = KEY.replace("-", "\\u002d", 1)
+
+
+@pytest.mark.threat("T-LEAK-09", control="hidden_key")
+def test_the_key_is_in_no_error_log_or_reply_even_if_the_server_repeats_it(logged):
+    call = chat.tool_calls(chat.tool_call("ls", {"path": "KEY"})).body
+    odd = b"HTTP/1.1 503 x\r\nretry-after: \xe9\r\ncontent-length: 2\r\n\r\n{}"  # A header that is no text.
+    for answer in (
+        chat.completion({"content": f"Your key is {KEY}."}),
+        *(chat.failure(status, f"Incorrect API key provided: {KEY}") for status in (400, 401)),
+        chat.Response(f"<html>{KEY}".encode()),
+        chat.Response(f'{{"error": {{"message": "bad key {HIDDEN}"}}}}'.encode(), 400),
+        chat.failure(400, f"bad key {KEY[:5]}\u200b{KEY[5:]}"),
+        chat.Response(call.replace(b"KEY", HIDDEN.replace("\\", "\\\\").encode())),
+        chat.raw(odd),
+    ):
+        with serving(chat.always(answer)) as (server, model):
+            outcome = attempted(model)
+            more = (getattr(outcome, name, None) for name in ("__cause__", "__context__"))
+            said = repr((outcome, *more))
+            assert server.requests[0].headers["authorization"] == f"Bearer {KEY}"
+            assert KEY not in said
+            assert KEY not in repr(model) + repr(vars(model))
+    assert KEY not in logged.text
+    assert "dark mode" not in logged.text  # Nor are the words of the fact.
+    assert logged.records  # There was something to look through.
+
+
+def test_a_word_that_stands_in_for_a_key_is_left_in_answers():
+    for key in ("x", "ollama", "EMPTY", "sk-no-key-required"):
+        text = f"We run x, EMPTY and {key} models."
+        with serving(chat.always(chat.words(text)), key=key) as (server, model):
+            assert model.respond(asked()).text == text
+            assert server.requests[0].headers["authorization"] == f"Bearer {key}"
+
+
+def test_closing_ends_connections_and_threads():
+    with chat.ChatServer(chat.always(SAVED)) as server:
+        model = OpenAIModel("scripted", base_url=server.base_url)
+        model.respond(asked())
+        model.close()
+        assert not [thread for thread in threading.enumerate() if thread.name == "muniment-model"]
+        with pytest.raises(ModelError, match="closed"):
+            model.respond(asked())
+        model.close()
+
 
 LS = chat.tool_calls(chat.tool_call("ls", {"path": "user"}))
 ACTION = chat.words('{"action": "ls", "path": "user"}')
@@ -27,20 +316,17 @@ def forms(server):
 
 def replied(answer, protocol="auto", **of_request):
     """The reply of a model to one request."""
-    with serving(chat.always(answer) if isinstance(answer, chat.Response) else answer, protocol) as (
-        _,
-        model,
-    ):
+    answers = chat.always(answer) if isinstance(answer, chat.Response) else answer
+    with serving(answers, protocol) as (_, model):
         return model.respond(asked(**of_request))
 
 
 @pytest.mark.parametrize("name", chat.NO_RESPONSE_FORMAT)
 def test_one_that_refuses_schemas_as_well_is_asked_in_the_prompt_alone(name):
     def answer(request):
+        called = chat.words('Sure!\n```json\n{"action": "ls", "path": "user"}\n```')
         refusals = {"tools": chat.NO_TOOLS["ollama"], "json": chat.NO_RESPONSE_FORMAT[name]}
-        return refusals.get(
-            form_of(request), chat.words('Sure!\n```json\n{"action": "ls", "path": "user"}\n```')
-        )
+        return refusals.get(form_of(request), called)
 
     with serving(answer) as (server, model):
         (call,) = model.respond(asked()).calls
@@ -92,12 +378,6 @@ def test_too_long_is_tried_without_a_limit_and_then_told_to_the_loop(name):
         assert ["max_tokens" in sent.body for sent in server.requests] == [True, False]
 
 
-def test_a_broken_answer_is_asked_for_again():
-    with serving([chat.Response(b'{"choices": [{"mess'), LS]) as (server, model):
-        assert model.respond(asked()).calls
-        assert len(server.requests) == 2
-
-
 # -- what an answer means --------------------------------------------------------------------------------
 
 
@@ -121,8 +401,7 @@ def test_calls_count_whatever_the_reason_to_stop_but_not_if_they_were_cut():
     reasons = ("stop", "tool_calls", None, "content_filter", "banana", "length")
     with serving([chat.completion(message, reason) for reason in reasons]) as (_, model):
         replies = [model.respond(asked()) for _ in reasons]
-    assert [len(reply.calls) for reply in replies] == [1, 1, 1, 1, 1, 0]
-    assert replies[-1].text == ""
+    assert ([len(reply.calls) for reply in replies], replies[-1].text) == ([1, 1, 1, 1, 1, 0], "")
 
 
 @pytest.mark.threat("T-RUN-06", control="quotations")
@@ -158,8 +437,7 @@ def test_a_decision_is_asked_for_once_and_filed_by_code():
         assert model.respond(asked(last=True)).text.startswith("Not saved")
         assert server.requests == []  # Nothing could be written.
         first = model.respond(asked())
-        assert {call.tool for call in first.calls} == {"grep"}
-        assert first.usage == Usage(100, 10)
+        assert ({call.tool for call in first.calls}, first.usage) == ({"grep"}, Usage(100, 10))
         answers = tuple(ToolMessage(call.id, "allow", None, "no matches") for call in first.calls)
         second = model.respond(asked(said=(AssistantMessage(first.text, first.calls), *answers)))
         assert {call.tool for call in second.calls} <= {"read_file", "ls"}
@@ -167,25 +445,6 @@ def test_a_decision_is_asked_for_once_and_filed_by_code():
         (sent,) = server.requests
     assert "tools" not in sent.body
     assert sent.body["response_format"]["json_schema"]["name"] == "decision"
-
-
-def test_a_server_without_schemas_is_asked_for_a_decision_in_the_prompt():
-    def answer(request):
-        refused = "response_format" in request.body
-        return (
-            chat.NO_RESPONSE_FORMAT["openai"]
-            if refused
-            else chat.words(f"```json\n{json.dumps(DECISION)}\n```")
-        )
-
-    with serving(answer, "decide") as (server, model):
-        assert model.respond(asked()).calls
-        assert forms(server) == ["json", "text"]
-
-
-def test_what_is_no_decision_is_an_empty_answer():
-    reply = replied(chat.words("I would put it under user."), "decide")
-    assert (reply.text, reply.calls, reply.usage) == ("", (), Usage(100, 10))
 
 
 def about(fact, *said):

@@ -1,14 +1,29 @@
-"""The lane over the ledger keeps what a lane promises, alone and through a writer."""
+"""What a lane over the ledger promises beside what `models/test_lane.py` holds to a list."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from kit.lane.conformance import BOT, OWNER, Conformance, asked, begun, submit
-from kit.lane.ledgered import Grouped, Ledgered
+from kit.lane.ledgered import (
+    ASKED,
+    BOT,
+    CANCELLED,
+    DONE,
+    FAILED,
+    OWNER,
+    Ledgered,
+    asked,
+    begun,
+    fill,
+    submit,
+    together,
+)  # fmt: skip
 from muniment import lane as reading
-from muniment.errors import ManagedMemoryUnavailable
-from muniment.lane import Ended, Originator, Writer
+from muniment.errors import IdempotencyMismatch, ManagedMemoryUnavailable, NotFound
+from muniment.lane import MAX_ATTEMPTS, Ended, Originator
+from muniment.names import Trust
 from muniment.store.audit import verify
 from muniment.store.state import State
 
@@ -27,20 +42,9 @@ def ledgered(state):
     factory.close()
 
 
-class TestLane(Conformance):
-    @pytest.fixture
-    def factory(self, ledgered):
-        return ledgered
-
-
-class TestLaneThroughAWriter(Conformance):
-    @pytest.fixture
-    def factory(self, state):
-        writer = Writer(state.ledger)
-        factory = Grouped(state, writer)
-        yield factory
-        factory.close()
-        writer.close()
+@pytest.fixture
+def lane(ledgered):
+    return ledgered.lane()
 
 
 def edit(factory, columns, task):
@@ -131,8 +135,7 @@ def test_only_the_newest_records_are_kept_none_that_is_pending_and_no_token_crow
     pending = [begun(lane).id, submit(lane).id]
     sent = sent_and_cancelled(ledgered, *[OWNER] * 45)
     kept = [task.id for task in ledgered.tasks()]
-    assert kept == [*theirs, *pending, *sent[10:]]
-    assert len(kept) == 40
+    assert (kept, len(kept)) == ([*theirs, *pending, *sent[10:]], 40)
     assert lane.submit(asked(by=BOT, repeat="k0")).task.id == theirs[0]
     assert [task.id for task in ledgered.tasks("other")] == [elsewhere.id]
 
@@ -152,3 +155,94 @@ def test_sending_and_cancelling_again_and_again_is_on_record_as_what_was_accepte
     lane.requeue(again := begun(lane))
     lane.cancel(again.id, BOT)
     assert [kind for kind, _ in ledgered.recorded(again)] == ["accepted", "cancelled"]
+
+
+def test_one_task_of_a_workspace_runs_at_a_time_however_many_threads_claim(ledgered, lane):
+    fill(lane, 3)
+    (first,) = [task for task in together(lane.claim) if task is not None]
+    assert lane.claim() is None
+    other = begun(ledgered.lane("other"))
+    for refused in (lane.get, lambda task: lane.cancel(task, OWNER)):  # It is not there for this one.
+        with pytest.raises(NotFound):
+            refused(other.id)
+    lane.finish(first, DONE)
+    assert lane.claim() is not None
+
+
+def test_another_process_sees_what_was_accepted_and_how_it_ended_and_no_more_what_was_asked(ledgered, lane):
+    for ended in (DONE, FAILED, CANCELLED):
+        task = submit(lane)
+        found = ledgered.reopened().get(task.id)
+        assert (found.status, found.arguments) == ("queued", ASKED)
+        over = lane.finish(lane.claim(), ended)
+        assert (over.status, over.result, over.error) == (ended.status, ended.result, ended.error)
+        assert (over.arguments, over.shown) == (None, {"contextMode": "workspace"})
+        assert ledgered.reopened().get(task.id) == lane.cancel(over.id, OWNER) == over
+
+
+def test_an_attempt_that_was_given_up_changes_nothing_any_more(ledgered, lane):
+    zombie = begun(lane)
+    lane.recover()
+    again = lane.claim()
+    before = ledgered.told()
+    assert (lane.finish(zombie, DONE), lane.requeue(zombie)) == (None, None)
+    lane.tell(zombie, {"status": "running", "turn": 7})
+    assert (lane.get(again.id), ledgered.told()) == (again, before)
+    assert lane.finish(again, FAILED).error == {"code": "x"}
+    assert lane.finish(again, DONE) is None
+    assert lane.get(again.id).status == "failed"
+
+
+def test_a_task_that_was_cut_short_too_often_is_interrupted_and_one_that_committed_is_not_called_cancelled(
+    ledgered, lane
+):
+    submit(lane)
+    for _ in range(MAX_ATTEMPTS):
+        assert lane.claim() is not None
+        (task,) = lane.recover()
+    assert (task.status, task.error, task.arguments) == ("failed", {"code": "interrupted"}, None)
+    for cut_short in (lambda _: lane.recover()[0], lane.requeue):
+        running = begun(lane)
+        ledgered.committed(running)
+        lane.cancel(running.id, OWNER)
+        noted = cut_short(running)
+        assert (noted.status, noted.cancelled_by, noted.arguments) == ("queued", OWNER, ASKED)
+        assert lane.cancel(running.id, OWNER).status == "queued"
+        assert lane.finish(lane.claim(), DONE).status == "completed"
+
+
+def test_the_same_key_of_one_originator_with_another_request_is_refused(ledgered, lane):
+    task = submit(lane, repeat="k")
+    others = (asked(text="y"), asked("dream"), asked(ref="r"), asked(trust=Trust.EXTERNAL))
+    for other in others:
+        with pytest.raises(IdempotencyMismatch) as refused:
+            lane.submit(replace(other, repeat="k"))
+        assert refused.value.task_id == task.id
+    assert ledgered.pending() == 1
+    for by in (Originator("bot"), BOT, Originator("bot", "2")):
+        assert not lane.submit(asked(by=by, repeat="k")).repeated
+    assert not ledgered.lane("other").submit(asked(repeat="k")).repeated
+    arguments = {**ASKED, "scope": "user"}
+    sent = replace(asked(repeat="other"), arguments=arguments)
+    again = replace(sent, arguments=dict(reversed(arguments.items())))
+    assert lane.submit(sent).task.id == lane.submit(again).task.id
+
+
+def test_every_transition_is_an_event_to_its_originator_and_what_was_accepted_or_cut_short_on_record(
+    ledgered, lane
+):
+    submit(lane, by=BOT, ref="message 7")
+    running = lane.claim()
+    lane.tell(running, {"status": "running", "turn": 1})
+    lane.cancel(running.id, OWNER)
+    lane.finish(running, Ended("failed", error={"code": "remember_failed"}))
+    told = ledgered.told()
+    assert [each.data["status"] for each in told] == ["queued", "running", "running", "failed"]
+    assert (told[2].data["turn"], told[-1].data["code"]) == (1, "remember_failed")
+    owners = {(each.type, each.token, each.client, each.task) for each in told}
+    assert owners == {("task", "bot", "1", running.id)}
+    times = [each.at for each in told]
+    assert sorted(set(times)) == times
+    accepted = {"kind": "remember", "token": "bot", "client": "1", "trust": "owner", "ref": "message 7"}
+    cancelled = {"token": "owner", "client": None}
+    assert ledgered.recorded(running) == [("accepted", accepted), ("cancelled", cancelled)]

@@ -9,13 +9,12 @@ from contextlib import contextmanager
 
 import pytest
 
-from kit.lane.conformance import BOT, CANCELLED, DONE, FAILED, OWNER, submit, together
-from kit.lane.ledgered import Ledgered
+from kit.lane.ledgered import CANCELLED, DONE, OWNER, Ledgered
 from kit.lane.workshop import PATIENCE, Workshop
 from muniment import lane as subject
 from muniment.confine import cancel as cancelling
 from muniment.confine.cancel import Cancel
-from muniment.errors import ManagedMemoryUnavailable, NotFound, WorkspaceDraining
+from muniment.errors import ManagedMemoryUnavailable, WorkspaceDraining
 from muniment.lane import Writer
 from muniment.store.audit import verify
 from muniment.store.state import State
@@ -123,48 +122,15 @@ def lacking(monkeypatch, owner, name, times):
     monkeypatch.setattr(owner, name, call)
 
 
-# R1
-
-
-def test_tasks_are_carried_out_in_order_one_at_a_time_however_many_threads_send_them(shop):
-    first, *_, third = sent = shop.submit(3)
-    for task in sent:
-        attempt = shop.attempt()
-        assert attempt.task.id == task.id
-        assert shop.is_idle()
-        attempt.ends(DONE)
-    assert shop.when(third, "completed").result == {"summary": "done"}
-    shop.at_once = DONE
-    together(lambda: shop.submit(2))
-    tasks = shop.factory.tasks()
-    shop.when(tasks[-1], "completed")
-    assert tasks[0].id == first.id
-    assert shop.spans == [(what, task.id) for task in tasks for what in ("begin", "end")]
-
-
-def test_lanes_of_two_workspaces_run_at_the_same_time(make):
-    shops = [make(name=name) for name in ("one", "other")]
-    for each in shops:
-        each.submit()
-    for each, attempt in [(each, each.attempt()) for each in shops]:
-        attempt.ends(DONE)
-        each.when(attempt.task, "completed")
-
-
 @pytest.mark.parametrize("problem", [LookupError, SystemExit])
 def test_a_task_whose_work_breaks_has_failed_and_the_next_one_begins(shop, logged, problem):
-    first, second = shop.submit(2)
+    first, second, third = shop.submit(3)
     shop.attempt().ends(problem("secret"))
+    shop.attempt().ends(CANCELLED)  # Which nobody asked for.
     shop.attempt().ends(DONE)
-    shop.when(second, "completed")
-    assert shop.lane.get(first.id).error == {"code": "remember_failed"}
+    shop.when(third, "completed")
+    assert [shop.lane.get(each.id).error for each in (first, second)] == [{"code": "remember_failed"}] * 2
     assert logged() == ("task_broke", {"task_id": first.id, "problem": problem.__name__})
-
-
-def test_a_task_that_ends_as_cancelled_though_nobody_asked_has_failed(shop):
-    (task,) = shop.submit()
-    shop.attempt().ends(CANCELLED)
-    assert shop.when(task, "failed").error == {"code": "remember_failed"}
 
 
 def test_the_end_of_a_task_and_the_beginning_of_the_next_are_one_transaction(shop, state):
@@ -176,8 +142,7 @@ def test_the_end_of_a_task_and_the_beginning_of_the_next_are_one_transaction(sho
     assert shop.attempt().task.id == second.id
     with state.ledger.bare() as connection:
         connection.set_trace_callback(None)
-    assert shop.lane.get(first.id).status == "completed"
-    assert commits == ["COMMIT"]
+    assert (shop.lane.get(first.id).status, commits) == ("completed", ["COMMIT"])
 
 
 @pytest.mark.parametrize("moment", ["wait", "clear"])
@@ -192,64 +157,7 @@ def test_a_task_that_comes_while_the_runner_is_about_to_sleep_is_not_slept_over(
     shop.when(task, "completed")
 
 
-# R2
-
-
-@pytest.mark.parametrize("also_cancelled", [False, True])
-def test_a_task_that_takes_too_long_has_timed_out_and_is_over_before_the_next_begins(make, also_cancelled):
-    shop = make(backstop=0.05, deaf=True)
-    first, second = shop.submit(2)
-    attempt = shop.attempt()
-    assert attempt.was_cancelled()
-    assert shop.is_idle()
-    assert shop.lane.get(second.id).status == "queued"
-    if also_cancelled:
-        shop.runner.cancel(first.id, OWNER)
-    attempt.ends(CANCELLED)
-    next_one = shop.attempt()
-    assert next_one.task.id == second.id
-    over = shop.lane.get(first.id)
-    assert (over.status, over.error) == ("failed", {"code": "remember_timeout"})
-    next_one.ends(FAILED)
-
-
-def test_the_clock_is_looked_at_as_often_as_a_task_may_need(make, monkeypatch):
-    shop = make(starts=False, backstop=100.0)
-    now = [1_000.0]
-    monkeypatch.setattr(subject.time, "monotonic", lambda: now[0])
-    assert shop.runner._overdue() == 100.0
-    with Cancel() as cancel:
-        shop.runner._begin(submit(shop.lane), cancel)
-        now[0] += 30
-        assert (shop.runner._overdue(), cancel.is_set()) == (70.0, False)
-        now[0] += 70
-        assert (shop.runner._overdue(), cancel.is_set()) == (100.0, True)
-        assert shop.runner._overdue() == 100.0
-
-
-# Cancelling, R5
-
-
-def test_a_task_that_is_cancelled_ends_or_never_begins_or_completes_and_the_others_go_on(shop):
-    first, second, third = shop.submit(3)
-    attempt = shop.attempt()
-    assert shop.runner.cancel(second.id, BOT).status == "cancelled"
-    assert not attempt.cancel.is_set()
-    assert shop.runner.cancel(first.id, BOT).status == "running"
-    task = shop.when(first, "cancelled")
-    assert (task.cancelled_by, task.error, task.arguments) == (BOT, None, None)
-    attempt = shop.attempt()
-    assert attempt.task.id == third.id
-    assert not attempt.cancel.is_set()
-    shop.deaf = True
-    attempt.ends(DONE)
-    fourth, attempt = shop.begins()
-    shop.runner.cancel(fourth.id, OWNER)
-    assert attempt.was_cancelled()
-    attempt.ends(DONE)
-    assert shop.when(fourth, "completed").result == {"summary": "done"}
-    with pytest.raises(NotFound):
-        shop.runner.cancel("remember-0", OWNER)
+# Cancelling
 
 
 def test_a_task_that_is_cancelled_between_its_claim_and_its_start_is_cancelled(make, monkeypatch):
@@ -278,8 +186,7 @@ def test_a_late_cancellation_does_not_hit_the_task_after_it(shop, monkeypatch):
     monkeypatch.setattr(shop.writer, "run", late)
     noted = shop.runner.cancel(first.id, OWNER)  # … it is cancelled, which is told once the second one runs.
     monkeypatch.undo()
-    assert noted.status == "running"
-    assert following[0].task.id == second.id
+    assert (noted.status, following[0].task.id) == ("running", second.id)
     assert not following[0].cancel.is_set()
     following[0].ends(DONE)
     shop.when(second, "completed")
@@ -317,22 +224,16 @@ def test_nothing_is_cancelled_where_the_ledger_cannot_be_written(shop, ledger):
     shop.when(task, "completed")
 
 
-# R3
-
-
-def test_a_stop_lets_what_runs_end_and_begins_nothing_more(shop):
-    first, second = shop.submit(2)
-    attempt = shop.attempt()
-    with stopping(shop, PATIENCE):
-        attempt.ends(DONE)
-    assert [shop.lane.get(task.id).status for task in (first, second)] == ["completed", "queued"]
-    assert shop.is_idle()
+# Stopping
 
 
 def test_what_does_not_end_in_time_is_put_back_and_does_not_count_as_begun(shop):
     sent = shop.submit(2)
     shop.attempt()
+    assert shop.runner.is_alive
     assert shop.runner.stop(0)
+    assert shop.runner.stop(0)
+    assert not shop.runner.is_alive
     tasks = [shop.lane.get(task.id) for task in sent]
     assert [(task.status, task.attempt) for task in tasks] == [("queued", 0)] * 2
     assert shop.lane.recover() == ()
@@ -379,42 +280,12 @@ def test_a_task_that_is_claimed_when_the_stop_comes_is_not_begun(make, monkeypat
     assert (again.status, again.attempt) == ("queued", 0)
 
 
-def test_a_runner_is_alive_from_its_start_to_its_stop_which_may_come_twice_or_unstarted(make):
-    shop = make(starts=False)
-    assert not shop.runner.is_alive
-    shop.runner.start()
-    assert shop.runner.is_alive
-    assert shop.runner.stop(PATIENCE)
-    assert shop.runner.stop(PATIENCE)
-    assert not shop.runner.is_alive
-    for thread in shop.runner._threads:
-        thread.join(PATIENCE)
-        assert not thread.is_alive()
-    assert make(name="unstarted", starts=False).runner.stop(PATIENCE)
-
-
-@pytest.mark.parametrize("problem", [LookupError, SystemExit])
-def test_a_runner_whose_thread_broke_is_not_alive_and_says_so(make, monkeypatch, logged, problem):
-    def broken():
-        raise problem("secret")
-
-    shop = make(starts=False)
-    monkeypatch.setattr(shop.lane, "claim", broken)
-    shop.runner.start()
-    for thread in shop.runner._threads:
-        thread.join(PATIENCE)
-    assert not shop.runner.is_alive
-    event, fields = logged()
-    assert event == "lane_broke"
-    assert (fields["problem"], fields["workspace"]) == (problem.__name__, shop.lane.workspace)
-    assert "secret" not in str(fields)
-
-
-# R5
+# What is lacking
 
 
 @pytest.mark.threat("T-API-09", control="patient_lanes")
 def test_a_task_waits_for_a_descriptor_and_the_lane_goes_on(shop, monkeypatch, logged):
+    lacking(monkeypatch, shop.lane, "claim", 1)
     lacking(monkeypatch, cancelling.os, "eventfd", 2)
     first, second = shop.submit(2)
     for task in first, second:
@@ -422,19 +293,10 @@ def test_a_task_waits_for_a_descriptor_and_the_lane_goes_on(shop, monkeypatch, l
         assert (attempt.task.id, attempt.task.attempt) == (task.id, 1)
         attempt.ends(DONE)
     assert shop.when(second, "completed").result == {"summary": "done"}
-    events = [logged() for _ in range(2)]
-    assert [(event, fields["task_id"]) for event, fields in events] == [("no_descriptor", first.id)] * 2
-
-
-def test_a_ledger_that_lacks_a_descriptor_is_asked_again(shop, monkeypatch, logged):
-    lacking(monkeypatch, shop.lane, "claim", 3)
-    shop.submit()
-    shop.attempt().ends(DONE)
     event, fields = logged()
     assert (event, fields["code"]) == ("ledger_unavailable", "no_descriptor")
-
-
-# R4
+    events = [logged() for _ in range(2)]
+    assert [(event, fields["task_id"]) for event, fields in events] == [("no_descriptor", first.id)] * 2
 
 
 def test_what_a_task_did_is_kept_until_the_ledger_can_be_written_again(shop, ledger, logged):
@@ -448,8 +310,7 @@ def test_what_a_task_did_is_kept_until_the_ledger_can_be_written_again(shop, led
     assert shop.lane.get(first.id).status == "running"
     assert shop.is_idle()
     ledger(True)
-    assert shop.attempt().task.id == second.id
-    assert shop.lane.get(first.id).result == {"summary": "done"}
+    assert (shop.attempt().task.id, shop.lane.get(first.id).result) == (second.id, {"summary": "done"})
 
 
 def test_what_a_task_did_is_kept_although_the_next_one_cannot_be_read(shop, state, monkeypatch, logged):
@@ -492,16 +353,6 @@ def test_a_runner_whose_writer_was_closed_under_it_can_still_be_stopped(shop, lo
     with pytest.raises(WorkspaceDraining):
         shop.runner.cancel("remember-0", OWNER)
     assert shop.runner.stop(PATIENCE)
-
-
-def test_the_result_of_an_attempt_that_was_given_up_is_ignored_and_the_task_begun_again(shop):
-    task, zombie = shop.begins()
-    shop.lane.recover()
-    zombie.ends(FAILED)
-    again = shop.attempt()
-    assert (again.task.id, again.task.attempt) == (task.id, 2)
-    again.ends(DONE)
-    shop.when(task, "completed")
 
 
 # Turns

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import ssl
 import threading
-from contextlib import suppress
 
 import pytest
 
@@ -36,24 +36,13 @@ def test_answers_are_given_in_order_to_any_method_and_path_and_then_status_500()
     assert "no further answer" in json.loads(body)["error"]["message"]
 
 
-def test_requests_can_be_waited_for():
-    with ChatServer(always(SAVED)) as server:
-        thread = threading.Timer(0.05, ask, (server, {"model": "late"}))
-        thread.start()
-        assert server.wait_for_requests(1)[0].body == {"model": "late"}
-        thread.join()
-        with pytest.raises(TimeoutError, match="1 of 2 requests"):
-            server.wait_for_requests(2, seconds=0.01)
-
-
 def test_what_it_does_not_read_is_answered_with_a_reason_or_not_and_a_connection_closed_on_demand():
     head = b"POST / HTTP/1.1\r\n"
     with ChatServer(always(SAVED)) as server:
         for sent, status in (
             (b"GET\r\n\r\n", 400),
             (head + b"transfer-encoding: chunked\r\n\r\n0\r\n\r\n", 411),
-            (head + b"content-length: -1\r\n\r\n", 411),
-            (head + b"content-length: \xb2\r\n\r\n", 411),
+            *((head + b"content-length: %b\r\n\r\n" % length, 411) for length in (b"-1", b"\xb2")),
             (head + b"content-length: " + b"9" * 5000 + b"\r\n\r\n", 413),
             (written(b" " * (subject.MAX_REQUEST_BYTES + 1)), 413),
             (head + b"x: " + b"a" * 2 * subject.MAX_HEAD_BYTES, 431),
@@ -71,46 +60,38 @@ def test_what_it_does_not_read_is_answered_with_a_reason_or_not_and_a_connection
             assert read_all(client).endswith(b"}")
 
 
-def test_an_answer_that_waits_for_something_else_is_complained_of(monkeypatch):
-    monkeypatch.setattr(subject, "LEAVE_SECONDS", 0.05)
-    release = threading.Event()
-    server = ChatServer(always(lambda _connection: release.wait(10)))
-    with pytest.raises(RuntimeError, match="still runs"), server, asking(server):
-        server.wait_for_requests(1)
-    release.set()
-    for thread in server._threads:
-        thread.join(5)
+def test_a_client_that_hangs_up_under_tls_is_noticed():
+    whole, trusting = b"HTTP/1.1 200 OK\r\n", ssl.create_default_context(cafile=CERTIFICATE)
+    stalls = raw(float("inf")), raw(whole + b"content-length: 9\r\n\r\n{", float("inf"))
+    for never_done in (*stalls, drip(SAVED, every=0.01), endless(), late(60, SAVED)):
+        with ChatServer(always(never_done), certificate=CERTIFICATE) as server:
+            with trusting.wrap_socket(connect(server), server_hostname="127.0.0.1") as client:
+                client.sendall(written())
+                (request,) = server.wait_for_requests(1)
+            assert request.hung_up.wait(5)
 
 
-def secured(client, *, trusting=True):
-    context = ssl.create_default_context(cafile=CERTIFICATE if trusting else None)
-    return context.wrap_socket(client, server_hostname="127.0.0.1")
+def test_a_drip_comes_in_pieces_and_whole_and_an_endless_body_goes_on():
+    response = subject.Response(b"a" * 7, headers={"connection": "close"})
+    with subject.ChatServer(
+        [subject.drip(response, size=20, every=0.005), subject.endless(b"ab" * 500)]
+    ) as server:
+        with asking(server) as client:
+            received = [client.recv(65536)]
+            while sum(map(len, received)) < len(response.encoded()):
+                received.append(client.recv(65536))
+        assert (len(received[0]), b"".join(received)) == (20, response.encoded())
+        with asking(server) as client:
+            assert sum(len(client.recv(65536)) for _ in range(200)) > 50_000
+        assert server.requests[1].hung_up.wait(5)
 
 
-def test_a_client_that_does_not_trust_the_certificate_sends_no_request():
-    with ChatServer([SAVED], certificate=CERTIFICATE) as server:
-        with connect(server) as client, pytest.raises(ssl.SSLCertVerificationError):
-            secured(client, trusting=False)
-        with connect(server) as plain, suppress(ConnectionResetError):
-            plain.sendall(written())
-            assert not read_all(plain).startswith(b"HTTP")
-    assert server.requests == []
-
-
-@pytest.mark.parametrize(
-    "never_done",
-    [
-        raw(float("inf")),
-        raw(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{", float("inf")),
-        drip(SAVED, every=0.01),
-        endless(),
-        late(60, SAVED),
-    ],
-    ids=["stall", "stall in the body", "drip", "flood", "late"],
-)
-def test_a_client_that_hangs_up_under_tls_is_noticed(never_done):
-    with ChatServer(always(never_done), certificate=CERTIFICATE) as server:
-        with secured(connect(server)) as client:
-            client.sendall(written())
-            (request,) = server.wait_for_requests(1)
-        assert request.hung_up.wait(5)
+def test_misbehaviours_have_names_of_their_own_and_ask_to_write_to_one_place_alone():
+    tables = [subject.stalls(), subject.broken_transfers(), subject.broken_bodies(), subject.odd_calls()]
+    tables += [subject.OVERFLOWS, subject.NO_TOOLS, subject.NO_RESPONSE_FORMAT, subject.UNSUPPORTED]
+    every = subject.misbehaviours()
+    assert len(every) == sum(map(len, tables))
+    bodies = [each.body.decode("latin-1") for each in every.values() if isinstance(each, subject.Response)]
+    places = {place for body in bodies for place in re.findall(r"write_file.*?(\w+/[\w/]+)", body)}
+    assert places
+    assert all(place.startswith("user/never/") for place in places), places

@@ -32,23 +32,16 @@ def resolved(path, roots, temper):
 
 def act(tool, arguments, roots, temper):
     path = resolved(arguments["path"], roots, temper)
-    match tool:
-        case "read_text_file":
-            return path.read_text()
-        case "list_directory":
-            return "\n".join(f"[FILE] {each.name}" for each in path.iterdir())
-        case "write_file":
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(arguments["content"])
-            return f"wrote {path}"
-        case "edit_file":
-            (edit,) = arguments["edits"]
-            text = path.read_text()
-            if text.count(edit["oldText"]) != 1:
-                raise ValueError("no match")
-            path.write_text(text.replace(edit["oldText"], edit["newText"]))
-            return "edited"
-    raise LookupError(tool)
+    if tool == "read_text_file":
+        return path.read_text()
+    if tool == "list_directory":
+        return "\n".join(f"[FILE] {each.name}" for each in path.iterdir())
+    text = arguments.get("content")
+    for edit in arguments.get("edits", ()):
+        text = path.read_text().replace(edit["oldText"], edit["newText"])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return f"wrote {path}"
 
 
 def answer(message, roots, temper):
@@ -78,13 +71,13 @@ def main(temper, roots):
         if temper == "garbage":
             sys.stdout.write("Listening on port 3000\n")
             sys.stdout.flush()
-        elif temper == "refuses":
-            send({"id": message["id"], "error": {"code": -32602, "message": "not that version"}})
-        else:
-            if temper == "chatty":
-                send({"method": "notifications/message", "params": {}})
-                send({"id": message["id"], "method": "roots/list"})
-            send({"id": message["id"], "result": answer(message, roots, temper)})
+            continue
+        if temper == "chatty":
+            send({"method": "notifications/message", "params": {}})
+            send({"id": message["id"], "method": "roots/list"})
+        refusal = {"error": {"code": -32602, "message": "not that version"}}
+        told = refusal if temper == "refuses" else {"result": answer(message, roots, temper)}
+        send({"id": message["id"], **told})
     while temper == "deaf":
         signal.pause()
 

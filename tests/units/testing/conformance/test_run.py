@@ -5,16 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import tempfile
-import threading
-from functools import partial
-from select import select as wait
 
 import pytest
 
 from kit.where import TESTS
 from muniment.testing.conformance import run as kit
-from muniment.testing.conformance.run import PROBE, examine, select
+from muniment.testing.conformance.run import examine, select
 from muniment.testing.conformance.targets import BAD, Outcome, parse_target
 from muniment.testing.corpus import load_corpus
 from muniment.testing.corpus.running import Leash, run_driver
@@ -52,17 +48,16 @@ def bad_classes(result):
 def test_muniment_holds_a_selection_and_weak_tools_escape_in_every_class_in_which_they_must():
     ours, naive, real, mcp = results("muniment", weak("NaiveTools"), weak("RealpathTools"), server("text"))
     assert [each.case["id"] for each in ours.findings if each.outcome is not Outcome.HELD] == []
-    assert (ours.is_passed, naive.is_passed) == (True, False)
-    assert ours.tally("race").total() == 2
+    assert (ours.is_passed, naive.is_passed, ours.tally("race").total()) == (True, False, 2)
     assert bad_classes(naive) >= {"prefix-confusion", "symlink", "hardlink", "race", "root"}
     assert bad_classes(real) >= {"hardlink", "race"}
     assert not bad_classes(real) & {"prefix-confusion", "symlink", "traversal"}
 
     outcomes = {each.case["id"]: each.outcome for each in naive.findings}
-    assert outcomes["sym-read-file-rel"] is Outcome.LEAKED
-    assert outcomes["sym-write-file"] is Outcome.ESCAPED
-    assert outcomes["trav-inroot-dotdot"] is Outcome.DIFFERS, "it stays inside"
-    assert outcomes["ok-edit"] is Outcome.HELD
+    told = [
+        outcomes[name] for name in ("sym-read-file-rel", "sym-write-file", "trav-inroot-dotdot", "ok-edit")
+    ]
+    assert told == [Outcome.LEAKED, Outcome.ESCAPED, Outcome.DIFFERS, Outcome.HELD]
 
     # What a tool cannot express is skipped and counted.
     assert ours.tally()[Outcome.SKIPPED] == 0
@@ -80,38 +75,16 @@ def test_muniment_holds_a_selection_and_weak_tools_escape_in_every_class_in_whic
 
 
 @pytest.mark.slow
-def test_a_target_that_cannot_be_used_is_told_and_spoils_nothing(monkeypatch):
-    monkeypatch.setattr(kit, "PROBE_SECONDS", 3.0)
-    specs = {
-        "command=/no/such/tool": "No such file",
-        f"command={sys.executable} -c 'print(3)'": "an answer has verdict",
-        server("ends"): "the server ended",
-        server("garbage"): "no message",
-        server("silent"): "hung for 3.0 s",
-        f"command={sys.executable} {HERE}/weak_lines.py": "missing 3 required positional arguments",
-    }
-    *found, last = results(*specs, "muniment", ids=[PROBE])
-    for result, why in zip(found, specs.values(), strict=True):
-        assert why in str(result.unusable), result
-        assert not result.findings
-        assert not result.is_passed
-    assert last.is_passed
-
-
-@pytest.mark.slow
-def test_a_tool_that_answers_everything_with_no_or_whose_cases_are_all_skipped_has_not_passed():
+def test_a_tool_that_says_no_to_everything_or_is_never_asked_has_not_passed_and_one_that_hangs_is_ended(
+    monkeypatch,
+):
     answer = r"{\"verdict\": \"deny\", \"code\": \"refused\", \"text\": \"no\"}"
     (result,) = results(f"command=/bin/sh -c \"while read -r line; do echo '{answer}'; done\"")
     assert "verdict deny" in str(result.unusable)
     (result,) = results(server("fair"), ids=["ok-grep-literal"])
-    assert result.tally() == {Outcome.SKIPPED: 1}
-    assert not result.is_passed
-
-
-@pytest.mark.slow
-def test_a_tool_that_waits_at_a_fifo_hangs_and_is_ended_with_its_session(monkeypatch):
+    assert (result.tally(), result.is_passed) == ({Outcome.SKIPPED: 1}, False)
     monkeypatch.setattr(kit, "HANG_SECONDS", 2.0)
-    (result,) = results(weak("NaiveTools"), ids=["own-fifo-read", "ok-edit"])
+    (result,) = results(weak("NaiveTools"), ids=["own-fifo-read", "ok-edit"])  # It waits at a fifo.
     outcomes = {each.case["id"]: each.outcome for each in result.findings}
     assert outcomes == {"own-fifo-read": Outcome.HUNG, "ok-edit": Outcome.HELD}
 
@@ -122,67 +95,11 @@ def test_a_class_or_case_that_there_is_not_is_an_error():
             select(CORPUS, **wrong)
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_muniment_holds_the_whole_corpus_and_weak_tools_fail_in_most_classes():
-    ours, naive, resolving = results(
-        "muniment", weak("NaiveTools"), weak("RealpathTools"), ids=list(CORPUS.cases)
-    )
-    assert [each.case["id"] for each in ours.findings if each.outcome is not Outcome.HELD] == []
-    must = {"prefix-confusion", "symlink", "hardlink", "race", "root", "special-file"}
-    assert bad_classes(naive) >= must
-    assert bad_classes(resolving) >= {"hardlink", "race", "special-file"}
-    assert not bad_classes(resolving) & {"prefix-confusion", "traversal"}
-
-
-# -- the leash ---------------------------------------------------------------------------------------
-
-STUCK = """
-import json, os, subprocess, sys
-child = subprocess.Popen(["sleep", "1000"])
-print(json.dumps({"start": sys.argv[1]}), flush=True)
-open("PIPE", "w").write(f"{os.getpid()} {child.pid}")
-child.wait()
-"""
-
-
-def assert_ended(handle):
-    assert wait([handle], [], [], 20)[0], "it has not ended"
-    os.close(handle)
-
-
-def test_a_pulled_leash_ends_drivers_with_all_that_they_started_and_starts_no_more(tmp_path):
-    pipe, leash = tmp_path / "pipe", Leash()
-    os.mkfifo(pipe)
-    command, found = [sys.executable, "-c", STUCK.replace("PIPE", str(pipe))], []
-    run = partial(run_driver, command, ["a", "b"], canary="", leash=leash)
-    thread = threading.Thread(target=lambda: found.append(run()))
-    thread.start()
-    pids = [int(pid) for pid in pipe.read_text().split()]
-    handles = [os.pidfd_open(pid) for pid in pids]
-    leash.pull()
-    thread.join()
-    assert found == [{}]
-    for handle in handles:
-        assert_ended(handle)
-
-
 def test_a_driver_that_is_put_on_a_pulled_leash_is_ended_at_once():
     leash = Leash()
     leash.pull()
     with subprocess.Popen(["sleep", "1000"], start_new_session=True) as driver:
         with leash.hold(driver):
-            assert_ended(os.pidfd_open(driver.pid))
+            os.waitid(os.P_PID, driver.pid, os.WEXITED | os.WNOWAIT)
         assert driver.wait() == -9
     assert run_driver(["no-such-program"], ["a"], canary="", leash=leash) == {}
-
-
-@pytest.mark.slow
-def test_what_interrupts_a_run_ends_its_drivers_and_leaves_nothing(tmp_path, monkeypatch):
-    def interrupt():
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    with pytest.raises(KeyboardInterrupt):
-        results("muniment", ids=["ok-edit"], told=interrupt)
-    assert list(tmp_path.iterdir()) == []

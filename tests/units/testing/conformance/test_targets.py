@@ -1,12 +1,18 @@
-"""Targets are read from the command line, lack what they lack, and are forgiven what they never promised."""
+"""Targets lack what they lack, are forgiven what they never promised; adapters meet every temper."""
 
 from __future__ import annotations
 
+import os
+import sys
+from pathlib import Path
+from types import ModuleType
+
 import pytest
 
+from kit.where import TESTS
 from muniment.testing.conformance import targets
-from muniment.testing.corpus import Failure, Kind, Stage, load_corpus
-from muniment.testing.corpus.subjects import JsonLinesSubject, SandboxSubject
+from muniment.testing.conformance.targets import Outcome, outcome_of, parse_target
+from muniment.testing.corpus import Failure, Inexpressible, Kind, Stage, load_corpus, run_case
 
 CORPUS = load_corpus()
 
@@ -20,15 +26,11 @@ def test_what_is_no_target_is_refused():
 def test_a_case_that_a_target_cannot_express_is_told_with_the_reason_and_muniment_lacks_none():
     for spec, case_id, lack in (
         ("anthropic", "ok-grep-literal", "no grep"),
-        ("mcp=server", "ok-grep-literal", "no grep"),
-        ("command=tool", "ok-grep-literal", None),
         ("command=tool", "sym-follow-scope", "no policy for symlinks"),
-        ("command=tool {symlinks}", "sym-follow-scope", None),
         ("command=tool", "ro-scope-write", "no policy for readonly"),
         ("command=tool {policy}", "ro-scope-write", None),
         ("mcp=server", "cross-dir-rename", None),
         ("mcp=server", "forge-fm-11", "no index"),
-        ("command=tool", "forge-fm-11", None),
     ):
         assert targets.parse_target(spec).lacks(CORPUS.cases[case_id]) == lack, (spec, case_id)
     target = targets.parse_target("muniment")
@@ -45,26 +47,14 @@ def test_placeholders_become_directories_of_the_case(tmp_path):
     assert 'name = "corpus"' in stage.policy.read_text()
 
 
-def test_a_target_is_bound_to_a_stage(tmp_path):
-    answer = '{"verdict": "allow", "code": null, "text": ""}'
-    tool = tmp_path / "tool.py"
-    tool.write_text(f"import sys\nfor line in sys.stdin: print({answer!r}, flush=True)")
-    for spec, kind in (("muniment", SandboxSubject), (f"command=python3 {tool}", JsonLinesSubject)):
-        subject = targets.parse_target(spec).open(Stage(tmp_path / kind.__name__, CORPUS.canary), {})
-        assert isinstance(subject, kind)
-        subject.close()
-
-
-def test_claims_have_sources_and_name_classes_and_cases_and_excuse_only_what_is_beyond_them():
+def test_claims_name_classes_and_cases_and_excuse_only_what_is_beyond_them():
     for claims in (targets.ANTHROPIC, targets.MCP_FILESYSTEM):
         assert claims.beyond <= {case["class"] for case in CORPUS.cases.values()} | CORPUS.cases.keys()
-        assert claims.leaves_out
-        assert claims.sources
+        assert all((claims.leaves_out, claims.sources))
     for case_id, bad, excused in (
-        ("race-dir-0", {Kind.READ}, True),
         ("disk-huge-read", {Kind.HUNG}, True),
-        ("sym-write-file", {Kind.LEFT}, False),
         ("surr-0", {Kind.PATH}, True),
+        ("sym-write-file", {Kind.LEFT}, False),
         ("surr-0", {Kind.PATH, Kind.CANARY}, False),
         ("surr-0", set(), False),
     ):
@@ -78,11 +68,171 @@ def test_every_kind_of_failure_counts_unless_it_was_never_promised_not_to_be():
     assert targets.MEANS.keys() == set(Kind)
     assert set(targets.MEANS.values()) == set(targets.Outcome) - {targets.Outcome.HELD}
     for kind, promises, forgiven in (
-        (Kind.WORDING, targets.Promises(), targets.Outcome.HELD),
-        (Kind.LOOKED, targets.Promises(), targets.Outcome.HELD),
+        *((kind, targets.Promises(), targets.Outcome.HELD) for kind in (Kind.WORDING, Kind.LOOKED)),
         (Kind.PATH, targets.Promises(hides_paths=False), targets.Outcome.HELD),
         (Kind.INDEX, targets.Promises(keeps_index=False), targets.Outcome.HELD),
         (Kind.CROSSED, targets.Promises(separates_scopes=False), targets.Outcome.DIFFERS),
     ):
         assert outcome(kind, promises) is forgiven
         assert outcome(kind, targets.Promises(is_exact=True)) is targets.MEANS[kind]
+
+
+FAKE = TESTS / "kit" / "testing" / "conformance" / "fake_server.py"
+
+
+def command(temper, *roots):
+    return [sys.executable, "-S", str(FAKE), temper, *roots]
+
+
+@pytest.fixture
+def opened(tmp_path):
+    """Opens the adapter of a server of a temper."""
+    stage = Stage(tmp_path / "case", CORPUS.canary)
+    return lambda temper: targets.McpSubject(stage, command(temper, str(stage.scope("user"))))
+
+
+def test_a_tool_is_called_its_failure_is_an_error_and_a_server_that_ended_is_lost(tmp_path):
+    (tmp_path / "a.md").write_text("alpha\n")
+    with targets.Server(command("chatty", str(tmp_path)), {}) as server:
+        assert server.name == "fake 1.0"
+        said = server.call("read_text_file", {"path": f"{tmp_path}/a.md"})
+        assert said["content"] == [{"type": "text", "text": "alpha\n"}]
+        with pytest.raises(targets.ServerRefused, match="outside"):
+            server.call("read_text_file", {"path": "/etc/passwd"})
+        server._process.kill()
+        server._process.wait()
+        with pytest.raises(targets.ServerLost):
+            server.ask("tools/list", {"padding": "x" * (1 << 20)})
+
+
+def test_a_server_that_does_not_speak_the_protocol_or_end_is_told_and_killed(monkeypatch, opened):
+    monkeypatch.setattr(targets, "ANSWER_SECONDS", 1.0)
+    monkeypatch.setattr(targets, "ENDING_SECONDS", 0.1)
+    for temper, error in (
+        *((temper, targets.ServerLost) for temper in ("ends", "garbage", "silent", "mute-tools")),
+        ("refuses", targets.ServerRefused),
+    ):
+        with pytest.raises(error):
+            opened(temper)
+    for own_session in (True, False):
+        server = targets.Server(command("deaf"), {}, own_session=own_session)
+        assert (os.getpgid(server.pid) == server.pid) is own_session
+        server.close()
+        assert server._process.returncode == -9
+
+
+def test_a_case_is_run_through_a_server_and_one_that_compares_text_is_convicted(tmp_path):
+    for case_id, temper, expected in (
+        ("ok-read-relative", "fair", targets.Outcome.HELD),
+        ("ok-edit", "fair", targets.Outcome.HELD),
+        ("ok-ls-root", "fair", targets.Outcome.HELD),
+        ("trav-inroot-dotdot", "fair", targets.Outcome.DIFFERS),
+        ("hard-read", "fair", targets.Outcome.LEAKED),
+        ("sym-write-file", "text", targets.Outcome.ESCAPED),
+    ):
+        case, target = CORPUS.cases[case_id], targets.parse_target(f"mcp={sys.executable} -S {FAKE} {temper}")
+        found = run_case(case, tmp_path / case_id, CORPUS.canary, target.open)
+        assert targets.outcome_of(case, found, target.promises) is expected, case_id
+
+
+def test_what_a_server_has_no_call_for_is_inexpressible_and_a_request_that_is_refused_an_error(
+    opened, monkeypatch
+):
+    def refuse(_method, _params):
+        raise targets.ServerRefused("bad arguments")
+
+    for temper, tool, arguments, reason in (
+        ("bare", "grep", {"pattern": "x"}, "no grep"),
+        ("bare", "write_file", {"path": "user/a.md", "content": ""}, "no write_file"),
+        ("bare", "read_file", ["user/a.md"], "no object"),
+        ("fair", "ls", {"path": ""}, "all scopes"),
+    ):
+        subject = opened(temper)
+        with pytest.raises(Inexpressible, match=reason):
+            subject.call(tool, arguments)
+        if temper == "fair":
+            assert subject.call("read_file", {"path": 3}).verdict == "error"
+            monkeypatch.setattr(subject._server, "ask", refuse)
+            assert subject.call("read_file", {"path": "user/a.md"}).text == "bad arguments"
+        assert subject.close() == ""
+
+
+class ToolError(Exception):
+    pass
+
+
+class MemoryTool:
+    """Resolves, compares, and opens by path, as the real one; and knows three of its commands."""
+
+    def __init__(self, base_path):
+        self.memory_root = Path(base_path) / "memories"
+
+    def call(self, command):
+        path, root = command["path"], self.memory_root.resolve()
+        if not path.startswith("/memories"):
+            raise ToolError(f"Path must start with /memories, got: {path}")
+        full = (root / path.removeprefix("/memories").lstrip("/")).resolve()
+        if not full.is_relative_to(root):
+            raise ToolError("it would escape")
+        return getattr(self, f"_{command['command']}")(full, command)
+
+    def _view(self, full, command):
+        if full.is_dir():
+            return f"Here're the files in {command['path']}:\n" + "\n".join(map(str, full.iterdir()))
+        lines = full.read_text().split("\n")
+        numbered = [f"{number:6}\t{line}" for number, line in enumerate(lines, 1)]
+        return "\n".join([f"Here's the content of {command['path']} with line numbers:", *numbered])
+
+    def _create(self, full, command):
+        if full.exists():
+            raise ToolError(f"File {command['path']} already exists")
+        full.write_text(command["file_text"])
+
+    def _str_replace(self, full, command):
+        text = full.read_text()
+        full.write_text(text.replace(command["old_str"], command["new_str"]))
+        return "edited"
+
+
+@pytest.fixture
+def sdk(monkeypatch):
+    tools = ModuleType("anthropic.tools")
+    tools.BetaLocalFilesystemMemoryTool = MemoryTool
+    monkeypatch.setitem(sys.modules, "anthropic", ModuleType("anthropic"))
+    monkeypatch.setitem(sys.modules, "anthropic.tools", tools)
+    monkeypatch.setattr(targets, "version", lambda _name: "0.1")
+
+
+@pytest.mark.usefixtures("sdk")
+def test_a_case_is_run_through_the_tool(tmp_path):
+    for case_id, expected in (
+        ("ok-read-relative", Outcome.HELD),
+        ("ok-edit", Outcome.HELD),
+        ("ok-ls-root", Outcome.LEAKED),  # This one lists host paths.
+        ("prefix-dotdot", Outcome.HELD),
+        ("trav-inroot-dotdot", Outcome.DIFFERS),
+        ("hard-read", Outcome.LEAKED),
+    ):
+        case = CORPUS.cases[case_id]
+        found = run_case(case, tmp_path / case_id, CORPUS.canary, parse_target("anthropic").open)
+        assert outcome_of(case, found) is expected, found
+
+
+@pytest.mark.usefixtures("sdk")
+def test_files_come_bare_names_begin_at_the_memory_and_what_has_no_command_is_inexpressible(tmp_path):
+    stage = Stage(tmp_path / "case", CORPUS.canary)
+    (stage.scope("project") / "p.md").write_text("one\ntwo\n")
+    subject = parse_target("anthropic").open(stage, {"expect": "allow"})
+    assert subject.about == "anthropic 0.1"
+    assert subject.call("read_file", {"path": "/memories/project/p.md"}).text == "one\ntwo\n"
+    assert subject.call("read_file", {"path": "user-evil/secret.md"}).verdict == "error"
+    assert "got: other/a.md" in subject.call("read_file", {"path": "other/a.md"}).text
+    for tool, arguments, reason in (
+        ("grep", {"path": "user", "pattern": "x"}, "no grep"),
+        ("read_file", 3, "no object"),
+        ("ls", {"path": ""}, "all scopes"),
+        ("write_file", {"path": "project/p.md", "content": "x"}, "does not replace"),
+    ):
+        with pytest.raises(Inexpressible, match=reason):
+            subject.call(tool, arguments)
+    assert subject.close() == ""

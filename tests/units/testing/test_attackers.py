@@ -1,15 +1,61 @@
-"""The second opinion sees what it says it sees, and finds a secret wherever it came out."""
+"""The attacker of the races, and the witness that tells what changed and where a secret came out."""
 
 from __future__ import annotations
 
 import os
-from concurrent.futures import ThreadPoolExecutor
+import subprocess
 from dataclasses import dataclass
 
 import pytest
 
-from muniment.testing.corpus.stage import obey_file_modes
-from muniment.testing.witness import HASHED_BYTES, differences, photograph, sightings
+from muniment.testing import race
+from muniment.testing.race import Swap, SwapStopped, make_decoy
+from muniment.testing.witness import differences, photograph, sightings
+
+
+@pytest.fixture
+def names(tmp_path):
+    """A directory with a file, and its decoy."""
+    for top, text in (("root/folder", "inside\n"), ("outside", "outside\n")):
+        (tmp_path / top).mkdir(parents=True)
+        (tmp_path / top / "a.md").write_text(text)
+    return tmp_path / "root" / "folder", make_decoy(tmp_path / "decoy", "symlink", tmp_path / "outside")
+
+
+@pytest.mark.sweep(1)
+@pytest.mark.parametrize("kind", ["hardlink", "symlink", "fifo"])
+def test_a_file_is_exchanged_with_any_kind_and_given_back(names, tmp_path, kind):
+    path, secret, kinds = names[0] / "a.md", tmp_path / "outside" / "a.md", set()
+    with Swap(path, make_decoy(tmp_path / kind, kind, secret)) as swap:
+        for _ in swap.rounds(exchanges=100, enough=lambda: len(kinds) == 2):
+            found = path.lstat()
+            kinds.add((found.st_mode, found.st_ino))
+    assert (len(kinds), path.read_text()) == (2, "inside\n")
+    with pytest.raises(KeyError):
+        make_decoy(tmp_path / "other", "mkdir", "")
+
+
+def test_an_attacker_that_cannot_start_go_on_or_end_is_told_or_killed(names, monkeypatch):
+    path, swap = names[0], Swap(*names)
+    stuck = Swap(path, path / "a.md")  # A directory cannot trade places with what is in it.
+    with stuck, pytest.raises(SwapStopped, match="EINVAL"):
+        list(stuck.rounds(exchanges=1))
+    assert stuck.problem == "cannot exchange: EINVAL"
+    with monkeypatch.context() as changed:
+        changed.setattr(race, "END_SECONDS", 0.0)
+        os.kill(swap.__enter__()._process.pid, 19)
+        with pytest.raises(subprocess.TimeoutExpired):
+            swap.__exit__()
+    assert swap._process.returncode == -9
+    monkeypatch.setattr(race.sys, "executable", "/bin/false")
+    with pytest.raises(SwapStopped, match="did not start: exit 1"):
+        Swap(*names).__enter__()
+    monkeypatch.undo()
+    path.rename(path.with_name("elsewhere"))  # It waits for a name that is gone, and ends even so.
+    with Swap(*names) as swap:
+        pass
+    assert (swap.exchanges, swap.problem) == (0, None)
+
 
 CANARY = "canary-51d0"
 
@@ -51,28 +97,6 @@ def test_what_changed_is_told(tmp_path):
         assert told in seen(tree, lambda deed=deed, tree=tree: deed(tree))
 
 
-def test_a_file_that_may_not_be_read_is_kept_as_that(tree):
-    (tree / "b.md").chmod(0)
-    with ThreadPoolExecutor(1, initializer=obey_file_modes) as pool:  # What root gives up, a thread gives up.
-        kept = pool.submit(photograph, {"tree": tree}).result()["tree/b.md"]
-    assert (kept.mode, kept.content) == (0, "unreadable")
-
-
-def test_of_a_huge_file_both_ends_are_kept(tree):
-    with (tree / "huge").open("wb") as file:
-        file.truncate(HASHED_BYTES * 64)
-
-    def writes(at):
-        before = (tree / "huge").stat()
-        with (tree / "huge").open("r+b") as file:
-            file.seek(at)
-            file.write(b"x")
-        os.utime(tree / "huge", ns=(before.st_atime_ns, before.st_mtime_ns))
-
-    for at in (0, HASHED_BYTES * 64 - 1, HASHED_BYTES * 32):  # The last one takes a block that was a hole.
-        assert seen(tree, lambda at=at: writes(at)) == ["'tree/huge' changed: content"]
-
-
 @dataclass(frozen=True, slots=True)
 class Told:
     text: str
@@ -85,18 +109,15 @@ class Opaque:
 
 
 def test_the_secret_is_found_in_anything_and_a_path_stands_for_what_lies_beneath_it(tree, tmp_path):
+    held = f"x{CANARY}".encode()
     for evidence, places in (
-        (f"a {CANARY} b", ["it"]),
-        (f"x{CANARY}".encode(), ["it"]),
-        (bytearray(CANARY.encode()), ["it"]),
-        (memoryview(CANARY.encode()), ["it"]),
+        *((each, ["it"]) for each in (f"a {CANARY} b", held, bytearray(held), memoryview(held))),
+        *((each, ["it"]) for each in (Opaque(), ValueError(CANARY))),
         ([1, None, {"a": (CANARY,)}], ["it[2]['a'][0]"]),
         ({CANARY: 1}, ["it[key 0]"]),
         ({("a", CANARY): 1}, ["it[key 0][1]"]),
         ({CANARY}, ["it[0]"]),
         (Told("x", [Told(CANARY, None)]), ["it.parts[0].text"]),
-        (Opaque(), ["it"]),
-        (ValueError(CANARY), ["it"]),
         ([CANARY[:-1], CANARY[1:]], []),
         ({"a": [0, 1.5, True, None, b"", "", Told("", ())]}, []),
     ):
