@@ -176,6 +176,8 @@ def _failure(python: Path, items: list[str], arguments: list[str]) -> str | None
         process.wait()
     if process.returncode in {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED}:
         return None
+    if process.returncode == pytest.ExitCode.USAGE_ERROR:
+        raise ValueError(f"what was to be run is not there: {output[-500:]}")  # It would count as noticed.
     failed = _FAILED.search(output)
     return failed[1] if failed else f"pytest ended with {process.returncode}"
 
