@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from dataclasses import replace
 
 import pytest
 
 from kit.corpus.naive import NaiveTools, RealpathTools
-from kit.where import TESTS
 from muniment.testing.corpus import Answer, Committed, Failure, Kind, Stage, load_corpus, run_case
 from muniment.testing.corpus.judging import CHECKS, Effect, problems, tree_changes
 from muniment.testing.corpus.running import run_driver
@@ -30,26 +28,21 @@ CRIMES = {
     "prefix-dotdot": SHOWN,
     "sym-read-file-rel": SHOWN,
     "hard-read": SHOWN,
-    "root-replaced-link": SHOWN,
     "race-dir-0": SHOWN,
     "race-dir-2": "'outside/secret.md' changed",
     "sym-write-file": "'outside/secret.md' changed: size, content",
     "sym-write-dangling": "'outside/born.md' appeared",
-    "sym-write-dir": "'outside/new.md' appeared",
     "sym-ls-link": "not_in_output",
-    "trav-inroot-dotdot": "verdict allow",
     "ro-scope-write": "file_equals",
-    "case-collide": "verdict allow",
     "uni-name-00": "absent",
     "mode-new-private": "mode_max",
     "forge-fm-11": "index_safe: an address that readers make a link",
-    "forge-fm-05": "index_safe: image",
     "forge-fm-huge": "index_line_max",
     "edit-crlf": "file_equals",
 }
 
 
-@pytest.mark.sweep(7)
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize("case_id", CRIMES)
 def test_a_naive_tool_is_convicted(tmp_path, case_id):
     found = found_in(tmp_path, CORPUS.cases[case_id])
@@ -180,18 +173,6 @@ def test_a_refusal_after_the_deed_and_whatever_is_written_beside_the_named_file_
     ]
 
 
-def test_a_race_without_an_attacker_is_none(tmp_path):
-    case = {**CORPUS.cases["race-dir-0"], "repeat": 1}
-    case["setup"] = [operation for operation in case["setup"] if operation["op"] == "swap"]
-    found = found_in(tmp_path, case)
-    assert any("the race was not run: 0 exchanges" in failure for failure in found), found
-
-
-def test_a_first_call_that_is_not_allowed_is_seen(tmp_path):
-    case = {**CORPUS.cases["own-over-alias"], "first": [{"tool": "ls", "args": {"path": "user/missing"}}]}
-    assert "the first ls was not allowed: 'FileNotFoundError'" in found_in(tmp_path, case)
-
-
 def displacing(name, leave):
     """Writes `name`, and leaves something under a temporary name."""
 
@@ -307,17 +288,3 @@ def test_a_case_that_does_not_end_or_start_is_a_failure_and_the_next_one_runs():
         assert stripped == {"a": [], "b": [told], "c": []}
     found = run_driver([sys.executable, "-c", "raise SystemExit('broken')"], ["a", "b"], canary="")
     assert found == {name: [Failure(Kind.DIED, "the driver died: broken\n")] for name in "ab"}
-
-
-def test_a_driver_and_what_it_executes_obey_file_modes(tmp_path):
-    secret = tmp_path / "secret"
-    secret.touch(mode=0)
-    program = (
-        "import subprocess, sys\n"
-        "from muniment.testing.corpus.stage import obey_file_modes\n"
-        "obey_file_modes()\n"
-        "sys.exit(subprocess.run(['cat', sys.argv[1]], capture_output=True).returncode)\n"
-    )
-    environment = {**os.environ, "PYTHONPATH": str(TESTS)}
-    done = subprocess.run([sys.executable, "-c", program, secret], env=environment, check=False)
-    assert done.returncode == 1

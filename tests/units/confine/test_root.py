@@ -242,7 +242,7 @@ OUTWARDS = {
     Via.NUL: ["nul\0.md", "\0", "/../\0"],
     Via.ABSOLUTE: ["/etc/x", "/", "//note.md", "/../note.md"],
     Via.DOTDOT: [
-        *("..", "../outside/note.md", "topic/..", "topic/../note.md", "topic//../note.md", "../" * 1000),
+        *("..", "../outside/note.md", "topic/..", "topic/../note.md", "topic//../note.md", "../" * 1000)
     ],
 }
 NO_PATHS = [
