@@ -2,7 +2,7 @@
 
 Each race has so many exchanges, and calls that exchanges fell into. Nothing outside may be read, listed or
 changed, its secret may not come out, and the tools must get their honest work done every now and then: a tool
-that always refuses would win as well. `RealpathTools` is the control: it loses the same races.
+that always refuses would win as well. A control that loses such a race: `test_corpus_interpreter.py`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from functools import partial
 
 import pytest
 
-from kit.corpus.naive import RealpathTools
 from muniment.testing.corpus import Stage
 from muniment.testing.corpus.judging import tree_changes
 from muniment.testing.corpus.subjects import SandboxSubject
@@ -35,17 +34,14 @@ HONEST = 10
 """Calls that exchanges fell into, and calls that did honest work, without which a race shows nothing. On an
 idle machine there are hundreds at once; on a busy one both sides take turns, and it takes longer."""
 
-HONEST_WORK = {
-    "read_file": "inside",
-    "grep": "inside",
-    "ls": "note-",
-    "write_file": "created",
-    "edit": "changed",
-}
+
+HONEST_WORK = {"read_file": "inside", "grep": "inside", "ls": "note-"}
+HONEST_WORK |= {"write_file": "created", "edit": "changed"}
 """What an answer holds that did what was asked of it."""
 
 COMMITS = 5
 """Commits that landed, and commits that did not, without which a race of commits shows nothing."""
+
 
 PLACES = {
     "the folder": ("top/mid", "symlink", "mid"),
@@ -54,13 +50,10 @@ PLACES = {
 }
 """What is exchanged, and with what: relative to the root of the scope, and to outside."""
 
-ATTEMPTS = 100_000
-"""Within which the control has to lose; of a hundred it loses some."""
-
 COMMIT_RACES = [
-    *itertools.product(("in-process",), PLACES),
     ("worker", "the folder"),
     ("worker", "its parent"),
+    *(("in-process", each) for each in PLACES),
 ]
 RACES = [*itertools.product(("worker", "in-process"), HONEST_WORK, PLACES)]
 
@@ -97,10 +90,8 @@ class Ground:
 
     def problems(self, before, *, written):
         """What went wrong."""
-        leaks = sightings(
-            CANARY, {"said": self.said, "user": self.stage.scope("user"), "state": self.stage.state}
-        )
-        leaks += sightings(OUTSIDE_NAME, {"said": self.said})
+        ours = {"said": self.said, "user": self.stage.scope("user"), "state": self.stage.state}
+        leaks = sightings(CANARY, ours) + sightings(OUTSIDE_NAME, {"said": self.said})
         return tree_changes(before, self.stage.photograph(), roots=not written, swapped=True) + leaks[:3]
 
 
@@ -114,17 +105,13 @@ def opened(ground, mode):
 
 
 def arguments(tool, number):
-    note = "user/top/mid/note-00.md"
+    note, of_number = "user/top/mid/note-00.md", f"user/top/mid/note-{number:02}.md"
     return {
         "read_file": {"path": note},
         "grep": {"pattern": "word", "path": "user"},
         "ls": {"path": "user/top/mid"},
         "write_file": {"path": f"user/top/mid/new-{number}.md", "content": "new\n"},
-        "edit": {
-            "path": f"user/top/mid/note-{number:02}.md",
-            "old_string": "inside",
-            "new_string": "changed",
-        },
+        "edit": {"path": of_number, "old_string": "inside", "new_string": "changed"},
     }[tool]
 
 
@@ -195,20 +182,3 @@ def commit_race(ground, mode, place, exchanges, commits):
 @pytest.mark.parametrize(("mode", "place"), COMMIT_RACES)
 def test_no_commit_is_led_outside_and_each_lands_whole_or_not_at_all(ground, mode, place):
     commit_race(ground, mode, place, EXCHANGES, COMMITS)
-
-
-# -- the control --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("place", ["the folder", "its parent"])
-def test_a_tool_that_checks_the_path_and_opens_it_again_is_led_outside(ground, place):
-    tool, victim = RealpathTools(ground.stage), ground.stage.outside / "mid" / "new-0.md"
-    lost = Counter()
-    with ground.swap(place) as swap:
-        for number in swap.rounds(exchanges=1, enough=lambda: lost["read"] and lost["write"]):
-            lost["read"] += CANARY in tool.call("read_file", arguments("read_file", 0)).text
-            tool.call("write_file", arguments("write_file", 0))
-            lost["write"] += victim.exists()
-            assert number < ATTEMPTS
-    assert lost["read"]
-    assert victim.read_text() == "new\n"

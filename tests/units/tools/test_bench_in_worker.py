@@ -44,25 +44,21 @@ def roots(tmp_path):
 def test_no_nesting_and_no_size_costs_the_worker_its_life(zygote):
     with zygote.spawn({}, deadline=patience().deadline) as worker:
         bench = remote(worker)
-        for depth in (10, 500, *range(970, 1000), 5000):
+        for depth in (10, *range(990, 1000), 5000):
             value = []
             for _ in range(depth):
                 value = [value]
             assert bench.call("ls", {"path": value}).code == "bad_arguments"
         assert bench.call("ls", {"path": "x" * 5000}).code == "bad_name"
         assert bench.call("ls", {"path": "", "more": "x" * (17 << 20)}).code == "too_large"
-        assert bench.call("ls", {"path": {1, 2}}).code == "bad_arguments"
-        assert bench.call("ls", {"path": object()}).code == "bad_arguments"
-        assert bench.call("ls", {"path": float("nan")}).code == "bad_arguments"
+        for odd in ({1, 2}, object(), float("nan")):
+            assert bench.call("ls", {"path": odd}).code == "bad_arguments"
         assert bench.call("ls", {"path": ""}).verdict == "allow"
 
 
 NO_MESSAGES = {
     "a header of 2^31 bytes": struct.pack("!I", 2**31) + b"{}",
-    "a header of 2^32 - 1 bytes": b"\xff" * 64,
     "a body of 2^31 bytes": frame(b'{"t":"init","body":2147483648}'),
-    "a piece of 2^31 bytes": frame(b'{"t":"init","body":2}') + struct.pack("!I", 2**31) + b"{}",
-    "zeros": bytes(1 << 16),
     "another protocol": b"GET / HTTP/1.1\r\n\r\n",
     "nesting": frame(b'{"t":' + b"[" * 100_000),
 }

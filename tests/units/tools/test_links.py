@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from kit.memories import CANARY, SCOPES, handles, make_roots, photograph, put, strict
+from kit.memories import SCOPES, handles, make_roots, put, strict
 from kit.tools.benches import Bench
 from muniment.confine.root import read_links
 from muniment.names import Verb
-from muniment.policy.decide import Judge
-from muniment.testing.race import Swap, make_decoy
-from muniment.tools.workbench import Reach, Workbench
+from muniment.tools.workbench import Workbench
 
 
 @pytest.fixture
@@ -140,23 +138,3 @@ def test_creating_and_modifying_are_judged_under_both_names(roots):
     # What is created ends in .md, whatever the link is called.
     assert told("write_file", path="user/plain", content="x\n").verdict == "allow"
     assert told("write_file", path="user/s.md", content="x\n").code == "bad_name"
-
-
-def test_a_file_for_no_verb_at_all_is_not_granted():
-    with pytest.raises(ValueError, match="unpack"):
-        Reach(Judge(strict()), SCOPES, {}).file("user/a.md")
-
-
-def test_what_is_exchanged_with_a_link_while_it_is_read_through_a_link_leads_nowhere_else(roots, tmp_path):
-    outside = tmp_path / "outside"
-    put(outside, "one.md", f"{CANARY}\n")
-    before = photograph(outside)
-    told = bench(roots, links={"t": "topic"})
-    outcomes, both = [], {None, "path_escape"}
-    with Swap(roots["user"] / "topic", make_decoy(tmp_path / "decoy", "symlink", outside)) as swap:
-        for _ in swap.rounds(exchanges=3_000, enough=lambda: both <= {each.code for each in outcomes}):
-            outcomes.append(told("read_file", path="user/t/one.md"))
-            outcomes.append(told("grep", pattern="a", path="user/t"))
-    assert {outcome.code for outcome in outcomes} == both
-    assert not any(CANARY in outcome.text for outcome in outcomes)
-    assert photograph(outside) == before
