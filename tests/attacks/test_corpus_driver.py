@@ -17,7 +17,6 @@ from kit.raising import raised
 from muniment.testing.conformance import driver as conformance_driver
 from muniment.testing.corpus import Inexpressible, Stage, driver, load_corpus, run_case, subjects
 from muniment.testing.corpus import stage as corpus_files
-from muniment.testing.corpus import stage as privileges
 from muniment.testing.corpus.judging import CHECKS
 from muniment.testing.corpus.stage import OPERATIONS, obey_file_modes
 from muniment.testing.corpus.subjects import ToolSubject, open_subject
@@ -68,29 +67,6 @@ def test_whatever_a_subject_raises_is_a_result_and_the_next_case_goes_on(told, t
     assert lines[3]["failures"] == [{"kind": "inexpressible", "text": "no edit"}]
 
 
-def test_there_is_something_to_steal_in_every_case(told, tmp_path):
-    class Thief(NaiveTools):
-        def call(self, tool, arguments):
-            os.write(1, b"said aloud\n")
-            found = os.pread(0, 100, 0).decode()
-            self.found = f"{found} {Path(os.environ['HOME']).name} {Path.cwd().name}"
-            return super().call(tool, arguments)
-
-        def close(self):
-            os.write(2, f"{self.found}\n".encode())
-            return self.stage.log.read_text()
-
-    lines, _ = told(driver.drive, Thief, tmp_path / "cases", ["ok-read-relative"])
-    assert {"kind": "canary", "text": "the canary is in the log"} in lines[1]["failures"]
-    log = tmp_path / "cases" / "ok-read-relative" / "log"
-    assert log.read_text() == f"said aloud\n{CORPUS.canary}\n outside outside\n"
-
-
-def test_an_unknown_mode_and_an_unknown_case_are_errors(told, tmp_path):
-    raised(ValueError, driver.main, "elsewhere", tmp_path, [], match="none of worker, in-process, tool")
-    raised(KeyError, told, driver.drive, NaiveTools, tmp_path / "cases", ["no-such-case"])
-
-
 # -- the command line as a subject --------------------------------------------------------------------
 
 
@@ -113,7 +89,6 @@ def tool_that_says(program, tmp_path, monkeypatch):
 def test_a_command_line_that_breaks_its_protocol_or_fails_commits_nothing(tmp_path, monkeypatch):
     for program, problem in (
         ('echo \'{"verdict": "allow"}\'; cat', "an answer has"),
-        ("echo 3; cat", "an answer has"),
         ('echo \'{"verdict": "allow", "code": null, "text": 3}\'; cat', "an answer has"),
         ("echo hello; cat", "Expecting value"),
         ("read line; echo why >&2", "ended without an answer: why"),
@@ -137,13 +112,6 @@ def test_a_thread_that_obeys_file_modes_cannot_read_what_nobody_may(tmp_path):
         assert isinstance(pool.submit(path.read_bytes).exception(), PermissionError)
 
 
-def test_whoever_is_not_root_obeys_anyway_and_a_kernel_that_refuses_is_an_error(monkeypatch):
-    raised(OSError, privileges._require, -1, match="Errno")
-    monkeypatch.setattr(privileges.os, "geteuid", lambda: 1000)
-    monkeypatch.setattr(privileges, "_require", None)
-    obey_file_modes()
-
-
 # -- the driver of a target ----------------------------------------------------------------------------
 
 
@@ -155,13 +123,6 @@ def test_a_driver_of_a_target_leaves_what_it_calls_itself(told, tmp_path, monkey
     lines, _ = told(conformance_driver.main, "muniment", directory, ids)
     assert [line["failures"] for line in lines if "id" in line] == [[], []]
     assert (directory / "about").read_text() == "muniment"
-
-
-def test_a_driver_with_anothers_tool_in_it_has_limited_memory(told, tmp_path, monkeypatch):
-    limits = []
-    monkeypatch.setattr(conformance_driver.resource, "setrlimit", lambda *limit: limits.append(limit))
-    told(conformance_driver.main, "anthropic", tmp_path, [])
-    assert limits == [(conformance_driver.resource.RLIMIT_AS, (1 << 32, 1 << 32))]
 
 
 # -- stages are built as the format says ---------------------------------------------------------------
@@ -196,36 +157,21 @@ def test_a_socket_has_its_place_however_long_the_path(stage):
     assert stat.S_ISSOCK(found.lstat().st_mode)
 
 
-def test_an_operation_that_is_not_understood_is_an_error(stage):
-    for operation in ("unheard", "swap"):
-        raised(KeyError, stage.prepare, {"op": operation, "path": "{user}"})
-
-
 # -- the cases are in the format -------------------------------------------------------------------
 
 
-TOOLS = {"read_file", "grep", "ls", "write_file", "edit"}
-VERDICTS = {"allow", "deny", "error"}
-REQUIRED = {"id", "class", "setup", "call", "expect", "effect", "why", "source"}
-OPTIONAL = {"first", "accept", "checks", "policy", "repeat"}
-
-VARIANTS = {"symlinks", "dotfiles", "readonly", "limits", "quota", "outside_changes"}
-
-
 def test_every_case_is_in_the_format_and_the_published_file_uses_none_of_what_we_added():
+    required = {"id", "class", "setup", "call", "expect", "effect", "why", "source"}
     for name, case in CORPUS.cases.items():
-        assert REQUIRED <= case.keys() <= REQUIRED | OPTIONAL, name
-        assert {case["expect"], *case.get("accept", ())} <= VERDICTS, name
+        assert required <= case.keys() <= required | {"first", "accept", "checks", "policy", "repeat"}, name
+        assert {case["expect"], *case.get("accept", ())} <= {"allow", "deny", "error"}, name
         assert {operation["op"] for operation in case["setup"]} <= OPERATIONS.keys() | {"swap"}, name
         assert {check["check"] for check in case.get("checks", ())} <= CHECKS.keys(), name
-        assert case.get("policy", {}).keys() <= VARIANTS, name
         for call in (*case.get("first", ()), case["call"]):
-            assert call["tool"] in TOOLS, name
             assert {"tool", "args"} <= call.keys() <= {"tool", "args", "lands"}, name
     for name, case in load_corpus("escapes.json").cases.items():
-        assert "first" not in case, name
+        assert not {"first", "limits", "quota"} & {*case, *case.get("policy", {})}, name
         assert "lands" not in case["call"], name
-        assert not case.get("policy", {}).keys() & {"limits", "quota"}, name
 
 
 def test_files_that_do_not_belong_together_are_refused(tmp_path, monkeypatch):

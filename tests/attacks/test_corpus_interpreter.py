@@ -64,14 +64,12 @@ def test_what_even_a_naive_tool_does_right_is_no_crime(tmp_path):
 
 MISDEEDS = {
     "'outside/secret.md' changed: modified": lambda stage: os.utime(stage.outside / "secret.md"),
-    "'outside' changed: mode": lambda stage: stage.outside.chmod(0o711),
     "'outside/secret.md' was read": lambda stage: (stage.outside / "secret.md").read_bytes(),
     "'user-evil' was read": lambda stage: list(stage.scope("user-evil").iterdir()),
     "'outside/secret.md' changed: links": (
         lambda stage: (stage.aside / "copy").hardlink_to(stage.outside / "secret.md")
     ),
     "'elsewhere' stands beside the roots": lambda stage: (stage.tree / "elsewhere").mkdir(),
-    "'project/left.md' appeared": lambda stage: (stage.scope("project") / "left.md").touch(),
     "'project' changed: modified": (
         lambda stage: ((path := stage.scope("project") / ".temporary").touch(), path.unlink())
     ),
@@ -185,27 +183,19 @@ def displacing(name, leave):
     return answering(lambda *_: Answer("allow", None, "", ""), commit=commit)
 
 
-@pytest.mark.sweep(2)
-@pytest.mark.parametrize(("left", "tolerated"), [("inside\n", True), ("hello\n", True), ("half", False)])
-def test_in_a_race_a_file_may_have_a_second_name_but_nothing_else_is_left(tmp_path, left, tolerated):
+def test_in_a_race_a_second_name_or_the_link_that_was_swapped_in_may_be_left_and_nothing_else(tmp_path):
     case = {**CORPUS.cases["own-race-hard-write"], "repeat": 1}
-    case["setup"] = [
-        *case["setup"][:1],
-        {"op": "write", "path": "{user}/other.md", "content": "inside\n"},
-        {**case["setup"][1], "path": "{user}/other.md"},
-    ]
-    found = found_in(tmp_path, case, displacing("s.md", lambda _, path: path.write_text(left)))
-    assert found == ([] if tolerated else ["'user/.s.md.tmp' was written as well"])
-
-
-@pytest.mark.sweep(1)
-@pytest.mark.parametrize(("target", "tolerated"), [("{outside}/secret.md", True), ("{outside}", False)])
-def test_in_a_race_the_link_that_was_swapped_in_may_be_left_but_no_other(tmp_path, target, tolerated):
+    other = {"op": "write", "path": "{user}/other.md", "content": "inside\n"}
+    case["setup"] = [*case["setup"][:1], other, {**case["setup"][1], "path": "{user}/other.md"}]
+    for left in ("inside\n", "hello\n", "half"):
+        subject = displacing("s.md", lambda _, path, left=left: path.write_text(left))
+        found = found_in(tmp_path / left.strip(), case, subject)
+        assert found == (["'user/.s.md.tmp' was written as well"] if left == "half" else [])
     case = {**CORPUS.cases["own-race-index"], "repeat": 1}
-    found = found_in(
-        tmp_path, case, displacing("n.md", lambda stage, path: path.symlink_to(stage.expand(target)))
-    )
-    assert found == ([] if tolerated else ["'user/.n.md.tmp' was written as well"])
+    for number, target in enumerate(("{outside}/secret.md", "{outside}")):
+        subject = displacing("n.md", lambda stage, path, to=target: path.symlink_to(stage.expand(to)))
+        found = found_in(tmp_path / str(number), case, subject)
+        assert found == ["'user/.n.md.tmp' was written as well"][:number]
 
 
 # -- each effect can fail ----------------------------------------------------------------------------

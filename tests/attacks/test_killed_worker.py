@@ -14,20 +14,18 @@ import subprocess
 import sys
 import textwrap
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from kit.confine.kernel import needs_fence
-from kit.confine.probe import SERVICES, Watched, nothing_left_open, soon, source
+from kit.confine.probe import SERVICES, Watched, nothing_left_open, source
 from kit.memories import IN_A_WORKER, make_roots, photograph, put, strict
 from kit.raising import raised
 from muniment.agent.filing import RuleWriter
 from muniment.confine.binding import bind_all
-from muniment.confine.cancel import Patience
-from muniment.confine.pool import Zygote
 from muniment.errors import WorkerLost
 from muniment.jobs.place import Place
 from muniment.jobs.remember import remember
@@ -35,9 +33,7 @@ from muniment.jobs.request import RememberRequest
 from muniment.names import Enforcement
 from muniment.sandbox import Sandbox
 from muniment.store.state import State
-from muniment.tools.remote import greet
 
-EVERYTHING = 1 << 30
 CALLS = [
     ("ls", {"path": "user"}),
     ("read_file", {"path": "user/known.md"}),
@@ -53,7 +49,6 @@ class Fragile:
     """The broker's end of a worker's connection; the worker dies once it did `at` operations."""
 
     at: int
-    piece: int = EVERYTHING  # bytes that one operation moves at most
     kill: str = ""  # the signal, if somebody else ends it
     done: int = 0
     committing: bool = False
@@ -69,10 +64,10 @@ class Fragile:
         return worker
 
     def recv(self, size):
-        return self.counted(self.sock.recv(min(size, self.piece)))
+        return self.counted(self.sock.recv(size))
 
     def send(self, data, flags):
-        return self.counted(self.sock.send(data[: self.piece], flags))
+        return self.counted(self.sock.send(data, flags))
 
     def counted(self, result):
         self.done += 1
@@ -126,13 +121,13 @@ def run(policy, roots, fragile):
             raise
 
 
-def check_every_death(policy, roots, tmp_path, zygote, *, piece=EVERYTHING, stride=1):
+def check_every_death(policy, roots, tmp_path, zygote, stride):
     """Kill after every `stride`-th operation; the number of operations, and how often the run failed."""
     at, mattered, ended = 0, 0, False
     zygote.start()  # One whose worker somebody else ended may have been given up by an earlier test.
     while True:
         before = photograph(tmp_path)
-        fragile = Fragile(at, piece)
+        fragile = Fragile(at)
         with nothing_left_open(), fragile.between(zygote):
             try:
                 run(policy, roots, fragile)
@@ -163,7 +158,7 @@ def test_a_worker_killed_at_any_frame_of_a_run_commits_nothing(request, required
     stride = 1 if request.config.getoption("--slow") else 17
     zygote.start()
     pid = zygote.pid
-    operations, mattered = check_every_death(strict(require=required), roots, tmp_path, zygote, stride=stride)
+    operations, mattered = check_every_death(strict(require=required), roots, tmp_path, zygote, stride)
     assert operations > 60
     assert mattered > 50 // stride
     assert zygote.pid == pid, "what we killed ourselves says nothing against the zygote"
@@ -171,13 +166,6 @@ def test_a_worker_killed_at_any_frame_of_a_run_commits_nothing(request, required
     limit = time.monotonic() + 20
     while children.exists() and children.read_text():
         assert time.monotonic() < limit
-
-
-@pytest.mark.slow
-def test_a_worker_killed_between_two_bytes_of_a_run_commits_nothing(roots, tmp_path, zygote):
-    operations, mattered = check_every_death(strict(), roots, tmp_path, zygote, piece=1, stride=89)
-    assert operations > 3000
-    assert mattered > operations // 89 // 2
 
 
 @pytest.mark.sweep(2)
@@ -240,61 +228,7 @@ def test_what_a_fenced_worker_may_not_do_ends_the_run(deed, told, failing, roots
             assert box.call("ls", {"path": "user"}).verdict == "allow"
 
 
-# -- workers by the hundred, and what becomes of them when their zygote or broker is killed ------------
-
-
-@pytest.fixture
-def root(roots):
-    fd = os.open(roots["user"], os.O_PATH | os.O_DIRECTORY)
-    yield {"user": fd}
-    os.close(fd)
-
-
-@pytest.mark.slow
-def test_three_hundred_workers_of_several_zygotes_leave_nothing(root):
-    with Zygote(runs=100) as zygote, ExitStack() as watching:
-        zygote.wait_ready(soon())
-        seen, grown = {}, 0
-        with nothing_left_open():
-            for number in range(300):
-                with zygote.spawn(root, deadline=soon()) as worker:
-                    if zygote.pid not in seen:
-                        seen[zygote.pid] = Watched(zygote.pid)
-                        watching.callback(seen[zygote.pid].__exit__)
-                        began = resident(zygote.pid)
-                    if number % 2:
-                        assert greet(worker, Patience(soon())).enforcement is IN_A_WORKER
-                    grown = max(grown, resident(zygote.pid) - began)
-            gone = [each.ended() for pid, each in seen.items() if pid != zygote.pid]
-            watching.close()
-        assert gone == [True, True]
-        assert grown < 4096
-
-
-def resident(pid):
-    """KiB of memory that a process has resident."""
-    return int(Path(f"/proc/{pid}/status").read_text().partition("VmRSS:")[2].split()[0])
-
-
-@pytest.mark.slow
-def test_a_run_whose_zygote_is_killed_fails_cleanly_and_the_next_one_works(roots, tmp_path, monkeypatch):
-    with Zygote() as zygote:
-        monkeypatch.setattr("muniment.sandbox.shared_zygote", lambda: zygote)
-        zygote.wait_ready(soon())
-        before, first = photograph(tmp_path), zygote.pid
-        with nothing_left_open():
-            with Sandbox(strict(), roots) as box:
-                box.call("write_file", {"path": "user/new.md", "content": "x\n"})
-                with Watched(box._worker.pid) as worker:
-                    os.kill(first, signal.SIGKILL)
-                    assert worker.ended()
-                for again in (lambda: box.call("ls", {"path": "user"}), box.changes, box.commit):
-                    raised(WorkerLost, again)
-            assert photograph(tmp_path) == before
-            with Sandbox(strict(), roots) as box:
-                box.call("write_file", {"path": "user/new.md", "content": "x\n"})
-                assert [change.path for change in box.commit().changes] == ["user/new.md"]
-        assert zygote.pid != first
+# -- what becomes of workers when their broker is killed ----------------------------------------------
 
 
 BROKER = f"""

@@ -12,10 +12,9 @@ from kit.confine.probe import source
 from kit.memories import CANARY, make_roots, photograph, put, strict
 from kit.raising import raised
 from muniment import Sandbox
-from muniment.confine import root as reading
 from muniment.confine.binding import bind_all
 from muniment.confine.cancel import Patience
-from muniment.errors import ManagedMemoryUnavailable, RememberPathEscape, StoreConflict
+from muniment.errors import RememberPathEscape, StoreConflict
 from muniment.names import ContextMode, RelPath, Scope, Symlinks
 from muniment.policy.decide import Quota
 from muniment.policy.grammar import CanonicalPath
@@ -283,14 +282,3 @@ def test_a_clean_run_is_told_no_link(roots, in_process):
         told = box.call("write_file", {"path": "user/l.md", "content": "x\n"}).text
         assert told == "created user/l.md (2 bytes)"
         assert [change.path for change in box.commit().changes] == ["user/l-2.md"]
-
-
-def test_more_links_than_are_resolved_run_nothing(opened, roots, tmp_path, monkeypatch):
-    monkeypatch.setattr(reading, "MAX_LINKS", 2)
-    link(roots, {"a": "x", "b": "x", "c": "x"})
-    before = photograph(tmp_path)
-    with pytest.raises(ManagedMemoryUnavailable) as caught:
-        opened().call("ls", {"path": "user"})
-    assert caught.value.what == "user"
-    assert photograph(tmp_path) == before
-    assert opened(symlinks="refuse").call("ls", {"path": "user"}).verdict == "allow"

@@ -35,9 +35,6 @@ END = ({"t": "end"}, b"")
 
 CHANGE_SETS: dict[str, list[tuple[dict[str, Any], bytes]]] = {
     "dotdot": [change("user/../outside/evil.md")],
-    "absolute": [change("/etc/evil.md")],
-    "nul": [change("user/evil.md\0.png")],
-    "drive": [change("C:/evil.md")],
     "link": [change("user/link.md", WRONG)],
     "linked-directory": [change("user/linked/evil.md")],
     "hard-link": [change("user/hard.md", WRONG)],
@@ -45,22 +42,13 @@ CHANGE_SETS: dict[str, list[tuple[dict[str, Any], bytes]]] = {
     "claims-escape": [change("user/good.md"), claim("user/../outside/secret.md")],
     "claims-link": [change("user/good.md"), claim("user/link.md", WRONG)],
     "other-scope": [change("team/evil.md")],
-    "scope-itself": [change("user")],
     "not-canonical": [change("/memories/user/evil.md")],
     "index": [change("user/MEMORY.md")],
-    "dot-file": [change("user/.evil.md")],
-    "pinned": [change("user/pinned/evil.md")],
     "no-markdown": [change("user/evil.sh")],
-    "instructions": [change("project/AGENTS.md")],
-    "deep": [change("user/a/b/c/evil.md")],
-    "long-name": [change("user/" + "a" * 300 + ".md")],
     "alias": [change("user/KNOWN.md")],
     "twice": [change("user/evil.md"), change("user/evil.md", content=b"other\n")],
-    "twins": [change("user/evil.md"), change("user/EVIL.md")],
     "file-as-directory": [change("user/known.md/evil.md")],
-    "hidden-text": [change("user/evil.md", content=b"a\xe2\x80\xaeb\n")],
     "terminal": [change("user/evil.md", content=b"\x1b[2J\n")],
-    "bytes": [change("user/evil.md", content=b"\xff\xfe")],
     "over-quota": [change("user/evil.md", content=b"x" * 200_000)],
     "wrong-base": [change("user/known.md", WRONG)],
     "base-of-nothing": [change("user/evil.md", SHA)],
@@ -76,10 +64,6 @@ CHANGE_SETS: dict[str, list[tuple[dict[str, Any], bytes]]] = {
     "over-long-path": [change("user/" + "a" * 5000)],
     "thousand-files": [change(f"user/evil-{number}.md") for number in range(1000)],
     "over-budget": [change("user/evil.md", content=b"x" * 262_145)],
-    "over-budget-in-two": [
-        change("user/evil.md", content=b"x" * 200_000),
-        change("user/b.md", content=b"x" * 200_000),
-    ],
     "own-words": [change("user/evil.md")],
     "own-words-for-an-entry": [change("user/known.md", SHA)],
     "many-claims": [claim(f"user/a{number}.md") for number in range(20)],
@@ -87,17 +71,12 @@ CHANGE_SETS: dict[str, list[tuple[dict[str, Any], bytes]]] = {
 
 
 ANSWERS: dict[str, dict[str, Any]] = {
-    "n-is-a-word": {"n": "one"},
-    "allowed-with-code": {"code": "refused"},
-    "denied-without-code": {"verdict": "deny"},
     "unknown-verdict": {"verdict": "commit"},
-    "unknown-via": {"via": "teleport"},
-    "code-with-terminal": {"verdict": "deny", "code": "\x1b[2J"},
     "more-than-asked": {"commit": True},
     "escape-by-hand": {"verdict": "deny", "code": "path_escape", "via": "symlink"},
     "escape-without-via": {"verdict": "deny", "code": "path_escape"},
 }
-TEXTS = {"not-text": b"\xff\xfe", "huge-text": b"x" * ((1 << 20) + 1)}
+TEXTS = {"huge-text": b"x" * ((1 << 20) + 1)}
 
 
 def _forever(sock: socket.socket) -> None:
@@ -142,10 +121,6 @@ class Liar:
         match self.lie:
             case "giant-frame":
                 self.sock.sendall(struct.pack("!I", 2**31) + b"{}")
-            case "junk":
-                self.sock.sendall(b"GET / HTTP/1.1\r\n\r\n" * 100)
-            case "not-utf8-header":
-                self.sock.sendall(struct.pack("!I", 8) + b'{"\xff":1}')
             case "silent":
                 _forever(self.sock)
             case "exits":
@@ -162,9 +137,6 @@ class Liar:
             case "endless":
                 while True:
                     self.channel.send(*change("user/evil.md", content=b"x"))
-            case "endless-claims":
-                while True:
-                    self.channel.send(*claim("user/evil.md"))
             case "bytes-in-path":
                 frame = b'{"t":"change","path":"user/evil\xff.md","base":null,"body":1}'
                 self.sock.sendall(struct.pack("!I", len(frame)) + frame + struct.pack("!I", 1) + b"x")
