@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import json
 import os
-import stat
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 
 import pytest
 
 from kit.corpus.naive import NaiveTools
 from kit.raising import raised
-from muniment.testing.conformance import driver as conformance_driver
-from muniment.testing.corpus import Inexpressible, Stage, driver, load_corpus, run_case, subjects
+from muniment.testing.corpus import Inexpressible, Stage, driver, load_corpus, subjects
 from muniment.testing.corpus import stage as corpus_files
 from muniment.testing.corpus.judging import CHECKS
 from muniment.testing.corpus.stage import OPERATIONS, obey_file_modes
-from muniment.testing.corpus.subjects import ToolSubject, open_subject
+from muniment.testing.corpus.subjects import ToolSubject
 
 CORPUS = load_corpus()
 
@@ -70,15 +67,6 @@ def test_whatever_a_subject_raises_is_a_result_and_the_next_case_goes_on(told, t
 # -- the command line as a subject --------------------------------------------------------------------
 
 
-@pytest.mark.sweep(1)
-@pytest.mark.parametrize("mode", ["worker", "tool"])
-@pytest.mark.parametrize("name", ["own-follow-edit", "sym-write-file", "own-quota-files"])
-def test_a_case_is_run_through_a_subject(tmp_path, mode, name):
-    case = CORPUS.cases[name]
-    opens = partial(open_subject, mode)
-    assert run_case(case, tmp_path / "case", CORPUS.canary, opens) == []
-
-
 def tool_that_says(program, tmp_path, monkeypatch):
     (tmp_path / "muniment").write_text(f"#!/bin/sh\n{program}\n")
     (tmp_path / "muniment").chmod(0o700)
@@ -115,16 +103,6 @@ def test_a_thread_that_obeys_file_modes_cannot_read_what_nobody_may(tmp_path):
 # -- the driver of a target ----------------------------------------------------------------------------
 
 
-def test_a_driver_of_a_target_leaves_what_it_calls_itself(told, tmp_path, monkeypatch):
-    monkeypatch.setenv("npm_config_cache", "")
-    directory = tmp_path / "cases"
-    directory.mkdir()
-    ids = ["ok-read-relative", "sym-write-file"]
-    lines, _ = told(conformance_driver.main, "muniment", directory, ids)
-    assert [line["failures"] for line in lines if "id" in line] == [[], []]
-    assert (directory / "about").read_text() == "muniment"
-
-
 # -- stages are built as the format says ---------------------------------------------------------------
 
 
@@ -138,23 +116,6 @@ def test_placeholders_and_repetitions_are_filled_in_at_any_depth_and_other_brace
     assert stage.expand(value) == {"a": [f"{stage.tree}/user/x", f"<abab{stage.tree}/outside", None, 3]}
     literals = {"{{a,b}}": "{a,b}", "{{user}}": "{user}"} | {text: text for text in ("(.*a){25}$", "${HOME}")}
     assert {text: stage.expand(text) for text in literals} == literals
-
-
-def test_a_name_is_replaced_by_any_kind_and_kept_aside(tmp_path):
-    kinds = {"symlink": stat.S_IFLNK, "hardlink": stat.S_IFREG, "fifo": stat.S_IFIFO, "mkdir": stat.S_IFDIR}
-    for kind, expected in kinds.items():
-        stage = Stage(tmp_path / kind, "canary")
-        stage.prepare({"op": "write", "path": "{user}/a.md", "content": "old"})
-        stage.prepare({"op": "replace", "path": "{user}/a.md", "kind": kind, "target": "{outside}/secret.md"})
-        assert stat.S_IFMT((stage.scope("user") / "a.md").lstat().st_mode) == expected
-        assert [path.read_text() for path in stage.aside.iterdir()] == ["old"]
-
-
-def test_a_socket_has_its_place_however_long_the_path(stage):
-    stage.prepare({"op": "mkdir", "path": "{user}/" + "d" * 120})
-    stage.prepare({"op": "socket", "path": "{user}/" + "d" * 120 + "/s.md"})
-    (found,) = stage.scope("user").rglob("s.md")
-    assert stat.S_ISSOCK(found.lstat().st_mode)
 
 
 # -- the cases are in the format -------------------------------------------------------------------

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import sys
 from dataclasses import replace
 
 import pytest
 
 from kit.corpus.naive import NaiveTools, RealpathTools
-from muniment.testing.corpus import Answer, Committed, Failure, Kind, Stage, load_corpus, run_case
+from muniment.testing.corpus import Answer, Committed, Stage, load_corpus, run_case
 from muniment.testing.corpus.judging import CHECKS, Effect, problems, tree_changes
-from muniment.testing.corpus.running import run_driver
 
 CORPUS = load_corpus()
 SHOWN = "the canary is in the answer"
@@ -183,6 +181,7 @@ def displacing(name, leave):
     return answering(lambda *_: Answer("allow", None, "", ""), commit=commit)
 
 
+@pytest.mark.slow
 def test_in_a_race_a_second_name_or_the_link_that_was_swapped_in_may_be_left_and_nothing_else(tmp_path):
     case = {**CORPUS.cases["own-race-hard-write"], "repeat": 1}
     other = {"op": "write", "path": "{user}/other.md", "content": "inside\n"}
@@ -202,7 +201,9 @@ def test_in_a_race_a_second_name_or_the_link_that_was_swapped_in_may_be_left_and
 
 GOOD_INDEX = "# Memory\n\nNotice.\n\n- [a](a.md) — text with \\[brackets\\] &amp; more\n- [b c](t/b%20c.md)\n"
 ONE = {"user/a.md": "one"}
-INDEXED = {"user/MEMORY.md": GOOD_INDEX}
+TWO = {**ONE, "user/.tmp": ""}
+INDEXED, FILES = {"user/MEMORY.md": GOOD_INDEX}, {"user/a.md": "", "user/t/b c.md": ""}
+MORE = {"user/MEMORY.md": f"{GOOD_INDEX}- [c](c.md)\n"}
 EFFECTS = [
     ("file_equals", {"path": "{user}/a.md", "content": "one"}, ONE, {"user/a.md": "two"}),
     ("b64_equals", {"path": "{user}/a.md", "content_b64": "b25l"}, ONE, {}),
@@ -210,20 +211,10 @@ EFFECTS = [
     ("absent", {"path": "{user}/a.md"}, {}, ONE),
     ("exists_if_allowed", {"path": "{user}/a.md"}, ONE, {}),
     ("size", {"path": "{user}/a.md", "value": 3}, ONE, {"user/a.md": "three"}),
-    (
-        *("dir_names", {"path": "{user}", "names": ["a.md"], "ignore": ["MEMORY.md"]}),
-        *({"user/a.md": "", "user/MEMORY.md": ""}, {"user/a.md": "", "user/.tmp": ""}),
-    ),
-    (
-        *("index_safe", {"scope": "user"}),
-        {**INDEXED, "user/a.md": "", "user/t/b c.md": "", "user/.hidden.md": ""},
-        {**INDEXED, "user/a.md": ""},
-    ),
+    ("dir_names", {"path": "{user}", "names": ["a.md"], "ignore": ["MEMORY.md"]}, {**ONE, **INDEXED}, TWO),
+    ("index_safe", {"scope": "user"}, {**FILES, **INDEXED, "user/.h.md": ""}, {**INDEXED, "user/a.md": ""}),
     ("index_safe", {"scope": "user"}, {"user/MEMORY.md": "# Memory\n"}, {}),
-    (
-        *("index_targets", {"scope": "user", "files": ["a.md", "t/b c.md"]}, INDEXED),
-        {"user/MEMORY.md": f"{GOOD_INDEX}- [c](c.md)\n"},
-    ),
+    ("index_targets", {"scope": "user", "files": ["a.md", "t/b c.md"]}, INDEXED, MORE),
     ("index_contains", {"scope": "user", "text": "Not"}, INDEXED, {}),
     ("index_line_max", {"scope": "user", "value": 60}, INDEXED, {"user/MEMORY.md": "x" * 61}),
     ("in_output", {"text": "said"}, {"output": "it said so"}, {"output": "silence"}),
@@ -253,28 +244,3 @@ def arranged(directory, world):
         stage.prepare({"op": "write", "path": "{user}/a.md", "content": ""})
         stage.prepare({"op": "chmod", "path": "{user}/a.md", "mode": world["mode"]})
     return Effect(stage, allowed=True, outputs=(world.get("output", ""),), seconds=world.get("seconds", 0.0))
-
-
-# -- drivers -----------------------------------------------------------------------------------------
-
-DRIVER = """
-import json, signal, sys
-for name in sys.argv[1:]:
-    print(json.dumps({"start": name}), flush=True)
-    if name == "b":
-        FATE
-    print(json.dumps({"id": name, "failures": []}), flush=True)
-"""
-
-
-def test_a_case_that_does_not_end_or_start_is_a_failure_and_the_next_one_runs():
-    for fate, *told in (
-        ("signal.pause()", Kind.HUNG, "hung for 0.5 s"),
-        ("sys.exit('why')", Kind.DIED, "the driver died: why"),
-    ):
-        command = [sys.executable, "-c", DRIVER.replace("FATE", fate)]
-        found = run_driver(command, ["a", "b", "c"], canary="", hang_seconds=0.5)
-        stripped = {name: [[each.kind, each.text.strip()] for each in told] for name, told in found.items()}
-        assert stripped == {"a": [], "b": [told], "c": []}
-    found = run_driver([sys.executable, "-c", "raise SystemExit('broken')"], ["a", "b"], canary="")
-    assert found == {name: [Failure(Kind.DIED, "the driver died: broken\n")] for name in "ab"}

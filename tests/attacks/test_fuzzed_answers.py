@@ -14,11 +14,10 @@ from kit.memories import strict
 from muniment.confine.cancel import Patience
 from muniment.confine.wire import Channel, FrameViolation
 from muniment.errors import WorkerLost
-from muniment.names import FenceLayer
 from muniment.testing.strategies import (
     frames,
 )
-from muniment.tools.remote import MAX_ANSWER_BYTES, RemoteBench, greet
+from muniment.tools.remote import MAX_ANSWER_BYTES, RemoteBench
 
 POLICY = strict(limits={"files_written": 2, "write_bytes": 64})
 DIGEST = "0" * 64
@@ -72,9 +71,6 @@ ITEMS = st.one_of(
     headers(t=st.just("claim"), path=PATHS, digest=DIGESTS),
     headers(t=st.just("end")),
     headers(t=st.sampled_from(["hello", "ready", "result", "", None])),
-)
-MISSING = st.dictionaries(
-    st.sampled_from([*FenceLayer, "", "full"]) | st.text(max_size=3), st.integers() | JSON
 )
 
 
@@ -181,22 +177,6 @@ def test_any_change_set_is_bounded_and_well_formed_or_the_end_of_the_worker(call
         assert isinstance(path, str)
         assert len(path) <= 4_096
         assert digest is None or re.fullmatch("[0-9a-f]{64}", digest)
-
-
-@given(headers(t=st.just("hello"), missing=MISSING))
-def test_any_greeting_is_believed_in_layers_that_are_missing_or_ends_the_worker(header):
-    liar = Liar([(header, b"")])
-    held = lost(liar, lambda: greet(liar, patience()))
-    if held is not None:
-        assert set(header["missing"]) <= set(held.missing) <= set(FenceLayer)
-        # No such process: what only the kernel can tell is missing whatever the worker says.
-        assert {FenceLayer.SECCOMP, FenceLayer.NO_NEW_PRIVS, FenceLayer.CAPABILITIES} <= set(held.missing)
-        assert held.enforcement != "full"
-
-
-def test_an_honest_worker_is_not_lost():
-    liar = Liar([({"t": "ready", "digest": POLICY.digest}, b""), ({"t": "end"}, b"")])
-    assert opened(liar).change_set().changes == ()
 
 
 PIECE_BYTES = 64 * 1024

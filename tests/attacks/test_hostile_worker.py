@@ -6,18 +6,17 @@ name of the policy that it was given.
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 
 import pytest
 
-from kit.confine.probe import nothing_left_open, source
+from kit.confine.probe import source
 from kit.confine.services import lying_service
 from kit.memories import CANARY, make_roots, photograph, put, strict
 from muniment.agent.filing import RuleWriter
 from muniment.agent.model import Reply, ToolCall
 from muniment.confine.binding import bind_all
-from muniment.errors import MunimentError, WorkerLost
+from muniment.errors import MunimentError
 from muniment.jobs.place import Place
 from muniment.jobs.remember import remember
 from muniment.jobs.request import RememberRequest
@@ -139,17 +138,6 @@ def test_a_worker_that_allows_what_is_no_path_is_lost(place):
         result = remember(RememberRequest("a fact"), place(strict(name="yes-man")), model)
         assert result.error is not None
         assert result.error.code == "remember_failed", arguments
-
-
-def test_a_worker_that_does_not_greet_leaves_nothing_behind(roots, monkeypatch):
-    for service in ("rude", "wordless"):
-        with source(f"lying_service:{service}") as zygote:
-            zygote.wait_ready(time.monotonic() + 30)
-            monkeypatch.setattr("muniment.sandbox.shared_zygote", lambda: zygote)
-            with Sandbox(strict(), roots) as box:
-                for _ in range(2):
-                    with nothing_left_open(), pytest.raises(WorkerLost):
-                        box.call("ls", {"path": ""})
 
 
 def test_a_silent_worker_is_ended_at_the_deadline_of_a_call(liars, roots):

@@ -232,7 +232,7 @@ def test_what_a_fenced_worker_may_not_do_ends_the_run(deed, told, failing, roots
 
 
 BROKER = f"""
-    import os, sys, threading, time
+    import sys, threading
     from pathlib import Path
     import muniment.sandbox as sandbox
     from muniment.confine.pool import Zygote, import_directories
@@ -243,10 +243,7 @@ BROKER = f"""
     for box in (idle, busy):
         box.call("write_file", {{"path": "user/new.md", "content": "x"}})
     threading.Thread(target=busy.call, args=("grep", {{"pattern": "spin"}}), daemon=True).start()
-    stat = Path(f"/proc/{{busy._worker.pid}}/stat")
-    ticks = lambda: int(stat.read_text().rsplit(")", 1)[1].split()[11])
-    began = ticks()
-    while ticks() < began + 3:
+    while Path(f"/proc/{{busy._worker.pid}}/stat").read_text().rsplit(")", 1)[1].split()[0] != "R":
         pass
     print(zygote.pid, idle._worker.pid, busy._worker.pid, flush=True)
     sys.stdin.read()

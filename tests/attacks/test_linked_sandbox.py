@@ -123,11 +123,7 @@ def content_of(photo):
 def test_every_tool_resolves_what_stays_beneath_the_root_and_nothing_else(opened, roots, tmp_path, shape):
     links, path, codes, leads_to = SHAPES[shape]
     link(roots, links)
-    refusing = opened(on_escape="refuse", symlinks="refuse")
     for tool, more in TOOLS.items():
-        if "write" not in tool and tool != "edit":
-            told = refusing.call(tool, {"path": path, **more}).code
-            assert told == ("refused" if path.startswith("user/.") else "path_escape")
         before = content_of(photograph(tmp_path))
         box = opened(on_escape="refuse")
         outcome = box.call(tool, {"path": path, **more})
@@ -171,7 +167,6 @@ def test_ls_shows_links_as_what_they_lead_to_and_hides_the_rest(opened, roots):
     assert box.call("ls", {"path": "user/t/"}).text == (
         "late.md (0 bytes)\nm.md (6 bytes)\none.md (10 bytes)\n[3 in all]\n[user/t leads to user/topic]"
     )
-    assert box.call("ls", {"path": "user/sub"}).text == "only.md (6 bytes)\n[1 in all]"
     assert box.call("ls", {"path": "user/to-dots"}).code == "refused"
 
 

@@ -50,11 +50,8 @@ PLACES = {
 }
 """What is exchanged, and with what: relative to the root of the scope, and to outside."""
 
-COMMIT_RACES = [
-    ("worker", "the folder"),
-    ("worker", "its parent"),
-    *(("in-process", each) for each in PLACES),
-]
+COMMIT_RACES = [("in-process", place) for place in PLACES]
+COMMIT_RACES += [("worker", "the folder"), ("worker", "its parent")]
 RACES = [*itertools.product(("worker", "in-process"), HONEST_WORK, PLACES)]
 
 
@@ -115,9 +112,12 @@ def arguments(tool, number):
     }[tool]
 
 
-def race(ground, mode, tool, place, exchanges):
-    """Call a tool until there were enough exchanges."""
-
+@pytest.mark.sweep(3)
+@pytest.mark.timeout(600)
+@pytest.mark.threat("T-PATH-04", control="resolvers")
+@pytest.mark.parametrize(("mode", "tool", "place"), RACES)
+def test_no_tool_is_led_outside_by_who_is_faster(request, ground, mode, tool, place):
+    exchanges = SLOW_EXCHANGES if request.config.getoption("--slow") else EXCHANGES
     done = Counter()
 
     def enough():
@@ -138,25 +138,19 @@ def race(ground, mode, tool, place, exchanges):
     assert ground.problems(before, written=False) == []
 
 
-@pytest.mark.sweep(3)
-@pytest.mark.timeout(600)
+@pytest.mark.sweep(1)
 @pytest.mark.threat("T-PATH-04", control="resolvers")
-@pytest.mark.parametrize(("mode", "tool", "place"), RACES)
-def test_no_tool_is_led_outside_by_who_is_faster(request, ground, mode, tool, place):
-    race(ground, mode, tool, place, SLOW_EXCHANGES if request.config.getoption("--slow") else EXCHANGES)
-
-
-def commit_race(ground, mode, place, exchanges, commits):
-    """Propose over and over, and commit what was proposed."""
+@pytest.mark.parametrize(("mode", "place"), COMMIT_RACES)
+def test_no_commit_is_led_outside_and_each_lands_whole_or_not_at_all(ground, mode, place):
     landed, unknown, ends = set(), set(), Counter()
 
     def enough():
-        return ground.overtaken >= commits <= ends[None] and ends.total() - ends[None] >= commits
+        return ground.overtaken >= COMMITS <= ends[None] and ends.total() - ends[None] >= COMMITS
 
     attacker = ground.swap(place)
     before = ground.stage.photograph()
     with attacker as swap:
-        for number in swap.rounds(exchanges=exchanges, enough=enough):
+        for number in swap.rounds(exchanges=EXCHANGES, enough=enough):
             subject = opened(ground, mode)
             new = f"user/top/mid/new-{number}.md"
             for path in ("user/top/mid/note-00.md", new):
@@ -170,15 +164,7 @@ def commit_race(ground, mode, place, exchanges, commits):
                 if done.error == "managed_memory_unavailable":
                     unknown.add(new)  # It says what it could not take back.
             ground.said.append(subject.close())
-    assert swap.exchanges >= exchanges
+    assert swap.exchanges >= EXCHANGES
     assert ground.problems(before, written=True) == []
     found = (ground.stage.scope("user") / "top" / "mid").glob("new-*.md")
     assert {f"user/top/mid/{path.name}" for path in found} - unknown == landed - unknown
-    return ends, unknown
-
-
-@pytest.mark.sweep(1)
-@pytest.mark.threat("T-PATH-04", control="resolvers")
-@pytest.mark.parametrize(("mode", "place"), COMMIT_RACES)
-def test_no_commit_is_led_outside_and_each_lands_whole_or_not_at_all(ground, mode, place):
-    commit_race(ground, mode, place, EXCHANGES, COMMITS)

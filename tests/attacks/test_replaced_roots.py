@@ -10,7 +10,7 @@ from kit.confine.trees import exchange
 from kit.memories import CANARY, make_roots, photograph, put, strict
 from kit.raising import raised
 from muniment.confine.pool import Zygote
-from muniment.errors import ManagedMemoryUnavailable, RememberPathEscape, RememberRefused, StoreConflict
+from muniment.errors import ManagedMemoryUnavailable, RememberPathEscape, StoreConflict
 from muniment.sandbox import Sandbox
 from muniment.store import commit as commit_module
 
@@ -217,6 +217,3 @@ def test_a_scope_that_may_only_be_added_to_looks_empty_until_the_commit(roots, t
     with Sandbox(policy, roots, in_process=in_process) as box:
         box.call("write_file", {"path": "project/free.md", "content": "mine\n"})
         assert [change.path for change in box.commit().changes] == ["project/free.md"]
-    with Sandbox(policy, roots, in_process=in_process) as box:
-        box.call("write_file", {"path": "project/TAKEN.md", "content": "mine\n"})
-        raised((StoreConflict, RememberRefused), box.commit)

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kit.confine.trees import CANARY, LINKS, OPERATIONS, RESOLVERS, plant, snapshot
-from muniment.confine.writing import open_directory, temporary_name
-from muniment.errors import BadName, MunimentError, PathEscape, Refusal, ToolError
+from muniment.errors import PathEscape, Refusal, ToolError
 from muniment.testing.race import Swap
 
 # Any text at all; and paths made of the names that stand in the tree, which go further.
@@ -70,37 +69,6 @@ def test_any_text_is_refused_or_stays_inside(held, rel):
         assert CANARY not in outcomes["openat2"]
         assert not outcomes["openat2"].endswith(" lines")
     assert snapshot(trees.outside, trees.other) == before
-
-
-@contextlib.contextmanager
-def planted(resolver):
-    """A root of a tree with everything in it, outside of which nothing is to be changed."""
-    with tempfile.TemporaryDirectory() as base:
-        trees = plant_everything(Path(base))
-        before = snapshot(trees.outside, trees.other)
-        root = trees.root(resolver)
-        yield root
-        os.close(root.fd)
-        assert snapshot(trees.outside, trees.other) == before
-        assert {entry.name for entry in Path(base).iterdir()} == {"inside", "outside", "other"}
-
-
-@given(rel=PATHS)
-def test_any_text_is_refused_or_stays_inside_when_a_directory_is_made_of_it_or_a_name(rel):
-    for resolver in RESOLVERS:
-        with (
-            planted(resolver) as root,
-            contextlib.suppress(MunimentError),
-            open_directory(root, rel, create=True) as directory,
-        ):
-            directory.publish_new(directory.stage(temporary_name(os.urandom), b"new"), "new-entry.md")
-    with planted("openat2") as root, open_directory(root, "topic", create=False) as directory:
-        staged = directory.stage(temporary_name(os.urandom), b"new")
-        for use in (lambda name: directory.replace_link(staged, name), directory.read):
-            with contextlib.suppress(MunimentError):
-                use(rel)
-        with contextlib.suppress(BadName, PathEscape):
-            directory.stage(rel, b"new")
 
 
 @pytest.mark.threat("T-PATH-04", control="walk_checks")

@@ -24,15 +24,13 @@ def main(base: Path) -> None:
     (root / "known.md").write_text("One line.\n")
     (root / "link.md").symlink_to(outside / "secret.md")
     with Sandbox("strict", {"user": root}) as box:
-        calls = [
-            ("ls", {"path": "user"}),
-            ("read_file", {"path": "user/known.md"}),
-            ("read_file", {"path": "user/link.md"}),
-            ("grep", {"pattern": "canary|One"}),
-            ("edit", {"path": "user/known.md", "old_string": "One", "new_string": "Another"}),
-            ("write_file", {"path": "user/topic/new.md", "content": "New.\n"}),
+        answers = [
+            box.call("ls", {"path": "user"}),
+            *(box.call("read_file", {"path": path}) for path in ("user/known.md", "user/link.md")),
+            box.call("grep", {"pattern": "canary|One"}),
+            box.call("edit", {"path": "user/known.md", "old_string": "One", "new_string": "Another"}),
+            box.call("write_file", {"path": "user/topic/new.md", "content": "New.\n"}),
         ]
-        answers = [box.call(tool, arguments) for tool, arguments in calls]
         worker = box._worker.pid
         report = {
             "euid": os.geteuid(),

@@ -136,13 +136,6 @@ def test_without_the_fence_every_attempt_succeeds_and_leaves_nothing_behind():
     assert all(ATTEMPTS[name].privileged and not IS_ROOT for name in failing), failing
 
 
-@needs_fence
-def test_both_great_layers_hold_alone_what_rests_on_both_and_each_something_of_its_own():
-    both = {FenceLayer.LANDLOCK, FenceLayer.SECCOMP}
-    by_layers = {frozenset(attempt.stopped_by & both) for attempt in ATTEMPTS.values()}
-    assert by_layers == {frozenset(), frozenset(both), *({frozenset({layer}) for layer in both})}
-
-
 def test_the_environment_is_found_where_the_zygote_has_it_and_nowhere_else_what_may_be_secret(monkeypatch):
     popen, attempts = subprocess.Popen, [ATTEMPTS["find-environment"]]
 

@@ -42,16 +42,6 @@ def test_reading_claims_the_file_and_unlocks_it_under_every_name(roots):
     assert list(told.pending()) == ["user/real.md", "user/topic/one.md"]
 
 
-def test_an_empty_file_and_a_part_of_one_say_where_the_path_led(roots):
-    put(roots["user"], "empty.md", "")
-    put(roots["user"], "long.md", "x\n" * 3)
-    told = bench(roots, links={"e.md": "empty.md", "l.md": "long.md"})
-    assert told("read_file", path="user/e.md").text == "[empty]\n[user/e.md leads to user/empty.md]"
-    assert told("read_file", path="user/l.md", limit=1).text == (
-        "1\tx\n[truncated: 3 lines in all; read on with offset=1]\n[user/l.md leads to user/long.md]"
-    )
-
-
 def test_grep_goes_through_a_link_where_its_path_does_and_tells_the_one_name(roots):
     links = {"l.md": "real.md", "t": "topic", "topic/w.md": "../other/two.md", "here": "."}
     told = bench(roots, links={**links, "f.md": "real.md/"})
@@ -111,10 +101,7 @@ def test_a_refusal_of_what_a_link_leads_to_names_the_rule_and_not_the_name(roots
     policy = strict(deny=[(list(Verb), ["/user/private/"])])
     told = bench(roots, policy, links={"l.md": "private/hidden-name.md", "p": "private"})
     for tool, arguments in (
-        ("read_file", {}),
-        ("ls", {}),
-        ("grep", {"pattern": "alpha"}),
-        ("write_file", {"content": "x\n"}),
+        *(("read_file", {}), ("ls", {}), ("grep", {"pattern": "alpha"}), ("write_file", {"content": "x\n"})),
         ("edit", {"old_string": "alpha", "new_string": "x"}),
     ):
         outcome = told(tool, path="user/l.md", **arguments)

@@ -150,14 +150,3 @@ def serve(sock: socket.socket, roots: Mapping[str, int], missing: Missing) -> No
         Liar(sock).serve()
     except EOFError:
         return
-
-
-def rude(sock: socket.socket, roots: Mapping[str, int]) -> None:  # noqa: ARG001
-    """Begin with something else than a greeting."""
-    Channel(sock).send({"t": "ready", "digest": WRONG})
-    _forever()
-
-
-def wordless(sock: socket.socket, roots: Mapping[str, int]) -> None:  # noqa: ARG001
-    """End before the first word."""
-    sock.close()
