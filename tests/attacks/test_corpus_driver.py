@@ -21,45 +21,24 @@ from muniment.testing.corpus.subjects import ToolSubject
 CORPUS = load_corpus()
 
 
-@pytest.fixture
-def told(tmp_path, monkeypatch):
-    """Runs a driver in a thread, which alone gives up its privileges; what it told, and from where."""
-    monkeypatch.setenv("HOME", "")  # Restored afterwards, like all that follows.
-    monkeypatch.chdir(tmp_path)
-    results = tmp_path / "results"
-    kept = [os.dup(descriptor) for descriptor in range(3)]
-    places = []
-
-    def run(drives, *arguments):
-        def drive():
-            drives(*arguments)
-            places.append(Path.cwd())
-
-        with results.open("wb") as file:
-            os.dup2(file.fileno(), 1)
-        with ThreadPoolExecutor(1) as pool:
-            pool.submit(drive).result()
-        return [json.loads(line) for line in results.read_text().splitlines()], places
-
-    yield run
-    for place, descriptor in enumerate(kept):
-        os.dup2(descriptor, place)
-        os.close(descriptor)
-
-
-def test_a_driver_tells_each_case_as_it_goes(told, tmp_path):
-    ids = ["ok-read-relative", "trav-read-00"]
-    lines, places = told(driver.main, "in-process", tmp_path / "cases", ids)
-    assert lines == [line for name in ids for line in ({"start": name}, {"id": name, "failures": []})]
-    assert places == [Path("/")]
-
-
-def test_whatever_a_subject_raises_is_a_result_and_the_next_case_goes_on(told, tmp_path):
+def test_whatever_a_subject_raises_is_a_result_and_the_next_case_goes_on(tmp_path, monkeypatch):
     class Broken(NaiveTools):
         def call(self, tool, _arguments):
             raise Inexpressible(f"no {tool}") if tool == "edit" else LookupError("broken")
 
-    lines, _ = told(driver.drive, Broken, tmp_path / "cases", ["ok-read-relative", "ok-edit"])
+    monkeypatch.setenv("HOME", "")  # Restored afterwards, like all that follows.
+    monkeypatch.chdir(tmp_path)
+    kept = [os.dup(descriptor) for descriptor in range(3)]
+    with (tmp_path / "results").open("wb") as file:
+        os.dup2(file.fileno(), 1)
+    with ThreadPoolExecutor(1) as pool:  # Its thread alone gives up its privileges.
+        ended = pool.submit(driver.drive, Broken, tmp_path / "cases", ["ok-read-relative", "ok-edit"])
+    for place, descriptor in enumerate(kept):
+        os.dup2(descriptor, place)
+        os.close(descriptor)
+    assert ended.exception() is None
+    lines = [json.loads(line) for line in (tmp_path / "results").read_text().splitlines()]
+    assert [line["start"] for line in lines[::2]] == [line["id"] for line in lines[1::2]]
     assert "broken" in str(lines[1]["failures"])
     assert lines[3]["failures"] == [{"kind": "inexpressible", "text": "no edit"}]
 
@@ -100,18 +79,11 @@ def test_a_thread_that_obeys_file_modes_cannot_read_what_nobody_may(tmp_path):
         assert isinstance(pool.submit(path.read_bytes).exception(), PermissionError)
 
 
-# -- the driver of a target ----------------------------------------------------------------------------
-
-
 # -- stages are built as the format says ---------------------------------------------------------------
 
 
-@pytest.fixture
-def stage(tmp_path):
-    return Stage(tmp_path / "case", "canary")
-
-
-def test_placeholders_and_repetitions_are_filled_in_at_any_depth_and_other_braces_stay(stage):
+def test_placeholders_and_repetitions_are_filled_in_at_any_depth_and_other_braces_stay(tmp_path):
+    stage = Stage(tmp_path / "case", "canary")
     value = {"a": ["{user}/x", {"$repeat": ["ab", 2], "$pre": "<", "$post": "{outside}"}, None, 3]}
     assert stage.expand(value) == {"a": [f"{stage.tree}/user/x", f"<abab{stage.tree}/outside", None, 3]}
     literals = {"{{a,b}}": "{a,b}", "{{user}}": "{user}"} | {text: text for text in ("(.*a){25}$", "${HOME}")}

@@ -23,20 +23,15 @@ def found_in(tmp_path, case, subject=NaiveTools):
 
 
 CRIMES = {
-    "prefix-dotdot": SHOWN,
-    "sym-read-file-rel": SHOWN,
-    "hard-read": SHOWN,
-    "race-dir-0": SHOWN,
+    **dict.fromkeys(("prefix-dotdot", "sym-read-file-rel", "hard-read", "race-dir-0"), SHOWN),
+    **dict.fromkeys(("ro-scope-write", "edit-crlf"), "file_equals"),
     "race-dir-2": "'outside/secret.md' changed",
-    "sym-write-file": "'outside/secret.md' changed: size, content",
     "sym-write-dangling": "'outside/born.md' appeared",
     "sym-ls-link": "not_in_output",
-    "ro-scope-write": "file_equals",
     "uni-name-00": "absent",
     "mode-new-private": "mode_max",
     "forge-fm-11": "index_safe: an address that readers make a link",
     "forge-fm-huge": "index_line_max",
-    "edit-crlf": "file_equals",
 }
 
 
@@ -167,34 +162,6 @@ def test_a_refusal_after_the_deed_and_whatever_is_written_beside_the_named_file_
         "'project/MEMORY.md' was written as well",
         "'user/.a.md.tmp' was written as well",
     ]
-
-
-def displacing(name, leave):
-    """Writes `name`, and leaves something under a temporary name."""
-
-    def commit(stage):
-        folder = stage.scope("user")
-        (folder / name).write_text("hello\n")
-        leave(stage, folder / f".{name}.tmp")
-        return Committed(None, "")
-
-    return answering(lambda *_: Answer("allow", None, "", ""), commit=commit)
-
-
-@pytest.mark.slow
-def test_in_a_race_a_second_name_or_the_link_that_was_swapped_in_may_be_left_and_nothing_else(tmp_path):
-    case = {**CORPUS.cases["own-race-hard-write"], "repeat": 1}
-    other = {"op": "write", "path": "{user}/other.md", "content": "inside\n"}
-    case["setup"] = [*case["setup"][:1], other, {**case["setup"][1], "path": "{user}/other.md"}]
-    for left in ("inside\n", "hello\n", "half"):
-        subject = displacing("s.md", lambda _, path, left=left: path.write_text(left))
-        found = found_in(tmp_path / left.strip(), case, subject)
-        assert found == (["'user/.s.md.tmp' was written as well"] if left == "half" else [])
-    case = {**CORPUS.cases["own-race-index"], "repeat": 1}
-    for number, target in enumerate(("{outside}/secret.md", "{outside}")):
-        subject = displacing("n.md", lambda stage, path, to=target: path.symlink_to(stage.expand(to)))
-        found = found_in(tmp_path / str(number), case, subject)
-        assert found == ["'user/.n.md.tmp' was written as well"][:number]
 
 
 # -- each effect can fail ----------------------------------------------------------------------------

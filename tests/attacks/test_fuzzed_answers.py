@@ -58,20 +58,18 @@ BODIES = st.sampled_from(
     [b"", b"text\n", b"\xff", b"x" * 40, b"x" * 65, b"\xed\xa0\x80", b"x" * (MAX_ANSWER_BYTES + 1)]
 )
 READY = headers(t=st.just("ready"), digest=st.sampled_from([POLICY.digest] * 9 + [DIGEST]))
-RESULTS = headers(
-    t=st.just("result"),
-    n=st.sampled_from([1, 1, 2, 3]),
-    verdict=WORDS | st.just("allow"),
-    code=WORDS | st.none(),
-    rule=st.none() | WORDS | st.just("x" * 101),
-    via=st.none() | WORDS,
-)
+OUTCOMES = {"verdict": WORDS | st.just("allow"), "code": WORDS | st.none(), "via": st.none() | WORDS}
+RULES = st.none() | WORDS | st.just("x" * 101)
+RESULTS = headers(t=st.just("result"), n=st.sampled_from([1, 1, 2, 3]), rule=RULES, **OUTCOMES)
 ITEMS = st.one_of(
     headers(t=st.just("change"), path=PATHS, base=DIGESTS),
     headers(t=st.just("claim"), path=PATHS, digest=DIGESTS),
     headers(t=st.just("end")),
     headers(t=st.sampled_from(["hello", "ready", "result", "", None])),
 )
+
+
+END = ({"t": "end"}, b"")
 
 
 class Liar:
@@ -151,11 +149,7 @@ def test_any_answers_are_outcomes_or_the_end_of_the_worker(ready, results, data)
 
 
 @given(st.integers(0, 2), st.lists(st.tuples(ITEMS, BODIES), max_size=6))
-@example(
-    0,
-    [({"t": "change", "path": f"user/{n}.md", "base": None}, b"x" * 40) for n in "ab"]
-    + [({"t": "end"}, b"")],
-)
+@example(0, [*(({"t": "change", "path": f"user/{n}.md", "base": None}, b"x" * 40) for n in "ab"), END])
 def test_any_change_set_is_bounded_and_well_formed_or_the_end_of_the_worker(calls, items):
     ready = {"t": "ready", "digest": POLICY.digest}
     results = [

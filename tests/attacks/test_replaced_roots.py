@@ -61,9 +61,7 @@ REPLACEMENTS = {
 each_replacement = pytest.mark.parametrize("replace", REPLACEMENTS.values(), ids=REPLACEMENTS)
 
 CALLS = [
-    ("read_file", {"path": "user/known.md"}),
-    ("ls", {"path": "user"}),
-    ("grep", {"pattern": "."}),
+    *(("read_file", {"path": "user/known.md"}), ("ls", {"path": "user"}), ("grep", {"pattern": "."})),
     ("edit", {"path": "user/known.md", "old_string": "was", "new_string": "is"}),
     ("write_file", {"path": "user/topic/new.md", "content": "new\n"}),
 ]

@@ -32,16 +32,10 @@ def main(base: Path) -> None:
             box.call("write_file", {"path": "user/topic/new.md", "content": "New.\n"}),
         ]
         worker = box._worker.pid
-        report = {
-            "euid": os.geteuid(),
-            "enforcement": box.enforcement,
-            "missing": box.held.missing,
-            "codes": [answer.code for answer in answers],
-            "texts": [answer.text for answer in answers],
-            "status": status_of(worker),
-            "memory": open_memory(worker),
-            "committed": [change.path for change in box.commit().changes],
-        }
+        report: dict[str, object] = {"euid": os.geteuid(), "enforcement": box.enforcement}
+        report |= {"missing": box.held.missing, "status": status_of(worker), "memory": open_memory(worker)}
+        report |= {"codes": [each.code for each in answers], "texts": [each.text for each in answers]}
+        report["committed"] = [change.path for change in box.commit().changes]
     report["files"] = {
         str(path.relative_to(root)): [path.stat().st_uid == os.geteuid(), oct(path.stat().st_mode & 0o777)]
         for path in sorted(root.rglob("*.md"))

@@ -193,17 +193,12 @@ def attempt(*stopped_by, expected="EACCES", abi=1, ordinary=()):
 
 L, S = FenceLayer.LANDLOCK, FenceLayer.SECCOMP
 MEANINGS = [
-    (attempt(L), "EACCES", [*FenceLayer], Verdict.HELD),
-    (attempt(L), "EACCES", [L], Verdict.HELD),
-    (attempt(L), "EACCES", [], Verdict.UNTRIED),
-    (attempt(L, abi=6), "EACCES", [L], Verdict.UNTRIED),
-    (attempt(L, abi=5), "EACCES", [L], Verdict.HELD),
-    (attempt(L, S, abi=6), "EACCES", [S], Verdict.HELD),
+    *((attempt(L), "EACCES", [*FenceLayer], Verdict.HELD), (attempt(L), "EACCES", [L], Verdict.HELD)),
+    *((attempt(L), "EACCES", [], Verdict.UNTRIED), (attempt(L, abi=6), "EACCES", [L], Verdict.UNTRIED)),
+    *((attempt(L, abi=5), "EACCES", [L], Verdict.HELD), (attempt(L, S, abi=6), "EACCES", [S], Verdict.HELD)),
     (attempt(S, ordinary=[FenceLayer.LIMITS]), "EAGAIN", [FenceLayer.LIMITS], Verdict.HELD),
-    (attempt(L), DONE, [*FenceLayer], Verdict.NOT_HELD),
-    (attempt(L), DONE, [S], Verdict.OPEN),
-    (attempt(L, S), DONE, [S], Verdict.NOT_HELD),
-    (attempt(L, abi=6), DONE, [L], Verdict.OPEN),
+    *((attempt(L), DONE, [*FenceLayer], Verdict.NOT_HELD), (attempt(L), DONE, [S], Verdict.OPEN)),
+    *((attempt(L, S), DONE, [S], Verdict.NOT_HELD), (attempt(L, abi=6), DONE, [L], Verdict.OPEN)),
     (attempt(L, S, abi=6), DONE, [*FenceLayer], Verdict.NOT_HELD),
     (attempt(L), "ENOENT", [*FenceLayer], Verdict.UNTRIED),
     (attempt(L), UNTRIED, [*FenceLayer], Verdict.UNTRIED),
@@ -235,10 +230,8 @@ def test_a_worker_answers_what_came_of_it(monkeypatch):
     system.warm()
     fields = {field: "" for field in Targets.__slots__ if field not in {"root", "connection"}}
     for act, outcome, why in (
-        (lambda _: None, DONE, ""),
-        (raising(PermissionError(13, "no")), "EACCES", ""),
-        (raising(OSError(9999, "no")), "errno 9999", ""),
-        (raising(OSError("no")), "errno None", ""),
+        *((lambda _: None, DONE, ""), (raising(PermissionError(13, "no")), "EACCES", "")),
+        *((raising(OSError(9999, "no")), "errno 9999", ""), (raising(OSError("no")), "errno None", "")),
         (raising(ModuleNotFoundError("no")), "ModuleNotFoundError", ""),
         (raising(Untried("nothing here")), UNTRIED, "nothing here"),
     ):

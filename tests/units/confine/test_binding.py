@@ -51,10 +51,8 @@ def test_what_is_no_directory_is_refused_with_the_reason_and_advice(directory, t
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     assert refused("") == "no directory is given for it"
     for path, reason in (
-        (tmp_path / "missing", "does not exist; create it"),
-        (tmp_path / "link", "leads nowhere"),
-        (tmp_path / "loop", "cannot be opened"),
-        (directory / "note.md", "is not a directory"),
+        *((tmp_path / "missing", "does not exist; create it"), (tmp_path / "link", "leads nowhere")),
+        *((tmp_path / "loop", "cannot be opened"), (directory / "note.md", "is not a directory")),
         ("nul\0", "is not a path"),
     ):
         assert reason in refused(path)
@@ -103,10 +101,8 @@ def test_a_root_inside_around_or_equal_to_what_is_kept_apart_is_refused(director
     inside.mkdir()
     missing = directory / "not" / "yet"
     for kept, relation in (
-        (inside, f"lies around {inside}"),
-        (tmp_path, f"lies inside {tmp_path}"),
-        (missing, f"lies around {missing}"),
-        (directory / "note.md" / "below", "lies around"),
+        *((inside, f"lies around {inside}"), (tmp_path, f"lies inside {tmp_path}")),
+        *((missing, f"lies around {missing}"), (directory / "note.md" / "below", "lies around")),
     ):
         assert relation in refused(directory, apart_from=[kept])
     real = Path.stat

@@ -254,12 +254,8 @@ def test_a_request_names_its_scopes_in_the_order_of_its_descriptors_or_is_a_viol
     request = zygote.parse_request(b'{"scopes":["user","project"]}', [3, 4, 5, 6])
     assert request == zygote.ForkRequest(report=3, sock=4, roots={"user": 5, "project": 6})
     for message, fds in (
-        (b"}{", [3, 4]),
-        (b'{"scopes":"user"}', [3, 4, 5]),
-        (b'{"scopes":["a","a"]}', [3, 4, 5, 6]),
-        (b'{"scopes":["a"]}', [3, 4]),
-        (b'{"scopes":[]}', [3]),
-        (b'{"scopes":[]}', [3, 4, 5]),
+        *((b"}{", [3, 4]), (b'{"scopes":"user"}', [3, 4, 5]), (b'{"scopes":["a","a"]}', [3, 4, 5, 6])),
+        *((b'{"scopes":["a"]}', [3, 4]), (b'{"scopes":[]}', [3]), (b'{"scopes":[]}', [3, 4, 5])),
         (b'{"scopes":[],"more":1}', [3, 4]),
     ):
         raised(FrameViolation, zygote.parse_request, message, fds)

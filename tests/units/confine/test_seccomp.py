@@ -147,12 +147,8 @@ def test_the_kernel_obeys_the_program_but_where_privileges_could_be_gained():
         fence.prctl(PR_SET_NO_NEW_PRIVS, 1)
         install(program(os.uname().machine, "openat2"))
         os.close(Openat2Resolver().open(-100, b".", LIST))  # AT_FDCWD
-        return [
-            refused(Path("/").stat),
-            refused(lambda: os.open("/", os.O_RDONLY)),
-            refused(lambda: os.kill(os.getpid(), 0)),
-            os.getpid(),
-        ]
+        acts = (Path("/").stat, lambda: os.open("/", os.O_RDONLY), lambda: os.kill(os.getpid(), 0))
+        return [*map(refused, acts), os.getpid()]
 
     def without():
         fence.STEPS[FenceLayer.CAPABILITIES](Grounds([], 0, os.uname().machine))

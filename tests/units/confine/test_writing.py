@@ -311,19 +311,16 @@ def test_only_a_temporary_name_is_staged_withdrawn_under_or_discarded(topic):
     assert topic.read("one.md") == b"inside one"
 
 
-REASONS = {
-    errno.ENOSPC: "the disk is full",
-    errno.EDQUOT: "the disk quota is used up",
-    errno.EROFS: "the file system is read-only",
-    errno.EIO: "the disk reports an error",
-    errno.EACCES: "may not write there",
-    errno.EXFULL: "the system refused: Exchange full",
-}
+REASONS = [
+    *((errno.ENOSPC, "the disk is full"), (errno.EDQUOT, "the disk quota is used up")),
+    *((errno.EROFS, "the file system is read-only"), (errno.EIO, "the disk reports an error")),
+    *((errno.EACCES, "may not write there"), (errno.EXFULL, "the system refused: Exchange full")),
+]
 
 
 def test_a_failure_while_staging_leaves_nothing_and_says_why(topic, root, trees, monkeypatch):
     before = names(trees.inside / "topic")
-    for call, (number, reason) in itertools.product(("fchmod", "write", "fsync"), REASONS.items()):
+    for call, (number, reason) in itertools.product(("fchmod", "write", "fsync"), REASONS):
         with monkeypatch.context() as patched:
             failing(patched, call, number)
             caught = raised(ManagedMemoryUnavailable, topic.stage, fresh(), b"content", match=reason)
@@ -474,14 +471,11 @@ def test_a_disk_that_fails_while_names_change_is_told(topic, trees, monkeypatch)
     failing(monkeypatch, "unlink", errno.EROFS)
     failing(monkeypatch, "fsync", errno.EIO)
     raised(ManagedMemoryUnavailable, topic.discard, staged, match="read-only")
-    for change in (
-        partial(topic.publish_new, staged, "new.md"),
-        partial(topic.replace, staged, "one.md", ONE),
-        partial(topic.withdraw, "one.md", fresh(), ONE),
-        partial(topic.replace_link, staged, "link.md"),
-        topic.sync,
+    for change, *what in (
+        *((topic.publish_new, staged, "new.md"), (topic.replace, staged, "one.md", ONE), (topic.sync,)),
+        *((topic.withdraw, "one.md", fresh(), ONE), (topic.replace_link, staged, "link.md")),
     ):
-        raised(ManagedMemoryUnavailable, change, match="the disk reports an error")
+        raised(ManagedMemoryUnavailable, change, *what, match="the disk reports an error")
 
 
 @pytest.mark.threat("T-PATH-01", control="single_component")

@@ -48,10 +48,8 @@ def test_grep_goes_through_a_link_where_its_path_does_and_tells_the_one_name(roo
     one, two = "user/topic/one.md:1: alpha one", "user/other/two.md:1: alpha two"
     everything = [two, "user/real.md:1: alpha", one]
     for pattern, path, lines in (
-        ("alpha", "", everything),
-        ("alpha", "user", everything),
-        ("alpha", "user/here", [*everything, "[user/here leads to user]"]),
-        ("alpha", "user/topic", [one]),
+        *(("alpha", "", everything), ("alpha", "user", everything)),
+        *(("alpha", "user/here", [*everything, "[user/here leads to user]"]), ("alpha", "user/topic", [one])),
         ("alpha", "user/t/", [one, "[user/t leads to user/topic]"]),
         ("two", "user/t/w.md", [two, "[user/t/w.md leads to user/other/two.md]"]),
         ("nothing", "user/l.md", ["no matches", "[user/l.md leads to user/real.md]"]),

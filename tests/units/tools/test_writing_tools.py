@@ -61,12 +61,8 @@ def test_reads_see_pending_writes_first_which_stand_in_the_way_as_if_they_were_t
 def test_a_secret_is_refused_wherever_it_would_be_written_or_left_out_where_a_policy_says_so(bench, tmp_path):
     key = filled("ghp_{a62:36}", 1)
     put(bench.user, "a.md", "one\n")
-    refused = [
-        write(bench, "b.md", f"a\n{key}\n"),
-        write(bench, f"{key}.md", "a\n"),
-        edit(bench, "one", key),
-        edit(bench, "one", f"{key[:9]}\n{key[9:]}"),
-    ]
+    refused = [write(bench, "b.md", f"a\n{key}\n"), write(bench, f"{key}.md", "a\n")]
+    refused += [edit(bench, "one", text) for text in (key, f"{key[:9]}\n{key[9:]}")]
     assert {(outcome.code, outcome.rule) for outcome in refused} == {("content_rejected", "secrets")}
     assert not any(key in outcome.text for outcome in refused)
     assert bench.pending() == {}

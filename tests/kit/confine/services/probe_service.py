@@ -108,17 +108,5 @@ def _look(_sock: Any, channel: Channel, roots: Mapping[str, int], _header: Any, 
     channel.send({**who, **seen, "core": list(resource.getrlimit(resource.RLIMIT_CORE))})
 
 
-COMMANDS: dict[str, Callable[..., None]] = {
-    "echo": _echo,
-    "raw": _raw,
-    "raw_then_exit": _raw_then_exit,
-    "flood": _flood,
-    "drip": _drip,
-    "hang": _forever,
-    "spin": _spin,
-    "exit": _exit,
-    "signal": _signal,
-    "hush": _hush,
-    "smuggle": _smuggle,
-    "look": _look,
-}
+DEEDS = (_echo, _raw, _raw_then_exit, _flood, _drip, _spin, _exit, _signal, _hush, _smuggle, _look)
+COMMANDS: dict[str, Callable[..., None]] = {deed.__name__[1:]: deed for deed in DEEDS} | {"hang": _forever}
