@@ -138,6 +138,14 @@ def test_a_system_error_ends_the_worker_and_what_cannot_be_sent_leaves_it_as_it_
     assert is_over(worker)
 
 
+def test_whether_a_worker_lives_is_asked_of_the_kernel(worker):
+    with Watched(worker.pid) as over:
+        worker.send({"do": "exit", "code": 3}, deadline=soon())
+        assert over.ended()
+    raised(WorkerLost, worker.check_alive, match=r"ended .exit code 3")
+    worker.kill()  # It is gone, so nobody is.
+
+
 def test_a_worker_that_cannot_be_killed_is_told_and_its_descriptors_are_not_kept(worker, monkeypatch):
     held = open_descriptors()
     monkeypatch.setattr(subject, "END_SECONDS", 0.05)
