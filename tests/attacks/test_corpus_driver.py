@@ -4,121 +4,46 @@ from __future__ import annotations
 
 import json
 import os
-import stat
-import sys
 import tempfile
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 
 import pytest
 
 from kit.corpus.naive import NaiveTools
 from kit.raising import raised
-from kit.where import TESTS
-from muniment.testing.conformance import driver as conformance_driver
-from muniment.testing.corpus import Inexpressible, Stage, driver, load_corpus, run_case, subjects
+from muniment.testing.corpus import Inexpressible, Stage, driver, load_corpus, subjects
 from muniment.testing.corpus import stage as corpus_files
-from muniment.testing.corpus import stage as privileges
 from muniment.testing.corpus.judging import CHECKS
-from muniment.testing.corpus.running import run_driver
 from muniment.testing.corpus.stage import OPERATIONS, obey_file_modes
-from muniment.testing.corpus.subjects import ToolSubject, open_subject
+from muniment.testing.corpus.subjects import ToolSubject
 
 CORPUS = load_corpus()
 
 
-@pytest.fixture
-def told(tmp_path, monkeypatch):
-    """Runs a driver in a thread, which alone gives up its privileges; what it told, and from where."""
-    monkeypatch.setenv("HOME", "")  # Restored afterwards, like all that follows.
-    monkeypatch.chdir(tmp_path)
-    results = tmp_path / "results"
-    kept = [os.dup(descriptor) for descriptor in range(3)]
-    places = []
-
-    def run(drives, *arguments):
-        def drive():
-            drives(*arguments)
-            places.append(Path.cwd())
-
-        with results.open("wb") as file:
-            os.dup2(file.fileno(), 1)
-        with ThreadPoolExecutor(1) as pool:
-            pool.submit(drive).result()
-        return [json.loads(line) for line in results.read_text().splitlines()], places
-
-    yield run
-    for place, descriptor in enumerate(kept):
-        os.dup2(descriptor, place)
-        os.close(descriptor)
-
-
-def test_a_driver_tells_each_case_as_it_goes(told, tmp_path):
-    ids = ["ok-read-relative", "trav-read-00"]
-    lines, places = told(driver.main, "in-process", tmp_path / "cases", ids)
-    assert lines == [line for name in ids for line in ({"start": name}, {"id": name, "failures": []})]
-    assert places == [Path("/")]
-
-
-def test_whatever_a_subject_raises_is_a_result_and_the_next_case_goes_on(told, tmp_path):
+def test_whatever_a_subject_raises_is_a_result_and_the_next_case_goes_on(tmp_path, monkeypatch):
     class Broken(NaiveTools):
         def call(self, tool, _arguments):
             raise Inexpressible(f"no {tool}") if tool == "edit" else LookupError("broken")
 
-    lines, _ = told(driver.drive, Broken, tmp_path / "cases", ["ok-read-relative", "ok-edit"])
+    monkeypatch.setenv("HOME", "")  # Restored afterwards, like all that follows.
+    monkeypatch.chdir(tmp_path)
+    kept = [os.dup(descriptor) for descriptor in range(3)]
+    with (tmp_path / "results").open("wb") as file:
+        os.dup2(file.fileno(), 1)
+    with ThreadPoolExecutor(1) as pool:  # Its thread alone gives up its privileges.
+        ended = pool.submit(driver.drive, Broken, tmp_path / "cases", ["ok-read-relative", "ok-edit"])
+    for place, descriptor in enumerate(kept):
+        os.dup2(descriptor, place)
+        os.close(descriptor)
+    assert ended.exception() is None
+    lines = [json.loads(line) for line in (tmp_path / "results").read_text().splitlines()]
+    assert [line["start"] for line in lines[::2]] == [line["id"] for line in lines[1::2]]
     assert "broken" in str(lines[1]["failures"])
     assert lines[3]["failures"] == [{"kind": "inexpressible", "text": "no edit"}]
 
 
-def test_there_is_something_to_steal_in_every_case(told, tmp_path):
-    class Thief(NaiveTools):
-        def call(self, tool, arguments):
-            os.write(1, b"said aloud\n")
-            found = os.pread(0, 100, 0).decode()
-            self.found = f"{found} {Path(os.environ['HOME']).name} {Path.cwd().name}"
-            return super().call(tool, arguments)
-
-        def close(self):
-            os.write(2, f"{self.found}\n".encode())
-            return self.stage.log.read_text()
-
-    lines, _ = told(driver.drive, Thief, tmp_path / "cases", ["ok-read-relative"])
-    assert {"kind": "canary", "text": "the canary is in the log"} in lines[1]["failures"]
-    log = tmp_path / "cases" / "ok-read-relative" / "log"
-    assert log.read_text() == f"said aloud\n{CORPUS.canary}\n outside outside\n"
-
-
-def test_an_unknown_mode_and_an_unknown_case_are_errors(told, tmp_path):
-    raised(ValueError, driver.main, "elsewhere", tmp_path, [], match="none of worker, in-process, tool")
-    raised(KeyError, told, driver.drive, NaiveTools, tmp_path / "cases", ["no-such-case"])
-
-
 # -- the command line as a subject --------------------------------------------------------------------
-
-
-@pytest.mark.sweep(1)
-@pytest.mark.parametrize("mode", ["worker", "tool"])
-@pytest.mark.parametrize("name", ["own-follow-edit", "sym-write-file", "own-quota-files", "ok-edit"])
-def test_a_case_is_run_through_a_subject(tmp_path, mode, name):
-    case = CORPUS.cases[name]
-    opens = partial(open_subject, mode)
-    assert run_case(case, tmp_path / "case", CORPUS.canary, opens) == []
-
-
-def test_a_commit_of_the_command_line_that_fails_has_a_code(tmp_path):
-    class Tampering(ToolSubject):
-        def __init__(self, stage, case):
-            super().__init__(stage, case)
-            self.stage = stage
-
-        def commit(self):
-            (self.stage.scope("project") / "n.md").write_text("somebody was faster\n")
-            return super().commit()
-
-    found = run_case(CORPUS.cases["ok-write-relative"], tmp_path / "case", CORPUS.canary, Tampering)
-    assert any("the commit failed" in each.text and "store_conflict" in each.text for each in found), found
 
 
 def tool_that_says(program, tmp_path, monkeypatch):
@@ -131,7 +56,6 @@ def tool_that_says(program, tmp_path, monkeypatch):
 def test_a_command_line_that_breaks_its_protocol_or_fails_commits_nothing(tmp_path, monkeypatch):
     for program, problem in (
         ('echo \'{"verdict": "allow"}\'; cat', "an answer has"),
-        ("echo 3; cat", "an answer has"),
         ('echo \'{"verdict": "allow", "code": null, "text": 3}\'; cat', "an answer has"),
         ("echo hello; cat", "Expecting value"),
         ("read line; echo why >&2", "ended without an answer: why"),
@@ -155,115 +79,32 @@ def test_a_thread_that_obeys_file_modes_cannot_read_what_nobody_may(tmp_path):
         assert isinstance(pool.submit(path.read_bytes).exception(), PermissionError)
 
 
-def test_whoever_is_not_root_obeys_anyway_and_a_kernel_that_refuses_is_an_error(monkeypatch):
-    raised(OSError, privileges._require, -1, match="Errno")
-    monkeypatch.setattr(privileges.os, "geteuid", lambda: 1000)
-    monkeypatch.setattr(privileges, "_require", None)
-    obey_file_modes()
-
-
-# -- the driver of a target ----------------------------------------------------------------------------
-
-
-def test_a_driver_of_a_target_leaves_what_it_calls_itself(told, tmp_path, monkeypatch):
-    monkeypatch.setenv("npm_config_cache", "")
-    directory = tmp_path / "cases"
-    directory.mkdir()
-    ids = ["ok-read-relative", "sym-write-file"]
-    lines, _ = told(conformance_driver.main, "muniment", directory, ids)
-    assert [line["failures"] for line in lines if "id" in line] == [[], []]
-    assert (directory / "about").read_text() == "muniment"
-
-
-def test_a_driver_with_anothers_tool_in_it_has_limited_memory(told, tmp_path, monkeypatch):
-    limits = []
-    monkeypatch.setattr(conformance_driver.resource, "setrlimit", lambda *limit: limits.append(limit))
-    told(conformance_driver.main, "anthropic", tmp_path, [])
-    assert limits == [(conformance_driver.resource.RLIMIT_AS, (1 << 32, 1 << 32))]
-
-
 # -- stages are built as the format says ---------------------------------------------------------------
 
 
-@pytest.fixture
-def stage(tmp_path):
-    return Stage(tmp_path / "case", "canary")
-
-
-def test_placeholders_and_repetitions_are_filled_in_at_any_depth_and_other_braces_stay(stage):
+def test_placeholders_and_repetitions_are_filled_in_at_any_depth_and_other_braces_stay(tmp_path):
+    stage = Stage(tmp_path / "case", "canary")
     value = {"a": ["{user}/x", {"$repeat": ["ab", 2], "$pre": "<", "$post": "{outside}"}, None, 3]}
     assert stage.expand(value) == {"a": [f"{stage.tree}/user/x", f"<abab{stage.tree}/outside", None, 3]}
     literals = {"{{a,b}}": "{a,b}", "{{user}}": "{user}"} | {text: text for text in ("(.*a){25}$", "${HOME}")}
     assert {text: stage.expand(text) for text in literals} == literals
 
 
-def test_forbidden_trees_hold_the_canary_and_roots_do_not(stage):
-    assert {path.parent.name for path in stage.tree.rglob("secret.md")} == {"outside", "user-evil"}
-
-
-def test_a_name_is_replaced_by_any_kind_and_kept_aside(tmp_path):
-    kinds = {"symlink": stat.S_IFLNK, "hardlink": stat.S_IFREG, "fifo": stat.S_IFIFO, "mkdir": stat.S_IFDIR}
-    for kind, expected in kinds.items():
-        stage = Stage(tmp_path / kind, "canary")
-        stage.prepare({"op": "write", "path": "{user}/a.md", "content": "old"})
-        stage.prepare({"op": "replace", "path": "{user}/a.md", "kind": kind, "target": "{outside}/secret.md"})
-        assert stat.S_IFMT((stage.scope("user") / "a.md").lstat().st_mode) == expected
-        assert [path.read_text() for path in stage.aside.iterdir()] == ["old"]
-
-
-def test_a_socket_has_its_place_however_long_the_path(stage):
-    stage.prepare({"op": "mkdir", "path": "{user}/" + "d" * 120})
-    stage.prepare({"op": "socket", "path": "{user}/" + "d" * 120 + "/s.md"})
-    (found,) = stage.scope("user").rglob("s.md")
-    assert stat.S_ISSOCK(found.lstat().st_mode)
-
-
-def test_an_operation_that_is_not_understood_is_an_error(stage):
-    for operation in ("unheard", "swap"):
-        raised(KeyError, stage.prepare, {"op": operation, "path": "{user}"})
-
-
-def test_every_kind_of_setup_can_be_carried_out(tmp_path):
-    """That of every case is, where the corpus is run."""
-    kinds = {
-        frozenset((operation["op"], operation.get("kind")) for operation in case["setup"]): case["setup"]
-        for case in CORPUS.cases.values()
-    }
-    for number, setup in enumerate(kinds.values()):
-        stage = Stage(tmp_path / str(number), CORPUS.canary)
-        for operation in setup:
-            (stage.swap if operation["op"] == "swap" else stage.prepare)(operation)
-        assert set(stage.photograph()) >= {"outside", "user-evil/secret.md"}
-
-
-# -- the cases are in the format, and the attacks of our own bite --------------------------------------
-
-
-OWN = load_corpus("own.json").cases
-NOT_CONVICTED = "No weak tool here falls for it: "
-TOOLS = {"read_file", "grep", "ls", "write_file", "edit"}
-VERDICTS = {"allow", "deny", "error"}
-REQUIRED = {"id", "class", "setup", "call", "expect", "effect", "why", "source"}
-OPTIONAL = {"first", "accept", "checks", "policy", "repeat"}
-pytestmark = pytest.mark.timeout(300)  # The first test waits for all weak tools.
-
-VARIANTS = {"symlinks", "dotfiles", "readonly", "limits", "quota", "outside_changes"}
+# -- the cases are in the format -------------------------------------------------------------------
 
 
 def test_every_case_is_in_the_format_and_the_published_file_uses_none_of_what_we_added():
+    required = {"id", "class", "setup", "call", "expect", "effect", "why", "source"}
     for name, case in CORPUS.cases.items():
-        assert REQUIRED <= case.keys() <= REQUIRED | OPTIONAL, name
-        assert {case["expect"], *case.get("accept", ())} <= VERDICTS, name
+        assert required <= case.keys() <= required | {"first", "accept", "checks", "policy", "repeat"}, name
+        assert {case["expect"], *case.get("accept", ())} <= {"allow", "deny", "error"}, name
         assert {operation["op"] for operation in case["setup"]} <= OPERATIONS.keys() | {"swap"}, name
         assert {check["check"] for check in case.get("checks", ())} <= CHECKS.keys(), name
-        assert case.get("policy", {}).keys() <= VARIANTS, name
         for call in (*case.get("first", ()), case["call"]):
-            assert call["tool"] in TOOLS, name
             assert {"tool", "args"} <= call.keys() <= {"tool", "args", "lands"}, name
     for name, case in load_corpus("escapes.json").cases.items():
-        assert "first" not in case, name
+        assert not {"first", "limits", "quota"} & {*case, *case.get("policy", {})}, name
         assert "lands" not in case["call"], name
-        assert not case.get("policy", {}).keys() & {"limits", "quota"}, name
 
 
 def test_files_that_do_not_belong_together_are_refused(tmp_path, monkeypatch):
@@ -273,38 +114,3 @@ def test_files_that_do_not_belong_together_are_refused(tmp_path, monkeypatch):
     assert list(load_corpus("a.json").cases) == ["1"]
     raised(ValueError, load_corpus, "a.json", "a.json", match="twice")
     raised(ValueError, load_corpus, "a.json", "b.json", match="several canaries")
-
-
-# -- weak tools ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_every_attack_of_our_own_convicts_a_weak_tool_or_says_why_not(tmp_path, monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", str(TESTS))
-    late = {"own-late-dir", "own-late-hardlink", "own-over-alias", "own-follow-one-state"}
-    found, left = {}, list(OWN)
-
-    def run(tool, names):
-        directory = tempfile.mkdtemp(dir=tmp_path)
-        command = [sys.executable, "-P", "-m", "kit.corpus.weak_driver", tool, directory]
-        return run_driver(command, names, canary=CORPUS.canary)
-
-    for tool in ("NaiveTools", "LateTools"):  # Each in the cases in which the one before did nothing wrong.
-        with ThreadPoolExecutor(2) as pool:
-            halves = pool.map(partial(run, tool), (left[::2], left[1::2]))
-            found[tool] = {name: failures for half in halves for name, failures in half.items()}
-        # Where reads are seen, as on a tmpfs, the first is also convicted of one that the other is there for.
-        left = [name for name in left if name in late or not found[tool][name]]
-    convicted = {name for told in found.values() for name, failures in told.items() if failures}
-    excused = {name for name, case in OWN.items() if NOT_CONVICTED in case["why"]}
-    assert {name for name, case in OWN.items() if case["expect"] != "allow"} - convicted - excused == set()
-    assert excused & convicted == set()
-    assert late <= {name for name, failures in found["LateTools"].items() if failures}
-    legitimate = [name for name, case in OWN.items() if case["class"] == "legit"]
-    assert [name for name in legitimate if found["NaiveTools"][name]] == []
-
-
-def test_our_own_cases_reach_every_tool_and_verdict():
-    assert {case["call"]["tool"] for case in OWN.values()} == TOOLS
-    assert {case["expect"] for case in OWN.values()} == VERDICTS
-    assert Counter(case.get("policy", {}).get("symlinks") for case in OWN.values())["follow"] >= 12

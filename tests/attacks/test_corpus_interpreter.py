@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
 
 from kit.corpus.naive import NaiveTools, RealpathTools
-from kit.where import TESTS
-from muniment.testing.corpus import Answer, Committed, Failure, Kind, Stage, load_corpus, run_case
+from muniment.testing.corpus import Answer, Committed, Stage, load_corpus, run_case
 from muniment.testing.corpus.judging import CHECKS, Effect, problems, tree_changes
-from muniment.testing.corpus.running import run_driver
 
 CORPUS = load_corpus()
 SHOWN = "the canary is in the answer"
@@ -27,29 +23,19 @@ def found_in(tmp_path, case, subject=NaiveTools):
 
 
 CRIMES = {
-    "prefix-dotdot": SHOWN,
-    "sym-read-file-rel": SHOWN,
-    "hard-read": SHOWN,
-    "root-replaced-link": SHOWN,
-    "race-dir-0": SHOWN,
+    **dict.fromkeys(("prefix-dotdot", "sym-read-file-rel", "hard-read", "race-dir-0"), SHOWN),
+    **dict.fromkeys(("ro-scope-write", "edit-crlf"), "file_equals"),
     "race-dir-2": "'outside/secret.md' changed",
-    "sym-write-file": "'outside/secret.md' changed: size, content",
     "sym-write-dangling": "'outside/born.md' appeared",
-    "sym-write-dir": "'outside/new.md' appeared",
     "sym-ls-link": "not_in_output",
-    "trav-inroot-dotdot": "verdict allow",
-    "ro-scope-write": "file_equals",
-    "case-collide": "verdict allow",
     "uni-name-00": "absent",
     "mode-new-private": "mode_max",
     "forge-fm-11": "index_safe: an address that readers make a link",
-    "forge-fm-05": "index_safe: image",
     "forge-fm-huge": "index_line_max",
-    "edit-crlf": "file_equals",
 }
 
 
-@pytest.mark.sweep(7)
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize("case_id", CRIMES)
 def test_a_naive_tool_is_convicted(tmp_path, case_id):
     found = found_in(tmp_path, CORPUS.cases[case_id])
@@ -71,14 +57,12 @@ def test_what_even_a_naive_tool_does_right_is_no_crime(tmp_path):
 
 MISDEEDS = {
     "'outside/secret.md' changed: modified": lambda stage: os.utime(stage.outside / "secret.md"),
-    "'outside' changed: mode": lambda stage: stage.outside.chmod(0o711),
     "'outside/secret.md' was read": lambda stage: (stage.outside / "secret.md").read_bytes(),
     "'user-evil' was read": lambda stage: list(stage.scope("user-evil").iterdir()),
     "'outside/secret.md' changed: links": (
         lambda stage: (stage.aside / "copy").hardlink_to(stage.outside / "secret.md")
     ),
     "'elsewhere' stands beside the roots": lambda stage: (stage.tree / "elsewhere").mkdir(),
-    "'project/left.md' appeared": lambda stage: (stage.scope("project") / "left.md").touch(),
     "'project' changed: modified": (
         lambda stage: ((path := stage.scope("project") / ".temporary").touch(), path.unlink())
     ),
@@ -180,58 +164,13 @@ def test_a_refusal_after_the_deed_and_whatever_is_written_beside_the_named_file_
     ]
 
 
-def test_a_race_without_an_attacker_is_none(tmp_path):
-    case = {**CORPUS.cases["race-dir-0"], "repeat": 1}
-    case["setup"] = [operation for operation in case["setup"] if operation["op"] == "swap"]
-    found = found_in(tmp_path, case)
-    assert any("the race was not run: 0 exchanges" in failure for failure in found), found
-
-
-def test_a_first_call_that_is_not_allowed_is_seen(tmp_path):
-    case = {**CORPUS.cases["own-over-alias"], "first": [{"tool": "ls", "args": {"path": "user/missing"}}]}
-    assert "the first ls was not allowed: 'FileNotFoundError'" in found_in(tmp_path, case)
-
-
-def displacing(name, leave):
-    """Writes `name`, and leaves something under a temporary name."""
-
-    def commit(stage):
-        folder = stage.scope("user")
-        (folder / name).write_text("hello\n")
-        leave(stage, folder / f".{name}.tmp")
-        return Committed(None, "")
-
-    return answering(lambda *_: Answer("allow", None, "", ""), commit=commit)
-
-
-@pytest.mark.sweep(2)
-@pytest.mark.parametrize(("left", "tolerated"), [("inside\n", True), ("hello\n", True), ("half", False)])
-def test_in_a_race_a_file_may_have_a_second_name_but_nothing_else_is_left(tmp_path, left, tolerated):
-    case = {**CORPUS.cases["own-race-hard-write"], "repeat": 1}
-    case["setup"] = [
-        *case["setup"][:1],
-        {"op": "write", "path": "{user}/other.md", "content": "inside\n"},
-        {**case["setup"][1], "path": "{user}/other.md"},
-    ]
-    found = found_in(tmp_path, case, displacing("s.md", lambda _, path: path.write_text(left)))
-    assert found == ([] if tolerated else ["'user/.s.md.tmp' was written as well"])
-
-
-@pytest.mark.sweep(1)
-@pytest.mark.parametrize(("target", "tolerated"), [("{outside}/secret.md", True), ("{outside}", False)])
-def test_in_a_race_the_link_that_was_swapped_in_may_be_left_but_no_other(tmp_path, target, tolerated):
-    case = {**CORPUS.cases["own-race-index"], "repeat": 1}
-    found = found_in(
-        tmp_path, case, displacing("n.md", lambda stage, path: path.symlink_to(stage.expand(target)))
-    )
-    assert found == ([] if tolerated else ["'user/.n.md.tmp' was written as well"])
-
-
 # -- each effect can fail ----------------------------------------------------------------------------
 
 GOOD_INDEX = "# Memory\n\nNotice.\n\n- [a](a.md) — text with \\[brackets\\] &amp; more\n- [b c](t/b%20c.md)\n"
 ONE = {"user/a.md": "one"}
-INDEXED = {"user/MEMORY.md": GOOD_INDEX}
+TWO = {**ONE, "user/.tmp": ""}
+INDEXED, FILES = {"user/MEMORY.md": GOOD_INDEX}, {"user/a.md": "", "user/t/b c.md": ""}
+MORE = {"user/MEMORY.md": f"{GOOD_INDEX}- [c](c.md)\n"}
 EFFECTS = [
     ("file_equals", {"path": "{user}/a.md", "content": "one"}, ONE, {"user/a.md": "two"}),
     ("b64_equals", {"path": "{user}/a.md", "content_b64": "b25l"}, ONE, {}),
@@ -239,20 +178,10 @@ EFFECTS = [
     ("absent", {"path": "{user}/a.md"}, {}, ONE),
     ("exists_if_allowed", {"path": "{user}/a.md"}, ONE, {}),
     ("size", {"path": "{user}/a.md", "value": 3}, ONE, {"user/a.md": "three"}),
-    (
-        *("dir_names", {"path": "{user}", "names": ["a.md"], "ignore": ["MEMORY.md"]}),
-        *({"user/a.md": "", "user/MEMORY.md": ""}, {"user/a.md": "", "user/.tmp": ""}),
-    ),
-    (
-        *("index_safe", {"scope": "user"}),
-        {**INDEXED, "user/a.md": "", "user/t/b c.md": "", "user/.hidden.md": ""},
-        {**INDEXED, "user/a.md": ""},
-    ),
+    ("dir_names", {"path": "{user}", "names": ["a.md"], "ignore": ["MEMORY.md"]}, {**ONE, **INDEXED}, TWO),
+    ("index_safe", {"scope": "user"}, {**FILES, **INDEXED, "user/.h.md": ""}, {**INDEXED, "user/a.md": ""}),
     ("index_safe", {"scope": "user"}, {"user/MEMORY.md": "# Memory\n"}, {}),
-    (
-        *("index_targets", {"scope": "user", "files": ["a.md", "t/b c.md"]}, INDEXED),
-        {"user/MEMORY.md": f"{GOOD_INDEX}- [c](c.md)\n"},
-    ),
+    ("index_targets", {"scope": "user", "files": ["a.md", "t/b c.md"]}, INDEXED, MORE),
     ("index_contains", {"scope": "user", "text": "Not"}, INDEXED, {}),
     ("index_line_max", {"scope": "user", "value": 60}, INDEXED, {"user/MEMORY.md": "x" * 61}),
     ("in_output", {"text": "said"}, {"output": "it said so"}, {"output": "silence"}),
@@ -282,42 +211,3 @@ def arranged(directory, world):
         stage.prepare({"op": "write", "path": "{user}/a.md", "content": ""})
         stage.prepare({"op": "chmod", "path": "{user}/a.md", "mode": world["mode"]})
     return Effect(stage, allowed=True, outputs=(world.get("output", ""),), seconds=world.get("seconds", 0.0))
-
-
-# -- drivers -----------------------------------------------------------------------------------------
-
-DRIVER = """
-import json, signal, sys
-for name in sys.argv[1:]:
-    print(json.dumps({"start": name}), flush=True)
-    if name == "b":
-        FATE
-    print(json.dumps({"id": name, "failures": []}), flush=True)
-"""
-
-
-def test_a_case_that_does_not_end_or_start_is_a_failure_and_the_next_one_runs():
-    for fate, *told in (
-        ("signal.pause()", Kind.HUNG, "hung for 0.5 s"),
-        ("sys.exit('why')", Kind.DIED, "the driver died: why"),
-    ):
-        command = [sys.executable, "-c", DRIVER.replace("FATE", fate)]
-        found = run_driver(command, ["a", "b", "c"], canary="", hang_seconds=0.5)
-        stripped = {name: [[each.kind, each.text.strip()] for each in told] for name, told in found.items()}
-        assert stripped == {"a": [], "b": [told], "c": []}
-    found = run_driver([sys.executable, "-c", "raise SystemExit('broken')"], ["a", "b"], canary="")
-    assert found == {name: [Failure(Kind.DIED, "the driver died: broken\n")] for name in "ab"}
-
-
-def test_a_driver_and_what_it_executes_obey_file_modes(tmp_path):
-    secret = tmp_path / "secret"
-    secret.touch(mode=0)
-    program = (
-        "import subprocess, sys\n"
-        "from muniment.testing.corpus.stage import obey_file_modes\n"
-        "obey_file_modes()\n"
-        "sys.exit(subprocess.run(['cat', sys.argv[1]], capture_output=True).returncode)\n"
-    )
-    environment = {**os.environ, "PYTHONPATH": str(TESTS)}
-    done = subprocess.run([sys.executable, "-c", program, secret], env=environment, check=False)
-    assert done.returncode == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -28,16 +29,8 @@ IMPORTS = os.pathsep.join([str(Path(muniment.__file__).parents[1]), sysconfig.ge
 def run(command, base, **identity):
     """What a run tells, by whoever `command` and `identity` make it."""
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": IMPORTS, "PYTHONDONTWRITEBYTECODE": "1"}
-    done = subprocess.run(
-        [*command, "-P", "-W", "error", str(PROGRAM), str(base)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd="/",
-        timeout=50,
-        **identity,
-    )
+    terms = {"env": environment, "capture_output": True, "text": True, "cwd": "/", "timeout": 50, **identity}
+    done = subprocess.run([*command, "-P", "-W", "error", str(PROGRAM), str(base)], check=False, **terms)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -68,56 +61,37 @@ def test_a_run_of_whoever_runs_these_tests_is_held_and_its_worker_has_no_privile
         assert report["memory"] == "PermissionError"
 
 
-@pytest.fixture
-def their_directory():
-    """A directory that belongs to nobody in particular, where that user can reach it."""
-    directory = Path(tempfile.mkdtemp(prefix="muniment-test-"))
-    os.chown(directory, NOBODY, NOBODY)
-    yield directory
-    shutil.rmtree(directory)
-
-
-def interpreter_for(identity):
-    """An interpreter that this identity may execute, and that finds all packages."""
-    name = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    for candidate in (sys.executable, shutil.which(name, path="/usr/local/bin:/usr/bin")):
-        if candidate is None:
-            continue
-        try:
-            probe = subprocess.run(
-                [candidate, "-P", "-c", "import muniment.sandbox"],
-                env={"PYTHONPATH": IMPORTS, "PYTHONDONTWRITEBYTECODE": "1"},
-                check=False,
-                capture_output=True,
-                cwd="/",
-                **identity,
-            )
-        except PermissionError:
-            continue
-        if probe.returncode == 0:
-            return candidate
-    pytest.skip("another user can execute no interpreter of this version with our packages")
+def executes(interpreter, **identity):
+    """Whether that user can execute an interpreter, and it finds all packages."""
+    with contextlib.suppress(OSError):
+        probe = [interpreter, "-P", "-c", "import muniment.sandbox"]
+        terms = {"env": {"PYTHONPATH": IMPORTS, "PYTHONDONTWRITEBYTECODE": "1"}, "cwd": "/", **identity}
+        return subprocess.run(probe, check=False, capture_output=True, **terms).returncode == 0
+    return False
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-def test_a_run_of_an_ordinary_user_is_held_and_keeps_its_memory_from_that_user(their_directory):
+def test_a_run_of_an_ordinary_user_is_held_and_keeps_its_memory_from_that_user():
     identity = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
-    report = run([interpreter_for(identity)], their_directory, **identity)
+    name = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    candidates = (sys.executable, shutil.which(name, path="/usr/local/bin:/usr/bin"))
+    usable = [each for each in candidates if each and executes(each, **identity)]
+    if not usable:
+        pytest.skip("another user can execute no interpreter of this version with our packages")
+    with tempfile.TemporaryDirectory(prefix="muniment-test-") as theirs:
+        os.chown(theirs, NOBODY, NOBODY)
+        report = run(usable[:1], theirs, **identity)
     check_a_whole_run(report)
-    assert report["euid"] == NOBODY
-    assert report["memory"] == "PermissionError"
+    assert (report["euid"], report["memory"]) == (NOBODY, "PermissionError")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("inside", ["1000", "0"])
 def test_a_run_in_a_user_namespace_is_held(tmp_path, inside):
-    unshare = shutil.which("unshare")
-    if unshare is None:
-        pytest.skip("there is no unshare(1) to make a user namespace with")
+    unshare = shutil.which("unshare") or "false"
     namespace = [unshare, "--user", f"--map-user={inside}", f"--map-group={inside}"]
-    probe = subprocess.run([*namespace, "true"], capture_output=True, text=True, check=False)
-    if probe.returncode != 0:
-        pytest.skip(f"this system gives no user namespace: {probe.stderr.strip()}")
+    if subprocess.run([*namespace, "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("this system gives no user namespace")
     report = run([*namespace, sys.executable], tmp_path)
     check_a_whole_run(report)
     assert report["euid"] == int(inside)

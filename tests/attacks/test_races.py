@@ -2,7 +2,7 @@
 
 Each race has so many exchanges, and calls that exchanges fell into. Nothing outside may be read, listed or
 changed, its secret may not come out, and the tools must get their honest work done every now and then: a tool
-that always refuses would win as well. `RealpathTools` is the control: it loses the same races.
+that always refuses would win as well. A control that loses such a race: `test_corpus_interpreter.py`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from functools import partial
 
 import pytest
 
-from kit.corpus.naive import RealpathTools
 from muniment.testing.corpus import Stage
 from muniment.testing.corpus.judging import tree_changes
 from muniment.testing.corpus.subjects import SandboxSubject
@@ -35,17 +34,14 @@ HONEST = 10
 """Calls that exchanges fell into, and calls that did honest work, without which a race shows nothing. On an
 idle machine there are hundreds at once; on a busy one both sides take turns, and it takes longer."""
 
-HONEST_WORK = {
-    "read_file": "inside",
-    "grep": "inside",
-    "ls": "note-",
-    "write_file": "created",
-    "edit": "changed",
-}
+
+HONEST_WORK = {"read_file": "inside", "grep": "inside", "ls": "note-"}
+HONEST_WORK |= {"write_file": "created", "edit": "changed"}
 """What an answer holds that did what was asked of it."""
 
 COMMITS = 5
 """Commits that landed, and commits that did not, without which a race of commits shows nothing."""
+
 
 PLACES = {
     "the folder": ("top/mid", "symlink", "mid"),
@@ -54,14 +50,8 @@ PLACES = {
 }
 """What is exchanged, and with what: relative to the root of the scope, and to outside."""
 
-ATTEMPTS = 100_000
-"""Within which the control has to lose; of a hundred it loses some."""
-
-COMMIT_RACES = [
-    *itertools.product(("in-process",), PLACES),
-    ("worker", "the folder"),
-    ("worker", "its parent"),
-]
+COMMIT_RACES = [("in-process", place) for place in PLACES]
+COMMIT_RACES += [("worker", "the folder"), ("worker", "its parent")]
 RACES = [*itertools.product(("worker", "in-process"), HONEST_WORK, PLACES)]
 
 
@@ -97,10 +87,8 @@ class Ground:
 
     def problems(self, before, *, written):
         """What went wrong."""
-        leaks = sightings(
-            CANARY, {"said": self.said, "user": self.stage.scope("user"), "state": self.stage.state}
-        )
-        leaks += sightings(OUTSIDE_NAME, {"said": self.said})
+        ours = {"said": self.said, "user": self.stage.scope("user"), "state": self.stage.state}
+        leaks = sightings(CANARY, ours) + sightings(OUTSIDE_NAME, {"said": self.said})
         return tree_changes(before, self.stage.photograph(), roots=not written, swapped=True) + leaks[:3]
 
 
@@ -114,23 +102,22 @@ def opened(ground, mode):
 
 
 def arguments(tool, number):
-    note = "user/top/mid/note-00.md"
+    note, of_number = "user/top/mid/note-00.md", f"user/top/mid/note-{number:02}.md"
     return {
         "read_file": {"path": note},
         "grep": {"pattern": "word", "path": "user"},
         "ls": {"path": "user/top/mid"},
         "write_file": {"path": f"user/top/mid/new-{number}.md", "content": "new\n"},
-        "edit": {
-            "path": f"user/top/mid/note-{number:02}.md",
-            "old_string": "inside",
-            "new_string": "changed",
-        },
+        "edit": {"path": of_number, "old_string": "inside", "new_string": "changed"},
     }[tool]
 
 
-def race(ground, mode, tool, place, exchanges):
-    """Call a tool until there were enough exchanges."""
-
+@pytest.mark.sweep(3)
+@pytest.mark.timeout(600)
+@pytest.mark.threat("T-PATH-04", control="resolvers")
+@pytest.mark.parametrize(("mode", "tool", "place"), RACES)
+def test_no_tool_is_led_outside_by_who_is_faster(request, ground, mode, tool, place):
+    exchanges = SLOW_EXCHANGES if request.config.getoption("--slow") else EXCHANGES
     done = Counter()
 
     def enough():
@@ -151,25 +138,19 @@ def race(ground, mode, tool, place, exchanges):
     assert ground.problems(before, written=False) == []
 
 
-@pytest.mark.sweep(3)
-@pytest.mark.timeout(600)
+@pytest.mark.sweep(1)
 @pytest.mark.threat("T-PATH-04", control="resolvers")
-@pytest.mark.parametrize(("mode", "tool", "place"), RACES)
-def test_no_tool_is_led_outside_by_who_is_faster(request, ground, mode, tool, place):
-    race(ground, mode, tool, place, SLOW_EXCHANGES if request.config.getoption("--slow") else EXCHANGES)
-
-
-def commit_race(ground, mode, place, exchanges, commits):
-    """Propose over and over, and commit what was proposed."""
+@pytest.mark.parametrize(("mode", "place"), COMMIT_RACES)
+def test_no_commit_is_led_outside_and_each_lands_whole_or_not_at_all(ground, mode, place):
     landed, unknown, ends = set(), set(), Counter()
 
     def enough():
-        return ground.overtaken >= commits <= ends[None] and ends.total() - ends[None] >= commits
+        return ground.overtaken >= COMMITS <= ends[None] and ends.total() - ends[None] >= COMMITS
 
     attacker = ground.swap(place)
     before = ground.stage.photograph()
     with attacker as swap:
-        for number in swap.rounds(exchanges=exchanges, enough=enough):
+        for number in swap.rounds(exchanges=EXCHANGES, enough=enough):
             subject = opened(ground, mode)
             new = f"user/top/mid/new-{number}.md"
             for path in ("user/top/mid/note-00.md", new):
@@ -183,32 +164,7 @@ def commit_race(ground, mode, place, exchanges, commits):
                 if done.error == "managed_memory_unavailable":
                     unknown.add(new)  # It says what it could not take back.
             ground.said.append(subject.close())
-    assert swap.exchanges >= exchanges
+    assert swap.exchanges >= EXCHANGES
     assert ground.problems(before, written=True) == []
     found = (ground.stage.scope("user") / "top" / "mid").glob("new-*.md")
     assert {f"user/top/mid/{path.name}" for path in found} - unknown == landed - unknown
-    return ends, unknown
-
-
-@pytest.mark.sweep(1)
-@pytest.mark.threat("T-PATH-04", control="resolvers")
-@pytest.mark.parametrize(("mode", "place"), COMMIT_RACES)
-def test_no_commit_is_led_outside_and_each_lands_whole_or_not_at_all(ground, mode, place):
-    commit_race(ground, mode, place, EXCHANGES, COMMITS)
-
-
-# -- the control --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("place", ["the folder", "its parent"])
-def test_a_tool_that_checks_the_path_and_opens_it_again_is_led_outside(ground, place):
-    tool, victim = RealpathTools(ground.stage), ground.stage.outside / "mid" / "new-0.md"
-    lost = Counter()
-    with ground.swap(place) as swap:
-        for number in swap.rounds(exchanges=1, enough=lambda: lost["read"] and lost["write"]):
-            lost["read"] += CANARY in tool.call("read_file", arguments("read_file", 0)).text
-            tool.call("write_file", arguments("write_file", 0))
-            lost["write"] += victim.exists()
-            assert number < ATTEMPTS
-    assert lost["read"]
-    assert victim.read_text() == "new\n"

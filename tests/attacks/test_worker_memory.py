@@ -2,48 +2,41 @@
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
-import subprocess
 import sys
+from pathlib import Path
 
-import pytest
+from kit.confine.probe import SERVICES, soon, source
 
-from kit.where import TESTS
-
-BROKER = TESTS / "kit" / "confine" / "broker_with_keys.py"
-PLACES = ("argument", "environment", "set later", "heap")
-NOWHERE: dict[str, list[str]] = {place: [] for place in PLACES}
+sys.path.append(SERVICES)
+from own_memory import UNREADABLE, mapped, regions
 
 
-@pytest.fixture(scope="module")
-def found():
-    """Where a broker found each of its keys."""
-    keys = {place: f"sk-{secrets.token_hex(32)}" for place in PLACES}
-    environment = {"PATH": os.environ["PATH"], "MUNIMENT_API_KEY": keys["environment"]}
-    done = subprocess.run(
-        [sys.executable, str(BROKER), keys["argument"]],
-        env=environment,
-        input=f"{keys['set later']}\n{keys['heap']}\n",
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-        timeout=50,
-    )
-    return json.loads(done.stdout)
+def of_worker(worker):
+    while "end" not in (told := worker.receive(max_body=1 << 30, deadline=soon()))[0]:
+        yield told[0]["name"], told[1] if told[0]["read"] else None
 
 
-def test_no_key_of_the_broker_is_anywhere_in_a_worker_that_is_not_fenced_yet_or_in_the_zygote(found):
-    assert {place: found["worker"][place] for place in PLACES} == NOWHERE
-    assert {"[heap]", "[stack]", "anonymous"} <= set(found["worker"]["names"])
-    assert set(found["worker"]["unread"]) <= {"[vvar]", "[vvar_vclock]", "[vsyscall]"}
-    assert {place: found["zygote"][place] for place in PLACES} == NOWHERE
-    if os.geteuid() == 0:  # Another process's memory is root's to read.
-        assert {"[stack]", "environ", "cmdline", "auxv"} <= set(found["zygote"]["names"])
+def search(memory, key):
+    """The names of all regions, of those that were not read, and of those that hold the key or half of it."""
+    halves, names, unread, found = (key[:32].encode(), key[32:].encode()), set(), set(), set()
+    for name, content in memory:
+        names.add(name)
+        (unread if content is None else found if any(half in content for half in halves) else set()).add(name)
+    return names, unread, found
 
 
-def test_the_same_search_finds_every_key_in_a_plain_fork_that_cleared_its_environment(found):
-    assert all(found["fork"][place] for place in PLACES)
-    # That leaves the initial stack as it was.
-    assert all("[stack]" in found["fork"][place] for place in ("argument", "environment"))
+def test_no_key_of_the_broker_is_anywhere_in_a_worker_that_is_not_fenced_yet_or_in_the_zygote(monkeypatch):
+    key = secrets.token_hex(32)
+    monkeypatch.setenv("MUNIMENT_API_KEY", key)
+    with source("memory_service:serve") as zygote, zygote.spawn({}, deadline=soon()) as worker:
+        names, unread, found = search(of_worker(worker), key)
+        assert found == set()
+        assert {"[heap]", "[stack]", "anonymous"} <= names
+        assert unread <= UNREADABLE
+        if os.geteuid() == 0:  # Another process's memory is root's to read.
+            extra = {name: Path(f"/proc/{zygote.pid}/{name}").read_bytes() for name in ("environ", "cmdline")}
+            names, _, found = search([*extra.items(), *mapped(zygote.pid)], key)
+            assert ("[stack]" in names, found) == (True, set())
+    assert search(regions(), key)[2], "the same search finds it where it is"

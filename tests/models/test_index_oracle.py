@@ -12,16 +12,13 @@ HEAD = "# Memory\n\nNotice.\n\n"
 
 ENTRY = f"{HEAD}- [a](a.md) — "
 FORGED = [
-    *(HEAD, f"{HEAD}- [a](a.md)\n- [a](a.md)\n", f"{HEAD}- [a](b.md)\n", f"{HEAD}- [a](../a.md)\n"),
+    *(HEAD, f"{HEAD}- [a](a.md)\n- [a](a.md)\n", f"{HEAD}- [a](b.md)\n", f"{HEAD}- [](a.md)\n"),
     *(f"{ENTRY}[evil](evil.md)\n", f"{ENTRY}![x](http://evil/p.png)\n", f"{ENTRY}<b>x</b>\n"),
-    *(f"{ENTRY}`code`\n", f"{ENTRY}*strong*\n", f"{ENTRY}[[wiki]]\n", f"{ENTRY}http://evil/\n"),
-    *(f"{ENTRY}www.evil.example\n", f"{ENTRY}<http://evil/>\n", f"{ENTRY}me@evil.example\n"),
-    *(f"{ENTRY}x\n  second line\n", f"{ENTRY}x\n- evil\n", f"{ENTRY}x\n  - [b](b.md)\n"),
-    *(f"{ENTRY}x\n\n# Evil\n", f"{ENTRY}x\n\n---\n", f"{ENTRY}x\n\n<!-- evil -->\n"),
+    *(f"{ENTRY}`code`\n", f"{ENTRY}[[wiki]]\n", f"{ENTRY}http://evil/\n", f"{ENTRY}me@evil.example\n"),
+    *(f"{ENTRY}x\n  second line\n", f"{ENTRY}x\n- evil\n", f"{ENTRY}x\n\n# Evil\n"),
     *(f"{ENTRY}x\n\n| a | b |\n|---|---|\n", f"{ENTRY}x\n\n[ref]: http://evil/\n\n> quote\n"),
-    *(f'{HEAD}- [a](a.md "title")\n', f"{HEAD}- [](a.md)\n", f"{HEAD}- text [a](a.md)\n"),
-    *(f"{ENTRY}x\u2028- [evil](evil.md)\n", f"{ENTRY}x\x1b[2J\n", f"{ENTRY}x\u0085y\n", f"{ENTRY}x\u202ey\n"),
-    *(f"{ENTRY}x\U000e0041y\n", f"{HEAD}- [a](a.md)\r\n", "- [a](a.md)\n", f"- [a](a.md)\n\n{HEAD}"),
+    *(f'{HEAD}- [a](a.md "title")\n', f"{HEAD}- text [a](a.md)\n", f"{ENTRY}x\x1b[2J\n"),
+    *(f"{ENTRY}x\u2028- [evil](evil.md)\n", f"{HEAD}- [a](a.md)\r\n", "- [a](a.md)\n"),
 ]
 
 
@@ -45,11 +42,8 @@ FILES = {"a.md", "b.md", "t/x y.md", "u/z.md"}
 CHANGES = [
     {"index/t.md": None},
     {"index/t.md": f"{HEAD}- [x](t/x%20y.md)\n"},
-    {"index/t.md": f"{HEAD}- [x](../t/x%20y.md)\n- [b](../b.md)\n"},
     {"index/t.md": f"{HEAD}- [x](../t/x%20y.md) — <b>\n"},
-    {"index/n.md": f"{HEAD}- [a](../a.md)\n"},
     {"index/p.md": f"{HEAD}- [no topic](n.md)\n- [u](u.md)\n- [t](t.md)\n"},
-    {"index/u.md": f"{HEAD}- [p](p.md)\n"},
     {"MEMORY.md": f"{HEAD}- [pages](index/p.md)\n- [t](index/t.md)\n\n- [ghost](ghost.md)\n"},
     {"MEMORY.md": f"{HEAD}- [a](a.md)\n"},
 ]

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import os
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kit.confine.trees import CANARY, LINKS, OPERATIONS, RESOLVERS, plant, snapshot
-from muniment.confine.writing import open_directory, temporary_name
-from muniment.errors import BadName, MunimentError, PathEscape, Refusal, ToolError
+from muniment.errors import PathEscape, Refusal, ToolError
+from muniment.testing.race import Swap
 
 # Any text at all; and paths made of the names that stand in the tree, which go further.
 NAMES = (
@@ -60,7 +58,10 @@ def outcome_of(operation, root, rel):
         return f"{type(error).__name__} {getattr(error, 'via', '')} in {length}"
 
 
-def check_any_path(held, rel):
+@pytest.mark.threat("T-PATH-01", control="layer_one")
+@pytest.mark.threat("T-PATH-01", control="root_text")
+@given(rel=PATHS)
+def test_any_text_is_refused_or_stays_inside(held, rel):
     trees, roots, before = held
     for operation in OPERATIONS.values():
         outcomes = {name: outcome_of(operation, root, rel) for name, root in roots.items()}
@@ -70,118 +71,20 @@ def check_any_path(held, rel):
     assert snapshot(trees.outside, trees.other) == before
 
 
-@pytest.mark.threat("T-PATH-01", control="layer_one")
-@pytest.mark.threat("T-PATH-01", control="root_text")
-@given(rel=PATHS)
-def test_any_text_is_refused_or_stays_inside(held, rel):
-    check_any_path(held, rel)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
-@settings(max_examples=2_000, deadline=None)
-@given(rel=PATHS)
-def test_any_text_is_refused_or_stays_inside_thoroughly(held, rel):
-    check_any_path(held, rel)
-
-
-@contextlib.contextmanager
-def planted(resolver):
-    """A root of a tree with everything in it, outside of which nothing is to be changed."""
-    with tempfile.TemporaryDirectory() as base:
-        trees = plant_everything(Path(base))
-        before = snapshot(trees.outside, trees.other)
-        root = trees.root(resolver)
-        yield root
-        os.close(root.fd)
-        assert snapshot(trees.outside, trees.other) == before
-        assert {entry.name for entry in Path(base).iterdir()} == {"inside", "outside", "other"}
-
-
-@given(rel=PATHS)
-def test_any_text_is_refused_or_stays_inside_when_a_directory_is_made_of_it_or_a_name(rel):
-    for resolver in RESOLVERS:
-        with (
-            planted(resolver) as root,
-            contextlib.suppress(MunimentError),
-            open_directory(root, rel, create=True) as directory,
-        ):
-            directory.publish_new(directory.stage(temporary_name(os.urandom), b"new"), "new-entry.md")
-    with planted("openat2") as root, open_directory(root, "topic", create=False) as directory:
-        staged = directory.stage(temporary_name(os.urandom), b"new")
-        for use in (lambda name: directory.replace_link(staged, name), directory.read):
-            with contextlib.suppress(MunimentError):
-                use(rel)
-        with contextlib.suppress(BadName, PathEscape):
-            directory.stage(rel, b"new")
-
-
-# A second process exchanges a directory and a link to the outside, as fast as it can, until its input ends.
-RACER = """
-import ctypes, os, sys, threading
-libc = ctypes.CDLL(None)
-first, second = (os.fsencode(path) for path in sys.argv[1:])
-over = threading.Event()
-threading.Thread(target=lambda: (sys.stdin.read(), over.set()), daemon=True).start()
-print("ready", flush=True)
-swaps = 0
-while not over.is_set():
-    swaps += libc.renameat2(-100, first, -100, second, 2) == 0
-print(swaps)
-"""
-
-
-@contextlib.contextmanager
-def racing(first, second):
-    with subprocess.Popen(
-        [sys.executable, "-I", "-c", RACER, first, second],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as racer:
-        assert racer.stdout.readline() == "ready\n"
-        try:
-            yield
-        finally:
-            racer.stdin.close()
-            assert int(racer.stdout.read()) > 0
-
-
-@contextlib.contextmanager
-def raced(tmp_path, resolver):
-    """A root whose `topic` is exchanged for a link to outside, where nothing is to be changed."""
-    trees = plant(tmp_path)
-    (trees.inside / "topic" / "note.md").write_text("inside")
-    (trees.inside / "swap").symlink_to(trees.outside)
-    before, root = snapshot(trees.outside), trees.root(resolver)
-    with racing(trees.inside / "topic", trees.inside / "swap"):
-        yield root
-    os.close(root.fd)
-    assert snapshot(trees.outside) == before
-
-
 @pytest.mark.threat("T-PATH-04", control="walk_checks")
 @pytest.mark.threat("T-PATH-04", control="openat2_resolve")
 @pytest.mark.parametrize("resolver", RESOLVERS)
 @pytest.mark.parametrize("rounds", [1_500, pytest.param(200_000, marks=pytest.mark.slow)])
 def test_a_directory_exchanged_for_a_link_never_leads_a_read_outside(tmp_path, resolver, rounds):
-    seen = set()
-    with raced(tmp_path, resolver) as root:
-        for _ in range(rounds):
+    trees, seen, left = plant(tmp_path), set(), iter(range(rounds))
+    (trees.inside / "topic" / "note.md").write_text("inside")
+    (trees.inside / "swap").symlink_to(trees.outside)
+    before, root = snapshot(trees.outside), trees.root(resolver)
+    with Swap(trees.inside / "topic", trees.inside / "swap") as swap:
+        for _ in swap.rounds(exchanges=1, enough=lambda: next(left, None) is None):
             seen.add(outcome_of(OPERATIONS["read"], root, "topic/note.md"))
             with contextlib.suppress(PathEscape):
                 seen.update(entry.name for entry in root.list_directory("topic"))
+    os.close(root.fd)
+    assert snapshot(trees.outside) == before
     assert seen <= {repr(b"inside"), "PathEscape symlink in one line", "note.md", "one.md", "deep"}
-
-
-@pytest.mark.threat("T-PATH-04", control="resolvers")
-@pytest.mark.parametrize("resolver", RESOLVERS)
-@pytest.mark.parametrize("rounds", [300, pytest.param(10_000, marks=pytest.mark.slow)])
-def test_a_directory_exchanged_for_a_link_never_leads_a_write_outside(tmp_path, resolver, rounds):
-    with raced(tmp_path, resolver) as root:
-        for number in range(rounds):
-            with (
-                contextlib.suppress(PathEscape),
-                open_directory(root, f"topic/new-{number}", create=True) as directory,
-            ):
-                directory.publish_new(directory.stage(temporary_name(os.urandom), b"new"), "entry.md")

@@ -16,11 +16,7 @@ CANARY = "canary-0b5e1d"
 
 RESOLVERS = {"openat2": Openat2Resolver(), "walk": WalkResolver()}
 
-OPERATIONS = {
-    "read": lambda root, rel: root.read_bytes(rel),
-    "list": lambda root, rel: root.list_directory(rel),
-    "examine": lambda root, rel: root.examine(rel),
-}
+OPERATIONS = {"read": Root.read_bytes, "list": Root.list_directory, "examine": Root.examine}
 
 
 class Failing:

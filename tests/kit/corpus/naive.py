@@ -2,7 +2,7 @@
 
 `NaiveTools` normalises paths as text and compares prefixes, opens files by path and writes at once, and
 formats indexes without escaping. `RealpathTools` resolves links before it compares, and then opens by path
-again. `LateTools` does so, too, and keeps what was written until the end, by the path as it was spelled.
+again.
 """
 
 from __future__ import annotations
@@ -98,25 +98,3 @@ class RealpathTools(NaiveTools):
         full = os.path.realpath(path)
         roots = (str(self.stage.scope(scope)) for scope in ROOTS)
         return any(os.path.commonpath((root, full)) == root for root in roots)
-
-
-class LateTools(RealpathTools):
-    """Checks when it is asked, writes when it is over."""
-
-    def __init__(self, stage: Stage, case: Case | None = None) -> None:
-        super().__init__(stage, case)
-        self._pending: dict[str, str] = {}
-
-    def commit(self) -> Committed:
-        for path, content in self._pending.items():
-            self._put(path, self.stage.tree / path, content)
-        self._pending.clear()
-        return super().commit()
-
-    def _read_file(self, path: str) -> str:
-        return self._pending[path] if path in self._pending else super()._read_file(path)
-
-    def _write_file(self, path: str, content: str) -> str:
-        self._full(path)
-        self._pending[path] = content
-        return "proposed"

@@ -171,27 +171,15 @@ class Ground:
             return None
         return path.read_bytes()
 
-    def _at(self, logical):
-        """Where `scope/rel` stands, if it is reached through directories of the bound root; or None."""
+    def read(self, logical):
+        """The bytes at `scope/rel`, if it is a plain file reached through directories of the bound root."""
         scope, _, rel = logical.partition("/")
         path = self.root(scope) if scope in SCOPES else None
-        for name in rel.split("/") if path and rel else ():
+        for name in rel.split("/") if path else ():
             if not name or not os.path.lexists(path) or not stat.S_ISDIR(path.lstat().st_mode):
                 return None
             path /= name
-        return path
-
-    def read(self, logical):
-        """The bytes at `scope/rel`, if it is a plain file reached through directories of the bound root."""
-        path = self._at(logical)
-        return self.plain_file(path) if path and "/" in logical else None
-
-    def kind(self, logical):
-        """`directory`, `file`, `link` or `special`: what stands at `scope/rel` in the bound root; or None."""
-        if not logical.partition("/")[2]:
-            return "directory"
-        path = self._at(logical)
-        return seen(path, self._outside)[0] if path and os.path.lexists(path) else None
+        return self.plain_file(path) if path else None
 
     def inventory(self):
         """Every name in the roots and aside, with what it is: for files inode, time and bytes."""
@@ -222,13 +210,8 @@ class Ground:
     def trespasses(self):
         """What changed outside, or was read there. A hard link that an index took the place of had to go."""
         after = photograph({"outside": self.outside})
-        found = [
-            line
-            for line in differences(self._before, after)
-            if not line.endswith("secret.md' changed: links")
-        ]
-        self._before = after
-        return found
+        before, self._before = self._before, after
+        return [line for line in differences(before, after) if not line.endswith("secret.md' changed: links")]
 
     def resolved(self, logical):
         """Where `scope/rel` led when `remember_links` was called, as such; None: outside or in circles."""

@@ -8,14 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import itertools
 import re
 
 NUMBERED = re.compile(r"([1-9][0-9]*)\t(.*)", re.DOTALL)
-LISTED = re.compile(r"(.*?)(/| \(([0-9]+) bytes\)|)", re.DOTALL)
-HIT = re.compile(r"(.*?):([1-9][0-9]*): (.*)", re.DOTALL)
-SHOWN_CHARS = 100
-"""Characters of a line that are compared; tools may cut longer ones."""
 
 
 class Model:
@@ -61,14 +56,6 @@ class Model:
         """Paths that no longer hold what they held."""
         return [path for path, states in self.claims.items() if self.ground.read(path) not in states]
 
-    def kind(self, path):
-        """What a path is, what was written included."""
-        logical = self.logical(path)
-        if logical in self.pending:
-            return "file"
-        is_above = any(pending.startswith(f"{logical}/") for pending in self.pending)
-        return "directory" if is_above else self.ground.kind(logical)
-
     def learn(self, tool, arguments, outcome, known):
         """Check what an allowed call showed against what was known, and take in what it wrote."""
         match tool:
@@ -78,21 +65,6 @@ class Model:
                 self.pending[self.logical(arguments["path"])] = set(edited(arguments, known))
             case "read_file":
                 assert any(shows(outcome.text, content) for content in known), "it showed what is not there"
-
-    def check_search(self, tool, arguments, text):
-        """Every line of an undisturbed `ls` or `grep` is about something that is there."""
-        lines = text.split("\n")
-        if tool == "ls" and arguments["path"]:
-            for line in itertools.takewhile(lambda line: not line.startswith("["), lines):
-                name, is_directory, size = LISTED.fullmatch(line).groups()
-                path = f"{arguments['path'].removesuffix('/')}/{name}"
-                assert self.kind(path) == ("directory" if is_directory == "/" else "file"), (path, text)
-                if size is not None:
-                    assert {len(content) for content in self.known(path)} == {int(size)}, line
-        elif tool == "grep":
-            for path, number, shown in (hit.groups() for hit in map(HIT.fullmatch, lines) if hit):
-                texts = [content.decode().split("\n") for content in self.known(path)]
-                assert any(each[int(number) - 1].startswith(shown[:SHOWN_CHARS]) for each in texts), path
 
     def check_proposed(self, changes):
         """What is proposed is what the allowed writes said, neither more nor less."""

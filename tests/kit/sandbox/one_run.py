@@ -24,26 +24,18 @@ def main(base: Path) -> None:
     (root / "known.md").write_text("One line.\n")
     (root / "link.md").symlink_to(outside / "secret.md")
     with Sandbox("strict", {"user": root}) as box:
-        calls = [
-            ("ls", {"path": "user"}),
-            ("read_file", {"path": "user/known.md"}),
-            ("read_file", {"path": "user/link.md"}),
-            ("grep", {"pattern": "canary|One"}),
-            ("edit", {"path": "user/known.md", "old_string": "One", "new_string": "Another"}),
-            ("write_file", {"path": "user/topic/new.md", "content": "New.\n"}),
+        answers = [
+            box.call("ls", {"path": "user"}),
+            *(box.call("read_file", {"path": path}) for path in ("user/known.md", "user/link.md")),
+            box.call("grep", {"pattern": "canary|One"}),
+            box.call("edit", {"path": "user/known.md", "old_string": "One", "new_string": "Another"}),
+            box.call("write_file", {"path": "user/topic/new.md", "content": "New.\n"}),
         ]
-        answers = [box.call(tool, arguments) for tool, arguments in calls]
         worker = box._worker.pid
-        report = {
-            "euid": os.geteuid(),
-            "enforcement": box.enforcement,
-            "missing": box.held.missing,
-            "codes": [answer.code for answer in answers],
-            "texts": [answer.text for answer in answers],
-            "status": status_of(worker),
-            "memory": open_memory(worker),
-            "committed": [change.path for change in box.commit().changes],
-        }
+        report: dict[str, object] = {"euid": os.geteuid(), "enforcement": box.enforcement}
+        report |= {"missing": box.held.missing, "status": status_of(worker), "memory": open_memory(worker)}
+        report |= {"codes": [each.code for each in answers], "texts": [each.text for each in answers]}
+        report["committed"] = [change.path for change in box.commit().changes]
     report["files"] = {
         str(path.relative_to(root)): [path.stat().st_uid == os.geteuid(), oct(path.stat().st_mode & 0o777)]
         for path in sorted(root.rglob("*.md"))

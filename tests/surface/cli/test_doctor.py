@@ -42,7 +42,7 @@ def found(monkeypatch):
     """Has the doctor find what was found when a few things were tried, behind other layers if asked."""
 
     def found(which=None, change=lambda trial: trial):
-        layers = {"service": f"layers_service:{which}_as_self", "directories": [SERVICES]} if which else {}
+        layers = {"service": f"layers_service:{which}", "directories": [SERVICES]} if which else {}
         trial = change(try_all(soon(), attempts=FEW, **layers))
         monkeypatch.setattr(command, "try_all", lambda _: trial)
 

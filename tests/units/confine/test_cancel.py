@@ -102,31 +102,6 @@ def test_a_child_may_outlive_its_parent_and_closing_either_takes_nothing_from_th
             each.close()
 
 
-def test_children_that_come_and_go_while_their_parent_is_cancelled_break_nothing_and_miss_nothing():
-    with nothing_left_open(), ThreadPoolExecutor(4) as threads:
-        for _ in range(100):
-            parent, together = Cancel(), threading.Barrier(4)
-            lasting = [parent.child() for _ in range(4)]
-
-            def act(number, parent=parent, lasting=lasting, together=together):
-                together.wait(20)
-                if number == 0:
-                    parent.set()
-                elif number == 1:
-                    lasting[0].close()
-                    lasting[1].close()
-                else:
-                    with parent.child() as child:
-                        parent.set()
-                        return child.is_set()
-                return True
-
-            assert all(threads.map(act, range(4), timeout=20))
-            assert all(each.is_set() for each in lasting[2:])
-            for each in (*lasting, parent):
-                each.close()
-
-
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("whose", ["nobody's", "child", "parent"])
 def test_a_signal_handler_that_cancels_where_it_interrupts_is_no_deadlock_whatever_others_do(whose):

@@ -18,7 +18,7 @@ import json, os, subprocess, sys
 from pathlib import Path
 from muniment.confine.syscalls import Openat2Resolver
 from muniment.confine.root import Root, WalkResolver
-from muniment.errors import MunimentError, PathEscape
+from muniment.errors import PathEscape
 
 base = Path(sys.argv[1])
 def mount(*arguments):
@@ -38,19 +38,16 @@ fd = os.open(base / "inside", os.O_PATH | os.O_DIRECTORY)
 found = {}
 for resolver in (Openat2Resolver(), WalkResolver()):
     root = Root("user", fd, resolver)
-    for rel in ("other-device/note.md", "other-file.md", "same-device/note.md"):
-        found[f"{resolver.name} read {rel}"] = (root.read_bytes, rel)
-    for rel in ("other-device", "same-device"):
-        found[f"{resolver.name} list {rel}"] = (root.list_directory, rel)
-        found[f"{resolver.name} examine {rel}"] = (root.examine, rel)
-for name, (operation, rel) in found.items():
-    try:
-        operation(rel)
-        found[name] = "opened"
-    except PathEscape as error:
-        found[name] = error.via
-    except MunimentError as error:
-        found[name] = error.code
+    operations = [(root.read_bytes, "other-file.md")]
+    for folder in ("other-device", "same-device"):
+        operations += [(act, folder) for act in (root.examine, root.list_directory)]
+        operations.append((root.read_bytes, f"{folder}/note.md"))
+    for act, rel in operations:
+        try:
+            told = act(rel) and "opened"
+        except PathEscape as error:
+            told = error.via
+        found[f"{resolver.name} {act.__name__} {rel}"] = told
 print(json.dumps(found))
 """
 

@@ -91,9 +91,7 @@ def test_no_memory_is_mapped_or_made_executable(protection):
         assert answer(machine, "mprotect", *args) == (KILL if is_exec else EPERM)
 
 
-@given(
-    flags=st.integers(0, 2**32 - 1) | st.sampled_from([0, 1 << 14]) | st.integers(0, 31).map(lambda n: 1 << n)
-)
+@given(flags=st.integers(0, 2**32 - 1) | st.sampled_from([0, *(1 << bit for bit in range(32))]))
 def test_a_message_is_plain_bytes(flags):
     for machine in MACHINES:
         assert answer(machine, "sendto", 3, 0, 1, flags) == (ALLOW if flags in {0, MSG_NOSIGNAL} else KILL)
@@ -113,22 +111,13 @@ def test_nothing_that_names_a_file_or_another_process_is_allowed_but_the_opener(
 @pytest.mark.parametrize("machine", MACHINES)
 def test_the_numbers_are_those_of_the_kernels_headers(machine):
     compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
+    if compiler is None or not Path("/usr/include/x86_64-linux-gnu/asm/unistd_64.h").exists():
         pytest.skip("needs a C compiler and the kernel's headers")
-    if machine == "x86_64" and not Path("/usr/include/x86_64-linux-gnu/asm/unistd_64.h").exists():
-        pytest.skip("needs the kernel's headers for x86-64")
     # What `arch/arm64/include/uapi/asm/unistd.h` asks of the generic table.
     wanted = ("RENAMEAT", "NEW_STAT", "SET_GET_RLIMIT", "TIME32_SYSCALLS", "SYS_CLONE3", "MEMFD_SECRET")
-    macros = subprocess.run(
-        [
-            *(compiler, "-E", "-dM", "-D__BITS_PER_LONG=64"),
-            *(f"-D__ARCH_WANT_{each}" for each in wanted),
-            *("-include", HEADERS[machine], "-x", "c", "/dev/null"),
-        ],
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout
+    asked = [*("-E", "-dM", "-D__BITS_PER_LONG=64"), *(f"-D__ARCH_WANT_{each}" for each in wanted)]
+    command = [compiler, *asked, "-include", HEADERS[machine], "-x", "c", "/dev/null"]
+    macros = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     defined = dict(re.findall(r"^#define __NR(\w+) (\w+)$", macros, re.MULTILINE))
 
     def number(name):
@@ -158,12 +147,8 @@ def test_the_kernel_obeys_the_program_but_where_privileges_could_be_gained():
         fence.prctl(PR_SET_NO_NEW_PRIVS, 1)
         install(program(os.uname().machine, "openat2"))
         os.close(Openat2Resolver().open(-100, b".", LIST))  # AT_FDCWD
-        return [
-            refused(Path("/").stat),
-            refused(lambda: os.open("/", os.O_RDONLY)),
-            refused(lambda: os.kill(os.getpid(), 0)),
-            os.getpid(),
-        ]
+        acts = (Path("/").stat, lambda: os.open("/", os.O_RDONLY), lambda: os.kill(os.getpid(), 0))
+        return [*map(refused, acts), os.getpid()]
 
     def without():
         fence.STEPS[FenceLayer.CAPABILITIES](Grounds([], 0, os.uname().machine))

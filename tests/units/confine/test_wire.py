@@ -73,35 +73,21 @@ def test_whatever_is_sent_is_received(header, body):
 
 HOSTILE = {
     "a length of 2^31": struct.pack("!I", 2**31) + b"{}",
-    "a length of 2^32-1": b"\xff\xff\xff\xff{}",
     "a length just above the limit": frame(b'{"a":"' + b"x" * MAX_FRAME_BYTES + b'"}'),
     "an empty header": frame(b""),
-    "a header of one byte": frame(b"1"),
     "an array": frame(b"[{}]"),
-    "a string": frame(b'"{}"'),
-    "null": frame(b"null"),
     "no JSON": frame(b"\xff{]"),
-    "JSON in UTF-16": frame('{"a":1}'.encode("utf-16")),
-    "JSON with a byte order mark": frame(b'\xef\xbb\xbf{"a":1}'),
-    "two objects": frame(b"{}{}"),
     "NaN": frame(b'{"a":NaN}'),
-    "infinity": frame(b'{"a":[-Infinity]}'),
     "infinity by exponent": frame(b'{"a":1e999}'),
     "an integer of 5000 digits": frame(b'{"a":' + b"9" * 5000 + b"}"),
     "a key twice": frame(b'{"a":1,"a":2}'),
-    "a key twice further in": frame(b'{"b":[{"a":1,"a":2}]}'),
     "a key twice, once escaped": frame(b'{"a":1,"\\u0061":2}'),
     "nested too deep": frame(b'{"a":' + b"[" * MAX_NESTING + b"]" * MAX_NESTING + b"}"),
     "arrays without end": frame(b'{"a":' + b"[" * 200_000),
-    "objects without end": frame(b'{"a":' * 50_000),
-    "a body of text": frame(b'{"body":"7"}') + frame(b"x" * 7),
     "a body of true": frame(b'{"body":true}') + frame(b"x"),
     "a body of a float": frame(b'{"body":1.0}') + frame(b"x"),
-    "a body of null": frame(b'{"body":null}'),
     "an empty body announced": frame(b'{"body":0}'),
-    "a negative body": frame(b'{"body":-1}'),
     "a body above the bound": frame(json.dumps({"body": MAX_BODY + 1}).encode()) + frame(b"x" * 65536),
-    "an absurd body": frame(b'{"body":1e3000}'),
     "an empty piece": frame(b'{"body":2}') + frame(b""),
     "a piece too short": frame(b'{"body":3}') + frame(b"xx") + frame(b"x"),
     "a piece too long": frame(b'{"body":3}') + frame(b"xxxx"),
@@ -134,23 +120,14 @@ def test_memory_is_spent_on_what_arrived_and_not_on_what_was_announced():
             tracemalloc.stop()
 
 
-def test_what_the_format_cannot_carry_is_refused_before_a_byte_is_sent(subtests, pair):
+def test_what_the_format_cannot_carry_is_refused_before_a_byte_is_sent(pair):
     cycle, deep = {}, []
     cycle["a"] = cycle
     for _ in range(MAX_NESTING + 1):
         deep = [deep]
-    for name, header in {
-        "reserved key": {"body": 3},
-        "NaN": {"a": float("nan")},
-        "object": {"a": object()},
-        "bytes": {"a": b"bytes"},
-        "double key": {1: 1, "1": 2},
-        "too large": {"a": "x" * MAX_FRAME_BYTES},
-        "too deep": {"a": deep},
-        "a cycle": cycle,
-    }.items():
-        with subtests.test(name), pytest.raises(Unsendable):
-            Channel(pair[0]).send(header, b"body")
+    unfit = (float("nan"), object(), b"bytes", "x" * MAX_FRAME_BYTES, deep)
+    for header in ({"body": 3}, {1: 1, "1": 2}, cycle, *({"a": each} for each in unfit)):
+        raised(Unsendable, Channel(pair[0]).send, header, b"body")
     pair[0].close()
     assert pair[1].recv(1) == b""
 

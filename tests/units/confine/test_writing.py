@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import hashlib
+import itertools
 import math
 import os
 import stat
@@ -304,34 +305,27 @@ def test_a_planted_temporary_name_is_neither_followed_nor_overwritten(topic, tre
 
 def test_only_a_temporary_name_is_staged_withdrawn_under_or_discarded(topic):
     for name in ("one.md", "", "../one.md", ".muniment-0.tmp"):
-        for use in (
-            lambda name: topic.stage(name, b"content"),
-            lambda name: topic.withdraw("one.md", name, ONE),
-            lambda name: topic.discard(Staged(name, ONE)),
-        ):
-            raised(BadName, use, name)
+        raised(BadName, topic.stage, name, b"content")
+        raised(BadName, topic.withdraw, "one.md", name, ONE)
+        raised(BadName, topic.discard, Staged(name, ONE))
     assert topic.read("one.md") == b"inside one"
 
 
-REASONS = {
-    errno.ENOSPC: "the disk is full",
-    errno.EDQUOT: "the disk quota is used up",
-    errno.EROFS: "the file system is read-only",
-    errno.EIO: "the disk reports an error",
-    errno.EACCES: "may not write there",
-    errno.EXFULL: "the system refused: Exchange full",
-}
+REASONS = [
+    *((errno.ENOSPC, "the disk is full"), (errno.EDQUOT, "the disk quota is used up")),
+    *((errno.EROFS, "the file system is read-only"), (errno.EIO, "the disk reports an error")),
+    *((errno.EACCES, "may not write there"), (errno.EXFULL, "the system refused: Exchange full")),
+]
 
 
 def test_a_failure_while_staging_leaves_nothing_and_says_why(topic, root, trees, monkeypatch):
     before = names(trees.inside / "topic")
-    for call in ("fchmod", "write", "fsync"):
-        for number, reason in REASONS.items():
-            with monkeypatch.context() as patched:
-                failing(patched, call, number)
-                caught = raised(ManagedMemoryUnavailable, topic.stage, fresh(), b"content", match=reason)
-            assert caught.what == "user"
-            assert names(trees.inside / "topic") == before
+    for call, (number, reason) in itertools.product(("fchmod", "write", "fsync"), REASONS):
+        with monkeypatch.context() as patched:
+            failing(patched, call, number)
+            caught = raised(ManagedMemoryUnavailable, topic.stage, fresh(), b"content", match=reason)
+        assert caught.what == "user"
+        assert names(trees.inside / "topic") == before
     raised(TooLarge, topic.stage, fresh(), bytes(MAX_FILE_BYTES + 1))
     assert names(trees.inside / "topic") == before
     with open_directory(root, "topic/deep", create=False) as directory:
@@ -385,6 +379,10 @@ def test_what_is_not_what_was_claimed_is_not_touched(topic, trees):
     assert snapshot(trees.inside, trees.outside) == before
 
 
+def inodes(directory):
+    return {path: kept[0] for path, kept in snapshot(directory).items()}
+
+
 def meanwhile(monkeypatch, act):
     """Let another process `act` after the first look at a name and before the name changes."""
     real, acts = writing._renameat2, [act]
@@ -401,7 +399,7 @@ def meanwhile(monkeypatch, act):
 @pytest.mark.parametrize("change", ["replace", "withdraw"])
 def test_what_was_swapped_in_at_the_last_moment_is_put_back(topic, trees, monkeypatch, change):
     plant_odd(trees)
-    outside = snapshot(trees.outside)
+    outside = inodes(trees.outside)
     staged = topic.stage(fresh(), b"after")
     one = trees.inside / "topic/one.md"
     # The system does not put a directory in the place of a file, either.
@@ -416,9 +414,7 @@ def test_what_was_swapped_in_at_the_last_moment_is_put_back(topic, trees, monkey
         assert topic.read("newer.md") == b"newer"
         assert one.with_name("link.md").readlink() == trees.outside / "note.md"
         assert (trees.inside / "topic/deep/two.md").read_text() == "inside two"
-    assert {path: kept[0] for path, kept in snapshot(trees.outside).items()} == {
-        path: kept[0] for path, kept in outside.items()
-    }
+    assert inodes(trees.outside) == outside
 
 
 @pytest.mark.usefixtures("landing_")
@@ -474,15 +470,12 @@ def test_a_disk_that_fails_while_names_change_is_told(topic, trees, monkeypatch)
     lacking(monkeypatch, errno.EIO)
     failing(monkeypatch, "unlink", errno.EROFS)
     failing(monkeypatch, "fsync", errno.EIO)
-    for change, told in (
-        (lambda: topic.publish_new(staged, "new.md"), "the disk reports an error"),
-        (lambda: topic.replace(staged, "one.md", ONE), "the disk reports an error"),
-        (lambda: topic.withdraw("one.md", fresh(), ONE), "the disk reports an error"),
-        (lambda: topic.replace_link(staged, "link.md"), "the disk reports an error"),
-        (lambda: topic.discard(staged), "read-only"),
-        (topic.sync, "the disk reports an error"),
+    raised(ManagedMemoryUnavailable, topic.discard, staged, match="read-only")
+    for change, *what in (
+        *((topic.publish_new, staged, "new.md"), (topic.replace, staged, "one.md", ONE), (topic.sync,)),
+        *((topic.withdraw, "one.md", fresh(), ONE), (topic.replace_link, staged, "link.md")),
     ):
-        raised(ManagedMemoryUnavailable, change, match=told)
+        raised(ManagedMemoryUnavailable, change, *what, match="the disk reports an error")
 
 
 @pytest.mark.threat("T-PATH-01", control="single_component")
@@ -490,12 +483,10 @@ def test_a_name_is_one_component(topic, trees):
     staged = topic.stage(fresh(), b"new")
     before = snapshot(trees.inside)
     for name in ("", ".", "..", "../new.md", "../note.md", "deep/two.md", "/note.md", "a\0b", "deep/"):
-        for use in (
-            partial(topic.publish_new, staged, name),
-            partial(topic.replace, staged, name, digest(b"inside note")),
-            partial(topic.read, name),
-            partial(topic.replace_link, staged, name),
-            partial(topic.withdraw, name, fresh(), digest(b"")),
+        for use, *what in (
+            *((topic.publish_new, staged, name), (topic.replace, staged, name, digest(b"inside note"))),
+            *((topic.read, name), (topic.replace_link, staged, name)),
+            (topic.withdraw, name, fresh(), digest(b"")),
         ):
-            raised((BadName, PathEscape), use)
+            raised((BadName, PathEscape), use, *what)
     assert snapshot(trees.inside) == before

@@ -125,13 +125,13 @@ def test_every_way_not_to_list_has_its_code(bench):
     put(bench.user, ".git/config.md")
     (bench.user / "linked").symlink_to(bench.user.parent / "outside")
     for path, code in (
-        ("user/absent", "not_found"),
-        ("user/a.md", "not_a_file"),
-        ("user/.git", "refused"),
-        ("user/linked", "path_escape"),
-        ("user/..", "path_escape"),
-        ("//", "bad_name"),
-        ("team", "refused"),
+        *(
+            ("user/absent", "not_found"),
+            ("user/a.md", "not_a_file"),
+            ("user/.git", "refused"),
+            ("//", "bad_name"),
+        ),
+        *(("user/linked", "path_escape"), ("user/..", "path_escape"), ("team", "refused")),
     ):
         assert bench("ls", path=path).code == code
         found = bench("grep", path=path, pattern="x")
@@ -157,15 +157,6 @@ def test_a_run_may_search_and_be_shown_only_so_much(tmp_path):
     assert bench("read_file", path="user/a.md").code == "budget"
 
 
-def test_what_may_be_listed_but_not_read_shows_in_ls_alone(tmp_path):
-    bench = make_bench(tmp_path, strict(deny=[(["read"], ["/user/private/"])]))
-    put(bench.user, "private/a.md", "needle\n")
-    assert bench("ls", path="user/private").text == "a.md (7 bytes)\n[1 in all]"
-    assert bench("grep", pattern="needle").text == "no matches"
-    assert bench("grep", pattern="needle", path="user/private/a.md").code == "refused"
-    assert bench("read_file", path="user/private/a.md").code == "refused"
-
-
 @pytest.mark.threat("T-LEAK-06", control="policy_before_disk")
 def test_a_hidden_file_reads_like_one_that_is_not_there(bench):
     for path in ("user/.git/config.md", "user/.env.md"):
@@ -186,14 +177,9 @@ def test_greps_that_follow_each_other_search_what_the_first_one_read_and_any_oth
     put(bench.user, "a.md", "changed\n")
     assert bench("grep", pattern="alpha").text == "user/a.md:1: alpha"
     assert bench("grep", pattern="changed", path="user/a.md").text == "user/a.md:1: changed"
-    for number, (tool, arguments) in enumerate(
-        (
-            ("ls", {}),
-            ("read_file", {"path": "user/b.md"}),
-            ("write_file", {"path": "user/c.md", "content": "gamma\n"}),
-            ("read_file", {"path": "user/none.md"}),
-        )
-    ):
+    others = [("ls", {}), ("read_file", {"path": "user/b.md"}), ("read_file", {"path": "user/none.md"})]
+    others.append(("write_file", {"path": "user/c.md", "content": "gamma\n"}))
+    for number, (tool, arguments) in enumerate(others):
         bench("grep", pattern="none")
         put(bench.user, "a.md", f"changed {number}\n")
         bench(tool, **arguments)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import socket
 from collections.abc import Callable
 
 from muniment.confine import fence
@@ -30,29 +29,18 @@ def _spin() -> None:
         pass
 
 
-def _hoard() -> None:
-    kept = []
-    while True:
-        kept.append(bytearray(1 << 16))
-
-
 def _recurse() -> None:
     _recurse()
 
 
 DEEDS: dict[str, Callable[[], object]] = {
     "fork": os.fork,
-    "execute": lambda: os.execv("/bin/true", ["true"]),
-    "connect": socket.socket,
-    "unlink": lambda: LIBC.unlink(b"/nowhere"),
     "write": lambda: os.write(0, b"x"),
     "allocate": lambda: bytearray(HUGE),
-    "hoard": _hoard,
     "malloc": lambda: LIBC.memset(LIBC.malloc(HUGE), 1, HUGE),
     "spin": _spin,
     "abort": os.abort,
     "recurse": _recurse,
-    "jump": lambda: ctypes.string_at(0),
 }
 
 

@@ -1,7 +1,7 @@
 """The real service, which survives no import behind the fence, and no system call that is refused.
 
 Where the fence refuses a call with EPERM, this one kills (SIGSYS): a worker that lives was refused nothing.
-An import ends it with `IMPORTED`. `with_4` gives it 4 KiB of address space on top of what it had.
+An import ends it with `IMPORTED`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from typing import NoReturn
 
 from muniment.confine import fence
-from muniment.confine.zygote import Serve
 from muniment.names import FenceLayer
 from muniment.tools import service
 
@@ -58,11 +57,3 @@ def asking(sock: socket.socket, roots: Mapping[str, int], missing: fence.Missing
     """Make a call that the fence refuses, to show that this is noticed."""
     os.getppid()
     service.serve(sock, roots, missing)
-
-
-def __getattr__(name: str) -> Serve:
-    kind, _, kibibytes = name.partition("_")
-    if kind != "with":
-        raise AttributeError(name)
-    fence.MEMORY_BYTES = int(kibibytes) << 10
-    return serve

@@ -33,71 +33,47 @@ def claim(path: str, digest: str | None = None) -> tuple[dict[str, Any], bytes]:
 
 END = ({"t": "end"}, b"")
 
+SIMPLE = [
+    *(("dotdot", "user/../outside/evil.md"), ("linked-directory", "user/linked/evil.md")),
+    *(("other-scope", "team/evil.md"), ("not-canonical", "/memories/user/evil.md")),
+    *(("index", "user/MEMORY.md"), ("no-markdown", "user/evil.sh"), ("alias", "user/KNOWN.md")),
+    *(("file-as-directory", "user/known.md/evil.md"), ("denies-existing", "user/known.md")),
+    *(("project-only", "project/evil.md"), ("surrogate", "user/evil\udcff.md")),
+    ("own-words", "user/evil.md"),
+]
 CHANGE_SETS: dict[str, list[tuple[dict[str, Any], bytes]]] = {
-    "dotdot": [change("user/../outside/evil.md")],
-    "absolute": [change("/etc/evil.md")],
-    "nul": [change("user/evil.md\0.png")],
-    "drive": [change("C:/evil.md")],
+    **{lie: [change(path)] for lie, path in SIMPLE},
     "link": [change("user/link.md", WRONG)],
-    "linked-directory": [change("user/linked/evil.md")],
     "hard-link": [change("user/hard.md", WRONG)],
     "good-then-escape": [change("user/good.md"), change("user/../evil.md")],
     "claims-escape": [change("user/good.md"), claim("user/../outside/secret.md")],
     "claims-link": [change("user/good.md"), claim("user/link.md", WRONG)],
-    "other-scope": [change("team/evil.md")],
-    "scope-itself": [change("user")],
-    "not-canonical": [change("/memories/user/evil.md")],
-    "index": [change("user/MEMORY.md")],
-    "dot-file": [change("user/.evil.md")],
-    "pinned": [change("user/pinned/evil.md")],
-    "no-markdown": [change("user/evil.sh")],
-    "instructions": [change("project/AGENTS.md")],
-    "deep": [change("user/a/b/c/evil.md")],
-    "long-name": [change("user/" + "a" * 300 + ".md")],
-    "alias": [change("user/KNOWN.md")],
     "twice": [change("user/evil.md"), change("user/evil.md", content=b"other\n")],
-    "twins": [change("user/evil.md"), change("user/EVIL.md")],
-    "file-as-directory": [change("user/known.md/evil.md")],
-    "hidden-text": [change("user/evil.md", content=b"a\xe2\x80\xaeb\n")],
     "terminal": [change("user/evil.md", content=b"\x1b[2J\n")],
-    "bytes": [change("user/evil.md", content=b"\xff\xfe")],
     "over-quota": [change("user/evil.md", content=b"x" * 200_000)],
     "wrong-base": [change("user/known.md", WRONG)],
     "base-of-nothing": [change("user/evil.md", SHA)],
-    "denies-existing": [change("user/known.md")],
     "wrong-claim": [change("user/evil.md"), claim("user/known.md", WRONG)],
     "claims-absence": [change("user/evil.md"), claim("user/known.md")],
-    "project-only": [change("project/evil.md")],
     "delete": [({"t": "delete", "path": "user/known.md"}, b"")],
     "mode": [({"t": "change", "path": "user/evil.md", "base": None, "mode": 511}, EVIL)],
     "path-is-no-text": [({"t": "change", "path": 7, "base": None}, EVIL)],
     "base-is-no-digest": [change("user/evil.md", "../..")],
-    "surrogate": [change("user/evil\udcff.md")],
     "over-long-path": [change("user/" + "a" * 5000)],
     "thousand-files": [change(f"user/evil-{number}.md") for number in range(1000)],
     "over-budget": [change("user/evil.md", content=b"x" * 262_145)],
-    "over-budget-in-two": [
-        change("user/evil.md", content=b"x" * 200_000),
-        change("user/b.md", content=b"x" * 200_000),
-    ],
-    "own-words": [change("user/evil.md")],
     "own-words-for-an-entry": [change("user/known.md", SHA)],
     "many-claims": [claim(f"user/a{number}.md") for number in range(20)],
 }
 
 
 ANSWERS: dict[str, dict[str, Any]] = {
-    "n-is-a-word": {"n": "one"},
-    "allowed-with-code": {"code": "refused"},
-    "denied-without-code": {"verdict": "deny"},
     "unknown-verdict": {"verdict": "commit"},
-    "unknown-via": {"via": "teleport"},
-    "code-with-terminal": {"verdict": "deny", "code": "\x1b[2J"},
     "more-than-asked": {"commit": True},
     "escape-by-hand": {"verdict": "deny", "code": "path_escape", "via": "symlink"},
     "escape-without-via": {"verdict": "deny", "code": "path_escape"},
 }
-TEXTS = {"not-text": b"\xff\xfe", "huge-text": b"x" * ((1 << 20) + 1)}
+TEXTS = {"huge-text": b"x" * ((1 << 20) + 1)}
 
 
 def _forever(sock: socket.socket) -> None:
@@ -142,10 +118,6 @@ class Liar:
         match self.lie:
             case "giant-frame":
                 self.sock.sendall(struct.pack("!I", 2**31) + b"{}")
-            case "junk":
-                self.sock.sendall(b"GET / HTTP/1.1\r\n\r\n" * 100)
-            case "not-utf8-header":
-                self.sock.sendall(struct.pack("!I", 8) + b'{"\xff":1}')
             case "silent":
                 _forever(self.sock)
             case "exits":
@@ -162,9 +134,6 @@ class Liar:
             case "endless":
                 while True:
                     self.channel.send(*change("user/evil.md", content=b"x"))
-            case "endless-claims":
-                while True:
-                    self.channel.send(*claim("user/evil.md"))
             case "bytes-in-path":
                 frame = b'{"t":"change","path":"user/evil\xff.md","base":null,"body":1}'
                 self.sock.sendall(struct.pack("!I", len(frame)) + frame + struct.pack("!I", 1) + b"x")
@@ -178,14 +147,3 @@ def serve(sock: socket.socket, roots: Mapping[str, int], missing: Missing) -> No
         Liar(sock).serve()
     except EOFError:
         return
-
-
-def rude(sock: socket.socket, roots: Mapping[str, int]) -> None:  # noqa: ARG001
-    """Begin with something else than a greeting."""
-    Channel(sock).send({"t": "ready", "digest": WRONG})
-    _forever()
-
-
-def wordless(sock: socket.socket, roots: Mapping[str, int]) -> None:  # noqa: ARG001
-    """End before the first word."""
-    sock.close()

@@ -35,8 +35,3 @@ def rude(sock: socket.socket, roots: Mapping[str, int], missing: fence.Missing) 
 
 def vague(sock: socket.socket, roots: Mapping[str, int], missing: fence.Missing) -> None:  # noqa: ARG001
     Channel(sock).send({"t": "hello", "missing": {"landlock": "much"}})
-
-
-def chatty(sock: socket.socket, roots: Mapping[str, int], missing: fence.Missing) -> None:  # noqa: ARG001
-    _asked(sock)
-    Channel(sock).send({"t": "outcome", "outcome": "EILSEQ", "why": ""})

@@ -46,6 +46,7 @@ class Withheld:
 
 
 LANDLOCK, SECCOMP, LIMITS = (FenceLayer.LANDLOCK,), (FenceLayer.SECCOMP,), (FenceLayer.LIMITS,)
+UNPRIVILEGED = (FenceLayer.NO_NEW_PRIVS, FenceLayer.LANDLOCK, FenceLayer.SECCOMP)
 NO_VERSION_QUERY, NO_LIMIT_QUERY = (0, 0), (2, 0)
 
 CASES = {
@@ -65,13 +66,7 @@ CASES = {
     "limits_pretended": Withheld(PRLIMIT, 0, LIMITS, unless=NO_LIMIT_QUERY),
     "dumpable": Withheld(PRCTL, errno.EPERM, (FenceLayer.DUMPABLE,), (0, PR_SET_DUMPABLE)),
     # An ordinary user's outer filter needs no_new_privs itself, which the workers inherit.
-    "new_privileges": Withheld(
-        PRCTL,
-        errno.EINVAL,
-        (FenceLayer.NO_NEW_PRIVS, FenceLayer.LANDLOCK, FenceLayer.SECCOMP),
-        (0, PR_SET_NO_NEW_PRIVS),
-        needs_root=True,
-    ),
+    "new_privileges": Withheld(PRCTL, errno.EINVAL, UNPRIVILEGED, (0, PR_SET_NO_NEW_PRIVS), needs_root=True),
     "mdwe_unknown": Withheld(PRCTL, errno.EINVAL, (FenceLayer.MDWE,), (0, PR_SET_MDWE)),
 }
 

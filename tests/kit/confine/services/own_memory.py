@@ -1,4 +1,4 @@
-"""All that a process can read of its own memory; used before the fence, and by the control."""
+"""All that a process can read of its own memory, or another's; used before the fence, and by the control."""
 
 from __future__ import annotations
 
@@ -12,9 +12,14 @@ UNREADABLE = {"[vvar]", "[vvar_vclock]", "[vsyscall]"}
 
 def regions() -> Iterator[tuple[str, bytes | None]]:
     """Name and content of each readable mapping; None where the kernel gives none."""
-    mem = os.open("/proc/self/mem", os.O_RDONLY)
+    return mapped("self")
+
+
+def mapped(pid: int | str) -> Iterator[tuple[str, bytes | None]]:
+    """As `regions`, of another process, where that may be read."""
+    mem = os.open(f"/proc/{pid}/mem", os.O_RDONLY)
     try:
-        for line in Path("/proc/self/maps").read_text().splitlines():
+        for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
             span, permissions, *more = line.split(maxsplit=5)
             if permissions.startswith("r"):
                 start, end = (int(number, 16) for number in span.split("-"))

@@ -20,7 +20,6 @@ from muniment.confine import fence
 from muniment.confine.wire import Channel
 
 fence.STEPS = {}
-SEEN: list[object] = []
 
 
 def serve(sock: socket.socket, roots: Mapping[str, int], missing: fence.Missing) -> None:  # noqa: ARG001
@@ -92,11 +91,6 @@ def _smuggle(sock: socket.socket, *_: Any) -> None:
     os._exit(0)
 
 
-def _remember(_sock: Any, channel: Channel, _roots: Any, header: dict[str, Any], _body: Any) -> None:
-    channel.send({"seen": list(SEEN)})
-    SEEN.append(header.get("say"))
-
-
 def _look(_sock: Any, channel: Channel, roots: Mapping[str, int], _header: Any, _body: Any) -> None:
     umask = os.umask(0)
     descriptors: dict[str, str] = {}
@@ -106,37 +100,13 @@ def _look(_sock: Any, channel: Channel, roots: Mapping[str, int], _header: Any, 
         except OSError:
             continue
         descriptors[str(name)] = f"{status.st_dev}:{status.st_ino}:{status.st_rdev}"
-    channel.send(
-        {
-            "environ": dict(os.environ),
-            "descriptors": descriptors,
-            "roots": {scope: os.listdir(fd) for scope, fd in roots.items()},  # noqa: PTH208 - a descriptor
-            "cwd": str(Path.cwd()),
-            "umask": umask,
-            "pid": os.getpid(),
-            "parent": os.getppid(),
-            "session": os.getsid(0),
-            "path": sys.path,
-            "flags": [sys.flags.isolated, sys.flags.no_site],
-            "core": list(resource.getrlimit(resource.RLIMIT_CORE)),
-            "sigint": signal.getsignal(signal.SIGINT) == signal.SIG_DFL,
-            "modules": sorted(sys.modules),
-        }
-    )
+    who = {"pid": os.getpid(), "parent": os.getppid(), "session": os.getsid(0), "cwd": str(Path.cwd())}
+    seen = {"environ": dict(os.environ), "descriptors": descriptors, "umask": umask, "path": sys.path}
+    seen["roots"] = {scope: os.listdir(fd) for scope, fd in roots.items()}  # noqa: PTH208 - a descriptor
+    seen |= {"flags": [sys.flags.isolated, sys.flags.no_site], "modules": sorted(sys.modules)}
+    seen["sigint"] = signal.getsignal(signal.SIGINT) == signal.SIG_DFL
+    channel.send({**who, **seen, "core": list(resource.getrlimit(resource.RLIMIT_CORE))})
 
 
-COMMANDS: dict[str, Callable[..., None]] = {
-    "echo": _echo,
-    "raw": _raw,
-    "raw_then_exit": _raw_then_exit,
-    "flood": _flood,
-    "drip": _drip,
-    "hang": _forever,
-    "spin": _spin,
-    "exit": _exit,
-    "signal": _signal,
-    "hush": _hush,
-    "smuggle": _smuggle,
-    "remember": _remember,
-    "look": _look,
-}
+DEEDS = (_echo, _raw, _raw_then_exit, _flood, _drip, _spin, _exit, _signal, _hush, _smuggle, _look)
+COMMANDS: dict[str, Callable[..., None]] = {deed.__name__[1:]: deed for deed in DEEDS} | {"hang": _forever}
