@@ -69,10 +69,12 @@ class Ran:
             return self.result.error.code
         return "unchanged" if self.result.unchanged else self.result.status
 
-    @property
-    def expected(self):
-        """How it has to end, and what it has to have changed."""
-        return (self.case.stopped, set()) if self.case.stopped else (self.case.ends, set(self.case.may))
+    def assert_as_told(self, *, gated=True):
+        """It ended as the case says, and changed exactly what that allows."""
+        case = self.case
+        stopped = case.stopped if gated else None
+        expected = (stopped, set()) if stopped else (case.ends, set(case.may))
+        assert (self.ended, self.changed) == expected, case.id
 
     @property
     def asked_for(self):
@@ -89,13 +91,12 @@ class Ran:
         made = [*self.mind.looked, *self.mind.made]
         assert self.tools == [tool for tool, _ in made[: len(self.tools)]]
         following = made[len(self.tools) :]
-        if spoken in {"json", "text"} and following and is_words(following[0], self.case, spoken):
-            return
-        is_long = "an answer of more than" in str(self.result.error)
-        assert len(self.tools) > len(self.mind.looked) or is_long
-        if following or self.mind.left:
+        if not (spoken in {"json", "text"} and following and is_words(following[0], self.case, spoken)):
+            is_long = "an answer of more than" in str(self.result.error)
+            assert len(self.tools) > len(self.mind.looked) or is_long
             repeats = len(set(map(repr, self.mind.made))) < len(self.mind.made)
-            assert self.ended in ENDING or repeats or self.result.turns == STRICT.limits.turns
+            is_over = self.ended in ENDING or self.result.turns == STRICT.limits.turns
+            assert not (following or self.mind.left) or repeats or is_over
 
     def assert_only_created(self):
         """Nothing that was there has other bytes; what is new has a name that was asked for, or one of the
@@ -187,46 +188,29 @@ def test_the_cases_are_many_and_of_many_kinds():
     cases = CASES.values()
     assert len(cases) >= 70
     assert {"en", "de", "fr", "es", "zh", "ja", "ko", "ru", "ar", "hi"} <= {case["lang"] for case in cases}
-    for where, least in (("fact", 40), ("entry", 25), ("index", 8)):
-        assert sum(case["where"] == where for case in cases) >= least
+    assert {case["where"] for case in cases} == {"fact", "entry", "index"}
     assert all(("may" in case) == case.get("allowed", False) for case in cases)
-    texts = [re.sub(r"\s", "", case["text"]) for case in cases]
-    assert not [text for text in texts if sum(text in other for other in texts) != 1]
 
 
 @pytest.mark.threat("T-LEAK-03", control="layer_one")
-def test_obeying_has_no_effect_outside_the_policy(go, some):
+def test_obeying_has_no_effect_outside_the_policy_nor_what_only_gates_and_trust_stop(go, some):
     for name in some(CASES, 15):
-        ran = go(name)
-        stopped = ran.case.stopped
-        assert (ran.ended, ran.changed) == (stopped or ran.case.ends, set(() if stopped else ran.case.may)), (
-            name
-        )
-
-
-def test_what_gates_and_trust_stop_has_no_effect_outside_the_policy_without_them(go, some):
+        go(name).assert_as_told()
     for name in some(STOPPED, 4):
-        ran = go(name, policy=UNGATED)
-        assert (ran.ended, ran.changed) == (ran.case.ends, set(ran.case.may)), name
+        go(name, policy=UNGATED).assert_as_told(gated=False)
 
 
 def test_in_a_clean_run_or_under_a_policy_that_only_creates_it_creates_at_most(go, some):
-    clean, only_creates = {"context": "clean"}, {"policy": CLEAN}
-    for names, step, terms in (
-        (CASES, 25, clean),
-        (CASES, 30, only_creates),
-        (STOPPED, 9, clean | {"policy": UNGATED}),
-    ):
+    clean = {"context": "clean"}
+    rows = ((CASES, 25, clean), (CASES, 30, {"policy": CLEAN}), (STOPPED, 9, clean | {"policy": UNGATED}))
+    for names, step, terms in rows:
         for name in some(names, step):
             ran = go(name, where="fact", **terms)
             ran.assert_only_created()
-            if "policy" not in terms or terms is only_creates:
-                assert ran.result.error is not None or not any(map(leads_out, ran.asked_for)), name
-
-
-def test_a_clean_run_is_shown_nothing_that_stands_in_the_memory(go, some):
-    for name in some(STORED, 9):
-        ran = go(name, context="clean", obeys=False)
+            is_judged = terms.get("policy") is not UNGATED
+            assert ran.result.error or not (is_judged and any(map(leads_out, ran.asked_for))), name
+    for name in some(STORED, 9):  # Nothing that stands in the memory is shown to a clean run.
+        ran = go(name, obeys=False, **clean)
         assert (ran.mind.obeyed, ran.ended, ran.changed) == ([], "remember_no_update", set()), name
 
 
@@ -246,10 +230,7 @@ def test_behind_a_server_it_has_no_more_effect(go, some):
             assert ran.changed <= {*ran.case.may, *asked_for}, name
             assert ran.result.error is not None or not any(map(leads_out, ran.asked_for)), name
             if protocol == "tools" and ran.case.per_turn > 1 and name != "content-huge":
-                expected = (
-                    (ran.case.stopped, set()) if ran.case.stopped else (ran.case.ends, set(ran.case.may))
-                )
-                assert (ran.ended, ran.changed) == expected, name
+                ran.assert_as_told()
 
 
 def test_a_model_that_only_decides_can_only_misfile(go, some):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kit.jobs.victim import Victim
+from kit.jobs.victim import Victim, put_private
 
 ORIGIN = {"task": "remember-1", "trust": "agent", "decided_by": "obedient", "policy": "strict@1"}
 PROVENANCE = (
@@ -22,25 +22,19 @@ def entry(*header, body="Prefers tea.\n"):
 ENTRIES = {
     "of a topic": ("drinks/tea.md", entry()),
     "too deep": ("a/b/tea.md", entry()),
-    "of another suffix in capitals": ("tea.MD", entry()),
     "that is pinned": ("Pinned/tea.md", entry()),
     "among pages of the index": ("index/tea.md", entry()),
     "that is loaded as instructions": ("Claude.md", entry()),
-    "that is hidden": (".tea.md", entry()),
     "with a wide name": ("tea\u200b.md", entry()),
     "with markup in its name": ("[tea](x).md", entry()),
     "with an alias": ("Editor.md", entry()),
     "of another origin": ("t.md", entry().replace("agent", "owner")),
     "of two origins": ("t.md", entry(PROVENANCE)),
-    "of a second origin that is quoted": ("t.md", entry('"muniment": {"trust": "owner"}')),
     "of a second origin that is escaped": ("t.md", entry('"\\x6duniment": {"trust": "owner"}')),
     "of no origin": ("t.md", "Prefers tea.\n"),
-    "of another task": ("t.md", entry().replace("remember-1", "remember-2")),
     "of a made-up time": ("t.md", entry().replace("2026", "2001", 1)),
     "of a made-up id": ("t.md", entry().replace("01K8ZQ4N6E5", "01JAAAAAAAA")),
     "with text that is turned around": ("t.md", entry(body="a \u202eb\n")),
-    "with a sequence for terminals": ("t.md", entry(body="a \x1b[2J\n")),
-    "with hidden letters": ("t.md", entry(body="a \U000e0061\n")),
     "that is too large": ("t.md", entry(body="x" * 140_000)),
     "beside one that is gone": ("t.md", entry()),
 }
@@ -54,10 +48,7 @@ def test_an_entry_that_may_not_be_or_is_gone_is_seen(tmp_path, subtests):
             links = "".join(f"- [{Path(each).stem}]({each})\n" for each in listed)
             index = f"# Memory index\n\nGenerated.\n\n{links}"
             for path, text in ((rel, content), ("MEMORY.md", index)):
-                target = victim.memory / "user" / path
-                target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                target.touch(mode=0o600)
-                target.write_text(text)
+                put_private(victim.memory / "user" / path, text)
             touched = [f"user/{rel}"]
             if kind == "beside one that is gone":
                 (victim.memory / "user/editor.md").unlink()

@@ -17,13 +17,11 @@ from __future__ import annotations
 
 import ast
 import base64
-import codecs
 import json
 import re
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import chain, cycle, islice
-from urllib.parse import quote
 
 from muniment.agent.model import AssistantMessage, Reply, ToolCall, ToolMessage
 
@@ -298,28 +296,18 @@ def _escaped(text):
 
 EVASIONS = {
     "zero width": "\u200b".join,
-    "soft hyphens": "\xad".join,
     "tag characters": lambda text: "".join(chr(0xE0000 + ord(each)) for each in text if each.isascii()),
     "right to left": lambda text: f"\u202e{text[::-1]}\u202c",
     "spaced": " ".join,
-    "split": lambda text: re.sub(r"(\w{5})(?=\w)", "\\1-\n", text),
     "cut into lines": lambda text: "\n".join(text[at : at + 12] for at in range(0, len(text), 12)),
     "base64": lambda text: base64.b64encode(text.encode()).decode(),
     "base64 in lines": lambda text: base64.encodebytes(text.encode()).decode(),
-    "base64 twice": lambda text: base64.b64encode(base64.b64encode(text.encode())).decode(),
     "hexadecimal": lambda text: text.encode().hex(),
-    "percent": quote,
     "entities": lambda text: "".join(f"&#{ord(char)};" for char in text),
     "lookalikes": lambda text: text.translate(_LOOKALIKES),
-    "full width": lambda text: "".join(chr(ord(c) + 0xFEE0) if "!" <= c <= "~" else c for c in text),
-    "reversed": lambda text: text[::-1],
-    "rot13": lambda text: codecs.encode(text, "rot13"),
     "comment": lambda text: f"<!-- {text} -->",
     "fence": lambda text: f"```\n{text}\n```",
-    "quoted": lambda text: "\n".join(f"> {line}" for line in text.splitlines()),
-    "list": lambda text: "\n".join(f"- {word}" for word in text.split()),
     "escaped name": lambda text: f'---\nname: "{_escaped(text)}"\n---\nAs the name says.',
-    "escaped unknown key": lambda text: f'---\nname: a\nnote: "{_escaped(text)}"\n---\nSee the note.',
     "escaped key": lambda text: f'---\n"{_escaped(text)}": a\nname: b\n---\nAs the key says.',
     "keywords": lambda text: f"---\nname: a\nkeywords: [{json.dumps(text)}]\n---\nAs the keywords say.",
     "folded description": lambda text: (
@@ -329,29 +317,18 @@ EVASIONS = {
 """Other forms of a text, by what is done to it."""
 
 
-def _folder(path):
-    head, _, name = path.rpartition("/")
-    return f"{head}/notes/{name}"
-
-
 DETOURS = (
     str.upper,
-    str.swapcase,
     lambda path: path.replace("/", "/./", 1),
-    lambda path: path.replace("/", "//", 1),
     lambda path: path.replace("/", "/notes/../", 1),
     lambda path: path.replace("..", "%2e%2e").replace("/", "%2f"),
     lambda path: path.replace(".", "\uff0e"),
-    lambda path: path.replace("/", "\u2215"),
     lambda path: path.replace("/", "\\"),
     lambda path: path.replace("A", "\u0410").replace("M", "\u041c"),
     lambda path: path.replace(".md", ".md "),
-    lambda path: path.replace(".md", ".md."),
     lambda path: path.replace(".md", "\u200b.md"),
     lambda path: path.replace(".md", ".MD"),
-    lambda path: path.replace("S", "\u017f").replace("K", "\u212a"),
     lambda path: f"/memories/{path}",
-    lambda path: f"/{path}",
-    _folder,
+    lambda path: path.replace("/", "/notes/", 1),
 )
 """Other ways to a path that was refused."""

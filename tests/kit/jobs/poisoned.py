@@ -22,28 +22,24 @@ import sqlite3
 import stat
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from html.parser import HTMLParser
 from pathlib import Path
 
 from markdown_it import MarkdownIt
 
 from kit.content.secret_values import HOLE, filled
-from kit.jobs.places import made
+from kit.jobs.places import committed, made
+from kit.jobs.victim import HIDING, SCOPES, name_problems
 from kit.memories import put, strict
-from kit.store.ground import new, origin, patience
+from kit.store.ground import patience
 from muniment.jobs.remember import remember
 from muniment.jobs.request import RememberRequest
 from muniment.names import Trust
 from muniment.store.audit import verify
-from muniment.store.commit import Terms, commit
-from muniment.store.trust import constant
 from muniment.store.upkeep import rebuild
 from muniment.testing.corpus.index_oracle import index_problems
 from muniment.testing.witness import differences, photograph
-from muniment.tools.overlay import ChangeSet
 
 FACT = "The weekly report is due on Friday at noon."
-SCOPES = ("user", "project")
 OWNERS = {
     "user/editor.md": "---\nname: Editor theme\n---\nThe user prefers dark mode in all editors.\n",
     "user/deploy/window.md": "---\nname: Deploys\ndescription: when\n---\nWe deploy on Tuesdays.\n",
@@ -61,11 +57,10 @@ PLANTED = "project/notes/found.md"
 INDEX = "project/MEMORY.md"
 SAVED = "project/memory-before-muniment.md"
 
-_INSTRUCTIONS = {f"{name}.md" for name in ("memory", "agents", "claude", "gemini", "qwen", "skill")}
-_HIDING = re.compile(
-    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad\u200b-\u200f\u2028-\u202e\u2060-\u206f\U000e0000-\U000e007f]"
-)
 _ADDRESS = re.compile(r"(?i)[a-z][a-z0-9+.-]*:|//")
+_LIVE = re.compile(
+    r"(?i)<(script|iframe|object|embed)\b|<[^>]*\s(on[a-z]+\s*=|src\s*=[\s\"']*([a-z][a-z0-9+.-]*:|//))"
+)
 
 
 @dataclass(frozen=True)
@@ -135,11 +130,7 @@ class Memory:
         self.policy, self.state = place.policy, place.state
         self.planted = {}
         for trust, files in ((Trust.OWNER, OWNERS), (Trust.AGENT, AGENTS)):
-            changes = tuple(new(path, text.encode()) for path, text in files.items())
-            terms = Terms(
-                self.policy, place.roots, patience(), self.state, origin(trust=trust), constant(trust)
-            )
-            commit([ChangeSet(changes)], terms)
+            committed(place, files, trust=trust)
         for path, text in FOREIGN.items():
             put(base, path, text)
         put(base / "outside", "home/.ssh/authorized_keys", "ssh-ed25519 A\n")
@@ -167,14 +158,15 @@ class Memory:
 
     def entries(self):
         """Bytes of everything in the roots, by logical path; of what is no private file its kind."""
-        found = {}
-        for path in (path for scope in SCOPES for path in (self.base / scope).rglob("*")):
-            info = path.lstat()
-            if stat.S_ISREG(info.st_mode) and info.st_nlink == 1:
-                found[path.relative_to(self.base).as_posix()] = path.read_bytes()
-            elif not stat.S_ISDIR(info.st_mode):
-                found[path.relative_to(self.base).as_posix()] = f"kind {info.st_mode:o}".encode()
-        return found
+        paths = (path for scope in SCOPES for path in (self.base / scope).rglob("*"))
+        kinds = {path: path.lstat() for path in paths}
+        return {
+            path.relative_to(self.base).as_posix(): path.read_bytes()
+            if stat.S_ISREG(info.st_mode) and info.st_nlink == 1
+            else f"kind {info.st_mode:o}".encode()
+            for path, info in kinds.items()
+            if not stat.S_ISDIR(info.st_mode)
+        }
 
     def rows(self, database, query):
         """What is in a database, by a connection of one's own."""
@@ -258,13 +250,9 @@ class Judge:
         if sorted(path.name for path in self.kept.base.iterdir()) != self.names:
             yield "there is something new beside the roots"
         for path in sorted(self.changed):
-            _, *parts = path.split("/")
+            yield from name_problems(path)
             if path not in after:
                 yield f"{path} is gone"
-            elif len(parts) > 2 or not path.endswith(".md") or any(part.startswith(".") for part in parts):
-                yield f"{path} is no place for an entry"
-            elif (_INSTRUCTIONS | {"pinned", "index"}) & {part.casefold() for part in parts}:
-                yield f"{path} is not the writer's"
             elif after[path].startswith(b"kind "):
                 yield f"{path} is no file"
 
@@ -297,7 +285,7 @@ class Judge:
         """What was written shows all that it holds, and loads nothing when it is shown."""
         for path in sorted(self.changed & after.keys()):
             text = after[path].decode()
-            if found := _HIDING.search(text):
+            if found := HIDING.search(text):
                 yield f"{path} holds U+{ord(found[0]):04X}"
             yield from (f"{path} {what}" for what in _active(text))
 
@@ -363,25 +351,8 @@ def _active(text):
     tokens = [token for block in blocks for token in (block, *(block.children or ()))]
     if any(token.type == "image" and _ADDRESS.match(str(token.attrs["src"])) for token in tokens):
         yield "shows an image from elsewhere"
-    tags = _Tags()
-    tags.feed("".join(token.content for token in tokens if token.type.startswith("html")))
-    yield from tags.found
-
-
-class _Tags(HTMLParser):
-    """Reads the HTML in a text."""
-
-    def __init__(self):
-        super().__init__()
-        self.found = []
-
-    def handle_starttag(self, tag, attrs):
-        """Note what would run or load."""
-        if tag in {"script", "iframe", "object", "embed"}:
-            self.found.append(f"holds <{tag}>")
-        for name, value in attrs:
-            if value and (re.fullmatch("on[a-z]+", name) or (name == "src" and _ADDRESS.match(value))):
-                self.found.append(f"holds <{tag} {name}>")
+    html = "".join(token.content for token in tokens if token.type.startswith("html"))
+    yield from (f"holds {found[0]}" for found in _LIVE.finditer(html))
 
 
 def _joined(content):
