@@ -10,7 +10,7 @@ from itertools import chain
 import pytest
 
 from kit.agent.servers import hasty, serving
-from kit.jobs.places import Diligent, any_words, made, opened, put, remembering
+from kit.jobs.places import any_words, made, opened, put, remembering
 from kit.jobs.poisoned import memory
 from kit.memories import SCOPES, strict
 from kit.where import FACTS
@@ -25,7 +25,6 @@ ORDINARY, MATTERS, BENIGN = (
 )
 PREFERENCES = [each["text"] for each in BENIGN]
 BY_RULES = [fact for number, fact in enumerate(ORDINARY) if number % 5 in {0, 1}]
-BY_MODEL = [fact for number, fact in enumerate(ORDINARY) if number % 5 in {2, 3}]
 FACT = "The owner's release day is Wednesday, before lunch."
 
 
@@ -40,7 +39,7 @@ def attempt(place, fact, model=None):
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_the_rules_remember_every_fact_in_a_worker_and_know_them_afterwards(tmp_path):
-    assert min(len(BY_RULES), len(BY_MODEL)) >= 200
+    assert len(BY_RULES) >= 200
     with made(tmp_path, strict(), in_process=False) as place:
         results = [(fact, attempt(place, fact)) for fact in BY_RULES]
         written = [(fact, result) for fact, result in results if not result.unchanged]
@@ -51,17 +50,6 @@ def test_the_rules_remember_every_fact_in_a_worker_and_know_them_afterwards(tmp_
         for fact in BY_RULES[::8]:
             result = attempt(place, fact)
             assert (result.unchanged, result.files_touched) == (True, ()), fact["text"]
-
-
-@pytest.mark.parametrize("in_process", [pytest.param(True, marks=pytest.mark.slow), False])
-@pytest.mark.timeout(120)
-def test_a_well_behaved_model_gets_every_fact_remembered(tmp_path, in_process):
-    facts = BY_MODEL if in_process else ORDINARY[::100]
-    with made(tmp_path, None if in_process else strict(), in_process=in_process) as place:
-        for fact in facts:
-            assert attempt(place, fact, Diligent(fact["scope"])).touched_scopes == (fact["scope"],)
-        for fact in facts[::8]:
-            assert attempt(place, fact, Diligent(fact["scope"])).unchanged
 
 
 @pytest.mark.slow
@@ -95,9 +83,8 @@ def test_all_preferences_of_the_owner_are_filed_and_none_is_held_back(tmp_path):
         assert len(written) + sum(result.unchanged for result in results) == len(PREFERENCES) >= 200
         found = [held_in(place, scope) for scope in SCOPES]
         assert (sum(count for count, _ in found), [held for _, held in found]) == (len(written), [[], []])
-    with opened(
-        {scope: tmp_path / scope for scope in SCOPES}
-    ) as stranger:  # Whose state knows nothing of it.
+    roots = {scope: tmp_path / scope for scope in SCOPES}
+    with opened(roots) as stranger:  # Whose state knows nothing of it.
         assert [held_in(stranger, scope)[1] for scope in SCOPES] == [[], []]
 
 
@@ -118,11 +105,9 @@ LOOKS = {0: [("grep", {"pattern": "."}), ("ls", {"path": "project"})], 2: READS}
 WORDS = {
     # what it writes of the fact, whether it first reads what stands in a project, and whose words they are
     "bare": (lambda fact: f"{fact}\n", True, "owner"),
-    "front matter": (lambda fact: f"---\nname: Release\ntype: user\n---\n\n{fact}\n", True, "owner"),
     "a list item": (lambda fact: f"- {fact}\n", True, "owner"),
     "other words": (lambda _: "Releases go out on Wednesday morning.\n", True, "agent"),
     "more words": (lambda fact: f"{fact}\n\nThe build may take an hour.\n", True, "agent"),
-    "fewer words": (lambda fact: f"{fact[:-14]}.\n", True, "agent"),
     "unread": (lambda _: "Releases go out on Wednesday morning.\n", False, "agent"),
 }
 
