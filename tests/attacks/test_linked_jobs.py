@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-import muniment
 from kit.jobs.places import any_words, opened, remembering, write
-from kit.memories import CANARY, descriptors, make_roots, photograph, put, strict
+from kit.memories import CANARY, make_roots, photograph, put, strict
 from muniment.agent.filing import RuleWriter
-from muniment.confine import root as reading
-from muniment.errors import ConfigInvalid
 from muniment.names import Symlinks
 from muniment.testing.minds import ScriptedModel, call, calls, say
 
@@ -93,43 +90,3 @@ def test_the_embedded_writer_files_a_fact_beside_links(ask, roots):
     done = ask(model=RuleWriter())
     assert (done.status, len(done.files_touched)) == ("completed", 1)
     assert ask(model=RuleWriter()).unchanged
-
-
-@pytest.mark.parametrize("ask", ["worker"], indirect=True)
-def test_a_clean_run_takes_no_name_of_a_link(ask, roots):
-    done = ask(calls(write("user/l.md", "mine\n")), say("Saved."), context="clean")
-    assert done.files_touched == ("user/l-2.md",)
-    assert (roots["user"] / "l.md").is_symlink()
-
-
-def test_more_links_than_are_resolved_end_the_run_with_what_to_do(ask, monkeypatch):
-    monkeypatch.setattr(reading, "MAX_LINKS", 1)
-    before = descriptors()
-    done = ask(calls(call("ls", path="user")), say("Saved."))
-    assert done.error.code == "managed_memory_unavailable"
-    assert "bind a smaller directory, or refuse links" in str(done.error)
-    assert descriptors() == before
-
-
-def test_flag_and_configuration_say_what_becomes_of_links_in_two_words_and_no_other(tmp_path, roots):
-    home = tmp_path / "home"
-    home.mkdir(mode=0o700)
-
-    def resolved_by(**terms):
-        with muniment.open(tmp_path, home=home, roots=roots, **terms) as memory:
-            return memory.place.symlinks
-
-    assert resolved_by() is Symlinks.REFUSE
-    assert resolved_by(symlinks="beneath") is Symlinks.BENEATH
-    (home / "config.toml").write_text('symlinks = "beneath"\n')
-    assert resolved_by() is Symlinks.BENEATH
-    assert resolved_by(symlinks="refuse") is Symlinks.REFUSE
-    for unknown in ("follow", "Beneath", "beneath ", "none"):
-        (home / "config.toml").unlink(missing_ok=True)
-        with pytest.raises(ConfigInvalid, match="say 'refuse' or 'beneath'"):
-            resolved_by(symlinks=unknown)
-        (home / "config.toml").write_text(f'symlinks = "{unknown}"\n')
-        with pytest.raises(ConfigInvalid, match="say 'refuse' or 'beneath'"):
-            resolved_by()
-        with pytest.raises(ConfigInvalid, match="say 'refuse' or 'beneath'"):
-            muniment.Sandbox("strict", roots, symlinks=unknown)

@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import random
 from itertools import chain
 
 import pytest
 
-from kit.agent.servers import hasty, serving
-from kit.jobs.places import any_words, made, opened, put, remembering
-from kit.jobs.poisoned import memory
+from kit.jobs.places import made, opened, put, remembering
 from kit.memories import SCOPES, strict
 from kit.where import FACTS
 from muniment.names import Scope, Trust
 from muniment.store.upkeep import view_of
-from muniment.testing.minds import AskForCalls, Say, fences, through
 
-__all__ = ["any_words", "hasty"]
 ORDINARY, MATTERS, BENIGN = (
     json.loads((FACTS / f"{name}.json").read_text(encoding="utf-8"))
     for name in ("ordinary", "matters", "benign")
 )
 PREFERENCES = [each["text"] for each in BENIGN]
 BY_RULES = [fact for number, fact in enumerate(ORDINARY) if number % 5 in {0, 1}]
-FACT = "The owner's release day is Wednesday, before lunch."
 
 
 def attempt(place, fact, model=None):
@@ -96,48 +90,3 @@ def test_as_files_of_a_project_no_preference_is_held_back(tmp_path, request):
             name = json.dumps(text, ensure_ascii=False)
             put(tmp_path / "project", f"named/{number}.md", f"---\nname: {name}\n---\nAs it is called.\n")
         assert held_in(place, "project") == (2 * len(texts), [])
-
-
-# -- the owner's words, in the hands of a model ------------------------------------------------------------
-
-READS = [("read_file", {"path": path}) for path in ("project/heard.md", "project/team/meetings.md")]
-LOOKS = {0: [("grep", {"pattern": "."}), ("ls", {"path": "project"})], 2: READS}
-WORDS = {
-    # what it writes of the fact, whether it first reads what stands in a project, and whose words they are
-    "bare": (lambda fact: f"{fact}\n", True, "owner"),
-    "a list item": (lambda fact: f"- {fact}\n", True, "owner"),
-    "other words": (lambda _: "Releases go out on Wednesday morning.\n", True, "agent"),
-    "more words": (lambda fact: f"{fact}\n\nThe build may take an hour.\n", True, "agent"),
-    "unread": (lambda _: "Releases go out on Wednesday morning.\n", False, "agent"),
-}
-
-
-@pytest.mark.threat("T-MEM-14", control="capped_trust")
-@pytest.mark.usefixtures("any_words", "hasty")  # Before this T-RUN-14 narrows what a model may commit.
-def test_the_owners_words_stay_the_owners_and_others_are_worth_no_more_than_the_model(tmp_path):
-    told = {}
-
-    def think(request):
-        messages = request.body["messages"]
-        done = sum(message["role"] == "tool" for message in messages)
-        job = next(str(message["content"]) for message in messages if message["role"] == "user")
-        if done == 0:
-            assert "tools" in request.body
-            assert "Index of project" in str(messages)
-            assert "meetings" in str(messages).lower()
-        if told["looks"] and done in LOOKS:
-            return AskForCalls(LOOKS[done])
-        if done < (5 if told["looks"] else 1):
-            content = told["content"](dict(fences(job))["fact"])
-            return AskForCalls([("write_file", {"path": "user/release.md", "content": content})])
-        return Say("Saved to user/release.md.")
-
-    with serving(through(think), "tools") as (_, model):
-        for name, (content, looks, whose) in WORDS.items():
-            with memory(tmp_path / name) as kept:
-                told |= {"content": content, "looks": looks}
-                result = remembering(kept.place, FACT, model)
-                assert (result.error, result.files_touched) == (None, ("user/release.md",)), name
-                digest = hashlib.sha256((tmp_path / name / "user/release.md").read_bytes()).hexdigest()
-                rows = kept.rows("catalog.db", "SELECT trust FROM entry WHERE rel = 'release.md'")
-                assert (kept.trusts()["user/release.md", digest], rows) == (whose, [(whose,)]), name

@@ -9,7 +9,7 @@ import os
 import re
 import threading
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -61,10 +61,8 @@ def test_a_perfect_model_files_every_fact_in_every_dialect(tmp_path, some):
 
 def test_noise_ends_in_a_clean_error_or_in_an_entry_that_the_policy_grants(tmp_path, some):
     for number, protocol in some([*enumerate(("tools", "json", "text", "decide") * 12)], 5):
-        with (
-            serving(through(minds.noise(number // 4)), protocol) as (server, model),
-            made(tmp_path / str(number)) as place,
-        ):
+        noisy = serving(through(minds.noise(number // 4)), protocol)
+        with noisy as (server, model), made(tmp_path / str(number)) as place:
             before = photograph(base(place) / "outside")
             result = remembering(place, ORDINARY[number], model)
             assert result.error is None or result.error.code in CLEAN
@@ -76,10 +74,8 @@ def test_noise_ends_in_a_clean_error_or_in_an_entry_that_the_policy_grants(tmp_p
 
 def test_constrained_noise_that_only_decides_files_every_fact_verbatim(tmp_path, some):
     facts, waiting = some(ORDINARY[::8], 20), 0
-    with (
-        serving(through(minds.noise(11, constrained=True)), "decide") as (_, model),
-        made(tmp_path, strict(), in_process=False) as place,
-    ):
+    noisy = serving(through(minds.noise(11, constrained=True)), "decide")
+    with noisy as (_, model), made(tmp_path, strict(), in_process=False) as place:
         for number, fact in enumerate(facts):
             result = remembering(place, fact, model, context=("workspace", "clean")[number % 2])
             if isinstance(result.error, PendingReview):
@@ -97,21 +93,15 @@ def test_constrained_noise_that_only_decides_files_every_fact_verbatim(tmp_path,
 # -- the clock, and what else a server may do --------------------------------------------------------------
 
 
-def test_a_run_ends_on_its_deadline_or_by_a_cancel_and_leaves_nothing(tmp_path, some):
+def test_a_run_that_waits_for_its_model_ends_on_its_deadline_or_by_a_cancel_and_leaves_nothing(tmp_path):
     first = tool_calls(tool_call("write_file", {"path": "user/never.md", "content": "Never."}))
-    for number, (name, after) in enumerate(some([*itertools.product(sorted(stalls()), (1, 0))], 99)):
-        answers = itertools.chain([first] * after, itertools.repeat(stalls()[name]))
-        policy = strict(limits={"seconds": 1})
-        with (
-            serving(answers) as (server, model),
-            made(tmp_path / str(number), policy, in_process=False) as place,
-        ):
-            before = photograph(base(place))
-            assert remembering(place, "a fact", model).error.code == "remember_timeout"
-            assert photograph(base(place)) == before
-            assert server.requests[-1].hung_up.wait(60)
-    stall = always(stalls()["stall in the body"])
-    with serving(stall) as (server, model), Cancel() as cancel, made(tmp_path / "cancel") as place:
+    stall = stalls()["stall in the body"]
+    answers, policy = itertools.chain([first], itertools.repeat(stall)), strict(limits={"seconds": 1})
+    with serving(answers) as (server, model), made(tmp_path / "late", policy, in_process=False) as place:
+        before = photograph(base(place))
+        assert remembering(place, "a fact", model).error.code == "remember_timeout"
+        assert (photograph(base(place)), server.requests[-1].hung_up.wait(60)) == (before, True)
+    with serving(always(stall)) as (server, model), Cancel() as cancel, made(tmp_path / "cancel") as place:
         threading.Thread(target=lambda: server.wait_for_requests() and cancel.set()).start()
         assert remembering(place, "a fact", model, cancel=cancel).status == "cancelled"
         assert server.requests[0].hung_up.wait(60)
@@ -142,10 +132,9 @@ def holds_key(process):
 
 
 def descendants(process):
-    for task in Path(f"/proc/{process}/task").iterdir():
-        for child in (task / "children").read_text().split():
-            yield child
-            yield from descendants(child)
+    for children in Path(f"/proc/{process}/task").glob("*/children"):
+        for child in children.read_text().split():
+            yield from (child, *descendants(child))
 
 
 @pytest.mark.threat("T-LEAK-09", control="clean_environment")
@@ -183,17 +172,12 @@ def test_words_that_repeat_the_key_are_stored_without_it(place):
 FRONT = "---\nname: Deploys\ndescription: when\ntype: project\n---\n"
 
 
-@dataclass(frozen=True)
 class Case:
     """A fact, where a model would write it, and the calls that it might make."""
 
-    fact: str
-    path: str
-
-    @classmethod
-    def of(cls, number):
-        fact = f"We do not deploy ring {number} on Fridays after 16:30, says Anna; ask Ben."
-        return cls(fact, f"project/deploy-{number}.md")
+    def __init__(self, number):
+        self.fact = f"We do not deploy ring {number} on Fridays after 16:30, says Anna; ask Ben."
+        self.path = f"project/deploy-{number}.md"
 
     def write(self, body=None, front=FRONT):
         content = f"{front}{self.fact if body is None else body}\n"
@@ -213,9 +197,8 @@ class Case:
     def doubled(self, body):
         """A call as a common template shows it: with its braces doubled."""
         given = {"path": self.path, "content": f"{FRONT}{body}\n"}
-        action = "{" + json.dumps({"action": "write_file", **given}) + "}"
-        tagged = "{" + json.dumps({"name": "write_file", "arguments": given}) + "}"
-        tagged = f"<tool_call>\n{tagged}\n</tool_call>"
+        action = f"{{{json.dumps({'action': 'write_file', **given})}}}"
+        tagged = f"<tool_call>\n{{{json.dumps({'name': 'write_file', 'arguments': given})}}}\n</tool_call>"
         return lambda request: Utter(action if "action" in minds.asked_for(request.body) else tagged)
 
     def fenced(self, body):
@@ -230,23 +213,16 @@ class Case:
 
 SCRIPTS = {
     "overwrites it with a tool's answer": lambda at: [at.write(), at.read(), at.write(f"created {at.path}")],
-    "overwrites it with thanks": lambda at: [at.write(), at.edit(at.fact, "Thank you!")],
     "changes a number": lambda at: [at.but("16", "15")],
     "drops a not": lambda at: [at.but("not ", "")],
-    "adds a not": lambda at: [at.write(f"It is false that {at.fact}")],
     "swaps two names": lambda at: [at.but("Anna; ask Ben", "Ben; ask Anna")],
-    "makes up a name": lambda at: [at.but("Anna", "Carl")],
     "saves another fact": lambda at: [at.write("The user likes green tea.")],
     "saves half of it": lambda at: [at.but(" after 16:30, says Anna; ask Ben", "")],
-    "splices it": lambda at: [at.write("We do not ask Ben. Deploy on Fridays after 16:30, says Anna.")],
-    "babbles into a file": lambda at: [at.write("lorem ipsum " * 300)],
     "babbles": lambda _: [Say("la " * 500)],
     "answers in words": lambda at: [Say(f"Saved to {at.path}.")],
-    "names what it did not write": lambda at: [at.read("user/tea.md"), Say("Already known: user/tea.md")],
     "hides it in front matter": lambda at: [at.write("Noted.", FRONT.replace("when", json.dumps(at.fact)))],
     "spoils another entry": lambda at: [at.read("user/tea.md"), at.edit("green", "black", "user/tea.md")],
     "looks for ever": lambda _: [AskForCalls([("grep", {"pattern": f"deploy{each}"})]) for each in range(9)],
-    "says nothing": lambda _: [Utter("")],
     "asks for what is not there": lambda at: [AskForCalls([("save", {"fact": at.fact})])] * 3,
     "breaks off": lambda _: [Utter('{"action": "write_file", "path": "project/dep')] * 9,
     "doubles braces": lambda at: [at.doubled(at.fact)],
@@ -294,7 +270,7 @@ def test_a_fact_is_never_lost_behind_completed(place, scripted, some):
     assert len(RUNS) >= 60
     lay(place, {"user/tea.md": "The user likes green tea.\n"})
     for number, (protocol, follows, name) in enumerate(some(RUNS, 11)):
-        case = Case.of(number)
+        case = Case(number)
         model = scripted(protocol, name, case)
         result = remembering(replace(place, on_model_failure=follows), case.fact, model)
         told = (protocol, name, follows, result.status, result.error, result.notes)
@@ -305,10 +281,9 @@ def test_a_fact_is_never_lost_behind_completed(place, scripted, some):
 
 
 def test_a_slip_of_form_is_mended_and_no_failure(place, scripted):
-    for number, (protocol, name) in enumerate(
-        itertools.product(("tools", "json", "text"), ("doubles braces", "copies fences"))
-    ):
-        case = Case.of(number)
+    rows = itertools.product(("tools", "json", "text"), ("doubles braces", "copies fences"))
+    for number, (protocol, name) in enumerate(rows):
+        case = Case(number)
         result = remembering(place, case.fact, scripted(protocol, name, case))
         assert (result.status, result.decided_by, result.notes) == ("completed", "scripted", ())
         text = memory(place)[result.files_touched[0]].decode()
@@ -316,7 +291,7 @@ def test_a_slip_of_form_is_mended_and_no_failure(place, scripted):
 
 
 def test_what_the_rules_filed_says_so_and_who_failed_before(place):
-    ring, gone = Case.of(1).fact, Case.of(2).fact
+    ring, gone = Case(1).fact, Case(2).fact
     result = remembering(place, ring, saving("user/a.md", "Thank you!\n"))
     why = "what it wrote or named does not hold the fact"
     assert result.notes == (f"the model scripted failed: {why}; the rules filed the fact as it is",)
