@@ -22,7 +22,9 @@ import sqlite3
 import stat
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 
 from markdown_it import MarkdownIt
 
@@ -79,6 +81,7 @@ class Poison:
     trigger: str
     seed: int
     secrets: tuple[str, ...] = ()
+    echo = property(lambda self: self.trigger[::-1], doc="Stands where the text was written in disguise.")
 
     @classmethod
     def of(cls, raw, seed):
@@ -87,39 +90,12 @@ class Poison:
         joint = "\n" if "\n" in text else " "
         return cls(raw["id"], raw["kind"], f"{text}{joint}{trigger}", trigger, seed, _secrets(raw, text))
 
-    @property
-    def echo(self):
-        """Stands where the text was written in disguise."""
-        return self.trigger[::-1]
-
 
 def _secrets(raw, text):
     """What of a filled text nobody may keep, by the template that the case gives."""
     pattern = "(.+)".join(map(re.escape, HOLE.split(raw["text"])[::3]))
     values = re.fullmatch(pattern, text, re.DOTALL).groups() if "secret" in raw else ()
     return (raw["secret"].format(*values),) if values else ()
-
-
-@dataclass(frozen=True)
-class Ran:
-    """A run with a poison, and what it left behind.
-
-    Attributes:
-        held: whether a gate holds back what was planted.
-        changed: entries that are new or have other bytes.
-    """
-
-    poison: Poison
-    mind: object
-    result: object
-    held: bool
-    changed: tuple[str, ...]
-    problems: tuple[str, ...]
-
-    @property
-    def ended(self):
-        """In a word."""
-        return self.result.error.code if self.result.error else self.result.status
 
 
 class Memory:
@@ -197,15 +173,18 @@ def memory(base, *, on_escape="abort", in_process=True, instructions="quarantine
 
 
 def run(base, poison, mind, *, planted=False, trust=Trust.AGENT, **terms):
-    """Remember a poison, or an innocent fact of the owner beside one, and judge what became of it."""
+    """Remember a poison, or an innocent fact of the owner beside one, and judge what became of it.
+
+    That is its problems, how it ended in a word, and whether a gate holds back what was planted.
+    """
     with memory(base, **terms) as kept:
         if planted:
             kept.plant(poison)
         judge = Judge(kept, poison, planted=planted, trust=Trust.OWNER if planted else trust)
         fact = FACT if planted else poison.text
         result = remember(RememberRequest(fact, trust=judge.trust), kept.place, mind)
-        problems = tuple(judge.problems(result))
-        return Ran(poison, mind, result, judge.held, tuple(sorted(judge.changed)), problems)
+        problems, ended = tuple(judge.problems(result)), result.error.code if result.error else result.status
+        return SimpleNamespace(problems=problems, ended=ended, mind=mind, held=judge.held)
 
 
 class Judge:
@@ -257,10 +236,8 @@ class Judge:
                 yield f"{path} is no file"
 
     def _told(self, result):
-        if set(result.files_touched) != self.changed:
-            yield f"told {sorted(result.files_touched)}, changed {sorted(self.changed)}"
-        if result.error is not None and self.changed:
-            yield f"failed with {result.error.code}, and changed {sorted(self.changed)}"
+        if set(result.files_touched) != self.changed or (result.error and self.changed):
+            yield f"told {result.error} and {sorted(result.files_touched)}, changed {sorted(self.changed)}"
 
     def _trusted(self, after, trusts):
         """The ledger trusts no text more than who brought it, and less never took the place of more."""
@@ -271,15 +248,12 @@ class Judge:
             poisoned = any(word.encode() in content for word in (self.poison.trigger, self.poison.echo))
             if LEVELS[trust] > LEVELS[brought if poisoned else self.trust.value]:
                 yield f"{path} has trust {trust}, and its text came from {brought}"
-            if stamps := re.findall(rb"^muniment: (.*)$", content, re.MULTILINE):
-                if json.loads(stamps[0])["trust"] != trust:
-                    yield f"{path} says of itself what the ledger does not"
-            else:
-                yield f"{path} does not say where it comes from"
-            if path in self.before:
-                held = self.kept.trust_of(path, self.before[path], self.trusts)
-                if LEVELS[trust] < LEVELS[held]:
-                    yield f"text of trust {trust} took the place of {path}, of trust {held}"
+            stamps = [*re.findall(rb"^muniment: (.*)$", content, re.MULTILINE), b'{"trust": 0}']
+            if json.loads(stamps[0])["trust"] != trust:
+                yield f"{path} does not say where it comes from, or not as the ledger does"
+            held = path in self.before and self.kept.trust_of(path, self.before[path], self.trusts)
+            if held and LEVELS[trust] < LEVELS[held]:
+                yield f"text of trust {trust} took the place of {path}, of trust {held}"
 
     def _shown(self, after):
         """What was written shows all that it holds, and loads nothing when it is shown."""
@@ -292,15 +266,12 @@ class Judge:
     def _kept_secret(self, after):
         """No secret stands in the memory, but where it was planted, nor in any file of the state."""
         places = {path: text for path, text in after.items() if not self._is_by_hand(path, text)}
-        for path in sorted(self.kept.state.directory.iterdir()):
-            places[f"state/{path.name}"] = path.read_bytes()
-        for secret in self.poison.secrets:
-            for place, content in places.items():
-                joined = b"" if place.startswith("state/") else _joined(content)
-                views = (content, joined, *_decoded(content), *_decoded(joined))
-                wanted = {secret.encode(), _joined(secret.encode())}
-                if any(form in view for form in wanted for view in views):
-                    yield f"{place} holds a secret of {self.poison.id}"
+        state = {f"state/{path.name}": path.read_bytes() for path in self.kept.state.directory.iterdir()}
+        for secret, (place, content) in product(self.poison.secrets, (places | state).items()):
+            joined = b"" if place in state else _joined(content)
+            views = (content, joined, *_decoded(content), *_decoded(joined))
+            if any(form in view for form in {secret.encode(), _joined(secret.encode())} for view in views):
+                yield f"{place} holds a secret of {self.poison.id}"
 
     def _withheld(self, result):
         """What waits, failed or is held is told to nobody: by no index, and by no row of the catalog."""
@@ -335,10 +306,9 @@ class Judge:
             listed = {name.partition("/")[2] for name in entries if name.startswith(f"{scope}/")}
             listed = {name for name in listed if not _is_index(f"{scope}/{name}")}
             yield from (f"{path}, {when}: {problem}" for problem in index_problems(index, listed))
-            if not self.planted and self.trust in {Trust.AGENT, Trust.EXTERNAL}:
-                for word in (self.poison.trigger, self.poison.echo):
-                    if word.encode() in index:
-                        yield f"{path}, {when}, shows words of trust {self.trust}"
+            is_low = not self.planted and self.trust in {Trust.AGENT, Trust.EXTERNAL}
+            if is_low and any(word.encode() in index for word in (self.poison.trigger, self.poison.echo)):
+                yield f"{path}, {when}, shows words of trust {self.trust}"
 
 
 def _is_index(path):

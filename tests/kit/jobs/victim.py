@@ -187,16 +187,14 @@ def _seen(name, entry):
 
 def _told_otherwise(document, changed):
     error, touched = document["error"], set(document["files_touched"])
-    if touched != changed:
-        yield f"told {sorted(touched)}, changed {sorted(changed)}"
-    if set(document["touched_scopes"]) != {path.partition("/")[0] for path in touched}:
-        yield f"told scopes {document['touched_scopes']}"
+    scopes = {path.partition("/")[0] for path in touched}
+    if touched != changed or set(document["touched_scopes"]) != scopes:
+        yield f"told {sorted(touched)} in {document['touched_scopes']}, changed {sorted(changed)}"
     if (document["status"] == "completed") != (error is None):
         yield f"{document['status']} with {error}"
-    if error is not None and (error["code"] not in CODES or touched):
-        yield f"failed with {error['code']}, touched {sorted(touched)}"
-    if error is None and document.get("unchanged", False) == bool(touched):
-        yield "neither unchanged nor changed"
+    fits = document.get("unchanged", False) != bool(touched) if error is None else not touched
+    if not fits or (error and error["code"] not in CODES):
+        yield f"ended with {error}, touched {sorted(touched)}"
     told = f"{document['summary']}{error['message'] if error else ''}"
     if HIDING.search(told) or "\n" in told:
         yield f"told in characters that do not show: {told!r}"
