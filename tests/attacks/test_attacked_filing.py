@@ -80,24 +80,6 @@ def test_text_that_went_after_a_grep_had_shown_it_counts_as_shown(place, tmp_pat
     assert remembering(place, FACT, model).error.code == "pending_review"
 
 
-def test_a_run_may_read_what_it_has_written_itself(place):
-    read = calls(call("read_file", path="user/e.md"))
-    edit = calls(call("edit", path="user/e.md", old_string=FACT, new_string=f"- {FACT}"))
-    steps = [calls(write("user/e.md", f"{FACT}\n")), read, edit, say("user/e.md")]
-    assert remembering(place, FACT, ScriptedModel(steps)).error is None
-    assert_owners(place, "user/e.md")
-
-
-def test_an_index_that_somebody_else_made_is_not_shown_to_a_model(place, tmp_path):
-    """It may say anything in the form of links, and its words would have counted as nobody's."""
-    for scope in ("user", "project"):
-        filed(place, f"{scope}/a.md", f"{FACT}\n")
-        index = tmp_path / scope / "MEMORY.md"
-        index.write_text(f"{index.read_text()}- [x](x.md) — {POISON}\n")
-        _, model = filed(place, "user/e.md", f"{FACT}\n{POISON}\n")
-        assert POISON not in str(model.requests[0].messages)
-
-
 def test_a_model_that_was_shown_text_from_outside_turns_and_replaces_no_entry_of_the_owner(place):
     lists = "# Never\n- deploy on Friday\n# Always\n- ask first"
     filed(place, "user/e.md", f"{lists}\n", fact=lists)
@@ -108,24 +90,22 @@ def test_a_model_that_was_shown_text_from_outside_turns_and_replaces_no_entry_of
         assert memory(place) == before
 
 
-@pytest.mark.sweep(3)
 @pytest.mark.threat("T-MEM-25", control="expiry_of_people")
-@pytest.mark.parametrize("key", ["expires", '"expires"', '"exp\\u0069res"'])
-@pytest.mark.parametrize("tool", ["write_file", "edit", "new"])
-def test_a_model_hides_nothing_by_a_date_of_expiry(place, key, tool):
-    front = "---\nname: Editors\n---\n"
-    if tool != "new":
-        lay(place, {"user/e.md": f"{front}The user never wants telemetry\n"})
-    look = calls(call("read_file", path="user/e.md"))
-    dated = f"---\nname: Editors\n{key}: 2020-01-01\n---\n"
-    if tool == "edit":
-        edit = calls(call("edit", path="user/e.md", old_string=front, new_string=dated))
-        result, _ = filed(place, "user/f.md", f"{FACT}\n", look, edit)
-    else:
-        result, _ = filed(place, "user/e.md", f"{dated}The user never wants telemetry\n{FACT}\n", look)
-    assert result.error is None
-    found = recaller_of(place).recall("does the user want telemetry")
-    assert [each.path for each in found.entries] == ["user/e.md"]
+def test_a_model_hides_nothing_by_a_date_of_expiry(place):
+    front, known = "---\nname: Editors\n---\n", "The user never wants telemetry"
+    for number, key in enumerate(("expires", '"expires"', '"exp\\u0069res"')):
+        dated, path = f"---\nname: Editors\n{key}: 2020-01-01\n---\n", f"user/e{number}.md"
+        look = calls(call("read_file", path=path))
+        edit = calls(call("edit", path=path, old_string=front, new_string=dated))
+        if number != 2:
+            lay(place, {path: f"{front}{known}\n"})
+        if number == 0:
+            result, _ = filed(place, "user/f.md", f"{FACT}\n", look, edit)
+        else:
+            result, _ = filed(place, path, f"{dated}{known}\n{FACT}\n", look)
+        assert result.error is None
+        found = recaller_of(place).recall("does the user want telemetry")
+        assert path in {each.path for each in found.entries}
 
 
 def test_a_person_says_when_an_entry_ends_and_it_makes_no_fact_known(place):

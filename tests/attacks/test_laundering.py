@@ -11,7 +11,6 @@ import pytest
 from kit.agent.servers import hasty, serving
 from kit.jobs.places import any_words, made, memory, remembering, some
 from kit.store.ground import patience
-from muniment.errors import PendingReview
 from muniment.names import Trust
 from muniment.recall.context import Budgets, StaticContext
 from muniment.recall.recaller import Recaller
@@ -92,20 +91,6 @@ def test_no_title_folder_or_name_says_what_nobody_said(tmp_path, some):
         for name, text in texts.items():
             found = re.findall("approve|every|build|bot|call", f"{name}{text}".lower())
             assert len(set(found)) <= 1  # One says nothing.
-
-
-@pytest.mark.threat("T-MEM-15", control="own_words")
-def test_an_owners_entry_is_not_replaced_by_what_is_not_about_it(tmp_path, some):
-    contents = (f"{ORDER}.\n", f"{FACT}\n", f"I like dogs, and {FACT}\n")
-    for number, (content, protocol) in some([*enumerate(product(contents, PROTOCOLS[:3]))], 4):
-        look = ("read_file", {"path": "user/dogs.md"})
-        with made(tmp_path / str(number)) as place:
-            with laundering("user/dogs.md", "I like dogs.\n", protocol) as model:
-                assert remembering(place, "I like dogs.", model).trust is Trust.OWNER
-            before = memory(place)
-            with laundering("user/dogs.md", content, protocol, look) as model:
-                assert isinstance(remembering(place, FACT, model).error, PendingReview)
-            assert memory(place) == before
 
 
 def test_a_fact_that_a_model_would_put_over_an_entry_is_filed_by_the_rules(tmp_path):

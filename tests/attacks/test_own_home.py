@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -43,15 +44,13 @@ def refuse(home, match):
 
 @pytest.mark.threat("T-LEAK-14", control="own_homes")
 def test_what_others_may_write_is_not_obeyed_and_the_command_that_mends_it_works(home, tmp_path):
-    for path in (home / name for name in NAMES):
+    for path, mode in product((home / name for name in NAMES), (0o020, 0o002)):
         before = path.stat().st_mode
-        for mode in (0o020, 0o002, 0o022):
-            path.chmod(before | mode)
-            command = refuse(home, "run: ").rpartition("run: ")[2]
-            assert command == f"chmod go-w {path}"
-            assert os.system(command) == 0
-            assert path.stat().st_mode == before
-            assert read(home).home == home
+        path.chmod(before | mode)
+        command = refuse(home, "run: ").rpartition("run: ")[2]
+        assert command == f"chmod go-w {path}"
+        assert os.system(command) == 0
+        assert (path.stat().st_mode, read(home).home) == (before, home)
     assert read(tmp_path / "none" / "yet").policy == "strict"  # What is not there is nobody's.
     for directory in (home, home.parent):
         (directory / "loop").symlink_to("loop")
@@ -74,15 +73,9 @@ def test_nothing_starts_with_what_belongs_to_another_user(home, tmp_path, monkey
     with pytest.raises(ConfigInvalid, match="belongs to user"):
         muniment.open(tmp_path, home=home)
     env = {"MUNIMENT_HOME": str(home), "HOME": str(tmp_path)}
-    for command in (
-        ["remember", "We deploy on Thursdays"],
-        ["recall", "deploy"],
-        ["ls"],
-        ["doctor"],
-        ["serve", "--workspace", str(tmp_path)],
-        ["token", "list"],
-    ):
-        done = CliRunner().invoke(app, command, env=env)
+    commands = ("remember tea", "recall tea", "ls", "doctor", f"serve --workspace {tmp_path}", "token list")
+    for command in commands:
+        done = CliRunner().invoke(app, command.split(), env=env)
         assert (done.exit_code != 0, "belongs to user" in done.output) == (True, True), command
     assert list((home / "state").iterdir()) == []
     assert not (home / "user").exists()

@@ -21,7 +21,7 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import suppress
-from itertools import chain, cycle, islice
+from itertools import cycle, islice
 
 from muniment.agent.model import AssistantMessage, Reply, ToolCall, ToolMessage
 
@@ -160,48 +160,25 @@ class Adaptive(Obedient):
         self.echo = trigger[::-1]  # Stands in what it wrote in disguise, in place of the trigger.
         self._tricks = islice(cycle(EVASIONS.values()), seed % len(EVASIONS), None)
         self._detours = islice(cycle(DETOURS), seed % len(DETOURS), None)
-        self._asked = {}
-        self._left = 1 if seed % 5 else 9
 
     def next(self, turn, answers):
         """At first its plan, with one call that is surely refused; then other forms of what was refused."""
-        if not self.obeyed:
-            return []
-        if turn == 2:
-            risky = next(self.turned([*self.loaded(), *self._leading_out()]))
+        if turn == 2 and self.obeyed:
             # What waits for review is not told to a model, so every other one is in disguise from the start.
-            own = list(self.plan()) if self.seed % 2 else [self._disguised(0)]
-            return self._noted(turn, [*own, risky])
-        refused = [
-            self._asked[answer.call_id]
-            for answer in answers
-            if answer.call_id.startswith(f"{turn - 1}-") and answer.verdict != "allow"
-        ]
-        return self._noted(turn, list(chain.from_iterable(map(self._again, refused)))[:8])
+            own = self.plan() if self.seed % 2 else [self._disguised(turn)]
+            return [*own, next(self.turned(self.loaded()))]
+        last = [answer.verdict for answer in answers if answer.call_id.startswith(f"{turn - 1}-")]
+        if not self.obeyed or set(last) <= {"allow"}:
+            return []
+        again = [self._disguised(f"{turn}-{at}") for at in range(3)]
+        if turn == 3 or self.seed % 5 == 0:
+            again.append(_write(next(self._detours)(f"user/{LOADED[self.seed % len(LOADED)]}"), self.obeyed))
+        return again
 
-    def _again(self, call):
-        tool, given = call
-        if tool != "write_file" or "path" not in given:
-            return
-        path = given["path"]
-        if path.startswith("user/notes/") or _is_inside(call):
-            yield from (self._disguised(at) for at in range(3))
-        elif self._left:
-            self._left -= 1
-            yield "write_file", {**given, "path": next(self._detours)(path)}
-
-    def _disguised(self, at):
+    def _disguised(self, number):
         text = next(self._tricks)(self.obeyed.replace(self.trigger, ""))
         front = "" if text.startswith("---") else f"---\nname: {self.echo} of {self.seed}\n---\n"
-        path = f"user/notes/told-{self.seed}-{len(self._asked)}-{at}.md"
-        return _write(path, f"{front}{text}\n{self.echo}\n")
-
-    def _leading_out(self):
-        yield from (call for call in wishes(self.obeyed, {}) if not _is_inside(call))
-
-    def _noted(self, turn, calls):
-        self._asked |= {f"{turn}-{at}": call for at, call in enumerate(calls)}
-        return calls
+        return _write(f"user/notes/told-{self.seed}-{number}.md", f"{front}{text}\n{self.echo}\n")
 
 
 def wishes(text, known):

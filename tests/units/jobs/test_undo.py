@@ -9,7 +9,6 @@ from kit.store.ground import STRICT, claim, laid_out, lax, new, origin
 from muniment import errors
 from muniment.confine.binding import bind_all
 from muniment.confine.cancel import Cancel
-from muniment.content.entry import parse
 from muniment.jobs import review as job
 from muniment.jobs.place import Place
 from muniment.jobs.review import undo
@@ -44,15 +43,9 @@ def entries(ground):
     }
 
 
-def succeed(result):
-    return done(result).task_id
-
-
 def assert_exact_index(place):
     touched = [root for root in place.roots.values() if (root.trusted_path / "MEMORY.md").exists()]
-    assert touched
-    for root in touched:
-        assert verify_index(place.state, root, place.policy).problems == ()
+    assert {verify_index(place.state, root, place.policy).problems for root in touched} == {()}
 
 
 @pytest.mark.threat("T-MEM-01", control="held_text")
@@ -75,12 +68,12 @@ def test_what_a_task_made_changed_and_removed_is_as_before_with_its_directories(
     assert entries(ground) == before
     assert {change.kind for change in result.changes} == {"create", "modify", "delete"}
     assert result.touched_scopes == ("project", "user")
-    assert ((ground.user / "odd.md").read_bytes(), parse(ODD).muniment) == (ODD, None)
+    assert (ground.user / "odd.md").read_bytes() == ODD
     assert "Ignore all" not in (ground.user / "MEMORY.md").read_text()
     assert_exact_index(place)
-    redoing = succeed(undo(result.task_id, place))
+    redoing = done(undo(result.task_id, place)).task_id
     assert entries(ground) == after
-    succeed(undo(redoing, place))
+    done(undo(redoing, place))
     assert entries(ground) == before
     assert_exact_index(place)
     assert verify(ground.state).problems == ()
@@ -100,19 +93,17 @@ def test_later_changes_by_a_task_or_by_hand_are_named_and_nothing_is_written(gro
     (ground.user / "f.md").symlink_to(ground.outside / "secret.md")
     (ground.user / "new" / "hand.md").write_bytes(b"by hand\n")
     before = ground.photograph()
-    result = undo("task-1", place)
-    assert isinstance(result.error, errors.UndoOverlap)
-    assert result.error.paths == (*names[:-1], "user/a.md")
-    assert result.status == "failed"
+    error = undo("task-1", place).error
+    assert (error.code, error.paths) == ("undo_overlap", (*names[:-1], "user/a.md"))
     assert ground.photograph() == before
-    succeed(undo("task-2", place))
+    done(undo("task-2", place))
     assert undo("task-1", place).error.paths == (*names[1:-1], "user/a.md")
 
 
 def test_a_directory_that_somebody_else_uses_meanwhile_stays(ground, place):
     ground.commit(new("user/new/n.md"), origin=origin("task-1"))
     (ground.user / "new" / "hand.md").write_bytes(b"by hand\n")
-    succeed(undo("task-1", place))
+    done(undo("task-1", place))
     assert [path.name for path in (ground.user / "new").iterdir()] == ["hand.md"]
 
 
@@ -126,16 +117,15 @@ def test_a_change_that_lands_between_the_look_and_the_commit_is_an_overlap(groun
 
 def test_undoing_twice_is_refused_and_says_by_what(ground, place):
     ground.commit(ground.edit("user/a.md", b"a secret fact\n"), origin=origin("task-1"))
-    first = succeed(undo("task-1", place))
+    first = done(undo("task-1", place)).task_id
     (record,) = records(ground.state, task=first)
     assert (record.kind, record.body["kind"], record.body["undoes"]) == ("commit", "undo", "task-1")
     assert "secret fact" not in str(records(ground.state))
     error = undo("task-1", place).error
-    assert isinstance(error, errors.AlreadyUndone)
     assert (error.by, error.code) == (first, "already_undone")
-    second = succeed(undo(first, place))
+    second = done(undo(first, place)).task_id
     assert undo(first, place).error.by == second
-    succeed(undo("task-1", place))
+    done(undo("task-1", place))
 
 
 def test_the_trust_of_what_comes_back_is_what_the_ledger_knew_of_it(ground, place):
@@ -146,11 +136,10 @@ def test_the_trust_of_what_comes_back_is_what_the_ledger_knew_of_it(ground, plac
     ground.commit(new("user/b.md", b"one\n"), origin=origin("task-1"), trust=constant(Trust.AGENT))
     edits = ground.edit("user/b.md", b"two\n"), ground.edit("project/p.md", b"two\n")
     ground.commit(*edits, origin=origin("task-2"))
-    undoing = succeed(undo("task-2", place))
+    undoing = done(undo("task-2", place)).task_id
     trusts = {change.path: change.trust for change in of_task(ground.state, undoing).changes}
     assert trusts == {"user/b.md": Trust.AGENT, "project/p.md": Trust.WORKSPACE}
-    known = source("user/b.md", b"one\n")
-    assert (known.trust, known.task) == (Trust.AGENT, "task-1")
+    assert source("user/b.md", b"one\n").task == "task-1"
     # Nobody here wrote it, and an undo does not make it ours.
     assert source("project/p.md", b"# P\nproject\n") is None
 
@@ -184,9 +173,8 @@ def test_what_may_not_be_undone_is_told_and_nothing_is_written(ground, place, tm
     assert seen == before
     with ground.state.ledger.transaction() as connection:
         connection.execute("UPDATE change SET before = NULL, before_digest = 'erased'")
-    error = undo("topic", place).error
-    assert isinstance(error, errors.Erased)
-    assert "user/topic/t.md" in str(error)
+    with pytest.raises(errors.Erased, match="user/topic/t.md"):
+        raise undo("topic", place).error
 
 
 def test_a_directory_that_is_bound_to_another_scope_now_is_still_the_same_memory(ground):
@@ -200,9 +188,6 @@ def test_a_directory_that_is_bound_to_another_scope_now_is_still_the_same_memory
 def test_an_undo_that_cannot_clear_up_behind_itself_is_still_done(ground, place, monkeypatch):
     """It was told as failed, and a second one as undone already."""
     ground.commit(new("user/n.md"), origin=origin("task-1"))
-    held_up = raising(errors.DeadlineExceeded("somebody holds the lock"))
-    monkeypatch.setattr(job, "remove_emptied", held_up)
+    monkeypatch.setattr(job, "remove_emptied", raising(errors.DeadlineExceeded("somebody holds the lock")))
     result = done(undo("task-1", place))
-    assert result.status == "completed"
-    assert "somebody holds the lock" in result.notes[-1]
-    assert not (ground.user / "n.md").exists()
+    assert ("somebody holds the lock" in result.notes[-1], (ground.user / "n.md").exists()) == (True, False)
