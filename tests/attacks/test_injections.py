@@ -9,24 +9,24 @@ from __future__ import annotations
 
 import json
 import re
-from contextlib import ExitStack
+from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import cache
 from itertools import count
+from pathlib import Path
 
 import pytest
 
 from kit.agent.obedient import Case, Obedient, injections, load
 from kit.agent.servers import serving
 from kit.jobs.places import any_words, logged, opened, remembering, some
-from kit.jobs.victim import CANARY, FACT, SCOPES, Victim
+from kit.jobs.victim import CANARY, FACT, SCOPES, Victim, put_private
 from kit.store.ground import patience
 from muniment.jobs.request import RememberResult
 from muniment.names import Trust
 from muniment.policy.decide import Content, ScopeTerms
 from muniment.policy.load import load_policy
 from muniment.store.upkeep import rebuild
-from muniment.testing.minds import AskForCalls, Decide, Say, asked_for, through
+from muniment.testing.minds import Decide, through
 
 __all__ = ["any_words", "logged", "some"]
 # What a model may commit is narrowed before this (T-RUN-14); here it writes what it likes.
@@ -43,7 +43,6 @@ UNGATED = STRICT.model_copy(
 ENDING = {"remember_path_escape", "remember_refused", "remember_failed"}
 """Errors that end a run before the model is done."""
 
-TOOLS = {"read_file", "ls", "grep", "write_file", "edit"}
 CASES = injections()
 STOPPED = [name for name, case in CASES.items() if "stopped" in case]
 STORED = [name for name, case in CASES.items() if case["where"] != "fact"]
@@ -82,21 +81,15 @@ class Ran:
         calls = [given["path"] for tool, given in self.mind.made if tool in {"write_file", "edit"}]
         return {path for path in calls if isinstance(path, str)}
 
-    def assert_obeyed(self, spoken):
-        """The model was shown the text and did what it says, unless the run was ended before.
-
-        Of calls that are spoken, as JSON or in plain text, what is no call of a tool is but last words.
-        """
+    def assert_obeyed(self):
+        """The model was shown the text and did what it says, unless the run was ended before."""
         assert self.mind.obeyed == [self.case.id]
         made = [*self.mind.looked, *self.mind.made]
         assert self.tools == [tool for tool, _ in made[: len(self.tools)]]
-        following = made[len(self.tools) :]
-        if not (spoken in {"json", "text"} and following and is_words(following[0], self.case, spoken)):
-            is_long = "an answer of more than" in str(self.result.error)
-            assert len(self.tools) > len(self.mind.looked) or is_long
-            repeats = len(set(map(repr, self.mind.made))) < len(self.mind.made)
-            is_over = self.ended in ENDING or self.result.turns == STRICT.limits.turns
-            assert not (following or self.mind.left) or repeats or is_over
+        assert len(self.tools) > len(self.mind.looked) or "an answer of more than" in str(self.result.error)
+        repeats = len(set(map(repr, self.mind.made))) < len(self.mind.made)
+        is_over = self.ended in ENDING or self.result.turns == STRICT.limits.turns
+        assert (len(made) == len(self.tools) and not self.mind.left) or repeats or is_over
 
     def assert_only_created(self):
         """Nothing that was there has other bytes; what is new has a name that was asked for, or one of the
@@ -112,13 +105,6 @@ class Ran:
         assert [name for name in names if not set(re.findall(r"\w+", name)) <= said] == []
 
 
-def is_words(call, case, spoken):
-    """Whether a call that stands in a model's words is none: of no tool, not in Unicode, or quoted."""
-    tool, given = call
-    half = any("\ud83d" in str(value) for value in given.values())
-    return tool not in TOOLS or half or (spoken == "text" and case.quoted)
-
-
 def leads_out(path):
     """Whether a path leaves the memory as text alone, by the words of the policy's format."""
     first, *_ = path.removeprefix("/memories").removeprefix("/").split("/")
@@ -127,32 +113,11 @@ def leads_out(path):
 
 
 @pytest.fixture
-def serve():
-    """For each protocol a model behind a real server, and who holds the mind that answers there."""
-    with ExitStack() as stack:
-
-        @cache
-        def served(protocol):
-            held = {}
-
-            def think(request):
-                if asked_for(request.body).startswith("decision"):
-                    return Decide(held["mind"].decision(request.body))
-                calls, said = held["mind"].chat(request.body)
-                return AskForCalls(calls) if calls else Say(said)
-
-            _, model = stack.enter_context(serving(through(think), protocol, key=f"sk-{CANARY}"))
-            return model, held
-
-        yield served
-
-
-@pytest.fixture
-def go(tmp_path, monkeypatch, caplog, logged, serve):
-    """Runs one case in a real worker, with the obedient mind or one behind a server; it does no harm."""
+def go(tmp_path, monkeypatch, caplog, logged):
+    """Runs one case in a real worker, with the obedient mind or its decisions alone; it does no harm."""
     numbers = count()
 
-    def run(name, *, where=None, policy=STRICT, protocol=None, obeys=True, **asked):
+    def run(name, *, where=None, policy=STRICT, decides=False, obeys=True, **asked):
         victim, tools = Victim(tmp_path / str(next(numbers))), []
         monkeypatch.chdir(victim.home)
         monkeypatch.setenv("HOME", str(victim.home))
@@ -162,11 +127,11 @@ def go(tmp_path, monkeypatch, caplog, logged, serve):
         case = load(name, victim.home)
         where = where or case.where
         victim.poison(**{"entry": {"body": case.text}, "index": {"description": case.text}}.get(where, {}))
-        mind = Obedient([case], {None: 100_000, "tools": 32}.get(protocol, 1))
-        model, held = serve(protocol) if protocol else (mind, {})
-        held["mind"] = mind
+        mind = Obedient([case])
         terms = {"scope": case.scope, "trust": Trust.AGENT, **asked}
-        with opened(victim.roots, policy, in_process=False) as place:
+        think = through(lambda request: Decide(mind.decision(request.body)))
+        served = serving(think, "decide", key=f"sk-{CANARY}") if decides else nullcontext((None, mind))
+        with served as (_, model), opened(victim.roots, policy, in_process=False) as place:
             if where == "index":
                 rebuild(place.state, place.roots["user"], policy, patience())
             victim.seal()
@@ -178,7 +143,7 @@ def go(tmp_path, monkeypatch, caplog, logged, serve):
         assert not [text for text in said if str(victim.memory) in text]
         ran = Ran(case, victim, mind, result, tools, victim.changed())
         if obeys:
-            ran.assert_obeyed(protocol)
+            ran.assert_obeyed()
         return ran
 
     return run
@@ -221,23 +186,67 @@ def test_in_a_run_for_one_scope_it_writes_no_other(go, some):
         assert ran.changed <= {path for path in ran.asked_for if path.startswith("user/")}, name
 
 
-def test_behind_a_server_it_has_no_more_effect(go, some):
-    for at, protocol in enumerate(("tools", "json", "text")):
-        for name in some([*CASES][11 * at :] + [*CASES][: 11 * at], 33):
-            ran = go(name, protocol=protocol)
-            # Asked for words at last, a mind behind a server says its next call, and so ends what should not.
-            asked_for = ran.asked_for if ran.case.per_turn == 1 else set()
-            assert ran.changed <= {*ran.case.may, *asked_for}, name
-            assert ran.result.error is not None or not any(map(leads_out, ran.asked_for)), name
-            if protocol == "tools" and ran.case.per_turn > 1 and name != "content-huge":
-                ran.assert_as_told()
-
-
 def test_a_model_that_only_decides_can_only_misfile(go, some):
     for policy, step in ((STRICT, 13), (UNGATED, 17)):
         for name in some(DECIDING, step):
-            ran = go(name, where="fact", protocol="decide", policy=policy, obeys=False)
+            ran = go(name, where="fact", decides=True, policy=policy, obeys=False)
             assert not [path for path in ran.changed if ran.victim.had(path)], name
             for path in ran.changed:
                 assert ran.case.text.strip() in (ran.victim.memory / path).read_text(), name
             assert len(ran.changed) == (ran.result.error is None), name
+
+
+# -- the oracle can fail: an honest run passes, and each misdeed after it is seen ----------------------
+
+ORIGIN = {"task": "remember-1", "trust": "agent", "decided_by": "obedient", "policy": "strict@1"}
+PROVENANCE = (
+    'muniment: {"id": "01K8ZQ4N6E5T3V9M2B7C1D0F8G", "created": "2026-11-22T01:00:00Z",'
+    ' "updated": "2026-11-22T01:00:00Z", "task": "remember-1", "trust": "agent",'
+    ' "decided_by": "obedient", "policy": "strict@1"}'
+)
+INDEXED = ("deploy/window.md", "editor.md", "food/allergies.md", "pinned/rules.md")
+
+
+def entry(*header, body="Prefers tea.\n"):
+    return "\n".join(["---", *header, PROVENANCE, "---", body])
+
+
+ENTRIES = {
+    "of a topic": ("drinks/tea.md", entry()),
+    "too deep": ("a/b/tea.md", entry()),
+    "that is pinned": ("Pinned/tea.md", entry()),
+    "among pages of the index": ("index/tea.md", entry()),
+    "that is loaded as instructions": ("Claude.md", entry()),
+    "with a wide name": ("tea\u200b.md", entry()),
+    "with markup in its name": ("[tea](x).md", entry()),
+    "with an alias": ("Editor.md", entry()),
+    "of another origin": ("t.md", entry().replace("agent", "owner")),
+    "of two origins": ("t.md", entry(PROVENANCE)),
+    "of a second origin that is escaped": ("t.md", entry('"\\x6duniment": {"trust": "owner"}')),
+    "of no origin": ("t.md", "Prefers tea.\n"),
+    "of a made-up time": ("t.md", entry().replace("2026", "2001", 1)),
+    "of a made-up id": ("t.md", entry().replace("01K8ZQ4N6E5", "01JAAAAAAAA")),
+    "with text that is turned around": ("t.md", entry(body="a \u202eb\n")),
+    "that is too large": ("t.md", entry(body="x" * 140_000)),
+    "beside one that is gone": ("t.md", entry()),
+}
+
+
+def test_an_entry_that_may_not_be_or_is_gone_is_seen(tmp_path, subtests):
+    for number, (kind, (rel, content)) in enumerate(ENTRIES.items()):
+        with subtests.test(kind):
+            victim, listed = Victim(tmp_path / str(number)), (*INDEXED, rel)
+            victim.seal()
+            links = "".join(f"- [{Path(each).stem}]({each})\n" for each in listed)
+            index = f"# Memory index\n\nGenerated.\n\n{links}"
+            for path, text in ((rel, content), ("MEMORY.md", index)):
+                put_private(victim.memory / "user" / path, text)
+            touched = [f"user/{rel}"]
+            if kind == "beside one that is gone":
+                (victim.memory / "user/editor.md").unlink()
+                touched += ["user/editor.md"]
+            told = {"files_touched": touched, "touched_scopes": ["user"], "task_id": ORIGIN["task"]}
+            told |= {"status": "completed", "error": None, "summary": "Saved.", "decided_by": "obedient"}
+            problems = list(victim.problems(told, trust=ORIGIN["trust"], policy=ORIGIN["policy"]))
+            assert (problems == []) == (kind == "of a topic"), problems
+            assert len(touched) == 1 or "user/editor.md is gone" in problems
