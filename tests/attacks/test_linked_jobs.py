@@ -17,6 +17,7 @@ pytestmark = pytest.mark.usefixtures("any_words")
 FACT = "The user prefers dark mode"
 LINKS = {"l.md": "real.md", "t": "topic", "index.md": "MEMORY.md", "out.md": "../outside/secret.md"}
 READ = calls(call("read_file", path="user/l.md"))
+NEW = write("user/t/new.md", "new\n")
 WRITE = calls(write("user/t/fine.md", "fine\n"))
 
 
@@ -52,10 +53,7 @@ def test_a_file_is_saved_known_and_told_under_its_one_name(ask, roots):
         assert photograph(roots["user"]) == before
     done = ask(
         calls(call("read_file", path="user/l.md"), call("read_file", path="user/t/one.md")),
-        calls(
-            call("edit", path="user/l.md", old_string="The user", new_string="- The user"),
-            write("user/t/new.md", "new\n"),
-        ),
+        calls(call("edit", path="user/l.md", old_string="The user", new_string="- The user"), NEW),
         say("Saved in user/l.md."),
     )
     assert done.error is None

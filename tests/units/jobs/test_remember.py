@@ -21,14 +21,22 @@ from muniment.store.audit import records as audited
 from muniment.testing.minds import FakeClock, ScriptedModel, call, calls, say
 
 place, logged = places.place, places.logged
-NOTHING = {"task_id": "", "seconds": 0, "timeline": [], "policy": "", "error": None}
-TOLD = NOTHING | {"status": "completed", "summary": "saved project/fact/a.md, user/b.md", "trust": "owner"}
+TOLD = {
+    "task_id": "",
+    "seconds": 0,
+    "timeline": [],
+    "policy": "",
+    "error": None,
+    "turns": 2,
+    "trust": "owner",
+}
+TOLD |= {"status": "completed", "summary": "saved project/fact/a.md, user/b.md", "decided_by": "some-model"}
 TOLD |= {
     "files_touched": ["project/fact/a.md", "user/b.md"],
     "touched_scopes": ["project", "user"],
-    "turns": 2,
+    "trust": "owner",
 }
-TOLD |= {"enforcement": "none", "missing_layers": list(FenceLayer), "decided_by": "some-model"}
+TOLD |= {"enforcement": "none", "missing_layers": list(FenceLayer)}
 KEYS = {*TOLD}
 READ = call("read_file", path="user/a.md")
 
@@ -120,9 +128,8 @@ def test_in_an_explicit_scope_only_that_one_may_be_written(place):
     error = remembering(place, "a fact", saving("user/a.md"), scope="project").error
     assert (error.code, "'project'" in str(error)) == ("remember_scope_mismatch", True)
     assert photograph(user(place)) == before
-    assert remembering(place, "a fact", saving("project/a.md"), scope="project").touched_scopes == (
-        "project",
-    )
+    done = remembering(place, "a fact", saving("project/a.md"), scope="project")
+    assert done.touched_scopes == ("project",)
 
 
 def test_naming_what_was_read_and_is_there_is_a_success_without_effect(place):
@@ -249,12 +256,11 @@ def test_a_success_says_exactly_what_was_committed(tmp_path, in_process):
 def test_what_lands_says_where_it_comes_from_and_keeps_its_identity(place):
     result = ask(place, calls(write()), calls(write()), trust=Trust.AGENT)
     assert result.summary == "saved user/a.md"
-    text = (user(place) / "a.md").read_text()
-    first = parse(text).muniment
+    first = parse((user(place) / "a.md").read_text()).muniment
     of = {"task": result.task_id, "trust": "agent", "decided_by": "scripted", "policy": place.policy.label}
     assert first.items() >= of.items()
     assert {*first} == {"id", "created", "updated", *of}
-    assert (text.endswith("a fact\n"), "a.md" in (user(place) / "MEMORY.md").read_text()) == (True, True)
+    assert "a.md" in (user(place) / "MEMORY.md").read_text()
     ask(place, calls(READ, write(content="a newer fact\n")), say("x"), fact="a newer fact")
     second = parse((user(place) / "a.md").read_text()).muniment
     assert (second["id"], second["task"] == first["task"]) == (first["id"], False)
@@ -325,13 +331,9 @@ def test_a_clean_run_sees_nothing_of_the_memory_and_its_worker_holds_no_root(tmp
 @pytest.mark.threat("T-LEAK-04", control="bare_records")
 def test_no_record_holds_the_fact_or_a_host_path(place, records):
     unknown = Reply(calls=(ToolCall("1", CANARY, {}), ToolCall("2", CANARY, {"x": 1})))
-    for steps in (
-        [calls(write(content=f"{CANARY}\n")), say(f"Saved {CANARY}.")],
-        [calls(write(f"user/../{CANARY}.md"))],
-        [raising(ModelError(CANARY))],
-        [calls(REFUSED), say(CANARY)],
-        [unknown],
-    ):
+    saved = [calls(write(content=f"{CANARY}\n")), say(f"Saved {CANARY}.")]
+    escape, refused = [calls(write(f"user/../{CANARY}.md"))], [calls(REFUSED), say(CANARY)]
+    for steps in (saved, escape, refused, [raising(ModelError(CANARY))], [unknown]):
         before = len(records())
         ask(place, *steps, fact=f"the secret is {CANARY}")
         assert len(records()) > before

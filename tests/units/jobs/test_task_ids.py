@@ -203,11 +203,10 @@ def test_one_request_under_one_id_waits_once_and_asks_its_model_once(place):
     assert isinstance(other, InvalidContent)
 
 
-MERGE = {"merges": [{"ids": ["c1", "c2"], "keep": "c1", "text": ""}]}
 ANSWERS = {
     "remember": (calls(write("user/mine.md", f"{FACT}\n")), say("Saved.")),
     "forget": (say('{"remove": ["c1"]}'),),
-    "dream": (say(json.dumps(MERGE)),),
+    "dream": (say('{"merges": [{"ids": ["c1", "c2"], "keep": "c1", "text": ""}]}'),),
 }
 
 
@@ -219,11 +218,8 @@ def test_an_attempt_that_another_one_overtook_says_what_that_did(tmp_path, kind)
             lay(place, {f"user/{end}.md": f"{FACT} and terminals at {end}\n" for end in ("night", "home")})
             lay(place, dict.fromkeys(("user/y.md", "user/z.md"), "The user drinks tea\n"))
         firsts, (answer, *more) = [], ANSWERS[kind]
-        result = KINDS[kind](
-            place,
-            "dark mode",
-            ScriptedModel([lambda _: firsts.append(KINDS[kind](place, "dark mode")) or answer, *more]),
-        )
+        overtaken = ScriptedModel([lambda _: firsts.append(KINDS[kind](place, "dark mode")) or answer, *more])
+        result = KINDS[kind](place, "dark mode", overtaken)
         assert of_task(place.state, "task-1").origin.decided_by == "rules"
     assert is_repeat(result, firsts[0])
     told = {"remember": "files_touched", "forget": "removed_entries", "dream": "deduped_entries"}[kind]
@@ -231,14 +227,11 @@ def test_an_attempt_that_another_one_overtook_says_what_that_did(tmp_path, kind)
 
 
 def test_a_memory_takes_the_ids_of_all_its_jobs(tmp_path):
-    (tmp_path / "workspace").mkdir()
-    with muniment.open(workspace=tmp_path / "workspace", home=tmp_path / "home") as memory:
+    with muniment.open(workspace=tmp_path, home=tmp_path / "home") as memory:
         put(tmp_path / "home" / "user", "a.md", "dark mode\n")
-        assert not memory.forget("dark mode", yes=True, task_id="task-1").repeated
-        assert memory.forget("dark mode", yes=True, task_id="task-1").repeated
+        assert [memory.forget("dark mode", yes=True, task_id="t").repeated for _ in range(2)] == [False, True]
         with pytest.raises(InvalidContent):
-            memory.dream(yes=True, task_id="task-1")
-        assert memory.dream(yes=True, task_id="task-2").task_id == "task-2"
+            memory.dream(yes=True, task_id="t")
 
 
 @pytest.mark.threat("T-LOG-02", control="kept_records")
