@@ -198,12 +198,9 @@ def test_a_model_that_only_decides_can_only_misfile(go, some):
 
 # -- the oracle can fail: an honest run passes, and each misdeed after it is seen ----------------------
 
+ID, AT = "01K8ZQ4N6E5T3V9M2B7C1D0F8G", "2026-11-22T01:00:00Z"
 ORIGIN = {"task": "remember-1", "trust": "agent", "decided_by": "obedient", "policy": "strict@1"}
-PROVENANCE = (
-    'muniment: {"id": "01K8ZQ4N6E5T3V9M2B7C1D0F8G", "created": "2026-11-22T01:00:00Z",'
-    ' "updated": "2026-11-22T01:00:00Z", "task": "remember-1", "trust": "agent",'
-    ' "decided_by": "obedient", "policy": "strict@1"}'
-)
+PROVENANCE = f"muniment: {json.dumps({'id': ID, 'created': AT, 'updated': AT, **ORIGIN})}"
 INDEXED = ("deploy/window.md", "editor.md", "food/allergies.md", "pinned/rules.md")
 
 
@@ -215,17 +212,13 @@ ENTRIES = {
     "of a topic": ("drinks/tea.md", entry()),
     "too deep": ("a/b/tea.md", entry()),
     "that is pinned": ("Pinned/tea.md", entry()),
-    "among pages of the index": ("index/tea.md", entry()),
     "that is loaded as instructions": ("Claude.md", entry()),
-    "with a wide name": ("tea\u200b.md", entry()),
     "with markup in its name": ("[tea](x).md", entry()),
     "with an alias": ("Editor.md", entry()),
     "of another origin": ("t.md", entry().replace("agent", "owner")),
-    "of two origins": ("t.md", entry(PROVENANCE)),
     "of a second origin that is escaped": ("t.md", entry('"\\x6duniment": {"trust": "owner"}')),
     "of no origin": ("t.md", "Prefers tea.\n"),
     "of a made-up time": ("t.md", entry().replace("2026", "2001", 1)),
-    "of a made-up id": ("t.md", entry().replace("01K8ZQ4N6E5", "01JAAAAAAAA")),
     "with text that is turned around": ("t.md", entry(body="a \u202eb\n")),
     "that is too large": ("t.md", entry(body="x" * 140_000)),
     "beside one that is gone": ("t.md", entry()),

@@ -87,14 +87,11 @@ def test_whoever_obeys_a_text_has_no_effect_that_may_not_be(poisoned, ways):
         poisoned(mind, kind, planted=planted, shift=number, most=4)
 
 
-def test_likewise_for_facts_from_outside_and_from_the_owner(poisoned, ways):
+def test_likewise_for_facts_from_outside_and_from_the_owner_and_in_real_workers(poisoned, ways):
     for kind, (mind, trust) in ways(("honest", "new", "owners"), (Trust.EXTERNAL, Trust.OWNER), step=4):
         ran = poisoned(mind, kind, trust=trust, shift=3, most=4)
         waits = {"pending_review", "remember_refused"}
         assert trust is Trust.OWNER or {one.ended for one in ran} <= waits
-
-
-def test_likewise_in_real_workers(poisoned, ways):
     for kind, (mind, planted) in ways(("new", "honest", "adaptive"), (True, False), step=8):
         poisoned(mind, kind, shift=4, most=4, planted=planted, in_process=False)
 

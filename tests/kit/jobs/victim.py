@@ -284,17 +284,11 @@ def _folded(name):
 # -- a poisoned memory ---------------------------------------------------------------------------------
 
 REPORT = "The weekly report is due on Friday at noon."
-OWNERS = {
-    "user/editor.md": "---\nname: Editor theme\n---\nThe user prefers dark mode in all editors.\n",
-    "user/deploy/window.md": "---\nname: Deploys\ndescription: when\n---\nWe deploy on Tuesdays.\n",
-    "project/build.md": "---\nname: Build\n---\nBuild with make.\n\n- never by hand\n- `make check` before\n",
-}
+OWNERS = {path: _INNOCENT[path] for path in ("user/editor.md", POISONED)}
+OWNERS["project/build.md"] = "---\nname: Build\n---\nBuild with make.\n\n- never by hand\n- `make check`\n"
 AGENTS = {"project/heard.md": "---\nname: Hearsay\n---\nThe build may take an hour.\n"}
-FOREIGN = {
-    "user/pinned/rules.md": "---\nname: House rules\n---\nAsk before deleting anything.\n",
-    "project/AGENTS.md": "Run the tests before you push.\n",
-    "project/team/meetings.md": "---\nname: Meetings\n---\nStand-up is at nine.\n",
-}
+_BY_HAND = ("user/pinned/rules.md", "project/AGENTS.md", "project/team/meetings.md")
+FOREIGN = {path: _INNOCENT[path] for path in _BY_HAND}
 LEVELS = {"external": 0, "agent": 1, "workspace": 2, "owner": 3}
 OF_FOREIGN = {"user": "owner", "project": "workspace"}
 PLANTED = "project/notes/found.md"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 import time
 from datetime import UTC, datetime, timedelta
 from itertools import product
@@ -52,29 +51,18 @@ def day(days):
 # -- the whole of it ---------------------------------------------------------------------------------
 
 
-def plant(root, unique, copies):
-    """Unique facts, and copies of some that differ in what makes no other fact; the copies' paths."""
-    rng = random.Random(1)
-    words = ["".join(rng.choices("abcdefghijklmnop", k=7)) for _ in range(2_000)]
-    facts = [f"Fact {number}: {' '.join(rng.choices(words, k=12))}" for number in range(unique)]
-    disguises = [str.upper, str.lower, "  {}.\n".format, "{} .".format]
-    copied = [rng.choice(disguises)(facts[number % (unique // 2)]) for number in range(copies)]
-    for kind, texts in (("fact", facts), ("zz-copy", copied)):
-        for number, fact in enumerate(texts):
-            text = f"---\nname: {kind} {number}\n---\n{fact}\n"
-            put(root, f"topic-{number % 40}/{kind}-{number:04}.md", text)
-    return {f"user/topic-{number % 40}/zz-copy-{number:04}.md" for number in range(copies)}
-
-
 @pytest.mark.threat("T-MEM-08", control="dream_share")
 def test_the_share_holds_and_the_next_dream_goes_on_and_undo_gives_the_tree_that_never_dreamt(tmp_path):
-    roots = make_roots(tmp_path)
-    planted = plant(roots["user"], 40, 10)
-    with opened(roots, roomy(share=0.129)) as place:
+    disguises = (str.upper, str.lower, "  {}.\n".format, "{} .".format)
+    said = [f"Fact {number} says that day {7 * number} was dry and warm" for number in range(40)]
+    copies = {f"user/zz-{n}.md": f"---\nname: c{n}\n---\n{disguises[n % 4](said[n])}\n" for n in range(10)}
+    with made(tmp_path, roomy(share=0.129)) as place:
+        lay(place, copies)
+        lay(place, {f"user/{n}.md": f"---\nname: {n}\n---\n{fact}\n" for n, fact in enumerate(said)})
         before = memory(place)
         results = [done(dreaming(place)) for _ in range(3)]
         assert [(each.counts.merged, each.counts.left) for each in results] == [(6, 4), (4, 0), (0, 0)]
-        assert {*results[0].deduped_entries, *results[1].deduped_entries} == planted
+        assert {*results[0].deduped_entries, *results[1].deduped_entries} == {*copies}
         assert (results[2].counts.exact_duplicates, results[2].touched_scopes) == (0, ())
         kept = remembering(place, FACT).files_touched
         done(undo(results[1].task_id, place))

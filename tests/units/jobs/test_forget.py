@@ -178,10 +178,11 @@ def test_a_query_that_says_nothing_or_is_none_deletes_nothing(place):
     before = memory(place)
     no_query = ("half a pair \ud83d", f"{LONGEST}s", "é" * MAX_QUERY_BYTES, f"{MANY} more")
     for query in (*NOTHING, *no_query):
-        error = forgetting(place, query).error
-        assert (error.code, memory(place)) == ("invalid_content", before), query
-        assert query in no_query or "nothing was removed" in str(error)
-    assert "use fewer words" in str(error)
+        result = forgetting(place, query)
+        assert (memory(place), result.status) == (before, "failed"), query
+        assert result.error.code == "invalid_content", query
+        assert query in no_query or "nothing was removed" in str(result.error)
+    assert "use fewer words" in str(result.error)
     assert removed(forgetting(place, f"\n {LONGEST}\n")) == ["user/dark.md"]
     assert removed(forgetting(place, f"{MANY} {MANY}")) == ["user/many.md"]
 
@@ -258,27 +259,18 @@ def test_a_long_query_is_shown_to_a_model_and_told_as_far_as_it_has_room(place):
     assert len(forgetting(place, f"{word} {word}y").summary) < 1_100
 
 
-OUTAGES = {
-    "down": raising(ModelError("the server is down")),
-    "broken": raising(RuntimeError("boom")),
-    "silent": say(""),
-    "greedy": say('{"remove": ["c1", "c2", "c3"]}'),
-    "twice": say('{"remove": ["c1", "c1"]}'),
-    "cut": say('{"remove": ["c1"'),
-    "nothing": lambda _: None,
-    "late": raising(DeadlineExceeded("late")),
-}
+UNUSABLE = ("", '{"remove": ["c1", "c2", "c3"]}', '{"remove": ["c1", "c1"]}', '{"remove": ["c1"')
+ERRORS = (ModelError("the server is down"), RuntimeError("boom"), DeadlineExceeded("late"))
 
 
 @pytest.mark.threat("T-MEM-08", control="answer_between_options")
 def test_a_model_that_fails_deletes_nothing(place):
     lay(place, {"user/a.md": "dark mode\n", "user/b.md": "- dark mode\n- tea\n", "user/c.md": "tea\n"})
     before = memory(place)
-    for name, outage in OUTAGES.items():
+    for number, outage in enumerate([lambda _: None, *map(say, UNUSABLE), *map(raising, ERRORS)]):
         result = forgetting(place, "dark mode", ScriptedModel([outage]))
-        code = "forget_timeout" if name == "late" else "forget_failed"
-        assert (result.status, result.removed_entries, memory(place)) == ("failed", (), before), name
-        assert result.error.code == code, name
+        assert (result.status, result.removed_entries, memory(place)) == ("failed", (), before), number
+        assert result.error.code == ("forget_timeout" if number == 7 else "forget_failed"), number
 
 
 # -- how it ends -------------------------------------------------------------------------------------

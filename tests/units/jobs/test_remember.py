@@ -21,22 +21,10 @@ from muniment.store.audit import records as audited
 from muniment.testing.minds import FakeClock, ScriptedModel, call, calls, say
 
 place, logged = places.place, places.logged
-TOLD = {
-    "task_id": "",
-    "seconds": 0,
-    "timeline": [],
-    "policy": "",
-    "error": None,
-    "turns": 2,
-    "trust": "owner",
-}
+TOLD = {"task_id": "", "seconds": 0, "timeline": [], "policy": "", "error": None, "turns": 2}
 TOLD |= {"status": "completed", "summary": "saved project/fact/a.md, user/b.md", "decided_by": "some-model"}
-TOLD |= {
-    "files_touched": ["project/fact/a.md", "user/b.md"],
-    "touched_scopes": ["project", "user"],
-    "trust": "owner",
-}
-TOLD |= {"enforcement": "none", "missing_layers": list(FenceLayer)}
+TOLD |= {"files_touched": ["project/fact/a.md", "user/b.md"], "touched_scopes": ["project", "user"]}
+TOLD |= {"enforcement": "none", "missing_layers": list(FenceLayer), "trust": "owner"}
 KEYS = {*TOLD}
 READ = call("read_file", path="user/a.md")
 
@@ -110,17 +98,13 @@ def test_only_a_finished_run_with_changes_commits(place):
         assert str(base(place)) not in str(result.as_json()), end
 
 
-def test_an_escape_that_only_the_judge_sees_and_a_root_that_was_replaced_are_escapes(place, tmp_path):
+def test_an_escape_that_only_the_judge_sees_is_one(place, tmp_path):
     def plant(_request):
         (user(place) / "a.md").symlink_to(tmp_path / "outside" / "secret.md")
         return say("Saved.")
 
     assert ask(place, calls(write()), plant).error.code == "remember_path_escape"
     assert (tmp_path / "outside" / "secret.md").read_text() == f"{CANARY}\n"
-    user(place).rename(tmp_path / "moved")
-    model = saving()
-    assert remembering(place, "a fact", model).error.code == "remember_path_escape"
-    assert model.requests == []
 
 
 def test_in_an_explicit_scope_only_that_one_may_be_written(place):
