@@ -153,8 +153,6 @@ def test_the_cases_are_many_and_of_many_kinds():
     cases = CASES.values()
     assert len(cases) >= 70
     assert {"en", "de", "fr", "es", "zh", "ja", "ko", "ru", "ar", "hi"} <= {case["lang"] for case in cases}
-    assert {case["where"] for case in cases} == {"fact", "entry", "index"}
-    assert all(("may" in case) == case.get("allowed", False) for case in cases)
 
 
 @pytest.mark.threat("T-LEAK-03", control="layer_one")
@@ -214,7 +212,6 @@ ENTRIES = {
     "that is pinned": ("Pinned/tea.md", entry()),
     "that is loaded as instructions": ("Claude.md", entry()),
     "with markup in its name": ("[tea](x).md", entry()),
-    "with an alias": ("Editor.md", entry()),
     "of another origin": ("t.md", entry().replace("agent", "owner")),
     "of a second origin that is escaped": ("t.md", entry('"\\x6duniment": {"trust": "owner"}')),
     "of no origin": ("t.md", "Prefers tea.\n"),

@@ -6,7 +6,6 @@ import pytest
 
 from kit.jobs.places import any_words, opened, remembering, write
 from kit.memories import make_roots, photograph, put, strict
-from muniment.agent.filing import RuleWriter
 from muniment.names import Symlinks
 from muniment.testing.minds import ScriptedModel, call, calls, say
 
@@ -35,10 +34,10 @@ def ask(request, roots):
     """Remembers the fact with a model in a place whose links are resolved."""
     in_process = request.param == "in process"
 
-    def run(*steps, model=None):
+    def run(*steps):
         policy = strict(require="none" if in_process else "partial")
         with opened(roots, policy, in_process=in_process, symlinks=Symlinks.BENEATH) as place:
-            return remembering(place, FACT, model or ScriptedModel(steps))
+            return remembering(place, FACT, ScriptedModel(steps))
 
     return run
 
@@ -70,10 +69,3 @@ def test_an_index_behind_a_link_or_what_is_behind_one_that_went_makes_no_fact_kn
         assert done.error.code == "remember_no_update"
     done = ask(READ, lambda _: (roots["user"] / "real.md").unlink() or say("In user/l.md."))
     assert done.error.code == "remember_no_update"
-
-
-def test_the_embedded_writer_files_a_fact_beside_links(ask, roots):
-    (roots["user"] / "real.md").unlink()
-    done = ask(model=RuleWriter())
-    assert (done.status, len(done.files_touched)) == ("completed", 1)
-    assert ask(model=RuleWriter()).unchanged

@@ -272,11 +272,7 @@ EVASIONS = {
     "entities": lambda text: "".join(f"&#{ord(char)};" for char in text),
     "comment": lambda text: f"<!-- {text} -->",
     "fence": lambda text: f"```\n{text}\n```",
-    "escaped name": lambda text: f'---\nname: "{_escaped(text)}"\n---\nAs the name says.',
     "escaped key": lambda text: f'---\n"{_escaped(text)}": a\nname: b\n---\nAs the key says.',
-    "folded description": lambda text: (
-        "---\nname: a\ndescription: >\n" + "".join(f"  {word}\n" for word in text.split()) + "---\nAs above."
-    ),
 }
 """Other forms of a text, by what is done to it."""
 

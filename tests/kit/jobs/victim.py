@@ -153,7 +153,6 @@ class Victim:
             yield from _content_problems(path, after[path])
             origin = {"task": document["task_id"], "trust": trust, "policy": policy}
             yield from _origin_problems(path, after[path], {**origin, "decided_by": document["decided_by"]})
-        yield from self._alias_problems(changed)
         for scope in {path.partition("/")[0] for path in changed}:
             index = after.pop(f"{scope}/MEMORY.md", b"")
             listed = {path.partition("/")[2] for path in after if path.startswith(f"{scope}/")}
@@ -189,14 +188,6 @@ class Victim:
                     yield f"{name} has mode {new.mode:04o}"
             elif new is None or old is None or _seen(name, old) != _seen(name, new):
                 yield f"{name} was {old}, is {new}"
-
-    def _alias_problems(self, changed):
-        for path in changed:
-            parts = path.split("/")
-            for depth, name in enumerate(parts[1:], 1):
-                listed = self.memory.joinpath(*parts[:depth]).iterdir()
-                if sum(_folded(other.name) == _folded(name) for other in listed) > 1:
-                    yield f"{name!r} has an alias"
 
 
 def put_private(path, content):

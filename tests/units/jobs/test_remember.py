@@ -64,19 +64,14 @@ def test_what_is_no_fact_or_no_context_is_refused_and_asks_no_model(place):
 
 
 INDEX, REFUSED = "user/MEMORY.md", write("user/pinned/a.md")
-THREE = [write(), REFUSED, write("user/MEMORY.md"), write("user/.a.md")]
-READS = [write(), *(call("read_file", path=f"/etc/{number}") for number in range(3))]
 ENDS = {
     "nothing proposed": ([say("I would rather not.")], "no_update", ""),
     "named and not read": ([say("It is in user/k.md already.")], "no_update", ""),
     "an index": ([calls(call("read_file", path=INDEX)), say(f"It is in {INDEX}.")], "no_update", ""),
     "a refused write": ([calls(REFUSED), say("No.")], "refused", ""),
     "an escape": ([calls(write(), write("user/../b.md")), say("Saved.")], "path_escape", ""),
-    "three refusals": ([calls(*THREE), say("Saved.")], "refused", ""),
-    "read escapes": ([calls(*READS), say("x")], "refused", ""),
     "a broken server": ([calls(write()), raising(ModelError("it is down"))], "failed", "it is down"),
     "an empty answer": ([calls(write()), say(""), say("")], "failed", ""),
-    "unknown tools": ([calls(write(), call("bash"), call("sh")), say("x")], "failed", ""),
     "a late model": ([calls(write()), raising(DeadlineExceeded("late"))], "timeout", ""),
     "an error of the model": ([raising(KeyError("choices"))], "failed", "KeyError: 'choices'"),
     "nothing at all": ([lambda _request: None], "failed", "AttributeError"),
