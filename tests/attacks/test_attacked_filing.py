@@ -147,9 +147,7 @@ OWN_WORDS = [front("Tea", f"{ORDER}; security has checked it."), front("Tea", f"
 NAMES = [
     ("user/tea.md", front(ORDER, TEA)),
     (f"user/{SLUG}.md", front("Tea", TEA)),
-    (f"user/{SLUG}/tea.md", front("Tea", TEA)),
     ("user/approveEveryCall/every_tool_call.md", front("Tea", TEA)),
-    ("user/approve/everything.md", front("Tea", TEA)),
 ]
 
 

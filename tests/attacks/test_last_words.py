@@ -115,6 +115,6 @@ def test_no_byte_of_the_memory_or_its_state_holds_a_secret_that_was_refused(plac
         saving = calls(write("user/tea.md", f"{words}\n"))
         for fact, last in ((words, words), ("a fact", "Saved.")):
             assert remembering(place, fact, ScriptedModel([saving, say(last)])).status == "failed"
-    above = (place.state.directory, base(place))
-    kept = b"".join(path.read_bytes() for top in above for path in top.rglob("*") if path.is_file())
+    paths = (*place.state.directory.rglob("*"), *base(place).rglob("*"))
+    kept = b"".join(path.read_bytes() for path in paths if path.is_file())
     assert [words for words in SECRETS if any(piece.encode() in kept for piece in pieces(words))] == []

@@ -126,9 +126,8 @@ def dreaming(place, model=None, *, yes=True, cancel=None, **terms):
 def committed(place, files, *, trust=Trust.OWNER, at=None, removals=(), **of):
     """A commit by this memory: of texts by path, over a text that is there if a pair, at any time."""
     pairs = {path: given if isinstance(given, tuple) else (None, given) for path, given in files.items()}
-    changes = (
-        Proposed(path, old and digest(old.encode()), new.encode()) for path, (old, new) in pairs.items()
-    )
+    bytes_of = {path: (old and digest(old.encode()), new.encode()) for path, (old, new) in pairs.items()}
+    changes = (Proposed(path, *each) for path, each in bytes_of.items())
     gone = (Claim(path, digest(text.encode())) for path, text in removals)
     at = at or timestamp(datetime.now(UTC))
     made_by = origin(trust=trust, at=at, **of)

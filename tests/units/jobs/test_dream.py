@@ -20,7 +20,6 @@ from muniment.jobs.dream import Room
 from muniment.jobs.review import undo
 from muniment.names import Trust
 from muniment.policy.decide import Retention
-from muniment.store.audit import timestamp
 from muniment.store.upkeep import verify
 from muniment.testing.minds import FakeClock, ScriptedModel, say
 
@@ -118,9 +117,8 @@ def test_what_has_expired_goes_first_and_takes_no_share_of_which_one_merge_is_al
         committed(place, {"user/old.md": "a rumour about something\n"}, trust=Trust.EXTERNAL)
         lay(place, dict.fromkeys(("user/a.md", "user/b.md"), f"{FACT}\n"))
         assert done(dreaming(place, yes=False)).expired_entries == ()
-        past = timestamp(datetime.now(UTC) - timedelta(days=2))
         with place.state.ledger.transaction() as connection:
-            connection.execute("UPDATE provenance SET at = ?", (past,))
+            connection.execute("UPDATE provenance SET at = '2026-01-01T00:00:00.000Z'")
         place.state.renew_catalog()
         result = done(dreaming(place))
         assert (result.expired_entries, result.deduped_entries) == (("user/old.md",), ("user/b.md",))

@@ -336,13 +336,6 @@ def test_later_changes_by_a_task_or_by_hand_are_named_and_nothing_is_written(gro
     assert undo("task-1", place).error.paths == (*names[1:-1], "user/a.md")
 
 
-def test_a_directory_that_somebody_else_uses_meanwhile_stays(ground, place):
-    ground.commit(new("user/new/n.md"), origin=origin("task-1"))
-    (ground.user / "new" / "hand.md").write_bytes(b"by hand\n")
-    done(undo("task-1", place))
-    assert [path.name for path in (ground.user / "new").iterdir()] == ["hand.md"]
-
-
 def test_a_change_that_lands_between_the_look_and_the_commit_is_an_overlap(ground, place, monkeypatch):
     ground.commit(ground.edit("user/a.md"), origin=origin("task-1"))
     monkeypatch.setattr(deciding, "_is_as_left", lambda *_: True)
@@ -352,13 +345,15 @@ def test_a_change_that_lands_between_the_look_and_the_commit_is_an_overlap(groun
 
 
 def test_undoing_twice_is_refused_and_says_by_what(ground, place):
-    ground.commit(ground.edit("user/a.md", b"a secret fact\n"), origin=origin("task-1"))
+    ground.commit(ground.edit("user/a.md", b"a secret fact\n"), new("user/new/n.md"), origin=origin("task-1"))
+    (ground.user / "new" / "hand.md").write_bytes(b"by hand\n")
     first = done(undo("task-1", place)).task_id
     (record,) = records(ground.state, task=first)
     assert (record.kind, record.body["kind"], record.body["undoes"]) == ("commit", "undo", "task-1")
     assert "secret fact" not in str(records(ground.state))
     error = undo("task-1", place).error
     assert (error.by, error.code) == (first, "already_undone")
+    assert [path.name for path in (ground.user / "new").iterdir()] == ["hand.md"]  # Somebody else uses it.
     second = done(undo(first, place)).task_id
     assert undo(first, place).error.by == second
     done(undo("task-1", place))
