@@ -238,6 +238,8 @@ def test_it_is_about_the_directories_that_it_was_asked_for_and_no_other_is_known
             with pytest.raises(errors.InvalidScope, match="another directory"):
                 decide(review, elsewhere)
         assert not (other.user / "n.md").exists()
+    with pytest.raises(errors.InvalidScope):
+        approve(review, told, replace(place, roots={"project": ground.roots["project"]}))
     with pytest.raises(errors.NotFound, match="review list"):
         approve("rabc123", "0" * 64, place)
 
