@@ -154,7 +154,7 @@ NAMES = [
 @contextmanager
 def laundering(path, content, protocol):
     """A model that writes this, whatever it was asked; one that may only decide says it as title and file."""
-    asked = []
+    asked, step = [], AskForCalls([("write_file", {"path": path, "content": content})])
 
     def mind(request):
         if "decision" in asked_for(request.body):
@@ -162,7 +162,6 @@ def laundering(path, content, protocol):
             name = content.partition("name: ")[2].partition("\n")[0]
             return Decide({"title": name, "scope": "user", "type": "user", "file": rel})
         asked.append(request)
-        step = AskForCalls([("write_file", {"path": path, "content": content})])
         return step if len(asked) == 1 else Say(f"Saved to {path}.")
 
     with serving(minds.through(mind), protocol) as (_, model):

@@ -69,6 +69,7 @@ ENDS = {
     "read and not named": ([calls(call("read_file", path="user/k.md")), say("Known.")], "no_update", ""),
     "named and not read": ([say("It is in user/k.md already.")], "no_update", ""),
     "an index": ([calls(call("read_file", path=INDEX)), say(f"It is in {INDEX}.")], "no_update", ""),
+    "three refusals": ([calls(write(), *[REFUSED] * 2, write("user/.a.md")), say("Saved.")], "refused", ""),
     "a refused write": ([calls(REFUSED), say("No.")], "refused", ""),
     "an escape": ([calls(write(), write("user/../b.md")), say("Saved.")], "path_escape", ""),
     "a broken server": ([calls(write()), raising(ModelError("it is down"))], "failed", "it is down"),
