@@ -64,12 +64,13 @@ def test_what_is_no_fact_or_no_context_is_refused_and_asks_no_model(place):
 
 
 INDEX, REFUSED = "user/MEMORY.md", write("user/pinned/a.md")
+THREE = [write(), REFUSED, write("user/MEMORY.md"), write("user/.a.md")]
 ENDS = {
     "nothing proposed": ([say("I would rather not.")], "no_update", ""),
     "read and not named": ([calls(call("read_file", path="user/k.md")), say("Known.")], "no_update", ""),
     "named and not read": ([say("It is in user/k.md already.")], "no_update", ""),
     "an index": ([calls(call("read_file", path=INDEX)), say(f"It is in {INDEX}.")], "no_update", ""),
-    "three refusals": ([calls(write(), *[REFUSED] * 2, write("user/.a.md")), say("Saved.")], "refused", ""),
+    "three refusals": ([calls(*THREE), say("Saved.")], "refused", ""),
     "a refused write": ([calls(REFUSED), say("No.")], "refused", ""),
     "an escape": ([calls(write(), write("user/../b.md")), say("Saved.")], "path_escape", ""),
     "a broken server": ([calls(write()), raising(ModelError("it is down"))], "failed", "it is down"),
