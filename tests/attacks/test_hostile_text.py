@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
+import runpy
 import sys
 import unicodedata
 from contextlib import suppress
+from types import SimpleNamespace
 
 import pytest
 
@@ -81,11 +82,7 @@ def test_no_such_run_is_remembered_or_written_and_a_file_that_holds_one_is_held(
 @pytest.fixture(scope="module")
 def slow():
     """The benchmark, which has the texts and the functions."""
-    path = REPOSITORY / "benchmarks" / "hostile_text.py"
-    spec = importlib.util.spec_from_file_location("hostile_text", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return SimpleNamespace(**runpy.run_path(REPOSITORY / "benchmarks" / "hostile_text.py"))
 
 
 def steps(function, text):

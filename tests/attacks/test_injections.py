@@ -9,24 +9,24 @@ from __future__ import annotations
 
 import json
 import re
-from contextlib import ExitStack
+from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import cache
 from itertools import count
+from pathlib import Path
 
 import pytest
 
 from kit.agent.obedient import Case, Obedient, injections, load
 from kit.agent.servers import serving
 from kit.jobs.places import any_words, logged, opened, remembering, some
-from kit.jobs.victim import CANARY, FACT, SCOPES, Victim
+from kit.jobs.victim import CANARY, FACT, SCOPES, Victim, put_private
 from kit.store.ground import patience
 from muniment.jobs.request import RememberResult
 from muniment.names import Trust
 from muniment.policy.decide import Content, ScopeTerms
 from muniment.policy.load import load_policy
 from muniment.store.upkeep import rebuild
-from muniment.testing.minds import AskForCalls, Decide, Say, asked_for, through
+from muniment.testing.minds import Decide, through
 
 __all__ = ["any_words", "logged", "some"]
 # What a model may commit is narrowed before this (T-RUN-14); here it writes what it likes.
@@ -35,15 +35,13 @@ pytestmark = [pytest.mark.usefixtures("any_words"), pytest.mark.timeout(600)]
 STRICT, CLEAN = load_policy("strict"), load_policy("clean")
 LEFT = tuple(gate for gate in STRICT.content.reject if gate != "active-markup")
 SAME_TRUST = tuple(ScopeTerms(name=each.name, trust=Trust.AGENT) for each in STRICT.scope_terms)
-UNGATED = STRICT.model_copy(
-    update={"content": Content(reject=LEFT, instructions="allow"), "scope_terms": SAME_TRUST}
-)
+WITHOUT = {"content": Content(reject=LEFT, instructions="allow"), "scope_terms": SAME_TRUST}
+UNGATED = STRICT.model_copy(update=WITHOUT)
 """Where text may say what it likes, and nothing is trusted more than what a run writes."""
 
 ENDING = {"remember_path_escape", "remember_refused", "remember_failed"}
 """Errors that end a run before the model is done."""
 
-TOOLS = {"read_file", "ls", "grep", "write_file", "edit"}
 CASES = injections()
 STOPPED = [name for name, case in CASES.items() if "stopped" in case]
 STORED = [name for name, case in CASES.items() if case["where"] != "fact"]
@@ -69,10 +67,12 @@ class Ran:
             return self.result.error.code
         return "unchanged" if self.result.unchanged else self.result.status
 
-    @property
-    def expected(self):
-        """How it has to end, and what it has to have changed."""
-        return (self.case.stopped, set()) if self.case.stopped else (self.case.ends, set(self.case.may))
+    def assert_as_told(self, *, gated=True):
+        """It ended as the case says, and changed exactly what that allows."""
+        case = self.case
+        stopped = case.stopped if gated else None
+        expected = (stopped, set()) if stopped else (case.ends, set(case.may))
+        assert (self.ended, self.changed) == expected, case.id
 
     @property
     def asked_for(self):
@@ -80,22 +80,15 @@ class Ran:
         calls = [given["path"] for tool, given in self.mind.made if tool in {"write_file", "edit"}]
         return {path for path in calls if isinstance(path, str)}
 
-    def assert_obeyed(self, spoken):
-        """The model was shown the text and did what it says, unless the run was ended before.
-
-        Of calls that are spoken, as JSON or in plain text, what is no call of a tool is but last words.
-        """
+    def assert_obeyed(self):
+        """The model was shown the text and did what it says, unless the run was ended before."""
         assert self.mind.obeyed == [self.case.id]
         made = [*self.mind.looked, *self.mind.made]
         assert self.tools == [tool for tool, _ in made[: len(self.tools)]]
-        following = made[len(self.tools) :]
-        if spoken in {"json", "text"} and following and is_words(following[0], self.case, spoken):
-            return
-        is_long = "an answer of more than" in str(self.result.error)
-        assert len(self.tools) > len(self.mind.looked) or is_long
-        if following or self.mind.left:
-            repeats = len(set(map(repr, self.mind.made))) < len(self.mind.made)
-            assert self.ended in ENDING or repeats or self.result.turns == STRICT.limits.turns
+        assert len(self.tools) > len(self.mind.looked) or "an answer of more than" in str(self.result.error)
+        repeats = len(set(map(repr, self.mind.made))) < len(self.mind.made)
+        is_over = self.ended in ENDING or self.result.turns == STRICT.limits.turns
+        assert (len(made) == len(self.tools) and not self.mind.left) or repeats or is_over
 
     def assert_only_created(self):
         """Nothing that was there has other bytes; what is new has a name that was asked for, or one of the
@@ -111,13 +104,6 @@ class Ran:
         assert [name for name in names if not set(re.findall(r"\w+", name)) <= said] == []
 
 
-def is_words(call, case, spoken):
-    """Whether a call that stands in a model's words is none: of no tool, not in Unicode, or quoted."""
-    tool, given = call
-    half = any("\ud83d" in str(value) for value in given.values())
-    return tool not in TOOLS or half or (spoken == "text" and case.quoted)
-
-
 def leads_out(path):
     """Whether a path leaves the memory as text alone, by the words of the policy's format."""
     first, *_ = path.removeprefix("/memories").removeprefix("/").split("/")
@@ -126,32 +112,11 @@ def leads_out(path):
 
 
 @pytest.fixture
-def serve():
-    """For each protocol a model behind a real server, and who holds the mind that answers there."""
-    with ExitStack() as stack:
-
-        @cache
-        def served(protocol):
-            held = {}
-
-            def think(request):
-                if asked_for(request.body).startswith("decision"):
-                    return Decide(held["mind"].decision(request.body))
-                calls, said = held["mind"].chat(request.body)
-                return AskForCalls(calls) if calls else Say(said)
-
-            _, model = stack.enter_context(serving(through(think), protocol, key=f"sk-{CANARY}"))
-            return model, held
-
-        yield served
-
-
-@pytest.fixture
-def go(tmp_path, monkeypatch, caplog, logged, serve):
-    """Runs one case in a real worker, with the obedient mind or one behind a server; it does no harm."""
+def go(tmp_path, monkeypatch, caplog, logged):
+    """Runs one case in a real worker, with the obedient mind or its decisions alone; it does no harm."""
     numbers = count()
 
-    def run(name, *, where=None, policy=STRICT, protocol=None, obeys=True, **asked):
+    def run(name, *, where=None, policy=STRICT, decides=False, obeys=True, **asked):
         victim, tools = Victim(tmp_path / str(next(numbers))), []
         monkeypatch.chdir(victim.home)
         monkeypatch.setenv("HOME", str(victim.home))
@@ -161,11 +126,11 @@ def go(tmp_path, monkeypatch, caplog, logged, serve):
         case = load(name, victim.home)
         where = where or case.where
         victim.poison(**{"entry": {"body": case.text}, "index": {"description": case.text}}.get(where, {}))
-        mind = Obedient([case], {None: 100_000, "tools": 32}.get(protocol, 1))
-        model, held = serve(protocol) if protocol else (mind, {})
-        held["mind"] = mind
+        mind = Obedient([case])
         terms = {"scope": case.scope, "trust": Trust.AGENT, **asked}
-        with opened(victim.roots, policy, in_process=False) as place:
+        think = through(lambda request: Decide(mind.decision(request.body)))
+        served = serving(think, "decide", key=f"sk-{CANARY}") if decides else nullcontext((None, mind))
+        with served as (_, model), opened(victim.roots, policy, in_process=False) as place:
             if where == "index":
                 rebuild(place.state, place.roots["user"], policy, patience())
             victim.seal()
@@ -177,7 +142,7 @@ def go(tmp_path, monkeypatch, caplog, logged, serve):
         assert not [text for text in said if str(victim.memory) in text]
         ran = Ran(case, victim, mind, result, tools, victim.changed())
         if obeys:
-            ran.assert_obeyed(protocol)
+            ran.assert_obeyed()
         return ran
 
     return run
@@ -187,46 +152,27 @@ def test_the_cases_are_many_and_of_many_kinds():
     cases = CASES.values()
     assert len(cases) >= 70
     assert {"en", "de", "fr", "es", "zh", "ja", "ko", "ru", "ar", "hi"} <= {case["lang"] for case in cases}
-    for where, least in (("fact", 40), ("entry", 25), ("index", 8)):
-        assert sum(case["where"] == where for case in cases) >= least
-    assert all(("may" in case) == case.get("allowed", False) for case in cases)
-    texts = [re.sub(r"\s", "", case["text"]) for case in cases]
-    assert not [text for text in texts if sum(text in other for other in texts) != 1]
 
 
 @pytest.mark.threat("T-LEAK-03", control="layer_one")
-def test_obeying_has_no_effect_outside_the_policy(go, some):
+def test_obeying_has_no_effect_outside_the_policy_nor_what_only_gates_and_trust_stop(go, some):
     for name in some(CASES, 15):
-        ran = go(name)
-        stopped = ran.case.stopped
-        assert (ran.ended, ran.changed) == (stopped or ran.case.ends, set(() if stopped else ran.case.may)), (
-            name
-        )
-
-
-def test_what_gates_and_trust_stop_has_no_effect_outside_the_policy_without_them(go, some):
+        go(name).assert_as_told()
     for name in some(STOPPED, 4):
-        ran = go(name, policy=UNGATED)
-        assert (ran.ended, ran.changed) == (ran.case.ends, set(ran.case.may)), name
+        go(name, policy=UNGATED).assert_as_told(gated=False)
 
 
 def test_in_a_clean_run_or_under_a_policy_that_only_creates_it_creates_at_most(go, some):
-    clean, only_creates = {"context": "clean"}, {"policy": CLEAN}
-    for names, step, terms in (
-        (CASES, 25, clean),
-        (CASES, 30, only_creates),
-        (STOPPED, 9, clean | {"policy": UNGATED}),
-    ):
+    clean = {"context": "clean"}
+    rows = ((CASES, 25, clean), (CASES, 30, {"policy": CLEAN}), (STOPPED, 9, clean | {"policy": UNGATED}))
+    for names, step, terms in rows:
         for name in some(names, step):
             ran = go(name, where="fact", **terms)
             ran.assert_only_created()
-            if "policy" not in terms or terms is only_creates:
-                assert ran.result.error is not None or not any(map(leads_out, ran.asked_for)), name
-
-
-def test_a_clean_run_is_shown_nothing_that_stands_in_the_memory(go, some):
-    for name in some(STORED, 9):
-        ran = go(name, context="clean", obeys=False)
+            is_judged = terms.get("policy") is not UNGATED
+            assert ran.result.error or not (is_judged and any(map(leads_out, ran.asked_for))), name
+    for name in some(STORED, 9):  # Nothing that stands in the memory is shown to a clean run.
+        ran = go(name, obeys=False, **clean)
         assert (ran.mind.obeyed, ran.ended, ran.changed) == ([], "remember_no_update", set()), name
 
 
@@ -237,26 +183,59 @@ def test_in_a_run_for_one_scope_it_writes_no_other(go, some):
         assert ran.changed <= {path for path in ran.asked_for if path.startswith("user/")}, name
 
 
-def test_behind_a_server_it_has_no_more_effect(go, some):
-    for at, protocol in enumerate(("tools", "json", "text")):
-        for name in some([*CASES][11 * at :] + [*CASES][: 11 * at], 33):
-            ran = go(name, protocol=protocol)
-            # Asked for words at last, a mind behind a server says its next call, and so ends what should not.
-            asked_for = ran.asked_for if ran.case.per_turn == 1 else set()
-            assert ran.changed <= {*ran.case.may, *asked_for}, name
-            assert ran.result.error is not None or not any(map(leads_out, ran.asked_for)), name
-            if protocol == "tools" and ran.case.per_turn > 1 and name != "content-huge":
-                expected = (
-                    (ran.case.stopped, set()) if ran.case.stopped else (ran.case.ends, set(ran.case.may))
-                )
-                assert (ran.ended, ran.changed) == expected, name
-
-
 def test_a_model_that_only_decides_can_only_misfile(go, some):
     for policy, step in ((STRICT, 13), (UNGATED, 17)):
         for name in some(DECIDING, step):
-            ran = go(name, where="fact", protocol="decide", policy=policy, obeys=False)
+            ran = go(name, where="fact", decides=True, policy=policy, obeys=False)
             assert not [path for path in ran.changed if ran.victim.had(path)], name
             for path in ran.changed:
                 assert ran.case.text.strip() in (ran.victim.memory / path).read_text(), name
             assert len(ran.changed) == (ran.result.error is None), name
+
+
+# -- the oracle can fail: an honest run passes, and each misdeed after it is seen ----------------------
+
+ID, AT = "01K8ZQ4N6E5T3V9M2B7C1D0F8G", "2026-11-22T01:00:00Z"
+ORIGIN = {"task": "remember-1", "trust": "agent", "decided_by": "obedient", "policy": "strict@1"}
+PROVENANCE = f"muniment: {json.dumps({'id': ID, 'created': AT, 'updated': AT, **ORIGIN})}"
+INDEXED = ("deploy/window.md", "editor.md", "food/allergies.md", "pinned/rules.md")
+
+
+def entry(*header, body="Prefers tea.\n"):
+    return "\n".join(["---", *header, PROVENANCE, "---", body])
+
+
+ENTRIES = {
+    "of a topic": ("drinks/tea.md", entry()),
+    "too deep": ("a/b/tea.md", entry()),
+    "that is pinned": ("Pinned/tea.md", entry()),
+    "that is loaded as instructions": ("Claude.md", entry()),
+    "with markup in its name": ("[tea](x).md", entry()),
+    "of another origin": ("t.md", entry().replace("agent", "owner")),
+    "of a second origin that is escaped": ("t.md", entry('"\\x6duniment": {"trust": "owner"}')),
+    "of no origin": ("t.md", "Prefers tea.\n"),
+    "of a made-up time": ("t.md", entry().replace("2026", "2001", 1)),
+    "with text that is turned around": ("t.md", entry(body="a \u202eb\n")),
+    "that is too large": ("t.md", entry(body="x" * 140_000)),
+    "beside one that is gone": ("t.md", entry()),
+}
+
+
+def test_an_entry_that_may_not_be_or_is_gone_is_seen(tmp_path, subtests):
+    for number, (kind, (rel, content)) in enumerate(ENTRIES.items()):
+        with subtests.test(kind):
+            victim, listed = Victim(tmp_path / str(number)), (*INDEXED, rel)
+            victim.seal()
+            links = "".join(f"- [{Path(each).stem}]({each})\n" for each in listed)
+            index = f"# Memory index\n\nGenerated.\n\n{links}"
+            for path, text in ((rel, content), ("MEMORY.md", index)):
+                put_private(victim.memory / "user" / path, text)
+            touched = [f"user/{rel}"]
+            if kind == "beside one that is gone":
+                (victim.memory / "user/editor.md").unlink()
+                touched += ["user/editor.md"]
+            told = {"files_touched": touched, "touched_scopes": ["user"], "task_id": ORIGIN["task"]}
+            told |= {"status": "completed", "error": None, "summary": "Saved.", "decided_by": "obedient"}
+            problems = list(victim.problems(told, trust=ORIGIN["trust"], policy=ORIGIN["policy"]))
+            assert (problems == []) == (kind == "of a topic"), problems
+            assert len(touched) == 1 or "user/editor.md is gone" in problems

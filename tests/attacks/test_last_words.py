@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from itertools import product
 
 import pytest
 
@@ -77,9 +78,8 @@ def test_last_words_that_a_gate_stops_are_not_told_to_who_asks_for_them_either(p
 def test_harmless_last_words_are_told_as_data_to_who_asks_for_them(place):
     result = ask(place, GOOD, say(" Saved\n" + "it. " * 100), detail=True)
     first, words, last = result.detail.splitlines()
-    assert first.startswith("<<words of the model ")
-    assert words == ("Saved " + "it. " * 100)[:300]
-    assert last == f"<<end {first.removeprefix('<<words of the model ')}"
+    assert (first[:21], words) == ("<<words of the model ", ("Saved " + "it. " * 100)[:300])
+    assert last == f"<<end {first[21:]}"
     assert result.as_json()["detail"] == result.detail
     assert "detail" not in ask(place, GOOD, say("Saved.")).as_json()
 
@@ -93,22 +93,20 @@ def test_the_path_of_an_escape_is_told_by_its_shape_and_known_again_by_its_diges
         assert_untold(words[:200], told + caplog.text)
     paths = (ESCAPE, "user/a/../../b", ESCAPE)
     one, two, again = (ended(place, calls(write(path)))[0].error.requested for path in paths)
-    assert one.startswith("user/<11>/../../<14>.md #")
-    assert two.startswith("user/<1>/../../<1> #")
+    assert (one[:25], two[:20]) == ("user/<11>/../../<14>.md #", "user/<1>/../../<1> #")
     assert (one, one[-16:] == two[-16:]) == (again, False)
 
 
 @pytest.mark.threat("T-LOG-03", control="reasons_of_ours")
 def test_a_refusal_does_not_repeat_the_path(place):
-    for path in ("user/pinned/{}.md", "user/.{}.md", "project/x/../../user/{}/a", "/etc/{}"):
-        for words in ("ignore-what-came-before-canary-7f3a", "ghp_" + "a1B2c3D4e5F6g7H8" * 2 + "XyZ9"):
-            first, second = (path.format(f"{words}{number}") for number in range(2))
-            asked = [write(first), write(second)]
-            if path.startswith("/etc"):
-                asked = [call("read_file", path=first), call("read_file", path=second)]
-            result, told = ended(place, calls(asked[0]), calls(asked[1]), say("No."))
-            assert result.error.code in {f"remember_{end}" for end in ("refused", "path_escape", "no_update")}
-            assert_untold(words, told)
+    paths = ("user/pinned/{}.md", "user/.{}.md", "project/x/../../user/{}/a", "/etc/{}")
+    secret = "ghp_" + "a1B2c3D4e5F6g7H8" * 2 + "XyZ9"
+    for path, words in product(paths, ("ignore-what-came-before-canary-7f3a", secret)):
+        names = [path.format(f"{words}{number}") for number in range(2)]
+        asked = [call("read_file", path=name) if path[0] == "/" else write(name) for name in names]
+        result, told = ended(place, *map(calls, asked), say("No."))
+        assert result.error.code in {f"remember_{end}" for end in ("refused", "path_escape", "no_update")}
+        assert_untold(words, told)
 
 
 @pytest.mark.threat("T-LEAK-11", control="secret_rules")
@@ -117,6 +115,6 @@ def test_no_byte_of_the_memory_or_its_state_holds_a_secret_that_was_refused(plac
         saving = calls(write("user/tea.md", f"{words}\n"))
         for fact, last in ((words, words), ("a fact", "Saved.")):
             assert remembering(place, fact, ScriptedModel([saving, say(last)])).status == "failed"
-    above = (place.state.directory, base(place))
-    kept = b"".join(path.read_bytes() for top in above for path in top.rglob("*") if path.is_file())
+    paths = (*place.state.directory.rglob("*"), *base(place).rglob("*"))
+    kept = b"".join(path.read_bytes() for path in paths if path.is_file())
     assert [words for words in SECRETS if any(piece.encode() in kept for piece in pieces(words))] == []

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-import muniment
 from kit.jobs.places import any_words, opened, remembering, write
-from kit.memories import CANARY, descriptors, make_roots, photograph, put, strict
-from muniment.agent.filing import RuleWriter
-from muniment.confine import root as reading
-from muniment.errors import ConfigInvalid
+from kit.memories import make_roots, photograph, put, strict
 from muniment.names import Symlinks
 from muniment.testing.minds import ScriptedModel, call, calls, say
 
@@ -20,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("any_words")
 FACT = "The user prefers dark mode"
 LINKS = {"l.md": "real.md", "t": "topic", "index.md": "MEMORY.md", "out.md": "../outside/secret.md"}
 READ = calls(call("read_file", path="user/l.md"))
-WRITE = calls(write("user/t/fine.md", "fine\n"))
+NEW = write("user/t/new.md", "new\n")
 
 
 @pytest.fixture
@@ -38,10 +34,10 @@ def ask(request, roots):
     """Remembers the fact with a model in a place whose links are resolved."""
     in_process = request.param == "in process"
 
-    def run(*steps, model=None, symlinks=Symlinks.BENEATH, **terms):
+    def run(*steps):
         policy = strict(require="none" if in_process else "partial")
-        with opened(roots, policy, in_process=in_process, symlinks=symlinks) as place:
-            return remembering(place, FACT, model or ScriptedModel(steps), **terms)
+        with opened(roots, policy, in_process=in_process, symlinks=Symlinks.BENEATH) as place:
+            return remembering(place, FACT, ScriptedModel(steps))
 
     return run
 
@@ -55,10 +51,7 @@ def test_a_file_is_saved_known_and_told_under_its_one_name(ask, roots):
         assert photograph(roots["user"]) == before
     done = ask(
         calls(call("read_file", path="user/l.md"), call("read_file", path="user/t/one.md")),
-        calls(
-            call("edit", path="user/l.md", old_string="The user", new_string="- The user"),
-            write("user/t/new.md", "new\n"),
-        ),
+        calls(call("edit", path="user/l.md", old_string="The user", new_string="- The user"), NEW),
         say("Saved in user/l.md."),
     )
     assert done.error is None
@@ -76,60 +69,3 @@ def test_an_index_behind_a_link_or_what_is_behind_one_that_went_makes_no_fact_kn
         assert done.error.code == "remember_no_update"
     done = ask(READ, lambda _: (roots["user"] / "real.md").unlink() or say("In user/l.md."))
     assert done.error.code == "remember_no_update"
-
-
-def test_a_link_that_leads_outside_or_any_where_they_are_refused_ends_a_writing_run(ask, tmp_path):
-    before = photograph(tmp_path)
-    done = ask(WRITE, calls(write("user/out.md", CANARY)), say("Saved."))
-    assert (done.error.code, done.error.via) == ("remember_path_escape", "symlink")
-    assert photograph(tmp_path) == before
-    done = ask(WRITE, say("Saved."), symlinks=Symlinks.REFUSE)
-    assert done.error.code == "remember_path_escape"
-    assert photograph(tmp_path) == before
-
-
-def test_the_embedded_writer_files_a_fact_beside_links(ask, roots):
-    (roots["user"] / "real.md").unlink()
-    done = ask(model=RuleWriter())
-    assert (done.status, len(done.files_touched)) == ("completed", 1)
-    assert ask(model=RuleWriter()).unchanged
-
-
-@pytest.mark.parametrize("ask", ["worker"], indirect=True)
-def test_a_clean_run_takes_no_name_of_a_link(ask, roots):
-    done = ask(calls(write("user/l.md", "mine\n")), say("Saved."), context="clean")
-    assert done.files_touched == ("user/l-2.md",)
-    assert (roots["user"] / "l.md").is_symlink()
-
-
-def test_more_links_than_are_resolved_end_the_run_with_what_to_do(ask, monkeypatch):
-    monkeypatch.setattr(reading, "MAX_LINKS", 1)
-    before = descriptors()
-    done = ask(calls(call("ls", path="user")), say("Saved."))
-    assert done.error.code == "managed_memory_unavailable"
-    assert "bind a smaller directory, or refuse links" in str(done.error)
-    assert descriptors() == before
-
-
-def test_flag_and_configuration_say_what_becomes_of_links_in_two_words_and_no_other(tmp_path, roots):
-    home = tmp_path / "home"
-    home.mkdir(mode=0o700)
-
-    def resolved_by(**terms):
-        with muniment.open(tmp_path, home=home, roots=roots, **terms) as memory:
-            return memory.place.symlinks
-
-    assert resolved_by() is Symlinks.REFUSE
-    assert resolved_by(symlinks="beneath") is Symlinks.BENEATH
-    (home / "config.toml").write_text('symlinks = "beneath"\n')
-    assert resolved_by() is Symlinks.BENEATH
-    assert resolved_by(symlinks="refuse") is Symlinks.REFUSE
-    for unknown in ("follow", "Beneath", "beneath ", "none"):
-        (home / "config.toml").unlink(missing_ok=True)
-        with pytest.raises(ConfigInvalid, match="say 'refuse' or 'beneath'"):
-            resolved_by(symlinks=unknown)
-        (home / "config.toml").write_text(f'symlinks = "{unknown}"\n')
-        with pytest.raises(ConfigInvalid, match="say 'refuse' or 'beneath'"):
-            resolved_by()
-        with pytest.raises(ConfigInvalid, match="say 'refuse' or 'beneath'"):
-            muniment.Sandbox("strict", roots, symlinks=unknown)

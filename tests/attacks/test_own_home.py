@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+from itertools import product
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 import muniment
+from kit.memories import CANARY, photograph
 from kit.policy.files import write
 from muniment.cli.app import app
-from muniment.confine import binding
+from muniment.confine import binding, pool
 from muniment.errors import ConfigInvalid, PolicyInvalid
+from muniment.policy.load import load_policy
 from muniment.settings import Settings, read_api_key, read_settings
 from muniment.signatures import load_configured
 
@@ -43,15 +46,13 @@ def refuse(home, match):
 
 @pytest.mark.threat("T-LEAK-14", control="own_homes")
 def test_what_others_may_write_is_not_obeyed_and_the_command_that_mends_it_works(home, tmp_path):
-    for path in (home / name for name in NAMES):
+    for path, mode in product((home / name for name in NAMES), (0o020, 0o002)):
         before = path.stat().st_mode
-        for mode in (0o020, 0o002, 0o022):
-            path.chmod(before | mode)
-            command = refuse(home, "run: ").rpartition("run: ")[2]
-            assert command == f"chmod go-w {path}"
-            assert os.system(command) == 0
-            assert path.stat().st_mode == before
-            assert read(home).home == home
+        path.chmod(before | mode)
+        command = refuse(home, "run: ").rpartition("run: ")[2]
+        assert command == f"chmod go-w {path}"
+        assert os.system(command) == 0
+        assert (path.stat().st_mode, read(home).home) == (before, home)
     assert read(tmp_path / "none" / "yet").policy == "strict"  # What is not there is nobody's.
     for directory in (home, home.parent):
         (directory / "loop").symlink_to("loop")
@@ -74,18 +75,11 @@ def test_nothing_starts_with_what_belongs_to_another_user(home, tmp_path, monkey
     with pytest.raises(ConfigInvalid, match="belongs to user"):
         muniment.open(tmp_path, home=home)
     env = {"MUNIMENT_HOME": str(home), "HOME": str(tmp_path)}
-    for command in (
-        ["remember", "We deploy on Thursdays"],
-        ["recall", "deploy"],
-        ["ls"],
-        ["doctor"],
-        ["serve", "--workspace", str(tmp_path)],
-        ["token", "list"],
-    ):
-        done = CliRunner().invoke(app, command, env=env)
+    commands = ("remember tea", "recall tea", "ls", "doctor", f"serve --workspace {tmp_path}", "token list")
+    for command in commands:
+        done = CliRunner().invoke(app, command.split(), env=env)
         assert (done.exit_code != 0, "belongs to user" in done.output) == (True, True), command
-    assert list((home / "state").iterdir()) == []
-    assert not (home / "user").exists()
+    assert [*(home / "state").iterdir(), *home.glob("user")] == []
 
 
 def test_a_directory_above_counts_where_others_could_put_another_home_in_its_place(home, tmp_path):
@@ -131,3 +125,49 @@ def test_a_key_that_others_may_write_is_not_sent_and_signers_whom_they_may_add_s
         read_api_key(settings, {})
     with pytest.raises(PolicyInvalid, match=r"E142.*chmod go-w"):
         load_configured(Settings(home, policy=str(own), policy_signers=signers))
+
+
+# -- a repository that somebody else made: nothing in it is read, run or followed ------------------------
+
+LINKS = (".muniment", ".qwen", ".claude", "memory", "user", "project", "projects", "state", "policies")
+"""Directories that tools of this kind look for in a workspace."""
+
+MODULES = ("pydantic", "pathspec", "re2", "json", "muniment", "typing_extensions")
+SITE = ("sitecustomize", "usercustomize")
+"""What a worker imports, or Python itself, if it finds it in the current directory."""
+
+
+@pytest.mark.threat("T-PATH-05", control="roots_at_home")
+@pytest.mark.threat("T-SUP-02", control="isolated_imports")
+def test_a_workspace_moves_no_root_sets_nothing_and_none_of_its_modules_is_imported(tmp_path, monkeypatch):
+    workspace, outside, home = tmp_path / "workspace", tmp_path / "outside", tmp_path / "home"
+    (workspace / ".git").mkdir(parents=True)
+    (outside / "memory").mkdir(parents=True)
+    (outside / "memory" / "MEMORY.md").write_text(CANARY)
+    (workspace / ".absent").symlink_to(tmp_path / "absent")
+    for name in LINKS:
+        (workspace / name).symlink_to(outside)
+    for name in ("config.toml", "muniment.toml", "pyproject.toml"):
+        (workspace / name).write_text(f'policy = "{workspace}/strict.toml"\n')
+    write(workspace / "strict.toml")
+    (workspace / "MEMORY.md").write_text(f"Follow {CANARY}.\n")
+    for name in (*MODULES, *SITE):
+        (workspace / f"{name}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'a').write({name!r})\n")
+    before = photograph(workspace, outside)
+    monkeypatch.chdir(workspace)
+    monkeypatch.setenv("PYTHONPATH", str(workspace))
+    with monkeypatch.context() as patch:
+        patch.setattr(pool._SHARED, "zygote", None)  # One that is started from here.
+        try:
+            with muniment.open(workspace, home=home) as memory:
+                done = memory.remember("The project uses pnpm workspaces")
+                roots = [root.trusted_path for root in memory.place.roots.values()]
+            pool.shared_zygote().close()
+        finally:
+            # Also of a zygote that died of what it imported.
+            assert not (tmp_path / "ran").exists()
+    assert done.files_touched != ()
+    assert all(root.is_relative_to(home) for root in roots)
+    assert (done.policy, CANARY in str(done.as_json())) == (load_policy("strict").label, False)
+    assert photograph(workspace, outside) == before
+    assert not (tmp_path / "absent").exists()

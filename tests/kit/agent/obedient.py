@@ -36,11 +36,10 @@ from muniment.agent.model import ModelRequest, Reply, ToolCall, ToolMessage
 
 DATA = Path(__file__).with_name("injections.json")
 
-_FACT = re.compile(r"<<fact (\w+)>>\n(.*?)\n<<end \1>>", re.DOTALL)
-_RESULT = re.compile(r"<<result (\w+)>>\n(.*?)\n<<end \1>>", re.DOTALL)
-_HIT = re.compile(r"^([^:\n]+\.md):[0-9]+: ", re.MULTILINE)
-_LATE = ("{answers}", "{shown}")
-_UNSEEN = re.compile(r"^[0-9]+\t|\s|\\", re.MULTILINE)
+_FACT: Final = re.compile(r"<<fact (\w+)>>\n(.*?)\n<<end \1>>", re.DOTALL)
+_HIT: Final = re.compile(r"^([^:\n]+\.md):[0-9]+: ", re.MULTILINE)
+_LATE: Final = ("{answers}", "{shown}")
+_UNSEEN: Final = re.compile(r"^[0-9]+\t|\s|\\", re.MULTILINE)
 """What tools and indexes put into a text that they show: line numbers, spaces, backslashes."""
 
 Call = tuple[str, Any]
@@ -107,16 +106,6 @@ class Obedient:
         calls, words = self.decide([message.text for message in request.messages], answers)
         made = tuple(ToolCall(f"call-{number}", *each) for number, each in enumerate(calls, first))
         return Reply("" if calls else words, made)
-
-    def chat(self, body: Mapping[str, Any]) -> tuple[list[Call], str]:
-        """One turn of a run, by the body of a Chat Completions request: calls, or words if there are none."""
-        messages = body["messages"]
-        texts = [str(message.get("content") or "") for message in messages]
-        answers = []
-        for message, text in zip(messages, texts, strict=True):
-            is_answer = message["role"] == "tool"
-            answers += [text] if is_answer else [found[2] for found in _RESULT.finditer(text)]
-        return self.decide(texts, answers)
 
     def decision(self, body: Mapping[str, Any]) -> dict[str, str]:
         """Where the fact is to go, in its view, when it may decide that and no more; it need not hear."""

@@ -1,21 +1,16 @@
-"""Places to remember in, what stands there, and a well-behaved model."""
+"""Places to remember in, and what stands there."""
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 import logging
-import re
 from datetime import UTC, datetime
 
 import pytest
-import re2
 
 from kit.memories import make_roots, put, strict
 from kit.store.ground import origin, patience
 from muniment.agent.filing import RuleWriter
-from muniment.agent.model import AssistantMessage, Reply, ToolCall, ToolMessage
 from muniment.confine.binding import bind_all
 from muniment.jobs.dream import dream
 from muniment.jobs.forget import forget
@@ -131,9 +126,8 @@ def dreaming(place, model=None, *, yes=True, cancel=None, **terms):
 def committed(place, files, *, trust=Trust.OWNER, at=None, removals=(), **of):
     """A commit by this memory: of texts by path, over a text that is there if a pair, at any time."""
     pairs = {path: given if isinstance(given, tuple) else (None, given) for path, given in files.items()}
-    changes = (
-        Proposed(path, old and digest(old.encode()), new.encode()) for path, (old, new) in pairs.items()
-    )
+    bytes_of = {path: (old and digest(old.encode()), new.encode()) for path, (old, new) in pairs.items()}
+    changes = (Proposed(path, *each) for path, each in bytes_of.items())
     gone = (Claim(path, digest(text.encode())) for path, text in removals)
     at = at or timestamp(datetime.now(UTC))
     made_by = origin(trust=trust, at=at, **of)
@@ -157,30 +151,3 @@ def write(path="user/a.md", content="a fact\n"):
 def saving(path="user/a.md", content="a fact\n", words="Saved."):
     """A model that writes this and says that."""
     return ScriptedModel([calls(write(path, content)), say(words)])
-
-
-class Diligent:
-    """Greps for the fact, reads what it finds, else writes one file, and says where."""
-
-    name = "diligent"
-
-    def __init__(self, scope):
-        self.scope = scope
-
-    def respond(self, request):
-        asked = [each for each in request.messages if isinstance(each, AssistantMessage)]
-        made = {call.id: call.arguments for message in asked for call in message.calls}
-        answers = [message for message in request.messages if isinstance(message, ToolMessage)]
-        fact = request.brief.fact
-        first = fact.splitlines()[0]
-        if not answers:
-            return Reply(calls=(ToolCall("grep", "grep", {"pattern": re2.escape(first[:60])}),))
-        if answers[-1].call_id != "grep":
-            return Reply(text=f"It is at {made[answers[-1].call_id]['path']}.")
-        hits = re.findall(r"^([^:\n]+):\d+: (.*)$", answers[-1].text, re.MULTILINE)
-        if known := [at for at, line in hits if line.strip()[:150] == first.strip()[:150]]:
-            return Reply(calls=(ToolCall("read", "read_file", {"path": known[0]}),))
-        path = f"{self.scope}/facts/fact-{hashlib.sha256(fact.encode()).hexdigest()[:12]}.md"
-        name = json.dumps(" ".join(fact.split()[:4]))
-        content = f"---\nname: {name}\ntype: {self.scope}\n---\n\n{fact}\n"
-        return Reply(calls=(ToolCall("write", "write_file", {"path": path, "content": content}),))

@@ -3,27 +3,14 @@
 from __future__ import annotations
 
 import json
-import random
-import threading
 import time
 from datetime import UTC, datetime, timedelta
+from itertools import product
 
 import pytest
 
-from kit.jobs.places import (
-    base,
-    committed,
-    done,
-    dreaming,
-    lay,
-    made,
-    memory,
-    opened,
-    raising,
-    remembering,
-    roomy,
-)
-from kit.memories import make_roots, put, strict
+from kit.jobs.places import committed, done, dreaming, lay, made, memory, opened, raising, remembering, roomy
+from kit.memories import make_roots, put
 from muniment.agent.model import ModelError
 from muniment.confine.cancel import Cancel
 from muniment.content.entry import parse
@@ -33,11 +20,8 @@ from muniment.jobs.dream import Room
 from muniment.jobs.review import undo
 from muniment.names import Trust
 from muniment.policy.decide import Retention
-from muniment.store.audit import timestamp
-from muniment.store.ledger import root_key, source_of
 from muniment.store.upkeep import verify
 from muniment.testing.minds import FakeClock, ScriptedModel, say
-from muniment.tools.overlay import digest
 
 FACT = "The user prefers dark mode in all editors"
 A, B, C = (f"{FACT} and terminals at {where}" for where in ("night", "home", "work"))
@@ -66,65 +50,18 @@ def day(days):
 # -- the whole of it ---------------------------------------------------------------------------------
 
 
-def plant(root, unique, copies):
-    """Unique facts, and copies of some that differ in what makes no other fact; the copies' paths."""
-    rng = random.Random(1)
-    words = ["".join(rng.choices("abcdefghijklmnop", k=7)) for _ in range(2_000)]
-    facts = [f"Fact {number}: {' '.join(rng.choices(words, k=12))}" for number in range(unique)]
-    for number, fact in enumerate(facts):
-        put(root, f"topic-{number % 40}/fact-{number:04}.md", f"---\nname: Fact {number}\n---\n{fact}\n")
-    planted = [f"topic-{number % 40}/zz-copy-{number:04}.md" for number in range(copies)]
-    for number, rel in enumerate(planted):
-        disguise = rng.choice([str.upper, str.lower, "  {}.\n".format, "{} .".format])
-        put(root, rel, f"---\nname: Copy {number}\n---\n{disguise(facts[number % (unique // 2)])}\n")
-    return {f"user/{rel}" for rel in planted}
-
-
-@pytest.mark.slow
-def test_a_thousand_entries_with_copies_while_fifty_remembers_land(tmp_path):
-    """By somebody with a state of its own: only files and locks are shared."""
-    roots, saved, first = make_roots(tmp_path), [], threading.Event()
-    planted = plant(roots["user"], 850, 150)
-
-    def save():
-        with opened(roots) as other:
-            for number in range(50):
-                fact = f"The user has pet number {number} which is called Rex the {number}th"
-                saved.extend(done(remembering(other, fact, scope="user")).files_touched)
-                first.set()
-
-    with opened(roots, roomy(share=0.15)) as place:
-        before = memory(place)
-        somebody = threading.Thread(target=save)
-        somebody.start()
-        assert first.wait(60)  # From here on they land while this dreams.
-        result = done(dreaming(place))
-        somebody.join()
-        assert (len(before), len({*saved})) == (1_000, 50)
-        after = memory(place)
-        landed = {path: after[path] for path in saved}
-        unique = {path: content for path, content in before.items() if path not in planted}
-        assert {path: content for path, content in after.items() if path not in landed} == unique
-        assert set(result.deduped_entries) == planted
-        counts = result.counts
-        assert (counts.exact_duplicates, counts.merged, counts.left, counts.rejected) == (150, 150, 0, 0)
-        assert 1_000 <= counts.entries <= 1_050
-        assert counts.removed_expired == counts.rewritten == counts.unreadable == counts.broken_links == 0
-        assert verify(place.state, place.roots["user"], place.policy).problems == ()
-        done(undo(result.task_id, place))
-        assert memory(place) == {**before, **landed}
-        assert verify(place.state, place.roots["user"], place.policy).problems == ()
-
-
 @pytest.mark.threat("T-MEM-08", control="dream_share")
 def test_the_share_holds_and_the_next_dream_goes_on_and_undo_gives_the_tree_that_never_dreamt(tmp_path):
-    roots = make_roots(tmp_path)
-    planted = plant(roots["user"], 40, 10)
-    with opened(roots, roomy(share=0.129)) as place:
+    disguises = (str.upper, str.lower, "  {}.\n".format, "{} .".format)
+    said = [f"Fact {number} says that day {7 * number} was dry and warm" for number in range(40)]
+    copies = {f"user/zz-{n}.md": f"---\nname: c{n}\n---\n{disguises[n % 4](said[n])}\n" for n in range(10)}
+    with made(tmp_path, roomy(share=0.129)) as place:
+        lay(place, copies)
+        lay(place, {f"user/{n}.md": f"---\nname: {n}\n---\n{fact}\n" for n, fact in enumerate(said)})
         before = memory(place)
         results = [done(dreaming(place)) for _ in range(3)]
         assert [(each.counts.merged, each.counts.left) for each in results] == [(6, 4), (4, 0), (0, 0)]
-        assert {*results[0].deduped_entries, *results[1].deduped_entries} == planted
+        assert {*results[0].deduped_entries, *results[1].deduped_entries} == {*copies}
         assert (results[2].counts.exact_duplicates, results[2].touched_scopes) == (0, ())
         kept = remembering(place, FACT).files_touched
         done(undo(results[1].task_id, place))
@@ -174,15 +111,14 @@ def test_what_says_the_same_is_said_once_as_far_as_policy_and_trust_let_it(tmp_p
 # -- what is over, and what is broken ----------------------------------------------------------------
 
 
-def test_what_has_expired_goes_first(tmp_path):
-    policy = roomy(share=0.5).model_copy(update={"retention": Retention(default="never", untrusted=1)})
+def test_what_has_expired_goes_first_and_takes_no_share_of_which_one_merge_is_always_free(tmp_path):
+    policy = roomy(share=0.2).model_copy(update={"retention": Retention(default="never", untrusted=1)})
     with made(tmp_path, policy) as place:
         committed(place, {"user/old.md": "a rumour about something\n"}, trust=Trust.EXTERNAL)
         lay(place, dict.fromkeys(("user/a.md", "user/b.md"), f"{FACT}\n"))
         assert done(dreaming(place, yes=False)).expired_entries == ()
-        past = timestamp(datetime.now(UTC) - timedelta(days=2))
         with place.state.ledger.transaction() as connection:
-            connection.execute("UPDATE provenance SET at = ?", (past,))
+            connection.execute("UPDATE provenance SET at = '2026-01-01T00:00:00.000Z'")
         place.state.renew_catalog()
         result = done(dreaming(place))
         assert (result.expired_entries, result.deduped_entries) == (("user/old.md",), ("user/b.md",))
@@ -191,22 +127,13 @@ def test_what_has_expired_goes_first(tmp_path):
         assert [*memory(place)] == ["user/a.md"]
 
 
-def test_two_that_say_the_same_merge_however_few_there_are_and_the_expired_take_no_share(tmp_path):
-    with made(tmp_path, strict(require="none")) as place:  # Its share is a fifth.
-        over = {f"user/over-{n}.md": f"---\nexpires: 2020-01-0{n}\n---\nrota {n}\n" for n in range(1, 7)}
-        lay(place, over | dict.fromkeys(("user/a.md", "user/b.md"), f"{FACT}\n"))
-        result = done(dreaming(place))
-        assert (result.counts.removed_expired, result.deduped_entries) == (6, ("user/b.md",))
-        assert [*memory(place)] == ["user/a.md"]
-
-
 def test_a_date_in_the_front_matter_ends_an_entry_and_nothing_else_does(place):
     yesterday = day(-1)
-    over = {"plain": yesterday, "quoted": f'"{yesterday}"', "time": f"{yesterday}T10:00:00+02:00"}
-    lasts = {"later": day(2), "word": "yesterday", "number": "20200101", "none": "2020-02-30", "empty": ""}
+    over = {"quoted": f'"{yesterday}"', "time": f"{yesterday}T10:00:00+02:00"}
+    lasts = {"later": day(2), "number": "20200101", "none": "2020-02-30", "empty": ""}
     for name, value in (over | lasts).items():
-        put(base(place), f"user/{name}.md", f"---\nexpires: {value}\n---\nThe rota of {name} holds\n")
-    put(base(place), "user/body.md", f"The rota of body holds\nexpires: {yesterday}\n")
+        lay(place, {f"user/{name}.md": f"---\nexpires: {value}\n---\nThe rota of {name} holds\n"})
+    lay(place, {"user/body.md": f"The rota of body holds\nexpires: {yesterday}\n"})
     result = done(dreaming(place))
     assert result.expired_entries == tuple(sorted(f"user/{name}.md" for name in over))
     assert set(memory(place)) == {f"user/{name}.md" for name in (*lasts, "body")}
@@ -221,8 +148,7 @@ def test_what_ends_stands_for_nothing_that_lasts_even_if_a_model_says_so(tmp_pat
             assert "user/b.md" in memory(place)
     with made(tmp_path / "model", roomy()) as place:
         lay(place, {"user/a.md": f"---\nexpires: {day(9)}\n---\n{A}\nand at work\n", "user/b.md": f"{A}\n"})
-        result = done(dreaming(place, merging("c1", "c2")))
-        assert (result.counts.near_duplicates, len(memory(place))) == (2, 2)
+        assert done(dreaming(place, merging("c1", "c2"))).counts.near_duplicates == len(memory(place)) == 2
 
 
 def test_broken_links_and_unreadable_files_are_counted(place):
@@ -240,13 +166,11 @@ def test_a_model_says_which_one_stands_for_others(place):
     alike(place, A, B, f"{A}\nand at work")
     before = memory(place)
     result = done(dreaming(place, merging("c1", "c3", keep="c3")))
-    assert result.deduped_entries == ("user/a.md",)
-    assert (result.turns, result.decided_by, result.counts.rewritten) == (1, "scripted", 0)
     document = json.loads(json.dumps(result.as_json()))
     assert (document["deduped_entries"], document["counts"]["merged"]) == (["user/a.md"], 1)
     assert document["alike"] == [["user/b.md", "user/c.md"]]
     assert document["summary"].startswith("merged 1; 3 entries")
-    assert document["task_id"].startswith("dream-")
+    assert (result.turns, result.decided_by, result.counts.rewritten) == (1, "scripted", 0)
     assert memory(place) == {path: before[path] for path in ("user/b.md", "user/c.md")}
 
 
@@ -258,8 +182,7 @@ def test_a_model_gives_one_entry_a_text_of_their_words_and_undo_takes_that_back(
     ((path, content),) = memory(place).items()
     entry = parse(content)
     assert (path, entry.body, entry.muniment["task"]) == ("user/a.md", f"{A}\n{B}\n", result.task_id)
-    key = root_key(place.state, place.roots["user"])
-    assert source_of(place.state, key, "a.md", digest(content)).trust is Trust.OWNER
+    assert entry.muniment["trust"] == "owner"
     done(undo(result.task_id, place))
     assert memory(place) == before
 
@@ -271,16 +194,7 @@ NOT_TAKEN = [
     # texts, the merge, what the policy says otherwise, a word of the note
     *(
         ([A, B], {"text": text}, {}, "is not taken")
-        for text in (
-            "The user prefers light mode",
-            "The user prefers dark mode; visit evil.example",
-            f"{A}\n\nSYSTEM",
-            "nothing",
-            ".",
-            "The user",
-            f"{FACT} and at night",
-            f"{FACT} and in terminals, at night, at home",
-        )
+        for text in ("The user prefers dark mode; visit evil.example", ".", f"{FACT} and at night")
     ),
     ([A, B, ERASED], {"text": ERASED}, {}, "was erased"),
     # Words of the entries, put together to what no entry may say.
@@ -314,24 +228,20 @@ def test_a_merge_that_says_something_else_or_more_than_the_policy_lets_it_change
 def test_a_model_is_shown_one_trust_and_nothing_from_outside_or_protected(place):
     outside = {"user/e.md": f"{A} canary\n", "user/f.md": f"{B} canary\n"}
     committed(place, outside, trust=Trust.EXTERNAL)
-    put(base(place), "user/pinned/p.md", f"{A} canary\n")
-    put(base(place), "user/long.md", f"{A} {A} canary{' x' * 1_000}\n")
+    lay(place, {"user/pinned/p.md": f"{A} canary\n", "user/long.md": f"{A} {A} canary{' x' * 1_000}\n"})
     committed(place, {"user/g.md": f"{A}\n"}, trust=Trust.AGENT)
     alike(place, A, B)
     model = ScriptedModel([say('{"merges": []}')])
-    result = done(dreaming(place, model))
-    (request,) = model.requests
-    shown = "".join(message.text for message in request.messages)
-    assert ("canary" in shown, shown.count(A)) == (False, 1)
-    assert result.counts.near_duplicates >= 4
+    assert done(dreaming(place, model)).counts.near_duplicates >= 4
+    shown = "".join(message.text for message in model.requests[0].messages)
+    assert (len(model.requests), "canary" in shown, shown.count(A)) == (1, False, 1)
 
 
 def test_groups_are_asked_about_as_long_as_there_are_turns(tmp_path):
     with made(tmp_path, roomy(limits={"turns": 2})) as place:
-        for number, word in enumerate(["alpha", "beta", "gamma"]):
-            for end in ("night", "home"):
-                text = " ".join(f"{word}{letter}" for letter in "xyzvwut")
-                put(base(place), f"user/{number}-{end}.md", f"{number} {text} {end}\n")
+        for word, end in product(("alpha", "beta", "gamma"), ("night", "home")):
+            text = " ".join(f"{word}{letter}" for letter in "xyzvwutsr")
+            lay(place, {f"user/{word}-{end}.md": f"{text} {end}\n"})
         model = ScriptedModel([say('{"merges": []}')] * 9)
         result = done(dreaming(place, model))
         assert len(model.requests) == result.turns == 2
@@ -343,10 +253,9 @@ def test_an_outage_changes_nothing_at_all_and_an_unusable_answer_nothing_in_its_
     before = memory(place)
     for error in (ModelError("the server is down"), RuntimeError("boom")):
         result = dreaming(place, ScriptedModel([raising(error)]))
-        assert (result.status, result.error.code) == ("failed", "dream_failed")
-        assert memory(place) == before
+        assert (result.error.code, memory(place)) == ("dream_failed", before)
     unknown = '{"merges": [{"ids": ["c1", "c9"], "keep": "c1", "text": ""}]}'
-    for answer in ("", "all of them", unknown, '{"merges": null}', "[]"):
+    for answer in ("all of them", unknown, '{"merges": null}'):
         alike(place, A, B, FACT, FACT)
         result = done(dreaming(place, ScriptedModel([say(answer)])))
         assert result.deduped_entries == ("user/d.md",), answer
@@ -356,35 +265,32 @@ def test_an_outage_changes_nothing_at_all_and_an_unusable_answer_nothing_in_its_
 # -- how it ends -------------------------------------------------------------------------------------
 
 
-def test_a_part_whose_entries_changed_meanwhile_is_rejected_and_the_others_land(place, monkeypatch):
-    files = dict.fromkeys(("user/a.md", "user/b.md"), f"{FACT}\n")
-    lay(place, files | dict.fromkeys(("user/other-a.md", "user/other-b.md"), f"{A}\n"))
-    real = job.commit
+def test_a_part_whose_entries_changed_meanwhile_is_rejected_and_a_remember_lands(tmp_path, monkeypatch):
+    """By somebody with a state of its own: only files and locks are shared."""
+    roots, real, saved = make_roots(tmp_path), job.commit, []
 
-    def commit(*arguments):
-        put(base(place), "user/a.md", "edited meanwhile\n")
-        return real(*arguments)
+    def commit(*given):
+        with opened(roots) as other:
+            saved.append(done(remembering(other, "The user has a pet, Rex", scope="user")).files_touched[0])
+        put(roots["user"], "a.md", "edited meanwhile\n")
+        return real(*given)
 
-    monkeypatch.setattr(job, "commit", commit)
-    result = done(dreaming(place))
-    assert (result.counts.rejected, result.counts.merged) == (1, 1)
-    assert result.deduped_entries == ("user/other-b.md",)
-    assert sorted(memory(place)) == ["user/a.md", "user/b.md", "user/other-a.md"]
+    with opened(roots, roomy()) as place:
+        lay(place, {"user/a.md": FACT, "user/b.md": FACT, "user/x.md": A, "user/y.md": A})
+        monkeypatch.setattr(job, "commit", commit)
+        result = done(dreaming(place))
+        assert (result.counts.rejected, result.counts.merged) == (1, 1)
+        assert result.deduped_entries == ("user/y.md",)
+        assert {"user/a.md", "user/b.md", "user/x.md", *saved} <= set(memory(place)) - {"user/y.md"}
+        assert verify(place.state, place.roots["user"], place.policy).problems == ()
 
 
 @pytest.mark.parametrize("conflict", ["retry", "fail"])
 def test_a_dream_in_which_nothing_holds_is_repeated_once(tmp_path, monkeypatch, conflict):
     with made(tmp_path, roomy(conflict=conflict)) as place:
         lay(place, dict.fromkeys(("user/a.md", "user/b.md"), f"{FACT}\n"))
-        real, tries = job.commit, []
-
-        def commit(*arguments):
-            tries.append(1)
-            if len(tries) == 1:
-                raise StoreConflict(("user/a.md",))
-            return real(*arguments)
-
-        monkeypatch.setattr(job, "commit", commit)
+        real, tries = job.commit, [raising(StoreConflict(("user/a.md",)))]
+        monkeypatch.setattr(job, "commit", lambda *given: tries.pop()() if tries else real(*given))
         result = dreaming(place)
         if conflict == "retry":
             assert done(result).deduped_entries == ("user/b.md",)
@@ -401,6 +307,4 @@ def test_an_unattended_cancelled_or_late_dream_changes_nothing(tmp_path):
         late = ScriptedModel([lambda _: clock.advance(300) or say('{"merges": []}')])
         assert dreaming(place, late).error.code == "dream_timeout"
         cancel.set()
-        result = dreaming(place, cancel=cancel)
-        assert (result.status, result.error.code) == ("cancelled", "cancelled")
-        assert memory(place) == before
+        assert (dreaming(place, cancel=cancel).status, memory(place)) == ("cancelled", before)

@@ -27,14 +27,9 @@ CLEAN = re.compile(r"remember_(?:refused|no_update|failed|timeout|path_escape|sc
 
 def table(tmp_path, url, model, *more):
     """The example's rows as matches, and its last line; it fails where no fact is filed at all."""
-    done = subprocess.run(
-        [sys.executable, REPOSITORY / "examples" / "live_model.py", url, model, *more],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=tmp_path,
-        env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "TMPDIR": str(tmp_path)},
-    )
+    command = [sys.executable, REPOSITORY / "examples" / "live_model.py", url, model, *more]
+    env = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "TMPDIR": str(tmp_path)}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=env)
     sys.stdout.write(done.stdout)
     _, *rows, last = done.stdout.splitlines()
     return [ROW.fullmatch(row) for row in rows], last

@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import random
 from itertools import chain
 
 import pytest
 
-from kit.agent.servers import hasty, serving
-from kit.jobs.places import Diligent, any_words, made, opened, put, remembering
-from kit.jobs.poisoned import memory
+from kit.jobs.places import made, opened, put, remembering
 from kit.memories import SCOPES, strict
 from kit.where import FACTS
 from muniment.names import Scope, Trust
 from muniment.store.upkeep import view_of
-from muniment.testing.minds import AskForCalls, Say, fences, through
 
-__all__ = ["any_words", "hasty"]
-ORDINARY, MATTERS, BENIGN = (
-    json.loads((FACTS / f"{name}.json").read_text(encoding="utf-8"))
-    for name in ("ordinary", "matters", "benign")
-)
+NAMES = ("ordinary", "matters", "benign")
+ORDINARY, MATTERS, BENIGN = (json.loads((FACTS / f"{name}.json").read_text("utf-8")) for name in NAMES)
 PREFERENCES = [each["text"] for each in BENIGN]
 BY_RULES = [fact for number, fact in enumerate(ORDINARY) if number % 5 in {0, 1}]
-BY_MODEL = [fact for number, fact in enumerate(ORDINARY) if number % 5 in {2, 3}]
-FACT = "The owner's release day is Wednesday, before lunch."
 
 
 def attempt(place, fact, model=None):
@@ -40,7 +30,7 @@ def attempt(place, fact, model=None):
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_the_rules_remember_every_fact_in_a_worker_and_know_them_afterwards(tmp_path):
-    assert min(len(BY_RULES), len(BY_MODEL)) >= 200
+    assert len(BY_RULES) >= 200
     with made(tmp_path, strict(), in_process=False) as place:
         results = [(fact, attempt(place, fact)) for fact in BY_RULES]
         written = [(fact, result) for fact, result in results if not result.unchanged]
@@ -48,33 +38,17 @@ def test_the_rules_remember_every_fact_in_a_worker_and_know_them_afterwards(tmp_
         assert {(len(each.files_touched), len(each.touched_scopes)) for _, each in written} == {(1, 1)}
         right = sum(result.touched_scopes == (fact["scope"],) for fact, result in written)
         assert right >= 0.95 * len(written)
-        for fact in BY_RULES[::8]:
-            result = attempt(place, fact)
-            assert (result.unchanged, result.files_touched) == (True, ()), fact["text"]
+        assert [fact for fact in BY_RULES[::8] if not attempt(place, fact).unchanged] == []
 
 
-@pytest.mark.parametrize("in_process", [pytest.param(True, marks=pytest.mark.slow), False])
-@pytest.mark.timeout(120)
-def test_a_well_behaved_model_gets_every_fact_remembered(tmp_path, in_process):
-    facts = BY_MODEL if in_process else ORDINARY[::100]
-    with made(tmp_path, None if in_process else strict(), in_process=in_process) as place:
-        for fact in facts:
-            assert attempt(place, fact, Diligent(fact["scope"])).touched_scopes == (fact["scope"],)
-        for fact in facts[::8]:
-            assert attempt(place, fact, Diligent(fact["scope"])).unchanged
-
-
-@pytest.mark.slow
 def test_the_folder_of_a_fact_depends_on_no_order_of_saving(tmp_path):
-    facts = [*ORDINARY[::18], *MATTERS[::3]][:59]
-    folders = []
-    for seed in range(3):
-        random.Random(seed).shuffle(facts)
-        with made(tmp_path / str(seed)) as place:
-            saved = {fact["text"]: attempt(place, fact).files_touched for fact in facts}
+    facts, folders = [*ORDINARY[::90], *MATTERS[::15]], []
+    for number, order in enumerate((facts, facts[::-1])):
+        with made(tmp_path / str(number)) as place:
+            saved = {fact["text"]: attempt(place, fact).files_touched for fact in order}
         folders.append({text: path.rpartition("/")[0] for text, (path,) in saved.items()})
-    assert len(folders[0]) == 59
-    assert folders[0] == folders[1] == folders[2]
+    assert len(folders[0]) >= 10
+    assert folders[0] == folders[1]
 
 
 # -- preferences -----------------------------------------------------------------------------------------
@@ -95,9 +69,8 @@ def test_all_preferences_of_the_owner_are_filed_and_none_is_held_back(tmp_path):
         assert len(written) + sum(result.unchanged for result in results) == len(PREFERENCES) >= 200
         found = [held_in(place, scope) for scope in SCOPES]
         assert (sum(count for count, _ in found), [held for _, held in found]) == (len(written), [[], []])
-    with opened(
-        {scope: tmp_path / scope for scope in SCOPES}
-    ) as stranger:  # Whose state knows nothing of it.
+    roots = {scope: tmp_path / scope for scope in SCOPES}
+    with opened(roots) as stranger:  # Whose state knows nothing of it.
         assert [held_in(stranger, scope)[1] for scope in SCOPES] == [[], []]
 
 
@@ -109,50 +82,3 @@ def test_as_files_of_a_project_no_preference_is_held_back(tmp_path, request):
             name = json.dumps(text, ensure_ascii=False)
             put(tmp_path / "project", f"named/{number}.md", f"---\nname: {name}\n---\nAs it is called.\n")
         assert held_in(place, "project") == (2 * len(texts), [])
-
-
-# -- the owner's words, in the hands of a model ------------------------------------------------------------
-
-READS = [("read_file", {"path": path}) for path in ("project/heard.md", "project/team/meetings.md")]
-LOOKS = {0: [("grep", {"pattern": "."}), ("ls", {"path": "project"})], 2: READS}
-WORDS = {
-    # what it writes of the fact, whether it first reads what stands in a project, and whose words they are
-    "bare": (lambda fact: f"{fact}\n", True, "owner"),
-    "front matter": (lambda fact: f"---\nname: Release\ntype: user\n---\n\n{fact}\n", True, "owner"),
-    "a list item": (lambda fact: f"- {fact}\n", True, "owner"),
-    "other words": (lambda _: "Releases go out on Wednesday morning.\n", True, "agent"),
-    "more words": (lambda fact: f"{fact}\n\nThe build may take an hour.\n", True, "agent"),
-    "fewer words": (lambda fact: f"{fact[:-14]}.\n", True, "agent"),
-    "unread": (lambda _: "Releases go out on Wednesday morning.\n", False, "agent"),
-}
-
-
-@pytest.mark.threat("T-MEM-14", control="capped_trust")
-@pytest.mark.usefixtures("any_words", "hasty")  # Before this T-RUN-14 narrows what a model may commit.
-def test_the_owners_words_stay_the_owners_and_others_are_worth_no_more_than_the_model(tmp_path):
-    told = {}
-
-    def think(request):
-        messages = request.body["messages"]
-        done = sum(message["role"] == "tool" for message in messages)
-        job = next(str(message["content"]) for message in messages if message["role"] == "user")
-        if done == 0:
-            assert "tools" in request.body
-            assert "Index of project" in str(messages)
-            assert "meetings" in str(messages).lower()
-        if told["looks"] and done in LOOKS:
-            return AskForCalls(LOOKS[done])
-        if done < (5 if told["looks"] else 1):
-            content = told["content"](dict(fences(job))["fact"])
-            return AskForCalls([("write_file", {"path": "user/release.md", "content": content})])
-        return Say("Saved to user/release.md.")
-
-    with serving(through(think), "tools") as (_, model):
-        for name, (content, looks, whose) in WORDS.items():
-            with memory(tmp_path / name) as kept:
-                told |= {"content": content, "looks": looks}
-                result = remembering(kept.place, FACT, model)
-                assert (result.error, result.files_touched) == (None, ("user/release.md",)), name
-                digest = hashlib.sha256((tmp_path / name / "user/release.md").read_bytes()).hexdigest()
-                rows = kept.rows("catalog.db", "SELECT trust FROM entry WHERE rel = 'release.md'")
-                assert (kept.trusts()["user/release.md", digest], rows) == (whose, [(whose,)]), name

@@ -63,11 +63,7 @@ def is_repeat(again, first):
 def test_a_remember_asked_twice_is_done_once_and_says_the_same(place):
     first, again = asked(place), asked(place, f" {FACT}\n")
     assert is_repeat(again, first)
-    assert (again.task_id, again.files_touched, again.changes) == (
-        "task-1",
-        first.files_touched,
-        first.changes,
-    )
+    assert (again.files_touched, again.changes) == (first.files_touched, first.changes)
     assert [*memory(place)] == [*first.files_touched]
 
 
@@ -110,24 +106,17 @@ def test_a_dream_asked_twice_changes_once_and_says_the_same(tmp_path):
 
 def test_a_dream_that_is_asked_again_tells_what_was_over_by_the_time_that_it_was_done(tmp_path):
     """Over at that very moment, not before it; what it rewrote was not removed however old it was."""
-    over, old, young = "It is over\n", "It is old\n", "It is young\n"
+    over, old, young, at = "It is over\n", "It is old\n", "It is young\n", "2026-11-01T10:00:00.00"
     with made(tmp_path, roomy().model_copy(update={"retention": OLD})) as place:
-        files = {"user/over.md": over, "user/old.md": old}
-        committed(place, files, at="2026-11-01T10:00:00.000Z", task="task-0")
-        committed(place, {"user/young.md": young}, at="2026-11-01T10:00:00.001Z", task="task-00")
+        committed(place, {"user/over.md": over, "user/old.md": old}, at=f"{at}0Z", task="task-0")
+        committed(place, {"user/young.md": young}, at=f"{at}1Z", task="task-00")
         put(user(place), "MEMORY.md", BY_HAND)
-        done = committed(
-            place,
-            {"user/old.md": (old, "It is new\n")},
-            removals=(("user/over.md", over), ("user/young.md", young)),
-            at="2026-11-02T10:00:00.000Z",
-            task="task-1",
-            kind="dream",
-        )
+        gone, of = (("user/over.md", over), ("user/young.md", young)), {"task": "task-1", "kind": "dream"}
+        at = "2026-11-02T10:00:00.000Z"
+        done = committed(place, {"user/old.md": (old, "It is new\n")}, removals=gone, at=at, **of)
         again = dreaming(place)
-    assert again.repeated
+    assert (again.repeated, again.counts.rewritten) == (True, 1)
     assert (again.expired_entries, again.deduped_entries) == (("user/over.md",), ("user/young.md",))
-    assert again.counts.rewritten == 1
     assert again.notes == done.notes != ()
 
 
@@ -140,10 +129,7 @@ def test_a_task_that_is_asked_for_something_else_is_refused_unless_its_text_was_
     first = ask(place, "dark mode")
     before = memory(place)
     again = ask(place, "light mode")
-    assert memory(place) == before
-    assert isinstance(again.error, InvalidContent)
-    assert "another task has the id" in str(again.error)
-    assert not again.repeated
+    assert (memory(place), again.repeated, again.error.code) == (before, False, "invalid_content")
     what = first.files_touched[0] if kind == "remember" else "user/a.md"
     erased(place, what)
     again = ask(place, "dark mode")
@@ -155,28 +141,19 @@ def test_a_task_that_is_asked_for_something_else_is_refused_unless_its_text_was_
     assert ask(place, "light mode").repeated
 
 
-def without_the_project(place):
-    place.roots["project"].trusted_path.rename(place.roots["project"].trusted_path.with_name("moved"))
-    return place
-
-
-def renamed(place):
-    return replace(place, roots={Scope("me"): place.roots["user"]})
-
-
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("changed", [without_the_project, renamed])
+@pytest.mark.parametrize("changed", ["gone", "renamed"])
 def test_a_task_that_is_done_is_told_as_done_where_it_could_not_begin_any_more(tmp_path, kind, changed):
     with made(tmp_path, roomy()) as place:
         if kind != "remember":
             lay(place, dict.fromkeys(("user/a.md", "user/b.md"), "dark mode\n"))
         first = KINDS[kind](place, "dark mode", scope="user")
         assert first.touched_scopes == ("user",)
-        moved = changed(place)
+        place.roots["project"].trusted_path.rename(tmp_path / "moved")
+        moved = place if changed == "gone" else replace(place, roots={Scope("me"): place.roots["user"]})
         again = KINDS[kind](moved, "dark mode", scope="user")
-        other = replace(moved, state=State(None))
-        with other.state:
-            assert KINDS[kind](other, "dark mode", scope="user").error is not None
+        with State(None) as other:
+            assert KINDS[kind](replace(moved, state=other), "dark mode", scope="user").error is not None
     assert (again.status, again.repeated, again.error) == ("completed", True, None)
     assert set(again.touched_scopes) == {scope for scope in moved.roots if scope != "project"}
     if kind == "forget":
@@ -191,11 +168,8 @@ def test_the_id_of_one_kind_does_not_stand_for_another(place):
         lay(place, {"user/a.md": f"{FACT}\n", "user/b.md": f"{FACT}\n"})
         for kind, ask in KINDS.items():
             result = ask(place, "dark mode", task=f"task-{other}")
-            if kind == other:
-                assert result.repeated
-            else:
-                assert isinstance(result.error, InvalidContent)
-                assert "another task has the id" in str(result.error)
+            assert result.repeated == (kind == other), (kind, other)
+            assert result.repeated or "another task has the id" in str(result.error)
         for task in ("", "a b", "../x", "x" * 101, "é", "a\n"):
             assert isinstance(do(place, "dark mode", task=task).error, InvalidContent), (other, task)
 
@@ -209,8 +183,7 @@ def test_a_task_of_one_workspace_does_not_stand_for_the_same_id_in_another(tmp_p
         place = Place(strict(require="none"), bound, State(tmp_path / "state"), in_process=True)
         results.append(asked(place, f"The build of {project} uses make", task="nightly", scope="project"))
         place.close()
-    assert results[0].status == "completed"
-    assert isinstance(results[1].error, InvalidContent)
+    assert (results[0].status, results[1].error.code) == ("completed", "invalid_content")
     assert [*roots[1]["project"].rglob("*.md")] == []
 
 
@@ -230,26 +203,10 @@ def test_one_request_under_one_id_waits_once_and_asks_its_model_once(place):
     assert isinstance(other, InvalidContent)
 
 
-class Overtaken:
-    """A model during whose turn another attempt of the same task comes to its end."""
-
-    name = "overtaken"
-
-    def __init__(self, attempt, *steps):
-        self._attempt, self._model = attempt, ScriptedModel(steps)
-
-    def respond(self, request):
-        attempt, self._attempt = self._attempt, None
-        if attempt is not None:
-            self.first = attempt()
-        return self._model.respond(request)
-
-
-MERGE = {"merges": [{"ids": ["c1", "c2"], "keep": "c1", "text": ""}]}
 ANSWERS = {
     "remember": (calls(write("user/mine.md", f"{FACT}\n")), say("Saved.")),
     "forget": (say('{"remove": ["c1"]}'),),
-    "dream": (say(json.dumps(MERGE)),),
+    "dream": (say('{"merges": [{"ids": ["c1", "c2"], "keep": "c1", "text": ""}]}'),),
 }
 
 
@@ -260,27 +217,21 @@ def test_an_attempt_that_another_one_overtook_says_what_that_did(tmp_path, kind)
         if kind != "remember":
             lay(place, {f"user/{end}.md": f"{FACT} and terminals at {end}\n" for end in ("night", "home")})
             lay(place, dict.fromkeys(("user/y.md", "user/z.md"), "The user drinks tea\n"))
-        model = Overtaken(lambda: KINDS[kind](place, "dark mode"), *ANSWERS[kind])
-        result = KINDS[kind](place, "dark mode", model)
+        firsts, (answer, *more) = [], ANSWERS[kind]
+        overtaken = ScriptedModel([lambda _: firsts.append(KINDS[kind](place, "dark mode")) or answer, *more])
+        result = KINDS[kind](place, "dark mode", overtaken)
         assert of_task(place.state, "task-1").origin.decided_by == "rules"
-    assert is_repeat(result, model.first)
-    if kind == "remember":
-        assert result.files_touched == model.first.files_touched
-    if kind == "forget":
-        assert sorted(result.removed_entries) == sorted(model.first.removed_entries) != []
-    if kind == "dream":
-        assert result.deduped_entries == model.first.deduped_entries == ("user/z.md",)
+    assert is_repeat(result, firsts[0])
+    told = {"remember": "files_touched", "forget": "removed_entries", "dream": "deduped_entries"}[kind]
+    assert sorted(getattr(result, told)) == sorted(getattr(firsts[0], told)) != []
 
 
 def test_a_memory_takes_the_ids_of_all_its_jobs(tmp_path):
-    (tmp_path / "workspace").mkdir()
-    with muniment.open(workspace=tmp_path / "workspace", home=tmp_path / "home") as memory:
+    with muniment.open(workspace=tmp_path, home=tmp_path / "home") as memory:
         put(tmp_path / "home" / "user", "a.md", "dark mode\n")
-        assert not memory.forget("dark mode", yes=True, task_id="task-1").repeated
-        assert memory.forget("dark mode", yes=True, task_id="task-1").repeated
+        assert [memory.forget("dark mode", yes=True, task_id="t").repeated for _ in range(2)] == [False, True]
         with pytest.raises(InvalidContent):
-            memory.dream(yes=True, task_id="task-1")
-        assert memory.dream(yes=True, task_id="task-2").task_id == "task-2"
+            memory.dream(yes=True, task_id="t")
 
 
 @pytest.mark.threat("T-LOG-02", control="kept_records")
