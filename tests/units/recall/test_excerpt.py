@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from itertools import accumulate, pairwise
 
-import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
@@ -87,19 +86,6 @@ def test_an_excerpt_is_one_part_of_the_text_and_cuts_no_code(body, limit, best):
     if shown:
         assume(is_plain(text))
         assert cuts_no_code(text, shown), shown
-
-
-@pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.slow)])
-def test_no_code_is_cut_wherever_the_limit_falls(step):
-    for block in BLOCKS:
-        text = f"leading text\n\n{block}\n\ntrailing text of some length"
-        for best in {line.strip(" >-") for line in block.split("\n")} | {"trailing"}:
-
-            def weigh(passage, best=best):
-                return float(passage.count(best))
-
-            found = {excerpt(text, limit, weigh) for limit in range(5, len(text), step)}
-            assert all(cuts_no_code(text, shown) for shown in found - {""}), (block, best)
 
 
 def test_what_fits_is_shown():
