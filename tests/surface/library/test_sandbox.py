@@ -69,8 +69,7 @@ def test_what_was_proposed_lands_at_commit_as_it_was_proposed_and_more_may_follo
     write(box, "user/topic/new.md", "new\n")
     write(box, "user/old.md", "newer\n")
     assert photograph(tmp_path) == before
-    proposed = box.changes()
-    kinds = [("user/old.md", "modify"), ("user/topic/new.md", "create")]
+    proposed, kinds = box.changes(), [("user/old.md", "modify"), ("user/topic/new.md", "create")]
     assert [(change.path, change.kind) for change in proposed] == kinds
     done = box.commit()
     assert (list(done.changes), done.touched_scopes, box.changes()) == (proposed, ("user",), [])
@@ -118,8 +117,7 @@ def test_the_first_escape_by_a_writing_tool_makes_commit_raise(opened, roots, tm
     before = photograph(tmp_path)
     for path in ("user/../x.md", "/etc/passwd", "user/link.md", "user/a\0.md", "user/hard.md"):
         box = opened()
-        assert write(box).verdict == "allow"
-        assert box.call(tool, {"path": path, **more}).code == "path_escape"
+        assert (write(box).verdict, box.call(tool, {"path": path, **more}).code) == ("allow", "path_escape")
         assert box.call(tool, {"path": "user/../second.md", **more}).code == "path_escape"
         for _ in range(2):
             with pytest.raises(RememberPathEscape) as caught:
@@ -194,8 +192,7 @@ def test_a_policy_file_is_named_by_its_path_and_requires_partial_where_it_says_n
     for policy in (own, str(own)):
         with Sandbox(policy, bound) as box:
             assert box.enforcement.satisfies(Enforcement.PARTIAL)
-            assert box.call("ls", {"path": "user"}).code == "refused"
-            assert write(box).verdict == "allow"
+            assert (box.call("ls", {"path": "user"}).code, write(box).verdict) == ("refused", "allow")
         with pytest.raises(ConfinementUnavailable):
             Sandbox(policy, bound, in_process=True)
 
@@ -277,8 +274,7 @@ def test_a_clean_run_settles_a_taken_name_without_telling(roots, bound, state, i
         assert write(box).text == "created user/a.md (2 bytes)"
         assert box.call("read_file", {"path": "user/a.md"}).text == "1\tx"
         assert [change.path for change in box.commit().changes] == ["user/a-2.md"]
-    assert (roots["user"] / "a.md").read_text() == "theirs\n"
-    assert len(commits(state)) == 1
+    assert ((roots["user"] / "a.md").read_text(), len(commits(state))) == ("theirs\n", 1)
 
 
 def test_a_run_ends_at_its_patience_before_anything_is_written(bound, state, tmp_path):
@@ -293,5 +289,4 @@ def test_a_run_ends_at_its_patience_before_anything_is_written(bound, state, tmp
         refused = pytest.raises(Cancelled)
         with Sandbox.for_run(strict(), bound, state, terms, in_process=False) as box, refused:
             box.call("ls", {"path": ""})
-    assert photograph(tmp_path) == before
-    assert commits(state) == ()
+    assert (photograph(tmp_path), commits(state)) == (before, ())

@@ -9,7 +9,9 @@ import os
 import pwd
 import threading
 import traceback
+from collections.abc import Mapping
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -57,20 +59,15 @@ def refused(home, environment=None, **flags):
 
 
 def test_without_anything_there_are_defaults_and_nothing_is_created(tmp_path, monkeypatch):
-    settings = read_settings({"HOME": str(tmp_path)})
-    home = tmp_path / ".muniment"
+    settings, home = read_settings({"HOME": str(tmp_path)}), tmp_path / ".muniment"
     assert (settings.home, settings.policy, settings.on_model_failure) == (home, "strict", "rules")
     assert (dict(settings.roots), settings.symlinks, settings.policy_signers) == ({}, "refuse", None)
     assert (settings.model, settings.base_url, settings.protocol) == ("rules", None, "auto")
     assert (settings.api_key_file, settings.key_in_variable) == (None, False)
     assert settings.apart == (home / "state", home / "policies", home / "config.toml")
     assert list(tmp_path.iterdir()) == []
-
-    def nobody(_):
-        raise KeyError
-
     monkeypatch.delenv("HOME", raising=False)
-    monkeypatch.setattr(pwd, "getpwuid", nobody)
+    monkeypatch.setattr(pwd, "getpwuid", Mock(side_effect=KeyError))
     with pytest.raises(ConfigInvalid, match="MUNIMENT_HOME"):
         read_settings({})
 
@@ -137,33 +134,28 @@ def test_a_tilde_is_home_and_a_path_of_the_file_is_not_taken_from_here(home, con
 # -- the environment
 
 
-class Watched(dict):
-    """An environment that notes what it is asked for."""
+class Watched(Mapping):
+    """An environment that notes what it is asked for, and is not read as a whole."""
 
-    def __init__(self, *args):
-        super().__init__(*args)
-        self.asked = set()
+    def __init__(self, inner):
+        self.inner, self.asked = inner, set()
 
-    def noting(name):  # noqa: N805 - of the class's body
-        def method(self, key, *default):
-            self.asked.add(key)
-            return getattr(dict, name)(self, key, *default)
+    def __getitem__(self, key):
+        self.asked.add(key)
+        return self.inner[key]
 
-        return method
-
-    get, __getitem__, __contains__ = map(noting, ("get", "__getitem__", "__contains__"))
-
-    def whole(self, *_):
+    def __iter__(self):
         raise AssertionError("the whole environment was read")
 
-    __iter__ = keys = values = items = copy = whole
+    __len__ = None
 
 
-STRANGERS = dict.fromkeys(("OPENAI_API_KEY", "OPENAI_MODEL", "OPENAI_ORG_ID", "ANTHROPIC_API_KEY"), "canary")
-STRANGERS |= dict.fromkeys(
-    ("OPENAI_BASE_URL", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"), "http://canary.invalid"
-)
-STRANGERS |= {"SSL_CERT_FILE": "/canary"}
+CANARIES = {
+    "canary": ("OPENAI_API_KEY", "OPENAI_MODEL", "OPENAI_ORG_ID", "ANTHROPIC_API_KEY"),
+    "http://canary.invalid": ("OPENAI_BASE_URL", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"),
+    "/canary": ("SSL_CERT_FILE",),
+}
+STRANGERS = {name: value for value, names in CANARIES.items() for name in names}
 
 
 @pytest.mark.threat("T-RUN-05", control="own_variables")
@@ -384,8 +376,8 @@ def test_a_key_comes_through_a_fifo_in_pieces_and_through_an_open_descriptor(tmp
 
     def write():
         with fifo.open("wb", buffering=0) as pipe:
-            pipe.write(CANARY[:5].encode())
-            pipe.write(f"{CANARY[5:]}\n".encode())
+            for part in (CANARY[:5], f"{CANARY[5:]}\n"):
+                pipe.write(part.encode())
 
     writer = threading.Thread(target=write)
     writer.start()

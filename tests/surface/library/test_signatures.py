@@ -36,8 +36,7 @@ def keys(tmp_path_factory):
 
 @pytest.fixture
 def signers(keys, tmp_path):
-    path = tmp_path / "signers"
-    public = keys[0].with_suffix(".pub").read_text()
+    path, public = tmp_path / "signers", keys[0].with_suffix(".pub").read_text()
     path.write_text(f"# who may\nalice@example.com,second {public}")
     return path
 
@@ -73,8 +72,7 @@ def rule_of(path, signers):
 def test_a_signed_policy_loads_and_its_signer_is_known(own, keys, signers):
     loaded = signed(own, keys[0])
     assert statement(loaded.policy) == f"muniment-policy/1 own {loaded.policy.digest}\n".encode()
-    assert load(own, signers) == loaded
-    assert signatures.verify_policy(loaded, signers) == "alice@example.com"
+    assert (load(own, signers), signatures.verify_policy(loaded, signers)) == (loaded, "alice@example.com")
     own.write_text("# a comment\n" + own.read_text())
     assert load(own, signers)
 
@@ -219,8 +217,7 @@ def test_no_policy_is_read_from_where_a_run_may_write(root, tmp_path):
     good, bad = Path(write(outside / "good.toml")), Path(write(root / "deep" / "bad.toml", "good"))
     (root / "out.toml").symlink_to(good)
     (outside / "in.toml").symlink_to("../alias/deep/bad.toml")
-    parent = write(outside / "own.toml", extends=["../memory/deep/bad.toml"])
-    before = descriptors()
+    parent, before = write(outside / "own.toml", extends=["../memory/deep/bad.toml"]), descriptors()
     for named in (bad, parent, root / "out.toml", outside / "in.toml", alias / "deep" / "bad.toml"):
         with pytest.raises(PolicyInvalid) as caught:
             muniment.Sandbox(policy=named, roots={"user": root})

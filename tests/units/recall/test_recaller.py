@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+from unittest.mock import Mock
 
 import pytest
 
@@ -30,16 +31,8 @@ def wine(number, body=RIESLING):
 
 
 def choosing(picks):
-    """A chooser with what it was asked."""
-    asked = []
-
-    def choose(message, about, limit, patience):
-        asked.append((message, list(about), limit, patience))
-        if isinstance(picks, BaseException):
-            raise picks
-        return picks
-
-    return choose, asked
+    """A chooser, which keeps what it was asked; picks that are an exception are raised."""
+    return Mock(side_effect=picks if isinstance(picks, BaseException) else [picks])
 
 
 # -- what comes
@@ -72,14 +65,6 @@ def test_visible_text_of_any_script_comes_and_is_called_after_its_heading(made, 
     assert (found.name, body in found.text) == ("お茶", True)
 
 
-def test_what_is_excluded_does_not_come_until_it_was_edited(made, recaller):
-    made.put({"user/wine.md": wine(1), "user/other.md": wine(2)})
-    key = made.key("user/wine.md")
-    assert paths(recaller.recall(WINE, exclude=[key])) == ["user/other.md"]
-    made.put("user/wine.md", wine(1, "Riesling from the Mosel, all drunk."))
-    assert sorted(paths(recaller.recall(WINE, exclude=[key]))) == ["user/other.md", "user/wine.md"]
-
-
 # -- what never comes
 
 
@@ -109,11 +94,9 @@ def test_what_is_held_waits_for_review_or_has_expired_never_comes(made, recaller
 @pytest.fixture
 def lax(tmp_path):
     """A memory whose policy lets anything be written."""
-    gates = {
-        "content": Content(reject=(), instructions="allow"),
-        "provenance": Provenance(untrusted_sources="allow"),
-    }
-    with ground(tmp_path, strict(require="none", **gates)) as made, made.recaller() as recaller:
+    content, sources = Content(reject=(), instructions="allow"), Provenance(untrusted_sources="allow")
+    policy = strict(require="none", content=content, provenance=sources)
+    with ground(tmp_path, policy) as made, made.recaller() as recaller:
         yield made, recaller
 
 
@@ -135,10 +118,10 @@ def gates_of(lax, told, text, **known):
 
 def parts(text, names=("name", "body", "description", "keywords")):
     """Entries that are about wine and hold a text in one of their parts."""
+    values = {"name": "Tea", "body": RIESLING, "description": "drinks", "keywords": ["leaf"]}
     for name in names:
-        values = {"name": "Tea", "body": RIESLING, "description": "drinks", "keywords": ["leaf"]}
-        values[name] = [f"le{text}af"] if name == "keywords" else f"{values[name]} gr{text}een"
-        yield entry_of(**values)
+        changed = [f"le{text}af"] if name == "keywords" else f"{values[name]} gr{text}een"
+        yield entry_of(**values | {name: changed})
 
 
 def test_what_a_reader_would_not_see_is_withheld_even_where_the_gates_of_the_policy_rest(lax, told):
@@ -177,7 +160,7 @@ def test_a_flood_of_external_entries_keeps_no_other_one_out(tmp_path, is_chosen)
             made.put(f"project/spam-{number}.md", spam)
         made.put("user/wine.md", AUNT)
         made.commit("user/own.md", wine(1, "A Riesling from the Mosel, which I brought home last year."))
-        found = recaller.recall(WINE, choose=choosing(range(4))[0] if is_chosen else None).entries
+        found = recaller.recall(WINE, choose=choosing(range(4)) if is_chosen else None).entries
     assert sum(each.trust is Trust.EXTERNAL for each in found) == 2
     assert {each.path for each in found if each.trust is Trust.OWNER} == {"user/own.md", "user/wine.md"}
 
@@ -189,11 +172,9 @@ def test_a_flood_of_external_orders_that_are_withheld_keeps_no_other_one_out_and
         text = entry_of("Riesling Mosel", f"Riesling Mosel {number}. {PUSHY} {CANARY}")
         made.commit(f"project/orders-{number}.md", text, trust=Trust.EXTERNAL)
     made.put({"user/wine.md": AUNT, "project/held.md": wine(2, HELD)})
-    choose, asked = choosing([0])
-    recalled = recaller.recall(WINE, choose=choose)
-    assert paths(recalled) == ["user/wine.md"]
-    assert recalled.withheld > 0
-    assert CANARY not in str(asked)
+    recalled = recaller.recall(WINE, choose=(choose := choosing([0])))
+    assert (paths(recalled), recalled.withheld > 0) == (["user/wine.md"], True)
+    assert CANARY not in str(choose.mock_calls)
 
 
 # -- marks that are forged
@@ -224,32 +205,24 @@ def test_the_fence_cannot_be_closed_from_inside_nor_by_the_name_of_a_file(made, 
         tokens.add(found[2])
         bullets = [line for line in found[3].split("\n") if line and not line.startswith("  ")]
         assert all(line.startswith("- ") for line in bullets)
-        assert sorted(line[2:].partition(" (")[0] for line in bullets) == sorted(
-            each.partition(" (")[0] for each in paths(recalled)
-        )
+        listed = [line[2:].partition(" (")[0] for line in bullets]
+        assert sorted(listed) == sorted(each.partition(" (")[0] for each in paths(recalled))
         assert not any("<<" in path for path in paths(recalled))
     assert len(tokens) == len(FORGED)
 
 
 def test_where_nothing_may_come_nothing_is_looked_for(made, recaller):
     made.put("user/wine.md", wine(1))
-    choose, asked = choosing([0])
     for limit, budget in ((0, 2_000), (-1, 2_000), (5, 0), (5, -1), (0, 0)):
-        assert recaller.recall(WINE, limit=limit, budget=budget, choose=choose) == Recalled()
-    assert asked == []
+        assert recaller.recall(WINE, limit=limit, budget=budget, choose=pytest.fail) == Recalled()
 
 
 def test_a_count_that_breaks_leaves_nothing_and_is_told(made, recaller, told, monkeypatch):
     made.put({"user/wine.md": wine(1), "user/other.md": wine(2)})
     recalled = recaller.recall(WINE)
-
-    def broken(_text):
-        raise ValueError(CANARY)
-
-    monkeypatch.setattr(recaller, "count", broken)
-    rest = recaller.without(recalled, {made.key("user/wine.md")}, 2_000)
-    assert (rest.entries, rest.text, type(rest.error)) == ((), "", RecallFailed)
-    assert recaller.recall(WINE).entries == ()
+    monkeypatch.setattr(recaller, "count", Mock(side_effect=ValueError(CANARY)))
+    for rest in (recaller.without(recalled, {made.key("user/wine.md")}, 2_000), recaller.recall(WINE)):
+        assert (rest.entries, rest.text, type(rest.error)) == ((), "", RecallFailed)
     assert [each["event"] for each in told()] == ["memory_retrieval_failed"] * 2
     assert CANARY not in str(told())
 
@@ -262,7 +235,7 @@ def test_without_an_answer_of_the_chooser_that_can_be_used_the_search_decides(ma
     bad = [None, [12], [0, 99], [-1], ["c1"], [None], [0.5], [[1]], 7]
     raised = [ValueError(CANARY), DeadlineExceeded("of its own"), Cancelled("of its own"), RecursionError()]
     for picks in (*bad, *raised):
-        recalled = recaller.recall(WINE, choose=choosing(picks)[0])
+        recalled = recaller.recall(WINE, choose=choosing(picks))
         assert (paths(recalled), recalled.error) == (paths(recaller.recall(WINE)), None), picks
     assert [each["event"] for each in told()] == ["recall_not_chosen"] * len([*bad, *raised])
     assert CANARY not in str(told())
@@ -271,9 +244,9 @@ def test_without_an_answer_of_the_chooser_that_can_be_used_the_search_decides(ma
 def test_a_chooser_is_shown_no_words_of_others_than_the_owner(made, recaller):
     made.put({"user/own.md": wine(1), "project/wine.md": wine(CANARY)})
     made.commit("user/heard.md", wine(CANARY), trust=Trust.AGENT)
-    choose, asked = choosing([0])
+    choose = choosing([0])
     assert len(recaller.recall(WINE, choose=choose).entries) == 3
-    ((_, about, *_),) = asked
+    ((_, about, *_), _) = choose.call_args
     assert (len(about), CANARY in str(about), "Bottle 1" in str(about)) == (3, False, True)
 
 
@@ -286,8 +259,7 @@ def test_a_chooser_whose_patience_ended_leaves_nothing_and_a_cancellation_is_no_
             raise ValueError("as its socket was closed")
 
         recalled = recaller.recall(WINE, choose=choose, patience=Patience(math.inf, cancel))
-    assert (recalled.entries, type(recalled.error)) == ((), Cancelled)
-    assert told() == []
+    assert (recalled.entries, type(recalled.error), told()) == ((), Cancelled, [])
 
 
 # -- on record
