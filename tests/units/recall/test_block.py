@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from itertools import product
 
 import pytest
 from hypothesis import example, given
@@ -49,11 +50,9 @@ def test_an_entry_cannot_close_the_marks_nor_begin_another_bullet(notes, budget)
         assert shown == Block("", 0, ())
         return
     head, _, rest = shown.text.partition(f"\n{OPENS}\n")
-    assert head.startswith(f"{HEADING}\n\n")
-    assert rest.endswith(f"\n{CLOSES}")
+    assert (head.startswith(f"{HEADING}\n\n"), rest.endswith(f"\n{CLOSES}")) == (True, True)
     inside = rest.removesuffix(f"\n{CLOSES}")
-    assert OPENS not in inside
-    assert CLOSES not in inside
+    assert not any(mark in inside for mark in (OPENS, CLOSES))
     lines = [line for line in inside.splitlines() if not line.startswith("  ") and line]
     assert len(lines) == len(shown.bodies)
     for title, one in zip(lines, notes, strict=False):
@@ -85,10 +84,9 @@ def test_a_name_is_one_line_without_what_nobody_sees():
 
 @pytest.mark.threat("T-MEM-13", control="owner_in_system_prompts")
 def test_what_the_owner_did_not_say_cannot_stand_in_a_system_prompt():
-    for trust in set(Trust) - {Trust.OWNER}:
-        for budget in (0, 1_000):
-            with pytest.raises(ValueError, match="owner"):
-                system_block_of([note(), note(trust=trust)], budget)
+    for trust, budget in product(set(Trust) - {Trust.OWNER}, (0, 1_000)):
+        with pytest.raises(ValueError, match="owner"):
+            system_block_of([note(), note(trust=trust)], budget)
 
 
 @given(texts=st.lists(TEXTS, min_size=1, max_size=4))
