@@ -98,8 +98,7 @@ def test_a_stale_proposal_overwrites_nothing():
         graph.edit(edit)
         before, broken = graph.nodes(), graph.propose(snapshot, [[message("x")]])
         assert broken
-        assert set(broken) <= {"b", "c"}
-        assert (graph.nodes(), shown(graph)) == (before, left)
+        assert (set(broken) <= {"b", "c"}, graph.nodes(), shown(graph)) == (True, before, left)
     for claimed in ("c b", "a c", "a a"):  # They never stood side by side.
         graph = graph_of("a b c")
         assert graph.propose(graph.snapshot(named(graph, claimed)), [[message("x")]])
@@ -139,8 +138,7 @@ def tool(text):
 def test_results_of_tools_are_shortened_once_and_nothing_else(text, limit):
     """Or each turn would make a pending proposal stale."""
     once = truncated(ContextNode("n", (tool(text),)), limit)
-    assert truncated(once, limit) == once
-    assert len(once.messages[0]["content"]) <= limit
+    assert (truncated(once, limit), len(once.messages[0]["content"]) <= limit) == (once, True)
     assert (len(text) > limit) == (once.messages[0]["content"] != text)
     parts = tool([{"type": "text", "text": "x" * 500}])
     kept = [message("x" * 500), tool("x" * 100), parts, {"role": "tool"}]
@@ -216,8 +214,7 @@ class Interleavings(RuleBasedStateMachine):
         places = [at for at in starts if self.list[at : at + len(claimed)] == claimed]
         before = {name for name, _ in self.list}
         broken = self.graph.propose(snapshot, [list(map(message, texts)) for texts in contents])
-        assert bool(broken) == (not places)
-        assert set(broken) <= {name for name, _ in claimed}
+        assert (bool(broken), set(broken) <= {name for name, _ in claimed}) == (not places, True)
         if places:
             at = places[0] if claimed else len(self.list)
             coming = self.as_listed()[at : at + len(contents)]

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 import muniment
 from kit.memories import CANARY, IN_A_WORKER, descriptors, make_roots, photograph, put
+from kit.recall.places import paths
 from kit.served import URL, serve
 from muniment import api, errors, opening
 from muniment.agent.filing import RuleWriter
@@ -63,11 +64,9 @@ def test_a_fact_is_remembered_and_found_in_the_default_place(opens, home, worksp
         result, expected = memory.remember(DARK), ("rules", IN_A_WORKER, ("user",))
         assert (result.decided_by, result.enforcement, result.touched_scopes) == expected
         (path,) = result.files_touched
-        assert "dark mode" in (home / path).read_text()
-        assert memory.place.policy.name == "strict"
+        assert ("dark mode" in (home / path).read_text(), memory.place.policy.name) == (True, "strict")
         assert memory.remember(DARK).unchanged
-    assert home.stat().st_mode & 0o777 == 0o700
-    assert (home / "state").is_dir()
+    assert (home.stat().st_mode & 0o777, (home / "state").is_dir()) == (0o700, True)
     assert list(workspace.iterdir()) == [workspace / ".git"]
     memory.close()
     before = photograph(home)  # A closed memory reads and writes nothing.
@@ -289,10 +288,6 @@ def test_places_share_a_state_which_stays_the_callers_and_ones_own_is_closed_wit
 def memory(opens):
     with opens() as memory:
         yield memory
-
-
-def paths(recalled):
-    return [entry.path for entry in recalled.entries]
 
 
 def test_what_was_remembered_is_recalled_by_words_about_it_until_it_was_shown_and_edited(memory):

@@ -203,9 +203,7 @@ def test_what_is_no_summary_or_no_shorter_replaces_nothing_and_the_next_one_may(
         assert [each["reason"] for each in told() if each["event"] == "compaction_dropped"][-1] == reason
         assert one.round() or reason == "not_smaller"
     one = bench(facts=["z" * 10, "fact z" + "z" * 40])  # These count too.
-    assert not one.round()
-    assert told()[-1]["reason"] == "not_smaller"
-    assert CANARY not in str(told())
+    assert (one.round(), told()[-1]["reason"], CANARY in str(told())) == (False, "not_smaller", False)
 
 
 @pytest.mark.parametrize("is_there", [False, True])
@@ -306,9 +304,7 @@ def test_a_long_conversation_stays_below_its_limit_and_keeps_rules_facts_and_wha
         one.compaction.check()
         settle(one.prefetch)
     one.compaction.check()
-    assert len(one.compacted) > 3
-    assert sum(map(count, one.texts)) <= LIMIT * Fraction(7, 10)
-    assert one.texts[0] == "rules " + "z" * 5
-    assert one.texts[-1].startswith("turn 59 ")
+    assert (len(one.compacted) > 3, sum(map(count, one.texts)) <= LIMIT * Fraction(7, 10)) == (True, True)
+    assert (one.texts[0], one.texts[-1].startswith("turn 59 ")) == ("rules " + "z" * 5, True)
     assert remembered(one.texts[1])[:-1] == [f"- fact of turn {each}" for each in range(0, 50, 10)]
     assert [text.startswith("## overall_goal") for text in one.texts].count(True) == 1

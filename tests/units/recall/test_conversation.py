@@ -14,6 +14,7 @@ import tempfile
 import threading
 from itertools import pairwise
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
@@ -156,8 +157,8 @@ def test_what_is_about_a_touched_file_and_recalled_is_told_by_one_of_them(stage)
     history = turned(conversation, DEPLOY)
     settle(conversation)
     conversation.after_tools([*history, calling(1), result(1)])
-    told = [path for _, listed in on_record(stage, conversation) for path in listed]
-    assert sorted(told) == ["project/billing/rounding.md", "project/deploy.md"]
+    told = sorted(path for _, listed in on_record(stage, conversation) for path in listed)
+    assert told == ["project/billing/rounding.md", "project/deploy.md"]
 
 
 TOPICS = {
@@ -354,8 +355,7 @@ def test_after_a_compaction_the_memory_is_told_again_as_it_is_now_but_for_the_sy
     summary, *_, reminders, message = compacted(conversation, [*history, *long_history(20)])
     assert message == user("go on then")
     assert all(text in reminders["content"] for text in ("on Fridays", "pgbouncer"))
-    assert "on Tuesdays" not in reminders["content"]
-    assert "dark mode" in conversation.system_part
+    assert ("on Tuesdays" in reminders["content"], "dark mode" in conversation.system_part) == (False, True)
     assert "dark mode" not in summary["content"]
 
 
@@ -391,24 +391,20 @@ def test_facts_are_forty_single_lines_at_most_and_the_last_ones(tmp_path):
         assert (len(told), [path for path, _ in facts]) == (60, told[-MAX_FACTS:])
         for path, fact in facts:
             assert fact.startswith(f"{path} (trust: workspace): Wine bottle: Riesling")
-            assert len(fact) <= FACT_CHARS
-            assert len(fact.splitlines()) == 1
+            assert (len(fact) <= FACT_CHARS, len(fact.splitlines())) == (True, 1)
 
 
 def test_without_a_descriptor_left_a_conversation_goes_on_uncompacted(stage, told, monkeypatch):
     conversation, history = stage.conversation(compacting=compacting()), [*long_history(), user("go on")]
-
-    def exhausted(_work):
-        raise OSError(errno.EMFILE, CANARY)
-
     with monkeypatch.context() as scarce:
-        scarce.setattr(conversation.session.prefetch, "begin", exhausted)
+        scarce.setattr(
+            conversation.session.prefetch, "begin", Mock(side_effect=OSError(errno.EMFILE, CANARY))
+        )
         conversation.on_path("deploy/x.py")
         conversation.on_user_turn("go on")
         assert conversation.before_turn(history) == history
     assert {each["event"] for each in told()} == {"recall_not_begun", "recall_discarded"}
-    assert conversation.session.outcomes == {Reason.FAILED: 1}
-    assert CANARY not in str(told())
+    assert (conversation.session.outcomes, CANARY in str(told())) == ({Reason.FAILED: 1}, False)
     assert len(compacted(conversation, history)) < len(history)
 
 
@@ -417,10 +413,9 @@ def test_without_a_descriptor_left_a_conversation_goes_on_uncompacted(stage, tol
 NO_STATE = {"shown": [], "project": None, "just_in_time": [], "just_in_time_tokens": 0, "facts": []}
 NO_FACTS = ["ab", ["a"], ["a", 7], [["a"], "b"], ["a", "b", "c"], None]
 HOSTILE = [
-    *(None, 7, "state", [], [["shown", []]]),
+    *(None, 7, "state", [], [["shown", []]], {"facts": NO_FACTS, "just_in_time_tokens": None}),
     {"shown": 7, "project": 7, "just_in_time": 7, "just_in_time_tokens": "7", "facts": 7},
     {"facts": {"a": "b"}, "just_in_time": {"a": "b"}, "just_in_time_tokens": -5},
-    {"facts": NO_FACTS, "just_in_time_tokens": None},
 ]
 
 
@@ -475,9 +470,8 @@ def test_the_hooks_of_a_closed_conversation_raise_nothing_and_begin_nothing(stag
     conversation.on_path("deploy/x.py")
     history = [*long_history(), user(DEPLOY)]
     assert conversation.before_turn(history) == conversation.after_tools(history) == history
-    conversation.abort(Reason.SHUTDOWN)
-    conversation.on_reset()
-    conversation.close()
+    for hook in (lambda it: it.abort(Reason.SHUTDOWN), Conversation.on_reset, Conversation.close):
+        hook(conversation)
 
 
 def test_poisoned_entries_reach_no_history_by_any_part(tmp_path):

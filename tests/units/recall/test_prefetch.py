@@ -10,6 +10,7 @@ import gc
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from unittest.mock import Mock
 
 import pytest
 
@@ -72,13 +73,6 @@ def settled(handle, prefetch):
     return handle
 
 
-def raising(problem):
-    def work(_patience):
-        raise problem
-
-    return work
-
-
 def test_everything_returns_while_the_work_is_blocked_and_gives_once_what_came_and_nothing_late(
     prefetch, told
 ):
@@ -127,18 +121,17 @@ def test_a_query_without_end_ends_when_its_handle_is_cancelled(prefetch, tmp_pat
 def test_work_that_is_thrown_out_or_gives_up_by_itself_was_not_cancelled_but_failed(prefetch, told):
     thrown = (SystemExit(CANARY), KeyboardInterrupt(CANARY), GeneratorExit(CANARY), Cancelled("of its own"))
     for problem in thrown:
-        handle = settled(prefetch.begin(raising(problem)), prefetch)
+        handle = settled(prefetch.begin(Mock(side_effect=problem)), prefetch)
         assert (handle.has_failed, handle.is_cancelled) == (True, False)
     assert [each["problem"] for each in told()] == [type(problem).__name__ for problem in thrown]
     assert CANARY not in str(told())
 
 
 def test_where_the_system_has_no_thread_left_the_handle_has_failed(prefetch, told, monkeypatch):
-    monkeypatch.setattr(threading.Thread, "start", raising(RuntimeError("can't start new thread")))
+    monkeypatch.setattr(threading.Thread, "start", Mock(side_effect=RuntimeError("can't start new thread")))
     handle = prefetch.begin(lambda _: "fruit")
     assert (handle.settled_at, handle.has_failed, handle.is_cancelled) == (100.0, True, False)
-    assert handle.take() is None
-    assert [each["event"] for each in told()] == ["prefetch_failed"]
+    assert (handle.take(), [each["event"] for each in told()]) == (None, ["prefetch_failed"])
 
 
 # -- the end
@@ -147,11 +140,9 @@ def test_where_the_system_has_no_thread_left_the_handle_has_failed(prefetch, tol
 def test_closing_cancels_and_waits_until_every_thread_has_ended(prefetch, told):
     before, works = threading.active_count(), [Endless() for _ in range(8)]
     handles = [prefetch.begin(each) for each in works]
-    assert all(each.begun.wait(WAIT) for each in works)
-    assert threading.active_count() == before + 8
+    assert (all(each.begun.wait(WAIT) for each in works), threading.active_count()) == (True, before + 8)
     prefetch.close()
-    assert threading.active_count() == before
-    assert all(each.ended.is_set() for each in works)
+    assert (threading.active_count(), all(each.ended.is_set() for each in works)) == (before, True)
     assert all(each.settled_at is not None and each.is_cancelled for each in handles)
     prefetch.close()
     assert told() == []
@@ -211,5 +202,4 @@ def test_a_thousand_pieces_of_work_leave_nothing_behind(prefetch):
         else:
             assert settled(handle, prefetch).take() == number
     settle(prefetch)
-    assert prefetch._cancel._children == set()
-    assert len(prefetch._threads) < 1_000
+    assert (prefetch._cancel._children, len(prefetch._threads) < 1_000) == (set(), True)

@@ -81,13 +81,3 @@ def test_a_name_is_held_where_its_parts_stand_side_by_side(stemmer):
         for text in (*held, *OTHERS):
             score = Ranking([Weighed(name, 1, 1.0)], stemmer).score(columns(text))
             assert (score.score > 0, score.units) == (text in held, 2 * (text in held)), text
-
-
-def test_a_weak_word_adds_to_the_score_alone_and_no_word_says_nothing(stemmer):
-    words = read_query("js rollback", stemmer).words
-    ranking = Ranking([Weighed(word, 1, 1.0) for word in words], stemmer)
-    without, with_it = (ranking.score(columns(text)) for text in ("rollback", "js rollback"))
-    assert with_it.score > without.score
-    assert (with_it.units, with_it.weight) == (without.units, without.weight) == (1, 1.0)
-    empty = Ranking([], stemmer)
-    assert empty.score(columns("anything")).score == empty.weight("anything") == 0

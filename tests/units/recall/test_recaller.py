@@ -53,16 +53,13 @@ def test_what_is_about_the_message_comes_with_its_text_and_what_the_ledger_knows
         assert found.id == f"user/wine.md@{made.key('user/wine.md').digest}"
         assert recaller.keys_of([found.id]) == {found.key} == {made.key("user/wine.md")}
         made.file("user/wine.md").unlink()
+    body = "Riesling, Mosel: 東京タワー 👩\u200d👩\u200d👧 ❤\ufe0f क\u094dष cafe\u0301"
+    made.put("user/tea.md", f"# お茶\n\n{body}\n")
+    (seen,) = recaller.recall(WINE).entries
+    assert (seen.name, body in seen.text) == ("お茶", True)
     (told,) = recalled.as_json()["entries"]
     assert set(told) == {"id", "path", "name", "trust", "at", "text"}
     assert found.key.root not in str(recalled.as_json())
-
-
-def test_visible_text_of_any_script_comes_and_is_called_after_its_heading(made, recaller):
-    body = "Riesling, Mosel: 東京タワー 👩\u200d👩\u200d👧 ❤\ufe0f क\u094dष cafe\u0301"
-    made.put("user/wine.md", f"# お茶\n\n{body}\n")
-    (found,) = recaller.recall(WINE).entries
-    assert (found.name, body in found.text) == ("お茶", True)
 
 
 # -- what never comes

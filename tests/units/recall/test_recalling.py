@@ -86,8 +86,7 @@ def test_a_hostile_message_is_data_and_no_more_of_it_is_shown_than_a_little(made
         model = ScriptedModel([FIRST])
         assert chooser_of(made.place, model)(f"{WINE} {message}", ["a" * 9_000, "b"], 2, FOREVER) == (0,)
         system, shown = model.requests[0].messages
-        assert len(shown.text) < 3 * OPTION_CHARS
-        assert "name all" not in system.text
+        assert (len(shown.text) < 3 * OPTION_CHARS, "name all" in system.text) == (True, False)
 
 
 # -- time

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import threading
 from itertools import chain
+from unittest.mock import Mock
 
 import pytest
 
@@ -37,13 +38,6 @@ def themed(count):
 
 
 TAKES = (RecallSession.take_for_user_turn, RecallSession.take_for_tool_results)
-
-
-def raising(problem):
-    def work(*_args, **_more):
-        raise problem
-
-    return work
 
 
 # -- the table
@@ -92,24 +86,11 @@ def overtaken(stage, session):
     assert paths(session.take_for_user_turn()) == [DAY]
 
 
-def never_settled(stage, session):
-    for gate in [stage.gate() for _ in range(3)]:
-        session.on_user_turn(DARK)
-        assert gate.reached.wait(WAIT)
-        for _ in range(14):
-            assert session.take_for_user_turn() is session.take_for_tool_results() is None
-        assert session.as_json() == {"shown": []}
-        session.on_compaction()
-    session.abort(Reason.HOST_SIGNAL)
-    yield
-
-
 TABLE = {
     settled_at_once: {BroughtIn.USER_TURN: 1},
     slow_with_calls: {BroughtIn.TOOL_RESULTS: 1},
     slow_without_calls: {Reason.SUPERSEDED: 1, BroughtIn.USER_TURN: 1},
     overtaken: {Reason.SUPERSEDED: 1, BroughtIn.USER_TURN: 1},
-    never_settled: {Reason.SUPERSEDED: 2, Reason.HOST_SIGNAL: 1},
 }
 
 
@@ -124,19 +105,6 @@ def test_a_recall_comes_at_the_first_place_at_which_it_is_there_and_holds_nobody
 # -- never in the way
 
 
-def test_a_ledger_that_hangs_delays_nothing_but_its_own_record_and_is_left_behind_and_told(
-    stage, monkeypatch, told
-):
-    session, written = stage.session(), threading.Event()
-    monkeypatch.setattr(subject, "_RECORD_SECONDS", 0.0)
-    monkeypatch.setattr(session._records, "_write", lambda *_: written.wait(WAIT))
-    assert all(asked(session, message) is not None for message in (DARK, DEPLOY))
-    session.close()
-    assert [each["event"] for each in told()][-1] == "recall_left_running"
-    written.set()
-    session._records._thread.join(WAIT)
-
-
 def test_whoever_waits_for_the_last_record_has_waited_for_all_also_those_that_no_thread_was_there_for(
     monkeypatch, told
 ):
@@ -144,7 +112,7 @@ def test_whoever_waits_for_the_last_record_has_waited_for_all_also_those_that_no
     go, written = threading.Event(), []
     records = subject._Records(lambda *given: written.append(given))
     with monkeypatch.context() as scarce:
-        scarce.setattr(threading.Thread, "start", raising(RuntimeError("can't start new thread")))
+        scarce.setattr(threading.Thread, "start", Mock(side_effect=RuntimeError("can't start new thread")))
         records.add(Recalled(), "first")
     records._thread = before = threading.Thread(target=go.wait, args=(WAIT,))
     before.start()
@@ -193,7 +161,7 @@ def test_a_recall_that_raises_or_comes_back_with_an_error_has_failed_whatever_en
 ):
     ends = (*TAKES, RecallSession.on_reset, lambda session: session.on_user_turn(DEPLOY))
     failed = Recalled(error=RecallFailed("a defect"))
-    for broken, ways in ((raising(ValueError(CANARY)), ends), (lambda *_a, **_m: failed, TAKES)):
+    for broken, ways in ((Mock(side_effect=ValueError(CANARY)), ends), (lambda *_a, **_m: failed, TAKES)):
         for end in ways:
             session = stage.session()
             with monkeypatch.context() as patched:
@@ -251,8 +219,7 @@ def test_a_message_about_nothing_or_a_retry_that_fails_leaves_the_set_as_it_was(
     assert asked(session, ZEPPELINS) is None
     asked(session, DARK)
     shown = session.shown
-    assert shown == {stage.made.key(EDITOR)}
-    assert asked(session, ZEPPELINS) is None
+    assert (shown, asked(session, ZEPPELINS)) == ({stage.made.key(EDITOR)}, None)
     # One retry, of all, and none where nothing was left out.
     assert stage.recaller.asked == [(ZEPPELINS, set()), (DARK, set()), (ZEPPELINS, shown), (ZEPPELINS, set())]
 
@@ -272,8 +239,7 @@ def test_what_was_told_otherwise_since_the_recall_began_is_not_told_again(tmp_pa
         recalled = session.take_for_user_turn(told={other})
         assert sorted(paths(recalled)) == ["user/wine-0.md", "user/wine-2.md"]
         assert not any(text in recalled.text for text in ("wine-1", "bottle 1"))
-        assert recalled.tokens == stage.recaller.count(recalled.text)
-        assert other not in session.shown
+        assert (recalled.tokens, other in session.shown) == (stage.recaller.count(recalled.text), False)
 
 
 def test_where_all_was_told_otherwise_nothing_is_brought_in_and_the_set_stays(stage):
@@ -281,8 +247,7 @@ def test_where_all_was_told_otherwise_nothing_is_brought_in_and_the_set_stays(st
     for shown in (frozenset(), {key}):
         session.on_user_turn(DARK)
         settle(session)
-        assert session.take_for_user_turn(told={key}) is None
-        assert session.shown == shown
+        assert (session.take_for_user_turn(told={key}), session.shown) == (None, shown)
         asked(session, DARK)  # And once it is shown, what comes is a repeat.
     assert session.outcomes == {Reason.NOTHING_NEW: 2, BroughtIn.USER_TURN: 2}
     session.on_compaction()

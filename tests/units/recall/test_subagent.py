@@ -109,8 +109,7 @@ def test_whatever_a_model_writes_it_is_answered_in_words(shared, name, arguments
     handed_in = []
     subagents = subagents_of(shared, lambda fact: handed_in.append(fact) or "task-1")
     answer = subagents.call(name, json.dumps(arguments) if is_json else arguments)
-    assert (type(answer), bool(answer)) == (str, True)
-    assert all(isinstance(fact, str) for fact in handed_in)
+    assert (type(answer), bool(answer), all(isinstance(fact, str) for fact in handed_in)) == (str, True, True)
 
 
 # -- handing in
@@ -157,50 +156,41 @@ class Noticing(dict):
         assert all(self.arrived.acquire(timeout=WAIT) for _ in range(count))
 
 
-def test_equal_searches_at_once_are_one_search_with_one_answer_and_one_record(stage, monkeypatch):
-    subagents, running, gate = subagents_of(stage), Noticing(), stage.gate()
-    monkeypatch.setattr(subagents, "_running", running)
-    with ThreadPoolExecutor(5) as pool:
-        searches = [pool.submit(search, subagents, f" {STAGING}  ") for _ in range(5)]
-        running.await_all(5)  # All have looked whether one is under way.
-        assert gate.reached.wait(WAIT)
-        gate.open()
-        (answer,) = {each.result(WAIT) for each in searches}
-    assert "pgbouncer" in answer
-    assert ([message for message, _ in stage.recaller.asked], len(stage.made.injections())) == ([STAGING], 1)
-    assert (subagents._searches, dict(subagents._running)) == (1, {})
+FAILED = (Recalled(error=RecallFailed("a defect")), "recall_failed")
 
 
 @pytest.mark.parametrize(
     ("problem", "code"),
-    [
-        (Recalled(error=RecallFailed("a defect")), "recall_failed"),
-        (ValueError(CANARY), "cancelled"),
-        (KeyboardInterrupt(), "cancelled"),
-    ],
+    [(None, None), FAILED, *((it, "cancelled") for it in (ValueError(), KeyboardInterrupt()))],
 )
-def test_a_search_that_fails_leaves_nobody_waiting(stage, monkeypatch, problem, code):
-    subagents, running, begun, go = subagents_of(stage), Noticing(), threading.Event(), threading.Event()
-    monkeypatch.setattr(subagents, "_running", running)
+def test_equal_searches_at_once_are_one_search_with_one_answer_and_its_failure_leaves_nobody_waiting(
+    stage, monkeypatch, problem, code
+):
+    subagents, running, gate, recall = subagents_of(stage), Noticing(), stage.gate(), stage.recaller.recall
 
-    def failing(*_args, **_more):
-        begun.set()
-        assert go.wait(WAIT)
+    def recalling(*given, **more):
+        found = recall(*given, **more)
         if isinstance(problem, BaseException):
             raise problem
-        return problem
+        return problem or found
 
-    monkeypatch.setattr(stage.recaller, "recall", failing)
-    with ThreadPoolExecutor(3) as pool:
+    monkeypatch.setattr(subagents, "_running", running)
+    monkeypatch.setattr(stage.recaller, "recall", recalling)
+    with ThreadPoolExecutor(4) as pool:
         first = pool.submit(search, subagents, STAGING)
-        assert begun.wait(WAIT)
-        others = [pool.submit(search, subagents, STAGING) for _ in range(2)]
-        running.await_all(3)
-        go.set()
-        assert [each.result(WAIT) for each in others] == [f"{CANNOT} [{code}]"] * 2
-        raised = first.exception(WAIT)
-        assert raised is problem if raised else first.result() == f"{CANNOT} [{code}]"
-    assert subagents._running == {}
+        assert gate.reached.wait(WAIT)
+        others = [pool.submit(search, subagents, f" {STAGING}  ") for _ in range(3)]
+        running.await_all(4)  # All have looked whether one is under way.
+        gate.open()
+        if isinstance(problem, BaseException):
+            assert first.exception(WAIT) is problem
+        else:
+            others.append(first)
+        (answer,) = {each.result(WAIT) for each in others}
+    assert answer == f"{CANNOT} [{code}]" if code else "pgbouncer" in answer
+    assert [message for message, _ in stage.recaller.asked] == [STAGING]
+    assert (len(stage.made.injections()), dict(subagents._running)) == (not code, {})
+    assert code or subagents._searches == 1
 
 
 def test_a_search_whose_patience_ends_says_so_and_its_host_cancels_all_of_them(stage, told):
