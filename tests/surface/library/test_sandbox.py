@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+from contextlib import ExitStack
 
 import pytest
 
@@ -32,16 +33,13 @@ def state():
 @pytest.fixture(params=MODES, ids=["worker", "in process"])
 def opened(request, roots):
     """Opens sandboxes over the roots, with and without a worker, and closes them."""
-    boxes = []
+    with ExitStack() as stack:
 
-    def open_box(**terms):
-        policy = strict(require="none" if request.param else "partial", **terms)
-        boxes.append(Sandbox(policy, roots, in_process=request.param))
-        return boxes[-1]
+        def open_box(**terms):
+            policy = strict(require="none" if request.param else "partial", **terms)
+            return stack.enter_context(Sandbox(policy, roots, in_process=request.param))
 
-    yield open_box
-    for box in boxes:
-        box.close()
+        yield open_box
 
 
 def write(box, path="user/a.md", content="x\n"):
@@ -73,11 +71,10 @@ def test_what_was_proposed_lands_at_commit_as_it_was_proposed_and_more_may_follo
 def test_a_file_that_came_or_changed_meanwhile_is_a_conflict_or_refused_and_nothing_lands(
     opened, roots, tmp_path, name
 ):
-    put(roots["user"], "a.md", "mine\n")
-    box = opened()
-    write(box)
-    write(box, "user/b.md")
-    (roots["user"] / "a.md").unlink()
+    mine, box = put(roots["user"], "a.md", "mine\n"), opened()
+    for path in ("user/a.md", "user/b.md"):
+        write(box, path)
+    mine.unlink()
     put(roots["user"], name, "theirs\n")
     before = photograph(tmp_path)
     with pytest.raises((errors.StoreConflict, errors.RememberRefused)):
@@ -111,8 +108,7 @@ def test_the_first_escape_by_a_writing_tool_makes_commit_raise(opened, roots, tm
 @pytest.mark.threat("T-PATH-03", control="resolvers")
 def test_an_escape_by_a_reading_tool_ends_nothing(opened, roots, tmp_path):
     (roots["user"] / "link.md").symlink_to(tmp_path / "outside" / "secret.md")
-    box = opened()
-    write(box)
+    write(box := opened())
     for path in ("user/../x.md", "user/link.md"):
         for tool, more in (("read_file", {}), ("ls", {}), ("grep", {"pattern": CANARY})):
             outcome = box.call(tool, {"path": path, **more})
@@ -229,11 +225,12 @@ def test_roots_lie_apart_from_each_other_and_from_the_state_and_no_bad_setting_i
 
 @pytest.fixture
 def bound(roots):
-    bound = bind_all(roots)
-    yield bound
-    assert all(bound[scope].root.fd >= 0 for scope in SCOPES)  # They stay the caller's.
-    for each in bound.values():
-        each.close()
+    with ExitStack() as stack:
+        bound = bind_all(roots)
+        for each in bound.values():
+            stack.callback(each.close)
+        yield bound
+        assert all(bound[scope].root.fd >= 0 for scope in SCOPES)  # They stay the caller's.
 
 
 @pytest.mark.parametrize("in_process", MODES)

@@ -27,11 +27,11 @@ NARROW = SCOPES + READ + "[limits]\nturns = 1\n"
 @pytest.fixture(scope="module")
 def keys(tmp_path_factory):
     """Private keys of a signer and of somebody else."""
-    folder = tmp_path_factory.mktemp("keys")
-    for name in ("alice", "mallory"):
-        command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", folder / name]
+    made = tuple(tmp_path_factory.mktemp("keys") / name for name in ("alice", "mallory"))
+    for key in made:
+        command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", key]
         subprocess.run(command, check=True, capture_output=True)
-    return folder / "alice", folder / "mallory"
+    return made
 
 
 @pytest.fixture
@@ -81,11 +81,9 @@ def test_nothing_unsigned_loads_where_signers_are_configured_but_what_came_with_
     rule, problem = refused(own, signers)
     assert (rule, "own.toml.sig" in problem) == ("E141", True)
     assert load("hardened", signers).policy.name == "hardened"
-    strict = load_files("strict").files[0]
     with pytest.raises(PolicyInvalid, match="E143"):
-        signature_path(strict)
-    shutil.copy(strict.path, tmp_path / "strict.toml")
-    assert refused(tmp_path / "strict.toml", signers)[0] == "E141"
+        signature_path(strict := load_files("strict").files[0])
+    assert refused(shutil.copy(strict.path, tmp_path / "strict.toml"), signers)[0] == "E141"
 
 
 @pytest.mark.threat("T-POL-04", control="signatures_asked")
@@ -134,8 +132,7 @@ def test_names_that_look_like_options_are_names_and_a_key_that_cannot_sign_is_to
     monkeypatch.chdir(tmp_path)
     shutil.copy(keys[0], "-key")
     Path("-signers").write_text(f"-O {keys[0].with_suffix('.pub').read_text()}")
-    signature = sign(b"said\n", Path("-key"))
-    assert verify(b"said\n", signature, Path("-signers"), where="own") == "-O"
+    assert verify(b"said\n", sign(b"said\n", Path("-key")), Path("-signers"), where="own") == "-O"
     Path("key").write_text("no key")
     for name in ("key", "missing", "a\0b"):
         with pytest.raises(PolicyInvalid) as caught:
@@ -148,29 +145,25 @@ def test_without_an_ssh_keygen_that_works_nothing_loads(own, keys, signers, tmp_
     fake = tmp_path / "bin" / "ssh-keygen"
     fake.parent.mkdir()
     monkeypatch.setenv("PATH", str(fake.parent))
-    rule, problem = refused(own, signers)
-    assert (rule, "install OpenSSH" in problem) == ("E142", True)
-
-    def program(script):
-        """Something else that is called ssh-keygen."""
-        fake.write_text(script)
-        fake.chmod(0o755)
-
-    program("#!/bin/sh\nexit 3\n")
-    assert refused(own, signers)[0] == "E140"
-    with pytest.raises(PolicyInvalid, match="ended with 3"):
-        sign(b"said\n", keys[0])
-    program("#!/no/such/interpreter\n")
-    assert "cannot be run" in refused(own, signers)[1]
     monkeypatch.setenv("MUNIMENT_API_KEY", "canary")
-    program(f"#!/bin/sh\n/usr/bin/env > {tmp_path}/seen\n")  # It learns nothing of the environment.
-    assert refused(own, signers)[0] == "E140"
-    seen = (tmp_path / "seen").read_text()
+    monkeypatch.setattr(signatures, "VERIFY_SECONDS", 1.0)
+    for script, rule, words in (
+        ("", "E142", "install OpenSSH"),
+        ("#!/bin/sh\nexit 3\n", "E140", ""),
+        ("#!/no/such/interpreter\n", "E142", "cannot be run"),
+        (f"#!/bin/sh\n/usr/bin/env > {tmp_path}/seen\n", "E140", ""),
+        ("#!/bin/sh\nexec /bin/sleep 30\n", "E142", "did not answer"),
+    ):
+        if script:
+            fake.write_text(script)
+            fake.chmod(0o755)
+        told = refused(own, signers)
+        assert (told[0], words in told[1]) == (rule, True), script
+        if "exit" in script:
+            with pytest.raises(PolicyInvalid, match="ended with 3"):
+                sign(b"said\n", keys[0])
+    seen = (tmp_path / "seen").read_text()  # It learns nothing of the environment.
     assert ("canary" in seen, "LC_ALL=C" in seen) == (False, True)
-    monkeypatch.setattr(signatures, "VERIFY_SECONDS", 0.05)
-    program("#!/bin/sh\nexec /bin/sleep 30\n")
-    rule, problem = refused(own, signers)
-    assert (rule, "did not answer" in problem) == ("E142", True)
 
 
 # -- wherever a policy bounds a run
@@ -184,8 +177,8 @@ def root(tmp_path):
 @pytest.mark.threat("T-POL-04", control="signatures_asked")
 def test_no_command_runs_by_an_unsigned_policy(own, keys, signers, root, tmp_path, monkeypatch):
     home, workspace = tmp_path / "home", tmp_path / "work"
-    home.mkdir()
-    workspace.mkdir()
+    for each in (home, workspace):
+        each.mkdir()
     (home / "config.toml").write_text(f'policy = "{own}"\npolicy_signers = "{signers}"\n')
     monkeypatch.setenv("MUNIMENT_HOME", str(home))
     tool = ["tool", "--policy", str(own), "--root", f"user={root}"]

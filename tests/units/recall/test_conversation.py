@@ -11,7 +11,6 @@ import json
 import math
 import os
 import tempfile
-import threading
 from itertools import pairwise
 from pathlib import Path
 from unittest.mock import Mock
@@ -120,15 +119,15 @@ def test_hooks_return_while_the_recall_and_the_reading_of_the_tiers_hang(stage, 
     assert conversation.session.outcomes[Reason.TOKEN_LIMIT] == 1
 
 
-@pytest.mark.parametrize("end", [lambda it: it.abort(Reason.HOST_SIGNAL), Conversation.on_reset])
-def test_a_turn_that_ended_before_its_first_call_takes_no_recall_from_the_next(stage, end):
-    conversation = stage.conversation()
-    conversation.on_user_turn(DEPLOY)
-    settle(conversation)
-    end(conversation)
-    conversation.before_turn([user(STAGING)])
-    settle(conversation)
-    assert [message for message, _ in stage.recaller.asked] == [DEPLOY, STAGING]
+def test_a_turn_that_ended_before_its_first_call_takes_no_recall_from_the_next(stage):
+    for end in (lambda it: it.abort(Reason.HOST_SIGNAL), Conversation.on_reset):
+        conversation = stage.conversation()
+        conversation.on_user_turn(DEPLOY)
+        settle(conversation)
+        end(conversation)
+        conversation.before_turn([user(STAGING)])
+        settle(conversation)
+    assert [message for message, _ in stage.recaller.asked] == [DEPLOY, STAGING] * 2
 
 
 # -- how often
@@ -321,19 +320,6 @@ def compacted(conversation, history, message="go on"):
     return turned(conversation, f"{message} then", [*history, assistant("done")])
 
 
-class Held:
-    """A summariser that answers once it is let."""
-
-    def __init__(self):
-        self.begun, self.go = threading.Event(), threading.Event()
-
-    def __call__(self, messages, _patience):
-        assert messages
-        self.begun.set()
-        assert self.go.wait(WAIT)
-        return SUMMARY
-
-
 def test_a_fact_outlives_a_second_compaction_and_a_restart_but_no_reset(stage):
     conversation = stage.conversation(compacting=compacting())
     history = turned(conversation, DEPLOY)
@@ -360,15 +346,16 @@ def test_after_a_compaction_the_memory_is_told_again_as_it_is_now_but_for_the_sy
 
 
 def test_a_late_summary_delays_nothing_and_loses_nothing_that_the_host_changed_meanwhile(stage, told):
-    held = Held()
-    conversation, other = (stage.conversation(compacting=compacting(held)) for _ in range(2))
+    held = stage.closing(Gate())
+    slow = compacting(lambda _messages, patience: held.wait(patience) or SUMMARY)
+    conversation, other = (stage.conversation(compacting=slow) for _ in range(2))
     history = [*long_history(), user("go on")]
     for number in range(5):
         assert conversation.before_turn(history) == history
         history += [assistant("done"), user(f"go on {number}")]
-    assert held.begun.wait(WAIT)
+    assert held.reached.wait(WAIT)
     history[1] = assistant("What I really said.")
-    held.go.set()
+    held.open()
     settle(conversation)
     assert (conversation.before_turn(history), named(told, "compaction_dropped")) == (history, ["conflict"])
     assert len(compacted(conversation, history)) < len(history)
@@ -441,9 +428,8 @@ def test_a_memory_that_takes_more_than_its_share_is_told_of_once(stage, told):
         conversation.session.on_compaction()
     conversation.on_compaction()
     turned(conversation, DEPLOY)
-    assert named(told, "memory_share_exceeded", "limit") == [1_000]
-    (tokens,) = named(told, "memory_share_exceeded", "tokens")
-    assert 200 < tokens < 400
+    (limit,), (tokens,) = (named(told, "memory_share_exceeded", field) for field in ("limit", "tokens"))
+    assert (limit, 200 < tokens < 400) == (1_000, True)
 
 
 def test_everything_that_is_told_is_on_record_in_its_order_by_path_and_digest_alone(stage):

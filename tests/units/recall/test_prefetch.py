@@ -102,6 +102,12 @@ def test_of_eight_threads_that_take_at_the_same_time_one_gets_it(prefetch):
             handle, together = settled(prefetch.begin(lambda _: "fruit"), prefetch), threading.Barrier(8)
             takes = pool.map(lambda _, it=handle, by=together: by.wait(WAIT) * 0 or it.take(), range(8))
             assert sorted(takes, key=str) == [None] * 7 + ["fruit"]
+    prefetch.begin(lambda _: None).cancel()
+    settle(prefetch)
+    assert (prefetch._cancel._children, len(prefetch._threads) < 50) == (
+        set(),
+        True,
+    )  # Nothing is left behind.
 
 
 def test_a_query_without_end_ends_when_its_handle_is_cancelled(prefetch, tmp_path, told):
@@ -191,15 +197,3 @@ def test_work_that_takes_no_notice_is_left_behind_and_told_and_work_may_close_wh
     other = Prefetch()
     handle = settled(other.begin(lambda _: other.close()), other)
     assert (handle.has_failed, handle.is_cancelled) == (False, True)
-
-
-@pytest.mark.slow
-def test_a_thousand_pieces_of_work_leave_nothing_behind(prefetch):
-    for number in range(1_000):
-        handle = prefetch.begin(lambda _, number=number: number)
-        if number % 2:
-            handle.cancel()
-        else:
-            assert settled(handle, prefetch).take() == number
-    settle(prefetch)
-    assert (prefetch._cancel._children, len(prefetch._threads) < 1_000) == (set(), True)

@@ -58,14 +58,6 @@ class Score:
         return "\n".join([f"{self.share():.4f} first, {self.false} false", *sorted(self.missed)])
 
 
-def test_the_set_is_large_and_of_every_kind():
-    kinds = Counter(query["kind"] for query in QUERIES)
-    assert (len(ENTRIES) >= 60, len({query["text"] for query in QUERIES})) == (True, len(QUERIES))
-    assert (kinds.keys(), min(kinds.values()) >= 10, kinds[NOTHING] >= 45) == (KINDS, True, True)
-    assert all((query["kind"] == NOTHING) == (not query["right"]) for query in QUERIES)
-    assert all(set(query["right"]) <= ENTRIES.keys() and len(query["right"]) <= 3 for query in QUERIES)
-
-
 @pytest.mark.parametrize("step", [4, pytest.param(1, marks=pytest.mark.slow)])
 def test_the_right_entry_comes_first_for_queries_of_each_kind_and_nothing_where_nothing_is_right(
     year, monkeypatch, step
@@ -97,15 +89,14 @@ def distractors(least):
     def text(count):
         return " ".join(dice.choice(real if dice.random() < 0.2 else invented) for _ in range(count))
 
-    names = (f"{dice.choice(('user', 'project'))}/other/{number}.md" for number in range(2_500))
-    return {name: entry_of(text(3), text(40), text(8)) for name in names}
+    return {f"user/other/{number}.md": entry_of(text(3), text(40), text(8)) for number in range(2_500)}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("least", "share", "false"), [(2, 0.99, 2), (1, 0.9, 3)])
-def test_it_is_nearly_so_among_thousands_of_others_even_with_the_rarest_words(tmp_path, least, share, false):
-    with library(tmp_path, ENTRIES | distractors(least)) as shelves:
-        shelves.refresh()
-        score = Score(shelves)
-    assert score.share() >= share, str(score)
-    assert score.false <= false, str(score)
+def test_it_is_nearly_so_among_thousands_of_others_even_with_the_rarest_words(tmp_path):
+    for least, share, false in ((2, 0.99, 2), (1, 0.9, 3)):
+        with library(tmp_path / str(least), ENTRIES | distractors(least)) as shelves:
+            shelves.refresh()
+            score = Score(shelves)
+        assert score.share() >= share, str(score)
+        assert score.false <= false, str(score)

@@ -117,8 +117,8 @@ def test_a_catalog_that_turns_out_to_be_damaged_while_it_is_searched_is_made_ane
     damage.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
 
     def damaged(self, *given):
-        if left[0]:
-            left[0] -= 1
+        if left:
+            left.pop()
             made.state.catalog.drain()
             DAMAGE[0](made.state.catalog.path)
             with reporting(made.state.catalog.path):
@@ -126,7 +126,7 @@ def test_a_catalog_that_turns_out_to_be_damaged_while_it_is_searched_is_made_ane
         return working(self, *given)
 
     monkeypatch.setattr(*where, damaged)
-    assert (is_right(recaller.recall(WINE)), left, failures(told)) == (True, [0], [])
+    assert (is_right(recaller.recall(WINE)), left, failures(told)) == (True, [], [])
 
 
 @pytest.mark.parametrize("table", ["entry", "text", "total"])
@@ -145,8 +145,7 @@ def test_a_row_that_names_what_is_not_there_shows_nothing_of_it(made, recaller, 
     for planted in ("../secret.md", f"{tmp_path}/secret.md", "a//b.md", "a\0.md", "x" * 2_000, ""):
         made.execute("UPDATE entry SET rel = ? WHERE rel = ?", (planted, rel))
         rel, recalled = planted, recaller.recall(WINE)
-        assert "number of a safe" not in recalled.text
-        assert is_right(recalled), planted
+        assert ("number of a safe" in recalled.text, is_right(recalled)) == (False, True), planted
     assert failures(told) == []
 
 
@@ -199,16 +198,14 @@ def test_whatever_the_disk_does_it_is_empty_with_a_reason_and_works_again(recall
 # -- the tree
 
 
-@pytest.mark.parametrize("becomes", ["moved", "removed", "replaced", "a link", "a file"])
+@pytest.mark.parametrize("becomes", ["moved", "replaced", "a link", "a file"])
 def test_a_root_that_is_not_where_it_was_makes_it_empty_and_no_other_one(
     made, recaller, told, becomes, tmp_path
 ):
     made.put("project/wine.md", ENTRY)
     root = made.place.roots["user"].trusted_path
     root.rename(tmp_path / "elsewhere")
-    if becomes == "removed":
-        shutil.rmtree(tmp_path / "elsewhere")
-    elif becomes == "replaced":
+    if becomes == "replaced":
         shutil.copytree(tmp_path / "elsewhere", root)
     elif becomes == "a link":
         root.symlink_to(shutil.copytree(tmp_path / "elsewhere", tmp_path / "copy"))
@@ -224,27 +221,15 @@ def between(monkeypatch, change):
     monkeypatch.setattr(Search, "find", lambda *it: (find(*it), changes and changes.pop()())[0])
 
 
-def link(target):
-    return lambda file, base: file.symlink_to(base / target)
-
-
-def hard_link(target):
-    return lambda file, base: os.link(base / target, file)
-
-
 REPLACED = {
-    "a link": link("outside/secret.md"),
-    "a link to the same": link("outside/same.md"),
-    "a link inside": link("user/other.md"),
-    "a hard link": hard_link("outside/secret.md"),
-    "a hard link to the same": hard_link("outside/same.md"),
+    "a link": lambda file, base: file.symlink_to(base / "outside" / "secret.md"),
+    "a link inside": lambda file, base: file.symlink_to(base / "user" / "other.md"),
+    "a hard link": lambda file, base: os.link(base / "outside" / "same.md", file),
     "a pipe": lambda file, _: os.mkfifo(file),
     "a directory": lambda file, _: file.mkdir(),
     "huge": lambda file, _: os.truncate(file.write_text(OTHER) and file, 1 << 32),
     "a little too large": lambda file, _: file.write_text(OTHER + "x" * MAX_FILE_BYTES),
     "bytes": lambda file, _: file.write_bytes(b"\xff\xfe Riesling Mosel \0"),
-    "empty": lambda file, _: file.write_bytes(b""),
-    "moved": lambda file, _: file.with_suffix(".txt").write_text(OTHER),
     "gone": lambda _file, _base: None,
     "in another directory": lambda file, base: [
         file.parent.rename(base / "taken"),

@@ -69,9 +69,8 @@ def test_what_is_about_the_message_comes_with_its_text_and_what_the_ledger_knows
 def test_an_entry_that_the_policy_hides_never_comes(tmp_path, verb):
     policy = strict(require="none", deny=[([verb], ["private/", "/user/secret.md"])])
     with ground(tmp_path, policy) as made, made.recaller() as recaller:
-        for path in ("user/secret.md", "user/private/a.md", "project/b/private/a.md", "user/.git/a.md"):
-            made.put(path, wine(1))
-        made.put({"user/wine.md": wine(2), "project/secret.md": wine(3)})
+        hidden = ("user/secret.md", "user/private/a.md", "project/b/private/a.md", "user/.git/a.md")
+        made.put({path: wine(1) for path in (*hidden, "user/wine.md", "project/secret.md")})
         assert sorted(paths(recaller.recall(WINE))) == ["project/secret.md", "user/wine.md"]
         assert paths(recaller.recall(WINE, scopes=["user"])) == ["user/wine.md"]
 
@@ -153,8 +152,7 @@ def test_a_flood_of_external_entries_keeps_no_other_one_out(tmp_path, is_chosen)
     """Each matches better than the owner's, and there are more of them than any search looks at."""
     with ground(tmp_path, foreign(Trust.EXTERNAL)) as made, made.recaller() as recaller:
         for number in range(250):
-            spam = entry_of("Riesling Mosel", f"Riesling Mosel {number}. " * 5)
-            made.put(f"project/spam-{number}.md", spam)
+            made.put(f"project/{number}.md", entry_of("Riesling Mosel", f"Riesling Mosel {number}. " * 5))
         made.put("user/wine.md", AUNT)
         made.commit("user/own.md", wine(1, "A Riesling from the Mosel, which I brought home last year."))
         found = recaller.recall(WINE, choose=choosing(range(4)) if is_chosen else None).entries
@@ -262,19 +260,13 @@ def test_a_chooser_whose_patience_ended_leaves_nothing_and_a_cancellation_is_no_
 # -- on record
 
 
-def test_what_is_recorded_is_path_and_digest_and_where_it_cannot_be_that_is_told(
-    made, recaller, told, monkeypatch
-):
+def test_what_is_recorded_is_path_and_digest_and_where_it_cannot_be_that_is_told(made, recaller, told):
     made.put("user/wine.md", wine(1))
     recalled = recaller.recall(WINE)
     recaller.record(recalled, "tests")
     entries = [{"path": "user/wine.md", "digest": made.key("user/wine.md").digest}]
     assert made.injections() == [{"where": "tests", "tokens": recalled.tokens, "entries": entries}]
     assert verify(made.state).problems == ()
-    with monkeypatch.context() as broken:
-        broken.setattr("muniment.recall.recaller.append", lambda *_: 1 // 0)
-        recaller.record(recalled, "tests")
     made.state.ledger.close()
     recaller.record(recalled, "tests")
-    assert [each["event"] for each in told()] == ["injection_not_recorded"] * 2
-    assert "Riesling" not in str(told())
+    assert [each["event"] for each in told()] == ["injection_not_recorded"]

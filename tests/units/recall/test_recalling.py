@@ -35,23 +35,21 @@ FIRST = say('{"read": ["c1"]}')
 @pytest.fixture
 def recall(made):
     """What comes of a question where a model picks, or where none does."""
-    bottles = (f"Bottle {number:02}" for number in range(8))
-    made.put({f"user/{name}.md": entry_of(name, "Riesling from the Mosel.") for name in bottles})
-    with nothing_left_behind(), closing(recaller_of(made.place)) as recaller:
-
-        def recall(model=None, choose=None, **more):
-            return recaller.recall(WINE, choose=choose or (model and chooser_of(made.place, model)), **more)
-
-        yield recall
+    bottles = {f"user/{at:02}.md": entry_of(f"{at:02}", "Riesling from the Mosel.") for at in range(8)}
+    made.put(bottles)
+    with closing(recaller_of(made.place)) as recaller:
+        yield lambda model=None, choose=None, **more: recaller.recall(
+            WINE, choose=choose or (model and chooser_of(made.place, model)), **more
+        )
 
 
 BAD = [
     *("The first one.", "", '{"read": ["c9"]}', '{"read": ["c0"]}', '{"read": ["c1", "c1"]}', "[" * 100_000),
-    *('{"read": ["user/Bottle 01.md"]}', '{"read": ["c1", "c2", "c3", "c4", "c5", "c6"]}', '{"read": "c1"}'),
+    *('{"read": ["user/01.md"]}', '{"read": ["c1", "c2", "c3", "c4", "c5", "c6"]}', '{"read": "c1"}'),
     *('{"read": ["c1"], "why": "it is best"}', '{"read": [1]}', '{"remove": ["c1"]}'),
 ]
 BROKEN = [
-    lambda _: Reply("", (ToolCall("1", "read_file", {"path": "user/Bottle 01.md"}),)),
+    lambda _: Reply("", (ToolCall("1", "read_file", {"path": "user/01.md"}),)),
     lambda _: 7,
     *(Mock(side_effect=kind(CANARY)) for kind in (ModelError, ValueError, ConfigInvalid, TimeoutError)),
     *(Mock(side_effect=kind(CANARY)) for kind in (DeadlineExceeded, Cancelled)),
@@ -113,7 +111,7 @@ def test_a_model_that_takes_longer_than_a_run_may_is_no_answer_and_behind_the_pa
 
 
 def test_a_cancellation_ends_a_question_and_leaves_nothing(recall, told):
-    with Cancel() as cancel, closing(Gate()) as gate:
+    with nothing_left_behind(), Cancel() as cancel, closing(Gate()) as gate:
 
         def cancelled(request):
             cancel.set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from unittest.mock import Mock
 
@@ -18,6 +19,7 @@ from muniment.recall.search import PAGE, Search
 
 DEPLOY, STAGING, DATABASE = "project/deploy.md", "project/staging.md", "project/database.md"
 EDITOR, TEA, CLUSTER, TOWER = "user/editor.md", "user/tea.md", "user/kubernetes.md", "user/塔.md"
+NAMES = "user/names.md"
 ENTRIES = {
     DEPLOY: entry_of("Deploying to production", "Tag the commit, then `make ship`. Never on Friday."),
     STAGING: entry_of("Staging environment", "Every merge goes to staging.example.org at once."),
@@ -25,6 +27,8 @@ ENTRIES = {
     EDITOR: entry_of("Editor theme", "Likes Gruvbox dark in every editor.", keywords=["colours"]),
     TEA: entry_of("Tea", "Drinks green tea without sugar.", "What the user drinks"),
     CLUSTER: entry_of("Cluster", "Kubernetes runs in three zones; helm charts live beside the code."),
+    NAMES: entry_of("Names", "Of Snake_Case! or std::vector<int>, модуль.имя and cafe\u0301.py."),
+    "user/other.md": entry_of("Other", "модульжжимя, 110.42.7.19"),
     TOWER: entry_of("東京タワー", "下周去东京塔。预算是三千元。"),
 }
 
@@ -78,6 +82,7 @@ FOUND = {
     ],
     TEA: ["green tea", "tea palette"],
     CLUSTER: ["kubern", "zonés heml helm"],
+    NAMES: ["snake_case", "std::vector", "модуль.имя", "café.py"],
     TOWER: ["东京塔的预算", "東京タワー"],
 }
 NOTHING = [
@@ -91,11 +96,9 @@ NOTHING = [
 
 
 def test_an_entry_about_a_message_is_found_and_where_none_is_nothing(standing, tmp_path):
-    for path, messages in FOUND.items():
-        for message in messages:
-            assert standing.ask(message) == [path], message
-    for message in NOTHING:
-        assert standing.ask(message) == [], message
+    rows = [(message, [path]) for path, messages in FOUND.items() for message in messages]
+    for message, found in (*rows, *((message, []) for message in NOTHING)):
+        assert standing.ask(message) == found, message
     with library(tmp_path) as shelves:
         assert shelves.ask("deploy to production") == []
 
@@ -139,16 +142,14 @@ def test_the_best_comes_first_and_no_more_than_asked_for_of_the_roots_that_are_m
 SYNTAX = {
     "deploy production": [
         *('deploy" production', '"deploy production"', "deploy* production", "-deploy -production"),
-        *("deploy NOT production", "deploy AND OR NOT production", "^deploy production"),
-        *("deploy + production", "((((deploy production", "deploy\0 production\x07"),
-        "\ud800deploy\udfff production",
+        *("deploy AND OR NOT production", "^deploy production", "((((deploy + production"),
+        *("deploy\0 production\x07", "\ud800deploy\udfff production"),
     ],
     "deploy green tea": ['deploy" OR "green tea'],
     "gre tea": ["gre* tea*"],
-    "near deploy production": ["NEAR(deploy production, 2)"],
     "name deploy production": ["name:deploy production"],
     "name body deploy": ["{name body} : deploy"],
-    "context colours": ["context:colours"],
+    "near deploy production": ["NEAR(deploy production, 2)"],
     "deploy drop table entry production": ["deploy') OR 1=1; DROP TABLE entry; -- production"],
     "rank match bm25 deploy production": ["rank MATCH 'bm25(0)' deploy production"],
 }
@@ -209,17 +210,16 @@ def test_what_the_caller_refuses_stands_before_nothing_else_up_to_many_refusals(
 
 def test_rows_that_move_between_pages_are_found_once(shelves):
     shelves.put(numbered(2 * PAGE, "rollback " * 9))
-    asked = []
+    numbers = itertools.count(1)
 
-    def accepts(_root, rel):
-        asked.append(rel)
-        if len(asked) == PAGE:  # Meanwhile another thread finds a better one.
+    def accepts(_root, _rel):
+        if (number := next(numbers)) == PAGE:  # Meanwhile another thread finds a better one.
             shelves.put("user/first.md", entry_of("Rollback rollback", "rollback " * 99))
             shelves.refresh()
-        return len(asked) % PAGE in {0, 1, 2, 3}
+        return number % PAGE in {0, 1, 2, 3}
 
     found = shelves.ask("rollback", accepts=accepts, limit=9)
-    assert (len(asked) > PAGE, len(found)) == (True, len(set(found)))
+    assert (next(numbers) > PAGE + 1, len(found)) == (True, len(set(found)))
 
 
 # -- gate
@@ -324,16 +324,9 @@ def test_a_neighbour_that_holds_no_word_or_may_not_be_shown_does_not_come(shelve
 def test_a_search_ends_with_its_patience_also_while_it_runs(shelves):
     shelves.put(numbered(2 * PAGE, "rollback"))
     shelves.refresh()
-    looked = []
     with Cancel() as cancel:
-        patience = Patience(float("inf"), cancel)
-
-        def accepts(_root, rel):
-            looked.append(rel)
-            cancel.set()
-            return False
-
+        accepts, patience = Mock(side_effect=lambda *_: cancel.set()), Patience(float("inf"), cancel)
         for _ in range(2):
             with pytest.raises(Cancelled):
                 shelves.hits("rollback", accepts=accepts, patience=patience, as_it_is=True)
-    assert len(looked) == PAGE
+    assert accepts.call_count == PAGE

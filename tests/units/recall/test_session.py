@@ -139,13 +139,11 @@ SITES = {
 @pytest.mark.parametrize("is_settled", [False, True])
 def test_at_every_site_a_recall_is_aborted_with_its_reason_once(stage, told, is_settled):
     for reason, abort in SITES.items():
-        session = stage.session()
-        if not is_settled:
-            stage.gate()
+        session, _ = stage.session(), None if is_settled else stage.gate()
         session.on_user_turn(DARK)
-        handle = session._handle
         if is_settled:
             settle(session)
+        handle = session._handle
         for _ in range(2):
             abort(session)
         assert handle.is_cancelled
@@ -181,11 +179,10 @@ def test_a_cancelled_parent_which_stays_the_callers_cancels_the_recall_and_that_
 ):
     with Cancel() as parent:
         stage.session(parent=parent).close()
-        session, gate = stage.session(parent=parent), None
+        session, is_slow = stage.session(parent=parent), when in {"during", "overtaken"}
+        gate = stage.gate() if is_slow else None
         if when == "before":
             parent.set()
-        if when in {"during", "overtaken"}:
-            gate = stage.gate()
         session.on_user_turn(DARK)
         if gate is not None:
             assert gate.reached.wait(WAIT)
