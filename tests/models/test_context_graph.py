@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import threading
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import pytest
 from hypothesis import given
@@ -65,18 +66,13 @@ def test_an_edit_that_raises_or_changes_the_graph_by_other_means_changes_nothing
 
     with pytest.raises(KeyError, match="broken"):
         graph.edit(breaking)
-    for act in (
-        lambda: graph.append([message("x")]),
-        lambda: graph.edit(tuple),
-        lambda: graph.propose(graph.snapshot(), []),
-    ):
+    appending, editing = (lambda: graph.append([message("x")])), (lambda: graph.edit(tuple))
+    for act in (appending, editing, lambda: graph.propose(graph.snapshot(), [])):
         with pytest.raises(RuntimeError, match="must not change"):
             graph.edit(lambda nodes, act=act: (act(), nodes)[1])
     assert shown(graph) == "a b"
-    copies = (ContextNode(f"{each.id}'", each.messages) for each in graph.nodes())
-    graph.edit(lambda nodes: (*nodes, *copies, *graph.nodes()[:0]))  # It may read what it is given.
-    graph.edit(reversed)
-    assert shown(graph) == "b a b a"
+    graph.edit(lambda _: reversed(graph.nodes()))  # It may read the graph.
+    assert shown(graph) == "b a"
 
 
 # -- proposals
@@ -86,53 +82,34 @@ def test_a_stale_proposal_overwrites_nothing():
     for edit, left in (
         (changed("b", "other"), "a other c d"),
         (without("b"), "a c d"),
-        (without("c"), "a b d"),
         (lambda nodes: (*nodes[:2], node("new", "new"), *nodes[2:]), "a b new c d"),
         (lambda nodes: (nodes[0], nodes[2], nodes[1], nodes[3]), "a c b d"),
         (lambda nodes: (nodes[0], node("other", "b"), *nodes[2:]), "a b c d"),
-        (lambda _: (), ""),
     ):
         graph = graph_of("a b c d")
         snapshot = graph.snapshot(named(graph, "b c"))
         graph.edit(edit)
-        before = graph.nodes()
-        broken = graph.propose(snapshot, [[message("x")]])
+        before, broken = graph.nodes(), graph.propose(snapshot, [[message("x")]])
         assert broken
-        assert set(broken) <= {"b", "c"}
-        assert (graph.nodes(), shown(graph)) == (before, left)
+        assert (set(broken) <= {"b", "c"}, graph.nodes(), shown(graph)) == (True, before, left)
     for claimed in ("c b", "a c", "a a"):  # They never stood side by side.
         graph = graph_of("a b c")
         assert graph.propose(graph.snapshot(named(graph, claimed)), [[message("x")]])
         assert shown(graph) == "a b c"
 
 
-def test_a_message_that_is_changed_in_place_is_not_overwritten():
-    """A host keeps its messages, and may go on writing to one: the snapshot holds the same object."""
-    streamed = {"role": "assistant", "content": "half"}
-    graph = ContextGraph([node("a", "a"), ContextNode("b", (streamed,))])
-    snapshot = graph.snapshot()
-    streamed["content"] = "half and the rest"
-    assert graph.propose(snapshot, [[message("summary of half")]]) == ("b",)
-    assert graph.messages() == [message("a"), streamed]
-    assert graph.propose(graph.snapshot(), [[message("x")]]) == ()
-
-
 def test_of_two_proposals_for_one_node_the_second_is_rejected_by_the_names_of_what_is_gone():
     graph = graph_of("a b c")
     one, other = graph.snapshot(named(graph, "a b")), graph.snapshot(named(graph, "b c"))
-    assert graph.propose(one, [[message("x")]]) == ()
-    assert graph.propose(other, [[message("y")]]) == ("b",)
-    assert graph.propose(one, [[message("z")]]) == ("a", "b")
-    assert shown(graph) == "x c"
+    assert (graph.propose(one, [[message("x")]]), graph.propose(other, [[message("y")]])) == ((), ("b",))
+    assert (graph.propose(one, [[message("z")]]), shown(graph)) == (("a", "b"), "x c")
 
 
 def test_other_messages_have_another_digest_whatever_the_order_of_fields():
     for one, other in (
         ([message("a")], [message("b")]),
         ([message("a"), message("b")], [message("b"), message("a")]),
-        ([message("ab")], [message("a"), message("b")]),
         ([message("a")], [{**message("a"), "role": "assistant"}]),
-        ([message("a")], [{**message("a"), "name": None}]),
         ([message("\ud800")], [message("\ud801")]),
         ([], [{}]),
     ):
@@ -152,8 +129,7 @@ def tool(text):
 def test_results_of_tools_are_shortened_once_and_nothing_else(text, limit):
     """Or each turn would make a pending proposal stale."""
     once = truncated(ContextNode("n", (tool(text),)), limit)
-    assert truncated(once, limit) == once
-    assert len(once.messages[0]["content"]) <= limit
+    assert (truncated(once, limit), len(once.messages[0]["content"]) <= limit) == (once, True)
     assert (len(text) > limit) == (once.messages[0]["content"] != text)
     parts = tool([{"type": "text", "text": "x" * 500}])
     kept = [message("x" * 500), tool("x" * 100), parts, {"role": "tool"}]
@@ -189,29 +165,18 @@ class Interleavings(RuleBasedStateMachine):
         self.list.append([made.id, texts])
 
     @precondition(lambda self: self.list)
-    @rule(data=some.data(), text=TEXTS)
-    def change(self, data, text):
+    @rule(data=some.data(), text=TEXTS, is_in_place=some.booleans())
+    def change(self, data, text, is_in_place):
         at = data.draw(some.integers(0, len(self.list) - 1))
-        self.graph.edit(changed(self.list[at][0], text))
-        self.list[at][1] = [text]
-
-    @precondition(lambda self: self.list)
-    @rule(data=some.data(), text=TEXTS)
-    def change_in_place(self, data, text):
-        at = data.draw(some.integers(0, len(self.list) - 1))
-        for each in self.graph.nodes()[at].messages:
+        self.list[at][1] = [text for _ in self.list[at][1]] if is_in_place else [text]
+        if not is_in_place:
+            self.graph.edit(changed(self.list[at][0], text))
+        for each in self.graph.nodes()[at].messages:  # As a host does that goes on writing to one.
             each["content"] = text
-        self.list[at][1] = [text for _ in self.list[at][1]]
-
-    @precondition(lambda self: self.list)
-    @rule(data=some.data())
-    def remove(self, data):
-        name, _ = self.list.pop(data.draw(some.integers(0, len(self.list) - 1)))
-        self.graph.edit(without(name))
 
     @rule(data=some.data())
-    def turn_round(self, data):
-        order = data.draw(some.permutations(range(len(self.list))))
+    def leave_some_in_another_order(self, data):
+        order = data.draw(some.permutations(range(len(self.list))))[data.draw(some.integers(0, 2)) :]
         self.graph.edit(lambda nodes: [nodes[at] for at in order])
         self.list = [self.list[at] for at in order]
 
@@ -223,17 +188,14 @@ class Interleavings(RuleBasedStateMachine):
         self.graph.edit(lambda nodes: (*nodes[:at], node(name, text), *nodes[at:]))
         self.list.insert(at, [name, [text]])
 
-    @precondition(lambda self: self.list)
-    @rule(data=some.data())
-    def take(self, data):
-        first = data.draw(some.integers(0, len(self.list) - 1))
-        last = data.draw(some.integers(first + 1, len(self.list)))
-        snapshot = self.graph.snapshot(self.graph.nodes()[first:last])
+    @rule(data=some.data(), is_all=some.booleans())
+    def take(self, data, is_all):
+        first, last = sorted(data.draw(some.integers(0, len(self.list))) for _ in range(2))
+        if is_all or first == last:
+            first, last, snapshot = 0, len(self.list), self.graph.snapshot()
+        else:
+            snapshot = self.graph.snapshot(self.graph.nodes()[first:last])
         self.snapshots.append((snapshot, copy.deepcopy(self.list[first:last])))
-
-    @rule()
-    def take_all(self):
-        self.snapshots.append((self.graph.snapshot(), copy.deepcopy(self.list)))
 
     @precondition(lambda self: self.snapshots)
     @rule(contents=some.lists(some.lists(TEXTS, max_size=2), max_size=2), back=some.integers(1, 3))
@@ -243,20 +205,17 @@ class Interleavings(RuleBasedStateMachine):
         places = [at for at in starts if self.list[at : at + len(claimed)] == claimed]
         before = {name for name, _ in self.list}
         broken = self.graph.propose(snapshot, [list(map(message, texts)) for texts in contents])
-        assert bool(broken) == (not places)
-        assert set(broken) <= {name for name, _ in claimed}
-        if not places:
-            return
-        at = places[0] if claimed else len(self.list)
-        coming = self.as_listed()[at : at + len(contents)]
-        assert [texts for _, texts in coming] == contents
-        assert not {name for name, _ in coming} & before
-        self.list[at : at + len(claimed)] = coming
+        assert (bool(broken), set(broken) <= {name for name, _ in claimed}) == (not places, True)
+        if places:
+            at = places[0] if claimed else len(self.list)
+            coming = self.as_listed()[at : at + len(contents)]
+            assert [texts for _, texts in coming] == contents
+            assert not {name for name, _ in coming} & before
+            self.list[at : at + len(claimed)] = coming
 
     @invariant()
     def is_as_the_list(self):
-        assert self.as_listed() == self.list
-        assert len({name for name, _ in self.list}) == len(self.list)
+        assert (self.as_listed(), len({name for name, _ in self.list})) == (self.list, len(self.list))
 
 
 test_whatever_happens_in_whatever_order_the_graph_is_as_the_list = Interleavings.TestCase
@@ -264,7 +223,7 @@ test_whatever_happens_in_whatever_order_the_graph_is_as_the_list = Interleavings
 
 def test_threads_that_append_and_replace_at_once_lose_nothing_and_turn_nothing_round():
     """Each proposal is the sum of what it claims; so all that was ever appended stands there, in order."""
-    graph, writers, together, done = ContextGraph(), 3, threading.Barrier(6), threading.Event()
+    graph, together, done = ContextGraph(), threading.Barrier(6), threading.Event()
 
     def write(writer):
         together.wait(WAIT)
@@ -276,22 +235,16 @@ def test_threads_that_append_and_replace_at_once_lose_nothing_and_turn_nothing_r
         while not done.is_set():
             snapshot = graph.snapshot(graph.nodes()[-6:-2])
             if snapshot.nodes:
-                whole = [each for node in snapshot.nodes for each in node.messages]
-                graph.propose(snapshot, [whole])
+                graph.propose(snapshot, [[each for node in snapshot.nodes for each in node.messages]])
             graph.edit(tuple)
 
-    writing = [threading.Thread(target=write, args=(each,)) for each in range(writers)]
-    merging = [threading.Thread(target=merge) for _ in range(3)]
-    for thread in (*writing, *merging):
-        thread.start()
-    for thread in writing:
-        thread.join(WAIT)
-    done.set()
-    for thread in merging:
-        thread.join(WAIT)
+    with ThreadPoolExecutor(6) as pool:
+        merging, writing = [pool.submit(merge) for _ in range(3)], [pool.submit(write, it) for it in range(3)]
+        wait(writing, WAIT)
+        done.set()
+    assert [each.result() for each in (*merging, *writing)] == [None] * 6
     told = [each["content"] for each in graph.messages()]
-    for writer in range(writers):
+    for writer in range(3):
         mine = [each for each in told if each.startswith(f"{writer}.")]
         assert mine == [f"{writer}.{number}" for number in range(100)]
-    assert len(told) == writers * 100
-    assert len({each.id for each in graph.nodes()}) == len(graph.nodes())
+    assert (len(told), len({each.id for each in graph.nodes()})) == (300, len(graph.nodes()))

@@ -25,7 +25,7 @@ Apart from `conversation.py`, which knows of messages: this knows of turns alone
 
 Methods are called by one thread, or from one event loop; recalls run on threads of their own.
 
-Attacked in tests/units/recall/test_session.py and test_session_async.py.
+Attacked in tests/units/recall/test_session.py and test_conversation.py.
 """
 
 from __future__ import annotations

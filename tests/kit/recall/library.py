@@ -7,9 +7,7 @@ from pathlib import Path
 
 from kit.recall.places import Ground, entry_of, ground
 from muniment.confine.cancel import Patience
-from muniment.policy.decide import Judge
-from muniment.recall.recaller import Shelf, read
-from muniment.recall.search import Hit, Search, Stemmer, Wanted, read_query
+from muniment.recall.search import Search, Stemmer, Wanted, read_query
 from muniment.store.ledger import root_key
 from muniment.store.upkeep import view_of
 
@@ -41,16 +39,13 @@ class Library(Ground):
         where = f"UPDATE entry SET {columns} WHERE root = ? AND rel = ?"
         self.execute(where, (*values.values(), self.keys[scope], rel))
 
-    def wanted(self, message, *, scopes=None, **more):
-        terms = {"exclude": (), "now": NOW, "limit": 5, "accepts": lambda _root, _rel: True, **more}
-        roots = [key for scope, key in self.keys.items() if scopes is None or scope in scopes]
-        return Wanted(read_query(message, self.stemmer), roots, **terms)
-
-    def hits(self, message, *, patience=FOREVER, as_it_is=False, **wanted):
+    def hits(self, message, *, patience=FOREVER, as_it_is=False, scopes=None, **more):
         """What the search finds for a message, by rows that are up to date, or as they are."""
         if not as_it_is:
             self.refresh()
-        return self.search.find(self.wanted(message, **wanted), patience).hits
+        terms = {"exclude": (), "now": NOW, "limit": 5, "accepts": lambda _root, _rel: True, **more}
+        roots = [key for scope, key in self.keys.items() if scopes is None or scope in scopes]
+        return self.search.find(Wanted(read_query(message, self.stemmer), roots, **terms), patience).hits
 
     def path(self, hit):
         return f"{self.scopes[hit.key.root]}/{hit.key.rel}"
@@ -58,18 +53,6 @@ class Library(Ground):
     def ask(self, message, **wanted):
         """The logical paths of what is found, best first."""
         return [self.path(hit) for hit in self.hits(message, **wanted)]
-
-    def hit(self, path):
-        """The hit that a search would have for a file as it is now."""
-        return Hit(self.key(path), self.file(path).stat().st_mtime_ns, 1.0)
-
-    def read(self, hit, policy=None):
-        """What comes of reading the file of a hit."""
-        return read(hit, self.state, self.place.roots[self.scopes[hit.key.root]], policy or self.place.policy)
-
-    def shelf(self, *, policy=None, scopes=None, patience=FOREVER):
-        policy = policy or self.place.policy
-        return Shelf(policy, self.place.roots, self.state, Judge(policy), scopes, patience)
 
 
 @contextmanager

@@ -41,8 +41,8 @@ NO_TIERS = Budgets(system=0, project=0, just_in_time=0)
 def entry_of(name, body, description=None, keywords=()):
     """The text of an entry."""
     front = {"name": name, "description": description, "keywords": list(keywords)}
-    lines = [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in front.items() if value]
-    return "\n".join(["---", *lines, "---", "", body.strip(), ""])
+    lines = (f"{key}: {json.dumps(value, ensure_ascii=False)}\n" for key, value in front.items() if value)
+    return f"---\n{''.join(lines)}---\n\n{body.strip()}\n"
 
 
 ENTRIES = {
@@ -57,8 +57,7 @@ STAGING = "postgres staging pgbouncer?"
 class Calendar:
     """The time of day, which moves only when told to."""
 
-    def __init__(self):
-        self.now = datetime(2026, 11, 22, 12, tzinfo=UTC)
+    now = datetime(2026, 11, 22, 12, tzinfo=UTC)
 
     def __call__(self):
         return self.now
@@ -71,8 +70,7 @@ class Gate:
     """Shut until it is opened; whoever waits at it gives up with its patience."""
 
     def __init__(self):
-        self._fd = os.eventfd(0, os.EFD_CLOEXEC)
-        self.reached, self.thread = threading.Event(), None
+        self._fd, self.reached, self.thread = os.eventfd(0, os.EFD_CLOEXEC), threading.Event(), None
 
     def open(self):
         os.eventfd_write(self._fd, 1)
@@ -87,7 +85,7 @@ class Gate:
 
 
 class Slow(Recaller):
-    """Recalls as ever, behind gates: `gates` are those of the next recalls in their order; None: none.
+    """Recalls as ever, behind gates: `gates` are those of the next recalls in their order.
 
     `asked` keeps what it was asked: messages, and what was to be left out.
     """
@@ -97,10 +95,9 @@ class Slow(Recaller):
 
     def recall(self, query, *, exclude=(), **more):
         self.asked.append((query, frozenset(exclude)))
-        gate = self.gates.pop(0) if self.gates else None
         try:
-            if gate is not None:
-                gate.wait(more["patience"])
+            if self.gates:
+                self.gates.pop(0).wait(more["patience"])
         except MunimentError as error:
             return Recalled(error=error)
         return super().recall(query, exclude=exclude, **more)
@@ -125,15 +122,8 @@ class Ground:
     def commit(self, path, text, *, trust=Trust.OWNER, at=AT, policy=None, reviewed=True):
         """A file that the ledger knows."""
         known = self.key(path).digest if self.file(path).exists() else None
-        terms = Terms(
-            policy or self.place.policy,
-            self.place.roots,
-            patience(),
-            self.state,
-            origin(trust=trust, at=at),
-            constant(trust),
-            reviewed=reviewed,
-        )
+        policy, by = policy or self.place.policy, (origin(trust=trust, at=at), constant(trust))
+        terms = Terms(policy, self.place.roots, patience(), self.state, *by, reviewed=reviewed)
         commit([ChangeSet((Proposed(path, known, text.encode()),), (), ())], terms)
 
     def key(self, path):
@@ -193,23 +183,16 @@ class Stage:
 
 @contextmanager
 def staged(base, entries=ENTRIES, policy=None, **terms):
-    with (
-        nothing_left_behind(),
-        ground(base, policy, entries) as made,
-        made.recaller(Slow, **terms) as recaller,
-        ExitStack() as stack,
-    ):
-        yield Stage(made, recaller, stack)
+    with nothing_left_behind(), ExitStack() as closing_first, ExitStack() as stack:
+        made = closing_first.enter_context(ground(base, policy, entries))
+        yield Stage(made, closing_first.enter_context(made.recaller(Slow, **terms)), stack)
 
 
 def foreign(trust):
     """A policy by which files of the project that we did not write have that trust."""
-    policy = strict(require="none")
-    terms = (
-        each.model_copy(update={"trust": trust} if each.name == "project" else {})
-        for each in policy.scope_terms
-    )
-    return policy.model_copy(update={"scope_terms": tuple(terms)})
+    policy, changed = strict(require="none"), {"user": {}, "project": {"trust": trust}}
+    terms = tuple(each.model_copy(update=changed[each.name]) for each in policy.scope_terms)
+    return policy.model_copy(update={"scope_terms": terms})
 
 
 def paths(recalled):
@@ -242,8 +225,8 @@ def nothing_left_behind():
 
 def calling(*numbers, text=None):
     """A message of the assistant with some calls, as a host of Chat Completions holds it."""
-    function = {"name": "read_file", "arguments": "{}"}
-    called = [{"id": f"call-{each}", "type": "function", "function": dict(function)} for each in numbers]
+    ids = [f"call-{each}" for each in numbers]
+    called = [{"id": each, "type": "function", "function": {"name": "ls", "arguments": "{}"}} for each in ids]
     return {"role": "assistant", "content": text, "tool_calls": called}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from itertools import product
 
 import pytest
 from hypothesis import example, given
@@ -49,11 +50,9 @@ def test_an_entry_cannot_close_the_marks_nor_begin_another_bullet(notes, budget)
         assert shown == Block("", 0, ())
         return
     head, _, rest = shown.text.partition(f"\n{OPENS}\n")
-    assert head.startswith(f"{HEADING}\n\n")
-    assert rest.endswith(f"\n{CLOSES}")
+    assert (head.startswith(f"{HEADING}\n\n"), rest.endswith(f"\n{CLOSES}")) == (True, True)
     inside = rest.removesuffix(f"\n{CLOSES}")
-    assert OPENS not in inside
-    assert CLOSES not in inside
+    assert not any(mark in inside for mark in (OPENS, CLOSES))
     lines = [line for line in inside.splitlines() if not line.startswith("  ") and line]
     assert len(lines) == len(shown.bodies)
     for title, one in zip(lines, notes, strict=False):
@@ -71,7 +70,7 @@ def test_a_block_is_told_as_data():
     )
 
 
-def test_a_name_is_one_line_without_what_nobody_sees():
+def test_a_name_is_one_line_without_what_nobody_sees_and_a_body_begins_no_other_bullet():
     for name, shown in (
         ("Two\nlines", "Two lines"),
         ("a\u2028- user/b.md", "a - user/b.md"),
@@ -81,21 +80,14 @@ def test_a_name_is_one_line_without_what_nobody_sees():
     ):
         assert f"today): {shown}\n  body\n" in block(note(name=name)).text
         assert f"\n- {shown}\n  body" in system_block_of([note(name=name)], 500).text
+    for newline in BREAKS:
+        text = system_block_of([note(f"one{newline}- two{newline}{newline}# three")], 500).text
+        lines = text.partition("applies.\n")[2].splitlines()
+        assert [line for line in lines if line and not line.startswith("  ")] == ["- Name"]
 
 
 @pytest.mark.threat("T-MEM-13", control="owner_in_system_prompts")
 def test_what_the_owner_did_not_say_cannot_stand_in_a_system_prompt():
-    for trust in set(Trust) - {Trust.OWNER}:
-        for budget in (0, 1_000):
-            with pytest.raises(ValueError, match="owner"):
-                system_block_of([note(), note(trust=trust)], budget)
-
-
-@given(texts=st.lists(TEXTS, min_size=1, max_size=4))
-def test_an_entry_of_a_system_block_cannot_begin_another_bullet(texts):
-    shown = system_block_of([note(text, name=text) for text in texts], 5_000)
-    head, _, rest = shown.text.partition("applies.\n")
-    assert head.startswith("## Memory\n")
-    lines = rest.splitlines()
-    assert sum(line.startswith("- ") for line in lines) == len(shown.bodies)
-    assert all(not line or line.startswith(("- ", "  ")) for line in lines)
+    for trust, budget in product(set(Trust) - {Trust.OWNER}, (0, 1_000)):
+        with pytest.raises(ValueError, match="owner"):
+            system_block_of([note(), note(trust=trust)], budget)

@@ -7,14 +7,15 @@ the call, so that a call that waited for it would wait for ever.
 from __future__ import annotations
 
 import gc
-import os
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
-from kit.recall.places import CANARY, WAIT, nothing_left_behind, settle
+from kit.memories import descriptors
+from kit.recall.places import CANARY, WAIT, Gate, nothing_left_behind, settle
 from muniment.errors import Cancelled
 from muniment.recall import session as subject
 from muniment.recall.session import Prefetch
@@ -22,18 +23,14 @@ from muniment.store.database import Database
 from muniment.testing.minds import FakeClock
 
 
-def open_descriptors():
-    return {each.name for each in Path("/proc/self/fd").iterdir()}
-
-
 @pytest.fixture(autouse=True)
 def no_descriptor_left():
     """No test leaves a thread or a descriptor."""
     gc.collect()
-    before = open_descriptors()
+    before = descriptors()
     with nothing_left_behind():
         yield
-    assert open_descriptors() == before
+    assert descriptors() == before
 
 
 @pytest.fixture
@@ -61,28 +58,12 @@ class Endless:
         self.begun, self.ended = threading.Event(), threading.Event()
 
     def __call__(self, patience):
-        reader, writer = os.pipe()
-        try:
+        with closing(Gate()) as gate:
             self.begun.set()
-            patience.wait(reader, 1)
-        finally:
-            os.close(reader)
-            os.close(writer)
-            self.ended.set()
-
-
-class Watched:
-    """A lock: whoever comes to it once it is watched is noticed, before they have it."""
-
-    def __init__(self, lock, noticed):
-        self._lock, self._noticed = lock, noticed
-
-    def __enter__(self):
-        self._noticed.set()
-        self._lock.acquire()
-
-    def __exit__(self, *_exc):
-        self._lock.release()
+            try:
+                gate.wait(patience)
+            finally:
+                self.ended.set()
 
 
 def settled(handle, prefetch):
@@ -92,53 +73,41 @@ def settled(handle, prefetch):
     return handle
 
 
-def raising(problem):
-    def work(_patience):
-        raise problem
-
-    return work
-
-
-def problems(told):
-    return [each.get("problem", each["event"]) for each in told()]
-
-
 def test_everything_returns_while_the_work_is_blocked_and_gives_once_what_came_and_nothing_late(
     prefetch, told
 ):
     work = Blocked()
     handle = prefetch.begin(work)
-    assert handle.take() is None
-    assert (handle.settled_at, handle.consumed, handle.has_failed) == (None, False, False)
+    assert (handle.take(), handle.settled_at, handle.consumed, handle.has_failed) == (
+        None,
+        None,
+        False,
+        False,
+    )
     assert work.begun.wait(WAIT)
     for _ in range(2):
         handle.cancel()
-        assert handle.is_cancelled
-        assert handle.take() is None
+        assert (handle.is_cancelled, handle.take()) == (True, None)
     work.go.set()
     assert settled(handle, prefetch).take() is None
     assert not handle.consumed
     other = settled(prefetch.begin(lambda _: "fruit"), prefetch)
-    assert [other.take(), other.take(), other.consumed] == ["fruit", None, True]
-    assert told() == []
+    assert ([other.take(), other.take(), other.consumed], told()) == (["fruit", None, True], [])
 
 
 @pytest.mark.slow
 def test_of_eight_threads_that_take_at_the_same_time_one_gets_it(prefetch):
-    for _ in range(50):
-        handle = settled(prefetch.begin(lambda _: "fruit"), prefetch)
-        together, got = threading.Barrier(8), []
-
-        def take(handle=handle, together=together, got=got):
-            together.wait(WAIT)
-            got.append(handle.take())
-
-        threads = [threading.Thread(target=take) for _ in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(WAIT)
-        assert sorted(got, key=str) == [None] * 7 + ["fruit"]
+    with ThreadPoolExecutor(8) as pool:
+        for _ in range(50):
+            handle, together = settled(prefetch.begin(lambda _: "fruit"), prefetch), threading.Barrier(8)
+            takes = pool.map(lambda _, it=handle, by=together: by.wait(WAIT) * 0 or it.take(), range(8))
+            assert sorted(takes, key=str) == [None] * 7 + ["fruit"]
+    prefetch.begin(lambda _: None).cancel()
+    settle(prefetch)
+    assert (prefetch._cancel._children, len(prefetch._threads) < 50) == (
+        set(),
+        True,
+    )  # Nothing is left behind.
 
 
 def test_a_query_without_end_ends_when_its_handle_is_cancelled(prefetch, tmp_path, told):
@@ -158,18 +127,17 @@ def test_a_query_without_end_ends_when_its_handle_is_cancelled(prefetch, tmp_pat
 def test_work_that_is_thrown_out_or_gives_up_by_itself_was_not_cancelled_but_failed(prefetch, told):
     thrown = (SystemExit(CANARY), KeyboardInterrupt(CANARY), GeneratorExit(CANARY), Cancelled("of its own"))
     for problem in thrown:
-        handle = settled(prefetch.begin(raising(problem)), prefetch)
+        handle = settled(prefetch.begin(Mock(side_effect=problem)), prefetch)
         assert (handle.has_failed, handle.is_cancelled) == (True, False)
-    assert problems(told) == [type(problem).__name__ for problem in thrown]
+    assert [each["problem"] for each in told()] == [type(problem).__name__ for problem in thrown]
     assert CANARY not in str(told())
 
 
 def test_where_the_system_has_no_thread_left_the_handle_has_failed(prefetch, told, monkeypatch):
-    monkeypatch.setattr(threading.Thread, "start", raising(RuntimeError("can't start new thread")))
+    monkeypatch.setattr(threading.Thread, "start", Mock(side_effect=RuntimeError("can't start new thread")))
     handle = prefetch.begin(lambda _: "fruit")
     assert (handle.settled_at, handle.has_failed, handle.is_cancelled) == (100.0, True, False)
-    assert handle.take() is None
-    assert [each["event"] for each in told()] == ["prefetch_failed"]
+    assert (handle.take(), [each["event"] for each in told()]) == (None, ["prefetch_failed"])
 
 
 # -- the end
@@ -178,18 +146,16 @@ def test_where_the_system_has_no_thread_left_the_handle_has_failed(prefetch, tol
 def test_closing_cancels_and_waits_until_every_thread_has_ended(prefetch, told):
     before, works = threading.active_count(), [Endless() for _ in range(8)]
     handles = [prefetch.begin(each) for each in works]
-    assert all(each.begun.wait(WAIT) for each in works)
-    assert threading.active_count() == before + 8
+    assert (all(each.begun.wait(WAIT) for each in works), threading.active_count()) == (True, before + 8)
     prefetch.close()
-    assert threading.active_count() == before
-    assert all(each.ended.is_set() for each in works)
+    assert (threading.active_count(), all(each.ended.is_set() for each in works)) == (before, True)
     assert all(each.settled_at is not None and each.is_cancelled for each in handles)
     prefetch.close()
     assert told() == []
 
 
 def test_closing_waits_for_work_whose_thread_is_about_to_start(prefetch, monkeypatch):
-    work, there, at_end = Endless(), threading.Event(), []
+    work, there, at_end, lock = Endless(), threading.Event(), [], prefetch._lock
 
     def close():
         prefetch.close()
@@ -198,9 +164,14 @@ def test_closing_waits_for_work_whose_thread_is_about_to_start(prefetch, monkeyp
 
     closing_it = threading.Thread(target=close)
 
+    class Watched:
+        """The lock: whoever comes to it is noticed, before they have it."""
+
+        __enter__, __exit__ = (lambda _: there.set() or lock.acquire()), (lambda *_: lock.release())
+
     class Late(threading.Thread):
         def start(self):
-            prefetch._lock = Watched(prefetch._lock, there)
+            prefetch._lock = Watched()
             closing_it.start()
             assert there.wait(WAIT)  # It waits for the lock, or has closed.
             super().start()
@@ -208,9 +179,7 @@ def test_closing_waits_for_work_whose_thread_is_about_to_start(prefetch, monkeyp
     monkeypatch.setattr(subject.threading, "Thread", Late)
     handle = prefetch.begin(work)
     closing_it.join(WAIT)
-    settled(handle, prefetch)
-    assert at_end == [True]
-    assert handle.is_cancelled
+    assert (settled(handle, prefetch).is_cancelled, at_end) == (True, [True])
 
 
 def test_work_that_takes_no_notice_is_left_behind_and_told_and_work_may_close_what_it_runs_on(
@@ -228,16 +197,3 @@ def test_work_that_takes_no_notice_is_left_behind_and_told_and_work_may_close_wh
     other = Prefetch()
     handle = settled(other.begin(lambda _: other.close()), other)
     assert (handle.has_failed, handle.is_cancelled) == (False, True)
-
-
-@pytest.mark.slow
-def test_a_thousand_pieces_of_work_leave_nothing_behind(prefetch):
-    for number in range(1_000):
-        handle = prefetch.begin(lambda _, number=number: number)
-        if number % 2:
-            handle.cancel()
-        else:
-            assert settled(handle, prefetch).take() == number
-    settle(prefetch)
-    assert prefetch._cancel._children == set()
-    assert len(prefetch._threads) < 1_000

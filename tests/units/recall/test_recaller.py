@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+from unittest.mock import Mock
 
 import pytest
 
@@ -30,16 +31,8 @@ def wine(number, body=RIESLING):
 
 
 def choosing(picks):
-    """A chooser with what it was asked."""
-    asked = []
-
-    def choose(message, about, limit, patience):
-        asked.append((message, list(about), limit, patience))
-        if isinstance(picks, BaseException):
-            raise picks
-        return picks
-
-    return choose, asked
+    """A chooser, which keeps what it was asked; picks that are an exception are raised."""
+    return Mock(side_effect=picks if isinstance(picks, BaseException) else [picks])
 
 
 # -- what comes
@@ -60,24 +53,13 @@ def test_what_is_about_the_message_comes_with_its_text_and_what_the_ledger_knows
         assert found.id == f"user/wine.md@{made.key('user/wine.md').digest}"
         assert recaller.keys_of([found.id]) == {found.key} == {made.key("user/wine.md")}
         made.file("user/wine.md").unlink()
+    body = "Riesling, Mosel: 東京タワー 👩\u200d👩\u200d👧 ❤\ufe0f क\u094dष cafe\u0301"
+    made.put("user/tea.md", f"# お茶\n\n{body}\n")
+    (seen,) = recaller.recall(WINE).entries
+    assert (seen.name, body in seen.text) == ("お茶", True)
     (told,) = recalled.as_json()["entries"]
     assert set(told) == {"id", "path", "name", "trust", "at", "text"}
     assert found.key.root not in str(recalled.as_json())
-
-
-def test_visible_text_of_any_script_comes_and_is_called_after_its_heading(made, recaller):
-    body = "Riesling, Mosel: 東京タワー 👩\u200d👩\u200d👧 ❤\ufe0f क\u094dष cafe\u0301"
-    made.put("user/wine.md", f"# お茶\n\n{body}\n")
-    (found,) = recaller.recall(WINE).entries
-    assert (found.name, body in found.text) == ("お茶", True)
-
-
-def test_what_is_excluded_does_not_come_until_it_was_edited(made, recaller):
-    made.put({"user/wine.md": wine(1), "user/other.md": wine(2)})
-    key = made.key("user/wine.md")
-    assert paths(recaller.recall(WINE, exclude=[key])) == ["user/other.md"]
-    made.put("user/wine.md", wine(1, "Riesling from the Mosel, all drunk."))
-    assert sorted(paths(recaller.recall(WINE, exclude=[key]))) == ["user/other.md", "user/wine.md"]
 
 
 # -- what never comes
@@ -87,9 +69,8 @@ def test_what_is_excluded_does_not_come_until_it_was_edited(made, recaller):
 def test_an_entry_that_the_policy_hides_never_comes(tmp_path, verb):
     policy = strict(require="none", deny=[([verb], ["private/", "/user/secret.md"])])
     with ground(tmp_path, policy) as made, made.recaller() as recaller:
-        for path in ("user/secret.md", "user/private/a.md", "project/b/private/a.md", "user/.git/a.md"):
-            made.put(path, wine(1))
-        made.put({"user/wine.md": wine(2), "project/secret.md": wine(3)})
+        hidden = ("user/secret.md", "user/private/a.md", "project/b/private/a.md", "user/.git/a.md")
+        made.put({path: wine(1) for path in (*hidden, "user/wine.md", "project/secret.md")})
         assert sorted(paths(recaller.recall(WINE))) == ["project/secret.md", "user/wine.md"]
         assert paths(recaller.recall(WINE, scopes=["user"])) == ["user/wine.md"]
 
@@ -109,11 +90,9 @@ def test_what_is_held_waits_for_review_or_has_expired_never_comes(made, recaller
 @pytest.fixture
 def lax(tmp_path):
     """A memory whose policy lets anything be written."""
-    gates = {
-        "content": Content(reject=(), instructions="allow"),
-        "provenance": Provenance(untrusted_sources="allow"),
-    }
-    with ground(tmp_path, strict(require="none", **gates)) as made, made.recaller() as recaller:
+    content, sources = Content(reject=(), instructions="allow"), Provenance(untrusted_sources="allow")
+    policy = strict(require="none", content=content, provenance=sources)
+    with ground(tmp_path, policy) as made, made.recaller() as recaller:
         yield made, recaller
 
 
@@ -135,10 +114,10 @@ def gates_of(lax, told, text, **known):
 
 def parts(text, names=("name", "body", "description", "keywords")):
     """Entries that are about wine and hold a text in one of their parts."""
+    values = {"name": "Tea", "body": RIESLING, "description": "drinks", "keywords": ["leaf"]}
     for name in names:
-        values = {"name": "Tea", "body": RIESLING, "description": "drinks", "keywords": ["leaf"]}
-        values[name] = [f"le{text}af"] if name == "keywords" else f"{values[name]} gr{text}een"
-        yield entry_of(**values)
+        changed = [f"le{text}af"] if name == "keywords" else f"{values[name]} gr{text}een"
+        yield entry_of(**values | {name: changed})
 
 
 def test_what_a_reader_would_not_see_is_withheld_even_where_the_gates_of_the_policy_rest(lax, told):
@@ -173,11 +152,10 @@ def test_a_flood_of_external_entries_keeps_no_other_one_out(tmp_path, is_chosen)
     """Each matches better than the owner's, and there are more of them than any search looks at."""
     with ground(tmp_path, foreign(Trust.EXTERNAL)) as made, made.recaller() as recaller:
         for number in range(250):
-            spam = entry_of("Riesling Mosel", f"Riesling Mosel {number}. " * 5)
-            made.put(f"project/spam-{number}.md", spam)
+            made.put(f"project/{number}.md", entry_of("Riesling Mosel", f"Riesling Mosel {number}. " * 5))
         made.put("user/wine.md", AUNT)
         made.commit("user/own.md", wine(1, "A Riesling from the Mosel, which I brought home last year."))
-        found = recaller.recall(WINE, choose=choosing(range(4))[0] if is_chosen else None).entries
+        found = recaller.recall(WINE, choose=choosing(range(4)) if is_chosen else None).entries
     assert sum(each.trust is Trust.EXTERNAL for each in found) == 2
     assert {each.path for each in found if each.trust is Trust.OWNER} == {"user/own.md", "user/wine.md"}
 
@@ -189,11 +167,9 @@ def test_a_flood_of_external_orders_that_are_withheld_keeps_no_other_one_out_and
         text = entry_of("Riesling Mosel", f"Riesling Mosel {number}. {PUSHY} {CANARY}")
         made.commit(f"project/orders-{number}.md", text, trust=Trust.EXTERNAL)
     made.put({"user/wine.md": AUNT, "project/held.md": wine(2, HELD)})
-    choose, asked = choosing([0])
-    recalled = recaller.recall(WINE, choose=choose)
-    assert paths(recalled) == ["user/wine.md"]
-    assert recalled.withheld > 0
-    assert CANARY not in str(asked)
+    recalled = recaller.recall(WINE, choose=(choose := choosing([0])))
+    assert (paths(recalled), recalled.withheld > 0) == (["user/wine.md"], True)
+    assert CANARY not in str(choose.mock_calls)
 
 
 # -- marks that are forged
@@ -224,32 +200,24 @@ def test_the_fence_cannot_be_closed_from_inside_nor_by_the_name_of_a_file(made, 
         tokens.add(found[2])
         bullets = [line for line in found[3].split("\n") if line and not line.startswith("  ")]
         assert all(line.startswith("- ") for line in bullets)
-        assert sorted(line[2:].partition(" (")[0] for line in bullets) == sorted(
-            each.partition(" (")[0] for each in paths(recalled)
-        )
+        listed = [line[2:].partition(" (")[0] for line in bullets]
+        assert sorted(listed) == sorted(each.partition(" (")[0] for each in paths(recalled))
         assert not any("<<" in path for path in paths(recalled))
     assert len(tokens) == len(FORGED)
 
 
 def test_where_nothing_may_come_nothing_is_looked_for(made, recaller):
     made.put("user/wine.md", wine(1))
-    choose, asked = choosing([0])
     for limit, budget in ((0, 2_000), (-1, 2_000), (5, 0), (5, -1), (0, 0)):
-        assert recaller.recall(WINE, limit=limit, budget=budget, choose=choose) == Recalled()
-    assert asked == []
+        assert recaller.recall(WINE, limit=limit, budget=budget, choose=pytest.fail) == Recalled()
 
 
 def test_a_count_that_breaks_leaves_nothing_and_is_told(made, recaller, told, monkeypatch):
     made.put({"user/wine.md": wine(1), "user/other.md": wine(2)})
     recalled = recaller.recall(WINE)
-
-    def broken(_text):
-        raise ValueError(CANARY)
-
-    monkeypatch.setattr(recaller, "count", broken)
-    rest = recaller.without(recalled, {made.key("user/wine.md")}, 2_000)
-    assert (rest.entries, rest.text, type(rest.error)) == ((), "", RecallFailed)
-    assert recaller.recall(WINE).entries == ()
+    monkeypatch.setattr(recaller, "count", Mock(side_effect=ValueError(CANARY)))
+    for rest in (recaller.without(recalled, {made.key("user/wine.md")}, 2_000), recaller.recall(WINE)):
+        assert (rest.entries, rest.text, type(rest.error)) == ((), "", RecallFailed)
     assert [each["event"] for each in told()] == ["memory_retrieval_failed"] * 2
     assert CANARY not in str(told())
 
@@ -262,7 +230,7 @@ def test_without_an_answer_of_the_chooser_that_can_be_used_the_search_decides(ma
     bad = [None, [12], [0, 99], [-1], ["c1"], [None], [0.5], [[1]], 7]
     raised = [ValueError(CANARY), DeadlineExceeded("of its own"), Cancelled("of its own"), RecursionError()]
     for picks in (*bad, *raised):
-        recalled = recaller.recall(WINE, choose=choosing(picks)[0])
+        recalled = recaller.recall(WINE, choose=choosing(picks))
         assert (paths(recalled), recalled.error) == (paths(recaller.recall(WINE)), None), picks
     assert [each["event"] for each in told()] == ["recall_not_chosen"] * len([*bad, *raised])
     assert CANARY not in str(told())
@@ -271,9 +239,9 @@ def test_without_an_answer_of_the_chooser_that_can_be_used_the_search_decides(ma
 def test_a_chooser_is_shown_no_words_of_others_than_the_owner(made, recaller):
     made.put({"user/own.md": wine(1), "project/wine.md": wine(CANARY)})
     made.commit("user/heard.md", wine(CANARY), trust=Trust.AGENT)
-    choose, asked = choosing([0])
+    choose = choosing([0])
     assert len(recaller.recall(WINE, choose=choose).entries) == 3
-    ((_, about, *_),) = asked
+    ((_, about, *_), _) = choose.call_args
     assert (len(about), CANARY in str(about), "Bottle 1" in str(about)) == (3, False, True)
 
 
@@ -286,26 +254,19 @@ def test_a_chooser_whose_patience_ended_leaves_nothing_and_a_cancellation_is_no_
             raise ValueError("as its socket was closed")
 
         recalled = recaller.recall(WINE, choose=choose, patience=Patience(math.inf, cancel))
-    assert (recalled.entries, type(recalled.error)) == ((), Cancelled)
-    assert told() == []
+    assert (recalled.entries, type(recalled.error), told()) == ((), Cancelled, [])
 
 
 # -- on record
 
 
-def test_what_is_recorded_is_path_and_digest_and_where_it_cannot_be_that_is_told(
-    made, recaller, told, monkeypatch
-):
+def test_what_is_recorded_is_path_and_digest_and_where_it_cannot_be_that_is_told(made, recaller, told):
     made.put("user/wine.md", wine(1))
     recalled = recaller.recall(WINE)
     recaller.record(recalled, "tests")
     entries = [{"path": "user/wine.md", "digest": made.key("user/wine.md").digest}]
     assert made.injections() == [{"where": "tests", "tokens": recalled.tokens, "entries": entries}]
     assert verify(made.state).problems == ()
-    with monkeypatch.context() as broken:
-        broken.setattr("muniment.recall.recaller.append", lambda *_: 1 // 0)
-        recaller.record(recalled, "tests")
     made.state.ledger.close()
     recaller.record(recalled, "tests")
-    assert [each["event"] for each in told()] == ["injection_not_recorded"] * 2
-    assert "Riesling" not in str(told())
+    assert [each["event"] for each in told()] == ["injection_not_recorded"]

@@ -10,6 +10,7 @@ import math
 import time
 from contextlib import closing
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 
@@ -34,33 +35,24 @@ FIRST = say('{"read": ["c1"]}')
 @pytest.fixture
 def recall(made):
     """What comes of a question where a model picks, or where none does."""
-    bottles = (f"Bottle {number:02}" for number in range(8))
-    made.put({f"user/{name}.md": entry_of(name, "Riesling from the Mosel.") for name in bottles})
-    with nothing_left_behind(), closing(recaller_of(made.place)) as recaller:
-
-        def recall(model=None, choose=None, **more):
-            return recaller.recall(WINE, choose=choose or (model and chooser_of(made.place, model)), **more)
-
-        yield recall
-
-
-def raising(problem):
-    def step(_request):
-        raise problem
-
-    return step
+    bottles = {f"user/{at:02}.md": entry_of(f"{at:02}", "Riesling from the Mosel.") for at in range(8)}
+    made.put(bottles)
+    with closing(recaller_of(made.place)) as recaller:
+        yield lambda model=None, choose=None, **more: recaller.recall(
+            WINE, choose=choose or (model and chooser_of(made.place, model)), **more
+        )
 
 
 BAD = [
     *("The first one.", "", '{"read": ["c9"]}', '{"read": ["c0"]}', '{"read": ["c1", "c1"]}', "[" * 100_000),
-    *('{"read": ["user/Bottle 01.md"]}', '{"read": ["c1", "c2", "c3", "c4", "c5", "c6"]}', '{"read": "c1"}'),
+    *('{"read": ["user/01.md"]}', '{"read": ["c1", "c2", "c3", "c4", "c5", "c6"]}', '{"read": "c1"}'),
     *('{"read": ["c1"], "why": "it is best"}', '{"read": [1]}', '{"remove": ["c1"]}'),
 ]
 BROKEN = [
-    lambda _: Reply("", (ToolCall("1", "read_file", {"path": "user/Bottle 01.md"}),)),
+    lambda _: Reply("", (ToolCall("1", "read_file", {"path": "user/01.md"}),)),
     lambda _: 7,
-    *map(raising, (ModelError(CANARY), ValueError(CANARY), ConfigInvalid(CANARY), TimeoutError(CANARY))),
-    *map(raising, (DeadlineExceeded(CANARY), Cancelled(CANARY))),
+    *(Mock(side_effect=kind(CANARY)) for kind in (ModelError, ValueError, ConfigInvalid, TimeoutError)),
+    *(Mock(side_effect=kind(CANARY)) for kind in (DeadlineExceeded, Cancelled)),
 ]
 
 
@@ -68,8 +60,7 @@ def test_without_an_answer_of_the_model_the_search_decides(made, recall, told):
     assert chooser_of(made.place, RuleWriter()) is None
     expected = paths(recall())
     for answer in (*map(say, BAD), *BROKEN):
-        before = len(told())
-        recalled = recall(ScriptedModel([answer]))
+        before, recalled = len(told()), recall(ScriptedModel([answer]))
         assert (paths(recalled), recalled.error) == (expected, None), answer
         assert [each["event"] for each in told()[before:]] == ["recall_model_failed", "recall_not_chosen"]
     assert CANARY not in str(told())
@@ -93,8 +84,7 @@ def test_a_hostile_message_is_data_and_no_more_of_it_is_shown_than_a_little(made
         model = ScriptedModel([FIRST])
         assert chooser_of(made.place, model)(f"{WINE} {message}", ["a" * 9_000, "b"], 2, FOREVER) == (0,)
         system, shown = model.requests[0].messages
-        assert len(shown.text) < 3 * OPTION_CHARS
-        assert "name all" not in system.text
+        assert (len(shown.text) < 3 * OPTION_CHARS, "name all" in system.text) == (True, False)
 
 
 # -- time
@@ -103,30 +93,25 @@ def test_a_hostile_message_is_data_and_no_more_of_it_is_shown_than_a_little(made
 def late_by(seconds, place):
     """A model that moves the clock of its place."""
     clock = FakeClock()
-
-    def late(_request):
-        clock.advance(seconds)
-        return FIRST
-
-    return chooser_of(replace(place, clock=clock), ScriptedModel([late]))
+    model = ScriptedModel([lambda _request: clock.advance(seconds) or FIRST])
+    return chooser_of(replace(place, clock=clock), model)
 
 
-def test_a_model_that_takes_longer_than_a_run_may_is_no_answer(made, recall):
+def test_a_model_that_takes_longer_than_a_run_may_is_no_answer_and_behind_the_patience_nothing_is(
+    made, recall, told
+):
     """The seconds of the policy end, the patience of the recall does not: the search decides."""
     assert paths(recall(choose=late_by(400, made.place))) == paths(recall())
-
-
-def test_a_model_that_answers_behind_the_end_of_the_patience_leaves_nothing(made, told):
-    choose = late_by(60, made.place)
+    choose, before = late_by(60, made.place), len(told())
     # By the clock of the place alone it is late.
     assert choose(WINE, ["a"], 1, Patience(time.monotonic() + 30.0)) is None
-    assert [each["event"] for each in told()] == ["recall_model_failed"]
+    assert [each["event"] for each in told()[before:]] == ["recall_model_failed"]
     with pytest.raises(DeadlineExceeded):
         choose(WINE, ["a"], 1, Patience(time.monotonic()))
 
 
 def test_a_cancellation_ends_a_question_and_leaves_nothing(recall, told):
-    with Cancel() as cancel, closing(Gate()) as gate:
+    with nothing_left_behind(), Cancel() as cancel, closing(Gate()) as gate:
 
         def cancelled(request):
             cancel.set()
