@@ -36,10 +36,10 @@ from muniment.agent.model import ModelRequest, Reply, ToolCall, ToolMessage
 
 DATA = Path(__file__).with_name("injections.json")
 
-_FACT: Final = re.compile(r"<<fact (\w+)>>\n(.*?)\n<<end \1>>", re.DOTALL)
-_HIT: Final = re.compile(r"^([^:\n]+\.md):[0-9]+: ", re.MULTILINE)
-_LATE: Final = ("{answers}", "{shown}")
-_UNSEEN: Final = re.compile(r"^[0-9]+\t|\s|\\", re.MULTILINE)
+_FACT = re.compile(r"<<fact (\w+)>>\n(.*?)\n<<end \1>>", re.DOTALL)
+_HIT = re.compile(r"^([^:\n]+\.md):[0-9]+: ", re.MULTILINE)
+_LATE = ("{answers}", "{shown}")
+_UNSEEN = re.compile(r"^[0-9]+\t|\s|\\", re.MULTILINE)
 """What tools and indexes put into a text that they show: line numbers, spaces, backslashes."""
 
 Call = tuple[str, Any]
