@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import cycle, product
 from pathlib import Path
@@ -75,10 +75,6 @@ def refusing(number):
     return lambda *_: (writing.ctypes.set_errno(number), -1)[1]
 
 
-def no_temporary(ground):
-    return not [path for path in ground.contents() if ".tmp" in path]
-
-
 REASONS = {
     errno.ENOSPC: "the disk is full",
     errno.EDQUOT: "quota",
@@ -87,38 +83,26 @@ REASONS = {
 }
 
 
-def test_a_fault_of_the_system_at_any_stage_changes_nothing(ground, writes):
-    before, numbers = ground.contents(), cycle(REASONS)
-    for call, times in {"write": 7, "fsync": 7, "mkdir": 3, "fchmod": 7}.items():
-        for at in range(1, times + 1):
-            number = next(numbers)
-            with (
-                nth(os, call, at, fail(OSError(number, "no"))) as calls,
-                pytest.raises(ManagedMemoryUnavailable, match=REASONS[number]),
-            ):
-                apply(writes)
-            assert len(calls) >= at
-            assert ground.contents() == before, (call, at)
-
-
 @pytest.mark.threat("T-RUN-02", control="taken_back")
-def test_a_rename_that_fails_and_an_interrupt_at_any_moment_leave_everything_as_it_was(ground, writes):
-    before = ground.contents()
-    for at in range(1, 7):
-        with nth(writing, "_renameat2", at, refusing(errno.EIO)), pytest.raises(ManagedMemoryUnavailable):
+def test_a_fault_or_an_interrupt_at_any_moment_leaves_everything_as_it_was(ground, writes):
+    before, numbers = ground.contents(), cycle(REASONS)
+
+    def broken(owner, call, at, act, error, match=None, **more):
+        with nth(owner, call, at, act, **more) as calls, pytest.raises(error, match=match):
             apply(writes)
-        assert ground.contents() == before, at
+        assert len(calls) >= at
+        assert ground.contents() == before, (call, at, more)
+
+    for call, times in {"write": 7, "fsync": 7, "mkdir": 3, "fchmod": 7}.items():
+        for at, number in zip(range(1, times + 1), numbers, strict=False):
+            broken(os, call, at, fail(OSError(number, "no")), ManagedMemoryUnavailable, REASONS[number])
+    for at in range(1, 7):
+        broken(writing, "_renameat2", at, refusing(errno.EIO), ManagedMemoryUnavailable)
     calls = {"stage": 7, "publish_new": 3, "replace": 3, "withdraw": 1, "replace_link": 1, "_unlink": 4}
     for (call, times), after in product(calls.items(), (False, True)):
-        if after and call in {"stage", "replace_link"}:
-            continue  # Told below: what is lost there, and why.
-        for at in range(1, times + 1):
-            with (
-                nth(Directory, call, at, fail(KeyboardInterrupt()), after=after),
-                pytest.raises(KeyboardInterrupt),
-            ):
-                apply(writes)
-            assert ground.contents() == before, (call, at, after)
+        if not after or call not in {"stage", "replace_link"}:  # Told below: what is lost there, and why.
+            for at in range(1, times + 1):
+                broken(Directory, call, at, fail(KeyboardInterrupt()), KeyboardInterrupt, after=after)
 
 
 # What cannot be taken back is named.
@@ -138,7 +122,7 @@ def test_what_somebody_edited_after_it_got_its_name_is_kept_and_named(ground, wr
     assert "t.md" not in str(caught.value)
     assert {path.read_bytes() for path in edited} == {b"a peer's edit"}
     assert (ground.user / "topic" / "t.md").read_bytes() == b"# T\ntopic\n"
-    assert no_temporary(ground)
+    assert not list(ground.base.rglob("*.tmp"))
 
 
 def test_a_disk_that_stays_broken_is_told_with_the_files_that_are_not_taken_back(ground, writes, monkeypatch):
@@ -151,8 +135,7 @@ def test_a_disk_that_stays_broken_is_told_with_the_files_that_are_not_taken_back
     assert "could not be taken back for user/a.md; the next command" in caught.value.reason
     assert "changed by someone else" in caught.value.reason
     assert (ground.user / "a.md").read_bytes() == b"a after\n"
-    assert not (ground.user / "fresh").exists()
-    assert no_temporary(ground)
+    assert not [*ground.base.rglob("*.tmp"), *ground.user.glob("fresh")]
 
 
 def test_a_directory_that_cannot_be_removed_again_is_named(writes):
@@ -188,16 +171,13 @@ def test_a_file_that_took_the_place_of_a_link_gets_its_name_back(ground, writes,
     with pytest.raises(KeyboardInterrupt):
         apply(writes[:1])
     assert (ground.user / "MEMORY.md").read_bytes() == b"a peer's"
-    assert no_temporary(ground)
+    assert not list(ground.base.rglob("*.tmp"))
 
 
-def test_what_is_not_there_cannot_be_removed(ground):
+def test_a_plain_rename_is_told_and_what_is_not_there_cannot_be_removed(ground, writes, monkeypatch):
+    told = []
     with pytest.raises(ValueError, match="cannot be removed"):
         apply([Write(ground.roots["user"], "none.md", Expected.ABSENT, None)])
-
-
-def test_a_plain_rename_is_told_to_whoever_listens(writes, monkeypatch):
-    told = []
     monkeypatch.setattr(writing, "_renameat2", refusing(errno.EINVAL))
     monkeypatch.setattr(events, "emit", lambda event, **fields: told.append((event, fields)))
     apply(writes)
@@ -223,26 +203,25 @@ def test_whenever_a_peer_exchanges_the_name_its_bytes_alone_are_kept(tmp_path, m
         name.write_bytes(b"before\n")
         os.mkfifo(decoy)
         theirs = {name.stat().st_ino: "the file", decoy.stat().st_ino: "the FIFO"}
-        moment = iter(range(8))
+        due, ways = (
+            iter([moments >> at & 1 for at in range(8)]),
+            ((name, spare), (decoy, name), (spare, decoy)),
+        )
 
-        def raced(
-            *arguments, moments=moments, moment=moment, ways=((name, spare), (decoy, name), (spare, decoy))
-        ):
+        def raced(*arguments, due=due, ways=ways):
             result = None
             for turn in range(2):
-                if moments >> next(moment, 8) & 1:
+                if next(due, 0):
                     for old, new in ways:
                         old.rename(new)
                 result = result if turn else real(*arguments)
             return result
 
         monkeypatch.setattr(writing, "_renameat2", raced)
-        bound = bind("user", base)
-        try:
+        bound, landed = bind("user", base), False
+        with suppress(StoreConflict, ManagedMemoryUnavailable):
             apply([Write(bound, "a.md", b"before\n", b"ours\n")])
             landed = True
-        except (StoreConflict, ManagedMemoryUnavailable):
-            landed = False
         bound.close()
         aside = list(base.glob(".muniment-*.tmp"))
         assert not [path for path in aside if path.is_file() and path.read_bytes() == b"ours\n"], moments
@@ -266,8 +245,8 @@ REACHED = [
 
 
 def brought_back(ground, before, after, *standing):
-    """What stands under both names once `n.md` was brought back from what stood there; None: it was told."""
-    paths = [ground.user / "n.md", ground.user / TEMPORARY]
+    """What stands under both names once `n.md` was brought back from what stood there, and if it was told."""
+    paths, told = [ground.user / "n.md", ground.user / TEMPORARY], False
     for path, content in zip(paths, standing, strict=True):
         path.unlink(missing_ok=True)
         if content is not None:
@@ -276,8 +255,8 @@ def brought_back(ground, before, after, *standing):
         try:
             take_back(directory, "n.md", before, after, TEMPORARY)
         except StoreConflict:
-            return [path.read_bytes() if path.exists() else None for path in paths], True
-    return [path.read_bytes() if path.exists() else None for path in paths], False
+            told = True
+    return [path.read_bytes() if path.exists() else None for path in paths], told
 
 
 @pytest.mark.threat("T-IDX-02", control="recovery")
@@ -298,20 +277,18 @@ def test_from_every_state_of_both_names_nothing_of_a_peer_is_lost_and_nothing_of
 
 
 def test_what_is_no_file_of_its_own_is_neither_followed_nor_dropped(ground):
-    secret, names = ground.outside / "secret.md", ("n.md", TEMPORARY)
+    secret, paths = ground.outside / "secret.md", (ground.user / "n.md", ground.user / TEMPORARY)
     kinds = (lambda path: path.symlink_to(secret), os.mkfifo, lambda path: os.link(secret, path))
-    for where, make in product((0, 1), kinds):
-        (ground.user / names[1 - where]).write_bytes(BEFORE)
-        make(ground.user / names[where])
+    for (one, other), make in product((paths, paths[::-1]), kinds):
+        other.write_bytes(BEFORE)
+        make(one)
         before = ground.photograph()
-        with (
-            open_directory(ground.roots["user"].root, "", create=False) as directory,
-            pytest.raises(PathEscape),
-        ):
+        opened = open_directory(ground.roots["user"].root, "", create=False)
+        with opened as directory, pytest.raises(PathEscape):
             take_back(directory, "n.md", BEFORE, AFTER, TEMPORARY)
         assert ground.photograph() == before
-        for name in names:
-            (ground.user / name).unlink()
+        one.unlink()
+        other.unlink()
 
 
 def test_a_fault_while_the_old_bytes_are_put_back_leaves_them_under_no_second_name(ground):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack, closing, suppress
+import os
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -17,16 +18,9 @@ from muniment.store.state import State
 AT = "2026-11-22T10:00:00.000Z"
 
 
-@pytest.fixture
-def directory(tmp_path):
-    return tmp_path / "state"
-
-
 ELSEWHERE = """
 import sqlite3, sys
-connection = sqlite3.connect(sys.argv[1])
-print(connection.execute("SELECT count(*) FROM " + sys.argv[2]).fetchone()[0])
-connection.close()
+print(sqlite3.connect(sys.argv[1]).execute("SELECT count(*) FROM " + sys.argv[2]).fetchone()[0])
 """
 
 
@@ -44,7 +38,8 @@ READERS = {
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_nothing_is_lost_when_its_files_are_read_here_and_another_process_ends(directory, reader):
+def test_nothing_is_lost_when_its_files_are_read_here_and_another_process_ends(tmp_path, reader):
+    directory = tmp_path / "state"
     with State(directory) as state:
         append(state, AT, "test", None, {"number": 1})
         READERS[reader](directory, state)
@@ -55,14 +50,12 @@ def test_nothing_is_lost_when_its_files_are_read_here_and_another_process_ends(d
 
 def descriptors(directory):
     """How many descriptors of files of the directory this process has."""
-    found = 0
-    for each in Path("/proc/self/fd").iterdir():
-        with suppress(OSError):  # The one of this very listing.
-            found += str(each.readlink()).startswith(f"{directory}/")
-    return found
+    links = map(os.path.realpath, Path("/proc/self/fd").iterdir())
+    return sum(link.startswith(f"{directory}/") for link in links)
 
 
-def test_a_file_that_was_replaced_meanwhile_is_read_anew_and_the_old_one_let_go(directory):
+def test_a_file_that_was_replaced_meanwhile_is_read_anew_and_the_old_one_let_go(tmp_path):
+    directory = tmp_path / "state"
     counts = set()
     with State(directory) as state:
         for _ in range(3):
@@ -73,7 +66,8 @@ def test_a_file_that_was_replaced_meanwhile_is_read_anew_and_the_old_one_let_go(
     assert len(counts) == 1
 
 
-def test_a_reader_that_ends_while_a_connection_is_made_leaves_it_its_locks(directory, monkeypatch):
+def test_a_reader_that_ends_while_a_connection_is_made_leaves_it_its_locks(tmp_path, monkeypatch):
+    directory = tmp_path / "state"
     State(directory).close()
     reader, real = ExitStack(), Database._connect
     reader.enter_context(database.reading(directory / "ledger.db"))
@@ -88,8 +82,7 @@ def test_a_reader_that_ends_while_a_connection_is_made_leaves_it_its_locks(direc
 def test_a_connection_that_cannot_be_made_keeps_nothing_open(tmp_path):
     path = tmp_path / "none.db"
     path.write_bytes(b"no database, " * 100)
-    with pytest.raises(ManagedMemoryUnavailable), database.reading(path):
-        Database(path, synchronous="FULL")
-    with database.reading(path):
-        pass
+    for _ in range(2):
+        with pytest.raises(ManagedMemoryUnavailable), database.reading(path):
+            Database(path, synchronous="FULL")
     assert descriptors(tmp_path) == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -27,10 +28,6 @@ def root(tmp_path):
 
 def key(rel):
     return sha(rel.encode())
-
-
-def rels(view):
-    return [entry.rel for entry in view.entries()]
 
 
 def test_an_entry_is_told_with_all_that_its_file_says(root):
@@ -61,7 +58,7 @@ def test_what_is_no_entry_is_odd_with_a_reason(root, tmp_path):
     for rel in ("ok.md", "new\nline.md", "a\u202eb/x.md", "NUL.md", deep, far):
         root.put(rel)
     view = root.refresh()
-    assert rels(view) == ["ok.md"]
+    assert [entry.rel for entry in view.entries()] == ["ok.md"]
     assert root.differences(view) == {}
     odd = {item.path[:20]: item.reason for item in view.odd()}
     assert odd["link.md"] == odd["linked"] == odd["pipe.md"] == "a link or special file"
@@ -109,35 +106,30 @@ def test_nothing_of_a_held_entry_is_in_any_row_until_it_is_released(root):
     assert held.digest == sha(text.encode())
     assert root.catalog.rows("SELECT * FROM text") == []
     assert root.lines() == {key("t/held.md"): "- [t/held.md](t/held.md) — held\n"}
-    held, root.answers = root.answers, {}
-    for root.basis, root.answers, found in (
-        ("2", {}, ["t/held.md"]),
-        ("3", held, []),
-        ("4", {}, ["t/held.md"]),
-    ):
+    held, rows = root.answers, "SELECT name, line FROM entry WHERE line || name LIKE ?"
+    for root.basis, root.answers in zip("234", ({}, held, {}), strict=True):
         root.refresh()
-        assert root.found(f"B{CANARY}") == found
-        shown = root.catalog.rows("SELECT name, line FROM entry WHERE line || name LIKE ?", (f"%{CANARY}%",))
-        assert bool(shown) == bool(found)
+        assert root.found(f"B{CANARY}") == ([] if root.answers else ["t/held.md"])
+        assert bool(root.catalog.rows(rows, (f"%{CANARY}%",))) == (not root.answers)
 
 
-def test_names_beyond_the_limit_make_the_view_incomplete_until_they_are_gone(root, tmp_path, monkeypatch):
-    for limit, complete in ((5, True), (4, False), (0, False), (99, True)):
-        (tmp_path / str(limit)).mkdir()
-        with catalogued(tmp_path / str(limit)) as other, monkeypatch.context() as patched:
-            patched.setattr(catalog, "MAX_NAMES", limit)
-            for kept in (root, other):
-                for rel in ("a/1.md", "a/2.md", "b.md", "c.md"):
-                    kept.put(rel)
-            view = other.refresh()
-            assert (view.complete, view.odd() == ()) == (complete, complete)
-            patched.undo()
-            assert other.differences(other.refresh()) == {}
-    root.refresh()
-    monkeypatch.setattr(catalog, "MAX_NAMES", 5)
+def test_names_beyond_the_limit_make_the_view_incomplete_until_they_are_gone(root, monkeypatch):
+    def limited(limit):
+        monkeypatch.setattr(catalog, "MAX_NAMES", limit)
+        return root.refresh(sweep=True)
+
+    for rel in ("a/1.md", "a/2.md", "b.md", "c.md"):
+        root.put(rel)
+    for limit, complete in ((4, False), (0, False), (5, True)):
+        view = limited(limit)
+        assert (view.complete, view.odd() == ()) == (complete, complete)
+    assert root.differences(view) == {}
     root.put("a/3.md")
     view = root.refresh()
-    assert rels(view) == ["b.md", "c.md"]  # What has grown beyond it is passed over whole.
+    assert [entry.rel for entry in view.entries()] == [
+        "b.md",
+        "c.md",
+    ]  # What has grown beyond it is passed over whole.
     assert view.odd() == (Odd("a", "the memory holds more than 5 names"),)
     (root.top / "a/1.md").unlink()
     assert root.rels() == ["a/2.md", "a/3.md", "b.md", "c.md"]
@@ -151,16 +143,14 @@ def test_names_beyond_the_limit_make_the_view_incomplete_until_they_are_gone(roo
 
 def test_rows_are_handed_over_in_pieces_and_a_failure_leaves_them_as_they_were(root, monkeypatch):
     monkeypatch.setattr(catalog, "PENDING_CHARS", 0)
-    for number in range(20):
-        root.put(f"t{number % 3}/{number}.md", f"# Entry {number}\nword{number}\n")
-    assert root.differences(root.refresh()) == {}
-    for number in range(0, 20, 2):
-        root.put(f"t{number % 3}/{number}.md", f"# Again {number}\n")
+    for again, numbers in (("", range(20)), ("again", range(0, 20, 2))):
+        for number in numbers:
+            root.put(f"t{number % 3}/{number}.md", f"# Entry {number} {again}\nword{number}{again}\n")
+        assert root.differences(root.refresh()) == {}
     (root.top / "t1/1.md").unlink()
     assert root.differences(root.refresh()) == {}
     assert (root.found("word3"), root.found("word2")) == (["t0/3.md"], [])
-    rows = "SELECT rel, name FROM entry ORDER BY rel"
-    before = root.catalog.rows(rows)
+    before = root.lines()
     root.put("t0/0.md", "# Other\n")
     root.put("t9/new.md", "# New\n")
 
@@ -171,11 +161,11 @@ def test_rows_are_handed_over_in_pieces_and_a_failure_leaves_them_as_they_were(r
 
     with pytest.raises(ManagedMemoryUnavailable, match="is busy"):
         refresh(root.catalog, KEY, root.bound, fail, basis=root.basis)
-    assert root.catalog.rows(rows) == before
+    assert root.lines() == before
     assert root.differences(root.refresh()) == {}
 
 
-def test_two_roots_in_one_catalog_do_not_touch_each_other(root, tmp_path):
+def test_two_roots_in_one_catalog_are_two_and_one_that_was_removed_has_no_entries(root, tmp_path):
     (tmp_path / "second").mkdir()
     with catalogued(tmp_path / "second") as other:
         root.put("topic/a.md", "# First\n")
@@ -183,18 +173,12 @@ def test_two_roots_in_one_catalog_do_not_touch_each_other(root, tmp_path):
         one = root.refresh()
         two = refresh(root.catalog, "other", other.bound, other.assess, basis="")
         assert (one.entry("topic/a.md").name, two.entry("topic/a.md").name) == ("First", "Second")
-        (other.top / "topic/a.md").unlink()
-        (other.top / "topic").rmdir()
+        shutil.rmtree(other.top)
         two = refresh(root.catalog, "other", other.bound, other.assess, basis="", sweep=True)
-        assert two.entries() == ()
+        assert (two.complete, two.entries(), two.directories(), two.odd()) == (
+            False,
+            (),
+            (),
+            (Odd(".", LONG),),
+        )
         assert root.differences(root.refresh(sweep=True)) == {}
-
-
-def test_a_root_that_was_removed_has_no_entries_and_no_complete_view(root):
-    root.put("a.md")
-    root.refresh()
-    (root.top / "a.md").unlink()
-    root.top.rmdir()
-    view = root.refresh()
-    assert (view.complete, view.entries(), view.directories()) == (False, (), ())
-    assert view.odd() == (Odd(".", LONG),)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -49,37 +50,31 @@ def rels(view):
     return [entry.rel for entry in view.entries()]
 
 
-def swap(root, rel, to):
-    """A link in the place of something."""
-    path = root.top / rel
-    path.unlink() if path.is_file() else path.rename(root.top.parent / "moved")
-    path.symlink_to(to)
-
-
 # What changed is found.
 
 
-@pytest.mark.parametrize("in_place", [False, True])
-def test_a_file_that_changes_within_the_tick_of_the_last_look_is_found(root, in_place):
-    path = root.put("topic/a.md", "# One\n")
-    root.refresh()
-    path.write_text("# Two\n") if in_place else root.put("topic/a.md", "# Two\n")
-    root.stop_the_clock()
-    assert agree(root).entry("topic/a.md").name == "Two"
+def test_a_file_that_changes_within_the_tick_of_the_last_look_is_found(root):
+    path = root.put("topic/a.md", "# Zero\n")
+    for name, change in {"One": lambda text: root.put("topic/a.md", text), "Two": path.write_text}.items():
+        root.refresh()
+        change(f"# {name}\n")
+        root.stop_the_clock()
+        assert agree(root).entry("topic/a.md").name == name
 
 
 def test_an_edit_in_place_and_a_second_name_elsewhere_are_found_by_a_sweep_alone(settled, tmp_path):
-    (settled.top / "one/b.md").write_text("# Edited\n")
-    assert settled.refresh().entry("one/b.md").name == "one/b.md"
-    assert agree(settled, sweep=True).entry("one/b.md").name == "Edited"
-    os.link(settled.top / "one/b.md", tmp_path / "second.md")
-    assert settled.refresh().entry("one/b.md")
-    view = agree(settled, sweep=True)
-    assert view.entry("one/b.md") is None
-    assert view.odd() == (Odd("one/b.md", "leads outside the memory (hardlink)"),)
-    (tmp_path / "second.md").unlink()
-    assert settled.refresh().entry("one/b.md") is None
-    assert agree(settled, sweep=True).entry("one/b.md")
+    path, second = settled.top / B, tmp_path / "second.md"
+    hard = (Odd(B, "leads outside the memory (hardlink)"),)
+    for act, before, after, odd in (
+        (lambda: path.write_text("# Edited\n"), "one/b.md", "Edited", ()),
+        (lambda: os.link(path, second), "Edited", None, hard),
+        (second.unlink, None, "Edited", ()),
+    ):
+        act()
+        assert getattr(settled.refresh().entry(B), "name", None) == before
+        view = agree(settled, sweep=True)
+        assert getattr(view.entry(B), "name", None) == after
+        assert view.odd() == odd
 
 
 def test_another_directory_in_the_place_of_one_that_was_moved_away_is_listed(settled):
@@ -109,71 +104,60 @@ def test_a_directory_that_cannot_be_read_hides_its_entries_until_it_can(settled)
 
 
 def test_what_could_not_be_listed_is_tried_again_and_not_taken_for_unchanged(settled, monkeypatch):
-    real, failed = OpenDirectory.entries, []
-
     def fail(*_):
         failed.append(1)
         raise NotFound("x")
 
+    failed = []
     settled.put("one/two/new.md")
     with monkeypatch.context() as patched:
-        once = lambda root, rel: fail() if rel == "one" and not failed else OpenDirectory(root, rel)  # noqa: E731
+        once = lambda root, rel: fail() if rel == ONE and not failed else OpenDirectory(root, rel)  # noqa: E731
         patched.setattr(subject, "OpenDirectory", once)
         assert agree(settled).entry("one/two/new.md")
         assert failed
-    monkeypatch.setattr(OpenDirectory, "entries", fail)
-    view = settled.refresh(sweep=True)
-    assert (view.complete, view.entries(), view.names("")) == (False, (), None)
-    changes = settled.catalog.rows("SELECT total_changes()")
-    settled.refresh()
-    assert settled.catalog.rows("SELECT total_changes()") == changes
-    monkeypatch.setattr(OpenDirectory, "entries", real)
+    with monkeypatch.context() as patched:
+        patched.setattr(OpenDirectory, "entries", fail)
+        view = settled.refresh(sweep=True)
+        assert (view.complete, view.entries(), view.names("")) == (False, (), None)
+        changes = settled.catalog.rows("SELECT total_changes()")
+        settled.refresh()
+        assert settled.catalog.rows("SELECT total_changes()") == changes
     agree(settled)
 
 
 # While it is looked at.
 
 
-def to_link(root):
-    swap(root, "one/b.md", root.top.parent / "secret.md")
-
-
-def to_directory(root):
-    (root.top / "one/b.md").unlink()
-    root.put("one/b.md/inner.md")
-
-
-def to_link_of_moved(root):
-    swap(root, "one", root.top.parent / "moved")
+B, ONE = "one/b.md", "one"
+SYMLINK = "leads outside the memory (symlink)"
 
 
 @pytest.mark.parametrize(
-    ("act", "beside", "odd", "complete"),
+    ("what", "act", "beside", "odd", "complete"),
     [
-        (to_link, "one/x.md", Odd("one/b.md", "leads outside the memory (symlink)"), True),
-        (to_directory, "one/x.md", Odd("one/b.md", "became a directory while it was looked at"), False),
-        (lambda root: (root.top / "one/b.md").unlink(), "one/x.md", None, True),
-        (to_link_of_moved, "y.md", Odd("one", "leads outside the memory (symlink)"), True),
+        (B, lambda at: at.symlink_to("secret.md"), "one/x.md", (Odd(B, SYMLINK),), True),
+        (B, Path.mkdir, "one/x.md", (Odd(B, "became a directory while it was looked at"),), False),
+        (B, lambda _: None, "one/x.md", (), True),
+        (ONE, lambda at: at.symlink_to("../moved"), "y.md", (Odd(ONE, SYMLINK),), True),
     ],
 )
 def test_what_is_replaced_while_it_is_looked_at_is_odd_and_no_part_of_the_memory(
-    settled, monkeypatch, tmp_path, act, beside, odd, complete
+    settled, monkeypatch, tmp_path, what, act, beside, odd, complete
 ):
-    (tmp_path / "secret.md").write_text("# Secret\n")
-    settled.put("one/b.md", "# Changed\n")
+    settled.put(B, "# Changed\n")
     settled.put(beside)  # Of the root and a topic that both changed, the root is listed first.
-    settled.clock, real, waiting = time.time_ns, OpenDirectory.entries, [act]
+    settled.clock, real = time.time_ns, OpenDirectory.entries
 
     def entries(self):
         answer = real(self)
-        if waiting:
-            waiting.pop()(settled)
+        if not (tmp_path / "moved").exists():
+            (settled.top / what).rename(tmp_path / "moved")
+            act(settled.top / what)
         return answer
 
     monkeypatch.setattr(OpenDirectory, "entries", entries)
     view = settled.refresh()
-    told = () if odd is None else (odd,)
-    assert (view.entry("one/b.md"), view.odd(), view.complete) == (None, told, complete)
+    assert (view.entry(B), view.odd(), view.complete) == (None, odd, complete)
     assert {"a.md", "other/e.md", beside} <= {*rels(view)}
     agree(settled)
 
@@ -221,14 +205,6 @@ def test_a_look_that_is_given_up_anywhere_goes_on_from_its_last_batch(batched, a
     assert batched.differences(batched.refresh()) == {}
 
 
-def test_looks_of_one_batch_each_come_to_an_end(batched):
-    looks = 0
-    while look(batched, 4)[-1:] == [None]:
-        looks += 1
-    assert looks == 6
-    assert batched.differences(batched.refresh()) == {}
-
-
 def test_on_another_basis_nothing_is_told_that_was_not_read_again(batched):
     batched.refresh()
     look(batched, 7, basis="second")
@@ -248,17 +224,15 @@ def test_whoever_is_overtaken_begins_again_and_at_last_keeps_others_out(batched,
     with closing(open_catalog(batched.catalog.path)) as other:
 
         def save():
-            if basis is None:
-                return False
-            is_alone = real()
-            if not overtaken:
-                overtaken.append(True)
-                with batched.catalog.bare() as connection:
-                    connection.execute("COMMIT")
-                    look(batched, basis=basis, catalog=other)
-                    connection.execute("BEGIN IMMEDIATE")
-                return False
-            return is_alone
+            if basis is None or overtaken:
+                return basis is not None and real()
+            real()
+            overtaken.append(True)
+            with batched.catalog.bare() as connection:
+                connection.execute("COMMIT")
+                look(batched, basis=basis, catalog=other)
+                connection.execute("BEGIN IMMEDIATE")
+            return False
 
         batched.catalog.save = save
         assert len({*look(batched)}) == read

@@ -24,8 +24,8 @@ def index_is_right(root):
     return list(index_problems((root / "MEMORY.md").read_bytes(), entries)) == []
 
 
-def without_indexes(contents):
-    return {path: kept for path, kept in contents.items() if not path.endswith("MEMORY.md")}
+def entries_of(ground):
+    return {path: kept for path, kept in ground.contents().items() if not path.endswith("MEMORY.md")}
 
 
 @pytest.fixture
@@ -33,6 +33,10 @@ def changes(ground):
     """Something of each kind, in both roots, with new directories."""
     made = [new("user/new/n.md"), ground.edit("user/a.md"), new("project/new/q.md")]
     return lambda **more: ground.commit(*made, removals=[ground.gone("user/topic/t.md")], **more)
+
+
+def broken(*_args):
+    raise ManagedMemoryUnavailable("user", "the disk reports an error")
 
 
 # What lands.
@@ -48,11 +52,9 @@ def test_a_dry_run_says_the_same_and_what_lands_is_private_under_any_umask(groun
         assert changes() == told
     finally:
         os.umask(old)
-    modes = {
-        name: (ground.user / name).stat().st_mode & 0o7777
-        for name in ("new", "new/n.md", "a.md", "MEMORY.md")
-    }
-    assert modes == {"new": 0o700, "new/n.md": 0o600, "a.md": 0o600, "MEMORY.md": 0o600}
+    files = dict.fromkeys(("new/n.md", "a.md", "MEMORY.md"), 0o600)
+    for name, mode in {"new": 0o700, **files}.items():
+        assert (ground.user / name).stat().st_mode & 0o7777 == mode, name
 
 
 # What peers do meanwhile.
@@ -75,26 +77,25 @@ def test_what_a_peer_writes_meanwhile_is_kept_and_nothing_lands(ground, changes,
             at.write_bytes(b"a peer's")
         return real(self, *args, **keywords)
 
-    with monkeypatch.context() as patched:
-        patched.setattr(Directory, method, meddled)
-        with pytest.raises(StoreConflict) as caught:
-            changes()
+    monkeypatch.setattr(Directory, method, meddled)
+    with pytest.raises(StoreConflict) as caught:
+        changes()
     assert caught.value.paths == (path,)
-    found = ground.contents()
-    if known is None:
-        assert found.pop("user/new")
-    assert found == {**expected, path: sha(b"a peer's")}
+    made = {"user/new": "d"} if known is None else {}
+    assert ground.contents() == {**expected, **made, path: sha(b"a peer's")}
 
 
 # Faults.
 
 
 @pytest.mark.threat("T-IDX-02", control="taken_back")
-@pytest.mark.parametrize(("call", "number"), [("write", errno.ENOSPC), ("fsync", errno.EIO)])
-def test_a_fault_of_the_disk_at_any_stage_leaves_no_trace(ground, changes, monkeypatch, number, call):
-    before, real, told = ground.contents(), getattr(os, call), []
-    reason = {errno.ENOSPC: "the disk is full", errno.EIO: "the disk reports an error"}[number]
-    while True:
+@pytest.mark.parametrize(
+    ("call", "number", "reason"),
+    [("write", errno.ENOSPC, "the disk is full"), ("fsync", errno.EIO, "the disk reports an error")],
+)
+def test_a_fault_of_the_disk_at_any_stage_leaves_no_trace(ground, changes, monkeypatch, call, number, reason):
+    before, real, told, done = ground.contents(), getattr(os, call), [], None
+    while done is None:
         calls = []
 
         def failing(*args, calls=calls):
@@ -107,16 +108,15 @@ def test_a_fault_of_the_disk_at_any_stage_leaves_no_trace(ground, changes, monke
             patched.setattr(os, call, failing)
             try:
                 done = changes()
-                break
             except ManagedMemoryUnavailable as error:
                 told.append(error.reason)
-        assert ground.contents() == before
+        assert done or ground.contents() == before
     assert len(told) >= 3
     assert all(reason in each for each in told)
     # The first fault behind the entries is that of an index, which is written but not synced.
     assert [reason in note and "is behind" in note for note in done.notes] == [True] * (call == "write")
     assert len(done.changes) == 4
-    assert not [path for path in ground.contents() if ".muniment-" in path]
+    assert not list(ground.base.rglob(".muniment-*"))
     for scope in ("user", "project"):
         assert ground.commit(new(f"{scope}/next.md")).notes == ()
         assert index_is_right(ground.base / scope)
@@ -125,17 +125,13 @@ def test_a_fault_of_the_disk_at_any_stage_leaves_no_trace(ground, changes, monke
 @pytest.mark.parametrize("step", ["begin", "finish"])
 def test_a_ledger_that_cannot_be_written_leaves_no_trace_in_the_files(ground, changes, monkeypatch, step):
     ground.commit(new("user/first.md"), new("project/first.md"))
-    before = ground.contents()
-
-    def failing(*_args):
-        raise ManagedMemoryUnavailable("ledger.db", "the disk is full")
-
+    before, entries = ground.contents(), entries_of(ground)
     task = {"origin": origin("task-1"), "author": Author.CODE}
     with monkeypatch.context() as patched:
-        patched.setattr(subject, step, failing)
-        with pytest.raises(ManagedMemoryUnavailable, match="the disk is full"):
+        patched.setattr(subject, step, broken)
+        with pytest.raises(ManagedMemoryUnavailable, match="the disk reports an error"):
             changes(**task)
-    assert without_indexes(ground.contents()) == without_indexes(before)
+    assert entries_of(ground) == entries
     recover_all(ground.state, ground.roots, STRICT, patience())
     assert ground.contents() == before
     # The task did not commit: it may try again, and then the index says so.
@@ -157,6 +153,7 @@ from muniment.errors import ManagedMemoryUnavailable
 from kit.store.ground import laid_out, new
 said = []
 with laid_out(base) as ground:
+    filler = base / "outside" / "filler"
     entries = [new(f"user/{name}/x.md", os.urandom(3000).hex().encode()) for name in "bcd"]
     def attempt(*changes):
         before = ground.photograph()
@@ -167,18 +164,16 @@ with laid_out(base) as ground:
             said.append(error.reason)
             assert ground.photograph() == before
     for pages in range(24, 0, -1):
-        (base / "outside" / "filler").write_bytes(b"")
+        filler.write_bytes(b"")
         try:
-            with (base / "outside" / "filler").open("wb", buffering=0) as filler:
-                for _ in range(pages):
-                    filler.write(b"f" * 4096)
+            filler.write_bytes(b"f" * 4096 * pages)
         except OSError:
             pass
         if attempt(*entries):
             break
     assert all((base / item.unsafe_path).read_bytes() == item.content for item in entries)
     assert not (base / "user/MEMORY.md").exists()
-    (base / "outside" / "filler").write_bytes(b"")
+    filler.write_bytes(b"")
     assert ground.commit(new("user/next.md")).notes == ()
     index = (base / "user/MEMORY.md").read_text()
     assert all(path in index for path in ("b/x.md", "c/x.md", "d/x.md", "next.md"))
@@ -190,19 +185,14 @@ print(json.dumps(said))
 
 def test_a_disk_that_is_really_full_or_read_only_is_told_and_nothing_changes(tmp_path):
     *full, landed, behind, read_only = with_mounts(TMPFS, tmp_path)
-    assert set(full) == {"the disk is full"}
-    assert landed == "landed"  # There was just room for the entries, and none for the index.
+    assert {*full} == {"the disk is full"}  # Then was just room for the entries, and none for the index:
+    assert (landed, read_only) == ("landed", "the file system is read-only")
     assert "the index of user is behind" in behind
     assert "the disk is full" in behind
-    assert read_only == "the file system is read-only"
 
 
 def test_a_commit_that_cannot_be_taken_back_is_taken_back_before_the_next_one(ground, monkeypatch):
     before = ground.contents()
-
-    def broken(*_args):
-        raise ManagedMemoryUnavailable("user", "the disk reports an error")
-
     with monkeypatch.context() as patched:
         patched.setattr(Directory, "sync", broken)
         patched.setattr("muniment.store.apply.take_back", broken)
@@ -210,7 +200,7 @@ def test_a_commit_that_cannot_be_taken_back_is_taken_back_before_the_next_one(gr
             ground.commit(new("user/n.md"), ground.edit("user/a.md"), origin=origin("task-1"))
     assert ground.contents() != before
     assert any("took back task-1" in note for note in ground.commit(new("user/later.md")).notes)
-    assert without_indexes(ground.contents()) == {**before, "user/later.md": sha(b"new\n")}
+    assert entries_of(ground) == {**before, "user/later.md": sha(b"new\n")}
 
 
 # Deadline, cancel, locks.

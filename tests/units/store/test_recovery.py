@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 from contextlib import contextmanager
 from dataclasses import replace
+from unittest.mock import Mock, patch
 
 import pytest
 
-from kit.store.ground import STRICT, new, origin, patience
+from kit.store.ground import STANDING, STRICT, new, origin, patience
 from kit.store.killed import recovered
 from muniment.errors import DeadlineExceeded, ManagedMemoryUnavailable
 from muniment.store import commit as subject
@@ -27,32 +29,30 @@ class Killed(BaseException):
 
 
 @contextmanager
-def killed_before_done(monkeypatch):
+def killed_before_done():
     """A commit in this block ends after its files were written, as if its process had died."""
+    dying = patch.multiple(subject, finish=Mock(side_effect=Killed), bring_back=lambda *_: [])
+    with dying, pytest.raises(Killed):
+        yield
 
-    def die(*_args):
-        raise Killed
 
-    with monkeypatch.context() as patched:
-        patched.setattr(subject, "finish", die)
-        patched.setattr(subject, "bring_back", lambda *_: [])
-        with pytest.raises(Killed):
-            yield
+def refuse(*_args, **_keywords):
+    raise ManagedMemoryUnavailable("user", "the disk is full")
 
 
 @pytest.fixture
-def before(ground, monkeypatch):
+def before(ground):
     """What was there when a commit was interrupted that was never done."""
     contents = ground.contents()
     changes = [new("user/new/n.md", b"# N\nnew\n"), ground.edit("user/a.md", b"# A\nother\n")]
-    with killed_before_done(monkeypatch):
+    with killed_before_done():
         ground.commit(*changes, removals=[ground.gone("user/topic/t.md")], origin=origin("task-1"))
     assert ground.contents() != contents
     return contents
 
 
 @pytest.mark.threat("T-IDX-02", control="recovery")
-def test_what_was_begun_and_not_done_is_taken_back_and_told(ground, before):
+def test_what_was_begun_and_not_done_is_taken_back_and_told_and_the_task_may_try_again(ground, before):
     assert recovered(ground) == (TOOK_BACK,)
     index = (ground.user / "MEMORY.md").read_text()
     (ground.user / "MEMORY.md").unlink()
@@ -61,16 +61,7 @@ def test_what_was_begun_and_not_done_is_taken_back_and_told(ground, before):
     assert "N" not in index.partition("entries of user")[2]
     assert [record.kind for record in records(ground.state)] == ["recovery"]
     assert recovered(ground) == ()
-
-
-@pytest.mark.usefixtures("before")
-def test_the_next_commit_takes_it_back_first_and_the_task_may_try_again(ground):
-    ground.commit(new("user/other.md"))
-    assert (ground.user / "a.md").read_bytes() == b"# A\nalpha\n"
-    assert (ground.user / "topic" / "t.md").exists()
-    assert not (ground.user / "new").exists()
-    done = ground.commit(ground.edit("user/a.md", b"again\n"), origin=origin("task-1"))
-    assert not done.repeated
+    assert not ground.commit(ground.edit("user/a.md", b"again\n"), origin=origin("task-1")).repeated
     assert of_task(ground.state, "task-1") is not None
 
 
@@ -79,17 +70,16 @@ def test_the_next_commit_takes_it_back_first_and_the_task_may_try_again(ground):
 def test_what_somebody_wrote_between_crash_and_recovery_is_kept_and_told(ground, path):
     (ground.base / path).write_bytes(b"by hand\n")
     assert f"{path} was changed since and is left alone (recovery_conflict)" in recovered(ground)
-    assert (ground.base / path).read_bytes() == b"by hand\n"
-    for other, data in {"user/a.md": b"# A\nalpha\n", "user/topic/t.md": b"# T\ntopic\n"}.items():
-        assert other == path or (ground.base / other).read_bytes() == data
+    for other in {"user/a.md", "user/topic/t.md", path}:
+        expected = b"by hand\n" if other == path else STANDING[other]
+        assert (ground.base / other).read_bytes() == expected, other
     assert records(ground.state)[-1].body["conflicts"] == [path]
     assert recovered(ground) == ()
 
 
 @pytest.mark.usefixtures("before")
 def test_what_somebody_removed_needs_no_taking_back_but_a_directory_that_went_is_told(ground):
-    (ground.user / "new" / "n.md").unlink()
-    (ground.user / "new").rmdir()
+    shutil.rmtree(ground.user / "new")
     (ground.user / "topic").rmdir()
     took_back, told = recovered(ground)
     assert took_back.startswith(TOOK_BACK[:20])
@@ -99,27 +89,25 @@ def test_what_somebody_removed_needs_no_taking_back_but_a_directory_that_went_is
 
 @pytest.mark.usefixtures("before")
 @pytest.mark.threat("T-PATH-04", control="resolvers")
-@pytest.mark.parametrize("what", ["a.md", "new"])
-def test_a_link_put_in_the_way_between_crash_and_recovery_is_not_followed(ground, what):
-    if what == "a.md":
-        (ground.user / "a.md").unlink()
-    else:
-        (ground.user / "new" / "n.md").rename(ground.outside / "n.md")
-        (ground.user / "new").rmdir()
-    (ground.user / what).symlink_to(ground.outside / ("secret.md" if what == "a.md" else ""))
+@pytest.mark.parametrize(("what", "target"), [("a.md", "secret.md"), ("new", ".")])
+def test_a_link_put_in_the_way_between_crash_and_recovery_is_not_followed(ground, what, target):
+    (ground.user / "new" / "n.md").rename(ground.outside / "n.md")
+    (ground.user / what).rename(ground.base / "away")
+    (ground.user / what).symlink_to(ground.outside / target)
     outside = {path: path.read_bytes() for path in ground.outside.iterdir()}
     assert any("recovery_conflict" in note for note in recovered(ground))
     assert {path: path.read_bytes() for path in ground.outside.iterdir()} == outside
     assert (ground.user / what).is_symlink()
 
 
-def test_each_root_is_recovered_when_somebody_opens_it(ground, monkeypatch):
+def test_each_root_is_recovered_when_somebody_opens_it(ground):
     """A commit in two roots: the first opens only one of them."""
     changes = ground.edit("user/a.md", b"u\n"), ground.edit("project/p.md", b"p\n")
-    with killed_before_done(monkeypatch):
+    with killed_before_done():
         ground.commit(*changes, origin=origin("task-1"))
     project = ground.roots.pop("project")
-    recovered(ground)
+    done = ground.commit(new("user/later.md"))  # It takes it back first.
+    assert any(TOOK_BACK in note for note in done.notes)
     assert (ground.user / "a.md").read_bytes() == b"# A\nalpha\n"
     assert (ground.project / "p.md").read_bytes() == b"p\n"
     ground.commit(ground.edit("user/a.md", b"later\n"))
@@ -143,10 +131,6 @@ def test_a_commit_under_way_is_not_taken_for_an_interrupted_one(ground):
     assert len(unfinished(ground.state, [root_key(ground.state, ground.roots["user"])])) == 1
 
 
-def refuse(*_args, **_keywords):
-    raise ManagedMemoryUnavailable("user", "the disk is full")
-
-
 @pytest.mark.usefixtures("before")
 def test_an_index_that_cannot_be_written_holds_up_no_recovery_and_no_commit(ground, monkeypatch):
     with monkeypatch.context() as patched:
@@ -163,16 +147,15 @@ def test_an_index_that_cannot_be_written_holds_up_no_recovery_and_no_commit(grou
 @pytest.mark.usefixtures("before")
 @pytest.mark.parametrize("name_of", [temporary_of, temporary_of_index])
 def test_what_a_peer_put_under_a_temporary_name_is_kept_whatever_it_is_and_ours_is_dropped(ground, name_of):
-    (kept,) = unfinished(ground.state, [root_key(ground.state, ground.roots["user"])])
+    ((token,),) = ground.state.ledger.rows("SELECT token FROM change_set")
     ours, theirs, link = (
         ground.user / name
-        for name in (temporary_of_index(kept.token, 1), name_of(kept.token, 7), temporary_of(kept.token, 8))
+        for name in (temporary_of_index(token, 1), name_of(token, 7), temporary_of(token, 8))
     )
     ours.write_bytes((ground.user / "MEMORY.md").read_bytes())
     theirs.write_bytes(b"a person's own words\n")
     link.symlink_to(ground.outside / "secret.md")
-    notes = recovered(ground)
-    assert "user/memory-before-muniment.md holds what somebody wrote meanwhile" in notes
+    assert "user/memory-before-muniment.md holds what somebody wrote meanwhile" in recovered(ground)
     assert (ground.user / "memory-before-muniment.md").read_bytes() == b"a person's own words\n"
     assert [path for path in (ours, theirs) if path.exists()] == []
     assert link.is_symlink()
