@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import os
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
 from kit.memories import put
-from kit.store.ground import STRICT, claim, new, origin, patience, sha
-from kit.store.shelf import Shelf, View, expected
+from kit.store.ground import STRICT, claim, new, patience, photograph, sha
+from kit.store.shelf import Shelf, expected
 from kit.store.shelf import sha as digest_of
 from muniment.confine.root import Root
 from muniment.errors import StoreConflict, Unreadable
 from muniment.names import MAX_FILE_BYTES
 from muniment.store import catalog, upkeep
 from muniment.store.state import State
-from muniment.store.upkeep import plan_index
 from muniment.testing.corpus.index_oracle import index_problems, index_targets
 
 LINK = "user/MEMORY.md was a link; the index takes its place, what it led to is left alone"
@@ -54,8 +54,8 @@ def test_an_index_of_ours_that_is_stale_is_replaced_and_not_saved_and_nothing_ne
     assert problems(ground) == (f"user/MEMORY.md differs from its entries; {REBUILD}",)
     assert rebuilt(ground) == ()
     assert listed(index, "new.md")
-    for rel in ("a.md", "new.md", "topic/t.md", "MEMORY.md"):
-        (ground.user / rel).unlink()
+    for path in ground.user.rglob("*.md"):
+        path.unlink()
     assert problems(ground) == rebuilt(ground) == ()
     assert not index.exists()
 
@@ -91,26 +91,25 @@ def test_what_a_person_wrote_in_its_place_is_saved_whole_and_said_once(ground, i
     assert problems(ground) == ()
 
 
-def forget_indexes(ground):
-    """As if the catalog had been deleted."""
+def forgetful(ground):
+    """A rebuild as if the catalog had been deleted."""
     with ground.state.catalog.transaction() as connection:
         connection.execute("DELETE FROM written")
     ground.state.renew_catalog()
+    return rebuilt(ground)
 
 
 def test_an_index_that_says_what_entries_say_or_said_is_not_saved_though_nobody_remembers_it(ground, index):
     """A catalog may be deleted at any time: what holds no word but those of the entries is no loss."""
     ground.commit(new("user/n.md", b"# N\n\nfirst\n"))
-    ours = index.read_bytes()
-    forget_indexes(ground)
-    assert rebuilt(ground) == ()
-    assert index.read_bytes() == ours
+    old = index.read_bytes()
+    assert forgetful(ground) == ()
+    assert index.read_bytes() == old
     ground.commit(ground.edit("user/n.md", b"# N\n\nsecond\n"))
-    index.write_bytes(ours)
-    forget_indexes(ground)
-    assert ground.commit(new("user/m.md")).notes == ()
-    assert problems(ground) == ()
-    ours = index.read_bytes()  # Of another home, that trusts an entry otherwise:
+    ours = index.read_bytes()
+    index.write_bytes(old)
+    assert forgetful(ground) == ()
+    assert index.read_bytes() == ours  # Of another home, that trusts an entry otherwise:
     line = next(line for line in ours.split(b"\n") if b"(a.md)" in line)
     index.write_bytes(ours.replace(line, "- [a.md](a.md) — agent".encode()))
     assert rebuilt(ground) == ()
@@ -122,18 +121,18 @@ def test_two_homes_that_share_a_root_save_no_index_of_each_other(ground, tmp_pat
     """Each knows nothing of what the other wrote, changed and removed: only the files are shared."""
     for number in range(entries):
         put(ground.user, f"t{number % 3}/n{number}.md", f"# Note {number}\n\nfact {number}\n")
+
+    def done(*changes, **more):
+        assert ground.commit(*changes, reviewed=True, **more).notes == ()
+
     with closing(State(tmp_path / "other")) as other:
         for turn in range(4):
-            states = [ground.state, other] if turn % 2 else [other, ground.state]
+            one, two = (ground.state, other)[:: 1 if turn % 2 else -1]
             gone, kept = f"user/t{turn % 3}/n{turn}.md", f"user/t0/made-{turn}.md"
             if (ground.base / gone).exists():
-                removals = [claim(gone, (ground.base / gone).read_bytes())]
-                terms = {"state": states[0], "origin": origin(f"r{turn}"), "reviewed": True}
-                assert ground.commit(removals=removals, **terms).notes == ()
-            done = ground.commit(new(kept, b"# Made\n\nx\n"), state=states[1], origin=origin(f"m{turn}"))
-            assert done.notes == ()
-            change = ground.edit(kept, b"# Other words\n\ny\n")
-            assert ground.commit(change, state=states[0], origin=origin(f"e{turn}")).notes == ()
+                done(removals=[claim(gone, (ground.base / gone).read_bytes())], state=one)
+            done(new(kept, b"# Made\n\nx\n"), state=two)
+            done(ground.edit(kept, b"# Other words\n\ny\n"), state=one)
         assert not list(ground.user.glob("memory-before-muniment*"))
         assert problems(ground) == problems(ground, other) == ()
 
@@ -141,12 +140,11 @@ def test_two_homes_that_share_a_root_save_no_index_of_each_other(ground, tmp_pat
 def test_an_index_that_becomes_a_persons_own_meanwhile_is_saved_or_left(ground, index, monkeypatch):
     rebuilt(ground)
     (ground.user / "n.md").write_bytes(b"new\n")
-    real, edits = upkeep.apply, iter([b"mine\n"])
+    real, edits = upkeep.apply, [b"mine\n"]
 
     def late(*arguments, **more):
-        for edit in edits:
-            index.write_bytes(edit)
-            break
+        if edits:
+            index.write_bytes(edits.pop())
         return real(*arguments, **more)
 
     monkeypatch.setattr(upkeep, "apply", late)
@@ -154,53 +152,48 @@ def test_an_index_that_becomes_a_persons_own_meanwhile_is_saved_or_left(ground, 
     assert (ground.user / "memory-before-muniment.md").read_bytes() == b"mine\n"
     assert listed(index, "memory-before-muniment.md", "n.md")
     index.write_bytes(THEIRS[0])
-    before, edits = ground.contents(), (b"late edit %d" % at for at in range(3))
+    before = ground.contents()
+    edits += [b"late edit 2", b"late edit 1", b"late edit 0"]
     with pytest.raises(StoreConflict):
         rebuilt(ground)
     assert ground.contents() == {**before, "user/MEMORY.md": sha(b"late edit 2")}
 
 
-# What is no file.
-
-
 def test_an_index_that_is_a_link_is_replaced_and_its_target_is_not_touched(ground, index):
-    outside = {path: kept for path, kept in ground.contents().items() if path.startswith("outside")}
-    made = []
-    for number, target in enumerate(("secret.md", "nothing.md", ".", None)):
+    outside, made = photograph(ground.outside), []
+    for target in ("secret.md", "nothing.md", "."):
         index.unlink(missing_ok=True)
-        if target is None:
-            os.link(ground.outside / "secret.md", index)
-        else:
-            index.symlink_to(ground.outside / target)
-            assert problems(ground) == (f"user/MEMORY.md is a link; {REBUILD}",)
-        assert ground.commit(new(f"user/{number}.md")).notes == (LINK,)
-        made.append(f"{number}.md")
+        index.symlink_to(ground.outside / target)
+        assert problems(ground) == (f"user/MEMORY.md is a link; {REBUILD}",)
+        made.append(f"{len(made)}.md")
+        assert ground.commit(new(f"user/{made[-1]}")).notes == (LINK,)
         assert not index.is_symlink()
         assert listed(index, *made)
-    assert {path: kept for path, kept in ground.contents().items() if path.startswith("outside")} == outside
+    assert photograph(ground.outside) == outside
+    index.unlink()
+    os.link(ground.outside / "secret.md", index)
+    assert ground.commit(new("user/last.md")).notes == (LINK,)
+    assert listed(index, *made, "last.md")
+    assert (ground.outside / "secret.md").read_bytes() == b"secret\n"
 
 
 def test_what_cannot_be_replaced_by_an_index_is_left_and_told_and_the_commit_lands(ground, index):
-    index.mkdir()
-    (note,) = ground.commit(new("user/n.md")).notes
-    assert note == "user/MEMORY.md cannot be rebuilt: user/MEMORY.md is a directory; move it away"
-    assert problems(ground) == rebuilt(ground) == (note,)
-    index.rmdir()
-    os.mkfifo(index)
-    rest = [
-        lambda: os.mknod(index, 0o140600),
-        lambda: (index.touch(), os.truncate(index, MAX_FILE_BYTES + 1)),
-    ]
-    for number, make in enumerate((lambda: None, *rest)):
-        make()
+    large = lambda at: at.write_bytes(b"x" * (MAX_FILE_BYTES + 1))  # noqa: E731
+    made = []
+    for make in (Path.mkdir, os.mkfifo, lambda at: os.mknod(at, 0o140600), large):
+        make(index)
         before = index.stat()
-        (note,) = ground.commit(new(f"user/{number}.md")).notes
-        assert note.startswith("user/MEMORY.md cannot be rebuilt")
-        assert (ground.user / f"{number}.md").exists()
+        made.append(f"{len(made)}.md")
+        (note,) = ground.commit(new(f"user/{made[-1]}")).notes
+        assert note.startswith("user/MEMORY.md cannot be rebuilt: ")
+        assert problems(ground) == rebuilt(ground) == (note,)
+        assert (ground.user / made[-1]).exists()
         assert (index.stat().st_mode, index.stat().st_size) == (before.st_mode, before.st_size)
-        index.unlink()
+        if index.is_dir():
+            assert note.endswith("user/MEMORY.md is a directory; move it away")
+        index.rename(ground.outside / made[-1])
     assert ground.commit(new("user/m.md")).notes == ()
-    assert listed(index, "n.md", "0.md", "1.md", "2.md", "m.md")
+    assert listed(index, *made, "m.md")
 
 
 def test_a_memory_that_cannot_be_read_completely_never_loses_its_index(ground, index, monkeypatch):
@@ -216,8 +209,6 @@ def test_a_memory_that_cannot_be_read_completely_never_loses_its_index(ground, i
     assert ground.commit(new("user/m.md")).notes == ()
     assert listed(index, "m.md", "n.md")
 
-
-# Pages.
 
 MANY = [f"t/{at}.md" for at in range(100)] + [f"u/{at}.md" for at in range(100)]
 PAGE, OTHER = (f"index/{digest_of(topic)[:12]}.md" for topic in "tu")
@@ -249,9 +240,7 @@ def told(shelf):
 
 
 def in_index(shelf):
-    return {
-        rel: text for rel, text in shelf.files().items() if rel == "MEMORY.md" or rel.startswith("index/")
-    }
+    return {rel: text for rel, text in shelf.files().items() if rel.startswith(("MEMORY.md", "index/"))}
 
 
 def is_right(shelf):
@@ -277,46 +266,46 @@ def test_a_persons_own_file_at_the_name_of_a_page_is_saved_whole(bare, text):
 
 
 def test_a_page_that_somebody_wrote_in_is_saved_once_it_is_written_again_and_left_if_it_is_no_more(shelf):
+    page = shelf.top / PAGE
     for name in ("", "-2"):
-        edited = (shelf.top / PAGE).read_text() + "call Bob\n"
-        (shelf.top / PAGE).write_text(edited)
+        edited = page.read_text() + "call Bob\n"
+        page.write_text(edited)
         shelf.put("u/0.md", f"changed{name}")
         assert told(shelf) == ()
         shelf.put("t/0.md", f"changed{name}")
         assert told(shelf) == (saved_as(name, PAGE),)
         assert (shelf.top / f"memory-before-muniment{name}.md").read_text() == edited
         assert is_right(shelf)
-    (shelf.top / PAGE).write_text(edited)
+    page.write_text(edited)
     drop(shelf, slice(95), slice(100, 195))
     assert told(shelf) == ()
     assert sorted(in_index(shelf)) == ["MEMORY.md", PAGE]
-    assert (shelf.top / PAGE).read_text() == edited
+    assert page.read_text() == edited
+    page.unlink()
+    page.symlink_to(shelf.top.parent / "outside.md")
+    assert told(shelf) == ()
+    assert page.is_symlink()
     assert (shelf.verify().notes, shelf.verify().problems) == ((LEFT,), ())
 
 
 def test_pages_that_nobody_remembers_go_with_a_rebuild_where_they_say_nothing_of_their_own(shelf):
     whole = (shelf.top / OTHER).read_text()
     lines = (shelf.top / PAGE).read_text().split("\n")
-    standing = [line for line in lines if "/t/" not in line or "99" in line]
     drop(shelf, slice(99))
     assert f"user/{PAGE} belongs to the index no more; {REBUILD}" in shelf.verify().problems
     drop(shelf, slice(100, 199))
     shelf.index()
-    mine = ["0123456789ab.md", "notes.md"]
-    kept = {
-        PAGE: "\n".join(standing),
-        OTHER: whole,
-        **{f"index/{name}": "mine" for name in (*mine, ".hidden")},
-    }
-    for rel, text in kept.items():
+    standing = "\n".join(line for line in lines if "/t/" not in line or "99" in line)
+    mine = dict.fromkeys(("index/0123456789ab.md", "index/notes.md"), "mine")
+    for rel, text in {PAGE: standing, OTHER: whole, "index/.hidden": "mine", **mine}.items():
         (shelf.top / rel).write_text(text)
     (shelf.top / "index" / "sub").mkdir()
     shelf.forget()
     shelf.ever.clear()  # The ledger, too, knows of nothing that went.
     assert told(shelf) == ()
-    names = sorted([*mine, OTHER.removeprefix("index/")])
-    assert sorted(in_index(shelf)) == ["MEMORY.md", "index/.hidden", *(f"index/{name}" for name in names)]
-    left = [f"user/index/{name} is no file of the index; it is left alone" for name in (*names, "sub")]
+    names = sorted([*mine, OTHER])
+    assert sorted(in_index(shelf)) == ["MEMORY.md", "index/.hidden", *names]
+    left = [f"user/{name} is no file of the index; it is left alone" for name in (*names, "index/sub")]
     assert shelf.verify().notes == tuple(left)
 
 
@@ -327,51 +316,31 @@ def test_pages_that_somebody_removed_altogether_or_that_are_links_are_made_again
     assert is_right(shelf)
     outside = shelf.top.parent / "outside.md"
     outside.write_text("secret\n")
-    for rel in (PAGE, OTHER):
+    for rel, link in ((PAGE, os.symlink), (OTHER, os.link)):
         (shelf.top / rel).unlink()
+        link(outside, shelf.top / rel)
         shelf.put(f"{'t' if rel == PAGE else 'u'}/another.md")
-    (shelf.top / PAGE).symlink_to(outside)
-    os.link(outside, shelf.top / OTHER)
     assert f"user/{PAGE} is a link; {REBUILD}" in shelf.verify().problems
-    notes = {
-        f"user/{rel} was a link; the index takes its place, what it led to is left alone"
-        for rel in (PAGE, OTHER)
-    }
-    assert {*told(shelf)} == notes
+    assert {*told(shelf)} == {LINK.replace("MEMORY.md", rel) for rel in (PAGE, OTHER)}
     assert outside.read_text() == "secret\n"
     assert not (shelf.top / PAGE).is_symlink()
     assert is_right(shelf)
-
-
-def test_a_link_at_the_name_of_a_page_that_is_no_more_is_left(shelf):
-    (shelf.top / PAGE).unlink()
-    (shelf.top / PAGE).symlink_to(shelf.top.parent / "outside.md")
-    drop(shelf, slice(95))
-    assert told(shelf) == ()
-    assert (shelf.top / PAGE).is_symlink()
-    assert shelf.verify().notes == (LEFT,)
 
 
 @pytest.mark.parametrize("kind", ["link", "file", "fifo", "unreadable"])
 def test_without_a_directory_for_pages_memory_md_counts_what_it_cannot_list(bare, monkeypatch, kind):
     at, outside, real = bare.top / "index", bare.top.parent / "outside", Root.examine
     outside.mkdir()
-    match kind:
-        case "link":
-            at.symlink_to(outside)
-        case "file":
-            at.write_text("mine")
-        case "fifo":
-            os.mkfifo(at)
-        case "unreadable":
-            at.mkdir()
+    kinds = {"link": lambda at: at.symlink_to(outside), "file": Path.touch, "fifo": os.mkfifo}
+    kinds.get(kind, Path.mkdir)(at)
 
-            def failing(self, rel):
-                if rel == "index":
-                    raise Unreadable("no")
-                return real(self, rel)
+    def failing(self, rel):
+        if rel == "index":
+            raise Unreadable("no")
+        return real(self, rel)
 
-            monkeypatch.setattr(Root, "examine", failing)
+    if kind == "unreadable":
+        monkeypatch.setattr(Root, "examine", failing)
     (note,) = told(bare)
     assert note.startswith("user/index cannot be used: ")
     assert note.endswith(f"; move it away, then {REBUILD}")
@@ -383,10 +352,3 @@ def test_without_a_directory_for_pages_memory_md_counts_what_it_cannot_list(bare
     at.rename(bare.top.parent / "away")
     assert told(bare) == ()
     assert is_right(bare)
-
-
-def test_an_incomplete_view_forgets_nothing(shelf):
-    shelf.drop("t/0.md")
-    assert shelf.carry_out(plan_index(shelf.catalog, shelf.root, View(complete=False))) == []
-    shelf.index()
-    assert is_right(shelf)
