@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kit.store.ground import new, origin
-from muniment.confine.binding import bind_all
+from kit.store.ground import claim, new, origin
 from muniment.confine.writing import is_temporary
 from muniment.errors import NotFound
 from muniment.names import Trust
@@ -15,7 +14,7 @@ from muniment.store.audit import records
 from muniment.store.judge import Author
 from muniment.store.ledger import KeptChange, abandon, begin, finish, new_token, of_task, unfinished
 from muniment.store.trust import constant
-from muniment.tools.overlay import Claim, digest
+from muniment.tools.overlay import digest
 
 AT = "2026-11-22T10:00:00.000Z"
 
@@ -24,8 +23,8 @@ def key(ground, scope="user"):
     return ledger.root_key(ground.state, ground.roots[scope])
 
 
-def kept(ground, rel="n.md", before=None, after=b"new\n", number=0, scope="user", made=(), trust=Trust.AGENT):
-    return KeptChange(number, key(ground, scope), scope, rel, before, after, tuple(made), trust)
+def kept(ground, rel="n.md", after=b"new\n", number=0, scope="user", trust=Trust.AGENT):
+    return KeptChange(number, key(ground, scope), scope, rel, None, after, (), trust)
 
 
 def test_an_abandoned_intent_is_gone_and_its_task_may_begin_again_but_not_if_it_is_done(ground):
@@ -49,28 +48,28 @@ def test_the_source_of_bytes_is_the_last_task_that_wrote_them_there_and_never_an
     def source(rel="n.md", data=b"new\n", scope="user"):
         return ledger.source_of(ground.state, key(ground, scope), rel, digest(data))
 
-    for task, trust in (("task-1", Trust.AGENT), ("task-2", Trust.OWNER)):
-        number = begin(ground.state, origin(task), new_token(), [kept(ground, trust=trust)])
-        assert source().task == "task-1"  # Of a commit under way, too.
-        finish(ground.state, number, origin(task), [kept(ground, trust=trust)], [], AT)
-    assert (source().task, source().trust, source().decided_by) == ("task-2", Trust.OWNER, "tests")
+    def committed(task, change):
+        number = begin(ground.state, task, new_token(), [change])
+        meanwhile = source(data=change.after)
+        finish(ground.state, number, task, [change], [], AT)
+        return meanwhile, source(data=change.after)
+
+    found, _ = committed(origin("task-1"), kept(ground))
+    assert found.task == "task-1"  # Of a commit under way, too.
+    found, last = committed(origin("task-2"), kept(ground, trust=Trust.OWNER))
+    assert (found.task, last.task, last.trust, last.decided_by) == ("task-1", "task-2", Trust.OWNER, "tests")
     assert source(data=b"other\n") is source("m.md") is source(scope="project") is None
-    change, undoing = kept(ground, after=b"restored\n"), origin("undo-1", undoes="task-0")
-    number = begin(ground.state, undoing, new_token(), [change])
-    assert source(data=b"restored\n") is None
-    finish(ground.state, number, undoing, [change], [], AT)
-    assert source(data=b"restored\n") is None
+    undo = origin("undo-1", undoes="task-0")
+    assert committed(undo, kept(ground, after=b"restored\n")) == (None, None)
 
 
 def test_temporary_names_belong_to_one_commit_and_tell_files_from_indexes():
-    token, other = new_token(), new_token()
-    names = [ledger.temporary_of(token, number) for number in (0, 1, 32_767)]
-    indexes = [ledger.temporary_of_index(token, number) for number in (0, 32_767)]
+    token, other = map(ledger.temporary_prefix, tokens := (new_token(), new_token()))
+    names = [ledger.temporary_of(tokens[0], number) for number in (0, 1, 32_767)]
+    indexes = [ledger.temporary_of_index(tokens[0], number) for number in (0, 32_767)]
     assert len({*names, *indexes}) == 5
     for name in (*names, *indexes):
-        assert is_temporary(name)
-        assert name.startswith(ledger.temporary_prefix(token))
-        assert not name.startswith(ledger.temporary_prefix(other))
+        assert (is_temporary(name), name.startswith(token), name.startswith(other)) == (True, True, False)
         assert ledger.is_of_index(name) == (name in indexes)
 
 
@@ -87,45 +86,39 @@ def because(ground, path, present):
     return ledger.why(ground.state, key(ground), canonicalise(path, ground.roots), now, Trust.WORKSPACE)
 
 
-def test_a_root_has_one_history_whatever_its_scope_is_called(ground):
-    ground.commit(new("project/x.md"), origin=origin("task-1"))
-    with bind_all({"user": ground.project})["user"] as bound:
-        (step,) = ledger.history(ground.state, {ledger.root_key(ground.state, bound): "user"})
-        assert step.path == "user/x.md"
-
-
 def test_a_file_is_shown_as_each_task_left_it_and_told_why_until_it_is_erased(ground):
-    fact = origin("task-1", fact="f" * 64)
-    ground.commit(new("user/x.md", b"one\n"), origin=fact, trust=constant(Trust.AGENT))
-    found = because(ground, "user/x.md", b"one\n")
+    x, two = "user/x.md", b"\xff two\r\n"
+    ground.commit(new(x, b"one\n"), origin=origin("task-1", fact="f" * 64), trust=constant(Trust.AGENT))
+    found = because(ground, x, b"one\n")
     assert (found.state, found.trust, found.asked, found.fact) == ("committed", Trust.AGENT, "edit", "f" * 64)
     assert (found.source.task, found.source.decided_by, found.source.policy) == ("task-1", "tests", "tests@0")
-    found = because(ground, "user/x.md", b"by hand\n")
+    found = because(ground, x, b"by hand\n")
     assert (found.state, found.trust, found.source.task) == ("edited", Trust.WORKSPACE, "task-1")
-    assert because(ground, "user/x.md", None).state == "missing"
+    assert because(ground, x, None).state == "missing"
     found = because(ground, "user/a.md", b"# A\nalpha\n")
     assert (found.state, found.trust, found.source, found.asked) == ("foreign", Trust.WORKSPACE, None, None)
-    ground.commit(ground.edit("user/x.md", b"\xff two\r\n"), origin=origin("task-2"), author=Author.RESTORE)
-    ground.commit(removals=[Claim("user/x.md", digest(b"\xff two\r\n"))], origin=origin("task-3"))
-    found = because(ground, "user/x.md", None)
+    ground.commit(ground.edit(x, two), origin=origin("task-2"), author=Author.RESTORE)
+    ground.commit(removals=[claim(x, two)], origin=origin("task-3"))
+    found = because(ground, x, None)
     assert (found.state, found.trust, found.source.task) == ("removed", None, "task-3")
     with pytest.raises(NotFound, match="nor was it"):
         because(ground, "user/never.md", None)
-    shown = [at(ground, "user/x.md", f"task-{number}") for number in (1, 2, 3)]
-    assert shown == [b"one\n", b"\xff two\r\n", None]
-    for path, task in (("user/a.md", "task-1"), ("user/x.md", "task-9"), ("project/x.md", "task-1")):
+    assert [at(ground, x, f"task-{number}") for number in (1, 2, 3)] == [b"one\n", two, None]
+    for path, task in (("user/a.md", "task-1"), (x, "task-9"), ("project/x.md", "task-1")):
         with pytest.raises(NotFound, match=f"history {path}"):
             at(ground, path, task)
+    # A root has one history, whatever its scope is called.
+    assert [step.path for step in ledger.history(ground.state, {key(ground): "team"})] == ["team/x.md"] * 3
 
 
 def test_a_task_is_undone_by_the_last_undo_that_was_not_undone_itself(ground):
-    def undone(task, undoes, *expected):
+    for task, undoes, *expected in (
+        ("task-1", None, None, None),
+        ("undo-1", "task-1", "undo-1", None),
+        ("undo-2", "undo-1", None, "undo-2"),
+        ("undo-3", "undo-2", "undo-1", None),
+        ("undo-4", "undo-3", None, "undo-2"),
+        ("undo-5", "task-1", "undo-5", "undo-2"),
+    ):
         ground.commit(new(f"user/{task}.md"), origin=origin(task, undoes=undoes))
-        assert tuple(ledger.undone_by(ground.state, each) for each in ("task-1", "undo-1")) == expected
-
-    undone("task-1", None, None, None)
-    undone("undo-1", "task-1", "undo-1", None)
-    undone("undo-2", "undo-1", None, "undo-2")
-    undone("undo-3", "undo-2", "undo-1", None)
-    undone("undo-4", "undo-3", None, "undo-2")
-    undone("undo-5", "task-1", "undo-5", "undo-2")
+        assert [ledger.undone_by(ground.state, each) for each in ("task-1", "undo-1")] == expected

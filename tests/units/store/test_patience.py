@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import pytest
 
 from kit.store.ground import STRICT
 from muniment.confine.cancel import Cancel, Patience
-from muniment.errors import Cancelled, DeadlineExceeded, ManagedMemoryUnavailable, MunimentError
+from muniment.errors import Cancelled, DeadlineExceeded, ManagedMemoryUnavailable
 from muniment.store.database import Database
 from muniment.store.upkeep import view_of
 
@@ -37,25 +38,12 @@ def when_begun(database, act):
         connection.create_function("begun", 0, lambda: (act(), 1)[1])
 
 
-class Asking(threading.Thread):
-    """A query on a thread of its own: its `rows`, or the `error` that it met."""
-
-    def __init__(self, database, query, patience=None):
-        super().__init__()
-        self.rows = self.error = None
-        self._asked = lambda: database.rows(query, patience=patience)
-        self.start()
-
-    def run(self):
-        try:
-            self.rows = self._asked()
-        except MunimentError as error:
-            self.error = error
-
-    def end(self):
-        self.join(WAIT)
-        assert not self.is_alive()
-        return self
+def asking(database, query, patience=None):
+    """A query on a thread of its own; what ends it: its rows, or the error that it met."""
+    pool = ThreadPoolExecutor(1)
+    asked = pool.submit(database.rows, query, patience=patience)
+    pool.shutdown(wait=False)
+    return asked
 
 
 class Counted:
@@ -83,13 +71,13 @@ def test_a_query_without_end_ends_once_it_is_cancelled_and_who_waits_for_it_is_a
     begun = threading.Event()
     when_begun(database, begun.set)
     with Cancel() as cancel:
-        first = Asking(database, ENDLESS, Patience(math.inf, cancel))
+        first = asking(database, ENDLESS, Patience(math.inf, cancel))
         assert begun.wait(WAIT)
-        second = Asking(database, LONG, patience)
-        assert first.is_alive()
+        second = asking(database, LONG, patience)
+        assert not first.done()
         cancel.set()
-        assert isinstance(first.end().error, Cancelled)
-        assert second.end().rows == [(50_000,)]
+        assert isinstance(first.exception(WAIT), Cancelled)
+        assert second.result(WAIT) == [(50_000,)]
     assert is_usable(database)
 
 
@@ -108,16 +96,16 @@ def test_a_query_of_another_thread_goes_on_when_one_that_waits_for_it_ends(datab
     begun, go = threading.Event(), threading.Event()
     when_begun(database, lambda: (begun.set(), go.wait(WAIT)))
     with Cancel() as cancel:
-        other = Asking(database, LONG)
+        other = asking(database, LONG)
         assert begun.wait(WAIT)
-        waiting = Asking(database, KEPT, Patience(math.inf, cancel))
+        waiting = asking(database, KEPT, Patience(math.inf, cancel))
         with pytest.raises(DeadlineExceeded):
             database.rows(KEPT, patience=Patience(time.monotonic() + 0.01))
         cancel.set()
-        assert isinstance(waiting.end().error, Cancelled)
-        assert other.is_alive()
+        assert isinstance(waiting.exception(WAIT), Cancelled)
+        assert not other.done()
         go.set()
-        assert other.end().rows == [(50_000,)]
+        assert other.result(WAIT) == [(50_000,)]
     assert is_usable(database)
 
 
