@@ -32,9 +32,8 @@ def at(tmp_path):
 
 
 def is_clean(ground):
-    return not [*ground.base.rglob("lost.md"), *ground.base.rglob(".muniment-*")] and not [
-        problem for root in ground.roots.values() for problem in verify(ground.state, root, STRICT).problems
-    ]
+    assert not [*ground.base.rglob("lost.md"), *ground.base.rglob(".muniment-*")]
+    return not any(verify(ground.state, root, STRICT).problems for root in ground.roots.values())
 
 
 @pytest.mark.parametrize("step", ["write_index", "view_of", "plan_index", "written"])

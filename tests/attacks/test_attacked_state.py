@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import signal
 import sqlite3
 import threading
-import time
+from contextlib import closing
+from unittest.mock import patch
 
 import pytest
 
-from kit.store.ground import STRICT, laid_out, new, origin
-from muniment.confine.cancel import Patience
+from kit.store.ground import STRICT, laid_out, new, origin, patience
 from muniment.names import Trust
 from muniment.store import commit as commits
 from muniment.store import erase as erasing
@@ -26,12 +27,12 @@ def ground(tmp_path):
 
 
 CUTS = {
-    "the head set back": ("DELETE FROM record WHERE seq > 3", "UPDATE head SET seq = 3"),
-    "the head gone": ("DELETE FROM record WHERE seq > 3", "DELETE FROM head"),
-    "the head kept": ("DELETE FROM record WHERE seq > 3",),
-    "only the head gone": ("DELETE FROM head",),
-    "the head far ahead": ("UPDATE head SET seq = 99",),
-    "everything": ("DELETE FROM record", "DELETE FROM head"),
+    "the head set back": "DELETE FROM record WHERE seq > 3; UPDATE head SET seq = 3",
+    "the head gone": "DELETE FROM record WHERE seq > 3; DELETE FROM head",
+    "the head kept": "DELETE FROM record WHERE seq > 3",
+    "only the head gone": "DELETE FROM head",
+    "the head far ahead": "UPDATE head SET seq = 99",
+    "everything": "DELETE FROM record; DELETE FROM head",
 }
 
 
@@ -41,10 +42,8 @@ def test_a_cut_is_still_found_after_further_commits_have_signed_a_new_end(ground
     for number in range(4):
         ground.commit(new(f"user/n{number}.md", b"%d\n" % number))
     assert verify(ground.state).problems == ()
-    forger = sqlite3.connect(ground.state.ledger.path, isolation_level=None)
-    for statement in CUTS[cut]:
-        forger.execute(statement)
-    forger.close()
+    with closing(sqlite3.connect(ground.state.ledger.path, isolation_level=None)) as forger:
+        forger.executescript(CUTS[cut])
     if cut == "everything":
         (problem,) = verify(ground.state).problems
         assert "4 of the commits" in problem
@@ -56,15 +55,13 @@ def test_a_cut_is_still_found_after_further_commits_have_signed_a_new_end(ground
 def test_an_erasure_and_a_look_of_another_thread_do_not_wait_for_each_other(ground, monkeypatch):
     """Each held what the other wanted: the erasure the ledger, the look the catalog."""
     ground.commit(new("user/x.md", b"a text that has to go away\n"))
-    inside, looking = threading.Event(), threading.Event()
-    real = erasing.view_of
+    inside, looking, real = threading.Event(), threading.Event(), erasing.view_of
+    project, key = ground.roots["project"], root_key(ground.state, ground.roots["project"])
 
     def view(*arguments, **more):
         inside.set()
         looking.wait(10)
         return real(*arguments, **more)
-
-    project, key = ground.roots["project"], root_key(ground.state, ground.roots["project"])
 
     def assess(rel, digest, _data):
         looking.set()
@@ -76,9 +73,9 @@ def test_an_erasure_and_a_look_of_another_thread_do_not_wait_for_each_other(grou
         refresh(ground.state.catalog, key, project, assess, basis="another")
 
     monkeypatch.setattr(erasing, "view_of", view)
-    where = erasing.EraseGround(ground.state, ground.roots, STRICT, Patience(time.monotonic() + 20))
-    deeds = look, lambda: erasing.erase("user/x.md", where)
-    threads = [threading.Thread(target=deed, daemon=True) for deed in deeds]
+    where = erasing.EraseGround(ground.state, ground.roots, STRICT, patience(20))
+    threads = [threading.Thread(target=look, daemon=True)]
+    threads.append(threading.Thread(target=erasing.erase, args=("user/x.md", where), daemon=True))
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -87,18 +84,11 @@ def test_an_erasure_and_a_look_of_another_thread_do_not_wait_for_each_other(grou
     assert not (ground.user / "x.md").exists()
 
 
-def test_an_interrupt_just_after_a_commit_is_done_does_not_take_its_files_back(ground, monkeypatch):
+def test_an_interrupt_just_after_a_commit_is_done_does_not_take_its_files_back(ground):
     """The ledger said done, the files were gone, and the task could never be repeated."""
     real = commits.finish
-
-    def interrupted(*arguments):
-        real(*arguments)
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(commits, "finish", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            ground.commit(new("user/n.md"), origin=origin("task-1"))
-    again = ground.commit(new("user/n.md"), origin=origin("task-1"))
-    assert again.repeated
+    interrupted = lambda *arguments: (real(*arguments), signal.raise_signal(signal.SIGINT))  # noqa: E731
+    with patch.object(commits, "finish", interrupted), pytest.raises(KeyboardInterrupt):
+        ground.commit(new("user/n.md"), origin=origin("task-1"))
+    assert ground.commit(new("user/n.md"), origin=origin("task-1")).repeated
     assert (ground.user / "n.md").read_bytes() == b"new\n"

@@ -30,9 +30,8 @@ NAMES = [
     "ü.md",
 ]
 PATHS = st.lists(st.sampled_from(NAMES), min_size=1, max_size=4).map("/".join)
-TEXTS = st.sampled_from(
-    ["", "# A\n", "# B\n", "---\nname: n\nkeywords: [k]\n---\nbody\n", "---\nopen", "日本\n"]
-)
+SAID = ["", "# A\n", "# B\n", "---\nname: n\nkeywords: [k]\n---\nbody\n", "---\nopen", "日本\n"]
+TEXTS = st.sampled_from(SAID)
 PLANTS = {
     "link": lambda self, path: path.symlink_to(self.base / "outside"),
     "link inside": lambda self, path: path.symlink_to(self.path("t")),

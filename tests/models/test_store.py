@@ -32,6 +32,7 @@ from muniment.testing.corpus.index_oracle import index_problems
 WORDS = ["alder", "birch", "cedar", "dogwood", "elm", "fir", "gum", "hazel"]
 UNKNOWN = {"a", "the", "oak"}
 SCOPES = ("user", "project")
+HOWS = ("append", "new", "remove", "bullets")
 FOREVER = Patience(float("inf"))
 
 
@@ -83,12 +84,9 @@ class Memory(RuleBasedStateMachine):
                 self.behind[scope] = ""
         return changed
 
-    @rule(
-        words=some.lists(some.sampled_from(WORDS), min_size=1, max_size=3, unique=True),
-        scope=some.sampled_from(SCOPES),
-    )
+    @rule(words=some.sets(some.sampled_from(WORDS), min_size=1, max_size=3), scope=some.sampled_from(SCOPES))
     def remember(self, words, scope):
-        fact = f"The user likes {' and '.join(words)}"
+        fact = f"The user likes {' and '.join(sorted(words))}"
         known = any(body_of(data) == fact for path, data in self.model.items() if path.startswith(scope))
         result = remember(RememberRequest(fact, scope=scope), self.place, RuleWriter())
         assert result.error is None
@@ -102,11 +100,7 @@ class Memory(RuleBasedStateMachine):
             assert body_of(after) == fact
 
     @precondition(lambda self: self.model)
-    @rule(
-        which=some.integers(0),
-        word=some.sampled_from(WORDS),
-        how=some.sampled_from(["append", "new", "remove", "bullets"]),
-    )
+    @rule(which=some.integers(0), word=some.sampled_from(WORDS), how=some.sampled_from(HOWS))
     def edit_by_hand(self, which, word, how):
         path = sorted(self.model)[which % len(self.model)]
         path = {"new": f"project/hand-{word}.md", "bullets": f"user/list-{word}.md"}.get(how, path)

@@ -27,12 +27,9 @@ rels = st.builds(
 
 def fits(limit, head=lambda _: 0, per_line=0):
     """One of the four questions under another limit; it is asked about lines and bytes."""
-
-    def within(*asked):
-        lines, size = asked[-2:]
-        return lines <= limit[0] and size + head(lines) + per_line * lines <= limit[1]
-
-    return within
+    return lambda *asked: (
+        asked[-2] <= limit[0] and asked[-1] + head(asked[-2]) + per_line * asked[-2] <= limit[1]
+    )
 
 
 @cache
@@ -72,8 +69,7 @@ class Following(RuleBasedStateMachine):
 
     @initialize(some=st.lists(rels, max_size=40))
     def begin(self, some):
-        for rel in some:
-            self.shelf.put(rel)
+        self.put(some, 0)
         self.shelf.index()
 
     @rule(some=st.lists(rels, min_size=1, max_size=20), length=st.sampled_from([0, 10, 150]))
@@ -86,25 +82,16 @@ class Following(RuleBasedStateMachine):
         if self.shelf.lines:
             self.shelf.drop(data.draw(st.sampled_from(sorted(self.shelf.lines))))
 
-    @rule(topic=st.sampled_from(TOPICS))
-    def drop_topic(self, topic):
-        for rel in [rel for rel in self.shelf.lines if rel.rpartition("/")[0] == topic]:
-            self.shelf.drop(rel)
-
-    @rule(old=st.sampled_from(TOPICS), new=st.sampled_from(TOPICS))
-    def rename_topic(self, old, new):
+    @rule(old=st.sampled_from(TOPICS), new=st.sampled_from([None, *TOPICS]))
+    def drop_or_rename_topic(self, old, new):
         for rel in [rel for rel in self.shelf.lines if rel.rpartition("/")[0] == old]:
             self.shelf.drop(rel)
-            self.shelf.put(f"{new}/{rel.rpartition('/')[2]}".lstrip("/"))
+            if new is not None:
+                self.shelf.put(f"{new}/{rel.rpartition('/')[2]}".lstrip("/"))
 
-    @rule()
-    def index(self):
-        self.shelf.index()
-        self.is_right()
-
-    @rule()
-    def index_whole(self):
-        self.shelf.index(whole=True)
+    @rule(whole=st.booleans())
+    def index(self, whole):
+        self.shelf.index(whole=whole)
         self.is_right()
 
     @rule()
@@ -158,15 +145,12 @@ def filled(shelf, rels, description=""):
 def test_one_change_writes_its_page_the_links_to_it_and_memory_md(shelf):
     filled(shelf, [f"topic {at % 100}/{at}.md" for at in range(500)])
     page = f"index/{sha('topic 7')[:12]}.md"
-    links = f"index/_pages-{sha(page.removeprefix('index/'))[0]}.md"
-    shelf.put("topic 7/new.md")
-    assert sorted(shelf.index()) == sorted(["MEMORY.md", links, page])
-    assert shelf.files() == expected(shelf.lines)
-    shelf.put("topic 7/new.md", "another line")
-    assert shelf.index() == [page]
-    shelf.drop("topic 7/new.md")
-    assert sorted(shelf.index()) == sorted(["MEMORY.md", links, page])
-    assert shelf.files() == expected(shelf.lines)
+    whole = sorted(["MEMORY.md", f"index/_pages-{sha(page.removeprefix('index/'))[0]}.md", page])
+    changes = [(shelf.put, "", whole), (shelf.put, "another line", [page]), (shelf.drop, None, whole)]
+    for change, line, written in changes:
+        change("topic 7/new.md", *([] if line is None else [line]))
+        assert sorted(shelf.index()) == written
+        assert shelf.files() == expected(shelf.lines)
     assert shelf.index() == []
 
 

@@ -21,12 +21,8 @@ def settled(ground, *paths, **more):
 
 def test_a_folder_that_differs_only_by_case_is_the_folder_that_is_there(ground):
     asked = "user/TOPIC/n.md", "user/Topic/T.md", "user/New/a.md", "user/new/a.md"
-    assert settled(ground, *asked) == [
-        "user/topic/n.md",
-        "user/topic/T-2.md",
-        "user/New/a.md",
-        "user/New/a-2.md",
-    ]
+    made = ["user/topic/n.md", "user/topic/T-2.md", "user/New/a.md", "user/New/a-2.md"]
+    assert settled(ground, *asked) == made
 
 
 def test_what_stands_in_the_way_of_a_folder_or_a_file_is_neither_followed_nor_replaced(ground):
@@ -34,10 +30,12 @@ def test_what_stands_in_the_way_of_a_folder_or_a_file_is_neither_followed_nor_re
     kinds = {"f": Path.touch, "l": lambda path: path.symlink_to(ground.outside), "p": os.mkfifo}
     for name, make in kinds.items():
         make(ground.user / name)
-        upper = name.upper()
-        asked = f"user/{upper}/n.md", f"user/{name}/n.md"
-        assert settled(ground, *asked) == [f"user/{upper}-2/n.md", f"user/{upper}-2/n-2.md"]
-        assert settled(ground, f"user/{name}/n.md") == [f"user/{upper}-2/n-3.md"]
+        upper = f"user/{name.upper()}"
+        assert settled(ground, f"{upper}/n.md", f"user/{name}/n.md") == [
+            f"{upper}-2/n.md",
+            f"{upper}-2/n-2.md",
+        ]
+        assert settled(ground, f"user/{name}/n.md") == [f"{upper}-2/n-3.md"]
     (ground.user / "n.md").symlink_to(secret)
     os.link(secret, ground.user / "h.md")
     assert settled(ground, "user/n.md", "user/h.md") == ["user/n-2.md", "user/h-2.md"]
