@@ -1,4 +1,4 @@
-"""The state directory under attack: records that are cut, threads that meet, a signal at the worst moment."""
+"""The store under attack: records that are cut, threads that meet, kills in recovery, planted names."""
 
 from __future__ import annotations
 
@@ -11,13 +11,18 @@ from unittest.mock import patch
 import pytest
 
 from kit.store.ground import STRICT, laid_out, new, origin, patience
+from kit.store.killed import lay, opened, recovered
+from kit.store.processes import die, killed
+from muniment.confine import writing
 from muniment.names import Trust
 from muniment.store import commit as commits
 from muniment.store import erase as erasing
+from muniment.store import upkeep
 from muniment.store.audit import verify
 from muniment.store.catalog import refresh
 from muniment.store.ledger import root_key, source_of
 from muniment.store.rows import Assessed
+from muniment.store.upkeep import rebuild
 
 
 @pytest.fixture
@@ -92,3 +97,90 @@ def test_an_interrupt_just_after_a_commit_is_done_does_not_take_its_files_back(g
         ground.commit(new("user/n.md"), origin=origin("task-1"))
     assert ground.commit(new("user/n.md"), origin=origin("task-1")).repeated
     assert (ground.user / "n.md").read_bytes() == b"new\n"
+
+
+# -- Recovery under attack: it is killed itself, or nothing follows it.
+
+
+@pytest.fixture
+def at(tmp_path):
+    """A memory with indexes, in which a commit was killed just before it was done."""
+    where = tmp_path / "tree", tmp_path / "state"
+    lay(where[0])
+    with opened(*where) as ground:
+        ground.commit(new("user/first.md"), new("project/first.md"))
+
+    def interrupted():
+        commits.finish = die
+        with opened(*where) as ground:
+            ground.commit(new("user/lost.md"), new("project/lost.md"))
+
+    killed(interrupted)
+    assert (where[0] / "user" / "lost.md").exists()
+    return where
+
+
+def is_clean(ground):
+    assert not [*ground.base.rglob("lost.md"), *ground.base.rglob(".muniment-*")]
+    return not any(upkeep.verify(ground.state, root, STRICT).problems for root in ground.roots.values())
+
+
+@pytest.mark.parametrize("step", ["write_index", "view_of", "plan_index", "written"])
+def test_a_recovery_that_is_killed_before_the_index_is_right_is_done_again(at, step):
+    """The ledger had forgotten the commit by then, so the index told of its files for ever."""
+
+    def recovering():
+        setattr(upkeep, step, die)
+        with opened(*at) as ground:
+            recovered(ground)
+
+    killed(recovering)
+    with opened(*at) as ground:
+        assert recovered(ground) != ()
+        assert is_clean(ground)
+        assert recovered(ground) == ()
+
+
+def test_a_commit_that_recovers_and_then_writes_nothing_leaves_the_indexes_right(at):
+    """Another process had the memory open when the first one died."""
+    with opened(*at) as ground:
+        ground.commit(new("user/more.md"), new("project/more.md"), dry_run=True)
+        assert is_clean(ground)
+
+
+def test_a_rebuild_that_is_killed_leaves_no_temporary_file_behind_the_next_one(tmp_path):
+    """No commit is in the ledger that could name it."""
+    where, user = (tmp_path / "tree", tmp_path / "state"), tmp_path / "tree" / "user"
+    lay(where[0])
+
+    def rebuilding():
+        real = writing._renameat2
+        with opened(*where) as ground:
+            rebuild(ground.state, ground.roots["user"], STRICT, patience())
+            (user / "fresh.md").write_text("fresh\n")
+            writing._renameat2 = lambda *arguments: (real(*arguments), die())
+            rebuild(ground.state, ground.roots["user"], STRICT, patience())
+
+    killed(rebuilding)
+    assert list(user.rglob(".muniment-*")) != []
+    mine = user / ".muniment-0123456789abffff.tmp"
+    mine.write_text("somebody wrote this\n")
+    with opened(*where) as ground:
+        rebuild(ground.state, ground.roots["user"], STRICT, patience())
+    assert list(where[0].rglob(".muniment-*")) == [mine]
+
+
+# -- Names that somebody planted before a commit, in the hope that it writes through them.
+
+
+@pytest.mark.threat("T-PATH-07", control="random_names")
+def test_no_name_that_can_be_known_beforehand_is_written_under(ground):
+    """Links that somebody planted before a commit, in the hope that it writes through them."""
+    secret = ground.outside / "secret.md"
+    names = [f".muniment-{number:016x}.tmp" for number in range(500)]
+    names += ["new.md.tmp", ".new.md.tmp", "new.md~", ".new.md.swp", "#new.md#", "new.tmp"]
+    for name in (*names, *(f"new.md.{number}.tmp" for number in range(100))):
+        (ground.user / name).symlink_to(secret)
+    assert [change.path for change in ground.commit(new("user/new.md")).changes] == ["user/new.md"]
+    assert (ground.user / "new.md").read_bytes() == b"new\n"
+    assert secret.read_bytes() == b"secret\n"

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from kit.confine.trees import exchange
 from kit.store.catalogued import Catalogued, much_later
 
-NAMES = [
+SOME = [
     "a.md",
     "B.md",
     "b.md",
@@ -29,7 +29,7 @@ NAMES = [
     "bad:.md",
     "ü.md",
 ]
-PATHS = st.lists(st.sampled_from(NAMES), min_size=1, max_size=4).map("/".join)
+PATHS = st.lists(st.sampled_from(SOME), min_size=1, max_size=4).map("/".join)
 SAID = ["", "# A\n", "# B\n", "---\nname: n\nkeywords: [k]\n---\nbody\n", "---\nopen", "日本\n"]
 TEXTS = st.sampled_from(SAID)
 PLANTS = {

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import os
 from itertools import product
+from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as some
 
 from kit.store.ground import STANDING, STRICT, claim, lax, new, patience, sha
 from muniment import errors
 from muniment.confine.root import Root
-from muniment.names import MAX_FILE_BYTES, Verb, Via
+from muniment.errors import QuotaExceeded, Refused
+from muniment.names import MAX_FILE_BYTES, MAX_SEGMENT_BYTES, Verb, Via
 from muniment.policy.decide import Rule
-from muniment.store.judge import Author, check_paths, draft, judge, look, settle
+from muniment.store import upkeep
+from muniment.store.judge import Author, Node, ProposalPart, check_paths, draft, judge, look, rebase, settle
 from muniment.store.upkeep import view_of
 from muniment.tools.overlay import ChangeSet, Claim, Proposed
 
@@ -39,8 +44,6 @@ def drafted(ground, *changes):
     change_set = ChangeSet(changes)
     return draft(change_set, look([change_set], ground.roots, patience()), ground.roots)
 
-
-# Names.
 
 ESCAPES = {
     **dict.fromkeys(["user/../outside/x.md", "../outside/x.md", "user/topic/../../outside/x.md"], Via.DOTDOT),
@@ -74,6 +77,7 @@ REFUSED = [
     *("user/x.MD", "user/.x.md", "user/.git/x.md", "user/MEMORY.md", "user/memory.md", "user/index/x.md"),
     *("user/pinned/x.md", "user/Pinned/x.md", "user/AGENTS.md", "user/a/b/c.md"),
 ]
+
 BAD = [
     *("", "/memories/", "user/", "user//x.md", "user/./x.md", "user/x.md/", "user/x\u202e.md", "x" * 3000),
     *("user/con.md", "user/x%2e.md", "user/\uff4d.md", f"user/{'x' * 300}.md", f"user/{'x/' * 20}x.md"),
@@ -113,8 +117,6 @@ def test_a_set_that_names_a_path_twice_beneath_another_or_as_an_alias_is_refused
     (ground.user / "A.md").write_bytes(b"other")
     assert landed(ground, ground.edit("user/a.md")) == ["modify"]
 
-
-# Removals.
 
 REMOVAL = claim("user/a.md", STANDING["user/a.md"])
 
@@ -158,9 +160,6 @@ def test_a_name_is_not_taken_by_what_is_removed_beside_it_until_that_is_gone_but
     assert landed(ground, new("user/A.md")) == ["create"]
 
 
-# What the set says is there.
-
-
 def test_what_is_created_though_it_exists_or_changed_though_it_is_absent_or_another_is_a_conflict(ground):
     absent = Proposed("user/x.md", sha(b"x"), b"y")
     refused(ground, errors.StoreConflict, absent)
@@ -199,8 +198,6 @@ def test_a_flood_of_claims_ends_with_the_deadline_and_one_path_is_read_once(grou
     assert read == ["a.md"]
 
 
-# What stands in the way.
-
 KINDS = {
     "symlink": lambda path, outside: path.symlink_to(outside / "secret.md"),
     "dangling": lambda path, outside: path.symlink_to(outside / "nothing.md"),
@@ -209,6 +206,7 @@ KINDS = {
     "fifo": lambda path, _: os.mkfifo(path),
     "file": lambda path, _: path.touch(),
 }
+
 VIAS = {"hard link": Via.HARDLINK, "fifo": Via.SPECIAL}
 
 
@@ -235,9 +233,8 @@ def test_a_parent_that_cannot_be_asked_is_a_conflict(ground, monkeypatch):
         drafted(ground, new("user/topic/x.md"))
 
 
-# Content.
-
 GATES = {"control": "\x07", "ansi": "\x1b[31m", "bidi": "\u202e", "tag-chars": "\U000e0041"}
+
 GATES["zero-width"] = "\u200b"
 
 
@@ -264,9 +261,6 @@ def test_one_byte_above_the_largest_file_is_too_large(ground):
     refused(ground, errors.TooLarge, new("user/x.md", b"x" * (MAX_FILE_BYTES + 1)), policy=policy)
     ground.commit(new("user/x.md", b"x" * MAX_FILE_BYTES), policy=policy)
     assert (ground.user / "x.md").stat().st_size == MAX_FILE_BYTES
-
-
-# Budgets and quotas.
 
 
 @pytest.mark.threat("T-RUN-01", control="judged_budgets")
@@ -316,9 +310,6 @@ def test_a_scope_that_is_over_its_quota_may_shrink_and_stay_but_not_grow(ground)
     refused(ground, errors.QuotaExceeded, new("user/x.md", b""), policy=policy)
 
 
-# The parts by themselves.
-
-
 def test_a_draft_is_read_by_the_broker_itself_and_an_empty_set_is_harmless(ground):
     check_paths(ChangeSet(), ground.roots)
     assert drafted(ground) == ()
@@ -331,3 +322,145 @@ def test_a_draft_is_read_by_the_broker_itself_and_an_empty_set_is_harmless(groun
         judge(
             drafts, STRICT, {"project": view_of(ground.state, ground.roots["project"], STRICT)}, Author.MODEL
         )
+
+
+# -- A run that may not know what is there gets other names, never a conflict, and no name to hide behind.
+
+
+def settled(ground, *paths, **more):
+    done = ground.commit(*map(new, paths), settle_names=True, policy=lax(), **more)
+    assert [change.kind for change in done.changes] == ["create"] * len(paths)
+    return [change.path for change in done.changes]
+
+
+def test_a_folder_that_differs_only_by_case_is_the_folder_that_is_there(ground):
+    asked = "user/TOPIC/n.md", "user/Topic/T.md", "user/New/a.md", "user/new/a.md"
+    made = ["user/topic/n.md", "user/topic/T-2.md", "user/New/a.md", "user/New/a-2.md"]
+    assert settled(ground, *asked) == made
+
+
+def test_what_stands_in_the_way_of_a_folder_or_a_file_is_neither_followed_nor_replaced(ground):
+    secret = ground.outside / "secret.md"
+    kinds = {"f": Path.touch, "l": lambda path: path.symlink_to(ground.outside), "p": os.mkfifo}
+    for name, make in kinds.items():
+        make(ground.user / name)
+        upper = f"user/{name.upper()}"
+        assert settled(ground, f"{upper}/n.md", f"user/{name}/n.md") == [
+            f"{upper}-2/n.md",
+            f"{upper}-2/n-2.md",
+        ]
+        assert settled(ground, f"user/{name}/n.md") == [f"{upper}-2/n-3.md"]
+    (ground.user / "n.md").symlink_to(secret)
+    os.link(secret, ground.user / "h.md")
+    assert settled(ground, "user/n.md", "user/h.md") == ["user/n-2.md", "user/h-2.md"]
+    assert {path: path.read_bytes() for path in ground.outside.iterdir()} == {secret: b"secret\n"}
+
+
+def test_another_name_never_hides_that_the_name_is_refused_or_replaces_by_guessing(ground):
+    for path in ("user/MEMORY.md", "user/index/x.md", "user/pinned/x.md", "user/AGENTS.md"):
+        (ground.base / path).parent.mkdir(exist_ok=True)
+        (ground.base / path).write_bytes(b"")
+        before = ground.photograph()
+        with pytest.raises(Refused):
+            ground.commit(new(path), settle_names=True)
+    (layer,) = lax().layers
+    (rule,) = layer.allow
+    creating = layer.model_copy(update={"allow": (rule.model_copy(update={"verbs": ("create",)}),)})
+    policy = lax().model_copy(update={"layers": (creating,)})
+    with pytest.raises(Refused):
+        ground.commit(ground.edit("user/a.md"), settle_names=True, policy=policy)
+    assert ground.photograph() == before
+    claims = [claim("user/a.md", None), claim("user/topic/t.md", b"guessed")]  # They count for nothing.
+    assert settled(ground, "user/a.md", claims=claims) == ["user/a-2.md"]
+
+
+def test_a_name_too_long_is_cut_between_characters_and_numbering_ends(ground, monkeypatch):
+    for char in "xé語😀":
+        stem = (char * MAX_SEGMENT_BYTES).encode()[: MAX_SEGMENT_BYTES - 3].decode(errors="ignore")
+        assert settled(ground, f"user/{stem}.md") == [f"user/{stem}.md"]
+        monkeypatch.setattr(upkeep, "MAX_SUFFIX", 11)
+        for number in range(2, 12 if char == "語" else 4):
+            (path,) = settled(ground, f"user/{stem}.md")
+            name = path.removeprefix("user/")
+            assert name.endswith(f"{char}-{number}.md")
+            assert len(name.encode()) <= MAX_SEGMENT_BYTES
+            assert stem.startswith(name.removesuffix(f"-{number}.md"))
+    monkeypatch.setattr(upkeep, "MAX_SUFFIX", 3)
+    before = ground.photograph()
+    with pytest.raises(QuotaExceeded):
+        settled(ground, f"user/{stem}.md")
+    assert ground.photograph() == before
+
+
+# -- Rebase against a model that keeps a list of pairs and knows nothing else of the subject.
+
+
+IDS = "abcde"
+
+DIGESTS = "123"
+
+
+def nodes(text):
+    """`a1 b2` as nodes; `c-` says that there is none."""
+    return tuple(Node(each[0], None if each[1] == "-" else each[1]) for each in text.split())
+
+
+def part(claims, replaces="", adds=""):
+    return ProposalPart(nodes(claims), tuple(replaces.split()), nodes(adds), False)
+
+
+def test_what_rests_on_what_changed_went_or_came_is_rejected_whole_and_says_why():
+    rows = [
+        *(("a1 b2", "a1 b1", "b"), ("a1", "a1 b1", "b"), ("a1 b1", "a1 b-", "b"), ("a2", "a1 b1", "ab")),
+        ("a1 x2", "a1", "x"),  # It would come twice.
+    ]
+    for live, claims, broken in rows:
+        found = rebase(nodes(live), [part(claims, "a", "x1")])
+        assert (found.nodes, found.rejected[0].broken, found.applied) == (nodes(live), tuple(broken), ()), (
+            live
+        )
+
+
+def test_what_is_replaced_must_be_claimed_as_there_and_of_an_id_there_is_one():
+    for claims in ("b1", "a- b1"):
+        with pytest.raises(ValueError, match="does not claim"):
+            rebase(nodes("a1 b1"), [part(claims, "a")])
+    with pytest.raises(ValueError, match="one id"):
+        rebase(nodes("a1 a2"), [])
+
+
+def of(ids, *digests, **more):
+    return some.lists(some.sampled_from(ids), unique=True, **more).flatmap(
+        lambda chosen: some.tuples(
+            *(some.builds(Node, some.just(each), some.sampled_from(digests)) for each in chosen)
+        )
+    )
+
+
+@some.composite
+def parts(draw):
+    claims = draw(of(IDS, *DIGESTS, None))
+    there = [claim.id for claim in claims if claim.digest is not None]
+    replaces = tuple(draw(some.lists(some.sampled_from(there), unique=True))) if there else ()
+    return ProposalPart(claims, replaces, draw(of(IDS, *DIGESTS, max_size=2)), draw(some.booleans()))
+
+
+@given(of(IDS, *DIGESTS), some.lists(parts(), max_size=5))
+def test_nothing_that_a_part_did_not_know_is_ever_replaced(live, proposed):
+    found = rebase(live, proposed)
+    standing = [(node.id, node.digest) for node in live]
+    for number, each in enumerate(proposed):
+        known = dict(standing)
+        holds = all(known.get(claim.id) == claim.digest for claim in each.claims)
+        holds &= not ({node.id for node in each.adds} & (known.keys() - set(each.replaces)))
+        if holds and each.contiguous and each.replaces:
+            holds = "".join(each.replaces) in "".join(name for name, _ in standing)
+        assert (number in found.applied) == holds
+        if holds:
+            gone = [at for at, (name, _) in enumerate(standing) if name in each.replaces]
+            place = gone[0] if gone else len(standing)
+            coming = [(node.id, node.digest) for node in each.adds]
+            kept = [pair for pair in standing[place:] if pair[0] not in each.replaces]
+            standing = [*standing[:place], *coming, *kept]
+    assert [(node.id, node.digest) for node in found.nodes] == standing
+    assert len(found.applied) + len(found.rejected) == len(proposed)

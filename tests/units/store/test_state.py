@@ -3,28 +3,40 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 import sqlite3
 import stat
 import subprocess
-from contextlib import closing, suppress
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 
-from kit.store.processes import die, killed
-from muniment.errors import ManagedMemoryUnavailable, StateTooNew
+from kit.store.ground import STRICT
+from kit.store.processes import die, killed, program
+from muniment.confine.cancel import Cancel, Patience
+from muniment.errors import Cancelled, DeadlineExceeded, ManagedMemoryUnavailable, StateTooNew
 from muniment.store import database, state
-from muniment.store.audit import append, verify
+from muniment.store.audit import append, records, verify
 from muniment.store.database import Database
 from muniment.store.state import LEDGER_MIGRATIONS, State, open_catalog, open_ledger, put
+from muniment.store.upkeep import view_of
 
 AT = "2026-11-22T10:00:00.000Z"
+
 NEWEST = len(LEDGER_MIGRATIONS)
+
 LATER = "CREATE TABLE later (word TEXT NOT NULL) STRICT;\nINSERT INTO later VALUES ('x');\n"
+
 NEXT = (*LEDGER_MIGRATIONS, LATER)
+
 STATE = {"ledger.db", "ledger.db-series", "catalog.db", "audit.key"}
+
 """Its files while it is closed."""
 
 
@@ -80,9 +92,6 @@ def written(opened):
     return [root for (root,) in opened.catalog.rows("SELECT root FROM written")]
 
 
-# Opening.
-
-
 def test_all_that_it_keeps_is_private_whatever_the_umask_and_a_temporary_one_goes(tmp_path):
     before, directory = os.umask(0), tmp_path / "state"
     directory.mkdir(0o700)
@@ -134,9 +143,6 @@ def test_who_hangs_while_it_opens_writes_or_reads_is_waited_for_only_so_long(dir
         assert (directory / "ledger.db-wal").stat().st_size == 0
 
 
-# The key and the directory.
-
-
 def test_a_key_of_another_size_that_others_may_read_or_that_is_missing_is_refused_with_what_helps(directory):
     path = directory / "audit.key"
     whole = path.read_bytes()
@@ -176,9 +182,6 @@ def test_a_directory_or_a_database_that_is_not_this_users_alone_is_refused(direc
         State(directory)
     with pytest.raises(ManagedMemoryUnavailable, match="not a directory"):
         State(directory / "ledger.db")
-
-
-# Versions.
 
 
 def test_a_newer_state_is_refused_and_nothing_of_it_touched_also_where_its_log_alone_tells(directory):
@@ -244,8 +247,6 @@ def test_a_migration_that_fails_or_is_killed_in_the_middle_leaves_the_old_versio
     assert not {"later", "filler"} & tables_of(directory / "ledger.db")
 
 
-# The catalog may be anything.
-
 DAMAGES = {
     "empty": lambda _: b"",
     "noise": lambda _: b"no database at all" * 100,
@@ -296,9 +297,6 @@ def test_a_catalog_out_of_reach_is_told_and_one_without_version_begun_anew(direc
         assert catalog.rows("SELECT root FROM written") == []
 
 
-# One connection.
-
-
 def test_transactions_nest_as_one_and_roll_back_as_one(directory):
     with State(directory) as opened:
         with suppress(ZeroDivisionError), opened.ledger.transaction():
@@ -337,9 +335,6 @@ def test_every_error_says_what_to_do(tmp_path):
         assert database.is_corrupt(raised.value) == (code == sqlite3.SQLITE_CORRUPT_INDEX)
 
 
-# Putting a file: it is there whole, or not at all.
-
-
 def test_a_file_is_put_whole_or_not_at_all_and_through_no_link(tmp_path, monkeypatch):
     path, elsewhere, real, room = tmp_path / "file", tmp_path / "elsewhere", os.write, [8, 8]
 
@@ -359,3 +354,209 @@ def test_a_file_is_put_whole_or_not_at_all_and_through_no_link(tmp_path, monkeyp
     put(path, b"after it all", over=True)
     assert (elsewhere.read_bytes(), path.is_symlink()) == (b"before", False)
     assert path.read_bytes() == b"after it all"
+
+
+# -- A database that is open here looks open to every other process, whatever else here reads its files.
+
+
+ELSEWHERE = """
+import sqlite3, sys
+print(sqlite3.connect(sys.argv[1]).execute("SELECT count(*) FROM " + sys.argv[2]).fetchone()[0])
+"""
+
+
+def elsewhere(directory, table="record"):
+    """The rows that another process finds: the last one that closes a ledger deletes its write-ahead log."""
+    return int(program(ELSEWHERE, directory / "ledger.db", table).stdout)
+
+
+READERS = {
+    "a second state": lambda directory, _: State(directory).close(),
+    "a second connection": lambda directory, _: Database(directory / "ledger.db", synchronous="FULL").close(),
+    "its bytes": lambda _, state: list(state.blocks("ledger.db", 15)),
+    "the index of its log": lambda _, state: list(state.blocks("ledger.db-shm", 15)),
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_nothing_is_lost_when_its_files_are_read_here_and_another_process_ends(tmp_path, reader):
+    directory = tmp_path / "state"
+    with State(directory) as state:
+        append(state, AT, "test", None, {"number": 1})
+        READERS[reader](directory, state)
+        elsewhere(directory)
+        append(state, AT, "test", None, {"number": 2})
+        assert len(records(state)) == elsewhere(directory) == 2
+
+
+def descriptors(directory):
+    """How many descriptors of files of the directory this process has."""
+    links = map(os.path.realpath, Path("/proc/self/fd").iterdir())
+    return sum(link.startswith(f"{directory}/") for link in links)
+
+
+def test_a_file_that_was_replaced_meanwhile_is_read_anew_and_the_old_one_let_go(tmp_path):
+    directory = tmp_path / "state"
+    counts = set()
+    with State(directory) as state:
+        for _ in range(3):
+            list(state.blocks("catalog.db", 15))
+            state.renew_catalog()
+            assert list(state.blocks("catalog.db", 15)) == [(directory / "catalog.db").read_bytes()]
+            counts.add(descriptors(directory))
+    assert len(counts) == 1
+
+
+def test_a_reader_that_ends_while_a_connection_is_made_leaves_it_its_locks(tmp_path, monkeypatch):
+    directory = tmp_path / "state"
+    State(directory).close()
+    reader, real = ExitStack(), Database._connect
+    reader.enter_context(database.reading(directory / "ledger.db"))
+    monkeypatch.setattr(Database, "_connect", lambda self: (real(self), reader.close())[0])
+    with closing(Database(directory / "ledger.db", synchronous="FULL")) as ledger:
+        elsewhere(directory)
+        with ledger.transaction() as connection:
+            connection.execute("INSERT INTO root VALUES ('a', x'00')")
+        assert elsewhere(directory, "root") == 1
+
+
+def test_a_connection_that_cannot_be_made_keeps_nothing_open(tmp_path):
+    path = tmp_path / "none.db"
+    path.write_bytes(b"no database, " * 100)
+    for _ in range(2):
+        with pytest.raises(ManagedMemoryUnavailable), database.reading(path):
+            Database(path, synchronous="FULL")
+    assert descriptors(tmp_path) == 0
+
+
+# -- Whoever asks a database with a patience is let go when it ends, and takes nobody else's query along.
+
+
+ENDLESS = "WITH RECURSIVE n(i) AS (SELECT begun() UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
+
+LONG = ENDLESS.replace("FROM n)", "FROM n LIMIT 50000)")
+
+KEPT = "SELECT word FROM kept ORDER BY word"
+
+WAIT = 20.0
+
+FOREVER = Patience(math.inf)
+
+
+@pytest.fixture
+def db(tmp_path):
+    with closing(Database(tmp_path / "some.db", synchronous="NORMAL")) as db:
+        with db.transaction() as connection:
+            connection.execute("CREATE TABLE kept (word TEXT)")
+            connection.execute("INSERT INTO kept VALUES ('there')")
+        yield db
+
+
+def when_begun(db, act):
+    """Have the queries above call `act` as they begin."""
+    with db.bare() as connection:
+        connection.create_function("begun", 0, lambda: (act(), 1)[1])
+
+
+def asking(db, query, patience=None):
+    """A query on a thread of its own; what ends it: its rows, or the error that it met."""
+    pool = ThreadPoolExecutor(1)
+    asked = pool.submit(db.rows, query, patience=patience)
+    pool.shutdown(wait=False)
+    return asked
+
+
+class Counted:
+    """A patience that ends at its `last` look."""
+
+    def __init__(self, last, reason=Cancelled):
+        self.looks, self._last, self._reason = 0, last, reason
+
+    def check(self):
+        self.looks += 1
+        if self.looks >= self._last:
+            raise self._reason("enough")
+
+
+def is_usable(db):
+    with db.transaction() as connection:
+        connection.execute("INSERT INTO kept VALUES ('and more')")
+    when_begun(db, int)
+    assert db.rows(KEPT) == [("and more",), ("there",)]
+    return db.rows(LONG) == [(50_000,)]
+
+
+@pytest.mark.parametrize("patience", [None, FOREVER])
+def test_a_query_without_end_ends_once_it_is_cancelled_and_who_waits_for_it_is_answered(db, patience):
+    begun = threading.Event()
+    when_begun(db, begun.set)
+    with Cancel() as cancel:
+        first = asking(db, ENDLESS, Patience(math.inf, cancel))
+        assert begun.wait(WAIT)
+        second = asking(db, LONG, patience)
+        assert not first.done()
+        cancel.set()
+        assert isinstance(first.exception(WAIT), Cancelled)
+        assert second.result(WAIT) == [(50_000,)]
+    assert is_usable(db)
+
+
+def test_a_query_that_is_cancelled_within_a_transaction_takes_nothing_of_that_back(db):
+    with Cancel() as cancel, db.transaction() as connection:
+        when_begun(db, cancel.set)
+        connection.execute("INSERT INTO kept VALUES ('written before')")
+        with pytest.raises(Cancelled):
+            db.rows(ENDLESS, patience=Patience(math.inf, cancel))
+        connection.execute("INSERT INTO kept VALUES ('written behind')")
+    assert len(db.rows(KEPT)) == 3
+
+
+def test_a_query_of_another_thread_goes_on_when_one_that_waits_for_it_ends(db):
+    """What `sqlite3_interrupt` would end, since it is what runs on the connection."""
+    begun, go = threading.Event(), threading.Event()
+    when_begun(db, lambda: (begun.set(), go.wait(WAIT)))
+    with Cancel() as cancel:
+        other = asking(db, LONG)
+        assert begun.wait(WAIT)
+        waiting = asking(db, KEPT, Patience(math.inf, cancel))
+        with pytest.raises(DeadlineExceeded):
+            db.rows(KEPT, patience=Patience(time.monotonic() + 0.01))
+        cancel.set()
+        assert isinstance(waiting.exception(WAIT), Cancelled)
+        assert not other.done()
+        go.set()
+        assert other.result(WAIT) == [(50_000,)]
+    assert is_usable(db)
+
+
+def test_ctrl_c_or_a_failure_in_a_query_is_told_as_that_though_somebody_waits(db):
+    when_begun(db, int)
+    with pytest.raises(KeyboardInterrupt):
+        db.rows(ENDLESS, patience=Counted(3, KeyboardInterrupt))
+    with pytest.raises(ManagedMemoryUnavailable):
+        db.rows("SELECT word FROM nowhere", patience=FOREVER)
+    assert is_usable(db)
+
+
+@pytest.mark.parametrize("last", [2, 3])
+def test_a_look_that_is_cancelled_in_the_middle_changes_no_row(ground, last):
+    def rows():
+        tables = ("entry", "name", "directory", "root", "relisted", "total")
+        return [ground.state.catalog.rows(f"SELECT * FROM {table}") for table in tables]
+
+    def look(patience):
+        return view_of(ground.state, ground.roots["user"], STRICT, patience=patience)
+
+    look(FOREVER)
+    for name, text in {"new.md": b"# New\n", "newer.md": b"# Newer\n"}.items():
+        (ground.user / name).write_bytes(text)
+    (ground.user / "a.md").unlink()
+    (ground.user / "topic" / "t.md").unlink()
+    (ground.user / "topic" / "t.md").write_bytes(b"# T\nanother\n")
+    before, patience = rows(), Counted(last)
+    with pytest.raises(Cancelled):
+        look(patience)
+    assert patience.looks == last
+    assert rows() == before
+    assert [entry.rel for entry in look(FOREVER).entries()] == ["new.md", "newer.md", "topic/t.md"]
+    assert rows() != before
