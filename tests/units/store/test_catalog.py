@@ -6,14 +6,15 @@ import os
 import shutil
 import time
 from contextlib import closing
+from itertools import chain, repeat
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from kit.confine.trees import exchange
 from kit.store.catalogued import KEY, as_nobody, catalogued, much_later
-from kit.store.ground import STRICT, sha
-from muniment.confine.cancel import Patience
+from kit.store.ground import STRICT, patience, sha
 from muniment.confine.root import OpenDirectory
 from muniment.errors import Cancelled, DeadlineExceeded, ManagedMemoryUnavailable, NotFound
 from muniment.names import MAX_DEPTH, MAX_FILE_BYTES, Trust
@@ -401,23 +402,23 @@ def test_whoever_is_overtaken_begins_again_and_at_last_keeps_others_out(batched,
 
 def test_what_there_is_no_time_for_is_left_to_the_next_look(ground, monkeypatch):
     monkeypatch.setattr(subject, "BATCH", 1)
-    user, looks, real = ground.roots["user"], [], upkeep._patiently
+    user, real = ground.roots["user"], upkeep._patiently
+    ends = Mock(side_effect=DeadlineExceeded("no time"))
+    seen = lambda seconds: view_in_time(ground.state, user, STRICT, patience(seconds)).entries()  # noqa: E731
     assert len(view_of(ground.state, user, STRICT).entries()) == 2
     ground.state.renew_catalog()
 
     def slow(assess, patience):
+        calls = chain([assess], repeat(ends))
+
         def one_file(*asked):
-            looks.append(asked)
-            if len(looks) > 1:
-                raise DeadlineExceeded("no time")
-            return assess(*asked)
+            return next(calls)(*asked)
 
         return real(one_file, patience)
 
-    patience = Patience(time.monotonic() + 60)
     with monkeypatch.context() as patched:
         patched.setattr(upkeep, "_patiently", slow)
-        assert len(view_in_time(ground.state, user, STRICT, patience).entries()) == 1
-    assert len(view_in_time(ground.state, user, STRICT, patience).entries()) == 2
+        assert len(seen(60)) == 1
+    assert len(seen(60)) == 2
     with pytest.raises(DeadlineExceeded):
-        view_in_time(ground.state, user, STRICT, Patience(time.monotonic()))
+        seen(0)

@@ -19,8 +19,8 @@ from muniment.confine.cancel import Cancel
 from muniment.lane import Ended, Lane, NewTask, Originator
 from muniment.names import Trust
 from muniment.policy.grammar import canonicalise
-from muniment.store import database, tasks
 from muniment.store import erase as module
+from muniment.store import tasks
 from muniment.store.audit import records, verify
 from muniment.store.database import Database
 from muniment.store.erase import EraseGround, erase, is_forgotten, left_over, plan
@@ -247,20 +247,6 @@ def test_an_entry_that_is_gone_keeps_nothing_and_one_written_anew_is_a_conflict(
             erase("user/y.md", where)
     erase("user/y.md", where)
     assert not (ground.user / "y.md").exists()
-
-
-def test_a_reader_of_another_process_is_told_and_running_it_again_finishes(ground, where, monkeypatch):
-    text = secret()
-    ground.commit(new("user/x.md", text))
-    monkeypatch.setattr(database, "BUSY_SECONDS", 0.05)
-    with State(ground.state.directory) as other, State(ground.state.directory) as ours:
-        reader = other.ledger._connection.execute("SELECT * FROM root UNION ALL SELECT * FROM root")
-        reader.fetchone()
-        with pytest.raises(errors.ManagedMemoryUnavailable, match="busy"):
-            erase("user/x.md", replace(where, state=ours))
-        reader.close()
-        erase("user/x.md", replace(where, state=ours))
-        assert left_in(ground, text) == set()
 
 
 def test_the_check_names_the_files_that_hold_a_piece(ground, where):

@@ -380,14 +380,12 @@ LEFT = f"user/{PAGE} is no file of the index; it is left alone"
 
 
 @pytest.fixture
-def bare(tmp_path):
+def bare(empty):
     """A shelf with many entries and no index yet."""
-    made = Shelf(tmp_path)
-    with made.catalog.transaction():
+    with empty.catalog.transaction():
         for rel in MANY:
-            made.put(rel)
-    yield made
-    made.close()
+            empty.put(rel)
+    return empty
 
 
 @pytest.fixture

@@ -17,7 +17,6 @@ from unittest.mock import Mock
 
 import pytest
 
-from kit.store.ground import STRICT
 from kit.store.processes import die, killed, program
 from muniment.confine.cancel import Cancel, Patience
 from muniment.errors import Cancelled, DeadlineExceeded, ManagedMemoryUnavailable, StateTooNew
@@ -25,7 +24,6 @@ from muniment.store import database, state
 from muniment.store.audit import append, records, verify
 from muniment.store.database import Database
 from muniment.store.state import LEDGER_MIGRATIONS, State, open_catalog, open_ledger, put
-from muniment.store.upkeep import view_of
 
 AT = "2026-11-22T10:00:00.000Z"
 
@@ -536,27 +534,3 @@ def test_ctrl_c_or_a_failure_in_a_query_is_told_as_that_though_somebody_waits(db
     with pytest.raises(ManagedMemoryUnavailable):
         db.rows("SELECT word FROM nowhere", patience=FOREVER)
     assert is_usable(db)
-
-
-@pytest.mark.parametrize("last", [2, 3])
-def test_a_look_that_is_cancelled_in_the_middle_changes_no_row(ground, last):
-    def rows():
-        tables = ("entry", "name", "directory", "root", "relisted", "total")
-        return [ground.state.catalog.rows(f"SELECT * FROM {table}") for table in tables]
-
-    def look(patience):
-        return view_of(ground.state, ground.roots["user"], STRICT, patience=patience)
-
-    look(FOREVER)
-    for name, text in {"new.md": b"# New\n", "newer.md": b"# Newer\n"}.items():
-        (ground.user / name).write_bytes(text)
-    (ground.user / "a.md").unlink()
-    (ground.user / "topic" / "t.md").unlink()
-    (ground.user / "topic" / "t.md").write_bytes(b"# T\nanother\n")
-    before, patience = rows(), Counted(last)
-    with pytest.raises(Cancelled):
-        look(patience)
-    assert patience.looks == last
-    assert rows() == before
-    assert [entry.rel for entry in look(FOREVER).entries()] == ["new.md", "newer.md", "topic/t.md"]
-    assert rows() != before
