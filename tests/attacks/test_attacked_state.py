@@ -10,8 +10,8 @@ from unittest.mock import patch
 
 import pytest
 
-from kit.store.ground import STRICT, laid_out, new, origin, patience
-from kit.store.killed import lay, opened, recovered
+from kit.store.ground import STRICT, laid_out, lay, new, opened, origin, patience
+from kit.store.killed import BEFORE, recovered
 from kit.store.processes import die, killed
 from muniment.confine import writing
 from muniment.names import Trust
@@ -106,7 +106,7 @@ def test_an_interrupt_just_after_a_commit_is_done_does_not_take_its_files_back(g
 def at(tmp_path):
     """A memory with indexes, in which a commit was killed just before it was done."""
     where = tmp_path / "tree", tmp_path / "state"
-    lay(where[0])
+    lay(where[0], BEFORE)
     with opened(*where) as ground:
         ground.commit(new("user/first.md"), new("project/first.md"))
 
@@ -151,7 +151,7 @@ def test_a_commit_that_recovers_and_then_writes_nothing_leaves_the_indexes_right
 def test_a_rebuild_that_is_killed_leaves_no_temporary_file_behind_the_next_one(tmp_path):
     """No commit is in the ledger that could name it."""
     where, user = (tmp_path / "tree", tmp_path / "state"), tmp_path / "tree" / "user"
-    lay(where[0])
+    lay(where[0], BEFORE)
 
     def rebuilding():
         real = writing._renameat2

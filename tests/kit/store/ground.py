@@ -120,15 +120,24 @@ def photograph(base):
 
 
 @contextmanager
-def laid_out(base):
-    """Both roots bound, with an entry, a topic and its entry in `user`, and an outside tree."""
-    for path, data in {**STANDING, "outside/secret.md": b"secret\n"}.items():
-        (base / path).parent.mkdir(mode=0o700, exist_ok=True)
-        (base / path).write_bytes(data)
-    roots = bind_all({"user": base / "user", "project": base / "project"})
+def opened(base, state):
+    """Both roots bound."""
+    roots = bind_all({scope: base / scope for scope in ("user", "project")})
     try:
-        with State(None) as state:
-            yield Ground(base, roots, state)
+        with State(state) as held:
+            yield Ground(base, roots, held)
     finally:
         for root in roots.values():
             root.close()
+
+
+def lay(base, files):
+    for path, data in files.items():
+        (base / path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (base / path).write_bytes(data)
+
+
+def laid_out(base):
+    """Both roots bound, with an entry, a topic and its entry in `user`, and an outside tree."""
+    lay(base, {**STANDING, "outside/secret.md": b"secret\n"})
+    return opened(base, None)

@@ -401,12 +401,14 @@ def test_whoever_is_overtaken_begins_again_and_at_last_keeps_others_out(batched,
 
 
 def test_what_there_is_no_time_for_is_left_to_the_next_look(ground, monkeypatch):
-    monkeypatch.setattr(subject, "BATCH", 1)
     user, real = ground.roots["user"], upkeep._patiently
     ends = Mock(side_effect=DeadlineExceeded("no time"))
     seen = lambda seconds: view_in_time(ground.state, user, STRICT, patience(seconds)).entries()  # noqa: E731
-    assert len(view_of(ground.state, user, STRICT).entries()) == 2
-    ground.state.renew_catalog()
+    late = Mock(**{"check.side_effect": [None, None, Cancelled("enough")]})
+    with pytest.raises(Cancelled):
+        view_of(ground.state, user, STRICT, patience=late)
+    assert ground.state.catalog.rows("SELECT * FROM entry") == []
+    monkeypatch.setattr(subject, "BATCH", 1)
 
     def slow(assess, patience):
         calls = chain([assess], repeat(ends))

@@ -13,7 +13,7 @@ from unittest.mock import Mock, patch
 import pytest
 
 from kit.store.ground import STANDING, STRICT, new, origin, patience, sha
-from kit.store.killed import recovered, steps
+from kit.store.killed import files, recovered, steps
 from kit.store.processes import at_once
 from muniment.confine.cancel import Cancel
 from muniment.confine.writing import Directory
@@ -44,7 +44,7 @@ def changes(ground):
     return lambda **more: ground.commit(*made, removals=[ground.gone("user/topic/t.md")], **more)
 
 
-def broken(*_args):
+def broken(*_args, **_more):
     raise ManagedMemoryUnavailable("user", "the disk reports an error")
 
 
@@ -174,15 +174,20 @@ def test_after_deadline_or_cancel_nothing_is_begun_but_what_has_begun_ends(groun
 
 
 @pytest.mark.threat("T-IDX-02", control="locked_roots")
-def test_a_lock_that_somebody_holds_is_waited_for_until_the_deadline(ground):
-    before, fd = ground.photograph(), os.open(ground.user, os.O_RDONLY)
+@pytest.mark.usefixtures("before")
+def test_a_lock_that_somebody_holds_is_waited_for_until_the_deadline_by_a_commit_and_a_recovery(ground):
+    """Whoever holds it may be the one whose commit looks like an interrupted one."""
+    photograph, fd = ground.photograph(), os.open(ground.user, os.O_RDONLY)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
         with pytest.raises(DeadlineExceeded):
             ground.commit(new("user/n.md"), patience=patience(0.05))
+        with pytest.raises(DeadlineExceeded):
+            recover_all(ground.state, ground.roots, STRICT, patience(0.05))
     finally:
         os.close(fd)
-    assert ground.photograph() == before
+    assert ground.photograph() == photograph
+    assert len(unfinished(ground.state, [root_key(ground.state, ground.roots["user"])])) == 1
 
 
 TOOK_BACK = "took back task-1, which was interrupted; run it again"
@@ -198,10 +203,6 @@ def killed_before_done():
     dying = patch.multiple(subject, finish=Mock(side_effect=Killed), bring_back=lambda *_: [])
     with dying, pytest.raises(Killed):
         yield
-
-
-def refuse(*_args, **_keywords):
-    raise ManagedMemoryUnavailable("user", "the disk is full")
 
 
 @pytest.fixture
@@ -282,23 +283,9 @@ def test_each_root_is_recovered_when_somebody_opens_it(ground):
 
 
 @pytest.mark.usefixtures("before")
-def test_a_commit_under_way_is_not_taken_for_an_interrupted_one(ground):
-    """Its lock is held: recovery waits for it."""
-    photograph, fd = ground.photograph(), os.open(ground.user, os.O_RDONLY)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
-        with pytest.raises(DeadlineExceeded):
-            recover_all(ground.state, ground.roots, STRICT, patience(0.05))
-    finally:
-        os.close(fd)
-    assert ground.photograph() == photograph
-    assert len(unfinished(ground.state, [root_key(ground.state, ground.roots["user"])])) == 1
-
-
-@pytest.mark.usefixtures("before")
 def test_an_index_that_cannot_be_written_holds_up_no_recovery_and_no_commit(ground, monkeypatch):
     with monkeypatch.context() as patched:
-        patched.setattr(upkeep, "write_index", refuse)
+        patched.setattr(upkeep, "write_index", broken)
         assert any("the index of user is behind" in note for note in recovered(ground))
         assert (ground.user / "a.md").read_bytes() == b"# A\nalpha\n"
         assert recovered(ground) == ()
@@ -353,8 +340,8 @@ def test_a_catalog_that_is_damaged_is_begun_anew_and_one_out_of_reach_left(groun
         assert "[N](n.md) — news" in (ground.user / "MEMORY.md").read_text()
         assert upkeep.verify(state, ground.roots["user"], STRICT).problems == ()
         before = state.catalog.rows(count)
-        monkeypatch.setattr(upkeep, "refresh", refuse)
-        with pytest.raises(ManagedMemoryUnavailable, match="the disk is full"):
+        monkeypatch.setattr(upkeep, "refresh", broken)
+        with pytest.raises(ManagedMemoryUnavailable, match="the disk reports an error"):
             upkeep.view_of(state, ground.roots["user"], STRICT)
         assert state.catalog.rows(count) == before != [(0,)]
 
@@ -387,17 +374,6 @@ print(json.dumps(saved))
 """
 
 
-def texts_of(ground):
-    """The entries of `user` by path, without front matter; the index is exact, and nothing is left."""
-    paths = [
-        path for path in ground.user.rglob("*.md") if path.name != "MEMORY.md" and path.parent.name != "index"
-    ]
-    found = {str(path.relative_to(ground.user)): path.read_text() for path in paths}
-    assert list(memory_problems(ground.user, set(found))) == []
-    assert not list(ground.base.rglob(".muniment-*"))
-    return {rel: text.split("\n---\n", 1)[-1].strip() for rel, text in found.items()}
-
-
 @pytest.mark.parametrize(
     ("homes", "count"),
     [("aa", 4), *(pytest.param(homes, 200, marks=pytest.mark.slow) for homes in ("ab", "aaaa", "aabb"))],
@@ -406,10 +382,12 @@ def test_every_fact_that_was_acknowledged_is_there_exactly_once_and_the_index_is
     """Those of one home have one key and one chain; `homes` says whose home each has."""
     where = [(me, ground.base, ground.base / f"home-{home}", count) for me, home in enumerate(homes)]
     said = [pair for each in at_once(*((REMEMBERER, *each) for each in where)) for pair in each]
-    bodies = texts_of(ground)
+    texts = {rel: data.decode().split("\n---\n", 1)[-1].strip() for rel, data in files(ground.user).items()}
+    assert list(memory_problems(ground.user, {*texts})) == []
+    assert not list(ground.base.rglob(".muniment-*"))
     assert len(said) == len(homes) * count
     for home in ground.base.glob("home-*"):
         with State(home) as state:
             assert audit.verify(state).problems == ()
-    assert {bodies[path.removeprefix("user/")] for _, path in said} == {fact for fact, _ in said}
-    assert sorted(bodies.values()) == sorted([*(fact for fact, _ in said), "# A\nalpha", "# T\ntopic"])
+    assert {texts[path.removeprefix("user/")] for _, path in said} == {fact for fact, _ in said}
+    assert sorted(texts.values()) == sorted([*(fact for fact, _ in said), "# A\nalpha", "# T\ntopic"])

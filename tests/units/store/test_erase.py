@@ -113,25 +113,6 @@ def test_what_a_remaining_entry_says_as_well_is_kept_for_it_and_older_pieces_els
     assert left_in(ground, shared)
 
 
-def test_a_preview_changes_nothing_and_counts_what_erasing_then_does_without_naming_it(ground, where):
-    text, name = secret(), f"user/{secret(10).decode()}.md"
-    committed(ground, name, text, text * 2)
-    completed(Lane(ground.state, "w"), text.decode())
-    (ground.state.directory / "ledger.db.version-1").write_bytes(text)
-    before, rows = ground.photograph(), ground.state.ledger.rows("SELECT * FROM change")
-    told = plan(name, where)
-    assert ground.photograph() == before
-    assert ground.state.ledger.rows("SELECT * FROM change") == rows
-    reach = {"status": "preview", "target": name, "files": [name], "versions": 3, "others": [], "reviews": []}
-    rest = {"tasks": ["task-1", "task-2"], "records": 2, "lane_tasks": 1, "copies": ["ledger.db.version-1"]}
-    assert told.as_json() | {"not_covered": None} == {**reach, **rest, "not_covered": None}
-    receipt = erase(name, where)
-    assert (receipt.versions, receipt.records, receipt.lane_tasks) == (4, 3, 1)  # And of the removal.
-    assert ground.state.copies() == ()
-    document = json.dumps(receipt.as_json())
-    assert not [word for word in (name[5:], text.decode()[:16], digest(text)) if word in document]
-
-
 def test_what_waits_for_review_goes_by_path_task_and_text_and_once_decided_leaves_no_name(ground, where):
     texts, name = [secret(), secret(), secret()], f"user/{secret(20).decode()}.md"
     for number, text in enumerate(texts, 1):
@@ -253,10 +234,8 @@ def test_the_check_names_the_files_that_hold_a_piece(ground, where):
     text, backup = secret(), ground.state.directory / "my-own-backup"
     ground.commit(new("user/x.md", text))
     assert left_over(text, where) == {}  # It is still an entry.
-    (ground.user / "x.md").unlink()
-    found = {name.partition("-")[0] for name in left_over(text, where)}
-    assert {"ledger.db"} <= found <= {"ledger.db", "catalog.db"}
-    erase("user/x.md", where)
+    receipt = erase("user/x.md", where).as_json()
+    assert not [word for word in ("x.md", text.decode()[:16], digest(text)) if word in json.dumps(receipt)]
     assert left_over(text, where) == {}
     for before, held, pieces in ((1 << 20, text[:20], 5), ((1 << 20) - 8, text[:16], 1)):
         backup.write_bytes(b"x" * before + held)
