@@ -20,7 +20,7 @@ from muniment.errors import Cancelled, DeadlineExceeded, ManagedMemoryUnavailabl
 from muniment.names import MAX_DEPTH, MAX_FILE_BYTES, Trust
 from muniment.store import catalog, upkeep
 from muniment.store import catalog as subject
-from muniment.store.catalog import CatalogEntry, Odd, refresh
+from muniment.store.catalog import Odd, refresh
 from muniment.store.rows import Assessed
 from muniment.store.state import open_catalog
 from muniment.store.upkeep import view_in_time, view_of
@@ -40,17 +40,17 @@ def key(rel):
     return sha(rel.encode())
 
 
-def test_an_entry_is_told_with_all_that_its_file_says(root):
-    text = b"---\nname: B\ndescription: D\ntype: project\nkeywords: [k, 'l m']\nother\n---\nbody"
-    root.put("topic/b.md", text)
+def test_an_entry_is_told_with_all_that_its_file_says_and_that_is_known_of_it(root):
+    root.put(
+        "topic/b.md", b"---\nname: B\ndescription: D\ntype: user\nkeywords: [k, 'l m']\nother\n---\nbody"
+    )
     root.answers["topic/b.md"] = Assessed(Trust.AGENT, expires="2030-01-01T00:00:00Z")
     view = root.refresh()
-    of_file = {"rel": "topic/b.md", "size": len(text), "digest": sha(text), "readable": True, "held": None}
-    said = {"name": "B", "description": "D", "type": "project", "keywords": ("k", "l m")}
-    told = {"trust": Trust.AGENT, "expires": "2030-01-01T00:00:00Z", "note": "line 6 is not understood"}
-    assert view.entry("topic/b.md") == CatalogEntry(**of_file, **said, **told)
-    assert view.entries() == (view.entry("topic/b.md"),)
-    assert view.entry("b.md") is None
+    (entry,) = view.entries()
+    assert (entry.name, entry.keywords, entry.note) == ("B", ("k", "l m"), "line 6 is not understood")
+    assert (entry.trust, entry.expires, entry.held) == (Trust.AGENT, "2030-01-01T00:00:00Z", None)
+    assert root.differences(view) == {}
+    assert (view.entry("topic/b.md"), view.entry("b.md")) == (entry, None)
     assert (view.scope, view.key, view.complete) == ("user", KEY, True)
 
 
@@ -63,20 +63,15 @@ def test_what_is_no_entry_is_odd_with_a_reason(root, tmp_path):
     os.link(outside / "secret.md", root.top / "hard.md")
     os.mkfifo(root.top / "pipe.md")
     Path(os.fsdecode(os.fsencode(root.top) + b"/Z\xfcrich.md")).write_text("x")
-    deep, far = "/".join("d" * (MAX_DEPTH - 1)), "/".join(["l" * 250] * 4)
-    far, deep = f"{far}/longer-than-that.md", f"{deep}/x.md"
+    far, deep = "/".join(["l" * 250] * 4 + ["longer-than-that.md"]), "/".join("d" * (MAX_DEPTH - 1)) + "/x.md"
     for rel in ("ok.md", "new\nline.md", "a\u202eb/x.md", "NUL.md", deep, far):
         root.put(rel)
     view = root.refresh()
     assert [entry.rel for entry in view.entries()] == ["ok.md"]
-    assert root.differences(view) == {}
-    odd = {item.path[:20]: item.reason for item in view.odd()}
-    assert odd["link.md"] == odd["linked"] == odd["pipe.md"] == "a link or special file"
-    assert odd["hard.md"] == "leads outside the memory (hardlink)"
-    assert set(odd) >= {"new\\u{a}line.md", "a\\u{202e}b", "Z\\u{dcfc}rich.md", "NUL.md"}
-    assert odd["d/d/d/d/d/d/d/d/x.md"] == f"deeper than {MAX_DEPTH} levels"
-    assert odd["l" * 20] == "a path longer than 1024 bytes"
-    assert all(path.isprintable() for path in odd)
+    assert root.differences(view) == {}  # It has the reasons.
+    assert {item.path for item in view.odd()} >= {"new\\u{a}line.md", "a\\u{202e}b", "Z\\u{dcfc}rich.md"}
+    assert len(view.odd()) == 10
+    assert all(item.path.isprintable() for item in view.odd())
     assert "Z\udcfcrich.md" in view.names("")
     assert view.complete
     assert CANARY not in root.everything_stored()
@@ -86,23 +81,18 @@ def test_a_file_that_is_too_large_or_that_cannot_be_opened_is_listed_as_unreadab
     root.put("large.md", b"# Large\n" + b"x" * MAX_FILE_BYTES)
     root.put("just.md", b"x" * MAX_FILE_BYTES)
     view = root.refresh()
-    large = view.entry("large.md")
-    assert (large.readable, large.digest, large.size) == (False, None, MAX_FILE_BYTES + 8)
-    assert (large.name, large.description, large.trust) == ("large", "", Trust.EXTERNAL)
-    assert large.note == f"the file is larger than {MAX_FILE_BYTES} bytes"
-    assert view.entry("just.md").readable
-    assert root.asked == ["just.md"]
     assert root.differences(view) == {}
+    told = [(entry.readable, entry.trust) for entry in view.entries()]
+    assert told == [(True, Trust.OWNER), (False, Trust.EXTERNAL)]
+    assert root.asked == ["just.md"]
     assert (root.found("large"), root.found("just")) == ([], ["just.md"])
     assert root.lines()[key("large.md")] == "- [large.md](large.md) — unreadable\n"
     root.put("a/x.md", "# X\n")
-    (root.top / "a").chmod(0o400)  # It may be listed, but not entered.
-    with as_nobody(root.top):
-        entry = root.refresh().entry("a/x.md")
-    assert (entry.size, entry.readable) == (0, False)
-    (root.top / "a").chmod(0o700)
-    with as_nobody(root.top):
-        assert root.refresh().entry("a/x.md").readable
+    for mode, readable in ((0o400, False), (0o700, True)):  # It may be listed, but not entered.
+        (root.top / "a").chmod(mode)
+        with as_nobody(root.top):
+            entry = root.refresh().entry("a/x.md")
+        assert (entry.readable, entry.size) == (readable, 4 * readable)
 
 
 def test_nothing_of_a_held_entry_is_in_any_row_until_it_is_released(root):

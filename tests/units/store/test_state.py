@@ -378,13 +378,13 @@ READERS = {
 
 @pytest.mark.parametrize("reader", READERS)
 def test_nothing_is_lost_when_its_files_are_read_here_and_another_process_ends(tmp_path, reader):
-    directory = tmp_path / "state"
-    with State(directory) as state:
+    tmp_path.chmod(0o700)
+    with State(tmp_path) as state:
         append(state, AT, "test", None, {"number": 1})
-        READERS[reader](directory, state)
-        elsewhere(directory)
+        READERS[reader](tmp_path, state)
+        elsewhere(tmp_path)
         append(state, AT, "test", None, {"number": 2})
-        assert len(records(state)) == elsewhere(directory) == 2
+        assert len(records(state)) == elsewhere(tmp_path) == 2
 
 
 def descriptors(directory):
@@ -464,18 +464,6 @@ def asking(db, query, patience=None):
     return asked
 
 
-class Counted:
-    """A patience that ends at its `last` look."""
-
-    def __init__(self, last, reason=Cancelled):
-        self.looks, self._last, self._reason = 0, last, reason
-
-    def check(self):
-        self.looks += 1
-        if self.looks >= self._last:
-            raise self._reason("enough")
-
-
 def is_usable(db):
     with db.transaction() as connection:
         connection.execute("INSERT INTO kept VALUES ('and more')")
@@ -530,7 +518,7 @@ def test_a_query_of_another_thread_goes_on_when_one_that_waits_for_it_ends(db):
 def test_ctrl_c_or_a_failure_in_a_query_is_told_as_that_though_somebody_waits(db):
     when_begun(db, int)
     with pytest.raises(KeyboardInterrupt):
-        db.rows(ENDLESS, patience=Counted(3, KeyboardInterrupt))
+        db.rows(ENDLESS, patience=Mock(**{"check.side_effect": [None, None, KeyboardInterrupt]}))
     with pytest.raises(ManagedMemoryUnavailable):
         db.rows("SELECT word FROM nowhere", patience=FOREVER)
     assert is_usable(db)
