@@ -151,9 +151,8 @@ def as_nobody(top):
     if os.geteuid() != 0:
         yield
         return
-    for where, names, files in os.walk(top):
-        for path in (Path(where), *(Path(where, name) for name in (*names, *files))):
-            os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
+    for path in (top, *top.rglob("*")):
+        os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
     os.seteuid(NOBODY)
     try:
         yield
