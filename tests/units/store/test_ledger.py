@@ -173,6 +173,18 @@ def test_a_removed_or_copied_record_and_a_cut_tail_are_found_whatever_the_head_r
         assert not left or "not marked" in copied(*cut, ("DELETE FROM head",))
 
 
+@pytest.mark.parametrize("more", [[], [("UPDATE head SET seq = 3",)]])
+def test_a_record_behind_a_cut_tail_hides_it_not_and_a_kept_head_that_is_another_is_missed(copy, more):
+    with State(copy) as state:
+        assert verify(state, kept=audit.head(state)).problems == ()
+        (problem,) = verify(state, kept=Head(3, bytes(32))).problems
+        assert "cut or replaced" in problem
+    edit(copy, ("DELETE FROM record WHERE seq > 3",), *more)
+    with State(copy) as state:
+        append(state, AT, "later", None, {})
+        assert verify(state).problems
+
+
 def test_an_erased_body_needs_a_later_erasure_that_names_it_and_is_not_forged(copy):
     gone, said = (
         "UPDATE record SET body = NULL WHERE seq = ?",
