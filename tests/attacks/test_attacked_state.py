@@ -1,22 +1,28 @@
-"""The state directory under attack: records that are cut, threads that meet, a signal at the worst moment."""
+"""The store under attack: records that are cut, threads that meet, kills in recovery, planted names."""
 
 from __future__ import annotations
 
+import signal
 import sqlite3
 import threading
-import time
+from contextlib import closing
+from unittest.mock import patch
 
 import pytest
 
-from kit.store.ground import STRICT, laid_out, new, origin
-from muniment.confine.cancel import Patience
+from kit.store.ground import STRICT, laid_out, lay, new, opened, origin, patience
+from kit.store.killed import BEFORE, recovered
+from kit.store.processes import die, killed
+from muniment.confine import writing
 from muniment.names import Trust
 from muniment.store import commit as commits
 from muniment.store import erase as erasing
+from muniment.store import upkeep
 from muniment.store.audit import verify
 from muniment.store.catalog import refresh
 from muniment.store.ledger import root_key, source_of
 from muniment.store.rows import Assessed
+from muniment.store.upkeep import rebuild
 
 
 @pytest.fixture
@@ -26,12 +32,12 @@ def ground(tmp_path):
 
 
 CUTS = {
-    "the head set back": ("DELETE FROM record WHERE seq > 3", "UPDATE head SET seq = 3"),
-    "the head gone": ("DELETE FROM record WHERE seq > 3", "DELETE FROM head"),
-    "the head kept": ("DELETE FROM record WHERE seq > 3",),
-    "only the head gone": ("DELETE FROM head",),
-    "the head far ahead": ("UPDATE head SET seq = 99",),
-    "everything": ("DELETE FROM record", "DELETE FROM head"),
+    "the head set back": "DELETE FROM record WHERE seq > 3; UPDATE head SET seq = 3",
+    "the head gone": "DELETE FROM record WHERE seq > 3; DELETE FROM head",
+    "the head kept": "DELETE FROM record WHERE seq > 3",
+    "only the head gone": "DELETE FROM head",
+    "the head far ahead": "UPDATE head SET seq = 99",
+    "everything": "DELETE FROM record; DELETE FROM head",
 }
 
 
@@ -41,10 +47,8 @@ def test_a_cut_is_still_found_after_further_commits_have_signed_a_new_end(ground
     for number in range(4):
         ground.commit(new(f"user/n{number}.md", b"%d\n" % number))
     assert verify(ground.state).problems == ()
-    forger = sqlite3.connect(ground.state.ledger.path, isolation_level=None)
-    for statement in CUTS[cut]:
-        forger.execute(statement)
-    forger.close()
+    with closing(sqlite3.connect(ground.state.ledger.path, isolation_level=None)) as forger:
+        forger.executescript(CUTS[cut])
     if cut == "everything":
         (problem,) = verify(ground.state).problems
         assert "4 of the commits" in problem
@@ -56,15 +60,13 @@ def test_a_cut_is_still_found_after_further_commits_have_signed_a_new_end(ground
 def test_an_erasure_and_a_look_of_another_thread_do_not_wait_for_each_other(ground, monkeypatch):
     """Each held what the other wanted: the erasure the ledger, the look the catalog."""
     ground.commit(new("user/x.md", b"a text that has to go away\n"))
-    inside, looking = threading.Event(), threading.Event()
-    real = erasing.view_of
+    inside, looking, real = threading.Event(), threading.Event(), erasing.view_of
+    project, key = ground.roots["project"], root_key(ground.state, ground.roots["project"])
 
     def view(*arguments, **more):
         inside.set()
         looking.wait(10)
         return real(*arguments, **more)
-
-    project, key = ground.roots["project"], root_key(ground.state, ground.roots["project"])
 
     def assess(rel, digest, _data):
         looking.set()
@@ -76,9 +78,9 @@ def test_an_erasure_and_a_look_of_another_thread_do_not_wait_for_each_other(grou
         refresh(ground.state.catalog, key, project, assess, basis="another")
 
     monkeypatch.setattr(erasing, "view_of", view)
-    where = erasing.EraseGround(ground.state, ground.roots, STRICT, Patience(time.monotonic() + 20))
-    deeds = look, lambda: erasing.erase("user/x.md", where)
-    threads = [threading.Thread(target=deed, daemon=True) for deed in deeds]
+    where = erasing.EraseGround(ground.state, ground.roots, STRICT, patience(20))
+    threads = [threading.Thread(target=look, daemon=True)]
+    threads.append(threading.Thread(target=erasing.erase, args=("user/x.md", where), daemon=True))
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -87,18 +89,98 @@ def test_an_erasure_and_a_look_of_another_thread_do_not_wait_for_each_other(grou
     assert not (ground.user / "x.md").exists()
 
 
-def test_an_interrupt_just_after_a_commit_is_done_does_not_take_its_files_back(ground, monkeypatch):
+def test_an_interrupt_just_after_a_commit_is_done_does_not_take_its_files_back(ground):
     """The ledger said done, the files were gone, and the task could never be repeated."""
     real = commits.finish
-
-    def interrupted(*arguments):
-        real(*arguments)
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(commits, "finish", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            ground.commit(new("user/n.md"), origin=origin("task-1"))
-    again = ground.commit(new("user/n.md"), origin=origin("task-1"))
-    assert again.repeated
+    interrupted = lambda *arguments: (real(*arguments), signal.raise_signal(signal.SIGINT))  # noqa: E731
+    with patch.object(commits, "finish", interrupted), pytest.raises(KeyboardInterrupt):
+        ground.commit(new("user/n.md"), origin=origin("task-1"))
+    assert ground.commit(new("user/n.md"), origin=origin("task-1")).repeated
     assert (ground.user / "n.md").read_bytes() == b"new\n"
+
+
+# -- Recovery under attack: it is killed itself, or nothing follows it.
+
+
+@pytest.fixture
+def at(tmp_path):
+    """A memory with indexes, in which a commit was killed just before it was done."""
+    where = tmp_path / "tree", tmp_path / "state"
+    lay(where[0], BEFORE)
+    with opened(*where) as ground:
+        ground.commit(new("user/first.md"), new("project/first.md"))
+
+    def interrupted():
+        commits.finish = die
+        with opened(*where) as ground:
+            ground.commit(new("user/lost.md"), new("project/lost.md"))
+
+    killed(interrupted)
+    assert (where[0] / "user" / "lost.md").exists()
+    return where
+
+
+def is_clean(ground):
+    assert not [*ground.base.rglob("lost.md"), *ground.base.rglob(".muniment-*")]
+    return not any(upkeep.verify(ground.state, root, STRICT).problems for root in ground.roots.values())
+
+
+@pytest.mark.parametrize("step", ["write_index", "view_of", "plan_index", "written"])
+def test_a_recovery_that_is_killed_before_the_index_is_right_is_done_again(at, step):
+    """The ledger had forgotten the commit by then, so the index told of its files for ever."""
+
+    def recovering():
+        setattr(upkeep, step, die)
+        with opened(*at) as ground:
+            recovered(ground)
+
+    killed(recovering)
+    with opened(*at) as ground:
+        assert recovered(ground) != ()
+        assert is_clean(ground)
+        assert recovered(ground) == ()
+
+
+def test_a_commit_that_recovers_and_then_writes_nothing_leaves_the_indexes_right(at):
+    """Another process had the memory open when the first one died."""
+    with opened(*at) as ground:
+        ground.commit(new("user/more.md"), new("project/more.md"), dry_run=True)
+        assert is_clean(ground)
+
+
+def test_a_rebuild_that_is_killed_leaves_no_temporary_file_behind_the_next_one(tmp_path):
+    """No commit is in the ledger that could name it."""
+    where, user = (tmp_path / "tree", tmp_path / "state"), tmp_path / "tree" / "user"
+    lay(where[0], BEFORE)
+
+    def rebuilding():
+        real = writing._renameat2
+        with opened(*where) as ground:
+            rebuild(ground.state, ground.roots["user"], STRICT, patience())
+            (user / "fresh.md").write_text("fresh\n")
+            writing._renameat2 = lambda *arguments: (real(*arguments), die())
+            rebuild(ground.state, ground.roots["user"], STRICT, patience())
+
+    killed(rebuilding)
+    assert list(user.rglob(".muniment-*")) != []
+    mine = user / ".muniment-0123456789abffff.tmp"
+    mine.write_text("somebody wrote this\n")
+    with opened(*where) as ground:
+        rebuild(ground.state, ground.roots["user"], STRICT, patience())
+    assert list(where[0].rglob(".muniment-*")) == [mine]
+
+
+# -- Names that somebody planted before a commit, in the hope that it writes through them.
+
+
+@pytest.mark.threat("T-PATH-07", control="random_names")
+def test_no_name_that_can_be_known_beforehand_is_written_under(ground):
+    """Links that somebody planted before a commit, in the hope that it writes through them."""
+    secret = ground.outside / "secret.md"
+    names = [f".muniment-{number:016x}.tmp" for number in range(500)]
+    names += ["new.md.tmp", ".new.md.tmp", "new.md~", ".new.md.swp", "#new.md#", "new.tmp"]
+    for name in (*names, *(f"new.md.{number}.tmp" for number in range(100))):
+        (ground.user / name).symlink_to(secret)
+    assert [change.path for change in ground.commit(new("user/new.md")).changes] == ["user/new.md"]
+    assert (ground.user / "new.md").read_bytes() == b"new\n"
+    assert secret.read_bytes() == b"secret\n"

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from kit.confine.trees import exchange
 from kit.store.catalogued import Catalogued, much_later
 
-NAMES = [
+SOME = [
     "a.md",
     "B.md",
     "b.md",
@@ -29,10 +29,9 @@ NAMES = [
     "bad:.md",
     "ü.md",
 ]
-PATHS = st.lists(st.sampled_from(NAMES), min_size=1, max_size=4).map("/".join)
-TEXTS = st.sampled_from(
-    ["", "# A\n", "# B\n", "---\nname: n\nkeywords: [k]\n---\nbody\n", "---\nopen", "日本\n"]
-)
+PATHS = st.lists(st.sampled_from(SOME), min_size=1, max_size=4).map("/".join)
+SAID = ["", "# A\n", "# B\n", "---\nname: n\nkeywords: [k]\n---\nbody\n", "---\nopen", "日本\n"]
+TEXTS = st.sampled_from(SAID)
 PLANTS = {
     "link": lambda self, path: path.symlink_to(self.base / "outside"),
     "link inside": lambda self, path: path.symlink_to(self.path("t")),

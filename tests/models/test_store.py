@@ -8,9 +8,9 @@ It shares no code with the subject.
 from __future__ import annotations
 
 import tempfile
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 from hypothesis import settings
 from hypothesis import strategies as some
@@ -18,6 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from kit.jobs.places import opened
 from kit.memories import make_roots, strict
+from kit.store.killed import files
 from muniment.agent.filing import RuleWriter
 from muniment.confine.cancel import Patience
 from muniment.jobs.dream import dream
@@ -32,6 +33,7 @@ from muniment.testing.corpus.index_oracle import index_problems
 WORDS = ["alder", "birch", "cedar", "dogwood", "elm", "fir", "gum", "hazel"]
 UNKNOWN = {"a", "the", "oak"}
 SCOPES = ("user", "project")
+HOWS = ("append", "new", "remove", "bullets")
 FOREVER = Patience(float("inf"))
 
 
@@ -62,13 +64,8 @@ class Memory(RuleBasedStateMachine):
             self.stack.close()
 
     def tree(self):
-        found = {}
-        for scope in SCOPES:
-            for path in (self.base / scope).rglob("*.md"):
-                rel = path.relative_to(self.base)
-                if rel.name != "MEMORY.md" and rel.parts[1] != "index":
-                    found[str(rel)] = path.read_bytes()
-        return found
+        found = ((scope, *item) for scope in SCOPES for item in files(self.base / scope).items())
+        return {f"{scope}/{rel}": data for scope, rel, data in found if rel.endswith(".md")}
 
     def moved(self, task):
         """What a task changed, by the disk; the model follows once it has been judged."""
@@ -83,12 +80,9 @@ class Memory(RuleBasedStateMachine):
                 self.behind[scope] = ""
         return changed
 
-    @rule(
-        words=some.lists(some.sampled_from(WORDS), min_size=1, max_size=3, unique=True),
-        scope=some.sampled_from(SCOPES),
-    )
+    @rule(words=some.sets(some.sampled_from(WORDS), min_size=1, max_size=3), scope=some.sampled_from(SCOPES))
     def remember(self, words, scope):
-        fact = f"The user likes {' and '.join(words)}"
+        fact = f"The user likes {' and '.join(sorted(words))}"
         known = any(body_of(data) == fact for path, data in self.model.items() if path.startswith(scope))
         result = remember(RememberRequest(fact, scope=scope), self.place, RuleWriter())
         assert result.error is None
@@ -102,11 +96,7 @@ class Memory(RuleBasedStateMachine):
             assert body_of(after) == fact
 
     @precondition(lambda self: self.model)
-    @rule(
-        which=some.integers(0),
-        word=some.sampled_from(WORDS),
-        how=some.sampled_from(["append", "new", "remove", "bullets"]),
-    )
+    @rule(which=some.integers(0), word=some.sampled_from(WORDS), how=some.sampled_from(HOWS))
     def edit_by_hand(self, which, word, how):
         path = sorted(self.model)[which % len(self.model)]
         path = {"new": f"project/hand-{word}.md", "bullets": f"user/list-{word}.md"}.get(how, path)
@@ -182,20 +172,13 @@ class Memory(RuleBasedStateMachine):
     @rule(word=some.sampled_from(WORDS))
     def crash(self, word):
         """A remember that is killed once its file is written, and a new start."""
-        dying = patch.multiple(commits, finish=self.die, bring_back=lambda *_: [])
-        try:
-            with dying:
-                request = RememberRequest(f"Killed while filing {word}", scope="user")
-                remember(request, self.place, RuleWriter())
-        except Killed:
-            pass
+        request = RememberRequest(f"Killed while filing {word}", scope="user")
+        dying = patch.multiple(commits, finish=Mock(side_effect=Killed), bring_back=lambda *_: [])
+        with dying, suppress(Killed):
+            remember(request, self.place, RuleWriter())
         upkeep.recover_all(self.place.state, self.place.roots, self.policy, FOREVER)
         self.behind["user"] = ""
         assert self.tree() == self.model
-
-    @staticmethod
-    def die(*_args):
-        raise Killed
 
     @invariant()
     def the_files_are_those_of_the_model_and_the_indexes_and_the_chain_are_whole(self):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import stat
 import time
 from contextlib import contextmanager
@@ -31,37 +30,20 @@ LAX = """
 schema = "muniment-policy/1"
 name = "lax"
 description = "Everything in both scopes, but for what each test takes away."
-
-[scopes]
-user = {{ trust = "owner", commit = "auto" }}
-project = {{ trust = "workspace", commit = "auto" }}
-
-[[allow]]
-id = "all"
-verbs = ["list", "read", "create", "modify"]
-paths = ["/user/**", "/project/**"]
-why = "tests"
-
-[limits]
-{limits}
-
-[[quota]]
-id = "all"
-paths = ["/**"]
-max_file_bytes = {max_file_bytes}
-max_files = {max_files}
-max_total_bytes = {max_total_bytes}
-
-[content]
-reject = ["control", "bidi", "tag-chars", "zero-width", "ansi"]
+scopes = { user = { trust = "owner", commit = "auto" }, project = { trust = "workspace", commit = "auto" } }
+allow = [
+{ id = "all", verbs = ["list", "read", "create", "modify"], paths = ["/**"], why = "tests" }
+]
+content = { reject = ["control", "bidi", "tag-chars", "zero-width", "ansi"] }
 """
 
 
 def lax(*, max_file_bytes=1 << 20, max_files=100, max_total_bytes=1 << 26, **limits):
     """A policy that grants everything, with the limits asked for."""
-    more = "\n".join(f"{name} = {value}" for name, value in limits.items())
     quota = {"max_file_bytes": max_file_bytes, "max_files": max_files, "max_total_bytes": max_total_bytes}
-    return parse_policy(LAX.format(limits=more, **quota), where="lax", parents=lambda name: name)
+    spelled = [", ".join(f"{name} = {value}" for name, value in each.items()) for each in (limits, quota)]
+    more = 'limits = {{ {} }}\nquota = [{{ id = "all", paths = ["/**"], {} }}]\n'.format(*spelled)
+    return parse_policy(LAX + more, where="lax", parents=lambda name: name)
 
 
 def sha(content):
@@ -69,7 +51,6 @@ def sha(content):
 
 
 def new(path, content=b"new\n"):
-    """A proposal to create."""
     return Proposed(path, None, content)
 
 
@@ -95,18 +76,9 @@ class Ground:
     base: Path
     roots: dict
     state: State
-
-    @property
-    def user(self):
-        return self.base / "user"
-
-    @property
-    def project(self):
-        return self.base / "project"
-
-    @property
-    def outside(self):
-        return self.base / "outside"
+    user = property(lambda self: self.base / "user")
+    project = property(lambda self: self.base / "project")
+    outside = property(lambda self: self.base / "outside")
 
     def edit(self, path, content=b"edited\n"):
         """A proposal to replace what is there now."""
@@ -134,33 +106,38 @@ class Ground:
 
 def photograph(base):
     found = {}
-    for where, directories, files in os.walk(base):
-        for name in (*directories, *files):
-            path = Path(where, name)
-            status = path.lstat()
-            times = (status.st_mtime_ns, status.st_ino)
-            if stat.S_ISLNK(status.st_mode):
-                kept = str(path.readlink())
-            elif stat.S_ISREG(status.st_mode):
-                kept = sha(path.read_bytes())
-            else:
-                kept, times = stat.filemode(status.st_mode)[0], (status.st_ino,)
-            found[str(path.relative_to(base))] = (status.st_mode, times, kept, status.st_nlink)
+    for path in base.rglob("*"):
+        status = path.lstat()
+        times = (status.st_mtime_ns, status.st_ino)
+        if stat.S_ISLNK(status.st_mode):
+            kept = str(path.readlink())
+        elif stat.S_ISREG(status.st_mode):
+            kept = sha(path.read_bytes())
+        else:
+            kept, times = stat.filemode(status.st_mode)[0], (status.st_ino,)
+        found[str(path.relative_to(base))] = (status.st_mode, times, kept, status.st_nlink)
     return found
 
 
 @contextmanager
-def laid_out(base):
-    """Both roots bound, with an entry, a topic and its entry in `user`, and an outside tree."""
-    for name in ("user", "project", "outside"):
-        (base / name).mkdir(mode=0o700)
-    (base / "user" / "topic").mkdir()
-    for path, data in {**STANDING, "outside/secret.md": b"secret\n"}.items():
-        (base / path).write_bytes(data)
-    roots = bind_all({"user": base / "user", "project": base / "project"})
+def opened(base, state):
+    """Both roots bound."""
+    roots = bind_all({scope: base / scope for scope in ("user", "project")})
     try:
-        with State(None) as state:
-            yield Ground(base, roots, state)
+        with State(state) as held:
+            yield Ground(base, roots, held)
     finally:
         for root in roots.values():
             root.close()
+
+
+def lay(base, files):
+    for path, data in files.items():
+        (base / path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (base / path).write_bytes(data)
+
+
+def laid_out(base):
+    """Both roots bound, with an entry, a topic and its entry in `user`, and an outside tree."""
+    lay(base, {**STANDING, "outside/secret.md": b"secret\n"})
+    return opened(base, None)

@@ -9,19 +9,16 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
-from contextlib import contextmanager
 
-from kit.store.ground import STANDING, STRICT, Ground, origin, patience, sha
+from kit.store.ground import STANDING, STRICT, lay, opened, origin, patience, sha
 from kit.store.processes import die
 from muniment.confine import writing
-from muniment.confine.binding import bind_all
 from muniment.store import database, tasks
-from muniment.store.commit import commit
 from muniment.store.judge import Author
 from muniment.store.ledger import of_task
 from muniment.store.state import State
 from muniment.store.upkeep import rebuild, recover_all
-from muniment.tools.overlay import ChangeSet, Claim, Proposed
+from muniment.tools.overlay import Claim, Proposed
 
 BEFORE = {**STANDING, "user/gone/g.md": b"# G\ngone\n"}
 WANTED = {
@@ -40,40 +37,16 @@ def applied(standing, change):
     return {path: data for path, data in {**standing, **change}.items() if data is not None}
 
 
-def lay(base):
-    """The before-state on disk."""
-    for scope in ("user", "project"):
-        (base / scope).mkdir(mode=0o700, parents=True)
-    for path, data in BEFORE.items():
-        (base / path).parent.mkdir(exist_ok=True, mode=0o700)
-        (base / path).write_bytes(data)
-
-
-@contextmanager
-def opened(base, state):
-    roots = bind_all({scope: base / scope for scope in ("user", "project")})
-    try:
-        with State(state) as held:
-            yield Ground(base, roots, held)
-    finally:
-        for root in roots.values():
-            root.close()
-
-
 def recovered(ground):
     return recover_all(ground.state, ground.roots, STRICT, patience())
 
 
 def entries(base):
     """All files but indexes, with their bytes, and all directories but `index/`, as None."""
-    found = {}
-    for path in base.rglob("*"):
-        rel = str(path.relative_to(base))
-        if path.is_dir() and path.name != "index":
-            found[f"{rel}/"] = None
-        elif path.is_file() and path.name != "MEMORY.md" and path.parent.name != "index":
-            found[rel] = path.read_bytes()
-    return found
+    paths = [path for path in base.rglob("*") if "index" not in (path.name, path.parent.name)]
+    found = {f"{path.relative_to(base)}/": None for path in paths if path.is_dir()}
+    files = (path for path in paths if path.is_file() and path.name != "MEMORY.md")
+    return found | {str(path.relative_to(base)): path.read_bytes() for path in files}
 
 
 def files(base):
@@ -135,10 +108,10 @@ class Killer:
 
 def commit_once(ground):
     """Make of the files in `BEFORE` those in `WANTED`."""
-    bases = {path: None if path not in BEFORE else sha(BEFORE[path]) for path in WANTED}
-    changes = tuple(Proposed(path, bases[path], data) for path, data in WANTED.items() if data is not None)
-    removals = tuple(Claim(path, bases[path]) for path, data in WANTED.items() if data is None)
-    commit([ChangeSet(changes, (), removals)], ground.terms(origin=origin(TASK), author=Author.CODE))
+    bases = {path: sha(BEFORE[path]) if path in BEFORE else None for path in WANTED}
+    changes = [Proposed(path, bases[path], data) for path, data in WANTED.items() if data is not None]
+    removals = [Claim(path, bases[path]) for path, data in WANTED.items() if data is None]
+    ground.commit(*changes, removals=removals, origin=origin(TASK), author=Author.CODE)
 
 
 def killed_at(base, state, at):
@@ -163,7 +136,7 @@ def steps(where, stride):
     found, at = {True: 0, False: 0}, 1
     while True:
         base, state = where / f"tree-{at}", where / f"state-{at}"
-        lay(base)
+        lay(base, BEFORE)
         State(state).close()
         before = entries(base)
         if not killed_at(base, state, at):

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
-
-import pytest
 
 from kit.where import TESTS
 
@@ -16,9 +13,9 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": str(TESTS)}
 KILLED = 9
 
 
-def program(source, *arguments, wrapper=()):
+def program(source, *arguments):
     """Run a program to its end."""
-    command = [*wrapper, sys.executable, "-c", source, *map(str, arguments)]
+    command = [sys.executable, "-c", source, *map(str, arguments)]
     return subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, check=False, timeout=120)
 
 
@@ -41,18 +38,6 @@ def at_once(*commands):
             each.communicate()
     assert [each.returncode for each in running] == [0] * len(running), printed
     return [json.loads(output) for output, _ in printed]
-
-
-def with_mounts(source, base):
-    """What a program prints, as JSON, that may mount in a namespace of its own; it ends with 77 if not."""
-    if shutil.which("unshare") is None:
-        pytest.skip("there is no unshare to make a namespace with")
-    done = program(source, base, wrapper=("unshare", "-Urm", "--propagation", "private"))
-    if done.returncode == 77 or "unshare failed" in done.stderr:
-        pytest.skip("this system lets nobody mount a file system of their own")
-    assert done.returncode == 0, done.stderr
-    assert list(base.iterdir()) == []
-    return json.loads(done.stdout)
 
 
 def die(*_arguments, **_more):

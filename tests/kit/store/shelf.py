@@ -12,6 +12,7 @@ import unicodedata
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from urllib.parse import quote
 
 from muniment.confine.binding import bind
@@ -47,19 +48,6 @@ def data_of(rel, description=""):
     return f"---\n{''.join(lines)}---\n".encode()
 
 
-@dataclass
-class View:
-    """What a plan asks of a view."""
-
-    key: str = KEY
-    complete: bool = True
-    listed: frozenset = frozenset()
-
-    def names(self, directory):
-        assert directory == ""
-        return self.listed
-
-
 class Shelf:
     """Entries by path, each with its line, in a catalog; and the files of their index."""
 
@@ -77,31 +65,25 @@ class Shelf:
 
     def put(self, rel, description=""):
         """An entry that came or changed."""
-        self.lines[rel] = line = line_of(rel, description)
+        line, (topic, key) = line_of(rel, description), self._gone(rel)
+        self.lines[rel] = line
         self.ever[rel].add(data_of(rel, description))
-        topic, key = rel.rpartition("/")[0], sha(rel)
-        with self.catalog.transaction() as connection:
-            connection.execute("DELETE FROM entry WHERE root = ? AND rel = ?", (KEY, rel))
-            connection.execute(
-                "INSERT INTO entry (root, rel, topic, key, sort, inode, size, mtime_ns, ctime_ns, digest,"
-                " name, description, keywords, trust, readable, note, line, line_bytes)"
-                " VALUES (?, ?, ?, ?, ?, 0, 0, 0, 0, '', '', '', '[]', 'owner', 1, '', ?, ?)",
-                (KEY, rel, topic, key, folded(rel), line, len(line.encode())),
-            )
-        self._relist(rel)
+        self.catalog.rows(
+            "INSERT INTO entry (root, rel, topic, key, sort, inode, size, mtime_ns, ctime_ns, digest,"
+            " name, description, keywords, trust, readable, note, line, line_bytes)"
+            " VALUES (?, ?, ?, ?, ?, 0, 0, 0, 0, '', '', '', '[]', 'owner', 1, '', ?, ?)",
+            (KEY, rel, topic, key, folded(rel), line, len(line.encode())),
+        )
 
     def drop(self, rel):
         """An entry that went."""
         del self.lines[rel]
-        with self.catalog.transaction() as connection:
-            connection.execute("DELETE FROM entry WHERE root = ? AND rel = ?", (KEY, rel))
-        self._relist(rel)
+        self._gone(rel)
 
     def forget(self):
         """Make the catalog one that was deleted and filled again."""
-        with self.catalog.transaction() as connection:
-            for table in ("page", "written", "relisted"):
-                connection.execute(f"DELETE FROM {table}")
+        for table in ("page", "written", "relisted"):
+            self.catalog.rows(f"DELETE FROM {table}")
         for rel in self.lines:
             self._relist(rel)
 
@@ -122,7 +104,9 @@ class Shelf:
         return verify_index(self.catalog, self.root, self.view(), self.ever.__getitem__)
 
     def view(self):
-        return View(listed=frozenset(path.name for path in self.top.iterdir()))
+        """What a plan asks of a view."""
+        listed = {"": frozenset(path.name for path in self.top.iterdir())}
+        return SimpleNamespace(key=KEY, complete=True, names=listed.__getitem__)
 
     def files(self):
         """The index on the disk, by path; the rest of the root, too."""
@@ -132,10 +116,14 @@ class Shelf:
     def rows(self, table):
         return sorted(self.catalog.rows(f"SELECT * FROM {table} WHERE root = ?", (KEY,)))
 
+    def _gone(self, rel):
+        self.catalog.rows("DELETE FROM entry WHERE root = ? AND rel = ?", (KEY, rel))
+        return self._relist(rel)
+
     def _relist(self, rel):
-        listed = KEY, rel.rpartition("/")[0], sha(rel)
-        with self.catalog.transaction() as connection:
-            connection.execute("INSERT INTO relisted (root, topic, key) VALUES (?, ?, ?)", listed)
+        listed = rel.rpartition("/")[0], sha(rel)
+        self.catalog.rows("INSERT INTO relisted (root, topic, key) VALUES (?, ?, ?)", (KEY, *listed))
+        return listed
 
 
 # -- the definition

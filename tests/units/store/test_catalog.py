@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import os
+import shutil
+import time
+from contextlib import closing
+from itertools import chain, repeat
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
-from kit.store.catalogued import KEY, as_nobody, catalogued
-from kit.store.ground import sha
-from muniment.errors import ManagedMemoryUnavailable
+from kit.confine.trees import exchange
+from kit.store.catalogued import KEY, as_nobody, catalogued, much_later
+from kit.store.ground import STRICT, patience, sha
+from muniment.confine.root import OpenDirectory
+from muniment.errors import Cancelled, DeadlineExceeded, ManagedMemoryUnavailable, NotFound
 from muniment.names import MAX_DEPTH, MAX_FILE_BYTES, Trust
-from muniment.store import catalog
-from muniment.store.catalog import CatalogEntry, Odd, refresh
+from muniment.store import catalog, upkeep
+from muniment.store import catalog as subject
+from muniment.store.catalog import Odd, refresh
 from muniment.store.rows import Assessed
+from muniment.store.state import open_catalog
+from muniment.store.upkeep import view_in_time, view_of
 
 CANARY = "zqcanaryzq"
+
 LONG = "this directory could not be listed"
 
 
@@ -29,21 +40,17 @@ def key(rel):
     return sha(rel.encode())
 
 
-def rels(view):
-    return [entry.rel for entry in view.entries()]
-
-
-def test_an_entry_is_told_with_all_that_its_file_says(root):
-    text = b"---\nname: B\ndescription: D\ntype: project\nkeywords: [k, 'l m']\nother\n---\nbody"
-    root.put("topic/b.md", text)
+def test_an_entry_is_told_with_all_that_its_file_says_and_that_is_known_of_it(root):
+    root.put(
+        "topic/b.md", b"---\nname: B\ndescription: D\ntype: user\nkeywords: [k, 'l m']\nother\n---\nbody"
+    )
     root.answers["topic/b.md"] = Assessed(Trust.AGENT, expires="2030-01-01T00:00:00Z")
     view = root.refresh()
-    of_file = {"rel": "topic/b.md", "size": len(text), "digest": sha(text), "readable": True, "held": None}
-    said = {"name": "B", "description": "D", "type": "project", "keywords": ("k", "l m")}
-    told = {"trust": Trust.AGENT, "expires": "2030-01-01T00:00:00Z", "note": "line 6 is not understood"}
-    assert view.entry("topic/b.md") == CatalogEntry(**of_file, **said, **told)
-    assert view.entries() == (view.entry("topic/b.md"),)
-    assert view.entry("b.md") is None
+    (entry,) = view.entries()
+    assert (entry.name, entry.keywords, entry.note) == ("B", ("k", "l m"), "line 6 is not understood")
+    assert (entry.trust, entry.expires, entry.held) == (Trust.AGENT, "2030-01-01T00:00:00Z", None)
+    assert root.differences(view) == {}
+    assert (view.entry("topic/b.md"), view.entry("b.md")) == (entry, None)
     assert (view.scope, view.key, view.complete) == ("user", KEY, True)
 
 
@@ -56,20 +63,15 @@ def test_what_is_no_entry_is_odd_with_a_reason(root, tmp_path):
     os.link(outside / "secret.md", root.top / "hard.md")
     os.mkfifo(root.top / "pipe.md")
     Path(os.fsdecode(os.fsencode(root.top) + b"/Z\xfcrich.md")).write_text("x")
-    deep, far = "/".join("d" * (MAX_DEPTH - 1)), "/".join(["l" * 250] * 4)
-    far, deep = f"{far}/longer-than-that.md", f"{deep}/x.md"
+    far, deep = "/".join(["l" * 250] * 4 + ["longer-than-that.md"]), "/".join("d" * (MAX_DEPTH - 1)) + "/x.md"
     for rel in ("ok.md", "new\nline.md", "a\u202eb/x.md", "NUL.md", deep, far):
         root.put(rel)
     view = root.refresh()
-    assert rels(view) == ["ok.md"]
-    assert root.differences(view) == {}
-    odd = {item.path[:20]: item.reason for item in view.odd()}
-    assert odd["link.md"] == odd["linked"] == odd["pipe.md"] == "a link or special file"
-    assert odd["hard.md"] == "leads outside the memory (hardlink)"
-    assert set(odd) >= {"new\\u{a}line.md", "a\\u{202e}b", "Z\\u{dcfc}rich.md", "NUL.md"}
-    assert odd["d/d/d/d/d/d/d/d/x.md"] == f"deeper than {MAX_DEPTH} levels"
-    assert odd["l" * 20] == "a path longer than 1024 bytes"
-    assert all(path.isprintable() for path in odd)
+    assert [entry.rel for entry in view.entries()] == ["ok.md"]
+    assert root.differences(view) == {}  # It has the reasons.
+    assert {item.path for item in view.odd()} >= {"new\\u{a}line.md", "a\\u{202e}b", "Z\\u{dcfc}rich.md"}
+    assert len(view.odd()) == 10
+    assert all(item.path.isprintable() for item in view.odd())
     assert "Z\udcfcrich.md" in view.names("")
     assert view.complete
     assert CANARY not in root.everything_stored()
@@ -79,23 +81,18 @@ def test_a_file_that_is_too_large_or_that_cannot_be_opened_is_listed_as_unreadab
     root.put("large.md", b"# Large\n" + b"x" * MAX_FILE_BYTES)
     root.put("just.md", b"x" * MAX_FILE_BYTES)
     view = root.refresh()
-    large = view.entry("large.md")
-    assert (large.readable, large.digest, large.size) == (False, None, MAX_FILE_BYTES + 8)
-    assert (large.name, large.description, large.trust) == ("large", "", Trust.EXTERNAL)
-    assert large.note == f"the file is larger than {MAX_FILE_BYTES} bytes"
-    assert view.entry("just.md").readable
-    assert root.asked == ["just.md"]
     assert root.differences(view) == {}
+    told = [(entry.readable, entry.trust) for entry in view.entries()]
+    assert told == [(True, Trust.OWNER), (False, Trust.EXTERNAL)]
+    assert root.asked == ["just.md"]
     assert (root.found("large"), root.found("just")) == ([], ["just.md"])
     assert root.lines()[key("large.md")] == "- [large.md](large.md) — unreadable\n"
     root.put("a/x.md", "# X\n")
-    (root.top / "a").chmod(0o400)  # It may be listed, but not entered.
-    with as_nobody(root.top):
-        entry = root.refresh().entry("a/x.md")
-    assert (entry.size, entry.readable) == (0, False)
-    (root.top / "a").chmod(0o700)
-    with as_nobody(root.top):
-        assert root.refresh().entry("a/x.md").readable
+    for mode, readable in ((0o400, False), (0o700, True)):  # It may be listed, but not entered.
+        (root.top / "a").chmod(mode)
+        with as_nobody(root.top):
+            entry = root.refresh().entry("a/x.md")
+        assert (entry.readable, entry.size) == (readable, 4 * readable)
 
 
 def test_nothing_of_a_held_entry_is_in_any_row_until_it_is_released(root):
@@ -109,35 +106,30 @@ def test_nothing_of_a_held_entry_is_in_any_row_until_it_is_released(root):
     assert held.digest == sha(text.encode())
     assert root.catalog.rows("SELECT * FROM text") == []
     assert root.lines() == {key("t/held.md"): "- [t/held.md](t/held.md) — held\n"}
-    held, root.answers = root.answers, {}
-    for root.basis, root.answers, found in (
-        ("2", {}, ["t/held.md"]),
-        ("3", held, []),
-        ("4", {}, ["t/held.md"]),
-    ):
+    held, rows = root.answers, "SELECT name, line FROM entry WHERE line || name LIKE ?"
+    for root.basis, root.answers in zip("234", ({}, held, {}), strict=True):
         root.refresh()
-        assert root.found(f"B{CANARY}") == found
-        shown = root.catalog.rows("SELECT name, line FROM entry WHERE line || name LIKE ?", (f"%{CANARY}%",))
-        assert bool(shown) == bool(found)
+        assert root.found(f"B{CANARY}") == ([] if root.answers else ["t/held.md"])
+        assert bool(root.catalog.rows(rows, (f"%{CANARY}%",))) == (not root.answers)
 
 
-def test_names_beyond_the_limit_make_the_view_incomplete_until_they_are_gone(root, tmp_path, monkeypatch):
-    for limit, complete in ((5, True), (4, False), (0, False), (99, True)):
-        (tmp_path / str(limit)).mkdir()
-        with catalogued(tmp_path / str(limit)) as other, monkeypatch.context() as patched:
-            patched.setattr(catalog, "MAX_NAMES", limit)
-            for kept in (root, other):
-                for rel in ("a/1.md", "a/2.md", "b.md", "c.md"):
-                    kept.put(rel)
-            view = other.refresh()
-            assert (view.complete, view.odd() == ()) == (complete, complete)
-            patched.undo()
-            assert other.differences(other.refresh()) == {}
-    root.refresh()
-    monkeypatch.setattr(catalog, "MAX_NAMES", 5)
+def test_names_beyond_the_limit_make_the_view_incomplete_until_they_are_gone(root, monkeypatch):
+    def limited(limit):
+        monkeypatch.setattr(catalog, "MAX_NAMES", limit)
+        return root.refresh(sweep=True)
+
+    for rel in ("a/1.md", "a/2.md", "b.md", "c.md"):
+        root.put(rel)
+    for limit, complete in ((4, False), (0, False), (5, True)):
+        view = limited(limit)
+        assert (view.complete, view.odd() == ()) == (complete, complete)
+    assert root.differences(view) == {}
     root.put("a/3.md")
     view = root.refresh()
-    assert rels(view) == ["b.md", "c.md"]  # What has grown beyond it is passed over whole.
+    assert [entry.rel for entry in view.entries()] == [
+        "b.md",
+        "c.md",
+    ]  # What has grown beyond it is passed over whole.
     assert view.odd() == (Odd("a", "the memory holds more than 5 names"),)
     (root.top / "a/1.md").unlink()
     assert root.rels() == ["a/2.md", "a/3.md", "b.md", "c.md"]
@@ -151,16 +143,14 @@ def test_names_beyond_the_limit_make_the_view_incomplete_until_they_are_gone(roo
 
 def test_rows_are_handed_over_in_pieces_and_a_failure_leaves_them_as_they_were(root, monkeypatch):
     monkeypatch.setattr(catalog, "PENDING_CHARS", 0)
-    for number in range(20):
-        root.put(f"t{number % 3}/{number}.md", f"# Entry {number}\nword{number}\n")
-    assert root.differences(root.refresh()) == {}
-    for number in range(0, 20, 2):
-        root.put(f"t{number % 3}/{number}.md", f"# Again {number}\n")
+    for again, numbers in (("", range(20)), ("again", range(0, 20, 2))):
+        for number in numbers:
+            root.put(f"t{number % 3}/{number}.md", f"# Entry {number} {again}\nword{number}{again}\n")
+        assert root.differences(root.refresh()) == {}
     (root.top / "t1/1.md").unlink()
     assert root.differences(root.refresh()) == {}
     assert (root.found("word3"), root.found("word2")) == (["t0/3.md"], [])
-    rows = "SELECT rel, name FROM entry ORDER BY rel"
-    before = root.catalog.rows(rows)
+    before = root.lines()
     root.put("t0/0.md", "# Other\n")
     root.put("t9/new.md", "# New\n")
 
@@ -171,11 +161,11 @@ def test_rows_are_handed_over_in_pieces_and_a_failure_leaves_them_as_they_were(r
 
     with pytest.raises(ManagedMemoryUnavailable, match="is busy"):
         refresh(root.catalog, KEY, root.bound, fail, basis=root.basis)
-    assert root.catalog.rows(rows) == before
+    assert root.lines() == before
     assert root.differences(root.refresh()) == {}
 
 
-def test_two_roots_in_one_catalog_do_not_touch_each_other(root, tmp_path):
+def test_two_roots_in_one_catalog_are_two_and_one_that_was_removed_has_no_entries(root, tmp_path):
     (tmp_path / "second").mkdir()
     with catalogued(tmp_path / "second") as other:
         root.put("topic/a.md", "# First\n")
@@ -183,18 +173,238 @@ def test_two_roots_in_one_catalog_do_not_touch_each_other(root, tmp_path):
         one = root.refresh()
         two = refresh(root.catalog, "other", other.bound, other.assess, basis="")
         assert (one.entry("topic/a.md").name, two.entry("topic/a.md").name) == ("First", "Second")
-        (other.top / "topic/a.md").unlink()
-        (other.top / "topic").rmdir()
+        shutil.rmtree(other.top)
         two = refresh(root.catalog, "other", other.bound, other.assess, basis="", sweep=True)
-        assert two.entries() == ()
+        assert (two.complete, two.entries(), two.directories(), two.odd()) == (
+            False,
+            (),
+            (),
+            (Odd(".", LONG),),
+        )
         assert root.differences(root.refresh(sweep=True)) == {}
 
 
-def test_a_root_that_was_removed_has_no_entries_and_no_complete_view(root):
-    root.put("a.md")
+# -- What a look finds, what it does not have to look at, its races, and how one that was given up goes on.
+
+
+@pytest.fixture
+def settled(root):
+    """A catalog to which no time is too new, with two topics and three levels."""
+    root.clock = much_later
+    for rel in ("a.md", "one/b.md", "one/two/c.md", "one/two/three/d.md", "other/e.md"):
+        root.put(rel, f"# {rel}\n")
     root.refresh()
-    (root.top / "a.md").unlink()
-    root.top.rmdir()
-    view = root.refresh()
-    assert (view.complete, view.entries(), view.directories()) == (False, (), ())
-    assert view.odd() == (Odd(".", LONG),)
+    return root
+
+
+def agree(root, **options):
+    view = root.refresh(**options)
+    assert root.differences(view) == {}
+    return view
+
+
+def rels(view):
+    return [entry.rel for entry in view.entries()]
+
+
+def test_a_file_that_changes_within_the_tick_of_the_last_look_is_found(root):
+    path = root.put("topic/a.md", "# Zero\n")
+    for name, change in {"One": lambda text: root.put("topic/a.md", text), "Two": path.write_text}.items():
+        root.refresh()
+        change(f"# {name}\n")
+        root.stop_the_clock()
+        assert agree(root).entry("topic/a.md").name == name
+
+
+def test_an_edit_in_place_and_a_second_name_elsewhere_are_found_by_a_sweep_alone(settled, tmp_path):
+    path, second = settled.top / B, tmp_path / "second.md"
+    hard = (Odd(B, "leads outside the memory (hardlink)"),)
+    for act, before, after, odd in (
+        (lambda: path.write_text("# Edited\n"), "one/b.md", "Edited", ()),
+        (lambda: os.link(path, second), "Edited", None, hard),
+        (second.unlink, None, "Edited", ()),
+    ):
+        act()
+        assert getattr(settled.refresh().entry(B), "name", None) == before
+        view = agree(settled, sweep=True)
+        assert getattr(view.entry(B), "name", None) == after
+        assert view.odd() == odd
+
+
+def test_another_directory_in_the_place_of_one_that_was_moved_away_is_listed(settled):
+    topic = settled.top / "one"
+    old = topic.stat()
+    settled.put(".aside/b.md", "# Another\n")
+    settled.put(".aside/two/c.md", "# Deeper\n")
+    settled.refresh()
+    exchange(topic, settled.top / ".aside")
+    os.utime(topic, ns=(old.st_atime_ns, old.st_mtime_ns))
+    os.utime(settled.top, ns=(0, 0))
+    view = agree(settled)
+    assert (view.entry("one/b.md").name, view.entry("one/two/c.md").name) == ("Another", "Deeper")
+    assert view.entry("one/two/three/d.md") is None
+
+
+def test_a_directory_that_cannot_be_read_hides_its_entries_until_it_can(settled):
+    (settled.top / "one").chmod(0)
+    with as_nobody(settled.top):
+        view = settled.refresh()
+        assert (view.complete, view.names("one")) == (False, None)
+        assert view.odd() == (Odd("one", LONG),)
+        assert rels(view) == ["a.md", "other/e.md"]
+        changes = settled.catalog.rows("SELECT total_changes()")
+        assert not settled.refresh().complete
+        assert settled.catalog.rows("SELECT total_changes()") == changes
+    (settled.top / "one").chmod(0o700)
+    agree(settled)
+
+
+def test_what_could_not_be_listed_is_tried_again_and_not_taken_for_unchanged(settled, monkeypatch):
+    fails = [NotFound("x")]
+
+    def once(root, rel):
+        if rel == ONE and fails:
+            raise fails.pop()
+        return OpenDirectory(root, rel)
+
+    settled.put("one/two/new.md")
+    monkeypatch.setattr(subject, "OpenDirectory", once)
+    assert agree(settled).entry("one/two/new.md")
+    assert not fails
+
+
+B, ONE = "one/b.md", "one"
+
+SYMLINK = "leads outside the memory (symlink)"
+
+
+@pytest.mark.parametrize(
+    ("what", "act", "beside", "odd", "complete"),
+    [
+        (B, lambda at: at.symlink_to("secret.md"), "one/x.md", (Odd(B, SYMLINK),), True),
+        (B, Path.mkdir, "one/x.md", (Odd(B, "became a directory while it was looked at"),), False),
+        (B, lambda _: None, "one/x.md", (), True),
+        (ONE, lambda at: at.symlink_to("../moved"), "y.md", (Odd(ONE, SYMLINK),), True),
+    ],
+)
+def test_what_is_replaced_while_it_is_looked_at_is_odd_and_no_part_of_the_memory(
+    settled, monkeypatch, tmp_path, what, act, beside, odd, complete
+):
+    settled.put(B, "# Changed\n")
+    settled.put(beside)  # Of the root and a topic that both changed, the root is listed first.
+    settled.clock, real = time.time_ns, OpenDirectory.entries
+
+    def entries(self):
+        answer = real(self)
+        if not (tmp_path / "moved").exists():
+            (settled.top / what).rename(tmp_path / "moved")
+            act(settled.top / what)
+        return answer
+
+    monkeypatch.setattr(OpenDirectory, "entries", entries)
+    view = settled.refresh()
+    assert (view.entry(B), view.odd(), view.complete) == (None, odd, complete)
+    assert {"a.md", "other/e.md", beside} <= {*rels(view)}
+    agree(settled)
+
+
+FILES = [f"{topic}{number}.md" for topic in ("", "one/", "one/deep/", "two/") for number in range(5)]
+
+
+@pytest.fixture
+def batched(root, monkeypatch):
+    monkeypatch.setattr(subject, "BATCH", 3)
+    root.clock = much_later
+    for rel in FILES:
+        root.put(rel, f"# Entry {rel}\n")
+    return root
+
+
+def look(root, after=None, *, basis="first", catalog=None):
+    """Refresh; the files that were read. After so many it is given up: then None is the last."""
+    asked = []
+
+    def assess(rel, _digest, _data):
+        if len(asked) == after:
+            raise Cancelled("enough")
+        asked.append(rel)
+        return Assessed(Trust.OWNER)
+
+    try:
+        refresh(catalog or root.catalog, KEY, root.bound, assess, basis=basis, clock=much_later)
+    except Cancelled:
+        asked.append(None)
+    return asked
+
+
+@pytest.mark.parametrize("after", [0, 2, 3, 10, 19])
+def test_a_look_that_is_given_up_anywhere_goes_on_from_its_last_batch(batched, after):
+    first = look(batched, after)
+    assert (first[-1], len(first)) == (None, after + 1)
+    kept = {*first[: after // 3 * 3]}
+    view = subject.View(batched.catalog, KEY, batched.bound, batched.assess, clock=much_later)
+    assert {*rels(view)} == kept
+    assert not view.complete
+    assert {*look(batched)} == {*FILES} - kept
+    assert batched.differences(batched.refresh()) == {}
+
+
+def test_on_another_basis_nothing_is_told_that_was_not_read_again(batched):
+    batched.refresh()
+    look(batched, 7, basis="second")
+    told = "SELECT rel FROM entry WHERE expires IS NULL OR expires > '2026'"
+    known = {rel for (rel,) in batched.catalog.rows(told)}
+    assert len(known) == 6
+    batched.basis = "second"
+    again = batched.refresh()
+    assert {*batched.asked} == {*FILES} - known
+    assert batched.differences(again) == {}
+    assert batched.relisted() == {entry for (entry,) in batched.catalog.rows("SELECT key FROM entry")}
+
+
+@pytest.mark.parametrize(("basis", "read"), [("first", 3), ("second", len(FILES)), (None, len(FILES))])
+def test_whoever_is_overtaken_begins_again_and_at_last_keeps_others_out(batched, basis, read):
+    real, overtaken = batched.catalog.save, []
+    with closing(open_catalog(batched.catalog.path)) as other:
+
+        def save():
+            if basis is None or overtaken:
+                return basis is not None and real()
+            real()
+            overtaken.append(True)
+            with batched.catalog.bare() as connection:
+                connection.execute("COMMIT")
+                look(batched, basis=basis, catalog=other)
+                connection.execute("BEGIN IMMEDIATE")
+            return False
+
+        batched.catalog.save = save
+        assert len({*look(batched)}) == read
+        batched.catalog.save = real
+    assert batched.differences(batched.refresh()) == {}
+
+
+def test_what_there_is_no_time_for_is_left_to_the_next_look(ground, monkeypatch):
+    user, real = ground.roots["user"], upkeep._patiently
+    ends = Mock(side_effect=DeadlineExceeded("no time"))
+    seen = lambda seconds: view_in_time(ground.state, user, STRICT, patience(seconds)).entries()  # noqa: E731
+    late = Mock(**{"check.side_effect": [None, None, Cancelled("enough")]})
+    with pytest.raises(Cancelled):
+        view_of(ground.state, user, STRICT, patience=late)
+    assert ground.state.catalog.rows("SELECT * FROM entry") == []
+    monkeypatch.setattr(subject, "BATCH", 1)
+
+    def slow(assess, patience):
+        calls = chain([assess], repeat(ends))
+
+        def one_file(*asked):
+            return next(calls)(*asked)
+
+        return real(one_file, patience)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(upkeep, "_patiently", slow)
+        assert len(seen(60)) == 1
+    assert len(seen(60)) == 2
+    with pytest.raises(DeadlineExceeded):
+        seen(0)

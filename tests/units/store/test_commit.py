@@ -5,18 +5,35 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import shutil
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from functools import partial
+from itertools import cycle, product
+from pathlib import Path
+from unittest.mock import Mock, patch
 
 import pytest
 
-from kit.store.ground import STRICT, new, origin, patience, sha
-from kit.store.processes import with_mounts
+from kit.store.ground import STANDING, STRICT, new, origin, patience, sha
+from kit.store.killed import files, recovered, steps
+from kit.store.processes import at_once
+from muniment import events
+from muniment.confine import writing
+from muniment.confine.binding import bind
 from muniment.confine.cancel import Cancel
-from muniment.confine.writing import Directory
-from muniment.errors import Cancelled, DeadlineExceeded, ManagedMemoryUnavailable, StoreConflict
+from muniment.confine.writing import Directory, open_directory
+from muniment.errors import Cancelled, DeadlineExceeded, ManagedMemoryUnavailable, PathEscape, StoreConflict
+from muniment.store import apply as applying
+from muniment.store import audit, upkeep
 from muniment.store import commit as subject
+from muniment.store.apply import Expected, Write, take_back
+from muniment.store.audit import records
 from muniment.store.judge import Author
+from muniment.store.ledger import new_token, of_task, root_key, temporary_of, temporary_of_index, unfinished
+from muniment.store.state import State
 from muniment.store.upkeep import recover_all
-from muniment.testing.corpus.index_oracle import index_problems
+from muniment.testing.corpus.index_oracle import index_problems, memory_problems
 
 
 def index_is_right(root):
@@ -24,8 +41,8 @@ def index_is_right(root):
     return list(index_problems((root / "MEMORY.md").read_bytes(), entries)) == []
 
 
-def without_indexes(contents):
-    return {path: kept for path, kept in contents.items() if not path.endswith("MEMORY.md")}
+def entries_of(ground):
+    return {path: kept for path, kept in ground.contents().items() if not path.endswith("MEMORY.md")}
 
 
 @pytest.fixture
@@ -35,7 +52,8 @@ def changes(ground):
     return lambda **more: ground.commit(*made, removals=[ground.gone("user/topic/t.md")], **more)
 
 
-# What lands.
+def broken(*_args, **_more):
+    raise ManagedMemoryUnavailable("user", "the disk reports an error")
 
 
 @pytest.mark.threat("T-LEAK-08", control="private_modes")
@@ -48,14 +66,10 @@ def test_a_dry_run_says_the_same_and_what_lands_is_private_under_any_umask(groun
         assert changes() == told
     finally:
         os.umask(old)
-    modes = {
-        name: (ground.user / name).stat().st_mode & 0o7777
-        for name in ("new", "new/n.md", "a.md", "MEMORY.md")
-    }
-    assert modes == {"new": 0o700, "new/n.md": 0o600, "a.md": 0o600, "MEMORY.md": 0o600}
+    files = dict.fromkeys(("new/n.md", "a.md", "MEMORY.md"), 0o600)
+    for name, mode in {"new": 0o700, **files}.items():
+        assert (ground.user / name).stat().st_mode & 0o7777 == mode, name
 
-
-# What peers do meanwhile.
 
 MOMENTS = [
     *(("user/a.md", method) for method in ("stage", "replace", "_rename")),
@@ -75,26 +89,22 @@ def test_what_a_peer_writes_meanwhile_is_kept_and_nothing_lands(ground, changes,
             at.write_bytes(b"a peer's")
         return real(self, *args, **keywords)
 
-    with monkeypatch.context() as patched:
-        patched.setattr(Directory, method, meddled)
-        with pytest.raises(StoreConflict) as caught:
-            changes()
+    monkeypatch.setattr(Directory, method, meddled)
+    with pytest.raises(StoreConflict) as caught:
+        changes()
     assert caught.value.paths == (path,)
-    found = ground.contents()
-    if known is None:
-        assert found.pop("user/new")
-    assert found == {**expected, path: sha(b"a peer's")}
-
-
-# Faults.
+    made = {"user/new": "d"} if known is None else {}
+    assert ground.contents() == {**expected, **made, path: sha(b"a peer's")}
 
 
 @pytest.mark.threat("T-IDX-02", control="taken_back")
-@pytest.mark.parametrize(("call", "number"), [("write", errno.ENOSPC), ("fsync", errno.EIO)])
-def test_a_fault_of_the_disk_at_any_stage_leaves_no_trace(ground, changes, monkeypatch, number, call):
-    before, real, told = ground.contents(), getattr(os, call), []
-    reason = {errno.ENOSPC: "the disk is full", errno.EIO: "the disk reports an error"}[number]
-    while True:
+@pytest.mark.parametrize(
+    ("call", "number", "reason"),
+    [("write", errno.ENOSPC, "the disk is full"), ("fsync", errno.EIO, "the disk reports an error")],
+)
+def test_a_fault_of_the_disk_at_any_stage_leaves_no_trace(ground, changes, monkeypatch, call, number, reason):
+    before, real, told, done = ground.contents(), getattr(os, call), [], None
+    while done is None:
         calls = []
 
         def failing(*args, calls=calls):
@@ -107,16 +117,15 @@ def test_a_fault_of_the_disk_at_any_stage_leaves_no_trace(ground, changes, monke
             patched.setattr(os, call, failing)
             try:
                 done = changes()
-                break
             except ManagedMemoryUnavailable as error:
                 told.append(error.reason)
-        assert ground.contents() == before
+        assert done or ground.contents() == before
     assert len(told) >= 3
     assert all(reason in each for each in told)
     # The first fault behind the entries is that of an index, which is written but not synced.
     assert [reason in note and "is behind" in note for note in done.notes] == [True] * (call == "write")
     assert len(done.changes) == 4
-    assert not [path for path in ground.contents() if ".muniment-" in path]
+    assert not list(ground.base.rglob(".muniment-*"))
     for scope in ("user", "project"):
         assert ground.commit(new(f"{scope}/next.md")).notes == ()
         assert index_is_right(ground.base / scope)
@@ -125,17 +134,13 @@ def test_a_fault_of_the_disk_at_any_stage_leaves_no_trace(ground, changes, monke
 @pytest.mark.parametrize("step", ["begin", "finish"])
 def test_a_ledger_that_cannot_be_written_leaves_no_trace_in_the_files(ground, changes, monkeypatch, step):
     ground.commit(new("user/first.md"), new("project/first.md"))
-    before = ground.contents()
-
-    def failing(*_args):
-        raise ManagedMemoryUnavailable("ledger.db", "the disk is full")
-
+    before, entries = ground.contents(), entries_of(ground)
     task = {"origin": origin("task-1"), "author": Author.CODE}
     with monkeypatch.context() as patched:
-        patched.setattr(subject, step, failing)
-        with pytest.raises(ManagedMemoryUnavailable, match="the disk is full"):
+        patched.setattr(subject, step, broken)
+        with pytest.raises(ManagedMemoryUnavailable, match="the disk reports an error"):
             changes(**task)
-    assert without_indexes(ground.contents()) == without_indexes(before)
+    assert entries_of(ground) == entries
     recover_all(ground.state, ground.roots, STRICT, patience())
     assert ground.contents() == before
     # The task did not commit: it may try again, and then the index says so.
@@ -146,63 +151,8 @@ def test_a_ledger_that_cannot_be_written_leaves_no_trace_in_the_files(ground, ch
     assert index_is_right(ground.project)
 
 
-TMPFS = """
-import json, os, subprocess, sys
-from pathlib import Path
-base = Path(sys.argv[1])
-small = ["mount", "-t", "tmpfs", "-o", "size=96k,mode=0700", "none", base]
-if subprocess.run(small, capture_output=True).returncode:
-    sys.exit(77)
-from muniment.errors import ManagedMemoryUnavailable
-from kit.store.ground import laid_out, new
-said = []
-with laid_out(base) as ground:
-    entries = [new(f"user/{name}/x.md", os.urandom(3000).hex().encode()) for name in "bcd"]
-    def attempt(*changes):
-        before = ground.photograph()
-        try:
-            said.extend(["landed", *ground.commit(*changes).notes])
-            return True
-        except ManagedMemoryUnavailable as error:
-            said.append(error.reason)
-            assert ground.photograph() == before
-    for pages in range(24, 0, -1):
-        (base / "outside" / "filler").write_bytes(b"")
-        try:
-            with (base / "outside" / "filler").open("wb", buffering=0) as filler:
-                for _ in range(pages):
-                    filler.write(b"f" * 4096)
-        except OSError:
-            pass
-        if attempt(*entries):
-            break
-    assert all((base / item.unsafe_path).read_bytes() == item.content for item in entries)
-    assert not (base / "user/MEMORY.md").exists()
-    (base / "outside" / "filler").write_bytes(b"")
-    assert ground.commit(new("user/next.md")).notes == ()
-    index = (base / "user/MEMORY.md").read_text()
-    assert all(path in index for path in ("b/x.md", "c/x.md", "d/x.md", "next.md"))
-    subprocess.run(["mount", "-o", "remount,ro", base], check=True)
-    attempt(ground.edit("user/a.md"))
-print(json.dumps(said))
-"""
-
-
-def test_a_disk_that_is_really_full_or_read_only_is_told_and_nothing_changes(tmp_path):
-    *full, landed, behind, read_only = with_mounts(TMPFS, tmp_path)
-    assert set(full) == {"the disk is full"}
-    assert landed == "landed"  # There was just room for the entries, and none for the index.
-    assert "the index of user is behind" in behind
-    assert "the disk is full" in behind
-    assert read_only == "the file system is read-only"
-
-
 def test_a_commit_that_cannot_be_taken_back_is_taken_back_before_the_next_one(ground, monkeypatch):
     before = ground.contents()
-
-    def broken(*_args):
-        raise ManagedMemoryUnavailable("user", "the disk reports an error")
-
     with monkeypatch.context() as patched:
         patched.setattr(Directory, "sync", broken)
         patched.setattr("muniment.store.apply.take_back", broken)
@@ -210,10 +160,7 @@ def test_a_commit_that_cannot_be_taken_back_is_taken_back_before_the_next_one(gr
             ground.commit(new("user/n.md"), ground.edit("user/a.md"), origin=origin("task-1"))
     assert ground.contents() != before
     assert any("took back task-1" in note for note in ground.commit(new("user/later.md")).notes)
-    assert without_indexes(ground.contents()) == {**before, "user/later.md": sha(b"new\n")}
-
-
-# Deadline, cancel, locks.
+    assert entries_of(ground) == {**before, "user/later.md": sha(b"new\n")}
 
 
 @pytest.mark.threat("T-RUN-02", control="late_commit")
@@ -235,12 +182,495 @@ def test_after_deadline_or_cancel_nothing_is_begun_but_what_has_begun_ends(groun
 
 
 @pytest.mark.threat("T-IDX-02", control="locked_roots")
-def test_a_lock_that_somebody_holds_is_waited_for_until_the_deadline(ground):
-    before, fd = ground.photograph(), os.open(ground.user, os.O_RDONLY)
+@pytest.mark.usefixtures("before")
+def test_a_lock_that_somebody_holds_is_waited_for_until_the_deadline_by_a_commit_and_a_recovery(ground):
+    """Whoever holds it may be the one whose commit looks like an interrupted one."""
+    photograph, fd = ground.photograph(), os.open(ground.user, os.O_RDONLY)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
         with pytest.raises(DeadlineExceeded):
             ground.commit(new("user/n.md"), patience=patience(0.05))
+        with pytest.raises(DeadlineExceeded):
+            recover_all(ground.state, ground.roots, STRICT, patience(0.05))
     finally:
         os.close(fd)
-    assert ground.photograph() == before
+    assert ground.photograph() == photograph
+    assert len(unfinished(ground.state, [root_key(ground.state, ground.roots["user"])])) == 1
+
+
+TOOK_BACK = "took back task-1, which was interrupted; run it again"
+
+
+class Killed(BaseException):
+    """Stands for a kill: nothing of ours may run after it."""
+
+
+@contextmanager
+def killed_before_done():
+    """A commit in this block ends after its files were written, as if its process had died."""
+    dying = patch.multiple(subject, finish=Mock(side_effect=Killed), bring_back=lambda *_: [])
+    with dying, pytest.raises(Killed):
+        yield
+
+
+@pytest.fixture
+def before(ground):
+    """What was there when a commit was interrupted that was never done."""
+    contents = ground.contents()
+    changes = [new("user/new/n.md", b"# N\nnew\n"), ground.edit("user/a.md", b"# A\nother\n")]
+    with killed_before_done():
+        ground.commit(*changes, removals=[ground.gone("user/topic/t.md")], origin=origin("task-1"))
+    assert ground.contents() != contents
+    return contents
+
+
+@pytest.mark.threat("T-IDX-02", control="recovery")
+def test_what_was_begun_and_not_done_is_taken_back_and_told_and_the_task_may_try_again(ground, before):
+    assert recovered(ground) == (TOOK_BACK,)
+    index = (ground.user / "MEMORY.md").read_text()
+    (ground.user / "MEMORY.md").unlink()
+    assert ground.contents() == before
+    assert "[A](a.md) — alpha" in index
+    assert "N" not in index.partition("entries of user")[2]
+    assert [record.kind for record in records(ground.state)] == ["recovery"]
+    assert recovered(ground) == ()
+    assert not ground.commit(ground.edit("user/a.md", b"again\n"), origin=origin("task-1")).repeated
+    assert of_task(ground.state, "task-1") is not None
+
+
+@pytest.mark.usefixtures("before")
+@pytest.mark.parametrize("path", ["user/new/n.md", "user/a.md", "user/topic/t.md"])
+def test_what_somebody_wrote_between_crash_and_recovery_is_kept_and_told(ground, path):
+    (ground.base / path).write_bytes(b"by hand\n")
+    assert f"{path} was changed since and is left alone (recovery_conflict)" in recovered(ground)
+    for other in {"user/a.md", "user/topic/t.md", path}:
+        expected = b"by hand\n" if other == path else STANDING[other]
+        assert (ground.base / other).read_bytes() == expected, other
+    assert records(ground.state)[-1].body["conflicts"] == [path]
+    assert recovered(ground) == ()
+
+
+@pytest.mark.usefixtures("before")
+def test_what_somebody_removed_needs_no_taking_back_but_a_directory_that_went_is_told(ground):
+    shutil.rmtree(ground.user / "new")
+    (ground.user / "topic").rmdir()
+    took_back, told = recovered(ground)
+    assert took_back.startswith(TOOK_BACK[:20])
+    assert "user/topic/t.md was changed since" in told
+    assert not (ground.user / "topic").exists()
+
+
+@pytest.mark.usefixtures("before")
+@pytest.mark.threat("T-PATH-04", control="resolvers")
+@pytest.mark.parametrize(("what", "target"), [("a.md", "secret.md"), ("new", ".")])
+def test_a_link_put_in_the_way_between_crash_and_recovery_is_not_followed(ground, what, target):
+    (ground.user / "new" / "n.md").rename(ground.outside / "n.md")
+    (ground.user / what).rename(ground.base / "away")
+    (ground.user / what).symlink_to(ground.outside / target)
+    outside = {path: path.read_bytes() for path in ground.outside.iterdir()}
+    assert any("recovery_conflict" in note for note in recovered(ground))
+    assert {path: path.read_bytes() for path in ground.outside.iterdir()} == outside
+    assert (ground.user / what).is_symlink()
+
+
+def test_each_root_is_recovered_when_somebody_opens_it(ground):
+    """A commit in two roots: the first opens only one of them."""
+    changes = ground.edit("user/a.md", b"u\n"), ground.edit("project/p.md", b"p\n")
+    with killed_before_done():
+        ground.commit(*changes, origin=origin("task-1"))
+    project = ground.roots.pop("project")
+    done = ground.commit(new("user/later.md"))  # It takes it back first.
+    assert any(TOOK_BACK in note for note in done.notes)
+    assert (ground.user / "a.md").read_bytes() == b"# A\nalpha\n"
+    assert (ground.project / "p.md").read_bytes() == b"p\n"
+    ground.commit(ground.edit("user/a.md", b"later\n"))
+    ground.roots["project"] = project
+    assert recovered(ground) == (TOOK_BACK,)
+    assert (ground.project / "p.md").read_bytes() == b"# P\nproject\n"
+    assert (ground.user / "a.md").read_bytes() == b"later\n"
+
+
+@pytest.mark.usefixtures("before")
+def test_an_index_that_cannot_be_written_holds_up_no_recovery_and_no_commit(ground, monkeypatch):
+    with monkeypatch.context() as patched:
+        patched.setattr(upkeep, "write_index", broken)
+        assert any("the index of user is behind" in note for note in recovered(ground))
+        assert (ground.user / "a.md").read_bytes() == b"# A\nalpha\n"
+        assert recovered(ground) == ()
+        done = ground.commit(new("user/later.md"))
+        assert any("the index of user is behind" in note for note in done.notes)
+    ground.commit(new("user/last.md"))
+    assert upkeep.verify(ground.state, ground.roots["user"], STRICT).problems == ()
+
+
+@pytest.mark.usefixtures("before")
+@pytest.mark.parametrize("name_of", [temporary_of, temporary_of_index])
+def test_what_a_peer_put_under_a_temporary_name_is_kept_whatever_it_is_and_ours_is_dropped(ground, name_of):
+    ((token,),) = ground.state.ledger.rows("SELECT token FROM change_set")
+    ours, theirs, link = (
+        ground.user / name
+        for name in (temporary_of_index(token, 1), name_of(token, 7), temporary_of(token, 8))
+    )
+    ours.write_bytes((ground.user / "MEMORY.md").read_bytes())
+    theirs.write_bytes(b"a person's own words\n")
+    link.symlink_to(ground.outside / "secret.md")
+    assert "user/memory-before-muniment.md holds what somebody wrote meanwhile" in recovered(ground)
+    assert (ground.user / "memory-before-muniment.md").read_bytes() == b"a person's own words\n"
+    assert [path for path in (ours, theirs) if path.exists()] == []
+    assert link.is_symlink()
+    assert (ground.outside / "secret.md").read_bytes() == b"secret\n"
+
+
+def test_an_index_that_somebody_writes_by_hand_again_and_again_is_saved_each_time(ground, monkeypatch):
+    ground.commit(new("user/first.md"))
+    real, edits, index = upkeep.written, iter(range(9)), ground.user / "MEMORY.md"
+    index.write_bytes(b"edit\n")
+    with monkeypatch.context() as patched:
+        edited = lambda *args: (real(*args), index.write_bytes(b"edit %d\n" % next(edits)))  # noqa: E731
+        patched.setattr(upkeep, "written", edited)
+        ground.commit(new("user/n.md"))
+    saved = {path.read_bytes() for path in ground.user.glob("memory-before-muniment*.md")}
+    assert saved == {b"edit\n", b"edit 0\n", b"edit 1\n"}
+    assert index.read_bytes() == b"edit 2\n"
+
+
+def test_a_catalog_that_is_damaged_is_begun_anew_and_one_out_of_reach_left(ground, tmp_path, monkeypatch):
+    """Opened again, so that no page of it is still in memory."""
+    directory, count = tmp_path / "kept", "SELECT count(*) FROM entry"
+    with State(directory) as state:
+        replace(ground, state=state).commit(new("user/n.md", b"# N\nnews\n"))
+        ((page,),) = state.catalog.rows("SELECT rootpage FROM sqlite_schema WHERE name = 'entry'")
+    with (directory / "catalog.db").open("r+b") as file:
+        file.seek(4096 * (page - 1))
+        file.write(b"\xa5" * 4096)
+    with State(directory) as state:
+        replace(ground, state=state).commit(new("user/m.md", b"# M\nmore\n"))
+        assert "[N](n.md) — news" in (ground.user / "MEMORY.md").read_text()
+        assert upkeep.verify(state, ground.roots["user"], STRICT).problems == ()
+        before = state.catalog.rows(count)
+        monkeypatch.setattr(upkeep, "refresh", broken)
+        with pytest.raises(ManagedMemoryUnavailable, match="the disk reports an error"):
+            upkeep.view_of(state, ground.roots["user"], STRICT)
+        assert state.catalog.rows(count) == before != [(0,)]
+
+
+@pytest.mark.parametrize(
+    "stride", [60, pytest.param(1, marks=[pytest.mark.slow, pytest.mark.timeout(1_200)])]
+)
+def test_a_commit_killed_at_any_step_is_all_there_or_not_at_all(tmp_path, stride):
+    found = steps(tmp_path, stride)
+    assert found[False] > 20 // stride
+    assert found[True] >= (stride == 1)  # Few steps come after the one that decides.
+
+
+REMEMBERER = """
+import json, sys
+import muniment
+me, base, home, count = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
+saved, roots = [], {scope: f"{base}/{scope}" for scope in ("user", "project")}
+with muniment.open(workspace=base, roots=roots, home=home) as memory:
+    memory.remember(f"Warm-up of the process {me}", scope="project")
+    print("ready", flush=True)
+    sys.stdin.readline()
+    for number in range(count):
+        fact = f"The user calls plant number {number} of shelf {me} by a name of its own"
+        saved.append([fact, *memory.remember(fact, scope="user").files_touched])
+print(json.dumps(saved))
+"""
+
+
+@pytest.mark.parametrize(
+    ("homes", "count"),
+    [("aa", 4), *(pytest.param(homes, 200, marks=pytest.mark.slow) for homes in ("ab", "aaaa", "aabb"))],
+)
+def test_every_fact_that_was_acknowledged_is_there_exactly_once_and_the_index_is_exact(ground, homes, count):
+    """Those of one home have one key and one chain; `homes` says whose home each has."""
+    where = [(me, ground.base, ground.base / f"home-{home}", count) for me, home in enumerate(homes)]
+    said = [pair for each in at_once(*((REMEMBERER, *each) for each in where)) for pair in each]
+    texts = {rel: data.decode().split("\n---\n", 1)[-1].strip() for rel, data in files(ground.user).items()}
+    assert list(memory_problems(ground.user, {*texts})) == []
+    assert not list(ground.base.rglob(".muniment-*"))
+    assert len(said) == len(homes) * count
+    for home in ground.base.glob("home-*"):
+        with State(home) as state:
+            assert audit.verify(state).problems == ()
+    assert {texts[path.removeprefix("user/")] for _, path in said} == {fact for fact, _ in said}
+    assert sorted(texts.values()) == sorted([*(fact for fact, _ in said), "# A\nalpha", "# T\ntopic"])
+
+
+# -- All or none: a fault at any stage leaves names and bytes as they were, and nothing of ours behind.
+
+
+def apply(writes):
+    applying.apply(writes, partial(temporary_of, new_token()))
+
+
+@pytest.fixture
+def writes(ground):
+    """Every kind of write, with new directories inside each other, the generated one in front."""
+    user, project = ground.roots["user"], ground.roots["project"]
+    (ground.user / "MEMORY.md").symlink_to(ground.outside / "secret.md")
+    (ground.user / "gone.md").write_bytes(b"gone\n")
+    return [
+        Write(user, "MEMORY.md", Expected.LINK, b"index\n"),
+        Write(user, "a.md", b"# A\nalpha\n", b"a after\n"),
+        Write(user, "fresh/x.md", Expected.ABSENT, b"x\n"),
+        Write(user, "fresh/deep/y.md", Expected.ABSENT, b"y\n"),
+        Write(user, "topic/t.md", b"# T\ntopic\n", b"t after\n"),
+        Write(user, "gone.md", b"gone\n", None),
+        Write(project, "other/z.md", Expected.ABSENT, b"z\n"),
+        Write(project, "p.md", b"# P\nproject\n", b"p after\n"),
+    ]
+
+
+@contextmanager
+def nth(owner, name, at, act, *, after=False, lasting=False):
+    """Have `act` happen just before the call number `at`, or when its work is done; and at all later ones."""
+    real, calls = getattr(owner, name), []
+
+    def method(*arguments, **keywords):
+        calls.append(arguments)
+        due = len(calls) == at or (lasting and len(calls) > at)
+        if due and not after and (instead := act()) is not None:
+            return instead
+        result = real(*arguments, **keywords)
+        if due and after:
+            act()
+        return result
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(owner, name, method)
+        yield calls
+
+
+def fail(error):
+    def act():
+        raise error
+
+    return act
+
+
+def refusing(number):
+    """What `renameat2` does where it cannot."""
+    return lambda *_: (writing.ctypes.set_errno(number), -1)[1]
+
+
+REASONS = {
+    errno.ENOSPC: "the disk is full",
+    errno.EDQUOT: "quota",
+    errno.EIO: "the disk reports an error",
+    errno.EROFS: "the file system is read-only",
+}
+
+
+@pytest.mark.threat("T-RUN-02", control="taken_back")
+def test_a_fault_or_an_interrupt_at_any_moment_leaves_everything_as_it_was(ground, writes):
+    before, numbers = ground.contents(), cycle(REASONS)
+
+    def broken(owner, call, at, act, error, match=None, **more):
+        with nth(owner, call, at, act, **more) as calls, pytest.raises(error, match=match):
+            apply(writes)
+        assert len(calls) >= at
+        assert ground.contents() == before, (call, at, more)
+
+    for call, times in {"write": 7, "fsync": 7, "mkdir": 3, "fchmod": 7}.items():
+        for at, number in zip(range(1, times + 1), numbers, strict=False):
+            broken(os, call, at, fail(OSError(number, "no")), ManagedMemoryUnavailable, REASONS[number])
+    for at in range(1, 7):
+        broken(writing, "_renameat2", at, refusing(errno.EIO), ManagedMemoryUnavailable)
+    calls = {"stage": 7, "publish_new": 3, "replace": 3, "withdraw": 1, "replace_link": 1, "_unlink": 4}
+    for (call, times), after in product(calls.items(), (False, True)):
+        if not after or call not in {"stage", "replace_link"}:  # Told below: what is lost there, and why.
+            for at in range(1, times + 1):
+                broken(Directory, call, at, fail(KeyboardInterrupt()), KeyboardInterrupt, after=after)
+
+
+def test_what_somebody_edited_after_it_got_its_name_is_kept_and_named(ground, writes):
+    edited = [ground.user / "a.md", ground.user / "fresh" / "x.md"]
+
+    def edit():
+        for path in edited:
+            path.write_bytes(b"a peer's edit")
+        raise KeyboardInterrupt
+
+    with nth(Directory, "replace", 2, edit), pytest.raises(ManagedMemoryUnavailable) as caught:
+        apply(writes[1:])
+    assert all(word in str(caught.value) for word in ("KeyboardInterrupt", "user/a.md", "user/fresh/x.md"))
+    assert "t.md" not in str(caught.value)
+    assert {path.read_bytes() for path in edited} == {b"a peer's edit"}
+    assert (ground.user / "topic" / "t.md").read_bytes() == b"# T\ntopic\n"
+    assert not list(ground.base.rglob("*.tmp"))
+
+
+def test_a_disk_that_stays_broken_is_told_with_the_files_that_are_not_taken_back(ground, writes, monkeypatch):
+    def deed():
+        monkeypatch.setattr(os, "write", lambda *_: fail(OSError(errno.EIO, "no"))())
+        raise StoreConflict(("user/topic/t.md",))
+
+    with nth(Directory, "replace", 2, deed), pytest.raises(ManagedMemoryUnavailable) as caught:
+        apply(writes[1:])
+    assert "could not be taken back for user/a.md; the next command" in caught.value.reason
+    assert "changed by someone else" in caught.value.reason
+    assert (ground.user / "a.md").read_bytes() == b"a after\n"
+    assert not [*ground.base.rglob("*.tmp"), *ground.user.glob("fresh")]
+
+
+def test_a_directory_that_cannot_be_removed_again_is_named(writes):
+    with (
+        nth(os, "rmdir", 1, fail(OSError(errno.EIO, "no"))),
+        nth(Directory, "replace", 1, fail(KeyboardInterrupt())),
+        pytest.raises(ManagedMemoryUnavailable, match=r"taken back for project/other; the next command"),
+    ):
+        apply(writes[6:])
+
+
+@pytest.mark.parametrize("call", ["replace_link", "sync"])
+def test_a_generated_file_that_replaced_a_link_cannot_be_taken_back_and_is_named(ground, writes, call):
+    with (
+        nth(Directory, call, 1, fail(KeyboardInterrupt()), after=True),
+        pytest.raises(ManagedMemoryUnavailable, match=r"taken back for user/MEMORY\.md; the next command"),
+    ):
+        apply(writes)
+    assert (ground.user / "a.md").read_bytes() == b"# A\nalpha\n"
+    assert not (ground.user / "fresh").exists()
+
+
+def test_a_file_that_took_the_place_of_a_link_gets_its_name_back(ground, writes, monkeypatch):
+    """It was displaced, and then the commit was interrupted before anybody looked."""
+
+    def swap_and_break(self, staged, name):
+        (ground.user / name).unlink()
+        (ground.user / name).write_bytes(b"a peer's")
+        self._rename(staged.temporary, name, writing._EXCHANGE)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Directory, "replace_link", swap_and_break)
+    with pytest.raises(KeyboardInterrupt):
+        apply(writes[:1])
+    assert (ground.user / "MEMORY.md").read_bytes() == b"a peer's"
+    assert not list(ground.base.rglob("*.tmp"))
+
+
+def test_a_plain_rename_is_told_and_what_is_not_there_cannot_be_removed(ground, writes, monkeypatch):
+    told = []
+    with pytest.raises(ValueError, match="cannot be removed"):
+        apply([Write(ground.roots["user"], "none.md", Expected.ABSENT, None)])
+    monkeypatch.setattr(writing, "_renameat2", refusing(errno.EINVAL))
+    monkeypatch.setattr(events, "emit", lambda event, **fields: told.append((event, fields)))
+    apply(writes)
+    assert len(told) == len(writes)
+    assert told[0] == ("commit_degraded", {"scope": "user", "landing": "plain_rename"})
+
+
+def test_every_descriptor_is_closed_again(writes):
+    held = len(list(Path("/proc/self/fd").iterdir()))
+    apply(writes[2:4])
+    with pytest.raises(ManagedMemoryUnavailable, match="not a temporary name"):
+        applying.apply(writes[6:], lambda _number: "no temporary name")
+    assert len(list(Path("/proc/self/fd").iterdir())) == held
+
+
+@pytest.mark.parametrize("step", [7, pytest.param(1, marks=pytest.mark.slow)])
+def test_whenever_a_peer_exchanges_the_name_its_bytes_alone_are_kept(tmp_path, monkeypatch, step):
+    real = writing._renameat2
+    for moments in range(0, 256, step):
+        base = tmp_path / str(moments)
+        base.mkdir(mode=0o700)
+        name, decoy, spare = base / "a.md", tmp_path / f"decoy-{moments}", tmp_path / "spare"
+        name.write_bytes(b"before\n")
+        os.mkfifo(decoy)
+        theirs = {name.stat().st_ino: "the file", decoy.stat().st_ino: "the FIFO"}
+        due, ways = (
+            iter([moments >> at & 1 for at in range(8)]),
+            ((name, spare), (decoy, name), (spare, decoy)),
+        )
+
+        def raced(*arguments, due=due, ways=ways):
+            result = None
+            for turn in range(2):
+                if next(due, 0):
+                    for old, new in ways:
+                        old.rename(new)
+                result = result if turn else real(*arguments)
+            return result
+
+        monkeypatch.setattr(writing, "_renameat2", raced)
+        bound, landed = bind("user", base), False
+        with suppress(StoreConflict, ManagedMemoryUnavailable):
+            apply([Write(bound, "a.md", b"before\n", b"ours\n")])
+            landed = True
+        bound.close()
+        aside = list(base.glob(".muniment-*.tmp"))
+        assert not [path for path in aside if path.is_file() and path.read_bytes() == b"ours\n"], moments
+        standing = {path.stat().st_ino for path in (name, decoy, *aside)}
+        lost = {what for inode, what in theirs.items() if inode not in standing}
+        assert lost == ({"the file"} if landed else set()), moments
+
+
+TEMPORARY = ".muniment-00112233445566aa.tmp"
+
+BEFORE, AFTER, THEIRS, OTHERS = b"before\n", b"after\n", b"theirs\n", b"others'\n"
+
+CHANGES = [(None, AFTER), (BEFORE, AFTER), (BEFORE, None), (BEFORE, BEFORE)]
+
+REACHED = [
+    # What a kill of ours can leave: before, staged, exchanged and not dropped, done.
+    *((None, AFTER, current, aside) for current, aside in ((None, None), (None, AFTER), (AFTER, None))),
+    *((BEFORE, AFTER, BEFORE, aside) for aside in (None, AFTER)),
+    *((BEFORE, AFTER, AFTER, aside) for aside in (BEFORE, None)),
+    *((BEFORE, None, current, aside) for current, aside in ((BEFORE, None), (None, BEFORE), (None, None))),
+]
+
+
+def brought_back(ground, before, after, *standing):
+    """What stands under both names once `n.md` was brought back from what stood there, and if it was told."""
+    paths, told = [ground.user / "n.md", ground.user / TEMPORARY], False
+    for path, content in zip(paths, standing, strict=True):
+        path.unlink(missing_ok=True)
+        if content is not None:
+            path.write_bytes(content)
+    with open_directory(ground.roots["user"].root, "", create=False) as directory:
+        try:
+            take_back(directory, "n.md", before, after, TEMPORARY)
+        except StoreConflict:
+            told = True
+    return [path.read_bytes() if path.exists() else None for path in paths], told
+
+
+@pytest.mark.threat("T-IDX-02", control="recovery")
+def test_from_every_state_of_both_names_nothing_of_a_peer_is_lost_and_nothing_of_ours_stays(ground):
+    currents, asides = [None, BEFORE, AFTER, THEIRS], [None, BEFORE, AFTER, OTHERS]
+    for (before, after), current, aside in product(CHANGES, currents, asides):
+        row = (before, after, current, aside)
+        standing, told = brought_back(ground, *row)
+        for theirs, held in ((THEIRS, current), (OTHERS, aside)):
+            assert (held == theirs) == (theirs in standing), row
+        assert told or standing[1] is None, row
+        if not told and aside is None and current in {before, after}:
+            assert standing[0] == before, row
+        assert current != THEIRS or standing[0] == THEIRS, row
+        assert row not in REACHED or (standing, told) == ([before, None], False), row
+    for part in (b"", AFTER[:3], AFTER[:3] + bytes(3), bytes(6)):  # What a kill or a power failure cut off.
+        assert brought_back(ground, BEFORE, AFTER, BEFORE, part) == ([BEFORE, None], False), part
+
+
+def test_what_is_no_file_of_its_own_is_neither_followed_nor_dropped(ground):
+    secret, paths = ground.outside / "secret.md", (ground.user / "n.md", ground.user / TEMPORARY)
+    kinds = (lambda path: path.symlink_to(secret), os.mkfifo, lambda path: os.link(secret, path))
+    for (one, other), make in product((paths, paths[::-1]), kinds):
+        other.write_bytes(BEFORE)
+        make(one)
+        before = ground.photograph()
+        opened = open_directory(ground.roots["user"].root, "", create=False)
+        with opened as directory, pytest.raises(PathEscape):
+            take_back(directory, "n.md", BEFORE, AFTER, TEMPORARY)
+        assert ground.photograph() == before
+        one.unlink()
+        other.unlink()
+
+
+def test_a_fault_while_the_old_bytes_are_put_back_leaves_them_under_no_second_name(ground):
+    with nth(Directory, "replace", 1, fail(KeyboardInterrupt())), pytest.raises(KeyboardInterrupt):
+        brought_back(ground, BEFORE, AFTER, AFTER, None)
+    assert (ground.user / "n.md").read_bytes() == AFTER
+    assert not (ground.user / TEMPORARY).exists()

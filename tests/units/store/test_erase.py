@@ -7,6 +7,7 @@ import os
 import shutil
 import stat
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
@@ -18,8 +19,8 @@ from muniment.confine.cancel import Cancel
 from muniment.lane import Ended, Lane, NewTask, Originator
 from muniment.names import Trust
 from muniment.policy.grammar import canonicalise
-from muniment.store import database, tasks
 from muniment.store import erase as module
+from muniment.store import tasks
 from muniment.store.audit import records, verify
 from muniment.store.database import Database
 from muniment.store.erase import EraseGround, erase, is_forgotten, left_over, plan
@@ -45,18 +46,25 @@ def where(ground):
     return EraseGround(ground.state, ground.roots, STRICT, patience())
 
 
-def left_in(directory, *texts):
-    """Pieces of 16 bytes of `texts` in the files of a directory, by trying all of them."""
+def left_in(ground, *texts):
+    """Pieces of 16 bytes of `texts` in the files of the state directory, by trying all of them."""
     wanted = {text[at : at + 16] for text in texts for at in range(len(text) - 15)}
-    files = [(path.name, path.read_bytes()) for path in directory.iterdir()]
+    files = [(path.name, path.read_bytes()) for path in ground.state.directory.iterdir()]
     return {(name, piece) for name, data in files for piece in wanted if piece in data}
 
 
 def nothing_left(ground, *texts):
-    assert left_in(ground.state.directory, *texts) == set()
+    assert left_in(ground, *texts) == set()
     assert verify(ground.state).problems == ()
     roots = ground.roots.values()
     return [verify_index(ground.state, root, STRICT).problems for root in roots] == [(), ()]
+
+
+def committed(ground, path, *versions):
+    """`path` with one version after the other, by `task-1` and so on."""
+    for number, version in enumerate(versions, 1):
+        change = ground.edit(path, version) if (ground.base / path).exists() else new(path, version)
+        ground.commit(change, origin=origin(f"task-{number}"))
 
 
 def key(ground, scope="user"):
@@ -69,31 +77,30 @@ def at(ground, path, task):
 
 
 def test_every_version_of_a_file_goes_with_its_digests_and_all_else_stays(ground, where):
-    one, two, three, kept = secret(), secret(), secret(), secret()
-    ground.commit(new("user/x.md", one), origin=origin("task-1"))
-    ground.commit(ground.edit("user/x.md", b"short\n"))
-    ground.commit(ground.edit("user/x.md", two), new("user/k.md", kept), origin=origin("task-2"))
+    one, two, three, left, kept = (secret() for _ in range(5))
+    committed(ground, "user/x.md", one, b"short\n", two)
+    ground.commit(new("user/k.md", kept), origin=origin("task-k"))
     (ground.user / "x.md").write_bytes(three)
+    change = KeptChange(0, key(ground), "user", "x.md", None, left, (), Trust.OWNER)
+    begin(ground.state, origin("task-4"), new_token(), [change])  # An interrupted commit.
     before = ground.contents()
-    assert left_in(ground.state.directory, one, two)
+    assert left_in(ground, one, two)
     receipt = erase("user/x.md", where)
     assert not (ground.user / "x.md").exists()
     digests = [digest(text).encode() for text in (one, two, three, b"short\n")]
-    assert nothing_left(ground, one, two, three, *digests)
+    assert nothing_left(ground, one, two, three, left, *digests)
     after = ground.contents()
     assert {path for path in before if before[path] != after.get(path)} == {"user/x.md", "user/MEMORY.md"}
-    assert at(ground, "user/k.md", "task-2") == kept
-    assert (receipt.files, receipt.versions, {"task-1", "task-2"} < {*receipt.tasks}) == (1, 6, True)
+    assert at(ground, "user/k.md", "task-k") == kept
+    assert (receipt.files, receipt.versions, {"task-1", "task-3"} < {*receipt.tasks}) == (1, 6, True)
     assert [record.body for record in records(ground.state, task="task-1")] == [None]
 
 
 def test_what_a_remaining_entry_says_as_well_is_kept_for_it_and_older_pieces_elsewhere_go(ground, where):
     shared, own, other = secret(), secret(), secret()
-    ground.commit(
-        new("user/x.md", shared + own), new("user/k.md", b"# K\n" + shared), origin=origin("task-0")
-    )
-    ground.commit(new("user/o.md", other + own[50:80]), origin=origin("task-1"))
-    ground.commit(ground.edit("user/o.md", other), origin=origin("task-2"))
+    entries = new("user/x.md", shared + own), new("user/k.md", b"# K\n" + shared)
+    ground.commit(*entries, origin=origin("task-0"))
+    committed(ground, "user/o.md", other + own[50:80], other)
     told = plan("user/x.md", where)
     assert (told.files, told.others) == (("user/x.md",), ("user/o.md",))
     erase("user/x.md", where)
@@ -103,27 +110,7 @@ def test_what_a_remaining_entry_says_as_well_is_kept_for_it_and_older_pieces_els
     assert at(ground, "user/o.md", "task-2") == other
     assert at(ground, "user/k.md", "task-0") == b"# K\n" + shared
     assert left_over(shared, where) == {}
-    assert left_in(ground.state.directory, shared)
-
-
-def test_a_preview_changes_nothing_and_counts_what_erasing_then_does_without_naming_it(ground, where):
-    text, name = secret(), f"user/{secret(10).decode()}.md"
-    ground.commit(new(name, text), origin=origin("task-1"))
-    ground.commit(ground.edit(name, text * 2), origin=origin("task-2"))
-    completed(Lane(ground.state, "w"), text.decode())
-    (ground.state.directory / "ledger.db.version-1").write_bytes(text)
-    before, rows = ground.photograph(), ground.state.ledger.rows("SELECT * FROM change")
-    told = plan(name, where)
-    assert ground.photograph() == before
-    assert ground.state.ledger.rows("SELECT * FROM change") == rows
-    reach = {"status": "preview", "target": name, "files": [name], "versions": 3, "others": [], "reviews": []}
-    rest = {"tasks": ["task-1", "task-2"], "records": 2, "lane_tasks": 1, "copies": ["ledger.db.version-1"]}
-    assert told.as_json() | {"not_covered": None} == {**reach, **rest, "not_covered": None}
-    receipt = erase(name, where)
-    assert (receipt.versions, receipt.records, receipt.lane_tasks) == (4, 3, 1)  # And of the removal.
-    assert ground.state.copies() == ()
-    document = json.dumps(receipt.as_json())
-    assert not [word for word in (name[5:], text.decode()[:16], digest(text)) if word in document]
+    assert left_in(ground, shared)
 
 
 def test_what_waits_for_review_goes_by_path_task_and_text_and_once_decided_leaves_no_name(ground, where):
@@ -147,11 +134,11 @@ def test_what_waits_for_review_goes_by_path_task_and_text_and_once_decided_leave
 
 
 def test_what_was_erased_is_called_so_and_notes_of_other_tasks_that_name_it_go(ground, where):
-    name = f"user/{secret(20).decode()}.md"
-    for number, path in enumerate((name, "user/k.md", "user/l.md"), 1):
-        ground.commit(new(path), origin=origin(f"task-{number}"))
+    name, asked = f"user/{secret(20).decode()}.md", ground.state.keyed("the fact")
+    ground.commit(new(name), origin=origin("task-1", fact=asked))
     with ground.state.ledger.transaction() as connection:
         for task, note in (("task-2", f"{name} was changed since"), ("task-3", "the index is behind")):
+            ground.commit(new(f"user/{task}.md"), origin=origin(task))
             connection.execute("UPDATE change_set SET notes = ? WHERE task = ?", (json.dumps([note]), task))
     erase(name, where)
     assert nothing_left(ground, name.encode()[5:])
@@ -164,14 +151,9 @@ def test_what_was_erased_is_called_so_and_notes_of_other_tasks_that_name_it_go(g
     steps = history(ground.state, {key(ground): "user"}, path)
     assert [(step.asked, step.is_erased) for step in steps] == [("erase", True), ("edit", True)]
     assert name[5:] not in str(steps)
-
-
-def test_a_keyed_digest_of_the_fact_and_of_the_text_stays(ground, where):
-    text, asked = secret(), ground.state.keyed("the fact")
-    ground.commit(new("user/x.md", b"# X\n%s\n" % text), origin=origin("task-1", fact=asked))
-    erase("user/x.md", where)
+    # A keyed digest of the fact and of the text stays.
     forgotten = {fact for (fact,) in ground.state.ledger.rows("SELECT fact FROM forgotten")}
-    assert forgotten == {asked, ground.state.keyed(f"# X\n{text.decode()}")}
+    assert forgotten == {asked, ground.state.keyed("new")}
     assert ground.state.ledger.rows("SELECT fact FROM change_set WHERE task = 'task-1'") == [(None,)]
 
 
@@ -195,16 +177,14 @@ def test_what_is_an_index_or_not_known_or_not_ours_is_refused_and_nothing_change
     ground.commit(new("user/n.md"))
     ground.commit(new("project/x.md"), origin=origin("task-1"))
     before, kept = ground.photograph(), records(ground.state)
-    rows = {
-        **dict.fromkeys(
-            ["user/MEMORY.md", "user/index/x.md", "/user"], (errors.Refused, "indexes are made from entries")
-        ),
-        **dict.fromkeys(["user/none.md", "task-9"], (errors.NotFound, None)),
-        **dict.fromkeys(["user/../x.md", "/etc/passwd", "user/link.md"], (errors.PathEscape, None)),
-        "task-1": (errors.InvalidScope, "another directory"),
-    }
-    for target, (error, words) in rows.items():
-        for attempt in (plan, erase):
+    rows = [
+        ("user/MEMORY.md user/index/x.md /user", errors.Refused, "indexes are made from entries"),
+        ("user/none.md task-9", errors.NotFound, None),
+        ("user/../x.md /etc/passwd user/link.md", errors.PathEscape, None),
+        ("task-1", errors.InvalidScope, "another directory"),
+    ]
+    for targets, error, words in rows:
+        for target, attempt in product(targets.split(), (plan, erase)):
             with pytest.raises(error, match=words):
                 attempt(target, replace(where, roots={"user": ground.roots["user"]}))
     with Cancel() as cancel:
@@ -224,69 +204,42 @@ def test_of_directories_that_are_not_bound_the_last_known_text_remains_and_what_
     assert plan("user/x.md", only_user).others == ("project/z.md",)
     erase("user/x.md", only_user)
     assert at(ground, "project/y.md", "task-1") == stays
-    assert left_in(ground.state.directory, gone) == set()
+    assert left_in(ground, gone) == set()
 
 
 def test_an_entry_that_is_gone_keeps_nothing_and_one_written_anew_is_a_conflict(ground, where, monkeypatch):
-    text, real = secret(), module.view_of
+    text, view, remove = secret(), module.view_of, module._remove
     ground.commit(new("user/x.md", text), new("user/k.md", text), new("user/y.md"))
 
-    def view_of(*arguments, **more):
-        view = real(*arguments, **more)
-        (ground.user / "k.md").unlink(missing_ok=True)
-        return view
+    def after(real, act):
+        return lambda *arguments, **more: (real(*arguments, **more), act())[0]
 
     with monkeypatch.context() as patched:
-        patched.setattr(module, "view_of", view_of)
+        patched.setattr(
+            module, "view_of", after(view, lambda: (ground.user / "k.md").unlink(missing_ok=True))
+        )
         erase("user/x.md", where)
-    assert left_in(ground.state.directory, text) == set()
-    remove, anew = module._remove, lambda: (ground.user / "y.md").write_bytes(b"again\n")
+    assert left_in(ground, text) == set()
     with monkeypatch.context() as patched:
-        patched.setattr(module, "_remove", lambda *args, **more: (remove(*args, **more), anew())[0])
+        patched.setattr(
+            module, "_remove", after(remove, lambda: (ground.user / "y.md").write_bytes(b"again\n"))
+        )
         with pytest.raises(errors.StoreConflict):
             erase("user/y.md", where)
     erase("user/y.md", where)
     assert not (ground.user / "y.md").exists()
 
 
-def test_what_was_removed_long_ago_and_what_an_interrupted_commit_left_goes_too(ground, where):
-    one, two = secret(), secret()
-    ground.commit(new("user/x.md", one))
-    ground.commit(removals=[Claim("user/x.md", digest(one))])
-    change = KeptChange(0, key(ground), "user", "x.md", None, two, (), Trust.OWNER)
-    begin(ground.state, origin("task-1"), new_token(), [change])
-    assert plan("user/x.md", where).files == ()
-    erase("user/x.md", where)
-    assert nothing_left(ground, one, two)
-
-
-def test_a_reader_of_another_process_is_told_and_running_it_again_finishes(ground, where, monkeypatch):
-    text = secret()
-    ground.commit(new("user/x.md", text))
-    monkeypatch.setattr(database, "BUSY_SECONDS", 0.05)
-    with State(ground.state.directory) as other, State(ground.state.directory) as ours:
-        reader = other.ledger._connection.execute("SELECT * FROM root UNION ALL SELECT * FROM root")
-        reader.fetchone()
-        with pytest.raises(errors.ManagedMemoryUnavailable, match="busy"):
-            erase("user/x.md", replace(where, state=ours))
-        reader.close()
-        erase("user/x.md", replace(where, state=ours))
-        assert left_in(ground.state.directory, text) == set()
-
-
 def test_the_check_names_the_files_that_hold_a_piece(ground, where):
     text, backup = secret(), ground.state.directory / "my-own-backup"
     ground.commit(new("user/x.md", text))
     assert left_over(text, where) == {}  # It is still an entry.
-    (ground.user / "x.md").unlink()
-    found = {name.partition("-")[0] for name in left_over(text, where)}
-    assert {"ledger.db"} <= found <= {"ledger.db", "catalog.db"}
-    erase("user/x.md", where)
+    receipt = erase("user/x.md", where).as_json()
+    assert not [word for word in ("x.md", text.decode()[:16], digest(text)) if word in json.dumps(receipt)]
     assert left_over(text, where) == {}
-    backup.write_bytes(b"x" * (1 << 20) + text[:20])
-    assert left_over(text, where) == {"my-own-backup": 5}
-    backup.write_bytes(b"x" * ((1 << 20) - 8) + text[:16])
-    assert left_over(text, where) == {"my-own-backup": 1}
+    for before, held, pieces in ((1 << 20, text[:20], 5), ((1 << 20) - 8, text[:16], 1)):
+        backup.write_bytes(b"x" * before + held)
+        assert left_over(text, where) == {"my-own-backup": pieces}
     with pytest.raises(errors.ConfigInvalid, match="shorter than 16 bytes"):
         left_over(b"too short", where)
 
@@ -351,14 +304,13 @@ def completed(lane, summary="saved", *paths, **more):
     return lane.finish(begun(lane, "x"), Ended("completed", {**result, **more}))
 
 
-def told(ground, task):
-    """The last event about a task."""
-    return [event for event in tasks.read(ground.state.ledger, 0, 1_000) if event.task == task.id][-1]
-
-
 def shape(lane, task):
     task = lane.get(task.id)
     return (task.status, task.arguments, task.result, task.error)
+
+
+def last_event(ground, task):
+    return [event for event in tasks.read(ground.state.ledger, 0, 1_000) if event.task == task.id][-1]
 
 
 def test_every_task_that_holds_it_in_any_field_and_workspace_says_nothing_of_it_any_more(ground, where, lane):
@@ -368,17 +320,16 @@ def test_every_task_that_holds_it_in_any_field_and_workspace_says_nothing_of_it_
     ground.commit(new("user/x.md", text.encode()), origin=origin(writer.id))
     lane.finish(writer, Ended("completed", {"summary": "saved", "filesTouched": ["user/x.md"]}))
     invented = completed(lane, later=[{"invented": text}])
-    escaped = completed(lane, text[-60:])
-    other = completed(elsewhere, text)
+    holding = [(lane, writer), (lane, invented), (lane, completed(lane, text[-60:]))]
+    holding.append((elsewhere, completed(elsewhere, text)))
     assert plan("user/x.md", where).lane_tasks == 4
     receipt = erase("user/x.md", where)
     assert (receipt.tasks, receipt.lane_tasks) == ((writer.id,), 4)
-    assert [shape(lane, each) for each in (writer, invented, escaped)] == [CLEARED] * 3
-    assert shape(elsewhere, other) == CLEARED
+    assert [shape(*each) for each in holding] == [CLEARED] * 4
     after = lane.get(writer.id)
     assert (after.kind, after.shown, after.seq) == ("remember", SHOWN, writer.seq)
-    assert told(ground, invented).data["status"] == "completed"  # What is over is cleared without an event.
-    assert left_in(ground.state.directory, text.encode()[:240]) == set()
+    assert last_event(ground, invented).data["status"] == "completed"  # What is over: without an event.
+    assert left_in(ground, text.encode()[:240]) == set()
     assert left_over(text.encode(), where) == {}
     assert verify(ground.state).problems == ()
 
@@ -393,13 +344,13 @@ def test_what_waits_and_holds_it_fails_and_is_told_and_all_else_still_waits(grou
     erase("user/x.md", where)
     assert shape(lane, holding) == shape(lane, short) == CLEARED
     assert lane.get(holding.id).updated > holding.updated
-    event = told(ground, holding)
+    event = last_event(ground, holding)
     assert (event.type, event.workspace, event.token, event.client) == ("task", "w", "owner", None)
     assert event.data == {"kind": "forget", "status": "failed", "attempt": 0, "code": "erased"}
     pending_now = reading.count_pending(ground.state.ledger, lane.workspace)
     assert (lane.claim().id, pending_now) == (first.id, {"remember": 1, "forget": 1})
     assert lane.get(last.id) == last
-    assert left_in(ground.state.directory, text.encode()) == set()
+    assert left_in(ground, text.encode()) == set()
 
 
 WORDS = ["user", "workspace", "remember", "content", "summary", "saved", "rules", "reference", "user/k.md"]
@@ -443,7 +394,7 @@ def test_a_task_that_runs_and_holds_it_must_end_first(ground, where, lane, monke
     assert lane.get(running.id).arguments == {"content": text.decode()}
     lane.finish(lane.get(running.id), Ended("failed", error={"code": "remember_failed"}))
     erase("user/x.md", where)
-    assert left_in(ground.state.directory, text) == set()
+    assert left_in(ground, text) == set()
 
 
 def test_a_task_that_never_committed_is_erased_by_its_id(ground, where, lane):
@@ -460,17 +411,17 @@ def test_a_task_that_never_committed_is_erased_by_its_id(ground, where, lane):
 
 
 def test_a_transcript_that_was_cut_or_moved_is_read_as_far_as_it_goes(ground, tmp_path):
-    runs, index = Runs([b"sixteen bytes and more"]), ground.state.directory / tasks.NAME
-    calls = [{"tool": "x", "arguments": {"n": 1, "deep": ["sixteen bytes and more"]}}]
-    begun = '{"from": "system", "text": "x"}\n'
+    said = "sixteen bytes and more"
+    runs, index = Runs([said.encode()]), ground.state.directory / tasks.NAME
+    calls = [{"tool": "x", "arguments": {"n": 1, "deep": [said]}}]
     texts = {
-        "cut": begun + '{"from": "user", "text": "sixteen bytes and mo',
-        "deep": begun + json.dumps({"from": "assistant", "calls": calls}) + "\n",
-        "kept": begun + '{"from": "user", "text": "something else is said"}\n',
-        "moved": begun + "sixteen bytes and more\n",
+        "cut": '{"from": "user", "text": "sixteen bytes and mo',
+        "deep": json.dumps({"from": "assistant", "calls": calls}) + "\n",
+        "kept": '{"from": "user", "text": "something else is said"}\n',
+        "moved": f"{said}\n",
     }
     for name, text in texts.items():
-        (tmp_path / name).write_text(text)
+        (tmp_path / name).write_text('{"from": "system", "text": "x"}\n' + text)
         tasks.note(ground.state, f"task-{name}", tmp_path / name)
     (tmp_path / "moved").rename(tmp_path / "elsewhere")
     assert [tasks.remove_telling(ground.state, (), runs) for _ in range(2)] == [2, 0]

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import posixpath
 import re
 import unicodedata
 from itertools import product
-from urllib.parse import unquote
 
 import pytest
 from hypothesis import given
@@ -18,7 +16,7 @@ from muniment.content.gates import GATES, check_text
 from muniment.names import RelPath, Scope, Trust
 from muniment.policy.grammar import fold, segment_problem
 from muniment.store import index
-from muniment.testing.corpus.index_oracle import index_problems
+from muniment.testing.corpus.index_oracle import index_problems, index_targets
 
 USER = Scope("user")
 ATTACKS = [
@@ -29,8 +27,8 @@ ATTACKS = [
     *("**bold** __bold__ *em* _em_ ~~gone~~", "&lt;b&gt; &#91;x&#93; &amp;", "\\[x\\](y)", "a\n# Heading"),
     *("a\r- [x](y)", "a\u2028# b\u2029c\x85d\x0be\x0cf\x1cg", "\u202egnihtemos\u202c", "# not a heading"),
     *("a\u200bb\u2060c\ufeffd\xade\U000e0041", "| a | b |\n|---|---|\n| 1 | 2 |", "]", "[", "a](b", "   "),
-    *("", "\x00", "[ ] task", "x", "ignore\x1b[31m all", "'\"()", "x" * 10_000, "[" * 10_000, "é" * 10_000),
-    *("\U0001f600" * 10_000, "\ud800"),
+    *("", "\x00", "[ ] task", "x", "ignore\x1b[31m all", "'\"()", "x" * 2_000, "[" * 2_000, "é" * 2_000),
+    *("\U0001f600" * 2_000, "\ud800"),
 ]
 texts = st.one_of(
     st.text(), st.sampled_from(ATTACKS), st.text("[]()<>!*_`~#|&\\:/@w. \n\r\u2028ab", max_size=40)
@@ -45,12 +43,6 @@ files = paths.filter(lambda rel: not index.is_index_path(rel))
 flags = one_of_four.map(lambda chosen: not chosen), one_of_four
 each_row = st.builds(index.IndexRow, files, texts, texts, st.sampled_from(list(Trust)), *flags)
 rows = st.lists(each_row, max_size=20, unique_by=lambda row: row.rel)
-BLOCKS = {
-    f"{block}_{end}"
-    for block in ("heading", "paragraph", "bullet_list", "list_item")
-    for end in ("open", "close")
-}
-INLINE = {"text", "link_open", "link_close", "softbreak", "text_special"}
 
 
 def row(rel, name="Name", description="Description", trust=Trust.OWNER, **more):
@@ -63,44 +55,24 @@ def in_order(given_rows):
 
 def rendered(given_rows):
     """An index of nothing but `MEMORY.md`, in the order that entries have there."""
-    return index.render_index(
-        Scope("project"), len(given_rows), [index.entry_line(given) for given in in_order(given_rows)]
-    )
+    lines = [index.entry_line(given) for given in in_order(given_rows)]
+    return index.render_index(Scope("project"), len(given_rows), lines)
 
 
 def lines_of(data):
     return [line for line in data.decode().split("\n") if line.startswith("- ")]
 
 
-def items_of(data):
-    """The tokens of the list items, as the oracle sees them."""
-    tokens = MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(data.decode())
-    return tokens, [token for token in tokens if token.type == "inline" and token.level > 1]
-
-
 def links_of(data):
-    """Link targets by the oracle, after it was asked that nothing else is there."""
-    tokens, items = items_of(data)
-    types = [token.type for token in tokens]
-    assert {*types} <= {*BLOCKS, "inline"}
-    assert types.count("heading_open") == 1
-    assert types.count("bullet_list_open") <= 1
-    links = []
-    for token in tokens:
-        children = token.children or []
-        opened = [child for child in children if child.type == "link_open"]
-        assert {child.type for child in children} <= INLINE
-        assert len(opened) == (token in items)
-        if token in items:
-            assert "softbreak" not in {child.type for child in children}
-            assert not opened[0].attrGet("title")
-            links.append(unquote(opened[0].attrGet("href"), errors="strict"))
+    """Link targets, after the oracle was asked that nothing else is there."""
+    links = index_targets(data)
+    assert [each for each in index_problems(data, {*links}) if "holds U+" not in each] == []
     return links
 
 
 def shown(line):
-    """The text of a list item as the oracle shows it."""
-    _, (item,) = items_of(line)
+    """The text of a list item as a reader of markdown shows it."""
+    (item,) = (token for token in MarkdownIt("commonmark").parse(line) if token.type == "inline")
     return "".join(child.content for child in item.children)
 
 
@@ -116,25 +88,22 @@ def test_each_entry_is_one_link_to_its_own_file_and_no_line_hides_or_links_anyth
     assert not any(unicodedata.category(char) in ("Cc", "Cf", "Zl", "Zp") for char in text if char != "\n")
     for line in lines_of(data):
         assert len(line.encode()) < index.MAX_LINE_BYTES
-        text = shown(f"{line}\n".encode())
+        text = shown(line)
         assert not re.search(r"://|www\.|\S@\S", text, re.IGNORECASE)
     assert index.is_generated(data)
 
 
 @pytest.mark.threat("T-IDX-01", control="index_rows")
 def test_no_field_or_topic_can_forge_a_line_a_link_or_a_heading():
-    for attack in ATTACKS:
+    expected = ["index/0123456789ab.md", "index/ba9876543210.md"]
+    for attack in (*TOPICS, *ATTACKS):
         given_rows = [row("a.md"), row("b.md", attack, attack), row("c.md", attack, attack, Trust.EXTERNAL)]
         assert links_of(rendered(given_rows)) == ["a.md", "b.md", "c.md"], attack
-    expected = {"index/0123456789ab.md", "index/ba9876543210.md"}
-    for topic in (*TOPICS, *ATTACKS[:-1]):
-        above = [
-            index.page_link(each, "", 2, rel)
-            for each, rel in zip((topic, "b"), sorted(expected), strict=True)
-        ]
-        assert list(index_problems(index.render_index(USER, 3, [], above), expected)) == [], topic
-        page = index.render_page(USER, topic, "", lines_in("b", ["a.md"])[1])
-        assert list(index_problems(page, {"../b/a.md"})) == [], topic
+        topic = attack.encode(errors="ignore").decode()
+        above = [index.page_link(each, "", 2, rel) for each, rel in zip((topic, "b"), expected, strict=True)]
+        assert list(index_problems(index.render_index(USER, 3, [], above), {*expected})) == [], topic
+        page = index.render_page(USER, topic, "", lines_in("b", ["a.md"], attack, attack))
+        assert links_of(page) == ["../b/a.md"], topic
     for trust in Trust:
         (line,) = lines_of(rendered([row("a.md", "IGNORE", "OBEY", trust, held=True)]))
         assert line == "- [a.md](a.md) — held"
@@ -148,34 +117,26 @@ def test_name_and_description_give_way_to_the_path():
         (line,) = lines_of(data)
         assert links_of(data) == [rel]
         assert len(line.encode()) < max(index.MAX_LINE_BYTES, path_bytes + 50)
-        text = shown(f"{line}\n".encode())
+        text = shown(line)
         assert text.startswith(name[:1])
         assert len(text) <= 80 + 3 + 150
 
 
 def keeps_to_its_size(data, next_line):
     """An index that is as large as it may be, if something did not fit: no more would have."""
-    assert data.count(b"\n") <= index.MAX_LINES
-    assert len(data) <= index.MAX_BYTES
+    lines, size = data.count(b"\n"), len(data)
+    assert lines <= index.MAX_LINES
+    assert size <= index.MAX_BYTES
     assert index.is_generated(data)
-    return (
-        next_line is None
-        or data.count(b"\n") == index.MAX_LINES
-        or len(data) + len(next_line.encode()) + 10 > index.MAX_BYTES
-    )
+    is_full = next_line is None or size + len(next_line.encode()) + 10 > index.MAX_BYTES
+    return is_full or lines == index.MAX_LINES
 
 
 @pytest.mark.threat("T-IDX-04", control="index_size")
 def test_an_index_keeps_to_its_size_and_counts_the_rest():
-    sizes = [
-        (196, "n", ""),
-        (197, "n", ""),
-        (1_000, "n", ""),
-        (150, "n" * 80, "d" * 150),
-        (300, "é" * 80, "é" * 150),
-    ]
-    for count, name, description in sizes:
-        given_rows = [row(f"{at:05}.md", name, description) for at in range(count)]
+    long, longer = ("n" * 80, "d" * 150), ("é" * 80, "é" * 150)
+    for count, said in ((196, ("n", "")), (197, ("n", "")), (1_000, ("n", "")), (150, long), (300, longer)):
+        given_rows = [row(f"{at:05}.md", *said) for at in range(count)]
         data = rendered(given_rows)
         listed = len(lines_of(data))
         assert links_of(data) == [f"{at:05}.md" for at in range(listed)]
@@ -184,7 +145,7 @@ def test_an_index_keeps_to_its_size_and_counts_the_rest():
         assert keeps_to_its_size(data, index.entry_line(given_rows[listed]) if missing else None)
     for links, width in ((16, 10), (98, 40), (20, 240), (1, 3)):
         above = [index.page_link("t" * 60, f"{at:03}", 200, f"index/{at:012}.md") for at in range(links)]
-        _, lines = lines_in("t", [f"{at:03}" + "x" * width + ".md" for at in range(200)], "é", "é")
+        lines = lines_in("t", [f"{at:03}" + "x" * width + ".md" for at in range(200)], "é", "é")
         data = index.render_index(USER, 3_000, lines, above)
         listed = len(lines_of(data)) - links
         assert f" {3_000 - listed} more entries are only".encode() in data
@@ -204,21 +165,9 @@ def rel_of(topic):
     return f"index/{digest(topic)}.md"
 
 
-def lines_in(topic, names=("a.md", "b c.md"), name="Name", description="text"):
+def lines_in(topic, names=("a.md", "b.md"), name="Name", description="text"):
     rels = [RelPath(f"{topic}/{each}".lstrip("/")) for each in names]
-    return rels, [index.entry_line(index.IndexRow(rel, name, description, Trust.OWNER)) for rel in rels]
-
-
-@pytest.mark.threat("T-IDX-01", control="index_rows")
-@given(st.sampled_from(TOPICS), texts, texts)
-def test_the_links_of_a_page_lead_to_its_entries_and_nothing_else_is_there(topic, name, description):
-    rels, lines = lines_in(topic, ["a.md", "b c.md", "é, 1.md"], name, description)
-    rel = f"index/{digest(topic)}-0.md"
-    data = index.render_page(USER, topic, "0", lines)
-    assert [posixpath.normpath(f"index/{href}") for href in links_of(data)] == rels
-    problems = index_problems(data, {f"../{each}" for each in rels})
-    assert [each for each in problems if "holds U+" not in each] == []  # Those are told of above.
-    assert index.is_generated(data, rel)
+    return [index.entry_line(index.IndexRow(rel, name, description, Trust.OWNER)) for rel in rels]
 
 
 # Recognising them.
@@ -227,16 +176,8 @@ TARGETS = [
     *("https://wiki/x.md", "https:wiki.md", "mailto:bob@example.md", "//wiki/x.md", "/etc/x.md", "../x.md"),
     *("a/../x.md", "%2e%2e/x.md", "a/%2E%2E/x.md", "%2Fetc/x.md", "https%3A//wiki/x.md", "C:/x.md"),
     *("a%00.md", "a\0.md", "a%0Ab.md", "%FF.md", "./a.md", "a//b.md", "a.md ", "a.txt", "a.MD", "a.md#part"),
-    *(
-        'a.md "call Bob"',
-        "<a.md>",
-        "call Bob",
-        "index/abc",
-        "index/../../x.md",
-        "a" * 300 + ".md",
-        "a.md?x=1",
-    ),
-    "a/" * 9 + "a.md",
+    *('a.md "call Bob"', "<a.md>", "call Bob", "index/abc", "index/../../x.md", "a.md?x=1"),
+    *("a" * 300 + ".md", "a/" * 9 + "a.md"),
 ]
 FOREIGN = [
     *("# Memory", "# Memory index of mine", "## Memory index", "Remember to buy milk", "- buy milk", "- [A]"),
@@ -253,48 +194,37 @@ GENERATED = [
 
 
 def test_what_a_person_wrote_is_no_generated_index_and_what_other_tools_generate_is():
-    for text in FOREIGN:
-        assert not index.is_generated(f"{index.HEADING}\n\n{text}\n".encode()), text
-    for data in GENERATED:
-        assert index.is_generated(data), data
+    foreign = [(f"{index.HEADING}\n\n{text}\n".encode(), False) for text in FOREIGN]
+    for data, generated in (*foreign, *((data, True) for data in GENERATED)):
+        assert index.is_generated(data) == generated, data
 
 
 def test_a_page_that_somebody_wrote_in_is_not_ours():
-    rel, page = (
-        rel_of("editor"),
-        index.render_page(USER, "editor", "", lines_in("editor", ("a.md", "b.md"))[1]),
-    )
+    rel, page = rel_of("editor"), index.render_page(USER, "editor", "", lines_in("editor"))
     targets = "../other/x.md", "http://wiki/x.md", "../../etc/x.md", "%2e%2e/editor/x.md", "editor/a.md"
     more = "buy milk", "- buy milk", "# Memory index: editor", *(f"- [A]({target})" for target in targets)
-    edits = {
-        b"# Memory index: editor": b"# Memory index: call Bob",
-        b": editor": b"",
-        b"; changes made here are lost.": b"; mine.",
-    }
-    assert index.is_generated(page, rel)
+    heading = b"# Memory index: editor"
+    edits = {heading: b"# Memory index: call Bob", b": editor": b"", b"made here are lost.": b"mine."}
     for edited in (
         *(page + f"{line}\n".encode() for line in more),
         *(page.replace(old, new, 1) for old, new in edits.items()),
-        *(b"\n".join(line for line in page.split(b"\n") if b"[" not in line), b"# Memory index: editor\n"),
+        *(b"\n".join(line for line in page.split(b"\n") if b"[" not in line), heading + b"\n"),
         *(b"\0" * 99, page + b"\xff"),
     ):
         assert not index.is_generated(edited, rel), edited
-    for blank in (b"", b"\r\n \t\n"):
-        assert index.is_generated(blank, rel)
+    for ours in (page, b"", b"\r\n \t\n"):
+        assert index.is_generated(ours, rel), ours
 
 
 def test_a_page_of_links_is_recognised_under_its_own_name():
     links = [index.page_link("a", "", 9, f"{digest('a')}.md"), index.pages_link("3f", 1, 1, "_pages-3f.md")]
     data, rel = index.render_links(USER, "3", 9, links), "index/_pages-3.md"
-    assert index.is_generated(data, rel)
-    assert not index.is_generated(data, "index/_pages-4.md")
-    assert not index.is_generated(data, rel_of("a"))
+    for name in (rel, "index/_pages-4.md", rel_of("a")):
+        assert index.is_generated(data, name) == (name == rel)
     assert index.is_page_name("_pages-3.md")
-    assert index.says_nothing_else(data, rel, b"", lambda _: ())
-    for told in (b"pages 3f", b" 1 entry", b"[a"):
-        assert not index.says_nothing_else(
-            data.replace(told, told + b", ring Bob"), rel, b"", lambda _: ()
-        ), told
+    for told in (b"", b"pages 3f", b" 1 entry", b"[a"):
+        edited = data.replace(told, told + b", ring Bob") if told else data
+        assert index.says_nothing_else(edited, rel, b"", lambda _: ()) == (not told), told
 
 
 # What a run is shown.
@@ -309,9 +239,8 @@ def test_an_excerpt_asks_for_the_decoded_path_and_drops_a_link_that_leads_nowher
 
 
 def is_shown(topic, shows=lambda _: True, rel=None, prefix=""):
-    link = index.page_link(
-        topic, prefix, 3, rel or f"index/{digest(topic)}{'-' if prefix else ''}{prefix}.md"
-    )
+    rel = rel or f"index/{digest(topic)}{prefix and '-'}{prefix}.md"
+    link = index.page_link(topic, prefix, 3, rel)
     assert index.is_generated(link.encode())
     return index.excerpt(link.encode(), shows).strip("\n") + "\n" == link
 
@@ -325,20 +254,16 @@ def test_a_link_to_a_page_is_shown_if_it_is_certain_and_the_page_and_entries_of_
     assert asked == [rel_of("a/b"), "a/b/entry.md"]
     for hidden in ("index/", "editor/"):
         assert not is_shown("editor", lambda rel, hidden=hidden: not rel.startswith(hidden))
-    doubtful = [
-        ("editor", rel_of("secret")),
-        ("editor", "index/notes.md"),
-        ("me@home", None),
-        ("t" * 200, None),
-    ]
-    for topic, rel in doubtful:
+    doubtful = [("editor", rel_of("secret")), ("editor", "index/notes.md")]
+    for topic, rel in (*doubtful, ("me@home", None), ("t" * 200, None)):
         assert not is_shown(topic, rel=rel)
-    assert index.excerpt(index.pages_link("3", 2, 9, "index/_pages-3.md").encode(), lambda _: True) == ""
-    # The text of a link cannot pass for another topic.
-    line = f"- [editor, part 3]({rel_of('editor')}) — 3 entries"
-    assert index.excerpt(line.encode(), lambda _: True) == ""
-    line = f"- [editor](index/{digest('editor')}-3.md) — 3 entries"
-    assert index.excerpt(line.encode(), lambda rel: rel != "editor/entry.md") == ""
+    other = lambda rel: rel != "editor/entry.md"  # noqa: E731
+    for line, shows in (  # The text of a link cannot pass for another topic.
+        (index.pages_link("3", 2, 9, "index/_pages-3.md"), bool),
+        (f"- [editor, part 3]({rel_of('editor')}) — 3 entries", bool),
+        (f"- [editor](index/{digest('editor')}-3.md) — 3 entries", other),
+    ):
+        assert index.excerpt(line.encode(), shows) == "", line
 
 
 @given(st.one_of(texts, st.text("ab .:/w@", max_size=30)), st.integers(1, 90), st.integers(1, 300))

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import shutil
+import sqlite3
+from contextlib import closing, suppress
+from itertools import product
+from unittest.mock import Mock
+
 import pytest
 
 from kit.store.ground import new, origin
-from muniment.confine.binding import bind_all
 from muniment.confine.writing import is_temporary
-from muniment.errors import NotFound
+from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable
 from muniment.names import Trust
-from muniment.policy.grammar import canonicalise
-from muniment.store import ledger
-from muniment.store.audit import records
-from muniment.store.judge import Author
-from muniment.store.ledger import KeptChange, abandon, begin, finish, new_token, of_task, unfinished
-from muniment.store.trust import constant
-from muniment.tools.overlay import Claim, digest
+from muniment.store import audit, ledger, tasks
+from muniment.store import state as series
+from muniment.store.audit import Head, append, records, verify
+from muniment.store.erase import scrub
+from muniment.store.ledger import KeptChange, abandon, begin, finish, new_token, of_task, root_key, unfinished
+from muniment.store.state import State
+from muniment.store.tasks import Event, read, span
+from muniment.tools.overlay import digest
 
 AT = "2026-11-22T10:00:00.000Z"
 
@@ -24,8 +30,8 @@ def key(ground, scope="user"):
     return ledger.root_key(ground.state, ground.roots[scope])
 
 
-def kept(ground, rel="n.md", before=None, after=b"new\n", number=0, scope="user", made=(), trust=Trust.AGENT):
-    return KeptChange(number, key(ground, scope), scope, rel, before, after, tuple(made), trust)
+def kept(ground, rel="n.md", after=b"new\n", number=0, scope="user", trust=Trust.AGENT):
+    return KeptChange(number, key(ground, scope), scope, rel, None, after, (), trust)
 
 
 def test_an_abandoned_intent_is_gone_and_its_task_may_begin_again_but_not_if_it_is_done(ground):
@@ -49,83 +55,282 @@ def test_the_source_of_bytes_is_the_last_task_that_wrote_them_there_and_never_an
     def source(rel="n.md", data=b"new\n", scope="user"):
         return ledger.source_of(ground.state, key(ground, scope), rel, digest(data))
 
-    for task, trust in (("task-1", Trust.AGENT), ("task-2", Trust.OWNER)):
-        number = begin(ground.state, origin(task), new_token(), [kept(ground, trust=trust)])
-        assert source().task == "task-1"  # Of a commit under way, too.
-        finish(ground.state, number, origin(task), [kept(ground, trust=trust)], [], AT)
-    assert (source().task, source().trust, source().decided_by) == ("task-2", Trust.OWNER, "tests")
+    def committed(task, change):
+        number = begin(ground.state, task, new_token(), [change])
+        meanwhile = source(data=change.after)
+        finish(ground.state, number, task, [change], [], AT)
+        return meanwhile, source(data=change.after)
+
+    found, _ = committed(origin("task-1"), kept(ground))
+    assert found.task == "task-1"  # Of a commit under way, too.
+    found, last = committed(origin("task-2"), kept(ground, trust=Trust.OWNER))
+    assert (found.task, last.task, last.trust, last.decided_by) == ("task-1", "task-2", Trust.OWNER, "tests")
     assert source(data=b"other\n") is source("m.md") is source(scope="project") is None
-    change, undoing = kept(ground, after=b"restored\n"), origin("undo-1", undoes="task-0")
-    number = begin(ground.state, undoing, new_token(), [change])
-    assert source(data=b"restored\n") is None
-    finish(ground.state, number, undoing, [change], [], AT)
-    assert source(data=b"restored\n") is None
+    undo = origin("undo-1", undoes="task-0")
+    assert committed(undo, kept(ground, after=b"restored\n")) == (None, None)
 
 
 def test_temporary_names_belong_to_one_commit_and_tell_files_from_indexes():
-    token, other = new_token(), new_token()
-    names = [ledger.temporary_of(token, number) for number in (0, 1, 32_767)]
-    indexes = [ledger.temporary_of_index(token, number) for number in (0, 32_767)]
+    token, other = map(ledger.temporary_prefix, tokens := (new_token(), new_token()))
+    names = [ledger.temporary_of(tokens[0], number) for number in (0, 1, 32_767)]
+    indexes = [ledger.temporary_of_index(tokens[0], number) for number in (0, 32_767)]
     assert len({*names, *indexes}) == 5
     for name in (*names, *indexes):
-        assert is_temporary(name)
-        assert name.startswith(ledger.temporary_prefix(token))
-        assert not name.startswith(ledger.temporary_prefix(other))
+        assert (is_temporary(name), name.startswith(token), name.startswith(other)) == (True, True, False)
         assert ledger.is_of_index(name) == (name in indexes)
 
 
-# History.
-
-
-def at(ground, path, task):
-    found = canonicalise(path, ground.roots)
-    return ledger.content_at(ground.state, key(ground, found.scope), found, task)
-
-
-def because(ground, path, present):
-    now = None if present is None else digest(present)
-    return ledger.why(ground.state, key(ground), canonicalise(path, ground.roots), now, Trust.WORKSPACE)
-
-
-def test_a_root_has_one_history_whatever_its_scope_is_called(ground):
-    ground.commit(new("project/x.md"), origin=origin("task-1"))
-    with bind_all({"user": ground.project})["user"] as bound:
-        (step,) = ledger.history(ground.state, {ledger.root_key(ground.state, bound): "user"})
-        assert step.path == "user/x.md"
-
-
-def test_a_file_is_shown_as_each_task_left_it_and_told_why_until_it_is_erased(ground):
-    fact = origin("task-1", fact="f" * 64)
-    ground.commit(new("user/x.md", b"one\n"), origin=fact, trust=constant(Trust.AGENT))
-    found = because(ground, "user/x.md", b"one\n")
-    assert (found.state, found.trust, found.asked, found.fact) == ("committed", Trust.AGENT, "edit", "f" * 64)
-    assert (found.source.task, found.source.decided_by, found.source.policy) == ("task-1", "tests", "tests@0")
-    found = because(ground, "user/x.md", b"by hand\n")
-    assert (found.state, found.trust, found.source.task) == ("edited", Trust.WORKSPACE, "task-1")
-    assert because(ground, "user/x.md", None).state == "missing"
-    found = because(ground, "user/a.md", b"# A\nalpha\n")
-    assert (found.state, found.trust, found.source, found.asked) == ("foreign", Trust.WORKSPACE, None, None)
-    ground.commit(ground.edit("user/x.md", b"\xff two\r\n"), origin=origin("task-2"), author=Author.RESTORE)
-    ground.commit(removals=[Claim("user/x.md", digest(b"\xff two\r\n"))], origin=origin("task-3"))
-    found = because(ground, "user/x.md", None)
-    assert (found.state, found.trust, found.source.task) == ("removed", None, "task-3")
-    with pytest.raises(NotFound, match="nor was it"):
-        because(ground, "user/never.md", None)
-    shown = [at(ground, "user/x.md", f"task-{number}") for number in (1, 2, 3)]
-    assert shown == [b"one\n", b"\xff two\r\n", None]
-    for path, task in (("user/a.md", "task-1"), ("user/x.md", "task-9"), ("project/x.md", "task-1")):
-        with pytest.raises(NotFound, match=f"history {path}"):
-            at(ground, path, task)
-
-
 def test_a_task_is_undone_by_the_last_undo_that_was_not_undone_itself(ground):
-    def undone(task, undoes, *expected):
+    for task, undoes, *expected in (
+        ("task-1", None, None, None),
+        ("undo-1", "task-1", "undo-1", None),
+        ("undo-2", "undo-1", None, "undo-2"),
+        ("undo-3", "undo-2", "undo-1", None),
+        ("undo-4", "undo-3", None, "undo-2"),
+        ("undo-5", "task-1", "undo-5", "undo-2"),
+    ):
         ground.commit(new(f"user/{task}.md"), origin=origin(task, undoes=undoes))
-        assert tuple(ledger.undone_by(ground.state, each) for each in ("task-1", "undo-1")) == expected
+        assert [ledger.undone_by(ground.state, each) for each in ("task-1", "undo-1")] == expected
+        (step, *_) = ledger.history(ground.state, {key(ground): "team"})
+        assert step.path == f"team/{task}.md"  # One history, whatever its scope is called.
 
-    undone("task-1", None, None, None)
-    undone("undo-1", "task-1", "undo-1", None)
-    undone("undo-2", "undo-1", None, "undo-2")
-    undone("undo-3", "undo-2", "undo-1", None)
-    undone("undo-4", "undo-3", None, "undo-2")
-    undone("undo-5", "task-1", "undo-5", "undo-2")
+
+# -- The chain of records: whoever lacks the key cannot edit it unseen, byte by byte.
+
+
+TASKS = ("task-1", None, "task-2", "", "task-1")
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """A state with five records and its head, never changed."""
+    directory = tmp_path_factory.mktemp("audit") / "state"
+    with State(directory) as state:
+        for number, task in enumerate(TASKS):
+            append(state, AT, f"kind{number}", task, {"number": number, "path": "user/é.md"})
+        head = audit.head(state)
+    return directory, head
+
+
+@pytest.fixture
+def copy(written, tmp_path):
+    return shutil.copytree(written[0], tmp_path / "state")
+
+
+def edit(directory, *statements):
+    """What somebody does to the file who lacks the key."""
+    with closing(sqlite3.connect(directory / "ledger.db", isolation_level=None)) as connection:
+        for statement, *values in statements:
+            connection.execute(statement, values)
+
+
+def problems(directory):
+    with State(directory) as state:
+        return verify(state).problems
+
+
+@pytest.mark.threat("T-LOG-02", control="chained_records")
+@pytest.mark.parametrize("seq", [1, *(pytest.param(seq, marks=pytest.mark.slow) for seq in (2, 3, 4, 5))])
+def test_every_edited_byte_of_every_column_is_found(copy, seq):
+    forger = sqlite3.connect(copy / "ledger.db", isolation_level=None)
+    with State(copy) as state, closing(forger):
+        for column in ("at", "kind", "task", "body", "body_mac", "mac"):
+            whole = f"SELECT CAST({column} AS BLOB) FROM record WHERE seq = ?"
+            ((value,),) = forger.execute(whole, (seq,)).fetchall()
+            kind = "BLOB" if "mac" in column else "TEXT"
+            change = f"UPDATE record SET {column} = CAST(? AS {kind}) WHERE seq = ?"
+            others = {b"", None if value is not None else b"task-1", (value or b"") + b" "} - {value}
+            for at, flip in product(range(len(value or b"")), (0x01, 0x80)):
+                others.add(value[:at] + bytes([value[at] ^ flip]) + value[at + 1 :])
+            for other in others:
+                if other is not None or column in {"task", "body"}:  # The table itself refuses it.
+                    forger.execute(change, (other, seq))
+                    assert verify(state).problems, (column, other)
+            forger.execute(change, (value, seq))
+        assert verify(state).problems == ()
+
+
+@pytest.mark.threat("T-LOG-02", control="chained_records")
+def test_a_removed_or_copied_record_and_a_cut_tail_are_found_whatever_the_head_row_says(written, tmp_path):
+    def copied(*statements):
+        shutil.rmtree(tmp_path / "state", ignore_errors=True)
+        edit(shutil.copytree(written[0], tmp_path / "state"), *statements)
+        return " ".join(problems(tmp_path / "state"))
+
+    again = "INSERT INTO record SELECT {}, at, kind, task, body, body_mac, mac FROM record WHERE seq = 3"
+    moved = [("UPDATE record SET seq = ? WHERE seq = ?", to + 1, to) for to in (5, 4)]
+    for seq in range(1, 6):
+        found = copied(("DELETE FROM record WHERE seq = ?", seq))
+        assert f"record {seq}" in found or "record 4, but" in found
+    assert "record 6" in copied((again.format(6),))
+    assert copied((again.format(6),), ("UPDATE head SET seq = 6",))
+    assert copied(*moved, (again.format(4),), ("UPDATE head SET seq = 6",))
+    last = "UPDATE head SET mac = (SELECT mac FROM record ORDER BY seq DESC LIMIT 1)"
+    for left in range(5):
+        cut = [("DELETE FROM record WHERE seq > ?", left), ("UPDATE head SET seq = ?", left), (last,)]
+        for told in range(1, 4 if left else 3):
+            assert "removed or added" in copied(*cut[:told]), (left, told)
+        assert not left or "not marked" in copied(*cut, ("DELETE FROM head",))
+
+
+@pytest.mark.parametrize("more", [[], [("UPDATE head SET seq = 3",)]])
+def test_a_record_behind_a_cut_tail_hides_it_not_and_a_kept_head_that_is_another_is_missed(copy, more):
+    with State(copy) as state:
+        assert verify(state, kept=audit.head(state)).problems == ()
+        (problem,) = verify(state, kept=Head(3, bytes(32))).problems
+        assert "cut or replaced" in problem
+    edit(copy, ("DELETE FROM record WHERE seq > 3",), *more)
+    with State(copy) as state:
+        append(state, AT, "later", None, {})
+        assert verify(state).problems
+
+
+def test_an_erased_body_needs_a_later_erasure_that_names_it_and_is_not_forged(copy):
+    gone, said = (
+        "UPDATE record SET body = NULL WHERE seq = ?",
+        "its body is gone, and no later erasure says so",
+    )
+    edit(copy, (gone, 2))
+    assert problems(copy) == (f"record 2: {said}",)
+    with State(copy) as state:
+        append(state, AT, audit.ERASE, None, {"records": [2]})
+        assert verify(state).problems == ()
+        assert records(state)[1].body is None
+        for body in ({}, {"records": 7}, {"records": [[1]]}, {"records": [11]}, {"later": 1}):
+            append(state, AT, audit.ERASE, None, body)
+    edit(copy, (gone, 3), (gone, 11))
+    assert problems(copy) == (f"record 3: {said}", f"record 11: {said}")
+    for forged in ('{"records": [3]}', "no json"):
+        edit(copy, ("UPDATE record SET kind = 'erase', body = ? WHERE seq = 4", forged))
+        assert len(problems(copy)) >= 3
+
+
+def test_another_key_makes_every_record_false_and_what_cannot_be_read_says_to_verify(copy):
+    for body, words in (("'no json'", "record 2 .*audit verify"), ("CAST(x'ff' AS TEXT)", "")):
+        edit(copy, (f"UPDATE record SET body = {body} WHERE seq = 2",))
+        with State(copy) as state, pytest.raises(ManagedMemoryUnavailable, match=f".*{words}"):
+            records(state)
+    (copy / "audit.key").write_bytes(bytes(32))
+    assert len(problems(copy)) == 11
+
+
+def test_a_head_reads_back_as_it_was_written_and_nothing_else_is_one():
+    with State(None) as state:
+        assert verify(state) == audit.Verified(0, (), Head(0, bytes(32)))
+    for head in (Head(0, bytes(32)), Head(10**18 - 1, bytes(range(32)))):
+        assert Head.parse(f" {head}\n") == head
+    for text in ("", "5", "5:", "5:00", "-1:" + "0" * 64, "5:" + "g" * 64, "٣:" + "0" * 64):
+        with pytest.raises(ConfigInvalid, match="no head"):
+            Head.parse(text)
+
+
+# -- The outbox: an event exactly if what it tells of was committed, by a number that is never used again.
+
+
+@pytest.fixture
+def state(tmp_path):
+    with State(tmp_path / "state") as state:
+        yield state
+
+
+def add(state, count=1):
+    for _ in range(count):
+        tasks.append(state, Event("task", AT, "task-1", {"status": "queued"}))
+
+
+def numbers(state):
+    return [event.number for event in read(state.ledger, 0, 100_000)]
+
+
+def test_a_commit_is_told_once_it_is_done_with_the_roots_that_it_changed_alone(ground, monkeypatch):
+    def told():
+        return [event for event in read(ground.state.ledger, 0, 1_000) if event.type == "memory_changed"]
+
+    full = Mock(side_effect=ManagedMemoryUnavailable("ledger.db", "the disk is full"))
+    changes, task = (new("user/x.md"), new("project/y.md")), origin("task-1", kind="remember")
+    with monkeypatch.context() as patched:
+        patched.setattr("muniment.store.ledger.audit.append", full)  # After the event, in one transaction.
+        with pytest.raises(ManagedMemoryUnavailable):
+            ground.commit(*changes, origin=task)
+    assert told() == []
+    for _ in range(2):
+        ground.commit(*changes, origin=task)
+    (event,) = told()
+    keys = {scope: root_key(ground.state, root) for scope, root in ground.roots.items()}
+    assert (event.number, event.task, event.roots) == (1, "task-1", tuple(sorted(keys.values())))
+    assert (event.workspace, event.token, event.client) == (None, None, None)
+    assert event.data == {"source": "workspace_memory_remember"}
+    assert ground.state.ledger.rows("SELECT done FROM change_set") == [(event.at,)]
+    ground.commit(new("user/z.md"), origin=origin("task-2"))
+    assert [event.roots for event in told()[1:]] == [(keys["user"],)]
+
+
+def test_numbers_go_on_where_all_events_were_deleted_and_after_a_scrub_in_another_opening(state):
+    add(state, 3)
+    epoch, *_ = span(state.ledger)
+    with state.ledger.transaction() as connection:
+        connection.execute("DELETE FROM event")
+    assert span(state.ledger) == (epoch, 3, 3)
+    scrub(state)
+    state.close()
+    with State(state.directory) as again:
+        add(again)
+        assert (span(again.ledger), numbers(again)) == ((epoch, 3, 4), [4])
+
+
+@pytest.mark.parametrize("how", ["as documented", "as a whole, over what is there"])
+def test_a_state_that_is_put_back_begins_another_series(state, tmp_path, how):
+    """Its numbers are used again, so whoever has read up to one of the old series must be told.
+
+    Also where the copy keeps times and is written over what is there, so that the inodes are the same.
+    """
+    add(state, 3)
+    epoch, *_ = span(state.ledger)
+    directory, backup = state.directory, tmp_path / "backup"
+    backup.mkdir()
+    if how == "as documented":  # `sqlite3 ledger.db .backup`, while the state is open
+        with closing(sqlite3.connect(backup / "ledger.db")) as made, state.ledger.bare() as connection:
+            connection.backup(made)
+    state.close()
+    if how != "as documented":
+        shutil.copytree(directory, backup, dirs_exist_ok=True)
+    with State(directory) as more:
+        add(more, 2)
+        assert span(more.ledger)[0] == epoch
+    for path in directory.glob("ledger.db*" if how == "as documented" else ".none"):
+        path.unlink()
+    shutil.copytree(backup, directory, dirs_exist_ok=True)
+    directory.chmod(0o700)
+    with State(directory) as restored:
+        again = span(restored.ledger)
+        assert (again[1:], numbers(restored), again[0] == epoch) == ((0, 3), [1, 2, 3], False)
+    with State(directory) as opened:
+        assert span(opened.ledger) == again
+
+
+def test_a_series_that_could_not_be_written_down_is_begun_at_the_next_opening(state, monkeypatch):
+    """The mark stands already, but the ledger does not know it."""
+    epochs = [span(state.ledger)[0]]
+    state.close()
+    (state.directory / "ledger.db-series").unlink()
+    monkeypatch.setattr(series, "token_hex", lambda _: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        State(state.directory)
+    monkeypatch.undo()
+    for _ in range(2):
+        with State(state.directory) as opened:
+            epochs.append(span(opened.ledger)[0])
+    assert epochs[0] != epochs[1] == epochs[2]
+
+
+def test_the_newest_events_are_kept_and_their_span_tells_from_where(state, monkeypatch):
+    monkeypatch.setattr(tasks, "MAX_EVENTS", 300)
+    epoch, *_ = span(state.ledger)
+    for more, first, lands in ((511, 0, 1), (1, 0, 0), (1, 212, 1), (255, 212, 1), (1, 468, 1)):
+        with suppress(ZeroDivisionError), state.ledger.transaction():
+            add(state, more)
+            assert lands or numbers(state)[-1] == 512
+            1 / lands  # Rolled back, it forgets nothing.
+        kept = numbers(state)
+        assert (epoch, kept[0] - 1, kept[-1]) == span(state.ledger) == (epoch, first, kept[-1])
+        assert kept == list(range(first + 1, kept[-1] + 1))

@@ -2,31 +2,39 @@
 
 from __future__ import annotations
 
+import errno
+import math
 import os
-import resource
-import signal
 import sqlite3
 import stat
 import subprocess
-from contextlib import closing, contextmanager
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
-from kit.store.processes import die, killed
-from muniment.errors import ManagedMemoryUnavailable, StateTooNew
+from kit.store.processes import die, killed, program
+from muniment.confine.cancel import Cancel, Patience
+from muniment.errors import Cancelled, DeadlineExceeded, ManagedMemoryUnavailable, StateTooNew
 from muniment.store import database, state
-from muniment.store.audit import append, verify
+from muniment.store.audit import append, records, verify
 from muniment.store.database import Database
 from muniment.store.state import LEDGER_MIGRATIONS, State, open_catalog, open_ledger, put
 
 AT = "2026-11-22T10:00:00.000Z"
+
 NEWEST = len(LEDGER_MIGRATIONS)
-NEXT = (
-    *LEDGER_MIGRATIONS,
-    "CREATE TABLE later (word TEXT NOT NULL) STRICT;\nINSERT INTO later VALUES ('x');\n",
-)
+
+LATER = "CREATE TABLE later (word TEXT NOT NULL) STRICT;\nINSERT INTO later VALUES ('x');\n"
+
+NEXT = (*LEDGER_MIGRATIONS, LATER)
+
 STATE = {"ledger.db", "ledger.db-series", "catalog.db", "audit.key"}
+
 """Its files while it is closed."""
 
 
@@ -68,7 +76,7 @@ def refused(directory, words, error=ManagedMemoryUnavailable):
     with pytest.raises(error, match=words) as raised:
         State(directory)
     assert photograph(directory) == before
-    return raised.value.reason if error is ManagedMemoryUnavailable else None
+    return getattr(raised.value, "reason", None)
 
 
 def is_whole(directory, records=1):
@@ -77,11 +85,15 @@ def is_whole(directory, records=1):
         return (found.records, found.problems) == (records, ())
 
 
-# Opening.
+def written(opened):
+    """Roots of which the catalog has a row."""
+    return [root for (root,) in opened.catalog.rows("SELECT root FROM written")]
 
 
 def test_all_that_it_keeps_is_private_whatever_the_umask_and_a_temporary_one_goes(tmp_path):
     before, directory = os.umask(0), tmp_path / "state"
+    directory.mkdir(0o700)
+    (directory / "audit.key.unfinished").write_bytes(b"half")  # The process died that made it.
     try:
         with State(directory) as opened:
             append(opened, AT, "test", None, {})
@@ -102,7 +114,6 @@ def test_what_was_written_is_there_at_the_next_opening_with_the_same_key(directo
         keyed = opened.keyed("a fact")
         assert other.keyed("a fact") != keyed
         assert opened.mac(b"ab", b"c") != opened.mac(b"a", b"bc")
-    opened.close()
     with pytest.raises(ManagedMemoryUnavailable, match="closed"):
         opened.ledger.rows("SELECT 1")
     with State(directory) as opened:
@@ -110,29 +121,24 @@ def test_what_was_written_is_there_at_the_next_opening_with_the_same_key(directo
 
 
 def test_who_hangs_while_it_opens_writes_or_reads_is_waited_for_only_so_long(directory, monkeypatch):
+    hangs = lambda words: pytest.raises(ManagedMemoryUnavailable, match=words)  # noqa: E731
     monkeypatch.setattr(database, "BUSY_SECONDS", 0.05)
     monkeypatch.setattr(state, "BUSY_SECONDS", 0.05)
-    with (
-        state._alone(directory),
-        pytest.raises(ManagedMemoryUnavailable, match="another process has kept it locked"),
-    ):
+    with state._alone(directory), hangs("another process has kept it locked"):
         State(directory)
     with State(directory) as one, State(directory) as two:
         with one.ledger.transaction():
-            with pytest.raises(ManagedMemoryUnavailable, match="another process has kept it busy"):
+            with hangs("another process has kept it busy"):
                 append(two, AT, "test", None, {})
             assert len(two.ledger.rows("SELECT * FROM record")) == 1  # Readers do not wait.
         reader = two.ledger._connection.execute("SELECT * FROM record UNION ALL SELECT * FROM record")
         reader.fetchone()
         append(one, AT, "test", None, {})
-        with pytest.raises(ManagedMemoryUnavailable, match="busy"):
+        with hangs("busy"):
             one.ledger.drain()
         reader.close()
         one.ledger.drain()
         assert (directory / "ledger.db-wal").stat().st_size == 0
-
-
-# The key and the directory.
 
 
 def test_a_key_of_another_size_that_others_may_read_or_that_is_missing_is_refused_with_what_helps(directory):
@@ -142,20 +148,13 @@ def test_a_key_of_another_size_that_others_may_read_or_that_is_missing_is_refuse
         path.write_bytes(content)
         refused(directory, "instead of 32; bring it back")
     path.write_bytes(whole)
-    for mode in (0o640, 0o604, 0o620, 0o700):
+    for mode in (0o640, 0o604, 0o700):
         path.chmod(mode)
         command = refused(directory, "chmod 600").partition("run: ")[2]
         subprocess.run(command, shell=True, check=True)
         assert is_whole(directory)
     path.unlink()
     refused(directory, r"missing.*backup")
-
-
-def test_a_key_that_was_being_made_when_the_process_died_is_made_again(tmp_path):
-    (tmp_path / "audit.key.unfinished").write_bytes(b"half")
-    tmp_path.chmod(0o700)
-    State(tmp_path).close()
-    assert {path.name for path in tmp_path.iterdir()} == STATE
 
 
 def test_a_directory_or_a_database_that_is_not_this_users_alone_is_refused(directory, tmp_path, monkeypatch):
@@ -166,39 +165,32 @@ def test_a_directory_or_a_database_that_is_not_this_users_alone_is_refused(direc
     with monkeypatch.context() as patched:
         patched.setattr(os, "geteuid", lambda: os.getuid() + 1)
         refused(directory, "belongs to another user")
-    may = os.access
-    for name in ("ledger.db", "catalog.db"):
+    real = os.access
+    for path in (directory / "ledger.db", directory / "catalog.db"):
         with monkeypatch.context() as patched:
-            patched.setattr(
-                os, "access", lambda path, mode, name=name: Path(path).name != name and may(path, mode)
-            )
+            patched.setattr(os, "access", lambda at, mode, path=path: Path(at) != path and real(at, mode))
             refused(directory, "this user may not read and write it")
-        (directory / name).rename(tmp_path / name)
-        (directory / name).symlink_to(tmp_path / name)
+        moved = path.rename(tmp_path / path.name)
+        path.symlink_to(moved)
         refused(directory, "is a symbolic link")
-        (directory / name).unlink()
-        (tmp_path / name).rename(directory / name)
-    (tmp_path / "file").write_text("x")
-    with pytest.raises(ManagedMemoryUnavailable, match="not a directory"):
-        State(tmp_path / "file")
-    (tmp_path / "other" / "catalog.db").mkdir(parents=True)
-    (tmp_path / "other").chmod(0o700)
+        moved.replace(path)
+    (directory / "catalog.db").unlink()
+    (directory / "catalog.db").mkdir()
     with pytest.raises(ManagedMemoryUnavailable, match="is a directory"):
-        State(tmp_path / "other")
+        State(directory)
+    with pytest.raises(ManagedMemoryUnavailable, match="not a directory"):
+        State(directory / "ledger.db")
 
 
-# Versions.
-
-
-@pytest.mark.parametrize("version", [NEWEST + 1, 2**31 - 1])
-def test_a_newer_state_is_refused_and_nothing_of_it_touched(directory, version):
-    asked(directory / "ledger.db", f"PRAGMA user_version = {version}")
-    refused(directory, f"has version {version}", StateTooNew)
-    (directory / "audit.key").unlink()
+def test_a_newer_state_is_refused_and_nothing_of_it_touched_also_where_its_log_alone_tells(directory):
+    for version in (NEWEST + 1, 2**31 - 1):
+        asked(directory / "ledger.db", f"PRAGMA user_version = {version}")
+        refused(directory, f"has version {version}", StateTooNew)
+    key = (directory / "audit.key").rename(directory.parent / "key")
     refused(directory, None, StateTooNew)
+    key.rename(directory / "audit.key")
+    asked(directory / "ledger.db", f"PRAGMA user_version = {NEWEST}")
 
-
-def test_a_newer_version_that_stands_in_the_log_alone_is_refused_too(directory):
     def newer():
         Database(directory / "ledger.db", synchronous="FULL").rows("PRAGMA user_version = 9999")
         die()
@@ -212,24 +204,23 @@ def test_a_newer_version_that_stands_in_the_log_alone_is_refused_too(directory):
 
 def test_a_migration_copies_first_and_keeps_what_is_there(directory):
     path, copy = directory / "ledger.db", directory / f"ledger.db.version-{NEWEST}"
-    copy.with_name(f"{copy.name}.unfinished").write_bytes(b"half")
-    for _ in range(2):
+    unfinished = copy.with_name(f"{copy.name}.unfinished")
+    unfinished.write_bytes(b"half")
+    for again in (False, True):
         with closing(open_ledger(path, NEXT)) as migrated:
             assert migrated.rows("SELECT word FROM later") == [("x",)]
             assert len(migrated.rows("SELECT * FROM record")) == 1
-    assert not copy.with_name(f"{copy.name}.unfinished").exists()
-    assert version_of(path) == NEWEST + 1
-    assert (version_of(copy), mode_of(copy)) == (NEWEST, 0o600)
-    assert "later" not in tables_of(copy)
+        assert not unfinished.exists()
+        assert version_of(path) == NEWEST + 1
+        assert (version_of(copy), mode_of(copy)) == (NEWEST, 0o600)
+        assert "later" not in tables_of(copy)
+        if not again:  # An attempt that was killed after its copy makes no other one.
+            inode = copy.stat().st_ino
+            asked(path, "DROP TABLE later")
+            asked(path, f"PRAGMA user_version = {NEWEST}")
+    assert copy.stat().st_ino == inode
     with pytest.raises(StateTooNew):
         State(directory)
-
-
-def test_an_older_state_that_still_has_its_copy_is_migrated_without_another(directory):
-    copy = directory / f"ledger.db.version-{NEWEST}"
-    copy.write_bytes(b"the copy of an attempt that was killed later")
-    open_ledger(directory / "ledger.db", NEXT).close()
-    assert copy.read_bytes().startswith(b"the copy")
 
 
 def test_a_migration_that_fails_or_is_killed_in_the_middle_leaves_the_old_version_usable(directory):
@@ -241,7 +232,7 @@ def test_a_migration_that_fails_or_is_killed_in_the_middle_leaves_the_old_versio
     def migrating():
         made = state.statements
         state.statements = lambda script: (
-            die() if "later" in statement else statement for statement in [*made(script), "later"]
+            each if each != "later" else die() for each in (*made(script), "later")
         )
         numbers = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000)"
         filler = f"CREATE TABLE filler AS {numbers} SELECT hex(randomblob(50)) FROM n;\n"
@@ -253,8 +244,6 @@ def test_a_migration_that_fails_or_is_killed_in_the_middle_leaves_the_old_versio
     assert is_whole(directory, 2)
     assert not {"later", "filler"} & tables_of(directory / "ledger.db")
 
-
-# The catalog may be anything.
 
 DAMAGES = {
     "empty": lambda _: b"",
@@ -270,7 +259,7 @@ def test_a_catalog_that_is_none_is_begun_anew_and_a_ledger_is_told_and_left_alon
     path, ledger = directory / "catalog.db", directory / "ledger.db"
     path.write_bytes(DAMAGES[damage](path.read_bytes()))
     with State(directory) as opened:
-        assert opened.catalog.rows("SELECT root FROM written") == []
+        assert written(opened) == []
     if damage != "empty":
         broken = DAMAGES[damage](ledger.read_bytes())
         ledger.write_bytes(broken)
@@ -283,72 +272,43 @@ def test_a_catalog_that_is_none_is_begun_anew_and_a_ledger_is_told_and_left_alon
 
 def test_a_catalog_of_another_version_or_one_that_is_renewed_is_empty_and_one_of_this_is_kept(directory):
     with State(directory) as opened:
-        assert opened.catalog.rows("SELECT root FROM written") == [("a",)]
+        assert written(opened) == ["a"]
+        opened.renew_catalog()
+        assert written(opened) == []
+        opened.catalog.rows("INSERT INTO written (root, rel, digest) VALUES ('a', 'b', 'c')")
         opened.catalog.rows("PRAGMA user_version = 7")
     with State(directory) as opened:
-        assert opened.catalog.rows("SELECT root FROM written") == []
-        with opened.catalog.transaction() as connection:
-            connection.execute("INSERT INTO written (root, rel, digest) VALUES ('a', 'b', 'c')")
-        opened.renew_catalog()
-        assert opened.catalog.rows("SELECT root FROM written") == []
+        assert written(opened) == []
 
 
 def test_a_catalog_out_of_reach_is_told_and_one_without_version_begun_anew(directory, monkeypatch):
     path = directory / "catalog.db"
-    before = path.read_bytes()
-
-    def fails(code):
-        def version(_database):
-            error = sqlite3.DatabaseError("database disk image is malformed")
-            error.sqlite_errorcode = code
-            with database.reporting(path):
-                raise error
-
-        monkeypatch.setattr(state, "_version", version)
-
-    fails(sqlite3.SQLITE_IOERR_READ)
+    before, error = path.read_bytes(), sqlite3.DatabaseError("database disk image is malformed")
+    reporting = database.reporting(path)(Mock(side_effect=error))
+    monkeypatch.setattr(state, "_version", reporting)
+    error.sqlite_errorcode = sqlite3.SQLITE_IOERR_READ
     with pytest.raises(ManagedMemoryUnavailable, match="the disk reports"):
         open_catalog(path)
     assert path.read_bytes() == before
-    fails(sqlite3.SQLITE_CORRUPT)
+    error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
     with closing(open_catalog(path)) as catalog:
         assert catalog.rows("SELECT root FROM written") == []
 
 
-def test_a_catalog_that_cannot_be_made_is_told(directory, monkeypatch):
-    (directory / "catalog.db").unlink()
-    with monkeypatch.context() as patched:
-        patched.setattr(state, "CATALOG_SCHEMA", "CREATE TABLE one (a);\nCREATE TABLE one (a);\n")
-        with pytest.raises(ManagedMemoryUnavailable, match="already exists"):
-            State(directory)
-    State(directory).close()
-
-
-# One connection.
-
-
 def test_transactions_nest_as_one_and_roll_back_as_one(directory):
     with State(directory) as opened:
-
-        def fail_after():
+        with suppress(ZeroDivisionError), opened.ledger.transaction():
             append(opened, AT, "test", None, {})
             assert len(opened.ledger.rows("SELECT * FROM record")) == 2
             raise ZeroDivisionError
-
-        with pytest.raises(ZeroDivisionError), opened.ledger.transaction():
-            fail_after()
         assert len(opened.ledger.rows("SELECT * FROM record")) == 1
         append(opened, AT, "test", None, {})
     assert is_whole(directory, 2)
 
 
 def test_a_file_system_without_shared_memory_is_refused(tmp_path, monkeypatch):
-    class Lacking:
-        execute = lambda self, _: self  # noqa: E731
-        fetchone = lambda _: ("delete",)  # noqa: E731
-        close = lambda _: None  # noqa: E731
-
-    monkeypatch.setattr(sqlite3, "connect", lambda *_, **__: Lacking())
+    lacking = Mock(**{"execute.return_value.fetchone.return_value": ("delete",)})
+    monkeypatch.setattr(sqlite3, "connect", lambda *_, **__: lacking)
     with pytest.raises(ManagedMemoryUnavailable, match="local disk"):
         Database(tmp_path / "x.db", synchronous="FULL")
 
@@ -373,31 +333,192 @@ def test_every_error_says_what_to_do(tmp_path):
         assert database.is_corrupt(raised.value) == (code == sqlite3.SQLITE_CORRUPT_INDEX)
 
 
-# Putting a file: it is there whole, or not at all.
+def test_a_file_is_put_whole_or_not_at_all_and_through_no_link(tmp_path, monkeypatch):
+    path, elsewhere, real, room = tmp_path / "file", tmp_path / "elsewhere", os.write, [8, 8]
 
+    def nearly_full(fd, data):
+        if not room:
+            raise OSError(errno.ENOSPC, "no room")
+        return real(fd, data[: room.pop()])
 
-@contextmanager
-def nearly_full():
-    """The system takes the first eight bytes of a file; also of what is printed: around the call alone."""
-    before, ignored = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (8, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-        signal.signal(signal.SIGXFSZ, ignored)
-
-
-def test_a_file_is_put_whole_or_not_at_all_and_through_no_link(tmp_path):
-    path, elsewhere = tmp_path / "file", tmp_path / "elsewhere"
     path.write_bytes(b"before")
-    with nearly_full(), pytest.raises(OSError, match="File too large"):
-        put(path, b"more than eight bytes", over=True)
-    assert path.read_bytes() == b"before"
-    path.unlink()
-    elsewhere.write_bytes(b"mine")
-    for name in ("file", "file.unfinished"):
-        (tmp_path / name).unlink(missing_ok=True)
-        (tmp_path / name).symlink_to("elsewhere")
-    put(path, b"after", over=True)
-    assert (elsewhere.read_bytes(), path.is_symlink()) == (b"mine", False)
+    monkeypatch.setattr(os, "write", nearly_full)
+    with pytest.raises(OSError, match="no room"):
+        put(path, b"more than sixteen bytes", over=True)
+    assert (path.read_bytes(), [*tmp_path.iterdir()]) == (b"before", [path])
+    path.rename(elsewhere)
+    path.symlink_to(elsewhere)
+    room += [8, 8]
+    put(path, b"after it all", over=True)
+    assert (elsewhere.read_bytes(), path.is_symlink()) == (b"before", False)
+    assert path.read_bytes() == b"after it all"
+
+
+# -- A database that is open here looks open to every other process, whatever else here reads its files.
+
+
+ELSEWHERE = """
+import sqlite3, sys
+print(sqlite3.connect(sys.argv[1]).execute("SELECT count(*) FROM " + sys.argv[2]).fetchone()[0])
+"""
+
+
+def elsewhere(directory, table="record"):
+    """The rows that another process finds: the last one that closes a ledger deletes its write-ahead log."""
+    return int(program(ELSEWHERE, directory / "ledger.db", table).stdout)
+
+
+READERS = {
+    "a second state": lambda directory, _: State(directory).close(),
+    "a second connection": lambda directory, _: Database(directory / "ledger.db", synchronous="FULL").close(),
+    "its bytes": lambda _, state: list(state.blocks("ledger.db", 15)),
+    "the index of its log": lambda _, state: list(state.blocks("ledger.db-shm", 15)),
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_nothing_is_lost_when_its_files_are_read_here_and_another_process_ends(tmp_path, reader):
+    tmp_path.chmod(0o700)
+    with State(tmp_path) as state:
+        append(state, AT, "test", None, {"number": 1})
+        READERS[reader](tmp_path, state)
+        elsewhere(tmp_path)
+        append(state, AT, "test", None, {"number": 2})
+        assert len(records(state)) == elsewhere(tmp_path) == 2
+
+
+def descriptors(directory):
+    """How many descriptors of files of the directory this process has."""
+    links = map(os.path.realpath, Path("/proc/self/fd").iterdir())
+    return sum(link.startswith(f"{directory}/") for link in links)
+
+
+def test_a_file_that_was_replaced_meanwhile_is_read_anew_and_the_old_one_let_go(tmp_path):
+    directory = tmp_path / "state"
+    counts = set()
+    with State(directory) as state:
+        for _ in range(3):
+            list(state.blocks("catalog.db", 15))
+            state.renew_catalog()
+            assert list(state.blocks("catalog.db", 15)) == [(directory / "catalog.db").read_bytes()]
+            counts.add(descriptors(directory))
+    assert len(counts) == 1
+
+
+def test_a_reader_that_ends_while_a_connection_is_made_leaves_it_its_locks(tmp_path, monkeypatch):
+    directory = tmp_path / "state"
+    State(directory).close()
+    reader, real = ExitStack(), Database._connect
+    reader.enter_context(database.reading(directory / "ledger.db"))
+    monkeypatch.setattr(Database, "_connect", lambda self: (real(self), reader.close())[0])
+    with closing(Database(directory / "ledger.db", synchronous="FULL")) as ledger:
+        elsewhere(directory)
+        with ledger.transaction() as connection:
+            connection.execute("INSERT INTO root VALUES ('a', x'00')")
+        assert elsewhere(directory, "root") == 1
+
+
+def test_a_connection_that_cannot_be_made_keeps_nothing_open(tmp_path):
+    path = tmp_path / "none.db"
+    path.write_bytes(b"no database, " * 100)
+    for _ in range(2):
+        with pytest.raises(ManagedMemoryUnavailable), database.reading(path):
+            Database(path, synchronous="FULL")
+    assert descriptors(tmp_path) == 0
+
+
+# -- Whoever asks a database with a patience is let go when it ends, and takes nobody else's query along.
+
+
+ENDLESS = "WITH RECURSIVE n(i) AS (SELECT begun() UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
+
+LONG = ENDLESS.replace("FROM n)", "FROM n LIMIT 50000)")
+
+KEPT = "SELECT word FROM kept ORDER BY word"
+
+WAIT = 20.0
+
+FOREVER = Patience(math.inf)
+
+
+@pytest.fixture
+def db(tmp_path):
+    with closing(Database(tmp_path / "some.db", synchronous="NORMAL")) as db:
+        with db.transaction() as connection:
+            connection.execute("CREATE TABLE kept (word TEXT)")
+            connection.execute("INSERT INTO kept VALUES ('there')")
+        yield db
+
+
+def when_begun(db, act):
+    """Have the queries above call `act` as they begin."""
+    with db.bare() as connection:
+        connection.create_function("begun", 0, lambda: (act(), 1)[1])
+
+
+def asking(db, query, patience=None):
+    """A query on a thread of its own; what ends it: its rows, or the error that it met."""
+    pool = ThreadPoolExecutor(1)
+    asked = pool.submit(db.rows, query, patience=patience)
+    pool.shutdown(wait=False)
+    return asked
+
+
+def is_usable(db):
+    with db.transaction() as connection:
+        connection.execute("INSERT INTO kept VALUES ('and more')")
+    when_begun(db, int)
+    assert db.rows(KEPT) == [("and more",), ("there",)]
+    return db.rows(LONG) == [(50_000,)]
+
+
+@pytest.mark.parametrize("patience", [None, FOREVER])
+def test_a_query_without_end_ends_once_it_is_cancelled_and_who_waits_for_it_is_answered(db, patience):
+    begun = threading.Event()
+    when_begun(db, begun.set)
+    with Cancel() as cancel:
+        first = asking(db, ENDLESS, Patience(math.inf, cancel))
+        assert begun.wait(WAIT)
+        second = asking(db, LONG, patience)
+        assert not first.done()
+        cancel.set()
+        assert isinstance(first.exception(WAIT), Cancelled)
+        assert second.result(WAIT) == [(50_000,)]
+    assert is_usable(db)
+
+
+def test_a_query_that_is_cancelled_within_a_transaction_takes_nothing_of_that_back(db):
+    with Cancel() as cancel, db.transaction() as connection:
+        when_begun(db, cancel.set)
+        connection.execute("INSERT INTO kept VALUES ('written before')")
+        with pytest.raises(Cancelled):
+            db.rows(ENDLESS, patience=Patience(math.inf, cancel))
+        connection.execute("INSERT INTO kept VALUES ('written behind')")
+    assert len(db.rows(KEPT)) == 3
+
+
+def test_a_query_of_another_thread_goes_on_when_one_that_waits_for_it_ends(db):
+    """What `sqlite3_interrupt` would end, since it is what runs on the connection."""
+    begun, go = threading.Event(), threading.Event()
+    when_begun(db, lambda: (begun.set(), go.wait(WAIT)))
+    with Cancel() as cancel:
+        other = asking(db, LONG)
+        assert begun.wait(WAIT)
+        waiting = asking(db, KEPT, Patience(math.inf, cancel))
+        with pytest.raises(DeadlineExceeded):
+            db.rows(KEPT, patience=Patience(time.monotonic() + 0.01))
+        cancel.set()
+        assert isinstance(waiting.exception(WAIT), Cancelled)
+        assert not other.done()
+        go.set()
+        assert other.result(WAIT) == [(50_000,)]
+    assert is_usable(db)
+
+
+def test_ctrl_c_or_a_failure_in_a_query_is_told_as_that_though_somebody_waits(db):
+    when_begun(db, int)
+    with pytest.raises(KeyboardInterrupt):
+        db.rows(ENDLESS, patience=Mock(**{"check.side_effect": [None, None, KeyboardInterrupt]}))
+    with pytest.raises(ManagedMemoryUnavailable):
+        db.rows("SELECT word FROM nowhere", patience=FOREVER)
+    assert is_usable(db)
