@@ -1,7 +1,5 @@
 """Fills in what the examples of `secrets.toml` leave open, from a seed: no secret is ever written down."""
 
-from __future__ import annotations
-
 import base64
 import json
 import random

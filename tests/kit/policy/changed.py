@@ -1,7 +1,5 @@
 """Pairs of policies that differ as edits differ, and paths on which that may show."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from contextlib import suppress
@@ -71,11 +69,8 @@ def edited(rng, rules, names):
         rule = rules[at]
         patterns = [*rule.paths[1:], some_pattern(rng, deny=rule.kind == "deny", names=names)]
         changes = (
-            [],
-            [rule._replace(verbs=[rng.choice(VERBS)])],
-            [rule._replace(paths=patterns)],
-            [rule._replace(paths=patterns)],
-            [rule._replace(paths=[each.lower() for each in rule.paths])],
+            *([], [rule._replace(verbs=[rng.choice(VERBS)])], [rule._replace(paths=patterns)]),
+            *([rule._replace(paths=patterns)], [rule._replace(paths=[each.lower() for each in rule.paths])]),
             [rule._replace(paths=[each]) for each in rule.paths],
         )
         rules[at : at + 1] = rng.choice(changes)

@@ -4,8 +4,6 @@ The oracle is `pathspec` itself, with the backend that it prefers: PathSpec and 
 prepared text, `compared` asks all three on random pattern sets.
 """
 
-from __future__ import annotations
-
 import random
 import unicodedata
 

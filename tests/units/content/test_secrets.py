@@ -1,7 +1,5 @@
 """Secrets, made from a seed: what the rules find, in which disguises, and what they leave alone."""
 
-from __future__ import annotations
-
 import base64
 import re
 import tomllib
@@ -87,15 +85,10 @@ def squared(text):
 DISGUISES = {
     "on a line of its own": lambda secret: f"first\n{secret}\nlast",
     "beside words": lambda secret: f"it is {secret}, keep it",
-    "in quotes": lambda secret: f'"{secret}"',
-    "in a code span": lambda secret: f"`{secret}`",
-    "in a fence": lambda secret: f"```\n{secret}\n```",
     "cut over two lines": lambda secret: f"a {secret[:11]}\n{secret[11:]}\nb",
-    "cut in its prefix": lambda secret: f"a {secret[:2]}\n{secret[2:]}\nb",
     "cut over many lines": lambda secret: "\n".join(secret[at : at + 7] for at in range(0, len(secret), 7)),
     "cut and indented": lambda secret: f"a\n    {secret[:20]}\n    {secret[20:]}\n",
     "cut in a quotation": lambda secret: f"> {secret[:20]}\n> {secret[20:]}\n",
-    "cut in a list": lambda secret: f"- {secret[:20]}\n- {secret[20:]}\n",
     "cut with a backslash": lambda secret: f"{secret[:20]}\\\n{secret[20:]}",
     "cut as two strings": lambda secret: f'"{secret[:20]}"\n"{secret[20:]}"',
     "cut by CR LF": lambda secret: f"{secret[:20]}\r\n{secret[20:]}\r\n",
@@ -147,22 +140,5 @@ def test_where_a_secret_stands_is_told_and_not_its_value():
 def test_several_secrets_and_those_inside_others_are_all_taken_out():
     text = f"https://x:{token(1)}@git.acme.dev/a.git password={token(2)} {token(3)} ü {token(4)}"
     clean = redacted(text)
-    assert find(clean) is None
-    assert " ü (redacted github-token)" in clean
+    assert (find(clean), " ü (redacted github-token)" in clean) == (None, True)
     assert not any(token(seed) in clean for seed in range(1, 5))
-
-
-HOSTILE = """
-The user prefers dark mode in all editors and runs make with eight jobs. |a|/|ghp_|password=aaaa1B, |
-token=Ab1Ab1Ab1Ab1 |a:SS|eyJaaaaaaaaaaaaaaa.eyJbbbbbbbbbbbb.|-----BEGIN PRIVATE KEY-----/|
-0123456789abcdef0123456789abcde-us |MMMMMMMMMMMMMMMMMMMMMMMMM.aaaaaa.|BASE64""".strip().replace("|\n", "|")
-BYTES = base64.b64encode(bytes(range(251))).decode()
-
-
-@pytest.mark.sweep(3)
-@pytest.mark.timeout(120)
-@pytest.mark.parametrize("unit", HOSTILE.split("|"))
-def test_hostile_text_is_searched_to_its_end(unit):
-    unit = unit.replace("/", "\n").replace("SS", "//a:").replace("BASE64", BYTES)
-    secret = token(6)
-    assert find_secret(f"{secret}\n{unit * (131_072 // len(unit))}".encode(), "a.md") is not None

@@ -1,11 +1,10 @@
 """Secrets as people type them, made from a seed in six languages; and sentences about passwords without."""
 
-from __future__ import annotations
-
 import json
 import random
 import string
 from collections import Counter
+from functools import partial
 from importlib.resources import files
 from types import SimpleNamespace
 
@@ -16,7 +15,6 @@ from kit.where import FACTS
 from muniment.agent.filing import RuleWriter
 from muniment.content.secrets import find_secret, redacted
 from muniment.errors import RememberRefused
-from muniment.testing.minds import ScriptedModel
 
 SENTENCES = json.loads((FACTS / "typed_secrets.json").read_text())
 NAMES, WORDS = SENTENCES["names"], SENTENCES["words"]
@@ -117,37 +115,26 @@ TYPED = "Remember that the wifi password is tulip22"
 
 
 @pytest.mark.threat("T-LEAK-15", control="typed_secrets")
-def test_a_fact_with_such_a_secret_is_refused_before_a_model_is_asked(tmp_path):
+def test_such_a_fact_is_refused_before_a_model_is_asked_or_it_stands_in_no_name_title_and_prompt(tmp_path):
     (tmp_path / "workspace").mkdir()
-    model = ScriptedModel([])
-    opened = muniment.open(tmp_path / "workspace", home=tmp_path / "home", model=model)
-    with opened as memory, pytest.raises(RememberRefused, match=r"secret \(typed-password\)"):
-        memory.remember(TYPED)
-    assert model.requests == []
-
-
-@pytest.mark.threat("T-LEAK-15", control="typed_secrets")
-def test_where_it_is_taken_out_it_stands_in_no_name_no_title_and_no_prompt(tmp_path):
-    (tmp_path / "workspace").mkdir()
-    policy = tmp_path / "redacting.toml"
+    policy, home = tmp_path / "redacting.toml", tmp_path / "home"
     text = files("muniment.policies").joinpath("strict.toml").read_text()
-    policy.write_text(
-        text.replace('secrets = "reject"', 'secrets = "redact"').replace(
-            'name = "strict"', 'name = "redacting"'
-        )
-    )
+    text = text.replace('secrets = "reject"', 'secrets = "redact"')
+    policy.write_text(text.replace('name = "strict"', 'name = "redacting"'))
     rules, asked = RuleWriter(), []
 
     def respond(request):
         asked.append(request)
         return rules.respond(request)
 
+    opened = partial(muniment.open, tmp_path / "workspace", home=home)
     model = SimpleNamespace(name="scripted", respond=respond)
-    home = tmp_path / "home"
-    with muniment.open(tmp_path / "workspace", home=home, policy=str(policy), model=model) as memory:
+    with opened(model=model) as memory, pytest.raises(RememberRefused, match=r"secret \(typed-password\)"):
+        memory.remember(TYPED)
+    assert asked == []
+    with opened(policy=str(policy), model=model) as memory:
         assert memory.remember(TYPED, task_id="once").files_touched
         assert memory.remember(TYPED, task_id="once").repeated
     written = [path for path in home.rglob("*") if path.is_file()]
-    assert asked
-    assert "tulip" not in repr(asked)
+    assert (len(asked) > 0, "tulip" in repr(asked)) == (True, False)
     assert not [path for path in written if b"tulip" in path.read_bytes() or "tulip" in str(path)]

@@ -1,7 +1,5 @@
 """Patterns as automata: against the real matchers, pathspec and a budget; and the search for a path."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

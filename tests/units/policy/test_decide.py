@@ -1,7 +1,5 @@
 """Verdicts: who may do what where, told by rule and layer."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """What changed between two policies: proved by exhaustion, or shown by a path that the decision confirms."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections import Counter

@@ -1,7 +1,5 @@
 """What is explained is what is decided, for any text and any act."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

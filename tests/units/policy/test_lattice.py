@@ -1,7 +1,5 @@
 """Policies form a meet-semilattice on verdicts: combining and adding denies can only narrow."""
 
-from __future__ import annotations
-
 import json
 import random
 from operator import attrgetter

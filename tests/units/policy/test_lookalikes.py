@@ -1,7 +1,5 @@
 """Names that are taken for ours or for instruction files of other agents, and honest names beside them."""
 
-from __future__ import annotations
-
 import json
 import tomllib
 from functools import cache, partial

@@ -1,7 +1,5 @@
 """What is relied on in pathspec, so that an upgrade cannot change the meaning of a policy unseen."""
 
-from __future__ import annotations
-
 from importlib.metadata import version
 
 import pytest

@@ -1,7 +1,5 @@
 """The pattern dialect: what it refuses, and that its matchers mean what a reader takes them to mean."""
 
-from __future__ import annotations
-
 from fnmatch import fnmatchcase
 
 import pytest

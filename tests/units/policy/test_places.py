@@ -1,7 +1,5 @@
 """Lines: the one on which a thing stands, or none; told apart from everything that only looks like it."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 

@@ -1,7 +1,5 @@
 """The JSON Schema for editors: it takes what loads, and marks what is plainly wrong."""
 
-from __future__ import annotations
-
 import json
 import re
 import tomllib

@@ -1,7 +1,5 @@
 """The shipped policies mean what policies/README.md says."""
 
-from __future__ import annotations
-
 import tomllib
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Files of a policy that are not what they seem: swapped while they are read, linked, or made to cost."""
 
-from __future__ import annotations
-
 import os
 import tracemalloc
 from pathlib import Path
