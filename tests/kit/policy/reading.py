@@ -32,38 +32,24 @@ class Reader:
     """Finds the letter that covers a character, from nothing but the letters."""
 
     def __init__(self, letters):
-        self.letters = letters
-        self._named = {
-            form: {char for letter in letters for char in getattr(letter, form)} - {OTHER}
-            for form in ("written", "folded", "single")
-        }
-        self._covering: dict[str, list[int]] = {}
-
-    def covering(self, char):
-        """The numbers of all letters that see the character as the patterns do."""
-        if char not in self._covering:
-            seen = self._seen(char)
-            self._covering[char] = [
-                at
-                for at, letter in enumerate(self.letters)
-                if (letter.written, letter.folded, letter.single) == seen
-            ]
-        return self._covering[char]
+        self._letters = [(each.written, each.folded, each.single) for each in letters]
+        self._named = [set("".join(forms)) - {OTHER} for forms in zip(*self._letters, strict=True)]
+        self._covering = {}
 
     def reads(self, language, text):
         """Whether the language holds the path."""
         state = language.start
         for char in text:
-            (letter,) = self.covering(char)
-            state = language.step(state, letter)
+            if char not in self._covering:
+                (self._covering[char],) = self._that_cover(char)
+            state = language.step(state, self._covering[char])
         return language.holds(state)
 
-    def _seen(self, char):
-        forms = {"written": char, "folded": fold(char), "single": fold_single(char)}
-        return tuple(
-            "".join(each if each in self._named[form] else OTHER for each in text)
-            for form, text in forms.items()
-        )
+    def _that_cover(self, char):
+        """The numbers of all letters that see the character as the patterns do: of one."""
+        forms = zip(self._named, (char, fold(char), fold_single(char)), strict=True)
+        seen = tuple("".join(each if each in named else OTHER for each in text) for named, text in forms)
+        return [at for at, letter in enumerate(self._letters) if letter == seen]
 
 
 class Exact:
@@ -102,9 +88,8 @@ def by_all(text):
 
 def by_one(text):
     """The case of single characters folded, of those that stay single."""
-    return "".join(
-        next(each for each in (char.casefold(), char.lower(), char) if len(each) == 1) for char in text
-    )
+    forms = ((char.casefold(), char.lower(), char) for char in text)
+    return "".join(next(each for each in form if len(each) == 1) for form in forms)
 
 
 def some_name(rng, pieces=PIECES):
@@ -158,10 +143,8 @@ def _instance(rng, segment):
     if segment == "**":
         return "/".join(some_name(rng) for _ in range(rng.choice((0, 1, 1, 2))))
     counts = {"*": (0, 1, 2), "?": (1,)}
-    return "".join(
-        "".join(rng.choices(PIECES, k=rng.choice(counts[char]))) if char in counts else char
-        for char in segment
-    )
+    parts = (rng.choices(PIECES, k=rng.choice(counts[char])) if char in counts else char for char in segment)
+    return "".join(map("".join, parts))
 
 
 def _misspelled(rng, text):

@@ -25,13 +25,13 @@ def find(text):
 
 def require_found(rule, seeds):
     """Its examples are found and can be taken out, and what only looks like them is left alone."""
-    tries = [filled(example, seed) for example in rule["positive"] for seed in seeds]
-    found = [find(text) for text in tries]
-    assert sum(one is not None for one in found) >= 0.95 * len(tries), rule["id"]
+    signs = ("positive", "negative")
+    tries, others = ([filled(each, seed) for each in rule[sign] for seed in seeds] for sign in signs)
+    found = [one.rule for one in map(find, tries) if one is not None]
+    assert len(found) >= 0.95 * len(tries), rule["id"]
     # An example that stands beside a name such as `token` may be told by that name's rule.
-    assert sum(one is not None and one.rule == rule["id"] for one in found) >= 0.7 * len(tries), rule["id"]
-    for text in (filled(example, seed) for example in rule["negative"] for seed in seeds):
-        assert find(text) is None, text
+    assert found.count(rule["id"]) >= 0.7 * len(tries), rule["id"]
+    assert [text for text in others if find(text) is not None] == []
 
 
 @pytest.mark.threat("T-LEAK-01", control="secret_rules")
