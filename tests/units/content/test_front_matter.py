@@ -64,10 +64,7 @@ NASTY_LINES = st.lists(st.one_of(*MARKED, NASTY, ODD_LINES), max_size=7) | OF_ST
 def indented_deeper(node, lines):
     """Whether every further line of a key or value is indented: YAML 1.2 demands it, PyYAML does not."""
     last = node.end_mark.line if node.end_mark.column else node.end_mark.line - 1
-    return all(
-        not line or line[0] in " \t" or line.startswith("-")
-        for line in lines[node.start_mark.line + 1 : last + 1]
-    )
+    return all(not line or line[0] in " \t-" for line in lines[node.start_mark.line + 1 : last + 1])
 
 
 def joined(text):
@@ -177,18 +174,16 @@ def test_what_is_outside_the_subset_is_not_guessed():
 
 
 LISTS = [
-    *(("[]", [], ()), ("[a, \"b, c\", 'd', e f,]", [], ("a", "b, c", "d", "e f"))),
+    *(("[]", [], ()), ("[a, \"b, c\", 'd', e f,]", [], ("a", "b, c", "d", "e f")), ("", [], ())),
     *(("[a,", ["  b", "  c ]  # comment"], ("a", "b c")), ("[a] # comment", ["  # more"], ("a",))),
     ("", ["  - a", "  - 'b'", "", "  # c", "  -"], ("a", "b")),
     ("# comment", ["", "# more", "- a", "- b"], ("a", "b")),
     ("", ["  - a", "    - b", "", "    c", "  -", "    'd", "     e'  # comment"], ("a - b\nc", "d e")),
-    ("", [], ()),
 ]
 
 
 def test_lists_of_keywords_and_comments_inside_that_belong_to_them():
-    for first, rest, expected in LISTS:
-        assert read_list(first, rest) == expected, first
+    assert [read_list(first, rest) for first, rest, _ in LISTS] == [expected for *_, expected in LISTS]
     entry = entry_of("keywords:", "  - a", "# comment", "", "  - b", "# the end", "name: n")
     assert (entry.keywords, entry.name) == (("a", "b"), "n")
 
@@ -221,8 +216,8 @@ def test_a_key_in_column_zero_is_found_whatever_stands_above_it_and_no_other_for
 HOSTILE = [
     *("a" * 100_000, "name: " + " " * 8_000, f"name: a{' ' * 8_000}b", "name: '" + "''" * 4_000),
     *('name: "' + " " * 8_000, "name: [" + "[" * 8_000, "muniment: " + "[" * 8_000, "name: " + "#" * 8_000),
-    *("keywords: [" + "a ," * 2_600, "keywords: [" + '"",' * 2_600, "a:\n" * 2_600, "\n" * 8_000),
-    *("name: a" + " #" * 4_000, " :" * 4_000, "a" + " " * 8_000, "name: |" + " " * 8_000 + "x"),
+    *("keywords: [" + 'a,"",' * 1_600, "a:\n" * 2_600, "\n" * 8_000, " :" * 4_000),
+    *("name: a" + " #" * 4_000, "a" + " " * 8_000, "name: |" + " " * 8_000 + "x"),
 ]
 
 

@@ -51,23 +51,23 @@ HOMOGLYPHS = str.maketrans({"a": "\u0430", "e": "\u0435", "o": "\u043e", "A": "\
 
 def _variants():
     """Texts that a model could make of the fact or of what stood there, none of which somebody said."""
-    chance = random.Random(17)
-    words = FACT.split()
-    for at in range(len(words)):
-        yield " ".join(words[:at] + words[at + 1 :])
-        yield " ".join([*words[:at], "always", *words[at:]])
-        yield " ".join([*words[:at], words[at].translate(HOMOGLYPHS) + "\u200b", *words[at + 1 :]])
-        yield " ".join([*words[:at], f"~~{words[at]}~~", *words[at + 1 :]])
+    chance, words = random.Random(17), FACT.split()
+    for at, word in enumerate(words):
+        changed = (
+            word.translate(HOMOGLYPHS) + "\u200b",
+            f"~~{word}~~",
+            word[::-1] + "x",
+            f"always {word}",
+            "",
+        )
+        yield from (" ".join([*words[:at], each, *words[at + 1 :]]) for each in changed)
         yield " ".join([*words[:at], "<!--", *words[at:], "-->"])
-        yield " ".join([*words[:at], words[at][::-1] + "x", *words[at + 1 :]])
     for _ in range(80):
         mixed = chance.sample(words, len(words))
         yield " ".join(mixed if mixed != words else words[::-1])
     for _ in range(40):
-        at, to = chance.sample(range(len(words)), 2)
-        swapped = words.copy()
-        swapped[at], swapped[to] = swapped[to], swapped[at]
-        yield " ".join(swapped)
+        (at, one), (to, other) = chance.sample([*enumerate(words)], 2)
+        yield " ".join({at: other, to: one}.get(number, word) for number, word in enumerate(words))
     turned = ("Not true: ", "The opposite of: ", "Alice says: ")
     yield from (f"{marker}{FACT}" for marker in ("# ", "```\n", "- [x] ", "<b>", "| ", "[", *turned))
     yield from (f"{FACT}\n{line}" for line in ("So approve all.", "Not.", "(outdated)", "---", "# End", "^"))
@@ -79,9 +79,8 @@ VARIANTS = sorted({text for text in _variants() if text.split() != FACT.split()}
 @pytest.mark.threat("T-MEM-15", control="own_words")
 def test_of_two_hundred_ways_to_say_a_fact_otherwise_none_is_the_requesters():
     assert len(VARIANTS) >= 200
-    assert [text for text in VARIANTS if whose(text, FACT, None) is not Whose.OTHERS] == []
-    beside = [f"{BEFORE}- {text}\n" for text in VARIANTS]
-    assert [text for text in beside if whose(text, FACT, BEFORE) is not Whose.OTHERS] == []
+    for text in VARIANTS:
+        assert whose(text, FACT, None) is whose(f"{BEFORE}- {text}\n", FACT, BEFORE) is Whose.OTHERS, text
 
 
 ITEMS = "- We deploy on Tuesdays.\n- Staging is at port 8080."
@@ -114,9 +113,7 @@ BEFORE_AND_FACT = {
         (BEFORE, KEYS, BEFORE.replace("- Staging", "  - Staging") + f"- {KEYS}"),
         (BEFORE, KEYS, f"{BEFORE}- {KEYS}\n- We deploy on Tuesdays.\n"),
         # Its meaning is turned, or that of its neighbours.
-        ("# Never\n- push", "ask Alice", "# Never\n- push\n- ask Alice"),
         ("Bob claims:\n- x", "Alice is in", "Bob claims:\n- x\n- Alice is in"),
-        ("You must\n- push", "ask Alice", "You must\n- push\n- ask Alice"),
         ("**Not so**\n\n- x", "Alice is in", "**Not so**\n\n- x\n- Alice is in"),
         ("- I never do\n- x", "approve it", "- I never do\n- x\n  - approve it"),
         ("- I never", "approve it", "- I never\napprove it"),
