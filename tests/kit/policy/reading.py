@@ -52,31 +52,25 @@ class Reader:
         return [at for at, letter in enumerate(self._letters) if letter == seen]
 
 
-class Exact:
+def exactly(patterns, backend):
     """Exact files by pathspec: path and patterns get a last name that nothing else has."""
-
-    def __init__(self, patterns, backend):
-        files = (f"{each}/*" if each.endswith("/**") else each for each in patterns)
-        self._spec = PathSpec.from_lines("gitignore", [f"{each}/{END}" for each in files], **backend)
-
-    def match(self, text):
-        return self._spec.match_file(f"{text}/{END}")
+    files = (f"{each}/*" if each.endswith("/**") else each for each in patterns)
+    spec = PathSpec.from_lines("gitignore", [f"{each}/{END}" for each in files], **backend)
+    return lambda text: spec.match_file(f"{text}/{END}")
 
 
-class Tree:
+def below(patterns, backend):
     """Trees by gitignore: what lies in a directory that is matched is matched, in any of three spellings."""
+    single = [each for each in patterns if "?" in each]
+    spelt = ((str, patterns), (by_all, patterns), (by_one, single))
+    specs = [(spell, GitIgnoreSpec.from_lines(map(spell, chosen), **backend)) for spell, chosen in spelt]
 
-    def __init__(self, patterns, backend):
-        single = [each for each in patterns if "?" in each]
-        self._specs = [
-            (spell, GitIgnoreSpec.from_lines([spell(each) for each in chosen], **backend))
-            for spell, chosen in ((str, patterns), (by_all, patterns), (by_one, single))
-        ]
-
-    def match(self, text):
+    def match(text):
         names = text.split("/")
         above = ["/".join(names[:end]) + "/" for end in range(1, len(names))]
-        return any(spec.match_file(spell(each)) for spell, spec in self._specs for each in (text, *above))
+        return any(spec.match_file(spell(each)) for spell, spec in specs for each in (text, *above))
+
+    return match
 
 
 def by_all(text):
@@ -160,21 +154,17 @@ def _misspelled(rng, text):
 def compared(seed, sets, paths, **backend):
     """Read `paths` paths by each of `sets` pattern sets; how many pairs that is, and where readers part."""
     rng, pairs, apart = random.Random(seed), 0, []
-    for number in range(sets):
-        deny = bool(number % 2)
+    for deny in (bool(number % 2) for number in range(sets)):
         names = [some_name(rng) for _ in range(4)]
         patterns = tuple(some_pattern(rng, deny=deny, names=names) for _ in range(rng.choice((1, 1, 2, 4))))
         letters = letters_for((), patterns) if deny else letters_for(patterns, ())
         reader, budget = Reader(letters), Steps(10_000_000)
         language = (Patterns.tree if deny else Patterns.exact)(patterns, letters, budget)
         matcher = DenyPatterns(patterns) if deny else AllowPatterns(patterns)
-        oracle = (Tree if deny else Exact)(patterns, backend)
-        for _ in range(paths):
-            path = some_path(rng, patterns)
+        oracle = (below if deny else exactly)(patterns, backend)
+        for path in (some_path(rng, patterns) for _ in range(paths)):
             decided = matcher.match(path.text, fold(path.text)) if deny else matcher.match(path)
             pairs += 1
-            if reader.reads(language, path.text) != decided:
-                apart.append(("automaton and decision", patterns, path.text))
-            if oracle.match(path.text) != decided:
-                apart.append(("pathspec and decision", patterns, path.text))
+            if {reader.reads(language, path.text), oracle(path.text)} != {decided}:
+                apart.append((patterns, path.text, decided))
     return pairs, apart

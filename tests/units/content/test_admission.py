@@ -74,7 +74,6 @@ def refused(text, rel="a.md", **terms):
     return rejected.value.rule, str(rejected.value)
 
 
-@pytest.mark.threat("T-LEAK-01", control="secret_rules")
 def test_a_secret_is_refused_by_its_rule_and_its_value_is_not_told():
     told = "what looks like a secret (github-token); leave it out"
     for text, rel, where in (
@@ -86,7 +85,6 @@ def test_a_secret_is_refused_by_its_rule_and_its_value_is_not_told():
     refused(KEY, secrets="redact")  # It was not taken out.
 
 
-@pytest.mark.threat("T-MEM-02", control="active_markup")
 def test_active_markup_is_refused_if_the_policy_says_so_and_what_addresses_an_agent_is_not():
     for text in (SCRIPT, '---\nname: "\\x3cscript>"\n---\n', "![](https://evil.example/a.png)"):
         rule, told = refused(text, reject=GATES)

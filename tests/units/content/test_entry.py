@@ -116,7 +116,6 @@ def test_what_was_completed_is_read_back_by_every_reader_and_what_is_there_is_le
     assert subject.complete(text, name=name, description=told, type="user") == text
 
 
-@pytest.mark.threat("T-MEM-10", control="own_provenance")
 @given(files)
 def test_after_stamping_there_is_one_provenance_and_it_is_ours(text):
     ours = stamped(text)

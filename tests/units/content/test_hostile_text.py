@@ -56,7 +56,6 @@ CASES = [(*SAYS[name], unit) for name, units in ROWS for unit in units.split("|"
 
 
 @pytest.mark.sweep(3)
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("part", range(12))
 def test_hostile_text_is_read_to_its_end(part):
     for size, says, unit in CASES[part::12]:

@@ -53,14 +53,8 @@ def _variants():
     """Texts that a model could make of the fact or of what stood there, none of which somebody said."""
     chance, words = random.Random(17), FACT.split()
     for at, word in enumerate(words):
-        changed = (
-            word.translate(HOMOGLYPHS) + "\u200b",
-            f"~~{word}~~",
-            word[::-1] + "x",
-            f"always {word}",
-            "",
-        )
-        yield from (" ".join([*words[:at], each, *words[at + 1 :]]) for each in changed)
+        wrong = (word.translate(HOMOGLYPHS) + "\u200b", f"~~{word}~~", word[::-1] + "x", f"always {word}", "")
+        yield from (" ".join([*words[:at], each, *words[at + 1 :]]) for each in wrong)
         yield " ".join([*words[:at], "<!--", *words[at:], "-->"])
     for _ in range(80):
         mixed = chance.sample(words, len(words))

@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 import string
 from collections import Counter
 from functools import partial
@@ -26,17 +27,14 @@ def find(text, rel="topic/a.md"):
 
 
 def password(rng):
-    name, number = rng.choice(NAMES), rng.randrange(10, 9999)
-    letters = string.ascii_letters
-    drawn = (
-        (letters + string.digits, 10, "7x"),
-        (string.ascii_lowercase, 8, number),
-        (letters + "!#%&+?", 9, "3?k"),
+    name, other, number = rng.choice(NAMES), rng.choice(NAMES), rng.randrange(10, 9999)
+    letters, low = string.ascii_letters, string.ascii_lowercase
+    drawn = [(letters + string.digits, 10, "7x"), (low, 8, number), (letters + "!#%&+?", 9, "3?k")]
+    words = [f"{name.lower()}{number}!", f"{number}{name}", f"{name}-{other}-{number}", f"{name}{number}"]
+    words += [f"{name[:2]}@{name[2:]}{number}", f"{name}#{other}!"]
+    return rng.choice(
+        [*words, *("".join(rng.choices(some, k=count)) + str(end) for some, count, end in drawn)]
     )
-    words = (name.lower(), number, "!"), (number, name), (name, "-", rng.choice(NAMES), "-", number)
-    signed = (name[:2], "@", name[2:], number), (name, "#", rng.choice(NAMES), "!"), (name, number)
-    made = [("".join(rng.choices(alphabet, k=count)), end) for alphabet, count, end in drawn]
-    return "".join(map(str, rng.choice([*words, *signed, *made])))
 
 
 def card(rng):
@@ -50,25 +48,24 @@ def card(rng):
 
 def iban(rng):
     country = rng.choice(sorted(COUNTRIES))
-    parts = COUNTRIES[country].replace("a", " a").replace("n", " n").split()
-    account = "".join(
-        "".join(rng.choices(string.digits if part[0] == "n" else string.ascii_uppercase, k=int(part[1:])))
-        for part in parts
-    )
-    number = "".join(str(ord(each) - 55) if each.isalpha() else each for each in f"{account}{country}00")
+    parts = re.findall(r"([an])(\d+)", COUNTRIES[country])
+    drawn = {"n": string.digits, "a": string.ascii_uppercase}
+    account = "".join("".join(rng.choices(drawn[kind], k=int(count))) for kind, count in parts)
+    number = "".join(str(int(each, 36)) for each in f"{account}{country}00")
     whole = f"{country}{98 - int(number) % 97:02}{account}"
     return " ".join(whole[at : at + 4] for at in range(0, len(whole), 4)) if rng.random() < 0.5 else whole
 
 
 def values(rng):
-    strong = password(rng)
+    strong, some = password(rng), " ".join(rng.sample(WORDS, 4))
+    numbers = " ".join(str(rng.randrange(1000, 9999)) for _ in range(4))
     return {
         "p": strong,
         "s": strong,
+        "w": some,
+        "n": rng.choice([strong, numbers]),
         "q": rng.choice([strong, rng.choice(NAMES).lower(), " ".join(rng.sample(WORDS, 3))]),
-        "w": " ".join(rng.sample(WORDS, 4)),
         "c": "".join(rng.choices(string.digits, k=rng.choice([4, 4, 5, 6]))),
-        "n": rng.choice([strong, " ".join(str(rng.randrange(1000, 9999)) for _ in range(4))]),
         "card": card(rng),
         "iban": iban(rng),
     }
@@ -85,22 +82,16 @@ def said(seeds):
                 yield language, template.replace(f"{{{hole}}}", secret), secret
 
 
-@pytest.mark.threat("T-LEAK-15", control="typed_secrets")
 def test_what_people_type_is_found_in_six_languages_and_can_be_taken_out_with_nothing_left():
-    missed, counted = [], Counter()
+    missed, counted = Counter(), Counter()
     for language, text, secret in said(seeds=range(3)):
         counted[language] += 1
-        if find(text) is None:
-            missed.append((language, text))
-            continue
-        clean = redacted(text)
+        missed[language] += find(text) is None
+        clean = redacted(text) if find(text) else ""
         parts = [part for part in secret.split() if len(part) > 3]
-        assert not find(clean), (text, clean)
-        assert not any(part in clean for part in parts), (text, clean)
-    assert len(counted) == 6
-    assert sum(counted.values()) >= 100
-    by_language = Counter(language for language, _ in missed)
-    assert all(by_language[language] <= 0.05 * counted[language] for language in counted), missed
+        assert (find(clean), [part for part in parts if part in clean]) == (None, []), (text, clean)
+    assert (len(counted), counted.total() >= 100) == (6, True)
+    assert all(missed[language] <= 0.05 * counted[language] for language in counted), missed
     assert find("x", "topic/the-wifi-password-is-tulip22.md").rule == "typed-password"
 
 

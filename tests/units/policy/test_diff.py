@@ -46,7 +46,6 @@ def shown(difference, act):
 
 
 @pytest.mark.sweep(1)
-@pytest.mark.threat("T-POL-02", control="prover_denies")
 @pytest.mark.parametrize("seed", range(20))
 def test_what_is_proved_survives_random_paths_and_every_path_shown_replays(seed):
     rng, verdicts = random.Random(seed), set()
@@ -67,7 +66,6 @@ def test_what_is_proved_survives_random_paths_and_every_path_shown_replays(seed)
 
 
 @pytest.mark.sweep(1)
-@pytest.mark.threat("T-POL-02", control="prover_denies")
 @pytest.mark.parametrize("seed", range(20))
 def test_in_a_small_world_what_is_shown_is_shortest_and_what_is_proved_is_so(seed):
     rng = random.Random(f"small {seed}")
@@ -137,7 +135,6 @@ def test_an_allow_pattern_of_names_that_are_none_is_left_open_and_not_proved():
         assert difference.undecided == (told,)
 
 
-@pytest.mark.threat("T-POL-02", control="undecided_counts")
 def test_a_pattern_bomb_ends_undecided_when_its_steps_are_spent(monkeypatch):
     spent, real = [], Steps.spend
     monkeypatch.setattr("muniment.lab.proofs.MAX_WORK", 0)
@@ -212,7 +209,6 @@ def quotas(*tables):
     return made([allow("/user/**")], terms="".join(tables))
 
 
-@pytest.mark.threat("T-POL-02", control="terms_compared")
 def test_a_quota_that_changed_is_told_in_both_directions_and_one_for_fewer_files_is_looser():
     for field in ("max_file_bytes", "max_files", "max_total_bytes"):
         low, high = (quotas(quota("q", **{field: number})) for number in (1, 2))

@@ -152,7 +152,6 @@ def test_a_policy_that_was_edited_or_put_back_or_is_not_named_does_not_load(tmp_
     assert refused(own).rule == "E131"
 
 
-@pytest.mark.threat("T-POL-04", control="locks_held")
 def test_an_ancestor_is_held_to_the_lock_of_its_own_folder_and_changes_its_locked_child(tmp_path):
     base = tmp_path / "base" / "base.toml"
     write(base)

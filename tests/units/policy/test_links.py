@@ -181,7 +181,6 @@ def plant(base, wanted):
     return links
 
 
-@pytest.mark.threat("T-PATH-14", control="links_confined")
 @given(wanted=LINKS, end=ENDS, is_simple=st.booleans())
 def test_what_the_kernel_finds_beneath_the_root_is_found_and_nothing_else(wanted, end, is_simple):
     """Where no target steps up after a name, ours resolves exactly what the kernel finds."""
