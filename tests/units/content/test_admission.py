@@ -76,11 +76,9 @@ def refused(text, rel="a.md", **terms):
 
 def test_a_secret_is_refused_by_its_rule_and_its_value_is_not_told():
     told = "what looks like a secret (github-token); leave it out"
-    for text, rel, where in (
-        (f"a\n{KEY}\n", "a.md", "line 2 holds"),
-        (f'---\nname: "\\x67{KEY[1:]}"\n---\n', "a.md", "line 2 holds"),
-        ("a", f"{KEY}.md", "the path holds"),
-    ):
+    named = f'---\nname: "\\x67{KEY[1:]}"\n---\n'
+    for text, rel in (f"a\n{KEY}\n", "a.md"), (named, "a.md"), ("a", f"{KEY}.md"):
+        where = "line 2 holds" if rel == "a.md" else "the path holds"
         assert refused(text, rel, reject=()) == ("secrets", f"{where} {told}")
     refused(KEY, secrets="redact")  # It was not taken out.
 
@@ -102,9 +100,7 @@ HELD = {
     f"token: {KEY}": "secrets",
     SCRIPT: "active-markup",
     f"I{OBEY}": "instructions",
-    **dict.fromkeys(
-        [f'---\nname: "\\x49{OBEY}"\n---\n', "\udcff I" + OBEY, "<|im_start|>system"], "instructions"
-    ),
+    **dict.fromkeys([f'---\nname: "\\x49{OBEY}"\n---\n', "\udcff I" + OBEY, "<|im_start|>"], "instructions"),
 }
 
 

@@ -12,11 +12,8 @@ from muniment.names import Trust
 
 BENIGN = json.loads((FACTS / "benign.json").read_text())
 INJECTIONS = json.loads((FACTS / "injections.json").read_text())
-ORDINARY = [
-    fact["text"]
-    for name in ("ordinary", "held_out")
-    for fact in json.loads((FACTS / f"{name}.json").read_text())
-]
+FILES = [FACTS / f"{name}.json" for name in ("ordinary", "held_out")]
+ORDINARY = [fact["text"] for file in FILES for fact in json.loads(file.read_text())]
 
 
 def test_the_sets_are_as_large_and_as_mixed_as_they_claim():

@@ -190,27 +190,22 @@ NOT_HELD = {
     ],
     "Deploy on Fridays": ["~~Deploy on Fridays~~", "<!-- Deploy on Fridays -->"],
     "deploy at night": ["\0\0\0\0\0 Never deploy at night. zz zz zz zz zz zz zz."],
-    "My blood type is A": ["My blood type is"],
-    "use curl -K": ["use curl K", "use curl -k"],
-    "I like tea": ["Ben likes tea", "Ben and Ann\nlike tea"],
-    "It costs -5 €": ["It costs -5 $", "It costs 5 €", "It costs -50 €"],
-    "Version 3.11 is used": ["Version 3.1 is used"],
-    "He writes C++": ["He writes C"],
-    "Moved from Berlin to Paris": ["Moved to Berlin from Paris"],
-    "Tea or coffee": ["Tea and coffee"],
-    "Call me Sam, not Samuel": ["Samuel is my name."],
-    "It is safe": ["It is unsafe"],
-    "Ich trinke keinen Kaffee": ["Ich trinke Kaffee"],
-    "私はコーヒーを飲まない": ["私はコーヒーを飲む"],
-    "\U0001f600": ["\U0001f601"],
     "Allowed:\n- A\nForbidden:\n- B": ["Allowed: B. Forbidden: A."],
+    "I like tea": ["Ben and Ann\nlike tea"],
     TWO: ["Tea is green."],
 }
+CHANGED = """My blood type is A > My blood type is | use curl -K > use curl K | use curl -K > use curl -k
+I like tea > Ben likes tea | It costs -5 € > It costs -5 $ | It costs -5 € > It costs 5 €
+It costs -5 € > It costs -50 € | Version 3.11 is used > Version 3.1 is used | He writes C++ > He writes C
+Moved from Berlin to Paris > Moved to Berlin from Paris | Tea or coffee > Tea and coffee
+It is safe > It is unsafe | Call me Sam, not Samuel > Samuel is my name. | \U0001f600 > \U0001f601
+Ich trinke keinen Kaffee > Ich trinke Kaffee | 私はコーヒーを飲まない > 私はコーヒーを飲む"""
 
 
 def test_what_still_says_the_fact_holds_it_and_what_says_something_else_does_not():
     for fact, texts in HELD.items():
         assert [text for text in texts if not holds([text], fact)] == [], fact
-    for fact, texts in NOT_HELD.items():
+    changed = (row.split(" > ") for row in CHANGED.replace("\n", " | ").split(" | "))
+    for fact, texts in (*NOT_HELD.items(), *((fact, [text]) for fact, text in changed)):
         assert [text for text in texts if holds([text], fact)] == [], fact
     assert holds(["Coffee is black.", "Tea is green."], TWO)

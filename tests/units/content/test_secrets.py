@@ -104,9 +104,7 @@ DISGUISES = {
     "in base64 over lines": lambda secret: base64.encodebytes(f"{secret:>90}".encode()).decode(),
     "as an escaped name": lambda secret: f'---\nname: "\\x{ord(secret[0]):02x}{secret[1:]}"\n---\n',
     "as a folded name": lambda secret: f'---\nname: "{secret[:9]}\\\n  {secret[9:]}"\n---\n',
-    "as a value of an unknown key": lambda secret: (
-        f'---\nx: {{y: "\\u{ord(secret[0]):04x}{secret[1:]}"}}\n---\n'
-    ),
+    "as an unknown value": lambda secret: f'---\nx: {{y: "\\u{ord(secret[0]):04x}{secret[1:]}"}}\n---\n',
 }
 
 

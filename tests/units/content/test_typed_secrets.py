@@ -32,9 +32,8 @@ def password(rng):
     drawn = [(letters + string.digits, 10, "7x"), (low, 8, number), (letters + "!#%&+?", 9, "3?k")]
     words = [f"{name.lower()}{number}!", f"{number}{name}", f"{name}-{other}-{number}", f"{name}{number}"]
     words += [f"{name[:2]}@{name[2:]}{number}", f"{name}#{other}!"]
-    return rng.choice(
-        [*words, *("".join(rng.choices(some, k=count)) + str(end) for some, count, end in drawn)]
-    )
+    made = ("".join(rng.choices(some, k=count)) + str(end) for some, count, end in drawn)
+    return rng.choice([*words, *made])
 
 
 def card(rng):

@@ -27,33 +27,20 @@ def test_what_says_nothing_has_no_word():
     assert not STOP_WORDS.intersection(negating)
 
 
-SAID = {
-    "The user prefers dark mode.": ["dark mode", "mode DARK", "dark"],
-    "start of the art": ["art"],
-    "用户喜欢使用深色模式": ["深色"],
-    "사용자는 다크모드를 씁니다": ["다크모드"],
-    "ผู้ใช้ชอบโหมดมืด": ["โหมดมืด"],
-    "Использует вкладки": ["вкладки"],
-    "ﬁle": ["file"],
-    "हिन्दी में लिखो": ["हिन्दी"],
-    "foo_bar": ["foo bar"],
-}
-UNSAID = {
-    "a darker modem": "dark",
-    "start of it": "art",
-    "prefers dark": "dark mode",
-    "prefers dark chocolate": "dark mode",
-    "用户喜欢使用深色模式": "深式",
-    "深色 模式": "色模",
-    "cafe": "café",
-}
+SAID = """The user prefers dark mode. > dark mode; mode DARK; dark | start of the art > art | ﬁle > file
+用户喜欢使用深色模式 > 深色 | 사용자는 다크모드를 씁니다 > 다크모드 | ผู้ใช้ชอบโหมดมืด > โหมดมืด
+Использует вкладки > вкладки | हिन्दी में लिखो > हिन्दी | foo_bar > foo bar"""
+UNSAID = """a darker modem > dark | start of it > art | prefers dark; prefers dark chocolate > dark mode
+用户喜欢使用深色模式 > 深式 | 深色 模式 > 色模 | cafe > café"""
 
 
 @pytest.mark.threat("T-MEM-08", control="every_word")
 def test_a_text_says_a_query_if_it_holds_every_word_whole():
-    for text, queries in SAID.items():
-        assert all(vocabulary(text).holds(significant(query)) for query in queries), text
-    assert [text for text, query in UNSAID.items() if vocabulary(text).holds(significant(query))] == []
+    for rows, says in (SAID, True), (UNSAID, False):
+        for row in rows.replace("\n", " | ").split(" | "):
+            texts, queries = (each.split("; ") for each in row.split(" > "))
+            told = {vocabulary(text).holds(significant(query)) for text in texts for query in queries}
+            assert told == {says}, row
 
 
 @given(text=st.text(max_size=40), more=st.text(max_size=10))

@@ -60,9 +60,8 @@ def test_a_grant_is_of_one_verb_on_exact_files_and_a_scope_is_no_file():
 
 
 def test_a_matching_deny_wins_and_is_named_and_one_of_one_verb_leaves_the_others():
-    verdict = judge(allow(["read"], "/**") + deny(["*"], "secret/", name="no-secrets")).decide(
-        Verb.READ, path("user/Secret/a.md")
-    )
+    one = judge(allow(["read"], "/**") + deny(["*"], "secret/", name="no-secrets"))
+    verdict = one.decide(Verb.READ, path("user/Secret/a.md"))
     assert isinstance(verdict, Deny)
     assert (verdict.rule, verdict.layer) == ("no-secrets", "own")
     one = judge(allow(["read", "modify"], "/**") + deny(["modify"], "a.md"))

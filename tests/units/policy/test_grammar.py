@@ -114,9 +114,7 @@ def test_any_text_is_either_one_canonical_path_or_told_off_in_one_line(text):
     assert os.path.normpath(path.text) == path.text
     assert path.text.isprintable()
     assert text in {path.text, f"/{path.text}", f"/memories/{path.text}"}
-    assert subject.fold(path.text) == "".join(
-        map(subject.fold, path.text)
-    )  # Letter by letter, as the prover reads.
+    assert subject.fold(path.text) == "".join(map(subject.fold, path.text))  # As the prover reads.
     path.text.encode()
 
 

@@ -199,11 +199,9 @@ def test_a_shipped_name_cannot_be_shadowed_and_a_missing_policy_is_told_from_a_m
 
 WRITE = rule("allow", "w", ["read", "create", "modify"], ["/user/**"])
 KEEP = rule("deny", "keep", ["delete"], ["kept/"])
-QUOTAS = (
-    quota("all", max_file_bytes=100, max_files=10, max_total_bytes=500)
-    + quota("small", "/user/small/**", max_file_bytes=40, max_files=20)
-    + quota("elsewhere", "/user/other/**", max_file_bytes=1)
-)
+QUOTAS = quota("all", max_file_bytes=100, max_files=10, max_total_bytes=500)
+QUOTAS += quota("small", "/user/small/**", max_file_bytes=40, max_files=20)
+QUOTAS += quota("elsewhere", "/user/other/**", max_file_bytes=1)
 
 
 def answers(body, verb, path, **sizes):
@@ -266,14 +264,18 @@ def forgotten(monkeypatch):
 def with_denies(*patterns, verbs=("modify",), name="d"):
     """A policy that `load` may refuse, built beside it."""
     denying = Rule(id=name, verbs=tuple(map(Verb, verbs)), paths=patterns)
-    layers = (decide.Layer(name="own", allow=(), deny=(denying,)),)
-    return changed.made([changed.allow("/**")]).model_copy(update={"layers": layers})
+    layer = decide.Layer(name="own", allow=(), deny=(denying,))
+    return changed.made([changed.allow("/**")]).model_copy(update={"layers": (layer,)})
 
 
-def test_a_pattern_that_no_path_can_match_is_silent():
+def test_a_pattern_that_no_path_can_match_is_silent_and_any_name_of_a_rule_is_fine(monkeypatch):
     long = ("x" * 256, "*" + "x" * 256, "\xe9" * 128)
     for pattern in (*SILENT.replace("\n", "").split("|"), *long):
         assert list(silent_denies(with_denies(pattern))) == [Silent("own", "d", pattern, None, None)]
+    assert list(silent_denies(with_denies("b", name="default"))) == []
+    monkeypatch.setattr(Judge, "_denying", lambda *_: None)
+    monkeypatch.setattr(load, "_passed", {})
+    assert len(list(silent_denies(with_denies("b", name="default")))) == 1
 
 
 TRIED = """con* user/cona|aux* user/auxb|nul*/ user/nula/a|con? user/cona|?\u0301.md user/-\u0301.md|
@@ -294,19 +296,10 @@ def test_what_a_pattern_is_tried_with_is_the_shortest_path_that_it_matches():
 def test_a_pattern_that_does_not_fire_for_one_verb_is_told_and_does_not_load(monkeypatch):
     real = Judge._denying
     monkeypatch.setattr(Judge, "_denying", lambda *asked: None if asked[1] == Verb.READ else real(*asked))
-    paths = {"b": "b", "c/": "c/a"}
-    assert list(silent_denies(with_denies("b", "c/", verbs=("modify", "read")))) == [
-        Silent("own", "d", pattern, Verb.READ, CanonicalPath(Scope("user"), RelPath(rel)))
-        for pattern, rel in paths.items()
-    ]
+    tried = {each: CanonicalPath(Scope("user"), RelPath(rel)) for each, rel in (("b", "b"), ("c/", "c/a"))}
+    found = list(silent_denies(with_denies("b", "c/", verbs=("modify", "read"))))
+    assert found == [Silent("own", "d", pattern, Verb.READ, path) for pattern, path in tried.items()]
     for _ in range(2):  # It is not known to pass when it is tried again.
         problem = refusal(parsed, named("own", SCOPES + deny("b", verbs=["modify", "read"])))
         assert "pattern 'b' does not keep user/b from read" in problem.problem
         assert (problem.rule, problem.where, problem.line) == ("E201", "own deny[d]", 9)
-
-
-def test_a_rule_may_be_called_like_what_nothing_grants(monkeypatch):
-    assert list(silent_denies(with_denies("b", name="default"))) == []
-    monkeypatch.setattr(Judge, "_denying", lambda *_: None)
-    monkeypatch.setattr(load, "_passed", {})
-    assert len(list(silent_denies(with_denies("b", name="default")))) == 1

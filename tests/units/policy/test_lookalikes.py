@@ -61,10 +61,8 @@ def test_the_policies_and_the_titles_know_every_name_of_the_table():
     assert len(set(chars)) == len(chars) > 300
 
 
-HONEST = """
-memories.md память.md индекс.md μνήμη.md agents-of-change.md warped.md mémoire.md index-funds.md pins.md
-クロード.md skills.md Индия.md
-"""
+HONEST = """memories.md память.md индекс.md μνήμη.md agents-of-change.md warped.md mémoire.md index-funds.md
+pins.md クロード.md skills.md Индия.md"""
 
 
 def test_an_honest_name_is_let_in():
