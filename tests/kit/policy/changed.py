@@ -43,13 +43,13 @@ def some_rules(rng, names):
     def some_rule(kind):
         every = ["*"] if kind == "deny" else list(VERBS)
         verbs = rng.choice([every, ["read"], ["modify", "create"], ["delete"], ["list", "modify"]])
-        deny, count = kind == "deny", rng.choice((1, 1, 2))
-        return RuleText(kind, verbs, [some_pattern(rng, deny=deny, names=names) for _ in range(count)])
+        patterns = [some_pattern(rng, deny=kind == "deny", names=names) for _ in range(rng.choice((1, 1, 2)))]
+        return RuleText(kind, verbs, patterns)
 
-    wide = [allow(rng.choice(("/**", "/user/**", "/*/*.md", "/user/**/*.md")), verbs=VERBS)]
     rules = [some_rule("allow") for _ in range(rng.choice((0, 1, 2)))]
     rules += [some_rule("deny") for _ in range(rng.choice((0, 1, 2, 3)))]
-    return rules + (wide if rng.random() < 0.7 else [])
+    wide = allow(rng.choice(("/**", "/user/**", "/*/*.md", "/user/**/*.md")), verbs=VERBS)
+    return [*rules, wide] if rng.random() < 0.7 else rules
 
 
 def edited(rng, rules, names):

@@ -53,10 +53,10 @@ HIDING = (r'a: "\u202e"', r'name: "\x1b"', r'"\u200b": x', r"a: '\u202e'", r'\u2
 LINES = st.lists(st.sampled_from(PLAIN + HIDING), max_size=6)
 
 
-@given(
-    LINES.map(lambda lines: "\n".join(["---", *lines, "---", "body"]))
-    | entry_texts().map(lambda text: text.encode(errors="replace").decode())
-)
+OWN = LINES.map(lambda lines: "\n".join(["---", *lines, "---", "body"]))
+
+
+@given(OWN | entry_texts().map(lambda text: text.encode(errors="replace").decode()))
 def test_what_a_yaml_reader_gets_from_front_matter_that_passes_holds_nothing_hidden(text):
     try:
         check(text.encode())
@@ -86,8 +86,7 @@ def test_a_secret_is_refused_by_its_rule_and_its_value_is_not_told():
 def test_active_markup_is_refused_if_the_policy_says_so_and_what_addresses_an_agent_is_not():
     for text in (SCRIPT, '---\nname: "\\x3cscript>"\n---\n', "![](https://evil.example/a.png)"):
         rule, told = refused(text, reject=GATES)
-        assert rule == "active-markup"
-        assert re.match(r"line [12] holds markup that runs", told)
+        assert (rule, told[7:].startswith("holds markup that runs")) == ("active-markup", True)
         check(text.encode(), tuple(gate for gate in GATES if gate != "active-markup"))
     check(f"I{OBEY}.\n".encode())
 

@@ -167,27 +167,23 @@ def test_an_ancestor_is_held_to_the_lock_of_its_own_folder_and_changes_its_locke
     assert (problem.rule, problem.where) == ("E130", own)
 
 
-def test_a_link_is_held_to_the_lock_beside_it_and_to_the_one_where_it_leads(tmp_path):
-    real = write(tmp_path / "real" / "own.toml")
+def test_a_link_is_held_to_both_locks_and_one_folder_may_be_left_out_for_those_who_edit_there(tmp_path):
+    real, own = write(tmp_path / "real" / "own.toml"), str(tmp_path / "own.toml")
     (tmp_path / "own.toml").symlink_to(real)
     folders = (tmp_path, tmp_path / "real")
     for folder in folders:
         locked(folder, real)
-    own = str(tmp_path / "own.toml")
     assert set(load_files(own).locks) == {folder / LOCK_NAME for folder in folders}
     for folder in folders:
         before = (folder / LOCK_NAME).read_text()
         (folder / LOCK_NAME).write_text("")
         assert refused(own).rule == "E131"
         (folder / LOCK_NAME).write_text(before)
-
-
-def test_one_folder_may_be_left_out_for_those_who_edit_there(tmp_path):
     base = write(tmp_path / "base" / "base.toml")
-    (tmp_path / "base" / LOCK_NAME).write_text("")
-    own = write(tmp_path / "own.toml", extends=["base/base.toml"])
-    (tmp_path / LOCK_NAME).write_text("")
-    assert refused(own, unlocked=tmp_path).rule == "E131"
+    child = write(tmp_path / "child" / "own.toml", extends=["../base/base.toml"])
+    for path in (base, child):
+        (Path(path).parent / LOCK_NAME).write_text("")
+    assert refused(child, unlocked=tmp_path / "child").rule == "E131"
     assert load_files(base, unlocked=tmp_path / "base")
     (tmp_path / "base" / LOCK_NAME).unlink()
-    assert load_files(own, unlocked=tmp_path / "base" / "..").locks == ()
+    assert load_files(child, unlocked=tmp_path / "base" / ".." / "child").locks == ()

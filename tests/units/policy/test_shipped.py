@@ -108,16 +108,15 @@ def test_a_shipped_deny_rule_that_is_broken_refuses_to_load(name):
             assert (broken != own, found in {None, "E401"}) == (True, False), (rule["id"], new)
 
 
-WATCHING = """mode = "audit"|mode = "permissive"|audit = true|dry_run = true|enforce = false|
-enforcement = "warn"|on_violation = "log\""""
+WATCHING = ('mode = "audit"', "audit = true", "dry_run = true", "enforce = false", 'on_violation = "log"')
 
 
 @pytest.mark.threat("T-POL-06", control="closed_tables")
 def test_no_key_makes_a_policy_only_watch():
     for place in ("schema", "[confinement]\n", "[scopes]\n", "[changes]\n", "[content]\n"):
         head, marker, tail = SHIPPED["strict"].partition(place)
-        for line in WATCHING.replace("\n", "").split("|"):
-            text = f"{head}{marker}{line}\n{tail}" if marker != "schema" else f"{line}\n{SHIPPED['strict']}"
+        for line in WATCHING:
+            text = f"{line}\n{SHIPPED['strict']}" if marker == "schema" else f"{head}{marker}{line}\n{tail}"
             assert code(parsed, text, **SHIPPED) in {"E101", "E104"}, (place, line)
 
 
