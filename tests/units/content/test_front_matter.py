@@ -7,18 +7,12 @@ import yaml
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from muniment.content import frontmatter
 from muniment.content.entry import parse
-from muniment.content.frontmatter import (
-    MAX_FRONT_MATTER_BYTES,
-    Unsupported,
-    locate,
-    read_list,
-    read_scalar,
-    without_breaks,
-    written,
-)
+from muniment.content.frontmatter import Unsupported, locate, read_list, read_scalar, without_breaks, written
 from muniment.testing.strategies import entry_texts
 
+MAX = frontmatter.MAX_FRONT_MATTER_BYTES
 FIELDS = ("name", "description", "type")
 
 printable = st.characters(
@@ -191,11 +185,11 @@ def test_lists_of_keywords_and_comments_inside_that_belong_to_them():
 def test_the_limit_of_front_matter_is_in_bytes_and_what_is_not_closed_within_it_is_noted():
     head, end = "---\nname: a\n#", "\n---\n"
     for unit in ("x", "é", "\U0001f600"):
-        for size, name in (MAX_FRONT_MATTER_BYTES, "a"), (MAX_FRONT_MATTER_BYTES + 1, None):
+        for size, name in (MAX, "a"), (MAX + 1, None):
             filler, padding = divmod(size - len(head + end), len(unit.encode()))
             assert parse(f"{head}{unit * filler}{' ' * padding}{end}body").name == name
     assert parse("---\nname: a\n").notes == ("the front matter is not closed within 8192 bytes",)
-    filler = "x" * (MAX_FRONT_MATTER_BYTES - len("---\r\n#\r\n---\r"))  # A line break of two is still one.
+    filler = "x" * (MAX - len("---\r\n#\r\n---\r"))  # A line break of two is still one.
     assert locate(f"---\r\n#{filler}\r\n---\r\nbody") is None
 
 

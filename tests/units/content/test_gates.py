@@ -76,14 +76,12 @@ def test_hidden_text_is_refused_by_the_gate_of_its_kind():
 
 def test_only_gates_that_are_asked_for_refuse():
     for gate, text in REFUSED:
-        others = [name for name in GATES if name != gate]
+        others = [name for name in GATES if name not in ({gate, "control"} if gate == "ansi" else {gate})]
+        check_text(text, others)
         if gate == "ansi":
             with pytest.raises(ContentRejected) as caught:
-                check_text(text, others)
+                check_text(text, [*others, "control"])
             assert caught.value.rule == "control"
-            others.remove("control")
-        check_text(text, others)
-    check_text("\x00\u202e\u200b\U000e0041", ())
     assert sorted(GATES_OF_POLICIES) == sorted([*GATES, ACTIVE_MARKUP])
     with pytest.raises(ValueError, match="no such gate: bidy"):
         check_text("", ["control", "bidy"])

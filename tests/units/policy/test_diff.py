@@ -5,18 +5,7 @@ from functools import partial
 
 import pytest
 
-from kit.policy.changed import (
-    ALPHABET,
-    VERBS,
-    allow,
-    deny,
-    edited,
-    loaded,
-    made,
-    small_world,
-    some_pair,
-    some_rules,
-)
+from kit.policy.changed import ALPHABET, allow, deny, edited, loaded, made, small_world, some_pair, some_rules
 from kit.policy.files import quota
 from kit.policy.reading import some_path
 from muniment.lab.proofs import MAX_GAINS, Cause, Prover, diff, terms_of
@@ -25,7 +14,7 @@ from muniment.policy.automaton import Steps
 from muniment.policy.decide import ACTS, Judge, Policy
 from muniment.policy.grammar import canonicalise
 
-WIDE = allow("/**", verbs=VERBS)
+WIDE = allow("/**", verbs=[verb.value for verb in Verb])
 BOMB = tuple(f"*-draft-{number}*.md" for number in range(60))
 
 
@@ -88,7 +77,7 @@ DROPPED = "pinned/ user/pinned/.md|MEMORY.md user/memory.md|/*/index/ user/index
 
 @pytest.mark.threat("T-POL-02", control="prover_denies")
 def test_a_deny_pattern_that_is_dropped_is_told_with_the_rule():
-    rules = [allow("/user/**/*.md", "/team-2/**/*.md", verbs=VERBS), deny("other", "x/")]
+    rules = [allow("/user/**/*.md", "/team-2/**/*.md", verbs=WIDE.verbs), deny("other", "x/")]
     for dropped, shortest in map(str.split, DROPPED.split("|")):
         old, new = made([*rules, deny("z", dropped)]), made([*rules, deny("z")])
         (gain,) = diff(old, new).widenings

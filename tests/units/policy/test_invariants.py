@@ -116,7 +116,6 @@ UNFIT = [
 ]
 PATTERNS = [
     *(({"never": [never("a[")]}, "E203", "own never[n]"), ({"only": [never("x")]}, "E205", "own only[n]")),
-    ({"only": [never("/user/x/")]}, "E203", "own only[n]"),
     ({"never": [never("x" * 513)]}, "E202", "own never[n]"),
     (apart(("read", "/**"), ("read", "!x")), "E203", "own apart[a]"),
 ]

@@ -2,7 +2,6 @@
 
 import json
 import tomllib
-from functools import cache, partial
 from importlib.resources import files
 
 import pytest
@@ -17,11 +16,11 @@ NAMES = tables()["names"]
 SWAPS = json.loads((FACTS / "lookalikes.json").read_text())
 
 
-strict = cache(partial(load_policy, "strict"))
+STRICT = load_policy("strict")
 
 
 def written(path):
-    bench = Workbench(strict(), ("user", "project"), {}, must_read=False)
+    bench = Workbench(STRICT, ("user", "project"), {}, must_read=False)
     return bench.call("write_file", {"path": path, "content": "x\n"})
 
 

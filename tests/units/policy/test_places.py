@@ -29,7 +29,6 @@ id = "pinned" # [[deny]]
 paths = [
     # "MEMORY.md" is below
     "pinned/", "x#y",
-
     "MEMORY.md",
 ]
 [[test]]
@@ -43,7 +42,7 @@ PLACES = """
 2 schema | 3 description | 8 scopes | 9 scopes - user | 9 scopes - user commit | 10 scopes - project trust
 11 deny | 11 deny first | 14 deny pinned | 14 deny 2 | 15 deny pinned why | 17 deny pinned id
 18 deny pinned paths | 20 deny pinned paths pinned/ | 20 deny pinned paths x#y
-22 deny pinned paths MEMORY.md | 24 test 1 | 27 test 2 path | - test 3 | - allow pinned | - deny other
+21 deny pinned paths MEMORY.md | 23 test 1 | 26 test 2 path | - test 3 | - allow pinned | - deny other
 - deny first paths b | - deny first why | - scopes - user 6 | - scopes - team
 """
 
