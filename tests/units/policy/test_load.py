@@ -86,11 +86,7 @@ COMPLAINTS = [
     (f'allow = [{{id = "x y", {R}}}]\n{SCOPES}', "own allow[x y].id", "match"),
     (f"allow = [{{{R}}}]\n{SCOPES}", "own allow[0].id", "required"),
     (f'deny = [{{id = "d", verbs = ["*"], paths = ["a["]}}]\n{SCOPES}', "own deny[d]", "'a['"),
-    (
-        SCOPES + CHECK.format("list", "a.md", "deny") + "files = 9\n",
-        "own test[0]",
-        "are for create and modify",
-    ),
+    (SCOPES + CHECK.format("list", "a.md", "deny") + "files = 9\n", "own test[0]", "for create and modify"),
     ("a = 1\nb = ?", "own", "line 4"),
 ]
 
