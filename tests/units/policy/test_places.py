@@ -43,7 +43,7 @@ PLACES = """
 11 deny | 11 deny first | 14 deny pinned | 14 deny 2 | 15 deny pinned why | 17 deny pinned id
 18 deny pinned paths | 20 deny pinned paths pinned/ | 20 deny pinned paths x#y
 21 deny pinned paths MEMORY.md | 23 test 1 | 26 test 2 path | - test 3 | - allow pinned | - deny other
-- deny first paths b | - deny first why | - scopes - user 6 | - scopes - team
+- deny first paths b | - deny first why | - deny first id 6 | - scopes - team
 """
 
 
