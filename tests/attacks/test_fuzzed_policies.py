@@ -1,11 +1,8 @@
 """Slips in policy files: what loads is whole and bounded, and no slip takes a deny away unseen."""
 
-from __future__ import annotations
-
 import re
 from importlib import resources
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -69,46 +66,36 @@ def assert_no_looser(policy, original):
 
 @given(near_policies(list(SHIPPED.values())) | near_policies() | policies())
 def test_what_loads_is_whole_and_bounded_and_what_does_not_says_why(text):
-    policy = parsed(text)
-    if policy is None:
+    if (policy := parsed(text)) is None:
         return
     copy = parse_dump(dump(policy))
     assert (copy, copy.digest) == (policy, policy.digest)
     assert Limits.model_validate(policy.limits.model_dump()) == policy.limits
     assert policy.scopes
     judge = Judge(policy)
-    for path in PATHS:
-        if any(judge.allows(verb, path) for verb in Verb):
-            assert path.scope in policy.scopes
-            assert judge.quotas_for(path)
+    for path in (path for path in PATHS if any(judge.allows(verb, path) for verb in Verb)):
+        assert (path.scope in policy.scopes, judge.quotas_for(path) != ()) == (True, True)
 
 
-@given(
-    near_policies(['schema = "muniment-policy/1"\nname = "own"\nextends = ["strict"]\n', *SHIPPED.values()])
-)
+PLAIN = 'schema = "muniment-policy/1"\nname = "own"\nextends = ["strict"]\n'
+
+
+@given(near_policies([PLAIN, *SHIPPED.values()]))
 def test_a_child_of_strict_is_no_looser_whatever_it_says(text):
     child = re.sub(r"(?m)^extends = .*$", 'extends = ["strict"]', text)
-    policy = parsed(child)
+    policy, original = parsed(child), load_policy("strict")
     if policy is not None and 'extends = ["strict"]' in child.splitlines():
-        original = load_policy("strict")
         assert_no_looser(policy, original)
-        for name, number in policy.limits:
-            assert number <= getattr(original.limits, name)
+        assert [name for name, number in policy.limits if number > getattr(original.limits, name)] == []
 
 
 FREE = re.compile(r'(?m)#.*$|^(?:why|name|description|id|path|schema) = ".*"$|^paths = \[(?:[^\]]*)\]$')
 """Comments, words for people, and patterns: what a slip does there only an inline test can tell."""
 
-SLIPS = [
-    lambda text, at: text[:at] + text[at + 1 :],
-    lambda text, at: text[:at] + text[at] + text[at:],
-    lambda text, at: text[:at] + text[at + 1 : at + 2] + text[at] + text[at + 2 :],
-    *(
-        lambda text, at, put=put, keep=keep: text[:at] + put + text[at + 1 - keep :]
-        for put in "aye0_-.,\"'=[]{}* \n"
-        for keep in (0, 1)
-    ),
-]
+
+PUT = [*"aye0_-.,\"'=[]* \n", "{{", "}}"]
+SLIPS = ["{1}", "{0}{0}{1}", "{1}{0}", *(put + kept for put in PUT for kept in ("{1}", "{0}{1}"))]
+"""What becomes of a character and the next one."""
 
 
 def places(text):
@@ -116,21 +103,9 @@ def places(text):
     return [at for at in range(len(text)) if at not in free]
 
 
-def check_slip(name, at, slip):
-    policy = parsed(slip(SHIPPED[name], at))
-    if policy is not None:
-        assert_no_looser(policy, load_policy(name))
-
-
 @given(st.data(), st.sampled_from(sorted(SHIPPED)), st.sampled_from(SLIPS))
 def test_a_slip_outside_the_texts_never_takes_a_deny_away(data, name, slip):
-    check_slip(name, data.draw(st.sampled_from(places(SHIPPED[name]))), slip)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
-@pytest.mark.parametrize("name", SHIPPED)
-def test_no_slip_at_all_outside_the_texts_takes_a_deny_away(name):
-    for at in places(SHIPPED[name]):
-        for slip in SLIPS:
-            check_slip(name, at, slip)
+    at, text = data.draw(st.sampled_from(places(SHIPPED[name]))), SHIPPED[name]
+    policy = parsed(text[:at] + slip.format(text[at], text[at + 1 : at + 2]) + text[at + 2 :])
+    if policy is not None:
+        assert_no_looser(policy, load_policy(name))

@@ -42,7 +42,7 @@ from muniment.policy.grammar import normalised
 # does not deny. H4 A fact that is a list of items may stand in several texts, each item by H1 to H3.
 #
 # In doubt a text does not hold it: then code files the fact verbatim, which loses nothing. Attacked by
-# `tests/units/content/test_holding.py`.
+# `tests/units/content/test_provenance.py`.
 
 MAX_PLACES: Final = 8
 """Places of a text that are looked at more closely: a text that says half of a fact more often is odd."""

@@ -1,23 +1,21 @@
 """Fills in what the examples of `secrets.toml` leave open, from a seed: no secret is ever written down."""
 
-from __future__ import annotations
-
 import base64
 import json
 import random
 import re
 import string
+import textwrap
 
+A62 = string.ascii_letters + string.digits
 ALPHABETS = {
-    "a62": string.ascii_letters + string.digits,
     "letters": string.ascii_letters,
     "low": string.ascii_lowercase + string.digits,
     "hex": "0123456789abcdef",
     "up32": "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567",
-    "url": string.ascii_letters + string.digits + "-_",
-    "b64": string.ascii_letters + string.digits + "+/",
     "digits": "123456789",
     "bech": "QPZRY9X8GF2TVDW0S3JN54KHCE6MUA7L",
+    **{kind: A62 + more for kind, more in (("a62", ""), ("url", "-_"), ("b64", "+/"))},
 }
 HOLE = re.compile(r"\{([a-z0-9]+):([A-Z0-9]+)\}")
 
@@ -30,21 +28,15 @@ def filled(example, seed):
 
 def value(rng, kind, size):
     if kind == "jwt":
-        return json_web_token(rng, size)
-    count = int(size)
+        parts = [{"alg": size, "typ": "JWT"}, {"sub": text(rng, "digits", 10), "exp": 1_900_000_000}]
+        encoded = (base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts)
+        return ".".join([*encoded, text(rng, "url", 43)])
     if kind == "pem":
-        line = text(rng, "b64", count)
-        return "\n".join(line[at : at + 64] for at in range(0, count, 64))
+        return "\n".join(textwrap.wrap(text(rng, "b64", int(size)), 64))
     if kind == "basic":
-        return base64.b64encode(f"deploy:{text(rng, 'a62', count)}".encode()).decode()
-    return text(rng, kind, count)
+        return base64.b64encode(f"deploy:{text(rng, 'a62', int(size))}".encode()).decode()
+    return text(rng, kind, int(size))
 
 
 def text(rng, kind, count):
     return "".join(rng.choices(ALPHABETS[kind], k=count))
-
-
-def json_web_token(rng, algorithm):
-    parts = [{"alg": algorithm, "typ": "JWT"}, {"sub": text(rng, "digits", 10), "exp": 1_900_000_000}]
-    encoded = [base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts]
-    return ".".join([*encoded, text(rng, "url", 43)])

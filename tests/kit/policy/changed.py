@@ -1,18 +1,15 @@
 """Pairs of policies that differ as edits differ, and paths on which that may show."""
 
-from __future__ import annotations
-
 import itertools
-import json
 from contextlib import suppress
 from functools import cache
 from typing import NamedTuple
 
+from kit.policy.files import parsed, rule
 from kit.policy.reading import SCOPES, some_name, some_pattern
 from muniment.errors import PathEscape, PolicyInvalid, Refusal
 from muniment.names import Verb
 from muniment.policy.grammar import canonicalise
-from muniment.policy.load import parse_policy
 
 VERBS = tuple(verb.value for verb in Verb)
 BOTH = "user = {}\nteam-2 = {}\n"
@@ -28,13 +25,8 @@ class RuleText(NamedTuple):
 
 def made(rules, scopes=BOTH, terms=""):
     """The policy of some rules."""
-    tables = "".join(
-        f'[[{rule.kind}]]\nid = "{rule.kind}-{at}"\nverbs = {json.dumps(rule.verbs)}\n'
-        f"paths = {json.dumps(rule.paths, ensure_ascii=False)}\n"
-        for at, rule in enumerate(rules)
-    )
-    text = f'schema = "muniment-policy/1"\nname = "own"\n[scopes]\n{scopes}{tables}{terms}'
-    return parse_policy(text, where="own", parents={}.__getitem__)
+    tables = "".join(rule(one.kind, f"{one.kind}-{at}", one.verbs, one.paths) for at, one in enumerate(rules))
+    return parsed(f'schema = "muniment-policy/1"\nname = "own"\n[scopes]\n{scopes}{tables}{terms}')
 
 
 def allow(*paths, verbs=("read",)):
@@ -48,16 +40,16 @@ def deny(*paths, verbs=("*",)):
 def some_rules(rng, names):
     """A few rules about a few names. Some patterns match no path, so that not every policy of them loads."""
 
-    def rule(kind):
+    def some_rule(kind):
         every = ["*"] if kind == "deny" else list(VERBS)
         verbs = rng.choice([every, ["read"], ["modify", "create"], ["delete"], ["list", "modify"]])
-        deny, count = kind == "deny", rng.choice((1, 1, 2))
-        return RuleText(kind, verbs, [some_pattern(rng, deny=deny, names=names) for _ in range(count)])
+        patterns = [some_pattern(rng, deny=kind == "deny", names=names) for _ in range(rng.choice((1, 1, 2)))]
+        return RuleText(kind, verbs, patterns)
 
-    wide = [allow(rng.choice(("/**", "/user/**", "/*/*.md", "/user/**/*.md")), verbs=VERBS)]
-    rules = [rule("allow") for _ in range(rng.choice((0, 1, 2)))]
-    rules += [rule("deny") for _ in range(rng.choice((0, 1, 2, 3)))]
-    return rules + (wide if rng.random() < 0.7 else [])
+    rules = [some_rule("allow") for _ in range(rng.choice((0, 1, 2)))]
+    rules += [some_rule("deny") for _ in range(rng.choice((0, 1, 2, 3)))]
+    wide = allow(rng.choice(("/**", "/user/**", "/*/*.md", "/user/**/*.md")), verbs=VERBS)
+    return [*rules, wide] if rng.random() < 0.7 else rules
 
 
 def edited(rng, rules, names):
@@ -68,15 +60,12 @@ def edited(rng, rules, names):
             rules.append(rng.choice(some_rules(rng, names) or [allow("/**")]))
             continue
         at = rng.randrange(len(rules))
-        rule = rules[at]
-        patterns = [*rule.paths[1:], some_pattern(rng, deny=rule.kind == "deny", names=names)]
+        one = rules[at]
+        patterns = [*one.paths[1:], some_pattern(rng, deny=one.kind == "deny", names=names)]
         changes = (
-            [],
-            [rule._replace(verbs=[rng.choice(VERBS)])],
-            [rule._replace(paths=patterns)],
-            [rule._replace(paths=patterns)],
-            [rule._replace(paths=[each.lower() for each in rule.paths])],
-            [rule._replace(paths=[each]) for each in rule.paths],
+            *([], [one._replace(verbs=[rng.choice(VERBS)])], [one._replace(paths=patterns)]),
+            *([one._replace(paths=patterns)], [one._replace(paths=[each.lower() for each in one.paths])]),
+            [one._replace(paths=[each]) for each in one.paths],
         )
         rules[at : at + 1] = rng.choice(changes)
     return rules
@@ -84,10 +73,8 @@ def edited(rng, rules, names):
 
 def loaded(rules):
     """The policy, or None where one of its patterns matches no path."""
-    try:
+    with suppress(PolicyInvalid):
         return made(rules)
-    except PolicyInvalid:
-        return None
 
 
 def some_pair(rng):
@@ -108,14 +95,10 @@ ALPHABET = "aA\xdfs\u0130. /"
 @cache
 def small_world(longest=4, scopes=SCOPES):
     """Every canonical path over a few characters, the shortest first; up to `longest` below the scope."""
-    texts = [
-        f"{scope}/{''.join(rest)}"
-        for length in range(1, longest + 1)
-        for rest in itertools.product(ALPHABET, repeat=length)
-        for scope in scopes
-    ]
+    lengths = range(1, longest + 1)
+    rests = ("".join(rest) for length in lengths for rest in itertools.product(ALPHABET, repeat=length))
     found = []
-    for text in sorted(texts, key=len):
+    for text in sorted((f"{scope}/{rest}" for rest in rests for scope in scopes), key=len):
         with suppress(PathEscape, Refusal):
             found.append(canonicalise(text, scopes))
     return found

@@ -4,8 +4,6 @@ The oracle is `pathspec` itself, with the backend that it prefers: PathSpec and 
 prepared text, `compared` asks all three on random pattern sets.
 """
 
-from __future__ import annotations
-
 import random
 import unicodedata
 
@@ -34,65 +32,45 @@ class Reader:
     """Finds the letter that covers a character, from nothing but the letters."""
 
     def __init__(self, letters):
-        self.letters = letters
-        self._named = {
-            form: {char for letter in letters for char in getattr(letter, form)} - {OTHER}
-            for form in ("written", "folded", "single")
-        }
-        self._covering: dict[str, list[int]] = {}
-
-    def covering(self, char):
-        """The numbers of all letters that see the character as the patterns do."""
-        if char not in self._covering:
-            seen = self._seen(char)
-            self._covering[char] = [
-                at
-                for at, letter in enumerate(self.letters)
-                if (letter.written, letter.folded, letter.single) == seen
-            ]
-        return self._covering[char]
+        self._letters = [(each.written, each.folded, each.single) for each in letters]
+        self._named = [set("".join(forms)) - {OTHER} for forms in zip(*self._letters, strict=True)]
+        self._covering = {}
 
     def reads(self, language, text):
         """Whether the language holds the path."""
         state = language.start
         for char in text:
-            (letter,) = self.covering(char)
-            state = language.step(state, letter)
+            if char not in self._covering:
+                (self._covering[char],) = self._that_cover(char)
+            state = language.step(state, self._covering[char])
         return language.holds(state)
 
-    def _seen(self, char):
-        forms = {"written": char, "folded": fold(char), "single": fold_single(char)}
-        return tuple(
-            "".join(each if each in self._named[form] else OTHER for each in text)
-            for form, text in forms.items()
-        )
+    def _that_cover(self, char):
+        """The numbers of all letters that see the character as the patterns do: of one."""
+        forms = zip(self._named, (char, fold(char), fold_single(char)), strict=True)
+        seen = tuple("".join(each if each in named else OTHER for each in text) for named, text in forms)
+        return [at for at, letter in enumerate(self._letters) if letter == seen]
 
 
-class Exact:
+def exactly(patterns, backend):
     """Exact files by pathspec: path and patterns get a last name that nothing else has."""
-
-    def __init__(self, patterns, backend):
-        files = (f"{each}/*" if each.endswith("/**") else each for each in patterns)
-        self._spec = PathSpec.from_lines("gitignore", [f"{each}/{END}" for each in files], **backend)
-
-    def match(self, text):
-        return self._spec.match_file(f"{text}/{END}")
+    files = (f"{each}/*" if each.endswith("/**") else each for each in patterns)
+    spec = PathSpec.from_lines("gitignore", [f"{each}/{END}" for each in files], **backend)
+    return lambda text: spec.match_file(f"{text}/{END}")
 
 
-class Tree:
+def below(patterns, backend):
     """Trees by gitignore: what lies in a directory that is matched is matched, in any of three spellings."""
+    single = [each for each in patterns if "?" in each]
+    spelt = ((str, patterns), (by_all, patterns), (by_one, single))
+    specs = [(spell, GitIgnoreSpec.from_lines(map(spell, chosen), **backend)) for spell, chosen in spelt]
 
-    def __init__(self, patterns, backend):
-        single = [each for each in patterns if "?" in each]
-        self._specs = [
-            (spell, GitIgnoreSpec.from_lines([spell(each) for each in chosen], **backend))
-            for spell, chosen in ((str, patterns), (by_all, patterns), (by_one, single))
-        ]
-
-    def match(self, text):
+    def match(text):
         names = text.split("/")
         above = ["/".join(names[:end]) + "/" for end in range(1, len(names))]
-        return any(spec.match_file(spell(each)) for spell, spec in self._specs for each in (text, *above))
+        return any(spec.match_file(spell(each)) for spell, spec in specs for each in (text, *above))
+
+    return match
 
 
 def by_all(text):
@@ -104,9 +82,8 @@ def by_all(text):
 
 def by_one(text):
     """The case of single characters folded, of those that stay single."""
-    return "".join(
-        next(each for each in (char.casefold(), char.lower(), char) if len(each) == 1) for char in text
-    )
+    forms = ((char.casefold(), char.lower(), char) for char in text)
+    return "".join(next(each for each in form if len(each) == 1) for form in forms)
 
 
 def some_name(rng, pieces=PIECES):
@@ -160,10 +137,8 @@ def _instance(rng, segment):
     if segment == "**":
         return "/".join(some_name(rng) for _ in range(rng.choice((0, 1, 1, 2))))
     counts = {"*": (0, 1, 2), "?": (1,)}
-    return "".join(
-        "".join(rng.choices(PIECES, k=rng.choice(counts[char]))) if char in counts else char
-        for char in segment
-    )
+    parts = (rng.choices(PIECES, k=rng.choice(counts[char])) if char in counts else char for char in segment)
+    return "".join(map("".join, parts))
 
 
 def _misspelled(rng, text):
@@ -179,21 +154,17 @@ def _misspelled(rng, text):
 def compared(seed, sets, paths, **backend):
     """Read `paths` paths by each of `sets` pattern sets; how many pairs that is, and where readers part."""
     rng, pairs, apart = random.Random(seed), 0, []
-    for number in range(sets):
-        deny = bool(number % 2)
+    for deny in (bool(number % 2) for number in range(sets)):
         names = [some_name(rng) for _ in range(4)]
         patterns = tuple(some_pattern(rng, deny=deny, names=names) for _ in range(rng.choice((1, 1, 2, 4))))
         letters = letters_for((), patterns) if deny else letters_for(patterns, ())
         reader, budget = Reader(letters), Steps(10_000_000)
         language = (Patterns.tree if deny else Patterns.exact)(patterns, letters, budget)
         matcher = DenyPatterns(patterns) if deny else AllowPatterns(patterns)
-        oracle = (Tree if deny else Exact)(patterns, backend)
-        for _ in range(paths):
-            path = some_path(rng, patterns)
+        oracle = (below if deny else exactly)(patterns, backend)
+        for path in (some_path(rng, patterns) for _ in range(paths)):
             decided = matcher.match(path.text, fold(path.text)) if deny else matcher.match(path)
             pairs += 1
-            if reader.reads(language, path.text) != decided:
-                apart.append(("automaton and decision", patterns, path.text))
-            if oracle.match(path.text) != decided:
-                apart.append(("pathspec and decision", patterns, path.text))
+            if {reader.reads(language, path.text), oracle(path.text)} != {decided}:
+                apart.append((patterns, path.text, decided))
     return pairs, apart

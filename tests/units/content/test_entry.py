@@ -1,7 +1,5 @@
 """Entries: what their front matter says, what stands in for it, and what writing to it leaves alone."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -9,15 +7,7 @@ import yaml
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from muniment.content.entry import (
-    MAX_DESCRIPTION_CHARS,
-    MAX_NAME_CHARS,
-    Titled,
-    complete,
-    parse,
-    titled,
-    with_provenance,
-)
+from muniment.content import entry as subject
 from muniment.content.frontmatter import MAX_FRONT_MATTER_BYTES
 from muniment.errors import ContentRejected, TooLarge
 from muniment.testing.strategies import entry_texts
@@ -33,126 +23,106 @@ The user prefers dark mode in all editors.
 """
 PROVENANCE = {"id": "01JQ", "trust": "agent", "policy": "strict@a1f4e0db"}
 PIECES = ["name: a", "a: b", "- b", ": x", "x:", "<<: {muniment: x}", "<<: *k", "muniment: y", "# c"]
-LINES = r"""
-name: a|name: "b"|type: user|muniment: {}|muniment: {"trust": "owner"}|"muniment":|"\u006duniment": x|
-muniment: >|  more|- item|# comment||description: 'left open|x: [""".strip().replace("|\n", "|")
-
+LINES = r"""name: a|name: "b"|type: user|muniment: {}|muniment: {"trust": "owner"}|"muniment":|muniment: >|
+"\u006duniment": x|  more|- item|# comment||description: 'left open|x: [|'muniment' : PIPE|key: PIPE+"""
+LINES = [each.replace("PIPE", "|") for each in LINES.replace("|\n", "|").split("|")]
 texts = st.text(st.characters(exclude_categories=["Cs"]))
 said = texts.filter(str.strip)
-fronts = st.lists(
-    st.sampled_from([*LINES.split("|"), "'muniment' : |", "key: |+"])
-    | st.text("ab:#'\"[]{} -|>mun\u2028\x85\r", max_size=10),
-    max_size=8,
-)
+strange = st.text("ab:#'\"[]{} -|>mun\u2028\x85\r", max_size=10)
+fronts = st.lists(st.sampled_from(LINES) | strange, max_size=8)
+marks = (st.sampled_from(each) for each in (["", "\ufeff"], ["\n", "\r\n", "\r"], ["---", "--- ", "..."]))
 files = st.one_of(
-    texts,
+    *(texts, entry_texts().map(lambda text: text.encode(errors="replace").decode())),
     st.builds(
-        lambda mark, newline, lines, end, body: mark + newline.join(["---", *lines, end]) + newline + body,
-        st.sampled_from(["", "\ufeff"]),
-        st.sampled_from(["\n", "\r\n", "\r"]),
-        fronts,
-        st.sampled_from(["---", "--- ", "..."]),
-        texts,
+        lambda mark, newline, end, lines, body: mark + newline.join(["---", *lines, end]) + newline + body,
+        *(*marks, fronts, texts),
     ),
-    entry_texts().map(lambda text: text.encode(errors="replace").decode()),
 )
 
 
 def stamped(text):
     """`text` with our provenance, unless it hides a key."""
     try:
-        return with_provenance(text, PROVENANCE)
+        return subject.with_provenance(text, PROVENANCE)
     except ContentRejected:
         assume(False)
 
 
 @given(st.one_of(st.binary(), files.map(str.encode)))
 def test_any_bytes_are_an_entry_and_it_is_called_something(data):
-    entry = parse(data)
+    entry = subject.parse(data)
     assert entry.type in (None, "user", "feedback", "project", "reference")
     assert entry.name is None or entry.name.strip() == entry.name != ""
-    titles = titled(entry, "topic/file-name.md")
-    assert titles.name
-    assert titles.description
-    assert titled(parse(""), ".md") == Titled("unnamed", "unnamed")
+    titles = subject.titled(entry, "topic/file-name.md")
+    assert "" not in (titles.name, titles.description)
+    assert subject.titled(subject.parse(""), ".md") == subject.Titled("unnamed", "unnamed")
 
 
 def test_notes_name_the_line_and_never_the_text():
     lines = ["type: SECRET", "name: &SECRET x", "keywords: SECRET", "muniment: SECRET", "SECRET"]
-    notes = parse("\n".join(["---", *lines, "SECRET: 1", "SECRET: 2", "---", ""])).notes
-    assert notes == (
-        "line 6 is not understood",
-        "line 8: a second key of the same name, the first counts",
+    assert subject.parse("\n".join(["---", *lines, "SECRET: 1", "SECRET: 2", "---", ""])).notes == (
+        *("line 6 is not understood", "line 8: a second key of the same name, the first counts"),
         "line 3: name is neither text nor a list of texts",
-        "line 2: type is none of user, feedback, project, reference",
-        "line 4: keywords is not a list",
+        *("line 2: type is none of user, feedback, project, reference", "line 4: keywords is not a list"),
         "line 5: muniment is not an object of JSON on one line",
     )
-    assert parse(b"Z\xfcrich").notes == ("the file is not UTF-8 text",)
-    assert parse("\ufffd".encode()).notes == ()
+    assert subject.parse(b"Z\xfcrich").notes == ("the file is not UTF-8 text",)
+    assert subject.parse("\ufffd".encode()).notes == ()
 
 
 def test_provenance_that_is_no_object_of_json_on_one_line_is_absent():
     long = ("[" * 5_000, '{"a": ' * 2_000 + "9" * 10, f'{{"a": {"9" * 5_000}}}')
     for value in ("[]", "1", "null", "", '"a"', "{", '{"a": 1} x', "{}\n  more", *long):
-        entry = parse(f"---\nmuniment: {value}\n---\n")
+        entry = subject.parse(f"---\nmuniment: {value}\n---\n")
         assert (entry.muniment, len(entry.notes)) == (None, 1), value
 
 
-@pytest.mark.parametrize(
-    ("text", "name", "description"),
-    [
-        (EXAMPLE, "Prefers dark mode", "Editor appearance preference"),
-        ("# Heading #\n\nFirst *line*.\n\nSecond.", "Heading", "First *line*."),
-        ("First line.\n\n## Later heading ##  \n", "Later heading", "First line."),
-        ("#\n# #\n###   \nText", "some-file", "Text"),
-        ("#hashtag\n    # code\n", "some-file", "#hashtag"),
-        ("# C#\nText", "C#", "Text"),
-        ("# Only", "Only", "Only"),
-        ("", "some-file", "some-file"),
-        ("\u200b\n \x00\n- item\n", "some-file", "item"),
-        ("> 12) a\u202eb", "some-file", "12) ab"),
-        ("```\n# code\n~~~\n``` x\n````\n# Real\nText", "Real", "Text"),
-        ("~~~ python\ncode\n~~~\nText", "some-file", "Text"),
-        ("---\nname: N\n---\n# H\nText", "N", "Text"),
-        ("---\ndescription: D\n---\n# H\nText", "H", "D"),
-        ("x" * 2_000_000, "some-file", "x" * (MAX_DESCRIPTION_CHARS - 1) + "…"),
-        ("# " + "x" * 200, "x" * (MAX_NAME_CHARS - 1) + "…", "x" * (MAX_NAME_CHARS - 1) + "…"),
-        ("# " + "x" * MAX_NAME_CHARS + "\ny", "x" * MAX_NAME_CHARS, "y"),
-    ],
-)
-def test_what_an_entry_is_called(text, name, description):
-    assert titled(parse(text), "topic/some-file.md") == Titled(name, description)
+N = subject.MAX_NAME_CHARS
+CALLED = {  # What it holds: its name and its description, where they are not those of its file.
+    EXAMPLE: ("Prefers dark mode", "Editor appearance preference"),
+    "# Heading #\n\nFirst *line*.\n\nSecond.": ("Heading", "First *line*."),
+    "First line.\n\n## Later heading ##  \n": ("Later heading", "First line."),
+    "#\n# #\n###   \nText": (None, "Text"),
+    "#hashtag\n    # code\n": (None, "#hashtag"),
+    "# C#\nText": ("C#", "Text"),
+    "": (None, None),
+    "\u200b\n \x00\n- item\n": (None, "item"),
+    "> 12) a\u202eb": (None, "12) ab"),
+    "```\n# code\n~~~\n``` x\n````\n# Real\nText": ("Real", "Text"),
+    "---\nname: N\ndescription: D\n---\n# H\nText": ("N", "D"),
+    "x" * 2_000_000: (None, "x" * (subject.MAX_DESCRIPTION_CHARS - 1) + "…"),
+    "# " + "x" * (N + 1): ("x" * (N - 1) + "…", "x" * (N - 1) + "…"),
+    "# " + "x" * N + "\ny": ("x" * N, "y"),
+}
 
 
-def test_an_entry_is_completed_by_what_is_not_there_even_if_it_cannot_be_read():
-    terms = {"name": "Dark: mode", "description": "yes", "type": "user"}
-    front = '---\nname: "Dark: mode"\ndescription: "yes"\ntype: user\n---\n'
-    assert complete("The user prefers dark mode.\n", **terms) == f"{front}The user prefers dark mode.\n"
-    text = "---\nname: &a b\ndescription:\n'type': admin\n---\nbody"
-    assert complete(text, **terms) == text
+def test_what_an_entry_is_called():
+    for text, (name, description) in CALLED.items():
+        expected = subject.Titled(name or "some-file", description or "some-file")
+        assert subject.titled(subject.parse(text), "topic/some-file.md") == expected, text[:50]
 
 
 @given(said, said, texts)
-def test_what_was_completed_is_read_back_by_every_reader(name, description, body):
-    completed = complete(body, name=name, description=description, type="user")
-    entry = parse(completed)
+def test_what_was_completed_is_read_back_by_every_reader_and_what_is_there_is_left_as_it_is(name, told, body):
+    completed = subject.complete(body, name=name, description=told, type="user")
+    entry = subject.parse(completed)
     if not body.startswith(("---", "\ufeff")):
-        assert (entry.name, entry.description) == (name.strip(), description.strip())
+        assert (entry.name, entry.description) == (name.strip(), told.strip())
         front = completed[: len(completed) - len(body)].replace("\r", "\n").strip("-\n")
-        assert yaml.safe_load(front) == {"name": name, "description": description, "type": "user"}
+        assert yaml.safe_load(front) == {"name": name, "description": told, "type": "user"}
+    text = f"---\nname: &a b\ndescription:\n'type': admin\n---\n{body}"
+    assert subject.complete(text, name=name, description=told, type="user") == text
 
 
-@pytest.mark.threat("T-MEM-10", control="own_provenance")
 @given(files)
 def test_after_stamping_there_is_one_provenance_and_it_is_ours(text):
     ours = stamped(text)
-    entry = parse(ours)
+    entry = subject.parse(ours)
     assert entry.muniment == PROVENANCE
-    assert entry.body == parse(text).body
+    assert entry.body == subject.parse(text).body
     assert not any("muniment" in note for note in entry.notes)
-    assert with_provenance(ours, PROVENANCE) == ours
-    again = with_provenance(ours, {"id": "2"})
+    assert subject.with_provenance(ours, PROVENANCE) == ours
+    again = subject.with_provenance(ours, {"id": "2"})
     assert again == ours.replace(json.dumps(PROVENANCE), '{"id": "2"}', 1) or text.count('"01JQ"')
 
 
@@ -170,7 +140,7 @@ def test_a_forged_provenance_is_removed_with_all_its_lines():
     assert yaml.safe_load(expected.split("---")[1]) == {"name": "a", "type": "user", "muniment": {"id": "1"}}
     for forged in FORGED:
         text = f"---\nname: a\n{forged}\n# kept\n\ntype: user\n---\nmuniment: in the body\n"
-        assert with_provenance(text, {"id": "1"}) == expected, forged
+        assert subject.with_provenance(text, {"id": "1"}) == expected, forged
 
 
 HIDDEN = r"""? muniment|? muniment\n: x|? "\x6duniment"|? - muniment|? &a muniment|&a muniment: x|
@@ -185,18 +155,15 @@ HIDDEN_KEYS = [
 def test_a_line_that_only_other_readers_take_for_the_provenance_is_refused():
     for lines in HIDDEN_KEYS:
         with pytest.raises(ContentRejected, match=r"^line [23] of the front matter ") as refused:
-            with_provenance(f"---\n{lines}\n---\nbody\n", PROVENANCE)
+            subject.with_provenance(f"---\n{lines}\n---\nbody\n", PROVENANCE)
         assert refused.value.rule == "front-matter"
         assert "muniment" not in str(refused.value)
 
 
-@given(
-    st.lists(
-        st.sampled_from([*"\n".join(HIDDEN_KEYS).split("\n"), *PIECES])
-        | st.text("ab:#'\"[]{} -|>&*!?", max_size=8),
-        max_size=5,
-    )
-)
+HIDING = st.sampled_from([*"\n".join(HIDDEN_KEYS).split("\n"), *PIECES])
+
+
+@given(st.lists(HIDING | st.text("ab:#'\"[]{} -|>&*!?", max_size=8), max_size=5))
 @example(["<<: {muniment: x}"])
 @example(["a: [", "muniment: x", "]"])
 def test_a_yaml_reader_finds_no_provenance_but_ours(lines):
@@ -212,13 +179,12 @@ def test_a_yaml_reader_finds_no_provenance_but_ours(lines):
 
 def test_provenance_is_one_line_whatever_it_holds_and_is_refused_rather_than_lost():
     provenance = {"decided_by": 'a\nb\u2028c\x85d\ufeff"\\e\x7f'}
-    text = with_provenance("body", provenance)
-    assert text.count("\n") == 3
-    assert parse(text).muniment == provenance
+    text = subject.with_provenance("body", provenance)
+    assert (text.count("\n"), subject.parse(text).muniment) == (3, provenance)
     assert yaml.safe_load(text.split("---")[1]) == {"muniment": provenance}
     text = f"---\nname: {'x' * (MAX_FRONT_MATTER_BYTES - 20)}\n---\nbody"
-    assert parse(text).name is not None
+    assert subject.parse(text).name is not None
     with pytest.raises(TooLarge):
-        with_provenance(text, PROVENANCE)
+        subject.with_provenance(text, PROVENANCE)
     with pytest.raises(TooLarge):
-        complete(text, name="n", description="d", type="user")
+        subject.complete(text, name="n", description="d", type="user")

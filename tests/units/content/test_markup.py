@@ -1,13 +1,12 @@
 """Active markup: what a reader of markdown would run or load, and what is only written about."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from muniment.content.markdown import active_markup, without_code
+from muniment.content.markdown import active_markup, relative_links, without_code
+from muniment.names import RelPath
 
 ACTIVE = [
     *("<script>alert(1)</script>", "<script\n>alert(1)</script>", '<iframe src="a.html">'),
@@ -78,13 +77,10 @@ def test_what_neither_runs_nor_loads_passes():
         assert active_markup(f"text\n\n{text}\n\ntext `a` b\n") is None, text
 
 
-PIECES = (
-    """```/|````/|~~~/|`|``|/|//|> |- |    |  |PIPE |\\|a| |<b>|<a title="|">|<div>/|<NIL/div>/|<!--|-->|
-PIPE---PIPE/|1. |```md/|\r/|*|[x|](y)""".replace("|\n", "|")
-    .replace("<NIL/", "<NIL")
-    .split("|")
-)
-PIECES = [each.replace("/", "\n").replace("<NIL", "</").replace("PIPE", "|") for each in PIECES]
+PIECES = """```/|````/|~~~/|`|``|/|//|> |- |    |  |PIPE |\\|a| |<b>|<a title="|">|<div>/|<BACKdiv>/|<!--|-->|
+PIPE---PIPE/|1. |```md/|\r/|*|[x|](y)"""
+PIECES = PIECES.replace("|\n", "|").replace("/", "\n").replace("BACK", "/").split("|")
+PIECES = [each.replace("PIPE", "|") for each in PIECES]
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=14), st.lists(st.sampled_from(PIECES), max_size=10))
@@ -100,13 +96,16 @@ def test_lines_keep_their_numbers_when_code_is_blanked(text):
     assert without_code(text).count("\n") == text.count("\n")
 
 
-HOSTILE = """<|<a |<a '|![|![]|[|![[|[a]:/|` `` ``` |`a` |```/|&#x3c;|<a on|<div /|](java|<a style=|/|
-<script>`|```/<script>/```/|`<script>` """.replace("|\n", "|")
+# -- relative links: which paths they mean --
+
+MEANT = """[a](a.md) > topic/a.md ; ![a](img/a.png) > topic/img/a.png ; [a](../other/b.md#part) > other/b.md
+[a](./b%20c.md?x=1) > topic/b c.md ; [a](<b.md>) [b](b.md 'title') > topic/b.md, topic/b.md
+[a](../../secret.md) >  ; [a](/etc/passwd) [b](https://example.com/a.md) [c](mailto:a@b) [d](#part) [e](..) >
+```NL[a](a.md)NL```NL    [b](b.md)NL >  ; - [a](a.md)NLNL      [code](b.md)NL > topic/a.md ; [a]() >"""
 
 
-@pytest.mark.sweep(4)
-@pytest.mark.timeout(120)
-@pytest.mark.parametrize("unit", HOSTILE.split("|"))
-def test_hostile_markup_is_read_to_its_end(unit):
-    unit = unit.replace("/", "\n")
-    assert active_markup(unit * (131_072 // len(unit)) + "<script>") is not None
+def test_a_link_means_a_path_inside_the_scope_or_nothing():
+    for row in MEANT.replace("\n", " ; ").split(" ; "):
+        body, meant = row.replace("NL", "\n").split(" >")
+        assert ", ".join(relative_links(body, RelPath("topic/entry.md"))) == meant.strip(), row
+    assert list(relative_links("[a](b/c.md) [d](../e.md)", RelPath("entry.md"))) == ["b/c.md"]

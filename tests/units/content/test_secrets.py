@@ -1,7 +1,5 @@
 """Secrets, made from a seed: what the rules find, in which disguises, and what they leave alone."""
 
-from __future__ import annotations
-
 import base64
 import re
 import tomllib
@@ -14,10 +12,8 @@ from kit.where import TESTS
 from muniment.content.secrets import FoundSecret, find_secret, redacted
 
 RULES = tomllib.loads(files("muniment.content").joinpath("secrets.toml").read_text())["rule"]
-IDS = [rule["id"] for rule in RULES]
-EXACT = [  # Keys have lines of their own.
-    rule["id"] for rule in RULES if not (rule.get("context") or rule["id"].endswith("private-key"))
-]
+CUT = [rule["id"] for rule in RULES if not rule.get("context")]
+EXACT = [each for each in CUT if not each.endswith("private-key")]  # Keys have lines of their own.
 NOTES = (TESTS / "kit" / "content" / "engineering_notes.txt").read_text().splitlines()
 
 
@@ -25,29 +21,19 @@ def find(text):
     return find_secret(text.encode(), "topic/a.md")
 
 
-def require_found(rule, seeds):
-    """Its examples are found and can be taken out, and what only looks like them is left alone."""
-    tries = [filled(example, seed) for example in rule["positive"] for seed in seeds]
-    found = [find(text) for text in tries]
-    assert sum(one is not None for one in found) >= 0.95 * len(tries), rule["id"]
-    # An example that stands beside a name such as `token` may be told by that name's rule.
-    assert sum(one is not None and one.rule == rule["id"] for one in found) >= 0.7 * len(tries), rule["id"]
-    for text in (filled(example, seed) for example in rule["negative"] for seed in seeds):
-        assert find(text) is None, text
-
-
+@pytest.mark.sweep(1)
 @pytest.mark.threat("T-LEAK-01", control="secret_rules")
-def test_generated_secrets_of_every_kind_are_found_and_told_from_what_is_none():
-    assert len(set(IDS)) == len(RULES) >= 20
+@pytest.mark.parametrize("seed", range(20))
+def test_generated_secrets_of_every_kind_are_found_and_told_from_what_is_none(seed):
+    assert len({rule["id"] for rule in RULES}) == len(RULES) >= 20
     for rule in RULES:
-        assert min(len(rule["positive"]), len(rule["negative"])) >= 5
-        require_found(rule, seeds=[1])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("rule", RULES, ids=IDS)
-def test_they_are_for_every_seed(rule):
-    require_found(rule, seeds=range(20))
+        tries, others = ([filled(each, seed) for each in rule[sign]] for sign in ("positive", "negative"))
+        assert min(len(tries), len(others)) >= 5
+        found = [one.rule for one in map(find, tries) if one is not None]
+        assert len(found) >= 0.95 * len(tries), rule["id"]
+        # An example that stands beside a name such as `token` may be told by that name's rule.
+        assert found.count(rule["id"]) >= 0.7 * len(tries), rule["id"]
+        assert [text for text in others if find(text) is not None] == []
 
 
 @pytest.mark.sweep(4)
@@ -87,15 +73,10 @@ def squared(text):
 DISGUISES = {
     "on a line of its own": lambda secret: f"first\n{secret}\nlast",
     "beside words": lambda secret: f"it is {secret}, keep it",
-    "in quotes": lambda secret: f'"{secret}"',
-    "in a code span": lambda secret: f"`{secret}`",
-    "in a fence": lambda secret: f"```\n{secret}\n```",
     "cut over two lines": lambda secret: f"a {secret[:11]}\n{secret[11:]}\nb",
-    "cut in its prefix": lambda secret: f"a {secret[:2]}\n{secret[2:]}\nb",
     "cut over many lines": lambda secret: "\n".join(secret[at : at + 7] for at in range(0, len(secret), 7)),
     "cut and indented": lambda secret: f"a\n    {secret[:20]}\n    {secret[20:]}\n",
     "cut in a quotation": lambda secret: f"> {secret[:20]}\n> {secret[20:]}\n",
-    "cut in a list": lambda secret: f"- {secret[:20]}\n- {secret[20:]}\n",
     "cut with a backslash": lambda secret: f"{secret[:20]}\\\n{secret[20:]}",
     "cut as two strings": lambda secret: f'"{secret[:20]}"\n"{secret[20:]}"',
     "cut by CR LF": lambda secret: f"{secret[:20]}\r\n{secret[20:]}\r\n",
@@ -111,9 +92,7 @@ DISGUISES = {
     "in base64 over lines": lambda secret: base64.encodebytes(f"{secret:>90}".encode()).decode(),
     "as an escaped name": lambda secret: f'---\nname: "\\x{ord(secret[0]):02x}{secret[1:]}"\n---\n',
     "as a folded name": lambda secret: f'---\nname: "{secret[:9]}\\\n  {secret[9:]}"\n---\n',
-    "as a value of an unknown key": lambda secret: (
-        f'---\nx: {{y: "\\u{ord(secret[0]):04x}{secret[1:]}"}}\n---\n'
-    ),
+    "as an unknown value": lambda secret: f'---\nx: {{y: "\\u{ord(secret[0]):04x}{secret[1:]}"}}\n---\n',
 }
 
 
@@ -147,22 +126,5 @@ def test_where_a_secret_stands_is_told_and_not_its_value():
 def test_several_secrets_and_those_inside_others_are_all_taken_out():
     text = f"https://x:{token(1)}@git.acme.dev/a.git password={token(2)} {token(3)} ü {token(4)}"
     clean = redacted(text)
-    assert find(clean) is None
-    assert " ü (redacted github-token)" in clean
+    assert (find(clean), " ü (redacted github-token)" in clean) == (None, True)
     assert not any(token(seed) in clean for seed in range(1, 5))
-
-
-HOSTILE = """
-The user prefers dark mode in all editors and runs make with eight jobs. |a|/|ghp_|password=aaaa1B, |
-token=Ab1Ab1Ab1Ab1 |a:SS|eyJaaaaaaaaaaaaaaa.eyJbbbbbbbbbbbb.|-----BEGIN PRIVATE KEY-----/|
-0123456789abcdef0123456789abcde-us |MMMMMMMMMMMMMMMMMMMMMMMMM.aaaaaa.|BASE64""".strip().replace("|\n", "|")
-BYTES = base64.b64encode(bytes(range(251))).decode()
-
-
-@pytest.mark.sweep(3)
-@pytest.mark.timeout(120)
-@pytest.mark.parametrize("unit", HOSTILE.split("|"))
-def test_hostile_text_is_searched_to_its_end(unit):
-    unit = unit.replace("/", "\n").replace("SS", "//a:").replace("BASE64", BYTES)
-    secret = token(6)
-    assert find_secret(f"{secret}\n{unit * (131_072 // len(unit))}".encode(), "a.md") is not None

@@ -1,11 +1,11 @@
 """Secrets as people type them, made from a seed in six languages; and sentences about passwords without."""
 
-from __future__ import annotations
-
 import json
 import random
+import re
 import string
 from collections import Counter
+from functools import partial
 from importlib.resources import files
 from types import SimpleNamespace
 
@@ -16,7 +16,6 @@ from kit.where import FACTS
 from muniment.agent.filing import RuleWriter
 from muniment.content.secrets import find_secret, redacted
 from muniment.errors import RememberRefused
-from muniment.testing.minds import ScriptedModel
 
 SENTENCES = json.loads((FACTS / "typed_secrets.json").read_text())
 NAMES, WORDS = SENTENCES["names"], SENTENCES["words"]
@@ -28,17 +27,13 @@ def find(text, rel="topic/a.md"):
 
 
 def password(rng):
-    name, number = rng.choice(NAMES), rng.randrange(10, 9999)
-    letters = string.ascii_letters
-    drawn = (
-        (letters + string.digits, 10, "7x"),
-        (string.ascii_lowercase, 8, number),
-        (letters + "!#%&+?", 9, "3?k"),
-    )
-    words = (name.lower(), number, "!"), (number, name), (name, "-", rng.choice(NAMES), "-", number)
-    signed = (name[:2], "@", name[2:], number), (name, "#", rng.choice(NAMES), "!"), (name, number)
-    made = [("".join(rng.choices(alphabet, k=count)), end) for alphabet, count, end in drawn]
-    return "".join(map(str, rng.choice([*words, *signed, *made])))
+    name, other, number = rng.choice(NAMES), rng.choice(NAMES), rng.randrange(10, 9999)
+    letters, low = string.ascii_letters, string.ascii_lowercase
+    drawn = [(letters + string.digits, 10, "7x"), (low, 8, number), (letters + "!#%&+?", 9, "3?k")]
+    words = [f"{name.lower()}{number}!", f"{number}{name}", f"{name}-{other}-{number}", f"{name}{number}"]
+    words += [f"{name[:2]}@{name[2:]}{number}", f"{name}#{other}!"]
+    made = ("".join(rng.choices(some, k=count)) + str(end) for some, count, end in drawn)
+    return rng.choice([*words, *made])
 
 
 def card(rng):
@@ -52,25 +47,24 @@ def card(rng):
 
 def iban(rng):
     country = rng.choice(sorted(COUNTRIES))
-    parts = COUNTRIES[country].replace("a", " a").replace("n", " n").split()
-    account = "".join(
-        "".join(rng.choices(string.digits if part[0] == "n" else string.ascii_uppercase, k=int(part[1:])))
-        for part in parts
-    )
-    number = "".join(str(ord(each) - 55) if each.isalpha() else each for each in f"{account}{country}00")
+    parts = re.findall(r"([an])(\d+)", COUNTRIES[country])
+    drawn = {"n": string.digits, "a": string.ascii_uppercase}
+    account = "".join("".join(rng.choices(drawn[kind], k=int(count))) for kind, count in parts)
+    number = "".join(str(int(each, 36)) for each in f"{account}{country}00")
     whole = f"{country}{98 - int(number) % 97:02}{account}"
     return " ".join(whole[at : at + 4] for at in range(0, len(whole), 4)) if rng.random() < 0.5 else whole
 
 
 def values(rng):
-    strong = password(rng)
+    strong, some = password(rng), " ".join(rng.sample(WORDS, 4))
+    numbers = " ".join(str(rng.randrange(1000, 9999)) for _ in range(4))
     return {
         "p": strong,
         "s": strong,
+        "w": some,
+        "n": rng.choice([strong, numbers]),
         "q": rng.choice([strong, rng.choice(NAMES).lower(), " ".join(rng.sample(WORDS, 3))]),
-        "w": " ".join(rng.sample(WORDS, 4)),
         "c": "".join(rng.choices(string.digits, k=rng.choice([4, 4, 5, 6]))),
-        "n": rng.choice([strong, " ".join(str(rng.randrange(1000, 9999)) for _ in range(4))]),
         "card": card(rng),
         "iban": iban(rng),
     }
@@ -87,22 +81,16 @@ def said(seeds):
                 yield language, template.replace(f"{{{hole}}}", secret), secret
 
 
-@pytest.mark.threat("T-LEAK-15", control="typed_secrets")
 def test_what_people_type_is_found_in_six_languages_and_can_be_taken_out_with_nothing_left():
-    missed, counted = [], Counter()
+    missed, counted = Counter(), Counter()
     for language, text, secret in said(seeds=range(3)):
         counted[language] += 1
-        if find(text) is None:
-            missed.append((language, text))
-            continue
-        clean = redacted(text)
+        missed[language] += find(text) is None
+        clean = redacted(text) if find(text) else ""
         parts = [part for part in secret.split() if len(part) > 3]
-        assert not find(clean), (text, clean)
-        assert not any(part in clean for part in parts), (text, clean)
-    assert len(counted) == 6
-    assert sum(counted.values()) >= 100
-    by_language = Counter(language for language, _ in missed)
-    assert all(by_language[language] <= 0.05 * counted[language] for language in counted), missed
+        assert (find(clean), [part for part in parts if part in clean]) == (None, []), (text, clean)
+    assert (len(counted), counted.total() >= 100) == (6, True)
+    assert all(missed[language] <= 0.05 * counted[language] for language in counted), missed
     assert find("x", "topic/the-wifi-password-is-tulip22.md").rule == "typed-password"
 
 
@@ -117,37 +105,26 @@ TYPED = "Remember that the wifi password is tulip22"
 
 
 @pytest.mark.threat("T-LEAK-15", control="typed_secrets")
-def test_a_fact_with_such_a_secret_is_refused_before_a_model_is_asked(tmp_path):
+def test_such_a_fact_is_refused_before_a_model_is_asked_or_it_stands_in_no_name_title_and_prompt(tmp_path):
     (tmp_path / "workspace").mkdir()
-    model = ScriptedModel([])
-    opened = muniment.open(tmp_path / "workspace", home=tmp_path / "home", model=model)
-    with opened as memory, pytest.raises(RememberRefused, match=r"secret \(typed-password\)"):
-        memory.remember(TYPED)
-    assert model.requests == []
-
-
-@pytest.mark.threat("T-LEAK-15", control="typed_secrets")
-def test_where_it_is_taken_out_it_stands_in_no_name_no_title_and_no_prompt(tmp_path):
-    (tmp_path / "workspace").mkdir()
-    policy = tmp_path / "redacting.toml"
+    policy, home = tmp_path / "redacting.toml", tmp_path / "home"
     text = files("muniment.policies").joinpath("strict.toml").read_text()
-    policy.write_text(
-        text.replace('secrets = "reject"', 'secrets = "redact"').replace(
-            'name = "strict"', 'name = "redacting"'
-        )
-    )
+    text = text.replace('secrets = "reject"', 'secrets = "redact"')
+    policy.write_text(text.replace('name = "strict"', 'name = "redacting"'))
     rules, asked = RuleWriter(), []
 
     def respond(request):
         asked.append(request)
         return rules.respond(request)
 
+    opened = partial(muniment.open, tmp_path / "workspace", home=home)
     model = SimpleNamespace(name="scripted", respond=respond)
-    home = tmp_path / "home"
-    with muniment.open(tmp_path / "workspace", home=home, policy=str(policy), model=model) as memory:
+    with opened(model=model) as memory, pytest.raises(RememberRefused, match=r"secret \(typed-password\)"):
+        memory.remember(TYPED)
+    assert asked == []
+    with opened(policy=str(policy), model=model) as memory:
         assert memory.remember(TYPED, task_id="once").files_touched
         assert memory.remember(TYPED, task_id="once").repeated
     written = [path for path in home.rglob("*") if path.is_file()]
-    assert asked
-    assert "tulip" not in repr(asked)
+    assert (len(asked) > 0, "tulip" in repr(asked)) == (True, False)
     assert not [path for path in written if b"tulip" in path.read_bytes() or "tulip" in str(path)]

@@ -1,15 +1,13 @@
 """Words: what a query says, and whether a text says all of it, in any script."""
 
-from __future__ import annotations
-
 import random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from muniment.content import words as subject
 from muniment.content.words import (
-    ALIKE,
     STOP_WORDS,
     alike,
     comparable,
@@ -19,45 +17,30 @@ from muniment.content.words import (
     vocabulary,
 )
 
-NOTHING = "| |a|I|the|of the|x y z|!|— …|的|を|the のa|🎉|\u0301"
+NOTHING = ["", " ", "a", "I", "the", "of the", "x y z", "!", "— …", "的", "を", "the のa", "🎉", "́"]
 
 
 @pytest.mark.threat("T-MEM-08", control="significant_words")
 def test_what_says_nothing_has_no_word():
-    assert {query: significant(query) for query in NOTHING.split("|")} == dict.fromkeys(
-        NOTHING.split("|"), ()
-    )
-    negating = {*["no", "not", "never", "without", "nicht", "kein", "pas", "ne", "sin", "nunca", "non"]}
-    assert not STOP_WORDS & negating
+    assert [query for query in NOTHING if significant(query) != ()] == []
+    negating = ["no", "not", "never", "without", "nicht", "kein", "pas", "ne", "sin", "nunca", "non"]
+    assert not STOP_WORDS.intersection(negating)
 
 
-SAID = {
-    "The user prefers dark mode.": ["dark mode", "mode DARK", "dark"],
-    "start of the art": ["art"],
-    "用户喜欢使用深色模式": ["深色"],
-    "사용자는 다크모드를 씁니다": ["다크모드"],
-    "ผู้ใช้ชอบโหมดมืด": ["โหมดมืด"],
-    "Использует вкладки": ["вкладки"],
-    "ﬁle": ["file"],
-    "हिन्दी में लिखो": ["हिन्दी"],
-    "foo_bar": ["foo bar"],
-}
-UNSAID = {
-    "a darker modem": "dark",
-    "start of it": "art",
-    "prefers dark": "dark mode",
-    "prefers dark chocolate": "dark mode",
-    "用户喜欢使用深色模式": "深式",
-    "深色 模式": "色模",
-    "cafe": "café",
-}
+SAID = """The user prefers dark mode. > dark mode; mode DARK; dark | start of the art > art | ﬁle > file
+用户喜欢使用深色模式 > 深色 | 사용자는 다크모드를 씁니다 > 다크모드 | ผู้ใช้ชอบโหมดมืด > โหมดมืด
+Использует вкладки > вкладки | हिन्दी में लिखो > हिन्दी | foo_bar > foo bar"""
+UNSAID = """a darker modem > dark | start of it > art | prefers dark; prefers dark chocolate > dark mode
+用户喜欢使用深色模式 > 深式 | 深色 模式 > 色模 | cafe > café"""
 
 
 @pytest.mark.threat("T-MEM-08", control="every_word")
 def test_a_text_says_a_query_if_it_holds_every_word_whole():
-    for text, queries in SAID.items():
-        assert all(vocabulary(text).holds(significant(query)) for query in queries), text
-    assert [text for text, query in UNSAID.items() if vocabulary(text).holds(significant(query))] == []
+    for rows, says in (SAID, True), (UNSAID, False):
+        for row in rows.replace("\n", " | ").split(" | "):
+            texts, queries = (each.split("; ") for each in row.split(" > "))
+            told = {vocabulary(text).holds(significant(query)) for text in texts for query in queries}
+            assert told == {says}, row
 
 
 @given(text=st.text(max_size=40), more=st.text(max_size=10))
@@ -68,17 +51,8 @@ def test_a_text_says_all_its_own_words_whatever_stands_around_it(text, more):
 
 
 def test_features_are_words_and_pairs_of_neighbours():
-    assert features("Use the tabs, use 深色模式") == {"use", "the", "tabs", "深色", "色模", "模式"}
-    assert features("深") == {"深"}
-    assert features("!?") == frozenset()
-
-
-@pytest.mark.sweep(2)
-@pytest.mark.timeout(120)
-@pytest.mark.parametrize("unit", ["a", "é ", "深", "a\u0301", "\u0301\u0323"])
-def test_a_long_text_comes_to_its_end(unit):
-    text = unit * 300_000
-    assert vocabulary(text).holds(significant(text[:10])) in {True, False}
+    expected = {"Use the 深色模式, use": {"use", "the", "深色", "色模", "模式"}, "深": {"深"}, "!?": set()}
+    assert {text: features(text) for text in expected} == expected
 
 
 # -- what says the same, and what is almost the same --
@@ -95,59 +69,31 @@ def test_case_white_space_forms_and_final_punctuation_make_no_other_fact_and_wor
         assert comparable(other) != comparable(SAME), other
 
 
-def groups_by_force(texts):
-    """The groups of texts that are alike pair by pair, by comparing all of them."""
-    words = {key: set(text.split()) for key, text in texts.items()}
-    groups = [{key} for key in texts]
-    for one in texts:
-        for other in texts:
-            both = len(words[one] & words[other])
-            if one < other and both and both / len(words[one] | words[other]) >= ALIKE:
-                joined = [group for group in groups if group & {one, other}]
-                groups = [group for group in groups if group not in joined] + [set().union(*joined)]
-    return sorted(tuple(sorted(group)) for group in groups if len(group) > 1)
-
-
-def texts_of(rng, count, length):
+def test_planted_pairs_are_found_and_nothing_else():
+    rng = random.Random(1)
     known = ["".join(rng.choices("abcdefgh", k=6)) for _ in range(1_000)]
-    texts = {f"t{number:04}": " ".join(rng.choices(known, k=length)) for number in range(count)}
-    for number in range(count // 10):
-        words = texts[f"t{number:04}"].split()
-        words[rng.randrange(length)] = f"changed{number}"
-        texts[f"u{number:04}"] = " ".join(words)
-    return texts
+    texts = {f"t{number:04}": rng.choices(known, k=20) for number in range(200)}
+    for number in range(20):
+        words = texts[f"u{number:04}"] = [*texts[f"t{number:04}"]]
+        words[rng.randrange(20)] = f"changed{number}"
+    found = alike({key: " ".join(words) for key, words in texts.items()})
+    assert found == [(f"t{number:04}", f"u{number:04}") for number in range(20)]
 
 
-@pytest.mark.sweep(1)
-@pytest.mark.parametrize("seed", [1, 2, 3])
-def test_planted_pairs_are_found_and_nothing_else(seed):
-    texts = texts_of(random.Random(seed), 200, 20)
-    found = alike(texts)
-    assert found == groups_by_force(texts)
-    assert len(found) == 20
+TEXTS = st.lists(st.sampled_from(["one", "two", "three", "four", "five", "six"]), max_size=6).map(" ".join)
 
 
-FEW = ["one", "two", "three", "four", "five", "six"]
-
-
-@given(
-    st.dictionaries(
-        st.text("xyz", min_size=1, max_size=3),
-        st.lists(st.sampled_from(FEW), max_size=6).map(" ".join),
-        max_size=8,
-    )
-)
+@given(st.dictionaries(st.text("xyz", min_size=1, max_size=3), TEXTS, max_size=8))
 def test_every_group_is_made_of_texts_that_are_alike(texts):
     """Each member resembles another one of its group: the bands may overlook a pair, they invent none."""
     for group in alike(texts):
         assert len(group) > 1
         for key in group:
             others = (features(texts[other]) for other in group if other != key)
-            assert any(resemblance(features(texts[key]), other) >= ALIKE for other in others)
+            assert any(resemblance(features(texts[key]), other) >= subject.ALIKE for other in others)
     assert alike({"a": "", "b": "!", "c": "..."}) == []  # Without a word they are like none.
 
 
-@pytest.mark.timeout(120)
 def test_a_crowd_of_one_pattern_and_a_run_of_marks_come_to_their_end():
     pasted = "entry {} of the list that somebody pasted into the memory"
     (group,) = alike({f"{number:05}": pasted.format(number) for number in range(1_500)})

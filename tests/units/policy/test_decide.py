@@ -1,7 +1,5 @@
 """Verdicts: who may do what where, told by rule and layer."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -62,9 +60,8 @@ def test_a_grant_is_of_one_verb_on_exact_files_and_a_scope_is_no_file():
 
 
 def test_a_matching_deny_wins_and_is_named_and_one_of_one_verb_leaves_the_others():
-    verdict = judge(allow(["read"], "/**") + deny(["*"], "secret/", name="no-secrets")).decide(
-        Verb.READ, path("user/Secret/a.md")
-    )
+    one = judge(allow(["read"], "/**") + deny(["*"], "secret/", name="no-secrets"))
+    verdict = one.decide(Verb.READ, path("user/Secret/a.md"))
     assert isinstance(verdict, Deny)
     assert (verdict.rule, verdict.layer) == ("no-secrets", "own")
     one = judge(allow(["read", "modify"], "/**") + deny(["modify"], "a.md"))
@@ -99,16 +96,12 @@ def test_a_directory_is_open_where_something_may_be_listed_and_nothing_covers_it
     assert not one.covered(path("user/open"))
     unread = judge(allow(["list", "read"], "/**") + deny(["read"], "/user/closed/"))
     assert not unread.covered(path("user/closed"))
+    scope = judge(allow(["list", "create"], "/**") + deny(["*"], "/user/"))
+    assert scope.decide_directory(path("user")).rule == "d"
+    assert [scope.reaches(Verb.CREATE, Scope(each)) for each in ("user", "project")] == [False, True]
 
 
-def test_a_deny_of_a_whole_scope_closes_the_scope():
-    one = judge(allow(["list", "create"], "/**") + deny(["*"], "/user/"))
-    assert one.decide_directory(path("user")).rule == "d"
-    assert not one.reaches(Verb.CREATE, Scope("user"))
-    assert one.reaches(Verb.CREATE, Scope("project"))
-
-
-def test_every_layer_must_grant():
+def test_every_layer_must_grant_and_a_deny_of_any_layer_wins_over_the_grants_of_all():
     narrowed = Judge(narrow_writes(STRICT, Scope("user")))
     assert narrowed.allows(Verb.CREATE, path("user/a.md"))
     assert narrowed.allows(Verb.READ, path("project/a.md"))
@@ -117,18 +110,14 @@ def test_every_layer_must_grant():
         assert (verdict.rule, verdict.layer) == ("request-scope", "request")
     assert narrowed.decide(Verb.READ, path("user/a.txt")).layer == "strict"
     assert not narrowed.reaches(Verb.CREATE, Scope("project"))
-
-
-def test_a_deny_of_any_layer_wins_over_the_grants_of_all():
-    grants = policy(allow(["list", "read", "modify"], "/**"))
-    (plain,) = grants.layers
-    (denying,) = policy(allow(["list", "read", "modify"], "/**") + deny(["*"], "b.md", "c/")).layers
+    granting = allow(["list", "read", "modify"], "/**")
+    grants = policy(granting)
+    (plain,), (denying,) = grants.layers, policy(granting + deny(["*"], "b.md", "c/")).layers
     for layers in ((denying, plain, plain), (plain, denying, plain), (plain, plain, denying)):
         one = Judge(grants.model_copy(update={"layers": layers}))
         assert one.allows(Verb.READ, path("user/a.md"))
-        for verb in (Verb.LIST, Verb.READ, Verb.MODIFY):
-            assert one.decide(verb, path("user/b.md")).rule == "d"
-        assert one.decide_directory(path("user/c")).rule == "d"
+        told = [one.decide(verb, path("user/b.md")).rule for verb in (Verb.LIST, Verb.READ, Verb.MODIFY)]
+        assert [*told, one.decide_directory(path("user/c")).rule] == ["d"] * 4
         assert one.decide_removal(path("user/c/x.md")).rule == "d"
 
 
@@ -157,17 +146,15 @@ def test_every_quota_that_matches_applies():
     assert one.quotas_for(path("user")) == ()
 
 
-@pytest.mark.parametrize(
-    ("pattern", "covered"),
-    [(None, ""), ("/user/**", "user"), ("/*/**/*.md", "user project"), ("/user/a/**", "")],
-)
-def test_where_no_quota_covers_a_scope_the_built_in_one_does(pattern, covered):
-    one = judge(quota("q", pattern, max_file_bytes=1_000_000) if pattern else "")
-    for scope in ("user", "project"):
-        found = [q for q in one.quotas_for(path(f"{scope}/a.md")) if q.id == "default"]
-        assert bool(found) == (scope not in covered.split())
-        numbers = [(q.max_file_bytes, q.max_files, q.max_total_bytes) for q in found]
-        assert numbers == [(131_072, 20_000, 67_108_864)] * len(found)
+def test_where_no_quota_covers_a_scope_the_built_in_one_does():
+    patterns = {None: "", "/user/**": "user", "/*/**/*.md": "user project", "/user/a/**": ""}
+    for pattern, covered in patterns.items():
+        one = judge(quota("q", pattern, max_file_bytes=1_000_000) if pattern else "")
+        for scope in ("user", "project"):
+            found = [q for q in one.quotas_for(path(f"{scope}/a.md")) if q.id == "default"]
+            assert bool(found) == (scope not in covered.split())
+            numbers = [(q.max_file_bytes, q.max_files, q.max_total_bytes) for q in found]
+            assert numbers == [(131_072, 20_000, 67_108_864)] * len(found)
 
 
 @given(st.sampled_from(list(Verb)), st.text(), st.text(alphabet=st.characters(codec=None)))

@@ -1,9 +1,6 @@
 """Policies form a meet-semilattice on verdicts: combining and adding denies can only narrow."""
 
-from __future__ import annotations
-
 import json
-import random
 from operator import attrgetter
 
 import pytest
@@ -25,17 +22,15 @@ PATHS = [CanonicalPath(Scope(scope), RelPath(rel)) for scope in SCOPES for rel i
 DAYS = ["never", 36_500, 14, 1]
 TERMS = {
     "limits.turns": [*range(6, 0, -1)],
-    "limits.tool_calls": [99, 50, 7, 1],
     "confinement.require": [each.value for each in Enforcement][::-1],
     "confinement.on_escape": ["refuse", "abort"],
     "changes.conflict": ["retry", "fail"],
-    "changes.max_forget": [9, 5, 2, 1],
     "changes.max_scope_share": [1.0, 0.2, 0.05],
     "content.secrets": ["redact", "reject"],
     "content.instructions": ["allow", "quarantine"],
     "provenance.untrusted_sources": ["allow", "quarantine", "reject"],
-    "retention.default": DAYS,
-    "retention.untrusted": DAYS,
+    **{key: [99, 9, 2, 1] for key in ("limits.tool_calls", "changes.max_forget")},
+    **{f"retention.{key}": ["never", 36_500, 14, 1] for key in ("default", "untrusted")},
 }
 """What a policy may say of each, from loose to strict."""
 GATES = [[], ["bidi"], ["ansi", "bidi"], ["active-markup"]]
@@ -47,30 +42,24 @@ FEW = settings(max_examples=settings.default.max_examples // 4)
 
 def rules(kind, paths):
     made = st.tuples(VERBS, st.lists(st.sampled_from(paths), min_size=1, max_size=2))
-    return st.lists(made, max_size=3).map(
-        lambda found: [rule(kind, f"{kind}{at}", *each) for at, each in enumerate(found)]
-    )
+    found = st.lists(made, max_size=3)
+    return found.map(lambda each: [rule(kind, f"{kind}{at}", *one) for at, one in enumerate(each)])
 
 
 @st.composite
 def sources(draw):
     """The parts of a policy file: head, lines of the root in any order, tables in any order."""
     head = f'schema = "muniment-policy/1"\nname = "{draw(st.sampled_from(["one", "two"]))}"\n'
-    own = [name for name in SCOPES if name == "user" or draw(st.booleans())]
-    lines = [
-        f'scopes.{name} = {{ trust = "{draw(st.sampled_from(list(Trust)))}", '
-        f'commit = "{draw(st.sampled_from(["auto", "review"]))}" }}\n'
-        for name in own
-    ]
-    lines += [f"{name} = {json.dumps(draw(st.sampled_from(order)))}\n" for name, order in TERMS.items()]
+    said = {f"scopes.{name}.trust": list(Trust) for name in SCOPES if name == "user" or draw(st.booleans())}
+    said |= {name.replace("trust", "commit"): ["auto", "review"] for name in said} | TERMS
+    lines = [f"{name} = {json.dumps(draw(st.sampled_from(order)))}\n" for name, order in said.items()]
     lines.append(f"content.reject = {draw(st.sampled_from(GATES))}\n")
     tables = [quota("q", max_files=draw(st.integers(1, 9)))]
     return head, lines, tables + draw(rules("allow", ALLOWS)) + draw(rules("deny", DENIES))
 
 
 def build(source):
-    head, lines, tables = source
-    return parsed("".join((head, *lines, *tables)))
+    return parsed(source[0] + "".join(source[1]) + "".join(source[2]))
 
 
 POLICIES = sources().map(build)
@@ -111,23 +100,12 @@ def test_narrowing_writes_only_narrows_and_reads_stay(policy, scope):
 
 @pytest.mark.threat("T-POL-03", control="every_deny")
 @FEW
-@given(sources(), st.sampled_from(DENIES), VERBS)
-def test_adding_a_deny_never_grants_and_is_proved_not_to(source, pattern, verbs):
+@given(sources(), st.sampled_from(DENIES), VERBS, st.randoms(use_true_random=False))
+def test_adding_a_deny_never_grants_and_the_order_in_a_file_says_nothing(source, deny, verbs, rng):
     head, lines, tables = source
-    policy, more = build(source), build((head, lines, [*tables, rule("deny", "extra", verbs, [pattern])]))
+    policy, more = build(source), build((head, lines, [*tables, rule("deny", "extra", verbs, [deny])]))
     assert grants(more) <= grants(policy)
     narrowed = diff(policy, more)
     assert (narrowed.verdict, narrowed.widenings, narrowed.terms) == ("proved", (), ())
-
-
-@pytest.mark.slow
-@given(sources(), st.randoms(use_true_random=False))
-def test_shuffling_a_file_changes_neither_verdict_nor_digest(source, rng: random.Random):
-    head, lines, tables = source
-    a = build(source)
-    b = build((head, rng.sample(lines, len(lines)), rng.sample(tables, len(tables))))
-    assert a.digest == b.digest
-    judges = Judge(a), Judge(b)
-    for path in PATHS:
-        assert all(len({judge.decide(verb, path) for judge in judges}) == 1 for verb in Verb)
-    assert diff(a, b) == diff(b, a) == diff(a, a)
+    shuffled = build((head, rng.sample(lines, len(lines)), rng.sample(tables, len(tables))))
+    assert (shuffled.digest, grants(shuffled)) == (policy.digest, grants(policy))

@@ -1,11 +1,9 @@
 """Loading: any doubt means no policy, with a code, a place, and a reason."""
 
-from __future__ import annotations
-
 import pytest
 
-from kit.policy.changed import allow, made
-from kit.policy.files import CHECK, READ, SCOPES, code, named, parsed, quota, refusal, rule
+from kit.policy import changed
+from kit.policy.files import CHECK, READ, SCOPES, allow, code, deny, named, parsed, quota, refusal, rule
 from muniment.names import Enforcement, RelPath, Scope, Trust, Verb
 from muniment.policy import decide, load
 from muniment.policy.decide import DenyPatterns, Judge, Retention, Rule, dump, parse_dump
@@ -27,6 +25,7 @@ E104 confinement.on_escape = "log" | changes.conflict = "merge" | changes.max_fo
 E104 content.reject = ["html"] | content.reject = [3] | content.secrets = "allow"
 E104 content.instructions = "reject" | provenance.untrusted_sources = "review" | retention.untrusted = "14"
 E104 changes.max_scope_share = true | retention.untrusted = true | retention.default = 1.5
+E104 test = [{verb = "removal", path = "user/a.md", expect = "deny", total_bytes = 9}]
 E104 test = [{verb = "read", path = "user/a.md", expect = "perhaps"}] | description = 1979-05-27
 E107 allow = [{id = "a", R}, {id = "a", R}]
 E107 quota = [{id = "q", paths = ["/**"]}, {id = "q", paths = ["/**"]}]
@@ -80,32 +79,28 @@ def test_a_file_that_is_wrong_in_one_way_does_not_load_and_is_told_off_in_our_wo
     assert refused.__suppress_context__ or refused.__context__ is None
 
 
-@pytest.mark.parametrize(
-    ("text", "place", "hint"),
-    [
-        (f'allow = [{{id = "topics", path = "/a", {R}}}]\n{SCOPES}', "own allow[topics].path", "'paths'"),
-        ("scope = {}\n", "own scope", "'scopes'"),
-        ("limits.tool_cals = 3\n" + SCOPES, "own limits.tool_cals", "'tool_calls'"),
-        ("schemas = 1\n" + SCOPES, "own schemas", "'schema'"),
-        ("limits.turns = 7\n" + SCOPES, "own limits.turns", "less than or equal to 6"),
-        ("limits.turns = 7\nlimits.seconds = 0\n" + SCOPES, "own limits.turns", "(and 1 more)"),
-        (f'allow = [{{id = "x y", {R}}}]\n{SCOPES}', "own allow[x y].id", "match"),
-        (f"allow = [{{{R}}}]\n{SCOPES}", "own allow[0].id", "required"),
-        ("allow = [3]\n" + SCOPES, "own allow[0]", "valid dictionary"),
-        (f'deny = [{{id = "d", verbs = ["*"], paths = ["a["]}}]\n{SCOPES}', "own deny[d]", "'a['"),
-        ("a = 1\nb = ?", "own", "line 4"),
-    ],
-)
-def test_a_complaint_names_the_place_and_what_to_do(text, place, hint):
-    problem = refusal(parsed, HEAD + text)
-    assert problem.where == place
-    assert hint in problem.problem
+COMPLAINTS = [
+    (f'allow = [{{id = "topics", path = "/a", {R}}}]\n{SCOPES}', "own allow[topics].path", "'paths'"),
+    ("limits.tool_cals = 3\n" + SCOPES, "own limits.tool_cals", "'tool_calls'"),
+    ("limits.turns = 7\nlimits.seconds = 0\n" + SCOPES, "own limits.turns", "(and 1 more)"),
+    (f'allow = [{{id = "x y", {R}}}]\n{SCOPES}', "own allow[x y].id", "match"),
+    (f"allow = [{{{R}}}]\n{SCOPES}", "own allow[0].id", "required"),
+    (f'deny = [{{id = "d", verbs = ["*"], paths = ["a["]}}]\n{SCOPES}', "own deny[d]", "'a['"),
+    (SCOPES + CHECK.format("list", "a.md", "deny") + "files = 9\n", "own test[0]", "for create and modify"),
+    ("a = 1\nb = ?", "own", "line 4"),
+]
+
+
+def test_a_complaint_names_the_place_and_what_to_do():
+    for text, place, hint in COMPLAINTS:
+        problem = refusal(parsed, HEAD + text)
+        assert (problem.where, hint in problem.problem) == (place, True), text
 
 
 def test_what_a_file_leaves_out_is_never_unlimited_and_never_permissive():
-    policy = parsed(HEAD + "[scopes]\nuser = {}\n")
-    assert policy.limits == load_policy("strict").limits == decide.Limits()
-    assert policy.content == load_policy("strict").content == decide.Content(reject=decide.GATES)
+    policy, strict = parsed(HEAD + "[scopes]\nuser = {}\n"), load_policy("strict")
+    assert policy.limits == strict.limits == decide.Limits()
+    assert policy.content == strict.content == decide.Content(reject=decide.GATES)
     assert (policy.content.secrets, policy.content.instructions) == ("reject", "quarantine")
     assert policy.provenance.untrusted_sources == "quarantine"
     assert (policy.retention.default, policy.retention.untrusted) == ("never", 14)
@@ -114,23 +109,18 @@ def test_what_a_file_leaves_out_is_never_unlimited_and_never_permissive():
     assert (policy.confinement.on_escape, policy.changes.conflict) == ("abort", "fail")
     assert [(terms.trust, terms.commit) for terms in policy.scope_terms] == [(Trust.EXTERNAL, "auto")]
     assert [each.id for each in policy.quotas] == ["default"]
-
-
-def test_a_scope_that_is_not_declared_is_a_strangers_and_waits_for_review():
     policy = parsed(HEAD + '[scopes]\nuser = { trust = "owner" }\nproject = { commit = "review" }\n')
     told = {name: (policy.trust_of(name), policy.commit_of(name)) for name in ("user", "project", "team")}
-    review = (Trust.EXTERNAL, "review")
+    review = (Trust.EXTERNAL, "review")  # `team` is not declared.
     assert told == {"user": (Trust.OWNER, "auto"), "project": review, "team": review}
 
 
-def test_a_retention_is_a_number_of_days_or_never_and_survives_the_way_to_the_worker():
-    for days in ("never", 1, 36_500):
-        written = f'"{days}"' if days == "never" else days
+def test_a_retention_is_a_number_of_days_or_never_and_what_is_no_policy_is_none_to_a_worker():
+    for days, written in ("never", '"never"'), (1, 1), (36_500, 36_500):
         policy = parsed(f"{HEAD}{SCOPES}[retention]\ndefault = {written}\nuntrusted = {written}\n")
-        assert policy.retention == Retention(default=days, untrusted=days)
-        assert parse_dump(dump(policy)) == policy
-    for text in ("", "{}", "[]", "null", '{"name": "x"}'):
-        assert code(parse_dump, text) == "E105", text
+        expected = Retention(default=days, untrusted=days)
+        assert policy.retention == parse_dump(dump(policy)).retention == expected
+    assert {code(parse_dump, text) for text in ("", "{}", "[]", "null", '{"name": "x"}')} == {"E105"}
 
 
 @pytest.mark.threat("T-POL-01", control="inline_tests")
@@ -167,74 +157,62 @@ def test_the_digest_ignores_words_for_people_and_nothing_else():
     assert parsed(base).label == f"own@{digest[:8]}"
 
 
-@pytest.mark.threat("T-POL-03", control="meets")
 def test_a_child_cannot_grant_what_its_parent_does_not_and_grants_nothing_of_itself():
     parent = named("mother", SCOPES + READ.replace("/**", "/user/a.md"))
-    wide = '[[allow]]\nid = "w"\nverbs = ["read", "delete"]\npaths = ["/**"]\n[limits]\nturns = 6\n'
-    policy = parsed(named("own", wide, ["mother"]), mother=parent)
+    wide = allow("/**", verbs=["read", "delete"]) + "[limits]\nturns = 6\n"
+    policy, bare = (parsed(named("own", body, ["mother"]), mother=parent) for body in (wide, ""))
     one, other = (canonicalise(f"user/{name}.md", policy.scopes) for name in "ab")
-    judge = Judge(policy)
-    assert [judge.allows(Verb.READ, path) for path in (one, other)] == [True, False]
-    assert not judge.allows(Verb.DELETE, one)
-    assert policy.name == "own"
-    bare = parsed(named("own", "", ["mother"]), mother=parent)
+    judge, asked = Judge(policy), [(Verb.READ, one), (Verb.READ, other), (Verb.DELETE, one)]
+    assert [judge.allows(*what) for what in asked] == [True, False, False]
     assert not Judge(bare).allows(Verb.READ, one)
+    assert policy.name == "own"
 
 
-def test_a_parent_that_is_reached_twice_is_one_layer():
+def test_a_parent_reached_twice_is_one_layer_and_cycles_endless_lines_strangers_and_false_names_do_not_load():
+    line = {f"p{n}": named(f"p{n}", SCOPES, [f"p{n + 1}"] if n < 7 else []) for n in range(8)}
+    for expected, parent, texts in (
+        *(("E121", "own", {}), ("E121", "b", {"b": named("b", SCOPES, ["own"])})),
+        *(("E122", "p0", line), (None, "p1", line), ("E123", "b", {"b": named("c", SCOPES)})),
+        ("E125", "b", {"b": named("b", "[scopes]\nteam = {}\n")}),
+    ):
+        assert (code(parsed, named("own", SCOPES, [parent]), **texts), parent) == (expected, parent)
     a, b = (named(name, READ, ["base"]) for name in "ab")
     policy = parsed(named("own", READ, ["a", "b"]), a=a, b=b, base=named("base", SCOPES + READ))
     assert [layer.name for layer in policy.layers] == ["a", "b", "base", "own"]
 
 
-def test_cycles_endless_lines_of_ancestors_strangers_and_false_names_do_not_load():
-    assert code(parsed, named("own", SCOPES, ["own"])) == "E121"
-    assert code(parsed, named("own", SCOPES, ["b"]), b=named("b", SCOPES, ["own"])) == "E121"
-    line = {f"p{n}": named(f"p{n}", SCOPES, [f"p{n + 1}"]) for n in range(7)}
-    line["p7"] = named("p7", SCOPES)
-    assert code(parsed, named("own", SCOPES, ["p0"]), **line) == "E122"
-    assert code(parsed, named("own", SCOPES, ["p1"]), **line) is None
-    assert code(parsed, named("own", SCOPES, ["b"]), b=named("c", SCOPES)) == "E123"
-    assert code(parsed, named("own", "[scopes]\nteam = {}\n", ["m"]), m=named("m", SCOPES)) == "E125"
-
-
 @pytest.mark.threat("T-POL-04", control="shipped_names")
 def test_a_shipped_name_cannot_be_shadowed_and_a_missing_policy_is_told_from_a_missing_file(tmp_path):
+    mine = str(tmp_path / "mine.toml")
     (tmp_path / "mine.toml").write_text(named("mine", READ, ["strict"]))
-    assert code(load_policy, "mine") == "E120"
+    assert [code(load_policy, name) for name in ("mine", "No Such\nName")] == ["E120", "E111"]
     assert code(load_policy, "other", policies_dir=tmp_path) == "E120"
     assert code(load_policy, str(tmp_path / "other.toml")) == "E100"
-    assert code(load_policy, "No Such\nName") == "E111"
     (tmp_path / "strict.toml").write_text(named("strict", SCOPES + READ))
-    for name in ("strict", "mine", str(tmp_path / "mine.toml")):
-        assert code(load_policy, name, policies_dir=tmp_path) == "E124"
+    assert {code(load_policy, name, policies_dir=tmp_path) for name in ("strict", "mine", mine)} == {"E124"}
 
 
 # -- what `[[test]]` can ask of a policy --
 
 WRITE = rule("allow", "w", ["read", "create", "modify"], ["/user/**"])
 KEEP = rule("deny", "keep", ["delete"], ["kept/"])
-QUOTAS = (
-    quota("all", max_file_bytes=100, max_files=10, max_total_bytes=500)
-    + quota("small", "/user/small/**", max_file_bytes=40, max_files=20)
-    + quota("elsewhere", "/user/other/**", max_file_bytes=1)
-)
+QUOTAS = quota("all", max_file_bytes=100, max_files=10, max_total_bytes=500)
+QUOTAS += quota("small", "/user/small/**", max_file_bytes=40, max_files=20)
+QUOTAS += quota("elsewhere", "/user/other/**", max_file_bytes=1)
 
 
 def answers(body, verb, path, **sizes):
     """What the policy answers: the expectations with which it loads."""
     said = "".join(f"{key} = {size}\n" for key, size in sizes.items())
-    asked = {
-        each: CHECK.replace("user/{}", "{}").format(verb, path, each) + said for each in ("allow", "deny")
-    }
-    told = {each: code(parsed, named("own", SCOPES + body + check)) for each, check in asked.items()}
-    assert {*told.values()} == {None, "E401"}
-    return [each for each, failed in told.items() if failed is None]
+    bodies = (CHECK.replace("user/{}", "{}").format(verb, path, each) + said for each in ("allow", "deny"))
+    told = [code(parsed, named("own", SCOPES + body + check)) for check in bodies]
+    assert {*told} == {None, "E401"}
+    return "deny" if told[0] else "allow"
 
 
 ASKED = """
-allow: read user/a.md|read /memories/user/a.md|create user/a.md|modify user/a.txt
-allow: removal user/a.md|read user/kept/a.md
+allow: read user/a.md|read /memories/user/a.md|create user/a.md|modify user/a.txt|removal user/a.md
+allow: read user/kept/a.md
 deny: list user/a.md|create user/a.txt|delete user/a.md|removal user/kept/a.md|removal user/../a.md
 deny: read /etc/passwd|read team/a.md|read user|read user/a:b.md|read user/a\\u001b.md|read \
 
@@ -244,32 +222,19 @@ deny: read /etc/passwd|read team/a.md|read user|read user/a:b.md|read user/a\\u0
 def test_a_test_is_answered_as_a_request_of_the_model_or_a_removal_by_code_would_be():
     for line in ASKED.strip().splitlines():
         expected, _, rows = line.partition(": ")
-        for row in rows.split("|"):
-            verb, _, path = row.partition(" ")
-            assert (row, answers(WRITE + KEEP, verb, path)) == (row, [expected])
+        told = {row: answers(WRITE + KEEP, *row.partition(" ")[::2]) for row in rows.split("|")}
+        assert told == dict.fromkeys(told, expected)
 
 
 def test_the_bound_itself_is_allowed_and_one_more_is_not_and_the_smallest_quota_counts():
     for path, key, bound in (
-        ("user/a.md", "file_bytes", 100),
-        ("user/a.md", "files", 10),
-        ("user/a.md", "total_bytes", 500),
-        ("user/small/a.md", "file_bytes", 40),
-        ("user/small/a.md", "files", 10),
+        *(("user/a.md", "file_bytes", 100), ("user/a.md", "files", 10), ("user/a.md", "total_bytes", 500)),
+        *(("user/small/a.md", "file_bytes", 40), ("user/small/a.md", "files", 10)),
         ("user/other/a.md", "file_bytes", 1),
     ):
         for verb in ("create", "modify"):
-            assert answers(WRITE + QUOTAS, verb, path, **{key: bound}) == ["allow"], (path, key)
-            assert answers(WRITE + QUOTAS, verb, path, **{key: bound + 1}) == ["deny"], (path, key)
-
-
-def test_to_ask_for_a_size_where_nothing_is_written_is_a_mistake():
-    for verb in ("list", "read", "delete", "removal"):
-        for key in ("file_bytes", "files", "total_bytes"):
-            check = CHECK.format(verb, "a.md", "deny") + f"{key} = 9\n"
-            problem = refusal(parsed, named("own", SCOPES + WRITE + check))
-            assert (problem.rule, problem.where, problem.line) == ("E104", "own test[0]", 10)
-            assert "are for create and modify" in problem.problem
+            told = [answers(WRITE + QUOTAS, verb, path, **{key: size}) for size in (bound, bound + 1)]
+            assert told == ["allow", "deny"], (path, key)
 
 
 # -- a deny rule that does nothing is found, whatever makes it do nothing --
@@ -288,15 +253,19 @@ def forgotten(monkeypatch):
 def with_denies(*patterns, verbs=("modify",), name="d"):
     """A policy that `load` may refuse, built beside it."""
     denying = Rule(id=name, verbs=tuple(map(Verb, verbs)), paths=patterns)
-    layers = (decide.Layer(name="own", allow=(), deny=(denying,)),)
-    return made([allow("/**")]).model_copy(update={"layers": layers})
+    layer = decide.Layer(name="own", allow=(), deny=(denying,))
+    return changed.made([changed.allow("/**")]).model_copy(update={"layers": (layer,)})
 
 
 @pytest.mark.usefixtures("forgotten")
-def test_a_pattern_that_no_path_can_match_is_silent():
+def test_a_pattern_that_no_path_can_match_is_silent_and_any_name_of_a_rule_is_fine(monkeypatch):
     long = ("x" * 256, "*" + "x" * 256, "\xe9" * 128)
     for pattern in (*SILENT.replace("\n", "").split("|"), *long):
         assert list(silent_denies(with_denies(pattern))) == [Silent("own", "d", pattern, None, None)]
+    assert list(silent_denies(with_denies("b", name="default"))) == []
+    monkeypatch.setattr(Judge, "_denying", lambda *_: None)
+    monkeypatch.setattr(load, "_passed", {})
+    assert len(list(silent_denies(with_denies("b", name="default")))) == 1
 
 
 TRIED = """con* user/cona|aux* user/auxb|nul*/ user/nula/a|con? user/cona|?\u0301.md user/-\u0301.md|
@@ -317,24 +286,11 @@ def test_what_a_pattern_is_tried_with_is_the_shortest_path_that_it_matches():
 @pytest.mark.usefixtures("forgotten")
 def test_a_pattern_that_does_not_fire_for_one_verb_is_told_and_does_not_load(monkeypatch):
     real = Judge._denying
-    monkeypatch.setattr(
-        Judge, "_denying", lambda self, verb, text: None if verb == Verb.READ else real(self, verb, text)
-    )
-    memory = [CanonicalPath(Scope("user"), RelPath(rel)) for rel in ("b", "c/a")]
-    assert list(silent_denies(with_denies("b", "c/", verbs=("modify", "read")))) == [
-        Silent("own", "d", "b", Verb.READ, memory[0]),
-        Silent("own", "d", "c/", Verb.READ, memory[1]),
-    ]
-    text = named("own", SCOPES + rule("deny", "d", ["modify", "read"], ["b"]))
+    monkeypatch.setattr(Judge, "_denying", lambda *asked: None if asked[1] == Verb.READ else real(*asked))
+    tried = {each: CanonicalPath(Scope("user"), RelPath(rel)) for each, rel in (("b", "b"), ("c/", "c/a"))}
+    found = list(silent_denies(with_denies("b", "c/", verbs=("modify", "read"))))
+    assert found == [Silent("own", "d", pattern, Verb.READ, path) for pattern, path in tried.items()]
     for _ in range(2):  # It is not known to pass when it is tried again.
-        problem = refusal(parsed, text)
+        problem = refusal(parsed, named("own", SCOPES + deny("b", verbs=["modify", "read"])))
         assert "pattern 'b' does not keep user/b from read" in problem.problem
         assert (problem.rule, problem.where, problem.line) == ("E201", "own deny[d]", 9)
-
-
-@pytest.mark.usefixtures("forgotten")
-def test_a_rule_may_be_called_like_what_nothing_grants(monkeypatch):
-    assert list(silent_denies(with_denies("b", name="default"))) == []
-    monkeypatch.setattr(Judge, "_denying", lambda *_: None)
-    monkeypatch.setattr(load, "_passed", {})
-    assert len(list(silent_denies(with_denies("b", name="default")))) == 1

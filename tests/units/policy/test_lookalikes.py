@@ -1,10 +1,7 @@
 """Names that are taken for ours or for instruction files of other agents, and honest names beside them."""
 
-from __future__ import annotations
-
 import json
 import tomllib
-from functools import cache, partial
 from importlib.resources import files
 
 import pytest
@@ -19,11 +16,11 @@ NAMES = tables()["names"]
 SWAPS = json.loads((FACTS / "lookalikes.json").read_text())
 
 
-strict = cache(partial(load_policy, "strict"))
+STRICT = load_policy("strict")
 
 
 def written(path):
-    bench = Workbench(strict(), ("user", "project"), {}, must_read=False)
+    bench = Workbench(STRICT, ("user", "project"), {}, must_read=False)
     return bench.call("write_file", {"path": path, "content": "x\n"})
 
 
@@ -63,10 +60,8 @@ def test_the_policies_and_the_titles_know_every_name_of_the_table():
     assert len(set(chars)) == len(chars) > 300
 
 
-HONEST = """
-memories.md память.md индекс.md μνήμη.md agents-of-change.md warped.md mémoire.md index-funds.md pins.md
-クロード.md skills.md Индия.md
-"""
+HONEST = """memories.md память.md индекс.md μνήμη.md agents-of-change.md warped.md mémoire.md index-funds.md
+pins.md クロード.md skills.md Индия.md"""
 
 
 def test_an_honest_name_is_let_in():

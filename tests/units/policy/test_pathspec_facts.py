@@ -1,7 +1,5 @@
 """What is relied on in pathspec, so that an upgrade cannot change the meaning of a policy unseen."""
 
-from __future__ import annotations
-
 from importlib.metadata import version
 
 import pytest
@@ -12,31 +10,19 @@ def spec(*lines, backend="simple"):
     return PathSpec.from_lines("gitignore", lines, backend=backend)
 
 
-COMPILED = {
-    "/user/*.md": r"^user/[^/]*\.md(?:/|$)",
-    "/user/**/*.md": r"^user(?:/.+)?/[^/]*\.md(?:/|$)",
-    "/user/**": "^user/",
-    "/user/*": "^user/[^/]+/?$",
-    "/*": "^[^/]+/?$",
-    "/user/**/*": "^user(?:/.+)?/[^/]+/?$",
-    "/*/**/*": "^[^/]+(?:/.+)?/[^/]+/?$",
-    "/*/index/": "^[^/]+/index/",
-    "/**": ".",
-    "/**/*": ".",
-    "*": ".",
-    "**/": "/",
-    "/user/**/": "^user/",
-    ".*": r"^(?:.+/)?\.[^/]*(?:/|$)",
-    "pinned/": "^(?:.+/)?pinned/",
-    "MEMORY.md": r"^(?:.+/)?MEMORY\.md(?:/|$)",
-    "a/b": "^a/b(?:/|$)",
-    "/user/a?b": "^user/a[^/]b(?:/|$)",
-}
+COMPILED = r"""
+/user/*.md ^user/[^/]*\.md(?:/|$)  /user/**/*.md ^user(?:/.+)?/[^/]*\.md(?:/|$)  /user/** ^user/
+/user/* ^user/[^/]+/?$  /* ^[^/]+/?$  /user/**/* ^user(?:/.+)?/[^/]+/?$  /*/**/* ^[^/]+(?:/.+)?/[^/]+/?$
+/*/index/ ^[^/]+/index/  /** .  /**/* .  * .  **/ /  /user/**/ ^user/  pinned/ ^(?:.+/)?pinned/
+.* ^(?:.+/)?\.[^/]*(?:/|$)  MEMORY.md ^(?:.+/)?MEMORY\.md(?:/|$)  a/b ^a/b(?:/|$)
+/user/a?b ^user/a[^/]b(?:/|$)
+"""
 
 
 def test_a_pattern_compiles_to_the_expression_that_the_matchers_count_on():
     assert version("pathspec").startswith("1.1.")
-    assert {each: spec(each).patterns[0].regex.pattern for each in COMPILED} == COMPILED
+    told = COMPILED.split()
+    assert [spec(each).patterns[0].regex.pattern for each in told[::2]] == told[1::2]
 
 
 def test_lines_are_dropped_taken_literally_or_negated_as_we_forbid_them_to_be():

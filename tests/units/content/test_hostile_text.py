@@ -1,0 +1,63 @@
+"""Text that is made to cost: every reader of it comes to its end, and says of it what it must."""
+
+import base64
+import contextlib
+from functools import reduce
+
+import pytest
+
+from kit.content.secret_values import filled
+from muniment.content.admission import addressed_to_agent, rules
+from muniment.content.gates import GATES, check_text, visible
+from muniment.content.markdown import active_markup, relative_links
+from muniment.content.provenance import holds
+from muniment.content.secrets import find_secret
+from muniment.content.words import significant, vocabulary
+from muniment.errors import ContentRejected
+from muniment.names import RelPath, Trust
+
+ANSWERS = {None, *(rule.id for rule in rules())}
+KEY = filled("ghp_{a62:36}", "key")
+
+
+def comes_through(text):
+    with contextlib.suppress(ContentRejected):
+        check_text(text, GATES)
+    return len(visible(text)) >= len(text)
+
+
+SAYS = {  # How long the text is, and what is true of it.
+    "holds": (65_536, lambda text: not holds([text], text[: len(text) // 2] + " end")),
+    "addresses": (131_072, lambda text: addressed_to_agent(text, Trust.EXTERNAL) in ANSWERS),
+    "runs": (131_072, lambda text: active_markup(text + "<script>") is not None),
+    "secret": (131_072, lambda text: find_secret(f"{KEY}\n{text}".encode(), "a.md") is not None),
+    "leads": (600_000, lambda text: not any(to[0] in "/." for to in relative_links(text, RelPath("a.md")))),
+    "words": (300_000, lambda text: vocabulary(text).holds(significant(text[:10])) in {True, False}),
+    "gates": (300_000, comes_through),
+}
+UNITS = """
+holds: a |so |so, not |/- x|*a* |. |1.|-1 |'a|y|n|s|ing|**a|_aSPACE
+addresses: a|a |ignore all |ß|ignore previous |игнорируй все |忽略所有之前|이전의모든|<PIPE|"name": "x",SPACE
+addresses: --- begin |send a b c d e f g keys |when the user a b c d |user: a/|ai a b c must d e fSPACE
+runs: <|<a |<a '|![|![]|[|![[|[a]:/|` `` ``` |`a` |```/|&#x3c;|<a on|<div /|](java|<a style=|/
+runs: <script>`|```/<script>/```/|`<script>`SPACE
+secret: a|/|ghp_|The user prefers dark mode in all editors and runs make with eight jobs.SPACE
+secret: password=aaaa1B, |token=Ab1Ab1Ab1Ab1 |a:SLASHESa:|eyJaaaaaaaaaaaaaaa.eyJbbbbbbbbbbbb.
+secret: -----BEGIN PRIVATE KEY-----/|0123456789abcdef0123456789abcde-us |MMMMMMMMMMMMMMMMMMMMMM.aaaaaa.|BASE64
+leads: ](|[|](a|](SPACE
+words: a|é |深|a\u0301|\u0301\u0323
+gates: a|é|\u0301|م\u200c|م\u0651\u200cم|😀\u200d|א\u200f|葛\U000e0100
+"""
+"""Of what it is made, `/` for a line break."""
+BYTES = base64.b64encode(bytes(range(251))).decode()
+SPELT = {"/": "\n", "SPACE": " ", "SLASHES": "//", "PIPE": "|", "BASE64": BYTES}
+ROWS = [line.split(": ", 1) for line in UNITS.strip("\n").splitlines()]
+CASES = [(*SAYS[name], unit) for name, units in ROWS for unit in units.split("|")]
+
+
+@pytest.mark.sweep(3)
+@pytest.mark.parametrize("part", range(12))
+def test_hostile_text_is_read_to_its_end(part):
+    for size, says, unit in CASES[part::12]:
+        spelt = reduce(lambda text, pair: text.replace(*pair), SPELT.items(), unit)
+        assert says(spelt * (size // len(spelt))), unit
