@@ -28,8 +28,8 @@ COMMAND: Final = "PYTHONPATH=tests .venv/bin/python -m kit.daemon.page"
 
 _PROSE: Final = Path(__file__).with_suffix(".md")
 _NUMBERS: Final = {
-    **{name: getattr(lane, name) for name in ("MAX_ATTEMPTS", "REPEAT_HOURS")},
-    **{name: getattr(contract, name) for name in ("MAX_BODY_BYTES", "MAX_WAIT_SECONDS")},
+    **vars(lane),
+    **vars(contract),
     "COMMAND": COMMAND,
     "MAX_EVENTS": MAX_EVENTS,
     "RECALL_SECONDS": round(core.RECALL_SECONDS),
@@ -69,8 +69,7 @@ def page() -> str:
 
 
 def _page() -> Iterator[str]:
-    document = document_of(OPERATIONS)
-    prose = _PROSE.read_text(encoding="utf-8")
+    document, prose = document_of(OPERATIONS), _PROSE.read_text(encoding="utf-8")
     yield re.sub("<<([A-Z_]+)>>", lambda found: str(_NUMBERS[found[1]]), prose)
     yield from ("## Limits", "", "| what | at most |", "|---|---|")
     yield from (f"| {line} |" for line in _LIMITS.strip().splitlines())
@@ -96,8 +95,8 @@ def _request(operation: Operation, described: Mapping[str, Any]) -> Iterator[str
     yield from ("", f"### {operation.method} {operation.path}", "", operation.summary + alone, "")
     if operation.body is not None:
         yield f"- **Body**: {_link(operation.body.__name__)}"
-    answer = operation.answer if isinstance(operation.answer, str) else None
-    told = f"`{answer}`" if answer else _link(operation.answer.__name__)
+    answer = operation.answer
+    told = f"`{answer}`" if isinstance(answer, str) else _link(answer.__name__)
     yield f"- **Answer**: {operation.status}, {told}"
     if "304" in described["responses"]:
         yield f"- **304**: {described['responses']['304']['description']}"
@@ -114,19 +113,16 @@ def _schema(name: str, schema: Mapping[str, Any]) -> Iterator[str]:
     yield from ("", f"### {name}", "", (schema.get("description") or "One of its values.").splitlines()[0])
     if "enum" in schema or "oneOf" in schema:
         yield from ("", f"{_type(schema)}.")
-        return
-    if not schema.get("properties"):
-        return
-    yield from ("", "| field | type | |", "|---|---|---|")
-    for field, of in schema["properties"].items():
-        needed = "" if field in schema.get("required", ()) or "default" not in of else _default(of["default"])
-        meaning = " ".join(part for part in (of.get("description", ""), needed) if part)
-        yield f"| `{field}` | {_type(of)} | {meaning} |"
-
-
-def _default(value: object) -> str:
-    shown = "{}" if isinstance(value, dict) else value if isinstance(value, str) else json.dumps(value)
-    return f"Default: `{shown}`."
+    elif fields := schema.get("properties"):
+        yield from ("", "| field | type | |", "|---|---|---|")
+        for field, of in fields.items():
+            value = of.get("default")
+            shown = (
+                "{}" if isinstance(value, dict) else value if isinstance(value, str) else json.dumps(value)
+            )
+            needed = "default" in of and field not in schema.get("required", ())
+            meaning = f"{of.get('description', '')}{f' Default: `{shown}`.' * needed}".strip()
+            yield f"| `{field}` | {_type(of)} | {meaning} |"
 
 
 def _type(schema: Mapping[str, Any]) -> str:
@@ -145,8 +141,8 @@ def _type(schema: Mapping[str, Any]) -> str:
     if schema.get("type") == "object":
         inner = schema.get("additionalProperties")
         return f"object of {_type(inner)}" if isinstance(inner, dict) else "object"
-    words = {"string": "text", "integer": "whole number", "null": "null", "boolean": "true or false"}
-    kind = words.get(schema.get("type", ""), schema.get("type", "anything"))
+    words = {"string": "text", "integer": "whole number", "boolean": "true or false"}
+    kind = words.get(named := schema.get("type", "anything"), named)
     if "maximum" in schema:
         return f"{kind}, {schema['minimum']} to {schema['maximum']}"
     return f"{kind}, {schema['maxLength']} characters" if "maxLength" in schema else kind

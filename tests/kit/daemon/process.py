@@ -12,18 +12,18 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
 import threading
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import httpx2
 
 import muniment
-from kit.daemon.following import Follower
 from kit.where import REPOSITORY
 from muniment.agent.openai import OpenAIModel
 from muniment.daemon.tokens import Tokens
@@ -37,6 +37,75 @@ BASE = "/workspace/memory"
 STOP_SECONDS = 30
 ENDED = ("completed", "failed", "cancelled")
 _MEASURED = ("coverage", "run", f"--rcfile={REPOSITORY}/pyproject.toml", "-m")
+
+
+class Event:
+    """One event as it came.
+
+    Attributes:
+        id: None where it has none.
+        type, document, data: its name, the JSON document, and that one's `data`.
+    """
+
+    def __init__(self, fields):
+        self.id, self.type = fields.get("id"), fields.get("event", "message")
+        self.document = json.loads(fields["data"])
+        self.data = self.document["data"]
+
+    @property
+    def number(self):
+        return int(self.id.partition("-")[2])
+
+
+class Follower:
+    """Reads events as a browser does.
+
+    Attributes:
+        last_id: of the last event that was read, also of one without data.
+        seen: every event so far.
+    """
+
+    def __init__(self, response):
+        self._lines, self.last_id, self.seen = response.iter_lines(), None, []
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        """The next event; nothing for ten seconds raises `httpx2.ReadTimeout`."""
+        fields = {}
+        for line in self._lines:
+            name, _, value = line.partition(":")
+            if line == "":
+                if "id" in fields:
+                    self.last_id = fields["id"]
+                if "data" in fields:
+                    event = Event(fields)
+                    self.seen.append(event)
+                    return event
+                fields = {}
+            elif name == "data" and "data" in fields:
+                fields["data"] += "\n" + value.removeprefix(" ")
+            elif name:
+                fields[name] = value.removeprefix(" ")
+        raise StopIteration
+
+    def start(self):
+        """Read on to where the stream says that it begins."""
+        for line in self._lines:
+            if line.startswith("id:"):
+                self.last_id = line.partition(":")[2].strip()
+                return self
+        raise AssertionError("the stream ended")
+
+    def until(self, condition):
+        """The events up to the first for which `condition` holds, with it."""
+        found = []
+        for event in self:
+            found.append(event)
+            if condition(event):
+                return found
+        raise AssertionError(f"the stream ended after {found}")
 
 
 class Asking:
@@ -53,16 +122,14 @@ class Asking:
 
         Headers are named in Python's way: `last_event_id`.
         """
-        sent = {name.replace("_", "-"): value for name, value in headers.items()}
-        sent["Authorization"] = f"Bearer {token or self.token}"
-        if client is not None:
-            sent["X-Muniment-Client-Id"] = client
         content = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
-        if content is not None:
-            sent.setdefault("content-type", "application/json")
-        return self.http.request(method, path, content=content, headers=sent)
+        sent = {} if content is None else {"content-type": "application/json"}
+        sent |= {name.replace("_", "-"): value for name, value in headers.items()}
+        return self.http.request(method, path, content=content, headers=sent | self._who(token, client))
 
-    ask = send
+    def _who(self, token, client):
+        whose = {} if client is None else {"X-Muniment-Client-Id": client}
+        return {"Authorization": f"Bearer {token or self.token}", **whose}
 
     def get(self, path, **more):
         return self.send("GET", path, **more)
@@ -110,15 +177,10 @@ class Asking:
     def follow(self, cursor=None, *, token=None, client=None, path=f"{BASE}/events", window=None):
         """Follow the events; see `Follower`. `window`: bytes that wait for a reader in the kernel."""
         options = () if window is None else ((socket.SOL_SOCKET, socket.SO_RCVBUF, window),)
-        headers = {"Authorization": f"Bearer {token or self.token}"}
-        if cursor is not None:
-            headers["Last-Event-ID"] = cursor
-        if client is not None:
-            headers["X-Muniment-Client-Id"] = client
+        headers = self._who(token, client) | ({} if cursor is None else {"Last-Event-ID": cursor})
+        transport = httpx2.HTTPTransport(socket_options=options)
         with (
-            httpx2.Client(
-                base_url=self.url, transport=httpx2.HTTPTransport(socket_options=options), timeout=10
-            ) as http,
+            httpx2.Client(base_url=self.url, transport=transport, timeout=10) as http,
             http.stream("GET", path, headers=headers) as response,
         ):
             assert response.status_code == 200, response.status_code
@@ -179,16 +241,11 @@ class Served(Asking):
             self.process = subprocess.Popen(command, cwd=self.base, env=self._env(), **pipes)
 
     def _env(self):
-        kept = {name: os.environ[name] for name in ("COVERAGE_RUN",) if name in os.environ}
-        kept |= {"COVERAGE_FILE": os.environ.get("COVERAGE_FILE", f"{REPOSITORY}/.coverage")} if kept else {}
-        return {
-            "PATH": "/usr/bin:/bin",
-            "PYTHONPATH": str(Path(muniment.__file__).parents[1]),
-            "HOME": str(self.base),
-            "MUNIMENT_HOME": str(self.home),
-            **kept,
-            **self._environment,
-        }
+        kept = {"COVERAGE_FILE": f"{REPOSITORY}/.coverage"} if "COVERAGE_RUN" in os.environ else {}
+        kept |= {name: os.environ[name] for name in (*kept, "COVERAGE_RUN") if kept and name in os.environ}
+        places = {"HOME": str(self.base), "MUNIMENT_HOME": str(self.home), "PATH": "/usr/bin:/bin"}
+        places["PYTHONPATH"] = str(Path(muniment.__file__).parents[1])
+        return {**places, **kept, **self._environment}
 
     def terminate(self):
         """Send SIGTERM and do not wait."""
@@ -214,14 +271,11 @@ class Served(Asking):
 
     def close(self):
         """End it, however it stands."""
-        if self.process is None:
-            return
-        try:
-            self.terminate()
-            self.ended()
-        finally:
-            self.process.kill()
-            self.ended()
+        if self.process is not None:
+            try:
+                self.stop()
+            finally:
+                self.kill()
 
     def new_token(self, name, *clients, trust="agent"):
         """A client's token, made as `muniment token add` does."""
@@ -242,7 +296,7 @@ class Served(Asking):
         return json.loads(done.stdout)
 
     def children(self):
-        """The processes that it has started, and those that they have: pid to command line."""
+        """The processes that it has started, and those that they have."""
         return descendants(self.process.pid)
 
 
@@ -255,8 +309,7 @@ class HeldModel:
     """
 
     def __init__(self, mind=perfect):
-        self.mind = mind
-        self._free = threading.Event()
+        self.mind, self._free = mind, threading.Event()
         self._free.set()
         self.server = ChatServer(self._answer)
 
@@ -302,11 +355,8 @@ class HeldModel:
 @contextmanager
 def serving(base, *flags, **environment):
     """A daemon that runs."""
-    served = Served(Path(base), *flags, **environment)
-    try:
+    with closing(Served(Path(base), *flags, **environment)) as served:
         yield served.start()
-    finally:
-        served.close()
 
 
 def policy_file(directory, **changes):
@@ -314,14 +364,12 @@ def policy_file(directory, **changes):
 
     Without its inline tests, which would notice.
     """
-    lines = []
-    strict = (REPOSITORY / "policies" / "strict.toml").read_text(encoding="utf-8")
-    for line in strict.partition("[[test]]")[0].splitlines():
-        key = line.partition(" = ")[0]
-        lines.append(f"{key} = {changes.pop(key)}" if key in changes else line)
-    assert not changes
+    text = (REPOSITORY / "policies" / "strict.toml").read_text(encoding="utf-8").partition("[[test]]")[0]
+    for key, value in changes.items():
+        text, count = re.subn(f"(?m)^{key} = .*$", f"{key} = {value}", text, count=1)
+        assert count
     path = directory / "policy.toml"
-    path.write_text("\n".join(lines), encoding="utf-8")
+    path.write_text(text, encoding="utf-8")
     return path
 
 
@@ -331,17 +379,10 @@ def path_of(task_id):
 
 
 def descendants(pid):
-    """The processes below one, by pid: their command lines."""
-    found = {}
-    for thread in Path(f"/proc/{pid}/task").iterdir():
-        try:
-            children = (thread / "children").read_text().split()
-        except OSError:
-            continue
-        for child in map(int, children):
-            try:
-                found[child] = Path(f"/proc/{child}/cmdline").read_bytes().replace(b"\0", b" ").decode()
-                found |= descendants(child)
-            except OSError:
-                continue
+    """The processes below one, by pid."""
+    found = set()
+    for children in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):
+            for child in map(int, children.read_text().split()):
+                found |= {child, *descendants(child)}
     return found

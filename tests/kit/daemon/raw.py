@@ -8,7 +8,7 @@ import logging
 import socket
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -53,7 +53,7 @@ class Answer:
         return self.status
 
 
-class Line:
+class Line(AbstractContextManager):
     """One connection. `answer` is None where it was closed instead."""
 
     def __init__(self, address):
@@ -69,20 +69,18 @@ class Line:
 
     def send(self, data):
         """Send; whether all of it was taken before the other side closed."""
-        try:
+        with suppress(BrokenPipeError, ConnectionResetError):
             self.socket.sendall(data)
-        except (BrokenPipeError, ConnectionResetError):
-            return False
-        return True
+            return True
+        return False
 
     def answer(self):
         """The next answer that is no interim one."""
-        try:
+        with suppress(ConnectionResetError):
             while (found := self._answer()) is not None and found.status < 200:
                 pass
-        except ConnectionResetError:
-            return None
-        return found
+            return found
+        return None
 
     def line(self):
         """The next line as it comes."""
@@ -90,18 +88,14 @@ class Line:
 
     def is_closed(self):
         """Wait until the other side closes; False: it sent something."""
-        try:
+        with suppress(ConnectionResetError):
             return self._reader.read(1) == b""
-        except ConnectionResetError:
-            return True
+        return True
 
     def close(self):
         """Close it."""
         self._reader.close()
         self.socket.close()
-
-    def __enter__(self):
-        return self
 
     def __exit__(self, *_):
         self.close()
@@ -163,13 +157,11 @@ class Running(Asking):
         host = self.host if host is None else host
         lines = [f"{method} {path} HTTP/1.1", *([f"Host: {host}"] if host else [])]
         lines += [f"Authorization: Bearer {token}"] if token else []
+        data = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
         if body is not None:
-            data = body if isinstance(body, bytes) else json.dumps(body).encode()
             lines.append(f"Content-Length: {len(data)}")
             if not any(each.lower().startswith("content-type") for each in headers):
                 lines.append("Content-Type: application/json")
-        else:
-            data = b""
         return "\r\n".join([*lines, *headers, "", ""]).encode("latin-1") + data
 
     def raw(self, data, address=None):
@@ -188,18 +180,14 @@ class Running(Asking):
 
     def check(self):
         """Check that it still answers, and that nothing broke in it since the last time."""
-        answer, defects = self.ask("GET", "/healthz"), self.defects()
+        found = self.ask("GET", "/healthz").status, self.defects()
         self.records.clear()
-        assert answer is not None
-        assert (answer.status, defects) == (200, [])
+        assert found == (200, [])
 
     def defects(self):
         """What was logged that must never be: a request that broke, an error of the loop or the server."""
-        return [
-            record.getMessage()
-            for record in self.records
-            if record.levelno >= logging.ERROR or "request_broke" in record.getMessage()
-        ]
+        told = [(record.getMessage(), record.levelno >= logging.ERROR) for record in self.records]
+        return [message for message, is_error in told if is_error or "request_broke" in message]
 
     def run(self, coroutine):
         """Carry out a coroutine on the daemon's loop."""
@@ -228,38 +216,25 @@ class Running(Asking):
         self.run(held())
 
 
-class _Records(logging.Handler):
-    broken = 0
-    """How many daemons run in which a test breaks something; of others nothing is recorded meanwhile."""
-
-    def __init__(self, *, broken):
-        super().__init__(logging.INFO)
-        self.found, self.is_of_broken = [], broken
-
-    def emit(self, record):
-        if self.is_of_broken or not _Records.broken:
-            self.found.append(record)
+_BROKEN = []
+"""Daemons that run and in which a test breaks something; of others nothing is recorded meanwhile."""
 
 
 @contextmanager
-def recorded(*, broken=False):
+def recorded(*, broken):
     """Every record of this process, ours from INFO on."""
-    handler, ours, root = _Records(broken=broken), logging.getLogger("muniment"), logging.getLogger()
-    level = ours.level
-    root.addHandler(handler)
+    handler, ours, found = logging.Handler(logging.INFO), logging.getLogger("muniment"), []
+    handler.emit = lambda record: found.append(record) if broken or not _BROKEN else None
+    level, marks = ours.level, [handler] * broken
+    logging.getLogger().addHandler(handler)
     ours.setLevel(logging.INFO)
-    _Records.broken += broken
+    _BROKEN.extend(marks)
     try:
-        yield handler.found
+        yield found
     finally:
-        _Records.broken -= broken
+        del _BROKEN[len(_BROKEN) - len(marks) :]
         ours.setLevel(level)
-        root.removeHandler(handler)
-
-
-def lenient(base):
-    """A policy under which tools may run in this process, as a file."""
-    return policy_file(base, require='"none"')
+        logging.getLogger().removeHandler(handler)
 
 
 class HeldWriter(RuleWriter):
@@ -283,7 +258,7 @@ def running(base, model=None, *, workers=False, broken=False, **terms):
         terms: those of `Options` and of `Settings`.
     """
     (base / "work" / ".git").mkdir(parents=True, exist_ok=True)
-    policy = terms.pop("policy", None) or ("strict" if workers else lenient(base))
+    policy = terms.pop("policy", None) or ("strict" if workers else policy_file(base, require='"none"'))
     failing = terms.pop("on_model_failure", "rules")
     settings = Settings(base / "home", policy=str(policy), on_model_failure=failing)
     terms = {"grace": 5.0, "in_process": not workers, "socket": base / "d.sock", **terms}

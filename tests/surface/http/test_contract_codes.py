@@ -9,20 +9,19 @@ from itertools import chain
 import httpx2
 import pytest
 
-from kit.daemon.minds import meddling, says, writes
 from kit.daemon.process import BASE, HeldModel, policy_file
 from kit.daemon.raw import running, start
 from kit.daemon.world import locked
 from muniment.daemon import http, routes
 from muniment.daemon.contract import HTTP, TASK, sentence_of, task_error
-from muniment.errors import StoreConflict, WorkerLost
+from muniment.errors import WorkerLost
 from muniment.lane import MAX_ATTEMPTS, Lane, NewTask, Originator
 from muniment.store.state import State
+from muniment.testing.minds import AskForCalls, Say
 
 REVIEWED = '{ trust = "owner", commit = "review" }'
 FACT, QUERY = {"content": "The user prefers codes to prose"}, {"query": "tea"}
 REFUSED = [  # code, method, path, body, and what else is sent
-    ("invalid_request", "POST", "forget", {"query": "tea", "dryrun": True}, {}),
     ("invalid_request", "GET", "tasks?status=done", None, {}),
     ("invalid_json", "POST", "remember", b'{"content": "a", "content": "b"}', {}),
     ("invalid_content", "POST", "remember", {"content": " \n "}, {}),
@@ -40,9 +39,10 @@ REFUSED = [  # code, method, path, body, and what else is sent
     ("body_too_large", "POST", "remember", {"content": "x" * 600_000}, {}),
     ("unsupported_media_type", "POST", "remember", FACT, {"content_type": "text/plain"}),
     ("idempotency_mismatch", "POST", "forget", {"query": "codes"}, {"idempotency_key": "codes"}),
-    ("remember_task_not_found", "GET", "remember/remember-1", None, {}),
-    ("forget_task_not_found", "DELETE", "forget/forget-1", None, {}),
-    ("dream_task_not_found", "GET", "dream/dream-1", None, {}),
+    *(
+        (f"{kind}_task_not_found", "GET", f"{kind}/{kind}-1", None, {})
+        for kind in ("remember", "forget", "dream")
+    ),
     ("bad_name", "POST", "erase", {"target": "user/a b?.md"}, {}),
     ("task_not_found", "POST", "undo", {"taskId": "remember-1"}, {}),
     ("nothing_to_erase", "POST", "erase", {"target": "user/nothing.md", "yes": True}, {}),
@@ -50,18 +50,27 @@ REFUSED = [  # code, method, path, body, and what else is sent
     ("path_escape", "POST", "erase", {"target": "user/../../etc/passwd"}, {}),
     ("refused", "POST", "erase", {"target": "user/MEMORY.md"}, {}),
 ]
-NOT_OVER_A_SOCKET = {
-    "pending_review": "what only an undo could be told, and those are the owner's, whom no review stops"
-}
-"""Codes of answers that nothing brings about today, and why they are there."""
+NOT_OVER_A_SOCKET = {"pending_review"}
+"""What only an undo could be told, and those are the owner's, whom no review stops."""
+
+
+def writes(path, text, before=(), meddle=lambda: None):
+    """Makes the calls of `before`, then writes a file, then says so; `meddle` comes before that."""
+    steps = [*before, ("write_file", {"path": path, "content": f"---\nname: T\ntype: user\n---\n{text}\n"})]
+
+    def mind(request):
+        done = sum(1 for message in request.body["messages"] if message["role"] == "tool")
+        return AskForCalls([steps[done]]) if done < len(steps) else (meddle(), Say("Saved."))[1]
+
+    return mind
 
 
 class World:
     """A daemon with a model of which a test has the say: its user scope is reviewed, it holds at most twelve
     files and never retries."""
 
-    def __init__(self, daemon, model, base):
-        self.daemon, self.model, self.base = daemon, model, base
+    def __init__(self, daemon, model):
+        self.daemon, self.model = daemon, model
 
     def __getattr__(self, name):
         return getattr(self.daemon, name)
@@ -96,19 +105,8 @@ def world(tmp_path_factory):
         closing(model.asked()) as asked,
         running(base, asked, policy=policy, on_model_failure="fail", broken=True) as served,
     ):
-        yield World(served, model, base)
+        yield World(served, model)
         model.release()
-
-
-def assert_problem(sent, code):
-    document = sent.json()
-    status, sentence = HTTP[code]
-    assert (sent.status_code, document["code"]) == (status, code), document
-    assert sent.headers["content-type"] == "application/problem+json"
-    assert document["error"] == document["title"] == sentence
-    assert (document["type"], document["status"]) == ("about:blank", status)
-    assert sent.headers["cache-control"] == "no-store"
-    assert sent.headers["x-content-type-options"] == "nosniff"
 
 
 def test_every_code_of_an_answer_is_told_where_it_is_so(daemon, world, monkeypatch, subtests):
@@ -116,9 +114,17 @@ def test_every_code_of_an_answer_is_told_where_it_is_so(daemon, world, monkeypat
     for code, sent in chain(refused(daemon), *(group(world, monkeypatch) for group in groups)):
         seen.add(code)
         with subtests.test(code):
-            assert_problem(sent, code)
-    assert seen | set(NOT_OVER_A_SOCKET) == set(HTTP)
-    assert not seen & set(NOT_OVER_A_SOCKET)
+            (status, sentence), document = HTTP[code], sent.json()
+            expected = {
+                "type": "about:blank",
+                "status": status,
+                "code": code,
+                "error": sentence,
+                "title": sentence,
+            }
+            assert (sent.status_code, document) == (status, document | expected), document
+            assert sent.headers["content-type"] == "application/problem+json"
+    assert seen == set(HTTP) - NOT_OVER_A_SOCKET
 
 
 def refused(daemon):
@@ -143,18 +149,17 @@ def of_reviews(world, _):
     review_id, digest = world.review("user/changed.md", "The user changes")
     yield "review_changed", world.approve(review_id, digest[::-1])
     rejected = world.post(f"{BASE}/review/{review_id}/reject", {}).json()
-    assert (rejected["status"], rejected["taskId"], rejected["filesTouched"]) == ("rejected", None, [])
+    assert rejected == rejected | {"status": "rejected", "taskId": None, "filesTouched": []}
     yield "review_closed", world.approve(review_id, digest)
     assert "changed.md" not in world.files()
     waiting = world.review("user/conflict.md", "The user disagrees")
     (world.root() / "conflict.md").write_text("by hand\n", encoding="utf-8")
-    sent = world.approve(*waiting)
+    yield "store_conflict", (sent := world.approve(*waiting))
     assert sent.json()["paths"] == ["user/conflict.md"]
-    yield "store_conflict", sent
     waiting = world.review("user/quota.md", "The user hoards")
     hoard = [world.root() / f"hoard-{number}.md" for number in range(12)]
     for path in hoard:
-        path.write_text("full\n", encoding="utf-8")
+        path.write_text("full\n")
     yield "quota", world.approve(*waiting)
     for path in hoard:
         path.unlink()
@@ -163,9 +168,8 @@ def of_reviews(world, _):
 def of_undos(world, monkeypatch):
     done = world.written("project/overlap.md", "This project overlaps", scope="project")
     (world.root("project") / "overlap.md").write_text("by hand\n", encoding="utf-8")
-    sent = world.undo(done)
+    yield "undo_overlap", (sent := world.undo(done))
     assert sent.json()["paths"] == ["project/overlap.md"]
-    yield "undo_overlap", sent
     done = world.written("project/undone.md", "This project is undone", scope="project")
     world.undo(done)
     yield "already_undone", world.undo(done)
@@ -179,10 +183,8 @@ def of_undos(world, monkeypatch):
 
 def of_the_content(world, _):
     (base := world.base / "lax").mkdir()
-    unseen, policy = (
-        "The user\u200b is invisible",
-        partial(policy_file, base, require='"none"', user=REVIEWED),
-    )
+    unseen = "The user\u200b is invisible"
+    policy = partial(policy_file, base, require='"none"', user=REVIEWED)
     world.model.mind = writes("user/loud.md", unseen)
     with closing(world.model.asked()) as asked:
         with running(base, asked, policy=policy(reject="[]")) as daemon:
@@ -198,9 +200,8 @@ def of_the_policy(world, _):
     (base / "policy.toml").write_text("schema = 1\n", encoding="utf-8")
     with running(base, policy=base / "policy.toml") as daemon:
         assert daemon.get("/healthz").json() == {"status": "ok"}
-        unready = daemon.get("/readyz")
+        yield "not_ready", (unready := daemon.get("/readyz"))
         assert unready.json()["workspaces"] == {daemon.key: "policy_invalid"}
-        yield "not_ready", unready
         assert daemon.post(f"{BASE}/recall", {"query": "x"}).json()["error"] == "managed_memory_unavailable"
         assert "policy_invalid" in str([each.getMessage() for each in world.records])
         yield "managed_memory_unavailable", daemon.post(f"{BASE}/remember", FACT)
@@ -208,12 +209,8 @@ def of_the_policy(world, _):
 
 def of_the_daemon(world, monkeypatch):
     world.model.hold()
-    accepted = []
-    while (sent := world.post(f"{BASE}/remember", FACT)).status_code == 202:
-        accepted.append(sent.json()["taskId"])
-    assert len(accepted) >= 16
-    assert sent.headers["retry-after"].isdecimal()
-    yield "remember_queue_full", sent
+    accepted = [world.remember(f"The user waits {number}") for number in range(16)]
+    yield "remember_queue_full", world.post(f"{BASE}/remember", FACT)
     for task_id in reversed(accepted):
         world.cancel(task_id)
     world.model.release()
@@ -222,14 +219,13 @@ def of_the_daemon(world, monkeypatch):
         assert world.get("/readyz").json()["reason"] == "draining"
         for path, body in ("review", None), ("remember", FACT), ("recall", QUERY):
             sent = world.send("POST" if body else "GET", f"{BASE}/{path}", body)
-            assert sent.headers["retry-after"] == "1"
             yield "workspace_draining", sent
+            assert sent.headers["retry-after"] == "1"
     with monkeypatch.context() as patch, world.follow() as follower:
         follower.start()
         patch.setattr(world.guard.following, "cap", 1)
-        sent = world.get(f"{BASE}/events")
+        yield "busy", (sent := world.get(f"{BASE}/events"))
         assert sent.headers["retry-after"] == "5"
-        yield "busy", sent
         patch.setattr(world.core, "metrics", None)
         yield "internal_error", world.get("/metrics")
         patch.setattr(world.core.workspaces[world.key], "problem", lambda: 1 / 0)
@@ -243,21 +239,20 @@ LATE = {"remember_timeout", "forget_timeout", "dream_timeout"}
 
 
 def assert_failed(failed, code):
-    assert failed["status"] == ("cancelled" if code == "cancelled" else "failed"), failed
-    assert failed["result"] is None
+    expected = "cancelled" if code == "cancelled" else "failed"
+    assert (failed["status"], failed["result"]) == (expected, None), failed
     if code != "cancelled":
         assert (failed["error"]["code"], failed["error"]["message"]) == (code, sentence_of(code))
 
 
 def test_every_code_of_a_task_is_told_of_one_that_fails(world, subtests):
-    seen = set()
-    for code, failed in chain(
-        *(group(world) for group in (of_minds, of_owners, of_races, of_daemons_that_end))
-    ):
+    seen, groups = set(), (of_minds, of_owners, of_races, of_daemons_that_end)
+    for code, failed in chain(*(group(world) for group in groups)):
         seen.add(code)
         with subtests.test(code):
             assert_failed(failed, code)
     assert set(TASK) <= seen | LATE
+    assert task_error(WorkerLost("killed by 9"), "dream") == {"code": "dream_failed"}
 
 
 def of_minds(world):
@@ -268,30 +263,26 @@ def of_minds(world):
     ):
         yield code, world.written(path, f"This project has {path}", **body)
     for code, text in ("remember_no_update", "I would rather not."), ("remember_failed", ""):
-        world.model.mind = says(text)
+        world.model.mind = lambda _, text=text: Say(text)
         yield code, world.done("remember", {"content": f"This project does nothing: {code}"})
     yield "invalid_query", world.done("forget", {"query": "the and of"})
 
 
 def of_owners(world):
     text = "The user reads before signing"
-    failed = world.written("user/signed.md", text)
-    waiting = failed["reviewId"]
-    assert failed["error"]["reviewId"] == waiting
-    yield "pending_review", failed
-    listed = {each["reviewId"]: each for each in world.get(f"{BASE}/review").json()["reviews"]}
-    assert (listed[waiting]["paths"], listed[waiting]["kind"]) == (["user/signed.md"], "remember")
-    shown = world.get(f"{BASE}/review/{waiting}").json()
-    assert text in shown["text"]
+    yield "pending_review", (failed := world.written("user/signed.md", text))
+    waiting = failed["error"]["reviewId"]
+    (listed,) = [
+        each for each in world.get(f"{BASE}/review").json()["reviews"] if each["reviewId"] == waiting
+    ]
+    assert (listed["paths"], listed["kind"]) == (["user/signed.md"], "remember")
     assert "signed.md" not in world.files()
-    approved = world.approve(waiting, shown["digest"]).json()
-    assert (approved["status"], approved["filesTouched"]) == ("approved", ["user/signed.md"])
-    assert approved["touchedScopes"] == ["user"]
-    assert text in world.files()["signed.md"]
+    approved = world.approve(waiting, world.get(f"{BASE}/review/{waiting}").json()["digest"]).json()
+    told = {"status": "approved", "filesTouched": ["user/signed.md"], "touchedScopes": ["user"]}
+    assert (approved, text in world.files()["signed.md"]) == (approved | told, True)
     with world.follow(cursor=world.cursor(0)) as follower:
         told = follower.until(lambda each: each.data["taskId"] == approved["taskId"])[-1]
     assert (told.type, told.data["source"]) == ("memory_changed", "workspace_memory_remember")
-    assert waiting not in {each["reviewId"] for each in world.get(f"{BASE}/review").json()["reviews"]}
     done = world.written("project/gone.md", "This project is gone", scope="project")
     world.erase(done)
     yield "erased", world.look(done["taskId"])
@@ -300,8 +291,8 @@ def of_owners(world):
 def of_races(world):
     path, text = world.root("project") / "race.md", "This project races"
     path.write_text("before\n", encoding="utf-8")
-    mind = writes("project/race.md", text, [("read_file", {"path": "project/race.md"})])
-    world.model.mind = meddling(mind, lambda: path.write_text("meanwhile\n", encoding="utf-8"))
+    before = [("read_file", {"path": "project/race.md"})]
+    world.model.mind = writes("project/race.md", text, before, lambda: path.write_text("meanwhile\n"))
     failed = world.done("remember", {"content": text, "scope": "project"})
     assert (failed["error"]["paths"], path.read_text()) == (["project/race.md"], "meanwhile\n")
     yield "store_conflict", failed
@@ -328,9 +319,7 @@ def of_daemons_that_end(world):
         daemon.cancel(ahead)
         yield "managed_memory_unavailable", daemon.wait(task_id)
         world.model.release()
-    with State(
-        base / "home" / "state"
-    ) as state:  # No attempt came to an end: the daemon was killed each time.
+    with State(daemon.state) as state:  # No attempt came to an end: the daemon was killed each time.
         lane = Lane(state, daemon.key)
         task_id = lane.submit(NewTask("dream", {}, Originator("owner"), {})).task.id
         for _ in range(MAX_ATTEMPTS):
@@ -338,12 +327,6 @@ def of_daemons_that_end(world):
             assert lane.claim() is not None
     with running(base) as daemon:
         yield "interrupted", daemon.wait(task_id)
-
-
-def test_a_task_that_fails_for_a_reason_of_the_inside_has_failed():
-    assert task_error(WorkerLost("killed by 9"), "dream") == {"code": "dream_failed"}
-    conflict = {"code": "store_conflict", "paths": ["user/a.md"]}
-    assert task_error(StoreConflict(("user/a.md",)), "dream") == conflict
 
 
 @pytest.mark.slow

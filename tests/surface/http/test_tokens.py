@@ -1,17 +1,25 @@
-"""Tokens: the owner's in a file of its own, those of clients in the ledger, by digest alone (K1 to K3)."""
+"""Tokens (K1 to K3), and where a daemon is found: its lock, its document, its sockets (N1 to N4)."""
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import socket
 import stat
+import subprocess
+import sys
 import threading
-from contextlib import closing
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from pathlib import Path
 
 import pytest
 
+from kit.daemon.raw import running
+from muniment.daemon import service
 from muniment.daemon import tokens as subject
+from muniment.daemon.service import ADDRESS_NAME, LOCK_NAME, alone, announce, listen_tcp, listen_unix
 from muniment.daemon.tokens import THE_OWNER, TOKEN_NAME, Principal, Tokens, owner_token
 from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable, NotFound
 from muniment.lane import OWNER
@@ -37,19 +45,9 @@ def tokens(state):
 
 def at_once(number, act):
     """What so many threads return that begin at once."""
-    barrier, found = threading.Barrier(number), []
-
-    def run(each):
-        barrier.wait()
-        found.append(act(each))
-
-    threads = [threading.Thread(target=run, args=(each,)) for each in range(number)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(found) == number
-    return found
+    barrier = threading.Barrier(number)
+    with ThreadPoolExecutor(number) as threads:
+        return list(threads.map(lambda each: (barrier.wait(), act(each))[1], range(number)))
 
 
 # -- K1: the owner's -----------------------------------------------------------------------------------
@@ -63,76 +61,51 @@ def test_the_owners_token_is_made_once_alone_on_a_line_and_ours_alone(tmp_path):
     finally:
         os.umask(before)
     (path,) = tmp_path.iterdir()
-    assert path.name == TOKEN_NAME
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert (path.name, stat.S_IMODE(path.stat().st_mode)) == (TOKEN_NAME, 0o600)
     assert len(token) >= 43
-    assert owner_token(tmp_path) == token
-    assert path.read_text() == f"{token}\n"
+    assert path.read_text() == f"{owner_token(tmp_path)}\n" == f"{token}\n"
 
 
-def test_a_token_that_others_may_read_or_write_is_refused(tmp_path):
-    owner_token(tmp_path)
-    for mode in (0o644, 0o640, 0o604, 0o620, 0o601, 0o666, 0o610):
-        (tmp_path / TOKEN_NAME).chmod(mode)
-        with pytest.raises(ManagedMemoryUnavailable, match="delete it"):
-            owner_token(tmp_path)
+def refused(directory, match=None):
+    with pytest.raises(ManagedMemoryUnavailable, match=match) as caught:
+        owner_token(directory)
+    assert "oooo" not in str(caught.value)
 
 
-def symlink(path):
-    (path.parent / "elsewhere").write_text(f"{OWNERS}\n")
-    (path.parent / "elsewhere").chmod(0o600)
-    path.symlink_to("elsewhere")
-
-
-def bound(path):
-    with socket.socket(socket.AF_UNIX) as made:
-        made.bind(str(path))
-
-
-def dangling(path):
-    path.symlink_to("nowhere")
-
-
-@pytest.mark.parametrize(
-    "plant", [symlink, dangling, bound, lambda path: os.mkfifo(path, 0o600), lambda path: path.mkdir(0o700)]
-)
-def test_what_is_no_plain_file_is_refused_at_once_and_left_as_it_is(tmp_path, plant):
-    path = tmp_path / TOKEN_NAME
-    plant(path)
-    before = path.lstat()
-    with pytest.raises(ManagedMemoryUnavailable) as caught:
-        owner_token(tmp_path)
-    assert OWNERS not in str(caught.value)
-    assert path.lstat() == before
-    assert not (tmp_path / "nowhere").exists()
+def test_a_token_that_others_may_read_or_write_or_that_is_no_plain_file_is_refused_and_left(tmp_path):
+    """Nor does it wait for who would write into a pipe."""
+    path, elsewhere = tmp_path / TOKEN_NAME, tmp_path / "elsewhere"
+    elsewhere.write_text(f"{OWNERS}\n")
+    elsewhere.chmod(0o600)
+    for plant in (
+        *(
+            lambda mode=mode: os.mknod(path, mode) or path.chmod(mode)
+            for mode in (0o644, 0o640, 0o604, 0o620, 0o601)
+        ),
+        *(lambda to=to: path.symlink_to(to) for to in ("elsewhere", "nowhere")),
+        *(lambda: os.mkfifo(path, 0o600), lambda: os.mknod(path, stat.S_IFSOCK | 0o600)),
+    ):
+        plant()
+        before = path.lstat()
+        refused(tmp_path)
+        assert (path.lstat(), sorted(tmp_path.iterdir())) == (before, sorted([path, elsewhere]))
+        path.unlink()
 
 
 def test_a_file_that_holds_no_token_is_refused_and_not_quoted(tmp_path):
     path = tmp_path / TOKEN_NAME
     owner_token(tmp_path)
     for content in (
-        *(b"", b"\n", b"short\n", b"o" * 129, b"o" * 300 + b"\n", b"o" * 43 + b"\n" + b"p" * 43 + b"\n"),
+        *(b"", b"\n", b"short\n", b"o" * 129, b"o" * 43 + b"\n" + b"p" * 43 + b"\n", b"token: " + b"o" * 43),
         *(b"o" * 20 + b" " + b"o" * 20, b"o" * 42 + b"\xe9", b"\x00" * 43, b"\xff\xfe" + b"o\x00" * 43),
-        *(b"token: " + b"o" * 43, b"\xa0" + b"o" * 43),
     ):
         path.write_bytes(content)
-        with pytest.raises(ManagedMemoryUnavailable, match="holds no token; delete it") as caught:
-            owner_token(tmp_path)
-        assert "oooo" not in str(caught.value)
+        refused(tmp_path, "holds no token; delete it")
         assert path.read_bytes() == content
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a file away")
-def test_a_token_of_another_user_is_refused(tmp_path):
-    owner_token(tmp_path)
-    os.chown(tmp_path / TOKEN_NAME, 4242, 4242)
-    with pytest.raises(ManagedMemoryUnavailable, match="no file of yours alone"):
-        owner_token(tmp_path)
-
-
-def test_a_token_that_cannot_be_made_is_said_so(tmp_path):
-    with pytest.raises(ManagedMemoryUnavailable, match="cannot be made: No such file"):
-        owner_token(tmp_path / "missing")
+    refused(tmp_path / "missing", "cannot be made: No such file")
+    if os.geteuid() == 0:  # Only root may give a file away.
+        os.chown(path, 4242, 4242)
+        refused(tmp_path, "no file of yours alone")
 
 
 # -- K2: those of clients ------------------------------------------------------------------------------
@@ -142,33 +115,26 @@ def test_a_clients_token_is_known_with_its_ids_and_its_trust_and_stands_nowhere(
     token = tokens.add("editor", ["editor-2", "editor-1"], Trust.EXTERNAL)
     found = tokens.principal(token, OWNERS)
     expected = Principal("editor", Trust.EXTERNAL, frozenset({"editor-1", "editor-2"}), found.digest)
-    assert found == expected
+    assert (found, tokens.all()) == (expected, (expected,))
     assert found.digest not in repr(found)
-    assert tokens.all() == (expected,)
-    assert not expected.is_owner
     assert tokens.principal(OWNERS, OWNERS) is THE_OWNER
-    assert THE_OWNER.is_owner
+    assert (found.is_owner, THE_OWNER.is_owner) == (False, True)
     tokens.revoke("editor")
     for path in state.directory.rglob("*"):
         assert not path.is_file() or token.encode() not in path.read_bytes(), path
     bodies = [record.body for record in records(state) if record.kind == "token"]
-    assert [(each.get("added"), each.get("revoked")) for each in bodies] == [
-        ("editor", None),
-        (None, "editor"),
-    ]
+    found = [(each.get("added"), each.get("revoked")) for each in bodies]
+    assert found == [("editor", None), (None, "editor")]
     assert (bodies[0]["trust"], sorted(bodies[0]["clients"])) == ("external", ["editor-1", "editor-2"])
     assert token not in json.dumps(bodies)
 
 
 def test_a_revoked_token_is_nobodys_at_once_also_for_who_reads_by_another_connection(tokens, state):
     with closing(Database(state.ledger.path, synchronous="FULL")) as reads:
-        asked = Tokens(state, reads)
-        old = tokens.add(*EDITOR)
-        before = asked.principal(old, OWNERS)
-        assert before is not None
+        asked, old = Tokens(state, reads), tokens.add(*EDITOR)
+        assert (before := asked.principal(old, OWNERS)) is not None
         tokens.revoke("editor")
-        assert asked.principal(old, OWNERS) is None
-        assert asked.all() == ()
+        assert (asked.principal(old, OWNERS), asked.all()) == (None, ())
         new = tokens.add("editor", ["editor-1"], Trust.OWNER)  # The name can be given again, to another one.
         assert asked.principal(old, OWNERS) is None
         assert asked.principal(new, OWNERS).trust is Trust.OWNER
@@ -178,20 +144,16 @@ def test_a_revoked_token_is_nobodys_at_once_also_for_who_reads_by_another_connec
         assert asked.all() == (after,)
 
 
-def test_what_is_not_there_cannot_be_revoked(tokens, state):
-    with pytest.raises(NotFound, match="muniment token list"):
-        tokens.revoke("editor")
-    assert [record for record in records(state) if record.kind == "token"] == []
-
-
-def test_a_name_or_an_id_that_cannot_be_one_is_refused(tokens):
-    for name in ("", OWNER, "a b", "-a", ".a", "a/b", "a\n", "a" * 65, "é", "a\x00", "../token", "Bearer x"):
+def test_a_name_or_an_id_that_cannot_be_one_is_refused_and_what_is_not_there_cannot_be_revoked(tokens, state):
+    for name in ("", OWNER, "a b", "-a", ".a", "a/b", "a\n", "a" * 65, "é", "a\x00"):
         with pytest.raises(ConfigInvalid, match="cannot name a token"):
             tokens.add(name, ["editor-1"], Trust.AGENT)
     for each in ("", "a b", "-a", "a,b", "a/b", "a\n", "a" * 129, "é", 'a"', "a\r\nX: y"):
         with pytest.raises(ConfigInvalid, match="cannot be a client id"):
             tokens.add("editor", ["editor-1", each], Trust.AGENT)
-    assert tokens.all() == ()
+    with pytest.raises(NotFound, match="muniment token list"):
+        tokens.revoke("editor")
+    assert (tokens.all(), [each for each in records(state) if each.kind == "token"]) == ((), [])
 
 
 def test_of_many_who_take_one_name_or_one_id_at_once_one_has_it(tmp_path):
@@ -215,25 +177,19 @@ def test_what_is_not_exactly_a_token_is_nobodys(tokens, tmp_path):
     tokens.add(*EDITOR)
     for sent in (
         *("", "x", OWNERS[:-1], OWNERS + "o", OWNERS.upper(), f" {OWNERS}", f"{OWNERS}\n", f"{OWNERS}\x00"),
-        *("o" * 128, "o" * 1_000_000, "\u00e9" * 43, "\uff4f" * 43, "' OR 1=1 --" + "o" * 40, "%" * 43),
-        theirs,
+        *("o" * 1_000_000, "\u00e9" * 43, "\uff4f" * 43, "' OR 1=1 --" + "o" * 40, "%" * 43, theirs),
     ):
         assert tokens.principal(sent, OWNERS) is None, sent[:50]
 
 
-def test_tokens_are_compared_by_digests_of_one_length_in_constant_time(tokens, monkeypatch):
+def test_tokens_are_compared_by_digests_of_one_length_in_constant_time(tokens, state, monkeypatch):
     compared, real = [], subject.hmac.compare_digest
     monkeypatch.setattr(subject.hmac, "compare_digest", lambda *both: compared.append(both) or real(*both))
     token = tokens.add(*EDITOR)
     for sent in (token, OWNERS, "x" * 43):
         tokens.principal(sent, OWNERS)
-    assert len(compared) == 4
-    assert {len(each) for both in compared for each in both} == {64}
-
-
-def test_a_row_whose_digest_is_another_one_is_believed_by_nobody(tokens, state, monkeypatch):
-    """Should the ledger's own comparison be laxer than bytes: the digest is compared once more."""
-    tokens.add(*EDITOR)
+    assert [{len(each) for each in both} for both in compared] == [{64}] * 4
+    # Should the ledger's own comparison be laxer than bytes: the digest is compared once more.
     rows = state.ledger.rows("SELECT name, trust, clients, digest FROM token")
     monkeypatch.setattr(tokens, "_reads", type("Lax", (), {"rows": lambda *_: rows}))
     assert tokens.principal("x" * 43, OWNERS) is None
@@ -242,8 +198,7 @@ def test_a_row_whose_digest_is_another_one_is_believed_by_nobody(tokens, state, 
 def test_a_ledger_that_was_copied_beside_another_key_knows_no_token(tmp_path):
     """A backup that somebody else restores gives nobody access."""
     with State(tmp_path / "state") as state:
-        token = Tokens(state).add(*EDITOR)
-        path = state.ledger.path
+        token, path = Tokens(state).add(*EDITOR), state.ledger.path
     with State(tmp_path / "other") as other:
         place = other.ledger.path
     for companion in COMPANIONS:
@@ -252,3 +207,129 @@ def test_a_ledger_that_was_copied_beside_another_key_knows_no_token(tmp_path):
     with State(tmp_path / "other") as other:
         assert [each.name for each in Tokens(other).all()] == ["editor"]
         assert Tokens(other).principal(token, OWNERS) is None
+
+
+DOCUMENT = {"url": "http://127.0.0.1:1", "socket": None, "pid": 4242, "epoch": "0"}
+
+
+def mode_of(path):
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def second_is_refused(directory, match=None):
+    """Somebody serves the directory: whoever comes second is told so."""
+    with pytest.raises(ManagedMemoryUnavailable, match=match), alone(directory):
+        pytest.fail("there were two")
+
+
+# -- N1: the lock --------------------------------------------------------------------------------------
+
+
+def test_the_second_daemon_of_a_directory_refuses_and_says_where_the_first_is_if_it_is_announced(tmp_path):
+    with alone(tmp_path):
+        second_is_refused(tmp_path, "it is starting or stopping")
+        for content in (b"", b"{}", b"[]", b"\xff", b'{"pid": "x", "url": 1}'):
+            (tmp_path / ADDRESS_NAME).write_bytes(content)
+            second_is_refused(tmp_path, "it is starting or stopping")
+        announce(tmp_path, DOCUMENT)
+        second_is_refused(tmp_path, r"process 4242 at http://127\.0\.0\.1:1")
+    with alone(tmp_path):
+        pass
+
+
+def test_a_lock_is_not_inherited_by_what_its_holder_starts(tmp_path):
+    with alone(tmp_path):
+        program = [sys.executable, "-c", "print(flush=True); input()"]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        child = subprocess.Popen(program, **pipes, close_fds=False)
+    with child:
+        assert child.stdout.readline() == b"\n"
+        with alone(tmp_path):
+            child.stdin.write(b"\n")
+
+
+# -- N2: the document ----------------------------------------------------------------------------------
+
+
+def test_no_link_is_followed_to_the_lock_nor_to_the_document(tmp_path):
+    (tmp_path / LOCK_NAME).symlink_to(tmp_path / "nowhere")
+    second_is_refused(tmp_path)
+    assert not (tmp_path / "nowhere").exists()
+    (tmp_path / "elsewhere").write_text("mine")
+    for name in (ADDRESS_NAME, f"{ADDRESS_NAME}.unfinished"):
+        (tmp_path / name).symlink_to("elsewhere")
+    announce(tmp_path, DOCUMENT)
+    assert (tmp_path / "elsewhere").read_text() == "mine"
+    assert not (tmp_path / ADDRESS_NAME).is_symlink()
+    assert json.loads((tmp_path / ADDRESS_NAME).read_text()) == DOCUMENT
+
+
+def test_a_daemon_that_stopped_leaves_its_token_and_its_lock_and_no_address(tmp_path):
+    with running(tmp_path) as daemon:
+        state, told = daemon.state, (daemon.state / ADDRESS_NAME).read_text()
+        found = {"url": daemon.url, "socket": daemon.unix, "pid": os.getpid()}
+        assert json.loads(told) == json.loads(told) | found
+        assert daemon.token not in told
+    assert [each.exists() for each in (state / ADDRESS_NAME, tmp_path / "d.sock")] == [False] * 2
+    assert [mode_of(state / name) for name in ("token", LOCK_NAME)] == [0o600] * 2
+
+
+# -- N3, N4: the sockets -------------------------------------------------------------------------------
+
+
+def test_a_socket_is_ours_alone_from_the_moment_that_it_has_a_name(tmp_path, monkeypatch):
+    seen, place = [], tmp_path / "d.sock"
+
+    def bind(self, address):
+        socket.socket.bind(self, address)
+        seen.append(mode_of(Path(address)))
+
+    monkeypatch.setattr(service.Listener, "bind", bind)
+    before = os.umask(0)
+    try:
+        listen_unix(place).close()
+    finally:
+        os.umask(before)
+    assert seen == [0o600]
+
+
+def test_a_socket_is_replaced_where_nobody_answers_on_it_any_more_and_stays_where_somebody_does(tmp_path):
+    place = tmp_path / "d.sock"
+    listen_unix(place).close()
+    assert place.is_socket()
+    with listen_unix(place) as first:
+        with pytest.raises(ConfigInvalid, match="Address already in use; give another --socket"):
+            listen_unix(place)
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(place))
+            first.accept()[0].close()
+    place.unlink()
+    with socket.socket(socket.AF_UNIX) as busy, socket.socket(socket.AF_UNIX) as waiting:
+        busy.bind(str(place))  # Its owner is too busy to answer.
+        busy.listen(0)
+        waiting.connect(str(place))
+        with pytest.raises(ConfigInvalid, match="give another --socket"):
+            listen_unix(place)
+    assert place.is_socket()
+
+
+def test_connections_are_taken_a_few_at_a_time_and_nothing_is_tried_where_none_can_be(monkeypatch):
+    with listen_tcp("127.0.0.1", 0) as listener, ExitStack() as held:
+        listener.setblocking(False)
+        for _ in range(service.ACCEPTED_AT_ONCE + 3):
+            held.enter_context(socket.create_connection(listener.getsockname()))
+
+        def take():
+            try:
+                held.enter_context(listener.accept()[0])
+            except OSError as error:
+                return type(error)
+            return None
+
+        assert [len(list(iter(take, BlockingIOError))) for _ in range(3)] == [service.ACCEPTED_AT_ONCE, 3, 0]
+
+        def lacking(_):
+            raise OSError(errno.EMFILE, "Too many open files")
+
+        monkeypatch.setattr(socket.socket, "accept", lacking)
+        assert [take() for _ in range(4)] == [OSError, BlockingIOError] * 2
