@@ -268,6 +268,14 @@ def test_a_pattern_that_no_path_can_match_is_silent_and_any_name_of_a_rule_is_fi
     assert len(list(silent_denies(with_denies("b", name="default")))) == 1
 
 
+@pytest.mark.usefixtures("forgotten")
+def test_only_so_many_policies_that_passed_are_kept_in_mind(monkeypatch):
+    monkeypatch.setattr(load, "MAX_KNOWN", 2)
+    policies = [with_denies(pattern) for pattern in "bcd"]
+    assert [list(silent_denies(each)) for each in policies] == [[], [], []]
+    assert list(load._passed) == [each.digest for each in policies[1:]]
+
+
 TRIED = """con* user/cona|aux* user/auxb|nul*/ user/nula/a|con? user/cona|?\u0301.md user/-\u0301.md|
 e*\u0301 user/e-\u0301|H\u0331.md user/\u1e96.md|\u0130.md user/i\u0307.md|STRA\xdfE user/strasse|
 MEMORY.md user/memory.md|.* user/.a|* user/a|** user/a|/** user/a|user user/a|team-2/ team-2/b|

@@ -570,7 +570,7 @@ def test_every_descriptor_is_closed_again(writes):
     assert len(list(Path("/proc/self/fd").iterdir())) == held
 
 
-@pytest.mark.parametrize("step", [7, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("step", [9, pytest.param(1, marks=pytest.mark.slow)])
 def test_whenever_a_peer_exchanges_the_name_its_bytes_alone_are_kept(tmp_path, monkeypatch, step):
     real = writing._renameat2
     for moments in range(0, 256, step):

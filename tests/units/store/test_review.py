@@ -51,6 +51,13 @@ def test_the_same_proposal_that_waits_already_keeps_its_id_until_it_is_decided_a
     assert load(ground.state, second).id == second
 
 
+def test_a_new_id_is_none_that_another_has(ground, monkeypatch):
+    drawn = iter("a" * review.ID_CHARS * 2 + "b" * review.ID_CHARS)
+    monkeypatch.setattr(review.secrets, "choice", lambda _: next(drawn))
+    first = held(ground)
+    assert held(ground, task="task-2", policy=OTHER) == "r" + "b" * review.ID_CHARS != first
+
+
 @pytest.mark.threat("T-HUM-03", control="one_review_a_task")
 def test_a_task_that_is_carried_out_again_waits_once_whatever_it_proposes_then(ground):
     def asked(text, path="user/n.md", fact="f" * 64, **more):
