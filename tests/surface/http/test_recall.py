@@ -181,7 +181,6 @@ def hanging(daemon, held, threads, *tokens):
     assert {each.result(STOP_SECONDS)[0] for each in asked} == {200}
 
 
-@pytest.mark.threat("T-API-03", control="shares")
 def test_recalls_of_one_token_or_that_hang_hold_up_nobody_else(alone, hold, threads, monkeypatch):
     monkeypatch.setattr(core, "RECALL_SECONDS", STOP_SECONDS)
     monkeypatch.setattr(core, "PLACE_SECONDS", 0.05)

@@ -13,7 +13,6 @@ table({
     "own_origin": ("Pages of every origin may call the daemon.", {"daemon.guard:Guard._check_origin": none}),
     "own_tasks": ("Everybody sees every task.", {"lane:Originator.sees": true}),
     "lane_caps": ("Any number of tasks may wait.", {"lane:Lane._check_caps": none}),
-    "body_caps": ("A body may be of any size.", {"daemon.http:MAX_BODY_BYTES": 1 << 40}),
     "idle_lines": ("No line that is idle makes room for another one.", {
         "daemon.guard:Protocol.idle_since": none}),
     "token_trust": ("A fact is trusted as its sender says.", {"names:Trust.capped": lambda self, *_: self}),
@@ -29,6 +28,7 @@ table({
 table({
     "descriptors_left": ("Connections may take all descriptors, and are taken as they come.", {
         "daemon.guard:connections_allowed": lambda: 1 << 20, "daemon.service:ACCEPTED_AT_ONCE": 1 << 30}),
+    "body_caps": ("A body may be of any size.", {"daemon.http:MAX_BODY_BYTES": 1 << 40}),
 }, hangs_after=5)
 # fmt: on
 
@@ -47,7 +47,7 @@ async def json_alone(request):
     return json.loads(await request.body() or b"{}")
 
 
-@instead("daemon.tokens:Shares.take")
+@instead("daemon.tokens:Shares.take", hangs_after=5)
 def shares(self, token):
     """One client's token may have every place."""
     from muniment.daemon.contract import HttpProblem as Problem
