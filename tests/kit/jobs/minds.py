@@ -266,6 +266,7 @@ def _escaped(text):
 EVASIONS = {
     "zero width": "\u200b".join,
     "right to left": lambda text: f"\u202e{text[::-1]}\u202c",
+    "cut into lines": lambda text: "\n".join(text[at : at + 12] for at in range(0, len(text), 12)),
     "base64": lambda text: base64.b64encode(text.encode()).decode(),
     "hexadecimal": lambda text: text.encode().hex(),
     "entities": lambda text: "".join(f"&#{ord(char)};" for char in text),
