@@ -2,9 +2,9 @@
 
 Holds, for the forms that the rules know:
 
-- K1. A secret is found as it stands; written as an escape of front matter; cut by line breaks, with whatever
-  marks lists, quotes and continued lines; with backslashes before its characters; in full-width letters; in
-  base64 at any offset, once; and in the path.
+- K1. A secret is found as it stands; written as an escape of front matter; with backslashes before its
+  characters; in full-width letters; in base64 at any offset, once; in the path; and, where its form alone
+  tells it, cut by line breaks, with whatever marks lists, quotes and continued lines.
 - K2. What is told is the rule and the line, never the value.
 - K3. `redacted` takes out what stands in the text as it is. What only shows once lines are joined or base64
   is decoded stays, and `find_secret` finds it still.
@@ -511,7 +511,10 @@ def _find(text: str) -> FoundSecret | None:
 
 
 def _is_whole(data: bytes, found: _Match, starts: list[int]) -> bool:
-    """Whether a match in joined lines begins where a word or a line does, or goes over the end of a line."""
+    """Whether a match in joined lines is none by chance: it begins a word, or goes over the end of a line."""
+    rest_of_line = data[found.start : next(iter(starts[bisect_right(starts, found.start) :]), None)]
+    if found.rule == "url-password" and re.fullmatch(rb"[0-9]{2,5}", rest_of_line):
+        return False  # The port of an address that ends its line, and whom the next line addresses.
     if not data[found.start - 1 : found.start].isalnum():
         return True
     return bisect_right(starts, found.end - 1) > bisect_right(starts, found.start - 1)

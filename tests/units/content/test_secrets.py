@@ -60,6 +60,7 @@ def test_engineering_notes_raise_hardly_any_alarm_and_none_where_lines_meet():
     assert len(lines) >= 240
     assert len(alarms) <= 0.01 * len(lines), alarms
     assert find("\n".join(filled(line, 3) for line in NOTES)) is None
+    assert find("Staging is http://staging.acme.dev:8080\n- Ada.Lovelace@acme.dev looks after it") is None
 
 
 def token(seed, rule="github-token"):
