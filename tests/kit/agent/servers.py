@@ -1,7 +1,5 @@
 """Requests to put to an `OpenAIModel`, and patience scaled down."""
 
-from __future__ import annotations
-
 import logging
 from contextlib import closing, contextmanager
 from dataclasses import replace

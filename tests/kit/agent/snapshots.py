@@ -3,8 +3,6 @@
 `python tests/kit/agent/snapshots.py` writes them anew.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 Written from the templates of the models, without a look at the module that reads them.
 """
 
-from __future__ import annotations
-
 import json
 
 from hypothesis import strategies as st

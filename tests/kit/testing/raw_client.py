@@ -1,7 +1,5 @@
 """Clients of nothing but sockets and `http.client`, for tests of the scripted server."""
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import json

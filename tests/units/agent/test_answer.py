@@ -1,7 +1,5 @@
 """What a server's answer means: strict JSON, and why it refuses."""
 
-from __future__ import annotations
-
 import json
 import math
 
@@ -9,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kit.raising import raised
 from muniment.agent.answer import complaint_in, complaint_of
 from muniment.agent.model import NotJson, first_json, parse_json
 
@@ -65,17 +64,15 @@ def test_the_first_document_is_read_where_it_begins_and_no_further():
     text = 'see {"a": [1]} {"b": 2'
     assert (first_json(text, 4), first_json("1, 2", 3)) == (({"a": [1]}, 14), (2, 4))
     for at in (0, 3, 15, len(text), len(text) + 9):
-        with pytest.raises(NotJson):
-            first_json(text, at)
+        raised(NotJson, first_json, text, at)
 
 
 def test_an_error_repeats_nothing_of_the_text():
     for text in ('{"secret-1": 1, "secret-1": 2}', '["secret-1', '{"secret-1": "\\ud800"}'):
-        with pytest.raises(NotJson) as refused:
-            parse_json(text)
-        assert "secret" not in str(refused.value)
-        assert refused.value.__cause__ is None
-        assert isinstance(refused.value, ValueError)
+        refused = raised(NotJson, parse_json, text)
+        assert "secret" not in str(refused)
+        assert refused.__cause__ is None
+        assert isinstance(refused, ValueError)
 
 
 def body(message, **more):

@@ -1,7 +1,5 @@
 """Requests as every server takes them: the same words, data fenced, nothing of a model echoed as it came."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

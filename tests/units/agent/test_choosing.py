@@ -1,13 +1,12 @@
 """Questions that a model answers by naming things: what counts as an answer, and what never does."""
 
-from __future__ import annotations
-
 import json
 import time
 
 import pytest
 
 from kit.agent.servers import form_of, hasty, serving
+from kit.raising import raised
 from muniment.agent.model import PROTOCOLS, Budget, ModelError, Reply, ToolCall
 from muniment.agent.runner import MAX_TEXT_CHARS, Asker, Merge, UnusableAnswer
 from muniment.confine.cancel import Cancel
@@ -72,10 +71,8 @@ def test_anything_but_the_names_of_options_is_no_answer(cancel):
 def test_a_model_that_is_broken_is_a_model_error(cancel):
     for answer in (None, 7, "text", Reply(text=None), Reply(text=b"{}"), Reply(calls=[7])):
         ask, _ = asker(ScriptedModel([lambda _, answer=answer: answer] * 2), cancel)
-        with pytest.raises(ModelError):
-            ask.which_to_forget("dark", OPTIONS)
-        with pytest.raises(ModelError):
-            ask.which_help("dark?", OPTIONS, 2)
+        raised(ModelError, ask.which_to_forget, "dark", OPTIONS)
+        raised(ModelError, ask.which_help, "dark?", OPTIONS, 2)
 
 
 def merge(*ids, keep="c1", text="", **more):
@@ -106,14 +103,11 @@ def test_every_question_takes_a_turn_without_one_none_is_asked_and_a_cancellatio
     ask, budget = asker(model, cancel, turns=2)
     assert (ask.which_to_forget("dark", OPTIONS), ask.which_help("dark?", OPTIONS, 2)) == ((), (0,))
     assert (budget.turns, len(budget.timeline)) == (2, 2)
-    with pytest.raises(ModelError, match="no turns left"):
-        ask.which_to_forget("dark", OPTIONS)
-    with pytest.raises(ModelError, match="no turns left"):
-        ask.which_help("dark?", OPTIONS, 2)
+    raised(ModelError, ask.which_to_forget, "dark", OPTIONS, match="no turns left")
+    raised(ModelError, ask.which_help, "dark?", OPTIONS, 2, match="no turns left")
     assert len(model.requests) == 2
     cancel.set()
-    with pytest.raises(Cancelled):
-        helped('{"read": ["c1"]}', cancel)
+    raised(Cancelled, helped, '{"read": ["c1"]}', cancel)
 
 
 def test_a_server_is_asked_for_the_schema_whatever_the_protocol_of_runs(cancel):

@@ -1,7 +1,5 @@
 """Work on the private loop: it ends on time, whatever it does, and keeps nothing from ending."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 import subprocess
@@ -10,6 +8,7 @@ import threading
 
 import pytest
 
+from kit.raising import raised
 from muniment.agent.openai import Closed, LoopThread
 from muniment.confine.cancel import Patience
 
@@ -48,8 +47,7 @@ def test_closing_ends_the_thread_and_what_still_runs():
         closed.set()
 
     def wait():
-        with pytest.raises(Closed):
-            loop.run(work, LONG)
+        raised(Closed, loop.run, work, LONG)
 
     waiting = threading.Thread(target=wait)
     waiting.start()
@@ -69,8 +67,7 @@ def test_names_are_resolved(loop):
         return await asyncio.get_running_loop().getaddrinfo(host, 80)
 
     assert loop.run(lambda: resolve("127.0.0.1"), LONG)
-    with pytest.raises(OSError, match=r"known|resolution"):
-        loop.run(lambda: resolve("no such host"), LONG)
+    raised(OSError, loop.run, lambda: resolve("no such host"), LONG, match=r"known|resolution")
 
 
 RESOLVER_THAT_HANGS = """

@@ -1,7 +1,5 @@
 """The adapter over real sockets: where the text goes, what comes back, when it ends, what a server can do."""
 
-from __future__ import annotations
-
 import json
 import logging
 import threading
@@ -12,6 +10,7 @@ from dataclasses import replace
 import pytest
 
 from kit.agent.servers import KEY, asked, form_of, hasty, logged, serving
+from kit.raising import raised
 from kit.where import TESTS
 from muniment.agent.chat import nudge_message
 from muniment.agent.model import AssistantMessage, ContextOverflow, ModelError, ToolCall, ToolMessage, Usage
@@ -35,8 +34,7 @@ def test_nothing_is_asked_again_when_that_would_be_too_late():
     told = r"slow down; another try in \d+ s would be too late, 20 s are left"
     for wait in ("120", "Fri, 31 Dec 2100 23:59:59 GMT"):
         with serving(chat.always(chat.failure(429, "slow down", retry_after=wait))) as (server, model):
-            with pytest.raises(ModelError, match=told):
-                model.respond(asked(20))
+            raised(ModelError, model.respond, asked(20), match=told)
             assert len(server.requests) == 1
 
 
@@ -48,8 +46,7 @@ def test_what_may_pass_is_asked_for_twice_more(status):
         assert (model.respond(asked()).text, len(server.requests)) == ("Saved.", 3)
         assert len({request.raw for request in server.requests}) == 1
     with serving([*answers, *answers, chat.words("Saved.")], "tools") as (server, model):
-        with pytest.raises(ModelError, match=f"{status}: not now"):
-            model.respond(asked())
+        raised(ModelError, model.respond, asked(), match=f"{status}: not now")
         assert len(server.requests) == 3
 
 
@@ -57,8 +54,7 @@ def test_what_does_not_pass_is_asked_for_once_and_a_server_that_is_not_there_is_
     statuses = (401, 402, 403, 404, 410, 451)
     with serving([chat.failure(status, "no") for status in statuses]) as (server, model):
         for status in statuses:
-            with pytest.raises(ModelError, match=str(status)):
-                model.respond(asked())
+            raised(ModelError, model.respond, asked(), match=str(status))
         assert len(server.requests) == len(statuses)
     with serving(chat.always(SAVED)) as (server, model):
         url = server.base_url
@@ -105,8 +101,7 @@ def test_a_redirect_is_never_followed():
         with serving([chat.redirect(target, status) for status in statuses]) as (server, model):
             for status in statuses:
                 told = rf"redirect \({status}\), which is never followed"
-                with pytest.raises(ModelError, match=told):
-                    model.respond(asked())
+                raised(ModelError, model.respond, asked(), match=told)
             assert len(server.requests) == len(statuses)
         assert elsewhere.requests == []
 
@@ -163,8 +158,7 @@ def test_an_untrusted_certificate_ends_it_before_anything_is_sent(monkeypatch):
     monkeypatch.setenv("SSL_CERT_FILE", str(CERTIFICATE))
     monkeypatch.setenv("SSL_CERT_DIR", str(CERTIFICATE.parent))
     with serving(chat.always(chat.words("Caught.")), certificate=CERTIFICATE) as (server, model):
-        with pytest.raises(ModelError, match=r"certificate of 127\.0\.0\.1:[0-9]+ is not trusted"):
-            model.respond(asked())
+        raised(ModelError, model.respond, asked(), match=r"certificate of 127\.0\.0\.1:[0-9]+ is not trusted")
         assert server.requests == []
 
 
@@ -237,8 +231,7 @@ def test_no_more_is_read_than_an_answer_may_have(answer):
     with serving(chat.always(answer)) as (_, model):
         tracemalloc.start()
         try:
-            with pytest.raises(ModelError, match="more than 4194304 bytes"):
-                model.respond(asked())
+            raised(ModelError, model.respond, asked(), match="more than 4194304 bytes")
             _, peak = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
@@ -300,8 +293,7 @@ def test_closing_ends_connections_and_threads():
         model.respond(asked())
         model.close()
         assert not [thread for thread in threading.enumerate() if thread.name == "muniment-model"]
-        with pytest.raises(ModelError, match="closed"):
-            model.respond(asked())
+        raised(ModelError, model.respond, asked(), match="closed")
         model.close()
 
 
@@ -373,8 +365,7 @@ def test_the_limit_of_tokens_is_told_in_the_way_that_the_server_takes_or_not_at_
 @pytest.mark.parametrize("name", chat.OVERFLOWS)
 def test_too_long_is_tried_without_a_limit_and_then_told_to_the_loop(name):
     with serving(chat.always(chat.OVERFLOWS[name])) as (server, model):
-        with pytest.raises(ContextOverflow, match="the model's context is too small"):
-            model.respond(asked())
+        raised(ContextOverflow, model.respond, asked(), match="the model's context is too small")
         assert ["max_tokens" in sent.body for sent in server.requests] == [True, False]
 
 

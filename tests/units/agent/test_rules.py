@@ -1,7 +1,5 @@
 """Filing by rules: where a fact goes, under which name, and the rule writer as a whole over a fake memory."""
 
-from __future__ import annotations
-
 import json
 import re
 import unicodedata

@@ -1,7 +1,5 @@
 """The loop and its budget: every way in which a run ends, and what a model cannot talk it into."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 

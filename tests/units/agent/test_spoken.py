@@ -1,7 +1,5 @@
 """Calls in a model's words: every form in which they are written, and none that is only quoted."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

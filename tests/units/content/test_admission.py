@@ -2,12 +2,12 @@
 
 import re
 
-import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kit.content.secret_values import filled
+from kit.raising import raised
 from muniment.content.admission import check_entry, held_for
 from muniment.errors import ContentRejected, NotText
 from muniment.names import Trust
@@ -44,8 +44,7 @@ def test_a_character_spelled_by_an_escape_meets_the_gates_whatever_holds_it():
         assert re.match(rf"line {3 + line.count(chr(10))} .*U\+{code}", told), told
         check(text.encode(), ())
     for value in (r'"\ud83d"', r'!!str "\udc00\ud800"', '"\\udb40\\\n  \\udc41"'):  # Half a character.
-        with pytest.raises(NotText):
-            check(f"---\na: {value}\n---\n".encode())
+        raised(NotText, check, f"---\na: {value}\n---\n".encode())
 
 
 PLAIN = ("name: a", "a: [", "- b", "  c", "d: |", "e: >", "f: 'it''s'", "? g", "&h i: j", 'a: "b\\')
@@ -69,9 +68,8 @@ def test_what_a_yaml_reader_gets_from_front_matter_that_passes_holds_nothing_hid
 
 def refused(text, rel="a.md", **terms):
     """By which gate a text is not written, and what is told of it."""
-    with pytest.raises(ContentRejected) as rejected:
-        check_entry(text.encode(), rel, Content(**terms))
-    return rejected.value.rule, str(rejected.value)
+    rejected = raised(ContentRejected, check_entry, text.encode(), rel, Content(**terms))
+    return rejected.rule, str(rejected)
 
 
 def test_a_secret_is_refused_by_its_rule_and_its_value_is_not_told():

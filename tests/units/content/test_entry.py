@@ -7,6 +7,7 @@ import yaml
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
+from kit.raising import raised
 from muniment.content import entry as subject
 from muniment.content.frontmatter import MAX_FRONT_MATTER_BYTES
 from muniment.errors import ContentRejected, TooLarge
@@ -184,7 +185,5 @@ def test_provenance_is_one_line_whatever_it_holds_and_is_refused_rather_than_los
     assert yaml.safe_load(text.split("---")[1]) == {"muniment": provenance}
     text = f"---\nname: {'x' * (MAX_FRONT_MATTER_BYTES - 20)}\n---\nbody"
     assert subject.parse(text).name is not None
-    with pytest.raises(TooLarge):
-        subject.with_provenance(text, PROVENANCE)
-    with pytest.raises(TooLarge):
-        subject.complete(text, name="n", description="d", type="user")
+    raised(TooLarge, subject.with_provenance, text, PROVENANCE)
+    raised(TooLarge, subject.complete, text, name="n", description="d", type="user")

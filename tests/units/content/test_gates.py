@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kit.raising import raised
 from muniment.content.gates import GATES, check_text, decode, encode, one_line, visible
 from muniment.content.markdown import ACTIVE_MARKUP
 from muniment.errors import ContentRejected, NotText
@@ -64,14 +65,12 @@ REFUSED = [(gate, text) for gate, texts in HIDDEN.items() for text in texts.repl
 @pytest.mark.threat("T-MEM-09", control="content_gates")
 def test_hidden_text_is_refused_by_the_gate_of_its_kind():
     for gate, text in REFUSED:
-        with pytest.raises(ContentRejected) as caught:
-            check_text(f"first line\n{text} rest of it", GATES)
-        assert (caught.value.rule, ascii(text)) == (gate, ascii(text))
-        assert "line 2 holds U+" in str(caught.value)
-        assert "rest" not in str(caught.value)
+        caught = raised(ContentRejected, check_text, f"first line\n{text} rest of it", GATES)
+        assert (caught.rule, ascii(text)) == (gate, ascii(text))
+        assert "line 2 holds U+" in str(caught)
+        assert "rest" not in str(caught)
     for text in ("😀\u200d", "a\u200c", "\u200f", "\ufe0f", "\u200d", "\u200c"):  # With nothing beside it.
-        with pytest.raises(ContentRejected):
-            check_text(text, GATES)
+        raised(ContentRejected, check_text, text, GATES)
 
 
 def test_only_gates_that_are_asked_for_refuse():
@@ -79,12 +78,10 @@ def test_only_gates_that_are_asked_for_refuse():
         others = [name for name in GATES if name not in ({gate, "control"} if gate == "ansi" else {gate})]
         check_text(text, others)
         if gate == "ansi":
-            with pytest.raises(ContentRejected) as caught:
-                check_text(text, [*others, "control"])
-            assert caught.value.rule == "control"
+            caught = raised(ContentRejected, check_text, text, [*others, "control"])
+            assert caught.rule == "control"
     assert sorted(GATES_OF_POLICIES) == sorted([*GATES, ACTIVE_MARKUP])
-    with pytest.raises(ValueError, match="no such gate: bidy"):
-        check_text("", ["control", "bidy"])
+    raised(ValueError, check_text, "", ["control", "bidy"], match="no such gate: bidy")
 
 
 SHAPED = {*range(0x600, 0x606), 0x06DD, 0x070F, 0x0890, 0x0891, 0x08E2, 0x110BD, 0x110CD}
@@ -94,8 +91,7 @@ INVISIBLE = ("Cc", "Cf", "Zl", "Zp")
 def test_no_format_character_of_unicode_is_overlooked():
     for code in range(0xE1000):  # All that is assigned.
         if unicodedata.category(chr(code)) in INVISIBLE and code not in (9, 10, 13, *SHAPED):
-            with pytest.raises(ContentRejected):
-                check_text(f"a{chr(code)}a", GATES)
+            raised(ContentRejected, check_text, f"a{chr(code)}a", GATES)
     check_text("".join(f"a{chr(code)}a" for code in SHAPED), GATES)
 
 
@@ -112,12 +108,10 @@ def test_what_passes_every_gate_holds_only_what_has_a_use(text):
 
 def test_what_is_no_text_or_what_no_file_may_hold_is_refused():
     for data in (b"\xff", b"\xc0\x80", b"\xed\xa0\x80", b"abc\xe2\x82", b"a\0b", b"\xf5\x80\x80\x80"):
-        with pytest.raises(NotText):
-            decode(data)
+        raised(NotText, decode, data)
     for text in ("a\0b", "\ud800", "a\udc80"):
-        with pytest.raises(NotText) as caught:
-            encode(text)
-        json.dumps(str(caught.value)).encode()
+        caught = raised(NotText, encode, text)
+        json.dumps(str(caught)).encode()
 
 
 @given(st.text())

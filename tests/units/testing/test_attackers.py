@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from kit.raising import raised
 from muniment.testing import race
 from muniment.testing.race import Swap, SwapStopped, make_decoy
 from muniment.testing.witness import differences, photograph, sightings
@@ -31,8 +32,7 @@ def test_a_file_is_exchanged_with_any_kind_and_given_back(names, tmp_path, kind)
             found = path.lstat()
             kinds.add((found.st_mode, found.st_ino))
     assert (len(kinds), path.read_text()) == (2, "inside\n")
-    with pytest.raises(KeyError):
-        make_decoy(tmp_path / "other", "mkdir", "")
+    raised(KeyError, make_decoy, tmp_path / "other", "mkdir", "")
 
 
 def test_an_attacker_that_cannot_start_go_on_or_end_is_told_or_killed(names, monkeypatch):
@@ -44,12 +44,10 @@ def test_an_attacker_that_cannot_start_go_on_or_end_is_told_or_killed(names, mon
     with monkeypatch.context() as changed:
         changed.setattr(race, "END_SECONDS", 0.0)
         os.kill(swap.__enter__()._process.pid, 19)
-        with pytest.raises(subprocess.TimeoutExpired):
-            swap.__exit__()
+        raised(subprocess.TimeoutExpired, swap.__exit__)
     assert swap._process.returncode == -9
     monkeypatch.setattr(race.sys, "executable", "/bin/false")
-    with pytest.raises(SwapStopped, match="did not start: exit 1"):
-        Swap(*names).__enter__()
+    raised(SwapStopped, Swap(*names).__enter__, match="did not start: exit 1")
     monkeypatch.undo()
     path.rename(path.with_name("elsewhere"))  # It waits for a name that is gone, and ends even so.
     with Swap(*names) as swap:

@@ -1,7 +1,5 @@
 """The scripted server: what it keeps, what it notices, and that nothing of it is left behind."""
 
-from __future__ import annotations
-
 import json
 import re
 import socket

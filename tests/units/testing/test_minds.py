@@ -1,8 +1,6 @@
 """Scripted models: how their thoughts are spelled, one that does its job from a request alone, one that does
 anything."""
 
-from __future__ import annotations
-
 import json
 import random
 

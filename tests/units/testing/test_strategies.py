@@ -1,7 +1,5 @@
 """The strategies reach what they are there for: a generator that never hits is a fuzz of nothing."""
 
-from __future__ import annotations
-
 import io
 import os
 import stat

@@ -1,7 +1,5 @@
 """The closed models: what does not fit is answered in one line, and never with what was sent."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

@@ -1,7 +1,5 @@
 """A workbench in a worker, which no argument ends, and the service that follows its protocol there."""
 
-from __future__ import annotations
-
 import socket
 import struct
 import time

@@ -1,7 +1,5 @@
 """The five tools over resolved links: claims, searches and listings know a file by its one name."""
 
-from __future__ import annotations
-
 import pytest
 
 from kit.memories import SCOPES, handles, make_roots, put, strict

@@ -1,7 +1,5 @@
 """`read_file`, `ls` and `grep`: what they answer with, what they hide, and how they refuse."""
 
-from __future__ import annotations
-
 import errno
 import os
 import re

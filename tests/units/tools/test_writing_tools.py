@@ -1,7 +1,5 @@
 """`write_file` and `edit`: proposals over the memory, and every reason not to take one."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 from functools import partial

@@ -7,8 +7,6 @@ python fake_server.py TEMPER ROOT…
 `mute-tools`.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

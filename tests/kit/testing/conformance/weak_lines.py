@@ -3,8 +3,6 @@
 python weak_lines.py TOOL USER_ROOT PROJECT_ROOT
 """
 
-from __future__ import annotations
-
 import json
 import resource
 import sys

@@ -1,7 +1,5 @@
 """The kit finds on weak tools what it must, on Muniment nothing, and says why others were not tried."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Targets lack what they lack, are forgiven what they never promised; adapters meet every temper."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path
@@ -9,6 +7,7 @@ from types import ModuleType
 
 import pytest
 
+from kit.raising import raised
 from kit.where import TESTS
 from muniment.testing.conformance import targets
 from muniment.testing.conformance.targets import Outcome, outcome_of, parse_target
@@ -19,8 +18,7 @@ CORPUS = load_corpus()
 
 def test_what_is_no_target_is_refused():
     for spec in ("", "munimentt", "muniment=x", "anthropic=x", "mcp", "mcp=", "command= ", "command='"):
-        with pytest.raises(targets.UnknownTarget):
-            targets.parse_target(spec)
+        raised(targets.UnknownTarget, targets.parse_target, spec)
 
 
 def test_a_case_that_a_target_cannot_express_is_told_with_the_reason_and_muniment_lacks_none():
@@ -97,12 +95,10 @@ def test_a_tool_is_called_its_failure_is_an_error_and_a_server_that_ended_is_los
         assert server.name == "fake 1.0"
         said = server.call("read_text_file", {"path": f"{tmp_path}/a.md"})
         assert said["content"] == [{"type": "text", "text": "alpha\n"}]
-        with pytest.raises(targets.ServerRefused, match="outside"):
-            server.call("read_text_file", {"path": "/etc/passwd"})
+        raised(targets.ServerRefused, server.call, "read_text_file", {"path": "/etc/passwd"}, match="outside")
         server._process.kill()
         server._process.wait()
-        with pytest.raises(targets.ServerLost):
-            server.ask("tools/list", {"padding": "x" * (1 << 20)})
+        raised(targets.ServerLost, server.ask, "tools/list", {"padding": "x" * (1 << 20)})
 
 
 def test_a_server_that_does_not_speak_the_protocol_or_end_is_told_and_killed(monkeypatch, opened):
@@ -112,8 +108,7 @@ def test_a_server_that_does_not_speak_the_protocol_or_end_is_told_and_killed(mon
         *((temper, targets.ServerLost) for temper in ("ends", "garbage", "silent", "mute-tools")),
         ("refuses", targets.ServerRefused),
     ):
-        with pytest.raises(error):
-            opened(temper)
+        raised(error, opened, temper)
     for own_session in (True, False):
         server = targets.Server(command("deaf"), {}, own_session=own_session)
         assert (os.getpgid(server.pid) == server.pid) is own_session
@@ -148,8 +143,7 @@ def test_what_a_server_has_no_call_for_is_inexpressible_and_a_request_that_is_re
         ("fair", "ls", {"path": ""}, "all scopes"),
     ):
         subject = opened(temper)
-        with pytest.raises(Inexpressible, match=reason):
-            subject.call(tool, arguments)
+        raised(Inexpressible, subject.call, tool, arguments, match=reason)
         if temper == "fair":
             assert subject.call("read_file", {"path": 3}).verdict == "error"
             monkeypatch.setattr(subject._server, "ask", refuse)
@@ -233,6 +227,5 @@ def test_files_come_bare_names_begin_at_the_memory_and_what_has_no_command_is_in
         ("ls", {"path": ""}, "all scopes"),
         ("write_file", {"path": "project/p.md", "content": "x"}, "does not replace"),
     ):
-        with pytest.raises(Inexpressible, match=reason):
-            subject.call(tool, arguments)
+        raised(Inexpressible, subject.call, tool, arguments, match=reason)
     assert subject.close() == ""
