@@ -1,6 +1,5 @@
 """Requests to put to an `OpenAIModel`, and patience scaled down."""
 
-import logging
 from contextlib import closing, contextmanager
 from dataclasses import replace
 
@@ -41,12 +40,3 @@ def serving(answer, protocol="auto", *, key=KEY, certificate=None):
 def hasty(monkeypatch):
     """Pauses between tries that need no waiting for."""
     monkeypatch.setattr(adapter, "PAUSES", (0.01, 0.02))
-
-
-@pytest.fixture
-def logged(caplog):
-    """Everything that any library logs, at every level."""
-    caplog.set_level(logging.DEBUG)
-    for name in ("openai", "httpx2", "httpcore2", "asyncio", "muniment"):
-        caplog.set_level(logging.DEBUG, logger=name)
-    return caplog

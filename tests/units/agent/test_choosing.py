@@ -9,7 +9,6 @@ from kit.agent.servers import form_of, hasty, serving
 from kit.raising import raised
 from muniment.agent.model import PROTOCOLS, Budget, ModelError, Reply, ToolCall
 from muniment.agent.runner import MAX_TEXT_CHARS, Asker, Merge, UnusableAnswer
-from muniment.confine.cancel import Cancel
 from muniment.errors import Cancelled
 from muniment.policy.decide import Limits
 from muniment.testing.chat_server import NO_RESPONSE_FORMAT, always, failure, words
@@ -19,12 +18,6 @@ __all__ = ["hasty"]
 pytestmark = pytest.mark.usefixtures("hasty")
 
 OPTIONS = ["prefers dark mode", "uses a dark theme in vim", "dark chocolate"]
-
-
-@pytest.fixture
-def cancel():
-    with Cancel() as cancel:
-        yield cancel
 
 
 def asker(model, cancel, **limits):

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from kit.agent.servers import KEY, asked, form_of, hasty, logged, serving
+from kit.agent.servers import KEY, asked, form_of, hasty, serving
 from kit.raising import raised
 from kit.where import TESTS
 from muniment.agent.chat import nudge_message
@@ -18,11 +18,10 @@ from muniment.agent.openai import MAX_ANSWER_BYTES, OpenAIModel
 from muniment.errors import ConfigInvalid
 from muniment.testing import chat_server as chat
 
-__all__ = ["hasty", "logged"]
+__all__ = ["hasty"]
 pytestmark = pytest.mark.usefixtures("hasty")
 
 CERTIFICATE = TESTS / "kit" / "agent" / "certificate.pem"
-DEADLINE = 0.5
 SAVED = chat.words("Saved.")
 OTHERS = [name for name in chat.misbehaviours() if name not in chat.stalls()]
 
@@ -106,18 +105,16 @@ def test_a_redirect_is_never_followed():
         assert elsewhere.requests == []
 
 
-HEADERS = {
-    *("host", "content-type", "content-length", "accept", "accept-encoding", "user-agent", "authorization")
-}
+WITHOUT_KEY = {"host", "content-type", "content-length", "accept", "accept-encoding", "user-agent"}
+HEADERS = WITHOUT_KEY | {"authorization"}
 
 
 @pytest.mark.threat("T-RUN-05", control="one_address")
 def test_proxies_and_the_variables_of_the_library_are_not_heeded(monkeypatch):
     canary = "canary-of-the-environment"
     with chat.ChatServer(chat.always(chat.words("Caught."))) as trap:
-        for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+        for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"):
             monkeypatch.setenv(name, trap.base_url.removesuffix("/v1"))
-            monkeypatch.setenv(name.lower(), trap.base_url.removesuffix("/v1"))
         for name in ("NO_PROXY", "no_proxy"):
             monkeypatch.delenv(name, raising=False)
         monkeypatch.setenv("OPENAI_BASE_URL", trap.base_url)
@@ -133,10 +130,9 @@ def test_proxies_and_the_variables_of_the_library_are_not_heeded(monkeypatch):
                 assert model.respond(asked()).text == "Saved."
                 (sent,) = server.requests
             assert canary not in repr(dict(sent.headers))
-            assert sent.headers["host"] == server.base_url.split("/")[2]
-            assert sent.headers["authorization"] == f"Bearer {KEY}"
-            assert sent.headers["content-type"] == "application/json"
-            assert int(sent.headers["content-length"]) == len(sent.raw)
+            ours = {"host": server.base_url.split("/")[2], "content-length": str(len(sent.raw))}
+            ours |= {"authorization": f"Bearer {KEY}", "content-type": "application/json"}
+            assert {name: sent.headers[name] for name in ours} == ours
             assert set(sent.headers) == HEADERS, custom
         assert trap.requests == []
 
@@ -144,7 +140,7 @@ def test_proxies_and_the_variables_of_the_library_are_not_heeded(monkeypatch):
 def test_no_cookie_is_sent_back_nothing_but_identity_accepted_and_without_a_key_none_sent():
     content = {"choices": [{"message": {"content": "Saved."}}]}
     cookie = chat.document(content, headers={"set-cookie": "track=1; Path=/"})
-    for key, headers in ((KEY, HEADERS), (None, HEADERS - {"authorization"})):
+    for key, headers in ((KEY, HEADERS), (None, WITHOUT_KEY)):
         with serving(chat.always(cookie), key=key) as (server, model):
             model.respond(asked())
             model.respond(asked())
@@ -177,16 +173,7 @@ def refused(**arguments):
 
 def test_what_is_no_base_url_is_refused_at_once_and_every_other_kind_taken():
     ends, endings = "ends before", ("?key=1", "?", "#", "#x")
-    hosts = (
-        "",
-        "host:99999",
-        "[::1",
-        "ho st",
-        "host/v1\nX: y",
-        "[v1.a]",
-        "\u00e4..b",
-        "\u0661\u0662\u0667.0.0.1",
-    )
+    hosts = ("", "host:99999", "[::1", "ho st", "host/v1\nX: y", "[v1.a]", "\u00e4..b", "\u0661.0.0.1")
     for problem, urls in {
         "no URL": (
             *("", "127.0.0.1:8080/v1", "ftp://host/v1", "http://host/" + "x" * 70_000),
@@ -251,32 +238,29 @@ def test_an_encoding_that_nobody_asked_for_is_not_decoded_but_for_one_layer_of_g
 # -- N5, N6: the key, and the server's words -------------------------------------------------------------
 
 
-HIDDEN = KEY.replace("-", "\\u002d", 1)
-
-
 @pytest.mark.threat("T-LEAK-09", control="hidden_key")
-def test_the_key_is_in_no_error_log_or_reply_even_if_the_server_repeats_it(logged):
-    call = chat.tool_calls(chat.tool_call("ls", {"path": "KEY"})).body
+def test_the_key_is_in_no_error_log_or_reply_even_if_the_server_repeats_it(caplog):
+    for name in ("root", "openai", "httpx2", "httpcore2", "asyncio", "muniment"):
+        caplog.set_level(logging.DEBUG, logger=name)
+    call, hidden = chat.tool_calls(chat.tool_call("ls", {"path": "KEY"})).body, KEY.replace("-", "\\u002d", 1)
     odd = b"HTTP/1.1 503 x\r\nretry-after: \xe9\r\ncontent-length: 2\r\n\r\n{}"  # A header that is no text.
     for answer in (
         chat.completion({"content": f"Your key is {KEY}."}),
         *(chat.failure(status, f"Incorrect API key provided: {KEY}") for status in (400, 401)),
         chat.Response(f"<html>{KEY}".encode()),
-        chat.Response(f'{{"error": {{"message": "bad key {HIDDEN}"}}}}'.encode(), 400),
+        chat.Response(f'{{"error": {{"message": "bad key {hidden}"}}}}'.encode(), 400),
         chat.failure(400, f"bad key {KEY[:5]}\u200b{KEY[5:]}"),
-        chat.Response(call.replace(b"KEY", HIDDEN.replace("\\", "\\\\").encode())),
+        chat.Response(call.replace(b"KEY", hidden.replace("\\", "\\\\").encode())),
         chat.raw(odd),
     ):
         with serving(chat.always(answer)) as (server, model):
             outcome = attempted(model)
             more = (getattr(outcome, name, None) for name in ("__cause__", "__context__"))
-            said = repr((outcome, *more))
             assert server.requests[0].headers["authorization"] == f"Bearer {KEY}"
-            assert KEY not in said
-            assert KEY not in repr(model) + repr(vars(model))
-    assert KEY not in logged.text
-    assert "dark mode" not in logged.text  # Nor are the words of the fact.
-    assert logged.records  # There was something to look through.
+            assert KEY not in repr((outcome, *more, model, vars(model)))
+    assert KEY not in caplog.text
+    assert "dark mode" not in caplog.text  # Nor are the words of the fact.
+    assert caplog.records  # There was something to look through.
 
 
 def test_a_word_that_stands_in_for_a_key_is_left_in_answers():
@@ -423,10 +407,12 @@ def test_an_action_that_is_no_tool_or_where_none_is_left_is_a_call_and_no_last_w
 # -- decide ----------------------------------------------------------------------------------------------
 
 
-def test_a_decision_is_asked_for_once_and_filed_by_code():
+def test_a_decision_is_asked_for_once_and_filed_by_code_and_none_is_where_the_rules_are_sure():
     with serving(chat.always(chat.words(json.dumps(DECISION))), "decide") as (server, model):
+        sure = model.respond(about("My daughter has swimming lessons on Wednesdays"))
+        assert (sure.decided_by, sure.calls != ()) == ("rules", True)
         assert model.respond(asked(last=True)).text.startswith("Not saved")
-        assert server.requests == []  # Nothing could be written.
+        assert server.requests == []  # The rules are sure, or nothing could be written.
         first = model.respond(asked())
         assert ({call.tool for call in first.calls}, first.usage) == ({"grep"}, Usage(100, 10))
         answers = tuple(ToolMessage(call.id, "allow", None, "no matches") for call in first.calls)
@@ -454,11 +440,3 @@ def test_auto_comes_down_from_tools_to_json_to_decide_within_a_run_and_begins_an
         assert names == [None, "action", "decision", None]
         assert server.requests[2].body["max_tokens"] == 64
         assert server.requests[2].body["messages"][-1]["content"] == "Blue"
-
-
-def test_where_the_rules_are_sure_no_request_is_made_and_they_are_named():
-    with serving(chat.words("{}"), "decide") as (server, model):
-        reply = model.respond(about("My daughter has swimming lessons on Wednesdays"))
-        assert reply.decided_by == "rules"
-        assert reply.calls
-        assert server.requests == []

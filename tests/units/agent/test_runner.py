@@ -8,7 +8,6 @@ import pytest
 from muniment.agent import model as protocol
 from muniment.agent.chat import nudge_message
 from muniment.agent.runner import MAX_REFUSALS, Runner
-from muniment.confine.cancel import Cancel
 from muniment.errors import Cancelled, DeadlineExceeded, WorkerLost
 from muniment.names import ContextMode, Scope, Via
 from muniment.policy.decide import Limits
@@ -35,12 +34,6 @@ class Tools:
         if isinstance(answer, Exception):
             raise answer
         return answer(arguments) if callable(answer) else answer
-
-
-@pytest.fixture
-def cancel():
-    with Cancel() as cancel:
-        yield cancel
 
 
 @pytest.fixture

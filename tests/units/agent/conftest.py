@@ -1,0 +1,11 @@
+"""What runs and questions can be ended by."""
+
+import pytest
+
+from muniment.confine.cancel import Cancel
+
+
+@pytest.fixture
+def cancel():
+    with Cancel() as cancel:
+        yield cancel
