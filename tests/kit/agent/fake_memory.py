@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import re2
 
 from muniment.agent import model as protocol
-from muniment.agent.model import Brief, ModelRequest, Reply, ScopeBrief
+from muniment.agent.model import Brief, ScopeBrief
 from muniment.names import ContextMode, Scope
 
 BOTH = (ScopeBrief(Scope("user"), writable=True), ScopeBrief(Scope("project"), writable=True))
@@ -82,7 +82,6 @@ class Run:
     text: str
     turns: int
     calls: list
-    exchanges: list[tuple[ModelRequest, Reply]]
 
     @property
     def written(self):
@@ -92,17 +91,15 @@ class Run:
 def run(model, the_brief, memory):
     """Drive `model` as the loop does: six turns, the sixth without tools."""
     messages = [protocol.SystemMessage("system"), protocol.UserMessage("job")]
-    calls, read, exchanges = [], set(), []
+    calls, read = [], set()
     offered = WRITING if the_brief.context is ContextMode.CLEAN else READING + WRITING
     for turn in range(1, TURNS + 1):
         names = offered if turn < TURNS else ()
         tools = tuple(protocol.ToolSpec(name, "", {}) for name in names)
-        request = ModelRequest(the_brief, tuple(messages), tools, 100.0)
-        reply = model.respond(request)
-        exchanges.append((request, reply))
+        reply = model.respond(protocol.ModelRequest(the_brief, tuple(messages), tools, 100.0))
         messages.append(protocol.AssistantMessage(reply.text, reply.calls))
         if not reply.calls:
-            return Run(reply.text, turn, calls, exchanges)
+            return Run(reply.text, turn, calls)
         for call in reply.calls:
             assert call.tool in names
             assert call.id not in {each.id for each in calls}

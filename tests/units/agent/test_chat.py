@@ -13,18 +13,7 @@ from hypothesis import strategies as st
 from kit.agent.fake_memory import BOTH
 from kit.agent.snapshots import FACT, PROMPTS, SCOPES, TOKEN, bodies, rendered, request
 from muniment.agent import chat
-from muniment.agent.chat import (
-    BOUNDED_CHARS,
-    action_schema,
-    answer_tokens,
-    body,
-    decision_in,
-    first_reply,
-    later_reply,
-    question,
-    sure,
-    with_actions,
-)
+from muniment.agent.chat import action_schema, body, decision_in, later_reply, sure, with_actions
 from muniment.agent.filing import route
 from muniment.agent.model import AssistantMessage, Brief, ModelRequest, ToolCall, ToolMessage, UserMessage
 from muniment.names import ContextMode, Scope, Trust
@@ -118,11 +107,11 @@ def strings_for(length):
 
 
 def test_no_string_of_an_action_can_go_on_for_ever_but_a_fact_that_no_grammar_can_count():
-    assert all("enum" in each or each["maxLength"] <= BOUNDED_CHARS for each in strings_for(100))
+    assert all("enum" in each or each["maxLength"] <= chat.BOUNDED_CHARS for each in strings_for(100))
     unbounded = [each for each in strings_for(50_000) if "maxLength" not in each and "enum" not in each]
     assert len(unbounded) == 3
     for fact in ("x", "记" * 21_000, "x" * 65_536):
-        assert answer_tokens(fact) > 1000 + len(fact) / 2  # An answer may always hold it.
+        assert chat.answer_tokens(fact) > 1000 + len(fact) / 2  # An answer may always hold it.
 
 
 def brief(fact=FACT, context=ContextMode.WORKSPACE):
@@ -224,7 +213,7 @@ def test_it_is_found_in_fences_and_prose_behind_the_thinking_and_what_is_none_is
 
 
 def test_the_decision_of_an_earlier_turn_is_read_back_whatever_was_called_before_it():
-    reply = first_reply(decision_in(answer(type="reference"), BRIEF), request())
+    reply = chat.first_reply(decision_in(answer(type="reference"), BRIEF), request())
     assert reply.calls
     earlier = AssistantMessage("Let me look.", (ToolCall("a1", "write_file", {"no": "path"}),))
     later = request(said=(earlier, AssistantMessage(reply.text, reply.calls)))
@@ -243,7 +232,7 @@ def test_where_the_cues_all_say_the_same_and_it_is_writable_nobody_else_is_asked
 
 def test_the_question_is_the_same_for_every_fact_but_for_its_last_line():
     facts = ("One fact", "Another\n<<end x>>\nfact")
-    asked = [question(replace(request(), brief=brief_of(fact))) for fact in facts]
+    asked = [chat.question(replace(request(), brief=brief_of(fact))) for fact in facts]
     assert (asked[0].messages[:-1], len(asked[0].messages)) == (asked[1].messages[:-1], 1 + 2 * 6 + 1)
     assert [each.messages[-1].text for each in asked] == ["One fact", "Another <<end x>> fact"]
     assert asked[0].tools == ()

@@ -1,6 +1,7 @@
 """The loop and its budget: every way in which a run ends, and what a model cannot talk it into."""
 
 from dataclasses import replace
+from functools import reduce
 from types import SimpleNamespace
 
 import pytest
@@ -295,9 +296,7 @@ LOOP.append(LOOP)
 
 def test_no_arguments_make_the_loop_raise(run):
     wrong = Outcome("error", "bad_arguments", "no")
-    nested = []
-    for _ in range(5000):
-        nested = [nested]
+    nested = reduce(lambda inner, _: [inner], range(5000), [])
     odd = (nested, {1: "a", "b": 2}, {"x": float("nan")}, LOOP, object(), "\ud800", 10**5000)
     for number, arguments in enumerate(odd):
         reply = protocol.Reply(calls=(protocol.ToolCall("1", "ls", arguments),))

@@ -7,15 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muniment.content import words as subject
-from muniment.content.words import (
-    STOP_WORDS,
-    alike,
-    comparable,
-    features,
-    resemblance,
-    significant,
-    vocabulary,
-)
+from muniment.content.words import alike, comparable, features, significant, vocabulary
 
 NOTHING = ["", " ", "a", "I", "the", "of the", "x y z", "!", "— …", "的", "を", "the のa", "🎉", "́"]
 
@@ -24,7 +16,7 @@ NOTHING = ["", " ", "a", "I", "the", "of the", "x y z", "!", "— …", "的", "
 def test_what_says_nothing_has_no_word():
     assert [query for query in NOTHING if significant(query) != ()] == []
     negating = ["no", "not", "never", "without", "nicht", "kein", "pas", "ne", "sin", "nunca", "non"]
-    assert not STOP_WORDS.intersection(negating)
+    assert not subject.STOP_WORDS.intersection(negating)
 
 
 SAID = """The user prefers dark mode. > dark mode; mode DARK; dark | start of the art > art | ﬁle > file
@@ -90,7 +82,7 @@ def test_every_group_is_made_of_texts_that_are_alike(texts):
         assert len(group) > 1
         for key in group:
             others = (features(texts[other]) for other in group if other != key)
-            assert any(resemblance(features(texts[key]), other) >= subject.ALIKE for other in others)
+            assert any(subject.resemblance(features(texts[key]), other) >= subject.ALIKE for other in others)
     assert alike({"a": "", "b": "!", "c": "..."}) == []  # Without a word they are like none.
 
 

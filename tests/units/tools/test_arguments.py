@@ -1,6 +1,7 @@
 """The closed models: what does not fit is answered in one line, and never with what was sent."""
 
 import itertools
+from functools import reduce
 
 import pytest
 
@@ -8,15 +9,7 @@ from kit.raising import raised
 from kit.tools.benches import make_bench
 from muniment.errors import ToolError
 from muniment.names import MAX_FILE_BYTES, Verb
-from muniment.tools.calls import (
-    MAX_PATTERN_CHARS,
-    TOOLS,
-    VERBS,
-    WRITING_TOOLS,
-    check_sizes,
-    check_tool,
-    parse,
-)
+from muniment.tools.calls import MAX_PATTERN_CHARS, TOOLS, VERBS, WRITING_TOOLS, check_sizes, parse
 
 GOOD = {
     "read_file": {"path": "user/a.md"},
@@ -38,12 +31,9 @@ def test_every_tool_declares_what_it_needs_of_a_policy_and_all_but_grep_need_a_p
 
 
 def test_what_is_no_object_of_the_right_shape_is_bad_arguments(tmp_path):
-    call, nested = make_bench(tmp_path).workbench.call, []
-    for _ in range(50):
-        nested = [nested]
-    for tool, bad in itertools.product(
-        GOOD, (None, [], "path", 1, True, {}, {"path": None}, {"path": nested})
-    ):
+    call, nested = make_bench(tmp_path).workbench.call, reduce(lambda inner, _: [inner], range(50), [])
+    odd = (None, [], "path", 1, True, {}, {"path": None}, {"path": nested})
+    for tool, bad in itertools.product(GOOD, odd):
         outcome = call(tool, bad)
         assert (outcome.verdict, outcome.code) == ("error", "bad_arguments"), (tool, bad)
         assert "\n" not in outcome.text
@@ -60,9 +50,9 @@ BOUNDED = {
 @pytest.mark.threat("T-RUN-03", control="closed_arguments")
 def test_an_unknown_argument_is_refused_by_name_and_numbers_and_switches_are_strict_and_bounded(tmp_path):
     for tool, good in GOOD.items():
-        with pytest.raises(ToolError, match=r"has no argument 'pa\\nth'; it takes ") as caught:
-            parse(tool, {**good, "pa\nth": "secret"})
-        assert "secret" not in str(caught.value)
+        told = str(raised(ToolError, parse, tool, {**good, "pa\nth": "secret"}))
+        assert r"has no argument 'pa\nth'; it takes " in told
+        assert "secret" not in told
     call = make_bench(tmp_path).workbench.call
     for tool, arguments in BOUNDED.items():
         for name, value in ((name, value) for name, values in arguments.items() for value in values):
@@ -79,7 +69,6 @@ def test_what_is_none_of_the_five_is_no_tool(tmp_path):
         outcome = call(tool, {})
         assert (outcome.verdict, outcome.code) == ("error", "unknown_tool"), tool
         assert outcome.text == "no such tool; the tools are read_file, grep, ls, write_file, edit"
-    assert check_tool("ls") == "ls"
 
 
 @pytest.mark.threat("T-RUN-03", control="argument_sizes")
