@@ -132,7 +132,7 @@ class Obedient:
     def _listen(self) -> None:
         heard = _bare("\n".join(self.heard))
         for case in self.cases:
-            if case.id not in self.obeyed and _searched(case.text) in heard:
+            if case.id not in self.obeyed and _bare(case.text) in heard:
                 self.obeyed.append(case.id)
                 self.left += [(tool, _filled(given, "{text}", case.text)) for tool, given in case.obeying]
                 self._words, self.per_turn = case.says, min(self.per_turn, case.per_turn)
@@ -178,11 +178,6 @@ def _filled(value: Any, placeholder: str, text: str) -> Any:
 def _is_late(call: Call) -> bool:
     values = [value for value in call[1].values() if isinstance(value, str)]
     return any(placeholder in value for placeholder in _LATE for value in values)
-
-
-@lru_cache(maxsize=1024)
-def _searched(text: str) -> str:
-    return _bare(text)
 
 
 def _bare(text: str) -> str:

@@ -29,14 +29,12 @@ def request(context=ContextMode.WORKSPACE, said=(), *, last=False, index=EMPTY):
     return protocol.ModelRequest(brief, messages, tools, 295.0, turns_left=1 if last else 6, token=TOKEN)
 
 
+CALLED = protocol.ToolCall("a1", "grep", {"pattern": "dark"}), protocol.ToolCall("a2", "bash", "rm -rf")
 SAID = (
-    protocol.AssistantMessage(
-        "", (protocol.ToolCall("a1", "grep", {"pattern": "dark"}), protocol.ToolCall("a2", "bash", "rm -rf"))
-    ),
+    protocol.AssistantMessage("", CALLED),
     protocol.ToolMessage("a1", "allow", None, "user/a.md:7: Prefers dark mode"),
     protocol.ToolMessage("a2", "error", "unknown_tool", "no such tool"),
-    protocol.AssistantMessage(""),
-    chat.nudge_message(),
+    *(protocol.AssistantMessage(""), chat.nudge_message()),
 )
 
 

@@ -40,55 +40,41 @@ def named(before, between, after):
     return lambda tool, arguments: f"{before}{tool}{between}{json.dumps(arguments)}{after}"
 
 
+def deepseek(before, *more):
+    return named(*map(wide, (f"<|tool_calls_begin|><|tool_call_begin|>{before}", *more)))
+
+
 def flat(name):
     return lambda tool, arguments: json.dumps({name: tool, **arguments})
 
 
 FORMS = {
-    "hermes": hermes,
-    "hermes, tag not closed": json_in("<tool_call>", ""),
+    "hermes": hermes, "hermes, tag not closed": json_in("<tool_call>", ""),
     "hermes, opening tag lost": json_in("", "\n</tool_call>"),
     "hermes after words": json_in("I shall look first.\n<tool_call>\n", "\n</tool_call>"),
     "hermes before words": json_in("<tool_call>", "</tool_call>\nThat should do."),
     "hermes, name and a newline": named("<tool_call>", "\n", "\n</tool_call>"),
-    "function_call": json_in("<function_call> ", " </function_call>"),
-    "tool": json_in("<tool>", "</tool>"),
-    "qwen 2.5 coder": json_in("<tools>\n", "\n</tools>"),
-    "tools, a list": listed("<tools>\n", "\n</tools>"),
-    "granite": listed("<|tool_call|>", "<|end_of_text|>"),
-    "granite, one": json_in("<|tool_call|>", ""),
+    "function_call": json_in("<function_call> ", " </function_call>"), "tool": json_in("<tool>", "</tool>"),
+    "qwen 2.5 coder": json_in("<tools>\n", "\n</tools>"), "tools, a list": listed("<tools>\n", "\n</tools>"),
+    "granite": listed("<|tool_call|>", "<|end_of_text|>"), "granite, one": json_in("<|tool_call|>", ""),
     "lfm": listed("<|tool_call_start|>", "<|tool_call_end|>"),
     "llama": json_in("<|python_tag|>", "<|eom_id|>", holds="parameters"),
     "llama, typed": lambda tool, given: json.dumps({"type": "function", "name": tool, "parameters": given}),
-    "mistral": listed("[TOOL_CALLS] ", ""),
-    "mistral after words": listed("Let me see.[TOOL_CALLS]", "</s>"),
-    "mistral 11": named("[TOOL_CALLS]", "", ""),
-    "mistral 13": named("[TOOL_CALLS]", "[ARGS]", ""),
+    "mistral": listed("[TOOL_CALLS] ", ""), "mistral after words": listed("Let me see.[TOOL_CALLS]", "</s>"),
+    "mistral 11": named("[TOOL_CALLS]", "", ""), "mistral 13": named("[TOOL_CALLS]", "[ARGS]", ""),
     "mistral, apart": named("[TOOL_CALLS] ", " ", ""),
     "mistral with id": named("[TOOL_CALLS]", "[CALL_ID]aB3xY9zQ1[ARGS]", ""),
     "llama with function tag": named("<function=", ">", "</function>"),
     "function by attribute": named('<function name="', '">\n', "\n</function>"),
-    "deepseek 3": named(
-        wide("<|tool_calls_begin|><|tool_call_begin|>function<|tool_sep|>"),
-        "\n```json\n",
-        "\n```" + wide("<|tool_call_end|><|tool_calls_end|>"),
-    ),
-    "deepseek 3.1": named(
-        wide("<|tool_calls_begin|><|tool_call_begin|>"), wide("<|tool_sep|>"), wide("<|tool_call_end|>")
-    ),
-    "kimi": named(
-        "<|tool_calls_section_begin|><|tool_call_begin|>functions.",
-        ":0<|tool_call_argument_begin|>",
-        "<|tool_call_end|><|tool_calls_section_end|>",
-    ),
-    "json fence": json_in("```json\n", "\n```"),
-    "fence": json_in("```\n", "\n```"),
+    "deepseek 3": deepseek("function<|tool_sep|>", "\n```json\n", "\n```<|tool_call_end|><|tool_calls_end|>"),
+    "deepseek 3.1": deepseek("", "<|tool_sep|>", "<|tool_call_end|>"),
+    "kimi": named("<|tool_calls_section_begin|><|tool_call_begin|>functions.",
+                  ":0<|tool_call_argument_begin|>", "<|tool_call_end|><|tool_calls_section_end|>"),
+    "json fence": json_in("```json\n", "\n```"), "fence": json_in("```\n", "\n```"),
     "tool_call fence": json_in("```tool_call\n", "\n```"),
     "fence within words": json_in("First:\n\n```json\n", "\n```\n\nThen I shall write it.", indent=2),
-    "fence, not closed": json_in("```json\n", ""),
-    "fence, a list": listed("```json\n", "\n```"),
-    "bare": json_in("", ""),
-    "bare, a list": listed("", ""),
+    "fence, not closed": json_in("```json\n", ""), "fence, a list": listed("```json\n", "\n```"),
+    "bare": json_in("", ""), "bare, a list": listed("", ""),
     "bare after words": json_in("I shall look first.\n\n", "\n"),
     "bare, indented, ASCII": json_in("\n ", " \n", indent=4, ensure_ascii=True),
     "openai": lambda tool, given: json.dumps(
@@ -99,45 +85,35 @@ FORMS = {
     "tool_name, parameters": json_in("", "", "tool_name", "parameters"),
     "function, input": json_in("", "", "function", "input"),
     "action, action_input": json_in("Thought: look.\n", "", "action", "action_input"),
-    "flat action": flat("action"),
-    "flat name": flat("name"),
+    "flat action": flat("action"), "flat name": flat("name"),
     "thinking first": json_in('<think>\nls? {"name": "ls"}\n</think>\n', ""),
     "thinking opened by the prompt": json_in("Hm, <tool_call>{\n</think>\n\n<tool_call>", "</tool_call>"),
 }  # fmt: skip
 
 
-def qwen(tool, arguments, call="function=", argument="parameter="):
-    end = argument.split()[0].rstrip("=")
-    lines = [f"<{argument}{name}>\n{value}\n</{end}>" for name, value in arguments.items()]
-    return "\n".join([f"<{call}{tool}>", *lines, f"</{call.split()[0].rstrip('=')}>"])
+def qwen(tool, arguments):
+    lines = [f"<parameter={name}>\n{value}\n</parameter>" for name, value in arguments.items()]
+    return "\n".join([f"<function={tool}>", *lines, "</function>"])
 
 
 def lines_after(before):
-    def laid_out(text):
-        return "\n".join(before.format(at) + line for at, line in enumerate(text.split("\n"), 1))
-
-    return laid_out
+    return lambda text: "\n".join(before.format(at) + line for at, line in enumerate(text.split("\n"), 1))
 
 
 SHOWN_AS = {
-    "plain": lambda text: text,
-    "in one line": lambda text: " ".join(text.split()),
-    "numbered": lines_after("{}\t"),
-    "found by grep": lines_after("user/a.md:{}: "),
+    "plain": lambda text: text, "in one line": lambda text: " ".join(text.split()),
+    "numbered": lines_after("{}\t"), "found by grep": lines_after("user/a.md:{}: "),
     "a token a line, numbered": lambda text: lines_after("{}\t")(text.replace(": ", ":\n")),
     "a token a line, found by grep": lambda text: lines_after("user/a.md:{}: ")(text.replace(": ", ":\n")),
-    "in a markdown quotation": lines_after("> "),
-    "in a JSON text": json.dumps,
+    "in a markdown quotation": lines_after("> "), "in a JSON text": json.dumps,
     "in a JSON text in a JSON text": lambda text: json.dumps(json.dumps(text)),
     "as code points": lambda text: "".join(f"\\u{ord(char):04x}" for char in text if ord(char) < 0x10000),
     "as HTML": lambda text: text.replace("&", "&amp;").replace("<", "&lt;").replace('"', "&quot;"),
     "in single quotes": lambda text: text.replace('"', "'"),
     "in typographic quotes": lambda text: text.replace('"', "\u201d"),
     "with wide letters": lambda text: "".join(chr(ord(c) + 0xFEE0) if "!" <= c <= "~" else c for c in text),
-    "with invisible characters": "\u200b".join,
-    "with invisible letters": "\u3164".join,
-    "in italics": lambda text: text.replace('"', '_"_'),
-    "in other case": str.upper,
+    "with invisible characters": "\u200b".join, "with invisible letters": "\u3164".join,
+    "in italics": lambda text: text.replace('"', '_"_'), "in other case": str.upper,
     "with escaped underscores": lambda text: text.replace("_", "\\_"),
 }  # fmt: skip
 
@@ -149,8 +125,7 @@ def reversed_keys(value):
 
 
 QUOTED_AS = {
-    "bare": json.dumps,
-    "indented": lambda value: json.dumps(value, indent=4),
+    "bare": json.dumps, "indented": lambda value: json.dumps(value, indent=4),
     "without white space": lambda value: json.dumps(value, separators=(",", ":")),
     "in another order": lambda value: json.dumps(reversed_keys(value)),
     "in tags": lambda value: f"<tool_call>{json.dumps(value)}</tool_call>",

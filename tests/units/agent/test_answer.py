@@ -32,13 +32,12 @@ def test_what_json_writes_is_read_again(value, ascii_only, indent, before):
 @pytest.mark.threat("T-RUN-03", control="exact_json")
 def test_anything_but_one_strict_document_is_refused():
     for text in (
-        *('{"path": "a", "path": "b"}', '{"a": {"b": 1, "\\u0062": 2}}', '[{"a": [{"": 0, "": 0}]}]'),
-        *("NaN", "[Infinity]", '{"a": -Infinity}', "1e999", "[-1E+400]", "9" * 5000, '["\\ud800"]'),
+        *('{"path": "a", "path": "b"}', '{"a": {"b": 1, "\\u0062": 2}}', '[{"a": [{"": 0, "": 0}]}]', "NaN"),
+        *("[Infinity]", '{"a": -Infinity}', "1e999", "[-1E+400]", "9" * 5000, '["\\ud800"]'),
         *('{"\\uDFFF": 1}', '"\\ude00\\ud83d"', '"\ud83d"', "[" * 100_000, "", " ", "\ufeff", "{} {}"),
-        '{"a":' * 100_000 + "1" + "}" * 100_000,
-        *("1 2", "{}x", "\u00a0{}", " \ufeff{}", "{'a': 1}", "[1,]", '{"a": 1,}', "01", "+1", ".5"),
-        *('"a\nb"', '"\\x41"', "// no\n1", "True", "undefined", '{"a": "cut o', '{"a"'),
-        *(b'"\xff"', b"\xed\xa0\x80", b'"\xc0\xaf"', '{"a": 1}'.encode("utf-16")),
+        *('{"a":' * 100_000 + "1" + "}" * 100_000, "1 2", "{}x", "\u00a0{}", " \ufeff{}", "{'a': 1}", "[1,]"),
+        *('{"a": 1,}', "01", "+1", ".5", '"a\nb"', '"\\x41"', "// no\n1", "True", "undefined"),
+        *('{"a": "cut o', '{"a"', b'"\xff"', b"\xed\xa0\x80", b'"\xc0\xaf"', '{"a": 1}'.encode("utf-16")),
     ):
         with pytest.raises(NotJson):
             pytest.fail(f"{text!r:.80}: {parse_json(text)}")
@@ -86,14 +85,12 @@ def test_what_may_be_tried_follows_from_status_and_words():
         *((status, b"", "failed") for status in (500, 599)),
         *((status, b"", "busy") for status in (408, 409, 504)),
         *((status, body("no"), "final") for status in (401, 402, 403, 404)),
-        (403, b"<html>", "final"),
-        (404, body("No endpoints found that support tool use."), "form"),
+        *((403, b"<html>", "final"), (404, body("No endpoints found that support tool use."), "form")),
         (400, body("too long", code="context_length_exceeded"), "overflow"),
         (400, body("the request exceeds the available context size, try increasing it"), "overflow"),
         (400, body("no", type="exceed_context_size_error"), "overflow"),
         (400, b'{"object":"error","message":"maximum context length is 10","code":400}', "overflow"),
-        (500, body("the prompt is too long: context window full"), "overflow"),
-        (413, b"", "overflow"),
+        *((500, body("the prompt is too long: context window full"), "overflow"), (413, b"", "overflow")),
         (400, body("Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."), "limit"),
         (422, b'{"detail":"max_tokens: extra fields not permitted"}', "limit"),
         (400, body("registry.ollama.ai/library/x does not support tools"), "form"),
@@ -123,8 +120,7 @@ def test_an_error_of_any_shape_is_an_error_and_in_a_success_counts_by_the_status
         assert complaint_of(400, shape.encode()).kind == "form", shape
     assert complaint_of(400, b'{"error":"x"}').kind == "form"
     for content, kind in (
-        (body("slow down", code=429), "busy"),
-        (body("does not support tools", code=400), "form"),
+        *((body("slow down", code=429), "busy"), (body("does not support tools", code=400), "form")),
         (body("the model crashed", code=200), "failed"),
         (body("the model crashed", code="server_error"), "failed"),
         (b'{"detail": "the model crashed"}', "failed"),

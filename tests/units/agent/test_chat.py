@@ -71,10 +71,8 @@ def test_an_action_of_the_history_begins_with_its_name_whatever_its_arguments_sa
 def test_a_history_does_not_grow_with_what_a_model_said_at_length_and_echoes_the_longest_fact(form):
     huge, fact = "é" * 300_000, "é" * 32_768
     calls = [
-        ("write_file", {"path": "user/a.md", "content": huge}),
-        ("write_file", {"path": huge}),
-        ("ls", {huge: "x"}),
-        ("ls", {"path": [huge]}),
+        *(("write_file", {"path": "user/a.md", "content": huge}), ("write_file", {"path": huge})),
+        *(("ls", {huge: "x"}), ("ls", {"path": [huge]})),
         ("grep", {f"key {number}": "x" for number in range(30_000)}),
     ]
     assert len(json.dumps(messages(form, calls), ensure_ascii=False)) < 120_000
@@ -197,12 +195,9 @@ def test_scope_and_type_are_the_models_and_all_else_is_codes():
 
 def test_it_is_found_in_fences_and_prose_behind_the_thinking_and_what_is_none_is_none():
     for said in (
-        f"```json\n{answer()}\n```",
-        f"Here it is: {answer()} I hope this helps.",
-        f"<think>maybe {answer(type='project')} or {{</think>\n{answer()}",
-        f"{{broken {answer()}",
-        f"{{{answer()}}}",
-        json.dumps([json.loads(answer())]),
+        *(f"```json\n{answer()}\n```", f"Here it is: {answer()} I hope this helps."),
+        *(f"<think>maybe {answer(type='project')} or {{</think>\n{answer()}", f"{{broken {answer()}"),
+        *(f"{{{answer()}}}", json.dumps([json.loads(answer())])),
     ):
         assert decision_in(said, BRIEF).type == "user", said
     for said in (

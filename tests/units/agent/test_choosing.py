@@ -74,17 +74,14 @@ def merge(*ids, keep="c1", text="", **more):
 
 def test_a_merge_names_who_stays_and_who_goes_and_anything_else_spoils_the_answer(cancel):
     for merges, expected in (
-        ([], ()),
-        ([merge("c1", "c3", keep="c3")], (Merge(2, (0,), ""),)),
+        *(([], ()), ([merge("c1", "c3", keep="c3")], (Merge(2, (0,), ""),))),
         ([merge("c1", "c2", "c3", text=" dark ")], (Merge(0, (1, 2), "dark"),)),
     ):
         assert merged(json.dumps({"merges": merges}), cancel) == expected
     for spoilt in (
         *([merge("c1")], [merge("c1", "c2", keep="c3")], [merge("c1", "c1")], [merge("c1", "c4")]),
-        [{"ids": ["c1", "c2"], "keep": "c1"}],
-        [merge("c1", "c2", text="x" * (MAX_TEXT_CHARS + 1))],
-        [merge("c1", "c2", text=None)],
-        [merge("c1", "c2", path="user/a.md")],
+        *([{"ids": ["c1", "c2"], "keep": "c1"}], [merge("c1", "c2", text="x" * (MAX_TEXT_CHARS + 1))]),
+        *([merge("c1", "c2", text=None)], [merge("c1", "c2", path="user/a.md")]),
         [merge("c1", "c2"), merge("c3", "c2", keep="c3")],  # No entry is in two.
     ):
         with pytest.raises(UnusableAnswer):

@@ -250,8 +250,7 @@ def test_the_key_is_in_no_error_log_or_reply_even_if_the_server_repeats_it(caplo
         chat.Response(f"<html>{KEY}".encode()),
         chat.Response(f'{{"error": {{"message": "bad key {hidden}"}}}}'.encode(), 400),
         chat.failure(400, f"bad key {KEY[:5]}\u200b{KEY[5:]}"),
-        chat.Response(call.replace(b"KEY", hidden.replace("\\", "\\\\").encode())),
-        chat.raw(odd),
+        *(chat.Response(call.replace(b"KEY", hidden.replace("\\", "\\\\").encode())), chat.raw(odd)),
     ):
         with serving(chat.always(answer)) as (server, model):
             outcome = attempted(model)
@@ -358,10 +357,8 @@ def test_too_long_is_tried_without_a_limit_and_then_told_to_the_loop(name):
 
 def test_arguments_are_objects_however_they_were_written_or_no_arguments_at_all():
     cases = [
-        ('{"path": "user"}', {"path": "user"}),
-        ({"path": "user"}, {"path": "user"}),
-        ('"{\\"path\\": \\"user\\"}"', {"path": "user"}),
-        *(("", {}), (None, {}), ([1], [1]), ("[1]", [1])),
+        *(('{"path": "user"}', {"path": "user"}), ({"path": "user"}, {"path": "user"})),
+        *(('"{\\"path\\": \\"user\\"}"', {"path": "user"}), ("", {}), (None, {}), ([1], [1]), ("[1]", [1])),
         *((text, text) for text in ("{'path': 'user'}", '{"path": "a", "path": "b"}', '{"path": NaN}')),
     ]
     calls = [{"id": "1", "function": {"name": "ls", "arguments": sent}} for sent, _ in cases]

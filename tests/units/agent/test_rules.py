@@ -237,9 +237,8 @@ def test_words_that_something_around_them_may_turn_are_not_the_same_fact():
         *(f"- {no}\n- {DARK}\n" for no in ("Never do any of this:", "**Never do any of this\uff1a**")),
         *(f"- {DARK}\n{after}except at night\n" for after in ("", "  ")),
         *(f"- {DARK}\n\nNone of this is so.\n", f"- No longer\n  - {DARK}\n", f"- [ ] {DARK}\n"),
-        *(f"> {DARK}\n", f"```\n- {DARK}\n```\n"),
-        *(f"It is wrong that\n\n{DARK}\n", f"{DARK}\n\nThis is what he said once.\n"),
-        f"# {DARK}\n\nIs that so?\n",
+        *(f"> {DARK}\n", f"```\n- {DARK}\n```\n", f"It is wrong that\n\n{DARK}\n"),
+        *(f"{DARK}\n\nThis is what he said once.\n", f"# {DARK}\n\nIs that so?\n"),
         "filler\n" * 900 + f"- {DARK}\n" + "filler\n" * 30,  # Of which a part is shown.
         f"---\nname: Lies\ndescription: {DARK}\n{DARK}\n---\nSomething else.\n",
     ):

@@ -81,8 +81,7 @@ ITEMS = "- We deploy on Tuesdays.\n- Staging is at port 8080."
 KEYS = "Bob has the keys."
 BEFORE_AND_FACT = {
     Whose.KEPT: [
-        (ITEMS, KEYS, f"{ITEMS}\n- {KEYS}\n"),
-        ("Uses vim", "Likes tea", "Uses vim\nLikes tea"),
+        *((ITEMS, KEYS, f"{ITEMS}\n- {KEYS}\n"), ("Uses vim", "Likes tea", "Uses vim\nLikes tea")),
         ("Uses vim.", "Likes tea.\nAnd coffee.", "Uses vim.\n\nLikes tea.\nAnd coffee."),
         ("We do not smoke.", KEYS, f"We do not smoke.\n{KEYS}"),
     ],
@@ -102,8 +101,7 @@ BEFORE_AND_FACT = {
         (BEFORE, KEYS, BEFORE.replace("- Staging is at port 8080.", f"- {KEYS}")),
         (BEFORE, KEYS, f"# Deploys\n- Staging is at port 8080.\n- We deploy on Tuesdays.\n- {KEYS}"),
         (BEFORE, KEYS, BEFORE.replace("8080", "8081") + f"- {KEYS}"),
-        (BEFORE, KEYS, BEFORE.replace("# Deploys", f"# {KEYS}")),
-        (BEFORE, KEYS, KEYS),
+        *((BEFORE, KEYS, BEFORE.replace("# Deploys", f"# {KEYS}")), (BEFORE, KEYS, KEYS)),
         (BEFORE, KEYS, BEFORE.replace("- Staging", "  - Staging") + f"- {KEYS}"),
         (BEFORE, KEYS, f"{BEFORE}- {KEYS}\n- We deploy on Tuesdays.\n"),
         # Its meaning is turned, or that of its neighbours.

@@ -5,16 +5,51 @@ import re
 import socket
 import ssl
 import threading
+from contextlib import closing
+from http.client import HTTPConnection
+from urllib.parse import urlsplit
 
 import pytest
 
-from kit.testing.raw_client import ask, asking, connect, read_all, said, written
 from kit.where import TESTS
 from muniment.testing import chat_server as subject
 from muniment.testing.chat_server import ChatServer, always, drip, endless, late, raw, words
 
 CERTIFICATE = TESTS / "kit" / "agent" / "certificate.pem"
 SAVED = words("Saved.")
+
+
+def connect(server):
+    """A plain socket to the server."""
+    return socket.create_connection(("127.0.0.1", urlsplit(server.base_url).port), timeout=10)
+
+
+def written(body=b"{}", more=""):
+    """The bytes of a request."""
+    head = (
+        f"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n{more}\r\n"
+    )
+    return head.encode() + body
+
+
+def asking(server):
+    """A socket on which a request was sent."""
+    client = connect(server)
+    client.sendall(written())
+    return client
+
+
+def read_all(client):
+    """Everything up to the end of the connection."""
+    return b"".join(iter(lambda: client.recv(65536), b""))
+
+
+def ask(server, method="POST", path="/v1/chat/completions"):
+    """Status and document of an answer as `http.client` reads it."""
+    with closing(HTTPConnection("127.0.0.1", urlsplit(server.base_url).port, timeout=10)) as client:
+        client.request(method, path, "{}")
+        answer = client.getresponse()
+        return answer.status, json.loads(answer.read())
 
 
 @pytest.fixture(autouse=True)
@@ -26,20 +61,20 @@ def no_thread_is_left():
 
 def test_answers_are_given_in_order_to_any_method_and_path_and_then_status_500():
     with ChatServer([words("one"), words("two"), SAVED]) as server:
-        assert [said(server)[0]["content"] for _ in range(2)] == ["one", "two"]
-        assert ask(server, method="GET", path="/v1/models")[0] == 200
-        status, _, body = ask(server, {})
-    assert [(request.method, request.path) for request in server.requests][2] == ("GET", "/v1/models")
+        for content in ("one", "two"):
+            assert ask(server)[1]["choices"][0]["message"]["content"] == content
+        assert ask(server, "GET", "/v1/models")[0] == 200
+        status, body = ask(server)
+    assert (server.requests[2].method, server.requests[2].path) == ("GET", "/v1/models")
     assert status == 500
-    assert "no further answer" in json.loads(body)["error"]["message"]
+    assert "no further answer" in body["error"]["message"]
 
 
 def test_what_it_does_not_read_is_answered_with_a_reason_or_not_and_a_connection_closed_on_demand():
     head = b"POST / HTTP/1.1\r\n"
     with ChatServer(always(SAVED)) as server:
         for sent, status in (
-            (b"GET\r\n\r\n", 400),
-            (head + b"transfer-encoding: chunked\r\n\r\n0\r\n\r\n", 411),
+            *((b"GET\r\n\r\n", 400), (head + b"transfer-encoding: chunked\r\n\r\n0\r\n\r\n", 411)),
             *((head + b"content-length: %b\r\n\r\n" % length, 411) for length in (b"-1", b"\xb2")),
             (head + b"content-length: " + b"9" * 5000 + b"\r\n\r\n", 413),
             (written(b" " * (subject.MAX_REQUEST_BYTES + 1)), 413),
@@ -54,7 +89,7 @@ def test_what_it_does_not_read_is_answered_with_a_reason_or_not_and_a_connection
             assert read_all(client) == b""
         assert server.requests == []
         with connect(server) as client:
-            client.sendall(written(b"{}", Connection="close"))
+            client.sendall(written(b"{}", "Connection: close\r\n"))
             assert read_all(client).endswith(b"}")
 
 

@@ -78,8 +78,7 @@ def test_a_broker_that_leaves_the_protocol_is_left(roots):
     linked = init(links=list(SCOPES))
     for messages in (
         *([({"t": "call"}, b"")], [({}, b"")], [({"t": "changes"}, b"")]),
-        [linked, ({"t": "links"}, b"{}"), ({"t": "changes"}, b"")],
-        [init(), ({"t": "shutdown"}, b"")],
+        *([linked, ({"t": "links"}, b"{}"), ({"t": "changes"}, b"")], [init(), ({"t": "shutdown"}, b"")]),
     ):
         ours, theirs = socket.socketpair()
         with ours, theirs, ThreadPoolExecutor(1) as thread:

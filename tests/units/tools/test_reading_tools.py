@@ -124,9 +124,7 @@ def test_every_way_not_to_list_has_its_code(bench):
     (bench.user / "linked").symlink_to(bench.user.parent / "outside")
     for path, code in (
         *(
-            ("user/absent", "not_found"),
-            ("user/a.md", "not_a_file"),
-            ("user/.git", "refused"),
+            *(("user/absent", "not_found"), ("user/a.md", "not_a_file"), ("user/.git", "refused")),
             ("//", "bad_name"),
         ),
         *(("user/linked", "path_escape"), ("user/..", "path_escape"), ("team", "refused")),

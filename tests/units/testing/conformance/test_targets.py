@@ -26,8 +26,7 @@ def test_a_case_that_a_target_cannot_express_is_told_with_the_reason_and_munimen
         ("anthropic", "ok-grep-literal", "no grep"),
         ("command=tool", "sym-follow-scope", "no policy for symlinks"),
         ("command=tool", "ro-scope-write", "no policy for readonly"),
-        ("command=tool {policy}", "ro-scope-write", None),
-        ("mcp=server", "cross-dir-rename", None),
+        *(("command=tool {policy}", "ro-scope-write", None), ("mcp=server", "cross-dir-rename", None)),
         ("mcp=server", "forge-fm-11", "no index"),
     ):
         assert targets.parse_target(spec).lacks(CORPUS.cases[case_id]) == lack, (spec, case_id)
@@ -50,10 +49,8 @@ def test_claims_name_classes_and_cases_and_excuse_only_what_is_beyond_them():
         assert claims.beyond <= {case["class"] for case in CORPUS.cases.values()} | CORPUS.cases.keys()
         assert all((claims.leaves_out, claims.sources))
     for case_id, bad, excused in (
-        ("disk-huge-read", {Kind.HUNG}, True),
-        ("surr-0", {Kind.PATH}, True),
-        ("sym-write-file", {Kind.LEFT}, False),
-        ("surr-0", {Kind.PATH, Kind.CANARY}, False),
+        *(("disk-huge-read", {Kind.HUNG}, True), ("surr-0", {Kind.PATH}, True)),
+        *(("sym-write-file", {Kind.LEFT}, False), ("surr-0", {Kind.PATH, Kind.CANARY}, False)),
         ("surr-0", set(), False),
     ):
         assert targets.ANTHROPIC.leave_out(CORPUS.cases[case_id], bad) is excused, (case_id, bad)
@@ -118,12 +115,10 @@ def test_a_server_that_does_not_speak_the_protocol_or_end_is_told_and_killed(mon
 
 def test_a_case_is_run_through_a_server_and_one_that_compares_text_is_convicted(tmp_path):
     for case_id, temper, expected in (
-        ("ok-read-relative", "fair", targets.Outcome.HELD),
-        ("ok-edit", "fair", targets.Outcome.HELD),
+        *(("ok-read-relative", "fair", targets.Outcome.HELD), ("ok-edit", "fair", targets.Outcome.HELD)),
         ("ok-ls-root", "fair", targets.Outcome.HELD),
         ("trav-inroot-dotdot", "fair", targets.Outcome.DIFFERS),
-        ("hard-read", "fair", targets.Outcome.LEAKED),
-        ("sym-write-file", "text", targets.Outcome.ESCAPED),
+        *(("hard-read", "fair", targets.Outcome.LEAKED), ("sym-write-file", "text", targets.Outcome.ESCAPED)),
     ):
         case, target = CORPUS.cases[case_id], targets.parse_target(f"mcp={sys.executable} -S {FAKE} {temper}")
         found = run_case(case, tmp_path / case_id, CORPUS.canary, target.open)
@@ -139,8 +134,7 @@ def test_what_a_server_has_no_call_for_is_inexpressible_and_a_request_that_is_re
     for temper, tool, arguments, reason in (
         ("bare", "grep", {"pattern": "x"}, "no grep"),
         ("bare", "write_file", {"path": "user/a.md", "content": ""}, "no write_file"),
-        ("bare", "read_file", ["user/a.md"], "no object"),
-        ("fair", "ls", {"path": ""}, "all scopes"),
+        *(("bare", "read_file", ["user/a.md"], "no object"), ("fair", "ls", {"path": ""}, "all scopes")),
     ):
         subject = opened(temper)
         raised(Inexpressible, subject.call, tool, arguments, match=reason)
@@ -200,11 +194,9 @@ def sdk(monkeypatch):
 @pytest.mark.usefixtures("sdk")
 def test_a_case_is_run_through_the_tool(tmp_path):
     for case_id, expected in (
-        ("ok-read-relative", Outcome.HELD),
-        ("ok-edit", Outcome.HELD),
+        *(("ok-read-relative", Outcome.HELD), ("ok-edit", Outcome.HELD)),
         ("ok-ls-root", Outcome.LEAKED),  # This one lists host paths.
-        ("prefix-dotdot", Outcome.HELD),
-        ("trav-inroot-dotdot", Outcome.DIFFERS),
+        *(("prefix-dotdot", Outcome.HELD), ("trav-inroot-dotdot", Outcome.DIFFERS)),
         ("hard-read", Outcome.LEAKED),
     ):
         case = CORPUS.cases[case_id]
@@ -222,8 +214,7 @@ def test_files_come_bare_names_begin_at_the_memory_and_what_has_no_command_is_in
     assert subject.call("read_file", {"path": "user-evil/secret.md"}).verdict == "error"
     assert "got: other/a.md" in subject.call("read_file", {"path": "other/a.md"}).text
     for tool, arguments, reason in (
-        ("grep", {"path": "user", "pattern": "x"}, "no grep"),
-        ("read_file", 3, "no object"),
+        *(("grep", {"path": "user", "pattern": "x"}, "no grep"), ("read_file", 3, "no object")),
         ("ls", {"path": ""}, "all scopes"),
         ("write_file", {"path": "project/p.md", "content": "x"}, "does not replace"),
     ):
