@@ -89,20 +89,16 @@ def test_active_markup_is_refused_if_the_policy_says_so_and_what_addresses_an_ag
     check(f"I{OBEY}.\n".encode())
 
 
-HELD = {
-    "a\u202eb": "bidi",
-    "a\x1b[1m": "ansi",
-    "a\0b": "control",
-    '---\nx: "\\u200b"\n---\n': "zero-width",
-    f"token: {KEY}": "secrets",
-    SCRIPT: "active-markup",
-    f"I{OBEY}": "instructions",
-    **dict.fromkeys([f'---\nname: "\\x49{OBEY}"\n---\n', "\udcff I" + OBEY, "<|im_start|>"], "instructions"),
-}
+ORDERS = (f"I{OBEY}", f'---\nname: "\\x49{OBEY}"\n---\n', f"\udcff I{OBEY}", "<|im_start|>")
+HELD = [
+    *(("a\u202eb", "bidi"), ("a\x1b[1m", "ansi"), ("a\0b", "control"), (SCRIPT, "active-markup")),
+    *((f"token: {KEY}", "secrets"), ('---\nx: "\\u200b"\n---\n', "zero-width")),
+    *((text, "instructions") for text in ORDERS),
+]
 
 
 def test_a_file_of_somebody_else_is_held_by_the_first_gate_and_what_tells_an_agent_if_a_stranger_wrote_it():
-    for text, gate in HELD.items():
+    for text, gate in HELD:
         data = text.encode(errors="surrogateescape")
         assert [held_for(data, "a.md", trust) for trust in Trust] == [gate] * 4, text
     assert held_for(b"a", f"{KEY}.md", Trust.OWNER) == "secrets"

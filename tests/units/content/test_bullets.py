@@ -72,26 +72,22 @@ def test_items_are_what_a_reader_of_markdown_takes_for_items(body):
     assert ours == theirs
 
 
-ITEMS = {
-    "- a\n\n  more\n\nnot\n": [[0, 2]],
-    "- ```\n  - a\n  ```\n- b\n": [[0, 1, 2], [3]],
-    "<!--\n- a\n\n- b\n-->\n- c\n": [[5]],
-    "text\n1. a\n": [[1]],
-    "- a\n  \t- b\n": [[0, 1], [1]],
-    "- - a\n  - b\n": [[0], [0, 1], [1]],
-    "- \n\n  a\n": [[0]],
-    **{body: [] for body in ("~~~\n- a\n", "    - a\n", "text\n    - a\n", "text\n2. a\n", "text\n-\n")},
+ITEMS = [
+    *(("- a\n\n  more\n\nnot\n", [[0, 2]]), ("- ```\n  - a\n  ```\n- b\n", [[0, 1, 2], [3]])),
+    *(("<!--\n- a\n\n- b\n-->\n- c\n", [[5]]), ("text\n1. a\n", [[1]]), ("- a\n  \t- b\n", [[0, 1], [1]])),
+    *(("- - a\n  - b\n", [[0], [0, 1], [1]]), ("- \n\n  a\n", [[0]])),
+    *((body, []) for body in ("~~~\n- a\n", "    - a\n", "text\n    - a\n", "text\n2. a\n", "text\n-\n")),
     # What markdown-it takes for code or a nested item, and cmark for text that goes on.
-    "- a\n- b\n     - c\n": [[0], [1, 2], [2]],
-    "  - a\n\t- b\n": [[0, 1], [1]],
-    "10) f\n    - m\n        - m\n    * b\n": [[0, 1, 2, 3], [1, 2], [2], [3]],
-    "- a\n   - b\n    - c\n     - d\n": [[0, 1, 2, 3], [1], [2], [3]],
-    " - a\n  - b\n   - c\n    - d\n": [[0], [1], [2, 3]],
-}
+    *(("- a\n- b\n     - c\n", [[0], [1, 2], [2]]), ("  - a\n\t- b\n", [[0, 1], [1]])),
+    ("10) f\n    - m\n        - m\n    * b\n", [[0, 1, 2, 3], [1, 2], [2], [3]]),
+    ("- a\n   - b\n    - c\n     - d\n", [[0, 1, 2, 3], [1], [2], [3]]),
+    (" - a\n  - b\n   - c\n    - d\n", [[0], [1], [2, 3]]),
+]
 
 
 def test_items_are_those_of_the_specification():
-    assert {body: items_of(body) for body in ITEMS} == {body: sorted(items) for body, items in ITEMS.items()}
+    for body, items in ITEMS:
+        assert items_of(body) == sorted(items), body
 
 
 @given(body=bodies)

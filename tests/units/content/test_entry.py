@@ -13,15 +13,6 @@ from muniment.content.frontmatter import MAX_FRONT_MATTER_BYTES
 from muniment.errors import ContentRejected, TooLarge
 from muniment.testing.strategies import entry_texts
 
-EXAMPLE = """---
-name: Prefers dark mode
-description: Editor appearance preference
-type: user
-keywords: [theme, "dark mode"]
-muniment: {"id": "01J", "trust": "owner"}
----
-The user prefers dark mode in all editors.
-"""
 PROVENANCE = {"id": "01JQ", "trust": "agent", "policy": "strict@a1f4e0db"}
 PIECES = ["name: a", "a: b", "- b", ": x", "x:", "<<: {muniment: x}", "<<: *k", "muniment: y", "# c"]
 LINES = r"""name: a|name: "b"|type: user|muniment: {}|muniment: {"trust": "owner"}|"muniment":|muniment: >|
@@ -80,7 +71,6 @@ def test_provenance_that_is_no_object_of_json_on_one_line_is_absent():
 
 N = subject.MAX_NAME_CHARS
 CALLED = {  # What it holds: its name and its description, where they are not those of its file.
-    EXAMPLE: ("Prefers dark mode", "Editor appearance preference"),
     "# Heading #\n\nFirst *line*.\n\nSecond.": ("Heading", "First *line*."),
     "First line.\n\n## Later heading ##  \n": ("Later heading", "First line."),
     "#\n# #\n###   \nText": (None, "Text"),

@@ -59,8 +59,7 @@ def values(rng):
     strong, some = password(rng), " ".join(rng.sample(WORDS, 4))
     numbers = " ".join(str(rng.randrange(1000, 9999)) for _ in range(4))
     return {
-        "p": strong,
-        "s": strong,
+        **dict.fromkeys("ps", strong),
         "w": some,
         "n": rng.choice([strong, numbers]),
         "q": rng.choice([strong, rng.choice(NAMES).lower(), " ".join(rng.sample(WORDS, 3))]),

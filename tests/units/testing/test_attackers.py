@@ -58,11 +58,6 @@ def test_an_attacker_that_cannot_start_go_on_or_end_is_told_or_killed(names, mon
 CANARY = "canary-51d0"
 
 
-@pytest.fixture
-def tree(tmp_path):
-    return planted(tmp_path / "tree")
-
-
 def planted(top):
     (top / "folder").mkdir(parents=True)
     (top / "folder" / "a.md").write_text("alpha\n")
@@ -70,12 +65,6 @@ def planted(top):
     (top / "b.md").chmod(0o644)
     (top / "link").symlink_to("b.md")
     return top
-
-
-def seen(tree, deed):
-    before = photograph({"tree": tree})
-    deed()
-    return differences(before, photograph({"tree": tree}), reads=False)
 
 
 def test_what_changed_is_told(tmp_path):
@@ -92,7 +81,9 @@ def test_what_changed_is_told(tmp_path):
         )
     ):
         tree = planted(tmp_path / str(number))
-        assert told in seen(tree, lambda deed=deed, tree=tree: deed(tree))
+        before = photograph({"tree": tree})
+        deed(tree)
+        assert told in differences(before, photograph({"tree": tree}), reads=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +97,8 @@ class Opaque:
         return f"<{CANARY}>"
 
 
-def test_the_secret_is_found_in_anything_and_a_path_stands_for_what_lies_beneath_it(tree, tmp_path):
-    held = f"x{CANARY}".encode()
+def test_the_secret_is_found_in_anything_and_a_path_stands_for_what_lies_beneath_it(tmp_path):
+    tree, held = planted(tmp_path / "tree"), f"x{CANARY}".encode()
     for evidence, places in (
         *((each, ["it"]) for each in (f"a {CANARY} b", held, bytearray(held), memoryview(held))),
         *((each, ["it"]) for each in (Opaque(), ValueError(CANARY))),

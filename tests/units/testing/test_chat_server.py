@@ -26,10 +26,7 @@ def connect(server):
 
 def written(body=b"{}", more=""):
     """The bytes of a request."""
-    head = (
-        f"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n{more}\r\n"
-    )
-    return head.encode() + body
+    return f"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n{more}\r\n".encode() + body
 
 
 def asking(server):

@@ -4,11 +4,12 @@ import socket
 import struct
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import reduce
 
 import pytest
 
 from kit.confine.probe import nothing_left_open
-from kit.memories import SCOPES, handles, make_roots, put, strict
+from kit.memories import SCOPES, handles, make_roots, strict
 from muniment.confine.cancel import Patience
 from muniment.confine.wire import Channel, ProtocolViolation
 from muniment.errors import WorkerLost
@@ -27,23 +28,12 @@ def remote(worker):
     return RemoteBench(worker, strict(), SCOPES, must_read=True, patience=patience)
 
 
-@pytest.fixture
-def roots(tmp_path):
-    roots = make_roots(tmp_path)
-    put(roots["user"], "a.md", "one\ntwo\n")
-    put(roots["user"], "topic/b.md", "b\r\n")
-    put(roots["project"], "c.md", "é" * 300)
-    return handles(roots)
-
-
 def test_no_nesting_and_no_size_costs_the_worker_its_life(zygote):
     with zygote.spawn({}, deadline=patience().deadline) as worker:
         bench = remote(worker)
         for depth in (10, *range(990, 1000), 5000):
-            value = []
-            for _ in range(depth):
-                value = [value]
-            assert bench.call("ls", {"path": value}).code == "bad_arguments"
+            nested = reduce(lambda inner, _: [inner], range(depth), [])
+            assert bench.call("ls", {"path": nested}).code == "bad_arguments"
         assert bench.call("ls", {"path": "x" * 5000}).code == "bad_name"
         assert bench.call("ls", {"path": "", "more": "x" * (17 << 20)}).code == "too_large"
         for odd in ({1, 2}, object(), float("nan")):
@@ -71,11 +61,11 @@ def test_a_fenced_worker_that_hears_no_message_ends_with_a_code_of_its_own(zygot
 # -- the service on a thread of this process, spoken to as the broker does ---------------------------------
 
 
-def test_a_broker_that_leaves_the_protocol_is_left(roots):
+def test_a_broker_that_leaves_the_protocol_is_left(tmp_path):
     def init(**more):
         return {"t": "init", "scopes": list(SCOPES), "must_read": True, **more}, dump(strict()).encode()
 
-    linked = init(links=list(SCOPES))
+    linked, roots = init(links=list(SCOPES)), handles(make_roots(tmp_path))
     for messages in (
         *([({"t": "call"}, b"")], [({}, b"")], [({"t": "changes"}, b"")]),
         *([linked, ({"t": "links"}, b"{}"), ({"t": "changes"}, b"")], [init(), ({"t": "shutdown"}, b"")]),

@@ -79,10 +79,8 @@ def test_what_is_denied_under_either_name_shows_in_no_listing_and_no_search(root
 
 def test_a_search_of_one_file_needs_to_list_and_to_read_it_under_both_names(roots):
     put(roots["user"], "unlisted.txt", "alpha\n")
-    policy = strict(
-        deny=[(["read"], ["/user/unread.md"])],
-        allow=[(["read"], ["/user/*.txt"]), (["list", "read"], ["/user/*.link"])],
-    )
+    allow = [(["read"], ["/user/*.txt"]), (["list", "read"], ["/user/*.link"])]
+    policy = strict(deny=[(["read"], ["/user/unread.md"])], allow=allow)
     told = bench(roots, policy, links={"unread.md": "real.md", "to.link": "unlisted.txt", "l.md": "real.md"})
     assert told("read_file", path="user/to.link").verdict == "allow"
     for path in ("user/unread.md", "user/to.link", "user/unlisted.txt"):
@@ -96,15 +94,13 @@ def test_a_refusal_of_what_a_link_leads_to_names_the_rule_and_not_the_name(roots
     put(roots["user"], "private/hidden-name.md", "alpha\n")
     policy = strict(deny=[(list(Verb), ["/user/private/"])])
     told = bench(roots, policy, links={"l.md": "private/hidden-name.md", "p": "private"})
+    text = "user/l.md meets a link, and the rule 'test-deny-0' forbids this of its target; use another name"
     for tool, arguments in (
         *(("read_file", {}), ("ls", {}), ("grep", {"pattern": "alpha"}), ("write_file", {"content": "x\n"})),
         ("edit", {"old_string": "alpha", "new_string": "x"}),
     ):
         outcome = told(tool, path="user/l.md", **arguments)
-        assert outcome.rule == "test-deny-0"
-        assert outcome.text == (
-            "user/l.md meets a link, and the rule 'test-deny-0' forbids this of its target; use another name"
-        )
+        assert (outcome.rule, outcome.text) == ("test-deny-0", text)
 
 
 @pytest.mark.threat("T-PATH-14", control="both_names")
