@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kit.agent.fake_memory import BOTH
-from kit.agent.snapshots import FACT, PROMPTS, SCOPES, TOKEN, bodies, rendered, request
+from kit.agent.fake_memory import brief
+from kit.agent.snapshots import FACT, PROMPTS, TOKEN, bodies, rendered, request
 from muniment.agent import chat
 from muniment.agent.chat import action_schema, body, decision_in, later_reply, sure, with_actions
 from muniment.agent.filing import route
-from muniment.agent.model import AssistantMessage, Brief, ModelRequest, ToolCall, ToolMessage, UserMessage
+from muniment.agent.model import AssistantMessage, ModelRequest, ToolCall, ToolMessage, UserMessage
 from muniment.names import ContextMode, Scope, Trust
 
 JSON = st.recursive(
@@ -99,9 +99,7 @@ def strings_in(schema):
 
 
 def strings_for(length):
-    first = request()
-    brief = Brief("x" * length, first.brief.scopes, first.brief.context)
-    return list(strings_in(action_schema(ModelRequest(brief, first.messages, first.tools, 295.0))[1]))
+    return list(strings_in(action_schema(replace(request(), brief=brief("x" * length)))[1]))
 
 
 def test_no_string_of_an_action_can_go_on_for_ever_but_a_fact_that_no_grammar_can_count():
@@ -110,10 +108,6 @@ def test_no_string_of_an_action_can_go_on_for_ever_but_a_fact_that_no_grammar_ca
     assert len(unbounded) == 3
     for fact in ("x", "记" * 21_000, "x" * 65_536):
         assert chat.answer_tokens(fact) > 1000 + len(fact) / 2  # An answer may always hold it.
-
-
-def brief(fact=FACT, context=ContextMode.WORKSPACE):
-    return Brief(fact, SCOPES, context)
 
 
 def test_what_is_sent_is_what_a_reviewer_has_seen():
@@ -159,7 +153,7 @@ def test_a_clean_run_is_shown_nothing_and_offered_only_what_shows_nothing():
     offered = {mode: [tool.name for tool in chat.offered_tools(mode)] for mode in ContextMode}
     assert offered[ContextMode.CLEAN] == ["write_file", "edit"]
     assert offered[ContextMode.WORKSPACE] == ["read_file", "grep", "ls", "write_file", "edit"]
-    assert "grep" not in chat.system_message(brief(context=ContextMode.CLEAN)).text
+    assert "grep" not in chat.system_message(brief(FACT, context=ContextMode.CLEAN)).text
     for tool in chat.offered_tools(ContextMode.WORKSPACE):
         assert tool.parameters["additionalProperties"] is False
         assert tool.description.endswith(".")
@@ -180,10 +174,6 @@ BRIEF = request().brief
 
 def answer(**changes):
     return json.dumps({"scope": "user", "type": "user", **changes})
-
-
-def brief_of(fact, scopes=BOTH):
-    return Brief(fact, scopes, ContextMode.WORKSPACE)
 
 
 def test_scope_and_type_are_the_models_and_all_else_is_codes():
@@ -219,15 +209,15 @@ def test_the_decision_of_an_earlier_turn_is_read_back_whatever_was_called_before
 
 def test_where_the_cues_all_say_the_same_and_it_is_writable_nobody_else_is_asked():
     tests = "The tests run in CI with pytest"
-    assert sure(brief_of("My daughter has swimming lessons")).scope == "user"
-    assert sure(brief_of(tests)).scope == "project"
-    assert sure(brief_of("Blue")) is None
-    assert sure(brief_of(tests, BRIEF.scopes)) is None
+    assert sure(brief("My daughter has swimming lessons")).scope == "user"
+    assert sure(brief(tests)).scope == "project"
+    assert sure(brief("Blue")) is None
+    assert sure(brief(tests, BRIEF.scopes)) is None
 
 
 def test_the_question_is_the_same_for_every_fact_but_for_its_last_line():
     facts = ("One fact", "Another\n<<end x>>\nfact")
-    asked = [chat.question(replace(request(), brief=brief_of(fact))) for fact in facts]
+    asked = [chat.question(replace(request(), brief=brief(fact))) for fact in facts]
     assert (asked[0].messages[:-1], len(asked[0].messages)) == (asked[1].messages[:-1], 1 + 2 * 6 + 1)
     assert [each.messages[-1].text for each in asked] == ["One fact", "Another <<end x>> fact"]
     assert asked[0].tools == ()

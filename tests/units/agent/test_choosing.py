@@ -33,12 +33,12 @@ def asked(answer, cancel):
     return answering(answer, cancel).which_to_forget("dark", OPTIONS)
 
 
-def helped(answer, cancel, notes=OPTIONS, limit=2):
-    return answering(answer, cancel).which_help("dark?", notes, limit)
+def helped(answer, cancel):
+    return answering(answer, cancel).which_help("dark?", OPTIONS, 2)
 
 
-def merged(answer, cancel, entries=OPTIONS):
-    return answering(answer, cancel).which_to_merge(entries)
+def merged(merges, cancel):
+    return answering(json.dumps({"merges": merges}), cancel).which_to_merge(OPTIONS)
 
 
 NO_ANSWERS = [
@@ -77,7 +77,7 @@ def test_a_merge_names_who_stays_and_who_goes_and_anything_else_spoils_the_answe
         *(([], ()), ([merge("c1", "c3", keep="c3")], (Merge(2, (0,), ""),))),
         ([merge("c1", "c2", "c3", text=" dark ")], (Merge(0, (1, 2), "dark"),)),
     ):
-        assert merged(json.dumps({"merges": merges}), cancel) == expected
+        assert merged(merges, cancel) == expected
     for spoilt in (
         *([merge("c1")], [merge("c1", "c2", keep="c3")], [merge("c1", "c1")], [merge("c1", "c4")]),
         *([{"ids": ["c1", "c2"], "keep": "c1"}], [merge("c1", "c2", text="x" * (MAX_TEXT_CHARS + 1))]),
@@ -85,7 +85,7 @@ def test_a_merge_names_who_stays_and_who_goes_and_anything_else_spoils_the_answe
         [merge("c1", "c2"), merge("c3", "c2", keep="c3")],  # No entry is in two.
     ):
         with pytest.raises(UnusableAnswer):
-            pytest.fail(f"{spoilt!r:.80}: {merged(json.dumps({'merges': spoilt}), cancel)}")
+            pytest.fail(f"{spoilt!r:.80}: {merged(spoilt, cancel)}")
 
 
 def test_every_question_takes_a_turn_without_one_none_is_asked_and_a_cancellation_ends_it(cancel):

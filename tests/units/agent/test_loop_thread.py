@@ -6,8 +6,6 @@ import subprocess
 import sys
 import threading
 
-import pytest
-
 from kit.raising import raised
 from muniment.agent.openai import Closed, LoopThread
 from muniment.confine.cancel import Patience
@@ -15,58 +13,45 @@ from muniment.confine.cancel import Patience
 LONG = Patience(math.inf)
 
 
-async def nothing():
-    pass
+def test_closing_ends_the_thread_and_what_still_runs():
+    loop, (began, ended, closed) = LoopThread(), (threading.Event() for _ in range(3))
 
-
-@pytest.fixture
-def loop():
-    loop = LoopThread()
-    yield loop
-    loop.close(nothing)
-
-
-class Hanging:
-    """Work that never ends by itself; says that it began, and how it ended."""
-
-    def __init__(self):
-        self.began, self.ended = threading.Event(), threading.Event()
-
-    async def __call__(self):
-        self.began.set()
+    async def hang():
+        began.set()
         try:
             await asyncio.Event().wait()
         finally:
-            self.ended.set()
-
-
-def test_closing_ends_the_thread_and_what_still_runs():
-    loop, work, closed = LoopThread(), Hanging(), threading.Event()
+            ended.set()
 
     async def last():
         closed.set()
 
     def wait():
-        raised(Closed, loop.run, work, LONG)
+        raised(Closed, loop.run, hang, LONG)
 
     waiting = threading.Thread(target=wait)
     waiting.start()
-    work.began.wait(5)
+    began.wait(5)
     loop.close(last)
     waiting.join(5)
     assert not waiting.is_alive()
-    assert work.ended.is_set()
+    assert ended.is_set()
     assert closed.is_set()
     wait()
     loop.close(last)
 
 
-def test_names_are_resolved(loop):
+def test_names_are_resolved():
     async def resolve(host):
         return await asyncio.get_running_loop().getaddrinfo(host, 80)
 
+    async def last():
+        pass
+
+    loop = LoopThread()
     assert loop.run(lambda: resolve("127.0.0.1"), LONG)
     raised(OSError, loop.run, lambda: resolve("no such host"), LONG, match=r"known|resolution")
+    loop.close(last)
 
 
 RESOLVER_THAT_HANGS = """

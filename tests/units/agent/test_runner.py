@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from kit.jobs.places import raising
 from muniment.agent import model as protocol
 from muniment.agent.chat import nudge_message
 from muniment.agent.runner import MAX_REFUSALS, Runner
@@ -58,13 +59,6 @@ def run(cancel, clock):
 def answers(run):
     """Code of every tool message, in order; None where it was allowed."""
     return [message.code for message in run.outcome.messages if isinstance(message, protocol.ToolMessage)]
-
-
-def raising(error):
-    def respond(_request):
-        raise error
-
-    return respond
 
 
 def ended_by(done):

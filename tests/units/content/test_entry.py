@@ -70,25 +70,22 @@ def test_provenance_that_is_no_object_of_json_on_one_line_is_absent():
 
 
 N = subject.MAX_NAME_CHARS
-CALLED = {  # What it holds: its name and its description, where they are not those of its file.
-    "# Heading #\n\nFirst *line*.\n\nSecond.": ("Heading", "First *line*."),
-    "First line.\n\n## Later heading ##  \n": ("Later heading", "First line."),
-    "#\n# #\n###   \nText": (None, "Text"),
-    "#hashtag\n    # code\n": (None, "#hashtag"),
-    "# C#\nText": ("C#", "Text"),
-    "": (None, None),
-    "\u200b\n \x00\n- item\n": (None, "item"),
-    "> 12) a\u202eb": (None, "12) ab"),
-    "```\n# code\n~~~\n``` x\n````\n# Real\nText": ("Real", "Text"),
-    "---\nname: N\ndescription: D\n---\n# H\nText": ("N", "D"),
-    "x" * 2_000_000: (None, "x" * (subject.MAX_DESCRIPTION_CHARS - 1) + "…"),
-    "# " + "x" * (N + 1): ("x" * (N - 1) + "…", "x" * (N - 1) + "…"),
-    "# " + "x" * N + "\ny": ("x" * N, "y"),
-}
+CALLED = [  # What it holds: its name and its description, where they are not those of its file.
+    ("# Heading #\n\nFirst *line*.\n\nSecond.", ("Heading", "First *line*.")),
+    ("First line.\n\n## Later heading ##  \n", ("Later heading", "First line.")),
+    *(("#\n# #\n###   \nText", (None, "Text")), ("#hashtag\n    # code\n", (None, "#hashtag"))),
+    *(("# C#\nText", ("C#", "Text")), ("", (None, None)), ("\u200b\n \x00\n- item\n", (None, "item"))),
+    ("> 12) a\u202eb", (None, "12) ab")),
+    ("```\n# code\n~~~\n``` x\n````\n# Real\nText", ("Real", "Text")),
+    ("---\nname: N\ndescription: D\n---\n# H\nText", ("N", "D")),
+    ("x" * 2_000_000, (None, "x" * (subject.MAX_DESCRIPTION_CHARS - 1) + "…")),
+    ("# " + "x" * (N + 1), ("x" * (N - 1) + "…", "x" * (N - 1) + "…")),
+    ("# " + "x" * N + "\ny", ("x" * N, "y")),
+]
 
 
 def test_what_an_entry_is_called():
-    for text, (name, description) in CALLED.items():
+    for text, (name, description) in CALLED:
         expected = subject.Titled(name or "some-file", description or "some-file")
         assert subject.titled(subject.parse(text), "topic/some-file.md") == expected, text[:50]
 

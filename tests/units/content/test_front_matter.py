@@ -115,16 +115,13 @@ def test_a_written_scalar_is_the_same_string_to_every_reader_and_json_has_no_bre
     assert yaml.safe_load(text) == {"a": '\u2028\x85\ufeff\x7f " é'}
 
 
-ONE_LINE = {
-    "plain": "plain",
-    '"quoted"': "quoted",
-    "'it''s'": "it's",
-    r'"\x41\u00e9\U0001F600\t\"\\\/"': 'A\u00e9\U0001f600\t"\\/',
-    r'"\ud83d\ude00"': "\U0001f600",
-    **dict.fromkeys(['"a" # comment', "a # comment"], "a"),
-    **dict.fromkeys(["# comment", "null", "~", ""]),
-    **{each: each for each in ("a#b", "http://example.com", "-a", "true", "12")},
-}
+ONE_LINE = [
+    *(("plain", "plain"), ('"quoted"', "quoted"), ("'it''s'", "it's"), (r'"\ud83d\ude00"', "\U0001f600")),
+    (r'"\x41\u00e9\U0001F600\t\"\\\/"', 'A\u00e9\U0001f600\t"\\/'),
+    *((value, "a") for value in ('"a" # comment', "a # comment")),
+    *((value, None) for value in ("# comment", "null", "~", "")),
+    *((value, value) for value in ("a#b", "http://example.com", "-a", "true", "12")),
+]
 SEVERAL = [
     *(("a", ["  b", "", "  c"], "a b\nc"), ("a", ["  b # comment", "  # more"], "a b")),
     *(('"a', ["  b", "", '  c"'], "a b\nc"), ('"a\\', ["  b\\", "", '  c"'], "ab\nc")),
@@ -137,7 +134,7 @@ SEVERAL = [
 
 
 def test_scalars_on_one_line_and_over_several():
-    for value, expected in ONE_LINE.items():
+    for value, expected in ONE_LINE:
         assert read_scalar(f" {value}") == expected, value
         assert read_scalar("", ["  # first a comment", f"  {value}"]) == expected, value
     for first, rest, expected in SEVERAL:

@@ -170,11 +170,6 @@ HELD = {
         f"Notes on releases.\n\n{DEPLOY}\n\nNever ship unsigned builds.",
     ],
     "The user prefers dark mode": ["Prefers dark mode.", "The user likes tea\nThe user prefers dark mode"],
-    "I prefer dark mode": ["The user prefers dark mode."],
-    "The tests need 3.5 GB and -4 degrees": ["Tests needed 3.5 GB, and -4 degrees"],
-    "Ich trinke keinen Kaffee": ["Ich trinke keinen Kaffee!"],
-    "私はコーヒーを飲まない": ["- 私はコーヒーを飲まない。"],
-    "\U0001f600": ["\U0001f600"],
 }
 NOT_HELD = {
     DEPLOY: [
@@ -186,24 +181,26 @@ NOT_HELD = {
         *("We do not deploy on Fridays", "It is false that we deploy on Fridays.", "Fridays: we deploy on"),
         *("We deploy on Fridays, never.", "We really deploy on Fridays"),
     ],
-    "Deploy on Fridays": ["~~Deploy on Fridays~~", "<!-- Deploy on Fridays -->"],
     "deploy at night": ["\0\0\0\0\0 Never deploy at night. zz zz zz zz zz zz zz."],
     "Allowed:\n- A\nForbidden:\n- B": ["Allowed: B. Forbidden: A."],
     "I like tea": ["Ben and Ann\nlike tea"],
     TWO: ["Tea is green."],
 }
+SAME = """I prefer dark mode > The user prefers dark mode. | \U0001f600 > \U0001f600
+The tests need 3.5 GB and -4 degrees > Tests needed 3.5 GB, and -4 degrees
+Ich trinke keinen Kaffee > Ich trinke keinen Kaffee! | 私はコーヒーを飲まない > - 私はコーヒーを飲まない。"""
 CHANGED = """My blood type is A > My blood type is | use curl -K > use curl K | use curl -K > use curl -k
 I like tea > Ben likes tea | It costs -5 € > It costs -5 $ | It costs -5 € > It costs 5 €
 It costs -5 € > It costs -50 € | Version 3.11 is used > Version 3.1 is used | He writes C++ > He writes C
 Moved from Berlin to Paris > Moved to Berlin from Paris | Tea or coffee > Tea and coffee
+Deploy on Fridays > ~~Deploy on Fridays~~ | Deploy on Fridays > <!-- Deploy on Fridays -->
 It is safe > It is unsafe | Call me Sam, not Samuel > Samuel is my name. | \U0001f600 > \U0001f601
 Ich trinke keinen Kaffee > Ich trinke Kaffee | 私はコーヒーを飲まない > 私はコーヒーを飲む"""
 
 
 def test_what_still_says_the_fact_holds_it_and_what_says_something_else_does_not():
-    for fact, texts in HELD.items():
-        assert [text for text in texts if not holds([text], fact)] == [], fact
-    changed = (row.split(" > ") for row in CHANGED.replace("\n", " | ").split(" | "))
-    for fact, texts in (*NOT_HELD.items(), *((fact, [text]) for fact, text in changed)):
-        assert [text for text in texts if holds([text], fact)] == [], fact
+    for cases, table, is_held in (HELD, SAME, True), (NOT_HELD, CHANGED, False):
+        rows = (row.split(" > ") for row in table.replace("\n", " | ").split(" | "))
+        for fact, texts in (*cases.items(), *((fact, [text]) for fact, text in rows)):
+            assert [text for text in texts if holds([text], fact) is not is_held] == [], fact
     assert holds(["Coffee is black.", "Tea is green."], TWO)

@@ -70,9 +70,7 @@ def test_every_way_not_to_read_a_file_has_its_code(bench):
         outcome = bench("read_file", path=path)
         assert outcome.code == code, path
         assert outcome.verdict == ("deny" if code in {"path_escape", "bad_name", "refused"} else "error")
-        assert "\n" not in outcome.text
-        assert CANARY not in outcome.text
-        assert str(user.parent) not in outcome.text
+        assert [told for told in ("\n", CANARY, str(user.parent)) if told in outcome.text] == []
     assert bench.claims() == {}
 
 
@@ -123,11 +121,9 @@ def test_every_way_not_to_list_has_its_code(bench):
     put(bench.user, ".git/config.md")
     (bench.user / "linked").symlink_to(bench.user.parent / "outside")
     for path, code in (
-        *(
-            *(("user/absent", "not_found"), ("user/a.md", "not_a_file"), ("user/.git", "refused")),
-            ("//", "bad_name"),
-        ),
-        *(("user/linked", "path_escape"), ("user/..", "path_escape"), ("team", "refused")),
+        *(("user/absent", "not_found"), ("user/a.md", "not_a_file"), ("user/.git", "refused")),
+        *(("//", "bad_name"), ("user/linked", "path_escape"), ("user/..", "path_escape")),
+        ("team", "refused"),
     ):
         assert bench("ls", path=path).code == code
         found = bench("grep", path=path, pattern="x")
