@@ -10,6 +10,12 @@ from hypothesis import strategies as st
 TOOLS = ("read_file", "grep", "ls", "write_file", "edit")
 
 texts = st.text(max_size=30)
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+)
+"""Whatever JSON can hold."""
 arguments = st.fixed_dictionaries(
     {"path": texts},
     optional={"content": texts, "limit": st.integers(), "replace_all": st.booleans(), "old_string": texts},

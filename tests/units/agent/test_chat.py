@@ -12,18 +12,14 @@ from hypothesis import strategies as st
 
 from kit.agent.fake_memory import brief
 from kit.agent.snapshots import FACT, PROMPTS, TOKEN, bodies, rendered, request
+from kit.agent.spellings import values
 from muniment.agent import chat
 from muniment.agent.chat import action_schema, body, decision_in, later_reply, sure, with_actions
 from muniment.agent.filing import route
 from muniment.agent.model import AssistantMessage, ModelRequest, ToolCall, ToolMessage, UserMessage
 from muniment.names import ContextMode, Scope, Trust
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=10),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-    max_leaves=6,
-)
-CALLS = st.lists(st.tuples(st.text(max_size=80), JSON), max_size=4)
+CALLS = st.lists(st.tuples(st.text(max_size=80), values), max_size=4)
 FORMS = ("tools", "json", "text")
 
 

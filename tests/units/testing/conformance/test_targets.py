@@ -18,7 +18,7 @@ CORPUS = load_corpus()
 
 def test_what_is_no_target_is_refused():
     for spec in ("", "munimentt", "muniment=x", "anthropic=x", "mcp", "mcp=", "command= ", "command='"):
-        raised(targets.UnknownTarget, targets.parse_target, spec)
+        raised(targets.UnknownTarget, parse_target, spec)
 
 
 def test_a_case_that_a_target_cannot_express_is_told_with_the_reason_and_muniment_lacks_none():
@@ -29,8 +29,8 @@ def test_a_case_that_a_target_cannot_express_is_told_with_the_reason_and_munimen
         *(("command=tool {policy}", "ro-scope-write", None), ("mcp=server", "cross-dir-rename", None)),
         ("mcp=server", "forge-fm-11", "no index"),
     ):
-        assert targets.parse_target(spec).lacks(CORPUS.cases[case_id]) == lack, (spec, case_id)
-    target = targets.parse_target("muniment")
+        assert parse_target(spec).lacks(CORPUS.cases[case_id]) == lack, (spec, case_id)
+    target = parse_target("muniment")
     assert [case["id"] for case in CORPUS.cases.values() if target.lacks(case)] == []
     assert {case["call"]["tool"] for case in CORPUS.cases.values()} == targets.ALL_TOOLS
 
@@ -58,15 +58,15 @@ def test_claims_name_classes_and_cases_and_excuse_only_what_is_beyond_them():
 
 def test_every_kind_of_failure_counts_unless_it_was_never_promised_not_to_be():
     def outcome(kind, promises):
-        return targets.outcome_of({"expect": "deny"}, [Failure(kind, "")], promises)
+        return outcome_of({"expect": "deny"}, [Failure(kind, "")], promises)
 
     assert targets.MEANS.keys() == set(Kind)
-    assert set(targets.MEANS.values()) == set(targets.Outcome) - {targets.Outcome.HELD}
+    assert set(targets.MEANS.values()) == set(Outcome) - {Outcome.HELD}
     for kind, promises, forgiven in (
-        *((kind, targets.Promises(), targets.Outcome.HELD) for kind in (Kind.WORDING, Kind.LOOKED)),
-        (Kind.PATH, targets.Promises(hides_paths=False), targets.Outcome.HELD),
-        (Kind.INDEX, targets.Promises(keeps_index=False), targets.Outcome.HELD),
-        (Kind.CROSSED, targets.Promises(separates_scopes=False), targets.Outcome.DIFFERS),
+        *((kind, targets.Promises(), Outcome.HELD) for kind in (Kind.WORDING, Kind.LOOKED)),
+        (Kind.PATH, targets.Promises(hides_paths=False), Outcome.HELD),
+        (Kind.INDEX, targets.Promises(keeps_index=False), Outcome.HELD),
+        (Kind.CROSSED, targets.Promises(separates_scopes=False), Outcome.DIFFERS),
     ):
         assert outcome(kind, promises) is forgiven
         assert outcome(kind, targets.Promises(is_exact=True)) is targets.MEANS[kind]
@@ -115,14 +115,13 @@ def test_a_server_that_does_not_speak_the_protocol_or_end_is_told_and_killed(mon
 
 def test_a_case_is_run_through_a_server_and_one_that_compares_text_is_convicted(tmp_path):
     for case_id, temper, expected in (
-        *(("ok-read-relative", "fair", targets.Outcome.HELD), ("ok-edit", "fair", targets.Outcome.HELD)),
-        ("ok-ls-root", "fair", targets.Outcome.HELD),
-        ("trav-inroot-dotdot", "fair", targets.Outcome.DIFFERS),
-        *(("hard-read", "fair", targets.Outcome.LEAKED), ("sym-write-file", "text", targets.Outcome.ESCAPED)),
+        *(("ok-read-relative", "fair", Outcome.HELD), ("ok-edit", "fair", Outcome.HELD)),
+        *(("ok-ls-root", "fair", Outcome.HELD), ("trav-inroot-dotdot", "fair", Outcome.DIFFERS)),
+        *(("hard-read", "fair", Outcome.LEAKED), ("sym-write-file", "text", Outcome.ESCAPED)),
     ):
-        case, target = CORPUS.cases[case_id], targets.parse_target(f"mcp={sys.executable} -S {FAKE} {temper}")
+        case, target = CORPUS.cases[case_id], parse_target(f"mcp={sys.executable} -S {FAKE} {temper}")
         found = run_case(case, tmp_path / case_id, CORPUS.canary, target.open)
-        assert targets.outcome_of(case, found, target.promises) is expected, case_id
+        assert outcome_of(case, found, target.promises) is expected, case_id
 
 
 def test_what_a_server_has_no_call_for_is_inexpressible_and_a_request_that_is_refused_an_error(
