@@ -1,7 +1,5 @@
 """What may import what, who opens files, and what a worker holds. Read from the source, not from promises."""
 
-from __future__ import annotations
-
 import ast
 import io
 import subprocess
@@ -122,8 +120,7 @@ def test_one_adapter_alone_talks_to_a_model_and_daemon_and_client_alone_to_each_
 
 
 OPENERS = {"open", "io.open"} | of(
-    "os",
-    "open fdopen mkdir unlink remove rename replace rmdir makedirs listdir scandir walk link symlink",
+    "os", "open fdopen mkdir unlink remove rename replace rmdir makedirs listdir scandir walk link symlink"
 )
 PATH_METHODS = words(
     "open read_text read_bytes write_text write_bytes touch unlink mkdir rmdir rename iterdir glob rglob walk"

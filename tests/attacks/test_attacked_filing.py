@@ -1,7 +1,5 @@
 """Filing under attack: words and names of those trusted less, on every way to the owner."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """The store under attack: records that are cut, threads that meet, kills in recovery, planted names."""
 
-from __future__ import annotations
-
 import signal
 import sqlite3
 import threading

@@ -1,7 +1,5 @@
 """The escape corpus, against the Sandbox in both forms and against the command line."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest

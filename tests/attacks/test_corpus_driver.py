@@ -1,7 +1,5 @@
 """Drivers, in this process: what they tell, what they point where, and how the command line is spoken to."""
 
-from __future__ import annotations
-
 import json
 import os
 import tempfile

@@ -1,7 +1,5 @@
 """The interpreter notices what goes wrong: it convicts a naive tool, and every check of it can fail."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 

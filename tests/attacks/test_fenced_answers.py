@@ -1,7 +1,5 @@
 """A fenced worker answers every call as the same code does unfenced, and is refused nothing that it needs."""
 
-from __future__ import annotations
-
 import itertools
 import os
 

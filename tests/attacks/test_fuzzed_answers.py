@@ -1,7 +1,5 @@
 """Anything that a worker may answer, a model may call and a peer may send: what comes of it is bounded."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections import deque
@@ -14,9 +12,7 @@ from kit.memories import strict
 from muniment.confine.cancel import Patience
 from muniment.confine.wire import Channel, FrameViolation
 from muniment.errors import WorkerLost
-from muniment.testing.strategies import (
-    frames,
-)
+from muniment.testing.strategies import frames
 from muniment.tools.remote import MAX_ANSWER_BYTES, RemoteBench
 
 POLICY = strict(limits={"files_written": 2, "write_bytes": 64})

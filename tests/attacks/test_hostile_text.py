@@ -1,7 +1,5 @@
 """Text that is made to be slow: through the doors by which text comes in, counted and not timed."""
 
-from __future__ import annotations
-
 import runpy
 import sys
 import unicodedata

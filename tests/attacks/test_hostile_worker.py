@@ -4,8 +4,6 @@ Real processes: the zygote forks workers that run `services/lying_service.py`. W
 name of the policy that it was given.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """A whole run behind the fence as root, as another user, and as a user of a namespace of its own."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

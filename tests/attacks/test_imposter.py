@@ -1,7 +1,5 @@
 """Whoever takes the daemon's port, once it has ended, is sent no token: over real sockets."""
 
-from __future__ import annotations
-
 import json
 import os
 import ssl

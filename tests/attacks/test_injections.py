@@ -5,8 +5,6 @@ Each case of tests/kit/agent/injections.json is shown to a model that obeys it. 
 made the calls that the text asks for, until these ended or the run did.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from contextlib import nullcontext

@@ -4,8 +4,6 @@ Everything is real but the socket's end in the broker, which counts its operatio
 after one of them.
 """
 
-from __future__ import annotations
-
 import os
 import select
 import shutil

@@ -1,7 +1,5 @@
 """A model says an order and secrets, as its last words and as paths: nobody is told them who did not ask."""
 
-from __future__ import annotations
-
 import json
 import logging
 from itertools import product

@@ -1,7 +1,5 @@
 """Remember where links are resolved: what is saved, known and told goes by the one name of a file."""
 
-from __future__ import annotations
-
 import pytest
 
 from kit.jobs.places import any_words, opened, remembering, write

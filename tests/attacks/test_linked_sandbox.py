@@ -1,7 +1,5 @@
 """`symlinks = "beneath"`: a link that stays beneath its root leads to one file of one name; others escape."""
 
-from __future__ import annotations
-
 import os
 import stat
 from contextlib import ExitStack
@@ -197,7 +195,7 @@ def test_two_names_of_one_file_are_one_change_with_one_quota_and_both_are_there(
     for other, code in (("other.md", "budget"), ("L.md", "exists_as")):
         assert box.call("write_file", {"path": f"user/{other}", "content": "beta\n"}).code == code
     assert [(change.path, change.kind) for change in box.commit().changes] == [
-        *(("user/new/born.md", "create"), ("user/real.md", "modify")),
+        *(("user/new/born.md", "create"), ("user/real.md", "modify"))
     ]
     assert (roots["user"] / "real.md").read_text() == "gamma\n"
     assert (roots["user"] / "l.md").readlink().name == "real.md"

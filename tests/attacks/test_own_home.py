@@ -1,7 +1,5 @@
 """A home, its state and configuration belong to us and are writable by nobody else, or nothing starts."""
 
-from __future__ import annotations
-
 import os
 from itertools import product
 from pathlib import Path

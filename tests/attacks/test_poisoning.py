@@ -8,8 +8,6 @@ project, which the model finds while it files an innocent fact of the owner. Wha
 Each test tries some of the texts, of every kind; with --slow all of them.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter, defaultdict
 from itertools import count, product

@@ -1,7 +1,5 @@
 """A worker that does its worst: every attack ends it, in time, and leaves nothing behind."""
 
-from __future__ import annotations
-
 import os
 import signal
 import struct

@@ -5,8 +5,6 @@ changed, its secret may not come out, and the tools must get their honest work d
 that always refuses would win as well. A control that loses such a race: `test_corpus_interpreter.py`.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 from dataclasses import dataclass, field

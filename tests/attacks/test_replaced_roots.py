@@ -1,7 +1,5 @@
 """A root that is taken away or replaced during a run: whatever stands there now stays as it is."""
 
-from __future__ import annotations
-
 import shutil
 
 import pytest

@@ -3,8 +3,6 @@
 `services/outer_filter.py` stands around the zygote and its workers, as a container runtime's filter does.
 """
 
-from __future__ import annotations
-
 import os
 
 import pytest

@@ -1,7 +1,5 @@
 """What a worker holds of the broker's memory: nothing, before any fence is up (`confine/zygote.py`, Z1)."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import sys

@@ -1,7 +1,5 @@
 """Whatever is done to a tree, a catalog that only looks at what changed says what a whole walk says."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile
@@ -15,20 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from kit.confine.trees import exchange
 from kit.store.catalogued import Catalogued, much_later
 
-SOME = [
-    "a.md",
-    "B.md",
-    "b.md",
-    "t",
-    "u",
-    "u.md",
-    "note.txt",
-    ".dot",
-    "index",
-    "MEMORY.md",
-    "bad:.md",
-    "ü.md",
-]
+SOME = ["a.md", "B.md", "b.md", "t", "u", "u.md", "note.txt", ".dot", "index", "MEMORY.md", "bad:.md", "ü.md"]
 PATHS = st.lists(st.sampled_from(SOME), min_size=1, max_size=4).map("/".join)
 SAID = ["", "# A\n", "# B\n", "---\nname: n\nkeywords: [k]\n---\nbody\n", "---\nopen", "日本\n"]
 TEXTS = st.sampled_from(SAID)

@@ -1,7 +1,5 @@
 """A context that several change at once: a stale proposal never overwrites what is newer."""
 
-from __future__ import annotations
-
 import copy
 import threading
 from concurrent.futures import ThreadPoolExecutor, wait

@@ -11,8 +11,6 @@ And at a commit: it has that effect and no other, or none; after an escape by a 
 none.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import logging

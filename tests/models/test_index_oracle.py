@@ -1,7 +1,5 @@
 """The index oracle tells a forged index from one as it should be."""
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 

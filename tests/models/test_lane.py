@@ -1,7 +1,5 @@
 """Two lanes over one ledger do what a list does, whatever is done to them in whatever order."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import timedelta
 

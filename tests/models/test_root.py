@@ -1,7 +1,5 @@
 """Any text, and any moment: the root against arbitrary paths and against a racing process."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import tempfile

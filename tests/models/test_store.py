@@ -5,8 +5,6 @@ model is a dictionary of paths and bytes, and for each task what it changed.
 It shares no code with the subject.
 """
 
-from __future__ import annotations
-
 import tempfile
 from contextlib import ExitStack, suppress
 from pathlib import Path

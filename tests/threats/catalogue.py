@@ -4,8 +4,6 @@ One TOML file a threat, named by its id. A threat is `mitigated` only if what st
 proofs show it; the gate (`gate.py`) holds every run to that.
 """
 
-from __future__ import annotations
-
 import importlib
 import tomllib
 from datetime import date

@@ -8,8 +8,6 @@
 - `--red` runs the proofs without their controls instead (`red.py`).
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 
 import pytest

@@ -7,8 +7,6 @@ A mark stands on a test function or on one of its parameters:
 Both are literals, so that this finds them without running anything.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass

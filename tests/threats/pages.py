@@ -5,8 +5,6 @@
 `tests/threats/test_catalogue.py` fails where a page is not what this writes.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from itertools import groupby

@@ -6,8 +6,6 @@ fixture, by an error of programming, by the loss of a worker or by taking long s
 red run. With `--slow` none of the others is spared.
 """
 
-from __future__ import annotations
-
 import signal
 import time
 from collections import defaultdict

@@ -7,8 +7,6 @@ and so in the workers. The product knows nothing of this: it has no switch.
 Only the standard library is imported here, since a zygote imports this file, too.
 """
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 import sys

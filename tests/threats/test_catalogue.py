@@ -1,7 +1,5 @@
 """The threat model holds together: files, mitigations, dates, marks and controls name each other."""
 
-from __future__ import annotations
-
 import tomllib
 from collections import Counter
 

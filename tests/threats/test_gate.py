@@ -1,7 +1,5 @@
 """The gate itself: what it lets pass and what it fails, and that a red run convicts what proves nothing."""
 
-from __future__ import annotations
-
 import os
 import sys
 from contextlib import chdir, nullcontext, redirect_stderr, redirect_stdout

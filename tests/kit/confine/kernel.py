@@ -3,8 +3,6 @@
 A product that finds no fence where there is one must make those tests fail, not vanish.
 """
 
-from __future__ import annotations
-
 import ctypes
 
 import pytest

@@ -1,7 +1,5 @@
 """What the pool's tests share: probe workers, ways to watch processes, a count of descriptors."""
 
-from __future__ import annotations
-
 import gc
 import os
 import select

@@ -1,7 +1,5 @@
 """The kernel restricts one thread: so a test can be fenced in and come back to tell."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 
 

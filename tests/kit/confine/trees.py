@@ -1,7 +1,5 @@
 """Throwaway trees, and an oracle over them that shares no code with `muniment.confine`."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import stat

@@ -5,8 +5,6 @@ formats indexes without escaping. `RealpathTools` resolves links before it compa
 again.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

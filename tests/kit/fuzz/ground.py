@@ -7,8 +7,6 @@
 Nothing here shares code with the subject: paths are walked by `lstat`, one name after the other.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

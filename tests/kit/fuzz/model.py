@@ -4,8 +4,6 @@ Shares no code with the subject. `known` gives the texts that a path may have, s
 while the subject looked.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import re

@@ -3,8 +3,6 @@
 Run as a program with an empty directory of its own.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

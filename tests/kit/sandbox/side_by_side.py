@@ -1,7 +1,5 @@
 """The same calls to tools in a fenced worker and in this process: whatever differs, the fence did it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass

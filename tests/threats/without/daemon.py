@@ -1,7 +1,5 @@
 """The daemon's door, its lanes and what it tells, each without what is checked there."""
 
-from __future__ import annotations
-
 import json
 import logging
 

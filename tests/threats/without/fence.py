@@ -1,7 +1,5 @@
 """The kernel fence, without single layers of it, and without what tells whether they hold."""
 
-from __future__ import annotations
-
 from threats.switches import Patches, control, none, table
 
 # fmt: off

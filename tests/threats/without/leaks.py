@@ -1,7 +1,5 @@
 """What is said, without what keeps secrets out of it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from threats.switches import Patches, around, control, instead, none, same, table, true

@@ -1,7 +1,5 @@
 """Text to path and path to file, without what is checked there."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import stat

@@ -1,7 +1,5 @@
 """Policies, without what makes them mean what they say."""
 
-from __future__ import annotations
-
 import os
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Without what keeps recalled text from being more than data."""
 
-from __future__ import annotations
-
 from threats.switches import instead, none, table
 
 # fmt: off

@@ -1,7 +1,5 @@
 """The run and its model, without what bounds them."""
 
-from __future__ import annotations
-
 from threats.switches import Patches, around, control, none, table, true
 
 # fmt: off

@@ -1,7 +1,5 @@
 """Without what the store keeps of its own work."""
 
-from __future__ import annotations
-
 from threats.switches import Patches, around, control, instead, none, nothing, table, true
 
 # fmt: off

@@ -1,7 +1,5 @@
 """Without what keeps forget and dream from taking more than was meant."""
 
-from __future__ import annotations
-
 from threats.switches import instead, none, table, true
 
 # fmt: off

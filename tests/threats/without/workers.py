@@ -1,7 +1,5 @@
 """The worker and what it says, without what keeps both within bounds."""
 
-from __future__ import annotations
-
 import signal
 
 from threats.switches import Patches, around, control, instead, none, table, true

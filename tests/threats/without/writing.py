@@ -1,7 +1,5 @@
 """The broker's writes, without what is checked before and around them."""
 
-from __future__ import annotations
-
 import os
 
 from threats.switches import Patches, control, instead, none, table

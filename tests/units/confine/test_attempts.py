@@ -5,8 +5,6 @@ stop must really succeed, so that nothing fails here for want of trying. `servic
 layers away.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import re

@@ -1,7 +1,5 @@
 """Which directories become roots: `muniment.confine.binding`."""
 
-from __future__ import annotations
-
 import os
 import stat
 from pathlib import Path

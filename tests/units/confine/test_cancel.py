@@ -1,7 +1,5 @@
 """Waits end: `muniment.confine.cancel`."""
 
-from __future__ import annotations
-
 import math
 import os
 import select

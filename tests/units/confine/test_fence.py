@@ -3,8 +3,6 @@
 What the fenced process may still *do* is tried in `test_attempts.py`.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import resource

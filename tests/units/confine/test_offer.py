@@ -1,7 +1,5 @@
 """What a system offers, what is advised where it does not, and what is believed of a worker's report."""
 
-from __future__ import annotations
-
 import errno
 import os
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """When a zygote is started, replaced and shared, and what goes wrong with it: `muniment.confine.pool`."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

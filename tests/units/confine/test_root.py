@@ -1,7 +1,5 @@
 """What a root promises, over both resolvers: `muniment.confine.root`, `openat2`, `walk`."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import itertools
@@ -16,16 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from kit.confine.probe import nothing_left_open
-from kit.confine.trees import (
-    CANARY,
-    LINKS,
-    OPERATIONS,
-    RESOLVERS,
-    Failing,
-    plant,
-    plant_link,
-    snapshot,
-)
+from kit.confine.trees import CANARY, LINKS, OPERATIONS, RESOLVERS, Failing, plant, plant_link, snapshot
 from kit.raising import raised
 from muniment.confine import root as subject
 from muniment.confine import syscalls

@@ -1,7 +1,5 @@
 """Mounts beneath a root, made in a user and mount namespace of a child process, on tmpfs only."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """System calls by number: the tables, and what the kernel answers, against the standard library."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 

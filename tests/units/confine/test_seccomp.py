@@ -1,7 +1,5 @@
 """The filter as a table: run by an interpreter of classic BPF that shares no code with what writes it."""
 
-from __future__ import annotations
-
 import errno
 import itertools
 import os

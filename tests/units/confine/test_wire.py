@@ -1,7 +1,5 @@
 """Framing against hostile bytes: `muniment.confine.wire`; any stream: `test_fuzzed_answers.py`."""
 
-from __future__ import annotations
-
 import json
 import select
 import socket

@@ -1,7 +1,5 @@
 """How memory is written: `muniment.confine.writing`."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import hashlib

@@ -1,7 +1,5 @@
 """The real service in a zygote whose fence was taken away, and which says that nothing is missing."""
 
-from __future__ import annotations
-
 from muniment.confine import fence
 from muniment.tools.service import serve, warm
 

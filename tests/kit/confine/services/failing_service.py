@@ -3,8 +3,6 @@
 What goes wrong is the pattern of a `grep`. As `hasty`, its workers have one second of processor time.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The real service in a zygote that has less than a worker may have."""
 
-from __future__ import annotations
-
 import resource
 
 from muniment.tools.service import serve, warm

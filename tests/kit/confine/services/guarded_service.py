@@ -4,8 +4,6 @@ Where the fence refuses a call with EPERM, this one kills (SIGSYS): a worker tha
 An import ends it with `IMPORTED`.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 import sys

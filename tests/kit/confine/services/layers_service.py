@@ -7,8 +7,6 @@ The zygote can be traced and read here: what an attempt meets would not be the l
 a fork inherits that.
 """
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import os

@@ -4,8 +4,6 @@ The broker hands the policy over and checks its digest, of which the name is no 
 tell a worker what to do, and the product needs no way to.
 """
 
-from __future__ import annotations
-
 import ctypes
 import hashlib
 import os

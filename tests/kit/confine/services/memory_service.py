@@ -1,7 +1,5 @@
 """A worker that hands over all its memory, at the moment at which it would be fenced."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Mapping
 

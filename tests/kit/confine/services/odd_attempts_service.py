@@ -1,7 +1,5 @@
 """Workers that make no attempt, each in its way."""
 
-from __future__ import annotations
-
 import os
 import socket
 from collections.abc import Mapping

@@ -4,8 +4,6 @@ Written for these tests, sharing nothing with the filter that it stands around. 
 with an errno; 0 means "done" when nothing was.
 """
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import os

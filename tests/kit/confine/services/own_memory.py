@@ -1,7 +1,5 @@
 """All that a process can read of its own memory, or another's; used before the fence, and by the control."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

@@ -4,8 +4,6 @@ The zygote imports it from this directory; a command is the header's `do`. It ta
 would refuse most of what the pool has to survive.
 """
 
-from __future__ import annotations
-
 import os
 import resource
 import signal

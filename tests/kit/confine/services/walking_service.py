@@ -1,7 +1,5 @@
 """The real service on a kernel without `openat2`, as old ones and the filters of old containers are."""
 
-from __future__ import annotations
-
 import errno
 import os
 import socket

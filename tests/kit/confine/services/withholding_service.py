@@ -1,7 +1,5 @@
 """The real service where the system withholds something: its function is one of `outer_filter.CASES`."""
 
-from __future__ import annotations
-
 from outer_filter import CASES, stand_around
 
 from muniment.tools.service import serve, warm
