@@ -8,10 +8,9 @@ again.
 import os
 import re
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
-from muniment.testing.corpus import Answer, Case, Committed, Stage
+from muniment.testing.corpus import Answer, Committed
 from muniment.testing.corpus.stage import ROOTS
 
 
@@ -20,11 +19,11 @@ class NaiveTools:
 
     commits_often = True
 
-    def __init__(self, stage: Stage, _case: Case | None = None) -> None:
+    def __init__(self, stage, _case=None):
         self.stage = stage
-        self._written: set[str] = set()
+        self._written = set()
 
-    def call(self, tool: str, arguments: Any) -> Answer:
+    def call(self, tool, arguments):
         try:
             text = getattr(self, f"_{tool}")(**arguments)
         except PermissionError as refused:
@@ -33,52 +32,52 @@ class NaiveTools:
             return Answer("error", "not_found", type(error).__name__, "")
         return Answer("allow", None, text, "")
 
-    def commit(self) -> Committed:
+    def commit(self):
         for scope in self._written:
             root = self.stage.scope(scope)
             lines = [self._index_line(root, path) for path in root.rglob("*.md") if path.name != "MEMORY.md"]
             (root / "MEMORY.md").write_text("".join(["# Memory\n\n", *lines]))
         return Committed(None, "")
 
-    def close(self) -> str:
+    def close(self):
         return ""
 
-    def _resolved(self, path: str) -> str:
+    def _resolved(self, path):
         return os.path.normpath(path)
 
-    def _full(self, path: str) -> Path:
+    def _full(self, path):
         path = path.removeprefix("/memories/")
         full = self._resolved(path if path.startswith("/") else f"{self.stage.tree}/{path}")
         if not any(full.startswith(str(self.stage.scope(scope))) for scope in ROOTS):
             raise PermissionError("outside")
         return Path(full)
 
-    def _read_file(self, path: str) -> str:
+    def _read_file(self, path):
         return self._full(path).read_text()
 
-    def _ls(self, path: str) -> str:
+    def _ls(self, path):
         return "\n".join(sorted(each.name for each in self._full(path).iterdir()))
 
-    def _grep(self, pattern: str, path: str) -> str:
+    def _grep(self, pattern, path):
         files = (each for each in self._full(path).rglob("*") if each.is_file())
         return "\n".join(each.name for each in files if re.search(pattern, each.read_text()))
 
-    def _write_file(self, path: str, content: str) -> str:
+    def _write_file(self, path, content):
         self._put(path, self._full(path), content)
         return "written"
 
-    def _put(self, path: str, full: Path, content: str) -> None:
+    def _put(self, path, full, content):
         full.parent.mkdir(parents=True, exist_ok=True)
         full.write_text(content)
         self._written.add(path.removeprefix("/memories/").split("/")[0])
 
-    def _edit(self, path: str, old_string: str, new_string: str) -> str:
+    def _edit(self, path, old_string, new_string):
         before = self._read_file(path)
         if before.count(old_string) != 1:
             raise ValueError(old_string)
         return self._write_file(path, before.replace(old_string, new_string))
 
-    def _index_line(self, root: Path, path: Path) -> str:
+    def _index_line(self, root, path):
         text = path.read_text()
         named = re.search(r"^(?:name:|#) (.*)$", text, re.MULTILINE)
         described = re.search(r"^description: (.*)$", text, re.MULTILINE)
@@ -89,10 +88,10 @@ class NaiveTools:
 class RealpathTools(NaiveTools):
     """`realpath`, `commonpath`, and then the path again: safe until somebody is faster."""
 
-    def _resolved(self, path: str) -> str:
+    def _resolved(self, path):
         return path if self._stays(path) else "/"
 
-    def _stays(self, path: str) -> bool:
+    def _stays(self, path):
         full = os.path.realpath(path)
         roots = (str(self.stage.scope(scope)) for scope in ROOTS)
         return any(os.path.commonpath((root, full)) == root for root in roots)

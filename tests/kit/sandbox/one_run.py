@@ -14,7 +14,7 @@ CANARY = "canary-4d1e"
 STATUS = ("Uid", "CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs", "Seccomp")
 
 
-def main(base: Path) -> None:
+def main(base):
     root, outside = base / "user", base / "outside"
     for directory in (root, outside):
         directory.mkdir(mode=0o700)
@@ -30,7 +30,7 @@ def main(base: Path) -> None:
             box.call("write_file", {"path": "user/topic/new.md", "content": "New.\n"}),
         ]
         worker = box._worker.pid
-        report: dict[str, object] = {"euid": os.geteuid(), "enforcement": box.enforcement}
+        report = {"euid": os.geteuid(), "enforcement": box.enforcement}
         report |= {"missing": box.held.missing, "status": status_of(worker), "memory": open_memory(worker)}
         report |= {"codes": [each.code for each in answers], "texts": [each.text for each in answers]}
         report["committed"] = [change.path for change in box.commit().changes]
@@ -43,13 +43,13 @@ def main(base: Path) -> None:
     sys.stdout.write(json.dumps(report))
 
 
-def status_of(pid: int) -> dict[str, str]:
+def status_of(pid):
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     fields = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
     return {name: fields[name] for name in STATUS}
 
 
-def open_memory(pid: int) -> str:
+def open_memory(pid):
     """What comes of reading another process's memory."""
     try:
         os.close(os.open(f"/proc/{pid}/mem", os.O_RDONLY))

@@ -1,18 +1,13 @@
 """The same calls to tools in a fenced worker and in this process: whatever differs, the fence did it."""
 
-from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from kit.memories import IN_A_WORKER
-from muniment.confine.pool import Zygote
-from muniment.policy.decide import Confinement, Policy
+from muniment.policy.decide import Confinement
 from muniment.sandbox import Sandbox
-from muniment.tools.calls import Outcome
 
 
 @dataclass(frozen=True)
@@ -22,22 +17,20 @@ class Both:
     fenced: Sandbox
     plain: Sandbox
 
-    def call(self, tool: object, arguments: object) -> Outcome:
+    def call(self, tool, arguments):
         """What both answer."""
         outcome = self.fenced.call(tool, arguments)
         assert outcome == self.plain.call(tool, arguments)
         return outcome
 
-    def changes(self) -> list[Any]:
+    def changes(self):
         """What both would commit, byte for byte."""
         assert self.fenced._change_set() == self.plain._change_set()
         return self.fenced.changes()
 
 
 @contextmanager
-def side_by_side(
-    zygote: Zygote, policy: Policy, roots: Mapping[str, Path], *, symlinks: str = "refuse"
-) -> Iterator[Both]:
+def side_by_side(zygote, policy, roots, *, symlinks="refuse"):
     """Both over the same roots, which neither of them changes."""
     anywhere = policy.model_copy(update={"confinement": Confinement(require="none", on_escape="refuse")})
     with pytest.MonkeyPatch.context() as patch:

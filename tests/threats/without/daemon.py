@@ -3,7 +3,7 @@
 import json
 import logging
 
-from threats.switches import Patches, around, control, instead, none, table, true
+from threats.switches import around, control, instead, none, table, true
 
 # fmt: off
 table({
@@ -80,7 +80,7 @@ def quiet_defects(event, error, **fields):
 
 
 @control()
-def greetings(off: Patches) -> None:
+def greetings(off):
     """A client sends its token to whoever answers."""
 
     async def greeted(stream, _where):

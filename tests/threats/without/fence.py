@@ -1,6 +1,6 @@
 """The kernel fence, without single layers of it, and without what tells whether they hold."""
 
-from threats.switches import Patches, control, none, table
+from threats.switches import control, none, table
 
 # fmt: off
 table({
@@ -9,7 +9,7 @@ table({
 # fmt: on
 
 
-def _forgotten(off: Patches, *names: str) -> None:
+def _forgotten(off, *names):
     """Workers do not put up these layers, and say that they did; nobody asks the kernel."""
     from muniment.confine import fence
     from muniment.names import FenceLayer as Layer
@@ -20,38 +20,38 @@ def _forgotten(off: Patches, *names: str) -> None:
 
 
 @control(in_workers=True)
-def landlock(off: Patches) -> None:
+def landlock(off):
     """Workers are not restricted by Landlock, and say that they are."""
     _forgotten(off, "landlock")
 
 
 @control(in_workers=True)
-def seccomp(off: Patches) -> None:
+def seccomp(off):
     """Workers have no filter for system calls, and say that they have."""
     _forgotten(off, "seccomp")
 
 
 @control(in_workers=True)
-def great_layers(off: Patches) -> None:
+def great_layers(off):
     """Workers have neither Landlock nor a filter, and say that they have."""
     _forgotten(off, "landlock", "seccomp")
 
 
 @control(in_workers=True)
-def fence_limits(off: Patches) -> None:
+def fence_limits(off):
     """Workers may use up what they like, and say that they may not."""
     _forgotten(off, "limits")
 
 
 @control()
-def kernel_asked(off: Patches) -> None:
+def kernel_asked(off):
     """The broker believes what a worker says of its own fence."""
     off.put("confine.offer:_WITNESSED", {})
     off.put("confine.offer:_FILTERS", "asked by nobody")
 
 
 @control(in_workers=True)
-def reported_layers(off: Patches) -> None:
+def reported_layers(off):
     """A worker keeps quiet about the layers that it could not have."""
 
     off.wrap("confine.fence:put_up", lambda real: lambda roots: real(roots) and {})
@@ -59,7 +59,7 @@ def reported_layers(off: Patches) -> None:
 
 
 @control()
-def links_confined(off: Patches) -> None:
+def links_confined(off):
     """A link that climbs above its root, or is absolute, ends at the root."""
 
     def make(real):
@@ -70,7 +70,7 @@ def links_confined(off: Patches) -> None:
 
 
 @control()
-def both_names(off: Patches) -> None:
+def both_names(off):
     """A policy is asked about a path as it is written, and not about where its links lead."""
 
     off.wrap(

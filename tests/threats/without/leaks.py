@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from threats.switches import Patches, around, control, instead, none, same, table, true
+from threats.switches import around, control, instead, none, same, table, true
 
 # fmt: off
 table({
@@ -92,7 +92,7 @@ def index_of_others_is_saved(data, rel, *_):
 
 
 @control()
-def own_provenance(off: Patches) -> None:
+def own_provenance(off):
     """What an entry says of its own provenance stays in it."""
     off.wrap("content.entry:_edited", lambda real: lambda text, lines, **_: real(text, lines))
     off.put("jobs.remember:_FactWords.labelled", lambda _, after, __: after)

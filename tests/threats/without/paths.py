@@ -4,7 +4,7 @@ import ctypes
 import os
 import stat
 
-from threats.switches import Patches, around, control, instead, none, same, table, true
+from threats.switches import around, control, instead, none, same, table, true
 
 # fmt: off
 table({
@@ -26,19 +26,19 @@ _BENEATH, _NO_SYMLINKS, _NO_MAGICLINKS, _NO_XDEV = 0x08, 0x04, 0x02, 0x01
 
 
 @control()
-def grammar_escapes(off: Patches) -> None:
+def grammar_escapes(off):
     """No text is an escape to the grammar: no `..`, NUL, drive or absolute path."""
     off.put("policy.grammar:_escape", lambda *_: None)
 
 
 @control()
-def grammar_names(off: Patches) -> None:
+def grammar_names(off):
     """Any segment is a name to the grammar."""
     off.put("*policy.grammar:segment_problem", lambda _: None)
 
 
 @control()
-def grammar_decodes(off: Patches) -> None:
+def grammar_decodes(off):
     """Percent escapes are decoded, and `~` and `%` are ordinary characters."""
     from urllib.parse import unquote
 
@@ -47,12 +47,12 @@ def grammar_decodes(off: Patches) -> None:
 
 
 @control()
-def root_text(off: Patches) -> None:
+def root_text(off):
     """A root asks nothing of the text that it is given."""
     off.put("*confine.root:encoded", lambda rel: os.fsencode(rel) or b".")
 
 
-def _resolve(off: Patches, flags: int) -> None:
+def _resolve(off, flags):
     from muniment.confine import syscalls as openat2
 
     for purpose in list(openat2._HOWS):
@@ -60,19 +60,19 @@ def _resolve(off: Patches, flags: int) -> None:
 
 
 @control(in_workers=True)
-def openat2_resolve(off: Patches) -> None:
+def openat2_resolve(off):
     """`openat2` follows links wherever they lead, and crosses mounts."""
     _resolve(off, 0)
 
 
 @control(in_workers=True)
-def openat2_no_xdev(off: Patches) -> None:
+def openat2_no_xdev(off):
     """`openat2` crosses mounts."""
     _resolve(off, _BENEATH | _NO_MAGICLINKS | _NO_SYMLINKS)
 
 
 @control(in_workers=True)
-def walk_checks(off: Patches) -> None:
+def walk_checks(off):
     """The walk is one `open` of the whole path, which follows links."""
     off.put(
         "confine.root:WalkResolver.open",
@@ -89,14 +89,14 @@ def walk_device(fd, _device):
 
 
 @control(in_workers=True)
-def resolvers(off: Patches) -> None:
+def resolvers(off):
     """Neither resolver checks anything: links are followed, mounts crossed."""
     _resolve(off, 0)
     walk_checks(off)
 
 
 @control(in_workers=True)
-def layer_one(off: Patches) -> None:
+def layer_one(off):
     """Nothing of layer 1: text, links, mounts, hard links and special files are all taken as they come."""
     grammar_escapes(off)
     grammar_names(off)
@@ -105,7 +105,7 @@ def layer_one(off: Patches) -> None:
     _asked(off, links=1, regular=True)
 
 
-def _asked(off: Patches, *, links: int | None = None, regular: bool = False) -> None:
+def _asked(off, *, links=None, regular=False):
     """Let descriptors answer otherwise than they would."""
 
     def make(real):
@@ -123,19 +123,19 @@ def _asked(off: Patches, *, links: int | None = None, regular: bool = False) -> 
 
 
 @control(in_workers=True)
-def one_name(off: Patches) -> None:
+def one_name(off):
     """Nobody asks how many names a file has."""
     _asked(off, links=1)
 
 
 @control(in_workers=True)
-def regular_only(off: Patches) -> None:
+def regular_only(off):
     """Whatever is no directory passes for a regular file."""
     _asked(off, regular=True)
 
 
 @control(in_workers=True, hangs_after=1)
-def without_waiting(off: Patches) -> None:
+def without_waiting(off):
     """Files are opened for reading without O_NONBLOCK."""
     from muniment.confine import syscalls as openat2
 
@@ -150,7 +150,7 @@ def without_waiting(off: Patches) -> None:
 
 
 @control(in_workers=True, hangs_after=2)
-def size_limit(off: Patches) -> None:
+def size_limit(off):
     """A file is read whole, however large it is."""
     off.put("confine.root:MAX_FILE_BYTES", 1 << 40)
 
@@ -162,7 +162,7 @@ def size_limit(off: Patches) -> None:
 
 
 @control()
-def link_at_bind(off: Patches) -> None:
+def link_at_bind(off):
     """A root is looked for again under the path that it was bound by, through whatever links stand there."""
     from pathlib import Path
 
@@ -176,7 +176,7 @@ def link_at_bind(off: Patches) -> None:
 
 
 @control()
-def roots_at_home(off: Patches) -> None:
+def roots_at_home(off):
     """The default roots lie in the workspace."""
 
     def make(real):
@@ -190,19 +190,19 @@ def roots_at_home(off: Patches) -> None:
 
 
 @control()
-def roots_apart(off: Patches) -> None:
+def roots_apart(off):
     """Roots may lie inside one another, and around what must be kept apart from them."""
     off.put("confine.binding:_require_apart", lambda *_: None)
 
 
 @control()
-def roots_ours(off: Patches) -> None:
+def roots_ours(off):
     """A root may belong to anyone and be writable by anyone."""
     off.put("confine.binding:_require_ours", lambda *_: None)
 
 
 @control()
-def exact_files(off: Patches) -> None:
+def exact_files(off):
     """An allow pattern matches as gitignore does: a file, and everything below a directory of that name."""
 
     def match(self, path):
@@ -213,7 +213,7 @@ def exact_files(off: Patches) -> None:
 
 
 @control(in_workers=True, hangs_after=2)
-def linear_search(off: Patches) -> None:
+def linear_search(off):
     """Patterns are searched by backtracking."""
     import re
 

@@ -3,9 +3,8 @@
 import os
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-from threats.switches import Patches, around, control, none, nothing, same, table, true
+from threats.switches import around, control, none, nothing, same, table, true
 
 # fmt: off
 table({
@@ -46,7 +45,7 @@ table({
 # fmt: on
 
 
-def relax(off: Patches, *models, **config) -> None:
+def relax(off, *models, **config):
     """Let pydantic models take more than they say; those that others are made of come first."""
     for model in models:
         before = dict(vars(model))
@@ -55,13 +54,13 @@ def relax(off: Patches, *models, **config) -> None:
         off.then(partial(_put_back, model, before))
 
 
-def _put_back(model, before: dict[str, Any]) -> None:
+def _put_back(model, before):
     for name, value in before.items():
         if vars(model)[name] is not value:
             setattr(model, name, value)
 
 
-def _tables(off: Patches, **config) -> None:
+def _tables(off, **config):
     from muniment.policy import decide as model
     from muniment.policy import tables
 
@@ -73,17 +72,17 @@ def _tables(off: Patches, **config) -> None:
 
 
 @control()
-def closed_tables(off: Patches) -> None:
+def closed_tables(off):
     """A key that nobody knows is passed over."""
     _tables(off, extra="ignore")
 
 
 @control()
-def own_matching(off: Patches) -> None:
+def own_matching(off):
     """A deny pattern matches what pathspec's best backend at hand says."""
     from pathspec import PathSpec
 
-    specs: dict[int, PathSpec] = {}
+    specs = {}
 
     def make(real):
         def init(self, patterns):
@@ -98,14 +97,14 @@ def own_matching(off: Patches) -> None:
 
 
 @control()
-def every_deny(off: Patches) -> None:
+def every_deny(off):
     """Of several deny rules the last one counts."""
     off.put("policy.load:failure", none)
     off.wrap("policy.decide:_deny_rules", lambda real: lambda policy, verb: real(policy, verb)[-1:])
 
 
 @around("policy.family:_Folders.find")
-def shipped_names(real, self, entry: str, folder: Path | None):
+def shipped_names(real, self, entry, folder):
     """A policy in somebody's folder comes before a shipped one of its name."""
     for place in (folder, self._policies_dir):
         if place is not None and (place / f"{entry}.toml").is_file():
@@ -123,7 +122,7 @@ def signatures_checked(real, arguments, given, seconds, environment):
 
 
 @control()
-def mapped_tools(off: Patches) -> None:
+def mapped_tools(off):
     """A tool need not say what it asks of a policy."""
     from muniment.tools import calls as arguments
 
@@ -138,7 +137,7 @@ def asked_of_the_descriptor(real, path):
 
 
 @control()
-def links_that_lead_nowhere(off: Patches) -> None:
+def links_that_lead_nowhere(off):
     """A link that leads nowhere is taken for no file."""
 
     def make(real):

@@ -1,6 +1,6 @@
 """The run and its model, without what bounds them."""
 
-from threats.switches import Patches, around, control, none, table, true
+from threats.switches import around, control, none, table, true
 
 # fmt: off
 table({
@@ -36,7 +36,7 @@ table({
 
 
 @control()
-def closed_arguments(off: Patches) -> None:
+def closed_arguments(off):
     """Arguments are coerced, and unknown ones passed over."""
     from muniment.tools import calls as arguments
     from threats.without.policies import relax
@@ -46,7 +46,7 @@ def closed_arguments(off: Patches) -> None:
 
 
 @control()
-def argument_sizes(off: Patches) -> None:
+def argument_sizes(off):
     """An argument may be of any length."""
     from muniment.tools import calls as arguments
 
@@ -75,7 +75,7 @@ def overlay_only(real, self, path, content, base):
 
 
 @control()
-def one_address(off: Patches) -> None:
+def one_address(off):
     """The HTTP client heeds proxies and redirects, and sends what headers the library adds."""
     import httpx2
 
@@ -87,7 +87,7 @@ def one_address(off: Patches) -> None:
 
 
 @control()
-def certificates(off: Patches) -> None:
+def certificates(off):
     """Any certificate will do."""
     import httpx2
 
@@ -107,7 +107,7 @@ def own_variables(real, environment, *given, **terms):
 
 
 @control()
-def exact_json(off: Patches) -> None:
+def exact_json(off):
     """Arguments are whatever JSON makes of them."""
     import json
 
@@ -115,7 +115,7 @@ def exact_json(off: Patches) -> None:
 
 
 @control()
-def streamed_marks(off: Patches) -> None:
+def streamed_marks(off):
     """Text is normalised as it is, however many marks stand in a row."""
     import unicodedata
 

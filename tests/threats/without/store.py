@@ -1,6 +1,6 @@
 """Without what the store keeps of its own work."""
 
-from threats.switches import Patches, around, control, instead, none, nothing, table, true
+from threats.switches import around, control, instead, none, nothing, table, true
 
 # fmt: off
 table({
@@ -43,7 +43,7 @@ def capped_trust(_fact, request, _shown):
 
 
 @control()
-def own_words(off: Patches) -> None:
+def own_words(off):
     """Whatever a run writes is in the requester's words."""
     from muniment.content.provenance import Whose
 

@@ -2,7 +2,7 @@
 
 import signal
 
-from threats.switches import Patches, around, control, instead, none, table, true
+from threats.switches import around, control, instead, none, table, true
 from threats.without.writing import Other
 
 # fmt: off
@@ -22,14 +22,14 @@ table({
 
 
 @control()
-def clean_environment(off: Patches) -> None:
+def clean_environment(off):
     """The zygote is started with the broker's environment."""
 
     _started(off, env=None)
 
 
 @control()
-def isolated_imports(off: Patches) -> None:
+def isolated_imports(off):
     """The zygote looks for modules as any Python does, in the current directory first."""
     _started(off, {"-I", "-S"}, env=None, cwd=None)
 
@@ -47,7 +47,7 @@ def _started(off, without=frozenset(), **changed):
 
 
 @control(in_workers=True)
-def settled_zygote(off: Patches) -> None:
+def settled_zygote(off):
     """The zygote keeps what it was started with: environment, directory and signals."""
     clean_environment(off)
     off.put("confine.zygote:_settle", lambda: None)
@@ -66,7 +66,7 @@ def death_with_zygote(real, *given):
 
 
 @control()
-def bounded_frames(off: Patches) -> None:
+def bounded_frames(off):
     """A length is believed, whatever it is."""
     off.put("confine.wire:MAX_FRAME_BYTES", 1 << 32)
     off.put("confine.wire:MAX_PIECE_BYTES", 1 << 32)

@@ -2,7 +2,7 @@
 
 import os
 
-from threats.switches import Patches, control, instead, none, table
+from threats.switches import control, instead, none, table
 
 # fmt: off
 table({
@@ -47,7 +47,7 @@ def _written_into(directory, staged, name):
 
 
 @control()
-def exclusive_staging(off: Patches) -> None:
+def exclusive_staging(off):
     """A temporary file is opened whatever has its name, through links, too."""
 
     def opened(path, flags, *more, **terms):

@@ -5,12 +5,9 @@ What goes wrong is the pattern of a `grep`. As `hasty`, its workers have one sec
 
 import ctypes
 import os
-from collections.abc import Callable
 
 from muniment.confine import fence
-from muniment.confine.zygote import Serve
 from muniment.tools import service
-from muniment.tools.calls import Outcome
 from muniment.tools.workbench import Workbench
 
 LIBC = ctypes.CDLL(None, use_errno=True)
@@ -22,16 +19,16 @@ warm, serve = service.warm, service.serve
 _honest = Workbench.call
 
 
-def _spin() -> None:
+def _spin():
     while True:
         pass
 
 
-def _recurse() -> None:
+def _recurse():
     _recurse()
 
 
-DEEDS: dict[str, Callable[[], object]] = {
+DEEDS = {
     "fork": os.fork,
     "write": lambda: os.write(0, b"x"),
     "allocate": lambda: bytearray(HUGE),
@@ -42,7 +39,7 @@ DEEDS: dict[str, Callable[[], object]] = {
 }
 
 
-def _call(self: Workbench, tool: object, arguments: object) -> Outcome:
+def _call(self, tool, arguments):
     if tool == "grep" and isinstance(arguments, dict) and arguments["pattern"] in DEEDS:
         DEEDS[arguments["pattern"]]()
     return _honest(self, tool, arguments)
@@ -51,7 +48,7 @@ def _call(self: Workbench, tool: object, arguments: object) -> Outcome:
 Workbench.call = _call
 
 
-def __getattr__(name: str) -> Serve:
+def __getattr__(name):
     if name != "hasty":
         raise AttributeError(name)
     fence.CPU_SECONDS = 1

@@ -5,10 +5,7 @@ An import ends it with `IMPORTED`.
 """
 
 import os
-import socket
 import sys
-from collections.abc import Mapping
-from typing import NoReturn
 
 from muniment.confine import fence
 from muniment.names import FenceLayer
@@ -22,7 +19,7 @@ fence._EPERM = fence._KILL
 FILTERS = {key: fence.program(*key) for key in fence._FILTERS}
 
 
-def _install(grounds: fence.Grounds) -> None:
+def _install(grounds):
     """As the fence does, without trying out what would kill."""
     opener = "openat2" if fence.available() else "openat"
     fence.install(FILTERS[grounds.machine, opener])
@@ -34,24 +31,24 @@ fence.STEPS = {**fence.STEPS, FenceLayer.SECCOMP: _install}
 class Guard:
     """Is asked before anything is loaded; what is loaded already is not asked for."""
 
-    def find_spec(self, *_: object) -> NoReturn:
+    def find_spec(self, *_):
         os._exit(IMPORTED)
 
 
-def serve(sock: socket.socket, roots: Mapping[str, int], missing: fence.Missing) -> None:
+def serve(sock, roots, missing):
     """As the service does, guarded."""
     sys.meta_path[:] = [Guard()]
     service.serve(sock, roots, missing)
 
 
-def importing(sock: socket.socket, roots: Mapping[str, int], missing: fence.Missing) -> None:
+def importing(sock, roots, missing):
     """Import something, to show that this is noticed."""
     sys.meta_path[:] = [Guard()]
     __import__("this_is_no_module")
     service.serve(sock, roots, missing)
 
 
-def asking(sock: socket.socket, roots: Mapping[str, int], missing: fence.Missing) -> None:
+def asking(sock, roots, missing):
     """Make a call that the fence refuses, to show that this is noticed."""
     os.getppid()
     service.serve(sock, roots, missing)

@@ -21,11 +21,11 @@ PR_SET_DUMPABLE = 4
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 
-def refuse(_grounds: fence.Grounds) -> None:
+def refuse(_grounds):
     raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
 
 
-def layers_of(which: str) -> set[FenceLayer]:
+def layers_of(which):
     """The layers that stand."""
     kind, _, name = which.partition("_")
     if kind == "without":
@@ -35,7 +35,7 @@ def layers_of(which: str) -> set[FenceLayer]:
     return set(FenceLayer) if kind == "all" else set()
 
 
-def __getattr__(name: str) -> object:
+def __getattr__(name):
     if name not in {"nothing", "all"} and not name.startswith(("only_", "without_")):
         raise AttributeError(name)
     stand = layers_of(name)

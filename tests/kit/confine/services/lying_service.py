@@ -7,12 +7,8 @@ tell a worker what to do, and the product needs no way to.
 import ctypes
 import hashlib
 import os
-import socket
 import struct
-from collections.abc import Mapping
-from typing import Any
 
-from muniment.confine.fence import Missing
 from muniment.confine.wire import Channel
 from muniment.policy.decide import parse_dump
 
@@ -21,11 +17,11 @@ SHA = hashlib.sha256(b"text\n").hexdigest()
 WRONG = "0" * 64
 
 
-def change(path: str, base: str | None = None, content: bytes = EVIL) -> tuple[dict[str, Any], bytes]:
+def change(path, base=None, content=EVIL):
     return {"t": "change", "path": path, "base": base}, content
 
 
-def claim(path: str, digest: str | None = None) -> tuple[dict[str, Any], bytes]:
+def claim(path, digest=None):
     return {"t": "claim", "path": path, "digest": digest}, b""
 
 
@@ -39,7 +35,7 @@ SIMPLE = [
     *(("project-only", "project/evil.md"), ("surrogate", "user/evil\udcff.md")),
     ("own-words", "user/evil.md"),
 ]
-CHANGE_SETS: dict[str, list[tuple[dict[str, Any], bytes]]] = {
+CHANGE_SETS = {
     **{lie: [change(path)] for lie, path in SIMPLE},
     "link": [change("user/link.md", WRONG)],
     "hard-link": [change("user/hard.md", WRONG)],
@@ -65,7 +61,7 @@ CHANGE_SETS: dict[str, list[tuple[dict[str, Any], bytes]]] = {
 }
 
 
-ANSWERS: dict[str, dict[str, Any]] = {
+ANSWERS = {
     "unknown-verdict": {"verdict": "commit"},
     "more-than-asked": {"commit": True},
     "escape-by-hand": {"verdict": "deny", "code": "path_escape", "via": "symlink"},
@@ -74,7 +70,7 @@ ANSWERS: dict[str, dict[str, Any]] = {
 TEXTS = {"huge-text": b"x" * ((1 << 20) + 1)}
 
 
-def _forever(sock: socket.socket) -> None:
+def _forever(sock):
     """Wait for what the broker never says; there is no other way to wait behind the fence."""
     while sock.recv(1):
         pass
@@ -84,7 +80,7 @@ def _forever(sock: socket.socket) -> None:
 class Liar:
     """One run."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock):
         self.sock, self.channel = sock, Channel(sock)
         self.channel.send({"t": "hello", "missing": {}})
         terms, body = self.channel.receive(1 << 20)
@@ -94,7 +90,7 @@ class Liar:
         self.lie = policy.name
         self.channel.send({"t": "ready", "digest": WRONG if self.lie == "wrong-digest" else policy.digest})
 
-    def serve(self) -> None:
+    def serve(self):
         while True:
             header, _ = self.channel.receive(1 << 24)
             if header["t"] == "call":
@@ -102,7 +98,7 @@ class Liar:
             else:
                 self.changes()
 
-    def answer(self, n: Any) -> None:
+    def answer(self, n):
         result = {"t": "result", "n": n, "verdict": "allow", "code": None, "rule": None, "via": None}
         if self.lie == "wrong-n":
             result["n"] = n + 1
@@ -112,7 +108,7 @@ class Liar:
         for _ in range(2 if self.lie == "answers-twice" else 1):
             self.channel.send(result, TEXTS.get(self.lie, b"[0 in all]"))
 
-    def misbehave(self) -> None:
+    def misbehave(self):
         match self.lie:
             case "giant-frame":
                 self.sock.sendall(struct.pack("!I", 2**31) + b"{}")
@@ -123,7 +119,7 @@ class Liar:
             case "dies":
                 ctypes.string_at(0)
 
-    def changes(self) -> None:
+    def changes(self):
         match self.lie:
             case "silent-at-the-end":
                 _forever(self.sock)
@@ -139,7 +135,7 @@ class Liar:
             self.channel.send(header, body)
 
 
-def serve(sock: socket.socket, roots: Mapping[str, int], missing: Missing) -> None:  # noqa: ARG001
+def serve(sock, roots, missing):  # noqa: ARG001
     """Lie as the policy's name says."""
     try:
         Liar(sock).serve()

@@ -1,8 +1,5 @@
 """A worker that hands over all its memory, at the moment at which it would be fenced."""
 
-import socket
-from collections.abc import Mapping
-
 from own_memory import regions
 
 from muniment.confine import fence
@@ -13,12 +10,12 @@ fence.STEPS = {}
 PR_SET_DUMPABLE = 4
 
 
-def warm() -> None:
+def warm():
     """Be what an ordinary worker is."""
     service.warm()
 
 
-def serve(sock: socket.socket, roots: Mapping[str, int], missing: fence.Missing) -> None:  # noqa: ARG001
+def serve(sock, roots, missing):  # noqa: ARG001
     """Send every readable region, then an end."""
     fence.prctl(PR_SET_DUMPABLE, 1)  # else /proc/self/mem is root's
     channel = Channel(sock)

@@ -69,7 +69,7 @@ CASES = {
 }
 
 
-def program_of(case: Withheld) -> bytes:
+def program_of(case):
     code = [(LOAD, 0, 0, AT_NUMBER), (IF_EQUAL, 1, 0, case.call), (RETURN, 0, 0, ALLOW)]
     for condition, if_so, if_not in ((case.argument, 1, 0), (case.unless, 0, 1)):
         if condition is not None:
@@ -86,7 +86,7 @@ class Program(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("code", ctypes.c_char_p))
 
 
-def stand_around(case: Withheld | str) -> None:
+def stand_around(case):
     """Withhold something from here on, from this process and all that it forks."""
     libc = ctypes.CDLL(None, use_errno=True)
     code = program_of(CASES[case] if isinstance(case, str) else case)

@@ -1,19 +1,18 @@
 """All that a process can read of its own memory, or another's; used before the fence, and by the control."""
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 UNREADABLE = {"[vvar]", "[vvar_vclock]", "[vsyscall]"}
 """The kernel's own pages: no memory of any process, and not to be read this way."""
 
 
-def regions() -> Iterator[tuple[str, bytes | None]]:
+def regions():
     """Name and content of each readable mapping; None where the kernel gives none."""
     return mapped("self")
 
 
-def mapped(pid: int | str) -> Iterator[tuple[str, bytes | None]]:
+def mapped(pid):
     """As `regions`, of another process, where that may be read."""
     mem = os.open(f"/proc/{pid}/mem", os.O_RDONLY)
     try:
@@ -27,7 +26,7 @@ def mapped(pid: int | str) -> Iterator[tuple[str, bytes | None]]:
         os.close(mem)
 
 
-def _read(mem: int, start: int, end: int) -> bytes | None:
+def _read(mem, start, end):
     try:  # Behind the end of a mapped file, say, there is nothing; what was read before still counts.
         return os.pread(mem, end - start, start) or None
     except OSError:

@@ -7,12 +7,9 @@ would refuse most of what the pool has to survive.
 import os
 import resource
 import signal
-import socket
 import sys
 import time
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 from muniment.confine import fence
 from muniment.confine.wire import Channel
@@ -20,7 +17,7 @@ from muniment.confine.wire import Channel
 fence.STEPS = {}
 
 
-def serve(sock: socket.socket, roots: Mapping[str, int], missing: fence.Missing) -> None:  # noqa: ARG001
+def serve(sock, roots, missing):  # noqa: ARG001
     """Obey."""
     channel = Channel(sock)
     while True:
@@ -28,70 +25,70 @@ def serve(sock: socket.socket, roots: Mapping[str, int], missing: fence.Missing)
         COMMANDS[str(header["do"])](sock, channel, roots, header, body)
 
 
-def silent(sock: socket.socket, roots: Mapping[str, int], missing: fence.Missing) -> None:  # noqa: ARG001
+def silent(sock, roots, missing):  # noqa: ARG001
     """Never speak, read or end."""
     _forever()
 
 
-def _forever(*_: Any) -> None:
+def _forever(*_):
     while True:
         signal.pause()
 
 
-def _echo(_sock: Any, channel: Channel, _roots: Any, header: dict[str, Any], body: bytes) -> None:
+def _echo(_sock, channel, _roots, header, body):
     channel.send({"said": header.get("say")}, body)
 
 
-def _raw(sock: socket.socket, _channel: Any, _roots: Any, _header: Any, body: bytes) -> None:
+def _raw(sock, _channel, _roots, _header, body):
     sock.sendall(body)
 
 
-def _raw_then_exit(sock: socket.socket, _channel: Any, _roots: Any, _header: Any, body: bytes) -> None:
+def _raw_then_exit(sock, _channel, _roots, _header, body):
     sock.sendall(body)
     os._exit(0)
 
 
-def _flood(sock: socket.socket, _channel: Any, _roots: Any, _header: Any, body: bytes) -> None:
+def _flood(sock, _channel, _roots, _header, body):
     while True:
         sock.sendall(body)
 
 
-def _drip(sock: socket.socket, _channel: Any, _roots: Any, _header: Any, body: bytes) -> None:
+def _drip(sock, _channel, _roots, _header, body):
     for byte in body:
         sock.sendall(bytes([byte]))
         time.sleep(0.02)
     _forever()
 
 
-def _spin(*_: Any) -> None:
+def _spin(*_):
     while True:
         pass
 
 
-def _exit(_sock: Any, _channel: Any, _roots: Any, header: dict[str, Any], _body: Any) -> None:
+def _exit(_sock, _channel, _roots, header, _body):
     os._exit(header["code"])
 
 
-def _signal(_sock: Any, _channel: Any, _roots: Any, header: dict[str, Any], _body: Any) -> None:
+def _signal(_sock, _channel, _roots, header, _body):
     os.kill(os.getpid(), header["number"])
     _forever()
 
 
-def _hush(sock: socket.socket, *_: Any) -> None:
+def _hush(sock, *_):
     sock.close()
     _forever()
 
 
-def _smuggle(sock: socket.socket, *_: Any) -> None:
+def _smuggle(sock, *_):
     if os.fork() == 0:
         while sock.recv(1):
             pass
     os._exit(0)
 
 
-def _look(_sock: Any, channel: Channel, roots: Mapping[str, int], _header: Any, _body: Any) -> None:
+def _look(_sock, channel, roots, _header, _body):
     umask = os.umask(0)
-    descriptors: dict[str, str] = {}
+    descriptors = {}
     for name in range(256):
         try:
             status = os.fstat(name)
@@ -107,4 +104,4 @@ def _look(_sock: Any, channel: Channel, roots: Mapping[str, int], _header: Any, 
 
 
 DEEDS = (_echo, _raw, _raw_then_exit, _flood, _drip, _spin, _exit, _signal, _hush, _smuggle, _look)
-COMMANDS: dict[str, Callable[..., None]] = {deed.__name__[1:]: deed for deed in DEEDS} | {"hang": _forever}
+COMMANDS = {deed.__name__[1:]: deed for deed in DEEDS} | {"hang": _forever}

@@ -2,12 +2,9 @@
 
 import errno
 import os
-import socket
-from collections.abc import Mapping
 
 from outer_filter import Withheld, stand_around
 
-from muniment.confine import fence
 from muniment.confine.root import choose_resolver
 from muniment.confine.syscalls import NUMBERS
 from muniment.tools import service
@@ -16,7 +13,7 @@ stand_around(Withheld(NUMBERS[os.uname().machine]["openat2"], errno.ENOSYS, ()))
 warm = service.warm
 
 
-def serve(sock: socket.socket, roots: Mapping[str, int], missing: fence.Missing) -> None:
+def serve(sock, roots, missing):
     """As the service does, on the walk."""
     if choose_resolver().name != "walk":
         os._exit(98)

@@ -7,7 +7,7 @@ from muniment.tools.service import serve, warm
 __all__ = ["warm"]
 
 
-def __getattr__(name: str) -> object:
+def __getattr__(name):
     if name not in CASES:
         raise AttributeError(name)
     stand_around(name)
