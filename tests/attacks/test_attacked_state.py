@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 import pytest
 
-from kit.store.ground import STRICT, laid_out, lay, new, opened, origin, patience
+from kit.store.ground import STRICT, lay, new, opened, origin, patience
 from kit.store.killed import BEFORE, recovered
 from kit.store.processes import die, killed
 from muniment.confine import writing
@@ -21,13 +21,6 @@ from muniment.store.catalog import refresh
 from muniment.store.ledger import root_key, source_of
 from muniment.store.rows import Assessed
 from muniment.store.upkeep import rebuild
-
-
-@pytest.fixture
-def ground(tmp_path):
-    with laid_out(tmp_path) as found:
-        yield found
-
 
 CUTS = {
     "the head set back": "DELETE FROM record WHERE seq > 3; UPDATE head SET seq = 3",

@@ -10,17 +10,12 @@ import pytest
 
 from kit.confine.probe import source
 from kit.confine.services import lying_service
+from kit.jobs.places import opened, remembering
 from kit.memories import CANARY, make_roots, photograph, put, strict
-from muniment.agent.filing import RuleWriter
 from muniment.agent.model import Reply, ToolCall
-from muniment.confine.binding import bind_all
 from muniment.errors import MunimentError
-from muniment.jobs.place import Place
-from muniment.jobs.remember import remember
-from muniment.jobs.request import RememberRequest
 from muniment.names import Trust
 from muniment.sandbox import Sandbox
-from muniment.store.state import State
 from muniment.testing.minds import ScriptedModel, call, calls, say
 
 ESCAPES = ["dotdot", "link", "linked-directory", "hard-link", "good-then-escape", "claims-escape"]
@@ -72,11 +67,8 @@ def roots(tmp_path):
 
 @pytest.fixture
 def place(roots):
-    bound = bind_all(roots)
-    with State(None) as state:
-        yield lambda policy: Place(policy, bound, state)
-    for root in bound.values():
-        root.close()
+    with opened(roots, in_process=False, on_model_failure="rules") as place:
+        yield lambda policy, **terms: replace(place, policy=policy, **terms)
 
 
 def agreeable():
@@ -91,8 +83,8 @@ def test_a_lie_lands_nothing_and_the_next_honest_run_works(lie, liars, place, tm
     assert set(lying_service.CHANGE_SETS) <= {*CODES, *OWN_WORDS}
     policy = strict(name=lie, limits={"seconds": 1 if lie in LATE else 30})
     before = photograph(tmp_path)
-    request = RememberRequest("a fact", scope="user" if lie == "project-only" else None)
-    result = remember(request, place(policy), agreeable())
+    scope = "user" if lie == "project-only" else None
+    result = remembering(place(policy), "a fact", agreeable(), scope=scope)
     liars.undo()
     assert photograph(tmp_path) == before
     assert result.error is not None
@@ -101,8 +93,7 @@ def test_a_lie_lands_nothing_and_the_next_honest_run_works(lie, liars, place, tm
     told = str(result.as_json())
     assert CANARY not in told
     assert str(tmp_path) not in told
-    done = remember(RememberRequest("The user prefers dark mode"), place(strict()), RuleWriter())
-    assert done.status == "completed"
+    assert remembering(place(strict()), "The user prefers dark mode").status == "completed"
 
 
 @pytest.mark.threat("T-MEM-15", control="own_words")
@@ -110,7 +101,7 @@ def test_a_lie_lands_nothing_and_the_next_honest_run_works(lie, liars, place, tm
 @pytest.mark.parametrize("lie", OWN_WORDS)
 def test_words_of_a_worker_that_lies_are_never_the_owners(lie, place, roots):
     known = (roots["user"] / "known.md").read_bytes()
-    result = remember(RememberRequest("a fact"), place(strict(name=lie)), agreeable())
+    result = remembering(place(strict(name=lie)), "a fact", agreeable())
     assert (roots["user"] / "known.md").read_bytes() == known
     if result.error is None:
         assert result.trust is Trust.AGENT
@@ -123,8 +114,7 @@ def test_words_of_a_worker_that_lies_are_never_the_owners(lie, place, roots):
 def test_an_escape_that_only_the_worker_saw_still_ends_a_writing_run(place, lie):
     for tool, code in (("write_file", "remember_path_escape"), ("ls", "remember_no_update")):
         model = ScriptedModel([calls(call(tool, path="user/a.md", content="x")), say("Saved.")])
-        at = replace(place(strict(name=lie)), on_model_failure="fail")
-        result = remember(RememberRequest("a fact"), at, model)
+        result = remembering(place(strict(name=lie), on_model_failure="fail"), "a fact", model)
         assert result.error is not None
         assert result.error.code == code
 
@@ -133,7 +123,7 @@ def test_an_escape_that_only_the_worker_saw_still_ends_a_writing_run(place, lie)
 def test_a_worker_that_allows_what_is_no_path_is_lost(place):
     for arguments in ({}, {"path": None}, {"path": 7}, {"path": "user/../x"}, {"path": "team/a"}):
         model = ScriptedModel([Reply(calls=(ToolCall("1", "read_file", arguments),)), say("Saved.")])
-        result = remember(RememberRequest("a fact"), place(strict(name="yes-man")), model)
+        result = remembering(place(strict(name="yes-man")), "a fact", model)
         assert result.error is not None
         assert result.error.code == "remember_failed", arguments
 

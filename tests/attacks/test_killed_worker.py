@@ -22,14 +22,8 @@ from kit.confine.kernel import needs_fence
 from kit.confine.probe import SERVICES, Watched, nothing_left_open, source
 from kit.memories import IN_A_WORKER, make_roots, photograph, put, strict
 from kit.raising import raised
-from muniment.agent.filing import RuleWriter
-from muniment.confine.binding import bind_all
 from muniment.errors import WorkerLost
-from muniment.jobs.place import Place
-from muniment.jobs.remember import remember
-from muniment.jobs.request import RememberRequest
 from muniment.sandbox import Sandbox
-from muniment.store.state import State
 
 CALLS = [
     *(("ls", {"path": "user"}), ("read_file", {"path": "user/known.md"}), ("grep", {"pattern": "there"})),
@@ -150,18 +144,6 @@ def test_a_worker_that_someone_else_ends_is_told_with_its_signal(name, at, roots
     assert photograph(tmp_path) == before
     with Sandbox(strict(), roots) as box:
         assert box.call("ls", {"path": "user"}).verdict == "allow"
-
-
-def test_a_job_whose_worker_is_killed_fails_cleanly_at_any_frame(roots, tmp_path, zygote):
-    place = Place(strict(), bind_all(roots), State(None))
-    before = photograph(tmp_path)
-    for at in range(0, 28, 7):
-        with Fragile(at).between(zygote):
-            result = remember(RememberRequest("The user prefers dark mode"), place, RuleWriter())
-        assert result.error is not None
-        assert result.error.code == "remember_failed"
-        assert photograph(tmp_path) == before
-    place.close()
 
 
 @pytest.fixture(scope="module")

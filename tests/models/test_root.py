@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kit.confine.trees import CANARY, LINKS, OPERATIONS, RESOLVERS, plant, snapshot
+from kit.confine.trees import CANARY, LINKS, OPERATIONS, RESOLVERS, plant
+from kit.memories import photograph
 from muniment.errors import PathEscape, Refusal, ToolError
 from muniment.testing.race import Swap
 
@@ -42,7 +43,7 @@ def held():
     with tempfile.TemporaryDirectory() as base:
         trees = plant_everything(Path(base))
         roots = {name: trees.root(name) for name in RESOLVERS}
-        yield trees, roots, snapshot(trees.outside, trees.other)
+        yield trees, roots, photograph(trees.outside, trees.other)
         for root in roots.values():
             os.close(root.fd)
 
@@ -66,7 +67,7 @@ def test_any_text_is_refused_or_stays_inside(held, rel):
         assert outcomes["openat2"] == outcomes["walk"]
         assert CANARY not in outcomes["openat2"]
         assert not outcomes["openat2"].endswith(" lines")
-    assert snapshot(trees.outside, trees.other) == before
+    assert photograph(trees.outside, trees.other) == before
 
 
 @pytest.mark.threat("T-PATH-04", control="walk_checks")
@@ -77,12 +78,12 @@ def test_a_directory_exchanged_for_a_link_never_leads_a_read_outside(tmp_path, r
     trees, seen, left = plant(tmp_path), set(), iter(range(rounds))
     (trees.inside / "topic" / "note.md").write_text("inside")
     (trees.inside / "swap").symlink_to(trees.outside)
-    before, root = snapshot(trees.outside), trees.root(resolver)
+    before, root = photograph(trees.outside), trees.root(resolver)
     with Swap(trees.inside / "topic", trees.inside / "swap") as swap:
         for _ in swap.rounds(exchanges=1, enough=lambda: next(left, None) is None):
             seen.add(outcome_of(OPERATIONS["read"], root, "topic/note.md"))
             with contextlib.suppress(PathEscape):
                 seen.update(entry.name for entry in root.list_directory("topic"))
     os.close(root.fd)
-    assert snapshot(trees.outside) == before
+    assert photograph(trees.outside) == before
     assert seen <= {repr(b"inside"), "PathEscape symlink in one line", "note.md", "one.md", "deep"}

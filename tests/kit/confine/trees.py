@@ -2,7 +2,6 @@
 
 import ctypes
 import os
-import stat
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,19 +56,6 @@ def plant(base):
         for rel in (f"{CANARY}.md", f"{CANARY}-dir/{CANARY}.md", "note.md"):
             (directory / rel).write_text(f"{CANARY} {rel}")
     return trees
-
-
-def snapshot(*directories):
-    """Every name beneath, with what a stranger could have changed about it."""
-    found = {}
-    for top in directories:
-        for where, names, files in os.walk(top):
-            for path in (where, *(f"{where}/{name}" for name in (*names, *files))):
-                told = os.lstat(path)
-                content = Path(path).read_bytes() if stat.S_ISREG(told.st_mode) else None
-                kept = (told.st_ino, told.st_mode, told.st_nlink, told.st_size, told.st_mtime_ns)
-                found[path] = (*kept, content)
-    return found
 
 
 # What the link is called, where it leads, and a path that meets it.

@@ -13,7 +13,7 @@ import pytest
 from kit.confine.kernel import FULL_ABI, needs_fence, needs_landlock
 from kit.confine.probe import nothing_left_open, ready, soon, source
 from kit.confine.threads import in_a_thread_of_its_own, refused
-from kit.memories import CANARY, make_roots, put, strict
+from kit.memories import make_roots
 from kit.raising import raised
 from muniment.confine import fence, pool
 from muniment.confine.cancel import Patience
@@ -27,11 +27,6 @@ from muniment.tools.remote import greet
 @pytest.fixture
 def roots(tmp_path):
     return make_roots(tmp_path)
-
-
-def status_of(worker):
-    lines = Path(f"/proc/{worker.pid}/status").read_text().splitlines()
-    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
 
 
 def limits_of(worker):
@@ -54,7 +49,7 @@ def test_a_worker_is_fully_held_and_the_kernel_says_so(zygote, roots):
     fds = {scope: os.open(path, os.O_PATH | os.O_DIRECTORY) for scope, path in roots.items()}
     with zygote.spawn(fds, deadline=soon()) as worker:
         held = greet(worker, Patience(soon()))
-        status, limits = status_of(worker), limits_of(worker)
+        limits = limits_of(worker)
         pages = int(Path(f"/proc/{worker.pid}/statm").read_text().split()[0])
     for fd in fds.values():
         os.close(fd)
@@ -63,9 +58,6 @@ def test_a_worker_is_fully_held_and_the_kernel_says_so(zygote, roots):
     assert soft == hard
     assert MEMORY_BYTES // 2 < soft - pages * resource.getpagesize() <= MEMORY_BYTES
     assert held.enforcement is Enforcement.FULL
-    assert (status["Seccomp"], status["NoNewPrivs"]) == ("2", "1")
-    sets = ("CapInh", "CapPrm", "CapEff", "CapAmb", *["CapBnd"] * (os.geteuid() == 0))
-    assert {int(status[name], 16) for name in sets} == {0}
 
 
 @needs_fence
@@ -109,21 +101,13 @@ def test_a_policy_that_requires_the_fence_refuses_a_run_without_and_says_what_to
 
 
 @needs_fence
-def test_the_hardened_policy_runs_behind_the_fence(roots):
-    put(roots["user"], "a.md", f"{CANARY}\n")
+def test_the_hardened_policy_runs_behind_the_fence_which_each_connection_is_held_by_anew(
+    roots, monkeypatch, claims
+):
     with Sandbox("hardened", roots) as box:
-        assert box.enforcement is Enforcement.FULL
-        assert CANARY in box.call("grep", {"pattern": "canary"}).text
-        assert box.call("write_file", {"path": "user/b.md", "content": "b\n"}).verdict == "allow"
-        box.commit()
-    assert (roots["user"] / "b.md").read_text() == "b\n"
-
-
-@needs_fence
-def test_each_connection_of_a_sandbox_is_held_anew(roots, monkeypatch, claims):
-    with Sandbox(strict(require="full"), roots) as box:
         box.call("write_file", {"path": "user/a.md", "content": "a\n"})
         box.commit()
+        assert (roots["user"] / "a.md").read_text() == "a\n"
         monkeypatch.setattr(pool._SHARED, "zygote", claims)
         raised(ConfinementUnavailable, box.call, "ls", {"path": "user"})
 

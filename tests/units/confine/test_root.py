@@ -14,8 +14,10 @@ from types import SimpleNamespace
 import pytest
 
 from kit.confine.probe import nothing_left_open
-from kit.confine.trees import CANARY, LINKS, OPERATIONS, RESOLVERS, Failing, plant, plant_link, snapshot
+from kit.confine.trees import CANARY, LINKS, OPERATIONS, RESOLVERS, Failing, plant, plant_link
+from kit.memories import photograph
 from kit.raising import raised
+from muniment import errors
 from muniment.confine import root as subject
 from muniment.confine import syscalls
 from muniment.confine.root import (
@@ -25,41 +27,18 @@ from muniment.confine.root import (
     Listed,
     OpenDirectory,
     Root,
-    choose_resolver,
     encoded,
     read_links,
 )
 from muniment.confine.syscalls import EXAMINE, LIST, READ, Openat2Resolver
-from muniment.errors import (
-    BadName,
-    ManagedMemoryUnavailable,
-    NotAFile,
-    NotFound,
-    PathEscape,
-    PlatformUnsupported,
-    TooLarge,
-    Unreadable,
-)
 from muniment.names import MAX_FILE_BYTES, MAX_PATH_BYTES, Via
-
-
-@pytest.fixture
-def trees(tmp_path):
-    return plant(tmp_path)
-
-
-@pytest.fixture(params=RESOLVERS)
-def root(trees, request):
-    made = trees.root(request.param)
-    yield made
-    os.close(made.fd)
 
 
 def escapes(root, rel):
     """By what way, as every operation says; nothing stays open."""
     ways = set()
     for operation in OPERATIONS.values():
-        with nothing_left_open(), pytest.raises(PathEscape) as caught:
+        with nothing_left_open(), pytest.raises(errors.PathEscape) as caught:
             operation(root, rel)
         ways.add(caught.value.via)
         told = str(caught.value)
@@ -126,7 +105,7 @@ def test_examining_tells_kind_and_size_without_reading_and_none_where_nothing_is
     for rel in ("missing.md", "missing/one.md", "note.md/below.md", "x" * 256, "a\nb\u202e.md"):
         assert root.examine(rel) is None
         for reading in (root.read_bytes, root.list_directory):
-            assert str(raised(NotFound, reading, rel)).isprintable()
+            assert str(raised(errors.NotFound, reading, rel)).isprintable()
 
 
 # Links, at whatever place and whatever they lead to, are not followed.
@@ -138,16 +117,16 @@ def test_no_operation_and_no_open_directory_follows_a_link_nor_is_told_where_it_
     for number, (shape, resolver) in enumerate(itertools.product(LINKS, RESOLVERS)):
         trees = plant(tmp_path / str(number))
         rel, root = plant_link(trees, shape), trees.root(resolver)
-        before = snapshot(trees.outside, trees.other)
+        before = photograph(trees.outside, trees.other)
         assert escapes(root, rel) is Via.SYMLINK, (shape, resolver)
-        raised((PathEscape, NotFound), OpenDirectory, root, rel)
+        raised((errors.PathEscape, errors.NotFound), OpenDirectory, root, rel)
         parent, _, last = rel.rpartition("/")
-        with contextlib.suppress(PathEscape), OpenDirectory(root, parent) as opened:
-            raised(PathEscape, opened.read, last)
+        with contextlib.suppress(errors.PathEscape), OpenDirectory(root, parent) as opened:
+            raised(errors.PathEscape, opened.read, last)
         name, target, _ = LINKS[shape]
         expected = {name: "/" if target.startswith(("{", "/")) else target}
         assert read_links(root) == expected | ({"second.md": "/"} if "chain" in shape else {})
-        assert snapshot(trees.outside, trees.other) == before
+        assert photograph(trees.outside, trees.other) == before
         os.close(root.fd)
 
 
@@ -179,7 +158,7 @@ def test_a_fifo_a_socket_and_a_device_are_escapes_and_nobody_waits_for_a_writer(
 
 def test_what_is_a_directory_is_not_read_and_a_file_is_not_listed(root):
     for operation, rel in (("read", "folder.md"), ("read", ""), ("list", "note.md")):
-        raised(NotAFile, OPERATIONS[operation], root, rel)
+        raised(errors.NotAFile, OPERATIONS[operation], root, rel)
 
 
 def test_a_file_removed_while_it_was_opened_is_not_found(root, trees):
@@ -189,7 +168,7 @@ def test_a_file_removed_while_it_was_opened_is_not_found(root, trees):
         return fd
 
     slow = Root(root.scope, root.fd, SimpleNamespace(name="slow", open=opened))
-    raised(NotFound, slow.read_bytes, "note.md")
+    raised(errors.NotFound, slow.read_bytes, "note.md")
     (trees.inside / "note.md").touch()
     assert slow.examine("note.md") is None
 
@@ -216,7 +195,7 @@ def test_text_that_leads_outwards_is_an_escape_and_what_is_no_path_a_bad_name_be
         for rel in rels:
             assert escapes(failing, rel) is via, rel
     for rel, operation in itertools.product(NO_PATHS, OPERATIONS.values()):
-        caught = raised(BadName, operation, failing, rel)
+        caught = raised(errors.BadName, operation, failing, rel)
         assert "\n" not in str(caught)
 
 
@@ -235,7 +214,7 @@ def test_a_file_above_the_limit_or_above_the_hard_one_is_refused_unread(root, tr
     monkeypatch.setattr(os, "pread", lambda *_: pytest.fail("it was read"))
     for size, limits in ((1 << 40, []), (MAX_FILE_BYTES + 1, [1 << 60]), (11, [10])):
         os.truncate(trees.inside / "note.md", size)
-        raised(TooLarge, root.read_bytes, "note.md", *limits)
+        raised(errors.TooLarge, root.read_bytes, "note.md", *limits)
 
 
 @pytest.mark.threat("T-PATH-08", control="size_limit")
@@ -249,18 +228,18 @@ def test_a_file_that_grows_while_it_is_read_is_refused_at_the_limit(root, trees,
         return real(fd, count, position)
 
     monkeypatch.setattr(os, "pread", growing)
-    raised(TooLarge, root.read_bytes, "note.md", 100)
+    raised(errors.TooLarge, root.read_bytes, "note.md", 100)
     assert sum(asked) <= 101
 
 
 def test_listings_that_work_or_fail_or_have_too_many_names_leave_no_descriptor_behind(root, monkeypatch):
     with nothing_left_open():
-        for rel, error in (("note.md", NotAFile), ("gone", NotFound)):
+        for rel, error in (("note.md", errors.NotAFile), ("gone", errors.NotFound)):
             raised(error, root.list_directory, rel)
         monkeypatch.setattr(subject, "MAX_ENTRIES", 3)
         assert len(root.list_directory("")) == 3
         monkeypatch.setattr(subject, "MAX_ENTRIES", 2)
-        raised(TooLarge, root.list_directory, "")
+        raised(errors.TooLarge, root.list_directory, "")
 
 
 # File systems and moments that say less, or fail.
@@ -275,22 +254,25 @@ def test_a_removed_root_holds_nothing(root, trees, tmp_path):
         (tmp_path / "moved" / rel).rmdir()
     assert root.examine("note.md") is root.examine("") is None
     for operation, rel in (("read", "note.md"), ("list", "note.md"), ("list", "")):
-        raised(NotFound, OPERATIONS[operation], root, rel)
+        raised(errors.NotFound, OPERATIONS[operation], root, rel)
 
 
 REFUSALS = [
-    *((errno.ELOOP, PathEscape, "symlink"), (errno.EXDEV, PathEscape, "mount")),
-    *((errno.ENXIO, PathEscape, "special"), (errno.ENODEV, PathEscape, "special")),
-    *((number, NotFound, "user/note.md") for number in (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)),
-    *((getattr(errno, name), Unreadable, name) for name in ("EACCES", "EPERM", "EIO", "EMFILE")),
-    (99_999, Unreadable, "unknown error"),
+    *((errno.ELOOP, errors.PathEscape, "symlink"), (errno.EXDEV, errors.PathEscape, "mount")),
+    *((errno.ENXIO, errors.PathEscape, "special"), (errno.ENODEV, errors.PathEscape, "special")),
+    *(
+        (number, errors.NotFound, "user/note.md")
+        for number in (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)
+    ),
+    *((getattr(errno, name), errors.Unreadable, name) for name in ("EACCES", "EPERM", "EIO", "EMFILE")),
+    (99_999, errors.Unreadable, "unknown error"),
 ]
 
 
 def test_what_the_system_refuses_is_told_in_one_line_without_a_host_path():
     for (number, error, text), operation in itertools.product(REFUSALS, OPERATIONS.values()):
         failing = Root("user", -1, Failing(number))
-        if error is NotFound and operation is OPERATIONS["examine"]:
+        if error is errors.NotFound and operation is OPERATIONS["examine"]:
             assert operation(failing, "note.md") is None
             continue
         caught = raised(error, operation, failing, "note.md", match=text)
@@ -305,9 +287,9 @@ def test_a_disk_that_fails_while_reading_is_unreadable_and_leaves_nothing_open(r
     for owner, name in ((os, "pread"), (subject, "fstat")):
         with nothing_left_open(), monkeypatch.context() as patch:
             patch.setattr(owner, name, failing)
-            with pytest.raises((OSError, Unreadable), match=r"Input/output|EIO") as caught:
+            with pytest.raises((OSError, errors.Unreadable), match=r"Input/output|EIO") as caught:
                 root.read_bytes("note.md")
-            assert name == "fstat" or caught.type is Unreadable
+            assert name == "fstat" or caught.type is errors.Unreadable
 
 
 # The resolvers themselves.
@@ -344,7 +326,7 @@ def test_a_disturbed_walk_is_tried_again_but_not_for_ever(trees):
     for number in (errno.EAGAIN, errno.EINTR):
         with disturbed(number, 3):
             assert made.read_bytes("note.md") == b"inside note"
-    with disturbed(errno.EAGAIN, 10**6) as calls, pytest.raises(Unreadable, match="EAGAIN"):
+    with disturbed(errno.EAGAIN, 10**6) as calls, pytest.raises(errors.Unreadable, match="EAGAIN"):
         made.read_bytes("note.md")
     assert len(calls) == syscalls.ATTEMPTS
     os.close(made.fd)
@@ -353,13 +335,13 @@ def test_a_disturbed_walk_is_tried_again_but_not_for_ever(trees):
 def test_the_resolver_is_what_the_kernel_offers_and_an_unknown_machine_is_refused(monkeypatch):
     for number, name in ((errno.EBADF, "openat2"), (errno.ENOSYS, "walk"), (errno.EPERM, "walk")):
         with disturbed(number, 1):
-            assert choose_resolver().name == name
+            assert subject.choose_resolver().name == name
 
     def unknown():
-        raise PlatformUnsupported("no")
+        raise errors.PlatformUnsupported("no")
 
     monkeypatch.setattr(subject, "require_known_machine", unknown)
-    raised(PlatformUnsupported, choose_resolver)
+    raised(errors.PlatformUnsupported, subject.choose_resolver)
 
 
 def test_the_walk_refuses_another_device_at_any_component(trees, monkeypatch):
@@ -372,7 +354,7 @@ def test_the_walk_refuses_another_device_at_any_component(trees, monkeypatch):
             return SimpleNamespace(st_dev=real(fd).st_dev + (len(asked) > number), st_mode=real(fd).st_mode)
 
         monkeypatch.setattr(subject, "fstat", elsewhere)
-        with nothing_left_open(), pytest.raises(PathEscape) as caught:
+        with nothing_left_open(), pytest.raises(errors.PathEscape) as caught:
             made.read_bytes("topic/one.md")
         assert caught.value.via is Via.MOUNT
     os.close(made.fd)
@@ -424,7 +406,7 @@ def test_what_stands_at_a_name_is_told_without_following_it_and_a_name_is_one_co
         assert opened.status_of("gone.md") is None
         for name in ("", "deep/two.md", "a/b", "..", "/etc", "\0"):
             for method in (opened.status_of, opened.read):
-                raised(PathEscape if name in {"..", "/etc", "\0"} else BadName, method, name)
+                raised(errors.PathEscape if name in {"..", "/etc", "\0"} else errors.BadName, method, name)
 
 
 def test_a_file_with_a_second_name_and_what_is_no_file_are_not_read(root, trees):
@@ -433,10 +415,10 @@ def test_a_file_with_a_second_name_and_what_is_no_file_are_not_read(root, trees)
     (trees.inside / "large.md").write_bytes(b"x" * (MAX_FILE_BYTES + 1))
     with OpenDirectory(root, "") as opened:
         for name, via in (("hard.md", Via.HARDLINK), ("pipe.md", Via.SPECIAL)):
-            assert raised(PathEscape, opened.read, name).via is via
-        raised(NotAFile, opened.read, "topic")
-        raised(TooLarge, opened.read, "large.md")
-        raised(NotFound, opened.read, "gone.md")
+            assert raised(errors.PathEscape, opened.read, name).via is via
+        raised(errors.NotAFile, opened.read, "topic")
+        raised(errors.TooLarge, opened.read, "large.md")
+        raised(errors.NotFound, opened.read, "gone.md")
 
 
 def test_it_stays_the_directory_that_was_opened_when_another_takes_its_place(root, trees, tmp_path):
@@ -449,7 +431,7 @@ def test_it_stays_the_directory_that_was_opened_when_another_takes_its_place(roo
 
 def test_a_directory_that_was_removed_is_not_empty_but_gone(root, trees):
     (trees.inside / "folder.md").rmdir()
-    raised(NotFound, OpenDirectory, root, "folder.md")
+    raised(errors.NotFound, OpenDirectory, root, "folder.md")
     fd = os.open(trees.inside / "topic", os.O_PATH)
     (trees.inside / "topic").rename(trees.inside / "aside")
     for path in ("aside/deep/two.md", "aside/one.md"):
@@ -457,7 +439,7 @@ def test_a_directory_that_was_removed_is_not_empty_but_gone(root, trees):
     (trees.inside / "aside/deep").rmdir()
     (trees.inside / "aside").rmdir()
     removed = type(root)(root.scope, fd, root.resolver)
-    with OpenDirectory(removed, "") as opened, pytest.raises(NotFound):
+    with OpenDirectory(removed, "") as opened, pytest.raises(errors.NotFound):
         opened.entries()
     os.close(fd)
 
@@ -467,7 +449,7 @@ def test_too_many_names_are_refused_and_one_that_vanishes_has_no_status(root, tr
         monkeypatch.setattr(subject, "MAX_ENTRIES", 3)
         assert len(opened.entries()) == 3
         monkeypatch.setattr(subject, "MAX_ENTRIES", 2)
-        raised(TooLarge, opened.entries)
+        raised(errors.TooLarge, opened.entries)
     real = os.scandir
 
     @contextlib.contextmanager
@@ -487,7 +469,7 @@ def test_what_the_system_refuses_is_unreadable_and_leaves_nothing_open(root, mon
     for call in ("scandir", "fstat"):
         with nothing_left_open(), monkeypatch.context() as patched:
             patched.setattr(os, call, failing)
-            with pytest.raises(Unreadable, match="EIO"), OpenDirectory(root, "topic") as opened:
+            with pytest.raises(errors.Unreadable, match="EIO"), OpenDirectory(root, "topic") as opened:
                 opened.entries()
 
 
@@ -571,7 +553,7 @@ def test_a_root_that_moved_keeps_its_links_and_one_that_went_has_none(root, tree
 
 
 def unread(root):
-    with nothing_left_open(), pytest.raises(ManagedMemoryUnavailable) as caught:
+    with nothing_left_open(), pytest.raises(errors.ManagedMemoryUnavailable) as caught:
         read_links(root)
     assert caught.value.what == root.scope
     assert "bind a smaller directory, or refuse links (symlinks = 'refuse')" in caught.value.reason

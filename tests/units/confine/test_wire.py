@@ -13,14 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kit.raising import raised
-from muniment.confine.wire import (
-    MAX_FRAME_BYTES,
-    MAX_NESTING,
-    Channel,
-    FrameViolation,
-    ProtocolViolation,
-    Unsendable,
-)
+from muniment.confine import wire
+from muniment.confine.wire import Channel, FrameViolation, ProtocolViolation, Unsendable
 from muniment.testing.strategies import frame
 
 MAX_BODY = 1 << 20
@@ -71,7 +65,7 @@ def test_whatever_is_sent_is_received(header, body):
 
 HOSTILE = {
     "a length of 2^31": struct.pack("!I", 2**31) + b"{}",
-    "a length just above the limit": frame(b'{"a":"' + b"x" * MAX_FRAME_BYTES + b'"}'),
+    "a length just above the limit": frame(b'{"a":"' + b"x" * wire.MAX_FRAME_BYTES + b'"}'),
     "an empty header": frame(b""),
     "an array": frame(b"[{}]"),
     "no JSON": frame(b"\xff{]"),
@@ -80,7 +74,7 @@ HOSTILE = {
     "an integer of 5000 digits": frame(b'{"a":' + b"9" * 5000 + b"}"),
     "a key twice": frame(b'{"a":1,"a":2}'),
     "a key twice, once escaped": frame(b'{"a":1,"\\u0061":2}'),
-    "nested too deep": frame(b'{"a":' + b"[" * MAX_NESTING + b"]" * MAX_NESTING + b"}"),
+    "nested too deep": frame(b'{"a":' + b"[" * wire.MAX_NESTING + b"]" * wire.MAX_NESTING + b"}"),
     "arrays without end": frame(b'{"a":' + b"[" * 200_000),
     "a body of true": frame(b'{"body":true}') + frame(b"x"),
     "a body of a float": frame(b'{"body":1.0}') + frame(b"x"),
@@ -105,7 +99,7 @@ def test_hostile_bytes_are_a_violation():
 @pytest.mark.threat("T-RUN-10", control="bounded_frames")
 def test_memory_is_spent_on_what_arrived_and_not_on_what_was_announced():
     for name, raw in {
-        "a header of any size": struct.pack("!I", MAX_FRAME_BYTES) + b"{}",
+        "a header of any size": struct.pack("!I", wire.MAX_FRAME_BYTES) + b"{}",
         "a header above its size": struct.pack("!I", 1 << 24) + b"{}",
         "a piece above its size": frame(b'{"body":16777216}') + struct.pack("!I", 1 << 24) + b"x",
     }.items():
@@ -121,9 +115,9 @@ def test_memory_is_spent_on_what_arrived_and_not_on_what_was_announced():
 def test_what_the_format_cannot_carry_is_refused_before_a_byte_is_sent(pair):
     cycle, deep = {}, []
     cycle["a"] = cycle
-    for _ in range(MAX_NESTING + 1):
+    for _ in range(wire.MAX_NESTING + 1):
         deep = [deep]
-    unfit = (float("nan"), object(), b"bytes", "x" * MAX_FRAME_BYTES, deep)
+    unfit = (float("nan"), object(), b"bytes", "x" * wire.MAX_FRAME_BYTES, deep)
     for header in ({"body": 3}, {1: 1, "1": 2}, cycle, *({"a": each} for each in unfit)):
         raised(Unsendable, Channel(pair[0]).send, header, b"body")
     pair[0].close()

@@ -13,30 +13,14 @@ from functools import partial
 
 import pytest
 
-from kit.confine.trees import CANARY, RESOLVERS, Failing, exchange, plant, snapshot
+from kit.confine.trees import CANARY, Failing, exchange
+from kit.memories import photograph
 from kit.raising import raised
+from muniment import errors
 from muniment.confine import writing
 from muniment.confine.binding import bind
 from muniment.confine.cancel import Cancel, Patience
-from muniment.confine.writing import (
-    Landing,
-    Staged,
-    lock_roots,
-    open_directory,
-    remove_empty_directory,
-    temporary_name,
-)
-from muniment.errors import (
-    BadName,
-    Cancelled,
-    DeadlineExceeded,
-    ManagedMemoryUnavailable,
-    NotAFile,
-    NotFound,
-    PathEscape,
-    StoreConflict,
-    TooLarge,
-)
+from muniment.confine.writing import Staged, open_directory, temporary_name
 from muniment.names import MAX_FILE_BYTES, Via
 
 
@@ -52,18 +36,6 @@ def fresh():
 
 
 @pytest.fixture
-def trees(tmp_path):
-    return plant(tmp_path)
-
-
-@pytest.fixture(params=RESOLVERS)
-def root(trees, request):
-    made = trees.root(request.param)
-    yield made
-    os.close(made.fd)
-
-
-@pytest.fixture
 def topic(trees):
     root = trees.root("openat2")
     with open_directory(root, "topic", create=False) as directory:
@@ -76,8 +48,8 @@ def landing_(request, monkeypatch):
     """Either way that a name can change; without flags is a file system that knows none."""
     if request.param == "without flags":
         lacking(monkeypatch, errno.EINVAL)
-        return Landing.PLAIN_RENAME
-    return Landing.ATOMIC
+        return writing.Landing.PLAIN_RENAME
+    return writing.Landing.ATOMIC
 
 
 def lacking(monkeypatch, number):
@@ -140,12 +112,12 @@ def test_roots_are_locked_in_the_block_and_free_after_it_also_of_forks(bound, tr
 
     with monkeypatch.context() as patched:
         patched.setattr(fcntl, "flock", copied)
-        with lock_roots(bound, Patience(time.monotonic() + 10)):
+        with writing.lock_roots(bound, Patience(time.monotonic() + 10)):
             patched.undo()
             assert is_locked(trees.inside)
             assert is_locked(trees.other)
     assert not is_locked(trees.inside)
-    with pytest.raises(KeyError), lock_roots(bound, Patience(math.inf)):
+    with pytest.raises(KeyError), writing.lock_roots(bound, Patience(math.inf)):
         raise KeyError
     assert not is_locked(trees.other)
     for fd in copies:
@@ -161,7 +133,7 @@ def test_locks_are_taken_in_one_order_whatever_was_asked(bound, monkeypatch):
 
     monkeypatch.setattr(writing, "_lock", noting)
     for roots in (bound, bound[::-1], [*bound, *bound]):
-        with lock_roots(roots, Patience(time.monotonic() + 10)):
+        with writing.lock_roots(roots, Patience(time.monotonic() + 10)):
             orders.append(tuple(taken))
         taken.clear()
     assert len(set(orders)) == 1
@@ -170,7 +142,7 @@ def test_locks_are_taken_in_one_order_whatever_was_asked(bound, monkeypatch):
 
 def test_a_lock_held_by_another_is_waited_for_until_the_deadline_or_a_cancel(bound, trees, monkeypatch):
     other = flocked(trees.inside)
-    with pytest.raises(DeadlineExceeded), lock_roots(bound, Patience(time.monotonic() + 0.02)):
+    with pytest.raises(errors.DeadlineExceeded), writing.lock_roots(bound, Patience(time.monotonic() + 0.02)):
         pytest.fail("the lock was not free")
     assert not is_locked(trees.other)
     monkeypatch.setattr(writing, "FIRST_PAUSE", 1000)
@@ -183,14 +155,14 @@ def test_a_lock_held_by_another_is_waited_for_until_the_deadline_or_a_cancel(bou
             real(patience, seconds)  # returns at once, or this test runs into its time limit
 
         monkeypatch.setattr(writing, "_pause", cancelled)
-        with pytest.raises(Cancelled), lock_roots(bound, Patience(math.inf, cancel)):
+        with pytest.raises(errors.Cancelled), writing.lock_roots(bound, Patience(math.inf, cancel)):
             pytest.fail("the lock was not free")
     os.close(other)
 
 
 def test_a_root_that_moved_before_it_was_locked_is_an_escape(bound, trees, tmp_path):
     trees.inside.rename(tmp_path / "moved")
-    with pytest.raises(PathEscape) as caught, lock_roots(bound, Patience(math.inf)):
+    with pytest.raises(errors.PathEscape) as caught, writing.lock_roots(bound, Patience(math.inf)):
         pytest.fail("the root has moved")
     assert caught.value.via is Via.ROOT_REPLACED
     assert not is_locked(tmp_path / "moved")
@@ -201,7 +173,7 @@ def test_a_root_that_moved_before_it_was_locked_is_an_escape(bound, trees, tmp_p
 
 @pytest.mark.threat("T-LEAK-08", control="private_modes")
 def test_missing_directories_are_made_private_and_named_and_only_where_asked(root, trees, monkeypatch):
-    raised(NotFound, open_directory, root, "topic/a", create=False)
+    raised(errors.NotFound, open_directory, root, "topic/a", create=False)
     with any_umask(), open_directory(root, "topic/a/b", create=True) as directory:
         assert directory.created == ("topic/a", "topic/a/b")
         assert (directory.rel, directory.root) == ("topic/a/b", root)
@@ -225,16 +197,16 @@ def test_missing_directories_are_made_private_and_named_and_only_where_asked(roo
 def test_no_directory_is_reached_or_made_through_a_link_a_file_or_text_that_leads_elsewhere(root, trees):
     for place in (trees.inside, trees.inside / "topic"):
         (place / "link").symlink_to(trees.outside)
-    before = snapshot(trees.inside, trees.outside)
+    before = photograph(trees.inside, trees.outside)
     for rel, error in {
-        **dict.fromkeys(("link", "link/below", "topic/link/below"), PathEscape),
-        **dict.fromkeys(("../outside/new", "new/../../outside", "/new", "new\0"), PathEscape),
-        **dict.fromkeys(("new//x", "new/.", "new/"), BadName),
-        "note.md/below": NotAFile,
+        **dict.fromkeys(("link", "link/below", "topic/link/below"), errors.PathEscape),
+        **dict.fromkeys(("../outside/new", "new/../../outside", "/new", "new\0"), errors.PathEscape),
+        **dict.fromkeys(("new//x", "new/.", "new/"), errors.BadName),
+        "note.md/below": errors.NotAFile,
     }.items():
         caught = raised(error, open_directory, root, rel, create=True)
         assert "link" not in rel or caught.via is Via.SYMLINK
-    assert snapshot(trees.inside, trees.outside) == before
+    assert photograph(trees.inside, trees.outside) == before
 
 
 def test_directories_made_on_a_way_that_ends_are_removed_again_and_it_says_why(root, trees, monkeypatch):
@@ -247,26 +219,28 @@ def test_directories_made_on_a_way_that_ends_are_removed_again_and_it_says_why(r
         real(name, mode, dir_fd=dir_fd)
 
     monkeypatch.setattr(os, "mkdir", twice)
-    raised(ManagedMemoryUnavailable, open_directory, root, "a/b", create=True, match="the disk is full")
+    raised(
+        errors.ManagedMemoryUnavailable, open_directory, root, "a/b", create=True, match="the disk is full"
+    )
     assert made == [b"a"]
     assert not (trees.inside / "a").exists()
     monkeypatch.setattr(os, "mkdir", None)
-    with pytest.raises(ManagedMemoryUnavailable, match="may not write there"):
+    with pytest.raises(errors.ManagedMemoryUnavailable, match="may not write there"):
         open_directory(type(root)("user", root.fd, Failing(errno.EACCES)), "topic", create=True)
 
 
 def test_only_an_empty_directory_is_removed(root, trees, monkeypatch):
     (trees.inside / "empty").mkdir()
     (trees.inside / "link").symlink_to(trees.outside)
-    assert remove_empty_directory(root, "empty")
+    assert writing.remove_empty_directory(root, "empty")
     assert not (trees.inside / "empty").exists()
-    assert remove_empty_directory(root, "empty")
-    assert remove_empty_directory(root, "missing/below")
+    assert writing.remove_empty_directory(root, "empty")
+    assert writing.remove_empty_directory(root, "missing/below")
     for rel in ("topic", "note.md", "link", "note.md/below"):
-        assert not remove_empty_directory(root, rel)
-    raised(PathEscape, remove_empty_directory, root, f"link/{CANARY}-dir")
+        assert not writing.remove_empty_directory(root, rel)
+    raised(errors.PathEscape, writing.remove_empty_directory, root, f"link/{CANARY}-dir")
     failing(monkeypatch, "rmdir", errno.EROFS)
-    raised(ManagedMemoryUnavailable, remove_empty_directory, root, "empty", match="read-only")
+    raised(errors.ManagedMemoryUnavailable, writing.remove_empty_directory, root, "empty", match="read-only")
 
 
 # Temporary files.
@@ -291,21 +265,21 @@ def test_staged_bytes_are_private_from_the_first_whole_and_on_disk(topic, trees,
 
 @pytest.mark.threat("T-PATH-07", control="exclusive_staging")
 def test_a_planted_temporary_name_is_neither_followed_nor_overwritten(topic, trees):
-    before = snapshot(trees.outside)
+    before = photograph(trees.outside)
     linked, taken = fresh(), fresh()
     (trees.inside / "topic" / linked).symlink_to(trees.outside / "new.md")
     (trees.inside / "topic" / taken).write_text("planted")
     for name in (linked, taken):
-        raised(StoreConflict, topic.stage, name, b"content")
-    assert snapshot(trees.outside) == before
+        raised(errors.StoreConflict, topic.stage, name, b"content")
+    assert photograph(trees.outside) == before
     assert (trees.inside / "topic" / taken).read_text() == "planted"
 
 
 def test_only_a_temporary_name_is_staged_withdrawn_under_or_discarded(topic):
     for name in ("one.md", "", "../one.md", ".muniment-0.tmp"):
-        raised(BadName, topic.stage, name, b"content")
-        raised(BadName, topic.withdraw, "one.md", name, ONE)
-        raised(BadName, topic.discard, Staged(name, ONE))
+        raised(errors.BadName, topic.stage, name, b"content")
+        raised(errors.BadName, topic.withdraw, "one.md", name, ONE)
+        raised(errors.BadName, topic.discard, Staged(name, ONE))
     assert topic.read("one.md") == b"inside one"
 
 
@@ -321,15 +295,21 @@ def test_a_failure_while_staging_leaves_nothing_and_says_why(topic, root, trees,
     for call, (number, reason) in itertools.product(("fchmod", "write", "fsync"), REASONS):
         with monkeypatch.context() as patched:
             failing(patched, call, number)
-            caught = raised(ManagedMemoryUnavailable, topic.stage, fresh(), b"content", match=reason)
+            caught = raised(errors.ManagedMemoryUnavailable, topic.stage, fresh(), b"content", match=reason)
         assert caught.what == "user"
         assert names(trees.inside / "topic") == before
-    raised(TooLarge, topic.stage, fresh(), bytes(MAX_FILE_BYTES + 1))
+    raised(errors.TooLarge, topic.stage, fresh(), bytes(MAX_FILE_BYTES + 1))
     assert names(trees.inside / "topic") == before
     with open_directory(root, "topic/deep", create=False) as directory:
         (trees.inside / "topic/deep/two.md").unlink()
         (trees.inside / "topic/deep").rmdir()
-        raised(ManagedMemoryUnavailable, directory.stage, fresh(), b"content", match="was removed meanwhile")
+        raised(
+            errors.ManagedMemoryUnavailable,
+            directory.stage,
+            fresh(),
+            b"content",
+            match="was removed meanwhile",
+        )
 
 
 # Names.
@@ -339,11 +319,13 @@ def test_a_failure_while_staging_leaves_nothing_and_says_why(topic, root, trees,
 def test_a_new_file_never_takes_a_name_from_anything_and_needs_its_staged_bytes(topic, trees):
     (trees.inside / "topic/link.md").symlink_to("nowhere")
     staged = topic.stage(fresh(), b"new")
-    before = snapshot(trees.inside)
+    before = photograph(trees.inside)
     for taken in ("one.md", "deep", "link.md"):
-        assert raised(StoreConflict, topic.publish_new, staged, taken).paths == (f"user/topic/{taken}",)
-    raised(StoreConflict, topic.publish_new, Staged(fresh(), digest(b"")), "new.md")
-    assert snapshot(trees.inside) == before
+        assert raised(errors.StoreConflict, topic.publish_new, staged, taken).paths == (
+            f"user/topic/{taken}",
+        )
+    raised(errors.StoreConflict, topic.publish_new, Staged(fresh(), digest(b"")), "new.md")
+    assert photograph(trees.inside) == before
 
 
 @pytest.mark.threat("T-PATH-06", control="new_inode")
@@ -369,16 +351,16 @@ def plant_odd(trees):
 def test_what_is_not_what_was_claimed_is_not_touched(topic, trees):
     plant_odd(trees)
     staged = topic.stage(fresh(), b"after")
-    before = snapshot(trees.inside, trees.outside)
+    before = photograph(trees.inside, trees.outside)
     claimed = digest((trees.outside / "note.md").read_bytes())
     for target in ("one.md", "deep", "link.md", "hard.md", "fifo.md", "missing.md"):
         for change in (partial(topic.replace, staged, target), partial(topic.withdraw, target, fresh())):
-            assert raised(StoreConflict, change, claimed).paths == (f"user/topic/{target}",)
-    assert snapshot(trees.inside, trees.outside) == before
+            assert raised(errors.StoreConflict, change, claimed).paths == (f"user/topic/{target}",)
+    assert photograph(trees.inside, trees.outside) == before
 
 
 def inodes(directory):
-    return {path: kept[0] for path, kept in snapshot(directory).items()}
+    return {path: kept[1] for path, kept in photograph(directory).items()}
 
 
 def meanwhile(monkeypatch, act):
@@ -405,7 +387,7 @@ def test_what_was_swapped_in_at_the_last_moment_is_put_back(topic, trees, monkey
         with monkeypatch.context() as patched:
             meanwhile(patched, partial(exchange, one, one.with_name(target)))
             what = (staged, "one.md") if change == "replace" else ("one.md", fresh())
-            caught = raised(StoreConflict, getattr(topic, change), *what, ONE)
+            caught = raised(errors.StoreConflict, getattr(topic, change), *what, ONE)
         assert caught.paths == ("user/topic/one.md",)
         exchange(one, one.with_name(target))
         assert topic.read("one.md") == b"inside one"
@@ -426,7 +408,7 @@ def test_a_file_whose_name_was_taken_while_it_was_checked_is_kept(topic, trees, 
         return real(name)
 
     monkeypatch.setattr(writing.Directory, "read", lambda _self, name: taking(name))
-    raised(StoreConflict, topic.withdraw, "one.md", aside, ONE)
+    raised(errors.StoreConflict, topic.withdraw, "one.md", aside, ONE)
     assert (trees.inside / "topic/one.md").read_text() == "newer"
     assert (trees.inside / "topic" / aside).read_text() == "edited meanwhile"
 
@@ -435,12 +417,12 @@ def test_what_leaves_at_the_last_moment_is_a_conflict(topic, trees, monkeypatch)
     staged = topic.stage(fresh(), b"after")
     with monkeypatch.context() as patched:
         meanwhile(patched, (trees.inside / "topic/one.md").unlink)
-        raised(StoreConflict, topic.replace, staged, "one.md", ONE)
+        raised(errors.StoreConflict, topic.replace, staged, "one.md", ONE)
     assert not (trees.inside / "topic/one.md").exists()
-    raised(StoreConflict, topic.replace_link, staged, "gone.md")
+    raised(errors.StoreConflict, topic.replace_link, staged, "gone.md")
     lacking(monkeypatch, errno.ENOSYS)
     failing(monkeypatch, "rename", errno.ENOENT)
-    raised(StoreConflict, topic.publish_new, staged, "new.md")
+    raised(errors.StoreConflict, topic.publish_new, staged, "new.md")
 
 
 @pytest.mark.threat("T-PATH-03", control="replaced_links")
@@ -456,7 +438,7 @@ def test_a_generated_file_replaces_a_link_without_following_it_and_nothing_else(
     assert {path.name: path.read_bytes() for path in trees.outside.glob("*.md")} == before
     assert not list((trees.inside / "topic").glob(".muniment-*"))
     for name in ("deep", "one.md"):
-        with pytest.raises(StoreConflict):
+        with pytest.raises(errors.StoreConflict):
             topic.replace_link(topic.stage(fresh(), b"generated"), name)
     assert (trees.inside / "topic/one.md").read_bytes() == b"inside one"
     assert (trees.inside / "topic/deep").is_dir()
@@ -468,23 +450,23 @@ def test_a_disk_that_fails_while_names_change_is_told(topic, trees, monkeypatch)
     lacking(monkeypatch, errno.EIO)
     failing(monkeypatch, "unlink", errno.EROFS)
     failing(monkeypatch, "fsync", errno.EIO)
-    raised(ManagedMemoryUnavailable, topic.discard, staged, match="read-only")
+    raised(errors.ManagedMemoryUnavailable, topic.discard, staged, match="read-only")
     for change, *what in (
         *((topic.publish_new, staged, "new.md"), (topic.replace, staged, "one.md", ONE), (topic.sync,)),
         *((topic.withdraw, "one.md", fresh(), ONE), (topic.replace_link, staged, "link.md")),
     ):
-        raised(ManagedMemoryUnavailable, change, *what, match="the disk reports an error")
+        raised(errors.ManagedMemoryUnavailable, change, *what, match="the disk reports an error")
 
 
 @pytest.mark.threat("T-PATH-01", control="single_component")
 def test_a_name_is_one_component(topic, trees):
     staged = topic.stage(fresh(), b"new")
-    before = snapshot(trees.inside)
+    before = photograph(trees.inside)
     for name in ("", ".", "..", "../new.md", "../note.md", "deep/two.md", "/note.md", "a\0b", "deep/"):
         for use, *what in (
             *((topic.publish_new, staged, name), (topic.replace, staged, name, digest(b"inside note"))),
             *((topic.read, name), (topic.replace_link, staged, name)),
             (topic.withdraw, name, fresh(), digest(b"")),
         ):
-            raised((BadName, PathEscape), use, *what)
-    assert snapshot(trees.inside) == before
+            raised((errors.BadName, errors.PathEscape), use, *what)
+    assert photograph(trees.inside) == before
