@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from kit.corpus.naive import NaiveTools, RealpathTools
+from kit.memories import put
 from muniment.testing.corpus import Answer, Committed, Stage, load_corpus, run_case
 from muniment.testing.corpus.judging import CHECKS, Effect, problems, tree_changes
 
@@ -57,19 +58,15 @@ MISDEEDS = {
     "'outside/secret.md' changed: modified": lambda stage: os.utime(stage.outside / "secret.md"),
     "'outside/secret.md' was read": lambda stage: (stage.outside / "secret.md").read_bytes(),
     "'user-evil' was read": lambda stage: list(stage.scope("user-evil").iterdir()),
-    "'outside/secret.md' changed: links": (
-        lambda stage: (stage.aside / "copy").hardlink_to(stage.outside / "secret.md")
+    "'outside/secret.md' changed: links": lambda stage: os.link(
+        stage.outside / "secret.md", stage.aside / "x"
     ),
     "'elsewhere' stands beside the roots": lambda stage: (stage.tree / "elsewhere").mkdir(),
-    "'project' changed: modified": (
-        lambda stage: ((path := stage.scope("project") / ".temporary").touch(), path.unlink())
-    ),
+    "'project' changed: modified": lambda stage: os.utime(stage.scope("project")),
     # Files that are there before the call may hold the canary: setups link to it.
-    "the canary was written to 'state:ledger'": (
-        lambda stage: (stage.state / "ledger").write_text(stage.canary)
-    ),
-    "the canary was written to 'project/copy.md'": (
-        lambda stage: (stage.scope("project") / "copy.md").write_text(stage.canary)
+    "the canary was written to 'state:ledger'": lambda stage: put(stage.state, "ledger", stage.canary),
+    "the canary was written to 'project/c.md'": lambda stage: put(
+        stage.scope("project"), "c.md", stage.canary
     ),
 }
 

@@ -163,6 +163,7 @@ def test_any_change_set_is_bounded_and_well_formed_or_the_end_of_the_worker(call
 
 
 PIECE_BYTES = 64 * 1024
+BODY_BYTES = st.sampled_from([0, 3, 1 << 20])
 
 
 class Feed:
@@ -178,11 +179,7 @@ class Feed:
 
 
 @settings(max_examples=max(100, settings().max_examples))
-@given(
-    frames() | st.binary(max_size=300),
-    st.sampled_from([1, 7, 4096, 1 << 20]),
-    st.sampled_from([0, 3, 1 << 20]),
-)
+@given(frames() | st.binary(max_size=300), st.sampled_from([1, 7, 4096, 1 << 20]), BODY_BYTES)
 def test_any_stream_is_a_bounded_message_and_no_byte_further_a_violation_or_an_end(stream, most, max_body):
     feed = Feed(stream, most)
     try:

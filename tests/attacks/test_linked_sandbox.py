@@ -69,16 +69,12 @@ READ_ONLY = FILE | {"write_file": "refused", "edit": "refused"}
 ESCAPE = dict.fromkeys(TOOLS, "path_escape")
 REFUSED = dict.fromkeys(TOOLS, "refused")
 BAD = dict.fromkeys(TOOLS, "bad_name")
+CHAIN = {"l.md": "t/m.md", "t": "topic", "topic/m.md": "../real.md"}
 
 # The links, a path that meets them, what each tool answers, and the one name of what it leads to.
 SHAPES = {
     "to a file": ({"l.md": "real.md"}, "user/l.md", FILE, "user/real.md"),
-    "a chain": (
-        {"l.md": "t/m.md", "t": "topic", "topic/m.md": "../real.md"},
-        "user/l.md",
-        FILE,
-        "user/real.md",
-    ),
+    "a chain": (CHAIN, "user/l.md", FILE, "user/real.md"),
     "the root itself": ({"here": "."}, "user/here/real.md", FILE, "user/real.md"),
     "dangling": ({"l.md": "new/born.md"}, "user/l.md", ABSENT, "user/new/born.md"),
     **{
@@ -172,10 +168,8 @@ def test_ls_shows_links_as_what_they_lead_to_and_hides_the_rest(opened, roots):
 
 
 def test_two_names_of_one_file_are_one_change_with_one_quota_and_both_are_there(opened, roots):
-    link(
-        roots,
-        {"l.md": "real.md", "t": "topic", "topic/m.md": "../real.md", "n.md": "new/born.md", "s": "small"},
-    )
+    more = {"topic/m.md": "../real.md", "n.md": "new/born.md", "s": "small"}
+    link(roots, {"l.md": "real.md", "t": "topic"} | more)
     small = Quota(id="small", paths=("/*/small/**",), max_file_bytes=4)
     quotas = (Quota(id="all", paths=("/**",)), small)
     box = opened(limits={"files_written": 2, "write_bytes": 11}, quotas=quotas)
@@ -194,9 +188,8 @@ def test_two_names_of_one_file_are_one_change_with_one_quota_and_both_are_there(
     assert box.call("grep", {"pattern": "beta"}).text == "user/new/born.md:1: beta"
     for other, code in (("other.md", "budget"), ("L.md", "exists_as")):
         assert box.call("write_file", {"path": f"user/{other}", "content": "beta\n"}).code == code
-    assert [(change.path, change.kind) for change in box.commit().changes] == [
-        *(("user/new/born.md", "create"), ("user/real.md", "modify"))
-    ]
+    committed = {change.path: change.kind for change in box.commit().changes}
+    assert committed == {"user/new/born.md": "create", "user/real.md": "modify"}
     assert (roots["user"] / "real.md").read_text() == "gamma\n"
     assert (roots["user"] / "l.md").readlink().name == "real.md"
     link(roots, {"late.md": "real.md"})

@@ -20,14 +20,13 @@ from muniment.names import Enforcement
 from muniment.sandbox import Sandbox
 
 pytestmark = needs_fence
+NAMES = [name for name, case in CASES.items() if os.geteuid() == 0 or not case.needs_root]
 
 
 @pytest.mark.sweep(2)
 @pytest.mark.threat("T-FENCE-08", control="tried_layers")
 @pytest.mark.threat("T-FENCE-08", control="reported_layers")
-@pytest.mark.parametrize(
-    "name", [name for name, case in CASES.items() if os.geteuid() == 0 or not case.needs_root]
-)
+@pytest.mark.parametrize("name", NAMES)
 def test_what_is_withheld_is_missing_and_a_policy_that_requires_it_is_refused(name, tmp_path, monkeypatch):
     missing = CASES[name].missing
     roots = make_roots(tmp_path)

@@ -250,11 +250,8 @@ class Machine(RuleBasedStateMachine):
         before, on_disk = self.model.known(path), self.model.on_disk(path)
         outcome = self.box.call(tool, arguments)
         known = before | self.model.known(path)
-        if (
-            outcome.verdict == "allow"
-            and tool in CLAIMING
-            and self.model.logical(path) not in self.model.pending
-        ):
+        is_new = self.model.logical(path) not in self.model.pending
+        if outcome.verdict == "allow" and tool in CLAIMING and is_new:
             self.model.claim(path, on_disk | self.model.on_disk(path))
         self._check(tool, arguments, outcome, known)
         if self.is_quiet and tool == "read_file" and self._is_granted(path) and any(map(is_readable, known)):

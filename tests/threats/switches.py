@@ -59,6 +59,11 @@ class Patches:
         """Have something else put back, too."""
         self._undo.append(undo)
 
+    def also(self, *names: str) -> None:
+        """Go without other controls as well."""
+        for name in names:
+            controls()[name].off(self)
+
     def undo(self) -> None:
         """Put everything back."""
         while self._undo:

@@ -32,9 +32,8 @@ def ready(service="probe_service:serve"):
 
 def ask(worker, do, body=b"", *, max_body=1 << 20, seconds=20.0, cancel=None, **header):
     """Have a probe worker do something; header and body of its answer."""
-    return worker.request(
-        {"do": do, **header}, body, max_body=max_body, deadline=soon(seconds), cancel=cancel
-    )
+    terms = {"max_body": max_body, "deadline": soon(seconds), "cancel": cancel}
+    return worker.request({"do": do, **header}, body, **terms)
 
 
 def look(worker):

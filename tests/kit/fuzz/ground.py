@@ -199,11 +199,8 @@ class Ground:
     def places_of(self, texts, *, apart_from):
         """Where files with one of some texts stand: neither aside, nor where a neighbour had his hands."""
         files = {name: state[3] for name, state in self.inventory().items() if state[0] == "file"}
-        return [
-            name
-            for name, text in files.items()
-            if text in texts and not name.startswith(("aside/", *apart_from))
-        ]
+        found = [name for name, text in files.items() if text in texts]
+        return [name for name in found if not name.startswith(("aside/", *apart_from))]
 
     def trespasses(self):
         """What changed outside, or was read there. A hard link that an index took the place of had to go."""

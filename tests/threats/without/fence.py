@@ -6,6 +6,10 @@ from threats.switches import control, none, table
 table({
     "tried_layers": ("A layer holds if the kernel did not complain.", {"confine.fence:_expect": none}),
 }, in_workers=True)
+table({
+    "kernel_asked": ("The broker believes what a worker says of its own fence.", {
+        "confine.offer:_WITNESSED": {}, "confine.offer:_FILTERS": "asked by nobody"}),
+})
 # fmt: on
 
 
@@ -16,7 +20,7 @@ def _forgotten(off, *names):
 
     for name in names:
         off.item(fence.STEPS, Layer(name), lambda _grounds: None)
-    kernel_asked(off)
+    off.also("kernel_asked")
 
 
 @control(in_workers=True)
@@ -43,19 +47,12 @@ def fence_limits(off):
     _forgotten(off, "limits")
 
 
-@control()
-def kernel_asked(off):
-    """The broker believes what a worker says of its own fence."""
-    off.put("confine.offer:_WITNESSED", {})
-    off.put("confine.offer:_FILTERS", "asked by nobody")
-
-
 @control(in_workers=True)
 def reported_layers(off):
     """A worker keeps quiet about the layers that it could not have."""
 
     off.wrap("confine.fence:put_up", lambda real: lambda roots: real(roots) and {})
-    kernel_asked(off)
+    off.also("kernel_asked")
 
 
 @control()
@@ -73,7 +70,5 @@ def links_confined(off):
 def both_names(off):
     """A policy is asked about a path as it is written, and not about where its links lead."""
 
-    off.wrap(
-        "tools.workbench:_check", lambda real: lambda _name, written, decide: real(written, written, decide)
-    )
+    off.wrap("tools.workbench:_check", lambda real: lambda _, written, decide: real(written, written, decide))
     off.put("tools.workbench:Reached.names", property(lambda self: (self.written,)))

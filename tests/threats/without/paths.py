@@ -15,26 +15,26 @@ table({
     "folding": ("Names that differ only by case or normalisation count as different.", {
         "policy.load:failure": none, "*policy.grammar:fold": same}),
     "lookalike_names": ("A name may look like one of ours.", {"*policy.grammar:looked_like": none}),
+    "grammar_escapes": ("No text is an escape to the grammar: no `..`, NUL, drive or absolute path.", {
+        "policy.grammar:_escape": none}),
+    "grammar_names": ("Any segment is a name to the grammar.", {"*policy.grammar:segment_problem": none}),
+    "root_text": ("A root asks nothing of the text that it is given.", {
+        "*confine.root:encoded": lambda rel: os.fsencode(rel) or b"."}),
+    "roots_apart": ("Roots may lie inside one another, and around what must be kept apart from them.", {
+        "confine.binding:_require_apart": none}),
+    "roots_ours": ("A root may belong to anyone and be writable by anyone.", {
+        "confine.binding:_require_ours": none}),
 })
 table({
     "listing_judged": ("`ls` and `grep` show what stands there, whatever the policy grants.", {
         "tools.workbench:Workbench._is_visible": true, "policy.decide:Judge.allows": true}),
+    "walk_checks": ("The walk is one `open` of the whole path, which follows links.", {
+        "confine.root:WalkResolver.open": lambda _, at, path, how: (
+            os.open(path, how & ~os.O_NOFOLLOW, dir_fd=at))}),
 }, in_workers=True)
 # fmt: on
 
 _BENEATH, _NO_SYMLINKS, _NO_MAGICLINKS, _NO_XDEV = 0x08, 0x04, 0x02, 0x01
-
-
-@control()
-def grammar_escapes(off):
-    """No text is an escape to the grammar: no `..`, NUL, drive or absolute path."""
-    off.put("policy.grammar:_escape", lambda *_: None)
-
-
-@control()
-def grammar_names(off):
-    """Any segment is a name to the grammar."""
-    off.put("*policy.grammar:segment_problem", lambda _: None)
 
 
 @control()
@@ -44,12 +44,6 @@ def grammar_decodes(off):
 
     off.put("policy.grammar:RESERVED_ASCII", frozenset())
     off.wrap("policy.grammar:_without_prefix", lambda real: lambda unsafe_path: unquote(real(unsafe_path)))
-
-
-@control()
-def root_text(off):
-    """A root asks nothing of the text that it is given."""
-    off.put("*confine.root:encoded", lambda rel: os.fsencode(rel) or b".")
 
 
 def _resolve(off, flags):
@@ -71,15 +65,6 @@ def openat2_no_xdev(off):
     _resolve(off, _BENEATH | _NO_MAGICLINKS | _NO_SYMLINKS)
 
 
-@control(in_workers=True)
-def walk_checks(off):
-    """The walk is one `open` of the whole path, which follows links."""
-    off.put(
-        "confine.root:WalkResolver.open",
-        lambda _self, dir_fd, path, purpose: os.open(path, purpose & ~os.O_NOFOLLOW, dir_fd=dir_fd),
-    )
-
-
 @instead("confine.root:_checked", in_workers=True)
 def walk_device(fd, _device):
     """The walk crosses to other devices."""
@@ -91,17 +76,13 @@ def walk_device(fd, _device):
 @control(in_workers=True)
 def resolvers(off):
     """Neither resolver checks anything: links are followed, mounts crossed."""
-    _resolve(off, 0)
-    walk_checks(off)
+    off.also("openat2_resolve", "walk_checks")
 
 
 @control(in_workers=True)
 def layer_one(off):
     """Nothing of layer 1: text, links, mounts, hard links and special files are all taken as they come."""
-    grammar_escapes(off)
-    grammar_names(off)
-    root_text(off)
-    resolvers(off)
+    off.also("grammar_escapes", "grammar_names", "root_text", "resolvers")
     _asked(off, links=1, regular=True)
 
 
@@ -185,20 +166,7 @@ def roots_at_home(off):
         )
 
     off.wrap("*settings:default_roots", make)
-    roots_ours(off)
-    roots_apart(off)
-
-
-@control()
-def roots_apart(off):
-    """Roots may lie inside one another, and around what must be kept apart from them."""
-    off.put("confine.binding:_require_apart", lambda *_: None)
-
-
-@control()
-def roots_ours(off):
-    """A root may belong to anyone and be writable by anyone."""
-    off.put("confine.binding:_require_ours", lambda *_: None)
+    off.also("roots_ours", "roots_apart")
 
 
 @control()

@@ -151,11 +151,8 @@ def test_beneath_its_roots_and_nowhere_else_files_are_read(tmp_path):
             restrict([handle], offered_abi())
         finally:
             os.close(handle)
-        return [
-            (root / "a.md").read_text(),
-            [path.name for path in root.iterdir()],
-            *(refused(act) for act in acts(root, outside)),
-        ]
+        refusals = [refused(act) for act in acts(root, outside)]
+        return [(root / "a.md").read_text(), [path.name for path in root.iterdir()], *refusals]
 
     content, names, *refusals = in_a_thread_of_its_own(attempt)
     assert (content, sorted(names)) == ("root", ["a.md", "out"])

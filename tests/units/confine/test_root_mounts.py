@@ -57,16 +57,13 @@ def found(tmp_path_factory):
         pytest.skip("there is no unshare(1) to make a private namespace with")
     private = [unshare, "--user", "--map-root-user", "--mount", "--propagation", "private"]
     base = tmp_path_factory.mktemp("mounts")
-    probe = subprocess.run(
-        [*private, "mount", "-t", "tmpfs", "none", base], capture_output=True, text=True, check=False
-    )
+    told = {"capture_output": True, "text": True}
+    probe = subprocess.run([*private, "mount", "-t", "tmpfs", "none", base], **told, check=False)
     if probe.returncode != 0:
         pytest.skip(f"this system gives no private mount namespace: {probe.stderr.strip()}")
     path = f"import sys; sys.path.insert(0, {str(Path(muniment.__file__).parents[1])!r})\n"
     source = path + source_for_children() + CHILD
-    done = subprocess.run(
-        [*private, sys.executable, "-c", source, base], capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([*private, sys.executable, "-c", source, base], **told, check=True)
     assert list(base.iterdir()) == []
     return json.loads(done.stdout)
 
