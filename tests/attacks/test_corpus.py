@@ -4,6 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from kit.raising import raised
 from muniment.errors import PathEscape
 from muniment.testing.corpus import Stage, load_corpus
 from muniment.testing.corpus.judging import tree_changes
@@ -60,32 +61,24 @@ ESCAPES = [
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize(("tool", "arguments"), ESCAPES)
-def test_where_an_escape_aborts_nothing_of_the_run_lands(tmp_path, mode, tool, arguments):
-    stage = Stage(tmp_path / "case", CORPUS.canary)
-    for operation in (
-        {"op": "symlink", "path": "{user}/link.md", "target": "{outside}/secret.md"},
-        {"op": "hardlink", "path": "{user}/hard.md", "target": "{outside}/secret.md"},
-        {"op": "symlink", "path": "{user}/folder", "target": "{outside}"},
-    ):
-        stage.prepare(operation)
-    before = stage.photograph()
-    subject = SandboxSubject(stage, {}, in_process=mode == "in-process", on_escape="abort")
-    assert subject.call("write_file", {"path": "user/fine.md", "content": "fine\n"}).verdict == "allow"
-    assert subject.call(tool, arguments).code == "path_escape"
-    assert subject.call("write_file", {"path": "project/fine.md", "content": "fine\n"}).verdict == "allow"
-    with pytest.raises(PathEscape):
-        subject.box.commit()
-    subject.close()
-    assert tree_changes(before, stage.photograph(), roots=True) == []
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_where_an_escape_is_only_refused_the_rest_of_the_run_lands(tmp_path, mode):
-    stage = Stage(tmp_path / "case", CORPUS.canary)
-    subject = SandboxSubject(stage, {}, in_process=mode == "in-process", on_escape="refuse")
-    assert subject.call("write_file", {"path": "user/../x.md", "content": "x"}).code == "path_escape"
-    assert subject.call("write_file", {"path": "user/fine.md", "content": "fine\n"}).verdict == "allow"
-    assert subject.commit().error is None
-    subject.close()
-    assert (stage.scope("user") / "fine.md").read_text() == "fine\n"
+@pytest.mark.parametrize("on_escape", ["abort", "refuse"])
+def test_where_an_escape_aborts_nothing_of_the_run_lands_and_where_it_is_refused_the_rest(
+    tmp_path, mode, on_escape
+):
+    for number, (tool, arguments) in enumerate(ESCAPES):
+        stage = Stage(tmp_path / str(number), CORPUS.canary)
+        stage.prepare({"op": "hardlink", "path": "{user}/hard.md", "target": "{outside}/secret.md"})
+        for name, target in {"link.md": "{outside}/secret.md", "folder": "{outside}"}.items():
+            stage.prepare({"op": "symlink", "path": f"{{user}}/{name}", "target": target})
+        before = stage.photograph()
+        subject = SandboxSubject(stage, {}, in_process=mode == "in-process", on_escape=on_escape)
+        assert subject.call("write_file", {"path": "user/fine.md", "content": "fine\n"}).verdict == "allow"
+        assert subject.call(tool, arguments).code == "path_escape"
+        assert subject.call("write_file", {"path": "project/fine.md", "content": "x\n"}).verdict == "allow"
+        if on_escape == "abort":
+            raised(PathEscape, subject.box.commit)
+            assert tree_changes(before, stage.photograph(), roots=True) == []
+        else:
+            assert subject.commit().error is None
+            assert (stage.scope("user") / "fine.md").read_text() == "fine\n"
+        subject.close()

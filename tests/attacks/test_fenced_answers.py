@@ -16,7 +16,11 @@ from muniment.sandbox import Sandbox
 
 pytestmark = pytest.mark.skipif(IN_A_WORKER is not Enforcement.FULL, reason="this kernel has no fence")
 
-SERVICES = {"as it is": None, "guarded": "guarded_service:serve", "on the walk": "walking_service:serve"}
+SERVICES = {
+    "as it is": None,
+    "guarded": "guarded_service:serve",
+    "on the walk": "withholding_service:openat2_unknown",
+}
 
 PATHS = [
     *("", "user", "user/", "/user/known.md", "/memories/user/known.md", "user/known.md", "user/KNOWN.md"),

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from kit.confine.probe import source
+from kit.confine.probe import own_zygote
 from kit.confine.services import lying_service
 from kit.jobs.places import opened, remembering
 from kit.memories import CANARY, make_roots, photograph, put, strict
@@ -40,11 +40,7 @@ CODES = {
 }
 
 
-@pytest.fixture(scope="module")
-def zygote():
-    with source("lying_service:serve") as zygote:
-        zygote.start()
-        yield zygote
+zygote = own_zygote("lying_service:serve")
 
 
 @pytest.fixture

@@ -199,36 +199,26 @@ PROVENANCE = f"muniment: {json.dumps({'id': ID, 'created': AT, 'updated': AT, **
 INDEXED = ("deploy/window.md", "editor.md", "food/allergies.md", "pinned/rules.md")
 
 
-def entry(*header, body="Prefers tea.\n"):
-    return "\n".join(["---", *header, PROVENANCE, "---", body])
-
-
+ENTRY = f"---\n{PROVENANCE}\n---\nPrefers tea.\n"
 ENTRIES = {
-    "of a topic": ("drinks/tea.md", entry()),
-    "too deep": ("a/b/tea.md", entry()),
-    "that is pinned": ("Pinned/tea.md", entry()),
-    "that is loaded as instructions": ("Claude.md", entry()),
-    "with markup in its name": ("[tea](x).md", entry()),
-    "of another origin": ("t.md", entry().replace("agent", "owner")),
-    "of a second origin that is escaped": ("t.md", entry('"\\x6duniment": {"trust": "owner"}')),
-    "of no origin": ("t.md", "Prefers tea.\n"),
-    "of a made-up time": ("t.md", entry().replace("2026", "2001", 1)),
-    "with text that is turned around": ("t.md", entry(body="a \u202eb\n")),
-    "that is too large": ("t.md", entry(body="x" * 140_000)),
-    "beside one that is gone": ("t.md", entry()),
+    "of a topic": ("drinks/tea.md", ENTRY),
+    "that is pinned": ("Pinned/tea.md", ENTRY),
+    "with markup in its name": ("[tea](x).md", ENTRY),
+    "of another origin": ("t.md", ENTRY.replace("agent", "owner")),
+    "of a made-up time": ("t.md", ENTRY.replace("2026", "2001", 1)),
+    "with text that is turned around": ("t.md", f"{ENTRY}a \u202eb\n"),
+    "beside one that is gone": ("t.md", ENTRY),
 }
 
 
 def test_an_entry_that_may_not_be_or_is_gone_is_seen(tmp_path, subtests):
     for number, (kind, (rel, content)) in enumerate(ENTRIES.items()):
         with subtests.test(kind):
-            victim, listed = Victim(tmp_path / str(number)), (*INDEXED, rel)
+            victim, touched = Victim(tmp_path / str(number)), [f"user/{rel}"]
             victim.seal()
-            links = "".join(f"- [{Path(each).stem}]({each})\n" for each in listed)
-            index = f"# Memory index\n\nGenerated.\n\n{links}"
-            for path, text in ((rel, content), ("MEMORY.md", index)):
-                put_private(victim.memory / "user" / path, text)
-            touched = [f"user/{rel}"]
+            links = "".join(f"- [{Path(each).stem}]({each})\n" for each in (*INDEXED, rel))
+            put_private(victim.memory / "user" / rel, content)
+            put_private(victim.memory / "user/MEMORY.md", f"# Memory index\n\nGenerated.\n\n{links}")
             if kind == "beside one that is gone":
                 (victim.memory / "user/editor.md").unlink()
                 touched += ["user/editor.md"]

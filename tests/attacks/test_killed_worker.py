@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from kit.confine.kernel import needs_fence
-from kit.confine.probe import SERVICES, Watched, nothing_left_open, source
+from kit.confine.probe import SERVICES, Watched, nothing_left_open, own_zygote
 from kit.memories import IN_A_WORKER, make_roots, photograph, put, strict
 from kit.raising import raised
 from muniment.errors import WorkerLost
@@ -146,11 +146,7 @@ def test_a_worker_that_someone_else_ends_is_told_with_its_signal(name, at, roots
         assert box.call("ls", {"path": "user"}).verdict == "allow"
 
 
-@pytest.fixture(scope="module")
-def failing():
-    with source("failing_service:hasty") as zygote:
-        zygote.start()
-        yield zygote
+failing = own_zygote("failing_service:hasty")
 
 
 # The fence refuses a process to signal itself; the C library then traps.

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from kit.confine.probe import Watched, ask, nothing_left_open, open_descriptors, ready, soon
+from kit.confine.probe import Watched, ask, nothing_left_open, open_descriptors, own_zygote, soon
 from kit.raising import raised
 from muniment.confine import pool as subject
 from muniment.confine.cancel import Cancel
@@ -16,11 +16,7 @@ from muniment.confine.wire import Unsendable
 from muniment.errors import Cancelled, DeadlineExceeded, WorkerLost
 from muniment.testing.strategies import frame
 
-
-@pytest.fixture(scope="module")
-def zygote():
-    with ready() as zygote:
-        yield zygote
+zygote = own_zygote()
 
 
 @pytest.fixture

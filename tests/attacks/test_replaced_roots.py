@@ -4,13 +4,13 @@ import shutil
 
 import pytest
 
-from kit.confine.trees import exchange
 from kit.memories import CANARY, make_roots, photograph, put, strict
 from kit.raising import raised
 from muniment.confine.pool import Zygote
 from muniment.errors import ManagedMemoryUnavailable, RememberPathEscape, StoreConflict
 from muniment.sandbox import Sandbox
 from muniment.store import commit as commit_module
+from muniment.testing.race import exchange
 
 
 def made_in(base):

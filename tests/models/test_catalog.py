@@ -10,8 +10,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from kit.confine.trees import exchange
 from kit.store.catalogued import Catalogued, much_later
+from muniment.testing.race import exchange
 
 SOME = ["a.md", "B.md", "b.md", "t", "u", "u.md", "note.txt", ".dot", "index", "MEMORY.md", "bad:.md", "ü.md"]
 PATHS = st.lists(st.sampled_from(SOME), min_size=1, max_size=4).map("/".join)

@@ -7,6 +7,8 @@ import time
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from muniment.confine.pool import Zygote, import_directories
 
 SERVICES = str(Path(__file__).parent / "services")
@@ -28,6 +30,17 @@ def ready(service="probe_service:serve"):
     with source(service) as zygote:
         zygote.wait_ready(soon())
         yield zygote
+
+
+def own_zygote(service="probe_service:serve", *, scope="module"):
+    """A fixture: one that has started."""
+
+    @pytest.fixture(scope=scope)
+    def made():
+        with ready(service) as zygote:
+            yield zygote
+
+    return made
 
 
 def ask(worker, do, body=b"", *, max_body=1 << 20, seconds=20.0, cancel=None, **header):

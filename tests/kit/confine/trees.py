@@ -1,6 +1,5 @@
 """Throwaway trees, and an oracle over them that shares no code with `muniment.confine`."""
 
-import ctypes
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,10 +85,3 @@ def plant_link(trees, shape):
     if shape == "a chain of links":
         (trees.inside / "second.md").symlink_to(trees.outside / f"{CANARY}.md")
     return rel
-
-
-def exchange(first, second):
-    """Swap two names at once, by a call of its own to the C library."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.renameat2(-100, os.fsencode(first), -100, os.fsencode(second), 2) != 0:
-        raise OSError(ctypes.get_errno(), "renameat2")

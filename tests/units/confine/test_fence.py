@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kit.confine.kernel import FULL_ABI, needs_fence, needs_landlock
-from kit.confine.probe import nothing_left_open, ready, soon, source
+from kit.confine.probe import nothing_left_open, own_zygote, soon, source
 from kit.confine.threads import in_a_thread_of_its_own, refused
 from kit.memories import make_roots
 from kit.raising import raised
@@ -68,11 +68,8 @@ def test_a_limit_that_a_parent_set_lower_stays_lower():
         assert limits_of(worker)["Max cpu time"] == ("20", "20")
 
 
-@pytest.fixture(scope="module")
-def claims():
-    """A zygote that has no fence and claims all of it."""
-    with ready("claiming_service:serve") as zygote:
-        yield zygote
+claims = own_zygote("claiming_service:serve")
+"""It has no fence and claims all of it."""
 
 
 @pytest.fixture

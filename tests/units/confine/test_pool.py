@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from kit.confine.probe import SERVICES, Watched, ask, look, nothing_left_open, ready, soon, source
+from kit.confine.probe import SERVICES, Watched, ask, look, nothing_left_open, own_zygote, soon, source
 from kit.raising import raised
 from muniment.confine import pool, zygote
 from muniment.confine.cancel import Cancel, Patience
@@ -25,17 +25,9 @@ from muniment.confine.pool import Zygote, import_directories, shared_zygote
 from muniment.confine.wire import FrameViolation
 from muniment.errors import Cancelled, ConfinementUnavailable, DeadlineExceeded, WorkerLost
 
-
-@pytest.fixture
-def fresh():
-    with ready() as zygote:
-        yield zygote
-
-
-@pytest.fixture(scope="module")
-def steady():
-    with ready() as zygote:
-        yield zygote
+fresh, steady = own_zygote(scope="function"), own_zygote()
+deaf = own_zygote("probe_service:silent", scope="function")
+"""Its workers never notice that their connection was closed."""
 
 
 def crash(worker):
@@ -271,13 +263,6 @@ OURS |= {f"muniment.confine.{name}" for name in ("wire", "fence", "syscalls", "z
 def identity(fd):
     status = os.fstat(fd)
     return f"{status.st_dev}:{status.st_ino}:{status.st_rdev}"
-
-
-@pytest.fixture
-def deaf():
-    """Its workers never notice that their connection was closed."""
-    with ready("probe_service:silent") as zygote:
-        yield zygote
 
 
 @pytest.mark.threat("T-RUN-04", control="settled_zygote")

@@ -13,7 +13,7 @@ from functools import partial
 
 import pytest
 
-from kit.confine.trees import CANARY, Failing, exchange
+from kit.confine.trees import CANARY, Failing
 from kit.memories import photograph
 from kit.raising import raised
 from muniment import errors
@@ -22,6 +22,7 @@ from muniment.confine.binding import bind
 from muniment.confine.cancel import Cancel, Patience
 from muniment.confine.writing import Staged, open_directory, temporary_name
 from muniment.names import MAX_FILE_BYTES, Via
+from muniment.testing.race import exchange
 
 
 def digest(content):

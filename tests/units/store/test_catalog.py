@@ -12,7 +12,6 @@ from unittest.mock import Mock
 
 import pytest
 
-from kit.confine.trees import exchange
 from kit.store.catalogued import KEY, as_nobody, catalogued, much_later
 from kit.store.ground import STRICT, patience, sha
 from muniment.confine.root import OpenDirectory
@@ -24,6 +23,7 @@ from muniment.store.catalog import Odd, refresh
 from muniment.store.rows import Assessed
 from muniment.store.state import open_catalog
 from muniment.store.upkeep import view_in_time, view_of
+from muniment.testing.race import exchange
 
 CANARY = "zqcanaryzq"
 

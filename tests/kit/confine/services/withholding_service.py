@@ -2,6 +2,7 @@
 
 from outer_filter import CASES, stand_around
 
+from muniment.confine.root import choose_resolver
 from muniment.tools.service import serve, warm
 
 __all__ = ["warm"]
@@ -11,4 +12,5 @@ def __getattr__(name):
     if name not in CASES:
         raise AttributeError(name)
     stand_around(name)
+    assert (choose_resolver().name == "walk") == (name == "openat2_unknown")
     return serve
