@@ -4,13 +4,12 @@ import ast
 import runpy
 import subprocess
 import sys
-import time
 import tomllib
 from collections import defaultdict
 from pathlib import Path
 
 import muniment
-from muniment.confine.pool import Zygote, import_directories
+from kit.confine.probe import soon, source
 from muniment.tools.calls import TOOLS, VERBS
 
 PACKAGE = Path(muniment.__file__).parent
@@ -287,11 +286,8 @@ OURS = {
 
 
 def test_a_worker_holds_no_more_of_us_than_is_listed_nothing_that_writes_decides_or_talks_and_no_roots():
-    services = str(Path(__file__).parent / "kit" / "architecture" / "services")
-    with Zygote("inventory_service:serve", directories=(*import_directories(), services)) as zygote:
-        deadline = time.monotonic() + 30
-        with zygote.spawn({}, deadline=deadline) as worker:
-            inventory, _ = worker.receive(max_body=0, deadline=deadline)
+    with source("memory_service:modules") as zygote, zygote.spawn({}, deadline=soon()) as worker:
+        inventory, _ = worker.receive(max_body=0, deadline=soon())
     held = set(inventory["modules"])
     assert not {name for name in held for bad in FORBIDDEN if name == bad or name.startswith(f"{bad}.")}
     assert {name for name in held if name.split(".")[0] == "muniment"} <= OURS

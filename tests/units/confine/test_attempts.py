@@ -157,28 +157,28 @@ def test_the_environment_is_found_where_the_zygote_has_it_and_nowhere_else_what_
 # -- workers that do not answer as they should ---------------------------------------------------------
 
 
-def odd(function, deadline=None, **terms):
-    terms |= {"service": f"odd_attempts_service:{function}", "directories": [SERVICES]}
-    return try_all(deadline or soon(), attempts=[ATTEMPTS["read-outside"]], **terms).findings[0]
+def tried_once(service, name="read-outside", seconds=20.0, **terms):
+    terms |= {"service": service, "directories": [SERVICES]}
+    return try_all(soon(seconds), attempts=[ATTEMPTS[name]], **terms).findings[0]
 
 
 def test_an_attempt_that_does_not_end_is_given_up_and_a_worker_that_just_ends_proves_nothing(monkeypatch):
     """However long its worker took to greet: the seconds count from there, and of these there are none."""
-    finding = odd("leaving")
+    finding = tried_once("odd_attempts_service:leaving")
     assert (finding.outcome, finding.verdict) == ("exit code 3", Verdict.UNTRIED)
     assert finding.why == "the worker ended by exit code 3"
     monkeypatch.setattr(trial, "ATTEMPT_SECONDS", 0.0)
-    finding = odd("silent")
+    finding = tried_once("odd_attempts_service:silent")
     assert (finding.verdict, finding.why) == (Verdict.UNTRIED, "no answer in 0 s")
 
 
 def test_a_trial_ends_at_its_deadline_and_there_is_none_without_a_worker_that_greets(tmp_path):
     with nothing_left_open(), pytest.raises(DeadlineExceeded):
-        odd("silent", soon(0.2), parent=tmp_path)
+        tried_once("odd_attempts_service:silent", seconds=0.2, parent=tmp_path)
     assert list(tmp_path.iterdir()) == []
     for service in ("odd_attempts_service:rude", "odd_attempts_service:vague", "broken_service:serve"):
         with nothing_left_open(), pytest.raises(WorkerLost):
-            try_all(soon(), service=service, directories=[SERVICES], attempts=[ATTEMPTS["read-outside"]])
+            tried_once(service)
 
 
 # -- judging ---------------------------------------------------------------------------------------------
@@ -244,8 +244,7 @@ def test_a_worker_answers_what_came_of_it(monkeypatch):
 
 
 def untried(name, **terms):
-    terms |= {"service": "layers_service:nothing", "directories": [SERVICES]}
-    (finding,) = try_all(soon(), attempts=[ATTEMPTS[name]], **terms).findings
+    finding = tried_once("layers_service:nothing", name, **terms)
     assert finding.verdict is Verdict.UNTRIED
     return finding.why
 

@@ -256,8 +256,6 @@ def test_a_request_names_its_scopes_in_the_order_of_its_descriptors_or_is_a_viol
 
 SECRET = f"sk-canary-{os.urandom(16).hex()}"
 APART = {"environ": {}, "roots": {}, "cwd": "/", "umask": 0o077, "flags": [1, 1], "core": [0, 0]}
-OURS = {"muniment.names", "muniment.errors", "muniment.confine"}
-OURS |= {f"muniment.confine.{name}" for name in ("wire", "fence", "syscalls", "zygote")}
 
 
 def identity(fd):
@@ -266,19 +264,17 @@ def identity(fd):
 
 
 @pytest.mark.threat("T-RUN-04", control="settled_zygote")
-def test_a_worker_sees_no_environment_and_no_root_lives_apart_and_imports_nothing_of_the_broker(monkeypatch):
+def test_a_worker_sees_no_environment_and_no_root_and_lives_apart(monkeypatch):
     monkeypatch.setenv("MUNIMENT_API_KEY", SECRET)
     monkeypatch.setenv("PYTHONPATH", "/nowhere")
     with source() as zygote, zygote.spawn({}, deadline=soon()) as worker:
         seen = look(worker)
-        path, modules = seen["path"], set(seen["modules"])
+        path = seen["path"]
         assert (seen["pid"], seen["parent"], seen["session"]) == (worker.pid, zygote.pid, zygote.pid)
     assert {name: seen[name] for name in APART} == APART
     assert seen["sigint"]
     assert not {"", ".", "/nowhere", str(Path.cwd())} & set(path)
     assert path[-len(import_directories()) - 1 :] == [*import_directories(), SERVICES]
-    assert {name for name in modules if name.startswith("muniment.")} <= OURS
-    assert not modules & {"site", "sqlite3", "ssl", "openai", "pytest", "subprocess"}
 
 
 @pytest.mark.threat("T-RUN-04", control="closed_descriptors")

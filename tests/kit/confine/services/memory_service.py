@@ -1,4 +1,7 @@
-"""A worker that hands over all its memory, at the moment at which it would be fenced."""
+"""Workers that hand over all that they hold, at the moment at which they would be fenced."""
+
+import os
+import sys
 
 from own_memory import regions
 
@@ -10,9 +13,7 @@ fence.STEPS = {}
 PR_SET_DUMPABLE = 4
 
 
-def warm():
-    """Be what an ordinary worker is."""
-    service.warm()
+warm = service.warm
 
 
 def serve(sock, roots, missing):  # noqa: ARG001
@@ -22,3 +23,8 @@ def serve(sock, roots, missing):  # noqa: ARG001
     for name, content in regions():
         channel.send({"name": name, "read": content is not None}, content or b"")
     channel.send({"end": True})
+
+
+def modules(sock, roots, missing):  # noqa: ARG001
+    """Tell the modules and the environment."""
+    Channel(sock).send({"modules": sorted(sys.modules), "environ": dict(os.environ), "roots": list(roots)})

@@ -98,7 +98,7 @@ def _look(_sock, channel, roots, _header, _body):
     who = {"pid": os.getpid(), "parent": os.getppid(), "session": os.getsid(0), "cwd": str(Path.cwd())}
     seen = {"environ": dict(os.environ), "descriptors": descriptors, "umask": umask, "path": sys.path}
     seen["roots"] = {scope: os.listdir(fd) for scope, fd in roots.items()}  # noqa: PTH208 - a descriptor
-    seen |= {"flags": [sys.flags.isolated, sys.flags.no_site], "modules": sorted(sys.modules)}
+    seen["flags"] = [sys.flags.isolated, sys.flags.no_site]
     seen["sigint"] = signal.getsignal(signal.SIGINT) == signal.SIG_DFL
     channel.send({**who, **seen, "core": list(resource.getrlimit(resource.RLIMIT_CORE))})
 
