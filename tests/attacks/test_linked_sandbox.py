@@ -69,6 +69,9 @@ READ_ONLY = FILE | {"write_file": "refused", "edit": "refused"}
 ESCAPE = dict.fromkeys(TOOLS, "path_escape")
 REFUSED = dict.fromkeys(TOOLS, "refused")
 BAD = dict.fromkeys(TOOLS, "bad_name")
+OUTWARDS = {"absolute, inside": "{user}/real.md", "dangling, outside": "../outside/born.md"}
+OUTWARDS |= {"up and out": "../outside/secret.md", "out and in again": "../user/real.md"}
+OUTWARDS |= {"a loop": "m.md", "magic": "/proc/self/environ", "a hard link": "hard.md"}
 CHAIN = {"l.md": "t/m.md", "t": "topic", "topic/m.md": "../real.md"}
 
 # The links, a path that meets them, what each tool answers, and the one name of what it leads to.
@@ -77,18 +80,7 @@ SHAPES = {
     "a chain": (CHAIN, "user/l.md", FILE, "user/real.md"),
     "the root itself": ({"here": "."}, "user/here/real.md", FILE, "user/real.md"),
     "dangling": ({"l.md": "new/born.md"}, "user/l.md", ABSENT, "user/new/born.md"),
-    **{
-        name: ({"l.md": target, "m.md": "l.md"}, "user/l.md", ESCAPE, None)
-        for name, target in {
-            "absolute, inside": "{user}/real.md",
-            "dangling, outside": "../outside/born.md",
-            "up and out": "../outside/secret.md",
-            "out and in again": "../user/real.md",
-            "a loop": "m.md",
-            "magic": "/proc/self/environ",
-            "a hard link": "hard.md",
-        }.items()
-    },
+    **{name: ({"l.md": to, "m.md": "l.md"}, "user/l.md", ESCAPE, None) for name, to in OUTWARDS.items()},
     "a folder outside": ({"t": "../outside"}, "user/t/secret.md", ESCAPE, None),
     "named MEMORY.md": ({"MEMORY.md": "real.md"}, "user/MEMORY.md", READ_ONLY, "user/real.md"),
     "in pinned": ({"pinned/l.md": "../real.md"}, "user/pinned/l.md", READ_ONLY, "user/real.md"),

@@ -8,7 +8,6 @@ Both are literals, so that this finds them without running anything.
 """
 
 import ast
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
@@ -29,14 +28,14 @@ class Proof:
     function: str
 
 
-def proofs_in(source: str, file: str) -> Iterator[Proof]:
+def proofs_in(source, file):
     """The marks of one file.
 
     Raises:
         ValueError: a mark is not of the form above, or stands on no test.
     """
     tree = ast.parse(source)
-    marked: set[ast.Call] = set()
+    marked = set()
     for node in tree.body:
         if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
             for call in (call for decorator in node.decorator_list for call in _marks(decorator)):
@@ -47,7 +46,7 @@ def proofs_in(source: str, file: str) -> Iterator[Proof]:
 
 
 @cache
-def proofs() -> tuple[Proof, ...]:
+def proofs():
     """Every mark of the tests, sorted by threat."""
     tests = REPOSITORY / "tests"
     found = (
@@ -59,14 +58,14 @@ def proofs() -> tuple[Proof, ...]:
     return tuple(sorted(set(found)))
 
 
-def _marks(tree: ast.AST) -> Iterator[ast.Call]:
+def _marks(tree):
     for node in ast.walk(tree):
         is_near = isinstance(node, ast.Call) and getattr(node.func, "attr", None) == "threat"
         if is_near and ast.unparse(node.func) == "pytest.mark.threat":
             yield node
 
 
-def _arguments(call: ast.Call, file: str) -> tuple[str, str]:
+def _arguments(call, file):
     match call:
         case ast.Call(
             args=[ast.Constant(value=str(threat))],

@@ -6,20 +6,17 @@
 """
 
 from collections import Counter
-from collections.abc import Iterator
 from itertools import groupby
-from pathlib import Path
-from typing import Final
 
-from threats.catalogue import GROUPS, REPOSITORY, STRIDE, Threat, threats
+from threats.catalogue import GROUPS, REPOSITORY, STRIDE, threats
 from threats.marks import proofs
 from threats.switches import controls
 
-FOLDER: Final = REPOSITORY / "threat-model"
-COMMAND: Final = "PYTHONPATH=tests .venv/bin/python -m threats.pages"
-_STATUS: Final = {"out_of_scope": "out of scope"}
-_BOTH: Final = ("handles", "fence")
-_RESTS: Final = {
+FOLDER = REPOSITORY / "threat-model"
+COMMAND = "PYTHONPATH=tests .venv/bin/python -m threats.pages"
+_STATUS = {"out_of_scope": "out of scope"}
+_BOTH = ("handles", "fence")
+_RESTS = {
     (): "",
     ("handles",): "Rests on layer 1, the handles, alone.",
     ("fence",): "Rests on layer 2, the kernel fence, alone.",
@@ -27,7 +24,7 @@ _RESTS: Final = {
 }
 
 
-def pages() -> dict[Path, str]:
+def pages():
     """Every generated page, as it should be."""
     return {
         FOLDER / "THREATS.md": "\n".join(_threats()) + "\n",
@@ -35,7 +32,7 @@ def pages() -> dict[Path, str]:
     }
 
 
-def _threats() -> Iterator[str]:
+def _threats():
     found = threats()
     counted = Counter(threat.status for threat in found.values())
     proved = Counter(threat for threat, _ in {(proof.threat, proof.function) for proof in proofs()})
@@ -64,7 +61,7 @@ Generated from `threats/*.toml` by `{COMMAND}`; changes made here are lost.
             yield from _section(threat)
 
 
-def _section(threat: Threat) -> Iterator[str]:
+def _section(threat):
     yield f"### {threat.id}: {threat.title}\n\n{_flat(threat.story)}\n"
     yield f"- **State**: {_state(threat)}. Boundary: {threat.boundary}. At risk: {threat.asset}."
     for assumption in threat.assumptions:
@@ -83,7 +80,7 @@ def _section(threat: Threat) -> Iterator[str]:
     yield f"- **Review by**: {threat.review}"
 
 
-def _coverage() -> Iterator[str]:
+def _coverage():
     marked = proofs()
     runs = {(proof.file, proof.function, proof.control) for proof in marked}
     functions, proved = len({(file, name) for file, name, _ in runs}), len({proof.threat for proof in marked})
@@ -109,15 +106,15 @@ What a red run does without; [tests/threats/without/](../tests/threats/without/)
         yield f"| {control.name} | {_cell(control.what)} |"
 
 
-def _state(threat: Threat) -> str:
+def _state(threat):
     return _STATUS.get(threat.status, threat.status)
 
 
-def _flat(text: str) -> str:
+def _flat(text):
     return " ".join(text.split())
 
 
-def _cell(text: str) -> str:
+def _cell(text):
     return _flat(text).replace("|", r"\|")
 
 

@@ -9,11 +9,9 @@ red run. With `--slow` none of the others is spared.
 import signal
 import time
 from collections import defaultdict
-from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 import pytest
 from _pytest.runner import runtestprotocol
@@ -22,7 +20,7 @@ from muniment.confine.cancel import Patience
 from muniment.confine.pool import shared_zygote
 from muniment.errors import MunimentError, WorkerLost
 from muniment.tools.remote import greet
-from threats.switches import Control, controls, switched_off
+from threats.switches import controls, switched_off
 
 SECONDS = 40.0
 """After which a test is ended whose control does not say that it hangs without it."""
@@ -47,22 +45,22 @@ class Verdict:
 class RedProof(pytest.Item):
     """One proof under one control. The test's own items are run inside `runtest`."""
 
-    def __init__(self, *, control: Control, proofs: list[pytest.Function], **terms: Any) -> None:
+    def __init__(self, *, control, proofs, **terms):
         super().__init__(**terms)
         self.control, self.proofs = control, proofs
         self.verdict = Verdict("broken", "it was not run")
         self.add_marker(pytest.mark.timeout(0))  # The control has a limit of its own.
 
-    def reportinfo(self) -> tuple[Any, int | None, str]:
+    def reportinfo(self):
         """Where the proof stands."""
         path, line, _ = self.proofs[0].reportinfo()
         return path, line, self.name
 
-    def runtest(self) -> None:
+    def runtest(self):
         """Run the proof without its control."""
         self.verdict = self._judged()
 
-    def _judged(self) -> Verdict:
+    def _judged(self):
         self._forget()
         with switched_off(self.control.name):
             if self.control.in_workers and (problem := _problem_of_workers(self.control.name)):
@@ -75,7 +73,7 @@ class RedProof(pytest.Item):
                 self._forget()
         return next(found[each] for each in ("broken", "failed", "skipped", "passed") if each in found)
 
-    def _each_judged(self) -> Iterator[Verdict]:
+    def _each_judged(self):
         """The verdict on each of the test's items, up to the first that failed; on all with `--slow`."""
         for number, proof in enumerate(self.proofs):
             following = self.proofs[number + 1 : number + 2]
@@ -86,7 +84,7 @@ class RedProof(pytest.Item):
             if verdict.outcome == "failed" and not self.config.getoption("--slow"):
                 return
 
-    def _forget(self) -> None:
+    def _forget(self):
         """Empty what functions of the test's module keep (`functools.cache`): it was found out otherwise."""
         module = self.proofs[0].module
         for kept in vars(module).values():
@@ -94,7 +92,7 @@ class RedProof(pytest.Item):
                 kept.cache_clear()
 
 
-def _verdict(proof: pytest.Function, reports: list[pytest.TestReport]) -> Verdict:
+def _verdict(proof, reports):
     errors = {report.when: _error(report) for report in reports}
     for report in reports:
         error = errors[report.when]
@@ -109,7 +107,7 @@ def _verdict(proof: pytest.Function, reports: list[pytest.TestReport]) -> Verdic
 
 
 @cache
-def _problem_of_workers(_control: str) -> str:
+def _problem_of_workers(_control):
     """Why workers do not greet while a control is off; empty: they do."""
     try:
         patience = Patience(time.monotonic() + SECONDS)
@@ -121,7 +119,7 @@ def _problem_of_workers(_control: str) -> str:
 
 
 @contextmanager
-def _limited(hangs_after: float | None):
+def _limited(hangs_after):
     seconds = hangs_after or SECONDS
 
     def ring(_number, _frame):
@@ -136,10 +134,10 @@ def _limited(hangs_after: float | None):
         signal.signal(signal.SIGALRM, before)
 
 
-_errors: dict[tuple[str, str], type[BaseException]] = {}
+_errors = {}
 
 
-def _error(report: pytest.TestReport) -> type[BaseException] | None:
+def _error(report):
     return _errors.pop((report.nodeid, report.when), None)
 
 
@@ -152,9 +150,9 @@ def pytest_runtest_makereport(call):
     return report
 
 
-def red_items(items: list[pytest.Item]) -> list[pytest.Item]:
+def red_items(items):
     """The proofs among `items`, each once for every control of it."""
-    groups: dict[tuple[str, str], list[pytest.Function]] = defaultdict(list)
+    groups = defaultdict(list)
     for item in items:
         if isinstance(item, pytest.Function) and item.get_closest_marker("slow") is None:
             for name in sorted({mark.kwargs["control"] for mark in item.iter_markers("threat")}):
@@ -181,7 +179,7 @@ def pytest_runtest_protocol(item, nextitem):  # noqa: ARG001
     return True
 
 
-def _report(item: RedProof, call) -> pytest.TestReport:
+def _report(item, call):
     path, line, _ = item.location
     without = f"with its control {item.control.name!r} switched off ({item.control.what})"
     name, why = item.proofs[0].originalname, item.verdict.why

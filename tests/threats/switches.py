@@ -10,12 +10,11 @@ Only the standard library is imported here, since a zygote imports this file, to
 import importlib
 import pkgutil
 import sys
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
 
 TESTS = str(Path(__file__).parents[1])
 
@@ -23,10 +22,10 @@ TESTS = str(Path(__file__).parents[1])
 class Patches:
     """Replacements, undone in reverse order."""
 
-    def __init__(self) -> None:
-        self._undo: list[Callable[[], None]] = []
+    def __init__(self):
+        self._undo = []
 
-    def put(self, target: str, replacement: Any) -> None:
+    def put(self, target, replacement):
         """Replace `module:attribute.attribute` of a module below `muniment`, or of another, as `=module`.
 
         With a `*` before, it is replaced in every module that imported it, too, those of tests included.
@@ -38,42 +37,42 @@ class Patches:
         self._undo.append(lambda: setattr(owner, name, real))
         setattr(owner, name, replacement)
 
-    def wrap(self, target: str, make: Callable[[Any], Any]) -> None:
+    def wrap(self, target, make):
         """Replace an object by what `make` makes of the real one."""
         owner, name, _ = _found(target)
         self.put(target, make(getattr(owner, name)))
 
-    def _everywhere(self, name: str, real: Any, replacement: Any) -> None:
+    def _everywhere(self, name, real, replacement):
         for module in list(sys.modules.values()):
             if getattr(module, "__dict__", {}).get(name) is real:
                 self._undo.append(partial(setattr, module, name, real))
                 setattr(module, name, replacement)
 
-    def item(self, mapping: MutableMapping[Any, Any], key: Any, value: Any) -> None:
+    def item(self, mapping, key, value):
         """Replace one item of a mapping."""
         real = mapping[key]
         self._undo.append(lambda: mapping.__setitem__(key, real))
         mapping[key] = value
 
-    def then(self, undo: Callable[[], None]) -> None:
+    def then(self, undo):
         """Have something else put back, too."""
         self._undo.append(undo)
 
-    def also(self, *names: str) -> None:
+    def also(self, *names):
         """Go without other controls as well."""
         for name in names:
             controls()[name].off(self)
 
-    def undo(self) -> None:
+    def undo(self):
         """Put everything back."""
         while self._undo:
             self._undo.pop()()
 
 
-def _found(target: str) -> tuple[Any, str, Any]:
+def _found(target):
     module, _, attributes = target.lstrip("*").partition(":")
     *path, name = attributes.split(".")
-    owner: Any = importlib.import_module(module[1:] if module[0] == "=" else f"muniment.{module}")
+    owner = importlib.import_module(module[1:] if module[0] == "=" else f"muniment.{module}")
     for step in path:
         owner = getattr(owner, step)
     # From a class as it stands there: a static method must not come back as a plain function.
@@ -98,8 +97,8 @@ class Control:
     hangs_after: float | None
 
 
-_CONTROLS: dict[str, Control] = {}
-_off: list[str] = []
+_CONTROLS = {}
+_off = []
 
 
 def control(*, in_workers=False, hangs_after=None):
@@ -115,14 +114,14 @@ def control(*, in_workers=False, hangs_after=None):
     return register
 
 
-def table(rows: Mapping[str, tuple[str, Mapping[str, Any]]], **terms: Any) -> None:
+def table(rows, **terms):
     """Make controls that replace single objects: what is no longer done, and by what they are replaced.
 
     Objects are named as for `Patches.put`.
     """
     for name, (what, replaced) in rows.items():
 
-        def off(patches: Patches, replaced=replaced) -> None:
+        def off(patches, replaced=replaced):
             for target, replacement in replaced.items():
                 patches.put(target, replacement)
 
@@ -130,24 +129,24 @@ def table(rows: Mapping[str, tuple[str, Mapping[str, Any]]], **terms: Any) -> No
         control(**terms)(off)
 
 
-def instead(target: str, **terms: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def instead(target, **terms):
     """Make a control of a function that takes the place of `target`, which is named as in a `table`."""
 
-    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+    def register(function):
         table({function.__name__: (function.__doc__ or "", {target: function})}, **terms)
         return function
 
     return register
 
 
-def around(target: str, **terms: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def around(target, **terms):
     """Like `instead`, of a function that is given the real one first."""
 
-    def register(function: Callable[..., Any]) -> Callable[..., Any]:
-        def make(real: Any) -> Callable[..., Any]:
+    def register(function):
+        def make(real):
             return lambda *args, **named: function(real, *args, **named)
 
-        def off(patches: Patches) -> None:
+        def off(patches):
             patches.wrap(target, make)
 
         off.__name__, off.__doc__ = function.__name__, function.__doc__
@@ -156,27 +155,27 @@ def around(target: str, **terms: Any) -> Callable[[Callable[..., Any]], Callable
     return register
 
 
-def none(*_: Any, **__: Any) -> None:
+def none(*_, **__):
     """Do nothing, and find nothing."""
 
 
-def true(*_: Any, **__: Any) -> bool:
+def true(*_, **__):
     """Yes."""
     return True
 
 
-def same(value: Any, *_: Any) -> Any:
+def same(value, *_):
     """What was given, as it is."""
     return value
 
 
-def nothing(*_: Any, **__: Any) -> tuple[()]:
+def nothing(*_, **__):
     """An empty answer."""
     return ()
 
 
 @cache
-def controls() -> Mapping[str, Control]:
+def controls():
     """All of them, by name."""
     for area in sorted(Path(__file__).with_name("without").glob("*.py")):
         importlib.import_module(f"threats.without.{area.stem}")
@@ -184,7 +183,7 @@ def controls() -> Mapping[str, Control]:
 
 
 @contextmanager
-def switched_off(name: str) -> Iterator[None]:
+def switched_off(name):
     """Go without a control inside the block."""
     from muniment.confine import pool
 
@@ -205,7 +204,7 @@ def switched_off(name: str) -> Iterator[None]:
 
 
 @cache
-def _import_all() -> None:
+def _import_all():
     """Load every module of ours: one loaded later would keep what it imports while a control is off."""
     import muniment
 
@@ -214,7 +213,7 @@ def _import_all() -> None:
             importlib.import_module(module.name)
 
 
-def source_for_children(name: str | None = None) -> str:
+def source_for_children(name=None):
     """Python source that makes another process go without what this one goes without; usually empty.
 
     Args:
@@ -230,7 +229,7 @@ def source_for_children(name: str | None = None) -> str:
     )
 
 
-def switch_off_for_good(name: str) -> None:
+def switch_off_for_good(name):
     """Go without a control for the rest of this process, and forget these modules."""
     controls()[name].off(Patches())
     for module in [each for each in sys.modules if each.split(".")[0] == "threats"]:

@@ -20,17 +20,9 @@ from kit.raising import raised
 from muniment import errors
 from muniment.confine import root as subject
 from muniment.confine import syscalls
-from muniment.confine.root import (
-    MAX_ENTRIES,
-    MAX_LINKS,
-    Examined,
-    Listed,
-    OpenDirectory,
-    Root,
-    encoded,
-    read_links,
-)
+from muniment.confine.root import MAX_ENTRIES, Examined, Listed, OpenDirectory, Root, encoded, read_links
 from muniment.confine.syscalls import EXAMINE, LIST, READ, Openat2Resolver
+from muniment.errors import BadName, ManagedMemoryUnavailable, NotFound, PathEscape
 from muniment.names import MAX_FILE_BYTES, MAX_PATH_BYTES, Via
 
 
@@ -38,7 +30,7 @@ def escapes(root, rel):
     """By what way, as every operation says; nothing stays open."""
     ways = set()
     for operation in OPERATIONS.values():
-        with nothing_left_open(), pytest.raises(errors.PathEscape) as caught:
+        with nothing_left_open(), pytest.raises(PathEscape) as caught:
             operation(root, rel)
         ways.add(caught.value.via)
         told = str(caught.value)
@@ -105,7 +97,7 @@ def test_examining_tells_kind_and_size_without_reading_and_none_where_nothing_is
     for rel in ("missing.md", "missing/one.md", "note.md/below.md", "x" * 256, "a\nb\u202e.md"):
         assert root.examine(rel) is None
         for reading in (root.read_bytes, root.list_directory):
-            assert str(raised(errors.NotFound, reading, rel)).isprintable()
+            assert str(raised(NotFound, reading, rel)).isprintable()
 
 
 # Links, at whatever place and whatever they lead to, are not followed.
@@ -119,10 +111,10 @@ def test_no_operation_and_no_open_directory_follows_a_link_nor_is_told_where_it_
         rel, root = plant_link(trees, shape), trees.root(resolver)
         before = photograph(trees.outside, trees.other)
         assert escapes(root, rel) is Via.SYMLINK, (shape, resolver)
-        raised((errors.PathEscape, errors.NotFound), OpenDirectory, root, rel)
+        raised((PathEscape, NotFound), OpenDirectory, root, rel)
         parent, _, last = rel.rpartition("/")
-        with contextlib.suppress(errors.PathEscape), OpenDirectory(root, parent) as opened:
-            raised(errors.PathEscape, opened.read, last)
+        with contextlib.suppress(PathEscape), OpenDirectory(root, parent) as opened:
+            raised(PathEscape, opened.read, last)
         name, target, _ = LINKS[shape]
         expected = {name: "/" if target.startswith(("{", "/")) else target}
         assert read_links(root) == expected | ({"second.md": "/"} if "chain" in shape else {})
@@ -168,7 +160,7 @@ def test_a_file_removed_while_it_was_opened_is_not_found(root, trees):
         return fd
 
     slow = Root(root.scope, root.fd, SimpleNamespace(name="slow", open=opened))
-    raised(errors.NotFound, slow.read_bytes, "note.md")
+    raised(NotFound, slow.read_bytes, "note.md")
     (trees.inside / "note.md").touch()
     assert slow.examine("note.md") is None
 
@@ -195,7 +187,7 @@ def test_text_that_leads_outwards_is_an_escape_and_what_is_no_path_a_bad_name_be
         for rel in rels:
             assert escapes(failing, rel) is via, rel
     for rel, operation in itertools.product(NO_PATHS, OPERATIONS.values()):
-        caught = raised(errors.BadName, operation, failing, rel)
+        caught = raised(BadName, operation, failing, rel)
         assert "\n" not in str(caught)
 
 
@@ -234,7 +226,7 @@ def test_a_file_that_grows_while_it_is_read_is_refused_at_the_limit(root, trees,
 
 def test_listings_that_work_or_fail_or_have_too_many_names_leave_no_descriptor_behind(root, monkeypatch):
     with nothing_left_open():
-        for rel, error in (("note.md", errors.NotAFile), ("gone", errors.NotFound)):
+        for rel, error in (("note.md", errors.NotAFile), ("gone", NotFound)):
             raised(error, root.list_directory, rel)
         monkeypatch.setattr(subject, "MAX_ENTRIES", 3)
         assert len(root.list_directory("")) == 3
@@ -254,16 +246,13 @@ def test_a_removed_root_holds_nothing(root, trees, tmp_path):
         (tmp_path / "moved" / rel).rmdir()
     assert root.examine("note.md") is root.examine("") is None
     for operation, rel in (("read", "note.md"), ("list", "note.md"), ("list", "")):
-        raised(errors.NotFound, OPERATIONS[operation], root, rel)
+        raised(NotFound, OPERATIONS[operation], root, rel)
 
 
 REFUSALS = [
-    *((errno.ELOOP, errors.PathEscape, "symlink"), (errno.EXDEV, errors.PathEscape, "mount")),
-    *((errno.ENXIO, errors.PathEscape, "special"), (errno.ENODEV, errors.PathEscape, "special")),
-    *(
-        (number, errors.NotFound, "user/note.md")
-        for number in (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)
-    ),
+    *((errno.ELOOP, PathEscape, "symlink"), (errno.EXDEV, PathEscape, "mount")),
+    *((errno.ENXIO, PathEscape, "special"), (errno.ENODEV, PathEscape, "special")),
+    *((number, NotFound, "user/note.md") for number in (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)),
     *((getattr(errno, name), errors.Unreadable, name) for name in ("EACCES", "EPERM", "EIO", "EMFILE")),
     (99_999, errors.Unreadable, "unknown error"),
 ]
@@ -272,7 +261,7 @@ REFUSALS = [
 def test_what_the_system_refuses_is_told_in_one_line_without_a_host_path():
     for (number, error, text), operation in itertools.product(REFUSALS, OPERATIONS.values()):
         failing = Root("user", -1, Failing(number))
-        if error is errors.NotFound and operation is OPERATIONS["examine"]:
+        if error is NotFound and operation is OPERATIONS["examine"]:
             assert operation(failing, "note.md") is None
             continue
         caught = raised(error, operation, failing, "note.md", match=text)
@@ -354,7 +343,7 @@ def test_the_walk_refuses_another_device_at_any_component(trees, monkeypatch):
             return SimpleNamespace(st_dev=real(fd).st_dev + (len(asked) > number), st_mode=real(fd).st_mode)
 
         monkeypatch.setattr(subject, "fstat", elsewhere)
-        with nothing_left_open(), pytest.raises(errors.PathEscape) as caught:
+        with nothing_left_open(), pytest.raises(PathEscape) as caught:
             made.read_bytes("topic/one.md")
         assert caught.value.via is Via.MOUNT
     os.close(made.fd)
@@ -406,7 +395,7 @@ def test_what_stands_at_a_name_is_told_without_following_it_and_a_name_is_one_co
         assert opened.status_of("gone.md") is None
         for name in ("", "deep/two.md", "a/b", "..", "/etc", "\0"):
             for method in (opened.status_of, opened.read):
-                raised(errors.PathEscape if name in {"..", "/etc", "\0"} else errors.BadName, method, name)
+                raised(PathEscape if name in {"..", "/etc", "\0"} else BadName, method, name)
 
 
 def test_a_file_with_a_second_name_and_what_is_no_file_are_not_read(root, trees):
@@ -415,10 +404,10 @@ def test_a_file_with_a_second_name_and_what_is_no_file_are_not_read(root, trees)
     (trees.inside / "large.md").write_bytes(b"x" * (MAX_FILE_BYTES + 1))
     with OpenDirectory(root, "") as opened:
         for name, via in (("hard.md", Via.HARDLINK), ("pipe.md", Via.SPECIAL)):
-            assert raised(errors.PathEscape, opened.read, name).via is via
+            assert raised(PathEscape, opened.read, name).via is via
         raised(errors.NotAFile, opened.read, "topic")
         raised(errors.TooLarge, opened.read, "large.md")
-        raised(errors.NotFound, opened.read, "gone.md")
+        raised(NotFound, opened.read, "gone.md")
 
 
 def test_it_stays_the_directory_that_was_opened_when_another_takes_its_place(root, trees, tmp_path):
@@ -431,7 +420,7 @@ def test_it_stays_the_directory_that_was_opened_when_another_takes_its_place(roo
 
 def test_a_directory_that_was_removed_is_not_empty_but_gone(root, trees):
     (trees.inside / "folder.md").rmdir()
-    raised(errors.NotFound, OpenDirectory, root, "folder.md")
+    raised(NotFound, OpenDirectory, root, "folder.md")
     fd = os.open(trees.inside / "topic", os.O_PATH)
     (trees.inside / "topic").rename(trees.inside / "aside")
     for path in ("aside/deep/two.md", "aside/one.md"):
@@ -439,7 +428,7 @@ def test_a_directory_that_was_removed_is_not_empty_but_gone(root, trees):
     (trees.inside / "aside/deep").rmdir()
     (trees.inside / "aside").rmdir()
     removed = type(root)(root.scope, fd, root.resolver)
-    with OpenDirectory(removed, "") as opened, pytest.raises(errors.NotFound):
+    with OpenDirectory(removed, "") as opened, pytest.raises(NotFound):
         opened.entries()
     os.close(fd)
 
@@ -553,7 +542,7 @@ def test_a_root_that_moved_keeps_its_links_and_one_that_went_has_none(root, tree
 
 
 def unread(root):
-    with nothing_left_open(), pytest.raises(errors.ManagedMemoryUnavailable) as caught:
+    with nothing_left_open(), pytest.raises(ManagedMemoryUnavailable) as caught:
         read_links(root)
     assert caught.value.what == root.scope
     assert "bind a smaller directory, or refuse links (symlinks = 'refuse')" in caught.value.reason
@@ -573,10 +562,10 @@ def test_more_links_names_or_bytes_than_anybody_waits_for_say_what_to_do(root, t
         assert len(read_links(root)) == 2
         (trees.inside / "topic" / "deep" / "bad|name").write_text("")
         assert f"more than {names} names" in unread(root)
-    for number in range(2, MAX_LINKS):
+    for number in range(2, subject.MAX_LINKS):
         (trees.inside / "topic" / f"l{number}").symlink_to("x")
-    assert len(read_links(root)) == MAX_LINKS
+    assert len(read_links(root)) == subject.MAX_LINKS
     (trees.inside / "one-more").symlink_to("x")
-    assert f"more than {MAX_LINKS} links" in unread(root)
+    assert f"more than {subject.MAX_LINKS} links" in unread(root)
     monkeypatch.setattr(subject, "MAX_ENTRIES", 3)
     assert f"more than {MAX_ENTRIES} names" in unread(root)

@@ -21,6 +21,7 @@ from muniment.confine import writing
 from muniment.confine.binding import bind
 from muniment.confine.cancel import Cancel, Patience
 from muniment.confine.writing import Staged, open_directory, temporary_name
+from muniment.errors import BadName, ManagedMemoryUnavailable, PathEscape, StoreConflict
 from muniment.names import MAX_FILE_BYTES, Via
 from muniment.testing.race import exchange
 
@@ -163,7 +164,7 @@ def test_a_lock_held_by_another_is_waited_for_until_the_deadline_or_a_cancel(bou
 
 def test_a_root_that_moved_before_it_was_locked_is_an_escape(bound, trees, tmp_path):
     trees.inside.rename(tmp_path / "moved")
-    with pytest.raises(errors.PathEscape) as caught, writing.lock_roots(bound, Patience(math.inf)):
+    with pytest.raises(PathEscape) as caught, writing.lock_roots(bound, Patience(math.inf)):
         pytest.fail("the root has moved")
     assert caught.value.via is Via.ROOT_REPLACED
     assert not is_locked(tmp_path / "moved")
@@ -200,9 +201,9 @@ def test_no_directory_is_reached_or_made_through_a_link_a_file_or_text_that_lead
         (place / "link").symlink_to(trees.outside)
     before = photograph(trees.inside, trees.outside)
     for rel, error in {
-        **dict.fromkeys(("link", "link/below", "topic/link/below"), errors.PathEscape),
-        **dict.fromkeys(("../outside/new", "new/../../outside", "/new", "new\0"), errors.PathEscape),
-        **dict.fromkeys(("new//x", "new/.", "new/"), errors.BadName),
+        **dict.fromkeys(("link", "link/below", "topic/link/below"), PathEscape),
+        **dict.fromkeys(("../outside/new", "new/../../outside", "/new", "new\0"), PathEscape),
+        **dict.fromkeys(("new//x", "new/.", "new/"), BadName),
         "note.md/below": errors.NotAFile,
     }.items():
         caught = raised(error, open_directory, root, rel, create=True)
@@ -220,13 +221,11 @@ def test_directories_made_on_a_way_that_ends_are_removed_again_and_it_says_why(r
         real(name, mode, dir_fd=dir_fd)
 
     monkeypatch.setattr(os, "mkdir", twice)
-    raised(
-        errors.ManagedMemoryUnavailable, open_directory, root, "a/b", create=True, match="the disk is full"
-    )
+    raised(ManagedMemoryUnavailable, open_directory, root, "a/b", create=True, match="the disk is full")
     assert made == [b"a"]
     assert not (trees.inside / "a").exists()
     monkeypatch.setattr(os, "mkdir", None)
-    with pytest.raises(errors.ManagedMemoryUnavailable, match="may not write there"):
+    with pytest.raises(ManagedMemoryUnavailable, match="may not write there"):
         open_directory(type(root)("user", root.fd, Failing(errno.EACCES)), "topic", create=True)
 
 
@@ -239,9 +238,9 @@ def test_only_an_empty_directory_is_removed(root, trees, monkeypatch):
     assert writing.remove_empty_directory(root, "missing/below")
     for rel in ("topic", "note.md", "link", "note.md/below"):
         assert not writing.remove_empty_directory(root, rel)
-    raised(errors.PathEscape, writing.remove_empty_directory, root, f"link/{CANARY}-dir")
+    raised(PathEscape, writing.remove_empty_directory, root, f"link/{CANARY}-dir")
     failing(monkeypatch, "rmdir", errno.EROFS)
-    raised(errors.ManagedMemoryUnavailable, writing.remove_empty_directory, root, "empty", match="read-only")
+    raised(ManagedMemoryUnavailable, writing.remove_empty_directory, root, "empty", match="read-only")
 
 
 # Temporary files.
@@ -271,16 +270,16 @@ def test_a_planted_temporary_name_is_neither_followed_nor_overwritten(topic, tre
     (trees.inside / "topic" / linked).symlink_to(trees.outside / "new.md")
     (trees.inside / "topic" / taken).write_text("planted")
     for name in (linked, taken):
-        raised(errors.StoreConflict, topic.stage, name, b"content")
+        raised(StoreConflict, topic.stage, name, b"content")
     assert photograph(trees.outside) == before
     assert (trees.inside / "topic" / taken).read_text() == "planted"
 
 
 def test_only_a_temporary_name_is_staged_withdrawn_under_or_discarded(topic):
     for name in ("one.md", "", "../one.md", ".muniment-0.tmp"):
-        raised(errors.BadName, topic.stage, name, b"content")
-        raised(errors.BadName, topic.withdraw, "one.md", name, ONE)
-        raised(errors.BadName, topic.discard, Staged(name, ONE))
+        raised(BadName, topic.stage, name, b"content")
+        raised(BadName, topic.withdraw, "one.md", name, ONE)
+        raised(BadName, topic.discard, Staged(name, ONE))
     assert topic.read("one.md") == b"inside one"
 
 
@@ -296,7 +295,7 @@ def test_a_failure_while_staging_leaves_nothing_and_says_why(topic, root, trees,
     for call, (number, reason) in itertools.product(("fchmod", "write", "fsync"), REASONS):
         with monkeypatch.context() as patched:
             failing(patched, call, number)
-            caught = raised(errors.ManagedMemoryUnavailable, topic.stage, fresh(), b"content", match=reason)
+            caught = raised(ManagedMemoryUnavailable, topic.stage, fresh(), b"content", match=reason)
         assert caught.what == "user"
         assert names(trees.inside / "topic") == before
     raised(errors.TooLarge, topic.stage, fresh(), bytes(MAX_FILE_BYTES + 1))
@@ -304,13 +303,7 @@ def test_a_failure_while_staging_leaves_nothing_and_says_why(topic, root, trees,
     with open_directory(root, "topic/deep", create=False) as directory:
         (trees.inside / "topic/deep/two.md").unlink()
         (trees.inside / "topic/deep").rmdir()
-        raised(
-            errors.ManagedMemoryUnavailable,
-            directory.stage,
-            fresh(),
-            b"content",
-            match="was removed meanwhile",
-        )
+        raised(ManagedMemoryUnavailable, directory.stage, fresh(), b"content", match="was removed meanwhile")
 
 
 # Names.
@@ -322,10 +315,9 @@ def test_a_new_file_never_takes_a_name_from_anything_and_needs_its_staged_bytes(
     staged = topic.stage(fresh(), b"new")
     before = photograph(trees.inside)
     for taken in ("one.md", "deep", "link.md"):
-        assert raised(errors.StoreConflict, topic.publish_new, staged, taken).paths == (
-            f"user/topic/{taken}",
-        )
-    raised(errors.StoreConflict, topic.publish_new, Staged(fresh(), digest(b"")), "new.md")
+        paths = raised(StoreConflict, topic.publish_new, staged, taken).paths
+        assert paths == (f"user/topic/{taken}",)
+    raised(StoreConflict, topic.publish_new, Staged(fresh(), digest(b"")), "new.md")
     assert photograph(trees.inside) == before
 
 
@@ -356,7 +348,7 @@ def test_what_is_not_what_was_claimed_is_not_touched(topic, trees):
     claimed = digest((trees.outside / "note.md").read_bytes())
     for target in ("one.md", "deep", "link.md", "hard.md", "fifo.md", "missing.md"):
         for change in (partial(topic.replace, staged, target), partial(topic.withdraw, target, fresh())):
-            assert raised(errors.StoreConflict, change, claimed).paths == (f"user/topic/{target}",)
+            assert raised(StoreConflict, change, claimed).paths == (f"user/topic/{target}",)
     assert photograph(trees.inside, trees.outside) == before
 
 
@@ -388,7 +380,7 @@ def test_what_was_swapped_in_at_the_last_moment_is_put_back(topic, trees, monkey
         with monkeypatch.context() as patched:
             meanwhile(patched, partial(exchange, one, one.with_name(target)))
             what = (staged, "one.md") if change == "replace" else ("one.md", fresh())
-            caught = raised(errors.StoreConflict, getattr(topic, change), *what, ONE)
+            caught = raised(StoreConflict, getattr(topic, change), *what, ONE)
         assert caught.paths == ("user/topic/one.md",)
         exchange(one, one.with_name(target))
         assert topic.read("one.md") == b"inside one"
@@ -409,7 +401,7 @@ def test_a_file_whose_name_was_taken_while_it_was_checked_is_kept(topic, trees, 
         return real(name)
 
     monkeypatch.setattr(writing.Directory, "read", lambda _self, name: taking(name))
-    raised(errors.StoreConflict, topic.withdraw, "one.md", aside, ONE)
+    raised(StoreConflict, topic.withdraw, "one.md", aside, ONE)
     assert (trees.inside / "topic/one.md").read_text() == "newer"
     assert (trees.inside / "topic" / aside).read_text() == "edited meanwhile"
 
@@ -418,12 +410,12 @@ def test_what_leaves_at_the_last_moment_is_a_conflict(topic, trees, monkeypatch)
     staged = topic.stage(fresh(), b"after")
     with monkeypatch.context() as patched:
         meanwhile(patched, (trees.inside / "topic/one.md").unlink)
-        raised(errors.StoreConflict, topic.replace, staged, "one.md", ONE)
+        raised(StoreConflict, topic.replace, staged, "one.md", ONE)
     assert not (trees.inside / "topic/one.md").exists()
-    raised(errors.StoreConflict, topic.replace_link, staged, "gone.md")
+    raised(StoreConflict, topic.replace_link, staged, "gone.md")
     lacking(monkeypatch, errno.ENOSYS)
     failing(monkeypatch, "rename", errno.ENOENT)
-    raised(errors.StoreConflict, topic.publish_new, staged, "new.md")
+    raised(StoreConflict, topic.publish_new, staged, "new.md")
 
 
 @pytest.mark.threat("T-PATH-03", control="replaced_links")
@@ -439,7 +431,7 @@ def test_a_generated_file_replaces_a_link_without_following_it_and_nothing_else(
     assert {path.name: path.read_bytes() for path in trees.outside.glob("*.md")} == before
     assert not list((trees.inside / "topic").glob(".muniment-*"))
     for name in ("deep", "one.md"):
-        with pytest.raises(errors.StoreConflict):
+        with pytest.raises(StoreConflict):
             topic.replace_link(topic.stage(fresh(), b"generated"), name)
     assert (trees.inside / "topic/one.md").read_bytes() == b"inside one"
     assert (trees.inside / "topic/deep").is_dir()
@@ -451,12 +443,12 @@ def test_a_disk_that_fails_while_names_change_is_told(topic, trees, monkeypatch)
     lacking(monkeypatch, errno.EIO)
     failing(monkeypatch, "unlink", errno.EROFS)
     failing(monkeypatch, "fsync", errno.EIO)
-    raised(errors.ManagedMemoryUnavailable, topic.discard, staged, match="read-only")
+    raised(ManagedMemoryUnavailable, topic.discard, staged, match="read-only")
     for change, *what in (
         *((topic.publish_new, staged, "new.md"), (topic.replace, staged, "one.md", ONE), (topic.sync,)),
         *((topic.withdraw, "one.md", fresh(), ONE), (topic.replace_link, staged, "link.md")),
     ):
-        raised(errors.ManagedMemoryUnavailable, change, *what, match="the disk reports an error")
+        raised(ManagedMemoryUnavailable, change, *what, match="the disk reports an error")
 
 
 @pytest.mark.threat("T-PATH-01", control="single_component")
@@ -469,5 +461,5 @@ def test_a_name_is_one_component(topic, trees):
             *((topic.read, name), (topic.replace_link, staged, name)),
             (topic.withdraw, name, fresh(), digest(b"")),
         ):
-            raised((errors.BadName, errors.PathEscape), use, *what)
+            raised((BadName, PathEscape), use, *what)
     assert photograph(trees.inside) == before
