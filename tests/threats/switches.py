@@ -117,11 +117,14 @@ def control(*, in_workers=False, hangs_after=None):
 def table(rows, **terms):
     """Make controls that replace single objects: what is no longer done, and by what they are replaced.
 
-    Objects are named as for `Patches.put`.
+    Objects are named as for `Patches.put`. In the place of all may stand a function of the patches.
     """
     for name, (what, replaced) in rows.items():
 
         def off(patches, replaced=replaced):
+            if callable(replaced):
+                replaced(patches)
+                return
             for target, replacement in replaced.items():
                 patches.put(target, replacement)
 

@@ -1,11 +1,10 @@
 """The kernel fence, without single layers of it, and without what tells whether they hold."""
 
+from functools import partial
+
 from threats.switches import control, none, table
 
 # fmt: off
-table({
-    "tried_layers": ("A layer holds if the kernel did not complain.", {"confine.fence:_expect": none}),
-}, in_workers=True)
 table({
     "kernel_asked": ("The broker believes what a worker says of its own fence.", {
         "confine.offer:_WITNESSED": {}, "confine.offer:_FILTERS": "asked by nobody"}),
@@ -13,38 +12,26 @@ table({
 # fmt: on
 
 
-def _forgotten(off, *names):
+def _no(names, off):
     """Workers do not put up these layers, and say that they did; nobody asks the kernel."""
     from muniment.confine import fence
     from muniment.names import FenceLayer as Layer
 
-    for name in names:
+    for name in names.split():
         off.item(fence.STEPS, Layer(name), lambda _grounds: None)
     off.also("kernel_asked")
 
 
-@control(in_workers=True)
-def landlock(off):
-    """Workers are not restricted by Landlock, and say that they are."""
-    _forgotten(off, "landlock")
-
-
-@control(in_workers=True)
-def seccomp(off):
-    """Workers have no filter for system calls, and say that they have."""
-    _forgotten(off, "seccomp")
-
-
-@control(in_workers=True)
-def great_layers(off):
-    """Workers have neither Landlock nor a filter, and say that they have."""
-    _forgotten(off, "landlock", "seccomp")
-
-
-@control(in_workers=True)
-def fence_limits(off):
-    """Workers may use up what they like, and say that they may not."""
-    _forgotten(off, "limits")
+# fmt: off
+table({
+    "tried_layers": ("A layer holds if the kernel did not complain.", {"confine.fence:_expect": none}),
+    "landlock": ("Workers are not restricted by Landlock, and say that they are.", partial(_no, "landlock")),
+    "seccomp": ("Workers have no filter for system calls, and say that they have.", partial(_no, "seccomp")),
+    "great_layers": ("Workers have neither Landlock nor a filter, and say that they have.", (
+        partial(_no, "landlock seccomp"))),
+    "fence_limits": ("Workers may use up what they like, and say that they may not.", partial(_no, "limits")),
+}, in_workers=True)
+# fmt: on
 
 
 @control(in_workers=True)

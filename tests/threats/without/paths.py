@@ -3,6 +3,7 @@
 import ctypes
 import os
 import stat
+from functools import partial
 
 from threats.switches import around, control, instead, none, same, table, true
 
@@ -25,13 +26,6 @@ table({
     "roots_ours": ("A root may belong to anyone and be writable by anyone.", {
         "confine.binding:_require_ours": none}),
 })
-table({
-    "listing_judged": ("`ls` and `grep` show what stands there, whatever the policy grants.", {
-        "tools.workbench:Workbench._is_visible": true, "policy.decide:Judge.allows": true}),
-    "walk_checks": ("The walk is one `open` of the whole path, which follows links.", {
-        "confine.root:WalkResolver.open": lambda _, at, path, how: (
-            os.open(path, how & ~os.O_NOFOLLOW, dir_fd=at))}),
-}, in_workers=True)
 # fmt: on
 
 _BENEATH, _NO_SYMLINKS, _NO_MAGICLINKS, _NO_XDEV = 0x08, 0x04, 0x02, 0x01
@@ -46,23 +40,11 @@ def grammar_decodes(off):
     off.wrap("policy.grammar:_without_prefix", lambda real: lambda unsafe_path: unquote(real(unsafe_path)))
 
 
-def _resolve(off, flags):
+def _how(flags, off):
     from muniment.confine import syscalls as openat2
 
     for purpose in list(openat2._HOWS):
         off.item(openat2._HOWS, purpose, ctypes.byref(openat2._OpenHow(purpose & ~os.O_NOFOLLOW, 0, flags)))
-
-
-@control(in_workers=True)
-def openat2_resolve(off):
-    """`openat2` follows links wherever they lead, and crosses mounts."""
-    _resolve(off, 0)
-
-
-@control(in_workers=True)
-def openat2_no_xdev(off):
-    """`openat2` crosses mounts."""
-    _resolve(off, _BENEATH | _NO_MAGICLINKS | _NO_SYMLINKS)
 
 
 @instead("confine.root:_checked", in_workers=True)
@@ -71,12 +53,6 @@ def walk_device(fd, _device):
     from muniment.confine.syscalls import fstat
 
     return fstat(fd).st_mode
-
-
-@control(in_workers=True)
-def resolvers(off):
-    """Neither resolver checks anything: links are followed, mounts crossed."""
-    off.also("openat2_resolve", "walk_checks")
 
 
 @control(in_workers=True)
@@ -103,16 +79,21 @@ def _asked(off, *, links=None, regular=False):
     off.wrap("confine.root:fstat", make)
 
 
-@control(in_workers=True)
-def one_name(off):
-    """Nobody asks how many names a file has."""
-    _asked(off, links=1)
-
-
-@control(in_workers=True)
-def regular_only(off):
-    """Whatever is no directory passes for a regular file."""
-    _asked(off, regular=True)
+# fmt: off
+table({
+    "listing_judged": ("`ls` and `grep` show what stands there, whatever the policy grants.", {
+        "tools.workbench:Workbench._is_visible": true, "policy.decide:Judge.allows": true}),
+    "walk_checks": ("The walk is one `open` of the whole path, which follows links.", {
+        "confine.root:WalkResolver.open": lambda _, at, path, how: (
+            os.open(path, how & ~os.O_NOFOLLOW, dir_fd=at))}),
+    "openat2_resolve": ("`openat2` follows links wherever they lead, and crosses mounts.", partial(_how, 0)),
+    "openat2_no_xdev": ("`openat2` crosses mounts.", partial(_how, _BENEATH | _NO_MAGICLINKS | _NO_SYMLINKS)),
+    "resolvers": ("Neither resolver checks anything: links are followed, mounts crossed.", (
+        lambda off: off.also("openat2_resolve", "walk_checks"))),
+    "one_name": ("Nobody asks how many names a file has.", partial(_asked, links=1)),
+    "regular_only": ("Whatever is no directory passes for a regular file.", partial(_asked, regular=True)),
+}, in_workers=True)
+# fmt: on
 
 
 @control(in_workers=True, hangs_after=1)

@@ -6,6 +6,33 @@ from pathlib import Path
 
 from threats.switches import around, control, none, nothing, same, table, true
 
+
+def relax(off, *models, **config):
+    """Let pydantic models take more than they say; those that others are made of come first."""
+    for model in models:
+        before = dict(vars(model))
+        model.model_config = {**model.model_config, **config}
+        model.model_rebuild(force=True)
+        off.then(partial(_put_back, model, before))
+
+
+def _put_back(model, before):
+    for name, value in before.items():
+        if vars(model)[name] is not value:
+            setattr(model, name, value)
+
+
+def _tables(off, **config):
+    from muniment.policy import decide as model
+    from muniment.policy import tables
+
+    parts = (
+        *(model.Confinement, model.Limits, model.Changes, tables.ScopeTable, tables.RuleTable),
+        *(tables.AllowTable, tables.QuotaTable, tables.ContentTable, tables.CheckTable, tables.PolicyFile),
+    )
+    relax(off, *parts, **config)
+
+
 # fmt: off
 table({
     "pattern_subset": ("A pattern may hold anything that pathspec takes.", {
@@ -41,40 +68,9 @@ table({
     "terms_compared": ("Of two policies only the rules are compared.", {
         "lab.proofs:changed_terms": nothing, "lab.proofs:changed_quotas": nothing}),
     "key_parts": ("A key may have any number of parts.", {"*policy.family:refuse_long_keys": none}),
+    "closed_tables": ("A key that nobody knows is passed over.", partial(_tables, extra="ignore")),
 })
 # fmt: on
-
-
-def relax(off, *models, **config):
-    """Let pydantic models take more than they say; those that others are made of come first."""
-    for model in models:
-        before = dict(vars(model))
-        model.model_config = {**model.model_config, **config}
-        model.model_rebuild(force=True)
-        off.then(partial(_put_back, model, before))
-
-
-def _put_back(model, before):
-    for name, value in before.items():
-        if vars(model)[name] is not value:
-            setattr(model, name, value)
-
-
-def _tables(off, **config):
-    from muniment.policy import decide as model
-    from muniment.policy import tables
-
-    parts = (
-        *(model.Confinement, model.Limits, model.Changes, tables.ScopeTable, tables.RuleTable),
-        *(tables.AllowTable, tables.QuotaTable, tables.ContentTable, tables.CheckTable, tables.PolicyFile),
-    )
-    relax(off, *parts, **config)
-
-
-@control()
-def closed_tables(off):
-    """A key that nobody knows is passed over."""
-    _tables(off, extra="ignore")
 
 
 @control()

@@ -1,5 +1,8 @@
 """The run and its model, without what bounds them."""
 
+import json
+import unicodedata
+
 from threats.switches import around, control, none, table, true
 
 # fmt: off
@@ -25,6 +28,10 @@ table({
     "late_commit": ("A commit begins however late it is.", {"confine.cancel:Patience.check": none}),
     "clean_handles": ("The worker of a clean run gets the roots all the same.", {
         "sandbox:Sandbox._shown_scopes": lambda self: tuple(self._roots)}),
+    "exact_json": ("Arguments are whatever JSON makes of them.", {
+        "agent.model:_DECODER": json.JSONDecoder()}),
+    "streamed_marks": ("Text is normalised as it is, however many marks stand in a row.", {
+        "*policy.grammar:overlong_run": none, "*policy.grammar:normalised": unicodedata.normalize}),
     "long_characters": ("Characters that stand for whole sentences are written out.", {
         "policy.grammar:_LONGEST": "\x00"}),
 })
@@ -104,20 +111,3 @@ def own_variables(real, environment, *given, **terms):
     others = {name: value for name, value in environment.items() if name.startswith("OPENAI_")}
     ours = {f"MUNIMENT_{name.removeprefix('OPENAI_')}": value for name, value in others.items()}
     return real({**ours, **environment}, *given, **terms)
-
-
-@control()
-def exact_json(off):
-    """Arguments are whatever JSON makes of them."""
-    import json
-
-    off.put("agent.model:_DECODER", json.JSONDecoder())
-
-
-@control()
-def streamed_marks(off):
-    """Text is normalised as it is, however many marks stand in a row."""
-    import unicodedata
-
-    off.put("*policy.grammar:overlong_run", lambda _text: None)
-    off.put("*policy.grammar:normalised", unicodedata.normalize)

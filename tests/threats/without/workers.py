@@ -1,6 +1,7 @@
 """The worker and what it says, without what keeps both within bounds."""
 
 import signal
+from functools import partial
 
 from threats.switches import around, control, instead, none, table, true
 from threats.without.writing import Other
@@ -10,31 +11,10 @@ table({
     "closed_descriptors": ("A worker keeps every descriptor of its zygote.", {
         "confine.zygote:_close_except": lambda _keep: None}),
 }, in_workers=True)
-table({
-    "killed_workers": ("A worker that broke its connection is left alone.", {
-        "confine.pool:Worker.kill": none, "confine.pool:END_SECONDS": 0.2}),
-    "asked_once": ("An answer that nobody asked for is taken for the next one.", {
-        "confine.pool:Worker._check_silent": none}),
-    "required_enforcement": ("A run begins whatever its policy requires to hold it.", {
-        "names:Enforcement.satisfies": true}),
-})
 # fmt: on
 
 
-@control()
-def clean_environment(off):
-    """The zygote is started with the broker's environment."""
-
-    _started(off, env=None)
-
-
-@control()
-def isolated_imports(off):
-    """The zygote looks for modules as any Python does, in the current directory first."""
-    _started(off, {"-I", "-S"}, env=None, cwd=None)
-
-
-def _started(off, without=frozenset(), **changed):
+def _start(off, without=frozenset(), **changed):
     """Have the zygote started without some flags, and with other terms."""
 
     def make(real):
@@ -46,10 +26,25 @@ def _started(off, without=frozenset(), **changed):
     off.wrap("confine.pool:subprocess", make)
 
 
+# fmt: off
+table({
+    "killed_workers": ("A worker that broke its connection is left alone.", {
+        "confine.pool:Worker.kill": none, "confine.pool:END_SECONDS": 0.2}),
+    "asked_once": ("An answer that nobody asked for is taken for the next one.", {
+        "confine.pool:Worker._check_silent": none}),
+    "required_enforcement": ("A run begins whatever its policy requires to hold it.", {
+        "names:Enforcement.satisfies": true}),
+    "clean_environment": ("The zygote is started with the broker's environment.", partial(_start, env=None)),
+    "isolated_imports": ("The zygote looks for modules as any Python does, in the current directory first.", (
+        partial(_start, without={"-I", "-S"}, env=None, cwd=None))),
+})
+# fmt: on
+
+
 @control(in_workers=True)
 def settled_zygote(off):
     """The zygote keeps what it was started with: environment, directory and signals."""
-    clean_environment(off)
+    off.also("clean_environment")
     off.put("confine.zygote:_settle", lambda: None)
 
 
