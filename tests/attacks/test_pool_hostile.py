@@ -97,9 +97,9 @@ def test_a_worker_that_died_with_a_question_unread_is_lost(worker):
     raised(WorkerLost, ask, worker, "echo", match="signal SIGKILL")
 
 
-def test_a_cancellation_ends_a_wait_and_the_worker(worker):
-    with Cancel() as cancel:
-        setter = threading.Timer(0.05, cancel.set)
+def test_a_parent_that_is_cancelled_ends_a_wait_of_its_child_and_the_worker(worker):
+    with Cancel() as parent, parent.child() as cancel:
+        setter = threading.Timer(0.05, parent.set)
         setter.start()
         raised(Cancelled, ask, worker, "spin", cancel=cancel)
         setter.join()

@@ -24,20 +24,13 @@ def source(service="probe_service:serve", **arguments):
     return Zygote(service, directories=[*import_directories(), SERVICES], **arguments)
 
 
-@contextmanager
-def ready(service="probe_service:serve"):
-    """One that has started."""
-    with source(service) as zygote:
-        zygote.wait_ready(soon())
-        yield zygote
-
-
 def own_zygote(service="probe_service:serve", *, scope="module"):
-    """A fixture: one that has started."""
+    """A fixture: one for a service that has started."""
 
     @pytest.fixture(scope=scope)
     def made():
-        with ready(service) as zygote:
+        with source(service) as zygote:
+            zygote.wait_ready(soon())
             yield zygote
 
     return made

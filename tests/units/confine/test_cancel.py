@@ -6,7 +6,6 @@ import select
 import signal
 import socket
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
@@ -14,7 +13,6 @@ import pytest
 from kit.confine.probe import nothing_left_open
 from kit.raising import raised
 from muniment.confine.cancel import Cancel, Patience
-from muniment.errors import Cancelled
 
 
 def is_readable(fd):
@@ -62,14 +60,6 @@ def test_a_child_that_is_cancelled_alone_takes_neither_its_parent_nor_its_siblin
         with parent.child() as late:
             assert late.is_set()
             assert is_readable(late.fileno())
-
-
-def test_a_parent_that_is_cancelled_ends_a_wait_of_its_child():
-    one, other = socket.socketpair()
-    with one, other, Cancel() as parent, parent.child() as child, ThreadPoolExecutor(1) as thread:
-        thread.submit(parent.set)
-        with pytest.raises(Cancelled):
-            Patience(math.inf, child).wait(one.fileno(), select.POLLIN)
 
 
 def test_what_was_said_last_is_heard_although_who_said_it_has_ended():
