@@ -13,6 +13,7 @@ import subprocess
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -217,23 +218,16 @@ def test_what_an_outcome_means():
 # -- a worker's end, and the stage -----------------------------------------------------------------------
 
 
-def raising(error):
-    def act(_):
-        raise error
-
-    return act
-
-
 def test_a_worker_answers_what_came_of_it(monkeypatch):
     system.warm()
     fields = {field: "" for field in Targets.__slots__ if field not in {"root", "connection"}}
-    for act, outcome, why in (
-        *((lambda _: None, DONE, ""), (raising(PermissionError(13, "no")), "EACCES", "")),
-        *((raising(OSError(9999, "no")), "errno 9999", ""), (raising(OSError("no")), "errno None", "")),
-        (raising(ModuleNotFoundError("no")), "ModuleNotFoundError", ""),
-        (raising(Untried("nothing here")), UNTRIED, "nothing here"),
+    for error, outcome, why in (
+        *((None, DONE, ""), (PermissionError(13, "no"), "EACCES", ""), (OSError("no"), "errno None", "")),
+        *((OSError(9999, "no"), "errno 9999", ""), (Untried("nothing here"), UNTRIED, "nothing here")),
+        (ModuleNotFoundError("no"), "ModuleNotFoundError", ""),
     ):
-        monkeypatch.setitem(system.ATTEMPTS, "made", Attempt("made", "do it", act, "EACCES", frozenset()))
+        made = Attempt("made", "do it", Mock(side_effect=error), "EACCES", frozenset())
+        monkeypatch.setitem(system.ATTEMPTS, "made", made)
         ours, theirs = socket.socketpair()
         with ours, theirs, ThreadPoolExecutor(1) as server:
             server.submit(system.serve, theirs, {system.ROOT: 7}, {FenceLayer.SECCOMP: 1})
@@ -254,7 +248,7 @@ def test_what_the_stage_cannot_have_is_not_tried_and_said(monkeypatch, tmp_path)
     deep.mkdir()
     assert "too long a name" in untried("unix-path", parent=deep)
     with monkeypatch.context() as patch:
-        patch.setattr(trial, "call", lambda *_: raising(OSError(95, "no"))(None))
+        patch.setattr(trial, "call", Mock(side_effect=OSError(95, "no")))
         assert "gives no handles" in untried("open-by-handle")
     with monkeypatch.context() as patch:
         real = import_directories
