@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from functools import partial
 from itertools import pairwise
 from math import inf, nan
 
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 from kit.client.driving import BROKEN, GONE, carry_out, said
 from kit.client.scripted import DONE as DOCUMENT
 from kit.client.scripted import task
+from kit.raising import raised
 from muniment.client import core as client
 from muniment.client import errors
 from muniment.client.core import FIRST_PAUSE, LAST_PAUSE, Ask, ClientCore, Following, Frame, Frames, HttpReply
@@ -71,15 +71,14 @@ def test_the_client_id_goes_with_every_request_and_the_workspace_stands_in_its_p
 
 
 def test_what_cannot_be_sent_is_refused_and_ids_lead_nowhere_else(core, clock):
-    ids = ({"client_id": "two words"}, {"client_id": "a\r\nhost: b"})
-    places = ({"workspace": ""}, {"workspace": ".."}, {"workspace": "half \ud800"})
-    for ask in (
-        *(partial(made, clock, **options) for options in (*ids, *places, {"timeout": 0}, {"timeout": nan})),
-        *(partial(core.get, unsafe) for unsafe in ("", "..", "undo-1", "remembered-1")),
-        *(partial(core.remember, "A fact.", idempotency_key="a\nb"), partial(core.follow_ask, "a b")),
-    ):
-        with pytest.raises(ConfigInvalid):
-            ask()
+    wrong = {"client_id": ("two words", "a\r\nhost: b"), "workspace": ("", "..", "half \ud800")}
+    for name, values in (wrong | {"timeout": (0, nan)}).items():
+        for value in values:
+            raised(ConfigInvalid, made, clock, **{name: value})
+    for unsafe in ("", "..", "undo-1", "remembered-1"):
+        raised(ConfigInvalid, core.get, unsafe)
+    raised(ConfigInvalid, core.remember, "A fact.", idempotency_key="a\nb")
+    raised(ConfigInvalid, core.follow_ask, "a b")
     for asked, path in (
         (core.get("remember-1/../../x?y#z"), "remember/remember-1%2F..%2F..%2Fx%3Fy%23z"),
         (core.get("remember-1", "forget"), "forget/remember-1"),  # Another kind than that of the id.
@@ -118,8 +117,7 @@ def test_a_wait_is_held_by_the_daemon_and_ends_with_the_task(core, clock):
     cancelled = said(200, task("cancelled"))
     for end, kind in ((ABSENT, errors.TaskNotFound), (cancelled, errors.Cancelled)):
         for timeout in (None, 10):
-            with pytest.raises(kind):
-                carry_out(core.wait("remember-1", timeout), clock, end)
+            raised(kind, carry_out, core.wait("remember-1", timeout), clock, end)
 
 
 def test_a_wait_asks_for_no_more_than_its_time_and_then_gives_up(core, clock):
@@ -130,15 +128,13 @@ def test_a_wait_asks_for_no_more_than_its_time_and_then_gives_up(core, clock):
         clock.advance(float(step.ask.headers.get("prefer", "wait=0").removeprefix("wait=")))
         return RUNNING
 
-    with pytest.raises(errors.WaitTimeout) as caught:
-        carry_out(core.wait("remember-1", 30.5), clock, *[held] * 50)
+    error = raised(errors.WaitTimeout, carry_out, core.wait("remember-1", 30.5), clock, *[held] * 50)
     assert clock() - begun == pytest.approx(30.5)
     assert [step.ask.headers.get("prefer") for step in tries[:3]] == ["wait=20", "wait=10", None]
-    assert (caught.value.task_id, caught.value.status) == ("remember-1", "running")
+    assert (error.task_id, error.status) == ("remember-1", "running")
     (step,), result = carry_out(core.wait("remember-1", 0), clock, DONE)
     assert (bool(result.summary), "prefer" in step.ask.headers) == (True, False)
-    with pytest.raises(errors.WaitTimeout):
-        carry_out(core.wait("remember-1", 0), clock, said(200, task()))
+    raised(errors.WaitTimeout, carry_out, core.wait("remember-1", 0), clock, said(200, task()))
 
 
 def test_a_wait_outlives_a_daemon_that_is_away_for_as_long_as_it_was_told(core, clock):
@@ -146,14 +142,13 @@ def test_a_wait_outlives_a_daemon_that_is_away_for_as_long_as_it_was_told(core, 
     assert all(step.afresh for step in tries[2:])
     assert sum(step.pause for step in tries) > 60
     begun = clock()  # Without a limit it ends when the daemon is silent for the time of a call.
-    with pytest.raises(errors.Unreachable):
-        carry_out(made(clock, timeout=5).wait("remember-1", None), clock, RUNNING, *[GONE] * 1000)
+    brief = made(clock, timeout=5).wait("remember-1", None)
+    raised(errors.Unreachable, carry_out, brief, clock, RUNNING, *[GONE] * 1000)
     assert clock() - begun < 5 + 20 + 1
     full = said(429, {"code": "remember_queue_full", "error": "Full."})
     for outcome, cause in ((GONE, errors.Unreachable), (full, errors.QueueFull)):
-        with pytest.raises(errors.WaitTimeout) as caught:
-            carry_out(core.wait("remember-1", 10), clock, *[outcome] * 1000)
-        assert (caught.value.status, isinstance(caught.value.__cause__, cause)) == (None, True)
+        error = raised(errors.WaitTimeout, carry_out, core.wait("remember-1", 10), clock, *[outcome] * 1000)
+        assert (error.status, type(error.__cause__)) == (None, cause)
 
 
 def test_a_wait_that_is_told_to_come_back_after_its_time_looks_once_more_at_its_end(core, clock):
@@ -161,8 +156,7 @@ def test_a_wait_that_is_told_to_come_back_after_its_time_looks_once_more_at_its_
     assert [(step.pause, step.ask.headers.get("prefer")) for step in tries] == [(0, "wait=20"), (30, None)]
     assert result.summary
     begun = clock()
-    with pytest.raises(errors.WaitTimeout):
-        carry_out(core.wait("remember-1", 30), clock, RUNNING, BUSY, BUSY)
+    raised(errors.WaitTimeout, carry_out, core.wait("remember-1", 30), clock, RUNNING, BUSY, BUSY)
     assert clock() - begun == pytest.approx(30)
 
 
@@ -177,10 +171,8 @@ def test_a_list_is_read_to_its_last_page_without_what_is_newer_than_this_client(
     assert [step.ask.path for step in tries] == [path, f"{path}&cursor=2"]
     assert [each.task_id for each in found] == ["remember-2", "dream-1"]
     for bad in ({}, {"tasks": {}}, {"tasks": [1]}, {"tasks": [], "nextCursor": 7}):
-        with pytest.raises(errors.BadAnswer):
-            carry_out(core.tasks(None), clock, said(200, bad))
-    with pytest.raises(errors.BadAnswer, match="100 pages"):
-        carry_out(core.tasks(None), clock, *[first] * 100)
+        raised(errors.BadAnswer, carry_out, core.tasks(None), clock, said(200, bad))
+    raised(errors.BadAnswer, carry_out, core.tasks(None), clock, *[first] * 100, match="100 pages")
 
 
 def test_what_the_owner_does_is_given_time_and_not_repeated_where_it_may_have_arrived(core, clock):
@@ -188,8 +180,7 @@ def test_what_the_owner_does_is_given_time_and_not_repeated_where_it_may_have_ar
     (step,), undone = carry_out(client.undo(core, "remember-1"), clock, said(200, done))
     assert (step.ask.path, json.loads(step.ask.body)) == ("/workspace/memory/undo", {"taskId": "remember-1"})
     assert (step.seconds, undone.task_id) == (70, "undo-1")
-    with pytest.raises(errors.Unreachable):
-        carry_out(client.reject(core, "r/1"), clock, BROKEN)
+    raised(errors.Unreachable, carry_out, client.reject(core, "r/1"), clock, BROKEN)
 
 
 # -- what is sent again ------------------------------------------------------------------------------------
@@ -206,12 +197,6 @@ def refusal(status, code="some_code", error="A sentence.", after=None, **fields)
 
 def run(clock, *outcomes, ask=None, seconds=30.0):
     return carry_out(client.exchange(ask or Ask("GET", "/"), clock, clock() + seconds, 0.0), clock, *outcomes)
-
-
-def caught(kind, clock, *outcomes, **terms):
-    with pytest.raises(kind) as found:
-        run(clock, *outcomes, **terms)
-    return found.value
 
 
 def test_an_answer_is_returned_at_once_and_a_try_given_what_is_left(clock):
@@ -232,17 +217,17 @@ def test_a_lost_request_is_sent_again_after_pauses_that_double_up_to_a_bound_unt
     assert len({id(step.ask) for step in tries}) == 1
     assert [step.afresh for step in tries] == [False] + [True] * 10
     begun = clock()
-    error = caught(errors.Unreachable, clock, *[GONE] * TOO_LONG)
+    error = raised(errors.Unreachable, run, clock, *[GONE] * TOO_LONG)
     assert clock() - begun == pytest.approx(30)
     assert not error.may_have_arrived
     assert str(error) == "the daemon did not answer: nobody takes the connection"
 
 
 def test_what_may_have_arrived_is_not_sent_again_unless_that_changes_nothing(clock):
-    error = caught(errors.Unreachable, clock, BROKEN, ask=UNDO)
+    error = raised(errors.Unreachable, run, clock, BROKEN, ask=UNDO)
     assert (error.may_have_arrived, "may have been carried out" in str(error)) == (True, True)
     assert run(clock, GONE, refusal(503, "busy"), OK, ask=UNDO)[1] is OK
-    error = caught(errors.Unreachable, clock, BROKEN, lambda _: clock.advance(60) or BROKEN)
+    error = raised(errors.Unreachable, run, clock, BROKEN, lambda _: clock.advance(60) or BROKEN)
     assert not error.may_have_arrived  # A read that was lost has done nothing.
 
 
@@ -260,27 +245,27 @@ def test_not_now_is_asked_again_after_what_it_says_up_to_a_bound(clock):
 def test_not_now_beyond_the_deadline_or_for_ever_is_raised_and_any_other_refusal_at_once(clock):
     begun = clock()
     for after in ("31", "30"):
-        error = caught(errors.QueueFull, clock, refusal(429, "remember_queue_full", after=after))
+        error = raised(errors.QueueFull, run, clock, refusal(429, "remember_queue_full", after=after))
         assert (error.status, error.retry_after) == (429, float(after))
     for status in (400, 401, 404, 409, 413, 500, 502, 504):
-        error = caught(errors.Problem, clock, refusal(status))
+        error = raised(errors.Problem, run, clock, refusal(status))
         assert (error.status, error.code, type(error)) == (status, "some_code", errors.Problem)
     assert clock() == begun
     for_ever = [refusal(503, "workspace_draining")] * TOO_LONG
-    assert caught(errors.NotNow, clock, *for_ever).code == "workspace_draining"
+    assert raised(errors.NotNow, run, clock, *for_ever).code == "workspace_draining"
 
 
 def test_a_problem_is_one_printable_line_with_its_code_and_its_fields(clock):
     fields = {"paths": ["user/a.md"], "title": "T", "type": "t"}
-    error = caught(errors.UndoOverlap, clock, refusal(409, "undo_overlap", "Later changes.", **fields))
+    error = raised(errors.UndoOverlap, run, clock, refusal(409, "undo_overlap", "Later changes.", **fields))
     assert (str(error), error.paths) == ("Later changes. (undo_overlap)", ("user/a.md",))
     assert (dict(error.fields), isinstance(error, errors.Conflict)) == ({"paths": ["user/a.md"]}, True)
-    assert caught(errors.Conflict, clock, refusal(409, "store_conflict", paths="user/a.md")).paths == ()
+    assert raised(errors.Conflict, run, clock, refusal(409, "store_conflict", paths="user/a.md")).paths == ()
     for sent, read in ((7, None), ("r1", "r1")):
-        error = caught(errors.ReviewNeeded, clock, refusal(409, "pending_review", reviewId=sent))
+        error = raised(errors.ReviewNeeded, run, clock, refusal(409, "pending_review", reviewId=sent))
         assert error.review_id == read
     hostile = refusal(400, "invalid_content", "\x1b[2J\n" + "x" * 10_000)
-    error = str(caught(errors.InvalidContent, clock, hostile))
+    error = str(raised(errors.InvalidContent, run, clock, hostile))
     assert (error.isprintable(), len(error) < 400) == (True, True)
 
 
@@ -288,7 +273,7 @@ def test_what_is_none_of_the_contract_says_so(clock):
     problem = b'{"code": 7, "error": "Not Found"}', b'{"error": "Not Found"}', b"<html>", b"[]"
     for status, body in ((302, b""), (204, b""), *((404, each) for each in problem), (500, b"[" * 100_000)):
         reply = HttpReply(status, {"location": "http://e/"}, body)
-        assert str(status) in str(caught(errors.BadAnswer, clock, reply))
+        assert str(status) in str(raised(errors.BadAnswer, run, clock, reply))
 
 
 # -- events --------------------------------------------------------------------------------------------
@@ -319,23 +304,19 @@ def test_a_daemon_that_is_away_or_busy_for_the_time_of_a_call_ends_it(clock, fol
     clock.advance(6.9)
     following.lost(GONE)
     clock.advance(0.1)
-    with pytest.raises(errors.Unreachable):
-        following.lost(GONE)
+    raised(errors.Unreachable, following.lost, GONE)
     list(following.feed(b": \n\n"))
     assert not following.answered(busy)
     clock.advance(10)
-    with pytest.raises(errors.NotNow):
-        following.answered(busy)
+    raised(errors.NotNow, following.answered, busy)
 
 
 def test_what_is_no_stream_or_no_event_ends_it(following):
     assert following.answered(HttpReply(200, {"content-type": "text/event-stream; charset=utf-8"}, b""))
     for status, kind in ((200, "text/html"), (200, ""), (202, "text/event-stream"), (302, "text/plain")):
-        with pytest.raises(errors.BadAnswer):
-            following.answered(HttpReply(status, {"content-type": kind}, b""))
+        raised(errors.BadAnswer, following.answered, HttpReply(status, {"content-type": kind}, b""))
     for data in ("no JSON", "[" * 100_000, "[]", '{"type": "task"}'):
-        with pytest.raises(errors.BadAnswer):
-            list(following.feed(f"data: {data}\n\n".encode()))
+        raised(errors.BadAnswer, list, following.feed(f"data: {data}\n\n".encode()))
 
 
 STREAM = (
@@ -378,11 +359,9 @@ def test_the_last_id_is_that_of_a_frame_that_came_as_a_whole_or_says_where_the_s
 def test_an_event_without_end_is_refused_and_not_kept_and_events_without_end_are_not(monkeypatch):
     monkeypatch.setattr(client, "MAX_FRAME_BYTES", 1000)
     for endless in (b"x" * 64, b"data: x\n" * 8, b": x"):
-        with pytest.raises(errors.BadAnswer, match="1000"):
-            read(endless for _ in range(400))
+        raised(errors.BadAnswer, read, [endless] * 400, match="1000")
     frames = Frames()
     list(frames.feed(b"data: 1"))
-    with pytest.raises(errors.BadAnswer):
-        list(frames.feed(b"x" * 3_000_000))
+    raised(errors.BadAnswer, list, frames.feed(b"x" * 3_000_000))
     assert len(frames._line) == len(b"data: 1")
     assert len(read(b": heartbeat\n\ndata: 1\n\n" for _ in range(400))[0]) == 400

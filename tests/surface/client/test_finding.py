@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from kit.client.scripted import TOKEN
+from kit.raising import raised
 from muniment.client.finding import Fixed, Home, Where, check_url, name_workspace, place
 from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable
 
@@ -35,8 +36,7 @@ def announce(home, **said):
 
 
 def unusable(home, match):
-    with pytest.raises(ManagedMemoryUnavailable, match=match):
-        Home(home).find()
+    raised(ManagedMemoryUnavailable, Home(home).find, match=match)
 
 
 def test_the_daemon_of_a_home_is_found_with_the_owners_token_unless_the_caller_has_one(home):
@@ -88,8 +88,7 @@ def test_the_home_is_the_one_that_was_named_then_that_of_the_environment():
     assert place(environment) == Home(Path("/m"))
     assert place({"HOME": "/h"}, token="t") == Home(Path("/h/.muniment"), "t")
     assert place({}) == Home(Path("~/.muniment").expanduser())
-    with pytest.raises(ConfigInvalid, match="no home directory"):
-        place({}, home="~nobody-of-this-name/x")
+    raised(ConfigInvalid, place, {}, home="~nobody-of-this-name/x", match="no home directory")
 
 
 def test_an_address_gets_no_token_but_the_callers_and_only_one_place_can_be_named(home):
@@ -101,12 +100,10 @@ def test_an_address_gets_no_token_but_the_callers_and_only_one_place_can_be_name
     assert found.nobody
     two = {"url": URL, "socket": "/s"}, {"url": URL, "home": "/h"}, {"socket": "/s", "home": "/h"}
     for named in (*two, {"socket": ""}, {"socket": "a\0b"}):
-        with pytest.raises(ConfigInvalid):
-            place({}, **named)
+        raised(ConfigInvalid, place, {}, **named)
     for token in ("", "two words", "line\n", "é", "x" * 513):
-        with pytest.raises(ConfigInvalid) as caught:
-            place({}, url=URL, token=token)
-        assert not token or token not in str(caught.value)
+        told = str(raised(ConfigInvalid, place, {}, url=URL, token=token))
+        assert not token or token not in told
     assert TOKEN not in repr([Home(home, TOKEN), Home(home).find(), place({}, url=URL, token=TOKEN)])
 
 
@@ -120,8 +117,7 @@ def test_a_scheme_a_host_and_a_port_are_an_address_and_nothing_else_is():
         *("http://h:x", "http://u:p@h", "http://h/path", "http://h?q", "http://h#f", "http://h\\evil"),
         *("http://h evil", "http://h\n", "http://[::1", "http://[::1::]", "http://999.1.1.1", "http://."),
     ):
-        with pytest.raises(ConfigInvalid):
-            pytest.fail(f"{url} is {check_url(url)}")
+        raised(ConfigInvalid, check_url, url)
 
 
 def test_a_directory_that_is_gone_or_no_name_is_said(tmp_path, monkeypatch):
@@ -130,5 +126,4 @@ def test_a_directory_that_is_gone_or_no_name_is_said(tmp_path, monkeypatch):
     monkeypatch.chdir(gone)
     gone.rmdir()
     for workspace in None, ".", "a\0b":
-        with pytest.raises(ConfigInvalid, match="cannot be found"):
-            name_workspace(workspace)
+        raised(ConfigInvalid, name_workspace, workspace, match="cannot be found")

@@ -7,9 +7,8 @@ import re
 from dataclasses import MISSING, fields
 from functools import partial
 
-import pytest
-
 from kit.client.scripted import RECALLED, REMEMBERED, task
+from kit.raising import raised
 from muniment.client import core, errors, normalize, results
 from muniment.client.core import event_of, recalled_of, task_of
 from muniment.client.errors import BadAnswer, ClientError, Problem, TaskFailed
@@ -47,16 +46,14 @@ def test_what_is_no_task_no_event_and_no_recall_is_refused():
     one_event = partial(event_of, "a-1")
     for read, documents in ((task_of, tasks), (recalled_of, recalls), (one_event, events)):
         for document in documents:
-            with pytest.raises(BadAnswer):
-                pytest.fail(f"{document!r} is {read(document)!r}")
+            raised(BadAnswer, read, document)
 
 
 def test_a_task_that_waits_for_the_owner_names_its_review():
     error = {"code": "pending_review", "message": "A sentence."}
     for told in ({"error": error | {"reviewId": "r1"}}, {"error": error, "reviewId": "r1"}):
-        with pytest.raises(errors.PendingReview) as caught:
-            task_of(task("failed", **told)).outcome  # noqa: B018  a property that raises
-        assert caught.value.review_id == "r1"
+        failed = task_of(task("failed", **told))
+        assert raised(errors.PendingReview, lambda failed=failed: failed.outcome).review_id == "r1"
 
 
 # -- against the daemon's own models -------------------------------------------------------------------

@@ -9,6 +9,7 @@ import socket
 import ssl
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from types import SimpleNamespace
 
 import httpcore2
@@ -16,6 +17,7 @@ import pytest
 
 from kit.client.driving import KEY, opened, talking
 from kit.client.scripted import DONE, DROP, HANG, TOKEN, Scripted, answer, event, problem, raw, stream, task
+from kit.raising import raised
 from kit.where import TESTS
 from muniment.client import AsyncClient, Client, core, errors, transport
 from muniment.client.finding import Where
@@ -88,9 +90,8 @@ def test_calls_of_an_app_ask_what_they_say_and_an_id_of_no_kind_asks_nothing(she
     with talking(shell, *(answer(200, document) for _, _, document, _ in calls)) as (server, client):
         for asked, call, _, expected in calls:
             assert call(client) == expected, asked
-        for ask in (lambda: client.handle("undo-1"), lambda: client.get("")):
-            with pytest.raises(ConfigInvalid):
-                ask()
+        raised(ConfigInvalid, client.handle, "undo-1")
+        raised(ConfigInvalid, client.get, "")
     prefix = f"/workspaces/{KEY}/memory/"
     sent = [f"{each.method} {each.path.removeprefix(prefix)}" for each in server.sent]
     assert sent == [asked for asked, *_ in calls]
@@ -113,14 +114,10 @@ def test_a_refusal_and_a_failed_task_are_raised_as_the_class_of_their_code(shell
     failed = task("failed", error={"code": "remember_path_escape", "message": "Stopped."})
     full = problem(429, "remember_queue_full", retry_after=99)
     with talking(shell, full, answer(200, failed), problem(401, "token_required")) as (server, client):
-        with pytest.raises(errors.QueueFull):
-            client.remember("")
+        raised(errors.QueueFull, client.remember, "")
         assert len(server.sent) == 1
-        with pytest.raises(errors.PathEscape) as caught:
-            client.handle("remember-1").wait()
-        assert caught.value.task_id == "remember-1"
-        with pytest.raises(errors.TokenRequired):
-            next(client.events())
+        assert raised(errors.PathEscape, client.handle("remember-1").wait).task_id == "remember-1"
+        raised(errors.TokenRequired, next, client.events())
 
 
 def test_where_nobody_is_and_what_is_no_trusted_daemon_is_unreachable(shell, tmp_path, monkeypatch):
@@ -130,32 +127,28 @@ def test_where_nobody_is_and_what_is_no_trusted_daemon_is_unreachable(shell, tmp
     with Scripted(path=tmp_path / "d.sock"):
         pass
     sockets = ({"socket": tmp_path / name} for name in ("d.sock", "missing.sock", "x" * 200))
-    nobody = pytest.raises(errors.Unreachable, match="nobody takes the connection")
     for where in ({"url": url}, *sockets):
-        with opened(shell, **where, timeout=0.01, hasty=False) as client, nobody as caught:
-            client.capabilities()
-        assert not caught.value.may_have_arrived
-    none = pytest.raises(errors.Unreachable, match="muniment serve")
-    for ask in (capabilities, lambda client: next(client.events())):
-        with opened(shell, home=tmp_path, timeout=0.01, hasty=False) as client, none:
-            ask(client)
-    early = pytest.raises(errors.Unreachable, match="ended early")
-    with talking(shell, b"SSH-2.0-OpenSSH_9.6\r\n\r\n") as (_, client), early:
-        client.undo("remember-1")
+        with opened(shell, **where, timeout=0.01, hasty=False) as client:
+            error = raised(errors.Unreachable, client.capabilities, match="nobody takes the connection")
+            assert not error.may_have_arrived
+    with opened(shell, home=tmp_path, timeout=0.01, hasty=False) as client:
+        for ask in client.capabilities, partial(next, client.events()):
+            raised(errors.Unreachable, ask, match="muniment serve")
+    with talking(shell, b"SSH-2.0-OpenSSH_9.6\r\n\r\n") as (_, client):
+        raised(errors.Unreachable, client.undo, "remember-1", match="ended early")
     monkeypatch.setenv("SSL_CERT_FILE", str(CERTIFICATE))
     terms = {"certificate": CERTIFICATE, "token": TOKEN, "timeout": 0.01, "hasty": False}
-    with talking(shell, **terms) as (server, client), pytest.raises(errors.Unreachable):
-        client.capabilities()
+    with talking(shell, **terms) as (server, client):
+        raised(errors.Unreachable, client.capabilities)
     assert server.sent == []
 
 
 @pytest.mark.usefixtures("hasty")
 def test_a_daemon_that_says_nothing_is_left_after_its_time(shell):
     with talking(shell, HANG, HANG, timeout=0.05) as (_, client):
-        with pytest.raises(errors.Unreachable, match="it took too long; it may have been carried out"):
-            client.remember("A fact.")
-        with pytest.raises(errors.WaitTimeout):
-            client.handle("remember-1").wait(timeout=0)
+        late = "it took too long; it may have been carried out"
+        raised(errors.Unreachable, client.remember, "A fact.", match=late)
+        raised(errors.WaitTimeout, client.handle("remember-1").wait, timeout=0)
 
 
 @pytest.mark.parametrize("part", ["header", "body", "refusal of events", "header of events"])
@@ -177,8 +170,7 @@ def test_an_answer_that_drips_is_left_after_its_time(shell, monkeypatch, part):
             assert next(told).id == "0badcafe-2"
             told.close()
         else:
-            with pytest.raises(errors.Unreachable, match="it took too long"):
-                client.capabilities()
+            raised(errors.Unreachable, client.capabilities, match="it took too long")
         tick.set()
 
 
@@ -205,8 +197,7 @@ def test_no_redirect_and_no_variable_of_the_environment_leads_anywhere(shell, mo
             monkeypatch.setenv(name, other.url)
         away = raw(307, b"", location=f"{other.url}/capabilities", set_cookie="a=b")
         with talking(shell, away, OK, token=TOKEN) as (server, client):
-            with pytest.raises(errors.BadAnswer, match="307"):
-                client.capabilities()
+            raised(errors.BadAnswer, client.capabilities, match="307")
             assert client.capabilities() == {"v": 1}
         assert "cookie" not in server.sent[1].headers
         with talking(shell, OK) as (server, client):
@@ -225,16 +216,13 @@ def test_the_token_is_in_no_error_no_log_no_event_no_task_and_nothing_that_is_pr
     with talking(shell, *steps, token=TOKEN, timeout=0.05) as (server, client):
         told = [repr(client), repr(client.handle("dream-1"))]
         for _ in range(5):
-            with pytest.raises((errors.InvalidContent, errors.BadAnswer, errors.Unreachable)) as caught:
-                client.undo("remember-1")
-            told += everything_of(caught.value)
+            kinds = errors.InvalidContent, errors.BadAnswer, errors.Unreachable
+            told += everything_of(raised(kinds, client.undo, "remember-1"))
         assert sum("[token]" in each for each in told) > 2
         following = client.events()
         told.append(repr(next(following)))
         assert told[-1].count("[token]") == 3
-        with pytest.raises(errors.BadAnswer) as caught:
-            next(following)
-        told += everything_of(caught.value)
+        told += everything_of(raised(errors.BadAnswer, next, following))
         task_told = client.handle("remember-1").get()
         told.append(repr(task_told))
     assert task_told.error.message == "[token]"
@@ -253,8 +241,7 @@ def test_an_answer_that_is_too_long_or_compressed_is_refused(shell, monkeypatch)
     steps = answer(200, {"v": "x" * 1000}), raw(200, b"\x1f\x8b", content_encoding="gzip")
     with talking(shell, *steps) as (_, client):
         for told in ("more than 1000 bytes", "compressed"):
-            with pytest.raises(errors.BadAnswer, match=told):
-                client.capabilities()
+            raised(errors.BadAnswer, client.capabilities, match=told)
 
 
 # -- the end of a client -----------------------------------------------------------------------------------
@@ -264,9 +251,8 @@ def test_a_client_that_was_closed_sends_nothing_more(shell):
     with talking(shell, OK) as (_, client):
         client.capabilities()
         client.close()
-        for ask in (client.capabilities, lambda: next(client.events())):
-            with pytest.raises(errors.ClientClosed):
-                ask()
+        for ask in client.capabilities, partial(next, client.events()):
+            raised(errors.ClientClosed, ask)
 
 
 def capabilities(client):
@@ -347,10 +333,8 @@ def test_nothing_is_read_or_written_once_the_time_is_over():
     with ours, theirs:
         stream = transport._Stream(httpcore2._backends.sync.SyncStream(ours), Where("http://127.0.0.1"))
         theirs.sendall(b"x")
-        with pytest.raises(httpcore2.ReadTimeout):
-            stream.read(1, patience)
-        with pytest.raises(httpcore2.WriteTimeout):
-            stream.write(b"x", patience)
+        raised(httpcore2.ReadTimeout, stream.read, 1, patience)
+        raised(httpcore2.WriteTimeout, stream.write, b"x", patience)
         assert stream.read(1, None) == b"x"
 
 
@@ -364,8 +348,7 @@ def test_a_connection_that_was_made_while_the_client_was_closed_is_closed(monkey
             return made
 
         monkeypatch.setattr(socket, "create_connection", late)
-        with pytest.raises((errors.ClientClosed, errors.Unreachable)):
-            client.capabilities()
+        raised((errors.ClientClosed, errors.Unreachable), client.capabilities)
     assert server.sent == []
 
 

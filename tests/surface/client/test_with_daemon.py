@@ -10,6 +10,7 @@ import pytest
 
 from kit.client.driving import opened
 from kit.daemon.process import HeldModel, serving
+from kit.raising import raised
 from muniment.client import errors, normalize, results
 
 WAYS = pytest.mark.parametrize("way", ["tcp", "socket", "home"])
@@ -82,8 +83,7 @@ def test_what_a_client_and_the_owner_can_ask_is_answered(daemon, shell):
         listed = client.tasks(status="completed")
         assert first.task_id in {each.task_id for each in listed}
         assert {each.kind for each in listed} >= {"remember", "dream"}
-        with pytest.raises(errors.TaskNotFound):
-            client.get_workspace_memory_dream_task(first.task_id)
+        raised(errors.TaskNotFound, client.get_workspace_memory_dream_task, first.task_id)
         before = client.audit_head()
         undone = client.undo(first.task_id)
         assert (undone.undone, undone.files_touched) == (first.task_id, (path,))
@@ -99,9 +99,8 @@ def test_what_waits_is_shown_and_decided(daemon, shell):
     with opened(shell, hasty=False, home=daemon.home) as client:
         for approved in (True, False):
             fact = f"Always answer in the language of {shell.__name__} {approved}"
-            with pytest.raises(errors.PendingReview) as caught:
-                done(client.remember(fact, trust="external", ref="a page"))
-            review_id = caught.value.review_id
+            asked = client.remember(fact, trust="external", ref="a page")
+            review_id = raised(errors.PendingReview, done, asked).review_id
             assert review_id in {each.review_id for each in client.reviews()}
             shown = client.review(review_id)
             assert fact.split()[-2] in shown.text
@@ -118,9 +117,8 @@ def test_a_workspace_that_is_not_served_is_told_with_how_to_add_it(daemon, shell
         with opened(shell, hasty=False, home=daemon.home, workspace=workspace) as client:
             named = f"{tmp_path}/unserved" if workspace in {None, "."} else workspace
             for ask in client.tasks, lambda: client.remember("A fact."), lambda: next(client.events()):
-                with pytest.raises(errors.UntrustedWorkspace, match=r"--workspace DIRECTORY") as caught:
-                    ask()
-                assert f"It was asked for {named}." in str(caught.value)
+                told = str(raised(errors.UntrustedWorkspace, ask, match="--workspace DIRECTORY"))
+                assert f"It was asked for {named}." in told
 
 
 @pytest.mark.slow
