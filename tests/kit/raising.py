@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 
-def raised(error, act, *args, match=None, **terms):
+def raised(error, act, /, *args, match=None, **terms):
     """The error that the call of `act` has to raise."""
     with pytest.raises(error, match=match) as caught:
         act(*args, **terms)

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
 from muniment import lane as reading
 from muniment.lane import Ended, Lane, NewTask, Originator
 from muniment.names import Trust
 from muniment.store import tasks
-from muniment.store.audit import append, head, records
-from muniment.store.state import State
+from muniment.store.audit import append, records
 
 _NUMBERS = itertools.count()
 OWNER = Originator("owner")
@@ -43,50 +40,27 @@ def submit(lane, kind="remember", text="x", **more):
     return lane.submit(asked(kind, text, **more)).task
 
 
-def fill(lane, count, kind="remember"):
-    return [submit(lane, kind, f"{kind} {number}") for number in range(count)]
-
-
 def begun(lane):
     submit(lane)
     return lane.claim()
 
 
-def together(act, count=8):
-    """What `act` returns in so many threads that begin it at the same time."""
-    ready = threading.Barrier(count)
-
-    def one():
-        ready.wait()
-        return act()
-
-    with ThreadPoolExecutor(count) as pool:
-        return [each.result() for each in [pool.submit(one) for _ in range(count)]]
-
-
 class Ledgered:
-    """Factory of lanes; `reopened` is one as another process would open it."""
+    """Factory of lanes."""
 
     def __init__(self, state):
         self.state, self.clock, self._prefix = state, Clock(), f"workspace {next(_NUMBERS)}"
         self._start = tasks.span(state.ledger)[2]
-        self._again = None
 
-    def lane(self, workspace="w", state=None):
-        return Lane(state or self.state, f"{self._prefix} {workspace}", now=self.clock)
-
-    def reopened(self, workspace="w"):
-        self._again = self._again or State(self.state.directory)
-        return self.lane(workspace, self._again)
+    def lane(self, workspace="w"):
+        return Lane(self.state, f"{self._prefix} {workspace}", now=self.clock)
 
     def committed(self, task):
         """As the commit of a job leaves it."""
         with self.state.ledger.transaction() as connection:
-            connection.execute(
-                "INSERT OR IGNORE INTO change_set (task, kind, at, done, trust, decided_by, policy, token) "
-                "VALUES (?, 'remember', '', '', 'owner', 'stub', '', '')",
-                (task.id,),
-            )
+            made = "task, kind, at, done, trust, decided_by, policy, token"
+            values = "?, 'remember', '', '', 'owner', 'stub', '', ''"
+            connection.execute(f"INSERT OR IGNORE INTO change_set ({made}) VALUES ({values})", (task.id,))
             append(self.state, "", "commit", task.id, {})
 
     def tasks(self, workspace="w"):
@@ -96,17 +70,8 @@ class Ledgered:
         return sum(reading.count_pending(self.state.ledger, self.lane(workspace).workspace).values())
 
     def told(self):
-        of = f"{self._prefix} w"
         events = tasks.read(self.state.ledger, self._start, 10_000)
-        return [event for event in events if event.workspace == of]
-
-    def trace(self):
-        """Where the events and the records end."""
-        return tasks.span(self.state.ledger), head(self.state)
+        return [event for event in events if event.workspace == f"{self._prefix} w"]
 
     def recorded(self, task):
         return [(record.kind, record.body) for record in records(self.state, task=task.id)]
-
-    def close(self):
-        if self._again is not None:
-            self._again.close()

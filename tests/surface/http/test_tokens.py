@@ -9,14 +9,14 @@ import socket
 import stat
 import subprocess
 import sys
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
 
 from kit.daemon.raw import running
+from kit.raising import raised
+from kit.threads import together
 from muniment.daemon import service
 from muniment.daemon import tokens as subject
 from muniment.daemon.service import ADDRESS_NAME, LOCK_NAME, alone, announce, listen_tcp, listen_unix
@@ -43,23 +43,20 @@ def tokens(state):
     return Tokens(state)
 
 
-def at_once(number, act):
-    """What so many threads return that begin at once."""
-    barrier = threading.Barrier(number)
-    with ThreadPoolExecutor(number) as threads:
-        return list(threads.map(lambda each: (barrier.wait(), act(each))[1], range(number)))
+@pytest.fixture
+def _umask():
+    before = os.umask(0)
+    yield
+    os.umask(before)
 
 
 # -- K1: the owner's -----------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("_umask")
 def test_the_owners_token_is_made_once_alone_on_a_line_and_ours_alone(tmp_path):
     """Daemons are kept apart by a lock before; this is what is left if somebody were not."""
-    before = os.umask(0)
-    try:
-        (token,) = set(at_once(8, lambda _: owner_token(tmp_path)))
-    finally:
-        os.umask(before)
+    (token,) = set(together(8, lambda _: owner_token(tmp_path)))
     (path,) = tmp_path.iterdir()
     assert (path.name, stat.S_IMODE(path.stat().st_mode)) == (TOKEN_NAME, 0o600)
     assert len(token) >= 43
@@ -67,9 +64,7 @@ def test_the_owners_token_is_made_once_alone_on_a_line_and_ours_alone(tmp_path):
 
 
 def refused(directory, match=None):
-    with pytest.raises(ManagedMemoryUnavailable, match=match) as caught:
-        owner_token(directory)
-    assert "oooo" not in str(caught.value)
+    assert "oooo" not in str(raised(ManagedMemoryUnavailable, owner_token, directory, match=match))
 
 
 def test_a_token_that_others_may_read_or_write_or_that_is_no_plain_file_is_refused_and_left(tmp_path):
@@ -77,15 +72,13 @@ def test_a_token_that_others_may_read_or_write_or_that_is_no_plain_file_is_refus
     path, elsewhere = tmp_path / TOKEN_NAME, tmp_path / "elsewhere"
     elsewhere.write_text(f"{OWNERS}\n")
     elsewhere.chmod(0o600)
-    for plant in (
-        *(
-            lambda mode=mode: os.mknod(path, mode) or path.chmod(mode)
-            for mode in (0o644, 0o640, 0o604, 0o620, 0o601)
-        ),
-        *(lambda to=to: path.symlink_to(to) for to in ("elsewhere", "nowhere")),
-        *(lambda: os.mkfifo(path, 0o600), lambda: os.mknod(path, stat.S_IFSOCK | 0o600)),
-    ):
-        plant()
+    fifo, sock, plain = stat.S_IFIFO | 0o600, stat.S_IFSOCK | 0o600, (0o644, 0o640, 0o604, 0o620, 0o601)
+    for node in (*plain, fifo, sock, "elsewhere", "nowhere"):
+        if isinstance(node, str):
+            path.symlink_to(node)
+        else:
+            os.mknod(path, node)
+            path.chmod(stat.S_IMODE(node))
         before = path.lstat()
         refused(tmp_path)
         assert (path.lstat(), sorted(tmp_path.iterdir())) == (before, sorted([path, elsewhere]))
@@ -146,13 +139,11 @@ def test_a_revoked_token_is_nobodys_at_once_also_for_who_reads_by_another_connec
 
 def test_a_name_or_an_id_that_cannot_be_one_is_refused_and_what_is_not_there_cannot_be_revoked(tokens, state):
     for name in ("", OWNER, "a b", "-a", ".a", "a/b", "a\n", "a" * 65, "é", "a\x00"):
-        with pytest.raises(ConfigInvalid, match="cannot name a token"):
-            tokens.add(name, ["editor-1"], Trust.AGENT)
+        raised(ConfigInvalid, tokens.add, name, ["editor-1"], Trust.AGENT, match="cannot name a token")
     for each in ("", "a b", "-a", "a,b", "a/b", "a\n", "a" * 129, "é", 'a"', "a\r\nX: y"):
-        with pytest.raises(ConfigInvalid, match="cannot be a client id"):
-            tokens.add("editor", ["editor-1", each], Trust.AGENT)
-    with pytest.raises(NotFound, match="muniment token list"):
-        tokens.revoke("editor")
+        ids = ["editor-1", each]
+        raised(ConfigInvalid, tokens.add, "editor", ids, Trust.AGENT, match="cannot be a client id")
+    raised(NotFound, tokens.revoke, "editor", match="muniment token list")
     assert (tokens.all(), [each for each in records(state) if each.kind == "token"]) == ((), [])
 
 
@@ -165,7 +156,7 @@ def test_of_many_who_take_one_name_or_one_id_at_once_one_has_it(tmp_path):
                 return None
 
     with State(tmp_path / "state"):
-        assert len([each for each in at_once(6, take) if each is not None]) == 1
+        assert len([each for each in together(6, take) if each is not None]) == 1
 
 
 # -- K3: comparing -------------------------------------------------------------------------------------
@@ -218,8 +209,7 @@ def mode_of(path):
 
 def second_is_refused(directory, match=None):
     """Somebody serves the directory: whoever comes second is told so."""
-    with pytest.raises(ManagedMemoryUnavailable, match=match), alone(directory):
-        pytest.fail("there were two")
+    raised(ManagedMemoryUnavailable, alone(directory).__enter__, match=match)
 
 
 # -- N1: the lock --------------------------------------------------------------------------------------
@@ -277,19 +267,16 @@ def test_a_daemon_that_stopped_leaves_its_token_and_its_lock_and_no_address(tmp_
 # -- N3, N4: the sockets -------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("_umask")
 def test_a_socket_is_ours_alone_from_the_moment_that_it_has_a_name(tmp_path, monkeypatch):
-    seen, place = [], tmp_path / "d.sock"
+    seen = []
 
     def bind(self, address):
         socket.socket.bind(self, address)
         seen.append(mode_of(Path(address)))
 
     monkeypatch.setattr(service.Listener, "bind", bind)
-    before = os.umask(0)
-    try:
-        listen_unix(place).close()
-    finally:
-        os.umask(before)
+    listen_unix(tmp_path / "d.sock").close()
     assert seen == [0o600]
 
 
@@ -298,8 +285,7 @@ def test_a_socket_is_replaced_where_nobody_answers_on_it_any_more_and_stays_wher
     listen_unix(place).close()
     assert place.is_socket()
     with listen_unix(place) as first:
-        with pytest.raises(ConfigInvalid, match="Address already in use; give another --socket"):
-            listen_unix(place)
+        raised(ConfigInvalid, listen_unix, place, match="Address already in use; give another --socket")
         with socket.socket(socket.AF_UNIX) as client:
             client.connect(str(place))
             first.accept()[0].close()
@@ -308,8 +294,7 @@ def test_a_socket_is_replaced_where_nobody_answers_on_it_any_more_and_stays_wher
         busy.bind(str(place))  # Its owner is too busy to answer.
         busy.listen(0)
         waiting.connect(str(place))
-        with pytest.raises(ConfigInvalid, match="give another --socket"):
-            listen_unix(place)
+        raised(ConfigInvalid, listen_unix, place, match="give another --socket")
     assert place.is_socket()
 
 

@@ -4,44 +4,104 @@ from __future__ import annotations
 
 import errno
 import queue
+import select
 import threading
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 
 import pytest
 
-from kit.lane.ledgered import CANCELLED, DONE, OWNER, Ledgered
-from kit.lane.workshop import PATIENCE, Workshop
+from kit.lane.ledgered import CANCELLED, DONE, OWNER, Ledgered, submit
+from kit.raising import raised
 from muniment import lane as subject
 from muniment.confine import cancel as cancelling
 from muniment.confine.cancel import Cancel
 from muniment.errors import ManagedMemoryUnavailable, WorkspaceDraining
-from muniment.lane import Writer
-from muniment.store.audit import verify
-from muniment.store.state import State
+from muniment.lane import LaneRunner, Writer
+
+PATIENCE = 30
+"""Seconds after which something that should happen has not."""
 
 
-@pytest.fixture(scope="module")
-def state():
-    with State(None) as opened:
-        yield opened
-        assert verify(opened).problems == ()
+class Attempt:
+    """One call of the work, which the test ends, or its cancellation."""
+
+    def __init__(self, task, cancel, tell):
+        self.task, self.cancel, self.tell = task, cancel, tell
+        self._said, self._outcome = Cancel(), CANCELLED
+
+    def ends(self, outcome):
+        """End it: an `Ended` is returned, an exception raised."""
+        self._outcome = outcome
+        self._said.set()
+
+    def was_cancelled(self):
+        """Wait until it is cancelled."""
+        return bool(select.select([self.cancel], [], [], PATIENCE)[0])
+
+    def carry_out(self, *, deaf):
+        with self._said:
+            assert select.select([self._said, *[self.cancel] * (not deaf)], [], [], PATIENCE)[0]
+        if isinstance(self._outcome, BaseException):
+            raise self._outcome
+        return self._outcome
+
+
+class Workshop:
+    """A lane, a writer and a runner, not started yet; where it is deaf, attempts heed no cancellation."""
+
+    def __init__(self, state, *, deaf=False):
+        self.factory, self.deaf = Ledgered(state), deaf
+        self.lane, self._changed = self.factory.lane(), threading.Condition()
+        self.writer = Writer(state.ledger, committed=self._notify)
+        self.attempts = queue.SimpleQueue()
+        self.runner = LaneRunner(self.lane, self.writer, self._work)
+
+    def submit(self, count=1):
+        """Submit tasks through the writer, and wake the runner."""
+        tasks = [self.writer.run(lambda: submit(self.lane)) for _ in range(count)]
+        self.runner.wake()
+        return tasks
+
+    def begins(self):
+        """A task, and its attempt."""
+        (task,) = self.submit()
+        return task, self.attempt()
+
+    def attempt(self):
+        """The next attempt, once it has begun."""
+        return self.attempts.get(timeout=PATIENCE)
+
+    def when(self, task, status):
+        """The task, once it has a status."""
+        with self._changed:
+            assert self._changed.wait_for(lambda: self.lane.get(task.id).status == status, PATIENCE)
+        return self.lane.get(task.id)
+
+    def close(self):
+        assert self.runner.stop(0)
+        self.writer.close()
+
+    def _notify(self):
+        with self._changed:
+            self._changed.notify_all()
+
+    def _work(self, task, cancel, tell):
+        self.attempts.put(attempt := Attempt(task, cancel, tell))
+        return attempt.carry_out(deaf=self.deaf)
 
 
 @pytest.fixture
-def make(state):
+def make(state, opened):
     """Makes workshops, and closes them."""
-    made, factory = [], Ledgered(state)
 
-    def one(*, starts=True, deaf=False, **more):
-        made.append(Workshop(factory, **more))
-        made[-1].deaf = deaf
+    def made(*, starts=True, deaf=False):
+        shop = opened.enter_context(closing(Workshop(state, deaf=deaf)))
         if starts:
-            made[-1].runner.start()
-        return made[-1]
+            shop.runner.start()
+        return shop
 
-    yield one
-    for each in made:
-        each.close()
+    return made
 
 
 @pytest.fixture
@@ -100,13 +160,11 @@ class Gate:
 @contextmanager
 def stopping(shop, seconds=0):
     """While the runner is being stopped, with so many seconds for what runs."""
-    stopped = []
-    thread = threading.Thread(target=lambda: stopped.append(shop.runner.stop(seconds)))
-    thread.start()
-    assert shop.runner._stopping.wait(PATIENCE)
-    yield
-    thread.join(PATIENCE)
-    assert stopped == [True]
+    with ThreadPoolExecutor(1) as threads:
+        stopped = threads.submit(shop.runner.stop, seconds)
+        assert shop.runner._stopping.wait(PATIENCE)
+        yield
+        assert stopped.result(PATIENCE)
 
 
 def lacking(monkeypatch, owner, name, times):
@@ -216,8 +274,7 @@ def test_a_late_cancellation_does_not_undo_that_of_the_task_after_it(make, monke
 def test_nothing_is_cancelled_where_the_ledger_cannot_be_written(shop, ledger):
     task, attempt = shop.begins()
     ledger(False)
-    with pytest.raises(ManagedMemoryUnavailable):
-        shop.runner.cancel(task.id, OWNER)
+    raised(ManagedMemoryUnavailable, shop.runner.cancel, task.id, OWNER)
     ledger(True)
     assert not attempt.cancel.is_set()
     attempt.ends(DONE)
@@ -275,7 +332,7 @@ def test_a_task_that_is_claimed_when_the_stop_comes_is_not_begun(make, monkeypat
     task = gate.reached_by(shop)
     with stopping(shop, PATIENCE):
         gate.open()
-    assert shop.spans == []
+    assert shop.attempts.empty()
     again = shop.lane.get(task.id)
     assert (again.status, again.attempt) == ("queued", 0)
 
@@ -308,7 +365,7 @@ def test_what_a_task_did_is_kept_until_the_ledger_can_be_written_again(shop, led
     assert (event, fields["code"]) == ("ledger_unavailable", "managed_memory_unavailable")
     assert fields["reason"] == "it cannot be written: the file system is read-only"
     assert shop.lane.get(first.id).status == "running"
-    assert shop.is_idle()
+    assert shop.attempts.empty()
     ledger(True)
     assert (shop.attempt().task.id, shop.lane.get(first.id).result) == (second.id, {"summary": "done"})
 
@@ -350,8 +407,7 @@ def test_a_runner_whose_writer_was_closed_under_it_can_still_be_stopped(shop, lo
     shop.writer.close()
     shop.runner.wake()
     assert logged()[1]["code"] == "workspace_draining"
-    with pytest.raises(WorkspaceDraining):
-        shop.runner.cancel("remember-0", OWNER)
+    raised(WorkspaceDraining, shop.runner.cancel, "remember-0", OWNER)
     assert shop.runner.stop(PATIENCE)
 
 

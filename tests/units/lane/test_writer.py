@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
-from contextlib import closing
+from contextlib import closing, contextmanager
 
 import pytest
 
+from kit.raising import raised
+from kit.threads import together
 from muniment import lane as subject
 from muniment.errors import ManagedMemoryUnavailable, WorkspaceDraining
 from muniment.lane import MAX_GROUP, Writer
@@ -16,18 +18,12 @@ PATIENCE = 30
 
 
 @pytest.fixture
-def path(tmp_path):
-    return tmp_path / "things.db"
-
-
-@pytest.fixture
-def database(path):
-    with closing(Database(path, synchronous="FULL")) as made:
+def database(tmp_path):
+    with closing(Database(tmp_path / "things.db", synchronous="FULL")) as made:
         with made.transaction() as connection:
             connection.execute("CREATE TABLE thing (number INTEGER PRIMARY KEY, data TEXT)")
-            connection.execute(
-                "CREATE TABLE owned (thing INTEGER REFERENCES thing DEFERRABLE INITIALLY DEFERRED)"
-            )
+            owned = "thing INTEGER REFERENCES thing DEFERRABLE INITIALLY DEFERRED"
+            connection.execute(f"CREATE TABLE owned ({owned})")
         yield made
 
 
@@ -40,38 +36,26 @@ def writer(database):
 @pytest.fixture
 def commits(database):
     """The statements that ended a transaction, as SQLite carried them out."""
-    seen = []
-    ends = {"COMMIT", "ROLLBACK"}
+    seen, ends = [], {"COMMIT", "ROLLBACK"}
     with database.bare() as connection:
         connection.set_trace_callback(lambda said: seen.append(said) if said in ends else None)
-    yield seen
-    with database.bare() as connection:
-        connection.set_trace_callback(None)
+    return seen
 
 
-class Held:
-    """A writer whose thread is kept in a first change, so that what follows comes to wait together."""
-
-    def __init__(self, writer):
-        self._writer, self._in, self._go = writer, threading.Event(), threading.Event()
-
-    def __enter__(self):
-        self.first = self._writer.submit(self._wait)
-        assert self._in.wait(PATIENCE)
-        return self.first
-
-    def __exit__(self, *_exc):
-        self._go.set()
-        self.first.result(PATIENCE)
-
-    def _wait(self):
-        self._in.set()
-        assert self._go.wait(PATIENCE)
+@contextmanager
+def held(writer):
+    """Keep a writer's thread in a first change, so that what follows comes to wait together."""
+    entered, goes_on = threading.Event(), threading.Event()
+    first = writer.submit(lambda: (entered.set(), goes_on.wait(PATIENCE)))
+    assert entered.wait(PATIENCE)
+    yield first
+    goes_on.set()
+    assert first.result(PATIENCE)[1]
 
 
 def grouped(writer, *changes):
     """The futures of changes that come into one transaction."""
-    with Held(writer):
+    with held(writer):
         return [writer.submit(change) for change in changes]
 
 
@@ -98,27 +82,26 @@ def numbers(database):
     return [number for (number,) in database.rows("SELECT number FROM thing ORDER BY number")]
 
 
-def seen_from_elsewhere(path):
-    with closing(Database(path, synchronous="FULL")) as elsewhere:
+def seen_from_elsewhere(database):
+    with closing(Database(database.path, synchronous="FULL")) as elsewhere:
         return numbers(elsewhere)
 
 
 @pytest.mark.parametrize("error", [LookupError, SystemExit, KeyboardInterrupt, GeneratorExit])
-def test_a_change_that_raises_whatever_it_is_takes_back_only_itself(database, path, writer, commits, error):
+def test_a_change_that_raises_whatever_it_is_takes_back_only_itself(database, writer, commits, error):
     half = executing(database, "INSERT INTO thing VALUES (2, NULL)", error("half done"))
     before, broken, after = grouped(writer, adding(database, 1), half, adding(database, 3))
     assert (before.result(PATIENCE), after.result(PATIENCE)) == (1, 3)
     assert isinstance(broken.exception(PATIENCE), error)
-    assert (seen_from_elsewhere(path), commits) == ([1, 3], ["COMMIT", "COMMIT"])
+    assert (seen_from_elsewhere(database), commits) == ([1, 3], ["COMMIT", "COMMIT"])
     assert writer.run(adding(database, 4)) == 4
 
 
-def test_a_commit_that_fails_fails_every_change_of_its_group_and_no_other(database, path, writer, commits):
+def test_a_commit_that_fails_fails_every_change_of_its_group_and_no_other(database, writer, commits):
     orphan = executing(database, "INSERT INTO owned VALUES (99)")  # Looked at when it is committed.
     for future in grouped(writer, adding(database, 1), orphan, adding(database, 2)):
-        with pytest.raises(ManagedMemoryUnavailable):
-            future.result(PATIENCE)
-    assert (writer.run(adding(database, 3)), seen_from_elsewhere(path)) == (3, [3])
+        raised(ManagedMemoryUnavailable, future.result, PATIENCE)
+    assert (writer.run(adding(database, 3)), seen_from_elsewhere(database)) == (3, [3])
     assert commits == ["COMMIT", "COMMIT", "ROLLBACK", "COMMIT"]
     # So does one that takes back everything, or would end the thread.
     abort = executing(database, "INSERT OR ROLLBACK INTO thing VALUES (3, NULL)")
@@ -144,7 +127,7 @@ def test_a_full_disk_leaves_exactly_what_was_told(database, writer):
 
 
 def test_a_future_takes_its_change_along_that_was_cancelled_before_the_change_began(database, writer):
-    with Held(writer) as begun:
+    with held(writer) as begun:
         assert not begun.cancel()
         gone, stays = writer.submit(adding(database, 1)), writer.submit(adding(database, 2))
         assert gone.cancel()
@@ -155,23 +138,21 @@ def test_a_future_takes_its_change_along_that_was_cancelled_before_the_change_be
 
 def test_close_carries_out_what_waits_and_refuses_what_comes_later(database):
     writer = Writer(database)
-    with Held(writer):
+    with held(writer):
         futures = [writer.submit(adding(database, number)) for number in range(MAX_GROUP + 5)]
         closing = threading.Thread(target=writer.close)
         closing.start()
     closing.join(PATIENCE)
     assert [future.result(0) for future in futures] == list(range(MAX_GROUP + 5))
-    with pytest.raises(WorkspaceDraining):
-        writer.submit(adding(database, 1_000))
+    raised(WorkspaceDraining, writer.submit, adding(database, 1_000))
     writer.close()
 
 
 def test_of_threads_that_race_with_close_none_waits_for_ever(database):
     writer = Writer(database)
-    together, done, refused = threading.Barrier(9), [], []
+    done, refused = [], []
 
     def submit(number):
-        together.wait()
         try:
             while True:
                 number += 1_000
@@ -179,29 +160,20 @@ def test_of_threads_that_race_with_close_none_waits_for_ever(database):
         except WorkspaceDraining:
             refused.append(number)
 
-    threads = [threading.Thread(target=submit, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    together.wait()
-    writer.close()
-    for thread in threads:
-        thread.join(PATIENCE)
+    together(9, lambda number: submit(number) if number else writer.close())
     assert (len(refused), len(numbers(database))) == (8, len([future.result(0) for future in done]))
 
 
-def test_whoever_follows_is_called_after_each_durable_group_before_it_is_told_and_not_where_it_failed(
-    database, path
-):
+def test_whoever_follows_is_called_after_each_durable_group_that_did_not_fail_before_it_is_told(database):
     def told():
-        seen.append((seen_from_elsewhere(path), [future.done() for future in futures]))
+        seen.append((seen_from_elsewhere(database), [future.done() for future in futures]))
 
     seen, futures = [], []
     with closing(Writer(database, committed=told)) as writer:
-        with Held(writer):
+        with held(writer):
             futures += [writer.submit(adding(database, number)) for number in (1, 2)]
         assert [future.result(PATIENCE) for future in futures] == [1, 2]
-        with pytest.raises(ManagedMemoryUnavailable):
-            writer.run(executing(database, "INSERT INTO owned VALUES (99)"))
+        raised(ManagedMemoryUnavailable, writer.run, executing(database, "INSERT INTO owned VALUES (99)"))
     assert seen == [([], [False, False]), ([1, 2], [False, False])]
 
 
