@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
 import socket
 import subprocess
 import sys
@@ -247,13 +246,9 @@ class Served(Asking):
         places["PYTHONPATH"] = str(Path(muniment.__file__).parents[1])
         return {**places, **kept, **self._environment}
 
-    def terminate(self):
-        """Send SIGTERM and do not wait."""
-        self.process.send_signal(signal.SIGTERM)
-
     def stop(self):
         """Send SIGTERM; the exit code once it has ended."""
-        self.terminate()
+        self.process.terminate()
         return self.ended()
 
     def kill(self):
@@ -286,14 +281,6 @@ class Served(Asking):
     def log(self):
         """Its standard error so far, of all starts."""
         return self.log_path.read_text(encoding="utf-8")
-
-    def muniment(self, *arguments, check=True):
-        """Run another command over the same home and workspace; what it printed as JSON."""
-        program = [sys.executable, "-m", "muniment", *arguments, "--json"]
-        more = {"env": self._env(), "capture_output": True, "timeout": 60}
-        done = subprocess.run(program, cwd=self.work, check=False, **more)
-        assert done.returncode == 0 or not check, done.stderr
-        return json.loads(done.stdout)
 
     def children(self):
         """The processes that it has started, and those that they have."""

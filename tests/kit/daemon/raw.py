@@ -8,13 +8,13 @@ import logging
 import socket
 import threading
 import time
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 
 import httpx2
 
-from kit.daemon.process import BASE, Asking, policy_file
+from kit.daemon.process import BASE, Asking, HeldModel, policy_file
 from muniment.agent.filing import RuleWriter
 from muniment.daemon.service import Daemon, Options
 from muniment.daemon.tokens import TOKEN_NAME
@@ -174,10 +174,6 @@ class Running(Asking):
         """Send a request on a new connection; its answer, or None."""
         return self.raw(self.request(method, path, *headers, **terms), address)
 
-    def task(self, kind, body, *headers, **terms):
-        """Ask for a task, on a new connection."""
-        return self.ask("POST", f"{BASE}/{kind}", *headers, body=body, **terms)
-
     def check(self):
         """Check that it still answers, and that nothing broke in it since the last time."""
         found = self.ask("GET", "/healthz").status, self.defects()
@@ -237,51 +233,51 @@ def recorded(*, broken):
         logging.getLogger().removeHandler(handler)
 
 
-class HeldWriter(RuleWriter):
-    """Files facts once it is `free`."""
-
-    def __init__(self):
-        self.free = threading.Event()
-
-    def respond(self, request):
-        assert self.free.wait(SECONDS)
-        return super().respond(request)
-
-
 @contextmanager
 def running(base, model=None, *, workers=False, broken=False, **terms):
     """A daemon below `base` over TCP and a Unix socket.
 
     Args:
+        model: None: our rules; a `HeldModel` is released at the end, and no rules hide what it did.
         workers: its tools run in processes of their own, under the shipped policy; else in this process.
         broken: the test breaks something in it, which it may log.
         terms: those of `Options` and of `Settings`.
     """
     (base / "work" / ".git").mkdir(parents=True, exist_ok=True)
     policy = terms.pop("policy", None) or ("strict" if workers else policy_file(base, require='"none"'))
-    failing = terms.pop("on_model_failure", "rules")
-    settings = Settings(base / "home", policy=str(policy), on_model_failure=failing)
+    held = model if isinstance(model, HeldModel) else None
+    settings = Settings(base / "home", policy=str(policy), on_model_failure="fail" if held else "rules")
     terms = {"grace": 5.0, "in_process": not workers, "socket": base / "d.sock", **terms}
     options = Options(settings, terms.pop("workspaces", (base / "work",)), **terms)
+    with ExitStack() as stack:
+        loop = stack.enter_context(looping())
+        records = stack.enter_context(recorded(broken=broken))
+        thinks = stack.enter_context(closing(held.asked())) if held else model or RuleWriter()
+        daemon = Daemon(options, thinks)
+        asyncio.run_coroutine_threadsafe(daemon.__aenter__(), loop).result(SECONDS)
+        made = Running(daemon, loop, base, records)
+        try:
+            yield made
+        finally:
+            if held:
+                held.release()
+            made.http.close()
+            made.run(daemon.stop())
+        assert broken or not made.defects()
+
+
+@contextmanager
+def looping():
+    """A loop that runs on a thread."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="daemon")
     thread.start()
     try:
-        with recorded(broken=broken) as records:
-            daemon = Daemon(options, model or RuleWriter())
-            asyncio.run_coroutine_threadsafe(daemon.__aenter__(), loop).result(SECONDS)
-            made = Running(daemon, loop, base, records)
-            try:
-                yield made
-            finally:
-                made.http.close()
-                made.run(daemon.stop())
-            assert broken or not made.defects()
+        yield loop
     finally:
         loop.call_soon_threadsafe(loop.stop)
         thread.join(SECONDS)
-        assert not thread.is_alive()
-        loop.close()
+        loop.close()  # Which a loop that still runs refuses.
 
 
 def start(daemon, *headers, method="POST", path=REMEMBER):

@@ -7,8 +7,6 @@ has its own: `alone`, `scripted`, or, where the claim is about a process, `start
 
 from __future__ import annotations
 
-from contextlib import ExitStack, closing
-
 import pytest
 
 from kit.daemon.process import HeldModel, serving
@@ -44,29 +42,31 @@ def quiet(_quiet_daemon):
 
 
 @pytest.fixture
-def alone(tmp_path):
+def alone(tmp_path, opened):
     """A daemon of the test's own, which it may break."""
-    with running(tmp_path, broken=True) as served:
-        yield served
+    return opened.enter_context(running(tmp_path, broken=True))
 
 
 @pytest.fixture
-def model():
+def model(opened):
     """A language model that does its job, unless the test holds it or gives it another mind."""
-    with HeldModel() as held:
-        yield held
+    return opened.enter_context(HeldModel())
 
 
 @pytest.fixture
-def scripted(tmp_path, model):
+def scripted(tmp_path, model, opened):
     """A daemon of the test's own that `model` thinks for."""
-    with closing(model.asked()) as asked, running(tmp_path, asked, on_model_failure="fail") as served:
-        yield served
-        model.release()
+    return opened.enter_context(running(tmp_path, model))
 
 
 @pytest.fixture
-def start_daemon(tmp_path_factory):
+def held(scripted, model):
+    """Such a daemon, whose model does not answer yet."""
+    model.hold()
+    return scripted
+
+
+@pytest.fixture
+def start_daemon(tmp_path_factory, opened):
     """Starts daemons as programs, each in a home of its own: `start_daemon(*flags)`."""
-    with ExitStack() as opened:
-        yield lambda *flags: opened.enter_context(serving(tmp_path_factory.mktemp("d"), *flags))
+    return lambda *flags: opened.enter_context(serving(tmp_path_factory.mktemp("d"), *flags))

@@ -13,7 +13,7 @@ import pytest
 import muniment
 from kit.content.secret_values import filled
 from kit.daemon.process import BASE, path_of, policy_file
-from kit.daemon.raw import HeldWriter, running
+from kit.daemon.raw import running
 from muniment.daemon import asking, contract
 from muniment.daemon.contract import HttpProblem
 from muniment.daemon.service import OPERATIONS
@@ -35,16 +35,6 @@ KEYS = {
 def ada(daemon):
     """A token of a client with an id."""
     return daemon.add("ada", "ada-id")
-
-
-@pytest.fixture
-def held(tmp_path):
-    """A daemon of the test's own that files facts once `free` is set."""
-    model = HeldWriter()
-    with running(tmp_path, model) as made:
-        made.free = model.free
-        yield made
-        model.free.set()
 
 
 def test_a_task_is_accepted_and_ends_in_the_shape_of_the_contract(daemon, subtests):
@@ -163,7 +153,7 @@ def test_what_somebody_else_has_is_not_sent_twice_and_who_waits_is_answered_once
     assert daemon.get(path_of(task_id), if_none_match='"other"').content == whole.content
 
 
-def test_a_client_of_the_first_contract_polls_to_one_of_the_ends_that_it_knows(held):
+def test_a_client_of_the_first_contract_polls_to_one_of_the_ends_that_it_knows(held, model):
     """It asks for no proof, prefers nothing sensible, and is told at once how the task stands."""
     who = {"token": held.client, "x_qwen_client_id": "client-1"}
     task_id = held.submit("remember", {"content": "The user keeps a client of 2025"}, **who)
@@ -171,14 +161,14 @@ def test_a_client_of_the_first_contract_polls_to_one_of_the_ends_that_it_knows(h
         answer = held.get(path_of(task_id), prefer=prefer, **who)
         assert answer.json()["status"] in {"queued", "running"}
         assert answer.headers["retry-after"] == "1"
-    held.free.set()
+    model.release()
     while (task := held.look(task_id, **who))["status"] in {"queued", "running"}:
         pass
     assert (task["status"], task["error"]) == ("completed", None)
 
 
 @pytest.mark.threat("T-API-06", control="repeats")
-def test_a_request_that_is_sent_again_is_the_same_task_also_where_there_is_no_place_for_another(held):
+def test_a_request_that_is_sent_again_is_the_same_task_also_where_no_other_has_a_place(held, model):
     body = {"content": "The user prefers one to two"}
 
     def send(body=body, **more):
@@ -192,7 +182,7 @@ def test_a_request_that_is_sent_again_is_the_same_task_also_where_there_is_no_pl
         assert (again.json()["status"] == "completed") == (status == "completed")
         assert again.headers["idempotency-replayed"] == "true"
         assert again.headers["location"] == first.headers["location"]
-        held.free.set()
+        model.release()
         held.wait(first.json()["taskId"])
     assert "idempotency-replayed" not in first.headers
     assert len(held.get(f"{BASE}/tasks", token=held.client).json()["tasks"]) == 1
@@ -418,9 +408,8 @@ def test_the_first_thing_that_is_wrong_is_what_is_told(daemon):
     assert told == [f"invalid_{name}" for name in names]
 
 
-def test_availability_counts_after_the_body_and_the_client_and_before_the_queue(scripted, model):
-    fact, daemon = {"content": "The user has moved"}, scripted
-    model.hold()
+def test_availability_counts_after_the_body_and_the_client_and_before_the_queue(held, model):
+    fact, daemon = {"content": "The user has moved"}, held
     accepted = [daemon.remember(f"The user waits {number}") for number in range(MAX_PENDING)]
     assert daemon.problem("POST", f"{BASE}/remember", fact) == (429, "remember_queue_full")
     daemon.root().rename(daemon.base / "elsewhere")

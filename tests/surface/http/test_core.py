@@ -8,7 +8,6 @@ import os
 import random
 import re
 import resource
-import select
 import signal
 import socket
 import threading
@@ -21,10 +20,12 @@ from pathlib import Path
 import httpx2
 import pytest
 
+import muniment
 from kit.daemon.process import BASE, ENDED, STOP_SECONDS, HeldModel, descendants, serving
 from kit.daemon.raw import running
 from kit.daemon.world import locked
 from kit.memories import descriptors
+from kit.raising import raised
 from muniment.agent.filing import RuleWriter
 from muniment.client import Client
 from muniment.daemon import core
@@ -51,50 +52,46 @@ def ended(daemon, task_id):
 # -- the lane ------------------------------------------------------------------------------------------
 
 
-def test_tasks_run_one_at_a_time_in_the_order_of_acceptance_and_what_waits_is_cancelled(scripted, model):
-    model.hold()
-    accepted = [scripted.submit(*KINDS[number % 3]) for number in range(9)]
+def test_tasks_run_one_at_a_time_in_the_order_of_acceptance_and_what_waits_is_cancelled(held, model):
+    accepted = [held.submit(*KINDS[number % 3]) for number in range(9)]
     model.wait_until_asked()
-    assert [scripted.look(task_id)["status"] for task_id in accepted] == ["running", *["queued"] * 8]
+    assert [held.look(task_id)["status"] for task_id in accepted] == ["running", *["queued"] * 8]
     doomed = accepted.pop(7)
-    cancelled = scripted.cancel(doomed).json()
-    assert scripted.cancel(doomed).json() == cancelled == cancelled | {"status": "cancelled"}
+    cancelled = held.cancel(doomed).json()
+    assert held.cancel(doomed).json() == cancelled == cancelled | {"status": "cancelled"}
     model.release()
-    with scripted.follow(cursor=scripted.cursor(0)) as follower:
+    with held.follow(cursor=held.cursor(0)) as follower:
         last = {"taskId": accepted[-1], "status": "completed"}
         seen = follower.until(lambda each: each.data == each.data | last)
-    seen = [each.data for each in seen if each.type == "task" and "turn" not in each.data]
-    told = [(each["taskId"], each["status"]) for each in seen]
+    tasks = [each.data for each in seen if each.type == "task" and "turn" not in each.data]
+    told = [(each["taskId"], each["status"]) for each in tasks]
     assert [status for task_id, status in told if task_id == doomed] == ["queued", "cancelled"]
     order = [(task_id, status) for task_id in accepted for status in ("running", "completed")]
     assert [each for each in told if each[1] != "queued" and each[0] != doomed] == order
 
 
-def test_what_runs_is_cancelled_with_worker_and_request_by_who_asks_or_the_backstop(
-    tmp_path, monkeypatch, model
-):
+def test_what_runs_is_cancelled_with_worker_and_request_by_request_or_backstop(tmp_path, monkeypatch, model):
     us, runs = os.getpid(), (("remember", FACT), ("forget", {"query": "user owns bicycle"}))
-    with closing(model.asked()) as asked:
-        for way in "cancel", "backstop":
-            with running(tmp_path, asked, workers=True) as daemon:
-                assert ended(daemon, daemon.remember("The user owns 1 bicycle"))[0] == "completed"
-                zygote = descendants(us)
-                for kind, body in runs:
-                    seen = len(model.server.requests)
-                    model.hold()
-                    task_id, request = daemon.submit(kind, body), model.wait_until_asked(seen + 1)[-1]
-                    workers = descendants(us) - zygote
-                    assert workers or kind == "forget"
-                    if way == "cancel":
-                        assert daemon.cancel(task_id).json()["status"] == "cancelled"
-                    else:
-                        assert ended(daemon, task_id) == ("failed", f"{kind}_timeout")
-                    assert request.hung_up.wait(STOP_SECONDS)
-                    assert not any(Path(f"/proc/{pid}").exists() for pid in workers)
-                    model.release()
-                assert daemon.done("dream", {})["status"] == "completed"
-                assert "Thursdays" not in str(daemon.files())
-            monkeypatch.setattr(core.lanes, "LaneRunner", partial(LaneRunner, backstop=0.5))
+    for way in "cancel", "backstop":
+        with running(tmp_path, model, workers=True) as daemon:
+            assert ended(daemon, daemon.remember("The user owns 1 bicycle"))[0] == "completed"
+            zygote = descendants(us)
+            for kind, body in runs:
+                seen = len(model.server.requests)
+                model.hold()
+                task_id, request = daemon.submit(kind, body), model.wait_until_asked(seen + 1)[-1]
+                workers = descendants(us) - zygote
+                assert workers or kind == "forget"
+                if way == "cancel":
+                    assert daemon.cancel(task_id).json()["status"] == "cancelled"
+                else:
+                    assert ended(daemon, task_id) == ("failed", f"{kind}_timeout")
+                assert request.hung_up.wait(STOP_SECONDS)
+                assert not any(Path(f"/proc/{pid}").exists() for pid in workers)
+                model.release()
+            assert daemon.done("dream", {})["status"] == "completed"
+            assert "Thursdays" not in str(daemon.files())
+        monkeypatch.setattr(core.lanes, "LaneRunner", partial(LaneRunner, backstop=0.5))
 
 
 def assert_dead(daemon, reason):
@@ -161,13 +158,12 @@ def test_a_ledger_that_is_gone_takes_no_tasks(alone):
 
 
 @pytest.fixture
-def workspace(tmp_path):
+def workspace(tmp_path, opened):
     (tmp_path / "work" / ".git").mkdir(parents=True)
     settings = Settings(tmp_path / "home", policy="strict")
-    with State(settings.state) as state:
-        made = Workspace(tmp_path / "work", settings, state, in_process=False)
-        yield made
-        made.close()
+    state = opened.enter_context(State(settings.state))
+    made = Workspace(tmp_path / "work", settings, state, in_process=False)
+    return opened.enter_context(closing(made))
 
 
 def test_a_root_that_was_replaced_is_said_so_once_and_then_bound_anew(workspace):
@@ -177,8 +173,7 @@ def test_a_root_that_was_replaced_is_said_so_once_and_then_bound_anew(workspace)
     root = first.roots[Scope("user")].trusted_path
     root.rename(root.with_name("before"))
     root.mkdir(mode=0o700)
-    with pytest.raises(ManagedMemoryUnavailable, match="user: was replaced while it was served"):
-        workspace.recaller()
+    raised(ManagedMemoryUnavailable, workspace.recaller, match="user: was replaced while it was served")
     assert (workspace.is_open, workspace.scopes()) == (False, names)
     second = workspace.place()
     assert second.roots[Scope("user")].inode != first.roots[Scope("user")].inode
@@ -228,8 +223,7 @@ def test_a_stop_that_fails_is_over_all_the_same(alone, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(alone.core, "stop", fail)
-        with pytest.raises(OSError, match="gone"):
-            alone.run(alone.daemon.stop())
+        raised(OSError, alone.run, alone.daemon.stop(), match="gone")
         alone.run(alone.daemon.stopped())
     alone.daemon._stopping = None
 
@@ -253,50 +247,46 @@ def test_a_request_that_the_stop_cuts_off_is_told_so(tmp_path, monkeypatch):
 
 
 @contextmanager
-def stopping(scripted, model, grace, doomed=None):
-    """A daemon that was told to stop while one task runs and another waits; both go on in the next one."""
-    model.hold()
-    tasks = [scripted.remember(f"The user is {what}") for what in ("nearly done", "next")]
+def stopping(held, model, grace):
+    """A daemon that was told to stop while one task runs and two wait; they go on in the next one."""
+    tasks = [held.remember(f"The user is {what}") for what in ("nearly done", "next", "doomed")]
     model.wait_until_asked()
-    if doomed is not None:
-        doomed.append(scripted.remember("The user is doomed"))
     with ThreadPoolExecutor(1) as threads:
-        waits = threads.submit(scripted.get, f"{BASE}/remember/{tasks[0]}", prefer="wait=60")
-        waiting = scripted.guard.waiting
-        scripted.until(lambda: len(waiting) == 1)
-        stop = asyncio.run_coroutine_threadsafe(scripted.core.stop(grace), scripted.loop)
-        scripted.until(lambda: scripted.core.is_draining)
-        assert scripted.get("/readyz").json()["reason"] == "draining"
-        yield *tasks, waits
+        waits = threads.submit(held.get, f"{BASE}/remember/{tasks[0]}", prefer="wait=60")
+        waiting = held.guard.waiting
+        held.until(lambda: len(waiting) == 1)
+        stop = asyncio.run_coroutine_threadsafe(held.core.stop(grace), held.loop)
+        held.until(lambda: held.core.is_draining)
+        assert held.get("/readyz").json()["reason"] == "draining"
+        yield tasks, waits
         assert stop.result(STOP_SECONDS)
 
 
-def test_what_runs_may_end_within_the_grace_and_what_waits_be_cancelled_or_left(scripted, model, tmp_path):
-    doomed = []
-    with stopping(scripted, model, STOP_SECONDS, doomed) as (ran, waiting, waits):
-        assert scripted.problem("POST", f"{BASE}/remember", FACT) == DRAINING
-        assert scripted.cancel(doomed[0]).json()["status"] == "cancelled"
+def test_what_runs_may_end_within_the_grace_and_what_waits_be_cancelled_or_left(held, model, tmp_path):
+    with stopping(held, model, STOP_SECONDS) as (tasks, waits):
+        assert held.problem("POST", f"{BASE}/remember", FACT) == DRAINING
+        assert held.cancel(tasks[2]).json()["status"] == "cancelled"
         model.release()
         assert waits.result(STOP_SECONDS).json()["status"] == "completed"
-    assert [each in str(scripted.files()) for each in ("nearly done", "is next")] == [True, False]
-    scripted.run(scripted.daemon.stop())
+    assert [each in str(held.files()) for each in ("nearly done", "is next")] == [True, False]
+    held.run(held.daemon.stop())
     with running(tmp_path) as daemon:
-        told = [ended(daemon, each)[0] for each in (ran, waiting, *doomed)]
+        told = [ended(daemon, each)[0] for each in tasks]
         assert (told, len(daemon.files())) == (["completed", "completed", "cancelled"], 2)
 
 
-def test_what_runs_beyond_the_grace_is_put_back_and_who_waits_is_told_as_it_is(scripted, model, tmp_path):
-    with stopping(scripted, model, 0) as (ran, waiting, waits), scripted.follow() as follower:
+def test_what_runs_beyond_the_grace_is_put_back_and_who_waits_is_told_as_it_is(held, model, tmp_path):
+    with stopping(held, model, 0) as (tasks, waits), held.follow() as follower:
         follower.start()
-        scripted.run(scripted.daemon.stop())
+        held.run(held.daemon.stop())
         assert {event.type for event in follower} <= {"task"}  # Whoever follows is let go.
         assert waits.result(STOP_SECONDS).json()["status"] == "queued"
         model.release()
     with running(tmp_path) as daemon:
-        assert [ended(daemon, each)[0] for each in (ran, waiting)] == ["completed"] * 2
+        assert [ended(daemon, each)[0] for each in tasks] == ["completed"] * 3
         with daemon.follow(cursor=daemon.cursor(0)) as follower:
             over = follower.until(lambda each: each.data.get("status") == "completed")[-1].data
-        assert (over["taskId"], over["attempt"]) == (ran, 1)
+        assert (over["taskId"], over["attempt"]) == (tasks[0], 1)
 
 
 # -- a program that embeds it ----------------------------------------------------------------------------
@@ -321,8 +311,7 @@ def test_a_program_embeds_a_daemon_on_its_own_loop_and_is_left_as_it_was(tmp_pat
         await daemon.stop()
         return daemon.url
 
-    with pytest.raises(httpx2.ConnectError):
-        httpx2.get(f"{asyncio.run(program())}/healthz", trust_env=False)
+    raised(httpx2.ConnectError, httpx2.get, f"{asyncio.run(program())}/healthz", trust_env=False)
     threads, before = set(threading.enumerate()), (descriptors(), signal.getsignal(signal.SIGTERM))
     asyncio.run(program())
     assert set(threading.enumerate()) <= threads
@@ -380,7 +369,8 @@ def check(daemon, ends, events):
     for number, task in enumerate(ends.values()):
         (path,) = [f"user/{path}" for path, text in files.items() if f"owns {number} hats" in text]
         assert (task["result"]["filesTouched"], task["result"]["touchedScopes"]) == ([path], ["user"])
-    commits = [step["task"] for step in daemon.muniment("history")["steps"]]
+    with muniment.open(daemon.work, home=daemon.home) as memory:
+        commits = [step.task for step in memory.history()]
     changed = [event.data["taskId"] for event in events if event.type == "memory_changed"]
     told = [event.data["taskId"] for event in over(events) if event.data["status"] == "completed"]
     assert Counter(commits) == Counter(changed) == Counter(told) == dict.fromkeys(ends, 1)
@@ -394,43 +384,26 @@ def check(daemon, ends, events):
 # -- workers ---------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def warm(start_daemon, model):
-    """A daemon whose zygote has come; it is asked for the next task and answers nothing yet."""
-    daemon = start_daemon(*model.flags)
-    daemon.wait(daemon.remember("The user warms up"))
-    daemon.zygote, asked = daemon.children(), len(model.server.requests)
-    model.hold()
-    daemon.tasks = [daemon.remember("The user is hit"), daemon.remember("The user is spared")]
-    model.wait_until_asked(asked + 1)
-    return daemon
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("killed", ["worker", "zygote"])
-def test_a_worker_that_is_killed_ends_its_task_and_not_the_next_and_a_zygote_is_replaced(warm, model, killed):
-    for pid in warm.zygote if killed == "zygote" else warm.children() - warm.zygote:
+def test_a_worker_that_is_killed_ends_its_task_alone_and_a_zygote_is_replaced(start_daemon, model, killed):
+    daemon = start_daemon(*model.flags)
+    daemon.wait(daemon.remember("The user warms up"))
+    zygote, asked = daemon.children(), len(model.server.requests)
+    model.hold()
+    tasks = [daemon.remember("The user is hit"), daemon.remember("The user is spared")]
+    model.wait_until_asked(asked + 1)
+    for pid in zygote if killed == "zygote" else daemon.children() - zygote:
         os.kill(pid, signal.SIGKILL)
     model.release()
-    hit, spared = map(warm.wait, warm.tasks)
+    hit, spared = map(daemon.wait, tasks)
     assert spared["status"] == "completed"
     assert (hit["error"] or {"code": "remember_failed"})["code"] == "remember_failed"
-    assert ("is hit" in str(warm.files())) == (hit["status"] == "completed")
+    assert ("is hit" in str(daemon.files())) == (hit["status"] == "completed")
     if killed == "zygote":
-        assert not warm.zygote & warm.children()
+        assert not zygote & daemon.children()
     else:
-        assert (hit["status"], warm.children()) == ("failed", warm.zygote)
-
-
-@pytest.mark.slow
-def test_the_workers_of_a_daemon_that_is_killed_end_with_it(warm, model):
-    left = {pid: os.pidfd_open(pid) for pid in warm.children()}
-    assert left
-    warm.kill()
-    for fd in left.values():
-        assert select.select([fd], [], [], STOP_SECONDS)[0]
-        os.close(fd)
-    model.release()
+        assert (hit["status"], daemon.children()) == ("failed", zygote)
 
 
 # -- descriptors -----------------------------------------------------------------------------------------

@@ -15,7 +15,8 @@ from itertools import permutations, product
 import pytest
 
 from kit.daemon.process import BASE, path_of
-from kit.daemon.raw import REMEMBER, HeldWriter, chunked, running, start
+from kit.daemon.raw import REMEMBER, chunked, running, start
+from kit.raising import raised
 from muniment.daemon import guard, http, stream
 from muniment.daemon.contract import MAX_BODY_BYTES, HttpProblem
 from muniment.daemon.tokens import RESERVE, Shares
@@ -100,7 +101,7 @@ def test_a_form_is_refused_whatever_it_holds(quiet):
     types = """text/plain application/x-www-form-urlencoded multipart/form-data;boundary=x
         application/json-seq text/plain;application/json"""
     for media_type in ("", *types.split()):
-        answer = quiet.task("remember", {"content": "The user is framed"}, f"Content-Type: {media_type}")
+        answer = quiet.ask("POST", REMEMBER, f"Content-Type: {media_type}", body={"content": "framed"})
         assert answer.code == (415, "unsupported_media_type"), media_type
 
 
@@ -278,9 +279,8 @@ def taken(shares, token):
     with suppress(HttpProblem):
         for _ in range(CAP + 1):
             shares.take(token)
-    with pytest.raises(HttpProblem) as refused:
-        shares.take(token)
-    assert (refused.value.code, refused.value.headers) == ("busy", {"Retry-After": "3"})
+    refused = raised(HttpProblem, shares.take, token)
+    assert (refused.code, refused.headers) == ("busy", {"Retry-After": "3"})
     return len(shares) - before
 
 
@@ -295,9 +295,9 @@ def test_a_client_gets_half_all_clients_leave_the_owner_some_and_the_owner_may_h
     assert list(alone._taken) == [OWNER]  # Of a refused token nothing is kept.
 
 
-def shut_out(daemon, request, shares):
+def shut_out(daemon, model, tokens, request, shares):
     """Send what keeps its place until one client has all it gets; then a second's and the owner's do."""
-    one, two = daemon.tokens
+    one, two, owner = tokens
     with ExitStack() as opened:
 
         def send(token, times, total):
@@ -309,61 +309,51 @@ def shut_out(daemon, request, shares):
         for token, times, total in (one, CAP // 2, CAP // 2), (two, CAP // 2 - RESERVE, CAP - RESERVE):
             send(token, times, total)
             assert send(token, 1, total).answer().code == BUSY
-        send(daemon.token, 1, CAP - RESERVE + 1)
+        send(owner, 1, CAP - RESERVE + 1)
         if shares is daemon.guard.waiting:
-            daemon.free.set()
+            model.release()
             daemon.until(lambda: len(shares) == 0)
     daemon.until(lambda: len(shares) == 0)
     assert daemon.ask("GET", "/healthz", token=one).status == 200
 
 
 @pytest.mark.threat("T-API-03", control="shares")
-def test_bodies_that_do_not_come_waits_and_followers_of_one_token_keep_nobody_else_out(tmp_path, monkeypatch):
-    model = HeldWriter()
-    with running(tmp_path, model) as daemon:
-        daemon.free, daemon.tokens = model.free, [daemon.client, daemon.add("two")]
-        daemon.remember("The user waits")
-        tasks = {token: daemon.submit("dream", {}, token=token) for token in (*daemon.tokens, daemon.token)}
-        ask, guarded = daemon.request, daemon.guard
-        for shares, request in (
-            (
-                guarded.answering,
-                lambda token: ask("POST", f"{BASE}/remember", body={1: "x"}, token=token)[:-5],
-            ),
-            (guarded.following, lambda token: ask("GET", f"{BASE}/events", token=token)),
-            (
-                guarded.waiting,
-                lambda token: ask("GET", path_of(tasks[token]), "Prefer: wait=60", token=token),
-            ),
-        ):
-            monkeypatch.setattr(shares, "cap", CAP)
-            shut_out(daemon, request, shares)
+def test_bodies_that_do_not_come_waits_and_followers_of_one_token_keep_nobody_out(held, model, monkeypatch):
+    tokens = held.client, held.add("two"), held.token
+    held.remember("The user waits")
+    tasks = {token: held.submit("dream", {}, token=token) for token in tokens}
+    ask, guarded = held.request, held.guard
+    for shares, request in (
+        (guarded.answering, lambda token: ask("POST", REMEMBER, body={1: "x"}, token=token)[:-5]),
+        (guarded.following, lambda token: ask("GET", f"{BASE}/events", token=token)),
+        (guarded.waiting, lambda token: ask("GET", path_of(tasks[token]), "Prefer: wait=60", token=token)),
+    ):
+        monkeypatch.setattr(shares, "cap", CAP)
+        shut_out(held, model, tokens, request, shares)
 
 
-@pytest.mark.parametrize("is_made_anew", [False, True])
-def test_a_revoked_token_is_told_nothing_more_by_line_wait_or_follower(tmp_path, monkeypatch, is_made_anew):
+@pytest.mark.parametrize("again", [False, True])
+def test_a_revoked_token_is_told_nothing_more_on_any_line(held, model, opened, monkeypatch, again):
     monkeypatch.setattr(stream, "CHECK_SECONDS", 0.0)
-    model = HeldWriter()
-    with running(tmp_path, model) as daemon, ExitStack() as opened:
-        token, lines = daemon.add("passing"), [opened.enter_context(daemon.line()) for _ in range(2)]
-        task = daemon.remember("The user waits", token=token)
-        ask = daemon.request("GET", "/healthz", token=token)
-        lines[0].send(ask)
-        assert lines[0].answer().status == 200
-        lines[1].send(daemon.request("GET", path_of(task), "Prefer: wait=60", token=token))
-        waiting, follower = daemon.guard.waiting, opened.enter_context(daemon.follow(token=token))
-        follower.start()
-        daemon.until(lambda: len(waiting) == 1)
-        daemon.core.tokens.revoke("passing")
-        if is_made_anew:
-            daemon.add("passing")
-        lines[0].send(ask)
-        model.free.set()
-        for line in lines:
-            answer = line.answer()
-            assert (answer.code, answer.values("www-authenticate")) == (NOBODY, ["Bearer"])
-        assert lines[0].is_closed()
-        assert list(follower) == []
+    token, lines = held.add("passing"), [opened.enter_context(held.line()) for _ in range(2)]
+    task = held.remember("The user waits", token=token)
+    ask = held.request("GET", "/healthz", token=token)
+    lines[0].send(ask)
+    assert lines[0].answer().status == 200
+    lines[1].send(held.request("GET", path_of(task), "Prefer: wait=60", token=token))
+    waiting, follower = held.guard.waiting, opened.enter_context(held.follow(token=token))
+    follower.start()
+    held.until(lambda: len(waiting) == 1)
+    held.core.tokens.revoke("passing")
+    if again:
+        held.add("passing")
+    lines[0].send(ask)
+    model.release()
+    for line in lines:
+        answer = line.answer()
+        assert (answer.code, answer.values("www-authenticate")) == (NOBODY, ["Bearer"])
+    assert lines[0].is_closed()
+    assert list(follower) == []
 
 
 def test_followers_are_not_counted_among_the_requests_at_once(quiet, monkeypatch):

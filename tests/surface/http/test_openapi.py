@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kit.daemon.raw import running
+from kit.daemon.raw import REMEMBER, running
 from muniment.daemon import guard
 from muniment.daemon.contract import HTTP, TASK
 from muniment.daemon.http import document_of
@@ -326,7 +326,8 @@ def test_every_answer_is_one_that_the_description_names(session, number, pytestc
 
 def test_valid_requests_are_carried_out_and_an_answer_that_is_not_described_is_seen(session):
     """Of each operation that needs nothing first: a fuzzer whose every request is refused shows nothing."""
-    session.daemon.task("remember", {"content": "The user prefers dark mode in all editors"})
+    fact = {"content": "The user prefers dark mode in all editors"}
+    session.daemon.ask("POST", REMEMBER, body=fact)
     bodies = {"remember": {"content": "The user likes tea"}, "forget": {"query": "tea"}, "dream": {}}
     bodies["recall"] = {"query": "dark mode"}
     asked = {"verb": "read", "path": "user/a.md", "token": "0" * 32, "nonce": "0" * 64}
