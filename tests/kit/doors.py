@@ -80,9 +80,8 @@ def http(tmp_path, opened):
 
     def served(model=None, **terms):
         daemon = opened.enter_context(running(tmp_path, model, **terms))
-        daemon.open_client = lambda: opened.enter_context(
-            Client(url=daemon.url, token=daemon.token, workspace=daemon.work)
-        )
+        where = {"url": daemon.url, "token": daemon.token, "workspace": daemon.work}
+        daemon.open_client = lambda: opened.enter_context(Client(**where))
         return daemon
 
     return served

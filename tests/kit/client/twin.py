@@ -1,6 +1,6 @@
 """`muniment.client.sync`: written from `muniment.client.aio`, which is the same for asyncio.
 
-    PYTHONPATH=tests .venv/bin/python -m client.twin
+    PYTHONPATH=tests .venv/bin/python -m kit.client.twin
 
 `tests/surface/client/test_twin.py` fails where it is not what this writes.
 """

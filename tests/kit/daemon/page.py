@@ -2,7 +2,7 @@
 
     PYTHONPATH=tests .venv/bin/python -m kit.daemon.page
 
-`tests/surface/pages/test_http_page.py` fails where the page is not what this writes.
+`tests/surface/pages/test_pages.py` fails where the page is not what this writes.
 """
 
 from __future__ import annotations
@@ -117,9 +117,7 @@ def _schema(name: str, schema: Mapping[str, Any]) -> Iterator[str]:
         yield from ("", "| field | type | |", "|---|---|---|")
         for field, of in fields.items():
             value = of.get("default")
-            shown = (
-                "{}" if isinstance(value, dict) else value if isinstance(value, str) else json.dumps(value)
-            )
+            shown = value if isinstance(value, str) else json.dumps(value)
             needed = "default" in of and field not in schema.get("required", ())
             meaning = f"{of.get('description', '')}{f' Default: `{shown}`.' * needed}".strip()
             yield f"| `{field}` | {_type(of)} | {meaning} |"

@@ -92,13 +92,9 @@ class Line(AbstractContextManager):
             return self._reader.read(1) == b""
         return True
 
-    def close(self):
-        """Close it."""
+    def __exit__(self, *_):
         self._reader.close()
         self.socket.close()
-
-    def __exit__(self, *_):
-        self.close()
 
     def _answer(self):
         line = self._reader.readline()

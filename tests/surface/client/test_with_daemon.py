@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -125,38 +124,30 @@ def test_a_workspace_that_is_not_served_is_told_with_how_to_add_it(daemon, shell
 @WAYS
 def test_a_wait_and_the_events_outlive_the_daemon(tmp_path, shell, way):
     """Killed while a task runs, it is started anew: the wait ends with the task, each event is told once."""
-    waiting, following = threading.Event(), threading.Event()
 
-    def wait(place):
-        with opened(shell, hasty=False, **place) as client:
-            handle = client.remember("The user prefers dark mode in all editors")
-            waiting.set()
-            return done(handle)
-
-    def follow(place, cursor):
-        found = []
-        with opened(shell, hasty=False, **place) as client:
-            for event in client.events(after=cursor):
-                found.append(event)
-                following.set()
-                if event.data.get("status") == "completed":
-                    break
-        return found
+    def kill():
+        model.wait_until_asked()
+        daemon.kill()
+        model.release()
+        daemon.start()
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-    with HeldModel() as model, ThreadPoolExecutor() as threads:
+    with HeldModel() as model, ThreadPoolExecutor(1) as threads:
         model.hold()
-        with serving(tmp_path, *model.flags, "--port", str(port), "--grace", "0") as daemon:
-            place = place_of(daemon, way)
-            result, told = threads.submit(wait, place), threads.submit(follow, place, daemon.cursor(0))
-            assert (waiting.wait(SECONDS), following.wait(SECONDS)) == (True, True)
-            model.wait_until_asked()
-            daemon.kill()
-            model.release()
-            daemon.start()
-            assert result.result(SECONDS).touched_scopes == ("user",)
-            found = told.result(SECONDS)
+        flags = (*model.flags, "--port", str(port), "--grace", "0")
+        with (
+            serving(tmp_path, *flags) as daemon,
+            opened(shell, hasty=False, **place_of(daemon, way)) as client,
+        ):
+            told = client.events(after=daemon.cursor(0))
+            handle = client.remember("The user prefers dark mode in all editors")
+            found, killing = [next(told)], threads.submit(kill)
+            assert done(handle).touched_scopes == ("user",)
+            killing.result(SECONDS)
+            while found[-1].data.get("status") != "completed":
+                found.append(next(told))
+            told.close()
     numbers = [int(event.id.partition("-")[2]) for event in found]
     assert numbers == sorted(set(numbers))
     assert {event.type for event in found} == {"task", "memory_changed"}

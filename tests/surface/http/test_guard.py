@@ -144,17 +144,12 @@ def test_a_token_that_is_not_exactly_one_of_ours_is_nobodys(quiet, where, tmp_pa
     token = quiet.token
     with running(tmp_path / "other") as other:
         assert other.ask("GET", "/healthz", token=other.client).status == 200
-    for value in (
-        *("", "Bearer", "Bearer ", f"Basic {token}", f"Token {token}", token, f"Bearer: {token}"),
-        *(f"Bearer\xa0{token}", f"Bearer {quiet.client}\r\nAuthorization: Bearer {token}"),
-        *(f"Bearer {each}" for each in ("x", f"{token} {token}", f"{token},", f"{token}=", f"{token}\xa0")),
-        *(f"Bearer {each}" for each in (f"\x85{token}", f'"{token}"', token[:-1], token.swapcase())),
-        *(f"Bearer {each}" for each in ("A" * 43, "A" * 20_000, "\xc3\xa9" + "A" * 40)),
-        *(
-            f"Bearer {each}"
-            for each in (other.token, other.client, f"{token}\r\nAuthorization: Bearer {token}")
-        ),
-    ):
+    wrong = ("x", f"{token} {token}", f"{token},", f"{token}=", f"{token}\xa0", f"\x85{token}", f'"{token}"')
+    wrong += (token[:-1], token.swapcase(), "A" * 43, "A" * 20_000, "\xc3\xa9" + "A" * 40, other.token)
+    wrong += (other.client, *(f"{each}\r\nAuthorization: Bearer {token}" for each in (token, quiet.client)))
+    schemes = ("", "Basic ", "Token ", "Bearer: ", "Bearer\xa0")
+    bare = ("", "Bearer", "Bearer ", *(scheme + token for scheme in schemes))
+    for value in (*bare, *(f"Bearer {each}" for each in wrong)):
         header = f"Authorization: {value}"
         answer = quiet.ask("GET", "/healthz", header, token="", address=getattr(quiet, where))
         told = answer.values("www-authenticate"), answer.values("connection")
@@ -437,10 +432,7 @@ def test_what_follows_a_request_of_two_lengths_or_one_that_is_refused_is_no_requ
         *((start(quiet, *lines) + b"0\r\n\r\n", NO_HTTP) for lines in permutations(both)),
         (old + chunked(EMPTY), NO_HTTP),
         (quiet.request("POST", REMEMBER, body=smuggled, token=""), NOBODY),
-        (
-            quiet.request("GET", "/healthz", f"X: a\r\n Authorization: Bearer {quiet.token}", token=""),
-            (401, "token_required"),
-        ),
+        (quiet.request("GET", "/healthz", f"X: a\r\n Authorization: Bearer {quiet.token}", token=""), NOBODY),
     ):
         with quiet.line() as line:
             line.send(request + smuggled)
@@ -452,12 +444,9 @@ def test_what_follows_a_request_of_two_lengths_or_one_that_is_refused_is_no_requ
 @pytest.mark.parametrize("where", ["header", "target", "query", "many"])
 def test_a_header_larger_than_the_limit_is_refused_however_it_arrives(quiet, kib, where):
     long = "a" * (kib * 1024)
-    request = {
-        "header": lambda: quiet.request("GET", "/healthz", f"X: {long}"),
-        "target": lambda: quiet.request("GET", f"/{long}"),
-        "query": lambda: quiet.request("GET", f"/healthz?{long}"),
-        "many": lambda: quiet.request("GET", "/healthz", *(f"X{each}: a" for each in range(kib * 128))),
-    }[where]()
+    target = {"target": f"/{long}", "query": f"/healthz?{long}"}.get(where, "/healthz")
+    headers = {"header": [f"X: {long}"], "many": [f"X{each}: a" for each in range(kib * 128)]}.get(where, ())
+    request = quiet.request("GET", target, *headers)
     assert quiet.raw(request).code == NO_HTTP
     with quiet.line() as line:
         half = len(request) // 2
@@ -517,9 +506,7 @@ def test_idle_lines_however_many_keep_nobody_out(quiet, monkeypatch, address):
         idle = [opened.enter_context(quiet.line(getattr(quiet, address))) for _ in range(100)]
         for each in idle[::2]:
             each.send(b"GET /healthz HTTP/1.1\r\nX: y")
-        answer = quiet.ask("GET", "/healthz")
-        assert answer is not None
-        assert answer.status == 200
+        assert quiet.ask("GET", "/healthz").status == 200
         quiet.until(lambda: quiet.connections() <= 40)
         assert follower.line()
 
