@@ -117,6 +117,7 @@ def _schema(name: str, schema: Mapping[str, Any]) -> Iterator[str]:
         yield from ("", "| field | type | |", "|---|---|---|")
         for field, of in fields.items():
             value = of.get("default")
+            value = {} if isinstance(value, dict) else value
             shown = value if isinstance(value, str) else json.dumps(value)
             needed = "default" in of and field not in schema.get("required", ())
             meaning = f"{of.get('description', '')}{f' Default: `{shown}`.' * needed}".strip()
