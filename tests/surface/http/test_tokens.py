@@ -21,7 +21,7 @@ from muniment.daemon import service
 from muniment.daemon import tokens as subject
 from muniment.daemon.service import ADDRESS_NAME, LOCK_NAME, alone, announce, listen_tcp, listen_unix
 from muniment.daemon.tokens import THE_OWNER, TOKEN_NAME, Principal, Tokens, owner_token
-from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable, NotFound
+from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable
 from muniment.lane import OWNER
 from muniment.names import Trust
 from muniment.store.audit import records
@@ -137,13 +137,12 @@ def test_a_revoked_token_is_nobodys_at_once_also_for_who_reads_by_another_connec
         assert asked.all() == (after,)
 
 
-def test_a_name_or_an_id_that_cannot_be_one_is_refused_and_what_is_not_there_cannot_be_revoked(tokens, state):
+def test_a_name_or_an_id_that_cannot_be_one_is_refused_and_leaves_nothing(tokens, state):
     for name in ("", OWNER, "a b", "-a", ".a", "a/b", "a\n", "a" * 65, "é", "a\x00"):
         raised(ConfigInvalid, tokens.add, name, ["editor-1"], Trust.AGENT, match="cannot name a token")
     for each in ("", "a b", "-a", "a,b", "a/b", "a\n", "a" * 129, "é", 'a"', "a\r\nX: y"):
         ids = ["editor-1", each]
         raised(ConfigInvalid, tokens.add, "editor", ids, Trust.AGENT, match="cannot be a client id")
-    raised(NotFound, tokens.revoke, "editor", match="muniment token list")
     assert (tokens.all(), [each for each in records(state) if each.kind == "token"]) == ((), [])
 
 
@@ -162,23 +161,14 @@ def test_of_many_who_take_one_name_or_one_id_at_once_one_has_it(tmp_path):
 # -- K3: comparing -------------------------------------------------------------------------------------
 
 
-def test_what_is_not_exactly_a_token_is_nobodys(tokens, tmp_path):
-    with State(tmp_path / "other") as other:
-        theirs = Tokens(other).add(*EDITOR)
-    tokens.add(*EDITOR)
-    for sent in (
-        *("", "x", OWNERS[:-1], OWNERS + "o", OWNERS.upper(), f" {OWNERS}", f"{OWNERS}\n", f"{OWNERS}\x00"),
-        *("o" * 1_000_000, "\u00e9" * 43, "\uff4f" * 43, "' OR 1=1 --" + "o" * 40, "%" * 43, theirs),
-    ):
-        assert tokens.principal(sent, OWNERS) is None, sent[:50]
-
-
 def test_tokens_are_compared_by_digests_of_one_length_in_constant_time(tokens, state, monkeypatch):
     compared, real = [], subject.hmac.compare_digest
     monkeypatch.setattr(subject.hmac, "compare_digest", lambda *both: compared.append(both) or real(*both))
     token = tokens.add(*EDITOR)
-    for sent in (token, OWNERS, "x" * 43):
-        tokens.principal(sent, OWNERS)
+    told = [
+        tokens.principal(sent, OWNERS) for sent in (token, OWNERS, "x" * 43, f"{OWNERS}\n", "\uff4f" * 43)
+    ]
+    assert [each and each.name for each in told] == ["editor", OWNER, *[None] * 3]
     assert [{len(each) for each in both} for both in compared] == [{64}] * 4
     # Should the ledger's own comparison be laxer than bytes: the digest is compared once more.
     rows = state.ledger.rows("SELECT name, trust, clients, digest FROM token")
