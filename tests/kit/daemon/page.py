@@ -9,25 +9,23 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
 
 from kit.where import REPOSITORY
 from muniment import lane
 from muniment.daemon import contract, core, guard, tokens
 from muniment.daemon.contract import HTTP, RECALL, TASK
-from muniment.daemon.http import EVERYWHERE, Operation, document_of
+from muniment.daemon.http import EVERYWHERE, document_of
 from muniment.daemon.service import OPERATIONS
 from muniment.daemon.stream import HEARTBEAT_SECONDS
 from muniment.names import MAX_FACT_BYTES
 from muniment.store.tasks import MAX_EVENTS
 
-PAGE: Final = REPOSITORY / "docs" / "http.md"
-COMMAND: Final = "PYTHONPATH=tests .venv/bin/python -m kit.daemon.page"
+PAGE = REPOSITORY / "docs" / "http.md"
+COMMAND = "PYTHONPATH=tests .venv/bin/python -m kit.daemon.page"
 
-_PROSE: Final = Path(__file__).with_suffix(".md")
-_NUMBERS: Final = {
+_PROSE = Path(__file__).with_suffix(".md")
+_NUMBERS = {
     **vars(lane),
     **vars(contract),
     "COMMAND": COMMAND,
@@ -37,7 +35,7 @@ _NUMBERS: Final = {
 }
 """What stands for `<<NAME>>` in the prose."""
 
-_LIMITS: Final = f"""
+_LIMITS = f"""
 a fact or a query | {MAX_FACT_BYTES} bytes of UTF-8 after trimming
 a body | {contract.MAX_BODY_BYTES} bytes
 the header of a request | {guard.MAX_HEADER_BYTES} bytes, within {guard.HEADER_SECONDS:.0f} s
@@ -56,19 +54,19 @@ followers of events at once | {guard.MAX_FOLLOWERS}
 of each of these three | half for one client's token; {tokens.RESERVE} are left to the owner
 """
 
-_TASK_ALSO: Final = (
+_TASK_ALSO = (
     *("remember_failed", "forget_failed", "dream_failed", "pending_review", "store_conflict"),
     *("managed_memory_unavailable", "erased"),
 )
 """Codes of answers that tasks commonly end with."""
 
 
-def page() -> str:
+def page():
     """The page, as it should be."""
     return "\n".join(_page()) + "\n"
 
 
-def _page() -> Iterator[str]:
+def _page():
     document, prose = document_of(OPERATIONS), _PROSE.read_text(encoding="utf-8")
     yield re.sub("<<([A-Z_]+)>>", lambda found: str(_NUMBERS[found[1]]), prose)
     yield from ("## Limits", "", "| what | at most |", "|---|---|")
@@ -85,12 +83,12 @@ def _page() -> Iterator[str]:
     yield from _codes()
 
 
-def _anchor(operation: Operation) -> str:
+def _anchor(operation):
     heading = f"{operation.method} {operation.path}".lower()
     return "".join(each for each in heading if each.isalnum() or each in " -_").replace(" ", "-")
 
 
-def _request(operation: Operation, described: Mapping[str, Any]) -> Iterator[str]:
+def _request(operation, described):
     alone = " The owner's token alone." if operation.owner_only else ""
     yield from ("", f"### {operation.method} {operation.path}", "", operation.summary + alone, "")
     if operation.body is not None:
@@ -109,7 +107,7 @@ def _request(operation: Operation, described: Mapping[str, Any]) -> Iterator[str
         yield f"- **Problems**: {', '.join(f'{HTTP[code][0]} `{code}`' for code in codes)}"
 
 
-def _schema(name: str, schema: Mapping[str, Any]) -> Iterator[str]:
+def _schema(name, schema):
     yield from ("", f"### {name}", "", (schema.get("description") or "One of its values.").splitlines()[0])
     if "enum" in schema or "oneOf" in schema:
         yield from ("", f"{_type(schema)}.")
@@ -124,7 +122,7 @@ def _schema(name: str, schema: Mapping[str, Any]) -> Iterator[str]:
             yield f"| `{field}` | {_type(of)} | {meaning} |"
 
 
-def _type(schema: Mapping[str, Any]) -> str:
+def _type(schema):
     if "$ref" in schema:
         return _link(schema["$ref"].rpartition("/")[2])
     if "const" in schema:
@@ -147,11 +145,11 @@ def _type(schema: Mapping[str, Any]) -> str:
     return f"{kind}, {schema['maxLength']} characters" if "maxLength" in schema else kind
 
 
-def _link(name: str) -> str:
+def _link(name):
     return f"[{name}](#{name.lower()})"
 
 
-def _codes() -> Iterator[str]:
+def _codes():
     also = ((code, HTTP[code][1]) for code in _TASK_ALSO)
     yield f"""
 ## Codes of answers

@@ -10,6 +10,7 @@ A `HeldModel` is a language model behind a socket that answers when a test lets 
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
@@ -17,7 +18,7 @@ import socket
 import subprocess
 import sys
 import threading
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
 import httpx2
@@ -83,8 +84,6 @@ class Follower:
                     self.seen.append(event)
                     return event
                 fields = {}
-            elif name == "data" and "data" in fields:
-                fields["data"] += "\n" + value.removeprefix(" ")
             elif name:
                 fields[name] = value.removeprefix(" ")
         raise StopIteration
@@ -358,6 +357,17 @@ def policy_file(directory, **changes):
     path = directory / "policy.toml"
     path.write_text(text, encoding="utf-8")
     return path
+
+
+@contextmanager
+def locked(*roots):
+    """Hold the locks of roots, as another program does while it commits."""
+    with ExitStack() as opened:
+        for root in roots:
+            fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
+            opened.callback(os.close, fd)
+            fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
 
 
 def path_of(task_id):

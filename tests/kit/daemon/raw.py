@@ -60,11 +60,7 @@ class Line(AbstractContextManager):
         family = socket.AF_UNIX if isinstance(address, str) else socket.AF_INET
         self.socket = socket.socket(family, socket.SOCK_STREAM)
         self.socket.settimeout(SECONDS)
-        try:
-            self.socket.connect(address)
-        except BaseException:
-            self.socket.close()
-            raise
+        self.socket.connect(address)
         self._reader = self.socket.makefile("rb")
 
     def send(self, data):

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kit.cli.launched import SECONDS, has_open, launch, reached
-from kit.daemon.world import locked
+from kit.daemon.process import locked
 from kit.memories import CANARY, photograph
 from muniment.testing.chat_server import ChatServer, tool_call, tool_calls, words
 

@@ -8,9 +8,8 @@ from itertools import chain
 import httpx2
 import pytest
 
-from kit.daemon.process import BASE, HeldModel, policy_file
+from kit.daemon.process import BASE, HeldModel, locked, policy_file
 from kit.daemon.raw import running, start
-from kit.daemon.world import locked
 from muniment.daemon import http, routes
 from muniment.daemon.contract import HTTP, TASK, sentence_of, task_error
 from muniment.errors import WorkerLost
@@ -46,8 +45,6 @@ REFUSED = [  # code, method, path, body, and what else is sent
     ("path_escape", "POST", "erase", {"target": "user/../../etc/passwd"}, {}),
     ("refused", "POST", "erase", {"target": "user/MEMORY.md"}, {}),
 ]
-NOT_OVER_A_SOCKET = {"pending_review"}
-"""What only an undo could be told, and those are the owner's, whom no review stops."""
 
 
 def writes(path, text, before=(), meddle=lambda: None):
@@ -110,7 +107,8 @@ def test_every_code_of_an_answer_is_told_where_it_is_so(daemon, world, monkeypat
             expected |= dict.fromkeys(("error", "title"), sentence)
             assert (sent.status_code, document) == (status, document | expected), document
             assert sent.headers["content-type"] == "application/problem+json"
-    assert seen == set(HTTP) - NOT_OVER_A_SOCKET
+    # That only an undo could be told, and those are the owner's, whom no review stops.
+    assert seen == set(HTTP) - {"pending_review"}
 
 
 def refused(daemon):

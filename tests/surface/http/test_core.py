@@ -21,9 +21,8 @@ import httpx2
 import pytest
 
 import muniment
-from kit.daemon.process import BASE, ENDED, STOP_SECONDS, HeldModel, descendants, serving
+from kit.daemon.process import BASE, ENDED, STOP_SECONDS, HeldModel, descendants, locked, serving
 from kit.daemon.raw import running
-from kit.daemon.world import locked
 from kit.memories import descriptors
 from kit.raising import raised
 from muniment.agent.filing import RuleWriter

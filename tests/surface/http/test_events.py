@@ -15,8 +15,6 @@ from muniment.daemon import stream
 from muniment.store import tasks
 
 FACTS = 500
-WINDOW = 65_536
-"""Bytes that the kernel takes for a reader that does not read."""
 
 
 def ends(*task_ids):
@@ -211,7 +209,7 @@ def test_a_reader_that_does_not_read_holds_nothing_and_gets_everything(start_dae
     held = Path(f"/proc/{daemon.process.pid}/statm")  # Its second field: pages of memory that are there.
     with ExitStack() as opened:
         cursor = daemon.cursor(0)
-        slow = [opened.enter_context(daemon.follow(cursor=cursor, window=WINDOW)) for _ in range(20)]
+        slow = [opened.enter_context(daemon.follow(cursor=cursor, window=65_536)) for _ in range(20)]
         before, accepted = int(held.read_text().split()[1]), []
         for number in range(FACTS // 3):
             accepted.append(daemon.submit("forget", {"query": f"nothing {number}"}))
