@@ -8,6 +8,7 @@ import os
 import random
 import re
 import resource
+import select
 import signal
 import socket
 import threading
@@ -403,6 +404,22 @@ def test_a_worker_that_is_killed_ends_its_task_alone_and_a_zygote_is_replaced(st
         assert not zygote & daemon.children()
     else:
         assert (hit["status"], daemon.children()) == ("failed", zygote)
+
+
+@pytest.mark.slow
+def test_the_workers_of_a_daemon_that_is_killed_end_with_it(start_daemon, model):
+    daemon = start_daemon(*model.flags)
+    model.hold()
+    asked = len(model.server.requests)
+    daemon.remember("The user warms up")
+    model.wait_until_asked(asked + 1)
+    left = [os.pidfd_open(pid) for pid in daemon.children()]
+    assert left
+    daemon.kill()
+    for fd in left:
+        assert select.select([fd], [], [], STOP_SECONDS)[0]
+        os.close(fd)
+    model.release()
 
 
 # -- descriptors -----------------------------------------------------------------------------------------
