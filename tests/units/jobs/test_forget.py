@@ -21,7 +21,7 @@ from muniment.names import Trust
 from muniment.policy.decide import Changes
 from muniment.store.audit import records
 from muniment.store.ledger import root_key, source_of
-from muniment.store.upkeep import verify, view_of
+from muniment.store.upkeep import view_of
 from muniment.testing.minds import FakeClock, ScriptedModel, say
 from muniment.tools.overlay import digest
 
@@ -148,19 +148,6 @@ def test_what_is_left_is_what_was_there_less_whole_lines_and_undo_brings_all_of_
         assert path.read_bytes() == text
 
     check()
-
-
-def test_a_preview_says_the_same_and_writes_nothing_and_undo_brings_everything_back(place):
-    (dark,) = remembering(place, DARK).files_touched
-    lay(place, {"user/tools.md": LIST})
-    before, seen = memory(place), photograph(user(place))
-    result = forgetting(place, "dark mode", yes=False)
-    assert (result.status, removed(result), result.touched_scopes) == ("preview", [dark, "user/tools.md"], ())
-    assert photograph(user(place)) == seen
-    result = forgetting(place, "dark mode")
-    assert removed(result) == [dark, "user/tools.md"]
-    done(undo(result.task_id, place))
-    assert (memory(place), verify(place.state, place.roots["user"], place.policy).problems) == (before, ())
 
 
 # -- the query ---------------------------------------------------------------------------------------

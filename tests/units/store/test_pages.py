@@ -22,7 +22,6 @@ from muniment.errors import StoreConflict, Unreadable
 from muniment.names import MAX_FILE_BYTES
 from muniment.store import catalog, upkeep
 from muniment.store import index as subject
-from muniment.store.index import TopicPart, split
 from muniment.store.state import State
 from muniment.testing.corpus.index_oracle import index_problems, index_targets
 
@@ -171,12 +170,6 @@ def test_a_page_that_would_pass_a_limit_is_split_by_the_next_digit(empty):
     for entries, parts in ((196, 1), (197, 16)):
         filled(empty, [f"t/{at}.md" for at in range(entries)] + [f"u/{at}.md" for at in range(100)])
         assert len([rel for rel in empty.files() if rel.startswith(f"index/{digest_of('t')[:12]}")]) == parts
-
-
-def test_parts_that_fit_together_are_one_and_others_stay_apart():
-    parts = [("0a", 100, 9_000), ("0b", 96, 9_000), ("1", 1, 100), ("2c", 150, 10_000)]
-    joined = [("0", 196, 18_000), ("1", 1, 100), ("2", 150, 10_000)]
-    assert list(split([TopicPart(*part) for part in parts])) == [TopicPart(*part) for part in joined]
 
 
 # -- The files of an index follow its entries, and what a person wrote in their place is never lost.

@@ -11,7 +11,7 @@ import subprocess
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -293,17 +293,6 @@ def test_a_catalog_out_of_reach_is_told_and_one_without_version_begun_anew(direc
     error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
     with closing(open_catalog(path)) as catalog:
         assert catalog.rows("SELECT root FROM written") == []
-
-
-def test_transactions_nest_as_one_and_roll_back_as_one(directory):
-    with State(directory) as opened:
-        with suppress(ZeroDivisionError), opened.ledger.transaction():
-            append(opened, AT, "test", None, {})
-            assert len(opened.ledger.rows("SELECT * FROM record")) == 2
-            raise ZeroDivisionError
-        assert len(opened.ledger.rows("SELECT * FROM record")) == 1
-        append(opened, AT, "test", None, {})
-    assert is_whole(directory, 2)
 
 
 def test_a_file_system_without_shared_memory_is_refused(tmp_path, monkeypatch):
