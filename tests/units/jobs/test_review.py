@@ -6,10 +6,12 @@ import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from threading import Barrier
+from unittest.mock import patch
 
 import pytest
 
 from kit.jobs.places import done, raising
+from kit.raising import raised
 from kit.store.ground import STRICT, claim, laid_out, lax, new, origin
 from muniment import errors
 from muniment.confine.binding import bind_all
@@ -47,10 +49,10 @@ def place(ground):
 def hold(ground, *changes, **terms):
     """Propose what waits for the owner; the id of its review."""
     before = ground.photograph()
-    with pytest.raises(errors.PendingReview) as raised:
-        ground.commit(*changes, **{"trust": constant(Trust.EXTERNAL), **terms})
+    terms = {"trust": constant(Trust.EXTERNAL), **terms}
+    error = raised(errors.PendingReview, ground.commit, *changes, **terms)
     assert ground.photograph() == before
-    return raised.value.review_id
+    return error.review_id
 
 
 def agree(review_id, place):
@@ -64,8 +66,7 @@ def under(place, **terms):
 def assert_waits(ground, review, error, match, *given, **terms):
     """An approval that fails so writes nothing, and the review still waits."""
     before = ground.photograph()
-    with pytest.raises(getattr(errors, error), match=match):
-        approve(review, *given, **terms)
+    raised(getattr(errors, error), approve, review, *given, match=match, **terms)
     assert ground.photograph() == before
     assert [each.id for each in pending(ground.state)] == [review]
 
@@ -90,16 +91,14 @@ def test_what_is_approved_is_committed_under_a_task_of_its_own_with_the_trust_th
     assert verify(ground.state).problems == ()
 
 
-def test_a_review_is_decided_once_also_where_that_was_not_noted(ground, place, monkeypatch):
+def test_a_review_is_decided_once_also_where_that_was_not_noted(ground, place):
     def reject_it(review, _):
         told = reject(review, place).as_json()
         assert (told["status"], records(ground.state)[-1].kind) == ("rejected", "rejected")
 
     def die_before_it_is_noted(review, told):
-        with monkeypatch.context() as patch:
-            patch.setattr(deciding, "close", raising(KeyboardInterrupt))
-            with pytest.raises(KeyboardInterrupt):
-                approve(review, told, place)
+        with patch.object(deciding, "close", raising(KeyboardInterrupt)):
+            raised(KeyboardInterrupt, approve, review, told, place)
 
     decisions = (reject_it, lambda review, told: approve(review, told, place), die_before_it_is_noted)
     for number, decide in enumerate(decisions):
@@ -112,13 +111,10 @@ def test_a_review_is_decided_once_also_where_that_was_not_noted(ground, place, m
         (ground.user / path).unlink(missing_ok=True)
         how = "approved already" if number else "rejected already"
         for again, *given in ((approve, told), (reject,), (show,)):
-            with pytest.raises(errors.ReviewClosed, match=how):
-                again(review, *given, place)
+            raised(errors.ReviewClosed, again, review, *given, place, match=how)
         if number == 1:  # An approval that was overtaken once it had looked.
-            with monkeypatch.context() as patch:
-                patch.setattr(deciding, "load", lambda *_, waiting=waiting: waiting)
-                with pytest.raises(errors.ReviewClosed, match=how):
-                    approve(review, told, place)
+            with patch.object(deciding, "load", lambda *_, waiting=waiting: waiting):
+                raised(errors.ReviewClosed, approve, review, told, place, match=how)
         assert not (ground.user / path).exists()
 
 
@@ -131,13 +127,12 @@ def test_a_rejection_that_comes_before_the_commit_counts(ground, place, monkeypa
         reject(review, place)
 
     monkeypatch.setattr(deciding, "check_roots", rejected_meanwhile)
-    with pytest.raises(errors.ReviewClosed, match="rejected already"):
-        approve(review, told, place)
+    raised(errors.ReviewClosed, approve, review, told, place, match="rejected already")
     assert not (ground.user / "n.md").exists()
 
 
 @pytest.mark.threat("T-HUM-04", control="told_as_it_is")
-def test_an_approval_whose_last_transaction_fails_is_told_as_what_the_ledger_says(ground, place, monkeypatch):
+def test_an_approval_whose_last_transaction_fails_is_told_as_what_the_ledger_says(ground, place):
     """The disk is full as it is noted; or the commit is durable, and its last step reports an error."""
     broken = raising(errors.ManagedMemoryUnavailable("ledger.db", "the disk is full"))
     real = committing.finish
@@ -145,18 +140,15 @@ def test_an_approval_whose_last_transaction_fails_is_told_as_what_the_ledger_say
     for number, (owner, name, first) in enumerate(owners):
         review = hold(ground, new(f"user/n{number}.md", b"new\n"))
         told = show(review, place).digest
-        with monkeypatch.context() as patch:
-            patch.setattr(owner, name, lambda *given, first=first: broken(first(*given)))
+        with patch.object(owner, name, lambda *given, first=first: broken(first(*given))):
             approved = approve(review, told, place)
         assert (approved.as_json()["status"], approved.changes[0].path) == ("approved", f"user/n{number}.md")
         assert "it was written, but then: " in approved.notes[-1]
         assert (ground.user / f"n{number}.md").read_bytes() == b"new\n"
         assert (of_task(ground.state, approved.task_id) is None, pending(ground.state)) == (False, ())
     review = hold(ground, new("user/m.md", b"new\n"))
-    with monkeypatch.context() as patch:
-        patch.setattr(committing, "finish", broken)
-        with pytest.raises(errors.ManagedMemoryUnavailable, match="the disk is full"):
-            agree(review, place)
+    with patch.object(committing, "finish", broken):
+        raised(errors.ManagedMemoryUnavailable, agree, review, place, match="the disk is full")
     assert ((ground.user / "m.md").exists(), [each.id for each in pending(ground.state)]) == (False, [review])
     assert agree(review, place).task_id is not None
 
@@ -235,13 +227,11 @@ def test_it_is_about_the_directories_that_it_was_asked_for_and_no_other_is_known
     with laid_out(tmp_path / "other") as other:
         elsewhere = replace(place, roots=other.roots)
         for decide in (lambda *given: approve(given[0], told, given[1]), reject, show):
-            with pytest.raises(errors.InvalidScope, match="another directory"):
-                decide(review, elsewhere)
+            raised(errors.InvalidScope, decide, review, elsewhere, match="another directory")
         assert not (other.user / "n.md").exists()
-    with pytest.raises(errors.InvalidScope):
-        approve(review, told, replace(place, roots={"project": ground.roots["project"]}))
-    with pytest.raises(errors.NotFound, match="review list"):
-        approve("rabc123", "0" * 64, place)
+    elsewhere = replace(place, roots={"project": ground.roots["project"]})
+    raised(errors.InvalidScope, approve, review, told, elsewhere)
+    raised(errors.NotFound, approve, "rabc123", "0" * 64, place, match="review list")
 
 
 @pytest.mark.parametrize("decisions", [("approve",) * 3, ("approve", "reject", "approve")])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from unittest.mock import patch
 
 import pytest
 
@@ -11,6 +12,7 @@ import muniment
 from kit.jobs import places
 from kit.jobs.places import committed, lay, made, memory, raising, remembering, roomy, saving, user, write
 from kit.memories import make_roots, put, strict
+from kit.raising import raised
 from kit.store.ground import patience
 from muniment.confine.binding import bind_all
 from muniment.errors import InvalidContent
@@ -230,8 +232,7 @@ def test_a_memory_takes_the_ids_of_all_its_jobs(tmp_path):
     with muniment.open(workspace=tmp_path, home=tmp_path / "home") as memory:
         put(tmp_path / "home" / "user", "a.md", "dark mode\n")
         assert [memory.forget("dark mode", yes=True, task_id="t").repeated for _ in range(2)] == [False, True]
-        with pytest.raises(InvalidContent):
-            memory.dream(yes=True, task_id="t")
+        raised(InvalidContent, memory.dream, yes=True, task_id="t")
 
 
 @pytest.mark.threat("T-LOG-02", control="kept_records")
@@ -241,14 +242,12 @@ def test_how_a_task_ended_that_wrote_nothing_is_on_record(place):
     assert (record.kind, record.body["code"]) == ("ended", "invalid_scope")
 
 
-def test_an_interrupted_commit_is_taken_back_when_the_memory_is_opened_and_told(tmp_path, monkeypatch):
+def test_an_interrupted_commit_is_taken_back_when_the_memory_is_opened_and_told(tmp_path):
     """It dies between its files and the end of its commit."""
     files, home = tmp_path / "home" / "user", {"workspace": tmp_path, "home": tmp_path / "home"}
-    with monkeypatch.context() as patch, muniment.open(**home) as memory:
-        patch.setattr("muniment.store.commit.finish", raising(KeyboardInterrupt))
-        patch.setattr("muniment.store.commit.bring_back", raising(KeyboardInterrupt))
-        with pytest.raises(KeyboardInterrupt):
-            memory.remember(FACT, scope="user")
+    dying = dict.fromkeys(("finish", "bring_back"), raising(KeyboardInterrupt))
+    with patch.multiple("muniment.store.commit", **dying), muniment.open(**home) as memory:
+        raised(KeyboardInterrupt, memory.remember, FACT, scope="user")
     assert [*files.rglob("prefers*.md")] != []
     with muniment.open(**home) as memory:
         (note,) = memory.place.notes

@@ -8,10 +8,11 @@ import time
 from contextlib import closing
 from itertools import chain, repeat
 from pathlib import Path
-from unittest.mock import Mock
+from unittest.mock import Mock, patch
 
 import pytest
 
+from kit.raising import raised
 from kit.store.catalogued import KEY, as_nobody, catalogued, much_later
 from kit.store.ground import STRICT, patience, sha
 from muniment.confine.root import OpenDirectory
@@ -159,8 +160,8 @@ def test_rows_are_handed_over_in_pieces_and_a_failure_leaves_them_as_they_were(r
             raise ManagedMemoryUnavailable("ledger.db", "is busy")
         return Assessed(Trust.OWNER)
 
-    with pytest.raises(ManagedMemoryUnavailable, match="is busy"):
-        refresh(root.catalog, KEY, root.bound, fail, basis=root.basis)
+    given = (root.catalog, KEY, root.bound, fail)
+    raised(ManagedMemoryUnavailable, refresh, *given, basis=root.basis, match="is busy")
     assert root.lines() == before
     assert root.differences(root.refresh()) == {}
 
@@ -389,8 +390,7 @@ def test_what_there_is_no_time_for_is_left_to_the_next_look(ground, monkeypatch)
     ends = Mock(side_effect=DeadlineExceeded("no time"))
     seen = lambda seconds: view_in_time(ground.state, user, STRICT, patience(seconds)).entries()  # noqa: E731
     late = Mock(**{"check.side_effect": [None, None, Cancelled("enough")]})
-    with pytest.raises(Cancelled):
-        view_of(ground.state, user, STRICT, patience=late)
+    raised(Cancelled, view_of, ground.state, user, STRICT, patience=late)
     assert ground.state.catalog.rows("SELECT * FROM entry") == []
     monkeypatch.setattr(subject, "BATCH", 1)
 
@@ -402,9 +402,7 @@ def test_what_there_is_no_time_for_is_left_to_the_next_look(ground, monkeypatch)
 
         return real(one_file, patience)
 
-    with monkeypatch.context() as patched:
-        patched.setattr(upkeep, "_patiently", slow)
+    with patch.object(upkeep, "_patiently", slow):
         assert len(seen(60)) == 1
     assert len(seen(60)) == 2
-    with pytest.raises(DeadlineExceeded):
-        seen(0)
+    raised(DeadlineExceeded, seen, 0)

@@ -9,12 +9,14 @@ import shutil
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from itertools import cycle, product
+from itertools import product
 from pathlib import Path
-from unittest.mock import Mock, patch
+from unittest.mock import patch
 
 import pytest
 
+from kit.jobs.places import raising
+from kit.raising import raised
 from kit.store.ground import STANDING, STRICT, new, origin, patience, sha
 from kit.store.killed import files, recovered, steps
 from kit.store.processes import at_once
@@ -52,8 +54,8 @@ def changes(ground):
     return lambda **more: ground.commit(*made, removals=[ground.gone("user/topic/t.md")], **more)
 
 
-def broken(*_args, **_more):
-    raise ManagedMemoryUnavailable("user", "the disk reports an error")
+unavailable = partial(raised, ManagedMemoryUnavailable)
+broken = raising(ManagedMemoryUnavailable("user", "the disk reports an error"))
 
 
 @pytest.mark.threat("T-LEAK-08", control="private_modes")
@@ -90,9 +92,8 @@ def test_what_a_peer_writes_meanwhile_is_kept_and_nothing_lands(ground, changes,
         return real(self, *args, **keywords)
 
     monkeypatch.setattr(Directory, method, meddled)
-    with pytest.raises(StoreConflict) as caught:
-        changes()
-    assert caught.value.paths == (path,)
+    caught = raised(StoreConflict, changes)
+    assert caught.paths == (path,)
     made = {"user/new": "d"} if known is None else {}
     assert ground.contents() == {**expected, **made, path: sha(b"a peer's")}
 
@@ -102,7 +103,7 @@ def test_what_a_peer_writes_meanwhile_is_kept_and_nothing_lands(ground, changes,
     ("call", "number", "reason"),
     [("write", errno.ENOSPC, "the disk is full"), ("fsync", errno.EIO, "the disk reports an error")],
 )
-def test_a_fault_of_the_disk_at_any_stage_leaves_no_trace(ground, changes, monkeypatch, call, number, reason):
+def test_a_fault_of_the_disk_at_any_stage_leaves_no_trace(ground, changes, call, number, reason):
     before, real, told, done = ground.contents(), getattr(os, call), [], None
     while done is None:
         calls = []
@@ -113,8 +114,7 @@ def test_a_fault_of_the_disk_at_any_stage_leaves_no_trace(ground, changes, monke
                 raise OSError(number, os.strerror(number))
             return real(*args)
 
-        with monkeypatch.context() as patched:
-            patched.setattr(os, call, failing)
+        with patch.object(os, call, failing):
             try:
                 done = changes()
             except ManagedMemoryUnavailable as error:
@@ -132,14 +132,12 @@ def test_a_fault_of_the_disk_at_any_stage_leaves_no_trace(ground, changes, monke
 
 
 @pytest.mark.parametrize("step", ["begin", "finish"])
-def test_a_ledger_that_cannot_be_written_leaves_no_trace_in_the_files(ground, changes, monkeypatch, step):
+def test_a_ledger_that_cannot_be_written_leaves_no_trace_in_the_files(ground, changes, step):
     ground.commit(new("user/first.md"), new("project/first.md"))
     before, entries = ground.contents(), entries_of(ground)
     task = {"origin": origin("task-1"), "author": Author.CODE}
-    with monkeypatch.context() as patched:
-        patched.setattr(subject, step, broken)
-        with pytest.raises(ManagedMemoryUnavailable, match="the disk reports an error"):
-            changes(**task)
+    with patch.object(subject, step, broken):
+        unavailable(changes, match="the disk reports an error", **task)
     assert entries_of(ground) == entries
     recover_all(ground.state, ground.roots, STRICT, patience())
     assert ground.contents() == before
@@ -151,13 +149,11 @@ def test_a_ledger_that_cannot_be_written_leaves_no_trace_in_the_files(ground, ch
     assert index_is_right(ground.project)
 
 
-def test_a_commit_that_cannot_be_taken_back_is_taken_back_before_the_next_one(ground, monkeypatch):
+def test_a_commit_that_cannot_be_taken_back_is_taken_back_before_the_next_one(ground):
     before = ground.contents()
-    with monkeypatch.context() as patched:
-        patched.setattr(Directory, "sync", broken)
-        patched.setattr("muniment.store.apply.take_back", broken)
-        with pytest.raises(ManagedMemoryUnavailable, match=r"could not be taken back for .*user/a\.md"):
-            ground.commit(new("user/n.md"), ground.edit("user/a.md"), origin=origin("task-1"))
+    with patch.object(Directory, "sync", broken), patch.object(applying, "take_back", broken):
+        both, told = (new("user/n.md"), ground.edit("user/a.md")), r"not be taken back for .*user/a\.md"
+        unavailable(ground.commit, *both, origin=origin("task-1"), match=told)
     assert ground.contents() != before
     assert any("took back task-1" in note for note in ground.commit(new("user/later.md")).notes)
     assert entries_of(ground) == {**before, "user/later.md": sha(b"new\n")}
@@ -166,12 +162,10 @@ def test_a_commit_that_cannot_be_taken_back_is_taken_back_before_the_next_one(gr
 @pytest.mark.threat("T-RUN-02", control="late_commit")
 def test_after_deadline_or_cancel_nothing_is_begun_but_what_has_begun_ends(ground, monkeypatch):
     before = ground.photograph()
-    with pytest.raises(DeadlineExceeded):
-        ground.commit(new("user/n.md"), patience=patience(-1))
+    raised(DeadlineExceeded, ground.commit, new("user/n.md"), patience=patience(-1))
     with Cancel() as cancel:
         late = {"patience": patience(cancel=cancel), "stamp": lambda data, *_rest: (cancel.set(), data)[1]}
-        with pytest.raises(Cancelled):
-            ground.commit(new("user/n.md"), **late)
+        raised(Cancelled, ground.commit, new("user/n.md"), **late)
     assert ground.photograph() == before
     real = Directory.stage
     with Cancel() as cancel:
@@ -188,10 +182,8 @@ def test_a_lock_that_somebody_holds_is_waited_for_until_the_deadline_by_a_commit
     photograph, fd = ground.photograph(), os.open(ground.user, os.O_RDONLY)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
-        with pytest.raises(DeadlineExceeded):
-            ground.commit(new("user/n.md"), patience=patience(0.05))
-        with pytest.raises(DeadlineExceeded):
-            recover_all(ground.state, ground.roots, STRICT, patience(0.05))
+        raised(DeadlineExceeded, ground.commit, new("user/n.md"), patience=patience(0.05))
+        raised(DeadlineExceeded, recover_all, ground.state, ground.roots, STRICT, patience(0.05))
     finally:
         os.close(fd)
     assert ground.photograph() == photograph
@@ -201,15 +193,11 @@ def test_a_lock_that_somebody_holds_is_waited_for_until_the_deadline_by_a_commit
 TOOK_BACK = "took back task-1, which was interrupted; run it again"
 
 
-class Killed(BaseException):
-    """Stands for a kill: nothing of ours may run after it."""
-
-
 @contextmanager
 def killed_before_done():
     """A commit in this block ends after its files were written, as if its process had died."""
-    dying = patch.multiple(subject, finish=Mock(side_effect=Killed), bring_back=lambda *_: [])
-    with dying, pytest.raises(Killed):
+    dying = patch.multiple(subject, finish=raising(SystemExit), bring_back=lambda *_: [])
+    with dying, pytest.raises(SystemExit):
         yield
 
 
@@ -291,9 +279,8 @@ def test_each_root_is_recovered_when_somebody_opens_it(ground):
 
 
 @pytest.mark.usefixtures("before")
-def test_an_index_that_cannot_be_written_holds_up_no_recovery_and_no_commit(ground, monkeypatch):
-    with monkeypatch.context() as patched:
-        patched.setattr(upkeep, "write_index", broken)
+def test_an_index_that_cannot_be_written_holds_up_no_recovery_and_no_commit(ground):
+    with patch.object(upkeep, "write_index", broken):
         assert any("the index of user is behind" in note for note in recovered(ground))
         assert (ground.user / "a.md").read_bytes() == b"# A\nalpha\n"
         assert recovered(ground) == ()
@@ -321,13 +308,12 @@ def test_what_a_peer_put_under_a_temporary_name_is_kept_whatever_it_is_and_ours_
     assert (ground.outside / "secret.md").read_bytes() == b"secret\n"
 
 
-def test_an_index_that_somebody_writes_by_hand_again_and_again_is_saved_each_time(ground, monkeypatch):
+def test_an_index_that_somebody_writes_by_hand_again_and_again_is_saved_each_time(ground):
     ground.commit(new("user/first.md"))
     real, edits, index = upkeep.written, iter(range(9)), ground.user / "MEMORY.md"
     index.write_bytes(b"edit\n")
-    with monkeypatch.context() as patched:
-        edited = lambda *args: (real(*args), index.write_bytes(b"edit %d\n" % next(edits)))  # noqa: E731
-        patched.setattr(upkeep, "written", edited)
+    edited = lambda *args: (real(*args), index.write_bytes(b"edit %d\n" % next(edits)))  # noqa: E731
+    with patch.object(upkeep, "written", edited):
         ground.commit(new("user/n.md"))
     saved = {path.read_bytes() for path in ground.user.glob("memory-before-muniment*.md")}
     assert saved == {b"edit\n", b"edit 0\n", b"edit 1\n"}
@@ -349,8 +335,7 @@ def test_a_catalog_that_is_damaged_is_begun_anew_and_one_out_of_reach_left(groun
         assert upkeep.verify(state, ground.roots["user"], STRICT).problems == ()
         before = state.catalog.rows(count)
         monkeypatch.setattr(upkeep, "refresh", broken)
-        with pytest.raises(ManagedMemoryUnavailable, match="the disk reports an error"):
-            upkeep.view_of(state, ground.roots["user"], STRICT)
+        unavailable(upkeep.view_of, state, ground.roots["user"], STRICT, match="the disk reports an error")
         assert state.catalog.rows(count) == before != [(0,)]
 
 
@@ -424,13 +409,13 @@ def writes(ground):
 
 
 @contextmanager
-def nth(owner, name, at, act, *, after=False, lasting=False):
-    """Have `act` happen just before the call number `at`, or when its work is done; and at all later ones."""
+def nth(owner, name, at, act, *, after=False):
+    """Have `act` happen just before the call number `at`, or when its work is done."""
     real, calls = getattr(owner, name), []
 
     def method(*arguments, **keywords):
         calls.append(arguments)
-        due = len(calls) == at or (lasting and len(calls) > at)
+        due = len(calls) == at
         if due and not after and (instead := act()) is not None:
             return instead
         result = real(*arguments, **keywords)
@@ -443,11 +428,7 @@ def nth(owner, name, at, act, *, after=False, lasting=False):
         yield calls
 
 
-def fail(error):
-    def act():
-        raise error
-
-    return act
+interrupt, broken_disk = raising(KeyboardInterrupt), raising(OSError(errno.EIO, "no"))
 
 
 def refusing(number):
@@ -455,34 +436,26 @@ def refusing(number):
     return lambda *_: (writing.ctypes.set_errno(number), -1)[1]
 
 
-REASONS = {
-    errno.ENOSPC: "the disk is full",
-    errno.EDQUOT: "quota",
-    errno.EIO: "the disk reports an error",
-    errno.EROFS: "the file system is read-only",
-}
-
-
 @pytest.mark.threat("T-RUN-02", control="taken_back")
 def test_a_fault_or_an_interrupt_at_any_moment_leaves_everything_as_it_was(ground, writes):
-    before, numbers = ground.contents(), cycle(REASONS)
+    before = ground.contents()
 
-    def broken(owner, call, at, act, error, match=None, **more):
-        with nth(owner, call, at, act, **more) as calls, pytest.raises(error, match=match):
-            apply(writes)
+    def broken(owner, call, at, act, error, **more):
+        with nth(owner, call, at, act, **more) as calls:
+            raised(error, apply, writes)
         assert len(calls) >= at
         assert ground.contents() == before, (call, at, more)
 
     for call, times in {"write": 7, "fsync": 7, "mkdir": 3, "fchmod": 7}.items():
-        for at, number in zip(range(1, times + 1), numbers, strict=False):
-            broken(os, call, at, fail(OSError(number, "no")), ManagedMemoryUnavailable, REASONS[number])
+        for at in range(1, times + 1):
+            broken(os, call, at, broken_disk, ManagedMemoryUnavailable)
     for at in range(1, 7):
         broken(writing, "_renameat2", at, refusing(errno.EIO), ManagedMemoryUnavailable)
     calls = {"stage": 7, "publish_new": 3, "replace": 3, "withdraw": 1, "replace_link": 1, "_unlink": 4}
     for (call, times), after in product(calls.items(), (False, True)):
         if not after or call not in {"stage", "replace_link"}:  # Told below: what is lost there, and why.
             for at in range(1, times + 1):
-                broken(Directory, call, at, fail(KeyboardInterrupt()), KeyboardInterrupt, after=after)
+                broken(Directory, call, at, interrupt, KeyboardInterrupt, after=after)
 
 
 def test_what_somebody_edited_after_it_got_its_name_is_kept_and_named(ground, writes):
@@ -493,10 +466,10 @@ def test_what_somebody_edited_after_it_got_its_name_is_kept_and_named(ground, wr
             path.write_bytes(b"a peer's edit")
         raise KeyboardInterrupt
 
-    with nth(Directory, "replace", 2, edit), pytest.raises(ManagedMemoryUnavailable) as caught:
-        apply(writes[1:])
-    assert all(word in str(caught.value) for word in ("KeyboardInterrupt", "user/a.md", "user/fresh/x.md"))
-    assert "t.md" not in str(caught.value)
+    with nth(Directory, "replace", 2, edit):
+        told = str(unavailable(apply, writes[1:]))
+    assert all(word in told for word in ("KeyboardInterrupt", "user/a.md", "user/fresh/x.md"))
+    assert "t.md" not in told
     assert {path.read_bytes() for path in edited} == {b"a peer's edit"}
     assert (ground.user / "topic" / "t.md").read_bytes() == b"# T\ntopic\n"
     assert not list(ground.base.rglob("*.tmp"))
@@ -504,33 +477,25 @@ def test_what_somebody_edited_after_it_got_its_name_is_kept_and_named(ground, wr
 
 def test_a_disk_that_stays_broken_is_told_with_the_files_that_are_not_taken_back(ground, writes, monkeypatch):
     def deed():
-        monkeypatch.setattr(os, "write", lambda *_: fail(OSError(errno.EIO, "no"))())
+        monkeypatch.setattr(os, "write", broken_disk)
         raise StoreConflict(("user/topic/t.md",))
 
-    with nth(Directory, "replace", 2, deed), pytest.raises(ManagedMemoryUnavailable) as caught:
-        apply(writes[1:])
-    assert "could not be taken back for user/a.md; the next command" in caught.value.reason
-    assert "changed by someone else" in caught.value.reason
+    with nth(Directory, "replace", 2, deed):
+        told = unavailable(apply, writes[1:], match="changed by someone else").reason
+    assert "could not be taken back for user/a.md; the next command" in told
     assert (ground.user / "a.md").read_bytes() == b"a after\n"
     assert not [*ground.base.rglob("*.tmp"), *ground.user.glob("fresh")]
 
 
 def test_a_directory_that_cannot_be_removed_again_is_named(writes):
-    with (
-        nth(os, "rmdir", 1, fail(OSError(errno.EIO, "no"))),
-        nth(Directory, "replace", 1, fail(KeyboardInterrupt())),
-        pytest.raises(ManagedMemoryUnavailable, match=r"taken back for project/other; the next command"),
-    ):
-        apply(writes[6:])
+    with nth(os, "rmdir", 1, broken_disk), nth(Directory, "replace", 1, interrupt):
+        unavailable(apply, writes[6:], match=r"taken back for project/other; the next command")
 
 
 @pytest.mark.parametrize("call", ["replace_link", "sync"])
 def test_a_generated_file_that_replaced_a_link_cannot_be_taken_back_and_is_named(ground, writes, call):
-    with (
-        nth(Directory, call, 1, fail(KeyboardInterrupt()), after=True),
-        pytest.raises(ManagedMemoryUnavailable, match=r"taken back for user/MEMORY\.md; the next command"),
-    ):
-        apply(writes)
+    with nth(Directory, call, 1, interrupt, after=True):
+        unavailable(apply, writes, match=r"taken back for user/MEMORY\.md; the next command")
     assert (ground.user / "a.md").read_bytes() == b"# A\nalpha\n"
     assert not (ground.user / "fresh").exists()
 
@@ -545,16 +510,15 @@ def test_a_file_that_took_the_place_of_a_link_gets_its_name_back(ground, writes,
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Directory, "replace_link", swap_and_break)
-    with pytest.raises(KeyboardInterrupt):
-        apply(writes[:1])
+    raised(KeyboardInterrupt, apply, writes[:1])
     assert (ground.user / "MEMORY.md").read_bytes() == b"a peer's"
     assert not list(ground.base.rglob("*.tmp"))
 
 
 def test_a_plain_rename_is_told_and_what_is_not_there_cannot_be_removed(ground, writes, monkeypatch):
     told = []
-    with pytest.raises(ValueError, match="cannot be removed"):
-        apply([Write(ground.roots["user"], "none.md", Expected.ABSENT, None)])
+    nothing = Write(ground.roots["user"], "none.md", Expected.ABSENT, None)
+    raised(ValueError, apply, [nothing], match="cannot be removed")
     monkeypatch.setattr(writing, "_renameat2", refusing(errno.EINVAL))
     monkeypatch.setattr(events, "emit", lambda event, **fields: told.append((event, fields)))
     apply(writes)
@@ -565,8 +529,7 @@ def test_a_plain_rename_is_told_and_what_is_not_there_cannot_be_removed(ground, 
 def test_every_descriptor_is_closed_again(writes):
     held = len(list(Path("/proc/self/fd").iterdir()))
     apply(writes[2:4])
-    with pytest.raises(ManagedMemoryUnavailable, match="not a temporary name"):
-        applying.apply(writes[6:], lambda _number: "no temporary name")
+    unavailable(applying.apply, writes[6:], lambda _: "no temporary name", match="not a temporary name")
     assert len(list(Path("/proc/self/fd").iterdir())) == held
 
 
@@ -670,7 +633,7 @@ def test_what_is_no_file_of_its_own_is_neither_followed_nor_dropped(ground):
 
 
 def test_a_fault_while_the_old_bytes_are_put_back_leaves_them_under_no_second_name(ground):
-    with nth(Directory, "replace", 1, fail(KeyboardInterrupt())), pytest.raises(KeyboardInterrupt):
-        brought_back(ground, BEFORE, AFTER, AFTER, None)
+    with nth(Directory, "replace", 1, interrupt):
+        raised(KeyboardInterrupt, brought_back, ground, BEFORE, AFTER, AFTER, None)
     assert (ground.user / "n.md").read_bytes() == AFTER
     assert not (ground.user / TEMPORARY).exists()

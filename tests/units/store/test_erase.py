@@ -7,10 +7,13 @@ import os
 import shutil
 import stat
 from dataclasses import replace
+from functools import partial
 from itertools import product
+from unittest.mock import patch
 
 import pytest
 
+from kit.raising import raised
 from kit.store.ground import STRICT, lax, new, origin, patience
 from kit.store.processes import die, killed
 from muniment import errors
@@ -32,8 +35,6 @@ from muniment.store.tasks import Runs, telling
 from muniment.store.trust import constant
 from muniment.store.upkeep import verify as verify_index
 from muniment.tools.overlay import Claim, digest
-
-UNTRUSTED = constant(Trust.EXTERNAL)
 
 
 def secret(size=120):
@@ -105,8 +106,7 @@ def test_what_a_remaining_entry_says_as_well_is_kept_for_it_and_older_pieces_els
     assert (told.files, told.others) == (("user/x.md",), ("user/o.md",))
     erase("user/x.md", where)
     assert nothing_left(ground, own, digest(other + own[50:80]).encode())
-    with pytest.raises(errors.Erased):
-        at(ground, "user/o.md", "task-1")
+    raised(errors.Erased, at, ground, "user/o.md", "task-1")
     assert at(ground, "user/o.md", "task-2") == other
     assert at(ground, "user/k.md", "task-0") == b"# K\n" + shared
     assert left_over(shared, where) == {}
@@ -115,20 +115,18 @@ def test_what_a_remaining_entry_says_as_well_is_kept_for_it_and_older_pieces_els
 
 def test_what_waits_for_review_goes_by_path_task_and_text_and_once_decided_leaves_no_name(ground, where):
     texts, name = [secret(), secret(), secret()], f"user/{secret(20).decode()}.md"
+    waits = partial(raised, errors.PendingReview, ground.commit, trust=constant(Trust.EXTERNAL))
     for number, text in enumerate(texts, 1):
-        with pytest.raises(errors.PendingReview):
-            ground.commit(new(f"user/w{number}.md", text), origin=origin(f"task-{number}"), trust=UNTRUSTED)
+        waits(new(f"user/w{number}.md", text), origin=origin(f"task-{number}"))
     told = plan("user/w1.md", where)
     assert (len(told.reviews), told.files) == (1, ())
     assert erase("user/w1.md", where).reviews == erase("task-2", where).reviews == 1
     ground.commit(new("user/x.md", texts[2][20:90]))
     assert erase("user/x.md", where).reviews == 1
     assert pending(ground.state) == ()
-    with pytest.raises(errors.PendingReview) as raised:
-        ground.commit(new(name), origin=origin("task-4"), trust=UNTRUSTED)
-    turn_down(ground.state, raised.value.review_id, ground.roots, patience(), "2026")
-    with pytest.raises(errors.NotFound):
-        plan(name, where)  # Nothing says any more that it was ever proposed.
+    review = waits(new(name), origin=origin("task-4")).review_id
+    turn_down(ground.state, review, ground.roots, patience(), "2026")
+    raised(errors.NotFound, plan, name, where)  # Nothing says any more that it was ever proposed.
     erase("task-4", where)
     assert nothing_left(ground, *texts, name.encode()[5:])
 
@@ -144,10 +142,8 @@ def test_what_was_erased_is_called_so_and_notes_of_other_tasks_that_name_it_go(g
     assert nothing_left(ground, name.encode()[5:])
     assert ground.state.ledger.rows("SELECT task FROM change_set WHERE notes <> '[]'") == [("task-3",)]
     path = canonicalise(name, ground.roots)
-    with pytest.raises(errors.Erased):
-        at(ground, name, "task-1")
-    with pytest.raises(errors.Erased):
-        why(ground.state, key(ground), path, None, Trust.OWNER)
+    raised(errors.Erased, at, ground, name, "task-1")
+    raised(errors.Erased, why, ground.state, key(ground), path, None, Trust.OWNER)
     steps = history(ground.state, {key(ground): "user"}, path)
     assert [(step.asked, step.is_erased) for step in steps] == [("erase", True), ("edit", True)]
     assert name[5:] not in str(steps)
@@ -165,8 +161,7 @@ def test_what_the_policy_protects_goes_by_its_exact_path_alone(ground, where):
     text = secret()
     ground.commit(new("user/pinned/x.md", text), policy=lax(), origin=origin("task-1"))
     before = ground.photograph()
-    with pytest.raises(errors.Refused):
-        erase("task-1", where)
+    raised(errors.Refused, erase, "task-1", where)
     assert ground.photograph() == before
     erase("user/pinned/x.md", where)
     assert nothing_left(ground, text)
@@ -185,12 +180,10 @@ def test_what_is_an_index_or_not_known_or_not_ours_is_refused_and_nothing_change
     ]
     for targets, error, words in rows:
         for target, attempt in product(targets.split(), (plan, erase)):
-            with pytest.raises(error, match=words):
-                attempt(target, replace(where, roots={"user": ground.roots["user"]}))
+            raised(error, attempt, target, replace(where, roots={"user": ground.roots["user"]}), match=words)
     with Cancel() as cancel:
         cancel.set()
-        with pytest.raises(errors.Cancelled):
-            erase("user/n.md", replace(where, patience=patience(cancel=cancel)))
+        raised(errors.Cancelled, erase, "user/n.md", replace(where, patience=patience(cancel=cancel)))
     assert ground.photograph() == before
     assert records(ground.state) == kept
 
@@ -207,25 +200,19 @@ def test_of_directories_that_are_not_bound_the_last_known_text_remains_and_what_
     assert left_in(ground, gone) == set()
 
 
-def test_an_entry_that_is_gone_keeps_nothing_and_one_written_anew_is_a_conflict(ground, where, monkeypatch):
-    text, view, remove = secret(), module.view_of, module._remove
+def test_an_entry_that_is_gone_keeps_nothing_and_one_written_anew_is_a_conflict(ground, where):
+    text = secret()
     ground.commit(new("user/x.md", text), new("user/k.md", text), new("user/y.md"))
 
-    def after(real, act):
-        return lambda *arguments, **more: (real(*arguments, **more), act())[0]
+    def after(name, act):
+        real = getattr(module, name)
+        return patch.object(module, name, lambda *given, **more: (real(*given, **more), act())[0])
 
-    with monkeypatch.context() as patched:
-        patched.setattr(
-            module, "view_of", after(view, lambda: (ground.user / "k.md").unlink(missing_ok=True))
-        )
+    with after("view_of", lambda: (ground.user / "k.md").unlink(missing_ok=True)):
         erase("user/x.md", where)
     assert left_in(ground, text) == set()
-    with monkeypatch.context() as patched:
-        patched.setattr(
-            module, "_remove", after(remove, lambda: (ground.user / "y.md").write_bytes(b"again\n"))
-        )
-        with pytest.raises(errors.StoreConflict):
-            erase("user/y.md", where)
+    with after("_remove", lambda: (ground.user / "y.md").write_bytes(b"again\n")):
+        raised(errors.StoreConflict, erase, "user/y.md", where)
     erase("user/y.md", where)
     assert not (ground.user / "y.md").exists()
 
@@ -240,8 +227,7 @@ def test_the_check_names_the_files_that_hold_a_piece(ground, where):
     for before, held, pieces in ((1 << 20, text[:20], 5), ((1 << 20) - 8, text[:16], 1)):
         backup.write_bytes(b"x" * before + held)
         assert left_over(text, where) == {"my-own-backup": pieces}
-    with pytest.raises(errors.ConfigInvalid, match="shorter than 16 bytes"):
-        left_over(b"too short", where)
+    raised(errors.ConfigInvalid, left_over, b"too short", where, match="shorter than 16 bytes")
 
 
 STEPS = {
@@ -388,8 +374,7 @@ def test_a_task_that_runs_and_holds_it_must_end_first(ground, where, lane, monke
     monkeypatch.setattr(module, "_remove", lambda *args, **more: (lane.claim(), real(*args, **more))[1])
     before = ground.contents(), records(ground.state)
     assert plan("user/x.md", where).lane_tasks == 1
-    with pytest.raises(errors.DeadlineExceeded, match=f"{running.id} runs and holds it"):
-        erase("user/x.md", where)
+    raised(errors.DeadlineExceeded, erase, "user/x.md", where, match=f"{running.id} runs and holds it")
     assert when != "before" or (ground.contents(), records(ground.state)) == before
     assert lane.get(running.id).arguments == {"content": text.decode()}
     lane.finish(lane.get(running.id), Ended("failed", error={"code": "remember_failed"}))

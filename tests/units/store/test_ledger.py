@@ -6,10 +6,11 @@ import shutil
 import sqlite3
 from contextlib import closing, suppress
 from itertools import product
-from unittest.mock import Mock
+from unittest.mock import Mock, patch
 
 import pytest
 
+from kit.raising import raised
 from kit.store.ground import new, origin
 from muniment.confine.writing import is_temporary
 from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable
@@ -209,8 +210,7 @@ def test_a_head_reads_back_as_it_was_written_and_nothing_else_is_one_and_another
     for head in (Head(0, bytes(32)), Head(10**18 - 1, bytes(range(32)))):
         assert Head.parse(f" {head}\n") == head
     for text in ("", "5", "5:", "5:00", "-1:" + "0" * 64, "5:" + "g" * 64, "٣:" + "0" * 64):
-        with pytest.raises(ConfigInvalid, match="no head"):
-            Head.parse(text)
+        raised(ConfigInvalid, Head.parse, text, match="no head")
 
 
 # -- The outbox: an event exactly if what it tells of was committed, by a number that is never used again.
@@ -231,16 +231,14 @@ def numbers(state):
     return [event.number for event in read(state.ledger, 0, 100_000)]
 
 
-def test_a_commit_is_told_once_it_is_done_with_the_roots_that_it_changed_alone(ground, monkeypatch):
+def test_a_commit_is_told_once_it_is_done_with_the_roots_that_it_changed_alone(ground):
     def told():
         return [event for event in read(ground.state.ledger, 0, 1_000) if event.type == "memory_changed"]
 
     full = Mock(side_effect=ManagedMemoryUnavailable("ledger.db", "the disk is full"))
     changes, task = (new("user/x.md"), new("project/y.md")), origin("task-1", kind="remember")
-    with monkeypatch.context() as patched:
-        patched.setattr("muniment.store.ledger.audit.append", full)  # After the event, in one transaction.
-        with pytest.raises(ManagedMemoryUnavailable):
-            ground.commit(*changes, origin=task)
+    with patch("muniment.store.ledger.audit.append", full):  # After the event, in one transaction.
+        raised(ManagedMemoryUnavailable, ground.commit, *changes, origin=task)
     assert told() == []
     for _ in range(2):
         ground.commit(*changes, origin=task)
@@ -303,8 +301,7 @@ def test_a_series_that_could_not_be_written_down_is_begun_at_the_next_opening(st
     state.close()
     (state.directory / "ledger.db-series").unlink()
     monkeypatch.setattr(series, "token_hex", lambda _: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        State(state.directory)
+    raised(ZeroDivisionError, State, state.directory)
     monkeypatch.undo()
     for _ in range(2):
         with State(state.directory) as opened:

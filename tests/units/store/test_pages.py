@@ -7,6 +7,7 @@ import tempfile
 from contextlib import ExitStack, closing, contextmanager
 from functools import cache
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from hypothesis import settings
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from kit.memories import put
+from kit.raising import raised
 from kit.store.ground import STRICT, claim, new, patience, photograph, sha
 from kit.store.shelf import Limits, Shelf, expected
 from kit.store.shelf import sha as digest_of
@@ -309,8 +311,7 @@ def test_an_index_that_becomes_a_persons_own_meanwhile_is_saved_or_left(ground, 
     index.write_bytes(THEIRS[0])
     before = ground.contents()
     edits += [b"late edit 2", b"late edit 1", b"late edit 0"]
-    with pytest.raises(StoreConflict):
-        rebuilt(ground)
+    raised(StoreConflict, rebuilt, ground)
     assert ground.contents() == {**before, "user/MEMORY.md": sha(b"late edit 2")}
 
 
@@ -351,11 +352,10 @@ def test_what_cannot_be_replaced_by_an_index_is_left_and_told_and_the_commit_lan
     assert listed(index, *made, "m.md")
 
 
-def test_a_memory_that_cannot_be_read_completely_never_loses_its_index(ground, index, monkeypatch):
+def test_a_memory_that_cannot_be_read_completely_never_loses_its_index(ground, index):
     rebuilt(ground)
     complete = index.read_bytes()
-    with monkeypatch.context() as patched:
-        patched.setattr(catalog.View, "complete", False)
+    with patch.object(catalog.View, "complete", False):
         note = "user/MEMORY.md cannot be rebuilt: the memory could not be read completely"
         assert ground.commit(new("user/n.md")).notes == (note,)
         assert (ground.user / "n.md").exists()

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kit.raising import raised
 from kit.store.ground import claim, new, origin, patience
 from muniment.errors import QuotaExceeded, ReviewClosed
 from muniment.names import Trust
@@ -46,8 +47,7 @@ def test_the_same_proposal_that_waits_already_keeps_its_id_until_it_is_decided_a
     closed(ground, first)
     second = held(ground)
     assert second not in {first, *others}
-    with pytest.raises(ReviewClosed):
-        load(ground.state, first)
+    raised(ReviewClosed, load, ground.state, first)
     assert load(ground.state, second).id == second
 
 
@@ -85,15 +85,12 @@ def test_no_client_fills_what_waits_and_all_together_only_so_far(ground, monkeyp
     monkeypatch.setattr(review, "MAX_OF_TOKEN", 3)
     monkeypatch.setattr(review, "MAX_WAITING", 6)
     mine = [wait(number, "editor") for number in range(3)]
-    with pytest.raises(QuotaExceeded, match="wait for review"):
-        wait(3, "editor")
+    raised(QuotaExceeded, wait, 3, "editor", match="wait for review")
     ground.state.ledger.rows("DELETE FROM task")  # A lane forgets what is over; its reviews stay the token's.
-    with pytest.raises(QuotaExceeded):
-        wait(4, "editor")
+    raised(QuotaExceeded, wait, 4, "editor")
     for asking in ((0, "phone"), (1, "phone"), (0,)):
         wait(*asking)
-    with pytest.raises(QuotaExceeded):
-        wait(1)
+    raised(QuotaExceeded, wait, 1)
     closed(ground, mine[0])
     assert wait(1) not in mine
 

@@ -12,11 +12,14 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
-from unittest.mock import Mock
+from unittest.mock import Mock, patch
 
 import pytest
 
+from kit.jobs.places import raising
+from kit.raising import raised
 from kit.store.processes import die, killed, program
 from muniment.confine.cancel import Cancel, Patience
 from muniment.errors import Cancelled, DeadlineExceeded, ManagedMemoryUnavailable, StateTooNew
@@ -48,6 +51,9 @@ def directory(tmp_path):
     return tmp_path / "state"
 
 
+unavailable = partial(raised, ManagedMemoryUnavailable)
+
+
 def photograph(directory):
     files = [(path, path.stat()) for path in directory.iterdir()]
     return {path.name: (status.st_mtime_ns, status.st_mode, path.read_bytes()) for path, status in files}
@@ -73,10 +79,9 @@ def tables_of(path):
 def refused(directory, words, error=ManagedMemoryUnavailable):
     """The reason that was told of a state that is left as it is."""
     before = photograph(directory)
-    with pytest.raises(error, match=words) as raised:
-        State(directory)
+    error = raised(error, State, directory, match=words)
     assert photograph(directory) == before
-    return getattr(raised.value, "reason", None)
+    return getattr(error, "reason", None)
 
 
 def is_whole(directory, records=1):
@@ -114,28 +119,24 @@ def test_what_was_written_is_there_at_the_next_opening_with_the_same_key(directo
         keyed = opened.keyed("a fact")
         assert other.keyed("a fact") != keyed
         assert opened.mac(b"ab", b"c") != opened.mac(b"a", b"bc")
-    with pytest.raises(ManagedMemoryUnavailable, match="closed"):
-        opened.ledger.rows("SELECT 1")
+    unavailable(opened.ledger.rows, "SELECT 1", match="closed")
     with State(directory) as opened:
         assert opened.keyed("a fact") == keyed
 
 
 def test_who_hangs_while_it_opens_writes_or_reads_is_waited_for_only_so_long(directory, monkeypatch):
-    hangs = lambda words: pytest.raises(ManagedMemoryUnavailable, match=words)  # noqa: E731
     monkeypatch.setattr(database, "BUSY_SECONDS", 0.05)
     monkeypatch.setattr(state, "BUSY_SECONDS", 0.05)
-    with state._alone(directory), hangs("another process has kept it locked"):
-        State(directory)
+    with state._alone(directory):
+        unavailable(State, directory, match="another process has kept it locked")
     with State(directory) as one, State(directory) as two:
         with one.ledger.transaction():
-            with hangs("another process has kept it busy"):
-                append(two, AT, "test", None, {})
+            unavailable(append, two, AT, "test", None, {}, match="another process has kept it busy")
             assert len(two.ledger.rows("SELECT * FROM record")) == 1  # Readers do not wait.
         reader = two.ledger._connection.execute("SELECT * FROM record UNION ALL SELECT * FROM record")
         reader.fetchone()
         append(one, AT, "test", None, {})
-        with hangs("busy"):
-            one.ledger.drain()
+        unavailable(one.ledger.drain, match="busy")
         reader.close()
         one.ledger.drain()
         assert (directory / "ledger.db-wal").stat().st_size == 0
@@ -157,18 +158,16 @@ def test_a_key_of_another_size_that_others_may_read_or_that_is_missing_is_refuse
     refused(directory, r"missing.*backup")
 
 
-def test_a_directory_or_a_database_that_is_not_this_users_alone_is_refused(directory, tmp_path, monkeypatch):
+def test_a_directory_or_a_database_that_is_not_this_users_alone_is_refused(directory, tmp_path):
     for mode in (0o770, 0o702):
         directory.chmod(mode)
         refused(directory, "chmod 700")
     directory.chmod(0o700)
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    with patch.object(os, "geteuid", lambda: os.getuid() + 1):
         refused(directory, "belongs to another user")
     real = os.access
     for path in (directory / "ledger.db", directory / "catalog.db"):
-        with monkeypatch.context() as patched:
-            patched.setattr(os, "access", lambda at, mode, path=path: Path(at) != path and real(at, mode))
+        with patch.object(os, "access", lambda at, mode, path=path: Path(at) != path and real(at, mode)):
             refused(directory, "this user may not read and write it")
         moved = path.rename(tmp_path / path.name)
         path.symlink_to(moved)
@@ -176,10 +175,8 @@ def test_a_directory_or_a_database_that_is_not_this_users_alone_is_refused(direc
         moved.replace(path)
     (directory / "catalog.db").unlink()
     (directory / "catalog.db").mkdir()
-    with pytest.raises(ManagedMemoryUnavailable, match="is a directory"):
-        State(directory)
-    with pytest.raises(ManagedMemoryUnavailable, match="not a directory"):
-        State(directory / "ledger.db")
+    unavailable(State, directory, match="is a directory")
+    unavailable(State, directory / "ledger.db", match="not a directory")
 
 
 def test_a_newer_state_is_refused_and_nothing_of_it_touched_also_where_its_log_alone_tells(directory):
@@ -197,8 +194,7 @@ def test_a_newer_state_is_refused_and_nothing_of_it_touched_also_where_its_log_a
 
     killed(newer)
     assert (directory / "ledger.db-wal").stat().st_size > 0
-    with pytest.raises(StateTooNew):
-        State(directory)
+    raised(StateTooNew, State, directory)
     assert version_of(directory / "ledger.db") == 9999
 
 
@@ -219,14 +215,13 @@ def test_a_migration_copies_first_and_keeps_what_is_there(directory):
             asked(path, "DROP TABLE later")
             asked(path, f"PRAGMA user_version = {NEWEST}")
     assert copy.stat().st_ino == inode
-    with pytest.raises(StateTooNew):
-        State(directory)
+    raised(StateTooNew, State, directory)
 
 
 def test_a_migration_that_fails_or_is_killed_in_the_middle_leaves_the_old_version_usable(directory):
     twice = "CREATE TABLE later (word TEXT);\nCREATE TABLE later (word TEXT);\n"
-    with pytest.raises(ManagedMemoryUnavailable, match="later already exists"):
-        open_ledger(directory / "ledger.db", (*LEDGER_MIGRATIONS, twice))
+    migrations = (*LEDGER_MIGRATIONS, twice)
+    unavailable(open_ledger, directory / "ledger.db", migrations, match="later already exists")
     assert is_whole(directory)
 
     def migrating():
@@ -263,11 +258,10 @@ def test_a_catalog_that_is_none_is_begun_anew_and_a_ledger_is_told_and_left_alon
     if damage != "empty":
         broken = DAMAGES[damage](ledger.read_bytes())
         ledger.write_bytes(broken)
-        with pytest.raises(ManagedMemoryUnavailable, match="damaged or no database; bring it back") as raised:
-            State(directory)
+        error = unavailable(State, directory, match="damaged or no database; bring it back")
         assert ledger.read_bytes() == broken
         with closing(open_catalog(path)) as catalog:
-            assert not catalog.is_damaged(raised.value)
+            assert not catalog.is_damaged(error)
 
 
 def test_a_catalog_of_another_version_or_one_that_is_renewed_is_empty_and_one_of_this_is_kept(directory):
@@ -284,11 +278,10 @@ def test_a_catalog_of_another_version_or_one_that_is_renewed_is_empty_and_one_of
 def test_a_catalog_out_of_reach_is_told_and_one_without_version_begun_anew(directory, monkeypatch):
     path = directory / "catalog.db"
     before, error = path.read_bytes(), sqlite3.DatabaseError("database disk image is malformed")
-    reporting = database.reporting(path)(Mock(side_effect=error))
+    reporting = database.reporting(path)(raising(error))
     monkeypatch.setattr(state, "_version", reporting)
     error.sqlite_errorcode = sqlite3.SQLITE_IOERR_READ
-    with pytest.raises(ManagedMemoryUnavailable, match="the disk reports"):
-        open_catalog(path)
+    unavailable(open_catalog, path, match="the disk reports")
     assert path.read_bytes() == before
     error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
     with closing(open_catalog(path)) as catalog:
@@ -298,8 +291,7 @@ def test_a_catalog_out_of_reach_is_told_and_one_without_version_begun_anew(direc
 def test_a_file_system_without_shared_memory_is_refused(tmp_path, monkeypatch):
     lacking = Mock(**{"execute.return_value.fetchone.return_value": ("delete",)})
     monkeypatch.setattr(sqlite3, "connect", lambda *_, **__: lacking)
-    with pytest.raises(ManagedMemoryUnavailable, match="local disk"):
-        Database(tmp_path / "x.db", synchronous="FULL")
+    unavailable(Database, tmp_path / "x.db", match="local disk", synchronous="FULL")
 
 
 SENTENCES = {
@@ -317,9 +309,8 @@ def test_every_error_says_what_to_do(tmp_path):
     for code, words in SENTENCES.items():
         error = sqlite3.OperationalError("the words of SQLite")
         error.sqlite_errorcode = code
-        with pytest.raises(ManagedMemoryUnavailable, match=words) as raised, database.reporting(tmp_path):
-            raise error
-        assert database.is_corrupt(raised.value) == (code == sqlite3.SQLITE_CORRUPT_INDEX)
+        told = unavailable(database.reporting(tmp_path)(raising(error)), match=words)
+        assert database.is_corrupt(told) == (code == sqlite3.SQLITE_CORRUPT_INDEX)
 
 
 def test_a_file_is_put_whole_or_not_at_all_and_through_no_link(tmp_path, monkeypatch):
@@ -332,8 +323,7 @@ def test_a_file_is_put_whole_or_not_at_all_and_through_no_link(tmp_path, monkeyp
 
     path.write_bytes(b"before")
     monkeypatch.setattr(os, "write", nearly_full)
-    with pytest.raises(OSError, match="no room"):
-        put(path, b"more than sixteen bytes", over=True)
+    raised(OSError, put, path, b"more than sixteen bytes", match="no room", over=True)
     assert (path.read_bytes(), [*tmp_path.iterdir()]) == (b"before", [path])
     path.rename(elsewhere)
     path.symlink_to(elsewhere)
@@ -480,8 +470,7 @@ def test_a_query_that_is_cancelled_within_a_transaction_takes_nothing_of_that_ba
     with Cancel() as cancel, db.transaction() as connection:
         when_begun(db, cancel.set)
         connection.execute("INSERT INTO kept VALUES ('written before')")
-        with pytest.raises(Cancelled):
-            db.rows(ENDLESS, patience=Patience(math.inf, cancel))
+        raised(Cancelled, db.rows, ENDLESS, patience=Patience(math.inf, cancel))
         connection.execute("INSERT INTO kept VALUES ('written behind')")
     assert len(db.rows(KEPT)) == 3
 
@@ -494,8 +483,7 @@ def test_a_query_of_another_thread_goes_on_when_one_that_waits_for_it_ends(db):
         other = asking(db, LONG)
         assert begun.wait(WAIT)
         waiting = asking(db, KEPT, Patience(math.inf, cancel))
-        with pytest.raises(DeadlineExceeded):
-            db.rows(KEPT, patience=Patience(time.monotonic() + 0.01))
+        raised(DeadlineExceeded, db.rows, KEPT, patience=Patience(time.monotonic() + 0.01))
         cancel.set()
         assert isinstance(waiting.exception(WAIT), Cancelled)
         assert not other.done()
@@ -506,8 +494,7 @@ def test_a_query_of_another_thread_goes_on_when_one_that_waits_for_it_ends(db):
 
 def test_ctrl_c_or_a_failure_in_a_query_is_told_as_that_though_somebody_waits(db):
     when_begun(db, int)
-    with pytest.raises(KeyboardInterrupt):
-        db.rows(ENDLESS, patience=Mock(**{"check.side_effect": [None, None, KeyboardInterrupt]}))
-    with pytest.raises(ManagedMemoryUnavailable):
-        db.rows("SELECT word FROM nowhere", patience=FOREVER)
+    pressed = Mock(**{"check.side_effect": [None, None, KeyboardInterrupt]})
+    raised(KeyboardInterrupt, db.rows, ENDLESS, patience=pressed)
+    unavailable(db.rows, "SELECT word FROM nowhere", patience=FOREVER)
     assert is_usable(db)

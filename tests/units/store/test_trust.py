@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kit.raising import raised
 from kit.store.ground import STRICT, lax, new, origin, sha
 from muniment.content.entry import parse
 from muniment.errors import PendingReview, Refused, TooLarge
@@ -118,12 +119,11 @@ def test_a_lower_trust_never_replaces_or_removes_a_higher_one_unasked(ground):
             ground.commit(change, **terms)
             assert (ground.base / path).read_bytes() == b"new\n"
             continue
-        with pytest.raises(PendingReview, match=f"text of trust {trust} would replace {path}"):
-            ground.commit(change, **terms)
+        told = f"text of trust {trust} would replace {path}"
+        raised(PendingReview, ground.commit, change, **terms, match=told)
         assert ground.photograph() == before
     removal = {"removals": [ground.gone("user/a.md")], "origin": origin(trust=AGENT)}
-    with pytest.raises(PendingReview, match=r"would remove user/a\.md"):
-        ground.commit(**removal, trust=constant(AGENT))
+    raised(PendingReview, ground.commit, match=r"would remove user/a\.md", **removal, trust=constant(AGENT))
     assert (ground.user / "a.md").exists()
     told = ground.commit(ground.edit("user/a.md", b"new\n"), trust=constant(AGENT), dry_run=True).notes
     assert told == (
@@ -144,8 +144,7 @@ def test_text_from_outside_that_speaks_to_an_agent_or_of_a_reviewed_scope_waits_
         (order, STRICT, OWNER, PendingReview, "speaks to an agent"),
         (change, reviewed, OWNER, PendingReview, "every change of user is reviewed"),
     ):
-        with pytest.raises(error, match=f".*{words}"):
-            ground.commit(item, policy=policy, trust=constant(trust))
+        raised(error, ground.commit, item, match=f".*{words}", policy=policy, trust=constant(trust))
         assert ground.photograph() == before
     ground.commit(new("project/n.md"), policy=reviewed)
 
@@ -191,8 +190,6 @@ def test_stamping_keeps_every_byte_of_the_body_and_a_second_time_changes_nothing
 
 
 def test_front_matter_without_room_and_a_ulid_out_of_range_are_refused():
-    with pytest.raises(TooLarge):
-        stamp(b"---\nx: " + b"y" * 8_170 + b"\n---\n", None, PATH, PROVENANCE)
+    raised(TooLarge, stamp, b"---\nx: " + b"y" * 8_170 + b"\n---\n", None, PATH, PROVENANCE)
     for milliseconds, size in ((-1, 10), (2**48, 10), (0, 9), (0, 11)):
-        with pytest.raises(ValueError, match="ULID"):
-            ulid(milliseconds, bytes(size))
+        raised(ValueError, ulid, milliseconds, bytes(size), match="ULID")
