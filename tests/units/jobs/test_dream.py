@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from datetime import UTC, datetime, timedelta
 from itertools import product
 
@@ -12,7 +11,6 @@ import pytest
 from kit.jobs.places import committed, done, dreaming, lay, made, memory, opened, raising, remembering, roomy
 from kit.memories import make_roots, put
 from muniment.agent.model import ModelError
-from muniment.confine.cancel import Cancel
 from muniment.content.entry import parse
 from muniment.errors import StoreConflict
 from muniment.jobs import dream as job
@@ -21,7 +19,7 @@ from muniment.jobs.review import undo
 from muniment.names import Trust
 from muniment.policy.decide import Retention
 from muniment.store.upkeep import verify
-from muniment.testing.minds import FakeClock, ScriptedModel, say
+from muniment.testing.minds import ScriptedModel, say
 
 FACT = "The user prefers dark mode in all editors"
 A, B, C = (f"{FACT} and terminals at {where}" for where in ("night", "home", "work"))
@@ -248,9 +246,10 @@ def test_groups_are_asked_about_as_long_as_there_are_turns(tmp_path):
         assert any("not asked about" in note for note in result.notes)
 
 
-def test_an_outage_changes_nothing_at_all_and_an_unusable_answer_nothing_in_its_group(place):
+def test_nobody_there_or_an_outage_changes_nothing_and_an_unusable_answer_nothing_in_its_group(place):
     alike(place, A, B, FACT, FACT)
     before = memory(place)
+    assert (dreaming(place, attended=False).error.code, memory(place)) == ("pending_review", before)
     for error in (ModelError("the server is down"), RuntimeError("boom")):
         result = dreaming(place, ScriptedModel([raising(error)]))
         assert (result.error.code, memory(place)) == ("dream_failed", before)
@@ -296,15 +295,3 @@ def test_a_dream_in_which_nothing_holds_is_repeated_once(tmp_path, monkeypatch, 
             assert done(result).deduped_entries == ("user/b.md",)
         else:
             assert result.error.code == "store_conflict"
-
-
-def test_an_unattended_cancelled_or_late_dream_changes_nothing(tmp_path):
-    clock = FakeClock(time.monotonic())
-    with made(tmp_path, roomy(), clock=clock) as place, Cancel() as cancel:
-        alike(place, A, B, FACT, FACT)
-        before = memory(place)
-        assert dreaming(place, attended=False).error.code == "pending_review"
-        late = ScriptedModel([lambda _: clock.advance(300) or say('{"merges": []}')])
-        assert dreaming(place, late).error.code == "dream_timeout"
-        cancel.set()
-        assert (dreaming(place, cancel=cancel).status, memory(place)) == ("cancelled", before)

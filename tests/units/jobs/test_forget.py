@@ -12,7 +12,6 @@ from kit.jobs import places
 from kit.jobs.places import base, done, forgetting, lay, made, memory, raising, remembering, user
 from kit.memories import photograph, put, strict
 from muniment.agent.model import ModelError
-from muniment.confine.cancel import Cancel
 from muniment.errors import DeadlineExceeded, StoreConflict
 from muniment.jobs import forget as job
 from muniment.jobs.request import MAX_QUERY_BYTES, MAX_QUERY_WORDS
@@ -22,7 +21,7 @@ from muniment.policy.decide import Changes
 from muniment.store.audit import records
 from muniment.store.ledger import root_key, source_of
 from muniment.store.upkeep import view_of
-from muniment.testing.minds import FakeClock, ScriptedModel, say
+from muniment.testing.minds import ScriptedModel, say
 from muniment.tools.overlay import digest
 
 place = places.place
@@ -263,16 +262,6 @@ def test_a_model_that_fails_deletes_nothing(place):
 # -- how it ends -------------------------------------------------------------------------------------
 
 
-def test_a_cancelled_or_late_forget_removes_nothing(tmp_path):
-    clock = FakeClock()
-    with made(tmp_path, clock=clock) as place, Cancel() as cancel:
-        before = numbered(place, 1)
-        late = ScriptedModel([lambda _: clock.advance(300) or say('{"remove": ["c1"]}')])
-        assert forgetting(place, "dark mode", late).error.code == "forget_timeout"
-        cancel.set()
-        assert (forgetting(place, "dark mode", cancel=cancel).status, memory(place)) == ("cancelled", before)
-
-
 @pytest.mark.parametrize("again", [False, True])
 def test_a_file_that_changes_meanwhile_is_looked_at_again_once(place, monkeypatch, again):
     put(user(place), "a.md", "- dark mode\n- tea\n")
@@ -328,17 +317,12 @@ def test_a_scope_under_review_is_the_owners_own(tmp_path):
 # -- by path -----------------------------------------------------------------------------------------
 
 
-def test_a_path_means_that_entry_alone_and_undo_brings_it_back(place):
-    (dark,) = remembering(place, DARK).files_touched
-    put(user(place), "other.md", f"see {dark}\n")
-    before = memory(place)
+def test_a_path_means_that_entry_alone_however_it_is_spelled(place):
     model = ScriptedModel([])  # The path says it all: nobody is asked.
     for spelling in ("/{}", "/memories/{}", "  {}\n"):
-        result = forgetting(place, spelling.format(dark), model)
-        assert (removed(result), result.touched_scopes) == ([dark], ("user",))
-        assert memory(place) == {path: data for path, data in before.items() if path != dark}
-        done(undo(result.task_id, place))
-        assert memory(place) == before
+        lay(place, {"user/dark.md": DARK, "user/other.md": "see user/dark.md\n"})
+        assert removed(forgetting(place, spelling.format("user/dark.md"), model)) == ["user/dark.md"]
+        assert [*memory(place)] == ["user/other.md"]
 
 
 def test_a_path_is_no_way_around_policy_trust_or_what_may_be_seen_or_is_there(tmp_path):

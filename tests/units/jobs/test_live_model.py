@@ -18,7 +18,7 @@ import pytest
 
 from kit.where import REPOSITORY
 from muniment.testing.chat_server import ChatServer
-from muniment.testing.minds import noise, perfect, through
+from muniment.testing.minds import noise, through
 
 URL, MODEL = os.environ.get("MUNIMENT_TEST_BASE_URL"), os.environ.get("MUNIMENT_TEST_MODEL")
 ROW = re.compile(r" *(\d+)  +(\d+)/(\d+)  +([\d.]+)  +(\d+)  (?P<outcome>.+)")
@@ -49,11 +49,7 @@ def test_a_live_model_files_every_fact_or_ends_in_a_clean_error(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_live_test_can_pass_and_tells_what_is_malformed(tmp_path):
-    with ChatServer(through(perfect)) as server:
-        rows, last = table(tmp_path, server.base_url, "perfect", "--protocol", "json")
-    assert last.startswith("12 of 12 filed")
-    assert all(int(row[1]) >= 3 and int(row[2]) == 100 * int(row[1]) for row in rows)
+def test_the_live_test_tells_what_is_malformed(tmp_path):
     with ChatServer(through(noise(7))) as server:
         rows, last = table(tmp_path, server.base_url, "noise", "--protocol", "tools")
     assert last.startswith("0 of 12 filed")

@@ -18,7 +18,7 @@ from muniment.errors import DeadlineExceeded
 from muniment.names import MAX_FACT_BYTES, FenceLayer, Trust
 from muniment.sandbox import Sandbox
 from muniment.store.audit import records as audited
-from muniment.testing.minds import FakeClock, ScriptedModel, call, calls, say
+from muniment.testing.minds import ScriptedModel, call, calls, say
 
 place, logged = places.place, places.logged
 TOLD = {"task_id": "", "seconds": 0, "timeline": [], "policy": "", "error": None, "turns": 2}
@@ -178,17 +178,6 @@ def test_the_rules_file_a_fact_even_if_someone_took_its_place_meanwhile(place, m
 
 
 # -- time and cancel -----------------------------------------------------------------------------------
-
-
-def test_what_a_model_says_after_the_deadline_counts_for_nothing(tmp_path):
-    clock = FakeClock(time.monotonic())
-    with made(tmp_path, clock=clock) as place:
-        before = photograph(tmp_path)
-        for first in ([], [calls(write())]):
-            result = ask(place, *first, lambda _: clock.advance(296) or say("Saved, or known already."))
-            assert result.error.code == "remember_timeout"
-            assert result.seconds == pytest.approx(296)
-            assert photograph(tmp_path) == before
 
 
 def test_a_cancel_at_any_call_leaves_nothing_and_one_before_the_start_asks_no_model(place):

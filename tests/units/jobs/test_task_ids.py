@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 from unittest.mock import patch
 
@@ -15,6 +16,7 @@ from kit.memories import make_roots, put, strict
 from kit.raising import raised
 from kit.store.ground import patience
 from muniment.confine.binding import bind_all
+from muniment.confine.cancel import Cancel
 from muniment.errors import InvalidContent
 from muniment.jobs.place import Place
 from muniment.names import Scope, Trust
@@ -24,7 +26,7 @@ from muniment.store.erase import EraseGround, erase
 from muniment.store.ledger import of_task
 from muniment.store.review import pending
 from muniment.store.state import State
-from muniment.testing.minds import ScriptedModel, calls, say
+from muniment.testing.minds import FakeClock, ScriptedModel, calls, say
 
 place = places.place
 FACT = "The user prefers dark mode in all editors"
@@ -226,6 +228,22 @@ def test_an_attempt_that_another_one_overtook_says_what_that_did(tmp_path, kind)
     assert is_repeat(result, firsts[0])
     told = {"remember": "files_touched", "forget": "removed_entries", "dream": "deduped_entries"}[kind]
     assert sorted(getattr(result, told)) == sorted(getattr(firsts[0], told)) != []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_cancelled_job_or_what_a_model_says_after_the_deadline_changes_nothing(tmp_path, kind):
+    clock, (*first, last) = FakeClock(time.monotonic()), ANSWERS[kind]
+    with made(tmp_path, roomy(), clock=clock) as place, Cancel() as cancel:
+        lay(place, {f"user/{end}.md": f"{FACT} and terminals at {end}\n" for end in ("night", "home")})
+        before = memory(place)
+        for steps in (first, []):
+            late = ScriptedModel([*steps, lambda _: clock.advance(296) or last])
+            result = KINDS[kind](place, "dark mode", late)
+            assert (result.error.code, memory(place)) == (f"{kind}_timeout", before)
+            assert result.seconds == pytest.approx(296)
+        cancel.set()
+        result = KINDS[kind](place, "dark mode", late, cancel=cancel)
+        assert (result.status, memory(place)) == ("cancelled", before)
 
 
 def test_a_memory_takes_the_ids_of_all_its_jobs(tmp_path):
