@@ -172,6 +172,11 @@ def test_a_removed_or_copied_record_and_a_cut_tail_are_found_whatever_the_head_r
         for told in range(1, 4 if left else 3):
             assert "removed or added" in copied(*cut[:told]), (left, told)
         assert not left or "not marked" in copied(*cut, ("DELETE FROM head",))
+    for more in ([], [("UPDATE head SET seq = 3",)]):  # A record behind it does not hide it.
+        copied(("DELETE FROM record WHERE seq > 3",), *more)
+        with State(tmp_path / "state") as state:
+            append(state, AT, "later", None, {})
+            assert verify(state).problems
 
 
 def test_an_erased_body_needs_a_later_erasure_that_names_it_and_is_not_forged(copy):
