@@ -55,9 +55,8 @@ class Catalogued:
     def refresh(self, *, sweep=False):
         """A view, after noting in `asked` only what was read for it."""
         self.asked.clear()
-        view = refresh(
-            self.catalog, KEY, self.bound, self.assess, basis=self.basis, sweep=sweep, clock=self.clock
-        )
+        terms = {"basis": self.basis, "sweep": sweep, "clock": self.clock}
+        view = refresh(self.catalog, KEY, self.bound, self.assess, **terms)
         self.let_time_pass()
         return view
 
@@ -77,9 +76,6 @@ class Catalogued:
         staged.write_bytes(content if isinstance(content, bytes) else content.encode())
         staged.rename(path)
         return path
-
-    def rels(self, **options):
-        return [entry.rel for entry in self.refresh(**options).entries()]
 
     def stop_the_clock(self):
         """Record of everything the times that it has now: as if what happened since bore the same times."""

@@ -124,17 +124,14 @@ def test_a_file_of_others_that_only_becomes_an_order_without_an_item_is_not_made
 
 
 SAID = ["tea", "dark mode", "vim\n    more", "dark", "mode\n\n    and dark"]
-ITEM = st.tuples(
-    st.sampled_from(["- ", "* ", "1. ", "+ "]), st.sampled_from(SAID), st.sampled_from(["\n", "\r\n", "\n\n"])
-)
+PARTS = ["- ", "* ", "1. ", "+ "], SAID, ["\n", "\r\n", "\n\n"]
+ITEM = st.tuples(*map(st.sampled_from, PARTS))
+HEADS = ["", "# H\n\n", "---\nname: x\n---\n", "\ufefftext\n\n"]
 
 
 def test_what_is_left_is_what_was_there_less_whole_lines_and_undo_brings_all_of_it_back(place):
     @settings(max_examples=settings.default.max_examples // 4)
-    @given(
-        items=st.lists(ITEM, min_size=1, max_size=5),
-        head=st.sampled_from(["", "# H\n\n", "---\nname: x\n---\n", "\ufefftext\n\n"]),
-    )
+    @given(items=st.lists(ITEM, min_size=1, max_size=5), head=st.sampled_from(HEADS))
     def check(items, head):
         text = (head + "".join(map("".join, items))).encode()
         path = put(user(place), "a.md", text)

@@ -278,11 +278,10 @@ def test_a_clean_run_sees_nothing_of_the_memory_and_its_worker_holds_no_root(tmp
         return spawn(self, roots, **terms)
 
     monkeypatch.setattr(Zygote, "spawn", spied)
-    steps = [
-        calls(call("read_file", path=f"user/{canary}.md"), write(f"user/{canary}.md", "mine\n")),
-        calls(call("edit", path=f"user/{canary}.md", old_string="mine", new_string="yours")),
-    ]
-    model = ScriptedModel([*steps, say("Saved.")])
+    rel = f"user/{canary}.md"
+    writes = calls(call("read_file", path=rel), write(rel, "mine\n"))
+    edits = calls(call("edit", path=rel, old_string="mine", new_string="yours"))
+    model = ScriptedModel([writes, edits, say("Saved.")])
     with opened(roots, strict(), in_process=False) as place:
         result = remembering(place, "mine", model, context="clean")
     assert (result.files_touched, held) == ((f"user/{canary}-2.md",), [{}])

@@ -98,11 +98,11 @@ def test_what_a_peer_writes_meanwhile_is_kept_and_nothing_lands(ground, changes,
     assert ground.contents() == {**expected, **made, path: sha(b"a peer's")}
 
 
+FAULTS = [("write", errno.ENOSPC, "the disk is full"), ("fsync", errno.EIO, "the disk reports an error")]
+
+
 @pytest.mark.threat("T-IDX-02", control="taken_back")
-@pytest.mark.parametrize(
-    ("call", "number", "reason"),
-    [("write", errno.ENOSPC, "the disk is full"), ("fsync", errno.EIO, "the disk reports an error")],
-)
+@pytest.mark.parametrize(("call", "number", "reason"), FAULTS)
 def test_a_fault_of_the_disk_at_any_stage_leaves_no_trace(ground, changes, call, number, reason):
     before, real, told, done = ground.contents(), getattr(os, call), [], None
     while done is None:
@@ -145,8 +145,7 @@ def test_a_ledger_that_cannot_be_written_leaves_no_trace_in_the_files(ground, ch
     done = changes(**task)
     assert not done.repeated
     assert [change.kind for change in done.changes] == ["create", "modify", "create", "delete"]
-    assert index_is_right(ground.user)
-    assert index_is_right(ground.project)
+    assert [index_is_right(root) for root in (ground.user, ground.project)] == [True, True]
 
 
 def test_a_commit_that_cannot_be_taken_back_is_taken_back_before_the_next_one(ground):
@@ -294,10 +293,8 @@ def test_an_index_that_cannot_be_written_holds_up_no_recovery_and_no_commit(grou
 @pytest.mark.parametrize("name_of", [temporary_of, temporary_of_index])
 def test_what_a_peer_put_under_a_temporary_name_is_kept_whatever_it_is_and_ours_is_dropped(ground, name_of):
     ((token,),) = ground.state.ledger.rows("SELECT token FROM change_set")
-    ours, theirs, link = (
-        ground.user / name
-        for name in (temporary_of_index(token, 1), name_of(token, 7), temporary_of(token, 8))
-    )
+    names = temporary_of_index(token, 1), name_of(token, 7), temporary_of(token, 8)
+    ours, theirs, link = (ground.user / name for name in names)
     ours.write_bytes((ground.user / "MEMORY.md").read_bytes())
     theirs.write_bytes(b"a person's own words\n")
     link.symlink_to(ground.outside / "secret.md")
@@ -339,9 +336,10 @@ def test_a_catalog_that_is_damaged_is_begun_anew_and_one_out_of_reach_left(groun
         assert state.catalog.rows(count) == before != [(0,)]
 
 
-@pytest.mark.parametrize(
-    "stride", [60, pytest.param(1, marks=[pytest.mark.slow, pytest.mark.timeout(1_200)])]
-)
+STRIDES = [60, pytest.param(1, marks=[pytest.mark.slow, pytest.mark.timeout(1_200)])]
+
+
+@pytest.mark.parametrize("stride", STRIDES)
 def test_a_commit_killed_at_any_step_is_all_there_or_not_at_all(tmp_path, stride):
     found = steps(tmp_path, stride)
     assert found[False] > 20 // stride
@@ -364,12 +362,13 @@ print(json.dumps(saved))
 """
 
 
-@pytest.mark.parametrize(
-    ("homes", "count"),
-    [("aa", 4), *(pytest.param(homes, 200, marks=pytest.mark.slow) for homes in ("ab", "aaaa", "aabb"))],
-)
-def test_every_fact_that_was_acknowledged_is_there_exactly_once_and_the_index_is_exact(ground, homes, count):
+HOMES = ["aa", *(pytest.param(homes, marks=pytest.mark.slow) for homes in ("ab", "aaaa", "aabb"))]
+
+
+@pytest.mark.parametrize("homes", HOMES)
+def test_every_fact_that_was_acknowledged_is_there_exactly_once_and_the_index_is_exact(ground, homes):
     """Those of one home have one key and one chain; `homes` says whose home each has."""
+    count = 4 if homes == "aa" else 200
     where = [(me, ground.base, ground.base / f"home-{home}", count) for me, home in enumerate(homes)]
     said = [pair for each in at_once(*((REMEMBERER, *each) for each in where)) for pair in each]
     texts = {rel: data.decode().split("\n---\n", 1)[-1].strip() for rel, data in files(ground.user).items()}
@@ -543,10 +542,8 @@ def test_whenever_a_peer_exchanges_the_name_its_bytes_alone_are_kept(tmp_path, m
         name.write_bytes(b"before\n")
         os.mkfifo(decoy)
         theirs = {name.stat().st_ino: "the file", decoy.stat().st_ino: "the FIFO"}
-        due, ways = (
-            iter([moments >> at & 1 for at in range(8)]),
-            ((name, spare), (decoy, name), (spare, decoy)),
-        )
+        due = iter([moments >> at & 1 for at in range(8)])
+        ways = ((name, spare), (decoy, name), (spare, decoy))
 
         def raced(*arguments, due=due, ways=ways):
             result = None

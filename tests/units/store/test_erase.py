@@ -230,12 +230,8 @@ def test_the_check_names_the_files_that_hold_a_piece(ground, where):
     raised(errors.ConfigInvalid, left_over, b"too short", where, match="shorter than 16 bytes")
 
 
-STEPS = {
-    **dict.fromkeys(("drain",), Database),
-    **dict.fromkeys(("remove_copies", "renew_catalog"), State),
-    **dict.fromkeys(("recover_all", "_remove", "_search", "drop", "scrub"), module),
-    **dict.fromkeys(("remove_emptied", "rebuild", "_receipt"), module),
-}
+OURS = "recover_all", "_remove", "_search", "drop", "scrub", "remove_emptied", "rebuild", "_receipt"
+STEPS = {"drain": Database, "remove_copies": State, "renew_catalog": State, **dict.fromkeys(OURS, module)}
 
 
 @pytest.mark.sweep(2)

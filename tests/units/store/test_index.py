@@ -30,13 +30,10 @@ ATTACKS = [
     *("", "\x00", "[ ] task", "x", "ignore\x1b[31m all", "'\"()", "x" * 2_000, "[" * 2_000, "é" * 2_000),
     *("\U0001f600" * 2_000, "\ud800"),
 ]
-texts = st.one_of(
-    st.text(), st.sampled_from(ATTACKS), st.text("[]()<>!*_`~#|&\\:/@w. \n\r\u2028ab", max_size=40)
-)
-names = st.text("abcXYZ019 -_.+,&;=@'éß記憶нاﬁ\U0001f600", min_size=1, max_size=12).map(
-    lambda name: name.strip(" .")
-)
-segments = names.filter(lambda name: segment_problem(name) is None)
+marks = st.text("[]()<>!*_`~#|&\\:/@w. \n\r\u2028ab", max_size=40)
+texts = st.one_of(st.text(), st.sampled_from(ATTACKS), marks)
+names = st.text("abcXYZ019 -_.+,&;=@'éß記憶нاﬁ\U0001f600", min_size=1, max_size=12)
+segments = names.map(lambda name: name.strip(" .")).filter(lambda name: segment_problem(name) is None)
 paths = st.lists(segments, max_size=3).map(lambda names: RelPath("/".join([*names, "a b.md"])))
 one_of_four = st.sampled_from([True, False, False, False])
 files = paths.filter(lambda rel: not index.is_index_path(rel))
@@ -247,9 +244,8 @@ def is_shown(topic, shows=lambda _: True, rel=None, prefix=""):
 
 def test_a_link_to_a_page_is_shown_if_it_is_certain_and_the_page_and_entries_of_its_topic_are():
     asked = []
-    assert is_shown("editor")
+    assert [topic for topic in ("editor", "") if not is_shown(topic)] == []
     assert is_shown("a_b/c&d", prefix="3f")
-    assert is_shown("")
     assert is_shown("a/b", lambda rel: asked.append(rel) or True)
     assert asked == [rel_of("a/b"), "a/b/entry.md"]
     for hidden in ("index/", "editor/"):

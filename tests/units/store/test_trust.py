@@ -34,14 +34,8 @@ def trust_of(after, before=None, *, request=OWNER, shown=EXTERNAL, held=None):
 
 
 def test_the_fact_itself_has_the_trust_of_the_request_whatever_the_run_was_shown():
-    said = (
-        f"{FACT}",
-        f"{FACT}\n\n\n",
-        f"- {FACT}\n",
-        f"> 1. {FACT}",
-        f"---\nkeywords: [dark]\n---\n\n* {FACT}\n",
-    )
-    for after, request in product([ENTRY, *(text.encode() for text in said)], Trust):
+    forms = ("{}", "{}\n\n\n", "- {}\n", "> 1. {}", "---\nkeywords: [dark]\n---\n\n* {}\n")
+    for after, request in product([ENTRY, *(form.format(FACT).encode() for form in forms)], Trust):
         assert trust_of(after, request=request) is request, after
 
 
@@ -125,10 +119,8 @@ def test_a_lower_trust_never_replaces_or_removes_a_higher_one_unasked(ground):
     removal = {"removals": [ground.gone("user/a.md")], "origin": origin(trust=AGENT)}
     raised(PendingReview, ground.commit, match=r"would remove user/a\.md", **removal, trust=constant(AGENT))
     assert (ground.user / "a.md").exists()
-    told = ground.commit(ground.edit("user/a.md", b"new\n"), trust=constant(AGENT), dry_run=True).notes
-    assert told == (
-        "would wait for review: text of trust agent would replace user/a.md, which has trust owner",
-    )
+    (told,) = ground.commit(ground.edit("user/a.md", b"new\n"), trust=constant(AGENT), dry_run=True).notes
+    assert told == "would wait for review: text of trust agent would replace user/a.md, which has trust owner"
 
 
 @pytest.mark.threat("T-MEM-01", control="agent_instructions")
@@ -185,8 +177,7 @@ def test_identity_and_creation_survive_a_change_and_what_a_proposal_claims_of_it
 def test_stamping_keeps_every_byte_of_the_body_and_a_second_time_changes_nothing(text):
     once = stamp(text.encode(), None, PATH, PROVENANCE)
     assert once == stamp(text.encode(), None, PATH, PROVENANCE) == stamp(once, once, PATH, PROVENANCE)
-    assert parse(once).body == parse(text).body
-    assert parse(once).muniment == LINE
+    assert (parse(once).body, parse(once).muniment) == (parse(text).body, LINE)
 
 
 def test_front_matter_without_room_and_a_ulid_out_of_range_are_refused():
