@@ -105,13 +105,13 @@ class Victim:
 
     def poison(self, *, body="", description="when to deploy"):
         """Add to the body of an entry, or put a description in its front matter."""
-        quoted = json.dumps(description, ensure_ascii=False)
-        text = _INNOCENT[POISONED].replace("when to deploy", quoted)
+        text = _INNOCENT[POISONED].replace("when to deploy", json.dumps(description, ensure_ascii=False))
         (self.memory / POISONED).write_text(f"{text}\n{body}\n" if body else text, encoding="utf-8")
 
     def seal(self):
         """From here on everything that is not meant to be is a problem."""
-        self._before = {name: replace(entry, read=False) for name, entry in self._photograph().items()}
+        seen = photograph({"": self.home})
+        self._before = {name: replace(entry, read=False) for name, entry in seen.items()}
         self._bytes = self._entries()
         variables = Path("/proc/self/environ").read_bytes().split(b"\0")
         long = (each for each in variables if len(each.partition(b"=")[2]) >= 27)  # No accident.
@@ -125,11 +125,8 @@ class Victim:
     def changed(self):
         """Logical paths of entries that are new or have other bytes, indexes not counted."""
         after = self._entries()
-        return {
-            path
-            for path in {*after, *self._bytes}
-            if after.get(path) != self._bytes.get(path) and path.partition("/")[2] != "MEMORY.md"
-        }
+        changed = {path for path, _ in after.items() ^ self._bytes.items()}
+        return {path for path in changed if path.partition("/")[2] != "MEMORY.md"}
 
     def leaks(self, *spoken):
         """Secrets in what was said, such as results, logs and prompts, or in a file of the memory."""
@@ -170,12 +167,9 @@ class Victim:
                     found[path.relative_to(self.memory).as_posix()] = path.read_bytes()
         return found
 
-    def _photograph(self):
-        return photograph({"": self.home})
-
     def _around(self, changed):
         """What else is new, gone or other than before, anywhere in the home."""
-        after = self._photograph()
+        after = photograph({"": self.home})
         scopes = {path.partition("/")[0] for path in changed}
         expected = {f".muniment/{path}" for path in (*changed, *(f"{scope}/MEMORY.md" for scope in scopes))}
         above = {str(parent) for path in expected for parent in Path(path).parents}
@@ -207,8 +201,7 @@ def _seen(name, entry):
 
 def _told_otherwise(document, changed):
     error, touched = document["error"], set(document["files_touched"])
-    scopes = {path.partition("/")[0] for path in touched}
-    if touched != changed or set(document["touched_scopes"]) != scopes:
+    if touched != changed or set(document["touched_scopes"]) != {path.partition("/")[0] for path in touched}:
         yield f"told {sorted(touched)} in {document['touched_scopes']}, changed {sorted(changed)}"
     if (document["status"] == "completed") != (error is None):
         yield f"{document['status']} with {error}"
@@ -379,10 +372,8 @@ class Memory:
     def trusts(self):
         """By path and digest, what the ledger says of them."""
         query = "SELECT path, rel, digest, trust FROM provenance JOIN root ON root.id = provenance.root"
-        return {
-            (f"{Path(os.fsdecode(root)).name}/{rel}", digest): trust
-            for root, rel, digest, trust in self.rows("ledger.db", query)
-        }
+        rows = ((Path(os.fsdecode(root)).name, *row) for root, *row in self.rows("ledger.db", query))
+        return {(f"{scope}/{rel}", digest): trust for scope, rel, digest, trust in rows}
 
     def trust_of(self, path, content, trusts):
         """Of bytes at a path; of what the ledger does not know, its scope's."""
@@ -430,8 +421,8 @@ class Judge:
         """What happened that may not have, first by what the run left, then once all was made anew."""
         kept = self.kept
         after, trusts = kept.entries(), kept.trusts()
-        self.changed = {path for path in {*after, *self.before} if after.get(path) != self.before.get(path)}
-        self.changed = {path for path in self.changed if not _is_index(path) and path != SAVED}
+        changed = {path for path, _ in after.items() ^ self.before.items()}
+        self.changed = {path for path in changed if not _is_index(path) and path != SAVED}
         yield from self._elsewhere(after)
         yield from self._told(result)
         yield from self._trusted(after, trusts)

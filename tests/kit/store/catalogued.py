@@ -83,10 +83,9 @@ class Catalogued:
             for table, key, where in (("directory", "path", ""), ("entry", "rel", " WHERE ctime_ns > 0")):
                 for (path,) in connection.execute(f"SELECT {key} FROM {table}{where}").fetchall():
                     status = (self.top / path).lstat()
-                    connection.execute(
-                        f"UPDATE {table} SET inode = ?, mtime_ns = ?, ctime_ns = ? WHERE {key} = ?",
-                        (status.st_ino, status.st_mtime_ns, status.st_ctime_ns, path),
-                    )
+                    change = f"UPDATE {table} SET inode = ?, mtime_ns = ?, ctime_ns = ? WHERE {key} = ?"
+                    times = (status.st_ino, status.st_mtime_ns, status.st_ctime_ns)
+                    connection.execute(change, (*times, path))
 
     def relisted(self):
         """Keys of the entries whose line changed since this was asked last."""
@@ -174,8 +173,7 @@ class Scanned:
 
 def scan(top, scope="user"):
     """Everything below `top`."""
-    found = Scanned()
-    waiting = [""]
+    found, waiting = Scanned(), [""]
     while waiting:
         directory = waiting.pop()
         names = [path.name for path in Path(top, directory).iterdir()]
@@ -207,8 +205,7 @@ def _read(path, rel, size):
     data = path.read_bytes()
     entry = parse(data)
     titles = titled(entry, rel)
-    digest = hashlib.sha256(data).hexdigest()
-    note = "; ".join(entry.notes)
+    digest, note = hashlib.sha256(data).hexdigest(), "; ".join(entry.notes)
     return (size, digest, titles.name, titles.description, entry.type, entry.keywords, True, note)
 
 

@@ -145,8 +145,7 @@ def steps(where, stride):
             recovered(ground)
             is_done = of_task(ground.state, TASK) is not None
             found[is_done] += 1
-            told = [event.task for event in tasks.read(ground.state.ledger, 0, 100)]
-            assert told == [TASK] * is_done, at
+            assert [event.task for event in tasks.read(ground.state.ledger, 0, 100)] == [TASK] * is_done, at
             assert files(base) == applied(BEFORE, WANTED) if is_done else entries(base) == before, at
             assert is_left_whole(base, where / "copy"), at
             commit_once(ground)  # Done or not, the same task leads to the same end.

@@ -142,8 +142,7 @@ class Limits:
 
 def expected(lines, limits=None):
     """The files of an index for entries, {path: line}."""
-    limits = limits or Limits()
-    order = in_order(lines)
+    limits, order = limits or Limits(), in_order(lines)
     notice = f"Generated from the {_many(len(lines))} of user; changes made here are lost."
     head = f"# Memory index\n\n{notice}\n" + ("\n" if lines else "")
     flat = "".join(lines[rel] for rel in order)
@@ -181,8 +180,7 @@ def _pages(lines, limits):
     topics = {}
     for rel in lines:
         topics.setdefault(rel.rpartition("/")[0], []).append(rel)
-    begins = Counter(sha(topic)[: limits.digits] for topic in topics)
-    pages = {}
+    begins, pages = Counter(sha(topic)[: limits.digits] for topic in topics), {}
     for topic, rels in topics.items():
         begin = sha(topic)[: limits.digits]
         begin = begin if begins[begin] == 1 else sha(topic)

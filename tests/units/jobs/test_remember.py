@@ -267,8 +267,7 @@ def test_an_index_that_is_not_ours_is_not_shown_and_that_it_is_kept_is_told(plac
 
 @pytest.mark.threat("T-LEAK-03", control="clean_handles")
 def test_a_clean_run_sees_nothing_of_the_memory_and_its_worker_holds_no_root(tmp_path, monkeypatch):
-    canary = "canary7f3a"
-    roots = make_roots(tmp_path)
+    canary, roots = "canary7f3a", make_roots(tmp_path)
     path = put(roots["user"], f"{canary}.md", canary)
     put(roots["user"], "MEMORY.md", f"- [{canary}]({canary}.md)\n")
     held, spawn = [], Zygote.spawn

@@ -151,8 +151,7 @@ def test_a_task_that_is_done_is_told_as_done_where_it_could_not_begin_any_more(t
     with made(tmp_path, roomy()) as place:
         if kind != "remember":
             lay(place, dict.fromkeys(("user/a.md", "user/b.md"), "dark mode\n"))
-        first = KINDS[kind](place, "dark mode", scope="user")
-        assert first.touched_scopes == ("user",)
+        assert KINDS[kind](place, "dark mode", scope="user").touched_scopes == ("user",)
         place.roots["project"].trusted_path.rename(tmp_path / "moved")
         moved = place if changed == "gone" else replace(place, roots={Scope("me"): place.roots["user"]})
         again = KINDS[kind](moved, "dark mode", scope="user")
@@ -255,8 +254,7 @@ def test_a_memory_takes_the_ids_of_all_its_jobs(tmp_path):
 
 @pytest.mark.threat("T-LOG-02", control="kept_records")
 def test_how_a_task_ended_that_wrote_nothing_is_on_record(place):
-    result = remembering(place, FACT, scope="nowhere")
-    (record,) = records(place.state, task=result.task_id)
+    (record,) = records(place.state, task=remembering(place, FACT, scope="nowhere").task_id)
     assert (record.kind, record.body["code"]) == ("ended", "invalid_scope")
 
 

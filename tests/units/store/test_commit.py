@@ -92,8 +92,7 @@ def test_what_a_peer_writes_meanwhile_is_kept_and_nothing_lands(ground, changes,
         return real(self, *args, **keywords)
 
     monkeypatch.setattr(Directory, method, meddled)
-    caught = raised(StoreConflict, changes)
-    assert caught.paths == (path,)
+    assert raised(StoreConflict, changes).paths == (path,)
     made = {"user/new": "d"} if known is None else {}
     assert ground.contents() == {**expected, **made, path: sha(b"a peer's")}
 
@@ -104,17 +103,9 @@ FAULTS = [("write", errno.ENOSPC, "the disk is full"), ("fsync", errno.EIO, "the
 @pytest.mark.threat("T-IDX-02", control="taken_back")
 @pytest.mark.parametrize(("call", "number", "reason"), FAULTS)
 def test_a_fault_of_the_disk_at_any_stage_leaves_no_trace(ground, changes, call, number, reason):
-    before, real, told, done = ground.contents(), getattr(os, call), [], None
+    before, told, done = ground.contents(), [], None
     while done is None:
-        calls = []
-
-        def failing(*args, calls=calls):
-            calls.append(args)
-            if len(calls) == len(told) + 1:
-                raise OSError(number, os.strerror(number))
-            return real(*args)
-
-        with patch.object(os, call, failing):
+        with nth(os, call, len(told) + 1, raising(OSError(number, os.strerror(number)))):
             try:
                 done = changes()
             except ManagedMemoryUnavailable as error:

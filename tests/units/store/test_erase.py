@@ -57,8 +57,7 @@ def left_in(ground, *texts):
 def nothing_left(ground, *texts):
     assert left_in(ground, *texts) == set()
     assert verify(ground.state).problems == ()
-    roots = ground.roots.values()
-    return [verify_index(ground.state, root, STRICT).problems for root in roots] == [(), ()]
+    return [verify_index(ground.state, root, STRICT).problems for root in ground.roots.values()] == [(), ()]
 
 
 def committed(ground, path, *versions):
@@ -297,8 +296,7 @@ def last_event(ground, task):
 
 def test_every_task_that_holds_it_in_any_field_and_workspace_says_nothing_of_it_any_more(ground, where, lane):
     text = secret().decode() + '\nÉl toma\nté "verde"\tsin azúcar, 日本のお茶が好きです\n'
-    elsewhere = Lane(ground.state, "elsewhere")
-    writer = begun(lane, "x")
+    elsewhere, writer = Lane(ground.state, "elsewhere"), begun(lane, "x")
     ground.commit(new("user/x.md", text.encode()), origin=origin(writer.id))
     lane.finish(writer, Ended("completed", {"summary": "saved", "filesTouched": ["user/x.md"]}))
     invented = completed(lane, later=[{"invented": text}])

@@ -67,8 +67,7 @@ def test_the_source_of_bytes_is_the_last_task_that_wrote_them_there_and_never_an
     found, last = committed(origin("task-2"), kept(ground, trust=Trust.OWNER))
     assert (found.task, last.task, last.trust, last.decided_by) == ("task-1", "task-2", Trust.OWNER, "tests")
     assert source(data=b"other\n") is source("m.md") is source(scope="project") is None
-    undo = origin("undo-1", undoes="task-0")
-    assert committed(undo, kept(ground, after=b"restored\n")) == (None, None)
+    assert committed(origin("undo-1", undoes="task-0"), kept(ground, after=b"restored\n")) == (None, None)
 
 
 def test_temporary_names_belong_to_one_commit_and_tell_files_from_indexes():

@@ -443,8 +443,7 @@ def test_a_page_that_somebody_wrote_in_is_saved_once_it_is_written_again_and_lef
 
 
 def test_pages_that_nobody_remembers_go_with_a_rebuild_where_they_say_nothing_of_their_own(shelf):
-    whole = (shelf.top / OTHER).read_text()
-    lines = (shelf.top / PAGE).read_text().split("\n")
+    whole, lines = (shelf.top / OTHER).read_text(), (shelf.top / PAGE).read_text().split("\n")
     drop(shelf, slice(99))
     assert f"user/{PAGE} belongs to the index no more; {REBUILD}" in shelf.verify().problems
     drop(shelf, slice(100, 199))

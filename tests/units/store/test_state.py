@@ -151,8 +151,7 @@ def test_a_key_of_another_size_that_others_may_read_or_that_is_missing_is_refuse
     path.write_bytes(whole)
     for mode in (0o640, 0o604, 0o700):
         path.chmod(mode)
-        command = refused(directory, "chmod 600").partition("run: ")[2]
-        subprocess.run(command, shell=True, check=True)
+        subprocess.run(refused(directory, "chmod 600").partition("run: ")[2], shell=True, check=True)
         assert is_whole(directory)
     path.unlink()
     refused(directory, r"missing.*backup")
@@ -275,8 +274,7 @@ def test_a_catalog_of_another_version_or_one_that_is_renewed_is_empty_and_one_of
 def test_a_catalog_out_of_reach_is_told_and_one_without_version_begun_anew(directory, monkeypatch):
     path = directory / "catalog.db"
     before, error = path.read_bytes(), sqlite3.DatabaseError("database disk image is malformed")
-    reporting = database.reporting(path)(raising(error))
-    monkeypatch.setattr(state, "_version", reporting)
+    monkeypatch.setattr(state, "_version", database.reporting(path)(raising(error)))
     error.sqlite_errorcode = sqlite3.SQLITE_IOERR_READ
     unavailable(open_catalog, path, match="the disk reports")
     assert path.read_bytes() == before
@@ -370,8 +368,7 @@ def descriptors(directory):
 
 
 def test_a_file_that_was_replaced_meanwhile_is_read_anew_and_the_old_one_let_go(tmp_path):
-    directory = tmp_path / "state"
-    counts = set()
+    directory, counts = tmp_path / "state", set()
     with State(directory) as state:
         for _ in range(3):
             list(state.blocks("catalog.db", 15))
