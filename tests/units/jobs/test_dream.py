@@ -9,6 +9,7 @@ from itertools import product
 import pytest
 
 from kit.jobs.places import committed, done, dreaming, lay, made, memory, opened, raising, remembering, roomy
+from kit.meanwhile import nth
 from kit.memories import make_roots, put
 from muniment.agent.model import ModelError
 from muniment.content.entry import parse
@@ -260,20 +261,19 @@ def test_nobody_there_or_an_outage_changes_nothing_and_an_unusable_answer_nothin
 # -- how it ends -------------------------------------------------------------------------------------
 
 
-def test_a_part_whose_entries_changed_meanwhile_is_rejected_and_a_remember_lands(tmp_path, monkeypatch):
+def test_a_part_whose_entries_changed_meanwhile_is_rejected_and_a_remember_lands(tmp_path):
     """By somebody with a state of its own: only files and locks are shared."""
-    roots, real, saved = make_roots(tmp_path), job.commit, []
+    roots, saved = make_roots(tmp_path), []
 
-    def commit(*given):
+    def meanwhile():
         with opened(roots) as other:
             saved.append(done(remembering(other, "The user has a pet, Rex", scope="user")).files_touched[0])
         put(roots["user"], "a.md", "edited meanwhile\n")
-        return real(*given)
 
     with opened(roots, roomy()) as place:
         lay(place, {"user/a.md": FACT, "user/b.md": FACT, "user/x.md": A, "user/y.md": A})
-        monkeypatch.setattr(job, "commit", commit)
-        result = done(dreaming(place))
+        with nth(job, "commit", 1, meanwhile):
+            result = done(dreaming(place))
         assert (result.counts.rejected, result.counts.merged) == (1, 1)
         assert result.deduped_entries == ("user/y.md",)
         assert {"user/a.md", "user/b.md", "user/x.md", *saved} <= set(memory(place)) - {"user/y.md"}
@@ -281,12 +281,11 @@ def test_a_part_whose_entries_changed_meanwhile_is_rejected_and_a_remember_lands
 
 
 @pytest.mark.parametrize("conflict", ["retry", "fail"])
-def test_a_dream_in_which_nothing_holds_is_repeated_once(tmp_path, monkeypatch, conflict):
+def test_a_dream_in_which_nothing_holds_is_repeated_once(tmp_path, conflict):
     with made(tmp_path, roomy(conflict=conflict)) as place:
         lay(place, dict.fromkeys(("user/a.md", "user/b.md"), f"{FACT}\n"))
-        real, tries = job.commit, [raising(StoreConflict(("user/a.md",)))]
-        monkeypatch.setattr(job, "commit", lambda *given: tries.pop()() if tries else real(*given))
-        result = dreaming(place)
+        with nth(job, "commit", 1, raising(StoreConflict(("user/a.md",)))):
+            result = dreaming(place)
         if conflict == "retry":
             assert done(result).deduped_entries == ("user/b.md",)
         else:

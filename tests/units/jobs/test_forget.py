@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from kit.jobs import places
 from kit.jobs.places import base, done, forgetting, lay, made, memory, raising, remembering, user
+from kit.meanwhile import nth
 from kit.memories import photograph, put, strict
 from muniment.agent.model import ModelError
 from muniment.errors import DeadlineExceeded, StoreConflict
@@ -277,18 +278,11 @@ def test_a_file_that_changes_meanwhile_is_looked_at_again_once(place, monkeypatc
 
 
 @pytest.mark.parametrize("left", [b"- tea\n", None])
-def test_a_file_that_changes_or_goes_between_row_and_bytes_is_looked_at_again(place, monkeypatch, left):
+def test_a_file_that_changes_or_goes_between_row_and_bytes_is_looked_at_again(place, left):
     path = put(user(place), "a.md", "dark mode\n")
-    real, changes = job.view_of, [lambda: path.write_text("- dark mode\n- tea\n") if left else path.unlink()]
-
-    def view_of(*arguments, **more):
-        look = real(*arguments, **more)
-        if changes:
-            changes.pop()()
-        return look
-
-    monkeypatch.setattr(job, "view_of", view_of)
-    assert removed(forgetting(place, "dark mode")) == (["user/a.md"] if left else [])
+    change = lambda: path.write_text("- dark mode\n- tea\n") if left else path.unlink()  # noqa: E731
+    with nth(job, "view_of", 1, change, after=True):
+        assert removed(forgetting(place, "dark mode")) == (["user/a.md"] if left else [])
     assert memory(place) == ({"user/a.md": left} if left else {})
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from kit.jobs import places
 from kit.jobs.places import base, lay, made, opened, raising, remembering, saving, user, write
+from kit.meanwhile import nth
 from kit.memories import CANARY, IN_A_WORKER, make_roots, photograph, put, strict
 from muniment.agent.model import ModelError, Reply, ToolCall
 from muniment.confine.cancel import Cancel
@@ -164,15 +165,10 @@ def test_nothing_is_repeated_where_the_policy_says_fail_or_no_turns_are_left(tmp
         assert model.requests[2].tools == ()
 
 
-def test_the_rules_file_a_fact_even_if_someone_took_its_place_meanwhile(place, monkeypatch):
-    real, path = Sandbox.commit, user(place) / "prefers-tea.md"
-
-    def late(self, *args, **terms):
-        lay(place, {} if path.exists() else {"user/prefers-tea.md": "somebody else's\n"})
-        return real(self, *args, **terms)
-
-    monkeypatch.setattr(Sandbox, "commit", late)
-    result = remembering(place, "Prefers tea")
+def test_the_rules_file_a_fact_even_if_someone_took_its_place_meanwhile(place):
+    path = user(place) / "prefers-tea.md"
+    with nth(Sandbox, "commit", 1, lambda: lay(place, {"user/prefers-tea.md": "somebody else's\n"})):
+        result = remembering(place, "Prefers tea")
     assert (result.status, result.turns, path.read_text()) == ("completed", 6, "somebody else's\n")
     assert "Prefers tea\n" in (base(place) / result.files_touched[0]).read_text()
 

@@ -10,6 +10,7 @@ from unittest.mock import patch
 import pytest
 
 from kit.jobs.places import done, raising
+from kit.meanwhile import nth
 from kit.raising import raised
 from kit.store.ground import STRICT, claim, laid_out, lax, new, origin
 from kit.store.killed import entries
@@ -122,16 +123,11 @@ def test_a_review_is_decided_once_also_where_that_was_not_noted(ground, place):
         assert not (ground.user / path).exists()
 
 
-def test_a_rejection_that_comes_before_the_commit_counts(ground, place, monkeypatch):
+def test_a_rejection_that_comes_before_the_commit_counts(ground, place):
     review = hold(ground, new("user/n.md"))
-    told, real = show(review, place).digest, deciding.check_roots
-
-    def rejected_meanwhile(*given):
-        real(*given)
-        reject(review, place)
-
-    monkeypatch.setattr(deciding, "check_roots", rejected_meanwhile)
-    raised(errors.ReviewClosed, approve, review, told, place, match="rejected already")
+    told = show(review, place).digest
+    with nth(deciding, "check_roots", 1, lambda: reject(review, place), after=True):
+        raised(errors.ReviewClosed, approve, review, told, place, match="rejected already")
     assert not (ground.user / "n.md").exists()
 
 

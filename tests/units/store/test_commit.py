@@ -16,6 +16,7 @@ from unittest.mock import patch
 import pytest
 
 from kit.jobs.places import raising
+from kit.meanwhile import nth
 from kit.raising import raised
 from kit.store.ground import STANDING, STRICT, new, origin, patience, sha
 from kit.store.killed import files, recovered, steps
@@ -150,16 +151,14 @@ def test_a_commit_that_cannot_be_taken_back_is_taken_back_before_the_next_one(gr
 
 
 @pytest.mark.threat("T-RUN-02", control="late_commit")
-def test_after_deadline_or_cancel_nothing_is_begun_but_what_has_begun_ends(ground, monkeypatch):
+def test_after_deadline_or_cancel_nothing_is_begun_but_what_has_begun_ends(ground):
     before = ground.photograph()
     raised(DeadlineExceeded, ground.commit, new("user/n.md"), patience=patience(-1))
     with Cancel() as cancel:
         late = {"patience": patience(cancel=cancel), "stamp": lambda data, *_rest: (cancel.set(), data)[1]}
         raised(Cancelled, ground.commit, new("user/n.md"), **late)
     assert ground.photograph() == before
-    real = Directory.stage
-    with Cancel() as cancel:
-        monkeypatch.setattr(Directory, "stage", lambda *args, **more: (cancel.set(), real(*args, **more))[1])
+    with Cancel() as cancel, nth(Directory, "stage", 1, cancel.set):
         ground.commit(new("user/n.md"), new("project/n.md"), patience=patience(cancel=cancel))
     assert (ground.user / "n.md").exists()
     assert "n.md" in (ground.project / "MEMORY.md").read_text()
@@ -396,26 +395,6 @@ def writes(ground):
         Write(project, "other/z.md", Expected.ABSENT, b"z\n"),
         Write(project, "p.md", b"# P\nproject\n", b"p after\n"),
     ]
-
-
-@contextmanager
-def nth(owner, name, at, act, *, after=False):
-    """Have `act` happen just before the call number `at`, or when its work is done."""
-    real, calls = getattr(owner, name), []
-
-    def method(*arguments, **keywords):
-        calls.append(arguments)
-        due = len(calls) == at
-        if due and not after and (instead := act()) is not None:
-            return instead
-        result = real(*arguments, **keywords)
-        if due and after:
-            act()
-        return result
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(owner, name, method)
-        yield calls
 
 
 interrupt, broken_disk = raising(KeyboardInterrupt), raising(OSError(errno.EIO, "no"))

@@ -9,10 +9,10 @@ import stat
 from dataclasses import replace
 from functools import partial
 from itertools import product
-from unittest.mock import patch
 
 import pytest
 
+from kit.meanwhile import nth
 from kit.raising import raised
 from kit.store.ground import STRICT, lax, new, origin, patience
 from kit.store.processes import die, killed
@@ -203,14 +203,10 @@ def test_an_entry_that_is_gone_keeps_nothing_and_one_written_anew_is_a_conflict(
     text = secret()
     ground.commit(new("user/x.md", text), new("user/k.md", text), new("user/y.md"))
 
-    def after(name, act):
-        real = getattr(module, name)
-        return patch.object(module, name, lambda *given, **more: (real(*given, **more), act())[0])
-
-    with after("view_of", lambda: (ground.user / "k.md").unlink(missing_ok=True)):
+    with nth(module, "view_of", 1, (ground.user / "k.md").unlink, after=True):
         erase("user/x.md", where)
     assert left_in(ground, text) == set()
-    with after("_remove", lambda: (ground.user / "y.md").write_bytes(b"again\n")):
+    with nth(module, "_remove", 1, lambda: (ground.user / "y.md").write_bytes(b"again\n"), after=True):
         raised(errors.StoreConflict, erase, "user/y.md", where)
     erase("user/y.md", where)
     assert not (ground.user / "y.md").exists()
