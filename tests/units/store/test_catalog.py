@@ -12,6 +12,7 @@ from unittest.mock import Mock, patch
 
 import pytest
 
+from kit.meanwhile import nth
 from kit.raising import raised
 from kit.store.catalogued import KEY, as_nobody, catalogued, much_later
 from kit.store.ground import STRICT, patience, sha
@@ -274,21 +275,18 @@ SYMLINK = "leads outside the memory (symlink)"
     ],
 )
 def test_what_is_replaced_while_it_is_looked_at_is_odd_and_no_part_of_the_memory(
-    settled, monkeypatch, tmp_path, what, act, beside, odd, complete
+    settled, tmp_path, what, act, beside, odd, complete
 ):
     settled.put(B, "# Changed\n")
     settled.put(beside)  # Of the root and a topic that both changed, the root is listed first.
-    settled.clock, real = time.time_ns, OpenDirectory.entries
+    settled.clock = time.time_ns
 
-    def entries(self):
-        answer = real(self)
-        if not (tmp_path / "moved").exists():
-            (settled.top / what).rename(tmp_path / "moved")
-            act(settled.top / what)
-        return answer
+    def replaced():
+        (settled.top / what).rename(tmp_path / "moved")
+        act(settled.top / what)
 
-    monkeypatch.setattr(OpenDirectory, "entries", entries)
-    view = settled.refresh()
+    with nth(OpenDirectory, "entries", 1, replaced, after=True):
+        view = settled.refresh()
     assert (view.entry(B), view.odd(), view.complete) == (None, odd, complete)
     assert {"a.md", "other/e.md", beside} <= {*rels(view)}
     agree(settled)

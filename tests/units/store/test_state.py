@@ -19,6 +19,7 @@ from unittest.mock import Mock, patch
 import pytest
 
 from kit.jobs.places import raising
+from kit.meanwhile import nth
 from kit.raising import raised
 from kit.store.processes import die, killed, program
 from muniment.confine.cancel import Cancel, Patience
@@ -378,13 +379,14 @@ def test_a_file_that_was_replaced_meanwhile_is_read_anew_and_the_old_one_let_go(
     assert len(counts) == 1
 
 
-def test_a_reader_that_ends_while_a_connection_is_made_leaves_it_its_locks(tmp_path, monkeypatch):
+def test_a_reader_that_ends_while_a_connection_is_made_leaves_it_its_locks(tmp_path):
     directory = tmp_path / "state"
     State(directory).close()
-    reader, real = ExitStack(), Database._connect
+    reader = ExitStack()
     reader.enter_context(database.reading(directory / "ledger.db"))
-    monkeypatch.setattr(Database, "_connect", lambda self: (real(self), reader.close())[0])
-    with closing(Database(directory / "ledger.db", synchronous="FULL")) as ledger:
+    with nth(Database, "_connect", 1, reader.close, after=True):
+        made = Database(directory / "ledger.db", synchronous="FULL")
+    with closing(made) as ledger:
         elsewhere(directory)
         with ledger.transaction() as connection:
             connection.execute("INSERT INTO root VALUES ('a', x'00')")
