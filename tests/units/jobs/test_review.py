@@ -322,7 +322,7 @@ def test_a_change_that_lands_between_the_look_and_the_commit_is_an_overlap(groun
     assert (ground.user / "a.md").read_bytes() == b"by hand\n"
 
 
-def test_undoing_twice_is_refused_and_says_by_what(ground, place):
+def test_undoing_twice_is_refused_and_says_by_what_and_an_undo_can_be_undone(ground, place):
     ground.commit(ground.edit("user/a.md", b"a secret fact\n"), new("user/new/n.md"), origin=origin("task-1"))
     (ground.user / "new" / "hand.md").write_bytes(b"by hand\n")
     first = done(undo("task-1", place)).task_id
@@ -332,6 +332,9 @@ def test_undoing_twice_is_refused_and_says_by_what(ground, place):
     error = undo("task-1", place).error
     assert (error.by, error.code) == (first, "already_undone")
     assert [path.name for path in (ground.user / "new").iterdir()] == ["hand.md"]  # Somebody else uses it.
+    second = done(undo(first, place)).task_id
+    assert undo(first, place).error.by == second
+    done(undo("task-1", place))
 
 
 def test_the_trust_of_what_comes_back_is_what_the_ledger_knew_of_it(ground, place):
