@@ -23,9 +23,8 @@ LINES = (
     *("東京タワー", "word " * 60),
 )
 BREAKS = ("\n", "\r\n", "\r", "\x0b", "\x0c", "\x1c", "\x85", "\u2028", "\u2029", "\n\n")
-TEXTS = st.text(max_size=200) | st.lists(
-    st.tuples(st.sampled_from(LINES), st.sampled_from(BREAKS)).map("".join), max_size=25
-).map("".join)
+ENDED = st.tuples(st.sampled_from(LINES), st.sampled_from(BREAKS)).map("".join)
+TEXTS = st.text(max_size=200) | st.lists(ENDED, max_size=25).map("".join)
 
 
 def note(body="body", name="Name", path="user/a.md", trust=Trust.OWNER, at=NOW):
@@ -50,7 +49,8 @@ def test_an_entry_cannot_close_the_marks_nor_begin_another_bullet(notes, budget)
         assert shown == Block("", 0, ())
         return
     head, _, rest = shown.text.partition(f"\n{OPENS}\n")
-    assert (head.startswith(f"{HEADING}\n\n"), rest.endswith(f"\n{CLOSES}")) == (True, True)
+    assert head.startswith(f"{HEADING}\n\n")
+    assert rest.endswith(f"\n{CLOSES}")
     inside = rest.removesuffix(f"\n{CLOSES}")
     assert not any(mark in inside for mark in (OPENS, CLOSES))
     lines = [line for line in inside.splitlines() if not line.startswith("  ") and line]
@@ -72,10 +72,8 @@ def test_a_block_is_told_as_data():
 
 def test_a_name_is_one_line_without_what_nobody_sees_and_a_body_begins_no_other_bullet():
     for name, shown in (
-        ("Two\nlines", "Two lines"),
-        ("a\u2028- user/b.md", "a - user/b.md"),
-        ("in\u200bvisible\u202e", "invisible"),
-        ("half \ud800 a pair", "half a pair"),
+        *(("Two\nlines", "Two lines"), ("a\u2028- user/b.md", "a - user/b.md")),
+        *(("in\u200bvisible\u202e", "invisible"), ("half \ud800 a pair", "half a pair")),
         ("x" * 200, "x" * (MAX_NAME_CHARS - 1) + "…"),
     ):
         assert f"today): {shown}\n  body\n" in block(note(name=name)).text

@@ -46,7 +46,8 @@ def test_what_the_owner_says_of_themselves_is_for_the_system_prompt_and_all_else
     assert static.system.text.endswith("\n- Editor theme\n  Dark mode.")
     project = static.take_project(())
     assert sorted(paths(project)) == ["project/build.md", "user/heard.md"]
-    assert ("Dark mode" in project.text, FENCED.search(project.text)[3].count("\n- ")) == (False, 1)
+    assert "Dark mode" not in project.text
+    assert FENCED.search(project.text)[3].count("\n- ") == 1
     assert tiers(recaller, told=[]).take_project(()) is None  # It was told by an earlier run.
     assert tiers(recaller, told=[made.key("user/heard.md")]).keys >= {made.key("user/heard.md")}
 
@@ -96,7 +97,8 @@ def test_entries_that_may_not_be_shown_are_in_no_tier(made, recaller):
         made.execute(f"UPDATE entry SET {name} = ? WHERE rel = ?", (value, f"{name}.md"))
     made.execute(NOT_RACY)
     static = tiers(recaller)
-    assert (paths(static.system), static.take_project(())) == (["user/sound.md"], None)
+    assert paths(static.system) == ["user/sound.md"]
+    assert static.take_project(()) is None
     about = static.about(["project/held/pushy/old.md"], (), 1_000, FOREVER)
     assert CANARY not in static.system.text + about.text
 
@@ -140,8 +142,10 @@ def test_an_entry_that_was_edited_in_place_is_told_as_it_is_now_and_leaves_no_ga
             static.refresh(FOREVER)
             parts = [static.system, static.take_project(())]
     for part, count in zip([*parts, static.about(["main/x.py"], (), 1_000, FOREVER)], (2, 2, 4), strict=True):
-        assert (len(part.entries), part.text.count("New text.")) == (count, count // 2)
-        assert (part.text.count("New text. More."), "Old text." in part.text) == (count // 4 * 2, False)
+        assert len(part.entries) == count
+        assert part.text.count("New text.") == count // 2
+        assert part.text.count("New text. More.") == count // 4 * 2
+        assert "Old text." not in part.text
 
 
 # -- budgets
@@ -204,7 +208,9 @@ def test_all_that_is_shown_stays_within_its_budget_and_cuts_no_fence_and_no_char
     parts = (static.system, told, about, recalled, shorter)
     for part, most in zip(parts, (*budgets, budget // 2), strict=True):
         if part is not None:
-            assert (part.error, part.tokens, part.tokens <= most) == (None, count(part.text), True)
+            assert part.error is None
+            assert part.tokens == count(part.text)
+            assert part.tokens <= most
             for each in part.entries:
                 assert len(each.text) <= 1_200
                 check_pieces(each.text)
@@ -223,8 +229,7 @@ def about(made, recaller):
         ("project/deploy/steps.md", "Steps", "tag, then ship"),
         ("project/helm.md", "Charts", "in deploy/charts", None, ["Helm", "k8s charts"]),
         ("project/models.md", "Database models", "in src/models.py", None, ["models"]),
-        ("project/塔/東京.md", "東京", "下周去"),
-        ("user/tea.md", "Tea", "deploy green tea"),
+        *(("project/塔/東京.md", "東京", "下周去"), ("user/tea.md", "Tea", "deploy green tea")),
     ):
         made.put(path, entry_of(*entry))
     static = tiers(recaller)

@@ -19,22 +19,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kit.recall.places import (
-    CANARY,
-    DEPLOY,
-    ENTRIES,
-    STAGING,
-    WAIT,
-    Gate,
-    assistant,
-    calling,
-    entry_of,
-    paths,
-    result,
-    settle,
-    staged,
-    user,
-)
+from kit.recall.messages import assistant, calling, result, user
+from kit.recall.places import CANARY, DEPLOY, ENTRIES, STAGING, WAIT, Gate, entry_of, paths, settle, staged
 from muniment.confine.cancel import Patience
 from muniment.recall.context import Budgets
 from muniment.recall.conversation import FACT_CHARS, MAX_FACTS, Compacting, Conversation
@@ -87,7 +73,8 @@ def test_memory_comes_behind_the_last_result_and_only_once_every_call_has_its_ow
     assert on_record(stage, conversation) == []
     history += [result(number) for number in (2, 1, 3) if number not in there]
     *same, memory = conversation.after_tools(history)
-    assert (same, memory["role"]) == (history, "user")
+    assert same == history
+    assert memory["role"] == "user"
     assert memory["content"].index("on Tuesdays") < memory["content"].index("Short functions")
 
 
@@ -111,7 +98,8 @@ def test_hooks_return_while_the_recall_and_the_reading_of_the_tiers_hang(stage, 
     assert history == [user("Mind the gap."), user(STAGING)]
     for number in range(14):
         history = conversation.after_tools([*history, calling(number), result(number)])
-    assert (len(history), conversation.system_part) == (2 + 2 * 14, system)
+    assert len(history) == 2 + 2 * 14
+    assert conversation.system_part == system
     assert all(each.reached.wait(WAIT) for each in (gate, reading))
     conversation.abort(Reason.TOKEN_LIMIT)
     conversation.on_reset()
@@ -181,19 +169,10 @@ MIXED = {
     "user/2.md": entry_of("More wine", TOPICS["riesling"].format(3)),
 }
 PUT = ["project/wine/1.md", "user/2.md", "project/sky.md", "user/new.md", "project/wine/new.md"]
-STEPS = st.lists(
-    st.one_of(
-        st.tuples(st.just("turn"), st.sampled_from([*TOPICS, "thanks"])),
-        st.tuples(st.just("tools"), st.integers(1, 3)),
-        st.tuples(st.just("path"), st.sampled_from(["src/wine/x.py", "bread/y.py", "lib/sky.py"])),
-        st.tuples(
-            st.just("put"),
-            st.sampled_from(PUT),
-        ),
-        st.tuples(st.sampled_from(["compaction", "reset", "resume", "read", "hang", "let"]), st.none()),
-    ),
-    max_size=24,
-)
+TOUCHED = ["src/wine/x.py", "bread/y.py", "lib/sky.py"]
+ABOUT = {"turn": [*TOPICS, "thanks"], "tools": [1, 2, 3], "path": TOUCHED, "put": PUT}
+STEP = st.one_of(*(st.tuples(st.just(name), st.sampled_from(about)) for name, about in ABOUT.items()))
+STEP |= st.tuples(st.sampled_from(["compaction", "reset", "resume", "read", "hang", "let"]), st.none())
 SMALL = Budgets(system=120, project=200, just_in_time=300)
 
 
@@ -290,7 +269,7 @@ class Host:
 
 
 @pytest.mark.slow
-@given(STEPS)
+@given(st.lists(STEP, max_size=24))
 def test_whatever_happens_in_whatever_order_nothing_is_told_twice(steps):
     with tempfile.TemporaryDirectory() as base, staged(Path(base), MIXED) as stage:
         host = Host(stage)
@@ -341,7 +320,8 @@ def test_after_a_compaction_the_memory_is_told_again_as_it_is_now_but_for_the_sy
     summary, *_, reminders, message = compacted(conversation, [*history, *long_history(20)])
     assert message == user("go on then")
     assert all(text in reminders["content"] for text in ("on Fridays", "pgbouncer"))
-    assert ("on Tuesdays" in reminders["content"], "dark mode" in conversation.system_part) == (False, True)
+    assert "on Tuesdays" not in reminders["content"]
+    assert "dark mode" in conversation.system_part
     assert "dark mode" not in summary["content"]
 
 
@@ -357,7 +337,8 @@ def test_a_late_summary_delays_nothing_and_loses_nothing_that_the_host_changed_m
     history[1] = assistant("What I really said.")
     held.open()
     settle(conversation)
-    assert (conversation.before_turn(history), named(told, "compaction_dropped")) == (history, ["conflict"])
+    assert conversation.before_turn(history) == history
+    assert named(told, "compaction_dropped") == ["conflict"]
     assert len(compacted(conversation, history)) < len(history)
     other.before_turn(history)
     settle(other)
@@ -375,23 +356,25 @@ def test_facts_are_forty_single_lines_at_most_and_the_last_ones(tmp_path):
             turned(conversation, asking("riesling"))
         told = [path for _, listed in on_record(stage, conversation) for path in listed]
         facts = conversation.as_json()["facts"]
-        assert (len(told), [path for path, _ in facts]) == (60, told[-MAX_FACTS:])
+        assert len(told) == 60
+        assert [path for path, _ in facts] == told[-MAX_FACTS:]
         for path, fact in facts:
             assert fact.startswith(f"{path} (trust: workspace): Wine bottle: Riesling")
-            assert (len(fact) <= FACT_CHARS, len(fact.splitlines())) == (True, 1)
+            assert len(fact) <= FACT_CHARS
+            assert len(fact.splitlines()) == 1
 
 
 def test_without_a_descriptor_left_a_conversation_goes_on_uncompacted(stage, told, monkeypatch):
     conversation, history = stage.conversation(compacting=compacting()), [*long_history(), user("go on")]
+    none_left = Mock(side_effect=OSError(errno.EMFILE, CANARY))
     with monkeypatch.context() as scarce:
-        scarce.setattr(
-            conversation.session.prefetch, "begin", Mock(side_effect=OSError(errno.EMFILE, CANARY))
-        )
+        scarce.setattr(conversation.session.prefetch, "begin", none_left)
         conversation.on_path("deploy/x.py")
         conversation.on_user_turn("go on")
         assert conversation.before_turn(history) == history
     assert {each["event"] for each in told()} == {"recall_not_begun", "recall_discarded"}
-    assert (conversation.session.outcomes, CANARY in str(told())) == ({Reason.FAILED: 1}, False)
+    assert conversation.session.outcomes == {Reason.FAILED: 1}
+    assert CANARY not in str(told())
     assert len(compacted(conversation, history)) < len(history)
 
 
@@ -429,7 +412,8 @@ def test_a_memory_that_takes_more_than_its_share_is_told_of_once(stage, told):
     conversation.on_compaction()
     turned(conversation, DEPLOY)
     (limit,), (tokens,) = (named(told, "memory_share_exceeded", field) for field in ("limit", "tokens"))
-    assert (limit, 200 < tokens < 400) == (1_000, True)
+    assert limit == 1_000
+    assert 200 < tokens < 400
 
 
 def test_everything_that_is_told_is_on_record_in_its_order_by_path_and_digest_alone(stage):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import MappingProxyType, SimpleNamespace
 
-from kit.recall.places import assistant, calling, result, user
+from kit.recall.messages import assistant, calling, result, user
 from muniment.recall.conversation import behind_results, groups, has_pending_call, said
 
 ANSWER = assistant("answer")
@@ -23,11 +23,8 @@ SHAPES = (dict, MappingProxyType, as_object)
 def test_a_call_is_pending_until_its_result_stands_behind_it():
     for shape in SHAPES:
         for messages, is_pending in (
-            ([], False),
-            ([calling(1), result(1)], False),
-            ([calling(1, 2), result(2)], True),
-            ([calling(1, 2), result(2), result(1)], False),
-            ([calling(1), user("meanwhile"), ANSWER], True),
+            *(([], False), ([calling(1), result(1)], False), ([calling(1), user("meanwhile"), ANSWER], True)),
+            *(([calling(1, 2), result(2)], True), ([calling(1, 2), result(2), result(1)], False)),
             ([result(1), calling(1)], True),  # A result stands behind its call.
             ([calling(1), result(1), calling(1)], True),  # Some models count from 1 again at each turn.
             ([calling(1), result(1), calling(1), result(1)], False),
@@ -54,5 +51,6 @@ def test_what_goes_behind_results_stands_behind_the_last_one_and_parts_none_from
     assert behind_results(messages, "memory") == [*messages, user("memory")]
     earlier = [*messages, ANSWER, user("next"), ANSWER]
     assert behind_results(earlier, "memory") == [*messages, user("memory"), *earlier[4:]]
-    assert (behind_results([user("u")], "memory"), len(messages)) == ([user("u"), user("memory")], 4)
+    assert behind_results([user("u")], "memory") == [user("u"), user("memory")]
+    assert len(messages) == 4
     assert said({"role": "assistant"}) == said(SimpleNamespace(role="assistant")) == ""

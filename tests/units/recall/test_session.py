@@ -48,7 +48,8 @@ def settled_at_once(_stage, session):
     yield
     handle = session._handle
     assert paths(session.take_for_user_turn()) == [EDITOR]
-    assert (session.take_for_tool_results(), handle.is_cancelled) == (None, False)
+    assert session.take_for_tool_results() is None
+    assert not handle.is_cancelled
 
 
 def slow_with_calls(stage, session):
@@ -60,9 +61,11 @@ def slow_with_calls(stage, session):
     stage.clock.advance(1.5)
     gate.open()
     yield
-    assert (handle.settled_at - begun, paths(session.take_for_tool_results())) == (1.5, [EDITOR])
+    assert handle.settled_at - begun == 1.5
+    assert paths(session.take_for_tool_results()) == [EDITOR]
     assert [*(session.take_for_tool_results() for _ in range(8)), session.take_for_user_turn()] == [None] * 9
-    assert (handle.is_cancelled, len(stage.recaller.asked)) == (False, 1)
+    assert not handle.is_cancelled
+    assert len(stage.recaller.asked) == 1
 
 
 def slow_without_calls(stage, session):
@@ -123,7 +126,8 @@ def test_whoever_waits_for_the_last_record_has_waited_for_all_also_those_that_no
     assert [each["event"] for each in told()] == ["injection_not_recorded", "recall_left_running"]
     go.set()
     records.close()
-    assert (before.is_alive(), written) == (False, [(Recalled(), "first"), (Recalled(), "second")])
+    assert not before.is_alive()
+    assert written == [(Recalled(), "first"), (Recalled(), "second")]
 
 
 # -- each discard with its reason
@@ -166,7 +170,8 @@ def test_a_recall_that_raises_or_comes_back_with_an_error_has_failed_whatever_en
                 patched.setattr(stage.recaller, "recall", broken)
                 session.on_user_turn(DARK)
                 settle(session)
-            assert (end(session), session.outcomes) == (None, {Reason.FAILED: 1})
+            assert end(session) is None
+            assert session.outcomes == {Reason.FAILED: 1}
     assert CANARY not in str(told())
 
 
@@ -205,7 +210,8 @@ def test_each_turn_brings_what_is_new_until_nothing_else_is_left_and_then_all_ma
     with staged(tmp_path, themed(12)) as stage:
         session = stage.session()
         brought = [paths(asked(session, WINE)) for _ in range(4)]
-        assert ([len(each) for each in brought], len(set(chain(*brought[:3])))) == ([5, 5, 2, 5], 12)
+        assert [len(each) for each in brought] == [5, 5, 2, 5]
+        assert len(set(chain(*brought[:3]))) == 12
         # The set begins anew with what came again.
         assert {f"user/{key.rel}" for key in session.shown} == set(brought[3])
         assert set(paths(asked(session, WINE))).isdisjoint(brought[3])
@@ -216,7 +222,8 @@ def test_a_message_about_nothing_or_a_retry_that_fails_leaves_the_set_as_it_was(
     assert asked(session, ZEPPELINS) is None
     asked(session, DARK)
     shown = session.shown
-    assert (shown, asked(session, ZEPPELINS)) == ({stage.made.key(EDITOR)}, None)
+    assert shown == {stage.made.key(EDITOR)}
+    assert asked(session, ZEPPELINS) is None
     # One retry, of all, and none where nothing was left out.
     assert stage.recaller.asked == [(ZEPPELINS, set()), (DARK, set()), (ZEPPELINS, shown), (ZEPPELINS, set())]
 
@@ -224,7 +231,8 @@ def test_a_message_about_nothing_or_a_retry_that_fails_leaves_the_set_as_it_was(
         return recall(query, exclude=exclude, **more) if exclude else Recalled(error=RecallFailed("a defect"))
 
     monkeypatch.setattr(stage.recaller, "recall", failing)
-    assert (asked(session, DARK), session.shown) == (None, shown)
+    assert asked(session, DARK) is None
+    assert session.shown == shown
     assert session.outcomes == {BroughtIn.USER_TURN: 1, Reason.NOTHING_FOUND: 3}
 
 
@@ -236,7 +244,8 @@ def test_what_was_told_otherwise_since_the_recall_began_is_not_told_again(tmp_pa
         recalled = session.take_for_user_turn(told={other})
         assert sorted(paths(recalled)) == ["user/wine-0.md", "user/wine-2.md"]
         assert not any(text in recalled.text for text in ("wine-1", "bottle 1"))
-        assert (recalled.tokens, other in session.shown) == (stage.recaller.count(recalled.text), False)
+        assert recalled.tokens == stage.recaller.count(recalled.text)
+        assert other not in session.shown
 
 
 def test_where_all_was_told_otherwise_nothing_is_brought_in_and_the_set_stays(stage):
@@ -244,7 +253,8 @@ def test_where_all_was_told_otherwise_nothing_is_brought_in_and_the_set_stays(st
     for shown in (frozenset(), {key}):
         session.on_user_turn(DARK)
         settle(session)
-        assert (session.take_for_user_turn(told={key}), session.shown) == (None, shown)
+        assert session.take_for_user_turn(told={key}) is None
+        assert session.shown == shown
         asked(session, DARK)  # And once it is shown, what comes is a repeat.
     assert session.outcomes == {Reason.NOTHING_NEW: 2, BroughtIn.USER_TURN: 2}
     session.on_compaction()

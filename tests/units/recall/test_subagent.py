@@ -11,7 +11,8 @@ from unittest.mock import Mock
 
 import pytest
 
-from kit.recall.places import CANARY, DARK, ENTRIES, STAGING, WAIT, entry_of, settle, staged, user
+from kit.recall.messages import user
+from kit.recall.places import CANARY, DARK, ENTRIES, STAGING, WAIT, entry_of, settle, staged
 from muniment.confine.cancel import Cancel, Patience
 from muniment.errors import InvalidContent, ManagedMemoryUnavailable, RecallFailed
 from muniment.names import Trust
@@ -57,7 +58,8 @@ def test_a_search_only_reads_and_takes_nothing_from_the_conversation_above(stage
     before = {path: stage.made.file(path).read_bytes() for path in ENTRIES}
     conversation = stage.conversation()
     assert "pgbouncer" in search(subagents_of(stage), STAGING)
-    assert (conversation.as_json()["shown"], conversation.session.outcomes) == ([], {})
+    assert conversation.as_json()["shown"] == []
+    assert conversation.session.outcomes == {}
     conversation.on_user_turn(STAGING)
     settle(conversation)
     assert "pgbouncer" in conversation.before_turn([user(STAGING)])[0]["content"]
@@ -95,8 +97,10 @@ def test_a_call_that_cannot_be_used_is_answered_in_a_short_line_and_costs_no_sea
     for name in ("", "remember_this", "search", "x" * 10_000, "a\nb", None, 7, ["search_memory"]):
         answer = subagents.call(name, {"fact": "x"})
         assert answer.startswith("error: there is no tool ")
-        assert (len(answer) < 200, len(answer.splitlines())) == (True, 1)
-    assert (len(BAD) > MAX_SEARCHES, stage.recaller.asked) == (True, [])
+        assert len(answer) < 200
+        assert len(answer.splitlines()) == 1
+    assert len(BAD) > MAX_SEARCHES
+    assert stage.recaller.asked == []
     assert "pgbouncer" in search(subagents, STAGING)
 
 
@@ -175,7 +179,8 @@ def test_equal_searches_at_once_are_one_search_with_one_answer_and_its_failure_l
         (answer,) = {each.result(WAIT) for each in others}
     assert answer == f"{CANNOT} [{code}]" if code else "pgbouncer" in answer
     assert [message for message, _ in stage.recaller.asked] == [STAGING]
-    assert (len(stage.made.injections()), dict(subagents._running)) == (not code, {})
+    assert len(stage.made.injections()) == (not code)
+    assert dict(subagents._running) == {}
     assert code or subagents._searches == 1
 
 
@@ -193,7 +198,8 @@ def test_a_search_whose_patience_ends_says_so_and_its_host_cancels_all_of_them(s
 def test_all_searches_share_a_number(stage):
     subagents = subagents_of(stage)
     assert {search(subagents, "zeppelins over antarctica") for _ in range(MAX_SEARCHES)} == {NOTHING}
-    assert (search(subagents, STAGING), len(stage.recaller.asked)) == (USED_UP, MAX_SEARCHES)
+    assert search(subagents, STAGING) == USED_UP
+    assert len(stage.recaller.asked) == MAX_SEARCHES
 
 
 def test_all_searches_share_their_tokens_also_where_they_run_at_once(tmp_path):
