@@ -1,7 +1,5 @@
 """The program as a process of its own, in a home and workspace of its own; measured where the tests are."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A memory, and the questions that tests ask of it past the recaller: by catalog and search."""
 
-from __future__ import annotations
-
 from contextlib import closing, contextmanager
 from pathlib import Path
 

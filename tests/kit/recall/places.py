@@ -1,7 +1,5 @@
 """A memory of given entries over real files and a real ledger, recallers of it, and hosts that talk to it."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

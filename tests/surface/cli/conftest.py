@@ -1,7 +1,5 @@
 """Every command, run in this process over roots and a home of its own."""
 
-from __future__ import annotations
-
 import functools
 import gc
 import json

@@ -1,7 +1,5 @@
 """`muniment acp` as the child of a host: real tasks, and every way in which a conversation ends."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

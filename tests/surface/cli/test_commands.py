@@ -1,7 +1,5 @@
 """remember, ls, show, index, tool: exit codes, messages to act on, one document for machines."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """`muniment conformance`: a table, a document, what escaped and how to see it again, honest exit codes."""
 
-from __future__ import annotations
-
 import shlex
 import signal
 import sys

@@ -1,7 +1,5 @@
 """`muniment doctor`: what holds a worker here, what a person can do about the rest, and honest exit codes."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

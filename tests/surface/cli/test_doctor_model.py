@@ -1,7 +1,5 @@
 """`muniment doctor --model`: what a server can do, said so that a person knows what to configure."""
 
-from __future__ import annotations
-
 import json
 import re
 

@@ -1,7 +1,5 @@
 """history, why, show, undo, review, audit, erase: exit codes, messages, one document for machines."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """`muniment policy …` as a program: terminals and pipes, exit codes, what is refused."""
 
-from __future__ import annotations
-
 import os
 import re
 

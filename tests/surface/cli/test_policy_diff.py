@@ -1,7 +1,5 @@
 """`muniment policy diff`: what is wider is told with its place, and only a known widening is let through."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

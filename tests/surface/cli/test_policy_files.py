@@ -1,7 +1,5 @@
 """`muniment policy lock`, `sign`, `verify` and `show`."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

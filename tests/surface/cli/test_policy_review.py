@@ -1,7 +1,5 @@
 """`muniment policy lint`, `explain`, `test` and `prove`, to a person and as a document."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """The program as a process: what it loads, its streams, and that Ctrl-C ends it with nothing written."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """`muniment recall`: for a person, as a document, and as a hook that never stands in a host's way."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

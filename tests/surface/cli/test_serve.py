@@ -1,7 +1,5 @@
 """`muniment serve` as an operator meets it: what it says, why it refuses, how it ends; and its tokens."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

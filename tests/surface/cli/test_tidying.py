@@ -1,7 +1,5 @@
 """`forget` and `dream` as commands: they preview, do it with --yes, and say how to take it back."""
 
-from __future__ import annotations
-
 import pytest
 
 from kit.memories import photograph, put

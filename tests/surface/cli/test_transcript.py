@@ -1,7 +1,5 @@
 """`--transcript`: all that was said, in a new private file, also of a run that failed, and never the key."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`muniment.open` and `Memory`: what a library user holds."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

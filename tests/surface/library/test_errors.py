@@ -1,7 +1,5 @@
 """Every error stands in the tree of the docstring, under one root, with a stable code of its own."""
 
-from __future__ import annotations
-
 import inspect
 import re
 

@@ -1,7 +1,5 @@
 """Records of what happened: what they hold, and what never gets into them."""
 
-from __future__ import annotations
-
 import json
 import logging
 

@@ -1,7 +1,5 @@
 """The largest of what a run may ask for, behind the fence and its limits: all of it is done, as without."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

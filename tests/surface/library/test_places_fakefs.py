@@ -3,8 +3,6 @@
 pyfakefs stands in for Linux, macOS and Windows. What opens memory is for Linux alone; elsewhere it says so.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import pwd

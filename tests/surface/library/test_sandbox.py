@@ -1,7 +1,5 @@
 """`Sandbox`: nothing before `commit`, then everything or nothing; and what holds it is said."""
 
-from __future__ import annotations
-
 import stat
 from contextlib import ExitStack
 

@@ -3,8 +3,6 @@
 Where workspaces and homes lie is shown in `test_places_fakefs.py`.
 """
 
-from __future__ import annotations
-
 import os
 import pwd
 import threading

@@ -1,7 +1,5 @@
 """Signatures, by the real ssh-keygen: where signers are configured, nothing unsigned bounds a run."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The CI recipe, in real repositories: what a change of policies may do, and what it may not do unseen."""
 
-from __future__ import annotations
-
 import shutil
 
 import pytest

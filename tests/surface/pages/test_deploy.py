@@ -1,7 +1,5 @@
 """The examples of deployment are what their README says was tried."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

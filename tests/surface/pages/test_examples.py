@@ -1,7 +1,5 @@
 """The examples and the snippets of pages do what they say."""
 
-from __future__ import annotations
-
 import re
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Every command that the page for operators shows works, in the order in which it stands there."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Pages, the lock and the workflow are what code and files say now."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import re
 import shutil

@@ -1,7 +1,5 @@
 """The README from top to bottom: every block is run, in its order, in one home and one checkout."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re

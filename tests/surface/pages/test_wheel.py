@@ -1,7 +1,5 @@
 """The wheel, built here: what people install is the package, its policies, and nothing else."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import sys

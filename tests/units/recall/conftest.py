@@ -1,7 +1,5 @@
 """What most tests of recall begin with."""
 
-from __future__ import annotations
-
 from contextlib import closing
 
 import pytest

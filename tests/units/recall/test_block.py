@@ -1,7 +1,5 @@
 """Blocks: within their budget, and told as data to whoever reads them, whatever the entries say."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from itertools import product
 

@@ -3,8 +3,6 @@
 Tokens are counted by a letter: a text takes as many as it has `z`. The model that summarises is a script.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import threading

@@ -1,7 +1,5 @@
 """What a conversation is told whatever is asked: by trust, within budgets, each entry once, as it is now."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import re

@@ -4,8 +4,6 @@ Histories are built as a host builds them, over a real memory. What was told is 
 and digest, which knows nothing of how it was decided.
 """
 
-from __future__ import annotations
-
 import errno
 import json
 import math

@@ -1,7 +1,5 @@
 """Excerpts: what is cut, and where it must not be; the oracles are markdown-it and a list of characters."""
 
-from __future__ import annotations
-
 import re
 from itertools import accumulate, pairwise
 

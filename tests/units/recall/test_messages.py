@@ -1,7 +1,5 @@
 """Where text may come between messages, whoever made these: mappings, or objects of an SDK."""
 
-from __future__ import annotations
-
 from types import MappingProxyType, SimpleNamespace
 
 from kit.recall.messages import assistant, calling, result, user

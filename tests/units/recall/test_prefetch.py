@@ -4,8 +4,6 @@ That a call returns while the work is blocked is shown by events: what lets the 
 the call, so that a call that waited for it would wait for ever.
 """
 
-from __future__ import annotations
-
 import gc
 import threading
 from concurrent.futures import ThreadPoolExecutor

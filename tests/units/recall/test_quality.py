@@ -1,7 +1,5 @@
 """Whether the right entry comes first, and nothing where nothing is right, whatever way it is asked."""
 
-from __future__ import annotations
-
 import random
 import re
 import tomllib

@@ -1,7 +1,5 @@
 """What a message asks, cut and stemmed as SQLite does it, and how much a text says of that."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 

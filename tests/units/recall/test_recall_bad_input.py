@@ -5,8 +5,6 @@ anything of what was asked or what stands in the memory. What is done to a tree 
 done by a hook around the one or the other, never by a race that might be lost.
 """
 
-from __future__ import annotations
-
 import errno
 import math
 import os

@@ -3,8 +3,6 @@
 Poisoned entries go the whole way: into files and ledger as they would in use, past search, reading and block.
 """
 
-from __future__ import annotations
-
 import re
 from unittest.mock import Mock
 

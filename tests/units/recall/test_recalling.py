@@ -4,8 +4,6 @@ Whatever it answers, raises or takes its time for, the recall is what the search
 named, or, where the patience ended, nothing.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from contextlib import closing

@@ -1,7 +1,5 @@
 """Search: what is about a message comes first, nothing else comes, and no message or caller breaks it."""
 
-from __future__ import annotations
-
 import itertools
 import os
 from unittest.mock import Mock

@@ -4,8 +4,6 @@ That a method returns while a recall is blocked is shown by a gate that is opene
 that waited would wait for ever.
 """
 
-from __future__ import annotations
-
 import json
 import threading
 from itertools import chain

@@ -1,7 +1,5 @@
 """What subagents get of a memory, whatever their models write into calls, and however many ask at once."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,7 +1,5 @@
 """What is told about the files that are touched: looked up beside the loop, each path and each entry once."""
 
-from __future__ import annotations
-
 import errno
 import math
 from unittest.mock import Mock
