@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kit.policy.files import READ_USER, rule
+from kit.policy.files import READS, rule
 from kit.store.ground import new
 from muniment.errors import PathEscape
 from muniment.names import Verb
@@ -29,7 +29,7 @@ def test_a_commit_lands_as_one_change(ground):
 
 
 def test_what_no_rule_allows_is_denied(judge_of):
-    judge = judge_of(READ_USER + rule("deny", "drafts", ["read"], ["drafts/"]))
+    judge = judge_of(READS + rule("deny", "drafts", ["read"], ["drafts/"]))
     path = canonicalise("user/drafts/a.md", ("user",))
     assert not judge.allows(Verb.READ, path)
     assert judge.allows(Verb.READ, canonicalise("user/a.md", ("user",)))

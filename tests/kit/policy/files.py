@@ -7,9 +7,9 @@ from muniment.policy.load import parse_policy
 
 SCOPES = '[scopes]\nuser = { trust = "owner", commit = "auto" }\n'
 READ = '[[allow]]\nid = "r"\nverbs = ["read"]\npaths = ["/**"]\n'
-READ_USER = '[[allow]]\nid = "r"\nverbs = ["read"]\npaths = ["/user/**"]\n'
+READS = '[[allow]]\nid = "r"\nverbs = ["read"]\npaths = ["/user/**"]\n'
 CHECK = '[[test]]\nverb = "{}"\npath = "user/{}"\nexpect = "{}"\n'
-TESTED = READ_USER + CHECK.format("read", "a.md", "allow")
+TESTED = READS + CHECK.format("read", "a.md", "allow")
 
 
 def rule(kind, name, verbs, paths):

@@ -88,9 +88,6 @@ class Slow(Recaller):
     `asked` keeps what it was asked: messages, and what was to be left out.
     """
 
-    gates: list
-    asked: list
-
     def recall(self, query, *, exclude=(), **more):
         self.asked.append((query, frozenset(exclude)))
         try:

@@ -3,25 +3,16 @@
 import os
 import re
 
-import pytest
-
-from kit.policy.files import READ_USER as READ
-from kit.policy.files import SCOPES, rule, write
+from kit.policy.files import READS, SCOPES, rule, write
 
 DENY = rule("deny", "d", ["read"], ["secret/"])
 CHECK = '[[test]]\nverb = "read"\npath = "user/a.md"\nexpect = "{}"\n'
 RED, GREEN, DIM, PLAIN = "\x1b[31;1m", "\x1b[32m", "\x1b[2m", "\x1b[0m"
 
 
-@pytest.fixture
-def files(tmp_path):
-    """A policy, a wider one, and one that does not load."""
-    own = SCOPES + READ + DENY + CHECK.format("allow")
-    bodies = {"own": own, "wide": SCOPES + READ, "bad": "colour = 1\n"}
-    return {name: write(tmp_path / "a folder" / f"{name}.toml", body=body) for name, body in bodies.items()}
-
-
-def test_on_a_terminal_there_are_colours_and_no_file_or_path_steers_it(policy, files, request):
+def test_on_a_terminal_there_are_colours_and_no_file_or_path_steers_it(policy, tmp_path, request):
+    bodies = {"own": SCOPES + READS + DENY, "wide": SCOPES + READS, "bad": "colour = 1\n"}
+    files = {name: write(tmp_path / "a folder" / f"{name}.toml", body=body) for name, body in bodies.items()}
     plain = policy.lines("diff", files["own"], files["wide"], code=1)
     assert (plain[0].startswith("WIDER: "), "\x1b" in "".join(plain)) == (True, False)
     request.getfixturevalue("terminal")
@@ -45,7 +36,7 @@ def test_on_a_terminal_there_are_colours_and_no_file_or_path_steers_it(policy, f
 def test_a_mistake_has_a_code_and_neither_loads_nor_is_shown(policy, tmp_path):
     """All of them, of files and of families, stand in `tests/units/policy`."""
     path = str(tmp_path / "own.toml")
-    for code, body in (("E401", SCOPES + READ + CHECK.format("deny")), ("E102", "x = = 1\n")):
+    for code, body in (("E401", SCOPES + READS + CHECK.format("deny")), ("E102", "x = = 1\n")):
         write(tmp_path / "own.toml", body=body)
         (finding,) = policy.document("lint", path, code=1)["findings"][path]
         assert finding["code"] == code
@@ -60,17 +51,11 @@ def test_a_mistake_has_a_code_and_neither_loads_nor_is_shown(policy, tmp_path):
 
 
 def test_a_lock_that_does_not_match_stops_what_runs_and_not_what_reviews(policy, tmp_path):
-    path = write(tmp_path / "own.toml", body=SCOPES + READ)
+    path = write(tmp_path / "own.toml", body=SCOPES + READS)
     policy("lock", tmp_path)
-    write(tmp_path / "own.toml", body=SCOPES + READ + DENY)
+    write(tmp_path / "own.toml", body=SCOPES + READS + DENY)
     assert "E130" in policy("show", path).stderr
     assert policy("lint", path).exit_code == policy("diff", path, path).exit_code == 0
     (tmp_path / "policy.lock").write_text("rubbish")
     assert "E132" in policy("show", path).stderr
     assert policy("diff", path, path).exit_code == 0
-
-
-def test_a_policy_inside_a_root_of_a_run_is_refused(muniment, roots):
-    del roots["project"]
-    path = write(roots["user"] / "own.toml", body=SCOPES + READ)
-    assert "E126" in " ".join(muniment.lines("tool", "--policy", path, stdin="", code=1))

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kit.policy.files import READ_USER as READ
-from kit.policy.files import SCOPES, rule, write
+from kit.policy.files import READS, SCOPES, rule, write
 from muniment.cli import policy as command
 from muniment.lab.proofs import Prover
 from muniment.policy.load import load_policy
@@ -47,7 +46,7 @@ def entry(old, new):
 
 
 def test_what_is_narrower_is_proved_and_what_is_wider_told_with_the_rule_and_how_to_accept_it(pair, diff):
-    old, new = pair(READ, READ + DENY)
+    old, new = pair(READS, READS + DENY)
     small, large = load_policy(new).label, load_policy(old).label
     first, path, why = diff(old, new, code=0)
     assert first == f"proved: {small} grants nothing that {large} does not"
@@ -63,20 +62,22 @@ def test_what_is_narrower_is_proved_and_what_is_wider_told_with_the_rule_and_how
 
 
 def test_each_cause_is_told_in_the_direction_of_the_change_with_its_line(pair, diff, tmp_path):
-    old, new = pair(READ, READ.replace('"r"', '"s"').replace("/user/**", "/user/a/*"))
+    old, new = pair(READS, READS.replace('"r"', '"s"').replace("/user/**", "/user/a/*"))
     cause = f"the allow rule 'r', pattern '/user/**' ({old}:9)"
     assert f"{cause}, no longer grants it" in diff(old, new, code=0)[2]
     assert f"{cause}, grants it now" in diff(new, old, code=1)[2]
-    everywhere = READ.replace("/user", "/*")
+    everywhere = READS.replace("/user", "/*")
     old, new = pair(everywhere, everywhere, scopes="[scopes]\nuser = {}\nteam = {}\n")
     assert f"            the scope 'team' ({new}:6) is declared now" in diff(old, new, code=1)
     assert f"            the scope 'team' ({new}:6) is declared no longer" in diff(new, old, code=1)
-    mother = write(tmp_path / "new" / "mother.toml", body=SCOPES + READ.replace("/user/**", "/user/a"))
-    old, new = pair(READ, READ, extends=["./mother.toml"])
+    mother = write(tmp_path / "new" / "mother.toml", body=SCOPES + READS.replace("/user/**", "/user/a"))
+    old, new = pair(READS, READS, extends=["./mother.toml"])
     cause = f"            the file 'mother' ({mother}), which denies it, is part of the policy"
     assert f"{cause} no longer" in diff(new, old, code=1)
     assert diff(old, new, code=0)[2] == f"{cause} now"
-    old, new = pair(READ + "[limits]\nturns = 3\nseconds = 9\n", READ + "[limits]\nturns = 4\nseconds = 8\n")
+    old, new = pair(
+        READS + "[limits]\nturns = 3\nseconds = 9\n", READS + "[limits]\nturns = 4\nseconds = 8\n"
+    )
     lines = diff(old, new, code=1)
     assert {"  LOOSER    limits.turns: 3 → 4", "  stricter  limits.seconds: 9 → 8"} <= set(lines)
 
@@ -85,7 +86,7 @@ def test_each_cause_is_told_in_the_direction_of_the_change_with_its_line(pair, d
 
 
 def test_a_widening_that_is_agreed_on_passes_and_for_that_change_alone(pair, diff, policy, accepted):
-    old, new = pair(READ.replace("/user/**", "/user/a"), READ.replace("/user/**", "/user/b"))
+    old, new = pair(READS.replace("/user/**", "/user/a"), READS.replace("/user/**", "/user/b"))
     accepted.write_text(f"# Widenings\n\nnothing yet\n\n{entry(old, new)}\n\nAlice, since it is needed.\n")
     lines = diff(old, new, accepted, code=0)
     assert (lines[0].startswith("WIDER: "), lines[-1]) == (True, f"accepted in {accepted}")
@@ -94,13 +95,13 @@ def test_a_widening_that_is_agreed_on_passes_and_for_that_change_alone(pair, dif
     assert [diff(old, new), diff(new, old, accepted)] == [1, 1]
     Path(new).write_text(Path(new).read_text().replace("/user/b", "/user/c"))
     assert diff(old, new, accepted) == 1
-    old, new = pair(READ, READ + DENY)
+    old, new = pair(READS, READS + DENY)
     accepted.write_text(entry(old, new))  # Nothing has to be accepted where all is proved.
     assert policy.document("diff", old, new, "--accepted", accepted)["accepted"] is False
 
 
 def test_what_is_no_heading_for_this_very_change_accepts_nothing(pair, diff, accepted):
-    old, new = pair(READ + DENY, READ)
+    old, new = pair(READS + DENY, READS)
     line = entry(old, new)
     bare = line.removeprefix("## ")
     other = line[:-1] + ("1" if line[-1] == "0" else "0")
@@ -121,7 +122,7 @@ def test_what_is_no_heading_for_this_very_change_accepts_nothing(pair, diff, acc
 
 
 def test_what_cannot_be_read_accepts_nothing_and_no_name_steers_a_terminal(pair, diff, policy, tmp_path):
-    old, new = pair(READ + DENY, READ)
+    old, new = pair(READS + DENY, READS)
     huge, hostile = tmp_path / "huge.md", tmp_path / f"{HOSTILE}.toml"
     huge.write_text(f"{entry(old, new)}\n" + "x" * command.MAX_ACCEPTED_BYTES)
     for accepted in (tmp_path / "nothing.md", tmp_path, huge, tmp_path / HOSTILE):
@@ -134,14 +135,14 @@ def test_what_cannot_be_read_accepts_nothing_and_no_name_steers_a_terminal(pair,
     for code, paths in ((1, (hostile, new)), (0, (new, hostile))):
         lines = diff(*paths, tmp_path / HOSTILE, code=code)
         assert all(line.isprintable() and not line.startswith("proved: forged") for line in lines)
-    old, new = pair(READ, "colour = 1\n")
+    old, new = pair(READS, "colour = 1\n")
     assert diff(old, new, code=1)[0].startswith(f"not compared: E104 {new} scopes.colour: ")
     assert set(policy.document("diff", "nobody", old, code=1)) == {"status", "error"}
 
 
 def test_what_nobody_can_decide_counts_as_wider(pair, diff, policy, accepted, monkeypatch):
     monkeypatch.setattr("muniment.lab.proofs.Prover", lambda *args, **kept: Prover(*args, **kept, work=1))
-    old, new = pair(READ, READ + DENY)
+    old, new = pair(READS, READS + DENY)
     lines = diff(old, new, code=1)
     assert lines[0].startswith("UNDECIDED, which counts as wider: ")
     assert any(line.startswith("  undecided read: ") for line in lines)
@@ -154,7 +155,7 @@ def test_what_nobody_can_decide_counts_as_wider(pair, diff, policy, accepted, mo
 
 
 def test_the_difference_is_one_document_with_the_place_of_each_cause(pair, policy):
-    old, new = pair(READ + DENY, READ.replace('"read"', '"read", "list"') + DENY.replace("secret", "other"))
+    old, new = pair(READS + DENY, READS.replace('"read"', '"read", "list"') + DENY.replace("secret", "other"))
     found = policy.document("diff", old, new, code=1)
     assert (set(found), found["verdict"], found["accepted"]) == (KEYS, "wider", False)
     assert (f"## {found['entry']}", found["new"]["digest"]) == (entry(old, new), load_policy(new).digest)

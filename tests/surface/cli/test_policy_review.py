@@ -20,12 +20,6 @@ NOT_GRANTED = "not allowed to list user/a.md; this memory lets you list nothing 
 HOSTILE = "a\x1b[2J\n\u202eWIDER\x07.md"
 
 
-@pytest.fixture
-def impatient(monkeypatch):
-    """A prover that can decide next to nothing."""
-    monkeypatch.setattr(proofs, "Prover", lambda *args, **kept: Prover(*args, **kept, work=1))
-
-
 # -- lint ------------------------------------------------------------------------------------------------
 
 
@@ -127,6 +121,8 @@ def test_explain_gives_one_document_with_the_place_of_every_rule(own, policy, mo
         dict(zip(keys, ("own", "allow", "r", "/user/**", f"{path}:9", "to know"), strict=True)),
         dict(zip(keys, ("own", "deny", "d", "x", f"{path}:14", "not\n\x1bhere"), strict=True)),
     ]
+    granted = policy.document("explain", path, "read", "/memories/user/a.md")
+    assert (granted["path"], granted["operator_is_told"]) == ("user/a.md", "nothing: it is granted")
     monkeypatch.setattr(command, "line_of", lambda *_: None)
     assert policy.lines("explain", path, "read", "user/a.md")[1].endswith(f"({path})")
     assert command.place_of([], "request", "deny", "r", None) == "request"
@@ -221,8 +217,8 @@ def test_sentences_are_proved_or_refuted_by_a_path_and_the_exit_code_says_which(
     assert " and read user/a/" in apart
 
 
-@pytest.mark.usefixtures("impatient")
-def test_what_nobody_can_decide_fails_and_says_so(own, sentences, policy):
+def test_what_nobody_can_decide_fails_and_says_so(own, sentences, policy, monkeypatch):
+    monkeypatch.setattr(proofs, "Prover", lambda *args, **kept: Prover(*args, **kept, work=1))
     path = own(READ + DENY)
     assert policy.lines("prove", sentences(NEVER), path, code=1)[0].startswith("undecided ")
     lines = policy.lines("test", path, code=1)
@@ -235,13 +231,10 @@ def test_nothing_is_proved_without_good_sentences_or_without_a_policy(own, sente
     for code, asked in (
         *(
             ("E102", sentences("= 3", schema, HOSTILE)),
-            ("E100", tmp_path),
-            ("E100", tmp_path / f"no{HOSTILE}"),
-        ),
-        *(
             ("E150", sentences("", "muniment-policy/1", "policy")),
-            ("E150", sentences('"\\u001b\\nE999" = 1\n')),
         ),
+        *(("E100", tmp_path), ("E100", tmp_path / f"no{HOSTILE}")),
+        ("E150", sentences('"\\u001b\\nE999" = 1\n')),
         ("E203", sentences(NEVER.replace('["x"]', '["x["]'), schema, "pattern")),
     ):
         (line,) = policy.lines("prove", asked, path, code=1)

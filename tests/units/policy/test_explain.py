@@ -55,19 +55,3 @@ def test_the_explanation_has_the_verdict_of_the_decision_by_the_rules_that_were_
         assert (told.layer, told.rule) in denied
     elif told.verdict == "deny":
         assert (told.rule, told.layer in layers) == ("default", False)
-
-
-def test_the_model_is_told_in_a_line_and_the_operator_by_rule_and_layer():
-    told = explain(STRICT, Verb.READ, "/memories/user/a.md")
-    assert (told.verdict, told.path, told.model_is_told) == ("allow", "user/a.md", "")
-    assert told.operator_is_told == "nothing: it is granted"
-    told = explain(STRICT, Verb.MODIFY, "user/MEMORY.md")
-    assert (told.rule, told.layer, told.path) == ("pinned", "strict", "user/MEMORY.md")
-    assert "forbids to modify user/MEMORY.md" in told.model_is_told
-    assert told.operator_is_told == "refused: denied by rule 'pinned' of layer 'strict'; the run goes on"
-    told = explain(STRICT, Verb.READ, "../etc/passwd")
-    assert (told.path, told.model_is_told, told.consulted) == (None, "", ())
-    assert told.operator_is_told.startswith("remember_path_escape: the run ends")
-    rules = {"create user/a.txt": "name", "read user/a.txt": "default", "read team/a.md": "scopes"}
-    rules |= {"read user": "default", "read user/a:b": "name"}
-    assert {line: explain(STRICT, *line.split()).rule for line in rules} == rules

@@ -19,7 +19,6 @@ ALLOWS = ["/**", "/*/*.md", "/user/**/*.md", "/user/a.md", "/*/t/**", "/*/?.md"]
 DENIES = ["t/", "a.md", ".*", "/*/t/", "**", "A*", "/user/", "/*/t/b.md"]
 RELS = "a.md b.md A.md t/a.md t/b.md T/b.md t/u/c.md .x.md b.txt a.md/b.md"
 PATHS = [CanonicalPath(Scope(scope), RelPath(rel)) for scope in SCOPES for rel in RELS.split()]
-DAYS = ["never", 36_500, 14, 1]
 TERMS = {
     "limits.turns": [*range(6, 0, -1)],
     "confinement.require": [each.value for each in Enforcement][::-1],

@@ -4,8 +4,7 @@ import os
 
 import pytest
 
-from kit.policy.files import CHECK, SCOPES, TESTED, allow, deny, quota, rule, write
-from kit.policy.files import READ_USER as READ
+from kit.policy.files import CHECK, READS, SCOPES, TESTED, allow, deny, quota, rule, write
 from muniment.lab import review as subject
 from muniment.lab.proofs import Prover
 from muniment.lab.review import lint
@@ -34,23 +33,22 @@ UNFIT = [
     *(("E102", 4, "x = = 1\n", "correct the TOML"), ("E102", 6, SCOPES + "[scopes]\n", "correct the TOML")),
     ("E103", 6, SCOPES + '[[quota]]\nid = "q"\n', "add the key"),
     ("E104", 7, SCOPES + '[confinement]\nrequire = "most"\n', "values that are possible"),
-    ("E107", 10, SCOPES + READ + READ, "another id"),
+    ("E107", 10, SCOPES + READS * 2, "another id"),
     ("E108", 8, SCOPES + deny("x", verbs=[]), "at least one"),
     ("E109", 6, SCOPES + allow("/**", verbs=["read", "*"]), "* in deny rules only"),
     ("E109", 8, SCOPES + deny("x", verbs=["write"]), "out of list, read, create"),
     ("E104", 9, SCOPES + deny("x").replace('"x"', "3"), "values that are possible"),
     ("E110", 7, SCOPES + "[limits]\nturns = 7\n", "within the bounds"),
-    ("E111", 5, '[scopes]\n"A B" = {}\n', "another name"),
     ("E201", 9, SCOPES + deny("con"), "remove the pattern"),
     ("E202", 9, SCOPES + deny("**/a/**/b/**/c"), "fewer wildcards"),
-    ("E203", 9, SCOPES + deny("a[0-9]"), "literals, *, ? and **"),
+    *(("E203", 9, SCOPES + deny(each), "literals, *, ? and **") for each in ("a[0-9]", "a\u200b")),
+    ("E111", 5, '[scopes]\n"A B" = {}\n', "another name"),
     *(("E203", 9, SCOPES + deny(" a "), "write 'a'"), ("E203", 9, SCOPES + deny("\ufb01le"), "write 'file'")),
-    ("E203", 9, SCOPES + deny("a\u200b"), "literals"),
     ("E203", 9, SCOPES + deny("its ").replace("its", "it's"), 'write "it\'s"'),
     ("E205", 9, SCOPES + allow("*.md"), "write '/**/*.md'"),
     ("E205", 9, SCOPES + allow("user/*.md"), "write '/user/*.md'"),
     *(("E206", 9, SCOPES + deny("pinned/a/"), "write /**/ in front"), ("E125", None, "", "declare a scope")),
-    ("E401", 10, SCOPES + READ + CHECK.format("read", "a.md", "deny"), "correct the rule"),
+    ("E401", 10, SCOPES + READS + CHECK.format("read", "a.md", "deny"), "correct the rule"),
 ]
 
 
@@ -67,13 +65,13 @@ def test_all_complaints_of_a_stage_are_told_at_once_in_the_order_of_lines(found)
     assert found(SCOPES + patterns) == [("E203", 9), ("E205", 13), ("E206", 13)]
     assert found(SCOPES + deny("con", "a", "nul")) == [("E201", 9), ("E201", 9)]
     tests = CHECK.format("read", "a.md", "deny") + CHECK.format("list", "a.md", "allow")
-    assert found(SCOPES + READ + tests) == [("E401", 10), ("E401", 14)]
+    assert found(SCOPES + READS + tests) == [("E401", 10), ("E401", 14)]
     wrong = deny("/team/", "/user/x", "a[")
-    assert found(wrong, mother=SCOPES + READ) == [("E203", 7), ("E206", 7)]  # A parent declares the scopes.
+    assert found(wrong, mother=SCOPES + READS) == [("E203", 7), ("E206", 7)]  # A parent declares the scopes.
 
 
 def test_a_complaint_in_a_parent_is_told_with_the_name_of_its_file(found, tmp_path):
-    untrue = SCOPES + READ + CHECK.format("read", "a.md", "deny")
+    untrue = SCOPES + READS + CHECK.format("read", "a.md", "deny")
     bodies = {"E101": "colour = 1\n" + SCOPES, "E102": "= 3", "E203": SCOPES + deny("a["), "E401": untrue}
     for code, body in bodies.items():
         told = found(SCOPES + TESTED, mother=body, one=True)
@@ -113,7 +111,7 @@ def test_nothing_that_a_hostile_file_holds_reaches_a_finding_as_it_is(found):
         *(f'"{HOSTILE}" = 1\n', f'[scopes]\n"{HOSTILE}" = {{}}\n', SCOPES + deny(HOSTILE)),
         *(SCOPES + f'[limits]\n"{HOSTILE}" = 1\n', SCOPES + f'[content]\nreject = ["{HOSTILE}"]\n'),
         *(SCOPES + deny("x", name=HOSTILE), SCOPES + deny("x", verbs=[HOSTILE])),
-        *(SCOPES + READ + CHECK.format(*asked, "allow") for asked in (("read", HOSTILE), (HOSTILE, "a"))),
+        *(SCOPES + READS + CHECK.format(*asked, "allow") for asked in (("read", HOSTILE), (HOSTILE, "a"))),
         *("x = " + each for each in ("[" * 3_000, "{a=" * 3_000, "9" * 5_000)),
     ]
     cases = [found(body, whole=True) for body in bodies]
@@ -162,7 +160,7 @@ def test_a_deny_pattern_that_another_covers_for_every_verb_or_denies_nothing_gra
     ):
         assert found(body) == expected, body
     (tmp_path / "policy.lock").write_text("")  # It does not count, nor do rules of a parent.
-    assert found(TESTED, mother=SCOPES + READ) == []
+    assert found(TESTED, mother=SCOPES + READS) == []
 
 
 # -- a child that asks for more than its parent ---------------------------------------------------------
@@ -170,7 +168,7 @@ def test_a_deny_pattern_that_another_covers_for_every_verb_or_denies_nothing_gra
 
 MOTHER = (
     '[scopes]\nuser = { trust = "workspace", commit = "review" }\n[limits]\nturns = 3\n[content]\n'
-    "reject = ['ansi']\n" + READ + quota("q", "/user/**", max_files=7)
+    "reject = ['ansi']\n" + READS + quota("q", "/user/**", max_files=7)
 )
 ASKS = [
     (allow("/user/*", verbs=["list"]), 4, "asks for list on user/"),

@@ -32,10 +32,8 @@ def fits(value, schema=SCHEMA):
         "minimum": lambda least: value >= least,
         "exclusiveMinimum": lambda least: value > least,
         "maximum": lambda most: value <= most,
-        "minItems": lambda least: len(value) >= least,
-        "maxItems": lambda most: len(value) <= most,
-        "minProperties": lambda least: len(value) >= least,
-        "maxProperties": lambda most: len(value) <= most,
+        **dict.fromkeys(("minItems", "minProperties"), lambda least: len(value) >= least),
+        **dict.fromkeys(("maxItems", "maxProperties"), lambda most: len(value) <= most),
         "items": lambda inner: all(fits(each, inner) for each in value),
         "required": lambda keys: set(keys) <= set(value),
         "properties": lambda keys: all(fits(value[key], keys[key]) for key in keys.keys() & value.keys()),
@@ -71,12 +69,10 @@ WRONG = [
     *(named(name) for name in ("Own", "request", "own\\n")),
     *(named("own", extends=[each]) for each in ("/etc/a.toml", "~/a.toml", "Strict")),
     *(named("own", f"[scopes]\n{line}") for line in ("", "User = {}\n", 'user = { trust = "friend" }\n')),
-    named("own", "color = 1\n" + SCOPES),
     *(named("own", SCOPES + rule("allow", "a", verbs, ["/**"])) for verbs in (["read", "*"], ["write"], [])),
-    named("own", SCOPES + rule("deny", "d", ["*"], [])),
+    *(named("own", "color = 1\n" + SCOPES), named("own", SCOPES + rule("deny", "d", ["*"], []))),
     *(named("own", f"{term}\n{SCOPES}") for term in TERMS.split("|")),
-    'schema = "muniment-policy/2"\nname = "own"\n',
-    'schema = "muniment-policy/1"\n',
+    *('schema = "muniment-policy/2"\nname = "own"\n', 'schema = "muniment-policy/1"\n'),
 ]
 
 
