@@ -16,16 +16,16 @@ from muniment.policy.decide import AllowPatterns, DenyPatterns, check_pattern, f
 from muniment.policy.grammar import canonicalise, fold
 
 SCOPES = (Scope("user"), Scope("team-2"))
+# A name that no path and no pattern holds: it marks where an exact file ends.
 END = "%"
-"""A name that no path and no pattern holds: it marks where an exact file ends."""
 
 _LETTERS = """
 a b A s ss S \xdf \u1e9e i I \u0130 \u0131 \u03c3 \u03a3 \u03c2 \xe9 \xc9 - _ 1 . .md .. n N \u1ef1 \u304b
 \u304c \u0301 \u0331 \u0345 \u0323 \u05b8 \u05d0 \u0e01 \u0e38 \u0915 \u094d \u093f
 \u0587 \u0149 \u01f0 \u0390 \u1fb3 \u1f80 \u0398 \u03b8 \ua64a \u1c88 \uab70
 """
+# What names are made of: letters that fold alike, to several, or together with what follows them.
 PIECES = (*_LETTERS.split(), " ")
-"""What names are made of: letters that fold alike, to several, or together with what follows them."""
 
 
 class Reader:

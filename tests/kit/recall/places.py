@@ -28,8 +28,8 @@ from muniment.store.trust import constant
 from muniment.testing.minds import FakeClock
 from muniment.tools.overlay import ChangeSet, Proposed
 
+# Seconds after which something that is waited for counts as never happening.
 WAIT = 20.0
-"""Seconds after which something that is waited for counts as never happening."""
 
 CANARY = "canary-5e1f"
 AT = "2026-11-22T10:00:00.000Z"

@@ -66,10 +66,8 @@ def muniment(tmp_path, roots):
     return Muniment(tmp_path, roots)
 
 
-@pytest.fixture
-def policy(tmp_path):
-    """Runs the commands below `muniment policy`."""
-    return Muniment(tmp_path, {}, "policy")
+# Runs the commands below `muniment policy`.
+policy = pytest.fixture(lambda tmp_path: Muniment(tmp_path, {}, "policy"))
 
 
 @pytest.fixture

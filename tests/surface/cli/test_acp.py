@@ -24,8 +24,8 @@ from muniment.lane import BACKSTOP_SECONDS, MAX_PENDING
 from muniment.store.state import State
 
 REMEMBER = f"_{BASE}/remember"
+# Seconds, fewer than those for which a process waits for another one's lock.
 SOON = 15
-"""Seconds, fewer than those for which a process waits for another one's lock."""
 
 FACT = "The user prefers dark mode in all editors"
 

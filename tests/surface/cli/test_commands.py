@@ -238,13 +238,11 @@ def test_a_key_that_was_read_is_in_no_environment_and_in_nothing_printed_or_logg
 
 def test_a_model_that_cannot_be_used_is_one_line_and_creates_nothing(muniment, home, roots, monkeypatch):
     opened = serve(monkeypatch)
-    other, path, llm = "is for a language model", "take the path of a file", " ".join(LLM)
+    path, llm = "take the path of a file", " ".join(LLM)
     for words, arguments, environment in (
         ("say where one answers: --base-url URL, such as http://127.0.0.1:8080/v1", "--model=m", {}),
         ("a model's name has 1 to 200 printable", f"--model=m\x1b[2J {LLM[1]}", {}),
-        ("auto, tools, json, text and decide", f"{llm} --protocol=xml", {}),
-        *((f"--base-url {other}", LLM[1], {}), (f"--api-key-file {other}", "--api-key-file=/key", {})),
-        *((f"--protocol {other}", f"{more}--protocol=json", {}) for more in ("", "--model=rules ")),
+        ("--protocol is for a language model", "--model=rules --protocol=json", {}),
         *(("--base-url URL", "", {"MUNIMENT_MODEL": "m"}), (path, f"{llm} --api-key-file={CANARY}", {})),
         ("MUNIMENT_API_KEY holds no key", llm, {"MUNIMENT_API_KEY": f"{CANARY} x"}),
         (path, llm, {"MUNIMENT_API_KEY_FILE": CANARY}),

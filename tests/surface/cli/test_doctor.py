@@ -6,7 +6,6 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import replace
-from functools import partial
 
 import pytest
 
@@ -21,8 +20,8 @@ from muniment.confine.offer import look_around
 from muniment.errors import WorkerLost
 from muniment.names import FenceLayer
 
+# What Landlock, nothing, seccomp and limits alone stop.
 FEW = [ATTEMPTS[name] for name in ("read-outside-openat2", "metadata-outside", "udp-send", "much-memory")]
-"""What Landlock, nothing, seccomp and limits alone stop."""
 
 
 @pytest.fixture
@@ -112,12 +111,10 @@ def test_what_succeeds_against_a_layer_that_holds_fails_and_what_is_untried_coun
         first = judge(trial.findings[0].attempt, DONE, [*FenceLayer], 7)
         return replace(trial, findings=[first, *trial.findings[1:]])
 
-    def skipping(number):
-        nothing = {"outcome": "", "verdict": Verdict.UNTRIED, "why": "so"}
-        skipped = partial(map, lambda each: replace(each, **nothing))
-        return lambda trial: replace(
-            trial, findings=[*skipped(trial.findings[:number]), *trial.findings[number:]]
-        )
+    def skipping(trial):
+        untried = {"outcome": "", "verdict": Verdict.UNTRIED, "why": "so"}
+        skipped = [replace(each, **untried) for each in trial.findings[:number]]
+        return replace(trial, findings=[*skipped, *trial.findings[number:]])
 
     found(change=broken)
     lines = doctor(code=1)
@@ -125,7 +122,7 @@ def test_what_succeeds_against_a_layer_that_holds_fails_and_what_is_untried_coun
     assert any(re.fullmatch(told, line) for line in lines)
     assert lines[-1] == ("enforcement full; policy strict requires partial: met; 1 of 4 attempts NOT held")
     for number, code in ((3, 0), (4, 1)):  # Where nothing at all was tried it fails.
-        found(change=skipping(number))
+        found(change=skipping)
         assert doctor(code=code)[-1].endswith(f": met; {number} of 4 not tried")
         muniment.document("doctor", code=code)
 

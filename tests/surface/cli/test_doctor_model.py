@@ -100,10 +100,7 @@ def test_what_travels_in_the_clear_is_said(muniment, monkeypatch):
     for url, key, told in (
         ("http://192.0.2.1/v1", KEY, f"the key and {clear} 192.0.2.1"),
         ("http://127.evil.example/v1", "", f"{clear} 127.evil.example"),
-        *(
-            (f"{url}/v1", KEY, "")
-            for url in ("https://models.example", "http://127.0.0.7:1", "http://[::1]:1")
-        ),
+        *((url, KEY, "") for url in ("https://models.example/v1", "http://127.0.0.7:1/v1", "http://[::1]:1")),
     ):
         said = muniment("doctor", "--model", "tiny", "--base-url", url, MUNIMENT_API_KEY=key).stdout
         assert (told in said, "unencrypted" in said) == (True, bool(told))

@@ -49,7 +49,9 @@ def test_a_lock_names_every_policy_of_its_folder_and_says_what_it_left_out(folde
     assert policy.lines("lock", tmp_path) == [f"locked 0 policies: {tmp_path / LOCK_NAME}"]
 
 
-def test_a_check_writes_nothing_and_tells_by_its_exit_code(folder, policy):
+def test_a_check_writes_nothing_and_a_lock_that_does_not_match_stops_what_runs_and_not_what_reviews(
+    folder, policy
+):
     path, run = folder / LOCK_NAME, f"look at what changed, then run: muniment policy lock {folder}"
     assert policy.lines("lock", folder, "--check", code=1)[-1].endswith(f"is not current; {run}")
     assert not path.exists()
@@ -57,11 +59,14 @@ def test_a_check_writes_nothing_and_tells_by_its_exit_code(folder, policy):
     before = path.read_bytes()
     assert policy.lines("lock", folder, "--check")[-1] == f"{path} is current: 2 policies"
     assert policy.document("lock", folder, "--check")["status"] == "current"
-    (folder / "own.toml").unlink()
+    base = write(folder / "base.toml", body=NARROW)
+    assert "E130" in policy("show", base).stderr
     assert policy.document("lock", folder, "--check", code=1)["status"] == "stale"
     assert path.read_bytes() == before
     path.write_text("rubbish")
     assert "E132" in policy.lines("lock", folder, "--check", code=1)[-1]
+    assert "E132" in policy("show", base).stderr
+    assert policy("lint", base).exit_code == policy("diff", base, base).exit_code == 0
 
 
 def test_what_does_not_load_or_cannot_be_written_is_not_locked(folder, policy, tmp_path):

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 import muniment
 from kit.memories import CANARY, IN_A_WORKER, descriptors, make_roots, photograph, put
+from kit.policy.files import SCOPES, allow, write
 from kit.recall.places import paths
 from kit.served import URL, serve
 from muniment import api, errors, opening
@@ -36,9 +37,7 @@ WRITES = (calls(call("write_file", path="user/a.md", content="a fact\n")), say("
 REFUSED = (calls(call("write_file", path="user/.a.md", content="x")), say("No."))
 
 
-@pytest.fixture
-def home(tmp_path):
-    return tmp_path / "home"
+home = pytest.fixture(lambda tmp_path: tmp_path / "home")
 
 
 @pytest.fixture
@@ -94,13 +93,8 @@ def test_bound_roots_are_used_and_the_default_ones_not_made_in_the_home_that_the
 def test_in_this_process_only_where_the_policy_says_so(opens, home):
     with pytest.raises(errors.ConfinementUnavailable):
         opens(in_process=True)
-    policies = home / "policies"
-    policies.mkdir(parents=True)
-    (policies / "loose.toml").write_text(
-        'schema = "muniment-policy/1"\nname = "loose"\n[scopes]\nuser = {}\n'
-        '[[allow]]\nid = "all"\nverbs = ["list", "read", "create"]\npaths = ["/user/**/*.md"]\n'
-        '[confinement]\nrequire = "none"\n'
-    )
+    rules = allow("/user/**/*.md", verbs=["list", "read", "create"]) + '[confinement]\nrequire = "none"\n'
+    write(home / "policies" / "loose.toml", body=SCOPES + rules)
     with opens(policy="loose", in_process=True) as memory:
         assert memory.remember(DARK).enforcement == "none"
 

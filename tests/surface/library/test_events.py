@@ -14,9 +14,7 @@ CANARY = "canary-7f3a"
 NAMES = ("content", "query", "fact", "text", "body", "token", "authorization", "api_key", "key", "arguments")
 
 
-@pytest.fixture
-def told(caplog):
-    return telling(caplog)
+told = pytest.fixture(telling)
 
 
 def test_a_record_is_a_line_of_json_with_its_name_its_level_its_time_and_what_is_bound(told, caplog):

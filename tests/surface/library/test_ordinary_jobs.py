@@ -18,8 +18,8 @@ MIB, FILES = 1 << 20, 8
 LARGEST = Quota(id="all", paths=("/**",), max_file_bytes=MIB, max_total_bytes=64 * MIB)
 WIDE = {"read_bytes": 64 * MIB, "write_bytes": FILES * MIB, "tool_calls": 1000}
 WIDE_POLICY = strict(content=Content(reject=()), quotas=(LARGEST,), limits=WIDE)
+# What takes RE2 the most memory of all that fits; it takes 80 ms a mebibyte.
 LARGEST_PATTERN = r"\pL\pN" * (MAX_PATTERN_CHARS // 6)
-"""What takes RE2 the most memory of all that fits; it takes 80 ms a mebibyte."""
 
 
 @pytest.fixture(scope="module")

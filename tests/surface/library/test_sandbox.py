@@ -2,10 +2,12 @@
 
 import stat
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
 from kit.memories import CANARY, SCOPES, descriptors, make_roots, photograph, put, strict
+from kit.policy import files
 from muniment import Sandbox, errors
 from muniment.confine.binding import bind_all
 from muniment.confine.cancel import Cancel, Patience
@@ -158,13 +160,11 @@ def test_a_policy_that_requires_a_worker_runs_nothing_in_process(roots, state, r
 
 
 def test_a_policy_file_is_named_by_its_path_and_requires_partial_where_it_says_nothing(roots, tmp_path):
-    own = tmp_path / "own.toml"
-    own.write_text(
-        'schema = "muniment-policy/1"\nname = "own"\n[scopes]\nuser = { trust = "owner" }\n'
-        '[[allow]]\nid = "all"\nverbs = ["read", "create"]\npaths = ["/user/**/*.md"]\n'
+    own = files.write(
+        tmp_path / "own.toml", body=files.SCOPES + files.allow("/user/**", verbs=["read", "create"])
     )
     bound = {"user": roots["user"]}
-    for policy in (own, str(own)):
+    for policy in (Path(own), own):
         with Sandbox(policy, bound) as box:
             assert box.enforcement.satisfies(Enforcement.PARTIAL)
             assert (box.call("ls", {"path": "user"}).code, write(box).verdict) == ("refused", "allow")

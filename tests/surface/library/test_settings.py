@@ -30,9 +30,7 @@ def home(tmp_path):
     return home
 
 
-@pytest.fixture
-def configure(home):
-    return (home / "config.toml").write_text
+configure = pytest.fixture(lambda home: (home / "config.toml").write_text)
 
 
 def read(home, environment=None, **flags):
@@ -326,12 +324,9 @@ def test_white_space_around_a_key_is_no_part_of_it(tmp_path, key_of):
 NO_KEYS = {
     b" \n": "is empty",
     **{f"{CANARY}{text}".encode(): "holds no key" for text in (" x", "\x00", "\x7f", "\x1b[2J", "é")},
-    f"KEY=1\n{CANARY}".encode(): "holds no key",
-    f"\ufeff{CANARY}".encode(): "holds no key",
-    CANARY.encode() + b"\xff": "holds no key",
-    CANARY.encode("utf-16"): "holds no key",
-    f"{CANARY}{'x' * MAX_KEY_BYTES}".encode(): f"is longer than {MAX_KEY_BYTES} bytes",
-    f"{CANARY}{' ' * MAX_KEY_BYTES}".encode(): f"is longer than {MAX_KEY_BYTES} bytes",
+    **dict.fromkeys((f"KEY=1\n{CANARY}".encode(), f"\ufeff{CANARY}".encode()), "holds no key"),
+    **dict.fromkeys((CANARY.encode() + b"\xff", CANARY.encode("utf-16")), "holds no key"),
+    **{f"{CANARY}{each * MAX_KEY_BYTES}".encode(): f"is longer than {MAX_KEY_BYTES} bytes" for each in "x "},
 }
 
 

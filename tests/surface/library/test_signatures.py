@@ -39,9 +39,7 @@ def signers(keys, tmp_path):
     return path
 
 
-@pytest.fixture
-def own(tmp_path):
-    return Path(write(tmp_path / "policies" / "own.toml"))
+own = pytest.fixture(lambda tmp_path: Path(write(tmp_path / "policies" / "own.toml")))
 
 
 def signed(path, key):
@@ -167,9 +165,7 @@ def test_without_an_ssh_keygen_that_works_nothing_loads(own, keys, signers, tmp_
 # -- wherever a policy bounds a run
 
 
-@pytest.fixture
-def root(tmp_path):
-    return make_roots(tmp_path / "memory")["user"]
+root = pytest.fixture(lambda tmp_path: make_roots(tmp_path / "memory")["user"])
 
 
 @pytest.mark.threat("T-POL-04", control="signatures_asked")

@@ -76,9 +76,7 @@ class Repository:
         return load_policy(str(self.policies / "house.toml")).digest[:32]
 
 
-@pytest.fixture
-def repository(tmp_path):
-    return Repository(tmp_path / "repository")
+repository = pytest.fixture(lambda tmp_path: Repository(tmp_path / "repository"))
 
 
 def section(report, name):

@@ -102,8 +102,8 @@ def test_the_tool_is_pinned_and_comes_before_the_checkout_and_the_script_from_th
 
 
 PAGE = text_of("docs/policies.md")
+# Digests, whole or cut: they change with the shipped policies.
 CHANGING = re.compile(r"\b[0-9a-f]{8,64}\b")
-"""Digests, whole or cut: they change with the shipped policies."""
 
 
 def commands(block):

@@ -167,8 +167,8 @@ ROWS = [row.split() for row in TERMS.strip().replace("\n", "|").split("|")]
 LOOSER = {f"limits.{name}": ("1", "2") for name in LIMITS.split()} | {
     name: tuple(each if each[0].isdigit() else f'"{each}"' for each in values) for name, *values in ROWS
 }
+# Every term of a policy: a value, and one that binds a run less.
 LOOSER["content.reject"] = ('["ansi", "bidi"]', '["bidi"]')
-"""Every term of a policy: a value, and one that binds a run less."""
 
 
 def with_term(name, value):

@@ -19,6 +19,7 @@ ALLOWS = ["/**", "/*/*.md", "/user/**/*.md", "/user/a.md", "/*/t/**", "/*/?.md"]
 DENIES = ["t/", "a.md", ".*", "/*/t/", "**", "A*", "/user/", "/*/t/b.md"]
 RELS = "a.md b.md A.md t/a.md t/b.md T/b.md t/u/c.md .x.md b.txt a.md/b.md"
 PATHS = [CanonicalPath(Scope(scope), RelPath(rel)) for scope in SCOPES for rel in RELS.split()]
+# What a policy may say of each, from loose to strict.
 TERMS = {
     "limits.turns": [*range(6, 0, -1)],
     "confinement.require": [each.value for each in Enforcement][::-1],
@@ -31,7 +32,6 @@ TERMS = {
     **{key: [99, 9, 2, 1] for key in ("limits.tool_calls", "changes.max_forget")},
     **{f"retention.{key}": ["never", 36_500, 14, 1] for key in ("default", "untrusted")},
 }
-"""What a policy may say of each, from loose to strict."""
 GATES = [[], ["bidi"], ["ansi", "bidi"], ["active-markup"]]
 VERBS = st.lists(st.sampled_from([verb.value for verb in Verb]), min_size=1, max_size=3)
 

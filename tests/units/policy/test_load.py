@@ -239,9 +239,9 @@ def test_the_bound_itself_is_allowed_and_one_more_is_not_and_the_smallest_quota_
 
 # -- a deny rule that does nothing is found, whatever makes it do nothing --
 
+# Patterns of the dialect that no canonical path can match.
 SILENT = """a.|con|aux.*|LPT1/|..|/user/.|/user/...|a./x| ?|\u2044*|com1.txt|?./|/user/a/b/c/d/e/f/g/h/i|
 /user/a/b/c/d/e/f/g/h/|H\u0331/\u2044|e/?. |/**/nul.md|a/.."""
-"""Patterns of the dialect that no canonical path can match."""
 
 
 @pytest.fixture

@@ -85,12 +85,12 @@ def test_the_lock_and_the_schema_beside_the_shipped_policies_are_current():
 # -- they cannot be made to do less: by a typing error, a mode, or what else is installed --
 
 SHIPPED = {name: (FOLDER / f"{name}.toml").read_text() for name in NAMES}
+# What becomes of the first such text of a deny rule.
 BREAKAGES = {
     'paths = ["': ['path = ["', 'paths = ["[0-9', 'paths = ["!', 'paths = ["#', r'paths = ["\\'],
     "verbs = [": ["Verbs = [", 'verbs = ["rewrite", ', "verbs = [] # ["],
     "[[deny]]": ["[[denied]]", "[[deny.rules]]"],
 }
-"""What becomes of the first such text of a deny rule."""
 
 
 @pytest.mark.sweep(2)

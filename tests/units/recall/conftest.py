@@ -26,10 +26,7 @@ def recaller(made):
         yield recaller
 
 
-@pytest.fixture
-def told(caplog):
-    """The events so far."""
-    return telling(caplog)
+told = pytest.fixture(telling)  # The events so far.
 
 
 @pytest.fixture(scope="module")

@@ -16,8 +16,8 @@ def tables(name):
 
 
 ENTRIES = {table.pop("path"): entry_of(**table) for table in tables("entries")["entry"]}
+# Tables of `text`, `kind`, and `right`, the entries that answer it.
 QUERIES = tables("queries")["query"]
-"""Tables of `text`, `kind`, and `right`, the entries that answer it."""
 NOTHING = "no-result"
 KINDS = {
     *("english", "question", "chinese", "japanese", "korean", "mixed", "full-width", "accents"),
