@@ -80,8 +80,7 @@ def test_explain_says_the_verdict_the_rule_its_reason_and_who_is_told_what(own, 
     grants = f"  allow r                        matches by '/user/**'  ({path}:9)"
     denies = "  deny  d                        {}  ({}:14)"
     assert policy.lines("explain", path, "read", "/memories/user/secret/a.md") == [
-        "DENY  read user/secret/a.md: by the rule 'd' of the layer 'own'",
-        "  why             not here",
+        *("DENY  read user/secret/a.md: by the rule 'd' of the layer 'own'", "  why             not here"),
         f"  the model       is told: {FORBIDDEN}",
         "  the operator    refused: denied by rule 'd' of layer 'own'; the run goes on",
         *(grants, denies.format("matches by 'secret/'", path)),

@@ -103,8 +103,7 @@ def test_what_cannot_be_opened_is_told_and_leaves_nothing_open_also_no_model(ope
     opens().close()
     opened, before = serve(monkeypatch), descriptors()
     for terms, error in (
-        ({"policy": "no-such"}, errors.PolicyInvalid),
-        ({"symlinks": "follow"}, errors.ConfigInvalid),
+        *(({"policy": "no-such"}, errors.PolicyInvalid), ({"symlinks": "follow"}, errors.ConfigInvalid)),
         ({"roots": {"team": "/tmp"}}, errors.InvalidScope),
         ({"roots": {"user": "/nowhere/at/all"}}, errors.ManagedMemoryUnavailable),
     ):

@@ -202,8 +202,7 @@ def test_roots_lie_apart_from_each_other_and_from_the_state_and_no_bad_setting_i
         ({"user": user, "project": inner}, {}, errors.ManagedMemoryUnavailable),
         (roots, {"state": inner}, errors.ManagedMemoryUnavailable),
         (roots, {"state": tmp_path.parent / tmp_path.name / "user"}, errors.ManagedMemoryUnavailable),
-        ({}, {}, errors.InvalidScope),
-        (None, {}, errors.InvalidScope),
+        *(({}, {}, errors.InvalidScope), (None, {}, errors.InvalidScope)),
         ({"team": "/nowhere"}, {}, errors.InvalidScope),
         (roots, {"symlinks": "follow"}, errors.ConfigInvalid),
     ):

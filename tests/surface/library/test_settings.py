@@ -67,9 +67,8 @@ SOURCES = {
     "policy": ("flag", "environment", "file", "strict"),
     "model": ("flag", "environment", "file", "rules"),
     "base_url": ("flag", "environment", "file", None),
-    "api_key_file": PATHS,
     "protocol": ("json", "text", "tools", "auto"),
-    "policy_signers": PATHS,
+    **dict.fromkeys(("api_key_file", "policy_signers"), PATHS),
     "on_model_failure": ("fail", "rules", "fail", "rules"),
 }
 
@@ -139,12 +138,9 @@ class Watched(Mapping):
     __len__ = None
 
 
-CANARIES = {
-    "canary": ("OPENAI_API_KEY", "OPENAI_MODEL", "OPENAI_ORG_ID", "ANTHROPIC_API_KEY"),
-    "http://canary.invalid": ("OPENAI_BASE_URL", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"),
-    "/canary": ("SSL_CERT_FILE",),
-}
-STRANGERS = {name: value for value, names in CANARIES.items() for name in names}
+KEYS = ("OPENAI_API_KEY", "OPENAI_MODEL", "OPENAI_ORG_ID", "ANTHROPIC_API_KEY", "SSL_CERT_FILE")
+URLS = ("OPENAI_BASE_URL", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
+STRANGERS = dict.fromkeys(KEYS, "canary") | dict.fromkeys(URLS, "http://canary.invalid")
 
 
 @pytest.mark.threat("T-RUN-05", control="own_variables")

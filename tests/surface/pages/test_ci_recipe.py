@@ -11,9 +11,8 @@ from muniment.policy.load import load_policy
 
 SCRIPT = REPOSITORY / "examples" / "ci" / "review_policies.sh"
 
-pytestmark = pytest.mark.skipif(
-    not (shutil.which("git") and shutil.which("bash")), reason="git and bash are not installed"
-)
+is_possible = shutil.which("git") and shutil.which("bash")
+pytestmark = pytest.mark.skipif(not is_possible, reason="git and bash are not installed")
 
 
 def denied(*paths):
@@ -104,17 +103,9 @@ def test_what_is_no_wider_or_was_accepted_passes_and_is_told(repository, tmp_pat
     base = {f"{name}.toml": policy(name) for name in ("narrow", "gone", "commented")}
     repository.write({**base, "mended.toml": "broken", "same.toml": policy("same")})
     before = repository.commit().digest()
-    repository.write(
-        {
-            "house.toml": policy(wider=True),
-            "narrow.toml": policy("narrow", narrower=True),
-            "commented.toml": f"# new\n{policy('commented')}",
-            "mended.toml": policy("mended"),
-            "own.toml": policy("own"),
-            "below/own.toml": policy(),
-            "gone.toml": None,
-        }
-    )
+    repository.write({"house.toml": policy(wider=True), "narrow.toml": policy("narrow", narrower=True)})
+    repository.write({"commented.toml": f"# new\n{policy('commented')}", "mended.toml": policy("mended")})
+    repository.write({"own.toml": policy("own"), "below/own.toml": policy(), "gone.toml": None})
     repository.write({"WIDENINGS.md": f"## house {before} → {repository.digest()}\n\nAgreed by the owner.\n"})
     repository.lock()
     home, summary, posted = (tmp_path / name for name in ("home", "summary.md", "report.md"))
@@ -153,17 +144,12 @@ def test_whatever_makes_policies_unfit_is_told_where_it_is_and_in_no_line_of_the
     repository.lock()
     repository.write({"invariants.toml": sentences})
     repository.commit()
+    repository.write({"../parents/base.toml": parent.replace("turns = 3", "turns = 4")})
+    repository.write({"file.toml": policy("other", wider=True), "moved.toml": None, "copy.toml": policy()})
     repository.write(
-        {
-            "../parents/base.toml": parent.replace("turns = 3", "turns = 4"),
-            "file.toml": policy("other", wider=True),
-            "moved.toml": None,
-            "elsewhere.toml": policy("moved", wider=True),
-            "copy.toml": policy(),
-            "own.toml": policy("own", paths='"/user/*.txt"'),
-            "weak.toml": policy("weak", tested=False),
-        }
+        {"elsewhere.toml": policy("moved", wider=True), "weak.toml": policy("weak", tested=False)}
     )
+    repository.write({"own.toml": policy("own", paths='"/user/*.txt"')})
     code, report = repository.review()
     assert code == 1
     assert section(report, "child").startswith("Its file is as it was; a parent of it has changed.")

@@ -24,8 +24,7 @@ def run_example(name, tmp_path, *arguments, given=None):
 def test_embed_saves_one_fact_and_stops_the_hostile_run(tmp_path):
     assert run_example("embed.py", tmp_path).splitlines() == [
         "completed: ('project/deploy/day.md',) in 3 turns",
-        "stopped: remember_path_escape, via dotdot, asked of write_file",
-        "['MEMORY.md', 'day.md']",
+        *("stopped: remember_path_escape, via dotdot, asked of write_file", "['MEMORY.md', 'day.md']"),
     ]
 
 
@@ -41,11 +40,9 @@ def test_remember_once_prints_the_entry_and_the_index(tmp_path):
 @pytest.mark.slow
 def test_embed_daemon_remembers_what_was_sent_twice_once_and_leaves_nothing(tmp_path):
     assert run_example("embed_daemon.py", tmp_path).splitlines() == [
-        "serving on the loopback: True",
-        "one task: True, replayed: True",
+        *("serving on the loopback: True", "one task: True, replayed: True"),
         f"saved: ('project/deploy/we-deploy-on-thursdays.md',), enforcement {IN_A_WORKER}",
-        "told: memory_changed in ['project']",
-        "withdrawn: True",
+        *("told: memory_changed in ['project']", "withdrawn: True"),
     ]
 
 
@@ -63,11 +60,8 @@ def test_live_model_prints_a_row_for_each_fact(tmp_path):
 @pytest.mark.slow
 def test_daemon_and_client_remembers_follows_and_forgets(tmp_path):
     assert run_example("daemon_and_client.py", tmp_path).splitlines() == [
-        f"saved: {DARK}, decided by rules",
-        "not saved: pending_review",
-        f"forgot: {DARK}",
-        "event: workspace_memory_remember touched user",
-        "event: workspace_memory_forget touched user",
+        *(f"saved: {DARK}, decided by rules", "not saved: pending_review", f"forgot: {DARK}"),
+        *("event: workspace_memory_remember touched user", "event: workspace_memory_forget touched user"),
     ]
 
 
@@ -75,8 +69,7 @@ def test_daemon_and_client_remembers_follows_and_forgets(tmp_path):
 def test_a_chat_with_memory_brings_in_what_it_was_told_before(tmp_path):
     fact = "Staging runs on Postgres 16 behind pgbouncer"
     answers = [
-        tool_calls(tool_call("remember_this", {"fact": fact})),
-        words("Noted."),
+        *(tool_calls(tool_call("remember_this", {"fact": fact})), words("Noted.")),
         tool_calls(tool_call("remember_this", {"fact": "The user likes tea"}, "call-2")),
         words("On Postgres 16."),
     ]
@@ -123,8 +116,7 @@ def test_review_a_policy_shows_the_shortest_path_with_its_rule_and_line(tmp_path
     assert run_example("review_a_policy.py", tmp_path).splitlines() == [
         "strict: wider",
         "  create, modify, removal project/b/b/b.md: allow[write-topics] /project/*/*/*.md, line 29",
-        "proved: no-instructions",
-        "broken: one-folder create project/b/b/b.md",
+        *("proved: no-instructions", "broken: one-folder create project/b/b/b.md"),
         f"deny: rule 'pinned'; the model is told: {refused}",
     ]
 

@@ -68,14 +68,11 @@ JOBS = WORKFLOW["jobs"]
 STEPS = [(name, step) for name, job in JOBS.items() for step in job["steps"]]
 
 
-def test_the_workflow_never_runs_with_the_rights_of_the_base():
+def test_the_workflow_has_no_rights_of_the_base_and_only_what_holds_nothing_of_the_request_may_write():
     assert set(WORKFLOW[True]) == {"pull_request"}, "YAML reads `on` as true"
     assert WORKFLOW["permissions"] == {"contents": "read"}
     rights = {name: job.get("permissions") for name, job in JOBS.items()}
     assert rights == {"review": None, "comment": {"pull-requests": "write"}}
-
-
-def test_only_what_holds_nothing_of_the_pull_request_may_write_and_only_in_the_same_repository():
     same = "github.event.pull_request.head.repo.full_name == github.repository"
     assert same in JOBS["comment"]["if"]
     assert JOBS["comment"]["needs"] == "review"

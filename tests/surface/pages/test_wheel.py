@@ -27,13 +27,6 @@ def wheel(tmp_path_factory):
         yield archive
 
 
-@pytest.fixture(scope="module")
-def site(wheel, tmp_path_factory):
-    found = tmp_path_factory.mktemp("site")
-    wheel.extractall(found)
-    return found
-
-
 def test_it_holds_every_module_and_file_of_data_with_their_bytes_and_nothing_else(wheel):
     def below(folder, pattern):
         return {str(path.relative_to(SOURCES)) for path in (SOURCES / "muniment" / folder).glob(pattern)}
@@ -88,7 +81,8 @@ print(load_policy("clean").label, len(corpus.cases), failures, sys.modules["muni
 """
 
 
-def test_it_and_its_corpus_work_from_the_archive_alone_and_without_the_extra(site, tmp_path):
+def test_it_and_its_corpus_work_from_the_archive_alone_and_without_the_extra(wheel, tmp_path):
+    wheel.extractall(site := tmp_path / "site")
     paths = {"site": str(site), "pytest": str(Path(pytest.__file__).parents[1]), "stage": str(tmp_path / "c")}
     code = FROM_THE_ARCHIVE.format(**paths)
     label, count, failures, where = printed(sys.executable, "-I", "-S", "-c", code, home=tmp_path).split()

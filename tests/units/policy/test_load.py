@@ -244,7 +244,7 @@ SILENT = """a.|con|aux.*|LPT1/|..|/user/.|/user/...|a./x| ?|\u2044*|com1.txt|?./
 /user/a/b/c/d/e/f/g/h/|H\u0331/\u2044|e/?. |/**/nul.md|a/.."""
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def forgotten(monkeypatch):
     """Every test begins with no policy known to pass."""
     monkeypatch.setattr(load, "_passed", {})
@@ -257,7 +257,6 @@ def with_denies(*patterns, verbs=("modify",), name="d"):
     return changed.made([changed.allow("/**")]).model_copy(update={"layers": (layer,)})
 
 
-@pytest.mark.usefixtures("forgotten")
 def test_a_pattern_that_no_path_can_match_is_silent_and_any_name_of_a_rule_is_fine(monkeypatch):
     long = ("x" * 256, "*" + "x" * 256, "\xe9" * 128)
     for pattern in (*SILENT.replace("\n", "").split("|"), *long):
@@ -268,7 +267,6 @@ def test_a_pattern_that_no_path_can_match_is_silent_and_any_name_of_a_rule_is_fi
     assert len(list(silent_denies(with_denies("b", name="default")))) == 1
 
 
-@pytest.mark.usefixtures("forgotten")
 def test_only_so_many_policies_that_passed_are_kept_in_mind(monkeypatch):
     monkeypatch.setattr(load, "MAX_KNOWN", 2)
     policies = [with_denies(pattern) for pattern in "bcd"]
@@ -291,7 +289,6 @@ def test_what_a_pattern_is_tried_with_is_the_shortest_path_that_it_matches():
         assert DenyPatterns((pattern,)).match(path, fold(path))
 
 
-@pytest.mark.usefixtures("forgotten")
 def test_a_pattern_that_does_not_fire_for_one_verb_is_told_and_does_not_load(monkeypatch):
     real = Judge._denying
     monkeypatch.setattr(Judge, "_denying", lambda *asked: None if asked[1] == Verb.READ else real(*asked))
