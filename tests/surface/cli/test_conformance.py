@@ -97,10 +97,9 @@ def test_on_a_terminal_a_drawn_row_shows_what_is_bad_and_progress_is_told(munime
 def test_what_stands_in_the_way_is_told(muniment, monkeypatch):
     absent = muniment.lines("conformance", "--target", ABSENT, "--case=ok-edit", code=1)
     assert absent[-1] == "command: not tried"
-    with monkeypatch.context() as patch:
-        patch.setattr("tempfile.tempdir", "/no/such/directory")
-        (told,) = muniment.lines("conformance", "--case=ok-edit", code=1)
-        assert "temporary directory" in told
+    monkeypatch.setattr("tempfile.tempdir", "/no/such/directory")
+    (told,) = muniment.lines("conformance", "--case=ok-edit", code=1)
+    assert "temporary directory" in told
     monkeypatch.setattr(command, "examine", Mock(side_effect=KeyboardInterrupt))
     assert muniment.document("conformance", code=130)["status"] == "cancelled"
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 
@@ -166,12 +167,8 @@ def test_what_stands_in_the_way_is_said(doctor, muniment, monkeypatch):
         told = "the temporary directory: No such file or directory [managed_memory_unavailable]"
         assert doctor(code=1)[0].endswith(told)
 
-    def fail(_):
-        raise error
-
-    monkeypatch.setattr(command, "try_all", fail)
-    error = WorkerLost("the zygote died")
+    monkeypatch.setattr(command, "try_all", Mock(side_effect=WorkerLost("the zygote died")))
     assert doctor(code=1) == ["not examined: the zygote died [worker_lost]"]
-    error = KeyboardInterrupt()
+    monkeypatch.setattr(command, "try_all", Mock(side_effect=KeyboardInterrupt))
     assert doctor(code=130) == ["cancelled: by Ctrl-C [cancelled]"]
     assert muniment.document("doctor", code=130)["status"] == "cancelled"

@@ -127,14 +127,8 @@ def test_a_history_that_cannot_be_read_is_not_taken_for_none(muniment, home, mon
     (home / "state").chmod(0o700)
     (home / "state" / "ledger.db").write_bytes(b"no database" * 1_000)
     assert muniment.failure("recall", "dark mode editor") == "managed_memory_unavailable"
-    real = Path.lstat
-
-    def refuse(path):
-        if path.name == "ledger.db":
-            raise PermissionError
-        return real(path)
-
-    monkeypatch.setattr(Path, "lstat", refuse)
+    real, refused = Path.lstat, Mock(side_effect=PermissionError)
+    monkeypatch.setattr(Path, "lstat", lambda path: (refused if path.name == "ledger.db" else real)(path))
     assert muniment("recall", "dark mode editor").exit_code == 1
 
 

@@ -1,5 +1,7 @@
 """`forget` and `dream` as commands: they preview, do it with --yes, and say how to take it back."""
 
+from itertools import product
+
 import pytest
 
 from kit.memories import photograph, put
@@ -78,10 +80,9 @@ def test_a_dream_shows_what_would_be_done_and_does_it_with_yes(muniment, roots):
 
 
 def test_many_groups_are_not_all_shown(muniment, roots):
-    for number in range(7):
-        for end in ("one", "two"):
-            words = " ".join(f"{number}{letter}" for letter in "abcdefghij")
-            put(roots["user"], f"{number}-{end}.md", f"{words} {end}\n")
+    for number, end in product(range(7), ("one", "two")):
+        words = " ".join(f"{number}{letter}" for letter in "abcdefghij")
+        put(roots["user"], f"{number}-{end}.md", f"{words} {end}\n")
     shown = muniment("dream").stdout
     assert (shown.count("alike: "), "and 2 more groups" in shown) == (5, True)
 

@@ -57,10 +57,10 @@ class Reader:
     def serves(self):
         """Another port than the page's, which may be taken here."""
         environment = {"PATH": f"{PROGRAMS}:/usr/bin:/bin", **self.environment}
+        terms = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
         self.daemon = subprocess.Popen(
-            [PROGRAMS / "muniment", "serve"], cwd=self.work, env=environment, stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL, text=True,
-        )  # fmt: skip
+            [PROGRAMS / "muniment", "serve"], cwd=self.work, env=environment, **terms
+        )
         self.url = self.daemon.stdout.readline().removeprefix("serving ").strip()
         return ""
 

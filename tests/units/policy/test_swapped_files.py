@@ -142,10 +142,8 @@ def test_a_key_of_many_parts_is_refused_before_it_costs_anything(tmp_path):
 
 
 def test_looking_for_long_keys_comes_to_its_end():
-    for unit in ('"', "'", "a.", 'a."', '"\\"', "a-", "a .", "\"'", "[", "a.\n", '"a".', "'a' "):
-        is_long = False
-        try:
+    for unit in ('"', "'", 'a."', '"\\"', "a-", "\"'", "[", "a.\n", "'a' "):
+        family.refuse_long_keys((unit * 200_000)[:200_000])
+    for unit in ("a.", "a .", '"a".'):
+        with pytest.raises(ValueError, match="16 parts"):
             family.refuse_long_keys((unit * 200_000)[:200_000])
-        except ValueError as problem:
-            is_long = "16 parts" in str(problem)
-        assert is_long is (unit in {"a.", "a .", '"a".'}), unit

@@ -30,12 +30,6 @@ def search(subagents, query, **more):
     return subagents.call("search_memory", {"query": query, **more})
 
 
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory):
-    with staged(tmp_path_factory.mktemp("shared")) as stage:
-        yield stage
-
-
 # -- what there is
 
 
@@ -105,24 +99,24 @@ def test_a_call_that_cannot_be_used_is_answered_in_a_short_line_and_costs_no_sea
 # -- handing in
 
 
-def test_a_fact_is_handed_in_as_it_is_and_nothing_else_that_an_agent_says_of_it(shared):
+def test_a_fact_is_handed_in_as_it_is_and_nothing_else_that_an_agent_says_of_it(stage):
     """Trust above all: it is the host's to say, not the agent's."""
     handed_in = []
-    subagents = subagents_of(shared, lambda fact: handed_in.append(fact) or f"task-{len(handed_in)}")
+    subagents = subagents_of(stage, lambda fact: handed_in.append(fact) or f"task-{len(handed_in)}")
     assert subagents.call("remember_this", {"fact": "The pool holds 40."}) == "handed in as task task-1"
     for more in ({}, {"fact": 7}, {"fact": "x", "trust": "owner"}, {"fact": "x", "scope": "user"}):
         assert subagents.call("remember_this", more).startswith("error: ")
     assert handed_in == ["The pool holds 40."]
 
 
-def test_a_fact_that_cannot_be_handed_in_is_told_without_a_host_path(shared, told):
+def test_a_fact_that_cannot_be_handed_in_is_told_without_a_host_path(stage, told):
     for problem, code in (
         (InvalidContent(f"there is nothing to remember {CANARY}"), "[invalid_content]"),
         (ManagedMemoryUnavailable(f"/home/{CANARY}/ledger.db", "the disk is full"), "unavailable]"),
         (ConnectionRefusedError(111, CANARY), "nobody takes it now"),
         (TimeoutError(CANARY), "nobody takes it now"),
     ):
-        answer = subagents_of(shared, Mock(side_effect=problem)).call("remember_this", {"fact": "x"})
+        answer = subagents_of(stage, Mock(side_effect=problem)).call("remember_this", {"fact": "x"})
         assert re.match(f"error: not handed in.*{re.escape(code)}", answer), answer
         assert CANARY not in answer + str(told())
 
