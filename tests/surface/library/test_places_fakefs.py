@@ -60,11 +60,8 @@ def read(home, environment=None, **flags):
 
 
 def test_a_workspace_is_the_nearest_ancestor_with_git_whatever_that_is_or_the_directory_itself(fs, at):
-    marks = {
-        "directory": fs.create_dir,
-        "file": lambda git: fs.create_file(git, contents="gitdir: ../elsewhere\n"),
-        "link": lambda git: fs.create_symlink(git, at("nowhere")),
-    }
+    marks = {"directory": fs.create_dir, "link": lambda git: fs.create_symlink(git, at("nowhere"))}
+    marks["file"] = lambda git: fs.create_file(git, contents="gitdir: ../elsewhere\n")
     fs.create_dir(at("code", ".git"))
     for mark, make in marks.items():
         deep = at("code", mark, "src", "deep")

@@ -173,7 +173,7 @@ def test_a_policy_file_is_named_by_its_path_and_requires_partial_where_it_says_n
 
 
 SPOILED = {
-    "missing": lambda path: path.rmdir(),
+    "missing": Path.rmdir,
     "a file": lambda path: path.rmdir() or path.write_text(""),
     "open": lambda path: path.chmod(0o777),
     "writable": lambda path: path.chmod(0o720),
@@ -198,12 +198,9 @@ def test_roots_lie_apart_from_each_other_and_from_the_state_and_no_bad_setting_i
     user = roots["user"]
     (inner := user / "inner").mkdir(mode=0o700)
     for bound, terms, error in (
-        ({"user": user, "project": user}, {}, errors.ManagedMemoryUnavailable),
-        ({"user": user, "project": inner}, {}, errors.ManagedMemoryUnavailable),
-        (roots, {"state": inner}, errors.ManagedMemoryUnavailable),
-        (roots, {"state": tmp_path.parent / tmp_path.name / "user"}, errors.ManagedMemoryUnavailable),
-        *(({}, {}, errors.InvalidScope), (None, {}, errors.InvalidScope)),
-        ({"team": "/nowhere"}, {}, errors.InvalidScope),
+        *(({"user": user, "project": each}, {}, errors.ManagedMemoryUnavailable) for each in (user, inner)),
+        *((roots, {"state": each}, errors.ManagedMemoryUnavailable) for each in (inner, tmp_path / "user")),
+        *((each, {}, errors.InvalidScope) for each in ({}, None, {"team": "/nowhere"})),
         (roots, {"symlinks": "follow"}, errors.ConfigInvalid),
     ):
         with pytest.raises(error):

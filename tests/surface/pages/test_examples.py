@@ -100,8 +100,7 @@ def test_a_subagent_gets_context_searches_and_hands_a_fact_in(tmp_path):
 
 @pytest.mark.slow
 def test_attack_your_own_tool_tells_where_a_check_before_opening_is_not_enough(tmp_path):
-    output = run_example("attack_your_own_tool.py", tmp_path)
-    lines = output.splitlines()
+    lines = (output := run_example("attack_your_own_tool.py", tmp_path)).splitlines()
     by_class = {line.split()[0]: line for line in lines[:5]}
     assert "leaked: hard-read: hard link to an outside inode: only st_nlink tells" in lines
     assert "escaped" in by_class["hardlink"]

@@ -26,8 +26,7 @@ HIDDEN = "user/.hidden.md user/.git/config user/notes.txt user/a.md/evil.sh"
 
 @pytest.mark.threat("T-MEM-12", control="denies")
 def test_strict_grants_exactly_this_and_hardened_and_clean_no_more():
-    reading = {Verb.LIST, Verb.READ}
-    writing = {Verb.CREATE, Verb.MODIFY}
+    reading, writing = {Verb.LIST, Verb.READ}, {Verb.CREATE, Verb.MODIFY}
     judges = [Judge(load_policy(name)) for name in ("strict", "hardened", "clean")]
     for texts, verbs in (WRITTEN, reading | writing), (READ, reading), (HIDDEN, set()):
         for text in texts.split():
@@ -40,8 +39,8 @@ def test_strict_grants_exactly_this_and_hardened_and_clean_no_more():
 
 def test_every_shipped_policy_turns_every_gate_on_and_quarantines_what_is_doubtful():
     expected = {"content": Content(reject=GATES, secrets="reject", instructions="quarantine")}
-    expected |= {"provenance": Provenance(untrusted_sources="quarantine")}
-    expected |= {"retention": Retention(default="never", untrusted=14)}
+    expected["provenance"] = Provenance(untrusted_sources="quarantine")
+    expected["retention"] = Retention(default="never", untrusted=14)
     expected |= {"changes": Changes(conflict="retry", max_forget=5, max_scope_share=0.2)}
     for name in ("strict", "hardened", "clean"):
         policy = load_policy(name)

@@ -16,8 +16,9 @@ from muniment.recall import search as subject
 from muniment.recall.search import PAGE, Search
 
 DEPLOY, STAGING, DATABASE = "project/deploy.md", "project/staging.md", "project/database.md"
-EDITOR, TEA, CLUSTER, TOWER = "user/editor.md", "user/tea.md", "user/kubernetes.md", "user/塔.md"
-NAMES = "user/names.md"
+EDITOR, TEA, CLUSTER, TOWER, NAMES = (
+    f"user/{each}.md" for each in ("editor", "tea", "kubernetes", "塔", "names")
+)
 ENTRIES = {
     DEPLOY: entry_of("Deploying to production", "Tag the commit, then `make ship`. Never on Friday."),
     STAGING: entry_of("Staging environment", "Every merge goes to staging.example.org at once."),

@@ -10,12 +10,8 @@ from kit.recall.places import WAIT, Gate, entry_of, paths, settle, staged
 from muniment.recall.context import Budgets, StaticContext
 from muniment.recall.session import MAX_PATHS, PATHS_AT_ONCE, Prefetch, Touched
 
-ENTRIES = {
-    "project/billing/rounding.md": entry_of("Rounding", "Half to even."),
-    "project/billing/tax.md": entry_of("Tax", "Nineteen in a hundred."),
-    "project/deploy/day.md": entry_of("Deploy day", "On Tuesdays."),
-}
 BILLING, DAY = {"project/billing/rounding.md", "project/billing/tax.md"}, ["project/deploy/day.md"]
+ENTRIES = {path: entry_of(path, "Half to even, on Tuesdays.") for path in (*BILLING, *DAY)}
 
 
 class Lookups:
