@@ -76,10 +76,10 @@ def terminal(monkeypatch):
     monkeypatch.setattr(typer.testing._NamedTextIOWrapper, "isatty", lambda _: True)
 
 
-@pytest.fixture
-def own(tmp_path):
-    """Writes `own.toml`, a policy; the path as text."""
-    return lambda body, **more: write(tmp_path / "own.toml", body=SCOPES + body, **more)
+# Writes `own.toml`, a policy; the path as text.
+own = pytest.fixture(
+    lambda tmp_path: lambda body, **more: write(tmp_path / "own.toml", None, SCOPES + body, **more)
+)
 
 
 @pytest.fixture

@@ -176,9 +176,7 @@ def test_a_look_that_waits_for_another_process_is_cancelled_and_keeps_nobody(sta
 
 @pytest.mark.sweep(1)
 @pytest.mark.parametrize("also_closed", [(), ("stderr",)])
-def test_a_broken_policy_is_said_to_whoever_asks_and_a_host_that_is_gone_ends_it(
-    start, tmp_path, also_closed
-):
+def test_a_broken_policy_is_said_to_who_asks_and_a_host_that_is_gone_ends_it(start, tmp_path, also_closed):
     (tmp_path / "broken.toml").write_text("nonsense = 1\n")
     host = start(f"--policy={tmp_path}/broken.toml", **({} if also_closed else {"MUNIMENT_LOG": "INFO"}))
     assert host.ask(AVAILABILITY) == {"available": False}

@@ -212,9 +212,7 @@ def test_a_language_model_is_asked_and_named(muniment, roots, monkeypatch, key):
     assert (model.base_url, model.api_key, model.protocol, model.closed) == (URL, CANARY, "json", 1)
 
 
-def test_a_key_that_was_read_is_in_no_environment_and_in_nothing_printed_or_logged(
-    muniment, monkeypatch, key
-):
+def test_a_key_that_was_read_is_in_no_environment_nor_printed_or_logged(muniment, monkeypatch, key):
     seen = []
 
     def look(_request):

@@ -143,9 +143,7 @@ def test_on_a_terminal_the_answer_decides_about_what_was_shown(muniment, roots, 
         assert ((roots["user"] / "n.md").exists(), len(shows)) == (code == 0, number)
 
 
-def test_a_review_is_approved_unseen_only_with_yes_and_one_from_elsewhere_is_counted(
-    muniment, roots, home, tmp_path
-):
+def test_a_review_is_approved_unseen_only_with_yes_and_elsewhere_counted(muniment, roots, home, tmp_path):
     held(make_roots(tmp_path / "other"), home)
     assert muniment.lines("review", "list") == ["nothing waits", "1 more wait in other workspaces"]
     assert muniment.document("review", "list") == {"reviews": [], "elsewhere": 1}

@@ -49,9 +49,7 @@ def test_a_lock_names_every_policy_of_its_folder_and_says_what_it_left_out(folde
     assert policy.lines("lock", tmp_path) == [f"locked 0 policies: {tmp_path / LOCK_NAME}"]
 
 
-def test_a_check_writes_nothing_and_a_lock_that_does_not_match_stops_what_runs_and_not_what_reviews(
-    folder, policy
-):
+def test_a_check_writes_nothing_and_a_lock_stops_what_runs_and_not_what_reviews(folder, policy):
     path, run = folder / LOCK_NAME, f"look at what changed, then run: muniment policy lock {folder}"
     assert policy.lines("lock", folder, "--check", code=1)[-1].endswith(f"is not current; {run}")
     assert not path.exists()

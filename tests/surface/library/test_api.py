@@ -46,10 +46,8 @@ def workspace(tmp_path):
     return tmp_path / "workspace"
 
 
-@pytest.fixture
-def opens(home, workspace):
-    """Opens the memory of the workspace in home."""
-    return lambda **terms: muniment.open(workspace, home=home, **terms)
+# Opens the memory of the workspace in home.
+opens = pytest.fixture(lambda home, workspace: lambda **terms: muniment.open(workspace, home=home, **terms))
 
 
 # -- a memory
@@ -79,9 +77,7 @@ def test_failure_is_raised_by_remember_and_told_by_attempt(opens):
             memory.remember("")
 
 
-def test_bound_roots_are_used_and_the_default_ones_not_made_in_the_home_that_the_environment_names(
-    workspace, home, tmp_path, monkeypatch
-):
+def test_bound_roots_are_used_and_no_default_ones_made(workspace, home, tmp_path, monkeypatch):
     roots = make_roots(tmp_path / "bound")
     monkeypatch.setenv("MUNIMENT_HOME", str(home))
     with muniment.open(workspace, roots=roots) as memory:
@@ -130,9 +126,7 @@ def test_a_language_model_is_built_from_its_name_and_closed_with_the_memory(open
     assert model.closed == 1
 
 
-def test_the_environment_and_the_file_name_a_language_model_too_for_which_the_rules_need_no_key(
-    opens, home, monkeypatch
-):
+def test_environment_and_file_name_a_model_too_and_the_rules_need_no_key(opens, home, monkeypatch):
     opened = serve(monkeypatch)
     home.mkdir()
     (home / "config.toml").write_text(f'base_url = "{URL}"\nprotocol = "text"\n')
@@ -221,9 +215,7 @@ def test_no_root_is_or_holds_the_state(opens, home):
 # -- places
 
 
-def test_places_share_a_state_which_stays_the_callers_and_ones_own_is_closed_with_the_place(
-    home, tmp_path, monkeypatch
-):
+def test_places_share_the_callers_state_and_ones_own_is_closed_with_it(home, tmp_path, monkeypatch):
     """As a daemon does: what one place commits the other one knows, and ends of places end no state."""
     settings, places, nowhere = partial(read_settings, {"MUNIMENT_HOME": str(home)}), [], Path("/nowhere")
     bad = (({"policy": "no-such"}, "no-such"), ({"roots": {"user": nowhere}}, "user"), ({}, "disk is full"))
@@ -414,9 +406,7 @@ print(loaded("openai httpx httpx2 starlette uvicorn jinja2"))
 """
 
 
-def test_importing_opens_no_file_reads_no_environment_and_loads_nothing_heavy_nor_opening_a_model_client(
-    workspace, home, tmp_path
-):
+def test_importing_opens_nothing_and_neither_it_nor_opening_loads_what_is_heavy(workspace, home, tmp_path):
     (here := tmp_path / "here").mkdir()
     command = [sys.executable, "-c", IMPORTING, str(workspace), str(home)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=here, timeout=30)

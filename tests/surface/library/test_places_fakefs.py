@@ -39,10 +39,8 @@ def own_ids():
     reset_ids()
 
 
-@pytest.fixture
-def at(system):
-    """A path from its parts, below the top of the file system."""
-    return lambda *parts: Path(os.path.join(TOPS[system], *parts))  # noqa: PTH118 - as the faked system joins
+# A path from its parts, below the top of the file system, as the faked system joins.
+at = pytest.fixture(lambda system: lambda *parts: Path(os.path.join(TOPS[system], *parts)))  # noqa: PTH118
 
 
 @pytest.fixture

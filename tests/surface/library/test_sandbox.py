@@ -68,9 +68,7 @@ def test_what_was_proposed_lands_at_commit_as_it_was_proposed_and_more_may_follo
 
 
 @pytest.mark.parametrize("name", ["a.md", "A.md"])
-def test_a_file_that_came_or_changed_meanwhile_is_a_conflict_or_refused_and_nothing_lands(
-    opened, roots, tmp_path, name
-):
+def test_a_file_that_came_or_changed_meanwhile_lets_nothing_land(opened, roots, tmp_path, name):
     mine, box = put(roots["user"], "a.md", "mine\n"), opened()
     for path in ("user/a.md", "user/b.md"):
         write(box, path)

@@ -293,9 +293,7 @@ def key_file(path, content):
     return str(path)
 
 
-def test_the_flag_beats_the_variable_and_that_the_files_of_environment_and_configuration(
-    home, tmp_path, key_of
-):
+def test_a_flag_beats_the_variable_and_that_the_files_that_are_named(home, tmp_path, key_of):
     flag, named, configured = (key_file(tmp_path / name, name) for name in ("flag", "named", "configured"))
     assert key_of() is None
     for name in ("OPENAI_API_KEY", "OPENAI_ADMIN_KEY", "API_KEY", "muniment_api_key"):

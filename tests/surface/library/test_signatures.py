@@ -122,9 +122,7 @@ def test_without_signers_that_can_be_read_nothing_loads(own, keys, tmp_path):
         assert refused(own, path)[0] == "E142"
 
 
-def test_names_that_look_like_options_are_names_and_a_key_that_cannot_sign_is_told_in_one_line(
-    keys, tmp_path, monkeypatch
-):
+def test_names_like_options_are_names_and_a_key_that_cannot_sign_is_told(keys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     shutil.copy(keys[0], "-key")
     Path("-signers").write_text(f"-O {keys[0].with_suffix('.pub').read_text()}")

@@ -192,9 +192,7 @@ def counted(request, tmp_path_factory):
     budgets=st.tuples(*[st.integers(0, 3_000)] * 4),
     limit=st.integers(1, 6),
 )
-def test_all_that_is_shown_stays_within_its_budget_and_cuts_no_fence_and_no_character(
-    counted, texts, budgets, limit
-):
+def test_what_is_shown_stays_within_budgets_and_cuts_no_fence_nor_character(counted, texts, budgets, limit):
     (made, recaller, count), (system, project, just_in_time, budget) = counted, budgets
     for folder, text in texts.items():
         made.put(f"{folder}/a.md", entry_of("Bottle", text))

@@ -71,9 +71,7 @@ def settled(handle, prefetch):
     return handle
 
 
-def test_everything_returns_while_the_work_is_blocked_and_gives_once_what_came_and_nothing_late(
-    prefetch, told
-):
+def test_all_returns_while_the_work_is_blocked_and_gives_once_what_came_and_nothing_late(prefetch, told):
     work = Blocked()
     handle = prefetch.begin(work)
     assert handle.take() is None
@@ -181,9 +179,7 @@ def test_closing_waits_for_work_whose_thread_is_about_to_start(prefetch, monkeyp
     assert at_end == [True]
 
 
-def test_work_that_takes_no_notice_is_left_behind_and_told_and_work_may_close_what_it_runs_on(
-    told, monkeypatch
-):
+def test_work_that_takes_no_notice_is_left_and_told_and_work_may_close_its_own(told, monkeypatch):
     monkeypatch.setattr(subject, "END_SECONDS", 0.0)
     prefetch, work = Prefetch(), Blocked()
     handle = prefetch.begin(work)

@@ -57,9 +57,7 @@ class Score:
 
 
 @pytest.mark.parametrize("step", [4, pytest.param(1, marks=pytest.mark.slow)])
-def test_the_right_entry_comes_first_for_queries_of_each_kind_and_nothing_where_nothing_is_right(
-    year, monkeypatch, step
-):
+def test_the_right_entry_comes_first_for_each_kind_and_nothing_where_none_is(year, monkeypatch, step):
     for most in (0.99, 0.95):
         score = Score(year, QUERIES[::step])
         assert score.share() >= most, str(score)

@@ -109,9 +109,7 @@ def test_a_catalog_that_was_damaged_before_is_made_anew(made, recaller, told, da
 
 
 @pytest.mark.parametrize("where", [(Search, "find"), (Shelf, "look_again")])
-def test_a_catalog_that_turns_out_to_be_damaged_while_it_is_searched_is_made_anew_once(
-    made, recaller, told, monkeypatch, where
-):
+def test_a_catalog_found_damaged_by_a_search_is_made_anew(made, recaller, told, monkeypatch, where):
     recaller.recall(WINE)
     made.execute("UPDATE directory SET racy = 0")
     made.file("user/wine.md").write_text(ENTRY + "More.\n")  # So that it is looked at again.
@@ -158,9 +156,7 @@ def test_a_row_that_names_what_is_not_there_shows_nothing_of_it(made, recaller, 
 # -- the ledger
 
 
-def test_a_ledger_that_another_process_writes_holds_up_no_recall_and_paths_and_digests_are_on_record_later(
-    made, recaller, told
-):
+def test_a_ledger_that_another_writes_holds_no_recall_up_and_only_its_record(made, recaller, told):
     recalled = recaller.recall(WINE)
     with made.state.ledger.bare() as connection:
         connection.execute("PRAGMA busy_timeout = 20")
@@ -211,9 +207,7 @@ def test_whatever_the_disk_does_it_is_empty_with_a_reason_and_works_again(recall
 
 
 @pytest.mark.parametrize("becomes", ["moved", "replaced", "a link", "a file"])
-def test_a_root_that_is_not_where_it_was_makes_it_empty_and_no_other_one(
-    made, recaller, told, becomes, tmp_path
-):
+def test_a_root_that_is_not_where_it_was_makes_no_other_one_empty(made, recaller, told, becomes, tmp_path):
     made.put("project/wine.md", ENTRY)
     root = made.place.roots["user"].trusted_path
     root.rename(tmp_path / "elsewhere")
@@ -251,9 +245,7 @@ REPLACED = {
 
 
 @pytest.mark.parametrize("becomes", REPLACED)
-def test_what_takes_the_place_of_an_entry_behind_the_search_is_not_shown(
-    made, recaller, told, monkeypatch, tmp_path, becomes
-):
+def test_what_replaces_a_found_entry_is_not_shown(made, recaller, told, monkeypatch, tmp_path, becomes):
     for name, text in {"secret.md": ENTRY, "wine.md": ENTRY, "same.md": OTHER}.items():
         (tmp_path / "outside" / name).write_text(text)
     made.put("user/deep/wine.md", OTHER)

@@ -159,9 +159,7 @@ def test_a_flood_of_external_entries_keeps_no_other_one_out(tmp_path, is_chosen)
     assert {each.path for each in found if each.trust is Trust.OWNER} == {"user/own.md", "user/wine.md"}
 
 
-def test_a_flood_of_external_orders_that_are_withheld_keeps_no_other_one_out_and_no_chooser_sees_them(
-    made, recaller
-):
+def test_a_flood_of_orders_of_strangers_keeps_no_other_one_out_and_no_chooser_sees_them(made, recaller):
     for number in range(30):
         text = entry_of("Riesling Mosel", f"Riesling Mosel {number}. {PUSHY} {CANARY}")
         made.commit(f"project/orders-{number}.md", text, trust=Trust.EXTERNAL)

@@ -97,9 +97,7 @@ def late_by(seconds, place):
     return chooser_of(replace(place, clock=clock), model)
 
 
-def test_a_model_that_takes_longer_than_a_run_may_is_no_answer_and_behind_the_patience_nothing_is(
-    made, recall, told
-):
+def test_a_model_slower_than_a_run_may_be_is_no_answer_nor_is_one_behind_the_patience(made, recall, told):
     """The seconds of the policy end, the patience of the recall does not: the search decides."""
     assert paths(recall(choose=late_by(400, made.place))) == paths(recall())
     choose, before = late_by(60, made.place), len(told())

@@ -225,9 +225,7 @@ def test_rows_that_move_between_pages_are_found_once(shelves):
 # -- gate
 
 
-def test_in_a_large_memory_rows_with_a_rare_word_are_looked_at_first_and_all_where_these_are_not_about_it(
-    shelves, looked, monkeypatch
-):
+def test_rows_with_a_rare_word_are_looked_at_first_in_a_large_memory(shelves, looked, monkeypatch):
     monkeypatch.setattr(subject, "_GATE_FROM", 0)
     shelves.put(numbered(150, "said once", folder="other/n") | numbered(9, "server settings and paths"))
     shelves.put("project/rare.md", entry_of("Zeppelin", "settings of the zeppelin server"))

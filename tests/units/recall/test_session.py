@@ -106,9 +106,7 @@ def test_a_recall_comes_at_the_first_place_at_which_it_is_there_and_holds_nobody
 # -- never in the way
 
 
-def test_whoever_waits_for_the_last_record_has_waited_for_all_also_those_that_no_thread_was_there_for(
-    monkeypatch, told
-):
+def test_who_waits_for_the_last_record_has_waited_for_all_also_those_without_a_thread(monkeypatch, told):
     """A thread that has written its last one may not have ended when the next one begins."""
     go, written = threading.Event(), []
     records = subject._Records(lambda *given: written.append(given))
@@ -156,9 +154,7 @@ def test_at_every_site_a_recall_is_aborted_with_its_reason_once(stage, told, is_
     assert [each["reason"] for each in told() if each["event"] == "recall_discarded"] == list(SITES)
 
 
-def test_a_recall_that_raises_or_comes_back_with_an_error_has_failed_whatever_ends_its_turn(
-    stage, monkeypatch, told
-):
+def test_a_recall_that_raises_or_has_an_error_has_failed_whatever_ends_its_turn(stage, monkeypatch, told):
     ends = (*TAKES, RecallSession.on_reset, lambda session: session.on_user_turn(DEPLOY))
     failed = Recalled(error=RecallFailed("a defect"))
     for broken, ways in ((Mock(side_effect=ValueError(CANARY)), ends), (lambda *_a, **_m: failed, TAKES)):
@@ -177,9 +173,7 @@ def test_a_recall_that_raises_or_comes_back_with_an_error_has_failed_whatever_en
 
 
 @pytest.mark.parametrize("when", ["before", "during", "after", "overtaken"])
-def test_a_cancelled_parent_which_stays_the_callers_cancels_the_recall_and_that_is_no_failure(
-    stage, told, when
-):
+def test_a_cancelled_parent_stays_the_callers_and_makes_no_recall_a_failure(stage, told, when):
     with Cancel() as parent:
         stage.session(parent=parent).close()
         session, is_slow = stage.session(parent=parent), when in {"during", "overtaken"}

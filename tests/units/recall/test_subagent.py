@@ -145,7 +145,7 @@ FAILED += [(Recalled(error=RecallFailed("a defect")), "recall_failed")]
 
 
 @pytest.mark.parametrize(("problem", "code"), [(None, None), *FAILED])
-def test_equal_searches_at_once_are_one_search_with_one_answer_and_its_failure_leaves_nobody_waiting(
+def test_equal_searches_at_once_are_one_whose_failure_leaves_nobody_waiting(
     stage, monkeypatch, problem, code
 ):
     subagents, running, gate, recall = subagents_of(stage), Noticing(), stage.gate(), stage.recaller.recall

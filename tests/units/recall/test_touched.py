@@ -105,9 +105,7 @@ def test_a_lookup_that_fails_or_finds_no_descriptor_is_not_told_and_goes_on_late
     assert [each["event"] for each in told()] == ["memory_retrieval_failed", *["recall_not_begun"] * 2]
 
 
-def test_a_tool_that_names_all_files_of_a_disk_is_looked_after_in_parts_and_up_to_a_bound(
-    lookups, monkeypatch
-):
+def test_a_tool_that_names_all_files_of_a_disk_is_followed_in_parts_to_a_bound(lookups, monkeypatch):
     monkeypatch.setattr("muniment.recall.session.MAX_PATHS", bound := 3 * PATHS_AT_ONCE + 1)
     for path in (*(f"src/{number}.py" for number in range(bound + 20)), "billing/a.py"):
         lookups.touched.add(path)
