@@ -65,8 +65,8 @@ def test_a_system_that_holds_everything(doctor):
     assert sum(line.startswith(("  held ", "  open ", "  not tried ")) for line in tried) == len(ATTEMPTS)
     opened = r"open: a worker can learn the size of a file outside .*leaves it open"
     assert any(re.match(opened, line) for line in lines)
-    last = lines[-1].removesuffix(untried(tried))
-    assert last == "enforcement full; policy hardened requires full: met"
+    met = "enforcement full; policy hardened requires full: met"
+    assert lines[-1].removesuffix(untried(tried)) == met
 
 
 @needs_fence
@@ -83,8 +83,7 @@ def test_where_a_layer_is_missing_it_is_said_what_is_open_and_what_to_do(doctor,
             assert any(re.match(missing, line) for line in lines)
             only = rf"open: a worker can {opened}.*: only {layer} stops it"
             assert any(re.fullmatch(only, line) for line in lines)
-            last = f"enforcement partial (missing: {layer}); policy {policy} requires {met}"
-            assert lines[-1] == last
+            assert lines[-1] == f"enforcement partial (missing: {layer}); policy {policy} requires {met}"
     request.getfixturevalue("terminal")
     text = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(doctor()))
     assert re.search(r"│ limits +│ yes +│ MISSING", text)
@@ -121,7 +120,7 @@ def test_what_succeeds_against_a_layer_that_holds_fails_and_what_is_untried_coun
     lines = doctor(code=1)
     told = r"  NOT HELD +done +read a file .* \(landlock should stop it\)"
     assert any(re.fullmatch(told, line) for line in lines)
-    assert lines[-1] == ("enforcement full; policy strict requires partial: met; 1 of 4 attempts NOT held")
+    assert lines[-1] == "enforcement full; policy strict requires partial: met; 1 of 4 attempts NOT held"
     for number, code in ((3, 0), (4, 1)):  # Where nothing at all was tried it fails.
         found(change=skipping)
         assert doctor(code=code)[-1].endswith(f": met; {number} of 4 not tried")

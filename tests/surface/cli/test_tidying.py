@@ -75,8 +75,7 @@ def test_a_dream_shows_what_would_be_done_and_does_it_with_yes(muniment, roots):
     assert done.startswith("merged: user/b.md\n")
     assert "to take it back: muniment undo dream-" in done
     assert not (roots["user"] / "b.md").exists()
-    summary = "would have changed nothing; 13 entries looked at"
-    assert muniment.document("dream")["summary"] == summary
+    assert muniment.document("dream")["summary"] == "would have changed nothing; 13 entries looked at"
 
 
 def test_many_groups_are_not_all_shown(muniment, roots):

@@ -200,11 +200,10 @@ def test_roots_lie_apart_from_each_other_and_from_the_state_and_no_bad_setting_i
         *((roots, {"state": each}, errors.ManagedMemoryUnavailable) for each in (inner, tmp_path / "user")),
         *((each, {}, errors.InvalidScope) for each in ({}, None, {"team": "/nowhere"})),
         (roots, {"symlinks": "follow"}, errors.ConfigInvalid),
+        (roots, {"policy": "no-such-policy"}, errors.PolicyInvalid),
     ):
         with pytest.raises(error):
-            Sandbox("strict", bound, **terms)
-    with pytest.raises(errors.PolicyInvalid):
-        Sandbox("no-such-policy", roots)
+            Sandbox(**{"policy": "strict", "roots": bound, **terms})
     (link := tmp_path / "link").symlink_to(roots["user"])  # A link that is bound was meant.
     with Sandbox("strict", {"user": link}) as box:
         write(box)
