@@ -123,7 +123,8 @@ def tried(
     try:
         first = before[: before.index(fault.find)].count("\n") + 1
         items = reach.of(path, range(first, first + fault.find.count("\n") + 1)) if reach else []
-        stages = [*_again(copy, earlier), *_stages(items)]
+        nearest = sorted(items, key=lambda item: f"units/{path.parent.name}/" not in item)
+        stages = [*_again(copy, earlier), *_stages(nearest)]
         killed_by = next(filter(None, (_failure(python, stage, arguments) for stage in stages)), None)
     finally:
         path.write_text(before)
@@ -176,6 +177,8 @@ def _failure(python: Path, items: list[str], arguments: list[str]) -> str | None
         process.wait()
     if process.returncode in {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED}:
         return None
+    if "while loading conftest" in output:
+        return "tests/conftest.py"  # Nothing starts with it, such as a policy that fails its own tests.
     if process.returncode == pytest.ExitCode.USAGE_ERROR:
         raise ValueError(f"what was to be run is not there: {output[-500:]}")  # It would count as noticed.
     failed = _FAILED.search(output)
