@@ -78,6 +78,8 @@ def test_a_token_that_others_may_read_or_write_or_that_is_no_plain_file_is_refus
             path.symlink_to(node)
         else:
             os.mknod(path, node)
+            if node in plain:
+                path.write_text(f"{OWNERS}\n")
             path.chmod(stat.S_IMODE(node))
         before = path.lstat()
         refused(tmp_path)

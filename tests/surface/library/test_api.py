@@ -86,6 +86,18 @@ def test_bound_roots_are_used_and_no_default_ones_made(workspace, home, tmp_path
     assert ((home / "state").is_dir(), (home / "user").exists()) == (True, False)
 
 
+def test_who_names_a_home_gets_nothing_of_the_one_that_the_environment_names(
+    opens, home, tmp_path, monkeypatch
+):
+    other = tmp_path / "other"
+    other.mkdir(mode=0o700)
+    (other / "config.toml").write_text("policy = 'none of mine'\n")
+    monkeypatch.setenv("MUNIMENT_HOME", str(other))
+    opens().close()
+    assert (home / "state").is_dir()
+    assert [path.name for path in other.iterdir()] == ["config.toml"]
+
+
 def test_in_this_process_only_where_the_policy_says_so(opens, home):
     with pytest.raises(errors.ConfinementUnavailable):
         opens(in_process=True)

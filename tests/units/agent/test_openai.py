@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 import threading
 import tracemalloc
 from contextlib import closing
@@ -363,6 +364,16 @@ def test_arguments_are_objects_however_they_were_written_or_no_arguments_at_all(
         for _, meant in cases:
             (made,) = model.respond(asked()).calls
             assert made.arguments == meant
+
+
+def test_ids_are_invented_where_they_are_missing_odd_or_taken():
+    given = ["a1", "a1", None, 7, "b\n2", "x" * 200, "b2"]
+    message = {"tool_calls": [{**chat.tool_call("ls", {"path": "user"}), "id": each} for each in given]}
+    with serving([chat.completion(message, "tool_calls")]) as (_, model):
+        made = [call.id for call in model.respond(asked()).calls]
+    assert len(set(made)) == len(given)
+    assert all(re.fullmatch(r"[A-Za-z0-9_-]{1,64}", each) for each in made)
+    assert (made[0], made[-1]) == ("a1", "b2")
 
 
 def test_calls_count_whatever_the_reason_to_stop_but_not_if_they_were_cut():
