@@ -123,8 +123,7 @@ def tried(
     try:
         first = before[: before.index(fault.find)].count("\n") + 1
         items = reach.of(path, range(first, first + fault.find.count("\n") + 1)) if reach else []
-        nearest = sorted(items, key=lambda item: f"units/{path.parent.name}/" not in item)
-        stages = [*_again(copy, earlier), *_stages(nearest)]
+        stages = [*_again(copy, earlier), *_stages(items, path.parent.name)]
         killed_by = next(filter(None, (_failure(python, stage, arguments) for stage in stages)), None)
     finally:
         path.write_text(before)
@@ -144,10 +143,11 @@ def _again(copy: Path, killed_by: str | None) -> Iterator[list[str]]:
         yield [f"{file}::{name}"]
 
 
-def _stages(items: list[str]) -> Iterator[list[str]]:
-    """What to run, from few to all: one item of each function, all items, everything."""
+def _stages(items: list[str], package: str) -> Iterator[list[str]]:
+    """What to run, from few to all: the package's own tests, one item of each function, all items, all."""
+    near = [item for item in items if f"/units/{package}/" in item]
     functions = {item.partition("[")[0]: item for item in items}
-    for some in (list(functions.values()), items):
+    for some in (near, list(functions.values()), items):
         if some:
             yield some if len(some) <= MAX_ITEMS else sorted({item.partition("::")[0] for item in some})
     yield []
