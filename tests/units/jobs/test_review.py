@@ -96,6 +96,13 @@ def test_what_is_approved_is_committed_under_a_task_of_its_own_with_the_trust_th
     assert verify(ground.state).problems == ()
 
 
+def test_what_waits_is_shown_and_written_with_the_stamp_that_the_commit_gave_it(ground, place):
+    review = hold(ground, new("user/n.md", b"new\n"), stamp=lambda data, *_rest: data + b"and stamped\n")
+    assert "and stamped" in show(review, place).text
+    agree(review, place)
+    assert (ground.user / "n.md").read_bytes() == b"new\nand stamped\n"
+
+
 def test_a_review_is_decided_once_also_where_that_was_not_noted(ground, place):
     def reject_it(review, _):
         told = reject(review, place).as_json()
