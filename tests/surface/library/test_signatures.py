@@ -80,6 +80,7 @@ def test_nothing_unsigned_loads_where_signers_are_configured_but_what_came_with_
     with pytest.raises(PolicyInvalid, match="E143"):
         signature_path(strict := load_files("strict").files[0])
     assert refused(shutil.copy(strict.path, tmp_path / "strict.toml"), signers)[0] == "E141"
+    assert refused(write(tmp_path / "child.toml", extends=["strict"]), signers)[0] == "E141"
 
 
 @pytest.mark.threat("T-POL-04", control="signatures_asked")
