@@ -192,6 +192,8 @@ def test_no_policy_is_read_from_where_a_run_may_write(root, tmp_path):
     good, bad = Path(write(outside / "good.toml")), Path(write(root / "deep" / "bad.toml", "good"))
     (root / "out.toml").symlink_to(good)
     (outside / "in.toml").symlink_to("../alias/deep/bad.toml")
+    terms = {"home": tmp_path / "home", "roots": {"user": root}}
+    muniment.open(outside, policy=good, **terms).close()  # From now on the zygote is there.
     parent, before = write(outside / "own.toml", extends=["../memory/user/deep/bad.toml"]), descriptors()
     for named in (bad, parent, root / "out.toml", outside / "in.toml", alias / "deep" / "bad.toml"):
         with pytest.raises(PolicyInvalid) as caught:
@@ -200,9 +202,8 @@ def test_no_policy_is_read_from_where_a_run_may_write(root, tmp_path):
     told = CliRunner().invoke(app, ["tool", "--policy", str(named), "--root", f"user={root}"], input="")
     assert "E126" in told.output
     with pytest.raises(PolicyInvalid, match="E126"):
-        muniment.open(outside, home=tmp_path / "home", policy=bad, roots={"user": root})
+        muniment.open(outside, policy=bad, **terms)
     assert descriptors() == before
-    muniment.Sandbox(policy=good, roots={"user": root}).close()
 
 
 def test_a_place_that_nobody_can_look_at_is_no_place_for_a_policy(own, root, tmp_path):
