@@ -225,6 +225,18 @@ def test_the_check_names_the_files_that_hold_a_piece(ground, where):
     raised(errors.ConfigInvalid, left_over, b"too short", where, match="shorter than 16 bytes")
 
 
+def test_what_a_plain_deletion_leaves_in_pages_log_and_catalog_is_scrubbed(ground):
+    text = secret(2000)
+    ground.commit(new("user/x.md", text))
+    (ground.user / "x.md").unlink()
+    with ground.state.ledger.transaction() as connection:
+        connection.execute("PRAGMA secure_delete = OFF")
+        connection.execute("UPDATE change SET after = NULL, after_digest = 'erased'")
+    assert left_in(ground, text)
+    module.scrub(ground.state)
+    assert left_in(ground, text) == set()
+
+
 OURS = "recover_all", "_remove", "_search", "drop", "scrub", "remove_emptied", "rebuild", "_receipt"
 STEPS = {"drain": Database, "remove_copies": State, "renew_catalog": State, **dict.fromkeys(OURS, module)}
 
