@@ -3,6 +3,7 @@
 import json
 import logging
 import re
+import socket
 import threading
 import tracemalloc
 from contextlib import closing
@@ -154,12 +155,18 @@ def test_an_untrusted_certificate_ends_it_before_anything_is_sent(monkeypatch):
 
 
 def test_a_server_without_tls_is_no_https_server_and_one_that_is_not_there_is_named():
-    with chat.ChatServer(chat.always(SAVED)) as server:
-        url = server.base_url
-        with closing(OpenAIModel("scripted", base_url=url.replace("http:", "https:"))) as model:
+    def no_tls():
+        with closing(listener.accept()[0]) as line:
+            line.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        host, answers = f"127.0.0.1:{listener.getsockname()[1]}", threading.Thread(target=no_tls)
+        answers.start()
+        with closing(OpenAIModel("scripted", base_url=f"https://{host}/v1")) as model:
             raised(ModelError, model.respond, asked(), match="does not speak TLS as it should")
-    told = f"no connection to {url[len('http://') : -len('/v1')]}; check that the server is running there"
-    with closing(OpenAIModel("scripted", base_url=url)) as model:
+        answers.join()
+    told = f"no connection to {host}; check that the server is running there"
+    with closing(OpenAIModel("scripted", base_url=f"http://{host}/v1")) as model:
         raised(ModelError, model.respond, asked(), match=told)
 
 
