@@ -101,16 +101,20 @@ def test_a_client_that_hangs_up_under_tls_is_noticed():
             assert request.hung_up.wait(5)
 
 
-def test_a_drip_comes_in_pieces_and_whole_and_an_endless_body_goes_on():
-    response = subject.Response(b"a" * 7, headers={"connection": "close"})
+def test_a_drip_comes_in_pieces_and_whole_and_an_endless_body_goes_on(monkeypatch):
+    response, taken = subject.Response(b"a" * 7, headers={"connection": "close"}), threading.Semaphore(0)
     with subject.ChatServer(
         [subject.drip(response, size=20, every=0.005), subject.endless(b"ab" * 500)]
     ) as server:
-        with asking(server) as client:
-            received = [client.recv(65536)]
-            while sum(map(len, received)) < len(response.encoded()):
-                received.append(client.recv(65536))
-        assert (len(received[0]), b"".join(received)) == (20, response.encoded())
+        with asking(server) as client, monkeypatch.context() as held:
+            held.setattr(subject.Connection, "pause", lambda *_: taken.acquire(timeout=10))
+            received = b""
+            while len(received) < len(response.encoded()):
+                piece = client.recv(65536)
+                assert 0 < len(piece) <= 20
+                received += piece
+                taken.release()
+        assert received == response.encoded()
         with asking(server) as client:
             assert sum(len(client.recv(65536)) for _ in range(200)) > 50_000
         assert server.requests[1].hung_up.wait(5)
