@@ -54,7 +54,7 @@ from muniment.policy.grammar import normalised
 #   nothing.
 # - H3. Thirteen to nineteen digits with the prefix of a card network and Luhn's check digit (ISO 7812); the
 #   form of an IBAN with the length of its country and the remainder 1 of 97 (ISO 13616).
-# - H4. Methods, protocols, versions, dates, files and amounts of time are none.
+# - H4. Methods, protocols, versions, dates, files, amounts of time and UUIDs are none.
 # - H5. Linear time: RE2 finds the names; of what follows at most `_TAIL` bytes are looked at.
 #
 # What does not hold: a secret that is not said to be one, or said in other words, passes; and so does a
@@ -90,7 +90,12 @@ _IS_PLAIN: Final = re.compile(
 )
 _IS_NAME_IN_CODE: Final = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+|[a-z]+\d*(?:[_.][a-z]+\d*)+")
 _CARD: Final = re.compile(rb"(?<![\w.-])[2-6][0-9](?:[ -]?[0-9]){11,17}(?![\w-])")
-_IBAN: Final = re.compile(rb"(?<!\w)[A-Za-z]{2}[0-9]{2}(?:[ -]?[A-Za-z0-9]){11,40}")
+_IBAN: Final = re.compile(rb"(?<!\w)(?=([A-Za-z]{2}[0-9]{2}(?:[ -]?[A-Za-z0-9]){11,40}))")
+"""Wherever one may begin: what only looks like one hides none that stands behind it."""
+_UUID: Final = re.compile(rb"(?i)[0-9a-f]{8}(?:[ -][0-9a-f]{4}){3}[ -][0-9a-f]{12}")
+"""As it is or, from a path, with spaces. One in 8 600 has the form of an account; ids of tasks are such."""
+_PARTS: Final = (0, 9, 14, 19, 24)
+"""Where the parts of a UUID begin."""
 _DIGITS: Final = "[0-9](?:[ -]?[0-9]){11}|[a-z]{2}[0-9]{2}(?:[ -]?[a-z0-9]){11}"
 """What a card or an account holds."""
 _NETWORKS: Final = re.compile(
@@ -140,8 +145,9 @@ def _numbers(data: bytes, lengths: dict[str, int]) -> Iterator[tuple[str, int, i
         if _NETWORKS.fullmatch(digits) and _is_luhn(digits):
             yield CARD, match.start(), match.end()
     for match in _IBAN.finditer(data):
-        if (size := _iban_in(match[0], lengths)) is not None:
-            yield IBAN, match.start(), match.start() + size
+        size, at = _iban_in(match[1], lengths), match.start()
+        if size is not None and not any(_UUID.fullmatch(data, at - part, at - part + 36) for part in _PARTS):
+            yield IBAN, at, at + size
 
 
 def _behind(data: bytes, found: Any, words: _Words, *, is_said: bool) -> tuple[str, int, int] | None:

@@ -694,6 +694,8 @@ class View:
         Until then nobody is told of an entry: it might have expired.
         """
         with self._catalog.transaction() as connection:
+            if self._basis() == basis:
+                return  # Somebody else was first, and may have read everything by now.
             connection.execute("UPDATE entry SET ctime_ns = 0, expires = '' WHERE root = ?", (self.key,))
             connection.execute("UPDATE directory SET racy = 1 WHERE root = ?", (self.key,))
             connection.execute("INSERT OR REPLACE INTO root (id, basis) VALUES (?, ?)", (self.key, basis))

@@ -346,6 +346,14 @@ def test_on_another_basis_nothing_is_told_that_was_not_read_again(batched):
     assert batched.relisted() == {entry for (entry,) in batched.catalog.rows("SELECT key FROM entry")}
 
 
+def test_of_two_that_look_first_at_once_the_later_one_takes_nothing_from_the_other(batched):
+    told = "SELECT count(*) FROM entry WHERE expires IS NULL OR expires > '2026'"
+    seen, late = [], nth(subject.View, "_basis", 1, lambda: look(batched), after=True)
+    with late, nth(subject, "_stale", 2, lambda: seen.extend(batched.catalog.rows(told))):
+        look(batched)
+    assert seen == [(len(FILES),)]
+
+
 @pytest.mark.parametrize(("basis", "read"), [("first", 3), ("second", len(FILES)), (None, len(FILES))])
 def test_whoever_is_overtaken_begins_again_and_at_last_keeps_others_out(batched, basis, read):
     real, overtaken = batched.catalog.save, []
