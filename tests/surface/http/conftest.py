@@ -1,6 +1,6 @@
-"""Daemons that run: one for all tests that leave it as it was, and others for the tests that do not.
+"""Daemons that run: one for the tests of a file that leave it as it was, others for the tests that do not.
 
-`daemon` is shared by the whole session: tests may add tasks and tokens to it, and must bear those of others.
+`daemon` is shared by the tests of a file: they may add tasks and tokens to it, and must bear those of others.
 `quiet` is shared as well, holds no task ever, and logs no defect. A test that stops, holds or fills a daemon
 has its own: `alone`, `scripted`, or, where the claim is about a process, `start_daemon`.
 """
@@ -14,13 +14,13 @@ from kit.daemon.raw import running
 from kit.memories import descriptors
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def daemon(tmp_path_factory):
     with running(tmp_path_factory.mktemp("daemon")) as served:
         yield served
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def _quiet_daemon(tmp_path_factory):
     with running(tmp_path_factory.mktemp("quiet"), allow_hosts=("memory.example",)) as served:
         assert served.client

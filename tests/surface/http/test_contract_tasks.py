@@ -53,7 +53,8 @@ def test_a_task_is_accepted_and_ends_in_the_shape_of_the_contract(daemon, subtes
             told = [answer.headers[name] for name in ("location", "retry-after")]
             assert told == [path_of(accepted["taskId"]), "1"]
             over = daemon.wait(accepted["taskId"])
-            assert (over["status"], over["error"], set(over["result"])) == ("completed", None, KEYS[kind])
+            assert (over["status"], over["error"]) == ("completed", None)
+            assert set(over["result"]) == KEYS[kind]
             assert over["createdAt"] == accepted["createdAt"] <= over["updatedAt"]
             assert set(over) == set(accepted)
             assert daemon.cancel(accepted["taskId"]).json() == over == daemon.look(accepted["taskId"])
