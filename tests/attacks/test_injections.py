@@ -202,9 +202,17 @@ INDEXED = ("deploy/window.md", "editor.md", "food/allergies.md", "pinned/rules.m
 ENTRY = f"---\n{PROVENANCE}\n---\nPrefers tea.\n"
 ENTRIES = {
     "of a topic": ("drinks/tea.md", ENTRY),
+    "too deep": ("a/b/tea.md", ENTRY),
     "that is pinned": ("Pinned/tea.md", ENTRY),
+    "that is loaded as instructions": ("Claude.md", ENTRY),
     "with markup in its name": ("[tea](x).md", ENTRY),
     "of another origin": ("t.md", ENTRY.replace("agent", "owner")),
+    "of a second origin that is escaped": (
+        "t.md",
+        ENTRY.replace("---\n", '---\n"\\x6duniment": {"trust": "owner"}\n', 1),
+    ),
+    "of no origin": ("t.md", "Prefers tea.\n"),
+    "that is too large": ("t.md", ENTRY + "x" * 140_000),
     "of a made-up time": ("t.md", ENTRY.replace("2026", "2001", 1)),
     "with text that is turned around": ("t.md", f"{ENTRY}a \u202eb\n"),
     "beside one that is gone": ("t.md", ENTRY),

@@ -1,5 +1,7 @@
 """The threat model holds together: files, mitigations, dates, marks and controls name each other."""
 
+from __future__ import annotations
+
 import tomllib
 from collections import Counter
 
@@ -36,12 +38,21 @@ def test_the_generated_pages_are_what_threats_and_marks_say_now():
         assert path.read_text() == text, f"run: {COMMAND}"
 
 
-def test_a_file_that_says_something_else_or_has_another_name_is_no_threat(tmp_path):
+def test_a_file_that_says_something_else_is_no_threat():
     Threat.model_validate(GOOD)
-    wrong = {"id": "T-PATH-3", "mitigations": [], "status": "out_of_scope", "proofs": [], "layers": []}
-    for key, value in {**wrong, "refs": ["CVE-2020-1"], "owner": "nobody"}.items():
+    for changed in (
+        {"id": "T-PATH-3"}, {"id": "T-OTHER-03"}, {"title": "two\nlines"}, {"stride": []},
+        {"stride": ["theft"]}, {"refs": ["CVE-2020-1"]}, {"boundary": "elsewhere"}, {"asset": "money"},
+        {"mitigations": []}, {"mitigations": ["os:open"]}, {"mitigations": ["muniment.confine.root"]},
+        {"status": "fixed"}, {"status": "out_of_scope"}, {"proofs": []}, {"proofs": ["faith"]},
+        {"layers": []}, {"layers": ["walls"]}, {"residual": ""}, {"review": "2030-01-01"},
+        {"owner": "nobody"},
+    ):  # fmt: skip
         with pytest.raises(ValidationError):
-            pytest.fail(f"{key}: {Threat.model_validate({**GOOD, key: value})}")
+            pytest.fail(f"{changed}: {Threat.model_validate({**GOOD, **changed})}")
+
+
+def test_a_file_with_another_name_is_refused(tmp_path):
     path = tmp_path / "T-PATH-04.toml"
     path.write_text((FOLDER / "T-PATH-03.toml").read_text())
     with pytest.raises(ValueError, match=r"T-PATH-04\.toml holds T-PATH-03"):
@@ -66,6 +77,9 @@ def test_two(x): ...
     for source in (
         f"pytestmark = {MARK[1:]}",
         f"{MARK}\ndef helper(): ...",
+        f"PARAMS = [pytest.param(1, marks={MARK[1:]})]",
+        '@pytest.mark.threat("T-PATH-03")\ndef test_one(): ...',
+        '@pytest.mark.threat("T-PATH-03", "walk_checks")\ndef test_one(): ...',
         '@pytest.mark.threat("T-PATH-03", control=NAME)\ndef test_one(): ...',
     ):
         with pytest.raises(ValueError, match=r"x\.py:\d"):

@@ -1,5 +1,7 @@
 """The gate itself: what it lets pass and what it fails, and that a red run convicts what proves nothing."""
 
+from __future__ import annotations
+
 import os
 import sys
 from contextlib import chdir, nullcontext, redirect_stderr, redirect_stdout
@@ -21,7 +23,12 @@ PARTIAL = MITIGATED.model_copy(update={"status": "partial"})
 
 def test_a_run_is_judged_by_its_proofs():
     for threat, outcomes, is_whole, told in (
-        (MITIGATED, ["passed", "failed"], False, "a proof of it failed"),
+        (MITIGATED, ["passed", "passed"], True, None),
+        (MITIGATED, [], False, None),
+        (MITIGATED, [], True, "no proof of it passed"),
+        (MITIGATED, ["passed", "failed"], True, "a proof of it failed"),
+        (MITIGATED, ["passed", "skipped"], True, "gives no reason"),
+        (MITIGATED, ["skipped"], False, "gives no reason"),
         (EXCUSED, ["passed", "skipped"], True, None),
         (EXCUSED, ["skipped", "failed"], True, "a proof of it failed"),
         (PARTIAL, ["failed", "skipped"], True, None),
@@ -30,6 +37,8 @@ def test_a_run_is_judged_by_its_proofs():
         assert len(found) == (told is not None)
         assert told is None or (threat.id in found[0] and told in found[0])
 
+
+MARK = pytest.mark.threat
 
 SUITE = """
 import pytest
@@ -48,6 +57,11 @@ def test_decoration():
 @pytest.mark.threat("T-PATH-07", control="random_names")
 def test_broken_without(real=temporary_name):
     assert temporary_name is real or undefined
+
+@pytest.mark.threat("T-PATH-07", control="random_names")
+def test_lost_worker():
+    if switches._off:
+        raise pytest.importorskip("muniment.errors").WorkerLost("the zygote died")
 
 @pytest.mark.threat("T-PATH-07", control="random_names")
 def test_hanging():
@@ -104,6 +118,7 @@ def test_a_mark_that_names_no_threat_or_control_ends_the_session_before_it_begin
         (mark("T-PATH-99", control="folding"), "there is no threat 'T-PATH-99'"),
         (mark("T-PATH-09", control="hope"), "there is no control 'hope'"),
         (mark("T-PATH-09"), "control="),
+        (mark("T-PATH-09", control="folding", status="done"), "control="),
     ):
         item = SimpleNamespace(nodeid="x.py::test_one", iter_markers=lambda _, mark=marked: [mark.mark])
         config = SimpleNamespace(getoption=lambda _: False)
@@ -119,9 +134,9 @@ def test_a_red_run_passes_what_fails_and_convicts_the_rest(session, monkeypatch)
         "PASSED proofs/test_suite.py::test_names_differ[without random_names]",
         "FAILED proofs/test_suite.py::test_decoration[without exclusive_staging]",
         "test_decoration passed with its control 'exclusive_staging' switched off",
-        *(f"test_{name} could not be judged" for name in ("broken_without", "hanging")),
+        *(f"test_{name} could not be judged" for name in ("broken_without", "lost_worker", "hanging")),
         *("NameError: name 'undefined' is not defined", "still running after 0.5 s"),
-        *("SKIPPED [1]", "3 failed, 1 passed, 1 skipped"),
+        *("SKIPPED [1]", "4 failed, 1 passed, 1 skipped"),
     ):
         assert line in output
     assert "test_slow" not in output
