@@ -363,6 +363,7 @@ MIN_ENTROPY: Final = 3.0
 
 _START: Final = r"(?:^|[^A-Za-z0-9]|%[0-9A-Fa-f]{2}|\\(?:[abefnrtv]|x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}))"
 """What stands before a secret: no letter or digit, but those of an escape in an address or a string."""
+_PORT: Final = re.compile(rb"[0-9]{2,5}")
 _BASE64: Final = "[A-Za-z0-9+/_-]{28,}"
 _PRINTABLE: Final = re.compile(rb"[\t\n\r\x20-\x7e]{16,}")
 _STANDARD: Final = bytes.maketrans(b"-_", b"+/")
@@ -518,8 +519,12 @@ def _find(text: str) -> FoundSecret | None:
 
 def _is_whole(data: bytes, found: _Match, starts: list[int]) -> bool:
     """Whether a match in joined lines is none by chance: it begins a word, or goes over the end of a line."""
-    rest_of_line = data[found.start : next(iter(starts[bisect_right(starts, found.start) :]), None)]
-    if found.rule == "url-password" and re.fullmatch(rb"[0-9]{2,5}", rest_of_line):
+    line = bisect_right(starts, found.start)
+    if (
+        found.rule == "url-password"
+        and line < len(starts)
+        and _PORT.fullmatch(data, found.start, starts[line])
+    ):
         return False  # The port of an address that ends its line, and whom the next line addresses.
     if not data[found.start - 1 : found.start].isalnum():
         return True
