@@ -363,7 +363,8 @@ MIN_ENTROPY: Final = 3.0
 
 _START: Final = r"(?:^|[^A-Za-z0-9]|%[0-9A-Fa-f]{2}|\\(?:[abefnrtv]|x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}))"
 """What stands before a secret: no letter or digit, but those of an escape in an address or a string."""
-_PORT: Final = re.compile(rb"[0-9]{2,5}")
+_PORT_AND_NAME: Final = re.compile(rb"([0-9]{2,5})[A-Z]?[a-z]+(?:[._+-][A-Z]?[a-z]+)*[0-9]{0,4}")
+"""What an address that ends its line and a mail address that begins the next one would make together."""
 _BASE64: Final = "[A-Za-z0-9+/_-]{28,}"
 _PRINTABLE: Final = re.compile(rb"[\t\n\r\x20-\x7e]{16,}")
 _STANDARD: Final = bytes.maketrans(b"-_", b"+/")
@@ -519,13 +520,10 @@ def _find(text: str) -> FoundSecret | None:
 
 def _is_whole(data: bytes, found: _Match, starts: list[int]) -> bool:
     """Whether a match in joined lines is none by chance: it begins a word, or goes over the end of a line."""
-    line = bisect_right(starts, found.start)
-    if (
-        found.rule == "url-password"
-        and line < len(starts)
-        and _PORT.fullmatch(data, found.start, starts[line])
-    ):
-        return False  # The port of an address that ends its line, and whom the next line addresses.
+    if found.rule == "url-password" and (two := _PORT_AND_NAME.fullmatch(data, found.start, found.end)):
+        next_line = bisect_right(starts, found.start)
+        if next_line < len(starts) and two.end(1) == starts[next_line]:
+            return False
     if not data[found.start - 1 : found.start].isalnum():
         return True
     return bisect_right(starts, found.end - 1) > bisect_right(starts, found.start - 1)

@@ -61,6 +61,7 @@ def test_engineering_notes_raise_hardly_any_alarm_and_none_where_lines_meet():
     assert len(alarms) <= 0.01 * len(lines), alarms
     assert find("\n".join(filled(line, 3) for line in NOTES)) is None
     assert find("Staging is http://staging.acme.dev:8080\n- Ada.Lovelace@acme.dev looks after it") is None
+    assert find("It is postgres://app:8080\nxK9vQ2mRt7Lw@db.internal") is not None
 
 
 def token(seed, rule="github-token"):
