@@ -30,6 +30,12 @@ def of(package, names):
     return {f"{package}.{name}" for name in names.split()}
 
 
+ORDER = words(
+    "names errors events policy confine content tools store recall sandbox agent jobs lab testing settings "
+    "signatures opening api lane daemon client cli"
+)
+
+
 def nodes(*kinds):
     """(module, node) of every node of these kinds in the package."""
     every = ((name, node) for name, tree in TREES.items() for node in ast.walk(tree))
@@ -68,7 +74,8 @@ def part(name):
 def test_a_package_imports_itself_and_what_stands_left_of_it_as_import_linter_holds():
     settings = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["tool"]["importlinter"]
     (layers,) = (each["layers"] for each in settings["contracts"] if each["type"] == "layers")
-    assert {f"muniment.{part(name)}" for name in SOURCES if part(name)} == set(layers), "none is left out"
+    assert [layer.removeprefix("muniment.") for layer in reversed(layers)] == ORDER
+    assert {part(name) for name in SOURCES if part(name)} == set(ORDER), "none is left out"
     top = {"muniment", "muniment.names"}
     assert {other for name in top for other in IMPORTED[name]} <= of("muniment", "names api errors sandbox")
     linter = [Path(sys.executable).with_name("lint-imports"), "--no-cache"]
@@ -260,7 +267,7 @@ FORBIDDEN = {
     *of("muniment", "store agent jobs sandbox settings api opening signatures recall cli testing events"),
     *of("muniment", "tools.remote confine.writing confine.binding confine.pool"),
     *words("sqlite3 openai httpx httpx2 structlog rich typer click starlette subprocess multiprocessing"),
-    *words("asyncio ssl http urllib.request ftplib smtplib pickle pdb site"),
+    *words("asyncio ssl http urllib.request ftplib smtplib pickle pdb site pytest"),
 }
 """Not `tempfile` and `shutil`: `importlib.resources` brings them, and a worker may not write in any case."""
 

@@ -73,12 +73,13 @@ def test_where_an_escape_aborts_nothing_of_the_run_lands_and_where_it_is_refused
         before = stage.photograph()
         subject = SandboxSubject(stage, {}, in_process=mode == "in-process", on_escape=on_escape)
         assert subject.call("write_file", {"path": "user/fine.md", "content": "fine\n"}).verdict == "allow"
-        assert subject.call(tool, arguments).code == "path_escape"
+        assert subject.call(tool, arguments).code == "path_escape", (tool, arguments)
         assert subject.call("write_file", {"path": "project/fine.md", "content": "x\n"}).verdict == "allow"
         if on_escape == "abort":
             raised(PathEscape, subject.box.commit)
+            subject.close()
             assert tree_changes(before, stage.photograph(), roots=True) == []
         else:
             assert subject.commit().error is None
+            subject.close()
             assert (stage.scope("user") / "fine.md").read_text() == "fine\n"
-        subject.close()

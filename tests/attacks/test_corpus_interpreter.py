@@ -28,7 +28,8 @@ CRIMES = {
     "sym-write-dangling": "'outside/born.md' appeared",
 }
 CRIMES |= {"sym-ls-link": "not_in_output", "uni-name-00": "absent", "mode-new-private": "mode_max"}
-CRIMES |= {"forge-fm-11": "index_safe: an address that readers", "forge-fm-huge": "index_line_max"}
+CRIMES |= {"forge-fm-11": "index_safe: an address that readers make a link"}
+CRIMES |= {"forge-fm-huge": "index_line_max"}
 
 
 @pytest.mark.sweep(5)
@@ -59,7 +60,7 @@ MISDEEDS = {
         stage.outside / "secret.md", stage.aside / "x"
     ),
     "'elsewhere' stands beside the roots": lambda stage: (stage.tree / "elsewhere").mkdir(),
-    "'project' changed: modified": lambda stage: os.utime(stage.scope("project")),
+    "'project' changed: modified": lambda stage: put(stage.scope("project"), ".new").unlink(),
     # Files that are there before the call may hold the canary: setups link to it.
     "the canary was written to 'state:ledger'": lambda stage: put(stage.state, "ledger", stage.canary),
     "the canary was written to 'project/c.md'": lambda stage: put(

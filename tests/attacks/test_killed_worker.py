@@ -20,6 +20,7 @@ import pytest
 
 from kit.confine.kernel import needs_fence
 from kit.confine.probe import SERVICES, Watched, nothing_left_open, own_zygote
+from kit.jobs.places import opened, remembering
 from kit.memories import IN_A_WORKER, make_roots, photograph, put, strict
 from kit.raising import raised
 from muniment.errors import WorkerLost
@@ -144,6 +145,16 @@ def test_a_worker_that_someone_else_ends_is_told_with_its_signal(name, at, roots
     assert photograph(tmp_path) == before
     with Sandbox(strict(), roots) as box:
         assert box.call("ls", {"path": "user"}).verdict == "allow"
+
+
+@pytest.mark.parametrize("at", range(0, 28, 7))
+def test_a_job_whose_worker_is_killed_fails_cleanly_at_any_frame(at, roots, tmp_path, zygote):
+    before = photograph(tmp_path)
+    with opened(roots, strict(), in_process=False) as place, Fragile(at).between(zygote):
+        result = remembering(place, "The user prefers dark mode")
+    assert result.error is not None
+    assert result.error.code == "remember_failed"
+    assert photograph(tmp_path) == before
 
 
 failing = own_zygote("failing_service:hasty")

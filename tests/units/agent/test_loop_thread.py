@@ -37,6 +37,7 @@ def test_closing_ends_the_thread_and_what_still_runs():
     assert not waiting.is_alive()
     assert ended.is_set()
     assert closed.is_set()
+    assert not [thread for thread in threading.enumerate() if thread.name == "muniment-model"]
     wait()
     loop.close(last)
 

@@ -13,7 +13,7 @@ import pytest
 from kit.confine.kernel import FULL_ABI, needs_fence, needs_landlock
 from kit.confine.probe import nothing_left_open, own_zygote, soon, source
 from kit.confine.threads import in_a_thread_of_its_own, refused
-from kit.memories import make_roots
+from kit.memories import CANARY, make_roots, put
 from kit.raising import raised
 from muniment.confine import fence, pool
 from muniment.confine.cancel import Patience
@@ -101,7 +101,10 @@ def test_a_policy_that_requires_the_fence_refuses_a_run_without_and_says_what_to
 def test_the_hardened_policy_runs_behind_the_fence_which_each_connection_is_held_by_anew(
     roots, monkeypatch, claims
 ):
+    put(roots["user"], "b.md", CANARY)
     with Sandbox("hardened", roots) as box:
+        assert box.enforcement is Enforcement.FULL
+        assert CANARY in box.call("grep", {"pattern": "canary"}).text
         box.call("write_file", {"path": "user/a.md", "content": "a\n"})
         box.commit()
         assert (roots["user"] / "a.md").read_text() == "a\n"
