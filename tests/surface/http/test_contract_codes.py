@@ -279,7 +279,7 @@ def of_races(world):
     world.model.hold()
     for task_id in reversed([world.submit("remember", FACT, token=world.client) for _ in range(2)]):
         mine = world.cancel(task_id).json()  # One that waits, and one that runs.
-        assert world.look(task_id) == mine == mine | {"error": None}
+        assert world.look(task_id) == world.cancel(task_id).json() == mine == mine | {"error": None}
         yield "cancelled", mine
     world.model.release()
     assert "never.md" not in world.files("project")

@@ -21,7 +21,7 @@ from muniment.daemon import service
 from muniment.daemon import tokens as subject
 from muniment.daemon.service import ADDRESS_NAME, LOCK_NAME, alone, announce, listen_tcp, listen_unix
 from muniment.daemon.tokens import THE_OWNER, TOKEN_NAME, Principal, Tokens, owner_token
-from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable
+from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable, NotFound
 from muniment.lane import OWNER
 from muniment.names import Trust
 from muniment.store.audit import records
@@ -145,6 +145,7 @@ def test_a_name_or_an_id_that_cannot_be_one_is_refused_and_leaves_nothing(tokens
     for each in ("", "a b", "-a", "a,b", "a/b", "a\n", "a" * 129, "é", 'a"', "a\r\nX: y"):
         ids = ["editor-1", each]
         raised(ConfigInvalid, tokens.add, "editor", ids, Trust.AGENT, match="cannot be a client id")
+    raised(NotFound, tokens.revoke, "editor", match="muniment token list")
     assert (tokens.all(), [each for each in records(state) if each.kind == "token"]) == ((), [])
 
 
@@ -161,6 +162,16 @@ def test_of_many_who_take_one_name_or_one_id_at_once_one_has_it(tmp_path):
 
 
 # -- K3: comparing -------------------------------------------------------------------------------------
+
+
+def test_what_is_not_exactly_a_token_is_nobodys(tokens, tmp_path):
+    with State(tmp_path / "other") as other:
+        theirs = Tokens(other).add(*EDITOR)
+    mine = tokens.add(*EDITOR)
+    sent = ["", "x", "o" * 1_000_000, "\u00e9" * 43, "' OR 1=1 --" + "o" * 40, "%" * 43, "_" * 43, theirs]
+    for whole in (mine, OWNERS):
+        sent += [whole[:-1], f"{whole}o", whole.swapcase(), f" {whole}", f"{whole}\n", f"{whole}\x00"]
+    assert [each[:50] for each in sent if tokens.principal(each, OWNERS) is not None] == []
 
 
 def test_tokens_are_compared_by_digests_of_one_length_in_constant_time(tokens, state, monkeypatch):

@@ -176,6 +176,7 @@ def test_more_than_one_forget_may_remove_is_nobodys_intention(place):
     before = numbered(place, Changes().max_forget + 1)
     preview = forgetting(place, "dark mode", yes=False)
     assert (removed(preview), "use more words" in preview.notes[0]) == (sorted(before), True)
+    assert (preview.status, preview.touched_scopes, memory(place)) == ("preview", (), before)
     result = forgetting(place, "dark mode")
     assert (result.error.code, memory(place)) == ("forget_failed", before)
     for words in ("this means 6 things, and one forget may remove 5", "user/0.md"):
@@ -309,7 +310,8 @@ def test_a_path_means_that_entry_alone_however_it_is_spelled(place):
     model = ScriptedModel([])  # The path says it all: nobody is asked.
     for spelling in ("/{}", "/memories/{}", "  {}\n"):
         lay(place, {"user/dark.md": DARK, "user/other.md": "see user/dark.md\n"})
-        assert removed(forgetting(place, spelling.format("user/dark.md"), model)) == ["user/dark.md"]
+        result = forgetting(place, spelling.format("user/dark.md"), model)
+        assert (removed(result), result.touched_scopes) == (["user/dark.md"], ("user",))
         assert [*memory(place)] == ["user/other.md"]
 
 

@@ -150,6 +150,8 @@ def test_an_attempt_that_was_given_up_changes_nothing_any_more(ledgered, lane):
     assert (lane.finish(zombie, DONE), lane.requeue(zombie)) == (None, None)
     lane.tell(zombie, {"status": "running", "turn": 7})
     assert (lane.get(again.id), ledgered.told()) == (again, before)
+    assert lane.finish(again, FAILED).error == {"code": "x"}
+    assert (lane.finish(again, DONE), lane.get(again.id).status) == (None, "failed")
 
 
 def test_a_task_that_was_cut_short_too_often_is_interrupted_and_one_that_committed_completes(ledgered, lane):

@@ -409,15 +409,15 @@ def refusing(number):
 def test_a_fault_or_an_interrupt_at_any_moment_leaves_everything_as_it_was(ground, writes):
     before = ground.contents()
 
-    def broken(owner, call, at, act, error, **more):
+    def broken(owner, call, at, act, error, match=None, **more):
         with nth(owner, call, at, act, **more) as calls:
-            raised(error, apply, writes)
+            raised(error, apply, writes, match=match)
         assert len(calls) >= at
         assert ground.contents() == before, (call, at, more)
 
     for call, times in {"write": 7, "fsync": 7, "mkdir": 3, "fchmod": 7}.items():
         for at in range(1, times + 1):
-            broken(os, call, at, broken_disk, ManagedMemoryUnavailable)
+            broken(os, call, at, broken_disk, ManagedMemoryUnavailable, "the disk reports an error")
     for at in range(1, 7):
         broken(writing, "_renameat2", at, refusing(errno.EIO), ManagedMemoryUnavailable)
     calls = {"stage": 7, "publish_new": 3, "replace": 3, "withdraw": 1, "replace_link": 1, "_unlink": 4}
