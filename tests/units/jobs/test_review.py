@@ -219,6 +219,12 @@ def test_what_cannot_be_read_now_is_shown_as_changed(ground, place):
     assert_waits(ground, review, "StoreConflict", None, show(review, place).digest, place)
 
 
+def test_a_removal_that_nobody_was_there_for_waits_and_goes_when_approved(ground, place):
+    gone = [ground.gone("user/a.md")]
+    agree(hold(ground, removals=gone, attended=False, trust=constant(Trust.OWNER)), place)
+    assert not (ground.user / "a.md").exists()
+
+
 def test_it_is_about_the_directories_that_it_was_asked_for_and_no_other_is_known(ground, place, tmp_path):
     review = hold(ground, new("user/n.md"))
     told = show(review, place).digest

@@ -243,8 +243,9 @@ def test_a_cancelled_job_or_what_a_model_says_after_the_deadline_changes_nothing
             assert photograph(places.base(place)) == before
             assert result.seconds == pytest.approx(296)
         cancel.set()
-        result = KINDS[kind](place, "dark mode", late, cancel=cancel)
-        assert (result.status, photograph(places.base(place))) == ("cancelled", before)
+        for model in (late, None):
+            result = KINDS[kind](place, "dark mode", model, cancel=cancel)
+            assert (result.status, photograph(places.base(place))) == ("cancelled", before)
 
 
 def test_a_memory_takes_the_ids_of_all_its_jobs(tmp_path):

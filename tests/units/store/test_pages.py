@@ -173,6 +173,12 @@ def test_a_page_that_would_pass_a_limit_is_split_by_the_next_digit(empty):
         assert len([rel for rel in empty.files() if rel.startswith(f"index/{digest_of('t')[:12]}")]) == parts
 
 
+def test_parts_that_fit_together_are_one_and_others_stay_apart():
+    parts = [("0a", 100, 9_000), ("0b", 96, 9_000), ("1", 1, 100), ("2c", 150, 10_000)]
+    joined = [("0", 196, 18_000), ("1", 1, 100), ("2", 150, 10_000)]
+    assert [*subject.split([subject.TopicPart(*part) for part in parts])] == joined
+
+
 # -- The files of an index follow its entries, and what a person wrote in their place is never lost.
 
 
