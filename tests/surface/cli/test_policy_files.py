@@ -59,6 +59,7 @@ def test_a_check_writes_nothing_and_a_lock_stops_what_runs_and_not_what_reviews(
     assert policy.document("lock", folder, "--check")["status"] == "current"
     base = write(folder / "base.toml", body=NARROW)
     assert "E130" in policy("show", base).stderr
+    assert policy("lint", base).exit_code == policy("diff", base, base).exit_code == 0
     assert policy.document("lock", folder, "--check", code=1)["status"] == "stale"
     assert path.read_bytes() == before
     path.write_text("rubbish")

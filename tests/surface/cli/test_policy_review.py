@@ -110,7 +110,8 @@ def test_explain_gives_one_document_with_the_place_of_every_rule(own, policy, mo
         dict(zip(keys, ("own", "deny", "d", "x", f"{path}:14", "not\n\x1bhere"), strict=True)),
     ]
     for act in ("list", "create", "modify", "delete", "removal"):
-        assert policy.document("explain", path, act, "user/x")["act"] == act
+        found = policy.document("explain", path, act, "user/x")
+        assert (found["act"], found["rule"]) == (act, "name" if act == "create" else "default")
     granted = policy.document("explain", path, "read", "/memories/user/a.md")
     assert (granted["path"], granted["operator_is_told"]) == ("user/a.md", "nothing: it is granted")
     monkeypatch.setattr(command, "line_of", lambda *_: None)

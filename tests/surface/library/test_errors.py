@@ -15,11 +15,16 @@ CLASSES = {
     if inspect.isclass(each) and each.__module__ == errors.__name__ and issubclass(each, BaseException)
 }
 ABSTRACT = {"MunimentError", "Refusal", "ToolError", "JobError", "LaneError"}
-TREE = re.compile(r"^[ │├└─]*([A-Z]\w+)(?: +([a-z_]+|\(.*\)))?$", re.MULTILINE)
+TREE = re.compile(r"^([ │├└─]*)([A-Z]\w+)(?: +([a-z_]+|\(.*\)))?$", re.MULTILINE)
 
 
-def test_the_docstring_draws_every_class_and_each_has_a_code_of_its_own():
-    drawn = dict(TREE.findall(errors.__doc__))
+def test_the_docstring_draws_every_class_with_its_parent_and_a_code_of_its_own():
+    drawn, parents = {}, [Exception]
+    for rails, name, code in TREE.findall(errors.__doc__):
+        del parents[len(rails) // 4 :]
+        assert CLASSES[name].__bases__ == (parents[-1],), name
+        parents.append(CLASSES[name])
+        drawn[name] = code
     assert drawn.keys() == CLASSES.keys()
     codes = {name: each.__dict__["code"] for name, each in CLASSES.items() if "code" in each.__dict__}
     assert codes == {name: code for name, code in drawn.items() if name not in ABSTRACT}

@@ -195,6 +195,7 @@ RELATIVE = "api_key_file is relative"
 FILES = {
     "rules = 'x'": "unknown key 'rules'; there are policy, model, base_url, api_key_file, protocol, on_",
     "api_key = 'canary'": "unknown key 'api_key'",
+    "Policy = 'own'": "unknown key 'Policy'",
     **{text: f"{text.partition(' ')[0]} must be a string" for text in STRINGS},
     "api_key_file = 'canary'": f"{RELATIVE}; give an absolute path",
     "api_key_file = ''": RELATIVE,

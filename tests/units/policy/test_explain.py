@@ -43,6 +43,10 @@ def test_the_explanation_has_the_verdict_of_the_decision_by_the_rules_that_were_
     assert (told.code, told.layer, told.rule) == (expected or (None, None, None))
     assert (told.act, told.asked) == (act, text)
     assert told.operator_is_told.isprintable()
+    ends = told.operator_is_told.startswith("remember_path_escape: the run ends")
+    assert ends is (told.code == PathEscape.code and policy.confinement.on_escape == "abort")
+    assert (told.model_is_told == "") is (ends or told.verdict == "allow")
+    assert not ends or (told.path, told.consulted) == (None, ())
     assert told == explain(policy, act, text)
     if told.rule in {"name", "scopes"}:
         return

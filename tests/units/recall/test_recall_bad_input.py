@@ -170,6 +170,9 @@ def test_a_ledger_that_another_writes_holds_no_recall_up_and_only_its_record(mad
     entries = [{"path": path, "digest": made.key(path).digest} for path in paths(recalled)]
     assert made.injections() == [{"where": "tests", "tokens": recalled.tokens, "entries": entries}]
     assert verify(made.state).problems == ()
+    made.state.ledger.close()
+    recaller.record(recalled, "tests")
+    assert [each["event"] for each in told()] == ["injection_not_recorded"] * 2
 
 
 def test_ids_are_read_without_raising_where_the_ledger_is_gone(tmp_path, told):

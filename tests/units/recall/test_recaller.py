@@ -3,6 +3,7 @@
 Poisoned entries go the whole way: into files and ledger as they would in use, past search, reading and block.
 """
 
+import math
 import re
 from unittest.mock import Mock
 
@@ -10,6 +11,7 @@ import pytest
 
 from kit.memories import strict
 from kit.recall.places import CANARY, entry_of, foreign, ground, paths
+from muniment.confine.cancel import Cancel, Patience
 from muniment.errors import Cancelled, DeadlineExceeded, PendingReview, RecallFailed
 from muniment.names import Trust
 from muniment.policy.decide import Content, Provenance
@@ -233,6 +235,18 @@ def test_without_an_answer_of_the_chooser_that_can_be_used_the_search_decides(ma
         assert recalled.error is None, picks
     assert [each["event"] for each in told()] == ["recall_not_chosen"] * len([*bad, *raised])
     assert CANARY not in str(told())
+
+
+def test_whatever_a_chooser_raises_once_it_was_cancelled_nothing_is_left_and_that_is_no_failure(
+    made, recaller, told
+):
+    made.put({"user/wine.md": wine(1), "user/other.md": wine(2)})
+    with Cancel() as cancel:
+        choose = Mock(side_effect=lambda *_: cancel.set() or 1 / 0)  # As a socket that was closed under it.
+        recalled = recaller.recall(WINE, choose=choose, patience=Patience(math.inf, cancel))
+    assert recalled.entries == ()
+    assert type(recalled.error) is Cancelled
+    assert told() == []
 
 
 def test_a_chooser_is_shown_no_words_of_others_than_the_owner(made, recaller):
