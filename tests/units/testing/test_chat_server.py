@@ -106,14 +106,15 @@ def test_a_drip_comes_in_pieces_and_whole_and_an_endless_body_goes_on(monkeypatc
     with subject.ChatServer(
         [subject.drip(response, size=20, every=0.005), subject.endless(b"ab" * 500)]
     ) as server:
-        with asking(server) as client, monkeypatch.context() as held:
+        with monkeypatch.context() as held:
             held.setattr(subject.Connection, "pause", lambda *_: taken.acquire(timeout=10))
-            received = b""
-            while len(received) < len(response.encoded()):
-                piece = client.recv(65536)
-                assert len(piece) == min(20, len(response.encoded()) - len(received))
-                received += piece
-                taken.release()
+            with asking(server) as client:  # Once no piece can come before the one ahead of it was taken.
+                received = b""
+                while len(received) < len(response.encoded()):
+                    piece = client.recv(65536)
+                    assert len(piece) == min(20, len(response.encoded()) - len(received))
+                    received += piece
+                    taken.release()
         assert received == response.encoded()
         with asking(server) as client:
             assert sum(len(client.recv(65536)) for _ in range(200)) > 50_000
