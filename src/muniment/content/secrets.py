@@ -52,8 +52,9 @@ from muniment.policy.grammar import normalised
 #   is three to six such words. Where another word for it would do as well, only the first counts.
 # - H2. What a name of a PIN or a code is said to be is one if it has three to ten digits and counts
 #   nothing.
-# - H3. Thirteen to nineteen digits with the prefix of a card network and Luhn's check digit (ISO 7812); the
-#   form of an IBAN with the length of its country and the remainder 1 of 97 (ISO 13616).
+# - H3. Thirteen to nineteen digits with the prefix of a card network and Luhn's check digit (ISO 7812),
+#   also beside other numbers; the form of an IBAN with the length of its country and the remainder 1 of 97
+#   (ISO 13616).
 # - H4. Methods, protocols, versions, dates, files, amounts of time and UUIDs are none.
 # - H5. Linear time: RE2 finds the names; of what follows at most `_TAIL` bytes are looked at.
 #
@@ -90,6 +91,10 @@ _IS_PLAIN: Final = re.compile(
 )
 _IS_NAME_IN_CODE: Final = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+|[a-z]+\d*(?:[_.][a-z]+\d*)+")
 _CARD: Final = re.compile(rb"(?<![\w.-])[2-6][0-9](?:[ -]?[0-9]){11,17}(?![\w-])")
+_GROUPED: Final = re.compile(rb"(?<![\w.-])(?=([2-6][0-9]{2,18}(?:[ -][0-9]{3,6}){0,5})(.?))")
+"""Where a card may begin beside other numbers; those of a series have fewer digits."""
+_LAST: Final = re.compile(rb"[0-9](?![\w-])")
+"""Where a card may end: what follows, as its date, is no part of it."""
 _IBAN: Final = re.compile(rb"(?<!\w)(?=([A-Za-z]{2}[0-9]{2}(?:[ -]?[A-Za-z0-9]){11,40}))")
 """Wherever one may begin: what only looks like one hides none that stands behind it."""
 _UUID: Final = re.compile(rb"(?i)[0-9a-f]{8}(?:[ -][0-9a-f]{4}){3}[ -][0-9a-f]{12}")
@@ -140,10 +145,15 @@ def typed(data: bytes) -> Iterator[tuple[str, int, int]]:
 
 
 def _numbers(data: bytes, lengths: dict[str, int]) -> Iterator[tuple[str, int, int]]:
-    for match in _CARD.finditer(data):
-        digits = re.sub(rb"\D", b"", match[0])
+    grouped = (
+        (first.start(), last.end())
+        for first in _GROUPED.finditer(data)
+        for last in _LAST.finditer(data, first.start(), first.end(2))
+    )
+    for start, end in {match.span() for match in _CARD.finditer(data)}.union(grouped):
+        digits = re.sub(rb"\D", b"", data[start:end])
         if _NETWORKS.fullmatch(digits) and _is_luhn(digits):
-            yield CARD, match.start(), match.end()
+            yield CARD, start, end
     for match in _IBAN.finditer(data):
         size, at = _iban_in(match[1], lengths), match.start()
         if size is not None and not any(_UUID.fullmatch(data, at - part, at - part + 36) for part in _PARTS):

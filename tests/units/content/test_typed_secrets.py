@@ -94,6 +94,24 @@ def test_what_an_id_of_a_task_has_of_an_account_makes_it_none():
             assert find(f"{made} {begin}").rule == "iban"
 
 
+def test_a_number_beside_that_of_a_card_hides_it_not():
+    for seed in range(30):
+        number = card(random.Random(seed))
+        for text in (f"{number} 12/28", f"{number} 737", f"room 2345 {number}", f"2024 {number} 12 28, 123"):
+            assert (found := find(text)) is not None, text
+            assert found.rule == "payment-card"
+            assert number not in redacted(text)
+    readings = " ".join(f"4{at % 10}" for at in range(200))
+    for text in (
+        readings,
+        "4111-1111-1111-1111-12",
+        "4111111111111111-a",
+        "41111111111111111",
+        "4111 1111 1111 1111x",
+    ):
+        assert find(text) is None
+
+
 def test_what_people_type_is_found_in_six_languages_and_can_be_taken_out_with_nothing_left():
     missed, counted = Counter(), Counter()
     for language, text, secret in said(seeds=range(3)):
