@@ -105,6 +105,7 @@ UNITS: Final = {
     "names of secrets": "password is ",
     "pins": "pin: ",
     "cards": "4 4-",
+    "groups of a card": "4100 ",
     "bank": "de12 ",
     "prefixes": "ghp_",
     "base64": base64.b64encode(bytes(range(251))).decode(),

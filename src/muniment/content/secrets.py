@@ -107,6 +107,10 @@ _NETWORKS: Final = re.compile(
     rb"4(?:\d{12}|\d{15}|\d{18})|(?:5[1-5]|2[2-7])\d{14}|3[47]\d{13}|3(?:0[0-5]|[68]\d)\d{11}"
     rb"|(?:6011|65\d\d|64[4-9]\d|35\d\d)\d{12}|62\d{14,17}"
 )
+_LEAST_CARD: Final = 13
+_VALUES: Final = bytes.maketrans(b"0123456789", bytes(range(10)))
+_DOUBLED: Final = bytes.maketrans(bytes(range(10)), bytes([0, 2, 4, 6, 8, 1, 3, 5, 7, 9]))
+"""Twice a digit, as the sum of its digits."""
 _LEAST_DIGITS: Final = 4
 """Of a password that is a number; a PIN may have three, as the code on a card."""
 _LEAST_WORD: Final = 4
@@ -148,10 +152,10 @@ def _numbers(data: bytes, lengths: dict[str, int]) -> Iterator[tuple[str, int, i
     grouped = (
         (first.start(), last.end())
         for first in _GROUPED.finditer(data)
-        for last in _LAST.finditer(data, first.start(), first.end(2))
+        for last in _LAST.finditer(data, first.start() + _LEAST_CARD - 1, first.end(2))
     )
-    for start, end in {match.span() for match in _CARD.finditer(data)}.union(grouped):
-        digits = re.sub(rb"\D", b"", data[start:end])
+    for start, end in chain((match.span() for match in _CARD.finditer(data)), grouped):
+        digits = data[start:end].translate(None, b" -")
         if _NETWORKS.fullmatch(digits) and _is_luhn(digits):
             yield CARD, start, end
     for match in _IBAN.finditer(data):
@@ -273,8 +277,8 @@ def _are_chosen(parts: Iterable[str], words: _Words) -> bool:
 
 
 def _is_luhn(digits: bytes) -> bool:
-    doubled = (sum(divmod(2 * int(chr(digit)), 10)) for digit in digits[-2::-2])
-    return (sum(int(chr(digit)) for digit in digits[::-2]) + sum(doubled)) % 10 == 0
+    values = digits.translate(_VALUES)
+    return (sum(values[::-2]) + sum(values[-2::-2].translate(_DOUBLED))) % 10 == 0
 
 
 def _iban_in(text: bytes, lengths: dict[str, int]) -> int | None:
