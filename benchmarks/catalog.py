@@ -15,8 +15,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from muniment.confine.binding import BoundRoot, bind
-from muniment.names import Digest, RelPath, Scope, Trust
+from muniment.kernel.binding import BoundRoot, bind
+from muniment.kernel.names import Digest, RelPath, Scope, Trust
 from muniment.store.catalog import View, refresh
 from muniment.store.rows import Assessed
 from muniment.store.state import Database, open_catalog

@@ -19,9 +19,9 @@ from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
-from muniment.confine.binding import bind_all
-from muniment.confine.cancel import Patience
-from muniment.names import Scope, Trust
+from muniment.kernel.binding import bind_all
+from muniment.kernel.cancel import Patience
+from muniment.kernel.names import Scope, Trust
 from muniment.policy.load import load_policy
 from muniment.store.commit import Terms, commit
 from muniment.store.ledger import Origin

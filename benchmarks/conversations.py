@@ -34,9 +34,9 @@ from typing import Any, NamedTuple
 
 from dialogues import CONVERSATIONS, dialogues
 
-from muniment.confine.binding import bind
 from muniment.content.frontmatter import written
-from muniment.names import Scope
+from muniment.kernel.binding import bind
+from muniment.kernel.names import Scope
 from muniment.policy.load import load_policy
 from muniment.recall.recaller import Recaller
 from muniment.recall.search import COLUMN_WEIGHTS

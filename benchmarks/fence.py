@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from muniment.confine.cancel import Patience
-from muniment.confine.pool import Worker, Zygote, import_directories
-from muniment.names import Scope
+from muniment.fence.pool import Worker, Zygote, import_directories
+from muniment.kernel.cancel import Patience
+from muniment.kernel.names import Scope
 from muniment.policy.decide import Limits, Policy
 from muniment.policy.load import load_policy
 from muniment.tools.remote import RemoteBench, greet

@@ -16,9 +16,9 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
-from muniment.confine.root import Resolver, Root, WalkResolver
-from muniment.confine.syscalls import Openat2Resolver, available
-from muniment.names import Scope
+from muniment.kernel.names import Scope
+from muniment.kernel.root import Resolver, Root, WalkResolver
+from muniment.kernel.syscalls import Openat2Resolver, available
 
 REL = "one/two/three/four/note.md"
 ROUNDS = 25

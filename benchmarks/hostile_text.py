@@ -34,7 +34,6 @@ from muniment.agent.decision import in_one_line as one_line_of_model
 from muniment.agent.decision import slug, title_of
 from muniment.agent.filing import read as read_facts
 from muniment.agent.model import parse_json
-from muniment.confine.cancel import Patience
 from muniment.content.admission import addressed_to_agent, held_for
 from muniment.content.entry import complete, parse, titled, with_provenance
 from muniment.content.frontmatter import locate, read_quoted, read_scalar, spelled, unescaped
@@ -44,8 +43,11 @@ from muniment.content.secrets import find_secret, redacted
 from muniment.content.words import alike, apart, comparable, features, significant, vocabulary
 from muniment.errors import MunimentError
 from muniment.jobs.forget import meant
-from muniment.names import MAX_FACT_BYTES, RelPath, Scope, Trust
-from muniment.policy.grammar import canonicalise, fold, normalised, overlong_run, skeleton
+from muniment.kernel.cancel import Patience
+from muniment.kernel.names import RelPath, Scope, Trust
+from muniment.kernel.path import canonicalise, fold, normalised, overlong_run
+from muniment.names import MAX_FACT_BYTES
+from muniment.policy.grammar import skeleton
 from muniment.recall.recaller import excerpt
 from muniment.recall.search import Stemmer, read_query
 from muniment.store.index import IndexRow, entry_line, is_generated, says_nothing_else

@@ -19,10 +19,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from muniment.confine.binding import BoundRoot, bind_all
-from muniment.confine.writing import temporary_name
-from muniment.names import RelPath, Scope, Trust
-from muniment.policy.grammar import fold
+from muniment.kernel.binding import BoundRoot, bind_all
+from muniment.kernel.land import temporary_name
+from muniment.kernel.names import RelPath, Scope, Trust
+from muniment.kernel.path import fold
 from muniment.store.apply import apply
 from muniment.store.database import Database
 from muniment.store.index import IndexRow, entry_line

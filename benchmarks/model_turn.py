@@ -21,7 +21,8 @@ from muniment.agent.answer import spoken_calls
 from muniment.agent.chat import body, job_message, offered_tools, system_message
 from muniment.agent.model import Brief, ModelRequest, ScopeBrief
 from muniment.agent.openai import OpenAIModel
-from muniment.names import ContextMode, Scope
+from muniment.kernel.names import Scope
+from muniment.names import ContextMode
 from muniment.testing.chat_server import ChatServer, always, tool_call, tool_calls
 
 TURNS = 200

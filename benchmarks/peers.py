@@ -38,7 +38,7 @@ from typing import Any, Final
 from commit import IN_A_TOPIC, Bare, Ours, entry
 
 import muniment
-from muniment.confine.pool import shared_zygote
+from muniment.fence.pool import shared_zygote
 from muniment.testing.conformance.targets import Server
 
 SIZES = (10, 1_000, 10_000)

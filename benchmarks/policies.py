@@ -17,11 +17,11 @@ import time
 from collections.abc import Callable
 from statistics import median
 
+from muniment.kernel.names import Verb
+from muniment.kernel.path import canonicalise
 from muniment.lab.proofs import diff
-from muniment.names import Verb
 from muniment.policy import automaton, load
 from muniment.policy.decide import Judge, Policy
-from muniment.policy.grammar import canonicalise
 from muniment.policy.load import load_policy, parse_policy
 
 WORDS = """

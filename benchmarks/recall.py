@@ -39,9 +39,9 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import Any, NamedTuple
 
-from muniment.confine.binding import bind_all
-from muniment.confine.cancel import Patience
-from muniment.names import Scope
+from muniment.kernel.binding import bind_all
+from muniment.kernel.cancel import Patience
+from muniment.kernel.names import Scope
 from muniment.policy.decide import Judge
 from muniment.policy.load import load_policy
 from muniment.recall.recaller import Recaller, Shelf

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import muniment
-from muniment.confine.pool import shared_zygote
+from muniment.fence.pool import shared_zygote
 
 RUNS = int(sys.argv[1]) if len(sys.argv) > 1 else 40
 ROUNDS = 7

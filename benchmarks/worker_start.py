@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from muniment.confine.pool import Zygote
+from muniment.fence.pool import Zygote
 
 GOAL = 5.0
 FRESH = (sys.executable, "-I", "-c", "import pydantic, pathspec, re2")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import muniment
 from muniment.jobs.request import RememberRequest
-from muniment.names import Trust
+from muniment.kernel.names import Trust
 
 FACTS = (
     "Staging runs on Postgres 16 behind pgbouncer",

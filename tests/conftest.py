@@ -11,7 +11,7 @@ from collections import defaultdict
 import pytest
 from hypothesis import HealthCheck, settings
 
-from muniment.confine.pool import Zygote
+from muniment.fence.pool import Zygote
 
 pytest_plugins = ["kit.doors", "threats.gate"]
 

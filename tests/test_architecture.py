@@ -31,8 +31,8 @@ def of(package, names):
 
 
 ORDER = words(
-    "names errors events policy confine content tools store recall sandbox agent jobs lab testing settings "
-    "signatures opening api lane daemon client cli"
+    "kernel names errors events ownership fence policy content tools store recall sandbox agent jobs lab "
+    "testing settings signatures opening api lane daemon client cli"
 )
 
 
@@ -76,19 +76,18 @@ def test_a_package_imports_itself_and_what_stands_left_of_it_as_import_linter_ho
     (layers,) = (each["layers"] for each in settings["contracts"] if each["type"] == "layers")
     assert [layer.removeprefix("muniment.") for layer in reversed(layers)] == ORDER
     assert {part(name) for name in SOURCES if part(name)} == set(ORDER), "none is left out"
-    top = {"muniment", "muniment.names"}
-    assert {other for name in top for other in IMPORTED[name]} <= of("muniment", "names api errors sandbox")
+    assert IMPORTED["muniment"] <= of("muniment", "names api errors sandbox")
     linter = [Path(sys.executable).with_name("lint-imports"), "--no-cache"]
     done = subprocess.run(linter, capture_output=True, text=True, check=False, cwd=REPOSITORY, timeout=50)
     assert done.returncode == 0, done.stdout
 
 
 def test_the_store_alone_writes_memory_and_the_api_the_sandbox_and_the_program_alone_start_workers():
-    assert {part(user) for user in users("muniment.confine.writing")} == {"store"}
+    assert {part(user) for user in users("muniment.kernel.land")} == {"store"}
     # A trial takes from it only where to import from; its workers are its own. The daemon ends
     # an idle zygote.
     starters = of("muniment", "api sandbox cli.entry cli.daemon daemon.core tools.remote")
-    assert users("muniment.confine.pool") - {"muniment.confine.attempts.trial"} == starters
+    assert users("muniment.fence.pool") - {"muniment.lab.attempts.trial"} == starters
     for name, others in IMPORTED.items():
         parts = set(map(part, others))
         assert "cli" not in parts or part(name) == "cli"
@@ -104,9 +103,10 @@ def test_one_adapter_alone_talks_to_a_model_and_daemon_and_client_alone_to_each_
                 found[module.partition(".")[0]].add(name)
     adapter, server = "muniment.agent.openai", "muniment.testing.chat_server"
     network = ("openai", "httpx", "httpx2", "asyncio", "ssl", "socket", "http", "urllib")
-    found["socket"] = {name for name in found["socket"] if part(name) != "confine"}
+    found["socket"] = {name for name in found["socket"] if part(name) != "fence"}
     allowed = {"openai": {adapter}, "httpx2": {adapter}, "asyncio": {adapter, "muniment.cli.daemon"}}
     # A worker's service is handed its end of a pair; among the files of a case there may be a socket.
+    found["socket"] = {name for name in found["socket"] if "attempts" not in name}
     allowed["socket"] = {adapter, server, "muniment.tools.service", "muniment.testing.corpus.stage"}
     allowed |= {"ssl": {adapter, server}, "http": {server}}
     assert {module: found[module] for module in network if found[module]} == allowed
@@ -125,6 +125,11 @@ def data_of(package, *names):
 
 
 MAY_OPEN = {
+    # Who else may write what is obeyed; directories of ours.
+    "ownership": {
+        *("Path('/proc/sys/kernel/overflowuid').read_text", "directory.mkdir", "os.walk"),
+        "trusted_path.iterdir",
+    },
     "policy.family": {"os.open", "os.fdopen"},  # policy files, by a person's name for them
     # What ssh-keygen is given to look at.
     "signatures": {"shutil.which", "tempfile.TemporaryDirectory", "path.write_bytes"},
@@ -158,12 +163,15 @@ MAY_OPEN = {
     "content.secrets": data_of("content", "secrets", "typed_secrets"),
     "policy.grammar": data_of("policy", "lookalikes"),
 }
-ATTACK_KIT = tuple(of("muniment.testing", "conformance. corpus. race strategies witness"))
-"""Builds throwaway trees by path and looks at them by path: a second opinion shares no code with `confine`.
-Part of one command alone."""
+ATTACK_KIT = (
+    *of("muniment.testing", "conformance. corpus. race strategies witness"),
+    "muniment.lab.attempts.",
+)
+"""Builds throwaway trees by path and looks at them by path: a second opinion shares no code with `kernel`.
+Part of two commands alone."""
 
 ROOT_METHODS = {"read_bytes", "walk"}
-"""Names that the handles of `confine` share with `pathlib.Path`: reading beneath a root."""
+"""Names that the handles of `kernel` share with `pathlib.Path`: reading beneath a root."""
 
 
 def opens(function):
@@ -175,8 +183,10 @@ def opens(function):
     return bool(before) and method in PATH_METHODS and not is_of_root
 
 
-def test_files_are_opened_by_confine_alone():
-    others = [name for name in SOURCES if part(name) != "confine" and not name.startswith(ATTACK_KIT)]
+def test_files_are_opened_by_the_kernel_and_for_the_fence_alone():
+    others = [
+        name for name in SOURCES if part(name) not in {"kernel", "fence"} and not name.startswith(ATTACK_KIT)
+    ]
     opened = {name.removeprefix("muniment."): set(filter(opens, CALLED[name])) for name in others}
     assert {name: functions for name, functions in opened.items() if functions} == MAY_OPEN
 
@@ -202,7 +212,7 @@ def test_no_path_is_decoded_nothing_is_evaluated_and_nothing_normalised_but_wher
     for name, node in nodes(ast.ImportFrom):
         if DOORS & {f"{node.module}.{alias.name}" for alias in node.names}:
             found.add(name)
-    assert found == {"muniment.policy.grammar", "muniment.testing.strategies"}
+    assert found == {"muniment.kernel.path", "muniment.testing.strategies"}
 
 
 def test_every_tool_declares_its_verbs_and_its_path():
@@ -244,7 +254,7 @@ def test_a_module_with_one_importer_says_why_it_stands_apart():
 # The driver tells whatever a subject raises as the result of its case; a runner ends the task with it, and a
 # writer the future; a recall is empty, and an event tells.
 MAY_CATCH_ALL = of(
-    "muniment", "confine.zygote daemon.acp lane recall.session recall.recaller testing.corpus.driver"
+    "muniment", "fence.zygote daemon.acp lane recall.session recall.recaller testing.corpus.driver"
 )
 
 
@@ -265,15 +275,16 @@ def test_no_broad_except_swallows_an_error():
 
 FORBIDDEN = {
     *of("muniment", "store agent jobs sandbox settings api opening signatures recall cli testing events"),
-    *of("muniment", "tools.remote confine.writing confine.binding confine.pool"),
+    *of("muniment", "tools.remote kernel.land kernel.binding fence.pool"),
     *words("sqlite3 openai httpx httpx2 structlog rich typer click starlette subprocess multiprocessing"),
     *words("asyncio ssl http urllib.request ftplib smtplib pickle pdb site pytest"),
 }
 """Not `tempfile` and `shutil`: `importlib.resources` brings them, and a worker may not write in any case."""
 
 OURS = {
-    *("muniment", *of("muniment", "confine content errors names policy tools")),
-    *of("muniment.confine", "wire fence syscalls root zygote"),
+    *("muniment", *of("muniment", "kernel fence content errors names policy tools")),
+    *of("muniment.kernel", "names refusal path syscalls root"),
+    *of("muniment.fence", "calls wire layers zygote"),
     *of("muniment.content", "admission entry frontmatter gates markdown secrets"),
     *of("muniment.policy", "decide grammar tables"),
     *of("muniment.tools", "calls overlay workbench service"),

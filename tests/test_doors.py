@@ -7,8 +7,8 @@ import pytest
 from kit.policy.files import READS, rule
 from kit.store.ground import new
 from muniment.errors import PathEscape
-from muniment.names import Verb
-from muniment.policy.grammar import canonicalise
+from muniment.kernel.names import Verb
+from muniment.kernel.path import canonicalise
 from muniment.testing.chat_server import tool_call, tool_calls, words
 from muniment.testing.minds import ScriptedModel, call, calls, say
 

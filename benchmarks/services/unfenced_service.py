@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from muniment.confine import fence
+from muniment.fence import layers
 from muniment.tools.service import serve, warm
 
-fence.STEPS = {}
+layers.STEPS = {}
 
 __all__ = ["serve", "warm"]

@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from muniment.agent.model import Model
 from muniment.agent.runner import Observer, Witness
-from muniment.confine.cancel import Cancel, Patience
-from muniment.confine.pool import shared_zygote
 from muniment.errors import ConfigInvalid
+from muniment.fence.pool import shared_zygote
 from muniment.jobs.place import Place
 from muniment.jobs.request import (
     DreamRequest,
@@ -31,6 +30,7 @@ from muniment.jobs.request import (
     RememberRequest,
     RememberResult,
 )
+from muniment.kernel.cancel import Cancel, Patience
 from muniment.names import ContextMode
 from muniment.opening import chooser_of, find_place, open_model, recaller_of
 from muniment.recall.context import Budgets, Enqueue, SubagentMemory

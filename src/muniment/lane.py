@@ -20,7 +20,6 @@ from functools import partial
 from typing import Any, Final, Literal, TypeVar
 
 from muniment import events
-from muniment.confine.cancel import Cancel
 from muniment.content.secrets import find_secret, redacted
 from muniment.errors import (
     IdempotencyMismatch,
@@ -30,7 +29,8 @@ from muniment.errors import (
     QueueFull,
     WorkspaceDraining,
 )
-from muniment.names import Trust
+from muniment.kernel.cancel import Cancel
+from muniment.kernel.names import Trust
 from muniment.store import tasks as outbox
 from muniment.store.audit import append, timestamp
 from muniment.store.database import Database, unavailable

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from muniment import events
-from muniment.confine.binding import bind_all
-from muniment.confine.cancel import Cancel, Patience
-from muniment.confine.offer import check_enforcement
 from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable, MunimentError
 from muniment.jobs.place import Place
+from muniment.kernel.cancel import Cancel, Patience
+from muniment.ownership import bind_outside
 from muniment.policy.grammar import check_symlinks
+from muniment.sandbox import check_enforcement
 from muniment.settings import RULES, Settings, default_roots, find_workspace, is_repository, read_api_key
 from muniment.signatures import load_configured
 from muniment.store.state import LEDGER_NAME, State
@@ -90,9 +90,7 @@ def find_place(
     is_project = workspace is not None or is_repository(found)
     paths = default_roots(settings, policy.scopes, found, create=create, is_project=is_project)
     with ExitStack() as opened:
-        roots = bind_all(
-            paths, apart_from=settings.apart, policy_files=loaded.paths, policy_links=loaded.linked
-        )
+        roots = bind_outside(paths, loaded.paths, loaded.linked, apart_from=settings.apart)
         for root in roots.values():
             opened.callback(root.close)
         notes: tuple[str, ...] = ()

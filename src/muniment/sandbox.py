@@ -24,12 +24,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Final, Self
 
-from muniment.confine.binding import BoundRoot, bind_all
-from muniment.confine.cancel import Patience
-from muniment.confine.offer import IN_PROCESS, Held, check_enforcement, require
-from muniment.confine.pool import Worker, shared_zygote
-from muniment.confine.root import Root, read_links
 from muniment.errors import (
+    ConfinementUnavailable,
     InvalidScope,
     PathEscape,
     Refusal,
@@ -37,9 +33,17 @@ from muniment.errors import (
     RememberRefused,
     ToolError,
 )
-from muniment.names import ContextMode, Enforcement, Scope, Symlinks, Trust, Verb
+from muniment.fence.evidence import IN_PROCESS, Held
+from muniment.fence.pool import Worker, shared_zygote
+from muniment.kernel.binding import BoundRoot
+from muniment.kernel.cancel import Patience
+from muniment.kernel.names import Enforcement, Scope, Trust, Verb
+from muniment.kernel.path import CanonicalPath
+from muniment.kernel.root import Root, read_links
+from muniment.names import ContextMode, Symlinks
+from muniment.ownership import bind_outside
 from muniment.policy.decide import Judge, Policy
-from muniment.policy.grammar import NO_LINKS, CanonicalPath, Links, check_symlinks, resolve
+from muniment.policy.grammar import NO_LINKS, Links, check_symlinks, resolve
 from muniment.policy.load import Loaded, load_files
 from muniment.store.audit import timestamp
 from muniment.store.commit import Commit, Stamp, Terms, commit
@@ -55,6 +59,35 @@ from muniment.tools.workbench import Workbench
 WAIT_SECONDS: Final = 60.0
 """Seconds that a call outside a run may take, or a commit wait for the locks of its roots; a grep over all
 that a policy lets it scan takes a few."""
+
+
+def require(policy: Policy, held: Held) -> None:
+    """Refuse a run that is held less than its policy requires.
+
+    Raises:
+        ConfinementUnavailable: it is; the message names what is missing and what to do.
+    """
+    required = policy.confinement.require
+    if held.enforcement.satisfies(required):
+        return
+    if held.enforcement is Enforcement.NONE:
+        remedy = 'run it in a worker, or use a policy that says require = "none"'
+    else:
+        remedy = (
+            f"the kernel does not hold {', '.join(held.missing)}; 'muniment doctor' says why, "
+            'or use a policy that requires "partial"'
+        )
+    raise ConfinementUnavailable(required, held.enforcement, remedy)
+
+
+def check_enforcement(policy: Policy, *, in_process: bool) -> None:
+    """`require`, as far as it is known before a worker is started.
+
+    Raises:
+        ConfinementUnavailable: the tools would run in this process, and the policy requires a worker.
+    """
+    if in_process:
+        require(policy, IN_PROCESS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +168,7 @@ class Sandbox:
         check_scopes(effective, roots or {})
         check_enforcement(effective, in_process=in_process)
         named = {Scope(name): Path(path) for name, path in (roots or {}).items()}
-        bound = bind_all(named, apart_from=apart, policy_files=loaded.paths, policy_links=loaded.linked)
+        bound = bind_outside(named, loaded.paths, loaded.linked, apart_from=apart)
         self._state_directory = None if state is None else Path(state)
         self._set_up(effective, bound, None, terms, in_process=in_process)
 

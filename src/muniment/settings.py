@@ -26,9 +26,9 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from muniment.agent.model import OnModelFailure, check_model_name, check_on_model_failure, check_protocol
-from muniment.confine.binding import check_ours, create_private_directory, require_ours
 from muniment.errors import ConfigInvalid, InvalidScope, printable
-from muniment.names import Scope
+from muniment.kernel.names import Scope
+from muniment.ownership import check_ours, create_private_directory, require_ours
 from muniment.policy.family import refuse_long_keys
 
 # -- settings ----------------------------------------------------------------------------------------

@@ -25,8 +25,8 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from muniment.confine.binding import check_ours
 from muniment.errors import ConfigInvalid, PolicyInvalid, printable
+from muniment.ownership import check_ours
 from muniment.policy.decide import Policy
 from muniment.policy.family import PolicyText, read_text
 from muniment.policy.load import Loaded, load_files

@@ -14,7 +14,7 @@ from kit.jobs.places import any_words, committed, lay, made, memory, remembering
 from kit.recall.library import entry_of
 from kit.store.ground import patience
 from muniment.jobs.review import approve, show
-from muniment.names import Trust
+from muniment.kernel.names import Trust
 from muniment.opening import recaller_of
 from muniment.recall.context import Budgets, StaticContext
 from muniment.store.review import pending

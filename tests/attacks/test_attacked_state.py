@@ -11,8 +11,8 @@ import pytest
 from kit.store.ground import STRICT, lay, new, opened, origin, patience
 from kit.store.killed import BEFORE, recovered
 from kit.store.processes import die, killed
-from muniment.confine import writing
-from muniment.names import Trust
+from muniment.kernel import land
+from muniment.kernel.names import Trust
 from muniment.store import commit as commits
 from muniment.store import erase as erasing
 from muniment.store import upkeep
@@ -145,11 +145,11 @@ def test_a_rebuild_that_is_killed_leaves_no_temporary_file_behind_the_next_one(t
     lay(where[0], BEFORE)
 
     def rebuilding():
-        real = writing._renameat2
+        real = land._renameat2
         with opened(*where) as ground:
             rebuild(ground.state, ground.roots["user"], STRICT, patience())
             (user / "fresh.md").write_text("fresh\n")
-            writing._renameat2 = lambda *arguments: (real(*arguments), die())
+            land._renameat2 = lambda *arguments: (real(*arguments), die())
             rebuild(ground.state, ground.roots["user"], STRICT, patience())
 
     killed(rebuilding)

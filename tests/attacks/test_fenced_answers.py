@@ -8,9 +8,9 @@ import pytest
 from kit.confine.probe import source
 from kit.memories import CANARY, IN_A_WORKER, make_roots, photograph, put, strict
 from kit.sandbox.side_by_side import side_by_side
-from muniment.confine.pool import Zygote
 from muniment.errors import WorkerLost
-from muniment.names import Enforcement
+from muniment.fence.pool import Zygote
+from muniment.kernel.names import Enforcement
 from muniment.policy.decide import Content
 from muniment.sandbox import Sandbox
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from kit.memories import strict
 from kit.store.ground import patience
-from muniment.confine.wire import Channel, FrameViolation
 from muniment.errors import WorkerLost
+from muniment.fence.wire import Channel, FrameViolation
 from muniment.testing.strategies import frames
 from muniment.tools.remote import MAX_ANSWER_BYTES, RemoteBench
 

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muniment.errors import PolicyInvalid
-from muniment.names import RelPath, Scope, Trust, Verb
+from muniment.kernel.names import RelPath, Scope, Trust, Verb
+from muniment.kernel.path import CanonicalPath
 from muniment.policy.decide import Judge, Limits, dump, parse_dump
-from muniment.policy.grammar import CanonicalPath
 from muniment.policy.load import load_policy, parse_policy
 from muniment.testing.strategies import near_policies, policies
 

@@ -14,7 +14,7 @@ from kit.jobs.places import opened, remembering
 from kit.memories import CANARY, make_roots, photograph, put, strict
 from muniment.agent.model import Reply, ToolCall
 from muniment.errors import MunimentError
-from muniment.names import Trust
+from muniment.kernel.names import Trust
 from muniment.sandbox import Sandbox
 from muniment.testing.minds import ScriptedModel, call, calls, say
 

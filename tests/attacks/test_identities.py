@@ -16,7 +16,8 @@ import muniment
 from kit.memories import IN_A_WORKER
 from kit.sandbox.one_run import CANARY
 from kit.where import TESTS
-from muniment.names import Enforcement, FenceLayer
+from muniment.kernel.names import Enforcement
+from muniment.names import FenceLayer
 
 PROGRAM = TESTS / "kit" / "sandbox" / "one_run.py"
 NOBODY = 65534

@@ -20,7 +20,7 @@ from kit.jobs.places import any_words, logged, opened, remembering, some
 from kit.jobs.victim import CANARY, FACT, SCOPES, Victim, put_private
 from kit.store.ground import patience
 from muniment.jobs.request import RememberResult
-from muniment.names import Trust
+from muniment.kernel.names import Trust
 from muniment.policy.decide import Content, ScopeTerms
 from muniment.policy.load import load_policy
 from muniment.store.upkeep import rebuild

@@ -190,7 +190,7 @@ BROKER = f"""
     import sys, threading
     from pathlib import Path
     import muniment.sandbox as sandbox
-    from muniment.confine.pool import Zygote, import_directories
+    from muniment.fence.pool import Zygote, import_directories
 
     zygote = Zygote("failing_service:serve", directories=[*import_directories(), {SERVICES!r}])
     sandbox.shared_zygote = lambda: zygote

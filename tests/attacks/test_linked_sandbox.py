@@ -10,12 +10,13 @@ from kit.confine.probe import source
 from kit.memories import CANARY, make_roots, photograph, put, strict
 from kit.raising import raised
 from muniment import Sandbox
-from muniment.confine.binding import bind_all
-from muniment.confine.cancel import Patience
 from muniment.errors import RememberPathEscape, StoreConflict
-from muniment.names import ContextMode, RelPath, Scope, Symlinks
+from muniment.kernel.binding import bind_all
+from muniment.kernel.cancel import Patience
+from muniment.kernel.names import RelPath, Scope
+from muniment.kernel.path import CanonicalPath
+from muniment.names import ContextMode, Symlinks
 from muniment.policy.decide import Quota
-from muniment.policy.grammar import CanonicalPath
 from muniment.sandbox import RunTerms
 from muniment.store.state import State
 

@@ -10,9 +10,10 @@ from typer.testing import CliRunner
 import muniment
 from kit.memories import CANARY, photograph
 from kit.policy.files import write
+from muniment import ownership
 from muniment.cli.app import app
-from muniment.confine import binding, pool
 from muniment.errors import ConfigInvalid, PolicyInvalid
+from muniment.fence import pool
 from muniment.policy.load import load_policy
 from muniment.settings import Settings, read_api_key, read_settings
 from muniment.signatures import load_configured
@@ -106,8 +107,8 @@ def test_a_group_that_is_not_ours_counts_like_others(home, monkeypatch):
     os.chown(home.parent, 65_534, 0)  # What a user namespace calls root outside of it.
     read(home)
     # Also on a system without its files.
-    monkeypatch.setattr(binding.Path, "read_text", lambda *_, **__: "x")
-    assert binding._overflow_user() == 65_534
+    monkeypatch.setattr(ownership.Path, "read_text", lambda *_, **__: "x")
+    assert ownership._overflow_user() == 65_534
 
 
 def test_a_key_that_others_may_write_is_not_sent_and_signers_whom_they_may_add_sign_nothing(home, tmp_path):

@@ -19,7 +19,7 @@ from kit.jobs.places import any_words, made, remembering, some
 from kit.jobs.victim import PLANTED, Poison, memory, run
 from kit.where import FACTS
 from muniment.agent.filing import RuleWriter
-from muniment.names import Trust
+from muniment.kernel.names import Trust
 
 __all__ = ["any_words", "some"]
 # What a model may commit is narrowed before this (T-RUN-14); here it writes what it likes.

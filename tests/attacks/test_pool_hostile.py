@@ -10,10 +10,10 @@ import pytest
 
 from kit.confine.probe import Watched, ask, nothing_left_open, open_descriptors, own_zygote, soon
 from kit.raising import raised
-from muniment.confine import pool as subject
-from muniment.confine.cancel import Cancel
-from muniment.confine.wire import Unsendable
 from muniment.errors import Cancelled, DeadlineExceeded, WorkerLost
+from muniment.fence import pool as subject
+from muniment.fence.wire import Unsendable
+from muniment.kernel.cancel import Cancel
 from muniment.testing.strategies import frame
 
 zygote = own_zygote()

@@ -6,8 +6,8 @@ import pytest
 
 from kit.memories import CANARY, make_roots, photograph, put, strict
 from kit.raising import raised
-from muniment.confine.pool import Zygote
 from muniment.errors import ManagedMemoryUnavailable, RememberPathEscape, StoreConflict
+from muniment.fence.pool import Zygote
 from muniment.sandbox import Sandbox
 from muniment.store import commit as commit_module
 from muniment.testing.race import exchange

@@ -12,11 +12,11 @@ from kit.confine.probe import SERVICES
 from kit.confine.services.outer_filter import CASES
 from kit.memories import make_roots
 from kit.raising import raised
-from muniment.confine import pool
-from muniment.confine.offer import DISPENSABLE
-from muniment.confine.pool import Zygote, import_directories
 from muniment.errors import ConfinementUnavailable
-from muniment.names import Enforcement
+from muniment.fence import pool
+from muniment.fence.evidence import DISPENSABLE
+from muniment.fence.pool import Zygote, import_directories
+from muniment.kernel.names import Enforcement
 from muniment.sandbox import Sandbox
 
 pytestmark = needs_fence

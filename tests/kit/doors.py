@@ -20,8 +20,8 @@ def opened():
 
 @pytest.fixture
 def paths(tmp_path, opened):
-    """Door 1, `confine.root`: a bound root over `tmp_path/user`, in which names are opened."""
-    from muniment.confine.binding import bind
+    """Door 1, `kernel.root`: a bound root over `tmp_path/user`, in which names are opened."""
+    from muniment.kernel.binding import bind
 
     (tmp_path / "user").mkdir(mode=0o700)
     return opened.enter_context(closing(bind("user", tmp_path / "user")))

@@ -8,8 +8,8 @@ import stat
 from pathlib import Path
 
 from kit.confine.kernel import HAS_FENCE
-from muniment.confine.root import Root, choose_resolver
-from muniment.names import Enforcement, Scope, Verb
+from muniment.kernel.names import Enforcement, Scope, Verb
+from muniment.kernel.root import Root, choose_resolver
 from muniment.policy.decide import Changes, Confinement, Layer, Limits, Rule
 from muniment.policy.load import load_policy
 

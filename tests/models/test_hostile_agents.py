@@ -24,10 +24,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_sta
 from kit.fuzz.ground import CANARY, DECOYS, NAMES, PLACES, SCOPES, THEIRS, Deed, Ground, deeds
 from kit.fuzz.model import Model, is_readable
 from kit.memories import descriptors, strict
-from muniment.confine.binding import bind
-from muniment.confine.pool import shared_zygote
-from muniment.confine.root import choose_resolver
 from muniment.errors import ManagedMemoryUnavailable, MunimentError, RememberPathEscape
+from muniment.fence.pool import shared_zygote
+from muniment.kernel.binding import bind
+from muniment.kernel.root import choose_resolver
 from muniment.names import Symlinks
 from muniment.sandbox import RunTerms, Sandbox
 from muniment.store.apply import apply

@@ -16,9 +16,9 @@ from functools import cache
 import pytest
 from _pytest.runner import runtestprotocol
 
-from muniment.confine.cancel import Patience
-from muniment.confine.pool import shared_zygote
 from muniment.errors import MunimentError, WorkerLost
+from muniment.fence.pool import shared_zygote
+from muniment.kernel.cancel import Patience
 from muniment.tools.remote import greet
 from threats.switches import controls, switched_off
 

@@ -188,13 +188,13 @@ def controls():
 @contextmanager
 def switched_off(name):
     """Go without a control inside the block."""
-    from muniment.confine import pool
+    from muniment.fence import pool
 
     _import_all()
     chosen, patches = controls()[name], Patches()
-    patches.put("confine.pool:_SHARED.zygote", None)
+    patches.put("fence.pool:_SHARED.zygote", None)
     if chosen.in_workers:
-        patches.put("confine.pool:_CODE", source_for_children(name) + pool._CODE)
+        patches.put("fence.pool:_CODE", source_for_children(name) + pool._CODE)
     _off.append(name)
     try:
         chosen.off(patches)

@@ -43,7 +43,7 @@ def test_a_file_that_says_something_else_is_no_threat():
     for changed in (
         {"id": "T-PATH-3"}, {"id": "T-OTHER-03"}, {"title": "two\nlines"}, {"stride": []},
         {"stride": ["theft"]}, {"refs": ["CVE-2020-1"]}, {"boundary": "elsewhere"}, {"asset": "money"},
-        {"mitigations": []}, {"mitigations": ["os:open"]}, {"mitigations": ["muniment.confine.root"]},
+        {"mitigations": []}, {"mitigations": ["os:open"]}, {"mitigations": ["muniment.kernel.root"]},
         {"status": "fixed"}, {"status": "out_of_scope"}, {"proofs": []}, {"proofs": ["faith"]},
         {"layers": []}, {"layers": ["walls"]}, {"residual": ""}, {"review": "2030-01-01"},
         {"owner": "nobody"},

@@ -41,7 +41,7 @@ from muniment.agent.model import (
     undoubled,
 )
 from muniment.content.gates import one_line, visible
-from muniment.policy.grammar import normalised
+from muniment.kernel.path import normalised
 from muniment.tools.calls import TOOLS, WRITING_TOOLS
 
 # -- complaint ---------------------------------------------------------------------------------------

@@ -42,7 +42,8 @@ from muniment.agent.model import (
 from muniment.content.entry import TYPES, EntryType
 from muniment.content.markdown import fenced
 from muniment.errors import BadArguments, BadName, TooLarge
-from muniment.names import ContextMode, Scope, Trust
+from muniment.kernel.names import Scope, Trust
+from muniment.names import ContextMode
 from muniment.tools.calls import TOOLS, check_sizes
 
 # -- prompt ------------------------------------------------------------------------------------------

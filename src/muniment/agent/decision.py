@@ -19,15 +19,8 @@ from operator import itemgetter
 from typing import Final
 
 from muniment.content.entry import EntryType
-from muniment.names import Scope
-from muniment.policy.grammar import (
-    BLANKS,
-    CONFUSABLES,
-    FILE_SUFFIX,
-    is_normalised,
-    normalised,
-    segment_problem,
-)
+from muniment.kernel.names import Scope
+from muniment.kernel.path import BLANKS, CONFUSABLES, FILE_SUFFIX, is_normalised, normalised, segment_problem
 
 # -- cues --------------------------------------------------------------------------------------------
 #

@@ -40,8 +40,8 @@ from muniment.agent.model import AssistantMessage, Brief, Message, ModelRequest,
 from muniment.content.entry import EntryType, complete, parse
 from muniment.content.words import comparable
 from muniment.errors import PathEscape, Refusal
-from muniment.names import INDEX_DIRECTORY, INDEX_NAME, Scope
-from muniment.policy.grammar import FILE_SUFFIX, CanonicalPath, canonicalise, fold, normalised
+from muniment.kernel.names import INDEX_DIRECTORY, INDEX_NAME, Scope
+from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, canonicalise, fold, normalised
 from muniment.tools.calls import MAX_READ_LINES
 
 # -- known -------------------------------------------------------------------------------------------

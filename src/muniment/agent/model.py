@@ -13,10 +13,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol, get_args
 
-from muniment.confine.cancel import Cancel
 from muniment.content.gates import visible
 from muniment.errors import Cancelled, ConfigInvalid, DeadlineExceeded, printable
-from muniment.names import ContextMode, Scope
+from muniment.kernel.cancel import Cancel
+from muniment.kernel.names import Scope
+from muniment.names import ContextMode
 from muniment.policy.decide import Limits
 
 # -- model -------------------------------------------------------------------------------------------

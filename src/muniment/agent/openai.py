@@ -79,9 +79,10 @@ from muniment.agent.model import (
     check_model_name,
     check_protocol,
 )
-from muniment.confine.cancel import Cancel, Patience
 from muniment.errors import ConfigInvalid, DeadlineExceeded, printable
-from muniment.names import ContextMode, Scope, __version__
+from muniment.kernel.cancel import Cancel, Patience
+from muniment.kernel.names import Scope
+from muniment.names import ContextMode, __version__
 
 if TYPE_CHECKING:
     import httpx2

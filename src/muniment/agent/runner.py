@@ -47,8 +47,9 @@ from muniment.agent.model import (
 )
 from muniment.content.markdown import fenced, without_fences
 from muniment.errors import Cancelled, DeadlineExceeded, MunimentError, PathEscape, Refusal, WorkerLost
-from muniment.names import ContextMode, Via
-from muniment.policy.grammar import canonicalise
+from muniment.kernel.names import Via
+from muniment.kernel.path import canonicalise
+from muniment.names import ContextMode
 from muniment.tools.calls import WRITING_TOOLS, Outcome, path_of
 
 # -- runner ------------------------------------------------------------------------------------------

@@ -29,13 +29,13 @@ from muniment.cli.terminal import (
     print_failure,
     say,
 )
-from muniment.confine.cancel import Cancel, Patience
-from muniment.confine.pool import shared_zygote
 from muniment.daemon.acp import HostSession, Lines
 from muniment.daemon.tokens import TOKEN_NAME, Tokens
 from muniment.daemon.work import Metrics, Work, Workspace
 from muniment.errors import Cancelled, ConfigInvalid, DeadlineExceeded, MunimentError, printable
-from muniment.names import Trust
+from muniment.fence.pool import shared_zygote
+from muniment.kernel.cancel import Cancel, Patience
+from muniment.kernel.names import Trust
 from muniment.opening import open_model
 from muniment.settings import Settings, parse_roots, read_settings
 from muniment.store.state import State

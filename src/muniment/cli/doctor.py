@@ -25,11 +25,12 @@ from muniment.cli.terminal import (
     print_failure,
     say,
 )
-from muniment.confine.attempts.trial import AttemptFinding, Trial, Verdict, try_all
-from muniment.confine.offer import System, advice, look_around
 from muniment.content.gates import one_line, visible
 from muniment.errors import Cancelled, ManagedMemoryUnavailable, MunimentError
-from muniment.names import Enforcement, FenceLayer
+from muniment.kernel.names import Enforcement
+from muniment.lab.attempts.offer import System, advice, look_around
+from muniment.lab.attempts.trial import AttemptFinding, Trial, Verdict, try_all
+from muniment.names import FenceLayer
 from muniment.opening import open_model
 from muniment.settings import Settings, read_settings
 from muniment.signatures import load_configured

@@ -57,7 +57,7 @@ def _open_missing_streams() -> None:
 def _start_zygote() -> None:
     """Start it early; if that fails, the command itself will say so."""
     try:
-        from muniment.confine.pool import shared_zygote
+        from muniment.fence.pool import shared_zygote
 
         shared_zygote().start()
     except MunimentError:

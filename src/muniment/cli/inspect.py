@@ -20,14 +20,14 @@ from muniment.cli.terminal import (
     say,
     say_notes,
 )
-from muniment.confine.binding import BoundRoot
-from muniment.confine.cancel import Patience
 from muniment.content.gates import decode, visible
 from muniment.errors import MunimentError, NotFound
 from muniment.jobs.place import Place
-from muniment.names import RelPath, Scope
+from muniment.kernel.binding import BoundRoot
+from muniment.kernel.cancel import Patience
+from muniment.kernel.names import RelPath, Scope
+from muniment.kernel.path import FILE_SUFFIX, canonicalise
 from muniment.opening import find_place
-from muniment.policy.grammar import FILE_SUFFIX, canonicalise
 from muniment.settings import parse_roots, read_settings
 from muniment.store.catalog import CatalogEntry, Odd
 from muniment.store.upkeep import rebuild, verify, view_of

@@ -24,11 +24,11 @@ from muniment.cli.terminal import (
     say,
     say_notes,
 )
-from muniment.confine.cancel import Cancel, Patience
 from muniment.errors import ConfigInvalid, MunimentError
 from muniment.jobs.place import Place
 from muniment.jobs.review import Decided, approve, history_of, reject, show, undo, why_of
-from muniment.names import MAX_FILE_BYTES
+from muniment.kernel.cancel import Cancel, Patience
+from muniment.kernel.names import MAX_FILE_BYTES
 from muniment.settings import read_settings
 from muniment.store import erase as erasing
 from muniment.store.audit import Head, head, records, verify

@@ -24,6 +24,7 @@ from muniment.cli.terminal import (
 )
 from muniment.content.gates import one_line, visible
 from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable, MunimentError, PolicyInvalid, printable
+from muniment.kernel.names import Digest
 from muniment.lab import proofs
 from muniment.lab.explain import Explanation
 from muniment.lab.explain import explain as explanation_of
@@ -31,7 +32,6 @@ from muniment.lab.proofs import Cause, Difference, Gain, Mutant, mutants
 from muniment.lab.proofs import diff as difference_of
 from muniment.lab.review import LintFinding
 from muniment.lab.review import lint as findings_of
-from muniment.names import Digest
 from muniment.policy.decide import ACTS, NO_GRANT, Act, Layer, Policy, Quota
 from muniment.policy.family import LOCK_NAME, PolicyText, parse_toml, read_lock, read_text, render_lock
 from muniment.policy.load import Loaded, failed_tests, load_files

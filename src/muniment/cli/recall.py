@@ -20,9 +20,9 @@ from muniment.cli.terminal import (
     say,
     say_notes,
 )
-from muniment.confine.cancel import Patience
 from muniment.content.gates import visible
 from muniment.errors import InvalidScope, MunimentError
+from muniment.kernel.cancel import Patience
 from muniment.opening import find_place
 from muniment.recall.recaller import Recalled, Recaller
 from muniment.settings import parse_roots, read_settings

@@ -27,12 +27,13 @@ from muniment.cli.terminal import (
     say,
     say_notes,
 )
-from muniment.confine.cancel import Cancel
 from muniment.content.gates import one_line, visible
 from muniment.errors import Cancelled, ConfigInvalid, InvalidContent, MunimentError
 from muniment.jobs.remember import KIND
 from muniment.jobs.request import RememberRequest, RememberResult, id_of_task
-from muniment.names import MAX_FACT_BYTES, Enforcement
+from muniment.kernel.cancel import Cancel
+from muniment.kernel.names import Enforcement
+from muniment.names import MAX_FACT_BYTES
 from muniment.sandbox import Sandbox
 from muniment.settings import parse_roots, read_settings
 from muniment.signatures import load_configured

@@ -22,12 +22,12 @@ from muniment.cli.terminal import (
     say,
     say_notes,
 )
-from muniment.confine.cancel import Cancel
 from muniment.errors import Cancelled, MunimentError
 from muniment.jobs.dream import dream
 from muniment.jobs.forget import forget
 from muniment.jobs.place import Place
 from muniment.jobs.request import Counts, DreamRequest, DreamResult, ForgetRequest, ForgetResult, Spared
+from muniment.kernel.cancel import Cancel
 from muniment.opening import find_place, open_model
 from muniment.settings import parse_roots, read_settings
 

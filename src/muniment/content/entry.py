@@ -46,8 +46,8 @@ from muniment.content.frontmatter import (
 )
 from muniment.content.gates import one_line
 from muniment.errors import ContentRejected, TooLarge
-from muniment.names import RelPath
-from muniment.policy.grammar import FILE_SUFFIX
+from muniment.kernel.names import RelPath
+from muniment.kernel.path import FILE_SUFFIX
 
 
 class EntryType(StrEnum):

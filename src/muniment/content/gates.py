@@ -33,7 +33,7 @@ from collections.abc import Collection, Iterator
 from typing import Final
 
 from muniment.errors import ContentRejected, NotText
-from muniment.policy.grammar import MAX_MARKS, overlong_run
+from muniment.kernel.path import MAX_MARKS, overlong_run
 
 GATES: Final = ("control", "ansi", "bidi", "tag-chars", "zero-width")
 """Every gate of this module that a policy may let rest, by the name that it uses."""

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 import re2
 
 from muniment.content.frontmatter import locate, opens
-from muniment.names import MAX_PATH_BYTES, RelPath
+from muniment.kernel.names import MAX_PATH_BYTES, RelPath
 
 # -- blocks ------------------------------------------------------------------------------------------
 #

@@ -28,7 +28,7 @@ from itertools import chain
 from typing import Final
 
 from muniment.content.words import STOP_WORDS, features, is_running
-from muniment.policy.grammar import normalised
+from muniment.kernel.path import normalised
 
 # -- holding -----------------------------------------------------------------------------------------
 #

@@ -37,7 +37,7 @@ from typing import Any, Final
 import re2
 
 from muniment.content.frontmatter import spelled
-from muniment.policy.grammar import normalised
+from muniment.kernel.path import normalised
 
 # -- typed secrets -----------------------------------------------------------------------------------
 #

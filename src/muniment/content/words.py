@@ -22,7 +22,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Final
 
-from muniment.policy.grammar import fold
+from muniment.kernel.path import fold
 
 # -- words -------------------------------------------------------------------------------------------
 

@@ -18,7 +18,8 @@ from muniment.daemon.contract import HttpProblem
 from muniment.daemon.work import Workspace
 from muniment.errors import MunimentError
 from muniment.jobs.request import check_content
-from muniment.names import ContextMode, Trust
+from muniment.kernel.names import Trust
+from muniment.names import ContextMode
 
 # -- strict json -------------------------------------------------------------------------------------
 #

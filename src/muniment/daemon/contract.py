@@ -29,7 +29,8 @@ from muniment.errors import (
     ToolError,
     UndoOverlap,
 )
-from muniment.names import ContextMode, Enforcement, Trust
+from muniment.kernel.names import Enforcement, Trust
+from muniment.names import ContextMode
 
 # -- contract ----------------------------------------------------------------------------------------
 

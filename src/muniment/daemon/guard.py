@@ -40,7 +40,7 @@ from muniment import events
 from muniment.daemon.contract import HttpProblem, problem_of
 from muniment.daemon.tokens import THE_OWNER, Principal, Shares
 from muniment.errors import MunimentError
-from muniment.names import Trust
+from muniment.kernel.names import Trust
 
 # -- protocol ----------------------------------------------------------------------------------------
 #

@@ -15,7 +15,6 @@ from typing import Any, Final, TypeVar
 from pydantic import BaseModel
 from starlette.responses import Response, StreamingResponse
 
-from muniment.confine.cancel import Cancel, Patience
 from muniment.daemon import asking, contract
 from muniment.daemon.contract import MAX_BODY_BYTES, MAX_WAIT_SECONDS, HttpProblem, recall_code, sentence_of
 from muniment.daemon.guard import HELLO, LOOPBACK, PEER
@@ -26,6 +25,9 @@ from muniment.errors import NotFound, PathEscape, Refusal
 from muniment.jobs import review
 from muniment.jobs.place import Place
 from muniment.jobs.review import undo
+from muniment.kernel.cancel import Cancel, Patience
+from muniment.kernel.names import Verb
+from muniment.kernel.path import canonicalise
 from muniment.lane import (
     BACKSTOP_SECONDS,
     MAX_PENDING,
@@ -37,9 +39,8 @@ from muniment.lane import (
     Status,
     Task,
 )
-from muniment.names import MAX_FACT_BYTES, UNIX_ADDRESS, ContextMode, Verb, __version__
+from muniment.names import MAX_FACT_BYTES, UNIX_ADDRESS, ContextMode, __version__
 from muniment.policy.decide import Deny, Judge
-from muniment.policy.grammar import canonicalise
 from muniment.store import erase as erasing
 from muniment.store.audit import head
 from muniment.store.ledger import root_key

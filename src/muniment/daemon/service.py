@@ -36,13 +36,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from muniment import events
 from muniment.agent.model import Model
-from muniment.confine.binding import create_private_directory
 from muniment.daemon.contract import HttpProblem
 from muniment.daemon.core import DaemonCore
 from muniment.daemon.guard import LOOPBACK, MAX_HEADER_BYTES, Guard, Protocol
 from muniment.daemon.http import JSON, Call, Operation, document_of
 from muniment.daemon.routes import ABOUT_OPERATIONS, OWNER_OPERATIONS, RECALL_OPERATIONS, TASK_OPERATIONS
 from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable
+from muniment.ownership import create_private_directory
 from muniment.settings import Settings
 from muniment.store.database import make_private, reporting
 from muniment.store.state import put

@@ -20,8 +20,9 @@ from typing import Final
 
 from muniment.daemon.contract import HttpProblem
 from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable, NotFound
+from muniment.kernel.names import Trust
 from muniment.lane import OWNER
-from muniment.names import Trust, hello_key, hello_name, hello_proof
+from muniment.names import hello_key, hello_name, hello_proof
 from muniment.store.audit import append, timestamp
 from muniment.store.database import Database
 from muniment.store.state import State, put

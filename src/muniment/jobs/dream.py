@@ -32,7 +32,6 @@ from muniment.agent.decision import title_of
 from muniment.agent.filing import RuleWriter
 from muniment.agent.model import Budget, Model, ModelError
 from muniment.agent.runner import MAX_TEXT_CHARS, Asker, Merge, UnusableAnswer
-from muniment.confine.cancel import Cancel, Patience
 from muniment.content.admission import addressed_to_agent, check_entry
 from muniment.content.entry import MAX_DESCRIPTION_CHARS, Entry, complete, shortened
 from muniment.content.gates import encode, one_line
@@ -55,9 +54,10 @@ from muniment.jobs.request import (
     put_on_record,
     spent,
 )
-from muniment.names import RelPath, Scope, Trust
+from muniment.kernel.cancel import Cancel, Patience
+from muniment.kernel.names import RelPath, Scope, Trust
+from muniment.kernel.path import CanonicalPath
 from muniment.policy.decide import Judge, Policy
-from muniment.policy.grammar import CanonicalPath
 from muniment.store.audit import timestamp
 from muniment.store.catalog import View
 from muniment.store.commit import Commit, Terms, commit

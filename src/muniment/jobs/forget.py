@@ -28,7 +28,6 @@ from muniment import events
 from muniment.agent.filing import RuleWriter
 from muniment.agent.model import Budget, Model, ModelError
 from muniment.agent.runner import MAX_OPTIONS, Asker
-from muniment.confine.cancel import Cancel, Patience
 from muniment.content.admission import held_for
 from muniment.content.entry import MAX_DESCRIPTION_CHARS, Entry, EntryType, parse, shortened, titled
 from muniment.content.gates import one_line
@@ -60,9 +59,10 @@ from muniment.jobs.request import (
     put_on_record,
     spent,
 )
-from muniment.names import RelPath, Scope, Trust
+from muniment.kernel.cancel import Cancel, Patience
+from muniment.kernel.names import RelPath, Scope, Trust
+from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, canonicalise
 from muniment.policy.decide import Judge
-from muniment.policy.grammar import FILE_SUFFIX, CanonicalPath, canonicalise
 from muniment.store.audit import timestamp
 from muniment.store.catalog import may_hold
 from muniment.store.commit import Commit, Terms, commit

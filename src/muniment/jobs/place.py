@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from muniment.confine.binding import BoundRoot
 from muniment.content.entry import Entry, parse
 from muniment.errors import (
     InvalidScope,
@@ -16,9 +15,11 @@ from muniment.errors import (
     Refused,
     ToolError,
 )
-from muniment.names import Digest, Scope, Symlinks, Trust, Verb
+from muniment.kernel.binding import BoundRoot
+from muniment.kernel.names import Digest, Scope, Trust, Verb
+from muniment.kernel.path import CanonicalPath
+from muniment.names import Symlinks
 from muniment.policy.decide import Judge, Policy
-from muniment.policy.grammar import CanonicalPath
 from muniment.store.catalog import CatalogEntry
 from muniment.store.ledger import root_key, source_of
 from muniment.store.state import State

@@ -31,8 +31,6 @@ from muniment.agent.decision import DESCRIPTION_CHARS, in_one_line, slug, title_
 from muniment.agent.filing import RuleWriter, read
 from muniment.agent.model import Brief, Budget, Model, ScopeBrief
 from muniment.agent.runner import RUN_NAME, Observer, Runner, RunOutcome, Witness
-from muniment.confine.cancel import Cancel, Patience
-from muniment.confine.offer import Held
 from muniment.content.admission import own, quoted
 from muniment.content.entry import parse, shortened
 from muniment.content.frontmatter import written
@@ -56,6 +54,7 @@ from muniment.errors import (
     ToolError,
     WorkerLost,
 )
+from muniment.fence.evidence import Held
 from muniment.jobs.place import Place
 from muniment.jobs.request import (
     RememberRequest,
@@ -69,9 +68,11 @@ from muniment.jobs.request import (
     put_on_record,
     spent,
 )
-from muniment.names import INDEX_NAME, ContextMode, RelPath, Scope, Trust, Verb, joined
+from muniment.kernel.cancel import Cancel, Patience
+from muniment.kernel.names import INDEX_NAME, RelPath, Scope, Trust, Verb, joined
+from muniment.kernel.path import FILE_SUFFIX, CanonicalPath
+from muniment.names import ContextMode
 from muniment.policy.decide import Judge, Policy
-from muniment.policy.grammar import FILE_SUFFIX, CanonicalPath
 from muniment.policy.load import load_policy
 from muniment.policy.tables import meet, narrow_writes
 from muniment.sandbox import JobTerms, RunTerms, Sandbox

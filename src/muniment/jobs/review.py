@@ -18,7 +18,6 @@ from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
 from muniment import events
-from muniment.confine.cancel import Cancel, Patience
 from muniment.errors import (
     AlreadyUndone,
     Cancelled,
@@ -37,8 +36,9 @@ from muniment.errors import (
 )
 from muniment.jobs.place import Place
 from muniment.jobs.request import error_json
-from muniment.names import RelPath, Scope, Trust
-from muniment.policy.grammar import CanonicalPath, canonicalise
+from muniment.kernel.cancel import Cancel, Patience
+from muniment.kernel.names import RelPath, Scope, Trust
+from muniment.kernel.path import CanonicalPath, canonicalise
 from muniment.store.audit import timestamp
 from muniment.store.commit import Terms, commit
 from muniment.store.erase import remove_emptied

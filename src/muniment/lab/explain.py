@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from muniment.errors import PathEscape, Refusal, Refused
-from muniment.names import Verb
+from muniment.kernel.names import Verb
+from muniment.kernel.path import GRAMMAR_LAYER, CanonicalPath, canonicalise, fold
 from muniment.policy.decide import (
     NOT_A_NAME,
     REMOVAL,
@@ -23,7 +24,7 @@ from muniment.policy.decide import (
     Policy,
     Rule,
 )
-from muniment.policy.grammar import GRAMMAR_LAYER, CanonicalPath, canonicalise, check_creatable, fold
+from muniment.policy.grammar import check_creatable
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,9 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import AfterValidator, Field, StringConstraints, ValidationError
 
 from muniment.errors import BadName, PolicyInvalid, printable
+from muniment.kernel.names import Scope, Verb
+from muniment.kernel.path import CanonicalPath, fold
 from muniment.lab.explain import consult
-from muniment.names import Scope, Verb
 from muniment.policy.automaton import (
     MAX_WORK,
     All,
@@ -45,7 +46,7 @@ from muniment.policy.decide import (
     Rule,
     check_pattern,
 )
-from muniment.policy.grammar import CanonicalPath, check_creatable, fold
+from muniment.policy.grammar import check_creatable
 from muniment.policy.load import Loaded, failure
 from muniment.policy.tables import meet, sorted_layers, sorted_quotas
 

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Final
 
 from muniment.errors import PathEscape, PolicyInvalid, Refusal, printable
+from muniment.kernel.names import Enforcement, Scope, Verb
+from muniment.kernel.path import CanonicalPath, canonicalise, normalised
 from muniment.lab.explain import Consulted, consult
 from muniment.lab.proofs import SCHEMA as INVARIANTS
 from muniment.lab.proofs import Prover
-from muniment.names import Enforcement, Scope, Verb
 from muniment.policy.automaton import All, FoundPath, Language, Not, Nothing, Outcome
 from muniment.policy.decide import (
     GATES,
@@ -28,7 +29,6 @@ from muniment.policy.decide import (
     Rule,
 )
 from muniment.policy.family import Member, parse_toml, read_family, read_text, shipped_folder
-from muniment.policy.grammar import CanonicalPath, canonicalise, normalised
 from muniment.policy.load import Loaded, act_of, failed_tests, load_files, wrong_patterns
 from muniment.policy.tables import CheckTable, complaints, is_path, line_of
 

@@ -13,9 +13,9 @@ import re
 import sys
 from typing import Any, Final
 
-from muniment.names import Verb
+from muniment.kernel.names import Verb
+from muniment.kernel.path import GRAMMAR_LAYER
 from muniment.policy.decide import MAX_DAYS, NEVER
-from muniment.policy.grammar import GRAMMAR_LAYER
 from muniment.policy.tables import REQUEST_LAYER, RESERVED_RULES, SCHEMA, PolicyFile
 
 _PARENT: Final = r"^([a-z0-9][a-z0-9_-]{0,63}|[^/~].*/.*|[^/~].*\.toml|\.toml)$"

@@ -25,9 +25,8 @@ from typing import Final, Literal, Self
 from unicodedata import combining
 
 from muniment.errors import PathEscape, Refusal
-from muniment.names import MAX_DEPTH, Scope
-from muniment.policy.decide import exact_form, fold_single, is_anchored, tree_form
-from muniment.policy.grammar import (
+from muniment.kernel.names import MAX_DEPTH, Scope
+from muniment.kernel.path import (
     CanonicalPath,
     canonicalise,
     fold,
@@ -35,6 +34,7 @@ from muniment.policy.grammar import (
     is_normalised,
     segment_problem,
 )
+from muniment.policy.decide import exact_form, fold_single, is_anchored, tree_form
 
 # -- alphabet ----------------------------------------------------------------------------------------
 #

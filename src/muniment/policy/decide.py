@@ -31,8 +31,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic_core import PydanticCustomError
 
 from muniment.errors import PolicyInvalid, Refused
-from muniment.names import Digest, Enforcement, Scope, Trust, Verb
-from muniment.policy.grammar import GRAMMAR_LAYER, RESERVED_ASCII, CanonicalPath, fold, is_normalised
+from muniment.kernel.names import Digest, Enforcement, Scope, Trust, Verb
+from muniment.kernel.path import GRAMMAR_LAYER, RESERVED_ASCII, CanonicalPath, fold, is_normalised
 
 # -- model -------------------------------------------------------------------------------------------
 #

@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from muniment.errors import PolicyInvalid, printable
-from muniment.names import Digest
+from muniment.kernel.names import Digest
 from muniment.policy.tables import POLICY_NAME, PolicyFile, is_path, read_tables
 
 # -- family ------------------------------------------------------------------------------------------

@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from muniment.errors import PathEscape, PolicyInvalid, Refusal, printable
-from muniment.names import Digest, Scope, Verb
+from muniment.kernel.names import Digest, Scope, Verb
+from muniment.kernel.path import CanonicalPath, canonicalise, fold
 from muniment.policy.automaton import FoundPath, Patterns, Steps, Undecided, plain_letters_for, shortest
 from muniment.policy.decide import (
     QUOTA_NUMBERS,
@@ -40,7 +41,7 @@ from muniment.policy.decide import (
     is_anchored,
 )
 from muniment.policy.family import Lookup, Member, PolicyText, hold_to_locks, read_family, read_texts
-from muniment.policy.grammar import CanonicalPath, canonicalise, check_creatable, fold
+from muniment.policy.grammar import check_creatable
 from muniment.policy.tables import CheckTable, PolicyFile, RuleTable, line_at, meet, sorted_quotas
 
 # -- checks ------------------------------------------------------------------------------------------

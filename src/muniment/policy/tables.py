@@ -16,7 +16,7 @@ not load; and no key is known that this version does not enforce.
     E127  a path in `extends` that is not relative to the file
 
 `family` adds E100 and E120 to E124 (files and parents), `load` E125 and E401 (scopes, inline tests), `lock`
-E130 to E132; `pattern` has E2xx. A policy inside a root is E126 (`confine.binding`), and signatures are
+E130 to E132; `pattern` has E2xx. A policy inside a root is E126 (`kernel.binding`), and signatures are
 E140 to E143 (`signatures`).
 
 A missing key never means more: absent `[limits]` keys and quota numbers are those of the shipped `strict`,
@@ -47,7 +47,8 @@ from pydantic import (
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from muniment.errors import PolicyInvalid, printable
-from muniment.names import Scope, Trust, Verb
+from muniment.kernel.names import Scope, Trust, Verb
+from muniment.kernel.path import GRAMMAR_LAYER, PREFIX, segment_problem
 from muniment.policy.decide import (
     GATES,
     NEVER,
@@ -70,7 +71,6 @@ from muniment.policy.decide import (
     Rule,
     ScopeTerms,
 )
-from muniment.policy.grammar import GRAMMAR_LAYER, PREFIX, segment_problem
 
 # -- places ------------------------------------------------------------------------------------------
 #

@@ -26,10 +26,10 @@ from pathlib import PurePosixPath
 from typing import Any, Final, NamedTuple
 
 from muniment import events
-from muniment.confine.cancel import Patience
 from muniment.errors import Cancelled, MunimentError
-from muniment.names import Scope, Trust
-from muniment.policy.grammar import fold
+from muniment.kernel.cancel import Patience
+from muniment.kernel.names import Scope, Trust
+from muniment.kernel.path import fold
 from muniment.recall.recaller import MAX_ENTRIES, MAX_TOKENS, ReadEntry, Recalled, Recaller, Shelf
 from muniment.recall.search import HIT_COLUMNS, EntryKey, Hit, Stemmer, hit_of
 from muniment.store.database import Database

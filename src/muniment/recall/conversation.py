@@ -36,10 +36,10 @@ from itertools import accumulate
 from typing import Any, Final, Self
 
 from muniment import events
-from muniment.confine.cancel import Cancel, Patience
 from muniment.content.gates import one_line
 from muniment.content.markdown import fenced
-from muniment.names import Digest
+from muniment.kernel.cancel import Cancel, Patience
+from muniment.kernel.names import Digest
 from muniment.recall.context import SEPARATOR, Budgets, StaticContext
 from muniment.recall.recaller import (
     Chooser,

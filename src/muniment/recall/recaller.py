@@ -27,8 +27,6 @@ from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from muniment import events
-from muniment.confine.binding import BoundRoot
-from muniment.confine.cancel import Patience
 from muniment.content.admission import addressed_to_agent
 from muniment.content.entry import MAX_NAME_CHARS, Entry, parse, shortened, titled
 from muniment.content.gates import GATES, check_text, one_line
@@ -43,9 +41,11 @@ from muniment.errors import (
     Refusal,
     ToolError,
 )
-from muniment.names import Digest, RelPath, Scope, Trust, Verb
+from muniment.kernel.binding import BoundRoot
+from muniment.kernel.cancel import Patience
+from muniment.kernel.names import Digest, RelPath, Scope, Trust, Verb
+from muniment.kernel.path import CanonicalPath
 from muniment.policy.decide import Judge, Policy
-from muniment.policy.grammar import CanonicalPath
 from muniment.recall.search import (
     HIT_COLUMNS,
     EntryKey,

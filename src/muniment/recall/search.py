@@ -38,9 +38,9 @@ from dataclasses import dataclass, replace
 from operator import mul
 from typing import Any, Final, NamedTuple, TypeVar
 
-from muniment.confine.cancel import Patience
 from muniment.content.words import STOP_WORDS
-from muniment.names import Digest, RelPath
+from muniment.kernel.cancel import Patience
+from muniment.kernel.names import Digest, RelPath
 from muniment.store.database import Database
 from muniment.store.ledger import RootKey
 from muniment.store.rows import folded

@@ -39,7 +39,7 @@ from enum import StrEnum
 from typing import Any, Final, Generic, Self, TypeVar
 
 from muniment import events
-from muniment.confine.cancel import Cancel, Patience
+from muniment.kernel.cancel import Cancel, Patience
 from muniment.recall.context import StaticContext
 from muniment.recall.recaller import MAX_TOKENS, Chooser, Recalled, Recaller, keys_as_json, keys_in
 from muniment.recall.search import EntryKey

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from muniment import events
-from muniment.confine.binding import BoundRoot
-from muniment.confine.writing import Directory, Landing, Staged, open_directory, remove_empty_directory
 from muniment.errors import ManagedMemoryUnavailable, MunimentError, NotFound, StoreConflict
-from muniment.names import RelPath, joined
+from muniment.kernel.binding import BoundRoot
+from muniment.kernel.land import Directory, Landing, Staged, open_directory, remove_empty_directory
+from muniment.kernel.names import RelPath, joined
 from muniment.tools.overlay import digest
 
 # -- takeback ----------------------------------------------------------------------------------------

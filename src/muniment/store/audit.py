@@ -28,7 +28,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, Self
 
 from muniment.errors import ConfigInvalid
-from muniment.policy.grammar import FILE_SUFFIX
+from muniment.kernel.path import FILE_SUFFIX
 from muniment.store.database import unavailable
 from muniment.store.state import State
 

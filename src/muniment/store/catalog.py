@@ -43,11 +43,20 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
-from muniment.confine.binding import BoundRoot
-from muniment.confine.root import Kind, OpenDirectory, Root, Sighted
 from muniment.errors import MunimentError, NotAFile, NotFound, PathEscape, TooLarge, printable
-from muniment.names import MAX_DEPTH, MAX_FILE_BYTES, MAX_PATH_BYTES, Digest, RelPath, Scope, Trust, joined
-from muniment.policy.grammar import FILE_SUFFIX, segment_problem
+from muniment.kernel.binding import BoundRoot
+from muniment.kernel.names import (
+    MAX_DEPTH,
+    MAX_FILE_BYTES,
+    MAX_PATH_BYTES,
+    Digest,
+    RelPath,
+    Scope,
+    Trust,
+    joined,
+)
+from muniment.kernel.path import FILE_SUFFIX, segment_problem
+from muniment.kernel.root import Kind, OpenDirectory, Root, Sighted
 from muniment.store.index import is_index_path
 from muniment.store.rows import Assess, Columns, Row, folded, row_of, unreadable_row
 from muniment.store.state import Database, State
@@ -175,7 +184,7 @@ def _path_problem(scope: Scope, path: str, name: str) -> str | None:
 # Holds, whatever other processes do to the tree meanwhile:
 #
 # - V1. What is recorded of a directory or file was asked before its names or bytes were read (L2 of
-#   `muniment.confine.root`), and is recorded as proving nothing where it is too new for that. So what
+#   `muniment.kernel.root`), and is recorded as proving nothing where it is too new for that. So what
 #   changes meanwhile, or within the same tick of the clock, is found by the next visit.
 # - V2. Each directory is visited once at most. Nothing but the database and `assess` raises.
 # - V3. Rows are handed to the database as they come: some megabytes of text wait at a time, however large

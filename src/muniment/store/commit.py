@@ -25,13 +25,13 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 
-from muniment.confine.binding import BoundRoot
-from muniment.confine.cancel import Patience
-from muniment.confine.writing import lock_roots
 from muniment.errors import PendingReview, StoreConflict
-from muniment.names import RelPath, Scope, Trust
+from muniment.kernel.binding import BoundRoot
+from muniment.kernel.cancel import Patience
+from muniment.kernel.land import lock_roots
+from muniment.kernel.names import RelPath, Scope, Trust
+from muniment.kernel.path import CanonicalPath, canonicalise
 from muniment.policy.decide import Policy
-from muniment.policy.grammar import CanonicalPath, canonicalise
 from muniment.store.apply import Expected, Stuck, Write, apply
 from muniment.store.audit import timestamp
 from muniment.store.catalog import View

@@ -27,8 +27,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from muniment.confine.cancel import Patience
 from muniment.errors import ManagedMemoryUnavailable, MunimentError, printable
+from muniment.kernel.cancel import Patience
 
 # -- beside ------------------------------------------------------------------------------------------
 #

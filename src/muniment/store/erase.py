@@ -31,9 +31,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from muniment.confine.binding import BoundRoot
-from muniment.confine.cancel import Patience
-from muniment.confine.writing import lock_roots, remove_empty_directory
 from muniment.content.entry import parse
 from muniment.errors import (
     ConfigInvalid,
@@ -46,9 +43,12 @@ from muniment.errors import (
     ToolError,
     printable,
 )
-from muniment.names import RelPath, Scope, Trust
+from muniment.kernel.binding import BoundRoot
+from muniment.kernel.cancel import Patience
+from muniment.kernel.land import lock_roots, remove_empty_directory
+from muniment.kernel.names import RelPath, Scope, Trust
+from muniment.kernel.path import canonicalise
 from muniment.policy.decide import Policy
-from muniment.policy.grammar import canonicalise
 from muniment.store import audit, tasks
 from muniment.store.audit import timestamp
 from muniment.store.commit import Terms, commit

@@ -39,8 +39,8 @@ from urllib.parse import quote, unquote
 from muniment.content.entry import MAX_DESCRIPTION_CHARS, MAX_NAME_CHARS
 from muniment.content.gates import one_line
 from muniment.errors import PathEscape, Refusal
-from muniment.names import INDEX_DIRECTORY, INDEX_NAME, RelPath, Scope, Trust, joined
-from muniment.policy.grammar import FILE_SUFFIX, canonicalise, fold
+from muniment.kernel.names import INDEX_DIRECTORY, INDEX_NAME, RelPath, Scope, Trust, joined
+from muniment.kernel.path import FILE_SUFFIX, canonicalise, fold
 from muniment.store.database import Database
 
 # -- index -------------------------------------------------------------------------------------------

@@ -19,8 +19,6 @@ from enum import Enum
 from itertools import pairwise
 from typing import Final
 
-from muniment.confine.binding import BoundRoot
-from muniment.confine.cancel import Patience
 from muniment.content.admission import check_entry
 from muniment.errors import (
     BudgetSpent,
@@ -33,9 +31,12 @@ from muniment.errors import (
     TooLarge,
     ToolError,
 )
-from muniment.names import MAX_FILE_BYTES, Digest, RelPath, Scope, Verb
+from muniment.kernel.binding import BoundRoot
+from muniment.kernel.cancel import Patience
+from muniment.kernel.names import MAX_FILE_BYTES, Digest, RelPath, Scope, Verb
+from muniment.kernel.path import CanonicalPath, canonicalise, fold
 from muniment.policy.decide import Judge, Policy, Quota
-from muniment.policy.grammar import CanonicalPath, canonicalise, check_creatable, fold
+from muniment.policy.grammar import check_creatable
 from muniment.store.catalog import View
 from muniment.store.ledger import Draft
 from muniment.tools.overlay import ChangeSet, digest

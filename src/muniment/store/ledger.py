@@ -19,11 +19,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, NewType
 
-from muniment.confine.binding import BoundRoot
-from muniment.confine.writing import temporary_name
 from muniment.errors import Erased, NotFound
-from muniment.names import Digest, RelPath, Scope, Trust, Verb
-from muniment.policy.grammar import CanonicalPath
+from muniment.kernel.binding import BoundRoot
+from muniment.kernel.land import temporary_name
+from muniment.kernel.names import Digest, RelPath, Scope, Trust, Verb
+from muniment.kernel.path import CanonicalPath
 from muniment.store import audit
 from muniment.store import tasks as outbox
 from muniment.store.state import State

@@ -20,13 +20,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from muniment.confine.binding import BoundRoot
-from muniment.confine.cancel import Patience
-from muniment.confine.writing import lock_roots
 from muniment.content.gates import visible
 from muniment.errors import InvalidScope, NotFound, QuotaExceeded, ReviewClosed, printable
-from muniment.names import Digest, Scope, Trust
-from muniment.policy.grammar import canonicalise
+from muniment.kernel.binding import BoundRoot
+from muniment.kernel.cancel import Patience
+from muniment.kernel.land import lock_roots
+from muniment.kernel.names import Digest, Scope, Trust
+from muniment.kernel.path import canonicalise
 from muniment.store import audit
 from muniment.store.ledger import Origin, RootKey, of_task, root_key
 from muniment.store.state import State

@@ -17,8 +17,8 @@ from typing import Final, NamedTuple
 from muniment.content.entry import parse, titled
 from muniment.content.gates import one_line
 from muniment.content.words import apart
-from muniment.names import Digest, RelPath, Trust
-from muniment.policy.grammar import FILE_SUFFIX, fold
+from muniment.kernel.names import Digest, RelPath, Trust
+from muniment.kernel.path import FILE_SUFFIX, fold
 from muniment.store.index import IndexRow, entry_line
 
 # -- irregular ---------------------------------------------------------------------------------------

@@ -39,8 +39,8 @@ from secrets import token_hex
 from tempfile import TemporaryDirectory
 from typing import Final, Self
 
-from muniment.confine.binding import create_private_directory
 from muniment.errors import ManagedMemoryUnavailable, StateTooNew, printable
+from muniment.ownership import create_private_directory
 from muniment.store import database
 from muniment.store.database import (
     BUSY_SECONDS,

@@ -25,9 +25,10 @@ from muniment.content.frontmatter import MAX_FRONT_MATTER_BYTES
 from muniment.content.gates import decode, encode
 from muniment.content.provenance import Whose, whose
 from muniment.errors import Refused
-from muniment.names import Digest, RelPath, Scope, Trust, __version__
+from muniment.kernel.names import Digest, RelPath, Scope, Trust
+from muniment.kernel.path import CanonicalPath
+from muniment.names import __version__
 from muniment.policy.decide import NEVER, Policy
-from muniment.policy.grammar import CanonicalPath
 from muniment.store.audit import timestamp
 from muniment.store.ledger import Draft, RootKey, source_of
 from muniment.store.rows import Assess, Assessed

@@ -11,9 +11,6 @@ from functools import partial
 from typing import Final, Protocol
 
 from muniment import events
-from muniment.confine.binding import BoundRoot
-from muniment.confine.cancel import Patience
-from muniment.confine.writing import Staged, is_temporary, lock_roots, open_directory, remove_empty_directory
 from muniment.content.entry import parse, titled
 from muniment.errors import (
     DeadlineExceeded,
@@ -26,7 +23,10 @@ from muniment.errors import (
     ToolError,
     printable,
 )
-from muniment.names import (
+from muniment.kernel.binding import BoundRoot
+from muniment.kernel.cancel import Patience
+from muniment.kernel.land import Staged, is_temporary, lock_roots, open_directory, remove_empty_directory
+from muniment.kernel.names import (
     INDEX_DIRECTORY,
     INDEX_NAME,
     MAX_PATH_BYTES,
@@ -39,8 +39,9 @@ from muniment.names import (
     Via,
     joined,
 )
+from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, canonicalise, fold
 from muniment.policy.decide import Judge, Policy
-from muniment.policy.grammar import FILE_SUFFIX, CanonicalPath, canonicalise, check_creatable, fold
+from muniment.policy.grammar import check_creatable
 from muniment.store import audit
 from muniment.store.apply import Expected, Write, apply, take_back
 from muniment.store.audit import timestamp

@@ -40,8 +40,8 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
-from muniment.confine.cancel import Cancel, Patience
 from muniment.errors import Cancelled, DeadlineExceeded
+from muniment.kernel.cancel import Cancel, Patience
 
 # -- chat server -------------------------------------------------------------------------------------
 

@@ -20,9 +20,9 @@ from muniment.errors import (
     ToolError,
     UnknownTool,
 )
-from muniment.names import MAX_FILE_BYTES, MAX_PATH_BYTES, Scope, Verb, Via
+from muniment.kernel.names import MAX_FILE_BYTES, MAX_PATH_BYTES, Scope, Verb, Via
+from muniment.kernel.path import canonicalise
 from muniment.policy.decide import Frozen
-from muniment.policy.grammar import canonicalise
 
 # -- arguments ---------------------------------------------------------------------------------------
 #

@@ -10,10 +10,10 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from muniment.confine.root import Examined, Kind, Root
 from muniment.errors import ExistsAs, NotAFile, NotFound, PathEscape, ToolError
-from muniment.names import MAX_DEPTH, Digest, RelPath, Scope, joined
-from muniment.policy.grammar import CanonicalPath, fold, segment_problem
+from muniment.kernel.names import MAX_DEPTH, Digest, RelPath, Scope, joined
+from muniment.kernel.path import CanonicalPath, fold, segment_problem
+from muniment.kernel.root import Examined, Kind, Root
 
 # -- changeset ---------------------------------------------------------------------------------------
 #

@@ -14,9 +14,6 @@ from typing import Annotated, Final, Literal, Protocol, TypeVar
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from muniment.confine.cancel import Patience
-from muniment.confine.offer import Held, read_status, what_holds
-from muniment.confine.pool import Worker
 from muniment.errors import (
     BadArguments,
     PathEscape,
@@ -25,7 +22,11 @@ from muniment.errors import (
     ToolError,
     WorkerLost,
 )
-from muniment.names import MAX_FILE_BYTES, MAX_PATH_BYTES, Digest, FenceLayer, Scope, Via
+from muniment.fence.evidence import Held, read_status, what_holds
+from muniment.fence.pool import Worker
+from muniment.kernel.cancel import Patience
+from muniment.kernel.names import MAX_FILE_BYTES, MAX_PATH_BYTES, Digest, Scope, Via
+from muniment.names import FenceLayer
 from muniment.policy.decide import Frozen, Policy, dump
 from muniment.policy.grammar import NO_LINKS, Links
 from muniment.tools.calls import Outcome, check_sizes, check_tool, stopped

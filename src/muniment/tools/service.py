@@ -1,6 +1,6 @@
 """The worker's end of the protocol: one run, one request in flight, no state beyond the run.
 
-A message is a JSON header, with raw bytes behind it where there is content (`confine/wire.py`):
+A message is a JSON header, with raw bytes behind it where there is content (`fence/wire.py`):
 
     worker → broker  hello{missing}
     broker → worker  init{scopes, must_read, links} + policy
@@ -22,10 +22,10 @@ import socket
 from collections.abc import Mapping
 from typing import Any, Final
 
-from muniment.confine.fence import Missing
-from muniment.confine.root import Root, choose_resolver
-from muniment.confine.wire import Channel, ProtocolViolation
-from muniment.names import RelPath, Scope
+from muniment.fence.layers import Missing
+from muniment.fence.wire import Channel, ProtocolViolation
+from muniment.kernel.names import RelPath, Scope
+from muniment.kernel.root import Root, choose_resolver
 from muniment.policy.decide import parse_dump
 from muniment.tools.workbench import Workbench
 
@@ -33,7 +33,7 @@ MAX_POLICY_BYTES: Final = 1 << 20
 """Bytes of an effective policy as JSON."""
 
 MAX_MAP_BYTES: Final = 8 << 20
-"""Bytes of the links of one scope as JSON: those of `confine/root.py`, every character escaped."""
+"""Bytes of the links of one scope as JSON: those of `kernel/root.py`, every character escaped."""
 
 MAX_CALL_BYTES: Final = 16 << 20
 """Bytes of one call's arguments as JSON: two strings of the largest size, every character escaped."""

@@ -6,7 +6,7 @@ A call is decided in this order, and the first step that fails answers:
 2. the path is canonical, leads nowhere outside, and the policy grants the call on it as written and as
    resolved;
 3. the file is reached through its root's handle: links that are not in the run's map, hard links, special
-   files and mounts are escapes (`confine/root.py`);
+   files and mounts are escapes (`kernel/root.py`);
 4. the policy grants the verb that the call amounts to;
 5. a run replaces only what it has read (`must_read`);
 6. the content fits the quotas and budgets and passes the gates.
@@ -29,7 +29,6 @@ from typing import Any, Final
 
 import re2
 
-from muniment.confine.root import Kind, Root
 from muniment.content.admission import check_entry
 from muniment.content.gates import decode, encode
 from muniment.content.secrets import redacted
@@ -48,9 +47,11 @@ from muniment.errors import (
     TooLarge,
     ToolError,
 )
-from muniment.names import MAX_FILE_BYTES, RelPath, Scope, Verb, joined
+from muniment.kernel.names import MAX_FILE_BYTES, RelPath, Scope, Verb, joined
+from muniment.kernel.path import CanonicalPath, canonicalise
+from muniment.kernel.root import Kind, Root
 from muniment.policy.decide import Allow, Deny, Judge, Policy, Verdict
-from muniment.policy.grammar import NO_LINKS, CanonicalPath, Links, canonicalise, check_creatable, resolve
+from muniment.policy.grammar import NO_LINKS, Links, check_creatable, resolve
 from muniment.tools.calls import (
     Arguments,
     Edit,

@@ -8,7 +8,8 @@ import re2
 
 from muniment.agent import model as protocol
 from muniment.agent.model import Brief, ScopeBrief
-from muniment.names import ContextMode, Scope
+from muniment.kernel.names import Scope
+from muniment.names import ContextMode
 
 BOTH = (ScopeBrief(Scope("user"), writable=True), ScopeBrief(Scope("project"), writable=True))
 READING = ("read_file", "ls", "grep")

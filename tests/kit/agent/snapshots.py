@@ -9,8 +9,9 @@ from pathlib import Path
 from muniment.agent import chat
 from muniment.agent import model as protocol
 from muniment.agent.runner import Asker
-from muniment.confine.cancel import Cancel
-from muniment.names import ContextMode, Scope, Trust
+from muniment.kernel.cancel import Cancel
+from muniment.kernel.names import Scope, Trust
+from muniment.names import ContextMode
 from muniment.policy.decide import Limits
 from muniment.testing.minds import ScriptedModel, say
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from muniment.confine.pool import Zygote, import_directories
+from muniment.fence.pool import Zygote, import_directories
 
 SERVICES = str(Path(__file__).parent / "services")
 

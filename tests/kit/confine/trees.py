@@ -4,8 +4,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from muniment.confine.root import Root, WalkResolver
-from muniment.confine.syscalls import Openat2Resolver
+from muniment.kernel.root import Root, WalkResolver
+from muniment.kernel.syscalls import Openat2Resolver
 
 CANARY = "canary-0b5e1d"
 """In every name and every file outside the root: nothing that comes back may hold it."""

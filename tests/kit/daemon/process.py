@@ -27,7 +27,7 @@ import muniment
 from kit.where import REPOSITORY
 from muniment.agent.openai import OpenAIModel
 from muniment.daemon.tokens import Tokens
-from muniment.names import Trust
+from muniment.kernel.names import Trust
 from muniment.store.state import State
 from muniment.testing.chat_server import ChatServer
 from muniment.testing.minds import perfect, through

@@ -18,7 +18,7 @@ from kit.daemon.process import BASE, Asking, HeldModel, policy_file
 from muniment.agent.filing import RuleWriter
 from muniment.daemon.service import Daemon, Options
 from muniment.daemon.tokens import TOKEN_NAME
-from muniment.names import Trust
+from muniment.kernel.names import Trust
 from muniment.settings import Settings
 
 SECONDS = 30.0

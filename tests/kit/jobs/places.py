@@ -11,13 +11,13 @@ import pytest
 from kit.memories import make_roots, put, strict
 from kit.store.ground import origin, patience
 from muniment.agent.filing import RuleWriter
-from muniment.confine.binding import bind_all
 from muniment.jobs.dream import dream
 from muniment.jobs.forget import forget
 from muniment.jobs.place import Place
 from muniment.jobs.remember import remember
 from muniment.jobs.request import DreamRequest, ForgetRequest, RememberRequest
-from muniment.names import Trust
+from muniment.kernel.binding import bind_all
+from muniment.kernel.names import Trust
 from muniment.policy.decide import Changes
 from muniment.store.audit import timestamp
 from muniment.store.commit import Terms, commit

@@ -46,7 +46,7 @@ from kit.memories import put, strict
 from kit.store.ground import patience
 from muniment.jobs.remember import remember
 from muniment.jobs.request import RememberRequest
-from muniment.names import Trust
+from muniment.kernel.names import Trust
 from muniment.store.audit import verify
 from muniment.store.upkeep import rebuild
 from muniment.testing.corpus.index_oracle import index_problems

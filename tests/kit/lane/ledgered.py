@@ -6,8 +6,8 @@ import itertools
 from datetime import UTC, datetime, timedelta
 
 from muniment import lane as reading
+from muniment.kernel.names import Trust
 from muniment.lane import Ended, Lane, NewTask, Originator
-from muniment.names import Trust
 from muniment.store import tasks
 from muniment.store.audit import append, records
 

@@ -8,8 +8,8 @@ from typing import NamedTuple
 from kit.policy.files import parsed, rule
 from kit.policy.reading import SCOPES, some_name, some_pattern
 from muniment.errors import PathEscape, PolicyInvalid, Refusal
-from muniment.names import Verb
-from muniment.policy.grammar import canonicalise
+from muniment.kernel.names import Verb
+from muniment.kernel.path import canonicalise
 
 VERBS = tuple(verb.value for verb in Verb)
 BOTH = "user = {}\nteam-2 = {}\n"

@@ -4,7 +4,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from kit.recall.places import Ground, entry_of, ground
-from muniment.confine.cancel import Patience
+from muniment.kernel.cancel import Patience
 from muniment.recall.search import Search, Stemmer, Wanted, read_query
 from muniment.store.ledger import root_key
 from muniment.store.upkeep import view_of

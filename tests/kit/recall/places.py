@@ -11,10 +11,10 @@ from datetime import UTC, datetime, timedelta
 
 from kit.memories import make_roots, put, strict
 from kit.store.ground import origin, patience
-from muniment.confine.binding import bind_all
 from muniment.errors import MunimentError
 from muniment.jobs.place import Place
-from muniment.names import RelPath, Trust
+from muniment.kernel.binding import bind_all
+from muniment.kernel.names import RelPath, Trust
 from muniment.recall.context import Budgets
 from muniment.recall.conversation import Conversation
 from muniment.recall.recaller import Recalled, Recaller

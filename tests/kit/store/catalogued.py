@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from pathlib import Path
 
-from muniment.confine.binding import bind
 from muniment.content.entry import parse, titled
 from muniment.errors import printable
-from muniment.names import Trust
-from muniment.policy.grammar import segment_problem
+from muniment.kernel.binding import bind
+from muniment.kernel.names import Trust
+from muniment.kernel.path import segment_problem
 from muniment.store.catalog import refresh
 from muniment.store.rows import Assessed
 from muniment.store.state import open_catalog

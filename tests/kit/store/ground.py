@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from muniment.confine.binding import bind_all
-from muniment.confine.cancel import Patience
-from muniment.names import Trust
+from muniment.kernel.binding import bind_all
+from muniment.kernel.cancel import Patience
+from muniment.kernel.names import Trust
 from muniment.policy.load import load_policy, parse_policy
 from muniment.store.commit import Terms, commit
 from muniment.store.ledger import Origin

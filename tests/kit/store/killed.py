@@ -12,7 +12,7 @@ import sqlite3
 
 from kit.store.ground import STANDING, STRICT, lay, opened, origin, patience, sha
 from kit.store.processes import die
-from muniment.confine import writing
+from muniment.kernel import land
 from muniment.store import database, tasks
 from muniment.store.judge import Author
 from muniment.store.ledger import of_task
@@ -95,7 +95,7 @@ class Killer:
     def install(self):
         for name in ("open", "write", "fsync", "unlink", "mkdir", "rmdir", "fchmod"):
             setattr(os, name, self.around(getattr(os, name)))
-        writing._renameat2 = self.around(writing._renameat2)
+        land._renameat2 = self.around(land._renameat2)
         real, around = sqlite3.connect, self.around
 
         class Connection(sqlite3.Connection):

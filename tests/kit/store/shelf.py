@@ -15,8 +15,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from urllib.parse import quote
 
-from muniment.confine.binding import bind
-from muniment.confine.writing import temporary_name
+from muniment.kernel.binding import bind
+from muniment.kernel.land import temporary_name
 from muniment.store.apply import apply
 from muniment.store.state import open_catalog
 from muniment.store.upkeep import plan_index, verify_index, written

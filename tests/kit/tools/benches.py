@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from kit.confine.trees import Failing
 from kit.memories import SCOPES, handles, make_roots, strict
-from muniment.confine.root import Root
+from muniment.kernel.root import Root
 from muniment.tools.workbench import Workbench
 
 

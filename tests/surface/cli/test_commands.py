@@ -22,9 +22,9 @@ from muniment.agent.model import ModelError
 from muniment.agent.runner import ToolDecision
 from muniment.cli import entry, inspect
 from muniment.cli import remember as command
-from muniment.confine import pool
-from muniment.confine.pool import Zygote, import_directories
 from muniment.errors import WorkerLost
+from muniment.fence import pool
+from muniment.fence.pool import Zygote, import_directories
 from muniment.names import MAX_FACT_BYTES
 from muniment.store.upkeep import IndexCheck
 from muniment.testing.minds import ScriptedModel, call, calls, say
@@ -471,7 +471,7 @@ def main(monkeypatch):
 def test_the_zygote_starts_early_only_where_an_agent_will_run(main, monkeypatch):
     zygote = Mock()
     zygote.start.side_effect = WorkerLost("no; the command itself will say so")
-    monkeypatch.setattr("muniment.confine.pool.shared_zygote", lambda: zygote)
+    monkeypatch.setattr("muniment.fence.pool.shared_zygote", lambda: zygote)
     for line in ("tool --in-process", "remember --help", "ls", ""):
         main(lambda: None, line)
     assert not zygote.start.called

@@ -14,11 +14,11 @@ from kit.confine.kernel import needs_fence
 from kit.confine.probe import SERVICES, soon
 from kit.confine.services.outer_filter import CASES
 from muniment.cli import doctor as command
-from muniment.confine.attempts.attempt import DONE
-from muniment.confine.attempts.system import ATTEMPTS
-from muniment.confine.attempts.trial import Verdict, judge, try_all
-from muniment.confine.offer import look_around
 from muniment.errors import WorkerLost
+from muniment.lab.attempts.attempt import DONE
+from muniment.lab.attempts.offer import look_around
+from muniment.lab.attempts.system import ATTEMPTS
+from muniment.lab.attempts.trial import Verdict, judge, try_all
 from muniment.names import FenceLayer
 
 # What Landlock, nothing, seccomp and limits alone stop.

@@ -9,12 +9,12 @@ from kit.store.ground import origin
 from muniment import api
 from muniment.agent import filing
 from muniment.cli import ledger as command
-from muniment.confine.binding import bind_all
 from muniment.errors import MunimentError
 from muniment.jobs.place import Place
 from muniment.jobs.review import show
+from muniment.kernel.binding import bind_all
+from muniment.kernel.names import Trust
 from muniment.lane import Lane, NewTask, Originator
-from muniment.names import Trust
 from muniment.policy.load import load_policy
 from muniment.store import ledger
 from muniment.store.review import hold

@@ -12,8 +12,8 @@ import pytest
 from kit.cli.launched import launch
 from kit.memories import make_roots, put
 from muniment.cli import recall
-from muniment.confine.root import OpenDirectory
 from muniment.errors import DeadlineExceeded
+from muniment.kernel.root import OpenDirectory
 from muniment.recall.recaller import Recalled
 from muniment.store import catalog, upkeep
 from muniment.store.audit import records

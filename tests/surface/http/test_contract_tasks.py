@@ -18,8 +18,9 @@ from kit.raising import raised
 from muniment.daemon import asking, contract
 from muniment.daemon.contract import HttpProblem
 from muniment.daemon.service import OPERATIONS
+from muniment.kernel.names import Trust
 from muniment.lane import MAX_PENDING, MAX_TIDYING
-from muniment.names import MAX_FACT_BYTES, Trust
+from muniment.names import MAX_FACT_BYTES
 from muniment.store.audit import records
 
 UUID = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"

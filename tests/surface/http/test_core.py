@@ -32,8 +32,8 @@ from muniment.daemon import core
 from muniment.daemon.service import Daemon, Options
 from muniment.daemon.work import Workspace
 from muniment.errors import ManagedMemoryUnavailable, PathEscape
+from muniment.kernel.names import Scope
 from muniment.lane import Lane, LaneRunner
-from muniment.names import Scope
 from muniment.settings import Settings
 from muniment.store.state import State
 

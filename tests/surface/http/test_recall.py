@@ -16,7 +16,8 @@ from kit.daemon.process import BASE, STOP_SECONDS
 from kit.daemon.raw import running
 from muniment import errors
 from muniment.daemon import contract, core, service
-from muniment.names import MAX_FACT_BYTES, MAX_PATH_BYTES, Digest
+from muniment.kernel.names import MAX_PATH_BYTES, Digest
+from muniment.names import MAX_FACT_BYTES
 from muniment.recall.recaller import MAX_ENTRIES, Recalled, Recaller
 
 PATH = f"{BASE}/recall"

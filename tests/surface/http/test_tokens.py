@@ -22,8 +22,8 @@ from muniment.daemon import tokens as subject
 from muniment.daemon.service import ADDRESS_NAME, LOCK_NAME, alone, announce, listen_tcp, listen_unix
 from muniment.daemon.tokens import THE_OWNER, TOKEN_NAME, Principal, Tokens, owner_token
 from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable, NotFound
+from muniment.kernel.names import Trust
 from muniment.lane import OWNER
-from muniment.names import Trust
 from muniment.store.audit import records
 from muniment.store.database import COMPANIONS, Database
 from muniment.store.state import State

@@ -7,12 +7,15 @@ import pytest
 
 from muniment import errors
 from muniment.errors import MunimentError, PathEscape, Refusal, ToolError, printable
-from muniment.names import Via
+from muniment.kernel import refusal
+from muniment.kernel.names import Via
 
 CLASSES = {
     name: each
     for name, each in vars(errors).items()
-    if inspect.isclass(each) and each.__module__ == errors.__name__ and issubclass(each, BaseException)
+    if inspect.isclass(each)
+    and each.__module__ in {errors.__name__, refusal.__name__}
+    and issubclass(each, BaseException)
 }
 ABSTRACT = {"MunimentError", "Refusal", "ToolError", "JobError", "LaneError"}
 TREE = re.compile(r"^([ │├└─]*)([A-Z]\w+)(?: +([a-z_]+|\(.*\)))?$", re.MULTILINE)

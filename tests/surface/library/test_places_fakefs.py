@@ -18,7 +18,7 @@ from pyfakefs.fake_open import FakeFileOpen
 from pyfakefs.helpers import reset_ids, set_uid
 
 from muniment.errors import ConfigInvalid, PolicyInvalid
-from muniment.names import Scope
+from muniment.kernel.names import Scope
 from muniment.policy.load import load_policy
 from muniment.settings import MAX_CONFIG_BYTES, default_roots, find_workspace, read_settings, workspace_key
 

@@ -8,8 +8,8 @@ import pytest
 
 from kit.shell import blocks_of, printed, text_of
 from kit.store.ground import origin
-from muniment.confine.binding import bind_all
-from muniment.names import Trust
+from muniment.kernel.binding import bind_all
+from muniment.kernel.names import Trust
 from muniment.policy.load import load_policy
 from muniment.store.review import hold
 from muniment.store.state import State

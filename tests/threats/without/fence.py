@@ -2,29 +2,29 @@
 
 from functools import partial
 
+from muniment.fence import layers
 from threats.switches import control, none, table
 
 # fmt: off
 table({
     "kernel_asked": ("The broker believes what a worker says of its own fence.", {
-        "confine.offer:_WITNESSED": {}, "confine.offer:_FILTERS": "asked by nobody"}),
+        "fence.evidence:_WITNESSED": {}, "fence.evidence:_FILTERS": "asked by nobody"}),
 })
 # fmt: on
 
 
 def _no(names, off):
     """Workers do not put up these layers, and say that they did; nobody asks the kernel."""
-    from muniment.confine import fence
     from muniment.names import FenceLayer as Layer
 
     for name in names.split():
-        off.item(fence.STEPS, Layer(name), lambda _grounds: None)
+        off.item(layers.STEPS, Layer(name), lambda _grounds: None)
     off.also("kernel_asked")
 
 
 # fmt: off
 table({
-    "tried_layers": ("A layer holds if the kernel did not complain.", {"confine.fence:_expect": none}),
+    "tried_layers": ("A layer holds if the kernel did not complain.", {"fence.layers:_expect": none}),
     "landlock": ("Workers are not restricted by Landlock, and say that they are.", partial(_no, "landlock")),
     "seccomp": ("Workers have no filter for system calls, and say that they have.", partial(_no, "seccomp")),
     "great_layers": ("Workers have neither Landlock nor a filter, and say that they have.", (
@@ -38,7 +38,7 @@ table({
 def reported_layers(off):
     """A worker keeps quiet about the layers that it could not have."""
 
-    off.wrap("confine.fence:put_up", lambda real: lambda roots: real(roots) and {})
+    off.wrap("fence.layers:put_up", lambda real: lambda roots: real(roots) and {})
     off.also("kernel_asked")
 
 

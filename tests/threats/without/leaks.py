@@ -31,7 +31,7 @@ table({
         "content.entry:_require_no_hidden_key": none}),
     "records": ("Nothing is recorded.", {"events:emit": none}),
     "own_homes": ("Whatever stands in a home is obeyed, whoever wrote it.", {
-        "*confine.binding:require_ours": none, "*confine.binding:check_ours": none}),
+        "*ownership:require_ours": none, "*ownership:check_ours": none}),
     "gated_words": ("A model's words are told whatever they say.", {"*content.admission:stopped_by": none}),
     "shapes_of_paths": ("A path that a model asked for is told as it came.", {
         "*store.audit:described": lambda requested, *_: requested}),
@@ -62,7 +62,7 @@ def bare_records(real, result):
     events.emit("remember_result", result=str(result.as_json()), error=repr(result.error))
 
 
-@around("confine.root:Root.shown")
+@around("kernel.root:Root.shown")
 def logical_paths(real, self, rel):
     """A refusal names the host path of what was refused."""
     return f"{Path(f'/proc/self/fd/{self.fd}').readlink()}: {real(self, rel)}"
@@ -71,7 +71,7 @@ def logical_paths(real, self, rel):
 @around("tools.workbench:Workbench._execute")
 def policy_before_disk(real, self, arguments):
     """The disk is asked before the policy is."""
-    from muniment.policy.grammar import canonicalise
+    from muniment.kernel.path import canonicalise
 
     self._overlay.on_disk(canonicalise(arguments.path, self._scopes))
     return real(self, arguments)

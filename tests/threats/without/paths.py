@@ -10,21 +10,21 @@ from threats.switches import around, control, instead, none, same, table, true
 # fmt: off
 table({
     "grammar_characters": ("The grammar looks at no single character and no normal form.", {
-        "policy.grammar:_character_problem": none}),
+        "kernel.path:_character_problem": none}),
     "root_identity": ("Nobody asks whether a root is still where it was bound.", {
-        "confine.binding:BoundRoot.verify": none}),
+        "kernel.binding:BoundRoot.verify": none}),
     "folding": ("Names that differ only by case or normalisation count as different.", {
-        "policy.load:failure": none, "*policy.grammar:fold": same}),
+        "policy.load:failure": none, "*kernel.path:fold": same}),
     "lookalike_names": ("A name may look like one of ours.", {"*policy.grammar:looked_like": none}),
     "grammar_escapes": ("No text is an escape to the grammar: no `..`, NUL, drive or absolute path.", {
-        "policy.grammar:_escape": none}),
-    "grammar_names": ("Any segment is a name to the grammar.", {"*policy.grammar:segment_problem": none}),
+        "kernel.path:_escape": none}),
+    "grammar_names": ("Any segment is a name to the grammar.", {"*kernel.path:segment_problem": none}),
     "root_text": ("A root asks nothing of the text that it is given.", {
-        "*confine.root:encoded": lambda rel: os.fsencode(rel) or b"."}),
+        "*kernel.root:encoded": lambda rel: os.fsencode(rel) or b"."}),
     "roots_apart": ("Roots may lie inside one another, and around what must be kept apart from them.", {
-        "confine.binding:_require_apart": none}),
+        "kernel.binding:_require_apart": none}),
     "roots_ours": ("A root may belong to anyone and be writable by anyone.", {
-        "confine.binding:_require_ours": none}),
+        "kernel.binding:_require_ours": none}),
 })
 # fmt: on
 
@@ -36,21 +36,21 @@ def grammar_decodes(off):
     """Percent escapes are decoded, and `~` and `%` are ordinary characters."""
     from urllib.parse import unquote
 
-    off.put("policy.grammar:RESERVED_ASCII", frozenset())
+    off.put("kernel.path:RESERVED_ASCII", frozenset())
     off.wrap("policy.grammar:_without_prefix", lambda real: lambda unsafe_path: unquote(real(unsafe_path)))
 
 
 def _how(flags, off):
-    from muniment.confine import syscalls as openat2
+    from muniment.kernel import syscalls as openat2
 
     for purpose in list(openat2._HOWS):
         off.item(openat2._HOWS, purpose, ctypes.byref(openat2._OpenHow(purpose & ~os.O_NOFOLLOW, 0, flags)))
 
 
-@instead("confine.root:_checked", in_workers=True)
+@instead("kernel.root:_checked", in_workers=True)
 def walk_device(fd, _device):
     """The walk crosses to other devices."""
-    from muniment.confine.syscalls import fstat
+    from muniment.kernel.syscalls import fstat
 
     return fstat(fd).st_mode
 
@@ -76,7 +76,7 @@ def _asked(off, *, links=None, regular=False):
 
         return fstat
 
-    off.wrap("confine.root:fstat", make)
+    off.wrap("kernel.root:fstat", make)
 
 
 # fmt: off
@@ -84,7 +84,7 @@ table({
     "listing_judged": ("`ls` and `grep` show what stands there, whatever the policy grants.", {
         "tools.workbench:Workbench._is_visible": true, "policy.decide:Judge.allows": true}),
     "walk_checks": ("The walk is one `open` of the whole path, which follows links.", {
-        "confine.root:WalkResolver.open": lambda _, at, path, how: (
+        "kernel.root:WalkResolver.open": lambda _, at, path, how: (
             os.open(path, how & ~os.O_NOFOLLOW, dir_fd=at))}),
     "openat2_resolve": ("`openat2` follows links wherever they lead, and crosses mounts.", partial(_how, 0)),
     "openat2_no_xdev": ("`openat2` crosses mounts.", partial(_how, _BENEATH | _NO_MAGICLINKS | _NO_SYMLINKS)),
@@ -99,7 +99,7 @@ table({
 @control(in_workers=True, hangs_after=1)
 def without_waiting(off):
     """Files are opened for reading without O_NONBLOCK."""
-    from muniment.confine import syscalls as openat2
+    from muniment.kernel import syscalls as openat2
 
     read, waiting = openat2.READ, openat2.READ & ~os.O_NONBLOCK
     how = openat2._OpenHow(waiting, 0, _BENEATH | _NO_SYMLINKS | _NO_MAGICLINKS | _NO_XDEV)
@@ -108,19 +108,19 @@ def without_waiting(off):
     def make(real):
         return lambda self, fd, path, asked: real(self, fd, path, waiting if asked == read else asked)
 
-    off.wrap("confine.root:WalkResolver.open", make)
+    off.wrap("kernel.root:WalkResolver.open", make)
 
 
 @control(in_workers=True, hangs_after=2)
 def size_limit(off):
     """A file is read whole, however large it is."""
-    off.put("confine.root:MAX_FILE_BYTES", 1 << 40)
+    off.put("kernel.root:MAX_FILE_BYTES", 1 << 40)
 
     def read_bytes(self, rel, limit=0):  # noqa: ARG001  the limit is what is missing
         with self.open_file(rel) as file:
             return file.read(1 << 31)
 
-    off.put("confine.root:Root.read_bytes", read_bytes)
+    off.put("kernel.root:Root.read_bytes", read_bytes)
 
 
 @control()
@@ -133,8 +133,8 @@ def link_at_bind(off):
     def opened(path, flags, *more, **terms):
         return os.open(path, flags & ~os.O_NOFOLLOW, *more, **terms)
 
-    off.put("confine.binding:_resolved", lambda _scope, given: Path(given).absolute())
-    off.wrap("confine.binding:os", lambda real: Other(real, open=opened))
+    off.put("kernel.binding:_resolved", lambda _scope, given: Path(given).absolute())
+    off.wrap("kernel.binding:os", lambda real: Other(real, open=opened))
 
 
 @control()
@@ -180,10 +180,10 @@ class _Backtracking:
         return self._re.compile(pattern.encode())
 
 
-@around("confine.root:Root.list_directory", in_workers=True)
+@around("kernel.root:Root.list_directory", in_workers=True)
 def kinds_of_names(real, self, rel):
     """A listing passes over nothing: links and special files count as what they lead to."""
-    from muniment.confine.root import Listed
+    from muniment.kernel.root import Listed
 
     return tuple(Listed(entry.name, "file") if entry.kind == "other" else entry for entry in real(self, rel))
 

@@ -49,7 +49,7 @@ table({
     "signatures_asked": ("A policy runs whoever has signed it.", {
         "signatures:verify_policy": lambda *_: "anybody"}),
     "policies_outside": ("A root may hold the files of the policy that bounds it.", {
-        "confine.binding:require_outside": none}),
+        "ownership:require_outside": none}),
     "inline_tests": ("The tests in a policy are not run.", {"policy.load:failure": none}),
     "grants_needed": ("What no rule denies is allowed.", {
         "policy.load:failure": none, "policy.decide:AllowPatterns.match": true}),

@@ -25,13 +25,13 @@ table({
         "agent.answer:ShownTexts.holds": lambda *_: False}),
     "counted_bytes": ("A run is shown as much as it asks for.", {
         "tools.workbench:Workbench._show": lambda _self, text: text}),
-    "late_commit": ("A commit begins however late it is.", {"confine.cancel:Patience.check": none}),
+    "late_commit": ("A commit begins however late it is.", {"kernel.cancel:Patience.check": none}),
     "clean_handles": ("The worker of a clean run gets the roots all the same.", {
         "sandbox:Sandbox._shown_scopes": lambda self: tuple(self._roots)}),
     "exact_json": ("Arguments are whatever JSON makes of them.", {
         "agent.model:_DECODER": json.JSONDecoder()}),
     "streamed_marks": ("Text is normalised as it is, however many marks stand in a row.", {
-        "*policy.grammar:overlong_run": none, "*policy.grammar:normalised": unicodedata.normalize}),
+        "*kernel.path:overlong_run": none, "*kernel.path:normalised": unicodedata.normalize}),
     "long_characters": ("Characters that stand for whole sentences are written out.", {
         "policy.grammar:_LONGEST": "\x00"}),
 })

@@ -13,7 +13,7 @@ table({
     "no_write_up": ("Any trust may replace and remove any other.", {
         "store.commit:reasons_for_review": nothing}),
     "claimed_files": ("A file is replaced whatever stands there.", {
-        "confine.writing:Directory._require": none,
+        "kernel.land:Directory._require": none,
         "store.judge:settle": lambda parts, *_: (tuple(range(len(parts))), ()),
         "store.commit:settle": lambda parts, *_: (tuple(range(len(parts))), ())}),
     "kept_records": ("Nothing is put on record.", {"*store.audit:append": none}),
@@ -57,7 +57,7 @@ def own_words(off):
 def ledger_trust(*_):
     """An entry is trusted as it says of itself."""
     from muniment.content.entry import parse
-    from muniment.names import Trust
+    from muniment.kernel.names import Trust
     from muniment.store.rows import Assessed
 
     return lambda _rel, _digest, data: Assessed(Trust((parse(data).muniment or {}).get("trust", "owner")))

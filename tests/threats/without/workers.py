@@ -3,13 +3,14 @@
 import signal
 from functools import partial
 
+from muniment.fence import layers
 from threats.switches import around, control, instead, none, table, true
 from threats.without.writing import Other
 
 # fmt: off
 table({
     "closed_descriptors": ("A worker keeps every descriptor of its zygote.", {
-        "confine.zygote:_close_except": lambda _keep: None}),
+        "fence.zygote:_close_except": lambda _keep: None}),
 }, in_workers=True)
 # fmt: on
 
@@ -23,15 +24,15 @@ def _start(off, without=frozenset(), **changed):
 
         return Other(real, Popen=popen)
 
-    off.wrap("confine.pool:subprocess", make)
+    off.wrap("fence.pool:subprocess", make)
 
 
 # fmt: off
 table({
     "killed_workers": ("A worker that broke its connection is left alone.", {
-        "confine.pool:Worker.kill": none, "confine.pool:END_SECONDS": 0.2}),
+        "fence.pool:Worker.kill": none, "fence.pool:END_SECONDS": 0.2}),
     "asked_once": ("An answer that nobody asked for is taken for the next one.", {
-        "confine.pool:Worker._check_silent": none}),
+        "fence.pool:Worker._check_silent": none}),
     "required_enforcement": ("A run begins whatever its policy requires to hold it.", {
         "names:Enforcement.satisfies": true}),
     "clean_environment": ("The zygote is started with the broker's environment.", partial(_start, env=None)),
@@ -45,26 +46,25 @@ table({
 def settled_zygote(off):
     """The zygote keeps what it was started with: environment, directory and signals."""
     off.also("clean_environment")
-    off.put("confine.zygote:_settle", lambda: None)
+    off.put("fence.zygote:_settle", lambda: None)
 
 
-@around("confine.zygote:_isolate", in_workers=True, hangs_after=2)
+@around("fence.zygote:_isolate", in_workers=True, hangs_after=2)
 def death_with_zygote(real, *given):
     """A worker does not notice that its zygote died."""
-    from muniment.confine import fence
 
     real(*given)
     # Nobody else would end it: the alarm keeps this run from leaving it behind.
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.alarm(8)
-    fence.prctl(1, 0)
+    layers.prctl(1, 0)
 
 
 @control()
 def bounded_frames(off):
     """A length is believed, whatever it is."""
-    off.put("confine.wire:MAX_FRAME_BYTES", 1 << 32)
-    off.put("confine.wire:MAX_PIECE_BYTES", 1 << 32)
+    off.put("fence.wire:MAX_FRAME_BYTES", 1 << 32)
+    off.put("fence.wire:MAX_PIECE_BYTES", 1 << 32)
 
     def read(self, size, ready):
         data, position = bytearray(size), 0
@@ -76,15 +76,15 @@ def bounded_frames(off):
             position += count
         return data
 
-    off.put("confine.wire:Channel._read", read)
+    off.put("fence.wire:Channel._read", read)
 
 
-@instead("*confine.wire:parse_object")
+@instead("*fence.wire:parse_object")
 def strict_headers(data):
     """A header is whatever JSON makes of it."""
     import json
 
-    from muniment.confine.wire import FrameViolation
+    from muniment.fence.wire import FrameViolation
 
     try:
         found = json.loads(data.decode(errors="replace"))
@@ -93,7 +93,7 @@ def strict_headers(data):
     return found if isinstance(found, dict) else {}
 
 
-@instead("confine.cancel:Patience.wait", hangs_after=2)
+@instead("kernel.cancel:Patience.wait", hangs_after=2)
 def patience(_self, fd, mask, alive=None):  # noqa: ARG001  as it would be
     """A wait has no deadline."""
     import select
@@ -104,9 +104,9 @@ def patience(_self, fd, mask, alive=None):  # noqa: ARG001  as it would be
     return True
 
 
-@instead("*confine.pool:import_directories")
+@instead("*fence.pool:import_directories")
 def trusted_imports(names=None):
     """The zygote imports from any directory."""
-    from muniment.confine import pool
+    from muniment.fence import pool
 
     return tuple(str(pool._directory(name)) for name in names or pool.IMPORTS)

@@ -7,13 +7,13 @@ from threats.switches import control, instead, none, table
 # fmt: off
 table({
     "random_names": ("Temporary files have a name that can be known beforehand.", {
-        "*confine.writing:temporary_name": lambda _random: f".muniment-{'0' * 16}.tmp"}),
+        "*kernel.land:temporary_name": lambda _random: f".muniment-{'0' * 16}.tmp"}),
     "claimed_file": ("What stands at a name is replaced or removed unseen.", {
-        "confine.writing:Directory._require": none}),
-    "single_component": ("A name in a directory may be a path.", {"*confine.writing:leaf": os.fsencode}),
+        "kernel.land:Directory._require": none}),
+    "single_component": ("A name in a directory may be a path.", {"*kernel.land:leaf": os.fsencode}),
     "private_modes": ("Files and directories are made as the umask lets.", {
-        "confine.writing:_FILE_MODE": 0o666, "confine.writing:_MODE": 0o777,
-        "confine.binding:_PRIVATE": 0o777}),
+        "kernel.land:_FILE_MODE": 0o666, "kernel.land:_MODE": 0o777,
+        "kernel.binding:_PRIVATE": 0o777}),
     "judged_paths": ("The judge takes the paths of a change-set as they come.", {
         "*store.judge:check_paths": none}),
     "judged_budgets": ("The judge does not count what a change-set holds.", {
@@ -53,26 +53,26 @@ def exclusive_staging(off):
     def opened(path, flags, *more, **terms):
         return os.open(path, flags & ~(os.O_EXCL | os.O_NOFOLLOW), *more, **terms)
 
-    off.wrap("confine.writing:os", lambda real: Other(real, open=opened))
+    off.wrap("kernel.land:os", lambda real: Other(real, open=opened))
 
 
-@instead("confine.writing:Directory.replace")
+@instead("kernel.land:Directory.replace")
 def new_inode(self, staged, name, claimed):
     """A file is replaced by writing into it."""
-    from muniment.confine.writing import Landing, leaf
+    from muniment.kernel.land import Landing, leaf
 
     self._require(name, claimed, name)
     _written_into(self, staged, leaf(name))
     return Landing.ATOMIC
 
 
-@instead("confine.writing:Directory.replace_link")
+@instead("kernel.land:Directory.replace_link")
 def replaced_links(self, staged, name):
     """A generated file is written through the link that stands in its place."""
     _written_into(self, staged, name)
 
 
-@instead("confine.writing:_lock")
+@instead("kernel.land:_lock")
 def locked_roots(*_):
     """Nobody waits for another commit."""
     from contextlib import nullcontext

@@ -2,7 +2,7 @@
 
 import pytest
 
-from muniment.confine.cancel import Cancel
+from muniment.kernel.cancel import Cancel
 
 
 @pytest.fixture

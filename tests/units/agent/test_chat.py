@@ -17,7 +17,8 @@ from muniment.agent import chat
 from muniment.agent.chat import action_schema, body, decision_in, later_reply, sure, with_actions
 from muniment.agent.filing import route
 from muniment.agent.model import AssistantMessage, ModelRequest, ToolCall, ToolMessage, UserMessage
-from muniment.names import ContextMode, Scope, Trust
+from muniment.kernel.names import Scope, Trust
+from muniment.names import ContextMode
 
 CALLS = st.lists(st.tuples(st.text(max_size=80), values), max_size=4)
 FORMS = ("tools", "json", "text")

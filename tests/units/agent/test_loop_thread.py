@@ -8,7 +8,7 @@ import threading
 
 from kit.raising import raised
 from muniment.agent.openai import Closed, LoopThread
-from muniment.confine.cancel import Patience
+from muniment.kernel.cancel import Patience
 
 LONG = Patience(math.inf)
 
@@ -58,7 +58,7 @@ def test_names_are_resolved():
 RESOLVER_THAT_HANGS = """
 import asyncio, socket, threading, time
 from muniment.agent.openai import LoopThread
-from muniment.confine.cancel import Patience
+from muniment.kernel.cancel import Patience
 from muniment.errors import DeadlineExceeded
 socket.getaddrinfo = lambda *args, **kwargs: threading.Event().wait()
 async def resolve():

@@ -21,15 +21,16 @@ from kit.confine.kernel import landlock_abi, needs_fence
 from kit.confine.probe import SERVICES, nothing_left_open, soon
 from kit.confine.services.layers_service import layers_of
 from kit.where import REPOSITORY
-from muniment.confine import pool
-from muniment.confine.attempts import system, trial
-from muniment.confine.attempts.attempt import DONE, UNTRIED, Attempt, Targets, Untried
-from muniment.confine.attempts.system import ATTEMPTS
-from muniment.confine.attempts.trial import Verdict, judge, try_all
-from muniment.confine.pool import import_directories
-from muniment.confine.wire import Channel
 from muniment.errors import DeadlineExceeded, WorkerLost
-from muniment.names import Enforcement, FenceLayer
+from muniment.fence import pool
+from muniment.fence.pool import import_directories
+from muniment.fence.wire import Channel
+from muniment.kernel.names import Enforcement
+from muniment.lab.attempts import system, trial
+from muniment.lab.attempts.attempt import DONE, UNTRIED, Attempt, Targets, Untried
+from muniment.lab.attempts.system import ATTEMPTS
+from muniment.lab.attempts.trial import Verdict, judge, try_all
+from muniment.names import FenceLayer
 
 IS_ROOT = os.geteuid() == 0
 

@@ -1,4 +1,4 @@
-"""Which directories become roots: `muniment.confine.binding`."""
+"""Which directories become roots: `muniment.kernel.binding`."""
 
 import os
 import stat
@@ -9,9 +9,10 @@ import pytest
 from kit.confine.probe import nothing_left_open
 from kit.confine.trees import Failing
 from kit.raising import raised
-from muniment.confine.binding import bind, bind_all, create_private_directory, require_ours
 from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable, PathEscape, PolicyInvalid
-from muniment.names import Via
+from muniment.kernel.binding import bind, bind_all
+from muniment.kernel.names import Via
+from muniment.ownership import bind_outside, create_private_directory, require_ours
 
 
 @pytest.fixture
@@ -137,14 +138,14 @@ def test_a_policy_lies_in_no_root_by_any_name_and_is_written_by_nobody_else(dire
     folder, policy = tmp_path / "policies", tmp_path / "policies" / "p.toml"
     folder.mkdir(mode=0o700)
     policy.write_text("")
-    for bound in bind_all({"user": directory}, policy_files=[policy]).values():
+    for bound in bind_outside({"user": directory}, [policy], frozenset()).values():
         bound.close()
-    lies = raised(PolicyInvalid, bind_all, {"user": directory}, policy_files=[directory / "note.md"])
+    lies = raised(PolicyInvalid, bind_outside, {"user": directory}, [directory / "note.md"], frozenset())
     assert "lies in the root" in str(lies)
     (directory / "p.toml").hardlink_to(policy)
     links = frozenset({(policy.stat().st_dev, policy.stat().st_ino)})
     with pytest.raises(PolicyInvalid, match="by another name"):
-        bind_all({"user": directory}, policy_files=[policy], policy_links=links)
+        bind_outside({"user": directory}, [policy], links)
     require_ours(folder, inside=True)
     policy.chmod(0o666)
     for path in (policy, folder):

@@ -1,4 +1,4 @@
-"""Waits end: `muniment.confine.cancel`."""
+"""Waits end: `muniment.kernel.cancel`."""
 
 import math
 import os
@@ -12,7 +12,7 @@ import pytest
 
 from kit.confine.probe import nothing_left_open
 from kit.raising import raised
-from muniment.confine.cancel import Cancel, Patience
+from muniment.kernel.cancel import Cancel, Patience
 
 
 def is_readable(fd):

@@ -15,11 +15,12 @@ from kit.confine.probe import nothing_left_open, own_zygote, soon, source
 from kit.confine.threads import in_a_thread_of_its_own, refused
 from kit.memories import CANARY, make_roots, put
 from kit.raising import raised
-from muniment.confine import fence, pool
-from muniment.confine.cancel import Patience
-from muniment.confine.fence import MEMORY_BYTES, MIN_ABI, Grounds, handled_by, offered_abi, restrict
 from muniment.errors import ConfinementUnavailable
-from muniment.names import Enforcement, FenceLayer
+from muniment.fence import layers, pool
+from muniment.fence.layers import MEMORY_BYTES, MIN_ABI, Grounds, handled_by, offered_abi, restrict
+from muniment.kernel.cancel import Patience
+from muniment.kernel.names import Enforcement
+from muniment.names import FenceLayer
 from muniment.sandbox import Sandbox
 from muniment.tools.remote import greet
 
@@ -37,9 +38,9 @@ def limits_of(worker):
 
 LIMITS = {
     **dict.fromkeys(("Max file size", "Max core file size", "Max processes"), 0),
-    "Max cpu time": fence.CPU_SECONDS,
-    "Max data size": fence.DATA_BYTES,
-    "Max open files": fence.OPEN_FILES,
+    "Max cpu time": layers.CPU_SECONDS,
+    "Max data size": layers.DATA_BYTES,
+    "Max open files": layers.OPEN_FILES,
 }
 
 
@@ -147,7 +148,7 @@ def test_beneath_its_roots_and_nowhere_else_files_are_read(tmp_path):
     def attempt():
         handle = os.open(root, os.O_PATH | os.O_DIRECTORY)
         try:
-            fence.prctl(PR_SET_NO_NEW_PRIVS, 1)
+            layers.prctl(PR_SET_NO_NEW_PRIVS, 1)
             restrict([handle], offered_abi())
         finally:
             os.close(handle)
@@ -173,7 +174,7 @@ def test_what_the_kernel_refuses_as_to_a_process_that_could_gain_privileges_is_r
     raised(OSError, restrict, [-1], 1, match="Bad file descriptor")
 
     def attempt():
-        fence.STEPS[FenceLayer.CAPABILITIES](Grounds([], 1, os.uname().machine))
+        layers.STEPS[FenceLayer.CAPABILITIES](Grounds([], 1, os.uname().machine))
         return refused(lambda: restrict([], max(offered_abi(), 1)))
 
     assert in_a_thread_of_its_own(attempt) == errno.EPERM

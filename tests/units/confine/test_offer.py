@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 
 from kit.raising import raised
-from muniment.confine import offer
-from muniment.confine.offer import IN_PROCESS, Held, System, advice, look_around, read_status, what_holds
-from muniment.confine.syscalls import UNKNOWN, available, require_known_machine
 from muniment.errors import PlatformUnsupported
-from muniment.names import Enforcement, FenceLayer
+from muniment.fence.evidence import IN_PROCESS, Held, read_status, what_holds
+from muniment.kernel.names import Enforcement
+from muniment.kernel.syscalls import UNKNOWN, available, require_known_machine
+from muniment.lab.attempts import offer
+from muniment.lab.attempts.offer import System, advice, look_around
+from muniment.names import FenceLayer
 
 GOOD = System("6.18", "x86_64", "openat2", 7, 0, seccomp=True, mdwe=True, is_root=False, has_proc=True)
 WITHOUT = replace(GOOD, landlock_abi=0, landlock_errno=errno.ENOSYS)

@@ -1,4 +1,4 @@
-"""When a zygote is started, replaced and shared, and what goes wrong with it: `muniment.confine.pool`."""
+"""When a zygote is started, replaced and shared, and what goes wrong with it: `muniment.fence.pool`."""
 
 import errno
 import json
@@ -19,11 +19,11 @@ import pytest
 
 from kit.confine.probe import SERVICES, Watched, ask, look, nothing_left_open, own_zygote, soon, source
 from kit.raising import raised
-from muniment.confine import pool, zygote
-from muniment.confine.cancel import Cancel, Patience
-from muniment.confine.pool import Zygote, import_directories, shared_zygote
-from muniment.confine.wire import FrameViolation
 from muniment.errors import Cancelled, ConfinementUnavailable, DeadlineExceeded, WorkerLost
+from muniment.fence import pool, zygote
+from muniment.fence.pool import Zygote, import_directories, shared_zygote
+from muniment.fence.wire import FrameViolation
+from muniment.kernel.cancel import Cancel, Patience
 
 fresh, steady = own_zygote(scope="function"), own_zygote()
 deaf = own_zygote("probe_service:silent", scope="function")
@@ -103,7 +103,7 @@ def test_threads_spawn_at_once_and_each_gets_its_own_worker(steady):
 def test_a_fork_of_the_broker_has_a_zygote_of_its_own_and_leaves_the_parents_alone():
     script = f"""
         import os, sys, time
-        from muniment.confine.pool import Zygote, import_directories, shared_zygote
+        from muniment.fence.pool import Zygote, import_directories, shared_zygote
         soon = lambda: time.monotonic() + 20
         zygote = Zygote("probe_service:serve", directories=[*import_directories(), {SERVICES!r}])
         shared = shared_zygote()

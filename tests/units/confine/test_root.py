@@ -1,4 +1,4 @@
-"""What a root promises, over both resolvers: `muniment.confine.root`, `openat2`, `walk`."""
+"""What a root promises, over both resolvers: `muniment.kernel.root`, `openat2`, `walk`."""
 
 import contextlib
 import errno
@@ -18,12 +18,12 @@ from kit.confine.trees import CANARY, LINKS, OPERATIONS, RESOLVERS, Failing, pla
 from kit.memories import photograph
 from kit.raising import raised
 from muniment import errors
-from muniment.confine import root as subject
-from muniment.confine import syscalls
-from muniment.confine.root import MAX_ENTRIES, Examined, Listed, OpenDirectory, Root, encoded, read_links
-from muniment.confine.syscalls import EXAMINE, LIST, READ, Openat2Resolver
 from muniment.errors import BadName, ManagedMemoryUnavailable, NotFound, PathEscape
-from muniment.names import MAX_FILE_BYTES, MAX_PATH_BYTES, Via
+from muniment.kernel import root as subject
+from muniment.kernel import syscalls
+from muniment.kernel.names import MAX_FILE_BYTES, MAX_PATH_BYTES, Via
+from muniment.kernel.root import MAX_ENTRIES, Examined, Listed, OpenDirectory, Root, encoded, read_links
+from muniment.kernel.syscalls import EXAMINE, LIST, READ, Openat2Resolver
 
 
 def escapes(root, rel):

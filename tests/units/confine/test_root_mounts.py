@@ -14,8 +14,8 @@ from threats.switches import source_for_children
 CHILD = """
 import json, os, subprocess, sys
 from pathlib import Path
-from muniment.confine.syscalls import Openat2Resolver
-from muniment.confine.root import Root, WalkResolver
+from muniment.kernel.syscalls import Openat2Resolver
+from muniment.kernel.root import Root, WalkResolver
 from muniment.errors import PathEscape
 
 base = Path(sys.argv[1])

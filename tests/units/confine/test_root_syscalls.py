@@ -6,9 +6,9 @@ import os
 import pytest
 
 from kit.raising import raised
-from muniment.confine import syscalls as subject
-from muniment.confine.syscalls import MACHINES, UNKNOWN, StatGeneric, StatX86, numbers_for
 from muniment.errors import PlatformUnsupported
+from muniment.kernel import syscalls as subject
+from muniment.kernel.syscalls import MACHINES, UNKNOWN, StatGeneric, StatX86, numbers_for
 
 
 def test_numbers_and_layouts_are_those_of_the_kernel_and_an_unknown_machine_is_refused():

@@ -14,9 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kit.confine.threads import in_a_thread_of_its_own, refused
-from muniment.confine import fence
-from muniment.confine.fence import OPENERS, Grounds, install, program
-from muniment.confine.syscalls import FATAL, LIST, NUMBERS, PASSED, Openat2Resolver
+from muniment.fence import layers
+from muniment.fence.calls import FATAL, NUMBERS, PASSED
+from muniment.fence.layers import OPENERS, Grounds, install, program
+from muniment.kernel.syscalls import LIST, Openat2Resolver
 from muniment.names import FenceLayer
 
 MACHINES = ("x86_64", "aarch64")
@@ -140,14 +141,14 @@ def test_what_a_machine_does_not_have_is_left_out_and_nothing_else():
 @pytest.mark.skipif(os.uname().machine not in MACHINES, reason="no filter for this machine")
 def test_the_kernel_obeys_the_program_but_where_privileges_could_be_gained():
     def attempt():
-        fence.prctl(PR_SET_NO_NEW_PRIVS, 1)
+        layers.prctl(PR_SET_NO_NEW_PRIVS, 1)
         install(program(os.uname().machine, "openat2"))
         os.close(Openat2Resolver().open(-100, b".", LIST))  # AT_FDCWD
         acts = (Path("/").stat, lambda: os.open("/", os.O_RDONLY), lambda: os.kill(os.getpid(), 0))
         return [*map(refused, acts), os.getpid()]
 
     def without():
-        fence.STEPS[FenceLayer.CAPABILITIES](Grounds([], 0, os.uname().machine))
+        layers.STEPS[FenceLayer.CAPABILITIES](Grounds([], 0, os.uname().machine))
         return refused(lambda: install(program(os.uname().machine, "openat2")))
 
     assert in_a_thread_of_its_own(attempt) == [errno.EPERM, errno.EPERM, errno.EPERM, os.getpid()]

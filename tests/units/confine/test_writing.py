@@ -1,4 +1,4 @@
-"""How memory is written: `muniment.confine.writing`."""
+"""How memory is written: `muniment.kernel.land`."""
 
 import errno
 import fcntl
@@ -17,12 +17,12 @@ from kit.confine.trees import CANARY, Failing
 from kit.memories import photograph
 from kit.raising import raised
 from muniment import errors
-from muniment.confine import writing
-from muniment.confine.binding import bind
-from muniment.confine.cancel import Cancel, Patience
-from muniment.confine.writing import Staged, open_directory, temporary_name
 from muniment.errors import BadName, ManagedMemoryUnavailable, PathEscape, StoreConflict
-from muniment.names import MAX_FILE_BYTES, Via
+from muniment.kernel import land
+from muniment.kernel.binding import bind
+from muniment.kernel.cancel import Cancel, Patience
+from muniment.kernel.land import Staged, open_directory, temporary_name
+from muniment.kernel.names import MAX_FILE_BYTES, Via
 from muniment.testing.race import exchange
 
 
@@ -50,16 +50,16 @@ def landing_(request, monkeypatch):
     """Either way that a name can change; without flags is a file system that knows none."""
     if request.param == "without flags":
         lacking(monkeypatch, errno.EINVAL)
-        return writing.Landing.PLAIN_RENAME
-    return writing.Landing.ATOMIC
+        return land.Landing.PLAIN_RENAME
+    return land.Landing.ATOMIC
 
 
 def lacking(monkeypatch, number):
     def refuse(*_args):
-        writing.ctypes.set_errno(number)
+        land.ctypes.set_errno(number)
         return -1
 
-    monkeypatch.setattr(writing, "_renameat2", refuse)
+    monkeypatch.setattr(land, "_renameat2", refuse)
 
 
 def failing(monkeypatch, name, number):
@@ -114,12 +114,12 @@ def test_roots_are_locked_in_the_block_and_free_after_it_also_of_forks(bound, tr
 
     with monkeypatch.context() as patched:
         patched.setattr(fcntl, "flock", copied)
-        with writing.lock_roots(bound, Patience(time.monotonic() + 10)):
+        with land.lock_roots(bound, Patience(time.monotonic() + 10)):
             patched.undo()
             assert is_locked(trees.inside)
             assert is_locked(trees.other)
     assert not is_locked(trees.inside)
-    with pytest.raises(KeyError), writing.lock_roots(bound, Patience(math.inf)):
+    with pytest.raises(KeyError), land.lock_roots(bound, Patience(math.inf)):
         raise KeyError
     assert not is_locked(trees.other)
     for fd in copies:
@@ -127,15 +127,15 @@ def test_roots_are_locked_in_the_block_and_free_after_it_also_of_forks(bound, tr
 
 
 def test_locks_are_taken_in_one_order_whatever_was_asked(bound, monkeypatch):
-    orders, taken, real = [], [], writing._lock
+    orders, taken, real = [], [], land._lock
 
     def noting(root, patience):
         taken.append(root.fd)
         return real(root, patience)
 
-    monkeypatch.setattr(writing, "_lock", noting)
+    monkeypatch.setattr(land, "_lock", noting)
     for roots in (bound, bound[::-1], [*bound, *bound]):
-        with writing.lock_roots(roots, Patience(time.monotonic() + 10)):
+        with land.lock_roots(roots, Patience(time.monotonic() + 10)):
             orders.append(tuple(taken))
         taken.clear()
     assert len(set(orders)) == 1
@@ -144,27 +144,27 @@ def test_locks_are_taken_in_one_order_whatever_was_asked(bound, monkeypatch):
 
 def test_a_lock_held_by_another_is_waited_for_until_the_deadline_or_a_cancel(bound, trees, monkeypatch):
     other = flocked(trees.inside)
-    with pytest.raises(errors.DeadlineExceeded), writing.lock_roots(bound, Patience(time.monotonic() + 0.02)):
+    with pytest.raises(errors.DeadlineExceeded), land.lock_roots(bound, Patience(time.monotonic() + 0.02)):
         pytest.fail("the lock was not free")
     assert not is_locked(trees.other)
-    monkeypatch.setattr(writing, "FIRST_PAUSE", 1000)
-    monkeypatch.setattr(writing, "LONGEST_PAUSE", 1000)
-    real = writing._pause
+    monkeypatch.setattr(land, "FIRST_PAUSE", 1000)
+    monkeypatch.setattr(land, "LONGEST_PAUSE", 1000)
+    real = land._pause
     with Cancel() as cancel:
 
         def cancelled(patience, seconds):
             cancel.set()
             real(patience, seconds)  # returns at once, or this test runs into its time limit
 
-        monkeypatch.setattr(writing, "_pause", cancelled)
-        with pytest.raises(errors.Cancelled), writing.lock_roots(bound, Patience(math.inf, cancel)):
+        monkeypatch.setattr(land, "_pause", cancelled)
+        with pytest.raises(errors.Cancelled), land.lock_roots(bound, Patience(math.inf, cancel)):
             pytest.fail("the lock was not free")
     os.close(other)
 
 
 def test_a_root_that_moved_before_it_was_locked_is_an_escape(bound, trees, tmp_path):
     trees.inside.rename(tmp_path / "moved")
-    with pytest.raises(PathEscape) as caught, writing.lock_roots(bound, Patience(math.inf)):
+    with pytest.raises(PathEscape) as caught, land.lock_roots(bound, Patience(math.inf)):
         pytest.fail("the root has moved")
     assert caught.value.via is Via.ROOT_REPLACED
     assert not is_locked(tmp_path / "moved")
@@ -232,15 +232,15 @@ def test_directories_made_on_a_way_that_ends_are_removed_again_and_it_says_why(r
 def test_only_an_empty_directory_is_removed(root, trees, monkeypatch):
     (trees.inside / "empty").mkdir()
     (trees.inside / "link").symlink_to(trees.outside)
-    assert writing.remove_empty_directory(root, "empty")
+    assert land.remove_empty_directory(root, "empty")
     assert not (trees.inside / "empty").exists()
-    assert writing.remove_empty_directory(root, "empty")
-    assert writing.remove_empty_directory(root, "missing/below")
+    assert land.remove_empty_directory(root, "empty")
+    assert land.remove_empty_directory(root, "missing/below")
     for rel in ("topic", "note.md", "link", "note.md/below"):
-        assert not writing.remove_empty_directory(root, rel)
-    raised(PathEscape, writing.remove_empty_directory, root, f"link/{CANARY}-dir")
+        assert not land.remove_empty_directory(root, rel)
+    raised(PathEscape, land.remove_empty_directory, root, f"link/{CANARY}-dir")
     failing(monkeypatch, "rmdir", errno.EROFS)
-    raised(ManagedMemoryUnavailable, writing.remove_empty_directory, root, "empty", match="read-only")
+    raised(ManagedMemoryUnavailable, land.remove_empty_directory, root, "empty", match="read-only")
 
 
 # Temporary files.
@@ -358,14 +358,14 @@ def inodes(directory):
 
 def meanwhile(monkeypatch, act):
     """Let another process `act` after the first look at a name and before the name changes."""
-    real, acts = writing._renameat2, [act]
+    real, acts = land._renameat2, [act]
 
     def call(*args):
         if acts:
             acts.pop()()
         return real(*args)
 
-    monkeypatch.setattr(writing, "_renameat2", call)
+    monkeypatch.setattr(land, "_renameat2", call)
 
 
 @pytest.mark.threat("T-PATH-04", control="claimed_file")
@@ -400,7 +400,7 @@ def test_a_file_whose_name_was_taken_while_it_was_checked_is_kept(topic, trees, 
             (trees.inside / "topic/one.md").write_text("newer")
         return real(name)
 
-    monkeypatch.setattr(writing.Directory, "read", lambda _self, name: taking(name))
+    monkeypatch.setattr(land.Directory, "read", lambda _self, name: taking(name))
     raised(StoreConflict, topic.withdraw, "one.md", aside, ONE)
     assert (trees.inside / "topic/one.md").read_text() == "newer"
     assert (trees.inside / "topic" / aside).read_text() == "edited meanwhile"

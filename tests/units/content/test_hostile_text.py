@@ -14,7 +14,7 @@ from muniment.content.provenance import holds
 from muniment.content.secrets import find_secret
 from muniment.content.words import significant, vocabulary
 from muniment.errors import ContentRejected
-from muniment.names import RelPath, Trust
+from muniment.kernel.names import RelPath, Trust
 
 ANSWERS = {None, *(rule.id for rule in rules())}
 KEY = filled("ghp_{a62:36}", "key")

@@ -8,7 +8,7 @@ import pytest
 from kit.content.secret_values import filled
 from kit.where import FACTS
 from muniment.content.admission import addressed_to_agent, held_for
-from muniment.names import Trust
+from muniment.kernel.names import Trust
 
 BENIGN = json.loads((FACTS / "benign.json").read_text())
 INJECTIONS = json.loads((FACTS / "injections.json").read_text())

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from muniment.content.markdown import active_markup, relative_links, without_code
-from muniment.names import RelPath
+from muniment.kernel.names import RelPath
 
 ACTIVE = [
     *("<script>alert(1)</script>", "<script\n>alert(1)</script>", '<iframe src="a.html">'),

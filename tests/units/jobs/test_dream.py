@@ -17,7 +17,7 @@ from muniment.errors import StoreConflict
 from muniment.jobs import dream as job
 from muniment.jobs.dream import Room
 from muniment.jobs.review import undo
-from muniment.names import Trust
+from muniment.kernel.names import Trust
 from muniment.policy.decide import Retention
 from muniment.store.upkeep import verify
 from muniment.testing.minds import ScriptedModel, say

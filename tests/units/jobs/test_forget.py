@@ -17,7 +17,7 @@ from muniment.errors import DeadlineExceeded, StoreConflict
 from muniment.jobs import forget as job
 from muniment.jobs.request import MAX_QUERY_BYTES, MAX_QUERY_WORDS
 from muniment.jobs.review import undo
-from muniment.names import Trust
+from muniment.kernel.names import Trust
 from muniment.policy.decide import Changes
 from muniment.store.audit import records
 from muniment.store.ledger import root_key, source_of

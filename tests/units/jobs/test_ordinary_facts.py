@@ -10,7 +10,7 @@ import pytest
 from kit.jobs.places import made, opened, put, remembering
 from kit.memories import SCOPES, strict
 from kit.where import FACTS
-from muniment.names import Scope, Trust
+from muniment.kernel.names import Scope, Trust
 from muniment.store.upkeep import view_of
 
 NAMES = ("ordinary", "matters", "benign")

@@ -15,12 +15,12 @@ from kit.raising import raised
 from kit.store.ground import STRICT, claim, laid_out, lax, new, origin
 from kit.store.killed import entries
 from muniment import errors
-from muniment.confine.binding import bind_all
-from muniment.confine.cancel import Cancel
 from muniment.jobs import review as deciding
 from muniment.jobs.place import Place
 from muniment.jobs.review import approve, reject, show, undo
-from muniment.names import Trust
+from muniment.kernel.binding import bind_all
+from muniment.kernel.cancel import Cancel
+from muniment.kernel.names import Trust
 from muniment.policy.decide import Provenance
 from muniment.store import commit as committing
 from muniment.store.audit import records, verify

@@ -15,11 +15,11 @@ from kit.jobs.places import committed, lay, made, memory, raising, remembering, 
 from kit.memories import make_roots, photograph, put, strict
 from kit.raising import raised
 from kit.store.ground import patience
-from muniment.confine.binding import bind_all
-from muniment.confine.cancel import Cancel
 from muniment.errors import InvalidContent
 from muniment.jobs.place import Place
-from muniment.names import Scope, Trust
+from muniment.kernel.binding import bind_all
+from muniment.kernel.cancel import Cancel
+from muniment.kernel.names import Scope, Trust
 from muniment.policy.decide import Retention
 from muniment.store.audit import records
 from muniment.store.erase import EraseGround, erase

@@ -11,8 +11,8 @@ from kit.raising import raised
 from kit.threads import together
 from muniment import lane as reading
 from muniment.errors import IdempotencyMismatch, ManagedMemoryUnavailable, NotFound
+from muniment.kernel.names import Trust
 from muniment.lane import MAX_ATTEMPTS, Ended, Lane, Originator
-from muniment.names import Trust
 from muniment.store.state import State
 
 

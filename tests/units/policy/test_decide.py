@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from kit.policy.files import parsed, quota, rule
 from muniment.errors import Refused
-from muniment.names import RelPath, Scope, Verb
+from muniment.kernel.names import RelPath, Scope, Verb
+from muniment.kernel.path import CanonicalPath, canonicalise
 from muniment.policy.decide import Allow, Deny, Judge
-from muniment.policy.grammar import CanonicalPath, canonicalise
 from muniment.policy.load import load_policy
 from muniment.policy.tables import narrow_writes
 

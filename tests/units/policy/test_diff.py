@@ -8,11 +8,11 @@ import pytest
 from kit.policy.changed import ALPHABET, allow, deny, edited, loaded, made, small_world, some_pair, some_rules
 from kit.policy.files import quota
 from kit.policy.reading import some_path
+from muniment.kernel.names import Verb
+from muniment.kernel.path import canonicalise
 from muniment.lab.proofs import MAX_GAINS, Cause, Prover, diff, terms_of
-from muniment.names import Verb
 from muniment.policy.automaton import Steps
 from muniment.policy.decide import ACTS, Judge, Policy
-from muniment.policy.grammar import canonicalise
 
 WIDE = allow("/**", verbs=[verb.value for verb in Verb])
 BOMB = tuple(f"*-draft-{number}*.md" for number in range(60))

@@ -8,9 +8,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from muniment.errors import BadName, PathEscape, Refused
-from muniment.names import RelPath, Scope, Via
-from muniment.policy import grammar as subject
+from muniment.kernel import path as subject
+from muniment.kernel.names import RelPath, Scope, Via
 from muniment.policy.decide import fold_single
+from muniment.policy.grammar import check_creatable
 from muniment.testing.strategies import unsafe_paths
 
 SCOPES = (Scope("user"), Scope("project"))
@@ -120,7 +121,7 @@ def test_any_text_is_either_one_canonical_path_or_told_off_in_one_line(text):
 
 def test_a_name_that_looks_harmless_is_let_in():
     for name in ("a.md", "a...md", ".x.md", "日.md", "..x.md", "a.MD.md"):
-        subject.check_creatable(subject.CanonicalPath(Scope("user"), RelPath(f"t/{name}")))
+        check_creatable(subject.CanonicalPath(Scope("user"), RelPath(f"t/{name}")))
     assert {unicodedata.category(char)[0] for char in subject.CONFUSABLES} == {"M", "P", "S"}  # No letter.
 
 

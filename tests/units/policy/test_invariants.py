@@ -7,9 +7,9 @@ import pytest
 from kit.policy.changed import ALPHABET, VERBS, allow, deny, loaded, made, small_world, some_rules
 from kit.policy.files import refusal
 from kit.policy.reading import some_path, some_pattern
+from muniment.kernel.path import canonicalise, fold
 from muniment.lab.proofs import InvariantFinding, Prover, prove, read_invariants
 from muniment.policy.decide import ACTS, AllowPatterns, DenyPatterns, Judge
-from muniment.policy.grammar import canonicalise, fold
 
 BOMB = [f"*-draft-{number}*.md" for number in range(60)]
 

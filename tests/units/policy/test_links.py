@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muniment.errors import BadName, PathEscape
-from muniment.names import RelPath, Scope, Via
-from muniment.policy.grammar import MAX_LINKS_FOLLOWED, MAX_STEPS, CanonicalPath, canonicalise, resolve
+from muniment.kernel.names import RelPath, Scope, Via
+from muniment.kernel.path import CanonicalPath, canonicalise
+from muniment.policy.grammar import MAX_LINKS_FOLLOWED, MAX_STEPS, resolve
 
 
 def path(rel):

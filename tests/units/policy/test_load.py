@@ -4,10 +4,10 @@ import pytest
 
 from kit.policy import changed
 from kit.policy.files import CHECK, READ, SCOPES, allow, code, deny, named, parsed, quota, refusal, rule
-from muniment.names import Enforcement, RelPath, Scope, Trust, Verb
+from muniment.kernel.names import Enforcement, RelPath, Scope, Trust, Verb
+from muniment.kernel.path import CanonicalPath, canonicalise, fold
 from muniment.policy import decide, load
 from muniment.policy.decide import DenyPatterns, Judge, Retention, Rule, dump, parse_dump
-from muniment.policy.grammar import CanonicalPath, canonicalise, fold
 from muniment.policy.load import Silent, load_policy, shortest_match, silent_denies
 
 HEAD = 'schema = "muniment-policy/1"\nname = "own"\n'

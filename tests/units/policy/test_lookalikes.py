@@ -8,7 +8,8 @@ import pytest
 
 from kit.where import FACTS
 from muniment.agent.decision import RESERVED_STEMS
-from muniment.policy.grammar import segment_problem, tables
+from muniment.kernel.path import segment_problem
+from muniment.policy.grammar import tables
 from muniment.policy.load import load_policy
 from muniment.tools.workbench import Workbench
 

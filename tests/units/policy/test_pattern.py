@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from kit.policy.files import code, parsed, refusal, rule
 from kit.policy.reading import Reader
-from muniment.names import RelPath, Scope
+from muniment.kernel.names import RelPath, Scope
+from muniment.kernel.path import CanonicalPath, fold
 from muniment.policy.automaton import Patterns, Steps, letters_for
 from muniment.policy.decide import AllowPatterns, DenyPatterns, check_pattern
-from muniment.policy.grammar import CanonicalPath, fold
 
 SCOPES = (Scope("user"), Scope("project"))
 HEAD = 'schema = "muniment-policy/1"\nname = "p"\n[scopes]\nuser = {}\nproject = {}\n'

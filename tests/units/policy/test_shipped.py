@@ -7,13 +7,13 @@ import pathspec
 import pytest
 
 from kit.policy.files import code, parsed
+from muniment.kernel.names import Verb
+from muniment.kernel.path import canonicalise
 from muniment.lab.proofs import diff, mutants, prove, read_invariants
 from muniment.lab.review import lint
 from muniment.lab.schema import render
-from muniment.names import Verb
 from muniment.policy.decide import GATES, Changes, Content, Judge, Provenance, Retention, dump
 from muniment.policy.family import LOCK_NAME, read_lock, shipped_folder
-from muniment.policy.grammar import canonicalise
 from muniment.policy.load import load_files, load_policy
 
 FOLDER = Path(shipped_folder())

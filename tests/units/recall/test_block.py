@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from muniment.content.entry import MAX_NAME_CHARS
-from muniment.names import Trust
+from muniment.kernel.names import Trust
 from muniment.recall.recaller import HEADING, Block, Note, age, block_of, estimated, system_block_of
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kit.recall.places import CANARY, entry_of, foreign, ground, paths
-from muniment.confine.cancel import Patience
-from muniment.names import Trust
+from muniment.kernel.cancel import Patience
+from muniment.kernel.names import Trust
 from muniment.recall.context import Budgets, StaticContext
 
 FOREVER = Patience(math.inf)

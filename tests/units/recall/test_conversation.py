@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from kit.recall.messages import assistant, calling, result, user
 from kit.recall.places import CANARY, DEPLOY, ENTRIES, STAGING, WAIT, Gate, entry_of, paths, settle, staged
-from muniment.confine.cancel import Patience
+from muniment.kernel.cancel import Patience
 from muniment.recall.context import Budgets
 from muniment.recall.conversation import FACT_CHARS, MAX_FACTS, Compacting, Conversation
 from muniment.recall.session import BroughtIn, Reason

@@ -19,10 +19,10 @@ import pytest
 
 from kit.recall.places import CANARY, entry_of, ground, paths
 from muniment import api
-from muniment.confine.cancel import Cancel, Patience
 from muniment.content.words import STOP_WORDS
 from muniment.errors import Cancelled, DeadlineExceeded, ManagedMemoryUnavailable
-from muniment.names import MAX_FILE_BYTES
+from muniment.kernel.cancel import Cancel, Patience
+from muniment.kernel.names import MAX_FILE_BYTES
 from muniment.recall.recaller import Recaller, Shelf
 from muniment.recall.search import Search
 from muniment.store.audit import verify

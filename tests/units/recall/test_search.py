@@ -9,9 +9,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kit.recall.library import NOW, entry_of, library
-from muniment.confine.cancel import Cancel, Patience
 from muniment.errors import Cancelled
-from muniment.names import Digest
+from muniment.kernel.cancel import Cancel, Patience
+from muniment.kernel.names import Digest
 from muniment.recall import search as subject
 from muniment.recall.search import PAGE, Search
 

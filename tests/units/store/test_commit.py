@@ -22,11 +22,11 @@ from kit.store.ground import STANDING, STRICT, new, origin, patience, sha
 from kit.store.killed import files, recovered, steps
 from kit.store.processes import at_once
 from muniment import events
-from muniment.confine import writing
-from muniment.confine.binding import bind
-from muniment.confine.cancel import Cancel
-from muniment.confine.writing import Directory, open_directory
 from muniment.errors import Cancelled, DeadlineExceeded, ManagedMemoryUnavailable, PathEscape, StoreConflict
+from muniment.kernel import land
+from muniment.kernel.binding import bind
+from muniment.kernel.cancel import Cancel
+from muniment.kernel.land import Directory, open_directory
 from muniment.store import apply as applying
 from muniment.store import audit, upkeep
 from muniment.store import commit as subject
@@ -402,7 +402,7 @@ interrupt, broken_disk = raising(KeyboardInterrupt), raising(OSError(errno.EIO, 
 
 def refusing(number):
     """What `renameat2` does where it cannot."""
-    return lambda *_: (writing.ctypes.set_errno(number), -1)[1]
+    return lambda *_: (land.ctypes.set_errno(number), -1)[1]
 
 
 @pytest.mark.threat("T-RUN-02", control="taken_back")
@@ -419,7 +419,7 @@ def test_a_fault_or_an_interrupt_at_any_moment_leaves_everything_as_it_was(groun
         for at in range(1, times + 1):
             broken(os, call, at, broken_disk, ManagedMemoryUnavailable, "the disk reports an error")
     for at in range(1, 7):
-        broken(writing, "_renameat2", at, refusing(errno.EIO), ManagedMemoryUnavailable)
+        broken(land, "_renameat2", at, refusing(errno.EIO), ManagedMemoryUnavailable)
     calls = {"stage": 7, "publish_new": 3, "replace": 3, "withdraw": 1, "replace_link": 1, "_unlink": 4}
     for (call, times), after in product(calls.items(), (False, True)):
         if not after or call not in {"stage", "replace_link"}:  # Told below: what is lost there, and why.
@@ -475,7 +475,7 @@ def test_a_file_that_took_the_place_of_a_link_gets_its_name_back(ground, writes,
     def swap_and_break(self, staged, name):
         (ground.user / name).unlink()
         (ground.user / name).write_bytes(b"a peer's")
-        self._rename(staged.temporary, name, writing._EXCHANGE)
+        self._rename(staged.temporary, name, land._EXCHANGE)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Directory, "replace_link", swap_and_break)
@@ -488,7 +488,7 @@ def test_a_plain_rename_is_told_and_what_is_not_there_cannot_be_removed(ground, 
     told = []
     nothing = Write(ground.roots["user"], "none.md", Expected.ABSENT, None)
     raised(ValueError, apply, [nothing], match="cannot be removed")
-    monkeypatch.setattr(writing, "_renameat2", refusing(errno.EINVAL))
+    monkeypatch.setattr(land, "_renameat2", refusing(errno.EINVAL))
     monkeypatch.setattr(events, "emit", lambda event, **fields: told.append((event, fields)))
     apply(writes)
     assert len(told) == len(writes)
@@ -504,7 +504,7 @@ def test_every_descriptor_is_closed_again(writes):
 
 @pytest.mark.parametrize("step", [9, pytest.param(1, marks=pytest.mark.slow)])
 def test_whenever_a_peer_exchanges_the_name_its_bytes_alone_are_kept(tmp_path, monkeypatch, step):
-    real = writing._renameat2
+    real = land._renameat2
     for moments in range(0, 256, step):
         base = tmp_path / str(moments)
         base.mkdir(mode=0o700)
@@ -524,7 +524,7 @@ def test_whenever_a_peer_exchanges_the_name_its_bytes_alone_are_kept(tmp_path, m
                 result = result if turn else real(*arguments)
             return result
 
-        monkeypatch.setattr(writing, "_renameat2", raced)
+        monkeypatch.setattr(land, "_renameat2", raced)
         bound, landed = bind("user", base), False
         with suppress(StoreConflict, ManagedMemoryUnavailable):
             apply([Write(bound, "a.md", b"before\n", b"ours\n")])

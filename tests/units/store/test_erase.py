@@ -18,10 +18,10 @@ from kit.store.ground import STRICT, lax, new, origin, patience
 from kit.store.processes import die, killed
 from muniment import errors
 from muniment import lane as reading
-from muniment.confine.cancel import Cancel
+from muniment.kernel.cancel import Cancel
+from muniment.kernel.names import Trust
+from muniment.kernel.path import canonicalise
 from muniment.lane import Ended, Lane, NewTask, Originator
-from muniment.names import Trust
-from muniment.policy.grammar import canonicalise
 from muniment.store import erase as module
 from muniment.store import tasks
 from muniment.store.audit import records, verify

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from muniment.content.gates import GATES, check_text
-from muniment.names import RelPath, Scope, Trust
-from muniment.policy.grammar import fold, segment_problem
+from muniment.kernel.names import RelPath, Scope, Trust
+from muniment.kernel.path import fold, segment_problem
 from muniment.store import index
 from muniment.testing.corpus.index_oracle import index_problems, index_targets
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as some
 
 from kit.store.ground import STANDING, STRICT, claim, lax, new, patience, sha
 from muniment import errors
-from muniment.confine.root import Root
 from muniment.errors import QuotaExceeded, Refused
-from muniment.names import MAX_FILE_BYTES, MAX_SEGMENT_BYTES, Verb, Via
+from muniment.kernel.names import MAX_FILE_BYTES, MAX_SEGMENT_BYTES, Verb, Via
+from muniment.kernel.root import Root
 from muniment.policy.decide import Rule
 from muniment.store import upkeep
 from muniment.store.judge import Author, Node, ProposalPart, check_paths, draft, judge, look, rebase, settle

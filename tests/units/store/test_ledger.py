@@ -12,9 +12,9 @@ import pytest
 
 from kit.raising import raised
 from kit.store.ground import new, origin
-from muniment.confine.writing import is_temporary
 from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable
-from muniment.names import Trust
+from muniment.kernel.land import is_temporary
+from muniment.kernel.names import Trust
 from muniment.store import audit, ledger, tasks
 from muniment.store import state as series
 from muniment.store.audit import Head, append, records, verify

@@ -19,9 +19,9 @@ from kit.raising import raised
 from kit.store.ground import STRICT, claim, new, patience, photograph, sha
 from kit.store.shelf import Limits, Shelf, expected
 from kit.store.shelf import sha as digest_of
-from muniment.confine.root import Root
 from muniment.errors import StoreConflict, Unreadable
-from muniment.names import MAX_FILE_BYTES
+from muniment.kernel.names import MAX_FILE_BYTES
+from muniment.kernel.root import Root
 from muniment.store import catalog, upkeep
 from muniment.store import index as subject
 from muniment.store.state import State

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kit.raising import raised
 from kit.store.ground import claim, new, origin, patience
 from muniment.errors import QuotaExceeded, ReviewClosed
-from muniment.names import Trust
+from muniment.kernel.names import Trust
 from muniment.store import review
 from muniment.store.audit import records
 from muniment.store.review import Pending, hold, load, pending, preview, turn_down

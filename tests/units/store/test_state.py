@@ -22,8 +22,8 @@ from kit.jobs.places import raising
 from kit.meanwhile import nth
 from kit.raising import raised
 from kit.store.processes import die, killed, program
-from muniment.confine.cancel import Cancel, Patience
 from muniment.errors import Cancelled, DeadlineExceeded, ManagedMemoryUnavailable, StateTooNew
+from muniment.kernel.cancel import Cancel, Patience
 from muniment.store import database, state
 from muniment.store.audit import append, records, verify
 from muniment.store.database import Database

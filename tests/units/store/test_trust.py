@@ -14,8 +14,8 @@ from kit.raising import raised
 from kit.store.ground import STRICT, lax, new, origin, sha
 from muniment.content.entry import parse
 from muniment.errors import PendingReview, Refused, TooLarge
-from muniment.names import RelPath, Scope, Trust
-from muniment.policy.grammar import CanonicalPath
+from muniment.kernel.names import RelPath, Scope, Trust
+from muniment.kernel.path import CanonicalPath
 from muniment.store.ledger import Draft, root_key, source_of
 from muniment.store.trust import ChangeOrigin, by_words, constant, stamp, ulid
 from muniment.store.upkeep import view_of

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis.strategies import data
 
-from muniment.confine.wire import Channel, FrameViolation
 from muniment.content.entry import parse
 from muniment.errors import BadName, PathEscape, PolicyInvalid, Refused
-from muniment.names import Scope, Via
-from muniment.policy.grammar import canonicalise
+from muniment.fence.wire import Channel, FrameViolation
+from muniment.kernel.names import Scope, Via
+from muniment.kernel.path import canonicalise
 from muniment.policy.load import parse_policy
 from muniment.testing import strategies as made
 from muniment.tools.calls import TOOLS

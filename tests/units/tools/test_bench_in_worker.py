@@ -10,9 +10,9 @@ import pytest
 
 from kit.confine.probe import nothing_left_open
 from kit.memories import SCOPES, handles, make_roots, strict
-from muniment.confine.cancel import Patience
-from muniment.confine.wire import Channel, ProtocolViolation
 from muniment.errors import WorkerLost
+from muniment.fence.wire import Channel, ProtocolViolation
+from muniment.kernel.cancel import Patience
 from muniment.policy.decide import dump
 from muniment.testing.strategies import frame
 from muniment.tools.remote import RemoteBench, greet

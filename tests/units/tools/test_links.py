@@ -4,8 +4,8 @@ import pytest
 
 from kit.memories import SCOPES, handles, make_roots, put, strict
 from kit.tools.benches import Bench
-from muniment.confine.root import read_links
-from muniment.names import Verb
+from muniment.kernel.names import Verb
+from muniment.kernel.root import read_links
 from muniment.tools.workbench import Workbench
 
 

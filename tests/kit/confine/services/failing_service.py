@@ -6,7 +6,7 @@ What goes wrong is the pattern of a `grep`. As `hasty`, its workers have one sec
 import ctypes
 import os
 
-from muniment.confine import fence
+from muniment.fence import layers
 from muniment.tools import service
 from muniment.tools.workbench import Workbench
 
@@ -51,5 +51,5 @@ Workbench.call = _call
 def __getattr__(name):
     if name != "hasty":
         raise AttributeError(name)
-    fence.CPU_SECONDS = 1
+    layers.CPU_SECONDS = 1
     return serve

@@ -7,7 +7,7 @@ An import ends it with `IMPORTED`.
 import os
 import sys
 
-from muniment.confine import fence
+from muniment.fence import layers
 from muniment.names import FenceLayer
 from muniment.tools import service
 
@@ -15,17 +15,17 @@ IMPORTED = 99
 
 warm = service.warm
 
-fence._EPERM = fence._KILL
-FILTERS = {key: fence.program(*key) for key in fence._FILTERS}
+layers._EPERM = layers._KILL
+FILTERS = {key: layers.program(*key) for key in layers._FILTERS}
 
 
 def _install(grounds):
     """As the fence does, without trying out what would kill."""
-    opener = "openat2" if fence.available() else "openat"
-    fence.install(FILTERS[grounds.machine, opener])
+    opener = "openat2" if layers.available() else "openat"
+    layers.install(FILTERS[grounds.machine, opener])
 
 
-fence.STEPS = {**fence.STEPS, FenceLayer.SECCOMP: _install}
+layers.STEPS = {**layers.STEPS, FenceLayer.SECCOMP: _install}
 
 
 class Guard:

@@ -11,8 +11,8 @@ import ctypes
 import errno
 import os
 
-from muniment.confine import fence
-from muniment.confine.attempts.system import serve, warm
+from muniment.fence import layers
+from muniment.lab.attempts.system import serve, warm
 from muniment.names import FenceLayer
 
 __all__ = ["warm"]
@@ -39,6 +39,6 @@ def __getattr__(name):
     if name not in {"nothing", "all"} and not name.startswith(("only_", "without_")):
         raise AttributeError(name)
     stand = layers_of(name)
-    fence.STEPS = {layer: step if layer in stand else refuse for layer, step in fence.STEPS.items()}
+    layers.STEPS = {layer: step if layer in stand else refuse for layer, step in layers.STEPS.items()}
     LIBC.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
     return serve

@@ -9,7 +9,7 @@ import hashlib
 import os
 import struct
 
-from muniment.confine.wire import Channel
+from muniment.fence.wire import Channel
 from muniment.policy.decide import parse_dump
 
 EVIL = b"evil-content-51c2\n"

@@ -5,11 +5,11 @@ import sys
 
 from own_memory import regions
 
-from muniment.confine import fence
-from muniment.confine.wire import Channel
+from muniment.fence import layers
+from muniment.fence.wire import Channel
 from muniment.tools import service
 
-fence.STEPS = {}
+layers.STEPS = {}
 PR_SET_DUMPABLE = 4
 
 
@@ -18,7 +18,7 @@ warm = service.warm
 
 def serve(sock, roots, missing):  # noqa: ARG001
     """Send every readable region, then an end."""
-    fence.prctl(PR_SET_DUMPABLE, 1)  # else /proc/self/mem is root's
+    layers.prctl(PR_SET_DUMPABLE, 1)  # else /proc/self/mem is root's
     channel = Channel(sock)
     for name, content in regions():
         channel.send({"name": name, "read": content is not None}, content or b"")

@@ -2,10 +2,10 @@
 
 import os
 
-from muniment.confine import fence
-from muniment.confine.wire import Channel
+from muniment.fence import layers
+from muniment.fence.wire import Channel
 
-fence.STEPS = {}
+layers.STEPS = {}
 
 
 def _asked(sock):

@@ -10,7 +10,7 @@ import os
 import struct
 from dataclasses import dataclass
 
-from muniment.confine.syscalls import NUMBERS
+from muniment.fence.calls import NUMBERS
 from muniment.names import FenceLayer
 
 LOAD, RETURN, IF_EQUAL = 0x20, 0x06, 0x15

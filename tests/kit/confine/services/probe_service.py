@@ -11,10 +11,10 @@ import sys
 import time
 from pathlib import Path
 
-from muniment.confine import fence
-from muniment.confine.wire import Channel
+from muniment.fence import layers
+from muniment.fence.wire import Channel
 
-fence.STEPS = {}
+layers.STEPS = {}
 
 
 def serve(sock, roots, missing):  # noqa: ARG001

@@ -2,7 +2,7 @@
 
 from outer_filter import CASES, stand_around
 
-from muniment.confine.root import choose_resolver
+from muniment.kernel.root import choose_resolver
 from muniment.tools.service import serve, warm
 
 __all__ = ["warm"]

@@ -24,7 +24,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from muniment.confine.syscalls import LIBC, NUMBERS, fstat, last_error
+from muniment.fence.calls import NUMBERS
+from muniment.kernel.syscalls import LIBC, fstat, last_error
 from muniment.names import FenceLayer
 
 # -- attempt -----------------------------------------------------------------------------------------

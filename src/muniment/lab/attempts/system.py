@@ -18,7 +18,11 @@ import struct
 from collections.abc import Mapping
 from typing import Any, Final
 
-from muniment.confine.attempts.attempt import (
+from muniment.fence.calls import NUMBERS
+from muniment.fence.layers import Missing
+from muniment.fence.wire import Channel
+from muniment.kernel.syscalls import LIBC
+from muniment.lab.attempts.attempt import (
     AT_FDCWD,
     DONE,
     FILES,
@@ -35,9 +39,6 @@ from muniment.confine.attempts.attempt import (
     reaches,
     read,
 )
-from muniment.confine.fence import Missing
-from muniment.confine.syscalls import LIBC, NUMBERS
-from muniment.confine.wire import Channel
 from muniment.names import FenceLayer
 
 # -- kernel ------------------------------------------------------------------------------------------

@@ -35,8 +35,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from muniment.confine.syscalls import FATAL, LIBC, NUMBERS, PASSED, available, last_error
-from muniment.confine.wire import MAX_ROOTS
+from muniment.fence.calls import FATAL, NUMBERS, PASSED
+from muniment.fence.wire import MAX_ROOTS
+from muniment.kernel.syscalls import LIBC, available, last_error
 from muniment.names import FenceLayer
 
 # -- landlock ----------------------------------------------------------------------------------------
@@ -52,7 +53,7 @@ from muniment.names import FenceLayer
 #
 # Does not hold: ABI 1 and 2 cannot forbid truncation. No ABI forbids to look up a name or to ask for
 # metadata (an O_PATH open and `fstat`, `stat`), UDP, `chmod`, `utime` or sockets on paths: but for the
-# first, that is for `muniment.confine.fence`. Descriptors that are open already stay as they are.
+# first, that is for `muniment.fence.layers`. Descriptors that are open already stay as they are.
 #
 # ABI 9 and later add rights over calls that seccomp refuses whole; nothing here asks for them.
 # Source: landlock(7), `linux/landlock.h`.

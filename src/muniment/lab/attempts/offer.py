@@ -1,7 +1,7 @@
 """What this system offers for the fence, and what to do about what it does not.
 
 Asking changes nothing. What is offered need not hold: only a worker that is fenced shows that, and only what
-it may not do any more (`attempts`).
+it may not do any more (`attempt`).
 """
 
 from __future__ import annotations
@@ -9,127 +9,15 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from muniment.confine.fence import MIN_ABI, offered_abi
-from muniment.confine.syscalls import LIBC, NUMBERS, available, require_known_machine
-from muniment.errors import ConfinementUnavailable
-from muniment.names import Enforcement, FenceLayer
-
-if TYPE_CHECKING:
-    from muniment.policy.decide import Policy
-
-# -- evidence ----------------------------------------------------------------------------------------
-#
-# What holds a worker, as the broker may believe it: what the worker reports, less what the kernel denies.
-#
-# E1 a layer that the worker calls missing is missing. E2 `seccomp`, `no_new_privs` and `capabilities` are
-# asked of the kernel from outside, in `/proc/PID/status`; where that says otherwise, or nothing, the layer
-# is missing whatever the worker says. A filter counts if the worker has more of them than this process,
-# which a container may have filtered already. E3 `full` takes every layer but `mdwe`.
-#
-# The report comes from our own code in a fresh fork, before it was told anything; it is no word of a worker
-# that was taken over. Attacked by `tests/units/confine/test_offer.py`.
-
-DISPENSABLE: Final = frozenset({FenceLayer.MDWE})
-"""Layers without which `full` is still full: another one holds the same."""
-
-_WITNESSED: Final[Mapping[FenceLayer, tuple[str, str]]] = {
-    FenceLayer.SECCOMP: ("Seccomp", "2"),
-    FenceLayer.NO_NEW_PRIVS: ("NoNewPrivs", "1"),
-    FenceLayer.CAPABILITIES: ("CapEff", "0000000000000000"),
-}
-"""Field of `/proc/PID/status`, and what it says of a worker that is held."""
-
-_FILTERS: Final = "Seccomp_filters"
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """What holds a worker.
-
-    Attributes:
-        enforcement: as a whole.
-        missing: layers that the kernel does not hold, in the order of the fence.
-    """
-
-    enforcement: Enforcement
-    missing: tuple[FenceLayer, ...]
-
-
-IN_PROCESS: Final = Held(Enforcement.NONE, tuple(FenceLayer))
-"""What holds tools that run in the broker's own process."""
-
-
-def what_holds(reported_missing: Collection[FenceLayer], status: str, ours: str) -> Held:
-    """Judge a worker's report (E1 to E3).
-
-    Args:
-        reported_missing: what the worker says.
-        status: what `/proc/PID/status` says of it; empty: nothing.
-        ours: what that says of this process.
-    """
-    fields, own = _fields(status), _fields(ours)
-    denied = {layer for layer, (name, value) in _WITNESSED.items() if fields.get(name) != value}
-    # Kernels before 5.9 do not count filters; there the field is missing on both sides.
-    if _FILTERS in fields and int(fields[_FILTERS]) <= int(own.get(_FILTERS, "0")):
-        denied.add(FenceLayer.SECCOMP)
-    missing = tuple(layer for layer in FenceLayer if layer in denied or layer in reported_missing)
-    is_full = DISPENSABLE.issuperset(missing)
-    return Held(Enforcement.FULL if is_full else Enforcement.PARTIAL, missing)
-
-
-def _fields(status: str) -> dict[str, str]:
-    lines = (line.partition(":") for line in status.splitlines())
-    return {name: value.strip() for name, _, value in lines}
-
-
-def read_status(pid: int) -> str:
-    """What the kernel says of a process; empty where it cannot be asked."""
-    try:
-        return Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
-    except OSError:
-        return ""
-
-
-# -- requirement -------------------------------------------------------------------------------------
-#
-# What a policy requires to hold the worker of a run, compared with what does. The broker's only.
-
-
-def require(policy: Policy, held: Held) -> None:
-    """Refuse a run that is held less than its policy requires.
-
-    Raises:
-        ConfinementUnavailable: it is; the message names what is missing and what to do.
-    """
-    required = policy.confinement.require
-    if held.enforcement.satisfies(required):
-        return
-    if held.enforcement is Enforcement.NONE:
-        remedy = 'run it in a worker, or use a policy that says require = "none"'
-    else:
-        remedy = (
-            f"the kernel does not hold {', '.join(held.missing)}; 'muniment doctor' says why, "
-            'or use a policy that requires "partial"'
-        )
-    raise ConfinementUnavailable(required, held.enforcement, remedy)
-
-
-def check_enforcement(policy: Policy, *, in_process: bool) -> None:
-    """`require`, as far as it is known before a worker is started.
-
-    Raises:
-        ConfinementUnavailable: the tools would run in this process, and the policy requires a worker.
-    """
-    if in_process:
-        require(policy, IN_PROCESS)
-
-
-# -- offer -------------------------------------------------------------------------------------------
+from muniment.fence.calls import NUMBERS
+from muniment.fence.evidence import read_status
+from muniment.fence.layers import MIN_ABI, offered_abi
+from muniment.kernel.syscalls import LIBC, available, require_known_machine
+from muniment.names import FenceLayer
 
 _PR_GET_MDWE: Final = 66
 _SECCOMP_GET_ACTION_AVAIL: Final = 2

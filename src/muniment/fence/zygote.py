@@ -36,8 +36,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, NoReturn
 
-from muniment.confine import fence
-from muniment.confine.wire import (
+from muniment.fence import layers
+from muniment.fence.wire import (
     FDS_BEFORE_ROOTS,
     ExitCode,
     FrameViolation,
@@ -47,7 +47,7 @@ from muniment.confine.wire import (
     send_with_fds,
 )
 
-Serve = Callable[[socket.socket, Mapping[str, int], fence.Missing], None]
+Serve = Callable[[socket.socket, Mapping[str, int], layers.Missing], None]
 """A service: serves one run over its socket, roots by scope, until the broker closes the connection. It
 tells the broker first which layers of the fence are missing."""
 
@@ -219,7 +219,7 @@ class _Nursery:
             _isolate({request.sock, *request.roots.values()}, self._pid)
             # Asks the kernel what kind of socket it is, which the fence would refuse.
             sock = socket.socket(fileno=request.sock)
-            missing = fence.put_up(tuple(request.roots.values()))
+            missing = layers.put_up(tuple(request.roots.values()))
             code = ExitCode.BUG
             self._serve(sock, request.roots, missing)
             code = ExitCode.OK
@@ -248,12 +248,12 @@ def _settle() -> None:
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGPIPE, signal.SIGXFSZ}:
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    fence.set_undumpable()
+    layers.set_undumpable()
 
 
 def _isolate(keep: set[int], parent: int) -> None:
     """Make a fresh fork a worker that holds only `keep` (Z2, Z3)."""
-    fence.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    layers.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         # It died before the line above; nobody would ever end us.
         os._exit(ExitCode.FENCE)

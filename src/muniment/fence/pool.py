@@ -33,8 +33,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Self
 
-from muniment.confine.cancel import Cancel, Patience
-from muniment.confine.wire import (
+from muniment.errors import ConfinementUnavailable, DeadlineExceeded, WorkerLost
+from muniment.fence.wire import (
     MAX_CONTROL_BYTES,
     MAX_ROOTS,
     Channel,
@@ -46,8 +46,8 @@ from muniment.confine.wire import (
     receive_with_fds,
     send_with_fds,
 )
-from muniment.errors import ConfinementUnavailable, DeadlineExceeded, WorkerLost
-from muniment.names import Scope
+from muniment.kernel.cancel import Cancel, Patience
+from muniment.kernel.names import Scope
 
 # -- process -----------------------------------------------------------------------------------------
 #
@@ -66,7 +66,7 @@ millisecond; one that was stopped never does."""
 
 _CODE: Final = (
     "import sys; sys.path.extend(sys.argv[3:]); "
-    "from muniment.confine import zygote; zygote.main(int(sys.argv[1]), sys.argv[2])"
+    "from muniment.fence import zygote; zygote.main(int(sys.argv[1]), sys.argv[2])"
 )
 
 

@@ -27,14 +27,15 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
-from muniment.confine.attempts.attempt import AT_FDCWD, DONE, MACHINE, UNTRIED, Attempt, call
-from muniment.confine.attempts.system import ATTEMPTS, EXECUTED, ROOT, program
-from muniment.confine.cancel import Patience
-from muniment.confine.fence import offered_abi
-from muniment.confine.offer import Held, read_status, what_holds
-from muniment.confine.pool import Worker, ZygoteProcess, describe, import_directories
 from muniment.errors import DeadlineExceeded, WorkerLost
-from muniment.names import FenceLayer, Scope
+from muniment.fence.evidence import Held, read_status, what_holds
+from muniment.fence.layers import offered_abi
+from muniment.fence.pool import Worker, ZygoteProcess, describe, import_directories
+from muniment.kernel.cancel import Patience
+from muniment.kernel.names import Scope
+from muniment.lab.attempts.attempt import AT_FDCWD, DONE, MACHINE, UNTRIED, Attempt, call
+from muniment.lab.attempts.system import ATTEMPTS, EXECUTED, ROOT, program
+from muniment.names import FenceLayer
 
 # -- stage -------------------------------------------------------------------------------------------
 #
@@ -173,7 +174,7 @@ def _needle() -> bytes:
 
 # -- trial -------------------------------------------------------------------------------------------
 
-SERVICE: Final = "muniment.confine.attempts.system:serve"
+SERVICE: Final = "muniment.lab.attempts.system:serve"
 
 ATTEMPT_SECONDS: Final = 5.0
 """Seconds for one attempt, from where its worker is ready; it takes milliseconds."""

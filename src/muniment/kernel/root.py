@@ -3,14 +3,14 @@
 On success of any method:
 
 - C1 no component of the path was a symbolic link; nothing was followed.
-- C2 what was opened lay beneath the root, on its mount (the walk's limit: see `muniment.confine.root`).
+- C2 what was opened lay beneath the root, on its mount (the walk's limit: see `muniment.kernel.root`).
 - C3 a file whose bytes are returned is regular, has one name (`st_nlink == 1`) and is within the limit. This
   was asked of the descriptor that is then read.
 - C4 no call waited for another process.
 - C5 no descriptor with an offset outlives a call or is shared: the root is O_PATH, listings open their own,
   reads give their position.
 
-Does not hold: that the root is still where it was bound (`muniment.confine.binding.BoundRoot.verify`), that a
+Does not hold: that the root is still where it was bound (`muniment.kernel.binding.BoundRoot.verify`), that a
 file does not change while it is read, or that a name, once listed, still exists.
 
 Text is checked in this order before any system call, and never normalised:
@@ -31,19 +31,9 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, NoReturn, Protocol, Self
 
-from muniment.confine.syscalls import (
-    EXAMINE,
-    LIST,
-    READ,
-    Openat2Resolver,
-    Purpose,
-    Stat,
-    available,
-    entries,
-    fstat,
-    require_known_machine,
-)
-from muniment.errors import (
+from muniment.kernel.names import MAX_DEPTH, MAX_FILE_BYTES, MAX_PATH_BYTES, RelPath, Scope, Via, joined
+from muniment.kernel.path import segment_problem
+from muniment.kernel.refusal import (
     BadName,
     ManagedMemoryUnavailable,
     MunimentError,
@@ -55,14 +45,24 @@ from muniment.errors import (
     Unreadable,
     printable,
 )
-from muniment.names import MAX_DEPTH, MAX_FILE_BYTES, MAX_PATH_BYTES, RelPath, Scope, Via, joined
-from muniment.policy.grammar import segment_problem
+from muniment.kernel.syscalls import (
+    EXAMINE,
+    LIST,
+    READ,
+    Openat2Resolver,
+    Purpose,
+    Stat,
+    available,
+    entries,
+    fstat,
+    require_known_machine,
+)
 
 # -- walk --------------------------------------------------------------------------------------------
 #
 # Opening beneath a root one component at a time, for systems without `openat2`.
 #
-# The contract is that of `muniment.confine.syscalls`, and so are the error numbers, with two differences:
+# The contract is that of `muniment.kernel.syscalls`, and so are the error numbers, with two differences:
 #
 # - A mount is seen by its device number only. A bind mount from the same file system is not seen; where
 #   files of one mount have several device numbers (some stacked file systems) they are refused.
@@ -82,7 +82,7 @@ class WalkResolver:
     name: Final = "walk"
 
     def open(self, dir_fd: int, path: bytes, purpose: Purpose) -> int:
-        """A new descriptor of `path` beneath `dir_fd`; see `muniment.confine.root.Resolver`.
+        """A new descriptor of `path` beneath `dir_fd`; see `muniment.kernel.root.Resolver`.
 
         Cost: an `openat`, `fstat` and `close` a component.
         """
@@ -465,7 +465,7 @@ def _unreadable(shown: str, error: OSError) -> Unreadable:
 # An open directory beneath a root, to look at: its names, what each is, and the bytes of its files.
 #
 # For whoever keeps account of a memory and wants to know what changed in it. On success of any method, C1
-# to C5 of `muniment.confine.root` hold, and:
+# to C5 of `muniment.kernel.root` hold, and:
 #
 # - L1 every name is a single component in the directory that was opened, wherever that is by now: no other
 #   process can lead a second call elsewhere than the first.

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Self
 
-from muniment.errors import Cancelled, DeadlineExceeded
+from muniment.kernel.refusal import Cancelled, DeadlineExceeded
 
 MAX_POLL_SECONDS: Final = 3600.0
 """Seconds of one poll(2); it takes milliseconds as a C int, a deadline may be later than that or infinite."""

@@ -1,7 +1,7 @@
 """The broker's door to writing: the lock of a root, and the directories beneath it.
 
 Imported by `muniment.store` only, never in a worker. What is done in a directory stands in
-`muniment.confine.writing`.
+`muniment.kernel.land`.
 
 On success, until the block of `lock_roots` is left:
 
@@ -39,11 +39,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Self
 
-from muniment.confine.binding import BoundRoot
-from muniment.confine.cancel import Patience
-from muniment.confine.root import Root, encoded
-from muniment.confine.syscalls import LIBC, LIST, MACHINE, last_error
-from muniment.errors import (
+from muniment.kernel.binding import BoundRoot
+from muniment.kernel.cancel import Patience
+from muniment.kernel.names import MAX_FILE_BYTES, Digest, RelPath, Scope, joined
+from muniment.kernel.refusal import (
     BadName,
     DeadlineExceeded,
     ManagedMemoryUnavailable,
@@ -55,19 +54,20 @@ from muniment.errors import (
     Unreadable,
     printable,
 )
-from muniment.names import MAX_FILE_BYTES, Digest, RelPath, Scope, joined
+from muniment.kernel.root import Root, encoded
+from muniment.kernel.syscalls import LIBC, LIST, MACHINE, last_error
 
 # -- landing -----------------------------------------------------------------------------------------
 #
 # How a file in an open directory beneath a root gets its bytes, or goes. The broker's only.
 #
-# Imported by `muniment.confine.writing` and `muniment.store` only, never in a worker.
+# Imported by `muniment.kernel.land` and `muniment.store` only, never in a worker.
 #
 # On success:
 #
 # - W1 no write follows a link or crosses a mount: a name is always a single component beneath a directory
 #   that
-#   `muniment.confine.writing` reached.
+#   `muniment.kernel.land` reached.
 # - W2 a file is whole at every instant: its bytes are on disk under a temporary name (0600 before the first
 #   of
 #   them) before its own name leads to them.

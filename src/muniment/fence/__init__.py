@@ -1,0 +1,9 @@
+"""What holds a worker once code that is not ours runs in it: the clean process it comes from, and its fence.
+
+Start with `layers` (what a worker gives up), then `zygote` (where it is forked), `pool` (the broker's end)
+and `wire` (what they say to each other).
+
+Elsewhere than on Linux importing any of it is `PlatformUnsupported`.
+"""
+
+import muniment.kernel.syscalls  # noqa: F401  asks for the system

@@ -1,0 +1,314 @@
+"""From untrusted text to a canonical logical path, by refusing and never by repairing.
+
+Contract:
+    G1  `canonicalise` returns a path whose first segment is a declared scope and whose every segment
+        passes `segment_problem`; or raises `PathEscape`, `BadName` or `Refused`. Nothing else, for any `str`.
+    G2  One name, one spelling: a canonical path is NFKC-stable, holds no empty, `.` or `..` segment and
+        nothing invisible; nothing in it is ever decoded (`%`, `~`, `$`) or expanded. Folding it is folding
+        each of its characters by itself.
+    G3  An escape wins over a bad name where a path is both, so that the run can end on it; save for G4.
+    G4  Cost is bounded by `MAX_PATH_BYTES`: longer text is a bad name before it is looked at.
+
+What does not hold: that the file exists, or that the path is no link; `muniment.kernel.root` sees to that.
+Letters and digits that look like a slash or dot in some fonts (Katakana no, Arabic zero, Lisu tones) stay
+allowed, since words are written with them.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from muniment.kernel.names import MAX_DEPTH, MAX_PATH_BYTES, MAX_SEGMENT_BYTES, RelPath, Scope, Via, joined
+from muniment.kernel.refusal import BadName, PathEscape, Refused, printable
+
+# -- normal ------------------------------------------------------------------------------------------
+#
+# Unicode normal forms at a bounded cost: the one door to `unicodedata.normalize`.
+#
+# Normalising sorts each run of combining marks, at the square of its length: 64 KiB of two marks in turn
+# take most of a minute, in C, with the interpreter held. No language stacks more than a handful of them,
+# and text that is streamed has at most 30. So a run is cut to `MAX_MARKS` before it is normalised, whoever
+# asks.
+#
+# Source: UAX #15, 13 (Stream-Safe Text Format). An architecture test holds everybody to this door.
+
+MAX_MARKS: Final = 30
+"""Combining marks in a row. Source: UAX #15, UAX15-D3."""
+
+_HIDDEN_MARKS: Final = "\u0f73\u0f75\u0f81\uff9e\uff9f"
+"""Characters of class 0 that decompose into marks alone."""
+
+_LONGEST: Final = "\ufdfa"
+"""A whole sentence in one character."""
+
+_SUSPECT: Final = re.compile(rf"[\W{_HIDDEN_MARKS}]{{{MAX_MARKS + 1},}}")
+"""No other mark is a word character; what this finds is looked at again."""
+
+
+def normalised(form: Literal["NFC", "NFKC", "NFKD"], text: str) -> str:
+    """`text` in a normal form, without what any run of marks has beyond `MAX_MARKS`.
+
+    `_LONGEST` is left as it is: it would become eighteen characters, the next longest eight.
+
+    Cost: linear, whatever the text.
+    """
+    if text.isascii():
+        return text
+    return _LONGEST.join(
+        unicodedata.normalize(form, part) for part in _SUSPECT.sub(_cut, text).split(_LONGEST)
+    )
+
+
+def is_normalised(form: Literal["NFC", "NFKC", "NFKD"], text: str) -> bool:
+    """Whether `normalised` would change nothing. Cost: linear."""
+    return text.isascii() or (overlong_run(text) is None and unicodedata.is_normalized(form, text))
+
+
+def overlong_run(text: str) -> int | None:
+    """Where the first run of more than `MAX_MARKS` marks begins, or None. Cost: linear."""
+    for found in () if text.isascii() else _SUSPECT.finditer(text):
+        begin = found.start()
+        for at, char in enumerate(found[0], begin):
+            if not _is_mark(char):
+                begin = at + 1
+            elif at - begin == MAX_MARKS:
+                return begin
+    return None
+
+
+def _cut(found: re.Match[str]) -> str:
+    kept, marks = [], 0
+    for char in found[0]:
+        marks = marks + 1 if _is_mark(char) else 0
+        if marks <= MAX_MARKS:
+            kept.append(char)
+    return "".join(kept)
+
+
+def _is_mark(char: str) -> bool:
+    return unicodedata.combining(char) > 0 or char in _HIDDEN_MARKS
+
+
+# -- grammar -----------------------------------------------------------------------------------------
+
+PREFIX: Final = "/memories/"
+"""What models trained on memory tools put before a path; one is dropped."""
+
+GRAMMAR_LAYER: Final = "grammar"
+"""The layer that refusals name when no policy was asked yet."""
+
+FILE_SUFFIX: Final = ".md"
+"""What the name of every created file ends in, in exactly this case."""
+
+RESERVED_ASCII: Final = frozenset('\\:*?"<>|[](){}%#!$~^`/')
+"""ASCII with a meaning to shells, globs, URLs, markdown links or Windows (policy.md, Meaning 4)."""
+
+CONFUSABLES: Final = frozenset(
+    "\u1735\u2041\u2044\u2215\u2571\u27cb\u29f8\u31d3\U0001d23a"  # like a slash
+    "\u2216\u2572\u27cd\u29f5\u29f9\u31d4\U0001d20f\U0001d23b"  # like a backslash
+    "\u0701\u0702\u3002\ua60e\U00010a50\U0001d16d"  # like a dot
+)
+"""Lookalikes of slash, backslash and dot that are NFKC-stable; the others (U+2024, U+FF0F, …) fail G2.
+
+Source: Unicode UTS #39 confusables.txt, all that are neither letters nor digits, and U+3002, which IDNA
+(UTS #46) takes for a dot.
+"""
+
+BLANKS: Final = frozenset(
+    "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0"
+    + "".join(map(chr, [*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)]))
+)
+"""Characters that show nothing, though their category is that of letters, marks or symbols.
+
+Source: Default_Ignorable_Code_Point of DerivedCoreProperties.txt, less Cf and Cn, which `_CATEGORIES`
+covers; and U+2800, the empty Braille pattern.
+"""
+
+_CATEGORIES: Final = {
+    "Cc": "a control character",
+    "Cf": "an invisible format character",
+    "Cs": "half of a surrogate pair",
+    "Co": "a private-use character",
+    "Cn": "an unassigned character",
+    "Zl": "a line separator",
+    "Zp": "a paragraph separator",
+    "Zs": "a space other than the ordinary one",
+}
+"""Refused categories. Unassigned ones too: their normalisation may change when Unicode assigns them. So a
+name in a script that this Python does not know yet is refused until Python knows it."""
+
+_DEVICE: Final = re.compile(r"(?:con|prn|aux|nul|com[0-9]|lpt[0-9]) *(?:\..*)?", re.DOTALL | re.IGNORECASE)
+"""Names that Windows opens as devices, with any extension. `CONIN$` and superscript digits fail earlier.
+
+Source: learn.microsoft.com, "Naming Files, Paths, and Namespaces".
+"""
+
+_DRIVE_OR_UNC: Final = re.compile(r"[A-Za-z]:|[\\/]{2}[^\\/]")
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_+,&@;='.-](?:[A-Za-z0-9_+,&@;='. -]*[A-Za-z0-9_+,&@;='-])?")
+"""ASCII names that need no look at single characters; which of the rest pass is decided below."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class CanonicalPath:
+    """A path that `canonicalise` let through. Still text: only `muniment.kernel.root` opens it.
+
+    Attributes:
+        scope: a declared scope.
+        rel: the path inside it, `/`-separated; empty for the scope itself.
+    """
+
+    scope: Scope
+    rel: RelPath
+
+    @property
+    def text(self) -> str:
+        """The logical path, such as `user/a/b.md`; `user` for the scope itself."""
+        return f"{self.scope}/{self.rel}" if self.rel else self.scope
+
+    @property
+    def segments(self) -> tuple[str, ...]:
+        """All names from the scope down."""
+        return tuple(self.text.split("/"))
+
+    @property
+    def name(self) -> str:
+        """The last segment."""
+        return self.text.rpartition("/")[2]
+
+    @property
+    def parent(self) -> CanonicalPath:
+        """The directory that holds this; a scope is its own parent."""
+        return CanonicalPath(self.scope, RelPath(self.rel.rpartition("/")[0]))
+
+    def child(self, name: str) -> CanonicalPath:
+        """What `name` is in this directory; the grammar is not asked again."""
+        return CanonicalPath(self.scope, joined(self.rel, name))
+
+
+def canonicalise(unsafe_path: str, scopes: Collection[Scope]) -> CanonicalPath:
+    """The one canonical path that `unsafe_path` spells.
+
+    Args:
+        unsafe_path: any text, as a model or request wrote it. One leading `/memories/` or `/` is dropped.
+        scopes: the declared scopes of the run.
+
+    Raises:
+        PathEscape: it holds NUL or a `..` segment, names a drive or network share, or is absolute and
+            its first segment is no declared scope (G3).
+        BadName: it is empty, too long, too deep, or a segment is outside the grammar.
+        Refused: it is relative and its first segment is no declared scope; the rule is `scopes`.
+    """
+    if len(unsafe_path) > MAX_PATH_BYTES + len(PREFIX):  # A character is at least one byte (G4).
+        raise _bad(unsafe_path, f"the path is longer than {MAX_PATH_BYTES} bytes; shorten it")
+    segments = _without_prefix(unsafe_path).split("/")
+    if (via := _escape(unsafe_path, segments, scopes)) is not None:
+        raise PathEscape(via, unsafe_path)
+    if (problem := _problem(segments)) is not None:
+        raise _bad(unsafe_path, problem)
+    if segments[0] not in scopes:
+        raise Refused(
+            f"{printable(segments[0])!r} is no part of this memory; begin the path with {_choice(scopes)}",
+            rule="scopes",
+            layer=GRAMMAR_LAYER,
+        )
+    return CanonicalPath(Scope(segments[0]), RelPath("/".join(segments[1:])))
+
+
+def segment_problem(name: str) -> str | None:
+    """Why a single name is outside the grammar, in words for one line; None if it is inside.
+
+    Takes any `str`, also names read from disk with surrogateescape. About 1 µs for a plain name.
+    """
+    if name in {"", ".", ".."}:
+        return f"{name!r} is no name; write every folder and file by its own name"
+    if len(name) > MAX_SEGMENT_BYTES or len(name.encode(errors="surrogatepass")) > MAX_SEGMENT_BYTES:
+        return f"a name is longer than {MAX_SEGMENT_BYTES} bytes; shorten it"
+    if _PLAIN.fullmatch(name) is None and (problem := _character_problem(name)) is not None:
+        return problem
+    if _DEVICE.fullmatch(name) is not None:
+        return "a name is reserved for a device on Windows; use another one"
+    return None
+
+
+def is_canonical_character(char: str) -> bool:
+    """Whether a name may hold the character somewhere. `/` is none: it stands between names."""
+    return _refused_character(char) is None and is_normalised("NFKC", char)
+
+
+def fold(text: str) -> str:
+    """`text` with differences of case and compatibility removed, for comparing names.
+
+    NFKC and casefold, repeated until nothing changes, since either can undo the other (U+1E96).
+    """
+    if text.isascii():
+        return text.lower()
+    folded = normalised("NFKC", text.casefold())
+    return folded if folded == text else fold(folded)
+
+
+def _without_prefix(unsafe_path: str) -> str:
+    if unsafe_path.startswith(PREFIX):
+        return unsafe_path[len(PREFIX) :]
+    return "" if unsafe_path == PREFIX[:-1] else unsafe_path.removeprefix("/")
+
+
+def _escape(unsafe_path: str, segments: list[str], scopes: Collection[Scope]) -> Via | None:
+    """How the path would leave the memory, from the cheapest certainty on."""
+    if "\0" in unsafe_path:
+        return Via.NUL
+    if ".." in segments:
+        return Via.DOTDOT
+    if _DRIVE_OR_UNC.match(unsafe_path) is not None:
+        return Via.ABSOLUTE
+    names_something = any(segments)  # `/` and `/memories/` point nowhere: they are bad names.
+    if unsafe_path.startswith("/") and names_something and segments[0] not in scopes:
+        return Via.ABSOLUTE
+    return None
+
+
+def _problem(segments: list[str]) -> str | None:
+    if not any(segments):
+        return "no file or folder is named; give a scope, folders and a name that ends in .md"
+    if len(segments) > MAX_DEPTH:
+        return f"the path has more than {MAX_DEPTH} parts; use fewer folders"
+    if len("/".join(segments).encode(errors="surrogatepass")) > MAX_PATH_BYTES:
+        return f"the path is longer than {MAX_PATH_BYTES} bytes; shorten it"
+    return next((problem for name in segments if (problem := segment_problem(name)) is not None), None)
+
+
+def _character_problem(name: str) -> str | None:
+    """The first character that may not be there, or what is wrong with the name as a whole."""
+    for char in name:
+        if (kind := _refused_character(char)) is not None:
+            return f"U+{ord(char):04X} is {kind}; leave it out"
+    if overlong_run(name) is not None:
+        return f"more than {MAX_MARKS} marks stand in a row; leave them out"
+    if not is_normalised("NFKC", name):
+        return "a name is not in normal form (NFKC); write it with ordinary characters"
+    if name.startswith(" ") or name.endswith((" ", ".")):
+        return "a name begins with a space, or ends with a space or dot; leave that out"
+    if fold(name) != "".join(map(fold, name)):
+        return "a letter and the mark behind it become others when case is ignored; leave the mark out"
+    return None
+
+
+def _refused_character(char: str) -> str | None:
+    if char in RESERVED_ASCII:
+        return f"the reserved character {char}"
+    if char in CONFUSABLES:
+        return "easily taken for a slash or dot"
+    if char in BLANKS:
+        return "invisible"
+    return None if char == " " else _CATEGORIES.get(unicodedata.category(char))
+
+
+def _choice(scopes: Collection[Scope]) -> str:
+    return " or ".join(f"{scope}/" for scope in scopes) or "a part of it (it has none)"
+
+
+def _bad(unsafe_path: str, problem: str) -> BadName:
+    return BadName(f"{printable(unsafe_path)!r}: {problem}")
