@@ -21,6 +21,7 @@ from tempfile import TemporaryDirectory
 
 from muniment.kernel.binding import bind_all
 from muniment.kernel.cancel import Patience
+from muniment.kernel.change import read_proposal
 from muniment.kernel.names import Scope, Trust
 from muniment.policy.load import load_policy
 from muniment.store.commit import Terms, commit
@@ -28,7 +29,6 @@ from muniment.store.ledger import Origin
 from muniment.store.state import State
 from muniment.store.trust import constant, new_ulid
 from muniment.store.upkeep import rebuild
-from muniment.tools.overlay import ChangeSet, Proposed
 
 SIZES = (10, 100, 1_000, 10_000)
 ROUNDS = 60
@@ -93,7 +93,7 @@ class Ours:
         patience = Patience(time.monotonic() + 60)
         terms = Terms(POLICY, self.roots, patience, self.state, origin, constant(Trust.OWNER))
         path = f"user/topic-{number % self.topics}/new-{number}.md"
-        commit([ChangeSet((Proposed(path, None, entry(number)),))], terms)
+        commit([read_proposal([(path, None, entry(number))], (), self.roots)], terms)
 
     def close(self) -> None:
         """Close the state and the root."""

@@ -283,7 +283,7 @@ FORBIDDEN = {
 
 OURS = {
     *("muniment", *of("muniment", "kernel fence content errors names policy tools")),
-    *of("muniment.kernel", "names refusal path syscalls root"),
+    *of("muniment.kernel", "names refusal path change syscalls root"),
     *of("muniment.fence", "calls wire layers zygote"),
     *of("muniment.content", "admission entry frontmatter gates markdown secrets"),
     *of("muniment.policy", "decide grammar tables"),

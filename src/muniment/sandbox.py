@@ -37,6 +37,7 @@ from muniment.fence.evidence import IN_PROCESS, Held
 from muniment.fence.pool import Worker, shared_zygote
 from muniment.kernel.binding import BoundRoot
 from muniment.kernel.cancel import Patience
+from muniment.kernel.change import ChangeSet
 from muniment.kernel.names import Enforcement, Scope, Trust, Verb
 from muniment.kernel.path import CanonicalPath
 from muniment.kernel.root import Root, read_links
@@ -52,7 +53,6 @@ from muniment.store.state import State
 from muniment.store.trust import TrustRule, constant, new_ulid
 from muniment.store.upkeep import Rename
 from muniment.tools.calls import WRITING_TOOLS, Outcome, path_of, paths_shown, stopped
-from muniment.tools.overlay import ChangeSet
 from muniment.tools.remote import Bench, RemoteBench, greet
 from muniment.tools.workbench import Workbench
 
@@ -271,8 +271,7 @@ class Sandbox:
     def changes(self) -> list[Change]:
         """What would be committed, in order of paths; raises as `call`."""
         return [
-            Change(item.unsafe_path, "create" if item.base is None else "modify", item.base, item.digest)
-            for item in self._change_set().changes
+            Change(item.path.text, item.kind, item.base, item.digest) for item in self._change_set().changes
         ]
 
     def commit(
@@ -303,13 +302,13 @@ class Sandbox:
         """
         if self._escape is not None:
             raise self._escape
-        change_set = self._change_set()
-        if not change_set.changes:
-            self._disconnect()
-            return Commit()
-        accept(change_set)
         job = job or self._edit()
         try:
+            change_set = self._change_set()
+            if not change_set.changes:
+                self._disconnect()
+                return Commit()
+            accept(change_set)
             terms = Terms(
                 self._policy,
                 self._roots,

@@ -152,7 +152,7 @@ def list_reviews(where: MemoryArguments) -> int:
             print_document({"reviews": [_summary(each) for each in here], "elsewhere": elsewhere})
             return 0
         for each in here:
-            paths = ", ".join(each.change_set.unsafe_paths)
+            paths = ", ".join(path.text for path in each.change_set.paths)
             say(on_one_line(f"{each.id}: {each.origin.kind} of {paths}, {each.at}"))
             say(f"  because {on_one_line('; '.join(each.reasons))}")
         if not here:
@@ -234,7 +234,7 @@ def _summary(waiting: Pending) -> dict[str, object]:
         "at": waiting.at,
         "kind": waiting.origin.kind,
         "task_id": waiting.origin.task,
-        "paths": list(waiting.change_set.unsafe_paths),
+        "paths": [path.text for path in waiting.change_set.paths],
         "reasons": list(waiting.reasons),
     }
 

@@ -364,7 +364,7 @@ async def list_reviews(call: Call) -> Response:
                     kind=each.origin.kind,
                     at=each.at,
                     reasons=list(each.reasons),
-                    paths=list(each.change_set.unsafe_paths),
+                    paths=[path.text for path in each.change_set.paths],
                 )
                 for each in pending(place.state)
                 if keys.issuperset(each.roots.values())

@@ -55,6 +55,7 @@ from muniment.jobs.request import (
     spent,
 )
 from muniment.kernel.cancel import Cancel, Patience
+from muniment.kernel.change import ChangeSet, Claim, FileChange
 from muniment.kernel.names import RelPath, Scope, Trust
 from muniment.kernel.path import CanonicalPath
 from muniment.policy.decide import Judge, Policy
@@ -63,10 +64,9 @@ from muniment.store.catalog import View
 from muniment.store.commit import Commit, Terms, commit
 from muniment.store.erase import is_forgotten
 from muniment.store.judge import Author
-from muniment.store.ledger import Draft, Kept, Origin, of_task
+from muniment.store.ledger import Kept, Origin, of_task
 from muniment.store.trust import ChangeOrigin, Ruling, new_ulid, stamp
 from muniment.store.upkeep import view_of
-from muniment.tools.overlay import ChangeSet, Claim, Proposed
 
 # -- dream findings ----------------------------------------------------------------------------------
 #
@@ -280,7 +280,7 @@ class DreamStep:
     @property
     def size(self) -> int:
         """How many entries it writes or removes."""
-        return len(self.change_set.unsafe_paths)
+        return len(self.change_set.changes)
 
 
 class Room:
@@ -314,7 +314,7 @@ class Room:
 def steps_by_code(findings: Findings, room: Room) -> Iterator[DreamStep]:
     """What goes without asking anybody: first what is over, then what says the same as another entry."""
     for holding in findings.expired:
-        yield DreamStep(ChangeSet(removals=(_claim(holding),)), is_over=True)
+        yield DreamStep(ChangeSet((_going(holding),)), is_over=True)
     for same in findings.same:
         if going := same.going[: room.take(len(same.going))]:
             yield _removal(Same(same.stays, going))
@@ -359,13 +359,11 @@ def step_of_merge(merge: Merge, group: Sequence[Holding], policy: Policy) -> Dre
     written = _written(merge.text, stays, policy)
     if written is None:
         return None
-    return DreamStep(
-        ChangeSet((Proposed(stays.path.text, stays.digest, written),), (), tuple(map(_claim, going)))
-    )
+    return DreamStep(ChangeSet((FileChange(stays.path, stays.digest, written), *map(_going, going))))
 
 
 def _removal(same: Same) -> DreamStep:
-    return DreamStep(ChangeSet((), (_claim(same.stays),), tuple(map(_claim, same.going))))
+    return DreamStep(ChangeSet(tuple(map(_going, same.going)), (Claim(same.stays.path, same.stays.digest),)))
 
 
 def _written(text: str, stays: Holding, policy: Policy) -> bytes | None:
@@ -382,8 +380,8 @@ def _written(text: str, stays: Holding, policy: Policy) -> bytes | None:
     return data
 
 
-def _claim(holding: Holding) -> Claim:
-    return Claim(holding.path.text, holding.digest)
+def _going(holding: Holding) -> FileChange:
+    return FileChange(holding.path, holding.digest, None)
 
 
 # -- dream -------------------------------------------------------------------------------------------
@@ -516,7 +514,7 @@ def _is_within(task: _DreamTask, step: DreamStep) -> bool:
 
 
 def _bytes(step: DreamStep) -> int:
-    return sum(len(item.content) for item in step.change_set.changes)
+    return sum(item.size for item in step.change_set.changes)
 
 
 def _commit(task: _DreamTask, steps: Sequence[DreamStep], now: datetime, budget: Budget) -> Commit:
@@ -524,7 +522,7 @@ def _commit(task: _DreamTask, steps: Sequence[DreamStep], now: datetime, budget:
     request, place = task.request, task.place
     origin = Origin(task.id, KIND, timestamp(now), request.trust, task.model.name, place.policy.label)
 
-    def trust(draft: Draft, held: Trust | None) -> Ruling:
+    def trust(draft: FileChange, held: Trust | None) -> Ruling:
         # A text that a model made of entries of one trust has that trust: `step_of_merge` saw to its words.
         return Ruling(request.trust if draft.after is None or held is None else request.trust.capped(held))
 
@@ -557,7 +555,7 @@ def _result(
 ) -> DreamResult:
     """What happened, read from what was committed."""
     gone = {change.path for change in done.changes if change.kind == "delete"}
-    over = {each.unsafe_path for step in steps if step.is_over for each in step.change_set.removals} & gone
+    over = {each.path.text for step in steps if step.is_over for each in step.change_set.changes} & gone
     groups = [
         tuple(path for path in _paths(group) if path not in gone) for each in found for group in each.alike
     ]

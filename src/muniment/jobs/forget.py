@@ -60,6 +60,7 @@ from muniment.jobs.request import (
     spent,
 )
 from muniment.kernel.cancel import Cancel, Patience
+from muniment.kernel.change import ChangeSet, FileChange, digest
 from muniment.kernel.names import RelPath, Scope, Trust
 from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, canonicalise
 from muniment.policy.decide import Judge
@@ -70,7 +71,6 @@ from muniment.store.judge import Author
 from muniment.store.ledger import Kept, KeptChange, Origin, source_of
 from muniment.store.trust import Ruling, assessing
 from muniment.store.upkeep import view_of
-from muniment.tools.overlay import ChangeSet, Claim, Proposed, digest
 
 # -- matching ----------------------------------------------------------------------------------------
 #
@@ -501,18 +501,15 @@ def _change_set(matches: Iterable[_Meant], kept: list[Spared]) -> tuple[ChangeSe
     of_file: dict[str, list[_Meant]] = {}
     for match in matches:
         of_file.setdefault(match.removed.path, []).append(match)
-    changes: list[Proposed] = []
-    removals: list[Claim] = []
+    changes: list[FileChange] = []
     going: list[_Meant] = []
-    for path, ours in of_file.items():
+    for ours in of_file.values():
         holding = ours[0].holding
         content, cut = _cut(ours, kept)
         going += cut
-        if content is None:
-            removals.append(Claim(path, holding.digest))
-        elif cut:
-            changes.append(Proposed(path, holding.digest, content))
-    return ChangeSet(tuple(changes), (), tuple(removals)), going
+        if content is None or cut:
+            changes.append(FileChange(holding.path, holding.digest, content))
+    return ChangeSet(tuple(changes)), going
 
 
 def _cut(matches: Sequence[_Meant], kept: list[Spared]) -> tuple[bytes | None, list[_Meant]]:

@@ -16,6 +16,7 @@ from muniment.errors import (
     ToolError,
 )
 from muniment.kernel.binding import BoundRoot
+from muniment.kernel.change import digest
 from muniment.kernel.names import Digest, Scope, Trust, Verb
 from muniment.kernel.path import CanonicalPath
 from muniment.names import Symlinks
@@ -23,7 +24,6 @@ from muniment.policy.decide import Judge, Policy
 from muniment.store.catalog import CatalogEntry
 from muniment.store.ledger import root_key, source_of
 from muniment.store.state import State
-from muniment.tools.overlay import digest
 
 if TYPE_CHECKING:
     from muniment.agent.model import OnModelFailure

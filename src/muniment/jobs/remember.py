@@ -69,6 +69,7 @@ from muniment.jobs.request import (
     spent,
 )
 from muniment.kernel.cancel import Cancel, Patience
+from muniment.kernel.change import ChangeSet, FileChange
 from muniment.kernel.names import INDEX_NAME, RelPath, Scope, Trust, Verb, joined
 from muniment.kernel.path import FILE_SUFFIX, CanonicalPath
 from muniment.names import ContextMode
@@ -79,11 +80,10 @@ from muniment.sandbox import JobTerms, RunTerms, Sandbox
 from muniment.store.audit import described, timestamp
 from muniment.store.commit import Commit, Stamp
 from muniment.store.index import excerpt, is_index_path
-from muniment.store.ledger import Draft, Kept, Origin, root_key
+from muniment.store.ledger import Kept, Origin, root_key
 from muniment.store.trust import ChangeOrigin, Ruling, TrustRule, by_words, new_ulid, stamp, trust_at
 from muniment.store.upkeep import is_as_written, trusted_less, trusts_shown
 from muniment.tools.calls import WRITING_TOOLS, Outcome, stopped
-from muniment.tools.overlay import ChangeSet
 
 # -- filing ------------------------------------------------------------------------------------------
 #
@@ -228,7 +228,7 @@ class _FactWords:
 
 
 def _not_in_place_of_others(rule: TrustRule) -> TrustRule:
-    def ruled(draft: Draft, held: Trust | None) -> Ruling:
+    def ruled(draft: FileChange, held: Trust | None) -> Ruling:
         ruling = rule(draft, held)
         if ruling.note is not None and held is not None and not ruling.trust.satisfies(held):
             raise NotTheirWords
@@ -464,7 +464,7 @@ def _attempt(task: _RememberTask, brief: Brief, policy: Policy, budget: Budget) 
         job = filing.terms(box, tuple(each.scope for each in indexes), holds_up=is_final)
 
         def accept(proposed: ChangeSet) -> None:
-            task.require_fact(brief.fact, [_body(each.content) for each in proposed.changes])
+            task.require_fact(brief.fact, [_body(each.after or b"") for each in proposed.changes])
 
         try:
             done = box.commit(job, dry_run=task.request.dry_run, accept=accept)

@@ -37,6 +37,7 @@ from muniment.errors import (
 from muniment.jobs.place import Place
 from muniment.jobs.request import error_json
 from muniment.kernel.cancel import Cancel, Patience
+from muniment.kernel.change import ChangeSet, FileChange, digest
 from muniment.kernel.names import RelPath, Scope, Trust
 from muniment.kernel.path import CanonicalPath, canonicalise
 from muniment.store.audit import timestamp
@@ -45,7 +46,6 @@ from muniment.store.erase import remove_emptied
 from muniment.store.judge import Author
 from muniment.store.ledger import (
     Change,
-    Draft,
     Kept,
     KeptChange,
     Origin,
@@ -61,7 +61,6 @@ from muniment.store.ledger import (
 from muniment.store.review import approval_task, check_roots, close, load, preview, turn_down
 from muniment.store.state import State
 from muniment.store.trust import Ruling, new_ulid, trust_at
-from muniment.tools.overlay import ChangeSet, Claim, Proposed, digest
 
 # -- history -----------------------------------------------------------------------------------------
 #
@@ -231,7 +230,7 @@ def approve(review_id: str, digest: str, place: Place, *, cancel: Cancel | None 
         answers=asked.kind,
     )
 
-    def trust(draft: Draft, _: Trust | None) -> Ruling:
+    def trust(draft: FileChange, _: Trust | None) -> Ruling:
         load(state, review_id)  # Asked under the locks: nobody can reject it from here on.
         return Ruling(waiting.trusts.get(draft.path.text) or asked.trust)
 
@@ -421,21 +420,17 @@ def _change_set(changes: Sequence[KeptChange], scopes: Sequence[Scope], place: P
     Raises:
         UndoOverlap: a file is not what the task left.
     """
-    proposed: list[Proposed] = []
-    removals: list[Claim] = []
+    proposed: list[FileChange] = []
     overlapping: list[str] = []
     for item, scope in zip(changes, scopes, strict=True):
-        path = f"{scope}/{item.rel}"
+        path = CanonicalPath(scope, item.rel)
         if not _is_as_left(place, scope, item):
-            overlapping.append(path)
+            overlapping.append(path.text)
         left = None if item.after is None else digest(item.after)
-        if item.before is not None:
-            proposed.append(Proposed(path, left, item.before))
-        else:
-            removals.append(Claim(path, left))
+        proposed.append(FileChange(path, left, item.before))
     if overlapping:
         raise UndoOverlap(tuple(overlapping))
-    return ChangeSet(tuple(proposed), (), tuple(removals))
+    return ChangeSet(tuple(proposed))
 
 
 def _is_as_left(place: Place, scope: Scope, item: KeptChange) -> bool:
@@ -447,7 +442,7 @@ def _is_as_left(place: Place, scope: Scope, item: KeptChange) -> bool:
         return False
 
 
-def _trust_of(draft: Draft, place: Place) -> Trust:
+def _trust_of(draft: FileChange, place: Place) -> Trust:
     """The trust of bytes that come back (U1)."""
     scope = draft.path.scope
     if draft.after is None:

@@ -43,6 +43,7 @@ from muniment.errors import (
 )
 from muniment.kernel.binding import BoundRoot
 from muniment.kernel.cancel import Patience
+from muniment.kernel.change import digest
 from muniment.kernel.names import Digest, RelPath, Scope, Trust, Verb
 from muniment.kernel.path import CanonicalPath
 from muniment.policy.decide import Judge, Policy
@@ -65,7 +66,6 @@ from muniment.store.ledger import RootKey, root_key, source_of
 from muniment.store.rows import folded
 from muniment.store.state import State
 from muniment.store.upkeep import view_in_time
-from muniment.tools.overlay import digest
 
 # -- excerpt -----------------------------------------------------------------------------------------
 #

@@ -18,9 +18,9 @@ from enum import Enum
 from muniment import events
 from muniment.errors import ManagedMemoryUnavailable, MunimentError, NotFound, StoreConflict
 from muniment.kernel.binding import BoundRoot
+from muniment.kernel.change import digest
 from muniment.kernel.land import Directory, Landing, Staged, open_directory, remove_empty_directory
 from muniment.kernel.names import RelPath, joined
-from muniment.tools.overlay import digest
 
 # -- takeback ----------------------------------------------------------------------------------------
 #

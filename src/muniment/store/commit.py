@@ -28,9 +28,10 @@ from functools import partial
 from muniment.errors import PendingReview, StoreConflict
 from muniment.kernel.binding import BoundRoot
 from muniment.kernel.cancel import Patience
+from muniment.kernel.change import ChangeSet, FileChange, joint
 from muniment.kernel.land import lock_roots
 from muniment.kernel.names import RelPath, Scope, Trust
-from muniment.kernel.path import CanonicalPath, canonicalise
+from muniment.kernel.path import CanonicalPath
 from muniment.policy.decide import Policy
 from muniment.store.apply import Expected, Stuck, Write, apply
 from muniment.store.audit import timestamp
@@ -38,12 +39,12 @@ from muniment.store.catalog import View
 from muniment.store.judge import Author, check_budgets, check_paths, draft, judge, look, settle
 from muniment.store.ledger import (
     Change,
-    Draft,
     Kept,
     KeptChange,
     Origin,
     abandon,
     begin,
+    change_of,
     classify_touched_scopes,
     finish,
     new_token,
@@ -56,7 +57,6 @@ from muniment.store.review import hold
 from muniment.store.state import State
 from muniment.store.trust import TrustedDraft, TrustRule, reasons_for_review, trust_at
 from muniment.store.upkeep import Rename, bring_back, follow_or_tell, recover, renamed, settle_names, view_of
-from muniment.tools.overlay import ChangeSet
 
 Stamp = Callable[[bytes, bytes | None, CanonicalPath, Trust], bytes]
 """Final bytes from (proposed bytes, bytes before or None, path, trust)."""
@@ -133,12 +133,12 @@ def commit(parts: Sequence[ChangeSet], terms: Terms) -> Commit:
     touched scopes, and at every file of those that changed.
     """
     whole = joint(parts)
-    if not whole.unsafe_paths:
+    if not whole.changes:
         return Commit()
-    check_paths(whole, terms.roots)
+    check_paths(whole)
     if terms.author is Author.MODEL:
         check_budgets(whole, terms.policy)
-    scopes = {canonicalise(path, terms.roots).scope for path in whole.unsafe_paths}
+    scopes = {path.scope for path in whole.paths}
     touched = {scope: terms.roots[scope] for scope in sorted(scopes)}
     with lock_roots(touched.values(), terms.patience):
         work = _Work(terms, touched)  # Recovers, so that a task that was interrupted may try again.
@@ -160,11 +160,11 @@ class _Work:
         terms = self._terms
         views = {scope: view_of(self._state, root, terms.policy) for scope, root in self._touched.items()}
         if terms.rename is not None:
-            parts = [renamed(part, terms.rename, terms.policy, terms.roots, views) for part in parts]
+            parts = [renamed(part, terms.rename, terms.policy, views) for part in parts]
         if terms.settle_names:
-            parts = [settle_names(part, terms.policy, terms.roots, views) for part in parts]
+            parts = [settle_names(part, terms.policy, views) for part in parts]
         standing = look(parts, terms.roots, terms.patience)
-        applied, broken = settle(parts, standing, terms.roots)
+        applied, broken = settle(parts, standing)
         if not applied:
             raise StoreConflict(broken)
         whole = joint([parts[number] for number in applied])
@@ -175,7 +175,7 @@ class _Work:
         terms.patience.check()
         if not terms.dry_run:
             self._write(items, views)
-        changes = tuple(item.change for item in drafts)
+        changes = tuple(change_of(item) for item in drafts)
         trusts = [item.trust for item in items if item.trust is not None]
         return Commit(
             changes,
@@ -191,7 +191,7 @@ class _Work:
             view = view_of(self._state, root, self._terms.policy)
             yield from follow_or_tell(self._state, root, view, partial(temporary_of_index, new_token()))
 
-    def _trusted(self, item: Draft) -> TrustedDraft:
+    def _trusted(self, item: FileChange) -> TrustedDraft:
         """Step 4, for one file."""
         terms, scope = self._terms, item.path.scope
         held = None
@@ -222,9 +222,7 @@ class _Work:
             self._notes += [f"would wait for review: {reason}" for reason in reasons]
         elif reasons:
             trusts = {item.draft.path.text: item.trust for item in items}
-            after = {item.draft.path.text: item.draft.after for item in items}
-            final = [replace(item, content=after[item.unsafe_path] or b"") for item in proposed.changes]
-            held = replace(proposed, changes=tuple(final))
+            held = replace(proposed, changes=tuple(replace(item.draft, before=None) for item in items))
             review_id = hold(
                 self._state,
                 terms.origin,
@@ -243,7 +241,7 @@ class _Work:
         kept = [self._kept(number, item, views) for number, item in enumerate(items)]
         number = begin(state, origin, token, kept)
         try:
-            apply([_write(item.draft) for item in items], partial(temporary_of, token))
+            apply([_write(item.draft, self._touched) for item in items], partial(temporary_of, token))
         except Stuck:
             raise  # The intent stays: recovery will try again.
         except BaseException:
@@ -277,19 +275,9 @@ class _Work:
             self._notes += follow_or_tell(self._state, root, view, temporary, changed=changed)
 
 
-def joint(parts: Sequence[ChangeSet]) -> ChangeSet:
-    """All of `parts` as one."""
-    return ChangeSet(
-        tuple(item for part in parts for item in part.changes),
-        tuple(item for part in parts for item in part.claims),
-        tuple(item for part in parts for item in part.removals),
-    )
-
-
-def _write(item: Draft) -> Write:
-    return Write(
-        item.root, item.path.rel, Expected.ABSENT if item.before is None else item.before, item.after
-    )
+def _write(item: FileChange, roots: Mapping[Scope, BoundRoot]) -> Write:
+    before = Expected.ABSENT if item.before is None else item.before
+    return Write(roots[item.path.scope], item.path.rel, before, item.after)
 
 
 def _again(done: Kept) -> Commit:

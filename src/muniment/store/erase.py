@@ -45,9 +45,10 @@ from muniment.errors import (
 )
 from muniment.kernel.binding import BoundRoot
 from muniment.kernel.cancel import Patience
+from muniment.kernel.change import ChangeSet, FileChange, digest
 from muniment.kernel.land import lock_roots, remove_empty_directory
 from muniment.kernel.names import RelPath, Scope, Trust
-from muniment.kernel.path import canonicalise
+from muniment.kernel.path import CanonicalPath, canonicalise
 from muniment.policy.decide import Policy
 from muniment.store import audit, tasks
 from muniment.store.audit import timestamp
@@ -59,7 +60,6 @@ from muniment.store.state import LEDGER_NAME, State
 from muniment.store.tasks import RUN_BYTES, Clearing, Runs, clear, concerned, remove_telling, telling
 from muniment.store.trust import constant, new_ulid
 from muniment.store.upkeep import rebuild, recover_all, view_of
-from muniment.tools.overlay import ChangeSet, Claim, digest
 
 # -- emptied -----------------------------------------------------------------------------------------
 #
@@ -464,7 +464,7 @@ def plan(unsafe_target: str, where: EraseGround) -> Plan:
     found = _search(target, present, where, _staying(where))
     return Plan(
         unsafe_target,
-        tuple(sorted(present)),
+        tuple(sorted(path.text for path in present)),
         len(found.versions) + len(found.others),
         found.other_paths,
         tuple(sorted(found.tasks)),
@@ -500,7 +500,7 @@ def erase(unsafe_target: str, where: EraseGround) -> Receipt:
         staying = _staying(where)  # The catalog may not be asked for inside a transaction of the ledger.
         with state.ledger.transaction():
             if present := _present(target, where):
-                raise StoreConflict(tuple(present))
+                raise StoreConflict(tuple(path.text for path in present))
             found = _search(target, {}, where, staying, removed=removed)
             _require_rest(found)
             of_lanes = {each.before.id for each in found.lane_tasks}
@@ -585,7 +585,7 @@ def _names(state: State, files: Mapping[tuple[RootKey, RelPath], Scope]) -> froz
 
 def _search(
     target: EraseTarget,
-    present: Mapping[str, bytes],
+    present: Mapping[CanonicalPath, bytes],
     where: EraseGround,
     staying: Sequence[_Entry],
     *,
@@ -618,14 +618,14 @@ def _require_rest(found: TargetTraces) -> None:
         raise DeadlineExceeded(f"{task} runs and holds it; try again once it is over, or cancel it")
 
 
-def _present(target: EraseTarget, where: EraseGround) -> dict[str, bytes]:
+def _present(target: EraseTarget, where: EraseGround) -> dict[CanonicalPath, bytes]:
     """The files of a target that are there, with their bytes."""
-    found: dict[str, bytes] = {}
+    found: dict[CanonicalPath, bytes] = {}
     for scope, root in where.roots.items():
         key = root_key(where.state, root)
         for rel in (rel for of, rel in target.files if of == key):
             try:
-                found[f"{scope}/{rel}"] = root.root.read_bytes(rel)
+                found[CanonicalPath(scope, rel)] = root.root.read_bytes(rel)
             except NotFound:
                 continue
     return found
@@ -633,7 +633,7 @@ def _present(target: EraseTarget, where: EraseGround) -> dict[str, bytes]:
 
 def _remove(target: EraseTarget, origin: Origin, where: EraseGround, *, is_by_path: bool) -> int:
     """Step 1, second half: how many files went."""
-    claims = [Claim(path, digest(content)) for path, content in _present(target, where).items()]
+    going = [FileChange(path, digest(content), None) for path, content in _present(target, where).items()]
     terms = Terms(
         where.policy,
         where.roots,
@@ -645,7 +645,7 @@ def _remove(target: EraseTarget, origin: Origin, where: EraseGround, *, is_by_pa
         author=Author.ERASE if is_by_path else Author.RESTORE,
         reviewed=True,
     )
-    return len(commit([ChangeSet(removals=tuple(claims))], terms).changes)
+    return len(commit([ChangeSet(tuple(going))], terms).changes)
 
 
 def _above(target: EraseTarget, where: EraseGround) -> dict[Scope, list[RelPath]]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import pairwise
 from typing import Final
@@ -25,7 +25,6 @@ from muniment.errors import (
     NotAFile,
     NotFound,
     QuotaExceeded,
-    Refusal,
     Refused,
     StoreConflict,
     TooLarge,
@@ -33,13 +32,12 @@ from muniment.errors import (
 )
 from muniment.kernel.binding import BoundRoot
 from muniment.kernel.cancel import Patience
+from muniment.kernel.change import ChangeSet, FileChange, digest
 from muniment.kernel.names import MAX_FILE_BYTES, Digest, RelPath, Scope, Verb
-from muniment.kernel.path import CanonicalPath, canonicalise, fold
+from muniment.kernel.path import CanonicalPath, fold
 from muniment.policy.decide import Judge, Policy, Quota
 from muniment.policy.grammar import check_creatable
 from muniment.store.catalog import View
-from muniment.store.ledger import Draft
-from muniment.tools.overlay import ChangeSet, digest
 
 # -- rebase ------------------------------------------------------------------------------------------
 #
@@ -216,27 +214,13 @@ class Standing:
     digest: Digest | None
 
 
-def check_paths(change_set: ChangeSet, roots: Mapping[Scope, BoundRoot]) -> None:
-    """Step 1, from the text alone.
+def check_paths(change_set: ChangeSet) -> None:
+    """Step 1, from the paths alone.
 
     Raises:
-        PathEscape: a path leads outside the scopes.
-        BadName, Refused: a path is not canonical, names a scope, is named twice or lies beneath another.
+        Refused: a path is named twice or lies beneath another.
     """
-    proposed = change_set.unsafe_paths
-    refusal: Refusal | None = None
-    for unsafe_path in (*proposed, *(item.unsafe_path for item in change_set.claims)):
-        try:
-            canonicalise(unsafe_path, roots)
-        except Refusal as error:
-            refusal = refusal or error
-    if refusal is not None:
-        raise refusal
-    for unsafe_path in proposed:
-        path = canonicalise(unsafe_path, roots)
-        if path.text != unsafe_path or not path.rel:
-            raise _refused("a proposed path is not canonical")
-    for first, second in pairwise(sorted(f"{text}/" for text in proposed)):
+    for first, second in pairwise(sorted(f"{path.text}/" for path in change_set.paths)):
         # In this order a path stands just before the first one beneath it.
         if second.startswith(first):
             raise _refused("a path is proposed twice, or beneath another one")
@@ -248,16 +232,16 @@ def check_budgets(change_set: ChangeSet, policy: Policy) -> None:
     Raises:
         BudgetSpent: the change-set holds more files or bytes than a run may write.
     """
-    if len(change_set.unsafe_paths) > policy.limits.files_written:
+    if len(change_set.changes) > policy.limits.files_written:
         raise BudgetSpent("the change-set holds more files than a run may write")
-    if sum(len(item.content) for item in change_set.changes) > policy.limits.write_bytes:
+    if sum(item.size for item in change_set.changes) > policy.limits.write_bytes:
         raise BudgetSpent("the change-set holds more bytes than a run may write")
 
 
 def look(
     parts: Sequence[ChangeSet], roots: Mapping[Scope, BoundRoot], patience: Patience
-) -> Mapping[str, Standing]:
-    """Step 3: by canonical path, what stands at every path that is proposed or claimed.
+) -> Mapping[CanonicalPath, Standing]:
+    """Step 3: what stands at every path that is proposed or claimed.
 
     The bytes are kept of what would be touched only.
 
@@ -265,54 +249,48 @@ def look(
         PathEscape: a path meets a link, a hard link or a special file.
         DeadlineExceeded, Cancelled: there are more paths than time.
     """
-    touched = {path for part in parts for path in part.unsafe_paths}
-    claimed = {canonicalise(claim.unsafe_path, roots).text for part in parts for claim in part.claims}
-    found: dict[str, Standing] = {}
-    for text in sorted(touched | claimed):
+    touched = {path for part in parts for path in part.paths}
+    claimed = {claim.path for part in parts for claim in part.claims}
+    found: dict[CanonicalPath, Standing] = {}
+    for path in sorted(touched | claimed):
         patience.check()
-        path = canonicalise(text, roots)
         try:
             content = roots[path.scope].root.read_bytes(path.rel)
         except NotFound:
-            found[text] = Standing(None, None)
+            found[path] = Standing(None, None)
         except ToolError:
-            found[text] = Standing(None, _UNREADABLE)
+            found[path] = Standing(None, _UNREADABLE)
         else:
-            found[text] = Standing(content if text in touched else None, digest(content))
+            found[path] = Standing(content if path in touched else None, digest(content))
     return found
 
 
 def settle(
-    parts: Sequence[ChangeSet], standing: Mapping[str, Standing], roots: Mapping[Scope, BoundRoot]
+    parts: Sequence[ChangeSet], standing: Mapping[CanonicalPath, Standing]
 ) -> tuple[tuple[int, ...], tuple[str, ...]]:
     """Step 4: the numbers of the parts that still hold, and the paths that broke the others."""
-    live = [Node(path, found.digest) for path, found in standing.items() if found.digest is not None]
-    rebased = rebase(live, [_part(part, roots) for part in parts])
+    live = [Node(path.text, found.digest) for path, found in standing.items() if found.digest is not None]
+    rebased = rebase(live, [_part(part) for part in parts])
     broken = {path for rejected in rebased.rejected for path in rejected.broken}
     return rebased.applied, tuple(sorted(broken))
 
 
 def draft(
-    change_set: ChangeSet, standing: Mapping[str, Standing], roots: Mapping[Scope, BoundRoot]
-) -> tuple[Draft, ...]:
+    change_set: ChangeSet, standing: Mapping[CanonicalPath, Standing], roots: Mapping[Scope, BoundRoot]
+) -> tuple[FileChange, ...]:
     """What a change-set that holds would do.
 
     Raises:
         NotAFile: a file stands where a directory is needed.
         StoreConflict: the way to a new file cannot be looked at.
     """
-    after = {item.unsafe_path: item.content for item in change_set.changes}
-    drafts: list[Draft] = []
-    for text in change_set.unsafe_paths:
-        path = canonicalise(text, roots)
-        root, before = roots[path.scope], standing[text].content
-        if before is None:
-            _check_parents(root, path)
-        drafts.append(Draft(path, root, before, after.get(text)))
-    return tuple(drafts)
+    for item in change_set.changes:
+        if item.base is None:
+            _check_parents(roots[item.path.scope], item.path)
+    return tuple(replace(item, before=standing[item.path].content) for item in change_set.changes)
 
 
-def judge(drafts: Sequence[Draft], policy: Policy, views: Mapping[Scope, View], author: Author) -> None:
+def judge(drafts: Sequence[FileChange], policy: Policy, views: Mapping[Scope, View], author: Author) -> None:
     """Step 5.
 
     Raises:
@@ -345,15 +323,16 @@ def judge(drafts: Sequence[Draft], policy: Policy, views: Mapping[Scope, View], 
         _check_quotas(ours, decider, view)
 
 
-def _part(change_set: ChangeSet, roots: Mapping[Scope, BoundRoot]) -> ProposalPart:
+def _part(change_set: ChangeSet) -> ProposalPart:
     """A change-set as `rebase` sees it: nodes are files, all that it rests on is claimed."""
-    bases = [Node(item.unsafe_path, item.base) for item in change_set.changes]
-    bases += [Node(item.unsafe_path, item.digest) for item in change_set.removals]
-    claims = [Node(canonicalise(claim.unsafe_path, roots).text, claim.digest) for claim in change_set.claims]
+    bases = [Node(item.path.text, item.base) for item in change_set.changes]
+    claims = [Node(claim.path.text, claim.digest) for claim in change_set.claims]
     return ProposalPart(
         claims=(*bases, *claims),
         replaces=tuple(node.id for node in bases if node.digest is not None),
-        adds=tuple(Node(item.unsafe_path, item.digest) for item in change_set.changes),
+        adds=tuple(
+            Node(item.path.text, item.digest) for item in change_set.changes if item.after is not None
+        ),
     )
 
 
@@ -375,7 +354,7 @@ def _refused(message: str) -> Refused:
 class _Names:
     """The names in every directory of a scope, now and once the drafts have landed."""
 
-    def __init__(self, view: View, drafts: Sequence[Draft]) -> None:
+    def __init__(self, view: View, drafts: Sequence[FileChange]) -> None:
         self._view = view
         self._coming: dict[str, set[str]] = defaultdict(set)
         for item in drafts:
@@ -410,7 +389,7 @@ def _steps(path: CanonicalPath) -> Iterator[tuple[str, str]]:
         yield "/".join(segments[:depth]), segment
 
 
-def _check_quotas(drafts: Sequence[Draft], decider: Judge, view: View) -> None:
+def _check_quotas(drafts: Sequence[FileChange], decider: Judge, view: View) -> None:
     """A change may not pass a quota; a scope that is over one already may still shrink."""
     for quota in {quota for item in drafts for quota in decider.quotas_for(item.path)}:
         ours = [item for item in drafts if quota in decider.quotas_for(item.path)]

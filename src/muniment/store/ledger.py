@@ -21,19 +21,17 @@ from typing import Final, Literal, NewType
 
 from muniment.errors import Erased, NotFound
 from muniment.kernel.binding import BoundRoot
+from muniment.kernel.change import ChangeKind, FileChange, digest
 from muniment.kernel.land import temporary_name
-from muniment.kernel.names import Digest, RelPath, Scope, Trust, Verb
+from muniment.kernel.names import Digest, RelPath, Scope, Trust
 from muniment.kernel.path import CanonicalPath
 from muniment.store import audit
 from muniment.store import tasks as outbox
 from muniment.store.state import State
-from muniment.tools.overlay import digest
 
 # -- change ------------------------------------------------------------------------------------------
 #
 # The broker's own view of a change: a canonical path, an opened root, bytes before and after.
-
-ChangeKind = Literal["create", "modify", "delete"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,37 +57,14 @@ class Change:
         return cls(path, kind, before, after)
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
-    """A change on its way to the disk.
-
-    Attributes:
-        root: the bound root in which the broker itself found the before-state.
-        before: bytes that are there now, None if nothing is.
-        after: bytes that shall be there, None if the file goes.
-    """
-
-    path: CanonicalPath
-    root: BoundRoot
-    before: bytes | None
-    after: bytes | None
-
-    @property
-    def verb(self) -> Verb:
-        """What the policy must grant on its path; a removal, which only code proposes, needs to modify."""
-        return Verb.CREATE if self.before is None else Verb.MODIFY
-
-    @property
-    def change(self) -> Change:
-        """The public view."""
-        before = None if self.before is None else digest(self.before)
-        after = None if self.after is None else digest(self.after)
-        return Change.between(self.path.text, before, after)
+def change_of(item: FileChange) -> Change:
+    """The public view of what a change-set does to a file."""
+    return Change.between(item.path.text, item.base, item.digest)
 
 
-def classify_touched_scopes(drafts: Iterable[Draft]) -> tuple[Scope, ...]:
-    """The scopes that a change-set touches, sorted: by the roots that the broker opened, never by text."""
-    return tuple(sorted({draft.root.root.scope for draft in drafts}))
+def classify_touched_scopes(changes: Iterable[FileChange]) -> tuple[Scope, ...]:
+    """The scopes that a change-set touches, sorted."""
+    return tuple(sorted({item.path.scope for item in changes}))
 
 
 # -- ledger ------------------------------------------------------------------------------------------

@@ -24,13 +24,13 @@ from muniment.content.gates import visible
 from muniment.errors import InvalidScope, NotFound, QuotaExceeded, ReviewClosed, printable
 from muniment.kernel.binding import BoundRoot
 from muniment.kernel.cancel import Patience
+from muniment.kernel.change import ChangeSet, Claim, FileChange, digest, joint
 from muniment.kernel.land import lock_roots
 from muniment.kernel.names import Digest, Scope, Trust
-from muniment.kernel.path import canonicalise
+from muniment.kernel.path import CanonicalPath, canonicalise
 from muniment.store import audit
 from muniment.store.ledger import Origin, RootKey, of_task, root_key
 from muniment.store.state import State
-from muniment.tools.overlay import ChangeSet, Claim, Proposed, digest
 
 # -- review ------------------------------------------------------------------------------------------
 
@@ -116,12 +116,8 @@ def hold(
         QuotaExceeded: too many wait (V4).
         ManagedMemoryUnavailable: the ledger cannot be written.
     """
-    whole = ChangeSet(
-        tuple(item for part in parts for item in part.changes),
-        tuple(item for part in parts for item in part.claims),
-        tuple(item for part in parts for item in part.removals),
-    )
-    named = {canonicalise(path, roots).scope for path in _paths(whole)}
+    whole = joint(parts)
+    named = {path.scope for path in _paths(whole)}
     keys = {scope: root_key(state, root) for scope, root in roots.items() if scope in named}
     waiting = Pending("", origin, origin.at, reasons, whole, trusts, keys, author, policy)
     with state.ledger.transaction():
@@ -245,10 +241,9 @@ def _add(state: State, waiting: Pending, by: str | None) -> str:
         )
         whole, scopes = waiting.change_set, tuple(waiting.roots)
         created = [
-            audit.described(each.unsafe_path, state, scopes) for each in whole.changes if each.base is None
+            audit.described(each.path.text, state, scopes) for each in whole.changes if each.base is None
         ]
-        known = [each.unsafe_path for each in whole.changes if each.base is not None]
-        paths = [*created, *known, *(each.unsafe_path for each in whole.removals)]
+        paths = [*created, *(each.path.text for each in whole.changes if each.base is not None)]
         body = {"review": new, "digest": bound_to, "reasons": list(waiting.reasons), "paths": paths}
         audit.append(state, waiting.at, "review", origin.task, body)
     return new
@@ -261,22 +256,26 @@ def _new_id(is_free: Callable[[str], bool]) -> str:
             return each
 
 
-def _paths(change_set: ChangeSet) -> Iterator[str]:
-    yield from change_set.unsafe_paths
-    yield from (claim.unsafe_path for claim in change_set.claims)
+def _paths(change_set: ChangeSet) -> Iterator[CanonicalPath]:
+    yield from change_set.paths
+    yield from (claim.path for claim in change_set.claims)
 
 
 def _proposal(waiting: Pending) -> dict[str, Any]:
     """All that an approval is bound to, as JSON; the text by its digests."""
     change_set = waiting.change_set
     return {
-        "changes": [[item.unsafe_path, item.base, item.digest] for item in change_set.changes],
-        "removals": [[item.unsafe_path, item.digest] for item in change_set.removals],
-        "claims": [[item.unsafe_path, item.digest] for item in change_set.claims],
+        "changes": [[item.path.text, item.base, item.digest] for item in _written(change_set)],
+        "removals": [[item.path.text, item.base] for item in change_set.changes if item.after is None],
+        "claims": [[item.path.text, item.digest] for item in change_set.claims],
         "trusts": dict(waiting.trusts),
         "roots": dict(waiting.roots),
         "author": waiting.author,
     }
+
+
+def _written(change_set: ChangeSet) -> list[FileChange]:
+    return [item for item in change_set.changes if item.after is not None]
 
 
 def _compact(value: Mapping[Scope, RootKey]) -> str:
@@ -292,7 +291,7 @@ def _digest(proposal: Mapping[str, Any], policy: Digest) -> Digest:
 def _kept(waiting: Pending) -> dict[str, Any]:
     """A review as its row keeps it: with the text itself."""
     origin = waiting.origin
-    texts = [base64.b64encode(item.content).decode() for item in waiting.change_set.changes]
+    texts = [base64.b64encode(item.after or b"").decode() for item in _written(waiting.change_set)]
     asked = [origin.task, origin.kind, origin.at, origin.trust, origin.decided_by, origin.policy, origin.fact]
     return {
         **_proposal(waiting),
@@ -305,15 +304,14 @@ def _kept(waiting: Pending) -> dict[str, Any]:
 def _restored(review_id: str, at: str, reasons: str, proposal: str) -> Pending:
     kept = json.loads(proposal)
     task, kind, asked_at, trust, *rest = kept["origin"]
-    changes = tuple(
-        Proposed(path, base, base64.b64decode(text))
+    scopes = kept["roots"]
+    written = [
+        FileChange(canonicalise(path, scopes), base, base64.b64decode(text))
         for (path, base, _), text in zip(kept["changes"], kept["texts"], strict=True)
-    )
-    change_set = ChangeSet(
-        changes,
-        tuple(Claim(*claim) for claim in kept["claims"]),
-        tuple(Claim(*removal) for removal in kept["removals"]),
-    )
+    ]
+    going = [FileChange(canonicalise(path, scopes), base, None) for path, base in kept["removals"]]
+    claims = [Claim(canonicalise(path, scopes), seen) for path, seen in kept["claims"]]
+    change_set = ChangeSet((*written, *going), tuple(claims))
     return Pending(
         review_id,
         Origin(task, kind, asked_at, Trust(trust), *rest),
@@ -360,15 +358,13 @@ def _preview(waiting: Pending, current: Callable[[str], bytes | None], policy: D
     if policy != waiting.policy:
         yield "the policy has changed since it was asked for"
     for change in change_set.changes:
-        yield from _file(change.unsafe_path, change.base, change.content, waiting, current)
-    for removal in change_set.removals:
-        yield from _file(removal.unsafe_path, removal.digest, None, waiting, current)
+        yield from _file(change.path.text, change.base, change.after, waiting, current)
     yield ""
     for claim in change_set.claims:
-        now = current(claim.unsafe_path)
+        now = current(claim.path.text)
         holds = claim.digest == (None if now is None else digest(now))
         was = "it was not there" if claim.digest is None else f"as it was, {claim.digest[:16]}"
-        yield f"rests on {visible(claim.unsafe_path)}: {was}{'' if holds else ' (changed since)'}"
+        yield f"rests on {visible(claim.path.text)}: {was}{'' if holds else ' (changed since)'}"
     yield f"digest {waiting.digest(policy)}"
 
 

@@ -25,15 +25,15 @@ from muniment.content.frontmatter import MAX_FRONT_MATTER_BYTES
 from muniment.content.gates import decode, encode
 from muniment.content.provenance import Whose, whose
 from muniment.errors import Refused
+from muniment.kernel.change import FileChange, digest
 from muniment.kernel.names import Digest, RelPath, Scope, Trust
 from muniment.kernel.path import CanonicalPath
 from muniment.names import __version__
 from muniment.policy.decide import NEVER, Policy
 from muniment.store.audit import timestamp
-from muniment.store.ledger import Draft, RootKey, source_of
+from muniment.store.ledger import RootKey, source_of
 from muniment.store.rows import Assess, Assessed
 from muniment.store.state import State
-from muniment.tools.overlay import digest
 
 # -- stamp -------------------------------------------------------------------------------------------
 #
@@ -169,7 +169,7 @@ class Ruling:
     note: str | None = None
 
 
-TrustRule = Callable[[Draft, Trust | None], Ruling]
+TrustRule = Callable[[FileChange, Trust | None], Ruling]
 """The ruling about a draft, from the draft and the trust of the bytes that it replaces, if any."""
 
 
@@ -183,7 +183,7 @@ class TrustedDraft:
         by: of whoever replaces or removes.
     """
 
-    draft: Draft
+    draft: FileChange
     held: Trust | None
     trust: Trust | None
     by: Trust
@@ -231,7 +231,7 @@ def by_words(fact: str, request: Trust, least_shown: Callable[[], Trust | None])
         least_shown: asked, if it matters, for the least trust of what the run was shown; None: nothing.
     """
 
-    def rule(draft: Draft, held: Trust | None) -> Ruling:
+    def rule(draft: FileChange, held: Trust | None) -> Ruling:
         if draft.after is None:
             return Ruling(request)
         old = None if draft.before is None or held is None else parse(draft.before)
@@ -266,9 +266,7 @@ def reasons_for_review(
     reasons: list[str] = []
     for item in drafts:
         draft = item.draft
-        path = (
-            "a new entry" if draft.before is None else draft.path.text
-        )  # Its name is a model's words so far.
+        path = "a new entry" if draft.base is None else draft.path.text  # Its name is a model's words so far.
         if policy.commit_of(draft.path.scope) == "review":
             reasons.append(f"every change of {draft.path.scope} is reviewed")
         if item.held is not None and not item.by.satisfies(item.held):

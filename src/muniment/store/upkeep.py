@@ -25,6 +25,7 @@ from muniment.errors import (
 )
 from muniment.kernel.binding import BoundRoot
 from muniment.kernel.cancel import Patience
+from muniment.kernel.change import ChangeSet, FileChange, digest
 from muniment.kernel.land import Staged, is_temporary, lock_roots, open_directory, remove_empty_directory
 from muniment.kernel.names import (
     INDEX_DIRECTORY,
@@ -39,7 +40,7 @@ from muniment.kernel.names import (
     Via,
     joined,
 )
-from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, canonicalise, fold
+from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, fold
 from muniment.policy.decide import Judge, Policy
 from muniment.policy.grammar import check_creatable
 from muniment.store import audit
@@ -64,7 +65,6 @@ from muniment.store.ledger import (
 from muniment.store.rows import Assess, Assessed
 from muniment.store.state import State
 from muniment.store.trust import assessing, basis
-from muniment.tools.overlay import ChangeSet, Proposed, digest
 
 # -- naming ------------------------------------------------------------------------------------------
 #
@@ -84,7 +84,6 @@ def renamed(
     change_set: ChangeSet,
     rename: Rename,
     policy: Policy,
-    scopes: Collection[Scope],
     views: Mapping[Scope, View],
 ) -> ChangeSet:
     """Move every new file to where `rename` says, under a free name there.
@@ -98,38 +97,35 @@ def renamed(
         directory, _, name = rel.rpartition("/")
         return path if rel == path.rel else _free_file(path.scope, directory, name, names)
 
-    return replace(change_set, changes=tuple(_moved(change_set.changes, moved, policy, scopes, views)))
+    return replace(change_set, changes=tuple(_moved(change_set.changes, moved, policy, views)))
 
 
-def settle_names(
-    change_set: ChangeSet, policy: Policy, scopes: Collection[Scope], views: Mapping[Scope, View]
-) -> ChangeSet:
+def settle_names(change_set: ChangeSet, policy: Policy, views: Mapping[Scope, View]) -> ChangeSet:
     """Move every new file whose name is taken to a free one; such a run has no claims worth keeping.
 
     Raises:
         Refused, BadName: the proposed name may not be created.
         QuotaExceeded: as `free_name`.
     """
-    return ChangeSet(tuple(_moved(change_set.changes, _free_path, policy, scopes, views)))
+    return ChangeSet(tuple(_moved(change_set.changes, _free_path, policy, views)))
 
 
 def _moved(
-    changes: Iterable[Proposed],
+    changes: Iterable[FileChange],
     move: Callable[[CanonicalPath, _DirectoryNames], CanonicalPath],
     policy: Policy,
-    scopes: Collection[Scope],
     views: Mapping[Scope, View],
-) -> Iterator[Proposed]:
+) -> Iterator[FileChange]:
     """What the policy or the grammar refuses is refused here: another name would only hide it."""
     decider = Judge(policy)
     names = {scope: _DirectoryNames(view) for scope, view in views.items()}
     for proposed in changes:
-        path = canonicalise(proposed.unsafe_path, scopes)
+        path = proposed.path
         if proposed.base is None:
             decider.require(Verb.CREATE, path)
             check_creatable(path)
             path = move(path, names[path.scope])
-        yield replace(proposed, unsafe_path=path.text)
+        yield replace(proposed, path=path)
 
 
 class _DirectoryNames:

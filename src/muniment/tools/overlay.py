@@ -2,77 +2,20 @@
 
 Reads see pending writes first. Nothing here writes to disk; nothing judges either: callers ask the
 policy before they ask the overlay.
+
+Apart from the tools, which decide: what a run sees is the same whatever the policy grants.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from muniment.errors import ExistsAs, NotAFile, NotFound, PathEscape, ToolError
+from muniment.kernel.change import ChangeSet, Claim, FileChange, digest
 from muniment.kernel.names import MAX_DEPTH, Digest, RelPath, Scope, joined
 from muniment.kernel.path import CanonicalPath, fold, segment_problem
 from muniment.kernel.root import Examined, Kind, Root
-
-# -- changeset ---------------------------------------------------------------------------------------
-#
-# What a run proposes: not yet judged, so every path here is only text.
-
-
-def digest(content: bytes) -> Digest:
-    """SHA-256 of `content`."""
-    return Digest(hashlib.sha256(content).hexdigest())
-
-
-@dataclass(frozen=True, slots=True)
-class Proposed:
-    """One file as the run wants it.
-
-    Attributes:
-        unsafe_path: logical path, as the worker named it.
-        base: digest of the bytes that it replaces, None if it creates.
-        content: the whole file.
-    """
-
-    unsafe_path: str
-    base: Digest | None
-    content: bytes
-
-    @property
-    def digest(self) -> Digest:
-        """SHA-256 of `content`."""
-        return digest(self.content)
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """What must still hold at commit: the digest of a file, or its absence (None)."""
-
-    unsafe_path: str
-    digest: Digest | None
-
-
-@dataclass(frozen=True, slots=True)
-class ChangeSet:
-    """All pending writes of a run and the claims that they rest on.
-
-    Attributes:
-        removals: files that go, as they are now. No tool proposes that, only code does.
-    """
-
-    changes: tuple[Proposed, ...] = ()
-    claims: tuple[Claim, ...] = ()
-    removals: tuple[Claim, ...] = ()
-
-    @property
-    def unsafe_paths(self) -> tuple[str, ...]:
-        """Every path that would be touched."""
-        proposed = [item.unsafe_path for item in self.changes]
-        return (*proposed, *(item.unsafe_path for item in self.removals))
-
-
-# -- overlay -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +31,7 @@ class Overlay:
 
     def __init__(self, roots: Mapping[Scope, Root]) -> None:
         self._roots = roots
-        self._pending: dict[CanonicalPath, Proposed] = {}
+        self._pending: dict[CanonicalPath, FileChange] = {}
         self._claims: dict[CanonicalPath, Digest | None] = {}
 
     @property
@@ -98,7 +41,7 @@ class Overlay:
 
     def bytes_written(self, *, without: CanonicalPath) -> int:
         """Bytes in the change-set so far, not counting `without`."""
-        return sum(len(item.content) for path, item in self._pending.items() if path != without)
+        return sum(item.size for path, item in self._pending.items() if path != without)
 
     def has_pending(self, path: CanonicalPath) -> bool:
         """Whether the run has written `path`."""
@@ -123,7 +66,7 @@ class Overlay:
     def read(self, path: CanonicalPath) -> bytes:
         """The bytes of `path` as the run sees it; raises as `on_disk`."""
         pending = self._pending.get(path)
-        return pending.content if pending else self.on_disk(path)
+        return pending.after or b"" if pending else self.on_disk(path)
 
     def claim(self, path: CanonicalPath, content: bytes) -> None:
         """Let the commit rest on `content`, what the run was first shown of `path`."""
@@ -148,7 +91,7 @@ class Overlay:
         """Bytes of the file at `path` as the run sees it, None where that cannot be told."""
         pending = self._pending.get(path)
         if pending:
-            return len(pending.content)
+            return pending.size
         try:
             examined = self._examine(path)
         except (PathEscape, ToolError):
@@ -181,7 +124,7 @@ class Overlay:
 
     def write(self, path: CanonicalPath, content: bytes, base: Digest | None) -> None:
         """Keep `content` as the pending state of `path`, and claim its base."""
-        self._pending[path] = Proposed(path.text, base, content)
+        self._pending[path] = FileChange(path, base, content)
         self._claims.setdefault(path, base)
 
     def rewrite(self, path: CanonicalPath, content: bytes, before: bytes) -> None:
@@ -247,7 +190,7 @@ class Overlay:
         """The pending writes and all claims, in order of paths."""
         return ChangeSet(
             tuple(self._pending[path] for path in sorted(self._pending)),
-            tuple(Claim(path.text, seen) for path, seen in sorted(self._claims.items())),
+            tuple(Claim(path, seen) for path, seen in sorted(self._claims.items())),
         )
 
     def _examine(self, path: CanonicalPath) -> Examined | None:

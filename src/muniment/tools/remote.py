@@ -25,12 +25,12 @@ from muniment.errors import (
 from muniment.fence.evidence import Held, read_status, what_holds
 from muniment.fence.pool import Worker
 from muniment.kernel.cancel import Patience
+from muniment.kernel.change import ChangeSet, read_proposal
 from muniment.kernel.names import MAX_FILE_BYTES, MAX_PATH_BYTES, Digest, Scope, Via
 from muniment.names import FenceLayer
 from muniment.policy.decide import Frozen, Policy, dump
 from muniment.policy.grammar import NO_LINKS, Links
 from muniment.tools.calls import Outcome, check_sizes, check_tool, stopped
-from muniment.tools.overlay import ChangeSet, Claim, Proposed
 from muniment.tools.service import MAX_CALL_BYTES
 
 MAX_ANSWER_BYTES: Final = 1 << 20
@@ -134,7 +134,7 @@ class RemoteBench:
         patience: Callable[[], Patience],
         links: Mapping[Scope, Links] = NO_LINKS,
     ) -> None:
-        self._worker, self._policy, self._patience = worker, policy, patience
+        self._worker, self._policy, self._patience, self._scopes = worker, policy, patience, scopes
         self._calls = 0
         terms = {"t": "init", "scopes": list(scopes), "must_read": must_read, "links": list(links)}
         self._send(terms, dump(policy).encode())
@@ -167,12 +167,12 @@ class RemoteBench:
         return Outcome(result.verdict, result.code, self._text(text), rule=result.rule, via=result.via)
 
     def change_set(self) -> ChangeSet:
-        """Fetch what the worker proposes; raises as `call`.
+        """Fetch what the worker proposes; raises as `call` and `read_proposal`.
 
         Bounded by the policy's limits, and by the calls that were made: each makes one claim at most.
         """
-        changes: list[Proposed] = []
-        claims: list[Claim] = []
+        changes: list[tuple[str, Digest | None, bytes]] = []
+        claims: list[tuple[str, Digest | None]] = []
         limits = self._policy.limits
         room = limits.write_bytes
         patience = self._patience()
@@ -181,12 +181,12 @@ class RemoteBench:
             header, content = self._receive(min(room, MAX_FILE_BYTES), patience)
             match self._item(header):
                 case _End():
-                    return ChangeSet(tuple(changes), tuple(claims))
+                    return read_proposal(changes, claims, self._scopes)
                 case _WireChange() as item:
                     room -= len(content)
-                    changes.append(Proposed(item.path, item.base, content))
+                    changes.append((item.path, item.base, content))
                 case _Claim() as item:
-                    claims.append(Claim(item.path, item.digest))
+                    claims.append((item.path, item.digest))
             if len(changes) > limits.files_written or len(claims) > self._calls:
                 raise self._lost("proposed more than its budget")
 

@@ -157,9 +157,11 @@ def _answer(channel: Channel, workbench: Workbench) -> None:
         case "changes":
             change_set = workbench.change_set()
             for change in change_set.changes:
-                channel.send({"t": "change", "path": change.unsafe_path, "base": change.base}, change.content)
+                channel.send(
+                    {"t": "change", "path": change.path.text, "base": change.base}, change.after or b""
+                )
             for claim in change_set.claims:
-                channel.send({"t": "claim", "path": claim.unsafe_path, "digest": claim.digest})
+                channel.send({"t": "claim", "path": claim.path.text, "digest": claim.digest})
             channel.send({"t": "end"})
         case unknown:
             raise ProtocolViolation(f"unknown message {unknown!r}")

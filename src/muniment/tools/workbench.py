@@ -47,6 +47,7 @@ from muniment.errors import (
     TooLarge,
     ToolError,
 )
+from muniment.kernel.change import ChangeSet
 from muniment.kernel.names import MAX_FILE_BYTES, RelPath, Scope, Verb, joined
 from muniment.kernel.path import CanonicalPath, canonicalise
 from muniment.kernel.root import Kind, Root
@@ -65,7 +66,7 @@ from muniment.tools.calls import (
     parse,
     stopped,
 )
-from muniment.tools.overlay import ChangeSet, Overlay
+from muniment.tools.overlay import Overlay
 
 # -- reach -------------------------------------------------------------------------------------------
 #

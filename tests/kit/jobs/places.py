@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 
 from kit.memories import make_roots, put, strict
-from kit.store.ground import origin, patience
+from kit.store.ground import Claim, Proposed, change_set, origin, patience
 from muniment.agent.filing import RuleWriter
 from muniment.jobs.dream import dream
 from muniment.jobs.forget import forget
@@ -17,6 +17,7 @@ from muniment.jobs.place import Place
 from muniment.jobs.remember import remember
 from muniment.jobs.request import DreamRequest, ForgetRequest, RememberRequest
 from muniment.kernel.binding import bind_all
+from muniment.kernel.change import digest
 from muniment.kernel.names import Trust
 from muniment.policy.decide import Changes
 from muniment.store.audit import timestamp
@@ -24,7 +25,6 @@ from muniment.store.commit import Terms, commit
 from muniment.store.state import State
 from muniment.store.trust import constant
 from muniment.testing.minds import ScriptedModel, call, calls, say
-from muniment.tools.overlay import ChangeSet, Claim, Proposed, digest
 
 
 @pytest.fixture
@@ -132,7 +132,7 @@ def committed(place, files, *, trust=Trust.OWNER, at=None, removals=(), **of):
     at = at or timestamp(datetime.now(UTC))
     made_by = origin(trust=trust, at=at, **of)
     terms = Terms(place.policy, place.roots, patience(), place.state, made_by, constant(trust), reviewed=True)
-    return commit([ChangeSet(tuple(changes), (), tuple(gone))], terms)
+    return commit([change_set(changes, (), gone, place.roots)], terms)
 
 
 def raising(error):

@@ -10,7 +10,7 @@ from contextlib import ExitStack, closing, contextmanager
 from datetime import UTC, datetime, timedelta
 
 from kit.memories import make_roots, put, strict
-from kit.store.ground import origin, patience
+from kit.store.ground import Proposed, change_set, origin, patience
 from muniment.errors import MunimentError
 from muniment.jobs.place import Place
 from muniment.kernel.binding import bind_all
@@ -26,7 +26,6 @@ from muniment.store.ledger import root_key
 from muniment.store.state import State
 from muniment.store.trust import constant
 from muniment.testing.minds import FakeClock
-from muniment.tools.overlay import ChangeSet, Proposed
 
 # Seconds after which something that is waited for counts as never happening.
 WAIT = 20.0
@@ -119,7 +118,7 @@ class Ground:
         known = self.key(path).digest if self.file(path).exists() else None
         policy, by = policy or self.place.policy, (origin(trust=trust, at=at), constant(trust))
         terms = Terms(policy, self.place.roots, patience(), self.state, *by, reviewed=reviewed)
-        commit([ChangeSet((Proposed(path, known, text.encode()),), (), ())], terms)
+        commit([change_set([Proposed(path, known, text.encode())], scopes=self.place.roots)], terms)
 
     def key(self, path):
         """Of the entry at a path, as it is now."""

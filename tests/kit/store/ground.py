@@ -8,16 +8,18 @@ import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from muniment.kernel.binding import bind_all
 from muniment.kernel.cancel import Patience
+from muniment.kernel.change import ChangeSet, FileChange, read_proposal
 from muniment.kernel.names import Trust
+from muniment.kernel.path import canonicalise
 from muniment.policy.load import load_policy, parse_policy
 from muniment.store.commit import Terms, commit
 from muniment.store.ledger import Origin
 from muniment.store.state import State
 from muniment.store.trust import constant, new_ulid
-from muniment.tools.overlay import ChangeSet, Claim, Proposed
 
 STRICT = load_policy("strict")
 STANDING = {
@@ -44,6 +46,31 @@ def lax(*, max_file_bytes=1 << 20, max_files=100, max_total_bytes=1 << 26, **lim
     spelled = [", ".join(f"{name} = {value}" for name, value in each.items()) for each in (limits, quota)]
     more = 'limits = {{ {} }}\nquota = [{{ id = "all", paths = ["/**"], {} }}]\n'.format(*spelled)
     return parse_policy(LAX + more, where="lax", parents=lambda name: name)
+
+
+class Proposed(NamedTuple):
+    """A file in a worker's words."""
+
+    path: str
+    base: str | None
+    content: bytes
+
+
+class Claim(NamedTuple):
+    """What a worker says that it read, or what goes."""
+
+    path: str
+    digest: str | None
+
+
+SCOPES = ("user", "project")
+
+
+def change_set(changes=(), claims=(), removals=(), scopes=SCOPES):
+    """A change-set in words: as a worker's is read, and files that go besides."""
+    read = read_proposal(tuple(changes), tuple(claims), scopes)
+    gone = tuple(FileChange(canonicalise(path, scopes), base, None) for path, base in removals)
+    return ChangeSet((*read.changes, *gone), read.claims)
 
 
 def sha(content):
@@ -89,7 +116,7 @@ class Ground:
         return Terms(policy, self.roots, **{**kept, "trust": constant(Trust.OWNER), **more})
 
     def commit(self, *changes, claims=(), removals=(), policy=STRICT, **more):
-        return commit([ChangeSet(changes, tuple(claims), tuple(removals))], self.terms(policy, **more))
+        return commit([change_set(changes, claims, removals, self.roots)], self.terms(policy, **more))
 
     def photograph(self):
         """Everything about every name: what must be the same where nothing may have happened."""

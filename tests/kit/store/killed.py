@@ -10,7 +10,7 @@ import os
 import shutil
 import sqlite3
 
-from kit.store.ground import STANDING, STRICT, lay, opened, origin, patience, sha
+from kit.store.ground import STANDING, STRICT, Claim, Proposed, lay, opened, origin, patience, sha
 from kit.store.processes import die
 from muniment.kernel import land
 from muniment.store import database, tasks
@@ -18,7 +18,6 @@ from muniment.store.judge import Author
 from muniment.store.ledger import of_task
 from muniment.store.state import State
 from muniment.store.upkeep import rebuild, recover_all
-from muniment.tools.overlay import Claim, Proposed
 
 BEFORE = {**STANDING, "user/gone/g.md": b"# G\ngone\n"}
 WANTED = {

@@ -25,10 +25,10 @@ class Bench:
         return self.roots["user"]
 
     def claims(self):
-        return {claim.unsafe_path: claim.digest for claim in self.workbench.change_set().claims}
+        return {claim.path.text: claim.digest for claim in self.workbench.change_set().claims}
 
     def pending(self):
-        return {item.unsafe_path: item for item in self.workbench.change_set().changes}
+        return {item.path.text: item for item in self.workbench.change_set().changes}
 
 
 def make_bench(base, policy=None, *, must_read=False, roots=None):

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from kit.memories import make_roots, photograph, put
-from kit.store.ground import origin
+from kit.store.ground import Proposed, change_set, origin
 from muniment import api
 from muniment.agent import filing
 from muniment.cli import ledger as command
@@ -13,6 +13,7 @@ from muniment.errors import MunimentError
 from muniment.jobs.place import Place
 from muniment.jobs.review import show
 from muniment.kernel.binding import bind_all
+from muniment.kernel.change import digest
 from muniment.kernel.names import Trust
 from muniment.lane import Lane, NewTask, Originator
 from muniment.policy.load import load_policy
@@ -20,7 +21,6 @@ from muniment.store import ledger
 from muniment.store.review import hold
 from muniment.store.state import State
 from muniment.testing.minds import ScriptedModel, call, calls, say
-from muniment.tools.overlay import ChangeSet, Proposed, digest
 
 FACT = "The user prefers dark mode in every editor there is"
 
@@ -36,7 +36,7 @@ def held(roots, home, text="waits\n"):
     """Something that waits for the owner; its review and the digest that it is shown with."""
     with State(home / "state") as state:
         place = Place(load_policy("strict"), bind_all(roots), state)
-        parts = [ChangeSet((Proposed("user/n.md", None, text.encode()),))]
+        parts = [change_set([Proposed("user/n.md", None, text.encode())])]
         terms = {"policy": place.policy.digest, "roots": place.roots, "author": "model"}
         trust = {"user/n.md": Trust.EXTERNAL}
         review = hold(state, origin(), parts, trust, ("it comes from outside",), **terms)

@@ -7,13 +7,12 @@ import shutil
 import pytest
 
 from kit.shell import blocks_of, printed, text_of
-from kit.store.ground import origin
+from kit.store.ground import Proposed, change_set, origin
 from muniment.kernel.binding import bind_all
 from muniment.kernel.names import Trust
 from muniment.policy.load import load_policy
 from muniment.store.review import hold
 from muniment.store.state import State
-from muniment.tools.overlay import ChangeSet, Proposed
 
 TEXT = text_of("docs/operations.md")
 BLOCKS = blocks_of(TEXT)
@@ -30,7 +29,7 @@ def waiting(home):
     """A change that waits for its owner."""
     policy = load_policy("strict")
     with State(home / "state") as state, bind_all({"user": home / "user"})["user"] as bound:
-        parts = [ChangeSet((Proposed("user/n.md", None, b"waits\n"),))]
+        parts = [change_set([Proposed("user/n.md", None, b"waits\n")])]
         terms = {"policy": policy.digest, "roots": {"user": bound}, "author": "model"}
         return hold(state, origin(), parts, {"user/n.md": Trust.EXTERNAL}, ("why",), **terms)
 

@@ -37,7 +37,7 @@ def grammar_decodes(off):
     from urllib.parse import unquote
 
     off.put("kernel.path:RESERVED_ASCII", frozenset())
-    off.wrap("policy.grammar:_without_prefix", lambda real: lambda unsafe_path: unquote(real(unsafe_path)))
+    off.wrap("kernel.path:_without_prefix", lambda real: lambda unsafe_path: unquote(real(unsafe_path)))
 
 
 def _how(flags, off):

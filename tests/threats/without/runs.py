@@ -33,7 +33,7 @@ table({
     "streamed_marks": ("Text is normalised as it is, however many marks stand in a row.", {
         "*kernel.path:overlong_run": none, "*kernel.path:normalised": unicodedata.normalize}),
     "long_characters": ("Characters that stand for whole sentences are written out.", {
-        "policy.grammar:_LONGEST": "\x00"}),
+        "kernel.path:_LONGEST": "\x00"}),
 })
 table({
     "answer_size": ("An answer of a model's server may have any size.", {

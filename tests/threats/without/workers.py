@@ -34,7 +34,7 @@ table({
     "asked_once": ("An answer that nobody asked for is taken for the next one.", {
         "fence.pool:Worker._check_silent": none}),
     "required_enforcement": ("A run begins whatever its policy requires to hold it.", {
-        "names:Enforcement.satisfies": true}),
+        "kernel.names:Enforcement.satisfies": true}),
     "clean_environment": ("The zygote is started with the broker's environment.", partial(_start, env=None)),
     "isolated_imports": ("The zygote looks for modules as any Python does, in the current directory first.", (
         partial(_start, without={"-I", "-S"}, env=None, cwd=None))),

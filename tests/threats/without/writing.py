@@ -2,6 +2,8 @@
 
 import os
 
+from muniment.kernel.names import Scope
+from muniment.kernel.path import CanonicalPath
 from threats.switches import control, instead, none, table
 
 # fmt: off
@@ -15,6 +17,8 @@ table({
         "kernel.land:_FILE_MODE": 0o666, "kernel.land:_MODE": 0o777,
         "kernel.binding:_PRIVATE": 0o777}),
     "judged_paths": ("The judge takes the paths of a change-set as they come.", {
+        "kernel.change:canonicalise": lambda text, _: CanonicalPath(
+            Scope(text.split("/")[0]), text[text.find("/") + 1:]),
         "*store.judge:check_paths": none}),
     "judged_budgets": ("The judge does not count what a change-set holds.", {
         "store.commit:check_budgets": none}),

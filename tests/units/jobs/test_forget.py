@@ -17,13 +17,13 @@ from muniment.errors import DeadlineExceeded, StoreConflict
 from muniment.jobs import forget as job
 from muniment.jobs.request import MAX_QUERY_BYTES, MAX_QUERY_WORDS
 from muniment.jobs.review import undo
+from muniment.kernel.change import digest
 from muniment.kernel.names import Trust
 from muniment.policy.decide import Changes
 from muniment.store.audit import records
 from muniment.store.ledger import root_key, source_of
 from muniment.store.upkeep import view_of
 from muniment.testing.minds import ScriptedModel, say
-from muniment.tools.overlay import digest
 
 place = places.place
 DARK = "The user prefers dark mode in all editors"

@@ -83,7 +83,7 @@ def test_constrained_noise_that_only_decides_files_every_fact_verbatim(tmp_path,
                 waiting += 1
                 assert [reason[-11:] for reason in result.error.reasons] == ["(tool-call)"], fact
                 (held,) = load(place.state, result.error.review_id).change_set.changes
-                kept = held.content
+                kept = held.after
             elif not done(result).unchanged:
                 kept = memory(place)[result.files_touched[0]]
             assert result.unchanged or kept.decode().endswith(f"---\n{fact}\n"), fact

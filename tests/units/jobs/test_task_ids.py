@@ -202,7 +202,7 @@ def test_one_request_under_one_id_waits_once_and_asks_its_model_once(place):
     (waiting,) = pending(place.state)
     assert asked_for == 2
     assert [(error.review_id, times) for error, times in again] == [(first.review_id, 0)] * 2
-    assert waiting.change_set.unsafe_paths == ("user/one.md",)
+    assert [path.text for path in waiting.change_set.paths] == ["user/one.md"]
     assert isinstance(other, InvalidContent)
 
 

@@ -14,11 +14,12 @@ import pytest
 
 from kit.meanwhile import nth
 from kit.raising import raised
-from kit.store.ground import STRICT, lax, new, origin, patience
+from kit.store.ground import STRICT, Claim, lax, new, origin, patience
 from kit.store.processes import die, killed
 from muniment import errors
 from muniment import lane as reading
 from muniment.kernel.cancel import Cancel
+from muniment.kernel.change import digest
 from muniment.kernel.names import Trust
 from muniment.kernel.path import canonicalise
 from muniment.lane import Ended, Lane, NewTask, Originator
@@ -34,7 +35,6 @@ from muniment.store.state import State
 from muniment.store.tasks import Runs, telling
 from muniment.store.trust import constant
 from muniment.store.upkeep import verify as verify_index
-from muniment.tools.overlay import Claim, digest
 
 
 def secret(size=120):

@@ -13,6 +13,7 @@ import pytest
 from kit.raising import raised
 from kit.store.ground import new, origin
 from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable
+from muniment.kernel.change import digest
 from muniment.kernel.land import is_temporary
 from muniment.kernel.names import Trust
 from muniment.store import audit, ledger, tasks
@@ -22,7 +23,6 @@ from muniment.store.erase import scrub
 from muniment.store.ledger import KeptChange, abandon, begin, finish, new_token, of_task, root_key, unfinished
 from muniment.store.state import State
 from muniment.store.tasks import Event, read, span
-from muniment.tools.overlay import digest
 
 AT = "2026-11-22T10:00:00.000Z"
 

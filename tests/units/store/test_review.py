@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kit.raising import raised
-from kit.store.ground import claim, new, origin, patience
+from kit.store.ground import Claim, Proposed, change_set, claim, new, origin, patience
 from muniment.errors import QuotaExceeded, ReviewClosed
+from muniment.kernel.change import digest
 from muniment.kernel.names import Trust
 from muniment.store import review
 from muniment.store.audit import records
 from muniment.store.review import Pending, hold, load, pending, preview, turn_down
-from muniment.tools.overlay import ChangeSet, Claim, Proposed, digest
 
 POLICY, OTHER = "a" * 64, "b" * 64
 AT = "2026-11-22T10:00:00.000Z"
@@ -24,7 +24,7 @@ AGENTS = {"user/n.md": Trust.AGENT}
 
 
 def held(ground, *changes, policy=POLICY, trusts=AGENTS, task="task-1", claims=(), **more):
-    parts, roots = [ChangeSet(changes or (new("user/n.md"),), claims)], ground.roots
+    parts, roots = [change_set(changes or (new("user/n.md"),), claims)], ground.roots
     asked = origin(task, **more)
     return hold(ground.state, asked, parts, trusts, WHY, policy=policy, roots=roots, author="model")
 
@@ -66,7 +66,7 @@ def test_a_task_that_is_carried_out_again_waits_once_whatever_it_proposes_then(g
     first = asked(b"one")
     assert asked(b"two") == asked(b"three") == first
     assert [each.id for each in pending(ground.state)] == [first]
-    assert load(ground.state, first).change_set.changes[0].content == b"one"
+    assert load(ground.state, first).change_set.changes[0].after == b"one"
     others = {asked(b"4", fact="e" * 64), asked(b"5", "project/n.md"), asked(b"6", kind="forget")}
     assert len(others | {first}) == 4
 
@@ -108,8 +108,8 @@ def test_the_record_names_what_is_there_and_digests_and_no_content_and_no_name_t
 
 
 def waiting(*changes, removals=(), claims=()):
-    whole = ChangeSet(changes, claims, removals)
-    trusts = dict.fromkeys(whole.unsafe_paths, Trust.AGENT)
+    whole = change_set(changes, claims, removals)
+    trusts = dict.fromkeys((path.text for path in whole.paths), Trust.AGENT)
     return Pending("rabc123", origin("task-1"), AT, WHY, whole, trusts, {}, "model", POLICY)
 
 
@@ -156,8 +156,9 @@ def test_the_digest_is_of_all_that_is_decided_about_and_of_the_policy_in_force_a
     claims, removals = (Claim("user/a.md", "1" * 64),), (Claim("user/r.md", "2" * 64),)
     base = waiting(new("user/n.md"), claims=claims, removals=removals)
     changes = new("user/n.md", b"other\n"), new("user/m.md"), Proposed("user/n.md", "1" * 64, b"new\n")
-    sets = [*({"changes": (each,)} for each in changes), {"claims": (Claim("user/a.md", None),)}]
-    sets += [{part: ()} for part in ("changes", "claims", "removals")]
+    sets = [*({"changes": change_set([each], (), removals).changes} for each in changes)]
+    sets += [{"claims": change_set((), [Claim("user/a.md", None)]).claims}]
+    sets += [{"changes": ()}, {"claims": ()}, {"changes": base.change_set.changes[:1]}]
     others = [{"change_set": replace(base.change_set, **each)} for each in sets]
     others += [{"trusts": {"user/n.md": Trust.OWNER}}, {"roots": {"user": "another"}}, {"author": "restore"}]
     for other in others:

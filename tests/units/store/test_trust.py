@@ -14,9 +14,10 @@ from kit.raising import raised
 from kit.store.ground import STRICT, lax, new, origin, sha
 from muniment.content.entry import parse
 from muniment.errors import PendingReview, Refused, TooLarge
+from muniment.kernel.change import FileChange, digest
 from muniment.kernel.names import RelPath, Scope, Trust
 from muniment.kernel.path import CanonicalPath
-from muniment.store.ledger import Draft, root_key, source_of
+from muniment.store.ledger import root_key, source_of
 from muniment.store.trust import ChangeOrigin, by_words, constant, stamp, ulid
 from muniment.store.upkeep import view_of
 
@@ -29,7 +30,9 @@ ENTRY = f"---\nname: Dark mode\ndescription: Looks\ntype: user\n---\n{FACT}\n".e
 
 
 def trust_of(after, before=None, *, request=OWNER, shown=EXTERNAL, held=None):
-    draft = Draft(CanonicalPath("user", "n.md"), None, before, after)
+    draft = FileChange(
+        CanonicalPath("user", "n.md"), None if before is None else digest(before), after, before
+    )
     return by_words(FACT, request, lambda: shown)(draft, held).trust
 
 

@@ -70,7 +70,7 @@ def test_a_secret_is_refused_wherever_it_would_be_written_or_left_out_where_a_po
     assert write(bench, "b.md", f"a {key}\n").text == f"created user/b.md (26 bytes){left_out}"
     assert edit(bench, "old", "new").text == f"changed user/a.md{left_out}"
     contents = [b"new (redacted github-token)\n", b"a (redacted github-token)\n"]
-    assert [item.content for item in bench.pending().values()] == contents
+    assert [item.after for item in bench.pending().values()] == contents
     assert write(bench, "c.md", f"{key[:9]}\n{key[9:]}\n").rule == "secrets"
     assert write(bench, "c.md", "c\n").text == "created user/c.md (2 bytes)"
 
@@ -86,16 +86,16 @@ def test_the_first_write_or_edit_of_a_file_sets_what_is_claimed_of_it(bench):
     assert edit(bench, "one", "two", "new.md").verdict == "allow"
     assert bench.claims() == {"user/a.md": sha("zero\n"), "user/b.md": sha("one\n"), "user/new.md": None}
     assert {path: item.base for path, item in bench.pending().items()} == bench.claims()
-    assert [item.content for item in bench.pending().values()] == [b"three\n", b"two\n", b"two\n"]
+    assert [item.after for item in bench.pending().values()] == [b"three\n", b"two\n", b"two\n"]
 
 
 def test_an_edit_keeps_crlf_shows_the_changed_lines_and_can_replace_all(bench):
     put(bench.user, "a.md", "one\r\ntwo\r\nthree\r\n")
     assert edit(bench, "two", "2\r\n2½").text == "changed user/a.md\n2\t2\n3\t2½"
-    assert bench.pending()["user/a.md"].content == "one\r\n2\r\n2½\r\nthree\r\n".encode()
+    assert bench.pending()["user/a.md"].after == "one\r\n2\r\n2½\r\nthree\r\n".encode()
     put(bench.user, "b.md", "a b a\n" * 10)
     assert edit(bench, "a", "c", "b.md", replace_all=True).verdict == "allow"
-    assert bench.pending()["user/b.md"].content == b"c b c\n" * 10
+    assert bench.pending()["user/b.md"].after == b"c b c\n" * 10
     assert len(edit(bench, "c b c\nc b c", "z\n" * 300, "b.md", replace_all=True).text.split("\n")) < 60
 
 

@@ -1,0 +1,126 @@
+"""What is to be done to files: `FileChange`, from the words of a worker to the row of a ledger.
+
+`read_proposal` is where a worker's words become paths: an escape anywhere in them, claims included, wins over
+whatever else is wrong. Nothing here is judged yet.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from muniment.kernel.names import Digest, Scope, Trust, Verb
+from muniment.kernel.path import CanonicalPath, canonicalise
+from muniment.kernel.refusal import Refusal, Refused
+
+ChangeKind = Literal["create", "modify", "delete"]
+
+
+def digest(content: bytes) -> Digest:
+    """SHA-256 of `content`."""
+    return Digest(hashlib.sha256(content).hexdigest())
+
+
+@dataclass(frozen=True, slots=True)
+class FileChange:
+    """A file goes from one state to another.
+
+    Attributes:
+        path: which file.
+        base: digest of the bytes that the change rests on; None: there must be no such file.
+        after: the whole file as it shall be; None: it goes.
+        before: the bytes that stood there when the broker looked; None until then, and where none did.
+        trust: of `after`; None where it goes, and as long as nobody said.
+    """
+
+    path: CanonicalPath
+    base: Digest | None
+    after: bytes | None
+    before: bytes | None = None
+    trust: Trust | None = None
+
+    @property
+    def kind(self) -> ChangeKind:
+        """Whether the file comes, changes or goes."""
+        return "delete" if self.after is None else "create" if self.base is None else "modify"
+
+    @property
+    def verb(self) -> Verb:
+        """What the policy must grant on its path; a removal, which only code proposes, needs to modify."""
+        return Verb.CREATE if self.base is None else Verb.MODIFY
+
+    @property
+    def digest(self) -> Digest | None:
+        """Of `after`."""
+        return None if self.after is None else digest(self.after)
+
+    @property
+    def size(self) -> int:
+        """Bytes of `after`."""
+        return len(self.after or b"")
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What must still hold at commit: the digest of a file, or its absence (None)."""
+
+    path: CanonicalPath
+    digest: Digest | None
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeSet:
+    """Changes that are made all or none, and the claims that they rest on besides their own bases."""
+
+    changes: tuple[FileChange, ...] = ()
+    claims: tuple[Claim, ...] = ()
+
+    @property
+    def paths(self) -> tuple[CanonicalPath, ...]:
+        """Every path that would be touched."""
+        return tuple(change.path for change in self.changes)
+
+
+def joint(parts: Iterable[ChangeSet]) -> ChangeSet:
+    """All of `parts` as one."""
+    every = tuple(parts)
+    return ChangeSet(
+        tuple(change for part in every for change in part.changes),
+        tuple(claim for part in every for claim in part.claims),
+    )
+
+
+def read_proposal(
+    changes: Sequence[tuple[str, Digest | None, bytes]],
+    claims: Sequence[tuple[str, Digest | None]],
+    scopes: Collection[Scope],
+) -> ChangeSet:
+    """What a worker proposes, who may have lied about everything.
+
+    Args:
+        changes: path, digest of what is replaced or None, and the whole file.
+        claims: path, and digest of what was read or None.
+        scopes: the declared scopes of the run.
+
+    Raises:
+        PathEscape: a path leads outside the scopes.
+        BadName, Refused: a path is not canonical, or names a scope.
+    """
+    refusal: Refusal | None = None
+    paths: dict[str, CanonicalPath] = {}
+    for unsafe_path in (*(item[0] for item in changes), *(item[0] for item in claims)):
+        try:
+            paths[unsafe_path] = canonicalise(unsafe_path, scopes)
+        except Refusal as error:
+            refusal = refusal or error
+    if refusal is not None:
+        raise refusal
+    for unsafe_path, _, _ in changes:
+        if paths[unsafe_path].text != unsafe_path or not paths[unsafe_path].rel:
+            raise Refused("a proposed path is not canonical", rule="change-set", layer="judge")
+    return ChangeSet(
+        tuple(FileChange(paths[path], base, after) for path, base, after in changes),
+        tuple(Claim(paths[path], seen) for path, seen in claims),
+    )
