@@ -11,19 +11,20 @@ from __future__ import annotations
 
 import hashlib
 import os
-import secrets
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from muniment.kernel.binding import BoundRoot, bind_all
-from muniment.kernel.land import temporary_name
+from muniment.kernel.cancel import Patience
+from muniment.kernel.land import generated, land, lock_roots
 from muniment.kernel.names import RelPath, Scope, Trust
 from muniment.kernel.path import fold
-from muniment.store.apply import apply
+from muniment.kernel.write import new_token, temporary_of_index
 from muniment.store.database import Database
 from muniment.store.index import IndexRow, entry_line
 from muniment.store.state import CATALOG_SCHEMA
@@ -85,7 +86,8 @@ class Memory:
 
     def write(self, plan: IndexPlan) -> None:
         """Carry it out."""
-        apply(plan.writes, lambda _: temporary_name(secrets.token_bytes), durable=False)
+        with lock_roots([self.root], Patience(time.monotonic() + 60)) as held:
+            land(generated(plan.writes), held, partial(temporary_of_index, new_token()), durable=False)
         written(self.database, View(), plan)
 
     def walk(self) -> None:

@@ -38,6 +38,7 @@ from muniment.fence.pool import Worker, shared_zygote
 from muniment.kernel.binding import BoundRoot
 from muniment.kernel.cancel import Patience
 from muniment.kernel.change import ChangeSet
+from muniment.kernel.judge import check_budgets
 from muniment.kernel.names import Enforcement, Scope, Trust, Verb
 from muniment.kernel.path import CanonicalPath
 from muniment.kernel.root import Root, read_links
@@ -308,6 +309,7 @@ class Sandbox:
             if not change_set.changes:
                 self._disconnect()
                 return Commit()
+            check_budgets(change_set, self._policy)
             accept(change_set)
             terms = Terms(
                 self._policy,

@@ -11,13 +11,13 @@ import pytest
 from kit.store.ground import STRICT, lay, new, opened, origin, patience
 from kit.store.killed import BEFORE, recovered
 from kit.store.processes import die, killed
-from muniment.kernel import land
+from muniment.kernel import _directory
 from muniment.kernel.names import Trust
-from muniment.store import commit as commits
 from muniment.store import erase as erasing
 from muniment.store import upkeep
 from muniment.store.audit import verify
 from muniment.store.catalog import refresh
+from muniment.store.journal import LedgerJournal
 from muniment.store.ledger import root_key, source_of
 from muniment.store.rows import Assessed
 from muniment.store.upkeep import rebuild
@@ -82,9 +82,9 @@ def test_an_erasure_and_a_look_of_another_thread_do_not_wait_for_each_other(grou
 
 def test_an_interrupt_just_after_a_commit_is_done_does_not_take_its_files_back(ground):
     """The ledger said done, the files were gone, and the task could never be repeated."""
-    real = commits.finish
+    real = LedgerJournal.finish
     interrupted = lambda *arguments: (real(*arguments), signal.raise_signal(signal.SIGINT))  # noqa: E731
-    with patch.object(commits, "finish", interrupted), pytest.raises(KeyboardInterrupt):
+    with patch.object(LedgerJournal, "finish", interrupted), pytest.raises(KeyboardInterrupt):
         ground.commit(new("user/n.md"), origin=origin("task-1"))
     assert ground.commit(new("user/n.md"), origin=origin("task-1")).repeated
     assert (ground.user / "n.md").read_bytes() == b"new\n"
@@ -102,7 +102,7 @@ def at(tmp_path):
         ground.commit(new("user/first.md"), new("project/first.md"))
 
     def interrupted():
-        commits.finish = die
+        LedgerJournal.finish = die
         with opened(*where) as ground:
             ground.commit(new("user/lost.md"), new("project/lost.md"))
 
@@ -145,11 +145,11 @@ def test_a_rebuild_that_is_killed_leaves_no_temporary_file_behind_the_next_one(t
     lay(where[0], BEFORE)
 
     def rebuilding():
-        real = land._renameat2
+        real = _directory._renameat2
         with opened(*where) as ground:
             rebuild(ground.state, ground.roots["user"], STRICT, patience())
             (user / "fresh.md").write_text("fresh\n")
-            land._renameat2 = lambda *arguments: (real(*arguments), die())
+            _directory._renameat2 = lambda *arguments: (real(*arguments), die())
             rebuild(ground.state, ground.roots["user"], STRICT, patience())
 
     killed(rebuilding)

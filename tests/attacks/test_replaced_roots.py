@@ -8,8 +8,8 @@ from kit.memories import CANARY, make_roots, photograph, put, strict
 from kit.raising import raised
 from muniment.errors import ManagedMemoryUnavailable, RememberPathEscape, StoreConflict
 from muniment.fence.pool import Zygote
+from muniment.kernel import write as writing
 from muniment.sandbox import Sandbox
-from muniment.store import commit as commit_module
 from muniment.testing.race import exchange
 
 
@@ -140,7 +140,7 @@ def test_a_call_under_way_sees_what_was_bound(box, roots, tmp_path, replace, too
 def test_a_write_that_has_begun_goes_to_what_was_bound_or_nowhere(box, roots, tmp_path, replace, monkeypatch):
     write(box)
     bound = roots["user"].stat().st_ino
-    apply = commit_module.apply
+    land = writing.land
     before = {}
 
     def everything_else():
@@ -149,9 +149,9 @@ def test_a_write_that_has_begun_goes_to_what_was_bound_or_nowhere(box, roots, tm
     def replaced_first(*args):
         replace(roots["user"])
         before.update(everything_else())
-        apply(*args)
+        return land(*args)
 
-    monkeypatch.setattr(commit_module, "apply", replaced_first)
+    monkeypatch.setattr(writing, "land", replaced_first)
     if replace is shutil.rmtree:
         raised(ManagedMemoryUnavailable, box.commit, match="removed meanwhile")
     else:

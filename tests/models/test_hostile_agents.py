@@ -27,10 +27,10 @@ from kit.memories import descriptors, strict
 from muniment.errors import ManagedMemoryUnavailable, MunimentError, RememberPathEscape
 from muniment.fence.pool import shared_zygote
 from muniment.kernel.binding import bind
+from muniment.kernel.land import land
 from muniment.kernel.root import choose_resolver
 from muniment.names import Symlinks
 from muniment.sandbox import RunTerms, Sandbox
-from muniment.store.apply import apply
 from muniment.store.state import State
 from muniment.testing.strategies import tool_calls, trees, unsafe_paths
 from muniment.testing.witness import sightings
@@ -326,9 +326,9 @@ class Machine(RuleBasedStateMachine):
 def run(examples, steps, monkeypatch):
     def announced(*args):
         Machine.landing()
-        apply(*args)
+        return land(*args)
 
-    monkeypatch.setattr("muniment.store.commit.apply", announced)
+    monkeypatch.setattr("muniment.kernel.write.land", announced)
     shared_zygote().start()
     slowly = {"deadline": None, "suppress_health_check": list(HealthCheck)}  # Real processes and a real disk.
     terms = settings(max_examples=examples, phases=PHASES, stateful_step_count=steps, **slowly)

@@ -8,7 +8,6 @@ It shares no code with the subject.
 import tempfile
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from unittest.mock import Mock, patch
 
 from hypothesis import settings
 from hypothesis import strategies as some
@@ -16,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from kit.jobs.places import opened
 from kit.memories import make_roots, strict
-from kit.store.killed import files
+from kit.store.killed import dying, files
 from muniment.agent.filing import RuleWriter
 from muniment.jobs.dream import dream
 from muniment.jobs.forget import forget
@@ -25,7 +24,6 @@ from muniment.jobs.request import DreamRequest, ForgetRequest, RememberRequest
 from muniment.jobs.review import undo
 from muniment.kernel.cancel import Patience
 from muniment.store import audit, upkeep
-from muniment.store import commit as commits
 from muniment.testing.corpus.index_oracle import index_problems
 
 WORDS = ["alder", "birch", "cedar", "dogwood", "elm", "fir", "gum", "hazel"]
@@ -171,8 +169,7 @@ class Memory(RuleBasedStateMachine):
     def crash(self, word):
         """A remember that is killed once its file is written, and a new start."""
         request = RememberRequest(f"Killed while filing {word}", scope="user")
-        dying = patch.multiple(commits, finish=Mock(side_effect=Killed), bring_back=lambda *_: [])
-        with dying, suppress(Killed):
+        with dying(Killed), suppress(Killed):
             remember(request, self.place, RuleWriter())
         upkeep.recover_all(self.place.state, self.place.roots, self.policy, FOREVER)
         self.behind["user"] = ""

@@ -249,6 +249,12 @@ def held_for(data: bytes, rel: str, trust: Trust) -> str | None:
     return None
 
 
+def is_cut(before: bytes, after: bytes) -> bool:
+    """Whether a text is another one of which lines were taken: nothing in it is new but blank lines."""
+    standing = iter(before.splitlines())
+    return all(line in standing for line in after.splitlines() if line.strip())
+
+
 def _check_characters(text: str, other: str | None, reject: Collection[str]) -> None:
     gates = [gate for gate in reject if gate in GATES]
     check_text(text, gates)

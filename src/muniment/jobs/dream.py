@@ -63,7 +63,6 @@ from muniment.store.audit import timestamp
 from muniment.store.catalog import View
 from muniment.store.commit import Commit, Terms, commit
 from muniment.store.erase import is_forgotten
-from muniment.store.judge import Author
 from muniment.store.ledger import Kept, Origin, of_task
 from muniment.store.trust import ChangeOrigin, Ruling, new_ulid, stamp
 from muniment.store.upkeep import view_of
@@ -537,7 +536,6 @@ def _commit(task: _DreamTask, steps: Sequence[DreamStep], now: datetime, budget:
         place.state,
         origin,
         trust,
-        author=Author.CODE,
         stamp=stamped,
         dry_run=not request.yes,
         attended=request.attended,

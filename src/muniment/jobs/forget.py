@@ -67,7 +67,6 @@ from muniment.policy.decide import Judge
 from muniment.store.audit import timestamp
 from muniment.store.catalog import may_hold
 from muniment.store.commit import Commit, Terms, commit
-from muniment.store.judge import Author
 from muniment.store.ledger import Kept, KeptChange, Origin, source_of
 from muniment.store.trust import Ruling, assessing
 from muniment.store.upkeep import view_of
@@ -559,8 +558,7 @@ def _commit(task: _ForgetTask, change_set: ChangeSet, budget: Budget) -> Commit:
         place.state,
         origin,
         # What is left of a file is trusted as before.
-        lambda _draft, held: Ruling(request.trust if held is None else held),
-        author=Author.RESTORE,
+        lambda _draft, held: Ruling(request.trust if held is None else held, by=request.trust),
         dry_run=not request.yes,
         reviewed=request.trust is Trust.OWNER,
     )

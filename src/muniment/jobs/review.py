@@ -38,12 +38,11 @@ from muniment.jobs.place import Place
 from muniment.jobs.request import error_json
 from muniment.kernel.cancel import Cancel, Patience
 from muniment.kernel.change import ChangeSet, FileChange, digest
-from muniment.kernel.names import RelPath, Scope, Trust
+from muniment.kernel.names import Scope, Trust
 from muniment.kernel.path import CanonicalPath, canonicalise
 from muniment.store.audit import timestamp
 from muniment.store.commit import Terms, commit
 from muniment.store.erase import remove_emptied
-from muniment.store.judge import Author
 from muniment.store.ledger import (
     Change,
     Kept,
@@ -241,7 +240,6 @@ def approve(review_id: str, digest: str, place: Place, *, cancel: Cancel | None 
         state,
         origin,
         trust,
-        author=Author(waiting.author),
         reviewed=True,
     )
     try:
@@ -375,17 +373,18 @@ def _undo(task: str, task_id: str, place: Place, trust: Trust, patience: Patienc
         patience,
         place.state,
         origin,
-        lambda draft, _: Ruling(_trust_of(draft, place)),
-        author=Author.RESTORE,
+        lambda draft, _: Ruling(_trust_of(draft, place), by=trust),
         reviewed=trust is Trust.OWNER,
     )
     try:
         done = commit([_change_set(kept.changes, scopes, place)], terms)
     except StoreConflict as conflict:
         raise UndoOverlap(conflict.paths) from conflict
-    made: dict[Scope, list[RelPath]] = {}
-    for item, scope in zip(kept.changes, scopes, strict=True):
-        made.setdefault(scope, []).extend(item.made)
+    made = [
+        CanonicalPath(scope, rel)
+        for item, scope in zip(kept.changes, scopes, strict=True)
+        for rel in item.made
+    ]
     notes = done.notes
     try:
         remove_emptied(place.roots, made, patience)

@@ -7,8 +7,10 @@ whatever else is wrong. Nothing here is judged yet.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
+from types import MappingProxyType
 from typing import Literal
 
 from muniment.kernel.names import Digest, Scope, Trust, Verb
@@ -81,6 +83,104 @@ class ChangeSet:
     def paths(self) -> tuple[CanonicalPath, ...]:
         """Every path that would be touched."""
         return tuple(change.path for change in self.changes)
+
+
+_SEAL = object()
+
+
+class Sealed:
+    """What may be landed. Only the kernel makes one: whoever else calls a class of these gets `TypeError`."""
+
+    __slots__ = ()
+
+    def __init__(self, seal: object) -> None:
+        if seal is not _SEAL:
+            raise TypeError(f"{type(self).__name__} is made by the kernel alone")
+
+    def __init_subclass__(cls) -> None:
+        if cls.__module__ != __name__:
+            raise TypeError("what may be landed is of no other kind")
+
+
+class Judged(Sealed):
+    """Changes that `judge` allowed, each with what stood there before.
+
+    Attributes:
+        change_set: the changes, with final bytes, and the claims that they rest on.
+        made: directories that do not exist yet, by the path of the change that needs them, outermost first.
+    """
+
+    __slots__ = ("_change_set", "_made")
+
+    def __init__(
+        self, seal: object, change_set: ChangeSet, made: Mapping[CanonicalPath, tuple[CanonicalPath, ...]]
+    ) -> None:
+        super().__init__(seal)
+        self._change_set, self._made = change_set, MappingProxyType(made)
+
+    @property
+    def change_set(self) -> ChangeSet:
+        """See above."""
+        return self._change_set
+
+    @property
+    def made(self) -> Mapping[CanonicalPath, tuple[CanonicalPath, ...]]:
+        """See above."""
+        return self._made
+
+
+class Standing(Enum):
+    """What must stand at the name of an index file, where that is not known bytes."""
+
+    ABSENT = "absent"
+    LINK = "link"
+
+
+@dataclass(frozen=True, slots=True)
+class IndexFile:
+    """A generated file.
+
+    Attributes:
+        path: an index name.
+        before: the bytes that it replaces; `ABSENT`: it must be new; `LINK`: a link, which is dropped.
+        after: the new bytes; None: the file goes.
+        kept: name in the root under which what is replaced is kept; None: it is dropped.
+    """
+
+    path: CanonicalPath
+    before: bytes | Standing
+    after: bytes | None
+    kept: str | None = None
+
+
+class Generated(Sealed):
+    """Files at index names, which nobody judges."""
+
+    __slots__ = ("_files",)
+
+    def __init__(self, seal: object, files: tuple[IndexFile, ...]) -> None:
+        super().__init__(seal)
+        self._files = files
+
+    @property
+    def files(self) -> tuple[IndexFile, ...]:
+        """All or none of them are landed."""
+        return self._files
+
+
+class Returned(Sealed):
+    """Changes that are taken back: to bytes that the journal knows of their paths."""
+
+    __slots__ = ("_changes",)
+
+    def __init__(self, seal: object, changes: tuple[FileChange, ...]) -> None:
+        super().__init__(seal)
+        self._changes = changes
+
+    @property
+    def changes(self) -> tuple[FileChange, ...]:
+        """Each is taken back by itself, the last first."""
+        return self._changes
 
 
 def joint(parts: Iterable[ChangeSet]) -> ChangeSet:

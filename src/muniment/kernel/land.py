@@ -1,434 +1,73 @@
-"""The broker's door to writing: the lock of a root, and the directories beneath it.
+"""Every write: what is `Judged`, `Generated` or `Returned` comes to the disk; nothing else can.
 
-Imported by `muniment.store` only, never in a worker. What is done in a directory stands in
-`muniment.kernel.land`.
-
-On success, until the block of `lock_roots` is left:
+On success of `lock_roots`, until its block is left:
 
 - L1 this process holds the lock of every root named, and no other process that asks by these rules does. The
   lock is `flock` on a descriptor of the root's own directory, opened here, so that it also holds between two
   homes that bind one root.
 - L2 every root was still where it was bound, at one moment after its lock was taken.
 
-On success of `open_directory`:
+On success of `land`:
 
-- D1 every component was opened through the root's resolver beneath the one before: no link was followed, no
-  mount crossed.
-- D2 what was missing was made 0700 and synced into its parent, and is named by the result, so that an aborted
-  commit can take it away again.
+- A1 all of it is done, or after a failure none. Every file is staged whole under a temporary name before the
+  first one gets its own, so that a full disk is met before anything shows. A failure while names are given
+  out takes back those that were given, unless someone has changed them since.
+- A2 the promises W1 to W5 of `_directory` hold, in roots that are locked.
+- A3 of a change that is taken back, a file is touched only if what stands there is the before- or the
+  after-state; anything else is somebody's later work and stays. What a peer had put in our way, and we
+  displaced, gets its name back. The disk is asked, never a memory of what was done: so one code serves a
+  commit that fails half way and a recovery after its process was killed.
 
-Does not hold: anything about processes that do not ask for the lock, such as editors; that a directory is
-still beneath the root once it is open. A process forked meanwhile keeps a lock until it executes or ends.
+Does not hold: anything about processes that do not ask for the lock, such as editors. A process forked
+meanwhile keeps a lock until it executes or ends. A process that is killed leaves a change-set half applied,
+each file whole: `write.recover` takes it back.
 """
 
 from __future__ import annotations
 
-import ctypes
-import errno
 import fcntl
-import hashlib
 import math
 import os
-import re
 import select
-import stat
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
-from enum import StrEnum
-from typing import Final, Self
+from dataclasses import dataclass, field
+from typing import Final
 
+from muniment.kernel._directory import (
+    Directory,
+    Landing,
+    Staged,
+    is_temporary,
+    open_directory,
+    remove_empty_directory,
+    reporting,
+)
 from muniment.kernel.binding import BoundRoot
 from muniment.kernel.cancel import Patience
-from muniment.kernel.names import MAX_FILE_BYTES, Digest, RelPath, Scope, joined
+from muniment.kernel.change import (
+    _SEAL,
+    Generated,
+    IndexFile,
+    Judged,
+    Returned,
+    Standing,
+    digest,
+)
+from muniment.kernel.names import INDEX_DIRECTORY, INDEX_NAME, RelPath, Scope, joined
+from muniment.kernel.path import FILE_SUFFIX, CanonicalPath
 from muniment.kernel.refusal import (
-    BadName,
     DeadlineExceeded,
     ManagedMemoryUnavailable,
     MunimentError,
-    NotAFile,
     NotFound,
+    PathEscape,
     StoreConflict,
-    TooLarge,
-    Unreadable,
-    printable,
+    ToolError,
 )
-from muniment.kernel.root import Root, encoded
-from muniment.kernel.syscalls import LIBC, LIST, MACHINE, last_error
-
-# -- landing -----------------------------------------------------------------------------------------
-#
-# How a file in an open directory beneath a root gets its bytes, or goes. The broker's only.
-#
-# Imported by `muniment.kernel.land` and `muniment.store` only, never in a worker.
-#
-# On success:
-#
-# - W1 no write follows a link or crosses a mount: a name is always a single component beneath a directory
-#   that
-#   `muniment.kernel.land` reached.
-# - W2 a file is whole at every instant: its bytes are on disk under a temporary name (0600 before the first
-#   of
-#   them) before its own name leads to them.
-# - W3 nothing is replaced or removed but what was claimed: it is set aside atomically, hashed, and put back
-#   if
-#   it is something else (`Landing.ATOMIC`). Where the file system lacks `renameat2` flags the claim is
-#   checked
-#   just before a plain rename (`Landing.PLAIN_RENAME`): a write of another process in between is lost.
-# - W4 nothing is deleted recursively or by path.
-#
-# Does not hold: a directory that another process moves out of the root during a write takes that write
-# along; a process that holds a replaced file open may still write to its old bytes.
-#
-# Order of use: `lock_roots`, `open_directory`, `Directory.stage`, then
-# `publish_new`, `replace`, `replace_link` or `withdraw`, then `Directory.sync`. Temporary names come from
-# `temporary_name`, so that they can stand in the ledger before they exist. Attacked by
-# `tests/units/confine/test_writing.py`.
-
-_TEMPORARY: Final = re.compile(r"\.muniment-[0-9a-f]{16}\.tmp", re.ASCII)
-_TOKEN_BYTES: Final = 8
-
-_NOREPLACE, _EXCHANGE = 1, 2
-_LACKS_FLAGS: Final = frozenset({errno.EINVAL, errno.ENOSYS})
-_FILE_MODE: Final = 0o600
-
-_REASONS: Final = {
-    errno.ENOSPC: "the disk is full",
-    errno.EDQUOT: "the disk quota is used up",
-    errno.EROFS: "the file system is read-only",
-    errno.EACCES: "this user may not write there; correct its permissions",
-    errno.EPERM: "this user may not write there; correct its permissions or attributes",
-    errno.EIO: "the disk reports an error while reading or writing",
-    errno.EMFILE: "this process has too many files open",
-    errno.ENFILE: "the system has too many files open",
-    errno.ENOENT: "one of its directories was removed meanwhile; try again",
-    errno.ENOLCK: "its file system cannot lock directories; bind one on a local disk",
-    errno.EOPNOTSUPP: "its file system cannot lock directories; bind one on a local disk",
-}
-
-_renameat2 = LIBC["syscall"]
-_renameat2.restype = ctypes.c_long
-_renameat2.argtypes = (
-    ctypes.c_long,
-    ctypes.c_int,
-    ctypes.c_char_p,
-    ctypes.c_int,
-    ctypes.c_char_p,
-    ctypes.c_uint,
-)
-
-
-class Landing(StrEnum):
-    """How a name changed; callers log anything but `ATOMIC`."""
-
-    ATOMIC = "atomic"
-    """Checked and changed with no moment in between."""
-    PLAIN_RENAME = "plain_rename"
-    """Checked, then changed: the file system has no better way."""
-
-
-@dataclass(frozen=True, slots=True)
-class Staged:
-    """Bytes that lie on disk under a temporary name of one directory."""
-
-    temporary: str
-    digest: Digest
-
-
-def temporary_name(random_bytes: Callable[[int], bytes]) -> str:
-    """A name for `Directory.stage` or `withdraw`: 64 random bits, nothing to plant ahead of time."""
-    return f".muniment-{random_bytes(_TOKEN_BYTES).hex()}.tmp"
-
-
-def is_temporary(name: str) -> bool:
-    """Whether `name` could have come from `temporary_name`."""
-    return _TEMPORARY.fullmatch(name) is not None
-
-
-class Directory:
-    """An open directory beneath a root, for writing. Close it, or use it in a `with` statement.
-
-    Every `name` is one component. Digests are those of whole files.
-
-    Attributes:
-        root: the handle beneath which it was reached.
-        fd: the descriptor, or -1 once closed.
-        rel: where it was reached, inside the scope.
-        created: directories made on the way, outermost first. Their parents are already synced.
-    """
-
-    __slots__ = ("created", "fd", "rel", "root")
-
-    def __init__(self, root: Root, fd: int, rel: str, created: tuple[RelPath, ...]) -> None:
-        self.root = root
-        self.fd = fd
-        self.rel = rel
-        self.created = created
-
-    def read(self, name: str) -> bytes:
-        """The bytes of a file in this directory, by the rules of `Root.read_bytes`.
-
-        Raises:
-            MunimentError: as `Root.read_bytes`.
-        """
-        leaf(name)
-        return Root(self.root.scope, self.fd, self.root.resolver).read_bytes(name)
-
-    def stage(self, temporary: str, content: bytes, *, durable: bool = True) -> Staged:
-        """Put `content` on disk under a temporary name: 0600 before the first byte, written whole.
-
-        Args:
-            temporary: the name, see `temporary_name`.
-            content: the bytes.
-            durable: sync them; else they may be lost when the power fails, with the name that they get.
-
-        Raises:
-            TooLarge: more than `MAX_FILE_BYTES`.
-            BadName: `temporary` is not a temporary name.
-            StoreConflict: the temporary name is taken.
-            ManagedMemoryUnavailable: the system refuses; the temporary file is gone.
-        """
-        if len(content) > MAX_FILE_BYTES:
-            raise TooLarge(f"more than {MAX_FILE_BYTES} bytes in one file")
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        with reporting(self.root.scope):
-            try:
-                fd = os.open(_temporary(temporary), flags, _FILE_MODE, dir_fd=self.fd)
-            except FileExistsError as error:
-                raise self._conflict(temporary) from error
-            try:
-                os.fchmod(fd, _FILE_MODE)
-                _write_all(fd, content)
-                if durable:
-                    os.fsync(fd)
-            except BaseException:
-                self._unlink(temporary)
-                raise
-            finally:
-                os.close(fd)
-        return Staged(temporary, _digest(content))
-
-    def publish_new(self, staged: Staged, name: str) -> Landing:
-        """Give staged bytes a name that nothing has.
-
-        Raises:
-            StoreConflict: something has the name. The staged bytes stay under their temporary one.
-            ManagedMemoryUnavailable: the system refuses.
-        """
-        return self._move(staged.temporary, name, conflict=name)
-
-    def replace(self, staged: Staged, name: str, claimed: Digest) -> Landing:
-        """Give staged bytes the name of a file that still is what was claimed, and drop that file.
-
-        Raises:
-            StoreConflict: the name is gone, is no file of its own, or holds other bytes. What stood there
-                stands there again, and the staged bytes stay under their temporary name.
-            ManagedMemoryUnavailable: the system refuses. Either name may hold either file.
-        """
-        return self._swap_in(staged, name, lambda at: self._require(at, claimed, name))
-
-    def replace_link(self, staged: Staged, name: str) -> Landing:
-        """Give staged bytes the name of a link, which is replaced and not followed.
-
-        Of a hard link the other names keep the bytes.
-
-        Raises:
-            StoreConflict: the name is gone, or no link has it any more: that stands there again, and the
-                staged bytes stay under their temporary name.
-            ManagedMemoryUnavailable: the system refuses.
-        """
-        return self._swap_in(staged, name, lambda at: self._require_link(at, name))
-
-    def withdraw(self, name: str, temporary: str, claimed: Digest) -> Landing:
-        """Remove a file that still is what was claimed.
-
-        It is set aside under `temporary` before it is hashed for the last time: what is hashed is removed.
-
-        Raises:
-            StoreConflict: the name is gone, is no file of its own, or holds other bytes. It has its name
-                again, unless somebody took that meanwhile: then it stays under the temporary one.
-            BadName: `temporary` is not a temporary name.
-            ManagedMemoryUnavailable: the system refuses.
-        """
-        aside = _temporary(temporary)
-        self._require(name, claimed, name)
-        landing = self._move(name, aside, conflict=name)
-        try:
-            self._require(aside, claimed, name)
-        except BaseException:
-            self._move(aside, name, conflict=name)
-            raise
-        self._unlink(aside)
-        return landing
-
-    def discard(self, staged: Staged) -> None:
-        """Unlink a temporary name that still holds what was staged. Harmless when it is gone.
-
-        Raises:
-            BadName: the name is not a temporary one.
-            StoreConflict: it holds something else, which stays.
-            ManagedMemoryUnavailable: the system refuses.
-        """
-        if self._taken(_temporary(staged.temporary)):
-            self._require(staged.temporary, staged.digest, staged.temporary)
-            self._unlink(staged.temporary)
-
-    def sync(self) -> None:
-        """Put the names of this directory on disk: one `fsync`.
-
-        Raises:
-            ManagedMemoryUnavailable: the disk reports an error.
-        """
-        with reporting(self.root.scope):
-            os.fsync(self.fd)
-
-    def close(self) -> None:
-        """Close the descriptor; harmless when repeated."""
-        fd, self.fd = self.fd, -1
-        if fd >= 0:
-            os.close(fd)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_exc: object) -> None:
-        self.close()
-
-    def _move(self, old: str, new: str, *, conflict: str) -> Landing:
-        """Rename to a name that nothing has; `StoreConflict` about `conflict` if either side is not so."""
-        with reporting(self.root.scope):
-            try:
-                self._rename(old, new, _NOREPLACE)
-            except (FileExistsError, FileNotFoundError) as error:
-                raise self._conflict(conflict) from error
-            except OSError as error:
-                if error.errno not in _LACKS_FLAGS:
-                    raise
-            else:
-                return Landing.ATOMIC
-            if self._taken(new):
-                raise self._conflict(conflict)
-            try:
-                os.rename(leaf(old), leaf(new), src_dir_fd=self.fd, dst_dir_fd=self.fd)
-            except FileNotFoundError as error:
-                raise self._conflict(conflict) from error
-        return Landing.PLAIN_RENAME
-
-    def _swap_in(self, staged: Staged, name: str, check: Callable[[str], None]) -> Landing:
-        """Give staged bytes a name whose holder `check` accepts, and drop that holder.
-
-        `check` raises `StoreConflict` unless what is at the name that it is given may be dropped. It is asked
-        twice: before, so that what is plainly something else is not even moved for a moment, and of what was
-        really displaced, since only that cannot change any more by its name.
-        """
-        check(name)
-        with reporting(self.root.scope):
-            try:
-                self._rename(staged.temporary, name, _EXCHANGE)
-            except FileNotFoundError as error:
-                raise self._conflict(name) from error
-            except OSError as error:
-                if error.errno not in _LACKS_FLAGS:
-                    raise
-                os.rename(leaf(staged.temporary), leaf(name), src_dir_fd=self.fd, dst_dir_fd=self.fd)
-                return Landing.PLAIN_RENAME
-            try:
-                check(staged.temporary)
-            except BaseException:
-                self._rename(staged.temporary, name, _EXCHANGE)
-                raise
-        self._unlink(staged.temporary)
-        return Landing.ATOMIC
-
-    def _require_link(self, name: str, conflict: str) -> None:
-        """Raise `StoreConflict` about `conflict` unless `name` is a link or a name of a hard-linked file."""
-        with reporting(self.root.scope):
-            try:
-                found = os.stat(leaf(name), dir_fd=self.fd, follow_symlinks=False)
-            except FileNotFoundError as error:
-                raise self._conflict(conflict) from error
-        if not (stat.S_ISLNK(found.st_mode) or (stat.S_ISREG(found.st_mode) and found.st_nlink > 1)):
-            raise self._conflict(conflict)
-
-    def _taken(self, name: str) -> bool:
-        with reporting(self.root.scope):
-            try:
-                os.stat(leaf(name), dir_fd=self.fd, follow_symlinks=False)
-            except FileNotFoundError:
-                return False
-        return True
-
-    def _unlink(self, name: str) -> None:
-        with reporting(self.root.scope), suppress(FileNotFoundError):
-            os.unlink(leaf(name), dir_fd=self.fd)
-
-    def _rename(self, old: str, new: str, flags: int) -> None:
-        if _renameat2(MACHINE.renameat2, self.fd, leaf(old), self.fd, leaf(new), flags) < 0:
-            raise last_error()
-
-    def _require(self, name: str, claimed: Digest, conflict: str) -> None:
-        """Raise `StoreConflict` about `conflict` unless the file `name` holds what was claimed."""
-        leaf(name)
-        try:
-            content = self.read(name)
-        except MunimentError as error:
-            # A link, a directory, something unreadable: whatever it is, it is not what was claimed.
-            raise self._conflict(conflict) from error
-        if _digest(content) != claimed:
-            raise self._conflict(conflict)
-
-    def _conflict(self, name: str) -> StoreConflict:
-        return StoreConflict((printable(f"{self.root.scope}/{joined(self.rel, name)}"),))
-
-
-@contextmanager
-def reporting(scope: Scope) -> Iterator[None]:
-    """Turn an error of the system into `ManagedMemoryUnavailable`, with a reason that a person can act on."""
-    try:
-        yield
-    except OSError as error:
-        raise unavailable(scope, error) from error
-
-
-def unavailable(scope: Scope, error: OSError) -> ManagedMemoryUnavailable:
-    """What an error of the system means to the person who owns the root."""
-    return ManagedMemoryUnavailable(
-        scope, _REASONS.get(error.errno or 0, f"the system refused: {error.strerror}")
-    )
-
-
-def leaf(name: str) -> bytes:
-    """The bytes of a single component; a `/` would lead elsewhere, at the front even past the descriptor.
-
-    Raises:
-        PathEscape: as `encoded`.
-        BadName: empty, more than one component, or no name.
-    """
-    path = encoded(name)
-    if not name or b"/" in path:
-        raise BadName(f"{printable(name)!r} is not the name of a file in one directory")
-    return path
-
-
-def _temporary(name: str) -> str:
-    """`name`, if it is one that holds nobody's entry."""
-    if not is_temporary(name):
-        raise BadName(f"{printable(name)!r} is not a temporary name")
-    return name
-
-
-def _write_all(fd: int, content: bytes) -> None:
-    rest = memoryview(content)
-    while rest:
-        rest = rest[os.write(fd, rest) :]
-
-
-def _digest(content: bytes) -> Digest:
-    return Digest(hashlib.sha256(content).hexdigest())
-
-
-# -- writing -----------------------------------------------------------------------------------------
+from muniment.kernel.root import Root
+from muniment.kernel.syscalls import LIST
 
 FIRST_PAUSE: Final = 0.002
 """Seconds before a held lock is tried a second time; a commit holds it for some milliseconds."""
@@ -436,13 +75,40 @@ FIRST_PAUSE: Final = 0.002
 LONGEST_PAUSE: Final = 0.1
 """Seconds between tries in the end."""
 
-_MODE: Final = 0o700
-_IN_USE: Final = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR})
+_MOST_NAMES: Final = 1000
+"""Names that are tried for what is kept."""
+
+
+class LockedRoots(Mapping[Scope, BoundRoot]):
+    """Roots whose locks this process holds, by scope; empty once they are released.
+
+    Made by `lock_roots` alone.
+    """
+
+    __slots__ = ("_roots",)
+
+    def __init__(self, seal: object, roots: Iterable[BoundRoot]) -> None:
+        if seal is not _SEAL:
+            raise TypeError("locks are taken by lock_roots alone")
+        self._roots = {bound.scope: bound for bound in roots}
+
+    def __getitem__(self, scope: Scope) -> BoundRoot:
+        return self._roots[scope]
+
+    def __iter__(self) -> Iterator[Scope]:
+        return iter(self._roots)
+
+    def __len__(self) -> int:
+        return len(self._roots)
+
+    def release(self) -> None:
+        """Forget the roots, as the end of the block does."""
+        self._roots.clear()
 
 
 @contextmanager
-def lock_roots(roots: Iterable[BoundRoot], patience: Patience) -> Iterator[None]:
-    """Hold the locks of all `roots` inside the block.
+def lock_roots(roots: Iterable[BoundRoot], patience: Patience) -> Iterator[LockedRoots]:
+    """Hold the locks of all `roots` inside the block; what is given then is of no use behind it.
 
     They are taken in order of device and inode, so that two commits cannot block each other, with growing
     pauses between tries. Each is released when its descriptor, opened here, is closed on leaving.
@@ -454,12 +120,14 @@ def lock_roots(roots: Iterable[BoundRoot], patience: Patience) -> Iterator[None]
         ManagedMemoryUnavailable: the file system cannot lock.
     """
     in_order = {(bound.device, bound.inode): bound for bound in roots}
-    with ExitStack() as held:
+    with ExitStack() as locks:
         for _identity, bound in sorted(in_order.items()):
-            held.enter_context(_lock(bound.root, patience))
+            locks.enter_context(_lock(bound.root, patience))
         for bound in in_order.values():
             bound.verify()
-        yield
+        held = LockedRoots(_SEAL, in_order.values())
+        locks.callback(held.release)
+        yield held
 
 
 @contextmanager
@@ -505,90 +173,409 @@ def _pause(patience: Patience, seconds: float) -> None:
     poller.poll(math.ceil(min(seconds, left) * 1000))
 
 
-def open_directory(root: Root, rel: str, *, create: bool) -> Directory:
-    """Open a directory beneath a root for writing; `rel` "" is the root itself.
+# -- land --------------------------------------------------------------------------------------------
+
+
+class Stuck(ManagedMemoryUnavailable):
+    """A commit failed and could not be taken back whole; the message names the files."""
+
+
+@dataclass(frozen=True, slots=True)
+class Landed:
+    """What came of it.
+
+    Attributes:
+        degraded: files whose name was changed by a plain rename: their file system has no better way.
+        left: of what is `Returned`: files that somebody changed since, and that were left alone.
+    """
+
+    degraded: tuple[CanonicalPath, ...] = ()
+    left: tuple[CanonicalPath, ...] = ()
+
+
+def generated(files: Sequence[IndexFile]) -> Generated:
+    """Index files, to be landed.
+
+    Raises:
+        ValueError: a path is no index name, what is not there is to be removed, or what is kept is no entry
+            of the root.
+    """
+    for file in files:
+        directory, _, name = file.path.rel.rpartition("/")
+        is_page = directory == INDEX_DIRECTORY and name.endswith(FILE_SUFFIX)
+        if file.path.rel != INDEX_NAME and not is_page:
+            raise ValueError(f"{file.path.text} is no name of an index")
+        if file.after is None and not isinstance(file.before, bytes):
+            raise ValueError("what is not there cannot be removed")
+        if file.kept is not None and "/" in file.kept:
+            raise ValueError("what is kept becomes an entry of the root")
+    return Generated(_SEAL, tuple(files))
+
+
+def land(
+    what: Judged | Generated | Returned,
+    held: LockedRoots,
+    temporary: Callable[[int], str],
+    *,
+    durable: bool = True,
+) -> Landed:
+    """Carry it out, all or none; of what is `Returned`, each file by itself.
 
     Args:
-        root: the handle to stay beneath.
-        rel: path inside the scope, by the rules of `Root`.
-        create: make what is missing, each 0700, and sync the directory that each is made in.
+        what: made by the kernel alone.
+        held: the locked roots.
+        temporary: the temporary name that belongs to the change of a number, for this commit alone.
+        durable: whether everything is on disk on return; else it may be lost when the power fails.
 
     Raises:
-        PathEscape: the way meets a link or a mount.
-        NotFound: the directory, or one on the way, does not exist.
-        NotAFile: a file stands where a directory is needed.
-        ManagedMemoryUnavailable: the system refuses to create.
-        BadName: `rel` is no path.
+        TypeError: it is nothing that may be landed.
+        KeyError: a root is not locked.
+        StoreConflict: a file is not what its change replaces. Nothing is changed.
+        PathEscape, NotAFile: the way to a file is no longer one. Nothing is changed.
+        ManagedMemoryUnavailable: the disk is full, read-only or broken. Nothing is changed.
+        Stuck: as that, but the named files could not be taken back.
 
-    Cost: an open a component; an `fsync` a created directory.
+    A file that was taken back has its bytes again, but a new inode, time and mode 0600.
+
+    Cost: where durable, an fsync a file and directory.
     """
-    encoded(rel)
-    directory = Directory(root, _step(root, root.fd, b".", ""), "", ())
-    try:
-        for name in rel.split("/") if rel else ():
-            _descend(root, directory, name, create=create)
-    except BaseException:
-        directory.close()
+    if type(what) is Returned:
+        return Landed(left=_take_back_all(what, held, temporary))
+    if type(what) is Judged:
+        changes = what.change_set.changes
+        writes = [
+            IndexFile(each.path, Standing.ABSENT if each.before is None else each.before, each.after)
+            for each in changes
+        ]
+    elif type(what) is Generated:
+        # A link that a generated file replaced cannot be brought back: it goes when little else can fail.
+        writes = list(what.files)
+    else:
+        raise TypeError("nothing lands but what is judged, generated or returned")
+    return Landed(degraded=_carry_out(writes, held, temporary, durable=durable))
+
+
+_Place = tuple[Scope, str]
+"""A directory beneath a root."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    file: IndexFile
+    directory: Directory
+    temporary: str
+    root: Directory | None = None
+
+    @property
+    def name(self) -> str:
+        return self.file.path.name
+
+    @property
+    def staged(self) -> Staged | None:
+        """The new bytes under the temporary name; None for a removal."""
+        return None if self.file.after is None else Staged(self.temporary, digest(self.file.after))
+
+
+@dataclass(slots=True)
+class _Progress:
+    """What was done so far, and would have to be taken back.
+
+    Attributes:
+        directories: opened, by root and path.
+        items: on disk under temporary names, or about to be.
+        begun: how many of them were about to get their own name, or to lose it. Whether they did is asked
+            of the disk, since an interrupt may fall between a call's work and its return.
+        degraded: see `Landed`.
+    """
+
+    held: LockedRoots
+    directories: dict[_Place, Directory] = field(default_factory=dict)
+    items: list[_Item] = field(default_factory=list)
+    begun: int = 0
+    degraded: list[CanonicalPath] = field(default_factory=list)
+
+    def open(self, directory: CanonicalPath, opened: ExitStack) -> Directory:
+        place = (directory.scope, directory.rel)
+        if place not in self.directories:
+            root = self.held[directory.scope].root
+            self.directories[place] = opened.enter_context(open_directory(root, directory.rel, create=True))
+        return self.directories[place]
+
+
+def _carry_out(
+    files: Sequence[IndexFile], held: LockedRoots, temporary: Callable[[int], str], *, durable: bool
+) -> tuple[CanonicalPath, ...]:
+    in_order = sorted(enumerate(files), key=lambda each: each[1].before is Standing.LINK)
+    with ExitStack() as opened:
+        progress = _Progress(held)
+        try:
+            for number, file in in_order:
+                _stage(file, temporary(number), progress, opened, durable=durable)
+            for item in progress.items:
+                progress.begun += 1
+                if _publish(item) is not Landing.ATOMIC:
+                    progress.degraded.append(item.file.path)
+            if durable:
+                for directory in progress.directories.values():
+                    directory.sync()
+        except BaseException as error:
+            _undo(progress, error)
+            raise
+    return tuple(progress.degraded)
+
+
+def _stage(file: IndexFile, temporary: str, progress: _Progress, opened: ExitStack, *, durable: bool) -> None:
+    directory = progress.open(file.path.parent, opened)
+    above = None
+    if file.kept is not None:
+        above = progress.open(CanonicalPath(file.path.scope, RelPath("")), opened)
+    progress.items.append(_Item(file, directory, temporary, above))
+    if file.after is not None:
+        directory.stage(temporary, file.after, durable=durable)
+
+
+def _publish(item: _Item) -> Landing:
+    before, staged = item.file.before, item.staged
+    match before, staged:
+        case Standing.ABSENT, Staged():
+            return item.directory.publish_new(staged, item.name)
+        case Standing.LINK, Staged():
+            return item.directory.replace_link(staged, item.name)
+        case bytes(), Staged() if item.root is not None and item.file.kept is not None:
+            item.directory.set_aside(item.name, item.root, item.file.kept, digest(before))
+            return item.directory.publish_new(staged, item.name)
+        case bytes(), Staged():
+            return item.directory.replace(staged, item.name, digest(before))
+        case bytes(), None:
+            return item.directory.withdraw(item.name, item.temporary, digest(before))
+    raise ValueError("what is not there cannot be removed")
+
+
+def _undo(progress: _Progress, cause: BaseException) -> None:
+    """Bring every file back and remove the directories that were made for it."""
+    stuck: list[str] = []
+    for number, item in reversed(list(enumerate(progress.items, 1))):
+        try:
+            if number > progress.begun:
+                _drop(item)
+            elif not (isinstance(cause, StoreConflict) and _never_left(item)):
+                _bring_back(item)
+        except MunimentError:
+            stuck.append(item.file.path.text)
+    # Backwards, since a later directory may stand in one that an earlier one made.
+    for directory in reversed(progress.directories.values()):
         for made in reversed(directory.created):
-            remove_empty_directory(root, made)
+            try:
+                remove_empty_directory(directory.root, made)
+            except MunimentError:
+                stuck.append(f"{directory.root.scope}/{made}")
+    if stuck:
+        raise Stuck(
+            "memory",
+            f"the commit failed ({str(cause) or type(cause).__name__}) and could not be taken back for "
+            f"{', '.join(stuck)}; the next command that opens this memory tries again",
+        ) from cause
+
+
+def _drop(item: _Item) -> None:
+    """Drop what was staged, if it came to that."""
+    if item.staged is not None:
+        item.directory.discard(item.staged)
+
+
+def _never_left(item: _Item) -> bool:
+    """Whether a removal that met a conflict had no effect: what stands there is somebody else's work."""
+    return item.file.after is None and _bytes_at(item.directory, item.temporary) is None
+
+
+def _bring_back(item: _Item) -> None:
+    match item.file.before:
+        case Standing.LINK:
+            _bring_link_back(item)
+        case Standing.ABSENT:
+            _take_back(item.directory, item.name, None, item.file.after, item.temporary)
+        case bytes() as before if item.root is not None and item.file.kept is not None:
+            stands = _bytes_at(item.directory, item.name) == before
+            if stands or _bytes_at(item.root, item.file.kept) != before:
+                _drop(item)  # It was not set aside.
+                return
+            _take_back(item.directory, item.name, None, item.file.after, item.temporary)
+            item.root.set_aside(item.file.kept, item.directory, item.name, digest(before))
+        case bytes() as before:
+            _take_back(item.directory, item.name, before, item.file.after, item.temporary)
+
+
+def _bring_link_back(item: _Item) -> None:
+    """Drop our bytes where they are still aside; a link that was dropped already cannot be made again."""
+    aside = _bytes_at(item.directory, item.temporary)
+    if aside is None or item.staged is None:
+        raise StoreConflict((item.file.path.text,))
+    if digest(aside) == item.staged.digest:
+        item.directory.discard(item.staged)
+    else:
+        item.directory.replace(Staged(item.temporary, digest(aside)), item.name, item.staged.digest)
+
+
+# -- back --------------------------------------------------------------------------------------------
+
+
+def _take_back_all(
+    what: Returned, held: LockedRoots, temporary: Callable[[int], str]
+) -> tuple[CanonicalPath, ...]:
+    """Bring each file back; the paths that were left alone (A3).
+
+    Raises:
+        ManagedMemoryUnavailable: the disk fails.
+    """
+    left: list[CanonicalPath] = []
+    for number, change in reversed(list(enumerate(what.changes))):
+        root = held[change.path.scope].root
+        try:
+            with open_directory(root, change.path.parent.rel, create=False) as directory:
+                _take_back(directory, change.path.name, change.before, change.after, temporary(number))
+                directory.sync()
+        except NotFound:
+            # Without its directory a new file is gone, and an old one was removed with it by somebody.
+            if change.before is not None:
+                left.append(change.path)
+        except (StoreConflict, PathEscape, ToolError):
+            left.append(change.path)
+    return tuple(left)
+
+
+def _take_back(
+    directory: Directory, name: str, before: bytes | None, after: bytes | None, temporary: str
+) -> None:
+    """Bring `name` from `after`, or from a point on the way there, back to `before`; None is no file.
+
+    Raises:
+        StoreConflict: somebody else changed it since; that was left alone.
+        MunimentError: something that is no file stands at a name, or the disk fails.
+    """
+    conflict = StoreConflict((f"{directory.root.scope}/{joined(directory.rel, name)}",))
+    aside = _bytes_at(directory, temporary)
+    if aside is not None and aside == after:
+        directory.discard(Staged(temporary, digest(aside)))  # It never got its name, or was put back already.
+        return
+    current = _bytes_at(directory, name)
+    if aside is not None and current == after:
+        _return(directory, name, Staged(temporary, digest(aside)), after)
+        return
+    if aside is not None:
+        # The before-state is known; what is ours and not whole yet is worth nothing.
+        if aside != before and not _is_unfinished(aside, after):
+            raise conflict
+        directory.discard(Staged(temporary, digest(aside)))
+    if current == before:
+        return
+    if current != after:
+        raise conflict
+    if before is None:
+        directory.withdraw(name, temporary, digest(after or b""))
+        return
+    again = directory.stage(temporary, before)
+    try:
+        _put(directory, name, again, after)
+    except BaseException:
+        directory.discard(again)
         raise
-    return directory
 
 
-def remove_empty_directory(root: Root, rel: RelPath) -> bool:
-    """Remove a directory that an aborted commit created, unless somebody uses it.
+def _return(directory: Directory, name: str, aside: Staged, after: bytes | None) -> None:
+    """Give what was displaced its name back, in place of our bytes or of nothing."""
+    try:
+        _put(directory, name, aside, after)
+    except StoreConflict:
+        # Somebody exchanged the name once more. Where our bytes are aside again, nothing else of us is left.
+        if after is None or _bytes_at(directory, aside.temporary) != after:
+            raise
+        directory.discard(Staged(aside.temporary, digest(after)))
+
+
+def _is_unfinished(aside: bytes, after: bytes | None) -> bool:
+    """Whether these are our bytes, cut off by a kill, or filled up with zeros when the power failed."""
+    return after is not None and after.startswith(aside.rstrip(b"\0"))
+
+
+def _put(directory: Directory, name: str, staged: Staged, after: bytes | None) -> None:
+    if after is None:
+        directory.publish_new(staged, name)
+    else:
+        directory.replace(staged, name, digest(after))
+
+
+def _bytes_at(directory: Directory, name: str) -> bytes | None:
+    """The bytes of a file, or None where nothing has the name.
+
+    Raises:
+        MunimentError: as `Directory.read`.
+    """
+    try:
+        return directory.read(name)
+    except NotFound:
+        return None
+
+
+# -- clearing ----------------------------------------------------------------------------------------
+
+
+def clear(
+    directory: CanonicalPath,
+    held: LockedRoots,
+    is_ours: Callable[[str], bool],
+    is_worthless: Callable[[str, bytes], bool],
+    keep_as: str | None,
+) -> tuple[CanonicalPath, ...]:
+    """Leave no temporary name of ours in a directory; what is not ours gets a name of its own.
+
+    Args:
+        directory: where.
+        held: the locked roots.
+        is_ours: asked of each temporary name: whether somebody who is gone made it.
+        is_worthless: asked of its name and bytes: whether nobody would miss them.
+        keep_as: stem of the names that anything else gets; None: it is left alone.
 
     Returns:
-        Whether it is gone; not if anything stands in it, or something else in its place.
+        Those names.
+    """
+    kept: list[CanonicalPath] = []
+    root = held[directory.scope].root
+    try:
+        opened = open_directory(root, directory.rel, create=False)
+    except (NotFound, PathEscape, ToolError):
+        return ()
+    with opened:
+        names = [each.name for each in root.list_directory(directory.rel)]
+        for name in (name for name in names if is_temporary(name) and is_ours(name)):
+            try:
+                content = opened.read(name)
+            except (PathEscape, ToolError):
+                continue  # A link or something special that a peer put there: not ours to drop.
+            staged = Staged(name, digest(content))
+            if is_worthless(name, content):
+                opened.discard(staged)
+            elif keep_as is not None:
+                kept.append(directory.child(_publish_free(opened, staged, keep_as)))
+        opened.sync()
+    return tuple(kept)
+
+
+def _publish_free(directory: Directory, staged: Staged, stem: str) -> str:
+    """Give bytes that stand under a temporary name the first free one."""
+    for number in range(1, _MOST_NAMES):
+        name = f"{stem}{FILE_SUFFIX}" if number == 1 else f"{stem}-{number}{FILE_SUFFIX}"
+        with suppress(StoreConflict):
+            directory.publish_new(staged, name)
+            return name
+    raise StoreConflict((f"{directory.root.scope}/{joined(directory.rel, stem)}",))
+
+
+def remove_directories(directories: Iterable[CanonicalPath], held: LockedRoots) -> None:
+    """Remove those of `directories` in which nothing stands, the innermost first.
 
     Raises:
-        PathEscape: the way meets a link or a mount.
         ManagedMemoryUnavailable: the system refuses.
     """
-    above, _, name = rel.rpartition("/")
-    try:
-        with open_directory(root, above, create=False) as directory:
-            os.rmdir(leaf(name), dir_fd=directory.fd)
-    except (NotFound, FileNotFoundError):
-        return True
-    except NotAFile:
-        return False
-    except OSError as error:
-        if error.errno not in _IN_USE:
-            raise unavailable(root.scope, error) from error
-        return False
-    return True
-
-
-def _descend(root: Root, directory: Directory, name: str, *, create: bool) -> None:
-    """Move `directory` one component down, making it if it is missing and that is asked."""
-    rel = joined(directory.rel, name)
-    component = leaf(name)
-    try:
-        fd = _step(root, directory.fd, component, rel)
-    except NotFound:
-        if not create:
-            raise
-        with reporting(root.scope):
-            # Somebody else may have made it in this moment: then it is theirs to remove.
-            with suppress(FileExistsError):
-                os.mkdir(component, _MODE, dir_fd=directory.fd)
-                directory.created = (*directory.created, rel)
-            os.fsync(directory.fd)
-        fd = _step(root, directory.fd, component, rel)
-    above, directory.fd, directory.rel = directory.fd, fd, rel
-    os.close(above)
-
-
-def _step(root: Root, at_fd: int, name: bytes, rel: str) -> int:
-    """Open the directory `name` for writing names into it, following nothing."""
-    with reporting(root.scope):
-        try:
-            return root.resolver.open(at_fd, name, LIST)
-        except NotADirectoryError as error:
-            raise NotAFile(printable(f"{root.scope}/{rel} is a file, not a directory")) from error
-        except OSError as error:
-            refusal = root.refusal(rel, error)
-            if isinstance(refusal, Unreadable):
-                raise
-            raise refusal from error
+    for directory in sorted(set(directories), key=lambda each: len(each.rel), reverse=True):
+        with suppress(PathEscape):  # Somebody else's link has taken its place.
+            remove_empty_directory(held[directory.scope].root, directory.rel)

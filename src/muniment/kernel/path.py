@@ -218,6 +218,18 @@ def canonicalise(unsafe_path: str, scopes: Collection[Scope]) -> CanonicalPath:
     return CanonicalPath(Scope(segments[0]), RelPath("/".join(segments[1:])))
 
 
+def check_suffix(path: CanonicalPath) -> None:
+    """Refuse a new file whose name does not end in `.md`.
+
+    Raises:
+        BadName: the suffix is missing or in another case, or only dots stand before it.
+    """
+    stem = path.name.removesuffix(FILE_SUFFIX)
+    if not path.rel or stem == path.name or not stem.strip("."):
+        problem = f"a new file needs a name that ends in {FILE_SUFFIX} (lower case)"
+        raise _bad(path.text, problem)
+
+
 def segment_problem(name: str) -> str | None:
     """Why a single name is outside the grammar, in words for one line; None if it is inside.
 

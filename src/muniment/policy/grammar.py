@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from muniment.errors import ConfigInvalid
 from muniment.kernel.names import MAX_DEPTH, MAX_PATH_BYTES, RelPath, Scope, Via
-from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, normalised, segment_problem
+from muniment.kernel.path import CanonicalPath, check_suffix, normalised, segment_problem
 from muniment.kernel.refusal import BadName, PathEscape, printable
 from muniment.names import Symlinks
 
@@ -77,9 +77,7 @@ def check_creatable(path: CanonicalPath) -> None:
     for name in path.segments:
         if (reserved := looked_like(name)) is not None:
             raise _bad(path, f"{printable(name)!r} looks like {reserved}; use another name")
-    stem = path.name.removesuffix(FILE_SUFFIX)
-    if not path.rel or stem == path.name or not stem.strip("."):
-        raise _bad(path, f"a new file needs a name that ends in {FILE_SUFFIX} (lower case)")
+    check_suffix(path)
 
 
 def _bad(path: CanonicalPath, problem: str) -> BadName:

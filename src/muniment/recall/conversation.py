@@ -41,6 +41,7 @@ from muniment.content.markdown import fenced
 from muniment.kernel.cancel import Cancel, Patience
 from muniment.kernel.names import Digest
 from muniment.recall.context import SEPARATOR, Budgets, StaticContext
+from muniment.recall.rebase import Node, ProposalPart, rebase
 from muniment.recall.recaller import (
     Chooser,
     Count,
@@ -54,7 +55,6 @@ from muniment.recall.recaller import (
 )
 from muniment.recall.search import EntryKey
 from muniment.recall.session import BroughtIn, Handle, Prefetch, Reason, RecallSession, Touched, begun
-from muniment.store.judge import Node, ProposalPart, rebase
 
 # -- graph -------------------------------------------------------------------------------------------
 #

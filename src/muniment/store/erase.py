@@ -26,7 +26,6 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -46,15 +45,14 @@ from muniment.errors import (
 from muniment.kernel.binding import BoundRoot
 from muniment.kernel.cancel import Patience
 from muniment.kernel.change import ChangeSet, FileChange, digest
-from muniment.kernel.land import lock_roots, remove_empty_directory
-from muniment.kernel.names import RelPath, Scope, Trust
+from muniment.kernel.land import lock_roots, remove_directories
+from muniment.kernel.names import RelPath, Scope, Trust, Verb
 from muniment.kernel.path import CanonicalPath, canonicalise
-from muniment.policy.decide import Policy
+from muniment.policy.decide import Layer, Policy, Rule
 from muniment.store import audit, tasks
 from muniment.store.audit import timestamp
 from muniment.store.commit import Terms, commit
 from muniment.store.index import is_index_path
-from muniment.store.judge import Author
 from muniment.store.ledger import ERASED, Origin, RootKey, erased_name, root_key
 from muniment.store.state import LEDGER_NAME, State
 from muniment.store.tasks import RUN_BYTES, Clearing, Runs, clear, concerned, remove_telling, telling
@@ -67,7 +65,7 @@ from muniment.store.upkeep import rebuild, recover_all, view_of
 
 
 def remove_emptied(
-    roots: Mapping[Scope, BoundRoot], directories: Mapping[Scope, Sequence[RelPath]], patience: Patience
+    roots: Mapping[Scope, BoundRoot], directories: Collection[CanonicalPath], patience: Patience
 ) -> None:
     """Remove `directories` where nothing stands in them any more, the innermost first.
 
@@ -77,13 +75,10 @@ def remove_emptied(
         ManagedMemoryUnavailable: the system refuses.
         DeadlineExceeded, Cancelled: somebody held the lock of a root.
     """
-    if not any(directories.values()):
-        return
-    with lock_roots([roots[scope] for scope in directories], patience):
-        for scope, made in directories.items():
-            for rel in sorted(set(made), key=len, reverse=True):
-                with suppress(PathEscape):  # Somebody else's link has taken its place.
-                    remove_empty_directory(roots[scope].root, rel)
+    scopes = {directory.scope for directory in directories}
+    if scopes:
+        with lock_roots([roots[scope] for scope in scopes], patience) as held:
+            remove_directories(directories, held)
 
 
 # -- receipt -----------------------------------------------------------------------------------------
@@ -634,28 +629,29 @@ def _present(target: EraseTarget, where: EraseGround) -> dict[CanonicalPath, byt
 def _remove(target: EraseTarget, origin: Origin, where: EraseGround, *, is_by_path: bool) -> int:
     """Step 1, second half: how many files went."""
     going = [FileChange(path, digest(content), None) for path, content in _present(target, where).items()]
+    # What a policy protects goes only where its owner names it: then that is all that the rules grant.
+    policy = _only(going, where.policy) if is_by_path else where.policy
     terms = Terms(
-        where.policy,
-        where.roots,
-        where.patience,
-        where.state,
-        origin,
-        constant(Trust.OWNER),
-        # What a policy protects goes only where its owner names it.
-        author=Author.ERASE if is_by_path else Author.RESTORE,
-        reviewed=True,
+        policy, where.roots, where.patience, where.state, origin, constant(Trust.OWNER), reviewed=True
     )
     return len(commit([ChangeSet(tuple(going))], terms).changes)
 
 
-def _above(target: EraseTarget, where: EraseGround) -> dict[Scope, list[RelPath]]:
+def _only(going: Sequence[FileChange], policy: Policy) -> Policy:
+    """A policy with the terms of another one that grants nothing but to change some files."""
+    paths = tuple(sorted(f"/{each.path.text}" for each in going))
+    rule = Rule(id="named", verbs=(Verb.MODIFY,), paths=paths)
+    return policy.model_copy(update={"layers": (Layer(name="erase", allow=(rule,), deny=()),)})
+
+
+def _above(target: EraseTarget, where: EraseGround) -> list[CanonicalPath]:
     """The directories above the files of a target."""
-    above: dict[Scope, list[RelPath]] = {}
+    above: list[CanonicalPath] = []
     for scope, root in where.roots.items():
         key = root_key(where.state, root)
         for segments in (rel.split("/") for of, rel in target.files if of == key):
-            above.setdefault(scope, []).extend(
-                RelPath("/".join(segments[:depth])) for depth in range(1, len(segments))
+            above += (
+                CanonicalPath(scope, RelPath("/".join(segments[:depth]))) for depth in range(1, len(segments))
             )
     return above
 

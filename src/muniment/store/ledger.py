@@ -22,7 +22,6 @@ from typing import Final, Literal, NewType
 from muniment.errors import Erased, NotFound
 from muniment.kernel.binding import BoundRoot
 from muniment.kernel.change import ChangeKind, FileChange, digest
-from muniment.kernel.land import temporary_name
 from muniment.kernel.names import Digest, RelPath, Scope, Trust
 from muniment.kernel.path import CanonicalPath
 from muniment.store import audit
@@ -74,10 +73,6 @@ RootKey = NewType("RootKey", str)
 
 ERASED: Final = "erased"
 """Stands for the digest of a file whose bytes were erased."""
-
-_TOKEN_BYTES: Final = 6
-_COUNTER_BYTES: Final = 2
-_FIRST_OF_INDEX: Final = 1 << 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,32 +166,6 @@ class KnownSource:
     decided_by: str
     policy: str
     at: str
-
-
-def new_token() -> str:
-    """Random text for the temporary names of one commit."""
-    return secrets.token_hex(_TOKEN_BYTES)
-
-
-def temporary_of(token: str, number: int) -> str:
-    """The temporary name for the write of a number, below 32 768, of the commit with that token."""
-    return temporary_name(lambda _: bytes.fromhex(token) + number.to_bytes(_COUNTER_BYTES, "big"))
-
-
-def temporary_of_index(token: str, number: int) -> str:
-    """As `temporary_of`, for the number of a write of an index file; these claim nothing."""
-    return temporary_of(token, _FIRST_OF_INDEX + number)
-
-
-def is_of_index(temporary: str) -> bool:
-    """Whether a temporary name of a commit is one of `temporary_of_index`."""
-    number = temporary.removesuffix(".tmp")[-2 * _COUNTER_BYTES :]
-    return int(number, 16) >= _FIRST_OF_INDEX
-
-
-def temporary_prefix(token: str) -> str:
-    """With what every temporary name of that commit begins."""
-    return temporary_of(token, 0).removesuffix(f"{bytes(_COUNTER_BYTES).hex()}.tmp")
 
 
 def erased_name(state: State, root: RootKey, rel: RelPath) -> RelPath:
@@ -381,6 +350,14 @@ def source_of(state: State, root: RootKey, rel: RelPath, of: Digest) -> KnownSou
         (root, rel, of),
     )
     return KnownSource(Trust(found[0][0]), *found[0][1:]) if found else None
+
+
+def is_known(state: State, root: RootKey, rel: RelPath, of: Digest) -> bool:
+    """Whether bytes with the digest `of` stood at a path before or after a commit, begun ones included."""
+    query = (
+        "SELECT 1 FROM change WHERE root = ?1 AND rel = ?2 AND ?3 IN (before_digest, after_digest) LIMIT 1"
+    )
+    return bool(state.ledger.rows(query, (root, rel, of)))
 
 
 def _tell(state: State, origin: Origin, changes: Sequence[KeptChange], at: str) -> None:

@@ -62,7 +62,6 @@ class Pending:
         change_set: with final bytes.
         trusts: of what each path would hold; None where the file goes.
         roots: by scope, of everything that it names.
-        author: whose text it is, see `judge.Author`.
         policy: digest of the policy under which it was asked for.
     """
 
@@ -73,7 +72,6 @@ class Pending:
     change_set: ChangeSet
     trusts: Mapping[str, Trust | None]
     roots: Mapping[Scope, RootKey]
-    author: str
     policy: Digest
 
     def digest(self, policy: Digest) -> Digest:
@@ -98,7 +96,6 @@ def hold(
     *,
     policy: Digest,
     roots: Mapping[Scope, BoundRoot],
-    author: str,
 ) -> str:
     """Keep a change-set for the owner; the id of its review, or of the one that already waits for it (V4).
 
@@ -110,7 +107,6 @@ def hold(
         reasons: why it has to wait.
         policy: digest of the policy in force.
         roots: the bound roots; those that the parts name are kept.
-        author: whose text it is, see `judge.Author`.
 
     Raises:
         QuotaExceeded: too many wait (V4).
@@ -119,7 +115,7 @@ def hold(
     whole = joint(parts)
     named = {path.scope for path in _paths(whole)}
     keys = {scope: root_key(state, root) for scope, root in roots.items() if scope in named}
-    waiting = Pending("", origin, origin.at, reasons, whole, trusts, keys, author, policy)
+    waiting = Pending("", origin, origin.at, reasons, whole, trusts, keys, policy)
     with state.ledger.transaction():
         same = state.ledger.rows(
             f"SELECT id FROM review WHERE {_WAITING} AND (digest = ? OR (task = ? AND kind = ? "  # noqa: S608  a condition from above
@@ -270,7 +266,6 @@ def _proposal(waiting: Pending) -> dict[str, Any]:
         "claims": [[item.path.text, item.digest] for item in change_set.claims],
         "trusts": dict(waiting.trusts),
         "roots": dict(waiting.roots),
-        "author": waiting.author,
     }
 
 
@@ -320,7 +315,6 @@ def _restored(review_id: str, at: str, reasons: str, proposal: str) -> Pending:
         change_set,
         {path: None if each is None else Trust(each) for path, each in kept["trusts"].items()},
         kept["roots"],
-        kept["author"],
         kept["policy"],
     )
 

@@ -163,10 +163,12 @@ class Ruling:
 
     Attributes:
         note: what a person should know of why; None: nothing.
+        by: the trust of whoever replaces or removes what stands there; None: the same.
     """
 
     trust: Trust
     note: str | None = None
+    by: Trust | None = None
 
 
 TrustRule = Callable[[FileChange, Trust | None], Ruling]
@@ -178,14 +180,13 @@ class TrustedDraft:
     """A draft with what counts for its trust.
 
     Attributes:
+        draft: with the trust of its new bytes.
         held: of the bytes that it replaces or removes; None if it creates.
-        trust: of its new bytes; None if it removes.
         by: of whoever replaces or removes.
     """
 
     draft: FileChange
     held: Trust | None
-    trust: Trust | None
     by: Trust
 
 
@@ -251,14 +252,14 @@ def by_words(fact: str, request: Trust, least_shown: Callable[[], Trust | None])
 
 
 def reasons_for_review(
-    drafts: Sequence[TrustedDraft], policy: Policy, *, is_new_text: bool
+    drafts: Sequence[TrustedDraft], policy: Policy, is_new_text: Callable[[FileChange], bool]
 ) -> tuple[str, ...]:
     """Why a change-set has to wait for the owner; empty if it need not.
 
     Args:
         drafts: what would be done.
         policy: says which scopes are reviewed, and what becomes of agent-directed and external text.
-        is_new_text: False: it was there before, and is only brought back or kept.
+        is_new_text: False: it was there before, and is only brought back or cut.
 
     Raises:
         Refused: the policy takes no text of trust `external` at all.
@@ -272,8 +273,8 @@ def reasons_for_review(
         if item.held is not None and not item.by.satisfies(item.held):
             done = "remove" if draft.after is None else "replace"
             reasons.append(f"text of trust {item.by} would {done} {path}, which has trust {item.held}")
-        if draft.after is not None and item.trust is not None and is_new_text:
-            reasons += _reasons_in_text(path, draft.after, item.trust, policy)
+        if draft.after is not None and draft.trust is not None and is_new_text(draft):
+            reasons += _reasons_in_text(path, draft.after, draft.trust, policy)
     return tuple(dict.fromkeys(reasons))
 
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from functools import partial
 from typing import Final, Protocol
 
@@ -25,8 +23,8 @@ from muniment.errors import (
 )
 from muniment.kernel.binding import BoundRoot
 from muniment.kernel.cancel import Patience
-from muniment.kernel.change import ChangeSet, FileChange, digest
-from muniment.kernel.land import Staged, is_temporary, lock_roots, open_directory, remove_empty_directory
+from muniment.kernel.change import ChangeSet, FileChange, IndexFile, Standing, digest
+from muniment.kernel.land import Landed, LockedRoots, generated, land, lock_roots
 from muniment.kernel.names import (
     INDEX_DIRECTORY,
     INDEX_NAME,
@@ -41,27 +39,14 @@ from muniment.kernel.names import (
     joined,
 )
 from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, fold
+from muniment.kernel.write import SAVED_NAME, Recovered, clear_index, new_token, recover, temporary_of_index
 from muniment.policy.decide import Judge, Policy
 from muniment.policy.grammar import check_creatable
-from muniment.store import audit
-from muniment.store.apply import Expected, Write, apply, take_back
-from muniment.store.audit import timestamp
 from muniment.store.catalog import View, refresh
 from muniment.store.database import Database
-from muniment.store.index import IndexRow, entry_line, is_generated, is_page_name, lay_out, says_nothing_else
-from muniment.store.ledger import (
-    Kept,
-    KeptChange,
-    RootKey,
-    abandon,
-    is_of_index,
-    new_token,
-    root_key,
-    temporary_of,
-    temporary_of_index,
-    temporary_prefix,
-    unfinished,
-)
+from muniment.store.index import IndexRow, entry_line, is_page_name, lay_out, says_nothing_else
+from muniment.store.journal import CatalogFacts, LedgerJournal
+from muniment.store.ledger import root_key
 from muniment.store.rows import Assess, Assessed
 from muniment.store.state import State
 from muniment.store.trust import assessing, basis
@@ -217,13 +202,10 @@ def _cut(stem: str, size: int) -> str:
 #
 # Which files there are and what they hold: `index.py`.
 
-SAVED_NAME: Final = "memory-before-muniment"
-"""Stem of the entry that keeps an index which we did not write."""
-
 MAX_TOLD: Final = 20
 """Files that `verify_index` names; the rest is counted."""
 
-_BEFORE: Final[dict[object, str]] = {Expected.ABSENT: "is missing", Expected.LINK: "is a link"}
+_BEFORE: Final[dict[object, str]] = {Standing.ABSENT: "is missing", Standing.LINK: "is a link"}
 _REPLACED: Final = frozenset({Via.SYMLINK, Via.HARDLINK})
 
 
@@ -253,14 +235,14 @@ class IndexPlan:
         writes: to be carried out all or none.
         notes: what a person should know.
         problems: those of the notes that say what cannot be written, and why.
-        saved: index files that were not ours, of which `writes` keep copies as entries.
+        saved: index files that were not ours, which `writes` keep as entries.
         files: what stands in index files once `writes` are carried out, as far as it is known.
         gone: files that are no index files any more.
         upto: the last row of `relisted` that is heeded; 0 for none, as long as there are problems.
         whole: nothing was taken from what was written before.
     """
 
-    writes: tuple[Write, ...] = ()
+    writes: tuple[IndexFile, ...] = ()
     notes: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
     saved: frozenset[RelPath] = frozenset()
@@ -322,7 +304,9 @@ def about_to_write(database: Database, view: IndexView, plan: IndexPlan) -> None
         ManagedMemoryUnavailable: the catalog cannot be written.
     """
     digests = dict(plan.files)
-    rows = [(view.key, each.rel, digests[each.rel]) for each in plan.writes if each.rel in digests]
+    rows = [
+        (view.key, each.path.rel, digests[each.path.rel]) for each in plan.writes if each.path.rel in digests
+    ]
     if rows:
         with database.transaction() as connection:
             connection.executemany("INSERT OR IGNORE INTO planned (root, rel, digest) VALUES (?, ?, ?)", rows)
@@ -367,7 +351,7 @@ def verify_index(
         QuotaExceeded, ManagedMemoryUnavailable: as `plan_index`.
     """
     plan = plan_index(database, root, view, whole=True, versions=versions)
-    wrong = {write.rel: write for write in plan.writes if write.rel in plan.saved or _is_of_index(write.rel)}
+    wrong = {write.path.rel: write for write in plan.writes}
     known = {*dict(plan.files), *wrong}
     notes = [
         f"{_shown(root, rel)} is no file of the index; it is left alone"
@@ -387,7 +371,7 @@ class _Planning:
         self._database, self._root, self._view, self._versions = database, root, view, versions
         self._whole = whole or not self._was_written(RelPath(INDEX_NAME))
         self._names = set(view.names("") or ())
-        self._writes: list[Write] = []
+        self._writes: list[IndexFile] = []
         self._notes: list[str] = []
         self._problems: list[str] = []
         self._saved: set[RelPath] = set()
@@ -436,20 +420,21 @@ class _Planning:
     def _write(self, rel: RelPath, content: bytes, *, needed: bool) -> None:
         """Put a file into the plan, unless nothing but a problem can come of it."""
         shown = _shown(self._root, rel)
-        before: bytes | Expected
+        before: bytes | Standing
+        kept = None
         try:
             before = self._root.root.read_bytes(rel)
         except NotFound:
             if not needed:
                 return
-            before = Expected.ABSENT
+            before = Standing.ABSENT
         except PathEscape as escape:
             if escape.via not in _REPLACED:
                 self._problems.append(
                     f"{shown} cannot be rebuilt: something special has its name ({escape.via}); move it away"
                 )
                 return
-            before = Expected.LINK
+            before = Standing.LINK
             self._notes.append(f"{shown} was a link; the index takes its place, what it led to is left alone")
         except ToolError as error:
             self._problems.append(f"{shown} cannot be rebuilt: {error}; move it away")
@@ -458,8 +443,8 @@ class _Planning:
         if before == content:
             return
         if isinstance(before, bytes) and not self._is_ours(rel, before, content):
-            self._save(rel, before)
-        self._writes.append(Write(self._root, rel, before, content))
+            kept = self._save(rel)
+        self._writes.append(IndexFile(CanonicalPath(self._root.scope, rel), before, content, kept))
 
     def _remove(self, rel: RelPath) -> None:
         """Remove a file if we wrote it."""
@@ -468,7 +453,7 @@ class _Planning:
         except (NotFound, PathEscape, ToolError):
             return
         if self._is_ours(rel, before, b""):
-            self._writes.append(Write(self._root, rel, before, None))
+            self._writes.append(IndexFile(CanonicalPath(self._root.scope, rel), before, None))
 
     def _is_ours(self, rel: RelPath, before: bytes, content: bytes) -> bool:
         known = self._database.rows(
@@ -498,13 +483,14 @@ class _Planning:
             self._database.rows("SELECT 1 FROM written WHERE root = ? AND rel = ?", (self._view.key, rel))
         )
 
-    def _save(self, rel: RelPath, content: bytes) -> None:
+    def _save(self, rel: RelPath) -> str:
+        """The name under which what stands there is kept."""
         scope = self._root.scope
-        saved = RelPath(free_name(scope, "", SAVED_NAME, FILE_SUFFIX, lambda _: self._names))
+        saved = free_name(scope, "", SAVED_NAME, FILE_SUFFIX, lambda _: self._names)
         self._names.add(saved)
         self._saved.add(rel)
-        self._writes.append(Write(self._root, saved, Expected.ABSENT, content))
         self._notes.append(f"{_shown(self._root, rel)} was not ours; it is saved as {scope}/{saved}")
+        return saved
 
 
 def _obstacle(root: BoundRoot) -> str | None:
@@ -530,12 +516,8 @@ def _listed(root: BoundRoot) -> list[RelPath]:
     return [joined(INDEX_DIRECTORY, item.name) for item in found]
 
 
-def _is_of_index(rel: RelPath) -> bool:
-    return rel == INDEX_NAME or rel.startswith(f"{INDEX_DIRECTORY}/")
-
-
-def _wrong(write: Write, plan: IndexPlan) -> str:
-    if write.rel in plan.saved:
+def _wrong(write: IndexFile, plan: IndexPlan) -> str:
+    if write.path.rel in plan.saved:
         return "is not ours; a rebuild will first save it as an entry"
     if write.after is None:
         what = "belongs to the index no more"
@@ -551,160 +533,6 @@ def _some(lines: list[str]) -> tuple[str, ...]:
 
 def _shown(root: BoundRoot, rel: str) -> str:
     return printable(f"{root.scope}/{rel}")
-
-
-# -- recovery ----------------------------------------------------------------------------------------
-#
-# Takes back commits that were begun and never done: their process was killed, or its disk failed.
-#
-# R1 It runs under the locks of the roots, when a memory is opened and before each commit that touches them;
-# a commit of a living process holds its locks, so what is found unfinished here has nobody any more. R2 A
-# file is touched only if it is as before the commit or as that left it (`apply.py`). Anything else is
-# somebody's later work: it stays, and is told (`recovery_conflict`). R3 Afterwards nothing of the commit is
-# left: no file, no directory that it made and nobody uses, no temporary name; what a person had written in
-# place of an index is kept as an entry. Its task may try again. R4 The ledger forgets the commit last, once
-# the indexes are right: a recovery may be killed as well.
-
-
-def recover(
-    state: State, roots: Mapping[RootKey, BoundRoot], at: str, index: Callable[[], Iterable[str]]
-) -> tuple[str, ...]:
-    """Take back what unfinished commits did in `roots`, whose locks the caller holds.
-
-    Args:
-        state: whose ledger.
-        roots: where to do it.
-        at: when; see `audit.timestamp`.
-        index: brings the indexes of `roots` up to date; asked once the files are back, if anything was
-            unfinished. Only then the ledger forgets: a recovery that is killed itself is done again.
-
-    Returns:
-        What a person should know, a line each.
-
-    Raises:
-        ManagedMemoryUnavailable: a file or the ledger cannot be written; nothing is lost, the next
-            recovery tries again.
-        Whatever `index` does; likewise.
-    """
-    found = unfinished(state, roots)
-    notes: list[str] = []
-    conflicts: dict[int, list[str]] = {}
-    for kept in found:
-        conflicts[kept.id] = bring_back(kept.changes, kept.token, roots)
-        notes += _told(kept, conflicts[kept.id], _clear_all(kept, roots))
-    if found:
-        notes += index()
-    for kept in found:
-        _forget(state, kept, roots, at, conflicts[kept.id])
-    return tuple(notes)
-
-
-def bring_back(changes: Sequence[KeptChange], token: str, roots: Mapping[RootKey, BoundRoot]) -> list[str]:
-    """Bring the files of one commit back, and remove the directories that it made; paths left alone (R2).
-
-    Args:
-        changes: of the commit.
-        token: of the commit.
-        roots: where to do it; changes in other roots are left.
-
-    Raises:
-        ManagedMemoryUnavailable: the disk fails.
-    """
-    conflicts: list[str] = []
-    ours = [(item, roots[item.root]) for item in changes if item.root in roots]
-    for item, root in reversed(ours):
-        above, _, name = item.rel.rpartition("/")
-        try:
-            with open_directory(root.root, above, create=False) as directory:
-                take_back(directory, name, item.before, item.after, temporary_of(token, item.number))
-                directory.sync()
-        except NotFound:
-            # Without its directory a new file is gone, and an old one was removed with it by somebody.
-            if item.before is not None:
-                conflicts.append(item.path)
-        except (StoreConflict, PathEscape, ToolError):
-            conflicts.append(item.path)
-    for item, root in ours:
-        for made in reversed(item.made):
-            with suppress(PathEscape):  # Somebody else's link has taken its place.
-                remove_empty_directory(root.root, made)
-    return conflicts
-
-
-def _told(kept: Kept, conflicts: Sequence[str], saved: Sequence[str]) -> Iterator[str]:
-    yield f"took back {kept.origin.task}, which was interrupted; run it again"
-    yield from (f"{path} was changed since and is left alone (recovery_conflict)" for path in conflicts)
-    yield from (f"{path} holds what somebody wrote meanwhile" for path in saved)
-
-
-def _forget(
-    state: State, kept: Kept, roots: Mapping[RootKey, BoundRoot], at: str, conflicts: Sequence[str]
-) -> None:
-    paths = [item.path for item in kept.changes if item.root in roots]
-    with state.ledger.transaction():
-        abandon(state, kept.id, roots)
-        body = {"paths": paths, "conflicts": list(conflicts)}
-        audit.append(state, at, "recovery", kept.origin.task, body)
-    events.emit("commit_recovered", task_id=kept.origin.task, files=len(paths), conflicts=list(conflicts))
-
-
-def _clear_all(kept: Kept, roots: Mapping[RootKey, BoundRoot]) -> list[str]:
-    """Leave no temporary name of a commit; the logical paths of what was not ours, now under other names."""
-    places = dict.fromkeys(
-        (item.root, where)
-        for item in kept.changes
-        if item.root in roots
-        for where in ("", INDEX_DIRECTORY, item.rel.rpartition("/")[0])
-    )
-    return [
-        f"{roots[key].scope}/{rel}" for key, where in places for rel in _clear(roots[key], where, kept.token)
-    ]
-
-
-def clear_index(root: BoundRoot) -> None:
-    """Drop what index writes outside any commit left under temporary names when they were killed.
-
-    Whoever writes an index holds the root's lock, as the caller does: so these have nobody any more.
-    """
-    for where in ("", INDEX_DIRECTORY):
-        try:
-            directory = open_directory(root.root, where, create=False)
-        except (NotFound, PathEscape, ToolError):
-            continue
-        with directory:
-            names = [each.name for each in root.root.list_directory(where)]
-            for name in (name for name in names if is_temporary(name) and is_of_index(name)):
-                with suppress(PathEscape, ToolError):  # A link or something special: not ours to drop.
-                    content = directory.read(name)
-                    if is_generated(content.rstrip(b"\0")):
-                        directory.discard(Staged(name, digest(content)))
-
-
-def _clear(root: BoundRoot, where: str, token: str) -> list[RelPath]:
-    """Leave no temporary name of a commit in a directory; what is not ours gets a name of its own."""
-    saved: list[RelPath] = []
-    try:
-        directory = open_directory(root.root, where, create=False)
-    except (NotFound, PathEscape, ToolError):
-        return saved
-    with directory:
-        names = [each.name for each in root.root.list_directory(where)]
-        for name in names:
-            if not name.startswith(temporary_prefix(token)):
-                continue
-            try:
-                content = directory.read(name)
-            except (PathEscape, ToolError):
-                continue  # A link or something special that a peer put there: not ours to drop.
-            staged = Staged(name, digest(content))
-            if is_of_index(name) and is_generated(content.rstrip(b"\0")):  # Zeros stay when the power fails.
-                directory.discard(staged)
-            else:
-                free = free_name(root.scope, where, SAVED_NAME, FILE_SUFFIX, lambda _: names)
-                directory.publish_new(staged, free)
-                saved.append(joined(where, free))
-        directory.sync()
-    return saved
 
 
 # -- upkeep ------------------------------------------------------------------------------------------
@@ -811,13 +639,13 @@ def trusted_less(state: State, root: BoundRoot, reader: Trust) -> Callable[[RelP
 
 
 def write_index(
-    state: State, root: BoundRoot, view: View, temporary: Callable[[int], str], *, whole: bool = False
+    state: State, held: LockedRoots, view: View, temporary: Callable[[int], str], *, whole: bool = False
 ) -> tuple[str, ...]:
-    """Make the index say what the view says; what a person should know. The caller holds the root's lock.
+    """Make the index say what the view says; what a person should know.
 
     Args:
         state: whose catalog.
-        root: the root.
+        held: the locked roots; the view is of one of them.
         view: of it, as it is now.
         temporary: names for what is being written.
         whole: look at every page, not only at those whose entries changed.
@@ -826,17 +654,19 @@ def write_index(
         StoreConflict: somebody else keeps changing it.
         ManagedMemoryUnavailable: it cannot be written.
     """
+    root = held[view.scope]
     notes: list[str] = []
     for is_last in (False, False, True):
         plan = plan_index(state.catalog, root, view, whole=whole, versions=_versions(state, root))
         about_to_write(state.catalog, view, plan)
         try:
-            apply(plan.writes, temporary, durable=plan.saves)
+            landed = land(generated(plan.writes), held, temporary, durable=plan.saves)
         except StoreConflict:
             # Somebody edited an index in this moment: that is looked at, and saved if it is theirs.
             if is_last:
                 raise
             continue
+        tell_degraded(landed)
         written(state.catalog, view, plan)
         notes += plan.notes
         if not plan.saves:
@@ -845,9 +675,15 @@ def write_index(
     return tuple(dict.fromkeys(notes))
 
 
+def tell_degraded(landed: Landed) -> None:
+    """Tell of files whose name was changed by a plain rename."""
+    for path in landed.degraded:
+        events.emit("commit_degraded", scope=path.scope, landing="plain_rename")
+
+
 def follow_or_tell(
     state: State,
-    root: BoundRoot,
+    held: LockedRoots,
     view: View,
     temporary: Callable[[int], str],
     *,
@@ -860,10 +696,10 @@ def follow_or_tell(
     """
     try:
         view.look_again(changed)
-        return write_index(state, root, view, temporary, whole=whole)
+        return write_index(state, held, view, temporary, whole=whole)
     except MunimentError as error:
-        events.emit("index_behind", scope=root.scope, code=error.code)
-        return (f"the index of {root.scope} is behind ({error}); run: muniment index rebuild",)
+        events.emit("index_behind", scope=view.scope, code=error.code)
+        return (f"the index of {view.scope} is behind ({error}); run: muniment index rebuild",)
 
 
 def rebuild(state: State, root: BoundRoot, policy: Policy, patience: Patience) -> tuple[str, ...]:
@@ -873,12 +709,13 @@ def rebuild(state: State, root: BoundRoot, policy: Policy, patience: Patience) -
         StoreConflict, ManagedMemoryUnavailable: as `write_index`.
         DeadlineExceeded, Cancelled: before anything is written.
     """
-    with lock_roots([root], patience):
-        notes = _recover(state, root, policy)
-        clear_index(root)
-        view = view_of(state, root, policy, sweep=True)
+    with lock_roots([root], patience) as held:
+        notes = _recover(state, held, policy)
+        facts = CatalogFacts(lambda _: view_of(state, root, policy, sweep=True))
+        clear_index(held, root.scope, facts)
+        view = facts.view(root.scope)
         patience.check()
-        return notes + write_index(state, root, view, partial(temporary_of_index, new_token()), whole=True)
+        return notes + write_index(state, held, view, partial(temporary_of_index, new_token()), whole=True)
 
 
 def verify(state: State, root: BoundRoot, policy: Policy) -> IndexCheck:
@@ -902,14 +739,36 @@ def recover_all(
         ManagedMemoryUnavailable: a file or the ledger cannot be written.
         DeadlineExceeded, Cancelled: somebody else holds the lock of a root.
     """
-    keys = {root_key(state, root): root for root in roots.values()}
-    found = {item.root for kept in unfinished(state, keys) for item in kept.changes}
+    found = LedgerJournal(state, roots).unfinished(roots)
+    scopes = {path.scope for intent in found for path in (each.path for each in intent.changes.values())}
     notes: tuple[str, ...] = ()
-    for key, root in keys.items():
-        if key in found:
-            with lock_roots([root], patience):
-                notes += _recover(state, root, policy)
+    for scope in (scope for scope in roots if scope in scopes):
+        with lock_roots([roots[scope]], patience) as held:
+            notes += _recover(state, held, policy)
     return notes
+
+
+def told_of(done: Iterable[Recovered]) -> Iterator[str]:
+    """What a person should know of commits that were taken back."""
+    for each in done:
+        yield f"took back {each.intent.task}, which was interrupted; run it again"
+        yield from (
+            f"{path.text} was changed since and is left alone (recovery_conflict)" for path in each.left
+        )
+        yield from (f"{path.text} holds what somebody wrote meanwhile" for path in each.kept)
+
+
+def index_after_recovery(state: State, held: LockedRoots, policy: Policy) -> Iterator[str]:
+    """Bring the indexes of locked roots up to date, once files were taken back."""
+    for scope, root in held.items():
+        facts = CatalogFacts(partial(_swept, state, root, policy))
+        clear_index(held, scope, facts)
+        temporary = partial(temporary_of_index, new_token())
+        yield from follow_or_tell(state, held, facts.view(scope), temporary, whole=True)
+
+
+def _swept(state: State, root: BoundRoot, policy: Policy, _: Scope) -> View:
+    return view_of(state, root, policy, sweep=True)
 
 
 def _versions(state: State, root: BoundRoot) -> Callable[[RelPath], list[bytes]]:
@@ -923,15 +782,17 @@ def _versions(state: State, root: BoundRoot) -> Callable[[RelPath], list[bytes]]
     return of
 
 
-def _recover(state: State, root: BoundRoot, policy: Policy) -> tuple[str, ...]:
-    """Recover one root, whose lock the caller holds."""
+def _recover(state: State, held: LockedRoots, policy: Policy) -> tuple[str, ...]:
+    """Recover locked roots."""
+    notes: list[str] = []
 
-    def index() -> tuple[str, ...]:
-        clear_index(root)
-        view = view_of(state, root, policy, sweep=True)
-        return follow_or_tell(state, root, view, partial(temporary_of_index, new_token()), whole=True)
+    def follow(done: Sequence[Recovered]) -> None:
+        notes.extend(told_of(done))
+        notes.extend(index_after_recovery(state, held, policy))
 
-    return recover(state, {root_key(state, root): root}, _now(), index)
+    facts = CatalogFacts(lambda scope: view_of(state, held[scope], policy))
+    recover(held, LedgerJournal(state, held), policy, facts, follow)
+    return tuple(notes)
 
 
 def _patiently(assess: Assess, patience: Patience) -> Assess:
@@ -940,7 +801,3 @@ def _patiently(assess: Assess, patience: Patience) -> Assess:
         return assess(rel, found, data)
 
     return patient
-
-
-def _now() -> str:
-    return timestamp(datetime.now(UTC))

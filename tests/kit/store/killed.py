@@ -9,12 +9,14 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
+from contextlib import contextmanager
+from unittest.mock import Mock, patch
 
 from kit.store.ground import STANDING, STRICT, Claim, Proposed, lay, opened, origin, patience, sha
 from kit.store.processes import die
-from muniment.kernel import land
+from muniment.kernel import _directory
 from muniment.store import database, tasks
-from muniment.store.judge import Author
+from muniment.store.journal import LedgerJournal
 from muniment.store.ledger import of_task
 from muniment.store.state import State
 from muniment.store.upkeep import rebuild, recover_all
@@ -34,6 +36,14 @@ TASK = "task-1"
 def applied(standing, change):
     """The files in `standing` once those in `change` are as it says; None is none."""
     return {path: data for path, data in {**standing, **change}.items() if data is not None}
+
+
+@contextmanager
+def dying(error):
+    """Commits in this block end after their files were written, as if their process had died there."""
+    ends = patch.object(LedgerJournal, "finish", Mock(side_effect=error))
+    with ends, patch.object(LedgerJournal, "unfinished", lambda *_: []):
+        yield
 
 
 def recovered(ground):
@@ -94,7 +104,7 @@ class Killer:
     def install(self):
         for name in ("open", "write", "fsync", "unlink", "mkdir", "rmdir", "fchmod"):
             setattr(os, name, self.around(getattr(os, name)))
-        land._renameat2 = self.around(land._renameat2)
+        _directory._renameat2 = self.around(_directory._renameat2)
         real, around = sqlite3.connect, self.around
 
         class Connection(sqlite3.Connection):
@@ -110,7 +120,7 @@ def commit_once(ground):
     bases = {path: sha(BEFORE[path]) if path in BEFORE else None for path in WANTED}
     changes = [Proposed(path, bases[path], data) for path, data in WANTED.items() if data is not None]
     removals = [Claim(path, bases[path]) for path, data in WANTED.items() if data is None]
-    ground.commit(*changes, removals=removals, origin=origin(TASK), author=Author.CODE)
+    ground.commit(*changes, removals=removals, origin=origin(TASK))
 
 
 def killed_at(base, state, at):

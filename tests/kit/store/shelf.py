@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-import secrets
 import unicodedata
 from collections import Counter, defaultdict
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from urllib.parse import quote
 
+from kit.store.ground import patience
 from muniment.kernel.binding import bind
-from muniment.kernel.land import temporary_name
-from muniment.store.apply import apply
+from muniment.kernel.land import generated, land, lock_roots
+from muniment.kernel.write import new_token, temporary_of_index
 from muniment.store.state import open_catalog
 from muniment.store.upkeep import plan_index, verify_index, written
 
@@ -92,9 +93,10 @@ class Shelf:
 
     def carry_out(self, plan):
         """What a commit does with a plan; the files that changed."""
-        apply(plan.writes, lambda _: temporary_name(secrets.token_bytes), durable=False)
+        with lock_roots([self.root], patience()) as held:
+            land(generated(plan.writes), held, partial(temporary_of_index, new_token()), durable=False)
         written(self.catalog, self.view(), plan)
-        return [write.rel for write in plan.writes]
+        return [write.path.rel for write in plan.writes]
 
     def index(self, **more):
         """Bring the index up to date."""

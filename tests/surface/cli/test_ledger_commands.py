@@ -37,7 +37,7 @@ def held(roots, home, text="waits\n"):
     with State(home / "state") as state:
         place = Place(load_policy("strict"), bind_all(roots), state)
         parts = [change_set([Proposed("user/n.md", None, text.encode())])]
-        terms = {"policy": place.policy.digest, "roots": place.roots, "author": "model"}
+        terms = {"policy": place.policy.digest, "roots": place.roots}
         trust = {"user/n.md": Trust.EXTERNAL}
         review = hold(state, origin(), parts, trust, ("it comes from outside",), **terms)
         return review, show(review, place).digest

@@ -13,7 +13,8 @@ table({
     "lane_caps": ("Any number of tasks may wait.", {"lane:Lane._check_caps": none}),
     "idle_lines": ("No line that is idle makes room for another one.", {
         "daemon.guard:Protocol.idle_since": none}),
-    "token_trust": ("A fact is trusted as its sender says.", {"kernel.names:Trust.capped": lambda self, *_: self}),
+    "token_trust": ("A fact is trusted as its sender says.", {
+        "kernel.names:Trust.capped": lambda self, *_: self}),
     "repeats": ("A request that comes again is another request.", {
         "lane:Lane._repeat_of": lambda *_: (None, None)}),
     "redaction": ("A record holds whatever it was given.", {

@@ -6,16 +6,15 @@ from threats.switches import around, control, instead, none, nothing, table, tru
 
 # fmt: off
 table({
-    "recovery": ("What an interrupted commit left stays as it is.", {"*store.apply:take_back": none}),
+    "recovery": ("What an interrupted commit left stays as it is.", {"*kernel.land:_take_back": none}),
     "code_names": ("Titles and names are a run's own words.", {
         "jobs.remember:_FactWords.rename": lambda _, path, __: path.rel,
         "jobs.remember:_FactWords.labelled": lambda _, after, __: after}),
     "no_write_up": ("Any trust may replace and remove any other.", {
         "store.commit:reasons_for_review": nothing}),
     "claimed_files": ("A file is replaced whatever stands there.", {
-        "kernel.land:Directory._require": none,
-        "store.judge:settle": lambda parts, *_: (tuple(range(len(parts))), ()),
-        "store.commit:settle": lambda parts, *_: (tuple(range(len(parts))), ())}),
+        "kernel._directory:Directory._require": none,
+        "kernel.commit:settle": lambda parts, _: (tuple(parts), ())}),
     "kept_records": ("Nothing is put on record.", {"*store.audit:append": none}),
     "held_files": ("Nobody looks at files that somebody else wrote.", {"store.trust:held_for": none}),
     "low_labels": ("The index shows the words of entries of any trust.", {
@@ -27,7 +26,7 @@ table({
     "held_text": ("Text of others is looked at by no gate.", {"*content.admission:held_for": none}),
     "overlaps": ("An undo does not ask what became of its files since.", {
         "jobs.review:_is_as_left": true,
-        "*store.judge:settle": lambda parts, *_: (tuple(range(len(parts))), ())}),
+        "kernel.commit:settle": lambda parts, _: (tuple(parts), ())}),
     "one_review_a_task": ("Whatever a task proposes waits, each for itself.", {
         "store.review:_compact": lambda _roots: ""}),
     "capped_reviews": ("Any number of reviews may wait.", {"store.review:_check_caps": none}),

@@ -1,4 +1,4 @@
-"""How memory is written: `muniment.kernel.land`."""
+"""How memory is written: locks, and what is done to names in a directory."""
 
 import errno
 import fcntl
@@ -18,10 +18,10 @@ from kit.memories import photograph
 from kit.raising import raised
 from muniment import errors
 from muniment.errors import BadName, ManagedMemoryUnavailable, PathEscape, StoreConflict
-from muniment.kernel import land
+from muniment.kernel import _directory, land
+from muniment.kernel._directory import Staged, open_directory, temporary_name
 from muniment.kernel.binding import bind
 from muniment.kernel.cancel import Cancel, Patience
-from muniment.kernel.land import Staged, open_directory, temporary_name
 from muniment.kernel.names import MAX_FILE_BYTES, Via
 from muniment.testing.race import exchange
 
@@ -50,16 +50,16 @@ def landing_(request, monkeypatch):
     """Either way that a name can change; without flags is a file system that knows none."""
     if request.param == "without flags":
         lacking(monkeypatch, errno.EINVAL)
-        return land.Landing.PLAIN_RENAME
-    return land.Landing.ATOMIC
+        return _directory.Landing.PLAIN_RENAME
+    return _directory.Landing.ATOMIC
 
 
 def lacking(monkeypatch, number):
     def refuse(*_args):
-        land.ctypes.set_errno(number)
+        _directory.ctypes.set_errno(number)
         return -1
 
-    monkeypatch.setattr(land, "_renameat2", refuse)
+    monkeypatch.setattr(_directory, "_renameat2", refuse)
 
 
 def failing(monkeypatch, name, number):
@@ -232,15 +232,15 @@ def test_directories_made_on_a_way_that_ends_are_removed_again_and_it_says_why(r
 def test_only_an_empty_directory_is_removed(root, trees, monkeypatch):
     (trees.inside / "empty").mkdir()
     (trees.inside / "link").symlink_to(trees.outside)
-    assert land.remove_empty_directory(root, "empty")
+    assert _directory.remove_empty_directory(root, "empty")
     assert not (trees.inside / "empty").exists()
-    assert land.remove_empty_directory(root, "empty")
-    assert land.remove_empty_directory(root, "missing/below")
+    assert _directory.remove_empty_directory(root, "empty")
+    assert _directory.remove_empty_directory(root, "missing/below")
     for rel in ("topic", "note.md", "link", "note.md/below"):
-        assert not land.remove_empty_directory(root, rel)
-    raised(PathEscape, land.remove_empty_directory, root, f"link/{CANARY}-dir")
+        assert not _directory.remove_empty_directory(root, rel)
+    raised(PathEscape, _directory.remove_empty_directory, root, f"link/{CANARY}-dir")
     failing(monkeypatch, "rmdir", errno.EROFS)
-    raised(ManagedMemoryUnavailable, land.remove_empty_directory, root, "empty", match="read-only")
+    raised(ManagedMemoryUnavailable, _directory.remove_empty_directory, root, "empty", match="read-only")
 
 
 # Temporary files.
@@ -358,14 +358,14 @@ def inodes(directory):
 
 def meanwhile(monkeypatch, act):
     """Let another process `act` after the first look at a name and before the name changes."""
-    real, acts = land._renameat2, [act]
+    real, acts = _directory._renameat2, [act]
 
     def call(*args):
         if acts:
             acts.pop()()
         return real(*args)
 
-    monkeypatch.setattr(land, "_renameat2", call)
+    monkeypatch.setattr(_directory, "_renameat2", call)
 
 
 @pytest.mark.threat("T-PATH-04", control="claimed_file")
@@ -400,7 +400,7 @@ def test_a_file_whose_name_was_taken_while_it_was_checked_is_kept(topic, trees, 
             (trees.inside / "topic/one.md").write_text("newer")
         return real(name)
 
-    monkeypatch.setattr(land.Directory, "read", lambda _self, name: taking(name))
+    monkeypatch.setattr(_directory.Directory, "read", lambda _self, name: taking(name))
     raised(StoreConflict, topic.withdraw, "one.md", aside, ONE)
     assert (trees.inside / "topic/one.md").read_text() == "newer"
     assert (trees.inside / "topic" / aside).read_text() == "edited meanwhile"

@@ -23,8 +23,8 @@ from muniment.kernel.cancel import Cancel
 from muniment.kernel.change import digest
 from muniment.kernel.names import Trust
 from muniment.policy.decide import Provenance
-from muniment.store import commit as committing
 from muniment.store.audit import records, verify
+from muniment.store.journal import LedgerJournal
 from muniment.store.ledger import of_task, root_key, source_of
 from muniment.store.review import approval_task, pending
 from muniment.store.state import State
@@ -142,8 +142,8 @@ def test_a_rejection_that_comes_before_the_commit_counts(ground, place):
 def test_an_approval_whose_last_transaction_fails_is_told_as_what_the_ledger_says(ground, place):
     """The disk is full as it is noted; or the commit is durable, and its last step reports an error."""
     broken = raising(errors.ManagedMemoryUnavailable("ledger.db", "the disk is full"))
-    real = committing.finish
-    owners = (deciding, "close", lambda *_: None), (committing, "finish", real)
+    real = LedgerJournal.finish
+    owners = (deciding, "close", lambda *_: None), (LedgerJournal, "finish", real)
     for number, (owner, name, first) in enumerate(owners):
         review = hold(ground, new(f"user/n{number}.md", b"new\n"))
         told = show(review, place).digest
@@ -154,7 +154,7 @@ def test_an_approval_whose_last_transaction_fails_is_told_as_what_the_ledger_say
         assert (ground.user / f"n{number}.md").read_bytes() == b"new\n"
         assert (of_task(ground.state, approved.task_id) is None, pending(ground.state)) == (False, ())
     review = hold(ground, new("user/m.md", b"new\n"))
-    with patch.object(committing, "finish", broken):
+    with patch.object(LedgerJournal, "finish", broken):
         raised(errors.ManagedMemoryUnavailable, agree, review, place, match="the disk is full")
     assert ((ground.user / "m.md").exists(), [each.id for each in pending(ground.state)]) == (False, [review])
     assert agree(review, place).task_id is not None

@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import replace
-from unittest.mock import patch
 
 import pytest
 
 import muniment
 from kit.jobs import places
-from kit.jobs.places import committed, lay, made, memory, raising, remembering, roomy, saving, user, write
+from kit.jobs.places import committed, lay, made, memory, remembering, roomy, saving, user, write
 from kit.memories import make_roots, photograph, put, strict
 from kit.raising import raised
 from kit.store.ground import patience
+from kit.store.killed import dying
 from muniment.errors import InvalidContent
 from muniment.jobs.place import Place
 from muniment.kernel.binding import bind_all
@@ -264,8 +264,7 @@ def test_how_a_task_ended_that_wrote_nothing_is_on_record(place):
 def test_an_interrupted_commit_is_taken_back_when_the_memory_is_opened_and_told(tmp_path):
     """It dies between its files and the end of its commit."""
     files, home = tmp_path / "home" / "user", {"workspace": tmp_path, "home": tmp_path / "home"}
-    dying = dict.fromkeys(("finish", "bring_back"), raising(KeyboardInterrupt))
-    with patch.multiple("muniment.store.commit", **dying), muniment.open(**home) as memory:
+    with dying(KeyboardInterrupt), muniment.open(**home) as memory:
         raised(KeyboardInterrupt, memory.remember, FACT, scope="user")
     assert [*files.rglob("prefers*.md")] != []
     with muniment.open(**home) as memory:

@@ -19,21 +19,21 @@ from kit.jobs.places import raising
 from kit.meanwhile import nth
 from kit.raising import raised
 from kit.store.ground import STANDING, STRICT, new, origin, patience, sha
-from kit.store.killed import files, recovered, steps
+from kit.store.killed import dying, files, recovered, steps
 from kit.store.processes import at_once
 from muniment import events
 from muniment.errors import Cancelled, DeadlineExceeded, ManagedMemoryUnavailable, PathEscape, StoreConflict
-from muniment.kernel import land
+from muniment.kernel import _directory, land
+from muniment.kernel._directory import Directory, open_directory
 from muniment.kernel.binding import bind
 from muniment.kernel.cancel import Cancel
-from muniment.kernel.land import Directory, open_directory
-from muniment.store import apply as applying
+from muniment.kernel.change import IndexFile, Standing
+from muniment.kernel.path import CanonicalPath
+from muniment.kernel.write import new_token, temporary_of, temporary_of_index
 from muniment.store import audit, upkeep
-from muniment.store import commit as subject
-from muniment.store.apply import Expected, Write, take_back
 from muniment.store.audit import records
-from muniment.store.judge import Author
-from muniment.store.ledger import new_token, of_task, root_key, temporary_of, temporary_of_index, unfinished
+from muniment.store.journal import LedgerJournal
+from muniment.store.ledger import of_task, root_key, unfinished
 from muniment.store.state import State
 from muniment.store.upkeep import recover_all
 from muniment.testing.corpus.index_oracle import index_problems, memory_problems
@@ -127,8 +127,8 @@ def test_a_fault_of_the_disk_at_any_stage_leaves_no_trace(ground, changes, call,
 def test_a_ledger_that_cannot_be_written_leaves_no_trace_in_the_files(ground, changes, step):
     ground.commit(new("user/first.md"), new("project/first.md"))
     before, entries = ground.contents(), entries_of(ground)
-    task = {"origin": origin("task-1"), "author": Author.CODE}
-    with patch.object(subject, step, broken):
+    task = {"origin": origin("task-1")}
+    with patch.object(LedgerJournal, step, broken):
         unavailable(changes, match="the disk reports an error", **task)
     assert entries_of(ground) == entries
     recover_all(ground.state, ground.roots, STRICT, patience())
@@ -142,7 +142,7 @@ def test_a_ledger_that_cannot_be_written_leaves_no_trace_in_the_files(ground, ch
 
 def test_a_commit_that_cannot_be_taken_back_is_taken_back_before_the_next_one(ground):
     before = ground.contents()
-    with patch.object(Directory, "sync", broken), patch.object(applying, "take_back", broken):
+    with patch.object(Directory, "sync", broken), patch.object(land, "_take_back", broken):
         both, told = (new("user/n.md"), ground.edit("user/a.md")), r"not be taken back for .*user/a\.md"
         unavailable(ground.commit, *both, origin=origin("task-1"), match=told)
     assert ground.contents() != before
@@ -185,8 +185,7 @@ TOOK_BACK = "took back task-1, which was interrupted; run it again"
 @contextmanager
 def killed_before_done():
     """A commit in this block ends after its files were written, as if its process had died."""
-    dying = patch.multiple(subject, finish=raising(SystemExit), bring_back=lambda *_: [])
-    with dying, pytest.raises(SystemExit):
+    with dying(SystemExit), pytest.raises(SystemExit):
         yield
 
 
@@ -375,8 +374,16 @@ def test_every_fact_that_was_acknowledged_is_there_exactly_once_and_the_index_is
 # -- All or none: a fault at any stage leaves names and bytes as they were, and nothing of ours behind.
 
 
-def apply(writes):
-    applying.apply(writes, partial(temporary_of, new_token()))
+def apply(writes, temporary=None):
+    """Land files of any name at once, entries and links alike, as no caller can."""
+    roots = {bound.scope: bound for bound, _ in writes}
+    with land.lock_roots(roots.values(), patience()) as held:
+        files = [file for _, file in writes]
+        land._carry_out(files, held, temporary or partial(temporary_of, new_token()), durable=True)
+
+
+def written(bound, rel, before, after):
+    return bound, IndexFile(CanonicalPath(bound.scope, rel), before, after)
 
 
 @pytest.fixture
@@ -386,14 +393,14 @@ def writes(ground):
     (ground.user / "MEMORY.md").symlink_to(ground.outside / "secret.md")
     (ground.user / "gone.md").write_bytes(b"gone\n")
     return [
-        Write(user, "MEMORY.md", Expected.LINK, b"index\n"),
-        Write(user, "a.md", b"# A\nalpha\n", b"a after\n"),
-        Write(user, "fresh/x.md", Expected.ABSENT, b"x\n"),
-        Write(user, "fresh/deep/y.md", Expected.ABSENT, b"y\n"),
-        Write(user, "topic/t.md", b"# T\ntopic\n", b"t after\n"),
-        Write(user, "gone.md", b"gone\n", None),
-        Write(project, "other/z.md", Expected.ABSENT, b"z\n"),
-        Write(project, "p.md", b"# P\nproject\n", b"p after\n"),
+        written(user, "MEMORY.md", Standing.LINK, b"index\n"),
+        written(user, "a.md", b"# A\nalpha\n", b"a after\n"),
+        written(user, "fresh/x.md", Standing.ABSENT, b"x\n"),
+        written(user, "fresh/deep/y.md", Standing.ABSENT, b"y\n"),
+        written(user, "topic/t.md", b"# T\ntopic\n", b"t after\n"),
+        written(user, "gone.md", b"gone\n", None),
+        written(project, "other/z.md", Standing.ABSENT, b"z\n"),
+        written(project, "p.md", b"# P\nproject\n", b"p after\n"),
     ]
 
 
@@ -402,7 +409,7 @@ interrupt, broken_disk = raising(KeyboardInterrupt), raising(OSError(errno.EIO, 
 
 def refusing(number):
     """What `renameat2` does where it cannot."""
-    return lambda *_: (land.ctypes.set_errno(number), -1)[1]
+    return lambda *_: (_directory.ctypes.set_errno(number), -1)[1]
 
 
 @pytest.mark.threat("T-RUN-02", control="taken_back")
@@ -419,7 +426,7 @@ def test_a_fault_or_an_interrupt_at_any_moment_leaves_everything_as_it_was(groun
         for at in range(1, times + 1):
             broken(os, call, at, broken_disk, ManagedMemoryUnavailable, "the disk reports an error")
     for at in range(1, 7):
-        broken(land, "_renameat2", at, refusing(errno.EIO), ManagedMemoryUnavailable)
+        broken(_directory, "_renameat2", at, refusing(errno.EIO), ManagedMemoryUnavailable)
     calls = {"stage": 7, "publish_new": 3, "replace": 3, "withdraw": 1, "replace_link": 1, "_unlink": 4}
     for (call, times), after in product(calls.items(), (False, True)):
         if not after or call not in {"stage", "replace_link"}:  # Told below: what is lost there, and why.
@@ -475,7 +482,7 @@ def test_a_file_that_took_the_place_of_a_link_gets_its_name_back(ground, writes,
     def swap_and_break(self, staged, name):
         (ground.user / name).unlink()
         (ground.user / name).write_bytes(b"a peer's")
-        self._rename(staged.temporary, name, land._EXCHANGE)
+        self._rename(staged.temporary, name, _directory._EXCHANGE, self)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Directory, "replace_link", swap_and_break)
@@ -484,27 +491,27 @@ def test_a_file_that_took_the_place_of_a_link_gets_its_name_back(ground, writes,
     assert not list(ground.base.rglob("*.tmp"))
 
 
-def test_a_plain_rename_is_told_and_what_is_not_there_cannot_be_removed(ground, writes, monkeypatch):
+def test_a_plain_rename_is_told_and_what_is_not_there_cannot_be_removed(ground, monkeypatch):
     told = []
-    nothing = Write(ground.roots["user"], "none.md", Expected.ABSENT, None)
-    raised(ValueError, apply, [nothing], match="cannot be removed")
-    monkeypatch.setattr(land, "_renameat2", refusing(errno.EINVAL))
+    (_, nothing) = written(ground.roots["user"], "MEMORY.md", Standing.ABSENT, None)
+    raised(ValueError, land.generated, [nothing], match="cannot be removed")
+    monkeypatch.setattr(_directory, "_renameat2", refusing(errno.EINVAL))
     monkeypatch.setattr(events, "emit", lambda event, **fields: told.append((event, fields)))
-    apply(writes)
-    assert len(told) == len(writes)
+    ground.commit(new("user/n.md"), ground.edit("user/a.md"))
+    assert len(told) == 3  # With the index.
     assert told[0] == ("commit_degraded", {"scope": "user", "landing": "plain_rename"})
 
 
 def test_every_descriptor_is_closed_again(writes):
     held = len(list(Path("/proc/self/fd").iterdir()))
     apply(writes[2:4])
-    unavailable(applying.apply, writes[6:], lambda _: "no temporary name", match="not a temporary name")
+    unavailable(apply, writes[6:], lambda _: "no temporary name", match="not a temporary name")
     assert len(list(Path("/proc/self/fd").iterdir())) == held
 
 
 @pytest.mark.parametrize("step", [9, pytest.param(1, marks=pytest.mark.slow)])
 def test_whenever_a_peer_exchanges_the_name_its_bytes_alone_are_kept(tmp_path, monkeypatch, step):
-    real = land._renameat2
+    real = _directory._renameat2
     for moments in range(0, 256, step):
         base = tmp_path / str(moments)
         base.mkdir(mode=0o700)
@@ -524,10 +531,10 @@ def test_whenever_a_peer_exchanges_the_name_its_bytes_alone_are_kept(tmp_path, m
                 result = result if turn else real(*arguments)
             return result
 
-        monkeypatch.setattr(land, "_renameat2", raced)
+        monkeypatch.setattr(_directory, "_renameat2", raced)
         bound, landed = bind("user", base), False
         with suppress(StoreConflict, ManagedMemoryUnavailable):
-            apply([Write(bound, "a.md", b"before\n", b"ours\n")])
+            apply([written(bound, "a.md", b"before\n", b"ours\n")])
             landed = True
         bound.close()
         aside = list(base.glob(".muniment-*.tmp"))
@@ -561,7 +568,7 @@ def brought_back(ground, before, after, *standing):
             path.write_bytes(content)
     with open_directory(ground.roots["user"].root, "", create=False) as directory:
         try:
-            take_back(directory, "n.md", before, after, TEMPORARY)
+            land._take_back(directory, "n.md", before, after, TEMPORARY)
         except StoreConflict:
             told = True
     return [path.read_bytes() if path.exists() else None for path in paths], told
@@ -593,7 +600,7 @@ def test_what_is_no_file_of_its_own_is_neither_followed_nor_dropped(ground):
         before = ground.photograph()
         opened = open_directory(ground.roots["user"].root, "", create=False)
         with opened as directory, pytest.raises(PathEscape):
-            take_back(directory, "n.md", BEFORE, AFTER, TEMPORARY)
+            land._take_back(directory, "n.md", BEFORE, AFTER, TEMPORARY)
         assert ground.photograph() == before
         one.unlink()
         other.unlink()

@@ -22,14 +22,14 @@ from muniment.kernel.cancel import Cancel
 from muniment.kernel.change import digest
 from muniment.kernel.names import Trust
 from muniment.kernel.path import canonicalise
+from muniment.kernel.write import new_token
 from muniment.lane import Ended, Lane, NewTask, Originator
 from muniment.store import erase as module
 from muniment.store import tasks
 from muniment.store.audit import records, verify
 from muniment.store.database import Database
 from muniment.store.erase import EraseGround, erase, is_forgotten, left_over, plan
-from muniment.store.judge import Author
-from muniment.store.ledger import KeptChange, begin, content_at, history, new_token, root_key, why
+from muniment.store.ledger import KeptChange, begin, content_at, history, root_key, why
 from muniment.store.review import pending, turn_down
 from muniment.store.state import State
 from muniment.store.tasks import Runs, telling
@@ -360,7 +360,7 @@ def test_common_words_empty_entries_and_names_that_contain_it_take_no_task_along
     stay += [lane.get(cancelled.id), lane.submit(NewTask("remember", arguments, OWNER, SHOWN)).task]
     ground.commit(new("user/x.md", b"---\nname: Nothing yet\n---\n"), origin=origin(cancelled.id))
     words = [new(f"user/{number}.md", word.encode()) for number, word in enumerate(WORDS)]
-    ground.commit(*words, origin=origin("words"), author=Author.CODE)
+    ground.commit(*words, origin=origin("words"))
     for target in ("user/x.md", "words"):
         assert erase(target, where).lane_tasks == 0
         assert [lane.get(each.id) for each in stay] == stay

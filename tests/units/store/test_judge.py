@@ -8,19 +8,19 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as some
 
 from kit.store.ground import STANDING, STRICT, Claim, Proposed, change_set, claim, lax, new, patience, sha
 from muniment import errors
 from muniment.errors import QuotaExceeded, Refused
+from muniment.kernel.binding import bind
 from muniment.kernel.change import ChangeSet
+from muniment.kernel.judge import check_budgets, check_paths, judge, look, settle, with_before
 from muniment.kernel.names import MAX_FILE_BYTES, MAX_SEGMENT_BYTES, Verb, Via
 from muniment.kernel.root import Root
-from muniment.policy.decide import Rule
+from muniment.policy.decide import Confinement, Rule
+from muniment.sandbox import Sandbox
 from muniment.store import upkeep
-from muniment.store.judge import Author, Node, ProposalPart, check_paths, draft, judge, look, rebase, settle
-from muniment.store.upkeep import view_of
+from muniment.store.erase import EraseGround, erase
 
 
 def refused(ground, error, *changes, **more):
@@ -40,9 +40,16 @@ def landed(ground, *changes, **more):
 
 
 def drafted(ground, *changes):
-    """What the broker finds that `changes` would do."""
+    """`changes` with what the broker finds there."""
     whole = change_set(changes)
-    return draft(whole, look([whole], ground.roots, patience()), ground.roots)
+    return with_before(whole, look([whole], ground.roots, patience()))
+
+
+def judged(ground, *changes, policy=STRICT, gates=lambda _: None):
+    """What the judge makes of `changes`, with facts of nothing."""
+    facts = Mock(**{"names.return_value": None, "usage.return_value": (0, 0)})
+    known = lambda *_: False  # noqa: E731
+    return judge(drafted(ground, *changes), policy, ground.roots, gates=gates, facts=facts, known=known)
 
 
 ESCAPES = {
@@ -96,7 +103,8 @@ def test_a_name_that_is_not_canonical_or_not_granted_is_refused_and_never_repair
 
 
 def test_a_scope_without_a_root_or_that_the_policy_does_not_declare_is_no_scope(ground):
-    ground.roots["team"] = ground.roots.pop("project")
+    ground.roots.pop("project").close()
+    ground.roots["team"] = bind("team", ground.project)
     refused(ground, errors.Refused, new("project/x.md"))
     assert refused(ground, errors.PathEscape, new("/project/x.md")).via is Via.ABSOLUTE
     assert refused(ground, errors.Refused, new("team/x.md")).rule == "scopes"
@@ -129,15 +137,15 @@ def without(verb, *, on):
 
 
 def test_a_removal_that_the_policy_denies_is_refused_whoever_asks_but_the_owner_who_erases(ground):
-    for author, verb in product((Author.MODEL, Author.CODE, Author.RESTORE), (Verb.MODIFY, Verb.DELETE)):
-        terms = {"policy": without(verb, on="/user/a.md"), "author": author}
+    for verb in (Verb.MODIFY, Verb.DELETE):
+        terms = {"policy": without(verb, on="/user/a.md")}
         refused(ground, errors.Refused, removals=[REMOVAL], **terms)
         assert landed(ground, removals=[ground.gone("user/topic/t.md")], **terms) == ["delete"]
         (ground.user / "topic" / "t.md").write_bytes(STANDING["user/topic/t.md"])
-    terms = {"policy": without(Verb.MODIFY, on="/user/**"), "author": Author.ERASE}
-    refused(ground, errors.Refused, ground.edit("user/topic/t.md"), **terms)
-    assert landed(ground, removals=[REMOVAL], **terms) == ["delete"]
+    where = EraseGround(ground.state, ground.roots, without(Verb.MODIFY, on="/user/**"), patience())
+    erase("user/a.md", where)
     assert not (ground.user / "a.md").exists()
+    assert (ground.user / "topic" / "t.md").exists()
 
 
 def test_removing_what_is_not_as_it_was_is_a_conflict(ground):
@@ -148,8 +156,9 @@ def test_removing_what_is_not_as_it_was_is_a_conflict(ground):
 
 def test_a_removal_counts_among_the_files_that_a_run_may_write_and_code_is_not_counted(ground):
     more = [new(f"user/{number}.md") for number in range(8)]
-    refused(ground, errors.BudgetSpent, *more, removals=[REMOVAL])
-    assert len(landed(ground, *more, removals=[REMOVAL], author=Author.CODE)) == 9
+    with pytest.raises(errors.BudgetSpent):
+        check_budgets(change_set(more, (), [REMOVAL]), STRICT)
+    assert len(landed(ground, *more, removals=[REMOVAL])) == 9
 
 
 def test_a_name_is_not_taken_by_what_is_removed_beside_it_until_that_is_gone_but_there_is_room(ground):
@@ -194,7 +203,7 @@ def test_a_flood_of_claims_ends_with_the_deadline_and_one_path_is_read_once(grou
     counting = lambda self, rel, *more: (read.append(rel), real(self, rel, *more))[1]  # noqa: E731
     monkeypatch.setattr(Root, "read_bytes", counting)
     flood = change_set((), [REMOVAL] * 1000)
-    assert settle([flood], look([flood], ground.roots, patience())) == ((0,), ())
+    assert settle([flood], look([flood], ground.roots, patience())) == ((flood,), ())
     assert read == ["a.md"]
 
 
@@ -230,7 +239,7 @@ def test_what_is_no_file_or_directory_of_its_own_is_an_escape_also_to_claims(gro
 def test_a_parent_that_cannot_be_asked_is_a_conflict(ground, monkeypatch):
     monkeypatch.setattr(Root, "examine", Mock(side_effect=errors.Unreadable("no")))
     with pytest.raises(errors.StoreConflict):
-        drafted(ground, new("user/topic/x.md"))
+        judged(ground, new("user/topic/x.md"))
 
 
 GATES = {"control": "\x07", "ansi": "\x1b[31m", "bidi": "\u202e", "tag-chars": "\U000e0041"}
@@ -250,10 +259,12 @@ def test_content_passes_the_gates_of_the_policy_after_it_was_stamped_and_is_utf_
     escaped = b'---\nname: "fine \\u202e not"\ndescription: D\n---\nbody\n'
     assert refused(ground, errors.ContentRejected, new("user/x.md", escaped)).rule == "bidi"
     refused(ground, errors.ContentRejected, new("user/x.md"), stamp=lambda _data, *_rest: b"\x1b[0m")
-    for author in (Author.MODEL, Author.CODE):
-        refused(ground, errors.ContentRejected, new("user/x.md", b"\x1b[0m"), author=author)
+    refused(ground, errors.ContentRejected, new("user/x.md", b"\x1b[0m"))
     # Text that was there before passes none.
-    assert landed(ground, new("user/x.md", b"\x1b[0m"), author=Author.RESTORE) == ["create"]
+    (ground.user / "b.md").write_bytes(b"\x1b[0m")
+    ground.commit(removals=[claim("user/b.md", b"\x1b[0m")])
+    refused(ground, errors.ContentRejected, new("user/x.md", b"\x1b[0m"))
+    assert landed(ground, new("user/b.md", b"\x1b[0m")) == ["create"]
 
 
 def test_one_byte_above_the_largest_file_is_too_large(ground):
@@ -264,18 +275,21 @@ def test_one_byte_above_the_largest_file_is_too_large(ground):
 
 
 @pytest.mark.threat("T-RUN-01", control="judged_budgets")
-def test_one_file_or_byte_more_than_a_run_may_write_is_refused_before_anything_is_read(ground, monkeypatch):
-    nine, policy = [new(f"user/{number}.md") for number in range(9)], lax(write_bytes=10)
-    refused(ground, errors.BudgetSpent, *nine)
-    with monkeypatch.context() as patched:
-        patched.setattr(Root, "read_bytes", None)
-        with pytest.raises(errors.BudgetSpent):
-            ground.commit(*nine)
-    assert len(landed(ground, *nine[:8])) == 8
-    x = new("user/x.md", b"12345")
-    refused(ground, errors.BudgetSpent, x, new("user/y.md", b"123456"), policy=policy)
-    added = {"stamp": lambda data, *_rest: data + b" and more"}  # It does not count.
-    assert len(landed(ground, x, new("user/y.md", b"12345"), policy=policy, **added)) == 2
+def test_one_file_or_byte_more_than_a_run_may_write_is_refused_before_anything_is_written(
+    ground, monkeypatch
+):
+    monkeypatch.setattr("muniment.tools.workbench.Workbench.change_set", lambda _: proposed)
+    before, roots = ground.photograph(), {"user": ground.user}
+    policy = lax(write_bytes=10).model_copy(update={"confinement": Confinement(require="none")})
+    with Sandbox(policy, roots, in_process=True) as box:
+        box.call("ls", {"path": "user"})
+        for paths, size in ((range(9), 0), (range(2), 6)):
+            proposed = change_set(new(f"user/{number}.md", b"x" * size) for number in paths)
+            with pytest.raises(errors.RememberRefused, match="than a run may write"):
+                box.commit()
+            assert ground.photograph() == before
+        proposed = change_set(new(f"user/{number}.md", b"x" * 5) for number in range(2))
+        assert len(box.commit().changes) == 2
 
 
 def test_neither_a_file_nor_a_scope_may_pass_a_quota_of_bytes_or_files(ground):
@@ -310,18 +324,13 @@ def test_a_scope_that_is_over_its_quota_may_shrink_and_stay_but_not_grow(ground)
     refused(ground, errors.QuotaExceeded, new("user/x.md", b""), policy=policy)
 
 
-def test_a_draft_is_read_by_the_broker_itself_and_an_empty_set_is_harmless(ground):
+def test_a_change_is_read_by_the_broker_itself_and_an_empty_set_is_harmless(ground):
     check_paths(ChangeSet())
-    assert drafted(ground) == ()
-    assert settle([ChangeSet()], {}) == ((0,), ())
-    judge((), STRICT, {}, Author.MODEL)
-    (only,) = drafts = drafted(ground, ground.edit("user/a.md", b"after"))
+    assert settle([ChangeSet()], {}) == ((ChangeSet(),), ())
+    assert judged(ground).change_set == ChangeSet()
+    (only,) = drafted(ground, ground.edit("user/a.md", b"after")).changes
     assert only.path.text == "user/a.md"
     assert (only.before, only.after) == (STANDING["user/a.md"], b"after")
-    with pytest.raises(ValueError, match="not looked at"):  # A scope without a view is never passed over.
-        judge(
-            drafts, STRICT, {"project": view_of(ground.state, ground.roots["project"], STRICT)}, Author.MODEL
-        )
 
 
 # -- A run that may not know what is there gets other names, never a conflict, and no name to hide behind.
@@ -390,77 +399,3 @@ def test_a_name_too_long_is_cut_between_characters_and_numbering_ends(ground, mo
     with pytest.raises(QuotaExceeded):
         settled(ground, f"user/{stem}.md")
     assert ground.photograph() == before
-
-
-# -- Rebase against a model that keeps a list of pairs and knows nothing else of the subject.
-
-
-IDS = "abcde"
-
-DIGESTS = "123"
-
-
-def nodes(text):
-    """`a1 b2` as nodes; `c-` says that there is none."""
-    return tuple(Node(each[0], None if each[1] == "-" else each[1]) for each in text.split())
-
-
-def part(claims, replaces="", adds=""):
-    return ProposalPart(nodes(claims), tuple(replaces.split()), nodes(adds), False)
-
-
-def test_what_rests_on_what_changed_went_or_came_is_rejected_whole_and_says_why():
-    rows = [
-        *(("a1 b2", "a1 b1", "b"), ("a1", "a1 b1", "b"), ("a1 b1", "a1 b-", "b"), ("a2", "a1 b1", "ab")),
-        ("a1 x2", "a1", "x"),  # It would come twice.
-    ]
-    for live, claims, broken in rows:
-        found = rebase(nodes(live), [part(claims, "a", "x1")])
-        assert (found.nodes, found.rejected[0].broken, found.applied) == (nodes(live), tuple(broken), ()), (
-            live
-        )
-
-
-def test_what_is_replaced_must_be_claimed_as_there_and_of_an_id_there_is_one():
-    for claims in ("b1", "a- b1"):
-        with pytest.raises(ValueError, match="does not claim"):
-            rebase(nodes("a1 b1"), [part(claims, "a")])
-    with pytest.raises(ValueError, match="one id"):
-        rebase(nodes("a1 a2"), [])
-
-
-def of(ids, *digests, **more):
-    return some.lists(some.sampled_from(ids), unique=True, **more).flatmap(
-        lambda chosen: some.tuples(
-            *(some.builds(Node, some.just(each), some.sampled_from(digests)) for each in chosen)
-        )
-    )
-
-
-@some.composite
-def parts(draw):
-    claims = draw(of(IDS, *DIGESTS, None))
-    there = [claim.id for claim in claims if claim.digest is not None]
-    replaces = tuple(draw(some.lists(some.sampled_from(there), unique=True))) if there else ()
-    return ProposalPart(claims, replaces, draw(of(IDS, *DIGESTS, max_size=2)), draw(some.booleans()))
-
-
-@given(of(IDS, *DIGESTS), some.lists(parts(), max_size=5))
-def test_nothing_that_a_part_did_not_know_is_ever_replaced(live, proposed):
-    found = rebase(live, proposed)
-    standing = [(node.id, node.digest) for node in live]
-    for number, each in enumerate(proposed):
-        known = dict(standing)
-        holds = all(known.get(claim.id) == claim.digest for claim in each.claims)
-        holds &= not ({node.id for node in each.adds} & (known.keys() - set(each.replaces)))
-        if holds and each.contiguous and each.replaces:
-            holds = "".join(each.replaces) in "".join(name for name, _ in standing)
-        assert (number in found.applied) == holds
-        if holds:
-            gone = [at for at, (name, _) in enumerate(standing) if name in each.replaces]
-            place = gone[0] if gone else len(standing)
-            coming = [(node.id, node.digest) for node in each.adds]
-            kept = [pair for pair in standing[place:] if pair[0] not in each.replaces]
-            standing = [*standing[:place], *coming, *kept]
-    assert [(node.id, node.digest) for node in found.nodes] == standing
-    assert len(found.applied) + len(found.rejected) == len(proposed)

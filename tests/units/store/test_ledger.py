@@ -13,14 +13,16 @@ import pytest
 from kit.raising import raised
 from kit.store.ground import new, origin
 from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable
+from muniment.kernel import write
+from muniment.kernel._directory import is_temporary
 from muniment.kernel.change import digest
-from muniment.kernel.land import is_temporary
 from muniment.kernel.names import Trust
+from muniment.kernel.write import new_token
 from muniment.store import audit, ledger, tasks
 from muniment.store import state as series
 from muniment.store.audit import Head, append, records, verify
 from muniment.store.erase import scrub
-from muniment.store.ledger import KeptChange, abandon, begin, finish, new_token, of_task, root_key, unfinished
+from muniment.store.ledger import KeptChange, abandon, begin, finish, of_task, root_key, unfinished
 from muniment.store.state import State
 from muniment.store.tasks import Event, read, span
 
@@ -71,13 +73,13 @@ def test_the_source_of_bytes_is_the_last_task_that_wrote_them_there_and_never_an
 
 
 def test_temporary_names_belong_to_one_commit_and_tell_files_from_indexes():
-    token, other = map(ledger.temporary_prefix, tokens := (new_token(), new_token()))
-    names = [ledger.temporary_of(tokens[0], number) for number in (0, 1, 32_767)]
-    indexes = [ledger.temporary_of_index(tokens[0], number) for number in (0, 32_767)]
+    token, other = new_token(), new_token()
+    names = [write.temporary_of(token, number) for number in (0, 1, 32_767)]
+    indexes = [write.temporary_of_index(token, number) for number in (0, 32_767)]
     assert len({*names, *indexes}) == 5
     for name in (*names, *indexes):
-        assert (is_temporary(name), name.startswith(token), name.startswith(other)) == (True, True, False)
-        assert ledger.is_of_index(name) == (name in indexes)
+        assert (is_temporary(name), token in name, other in name) == (True, True, False)
+        assert write.is_of_index(name) == (name in indexes)
 
 
 def test_a_task_is_undone_by_the_last_undo_that_was_not_undone_itself(ground):

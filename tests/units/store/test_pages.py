@@ -302,14 +302,14 @@ def test_two_homes_that_share_a_root_save_no_index_of_each_other(ground, tmp_pat
 def test_an_index_that_becomes_a_persons_own_meanwhile_is_saved_or_left(ground, index, monkeypatch):
     rebuilt(ground)
     (ground.user / "n.md").write_bytes(b"new\n")
-    real, edits = upkeep.apply, [b"mine\n"]
+    real, edits = upkeep.land, [b"mine\n"]
 
     def late(*arguments, **more):
         if edits:
             index.write_bytes(edits.pop())
         return real(*arguments, **more)
 
-    monkeypatch.setattr(upkeep, "apply", late)
+    monkeypatch.setattr(upkeep, "land", late)
     assert rebuilt(ground) == (saved_as(""),)
     assert (ground.user / "memory-before-muniment.md").read_bytes() == b"mine\n"
     assert listed(index, "memory-before-muniment.md", "n.md")

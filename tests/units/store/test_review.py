@@ -26,7 +26,7 @@ AGENTS = {"user/n.md": Trust.AGENT}
 def held(ground, *changes, policy=POLICY, trusts=AGENTS, task="task-1", claims=(), **more):
     parts, roots = [change_set(changes or (new("user/n.md"),), claims)], ground.roots
     asked = origin(task, **more)
-    return hold(ground.state, asked, parts, trusts, WHY, policy=policy, roots=roots, author="model")
+    return hold(ground.state, asked, parts, trusts, WHY, policy=policy, roots=roots)
 
 
 def closed(ground, review):
@@ -110,7 +110,7 @@ def test_the_record_names_what_is_there_and_digests_and_no_content_and_no_name_t
 def waiting(*changes, removals=(), claims=()):
     whole = change_set(changes, claims, removals)
     trusts = dict.fromkeys((path.text for path in whole.paths), Trust.AGENT)
-    return Pending("rabc123", origin("task-1"), AT, WHY, whole, trusts, {}, "model", POLICY)
+    return Pending("rabc123", origin("task-1"), AT, WHY, whole, trusts, {}, POLICY)
 
 
 def shown(each, **now):
@@ -160,7 +160,7 @@ def test_the_digest_is_of_all_that_is_decided_about_and_of_the_policy_in_force_a
     sets += [{"claims": change_set((), [Claim("user/a.md", None)]).claims}]
     sets += [{"changes": ()}, {"claims": ()}, {"changes": base.change_set.changes[:1]}]
     others = [{"change_set": replace(base.change_set, **each)} for each in sets]
-    others += [{"trusts": {"user/n.md": Trust.OWNER}}, {"roots": {"user": "another"}}, {"author": "restore"}]
+    others += [{"trusts": {"user/n.md": Trust.OWNER}}, {"roots": {"user": "another"}}]
     for other in others:
         assert replace(base, **other).digest(POLICY) != base.digest(POLICY), other
     assert base.digest(OTHER) != base.digest(POLICY)

@@ -1,0 +1,497 @@
+"""What is done to names in one open directory beneath a root; `land` alone uses it, for what may be landed.
+
+On success:
+
+- W1 no write follows a link or crosses a mount: a name is always a single component beneath a directory
+  that was opened through the root's resolver, component by component.
+- W2 a file is whole at every instant: its bytes are on disk under a temporary name (0600 before the first
+  of them) before its own name leads to them.
+- W3 nothing is replaced or removed but what was claimed: it is set aside atomically, hashed, and put back if
+  it is something else (`Landing.ATOMIC`). Where the file system lacks `renameat2` flags the claim is
+  checked just before a plain rename (`Landing.PLAIN_RENAME`): a write of another process in between is lost.
+- W4 nothing is deleted recursively or by path.
+- W5 what is made on the way is 0700 and synced into its parent, and is named by the result, so that an
+  aborted commit can take it away again.
+
+Does not hold: a directory that another process moves out of the root during a write takes that write along;
+a process that holds a replaced file open may still write to its old bytes.
+
+Order of use: `open_directory`, `Directory.stage`, then `publish_new`, `replace`, `replace_link` or
+`withdraw`, then `Directory.sync`. Temporary names come from `temporary_name`, so that they can stand in a
+journal before they exist.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import re
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, Self
+
+from muniment.kernel.change import digest
+from muniment.kernel.names import MAX_FILE_BYTES, Digest, RelPath, Scope, joined
+from muniment.kernel.refusal import (
+    BadName,
+    ManagedMemoryUnavailable,
+    MunimentError,
+    NotAFile,
+    NotFound,
+    StoreConflict,
+    TooLarge,
+    Unreadable,
+    printable,
+)
+from muniment.kernel.root import Root, encoded
+from muniment.kernel.syscalls import LIBC, LIST, MACHINE, last_error
+
+_TEMPORARY: Final = re.compile(r"\.muniment-[0-9a-f]{16}\.tmp", re.ASCII)
+_TOKEN_BYTES: Final = 8
+
+_NOREPLACE, _EXCHANGE = 1, 2
+_LACKS_FLAGS: Final = frozenset({errno.EINVAL, errno.ENOSYS})
+_FILE_MODE: Final = 0o600
+_MODE: Final = 0o700
+_IN_USE: Final = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR})
+
+_REASONS: Final = {
+    errno.ENOSPC: "the disk is full",
+    errno.EDQUOT: "the disk quota is used up",
+    errno.EROFS: "the file system is read-only",
+    errno.EACCES: "this user may not write there; correct its permissions",
+    errno.EPERM: "this user may not write there; correct its permissions or attributes",
+    errno.EIO: "the disk reports an error while reading or writing",
+    errno.EMFILE: "this process has too many files open",
+    errno.ENFILE: "the system has too many files open",
+    errno.ENOENT: "one of its directories was removed meanwhile; try again",
+    errno.ENOLCK: "its file system cannot lock directories; bind one on a local disk",
+    errno.EOPNOTSUPP: "its file system cannot lock directories; bind one on a local disk",
+}
+
+_renameat2 = LIBC["syscall"]
+_renameat2.restype = ctypes.c_long
+_renameat2.argtypes = (
+    ctypes.c_long,
+    ctypes.c_int,
+    ctypes.c_char_p,
+    ctypes.c_int,
+    ctypes.c_char_p,
+    ctypes.c_uint,
+)
+
+
+class Landing(StrEnum):
+    """How a name changed; callers log anything but `ATOMIC`."""
+
+    ATOMIC = "atomic"
+    """Checked and changed with no moment in between."""
+    PLAIN_RENAME = "plain_rename"
+    """Checked, then changed: the file system has no better way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """Bytes that lie on disk under a temporary name of one directory."""
+
+    temporary: str
+    digest: Digest
+
+
+def temporary_name(random_bytes: Callable[[int], bytes]) -> str:
+    """A name for `Directory.stage` or `withdraw`: 64 random bits, nothing to plant ahead of time."""
+    return f".muniment-{random_bytes(_TOKEN_BYTES).hex()}.tmp"
+
+
+def is_temporary(name: str) -> bool:
+    """Whether `name` could have come from `temporary_name`."""
+    return _TEMPORARY.fullmatch(name) is not None
+
+
+class Directory:
+    """An open directory beneath a root, for writing. Close it, or use it in a `with` statement.
+
+    Every `name` is one component. Digests are those of whole files.
+
+    Attributes:
+        root: the handle beneath which it was reached.
+        fd: the descriptor, or -1 once closed.
+        rel: where it was reached, inside the scope.
+        created: directories made on the way, outermost first. Their parents are already synced.
+    """
+
+    __slots__ = ("created", "fd", "rel", "root")
+
+    def __init__(self, root: Root, fd: int, rel: str, created: tuple[RelPath, ...]) -> None:
+        self.root = root
+        self.fd = fd
+        self.rel = rel
+        self.created = created
+
+    def read(self, name: str) -> bytes:
+        """The bytes of a file in this directory, by the rules of `Root.read_bytes`.
+
+        Raises:
+            MunimentError: as `Root.read_bytes`.
+        """
+        leaf(name)
+        return Root(self.root.scope, self.fd, self.root.resolver).read_bytes(name)
+
+    def stage(self, temporary: str, content: bytes, *, durable: bool = True) -> Staged:
+        """Put `content` on disk under a temporary name: 0600 before the first byte, written whole.
+
+        Args:
+            temporary: the name, see `temporary_name`.
+            content: the bytes.
+            durable: sync them; else they may be lost when the power fails, with the name that they get.
+
+        Raises:
+            TooLarge: more than `MAX_FILE_BYTES`.
+            BadName: `temporary` is not a temporary name.
+            StoreConflict: the temporary name is taken.
+            ManagedMemoryUnavailable: the system refuses; the temporary file is gone.
+        """
+        if len(content) > MAX_FILE_BYTES:
+            raise TooLarge(f"more than {MAX_FILE_BYTES} bytes in one file")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        with reporting(self.root.scope):
+            try:
+                fd = os.open(_temporary(temporary), flags, _FILE_MODE, dir_fd=self.fd)
+            except FileExistsError as error:
+                raise self._conflict(temporary) from error
+            try:
+                os.fchmod(fd, _FILE_MODE)
+                _write_all(fd, content)
+                if durable:
+                    os.fsync(fd)
+            except BaseException:
+                self._unlink(temporary)
+                raise
+            finally:
+                os.close(fd)
+        return Staged(temporary, digest(content))
+
+    def publish_new(self, staged: Staged, name: str) -> Landing:
+        """Give staged bytes a name that nothing has.
+
+        Raises:
+            StoreConflict: something has the name. The staged bytes stay under their temporary one.
+            ManagedMemoryUnavailable: the system refuses.
+        """
+        return self._move(staged.temporary, name, conflict=name)
+
+    def replace(self, staged: Staged, name: str, claimed: Digest) -> Landing:
+        """Give staged bytes the name of a file that still is what was claimed, and drop that file.
+
+        Raises:
+            StoreConflict: the name is gone, is no file of its own, or holds other bytes. What stood there
+                stands there again, and the staged bytes stay under their temporary name.
+            ManagedMemoryUnavailable: the system refuses. Either name may hold either file.
+        """
+        return self._swap_in(staged, name, lambda at: self._require(at, claimed, name))
+
+    def replace_link(self, staged: Staged, name: str) -> Landing:
+        """Give staged bytes the name of a link, which is replaced and not followed.
+
+        Of a hard link the other names keep the bytes.
+
+        Raises:
+            StoreConflict: the name is gone, or no link has it any more: that stands there again, and the
+                staged bytes stay under their temporary name.
+            ManagedMemoryUnavailable: the system refuses.
+        """
+        return self._swap_in(staged, name, lambda at: self._require_link(at, name))
+
+    def withdraw(self, name: str, temporary: str, claimed: Digest) -> Landing:
+        """Remove a file that still is what was claimed.
+
+        It is set aside under `temporary` before it is hashed for the last time: what is hashed is removed.
+
+        Raises:
+            StoreConflict: the name is gone, is no file of its own, or holds other bytes. It has its name
+                again, unless somebody took that meanwhile: then it stays under the temporary one.
+            BadName: `temporary` is not a temporary name.
+            ManagedMemoryUnavailable: the system refuses.
+        """
+        aside = _temporary(temporary)
+        self._require(name, claimed, name)
+        landing = self._move(name, aside, conflict=name)
+        try:
+            self._require(aside, claimed, name)
+        except BaseException:
+            self._move(aside, name, conflict=name)
+            raise
+        self._unlink(aside)
+        return landing
+
+    def set_aside(self, name: str, above: Directory, kept: str, claimed: Digest) -> Landing:
+        """Give a file that still is what was claimed another name, in another directory of its root.
+
+        Raises:
+            StoreConflict: either name is not so; what stood at `name` stands there again.
+            ManagedMemoryUnavailable: the system refuses.
+        """
+        self._require(name, claimed, name)
+        landing = self._move(name, kept, conflict=kept, to=above)
+        try:
+            above._require(kept, claimed, name)
+        except BaseException:
+            above._move(kept, name, conflict=name, to=self)
+            raise
+        return landing
+
+    def discard(self, staged: Staged) -> None:
+        """Unlink a temporary name that still holds what was staged. Harmless when it is gone.
+
+        Raises:
+            BadName: the name is not a temporary one.
+            StoreConflict: it holds something else, which stays.
+            ManagedMemoryUnavailable: the system refuses.
+        """
+        if self.is_taken(_temporary(staged.temporary)):
+            self._require(staged.temporary, staged.digest, staged.temporary)
+            self._unlink(staged.temporary)
+
+    def sync(self) -> None:
+        """Put the names of this directory on disk: one `fsync`.
+
+        Raises:
+            ManagedMemoryUnavailable: the disk reports an error.
+        """
+        with reporting(self.root.scope):
+            os.fsync(self.fd)
+
+    def close(self) -> None:
+        """Close the descriptor; harmless when repeated."""
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+    def _move(self, old: str, new: str, *, conflict: str, to: Directory | None = None) -> Landing:
+        """Rename to a name that nothing has; `StoreConflict` about `conflict` if either side is not so."""
+        to = to or self
+        with reporting(self.root.scope):
+            try:
+                self._rename(old, new, _NOREPLACE, to)
+            except (FileExistsError, FileNotFoundError) as error:
+                raise self._conflict(conflict) from error
+            except OSError as error:
+                if error.errno not in _LACKS_FLAGS:
+                    raise
+            else:
+                return Landing.ATOMIC
+            if to.is_taken(new):
+                raise self._conflict(conflict)
+            try:
+                os.rename(leaf(old), leaf(new), src_dir_fd=self.fd, dst_dir_fd=to.fd)
+            except FileNotFoundError as error:
+                raise self._conflict(conflict) from error
+        return Landing.PLAIN_RENAME
+
+    def _swap_in(self, staged: Staged, name: str, check: Callable[[str], None]) -> Landing:
+        """Give staged bytes a name whose holder `check` accepts, and drop that holder.
+
+        `check` raises `StoreConflict` unless what is at the name that it is given may be dropped. It is asked
+        twice: before, so that what is plainly something else is not even moved for a moment, and of what was
+        really displaced, since only that cannot change any more by its name.
+        """
+        check(name)
+        with reporting(self.root.scope):
+            try:
+                self._rename(staged.temporary, name, _EXCHANGE, self)
+            except FileNotFoundError as error:
+                raise self._conflict(name) from error
+            except OSError as error:
+                if error.errno not in _LACKS_FLAGS:
+                    raise
+                os.rename(leaf(staged.temporary), leaf(name), src_dir_fd=self.fd, dst_dir_fd=self.fd)
+                return Landing.PLAIN_RENAME
+            try:
+                check(staged.temporary)
+            except BaseException:
+                self._rename(staged.temporary, name, _EXCHANGE, self)
+                raise
+        self._unlink(staged.temporary)
+        return Landing.ATOMIC
+
+    def _require_link(self, name: str, conflict: str) -> None:
+        """Raise `StoreConflict` about `conflict` unless `name` is a link or a name of a hard-linked file."""
+        with reporting(self.root.scope):
+            try:
+                found = os.stat(leaf(name), dir_fd=self.fd, follow_symlinks=False)
+            except FileNotFoundError as error:
+                raise self._conflict(conflict) from error
+        if not (stat.S_ISLNK(found.st_mode) or (stat.S_ISREG(found.st_mode) and found.st_nlink > 1)):
+            raise self._conflict(conflict)
+
+    def is_taken(self, name: str) -> bool:
+        """Whether anything has a name, a link itself included."""
+        with reporting(self.root.scope):
+            try:
+                os.stat(leaf(name), dir_fd=self.fd, follow_symlinks=False)
+            except FileNotFoundError:
+                return False
+        return True
+
+    def _unlink(self, name: str) -> None:
+        with reporting(self.root.scope), suppress(FileNotFoundError):
+            os.unlink(leaf(name), dir_fd=self.fd)
+
+    def _rename(self, old: str, new: str, flags: int, to: Directory) -> None:
+        if _renameat2(MACHINE.renameat2, self.fd, leaf(old), to.fd, leaf(new), flags) < 0:
+            raise last_error()
+
+    def _require(self, name: str, claimed: Digest, conflict: str) -> None:
+        """Raise `StoreConflict` about `conflict` unless the file `name` holds what was claimed."""
+        leaf(name)
+        try:
+            content = self.read(name)
+        except MunimentError as error:
+            # A link, a directory, something unreadable: whatever it is, it is not what was claimed.
+            raise self._conflict(conflict) from error
+        if digest(content) != claimed:
+            raise self._conflict(conflict)
+
+    def _conflict(self, name: str) -> StoreConflict:
+        return StoreConflict((printable(f"{self.root.scope}/{joined(self.rel, name)}"),))
+
+
+@contextmanager
+def reporting(scope: Scope) -> Iterator[None]:
+    """Turn an error of the system into `ManagedMemoryUnavailable`, with a reason that a person can act on."""
+    try:
+        yield
+    except OSError as error:
+        raise unavailable(scope, error) from error
+
+
+def unavailable(scope: Scope, error: OSError) -> ManagedMemoryUnavailable:
+    """What an error of the system means to the person who owns the root."""
+    return ManagedMemoryUnavailable(
+        scope, _REASONS.get(error.errno or 0, f"the system refused: {error.strerror}")
+    )
+
+
+def leaf(name: str) -> bytes:
+    """The bytes of a single component; a `/` would lead elsewhere, at the front even past the descriptor.
+
+    Raises:
+        PathEscape: as `encoded`.
+        BadName: empty, more than one component, or no name.
+    """
+    path = encoded(name)
+    if not name or b"/" in path:
+        raise BadName(f"{printable(name)!r} is not the name of a file in one directory")
+    return path
+
+
+def _temporary(name: str) -> str:
+    """`name`, if it is one that holds nobody's entry."""
+    if not is_temporary(name):
+        raise BadName(f"{printable(name)!r} is not a temporary name")
+    return name
+
+
+def _write_all(fd: int, content: bytes) -> None:
+    rest = memoryview(content)
+    while rest:
+        rest = rest[os.write(fd, rest) :]
+
+
+def open_directory(root: Root, rel: str, *, create: bool) -> Directory:
+    """Open a directory beneath a root for writing; `rel` "" is the root itself.
+
+    Args:
+        root: the handle to stay beneath.
+        rel: path inside the scope, by the rules of `Root`.
+        create: make what is missing, each 0700, and sync the directory that each is made in.
+
+    Raises:
+        PathEscape: the way meets a link or a mount.
+        NotFound: the directory, or one on the way, does not exist.
+        NotAFile: a file stands where a directory is needed.
+        ManagedMemoryUnavailable: the system refuses to create.
+        BadName: `rel` is no path.
+
+    Cost: an open a component; an `fsync` a created directory.
+    """
+    encoded(rel)
+    directory = Directory(root, _step(root, root.fd, b".", ""), "", ())
+    try:
+        for name in rel.split("/") if rel else ():
+            _descend(root, directory, name, create=create)
+    except BaseException:
+        directory.close()
+        for made in reversed(directory.created):
+            remove_empty_directory(root, made)
+        raise
+    return directory
+
+
+def remove_empty_directory(root: Root, rel: RelPath) -> bool:
+    """Remove a directory that an aborted commit created, unless somebody uses it.
+
+    Returns:
+        Whether it is gone; not if anything stands in it, or something else in its place.
+
+    Raises:
+        PathEscape: the way meets a link or a mount.
+        ManagedMemoryUnavailable: the system refuses.
+    """
+    above, _, name = rel.rpartition("/")
+    try:
+        with open_directory(root, above, create=False) as directory:
+            os.rmdir(leaf(name), dir_fd=directory.fd)
+    except (NotFound, FileNotFoundError):
+        return True
+    except NotAFile:
+        return False
+    except OSError as error:
+        if error.errno not in _IN_USE:
+            raise unavailable(root.scope, error) from error
+        return False
+    return True
+
+
+def _descend(root: Root, directory: Directory, name: str, *, create: bool) -> None:
+    """Move `directory` one component down, making it if it is missing and that is asked."""
+    rel = joined(directory.rel, name)
+    component = leaf(name)
+    try:
+        fd = _step(root, directory.fd, component, rel)
+    except NotFound:
+        if not create:
+            raise
+        with reporting(root.scope):
+            # Somebody else may have made it in this moment: then it is theirs to remove.
+            with suppress(FileExistsError):
+                os.mkdir(component, _MODE, dir_fd=directory.fd)
+                directory.created = (*directory.created, rel)
+            os.fsync(directory.fd)
+        fd = _step(root, directory.fd, component, rel)
+    above, directory.fd, directory.rel = directory.fd, fd, rel
+    os.close(above)
+
+
+def _step(root: Root, at_fd: int, name: bytes, rel: str) -> int:
+    """Open the directory `name` for writing names into it, following nothing."""
+    with reporting(root.scope):
+        try:
+            return root.resolver.open(at_fd, name, LIST)
+        except NotADirectoryError as error:
+            raise NotAFile(printable(f"{root.scope}/{rel} is a file, not a directory")) from error
+        except OSError as error:
+            refusal = root.refusal(rel, error)
+            if isinstance(refusal, Unreadable):
+                raise
+            raise refusal from error

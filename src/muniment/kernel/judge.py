@@ -1,0 +1,278 @@
+"""Judges a change-set from scratch: whoever proposed it may have lied about everything.
+
+1. `check_paths`: every path is named once, with none beneath another.
+2. `look`: the broker reads what stands at every path itself, through its own handles.
+3. `settle`: what rests on something that is no longer so is rejected. Newer is never overwritten by older.
+4. `judge`: policy verb by existence; names of new files; size; the gates; quotas.
+
+Nothing here writes. An escape found here is as final as one found by a tool.
+
+What is asked of others (`Gates`, `Facts`, `Known`) bounds the text, the names that look alike and the quotas:
+a wrong gate lets a bad text in, a wrong fact a file too many. Which paths may be written, and that what is
+replaced is what was looked at, rests on the policy and the disk alone.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Final, Protocol
+
+from muniment.kernel.binding import BoundRoot
+from muniment.kernel.cancel import Patience
+from muniment.kernel.change import _SEAL, ChangeSet, FileChange, Judged, digest
+from muniment.kernel.names import MAX_FILE_BYTES, Digest, RelPath, Scope, Verb, joined
+from muniment.kernel.path import CanonicalPath, check_suffix, fold
+from muniment.kernel.refusal import (
+    BudgetSpent,
+    NotAFile,
+    NotFound,
+    QuotaExceeded,
+    Refused,
+    StoreConflict,
+    TooLarge,
+    ToolError,
+)
+from muniment.policy.decide import Judge as Decider
+from muniment.policy.decide import Policy, Quota
+
+Gates = Callable[[FileChange], None]
+"""Raises a refusal where the new bytes of a change may not stand at its path."""
+
+Known = Callable[[CanonicalPath, Digest], bool]
+"""Whether bytes of that digest stood at a path before, so that no gate is asked about them again."""
+
+_UNREADABLE: Final = Digest("unreadable")
+"""Stands for the digest of what cannot be read now: no claim is equal to it."""
+
+
+class Facts(Protocol):
+    """What is known of the locked roots besides what the broker looks at itself."""
+
+    def names(self, directory: CanonicalPath) -> frozenset[str] | None:
+        """All names in a directory; None: there is none, or it could not be listed."""
+
+    def usage(self, scope: Scope, counts: Callable[[RelPath], bool] | None) -> tuple[int, int]:
+        """Files and bytes of the entries of a scope that `counts` is true of; None: all of them."""
+
+    def is_index(self, content: bytes) -> bool:
+        """Whether bytes have the form of an index file of ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What the broker found at a path: bytes and their digest, or None twice where nothing is."""
+
+    content: bytes | None
+    digest: Digest | None
+
+
+def check_paths(change_set: ChangeSet) -> None:
+    """Step 1, from the paths alone.
+
+    Raises:
+        Refused: a path is a scope, is named twice, or lies beneath another.
+    """
+    if not all(path.rel for path in change_set.paths):
+        raise _refused("a scope is no file")
+    for first, second in pairwise(sorted(f"{path.text}/" for path in change_set.paths)):
+        # In this order a path stands just before the first one beneath it.
+        if second.startswith(first):
+            raise _refused("a path is proposed twice, or beneath another one")
+
+
+def check_budgets(change_set: ChangeSet, policy: Policy) -> None:
+    """Hold what a run proposes to what one may write; what code adds to it later does not count.
+
+    Raises:
+        BudgetSpent: it holds more files or bytes.
+    """
+    if len(change_set.changes) > policy.limits.files_written:
+        raise BudgetSpent("the change-set holds more files than a run may write")
+    if sum(item.size for item in change_set.changes) > policy.limits.write_bytes:
+        raise BudgetSpent("the change-set holds more bytes than a run may write")
+
+
+def look(
+    parts: Sequence[ChangeSet], roots: Mapping[Scope, BoundRoot], patience: Patience
+) -> Mapping[CanonicalPath, Found]:
+    """Step 2: what stands at every path that is proposed or claimed.
+
+    The bytes are kept of what would be touched only.
+
+    Raises:
+        PathEscape: a path meets a link, a hard link or a special file.
+        DeadlineExceeded, Cancelled: there are more paths than time.
+    """
+    touched = {path for part in parts for path in part.paths}
+    claimed = {claim.path for part in parts for claim in part.claims}
+    found: dict[CanonicalPath, Found] = {}
+    for path in sorted(touched | claimed):
+        patience.check()
+        try:
+            content = roots[path.scope].root.read_bytes(path.rel)
+        except NotFound:
+            found[path] = Found(None, None)
+        except ToolError:
+            found[path] = Found(None, _UNREADABLE)
+        else:
+            found[path] = Found(content if path in touched else None, digest(content))
+    return found
+
+
+def settle(
+    parts: Sequence[ChangeSet], found: Mapping[CanonicalPath, Found]
+) -> tuple[tuple[ChangeSet, ...], tuple[str, ...]]:
+    """Step 3: the parts that still hold, each seeing what those before it left, and what broke the others."""
+    live = {path: each.digest for path, each in found.items()}
+    holding: list[ChangeSet] = []
+    broken: set[str] = set()
+    for part in parts:
+        rests_on = [(each.path, each.base) for each in part.changes]
+        rests_on += [(each.path, each.digest) for each in part.claims]
+        wrong = {path.text for path, wanted in rests_on if live[path] != wanted}
+        broken |= wrong
+        if not wrong:
+            holding.append(part)
+            live |= {each.path: each.digest for each in part.changes}
+    return tuple(holding), tuple(sorted(broken))
+
+
+def with_before(change_set: ChangeSet, found: Mapping[CanonicalPath, Found]) -> ChangeSet:
+    """A change-set that holds, with the bytes that each change meets."""
+    return replace(
+        change_set,
+        changes=tuple(replace(each, before=found[each.path].content) for each in change_set.changes),
+    )
+
+
+def judge(
+    change_set: ChangeSet,
+    policy: Policy,
+    roots: Mapping[Scope, BoundRoot],
+    *,
+    gates: Gates,
+    facts: Facts,
+    known: Known,
+) -> Judged:
+    """Step 4, of changes with the bytes that each meets.
+
+    Raises:
+        BadName, Refused: the policy or the name grammar does not allow a change, or two new names
+            are aliases.
+        TooLarge: a file is larger than any may be.
+        NotAFile: a file stands where a directory is needed.
+        QuotaExceeded: the scope would pass a limit.
+        StoreConflict: a new name is now an alias of an existing one, or a change does not rest on what it
+            is said to meet.
+        Whatever `gates`, `facts` and `known` do.
+    """
+    check_paths(change_set)
+    decider, names = Decider(policy), _Names(facts, change_set)
+    made: dict[CanonicalPath, tuple[CanonicalPath, ...]] = {}
+    for item in change_set.changes:
+        if item.base != (None if item.before is None else digest(item.before)):
+            raise StoreConflict((item.path.text,))
+        if item.after is None:
+            if item.base is None:
+                raise StoreConflict((item.path.text,))
+            decider.require_removal(item.path)
+            continue
+        decider.require(item.verb, item.path)
+        if item.verb is Verb.CREATE:
+            check_suffix(item.path)
+            _check_alias(item.path, names)
+            made[item.path] = _missing_directories(roots[item.path.scope], item.path)
+        if len(item.after) > MAX_FILE_BYTES:
+            raise TooLarge(f"{item.path.text} holds more than {MAX_FILE_BYTES} bytes")
+        if not known(item.path, digest(item.after)):
+            gates(item)
+    for scope in {path.scope for path in change_set.paths}:
+        _check_quotas([item for item in change_set.changes if item.path.scope == scope], decider, facts)
+    return Judged(_SEAL, change_set, made)
+
+
+def _missing_directories(root: BoundRoot, path: CanonicalPath) -> tuple[CanonicalPath, ...]:
+    """Those above a new file, outermost first. A file in their place is refused: no open told of it."""
+    missing: list[CanonicalPath] = []
+    for parent, _ in list(_steps(path))[1:]:
+        try:
+            examined = root.root.examine(parent.rel)
+        except ToolError:
+            raise StoreConflict((path.text,)) from None
+        if examined is None:
+            missing.append(parent)
+        elif examined.kind == "file":
+            raise NotAFile(f"{parent.text} is a file; choose another folder")
+    return tuple(missing)
+
+
+def _refused(message: str) -> Refused:
+    return Refused(message, rule="change-set", layer="judge")
+
+
+class _Names:
+    """The names in every directory, now and once the changes have landed."""
+
+    def __init__(self, facts: Facts, change_set: ChangeSet) -> None:
+        self._facts = facts
+        self._coming: dict[CanonicalPath, set[str]] = defaultdict(set)
+        for item in change_set.changes:
+            if item.after is not None:
+                for directory, name in _steps(item.path):
+                    self._coming[directory].add(name)
+
+    def now(self, directory: CanonicalPath) -> frozenset[str]:
+        return self._facts.names(directory) or frozenset()
+
+    def afterwards(self, directory: CanonicalPath) -> frozenset[str]:
+        return self.now(directory) | self._coming[directory]
+
+
+def _check_alias(path: CanonicalPath, names: _Names) -> None:
+    """A new path may differ from every existing one, and from the others proposed, by more than case."""
+    for directory, segment in _steps(path):
+        existing = names.now(directory)
+        if segment in existing:
+            continue
+        folded = fold(segment)
+        aliases = {name for name in names.afterwards(directory) if name != segment and fold(name) == folded}
+        if aliases.intersection(existing):
+            raise StoreConflict((path.text,))
+        if aliases:
+            raise _refused("two proposed names differ only by case or normalisation")
+
+
+def _steps(path: CanonicalPath) -> Iterator[tuple[CanonicalPath, str]]:
+    """Every directory on the way to `path`, with the name that is taken there."""
+    directory = CanonicalPath(path.scope, RelPath(""))
+    for segment in path.rel.split("/"):
+        yield directory, segment
+        directory = CanonicalPath(path.scope, joined(directory.rel, segment))
+
+
+def _check_quotas(changes: Sequence[FileChange], decider: Decider, facts: Facts) -> None:
+    """Changes of one scope may not pass a quota; a scope that is over one already may still shrink."""
+    scope = changes[0].path.scope
+    for quota in {quota for item in changes for quota in decider.quotas_for(item.path)}:
+        ours = [item for item in changes if quota in decider.quotas_for(item.path)]
+        if any(item.size > quota.max_file_bytes for item in ours):
+            raise QuotaExceeded(f"a file may hold {quota.max_file_bytes} bytes here")
+        more_files = sum((item.base is None) - (item.after is None) for item in ours)
+        more_bytes = sum(item.size - len(item.before or b"") for item in ours)
+        if more_files <= 0 and more_bytes <= 0:
+            continue
+        files, size = facts.usage(scope, _counted_by(quota, decider, scope))
+        if more_files > 0 and files + more_files > quota.max_files:
+            raise QuotaExceeded(f"{scope} may hold {quota.max_files} files; forget some first")
+        if more_bytes > 0 and size + more_bytes > quota.max_total_bytes:
+            raise QuotaExceeded(f"{scope} may hold {quota.max_total_bytes} bytes; forget something first")
+
+
+def _counted_by(quota: Quota, decider: Decider, scope: Scope) -> Callable[[RelPath], bool] | None:
+    """What of a scope a quota counts; None: everything, which takes no walk over the rows."""
+    if "/**" in quota.paths:
+        return None
+    return lambda rel: quota in decider.quotas_for(CanonicalPath(scope, rel))

@@ -1,0 +1,189 @@
+"""What the kernel asks about a commit, answered: the ledger as its journal, the catalog as its facts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import UTC, datetime
+
+from muniment import events
+from muniment.content.admission import check_entry, held_for, is_cut
+from muniment.errors import ContentRejected, ToolError
+from muniment.kernel.binding import BoundRoot
+from muniment.kernel.change import FileChange, Judged, digest
+from muniment.kernel.names import Digest, RelPath, Scope
+from muniment.kernel.path import CanonicalPath
+from muniment.kernel.write import Intent, Recovered
+from muniment.policy.decide import Policy
+from muniment.policy.grammar import check_creatable
+from muniment.store import audit
+from muniment.store.audit import timestamp
+from muniment.store.catalog import View
+from muniment.store.index import is_generated
+from muniment.store.ledger import (
+    Kept,
+    KeptChange,
+    Origin,
+    abandon,
+    begin,
+    finish,
+    is_known,
+    root_key,
+    source_of,
+    unfinished,
+)
+from muniment.store.state import State
+
+
+class LedgerJournal:
+    """The ledger as a journal.
+
+    Args:
+        state: whose ledger.
+        roots: the roots that may be asked about.
+        origin: of the commit; None: nothing is begun, only taken back.
+    """
+
+    def __init__(self, state: State, roots: Mapping[Scope, BoundRoot], origin: Origin | None = None) -> None:
+        self._state, self._origin = state, origin
+        self._keys = {scope: root_key(state, root) for scope, root in roots.items()}
+        self._scopes = {key: scope for scope, key in self._keys.items()}
+
+    def begin(self, judged: Judged, token: str) -> int:
+        """See `Journal`.
+
+        Raises:
+            ManagedMemoryUnavailable: the ledger cannot be written, or another process began the task.
+        """
+        return begin(self._state, self._asked(), token, self._kept(judged))
+
+    def finish(self, number: int, judged: Judged, notes: Sequence[str]) -> None:
+        """See `Journal`: with provenance, event and record."""
+        finish(self._state, number, self._asked(), self._kept(judged), notes, _now())
+
+    def abandon(self, number: int, scopes: Collection[Scope], recovered: Recovered | None = None) -> None:
+        """See `Journal`: with a record, where it was taken back by recovery."""
+        with self._state.ledger.transaction():
+            abandon(self._state, number, [self._keys[scope] for scope in scopes])
+            if recovered is not None:
+                paths = [each.path.text for each in recovered.intent.changes.values()]
+                body = {"paths": paths, "conflicts": [path.text for path in recovered.left]}
+                audit.append(self._state, _now(), "recovery", recovered.intent.task, body)
+        if recovered is not None:
+            task, left = recovered.intent.task, body["conflicts"]
+            events.emit("commit_recovered", task_id=task, files=len(paths), conflicts=left)
+
+    def unfinished(self, scopes: Collection[Scope]) -> Sequence[Intent]:
+        """See `Journal`."""
+        found = unfinished(self._state, [self._keys[scope] for scope in scopes])
+        return [self._intent(kept, frozenset(scopes)) for kept in found]
+
+    def knows(self, path: CanonicalPath, of: Digest) -> bool:
+        """See `Journal`."""
+        return is_known(self._state, self._keys[path.scope], path.rel, of)
+
+    def _asked(self) -> Origin:
+        if self._origin is None:
+            raise ValueError("nobody asks for a commit here")
+        return self._origin
+
+    def _intent(self, kept: Kept, scopes: Collection[Scope]) -> Intent:
+        ours = [
+            (self._scopes[item.root], item) for item in kept.changes if self._scopes.get(item.root) in scopes
+        ]
+        changes = {
+            item.number: FileChange(
+                CanonicalPath(scope, item.rel),
+                None if item.before is None else digest(item.before),
+                item.after,
+                item.before,
+            )
+            for scope, item in ours
+        }
+        made = tuple(CanonicalPath(scope, rel) for scope, item in ours for rel in item.made)
+        return Intent(kept.id, kept.token, changes, made, kept.origin.task)
+
+    def _kept(self, judged: Judged) -> list[KeptChange]:
+        return [
+            KeptChange(
+                number,
+                self._keys[item.path.scope],
+                item.path.scope,
+                item.path.rel,
+                item.before,
+                item.after,
+                tuple(path.rel for path in judged.made.get(item.path, ())),
+                item.trust,
+            )
+            for number, item in enumerate(judged.change_set.changes)
+        ]
+
+
+class CatalogFacts:
+    """The catalog as facts; a root is looked at when it is first asked about.
+
+    Args:
+        view_of: the view of a scope, as it is now.
+    """
+
+    def __init__(self, view_of: Callable[[Scope], View]) -> None:
+        self._view_of = view_of
+        self._views: dict[Scope, View] = {}
+
+    def view(self, scope: Scope) -> View:
+        """The view of a scope."""
+        if scope not in self._views:
+            self._views[scope] = self._view_of(scope)
+        return self._views[scope]
+
+    def names(self, directory: CanonicalPath) -> frozenset[str] | None:
+        """See `Facts`."""
+        return self.view(directory.scope).names(directory.rel)
+
+    def usage(self, scope: Scope, counts: Callable[[RelPath], bool] | None) -> tuple[int, int]:
+        """See `Facts`."""
+        usage = self.view(scope).usage(counts)
+        return usage.files, usage.bytes
+
+    def is_index(self, content: bytes) -> bool:
+        """See `Facts`."""
+        return is_generated(content)
+
+
+def gates_of(state: State, policy: Policy, roots: Mapping[Scope, BoundRoot]) -> Callable[[FileChange], None]:
+    """The gates about new text, and names that look like others.
+
+    A text that does not pass may still be made smaller: if the file was refused for the same before, and was
+    ours, or what is left might be shown.
+    """
+
+    def gate(change: FileChange) -> None:
+        after, before, path = change.after or b"", change.before, change.path
+        if change.base is None:
+            check_creatable(path)
+        refusal = _refusal(after, path, policy)
+        if refusal is None:
+            return
+        was = None if before is None or not is_cut(before, after) else _refusal(before, path, policy)
+        if before is None or was is None or _kind(was) != _kind(refusal):
+            raise refusal
+        is_ours = source_of(state, root_key(state, roots[path.scope]), path.rel, digest(before)) is not None
+        if not is_ours and held_for(after, path.rel, policy.trust_of(path.scope)) is not None:
+            raise refusal
+
+    return gate
+
+
+def _refusal(content: bytes, path: CanonicalPath, policy: Policy) -> ToolError | None:
+    try:
+        check_entry(content, path.rel, policy.content)
+    except ToolError as refusal:
+        return refusal
+    return None
+
+
+def _kind(refusal: ToolError) -> tuple[str, str | None]:
+    return refusal.code, refusal.rule if isinstance(refusal, ContentRejected) else None
+
+
+def _now() -> str:
+    return timestamp(datetime.now(UTC))
