@@ -9,7 +9,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import muniment
-from kit.confine.probe import soon, source
+from kit.fence.probe import soon, source
 from muniment.tools.calls import TOOLS, VERBS
 
 PACKAGE = Path(muniment.__file__).parent

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from kit.confine.probe import own_zygote
-from kit.confine.services import lying_service
+from kit.fence.probe import own_zygote
+from kit.fence.services import lying_service
 from kit.jobs.places import opened, remembering
 from kit.memories import CANARY, make_roots, photograph, put, strict
 from muniment.agent.model import Reply, ToolCall

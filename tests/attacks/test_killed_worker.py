@@ -18,8 +18,9 @@ from pathlib import Path
 
 import pytest
 
-from kit.confine.kernel import needs_fence
-from kit.confine.probe import SERVICES, Watched, nothing_left_open, own_zygote
+from kit.descriptors import nothing_left_open
+from kit.fence.machine import needs_fence
+from kit.fence.probe import SERVICES, Watched, own_zygote
 from kit.jobs.places import opened, remembering
 from kit.memories import IN_A_WORKER, make_roots, photograph, put, strict
 from kit.raising import raised

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from kit.confine.probe import source
+from kit.fence.probe import source
 from kit.memories import CANARY, make_roots, photograph, put, strict
 from kit.raising import raised
 from muniment import Sandbox

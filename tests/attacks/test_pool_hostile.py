@@ -8,7 +8,8 @@ import time
 
 import pytest
 
-from kit.confine.probe import Watched, ask, nothing_left_open, open_descriptors, own_zygote, soon
+from kit.descriptors import nothing_left_open, open_descriptors
+from kit.fence.probe import Watched, ask, own_zygote, soon
 from kit.raising import raised
 from muniment.errors import Cancelled, DeadlineExceeded, WorkerLost
 from muniment.fence import pool as subject

@@ -7,9 +7,9 @@ import os
 
 import pytest
 
-from kit.confine.kernel import needs_fence
-from kit.confine.probe import SERVICES
-from kit.confine.services.outer_filter import CASES
+from kit.fence.machine import needs_fence
+from kit.fence.probe import SERVICES
+from kit.fence.services.outer_filter import CASES
 from kit.memories import make_roots
 from kit.raising import raised
 from muniment.errors import ConfinementUnavailable

@@ -5,7 +5,7 @@ import secrets
 import sys
 from pathlib import Path
 
-from kit.confine.probe import SERVICES, soon, source
+from kit.fence.probe import SERVICES, soon, source
 
 sys.path.append(SERVICES)
 from own_memory import UNREADABLE, mapped, regions

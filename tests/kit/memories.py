@@ -7,7 +7,7 @@ import os
 import stat
 from pathlib import Path
 
-from kit.confine.kernel import HAS_FENCE
+from kit.fence.machine import HAS_FENCE
 from muniment.kernel.names import Enforcement, Scope, Verb
 from muniment.kernel.root import Root, choose_resolver
 from muniment.policy.decide import Changes, Confinement, Layer, Limits, Rule
@@ -16,7 +16,7 @@ from muniment.policy.load import load_policy
 SCOPES = (Scope("user"), Scope("project"))
 CANARY = "canary-7f3a"
 IN_A_WORKER = Enforcement.FULL if HAS_FENCE else Enforcement.PARTIAL
-"""What this machine's kernel lets a worker have; `tests/units/confine/test_fence.py` proves that it does."""
+"""What this machine's kernel lets a worker have; `tests/units/fence/test_fence.py` proves that it does."""
 
 
 def make_roots(base):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kit.confine.trees import CANARY, LINKS, OPERATIONS, RESOLVERS, plant
+from kit.kernel.trees import CANARY, LINKS, OPERATIONS, RESOLVERS, plant
 from kit.memories import photograph
 from muniment.errors import PathEscape, Refusal, ToolError
 from muniment.testing.race import Swap

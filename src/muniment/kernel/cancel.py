@@ -7,7 +7,7 @@ C3 `Cancel.set` may be called from any thread and from a signal handler: none of
 C4 A child is cancelled with its parent, and alone without it. Whichever is closed first, closing takes
    nothing from the other.
 
-Standard library only; attacked by `tests/units/confine/test_cancel.py`.
+Standard library only; attacked by `tests/units/kernel/test_cancel.py`.
 """
 
 from __future__ import annotations

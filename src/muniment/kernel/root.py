@@ -18,7 +18,7 @@ Text is checked in this order before any system call, and never normalised:
 1. NUL (a C string ends there), 2. a leading `/`, 3. a `..` segment: `PathEscape`.
 4. an empty or `.` segment, 5. text that is not UTF-8, 6. more than `MAX_PATH_BYTES`: `BadName`.
 
-The empty text is the root itself. Attacked by `tests/units/confine/test_root*.py`.
+The empty text is the root itself. Attacked by `tests/units/kernel/test_root*.py`.
 """
 
 from __future__ import annotations
@@ -474,7 +474,7 @@ def _unreadable(shown: str, error: OSError) -> Unreadable:
 #   descriptor that is read: what changes meanwhile has later times than were told.
 #
 # The broker's only: a fenced worker may not make these calls. Attacked by
-# `tests/units/confine/test_root.py`.
+# `tests/units/kernel/test_root.py`.
 
 
 class Sighted(NamedTuple):
@@ -622,7 +622,7 @@ def _leaf(name: str) -> bytes:
 # Does not hold: that the links are still so. Whoever opens what the map leads to follows nothing either, so
 # a link that is missing here, or became one later, is refused. Targets are text that nobody has looked at:
 # they may be absolute, endless, or outside the grammar (`muniment.policy.grammar`). Attacked by
-# `tests/units/confine/test_root.py`.
+# `tests/units/kernel/test_root.py`.
 
 MAX_NAMES: Final = MAX_ENTRIES
 """Names of all kinds that are looked at: three times the files that the default policy allows. A single

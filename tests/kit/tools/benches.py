@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kit.confine.trees import Failing
+from kit.kernel.trees import Failing
 from kit.memories import SCOPES, handles, make_roots, strict
 from muniment.kernel.root import Root
 from muniment.tools.workbench import Workbench

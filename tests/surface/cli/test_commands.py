@@ -12,7 +12,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from kit.confine.probe import SERVICES
+from kit.fence.probe import SERVICES
 from kit.memories import CANARY, IN_A_WORKER, photograph, put
 from kit.policy.files import rule, write
 from kit.served import URL, serve

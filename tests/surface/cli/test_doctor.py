@@ -10,9 +10,9 @@ from unittest.mock import Mock
 
 import pytest
 
-from kit.confine.kernel import needs_fence
-from kit.confine.probe import SERVICES, soon
-from kit.confine.services.outer_filter import CASES
+from kit.fence.machine import needs_fence
+from kit.fence.probe import SERVICES, soon
+from kit.fence.services.outer_filter import CASES
 from muniment.cli import doctor as command
 from muniment.errors import WorkerLost
 from muniment.lab.attempts.attempt import DONE

@@ -8,7 +8,7 @@ from functools import reduce
 
 import pytest
 
-from kit.confine.probe import nothing_left_open
+from kit.descriptors import nothing_left_open
 from kit.memories import SCOPES, handles, make_roots, strict
 from muniment.errors import WorkerLost
 from muniment.fence.wire import Channel, ProtocolViolation

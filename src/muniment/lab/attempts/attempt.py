@@ -7,7 +7,7 @@
 - A3 it returns when the thing was really done, and raises `OSError` with the errno of a refusal.
 
 Acts leave descriptors and mappings to the end of their process. Excluded from coverage, like the modules of
-the acts, since they run in throwaway workers only: driven by `tests/units/confine/test_attempts.py`, where
+the acts, since they run in throwaway workers only: driven by `tests/units/lab/test_attempts.py`, where
 each also succeeds without the fence.
 
 Standard library only.

@@ -7,7 +7,7 @@
 - R3 a trial leaves nothing behind, whichever way it ends.
 
 The workers come from a zygote of the trial's own, since most of them die by a signal, after which the pool
-would replace it. Attacked by `tests/units/confine/test_attempts.py`, with each layer taken away.
+would replace it. Attacked by `tests/units/lab/test_attempts.py`, with each layer taken away.
 """
 
 from __future__ import annotations

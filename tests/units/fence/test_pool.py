@@ -17,7 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from kit.confine.probe import SERVICES, Watched, ask, look, nothing_left_open, own_zygote, soon, source
+from kit.descriptors import nothing_left_open
+from kit.fence.probe import SERVICES, Watched, ask, look, own_zygote, soon, source
 from kit.raising import raised
 from muniment.errors import Cancelled, ConfinementUnavailable, DeadlineExceeded, WorkerLost
 from muniment.fence import pool, zygote

@@ -1,4 +1,4 @@
-"""What a system offers, what is advised where it does not, and what is believed of a worker's report."""
+"""What a system offers, and what is advised where it does not."""
 
 import errno
 import os
@@ -6,12 +6,8 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import pytest
-
 from kit.raising import raised
 from muniment.errors import PlatformUnsupported
-from muniment.fence.evidence import IN_PROCESS, Held, read_status, what_holds
-from muniment.kernel.names import Enforcement
 from muniment.kernel.syscalls import UNKNOWN, available, require_known_machine
 from muniment.lab.attempts import offer
 from muniment.lab.attempts.offer import System, advice, look_around
@@ -74,31 +70,3 @@ def test_what_is_advised():
     ):
         advised = advice(layer, number, system)
         assert all(words in advised for words in told), advised
-
-
-# -- a worker's report ------------------------------------------------------------------------------------
-
-FENCED = "Name:\tpython3\nCapEff:\t0000000000000000\nNoNewPrivs:\t1\nSeccomp:\t2\nSeccomp_filters:\t1\n"
-PLAIN = "Name:\tpython3\nCapEff:\t000001ffffffffff\nNoNewPrivs:\t0\nSeccomp:\t0\nSeccomp_filters:\t0\n"
-
-
-@pytest.mark.threat("T-FENCE-08", control="kernel_asked")
-def test_a_kernel_that_says_otherwise_outweighs_the_report():
-    for line, instead, layer in (
-        ("Seccomp:\t2", "Seccomp:\t0", FenceLayer.SECCOMP),
-        *(("Seccomp:\t2", "Seccomp:\t1", FenceLayer.SECCOMP), ("Seccomp:\t2", "", FenceLayer.SECCOMP)),
-        ("NoNewPrivs:\t1", "NoNewPrivs:\t0", FenceLayer.NO_NEW_PRIVS),
-        ("NoNewPrivs:\t1", "", FenceLayer.NO_NEW_PRIVS),
-        ("CapEff:\t0000000000000000", "CapEff:\t0000000000000400", FenceLayer.CAPABILITIES),
-        ("CapEff:\t0000000000000000", "CapEff:\t", FenceLayer.CAPABILITIES),
-    ):
-        status = FENCED.replace(f"{line}\n", f"{instead}\n")
-        assert what_holds([], status, PLAIN) == Held(Enforcement.PARTIAL, (layer,)), instead
-
-
-def test_the_kernel_is_asked_about_one_process_and_tools_in_this_one_are_held_by_nothing():
-    status = read_status(os.getpid())
-    assert f"\nPid:\t{os.getpid()}\n" in status
-    assert what_holds([], status, PLAIN).enforcement is Enforcement.PARTIAL
-    assert read_status(2**22 + 1) == ""  # above the largest process id there can be
-    assert Held(Enforcement.NONE, tuple(FenceLayer)) == IN_PROCESS

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kit.confine.threads import in_a_thread_of_its_own, refused
+from kit.fence.threads import in_a_thread_of_its_own, refused
 from muniment.fence import layers
 from muniment.fence.calls import FATAL, NUMBERS, PASSED
 from muniment.fence.layers import OPENERS, Grounds, install, program

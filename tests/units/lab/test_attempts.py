@@ -17,9 +17,10 @@ from unittest.mock import Mock
 
 import pytest
 
-from kit.confine.kernel import landlock_abi, needs_fence
-from kit.confine.probe import SERVICES, nothing_left_open, soon
-from kit.confine.services.layers_service import layers_of
+from kit.descriptors import nothing_left_open
+from kit.fence.machine import landlock_abi, needs_fence
+from kit.fence.probe import SERVICES, soon
+from kit.fence.services.layers_service import layers_of
 from kit.where import REPOSITORY
 from muniment.errors import DeadlineExceeded, WorkerLost
 from muniment.fence import pool

@@ -13,8 +13,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from kit.confine.probe import nothing_left_open
-from kit.confine.trees import CANARY, LINKS, OPERATIONS, RESOLVERS, Failing, plant, plant_link
+from kit.descriptors import nothing_left_open
+from kit.kernel.trees import CANARY, LINKS, OPERATIONS, RESOLVERS, Failing, plant, plant_link
 from kit.memories import photograph
 from kit.raising import raised
 from muniment import errors

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from kit.confine.kernel import FULL_ABI, needs_fence, needs_landlock
-from kit.confine.probe import nothing_left_open, own_zygote, soon, source
-from kit.confine.threads import in_a_thread_of_its_own, refused
+from kit.descriptors import nothing_left_open
+from kit.fence.machine import FULL_ABI, needs_fence, needs_landlock
+from kit.fence.probe import own_zygote, soon, source
+from kit.fence.threads import in_a_thread_of_its_own, refused
 from kit.memories import CANARY, make_roots, put
 from kit.raising import raised
 from muniment.errors import ConfinementUnavailable

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from kit.confine.probe import nothing_left_open
+from kit.descriptors import nothing_left_open
 from kit.raising import raised
 from muniment.kernel.cancel import Cancel, Patience
 

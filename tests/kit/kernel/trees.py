@@ -1,4 +1,4 @@
-"""Throwaway trees, and an oracle over them that shares no code with `muniment.confine`."""
+"""Throwaway trees, and an oracle over them that shares no code with `muniment.kernel`."""
 
 import os
 from dataclasses import dataclass

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from kit.confine.trees import RESOLVERS, plant
+from kit.kernel.trees import RESOLVERS, plant
 
 
 @pytest.fixture

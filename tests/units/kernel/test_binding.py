@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kit.confine.probe import nothing_left_open
-from kit.confine.trees import Failing
+from kit.descriptors import nothing_left_open
+from kit.kernel.trees import Failing
 from kit.raising import raised
 from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable, PathEscape, PolicyInvalid
 from muniment.kernel.binding import bind, bind_all

@@ -1,10 +1,8 @@
-"""What the pool's tests share: probe workers, ways to watch processes, a count of descriptors."""
+"""What the pool's tests share: probe workers, ways to watch processes."""
 
-import gc
 import os
 import select
 import time
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -45,20 +43,6 @@ def ask(worker, do, body=b"", *, max_body=1 << 20, seconds=20.0, cancel=None, **
 def look(worker):
     """What a probe worker sees of itself."""
     return ask(worker, "look")[0]
-
-
-def open_descriptors():
-    return set(os.listdir("/proc/self/fd"))  # noqa: PTH208 - the quickest way, and often taken
-
-
-@contextmanager
-def nothing_left_open():
-    """What is opened inside is closed in the end; earlier tests may have left something to be collected."""
-    before = len(open_descriptors())
-    yield
-    if len(open_descriptors()) > before:
-        gc.collect()
-        assert len(open_descriptors()) <= before
 
 
 class Watched:

@@ -13,7 +13,7 @@ from functools import partial
 
 import pytest
 
-from kit.confine.trees import CANARY, Failing
+from kit.kernel.trees import CANARY, Failing
 from kit.memories import photograph
 from kit.raising import raised
 from muniment import errors

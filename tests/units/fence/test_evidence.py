@@ -1,0 +1,34 @@
+"""What is believed of a worker's report: `muniment.fence.evidence`."""
+
+import os
+
+import pytest
+
+from muniment.fence.evidence import IN_PROCESS, Held, read_status, what_holds
+from muniment.kernel.names import Enforcement
+from muniment.names import FenceLayer
+
+FENCED = "Name:\tpython3\nCapEff:\t0000000000000000\nNoNewPrivs:\t1\nSeccomp:\t2\nSeccomp_filters:\t1\n"
+PLAIN = "Name:\tpython3\nCapEff:\t000001ffffffffff\nNoNewPrivs:\t0\nSeccomp:\t0\nSeccomp_filters:\t0\n"
+
+
+@pytest.mark.threat("T-FENCE-08", control="kernel_asked")
+def test_a_kernel_that_says_otherwise_outweighs_the_report():
+    for line, instead, layer in (
+        ("Seccomp:\t2", "Seccomp:\t0", FenceLayer.SECCOMP),
+        *(("Seccomp:\t2", "Seccomp:\t1", FenceLayer.SECCOMP), ("Seccomp:\t2", "", FenceLayer.SECCOMP)),
+        ("NoNewPrivs:\t1", "NoNewPrivs:\t0", FenceLayer.NO_NEW_PRIVS),
+        ("NoNewPrivs:\t1", "", FenceLayer.NO_NEW_PRIVS),
+        ("CapEff:\t0000000000000000", "CapEff:\t0000000000000400", FenceLayer.CAPABILITIES),
+        ("CapEff:\t0000000000000000", "CapEff:\t", FenceLayer.CAPABILITIES),
+    ):
+        status = FENCED.replace(f"{line}\n", f"{instead}\n")
+        assert what_holds([], status, PLAIN) == Held(Enforcement.PARTIAL, (layer,)), instead
+
+
+def test_the_kernel_is_asked_about_one_process_and_tools_in_this_one_are_held_by_nothing():
+    status = read_status(os.getpid())
+    assert f"\nPid:\t{os.getpid()}\n" in status
+    assert what_holds([], status, PLAIN).enforcement is Enforcement.PARTIAL
+    assert read_status(2**22 + 1) == ""  # above the largest process id there can be
+    assert Held(Enforcement.NONE, tuple(FenceLayer)) == IN_PROCESS
