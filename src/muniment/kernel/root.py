@@ -66,8 +66,8 @@ from muniment.kernel.syscalls import (
 #
 # - A mount is seen by its device number only. A bind mount from the same file system is not seen; where
 #   files of one mount have several device numbers (some stacked file systems) they are refused.
-# - Between two components another process may move the directory just reached. What is opened is still
-#   a descendant of a directory that was beneath the root at one moment during the walk.
+# - Between two components another process may move the directory just reached. What is opened is still a
+#   descendant of a directory that was beneath the root at one moment during the walk.
 #
 # Directories on the way are opened O_PATH, so that nothing but the last component is opened in earnest, and
 # are asked by descriptor what they are: a link is found to be a link, not guessed from ENOTDIR.
@@ -470,8 +470,7 @@ def _unreadable(shown: str, error: OSError) -> Unreadable:
 # - L1 every name is a single component in the directory that was opened, wherever that is by now: no other
 #   process can lead a second call elsewhere than the first.
 # - L2 the times of the directory were taken before its names, and those of a file before its bytes, of the
-#   very
-#   descriptor that is read: what changes meanwhile has later times than were told.
+#   very descriptor that is read: what changes meanwhile has later times than were told.
 #
 # The broker's only: a fenced worker may not make these calls. Attacked by
 # `tests/units/kernel/test_root.py`.
@@ -611,11 +610,10 @@ def _leaf(name: str) -> bytes:
 # On success of `read_links`:
 #
 # - K1 every name in the map was, at one moment during the call, a link of that target, in a directory
-#   beneath
-#   the root and on its mount. Directories are reached by handle; links are read, never followed.
+#   beneath the root and on its mount. Directories are reached by handle; links are read, never followed.
 # - K2 every link is in the map that a canonical path can name, dot names included: a policy may grant
-#   those.
-#   Left out is what no such path leads to, what cannot be listed or read, and what vanished meanwhile.
+#   those. Left out is what no such path leads to, what cannot be listed or read, and what vanished
+#   meanwhile.
 # - K3 no more than `MAX_NAMES` names were looked at, and the map holds no more than `MAX_LINKS` links and
 #   `MAX_LINK_BYTES` bytes.
 #

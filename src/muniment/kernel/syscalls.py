@@ -205,15 +205,14 @@ def entries(fd: int) -> Iterator[tuple[bytes, int]]:
 #
 # - C1 no component was a symbolic link, a magic link included (ELOOP).
 # - C2 the walk did not leave the directory that it began in, nor crossed a mount (EXDEV), a bind mount
-#   within
-#   one file system included.
+#   within one file system included.
 # - C3 nothing was waited for (`READ` holds O_NONBLOCK; directories and O_PATH do not block).
 #
 # Does not hold: anything about the file that was found. `muniment.kernel.root` asks the descriptor.
 #
-# A device that stands under the root is opened before it is refused, without waiting and without becoming
-# a terminal; only a privileged process can put one there, and a second walk to avoid it costs
-# every honest open as much as the first.
+# A device that stands under the root is opened before it is refused, without waiting and without becoming a
+# terminal; only a privileged process can put one there, and a second walk to avoid it costs every honest
+# open as much as the first.
 #
 # Source: openat2(2); Linux 5.6.
 
@@ -241,7 +240,7 @@ _HOWS: Final = {
 }
 
 _openat2 = LIBC["syscall"]
-_openat2.restype = ctypes.c_long  # no argument types: see `muniment.kernel.syscalls`
+_openat2.restype = ctypes.c_long  # no argument types: see `_fstat`
 
 
 def available() -> bool:
