@@ -11,14 +11,14 @@ In this order, since each step takes away what the later ones do not need:
 7. `SECCOMP`: the system calls that serving takes.
 
 - F1 a layer that `put_up` does not call missing holds: each was asked for, and all but `mdwe` are tried once,
-  read back, or confirmed from outside (`offer.py`), so that a kernel which accepts and does nothing is
+  read back, or confirmed from outside (`evidence.py`), so that a kernel which accepts and does nothing is
   found out.
 - F2 a layer that cannot be had is reported with its errno, and the rest is put up all the same. Whoever
   requires more ends the worker before it is told anything (`muniment.sandbox`).
 - F3 native code cannot take a layer down again.
 
-Does not hold: a limit on processes binds no process of user 0. What Landlock and seccomp leave open stands in
-their modules. Attacked by `tests/units/fence/test_fence.py`, and on the spot by `muniment doctor`.
+Does not hold: a limit on processes binds no process of user 0. What Landlock and seccomp leave open stands
+beside them below. Attacked by `tests/units/fence/test_fence.py`, and on the spot by `muniment doctor`.
 
 Standard library only. Runs once in each worker and cannot be undone, so it is excluded from coverage and run
 in real workers by those tests.
@@ -48,12 +48,11 @@ from muniment.names import FenceLayer
 #   anywhere: not written, created, removed, linked, moved or executed.
 # - L2 a root is given as a descriptor, so no path is looked up again and no link is followed.
 # - L3 where the ABI has them, no TCP port is bound or connected to, no abstract socket outside the worker
-#   is
-#   connected to, and no process outside is signalled.
+#   is connected to, and no process outside is signalled.
 #
 # Does not hold: ABI 1 and 2 cannot forbid truncation. No ABI forbids to look up a name or to ask for
 # metadata (an O_PATH open and `fstat`, `stat`), UDP, `chmod`, `utime` or sockets on paths: but for the
-# first, that is for `muniment.fence.layers`. Descriptors that are open already stay as they are.
+# first, that is for seccomp, below. Descriptors that are open already stay as they are.
 #
 # ABI 9 and later add rights over calls that seccomp refuses whole; nothing here asks for them.
 # Source: landlock(7), `linux/landlock.h`.
@@ -77,14 +76,11 @@ _SCOPES: Final = 0b11
 """Abstract sockets and signals."""
 
 
-class _RulesetAttr(ctypes.Structure):
-    _fields_ = (("files", ctypes.c_uint64), ("network", ctypes.c_uint64), ("scoped", ctypes.c_uint64))
+_RULESET: Final = struct.Struct("=QQQ")
+"""`landlock_ruleset_attr`: rights over files, rights over the network, and scopes."""
 
-
-class _PathBeneath(ctypes.Structure):
-    _layout_ = "ms"
-    _pack_ = 1
-    _fields_ = (("allowed", ctypes.c_uint64), ("parent_fd", ctypes.c_int32))
+_PATH_BENEATH: Final = struct.Struct("=Qi")
+"""`landlock_path_beneath_attr`: the rights that are left, and where."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,25 +122,20 @@ def restrict(roots: Sequence[int], abi: int) -> None:
         OSError: the kernel refuses; nothing is restricted then. EPERM: `no_new_privs` is not set.
     """
     handled = handled_by(abi)
-    attributes = _RulesetAttr(handled.files, handled.network, handled.scoped)
-    ruleset = _checked(
-        _syscall(
-            _CREATE_RULESET,
-            ctypes.byref(attributes),
-            ctypes.c_size_t(ctypes.sizeof(attributes)),
-            ctypes.c_uint32(0),
-        )
-    )
+    attributes = _RULESET.pack(handled.files, handled.network, handled.scoped)
+    size = ctypes.c_size_t(_RULESET.size)
+    ruleset = _checked(_syscall(_CREATE_RULESET, attributes, size, ctypes.c_uint32(0)))
     try:
         for root in roots:
-            rule = _PathBeneath(_READ_FILE | _READ_DIR, root)
-            _checked(_syscall(_ADD_RULE, ruleset, _RULE_PATH_BENEATH, ctypes.byref(rule), ctypes.c_uint32(0)))
+            rule = _PATH_BENEATH.pack(_READ_FILE | _READ_DIR, root)
+            _checked(_syscall(_ADD_RULE, ruleset, _RULE_PATH_BENEATH, rule, ctypes.c_uint32(0)))
         _checked(_syscall(_RESTRICT_SELF, ruleset, ctypes.c_uint32(0)))
     finally:
         os.close(ruleset)
 
 
 def _checked(result: int) -> int:
+    """What a system call answered, unless that is an error."""
     if result < 0:
         raise last_error()
     return result
@@ -161,8 +152,7 @@ def _checked(result: int) -> int:
 # - S1 a call outside `ALLOWED` has no effect, whatever its number, ABI or architecture.
 # - S2 no memory becomes executable: `mmap` and `mprotect` with PROT_EXEC are fatal.
 # - S3 messages on a socket are plain bytes: any flag of `sendto` but MSG_NOSIGNAL, and any of `recvfrom`,
-#   is
-#   fatal (out-of-band bytes have a history of holes). Clocks of other processes cannot be read.
+#   is fatal (out-of-band bytes have a history of holes). Clocks of other processes cannot be read.
 # - S4 the filter stays for good and holds for every thread and child.
 #
 # Does not hold: the kernel shows a filter the numbers of a call and not what pointers lead to, so `openat2`
@@ -245,8 +235,7 @@ def install(filter_program: bytes) -> None:
     """
     code = _Program(len(filter_program) // _INSTRUCTION.size, filter_program)
     words = (ctypes.c_ulong(_MODE_FILTER), ctypes.byref(code), ctypes.c_ulong(0), ctypes.c_ulong(0))
-    if LIBC.prctl(_PR_SET_SECCOMP, *words) != 0:
-        raise last_error()
+    _checked(LIBC.prctl(_PR_SET_SECCOMP, *words))
 
 
 def _by_argument(number: int, index: int, bits: int, action: int, otherwise: int) -> list[_Instruction]:
@@ -365,10 +354,7 @@ def prctl(option: int, *words: int) -> int:
     """
     # Unused arguments must be zero, and unsigned long like the rest.
     padded = [ctypes.c_ulong(word) for word in (*words, 0, 0, 0, 0)[:4]]
-    result: int = LIBC.prctl(ctypes.c_int(option), *padded)
-    if result < 0:
-        raise last_error()
-    return result
+    return _checked(LIBC.prctl(ctypes.c_int(option), *padded))
 
 
 def set_undumpable() -> None:
@@ -428,8 +414,7 @@ def _drop_capabilities(_grounds: Grounds) -> None:
             break
     prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL)
     number = NUMBERS[os.uname().machine]["capset"]
-    if LIBC.syscall(ctypes.c_long(number), header, bytes(_CAPABILITY_SETS_BYTES)) < 0:
-        raise last_error()
+    _checked(_syscall(ctypes.c_long(number), header, bytes(_CAPABILITY_SETS_BYTES)))
 
 
 def _undumpable(_grounds: Grounds) -> None:
