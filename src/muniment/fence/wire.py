@@ -23,10 +23,9 @@ import json
 import math
 import select
 import socket
-import struct
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
-from typing import Any, Final
+from typing import Final, NoReturn
 
 # -- wire --------------------------------------------------------------------------------------------
 
@@ -40,7 +39,7 @@ MAX_PIECE_BYTES: Final = 64 * 1024
 MAX_NESTING: Final = 64
 """Objects and arrays within one another; nothing here needs ten."""
 
-_LENGTH: Final = struct.Struct("!I")
+_LENGTH_BYTES: Final = 4
 _BODY: Final = "body"
 
 Ready = Callable[[int], None]
@@ -99,11 +98,11 @@ class Channel:
             EOFError: the peer is gone.
         """
         frame = _encode(header, len(body))
-        self._write(_LENGTH.pack(len(frame)) + frame, ready)
+        self._write(_length_of(frame) + frame, ready)
         view = memoryview(body)
         for start in range(0, len(body), MAX_PIECE_BYTES):
             piece = view[start : start + MAX_PIECE_BYTES]
-            self._write(_LENGTH.pack(len(piece)), ready)
+            self._write(_length_of(piece), ready)
             self._write(piece, ready)
 
     def receive(self, max_body: int, *, ready: Ready | None = None) -> tuple[dict[str, object], bytes]:
@@ -140,9 +139,7 @@ class Channel:
         return header, bytes(body)
 
     def _length(self, ready: Ready | None) -> int:
-        length: int
-        (length,) = _LENGTH.unpack(self._read(_LENGTH.size, ready))
-        return length
+        return int.from_bytes(self._read(_LENGTH_BYTES, ready), "big")
 
     def _read(self, size: int, ready: Ready | None) -> bytearray:
         data = bytearray()
@@ -181,7 +178,7 @@ def parse_object(data: bytes) -> dict[str, object]:
     """
     try:
         value = json.loads(
-            data.decode(), object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite
+            data.decode(), object_pairs_hook=_unique, parse_constant=_no_number, parse_float=_finite
         )
     except FrameViolation:
         raise
@@ -208,37 +205,32 @@ def _encode(header: Mapping[str, object], body_bytes: int) -> bytes:
     return frame
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _length_of(data: bytes | memoryview) -> bytes:
+    return len(data).to_bytes(_LENGTH_BYTES, "big")
+
+
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
     result = dict(pairs)
     if len(result) != len(pairs):
         raise FrameViolation("a header with a key twice in one object")
     return result
 
 
-def _no_constant(_: str) -> None:
+def _no_number(_: str) -> NoReturn:
     raise FrameViolation("a header with a number that is none")
 
 
 def _finite(text: str) -> float:
     number = float(text)
-    if not math.isfinite(number):
-        raise FrameViolation("a header with a number that is none")
-    return number
+    return number if math.isfinite(number) else _no_number(text)
 
 
-def _check_nesting(value: dict[str, object]) -> None:
-    # Level by level, so that the check itself cannot run out of stack.
-    level: list[object] = [value]
-    for _ in range(MAX_NESTING):
-        level = [
-            child
-            for node in level
-            for child in (node.values() if isinstance(node, dict) else node if isinstance(node, list) else ())
-            if isinstance(child, dict | list)
-        ]
-        if not level:
-            return
-    raise FrameViolation(f"a header nested deeper than {MAX_NESTING}")
+def _check_nesting(value: dict[str, object] | list[object], left: int = MAX_NESTING) -> None:
+    if left == 0:
+        raise FrameViolation(f"a header nested deeper than {MAX_NESTING}")
+    for child in value.values() if isinstance(value, dict) else value:
+        if isinstance(child, dict | list):
+            _check_nesting(child, left - 1)
 
 
 # -- control -----------------------------------------------------------------------------------------
@@ -263,7 +255,7 @@ _MAX_FDS: Final = FDS_BEFORE_ROOTS + MAX_ROOTS
 def send_with_fds(sock: socket.socket, message: bytes, fds: Sequence[int]) -> None:
     """Send one message and copies of `fds`; raises as `socket.sendmsg`, and no SIGPIPE."""
     rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))
-    sock.sendmsg([message], [rights], socket.MSG_NOSIGNAL)
+    sock.sendmsg([message], [rights] if fds else [], socket.MSG_NOSIGNAL)
 
 
 def receive_with_fds(sock: socket.socket) -> tuple[bytes, list[int], bool]:

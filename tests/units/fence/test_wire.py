@@ -63,6 +63,13 @@ def test_whatever_is_sent_is_received(header, body):
     assert received(sent(header, body)) == (header, body)
 
 
+def test_a_header_may_be_nested_to_the_limit():
+    deep = []
+    for _ in range(wire.MAX_NESTING - 2):
+        deep = [deep]
+    assert received(sent({"a": deep})) == ({"a": deep}, b"")
+
+
 HOSTILE = {
     "a length of 2^31": struct.pack("!I", 2**31) + b"{}",
     "a length just above the limit": frame(b'{"a":"' + b"x" * wire.MAX_FRAME_BYTES + b'"}'),
