@@ -1,7 +1,7 @@
 """The clean process that forks the workers, and what a worker does before it serves.
 
 Runs as `python -I -S` with an empty environment: clearing `os.environ` would not scrub a fork of the
-broker, whose initial stack and heap hold the model key still. The broker's end is `process.py`.
+broker, whose initial stack and heap hold the model key still. The broker's end is `pool.py`.
 
 Z1 Nothing of any run ever enters this process: it imports and warms the service, and never runs it.
    A request carries descriptors and the names of scopes; policy and data use the worker's own socket.
@@ -9,7 +9,7 @@ Z2 A worker starts with its socket and its roots, `/dev/null` on 0 to 2, and no 
 Z3 A worker does not outlive this process (PDEATHSIG), nor this process its broker (end of file).
 Z4 No worker is reaped before its pidfd is open, so nobody ever signals a recycled process id.
 Z5 Neither can be traced, or its memory read, by another process of the same user (not dumpable).
-Z6 A worker is fenced (`fence.py`) before its service runs, and the service tells the broker what holds.
+Z6 A worker is fenced (`layers.py`) before its service runs, and the service tells the broker what holds.
 
 Control socket (SEQPACKET): `{"ready": true}` or `{"failed": why}` out, then requests `{"scopes": [...]}`
 in, each with the descriptors [report socket, worker socket, root of each scope]. What becomes of a worker
@@ -69,14 +69,6 @@ class ForkRequest:
     roots: dict[str, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Forked:
-    """A worker that was not reaped yet."""
-
-    pid: int
-    report: socket.socket
-
-
 def main(fd: int, service: str) -> None:
     """Be the zygote until the broker closes the other end of `fd`.
 
@@ -129,7 +121,8 @@ class _Nursery:
 
     def __init__(self, control: socket.socket, serve: Serve) -> None:
         self._control, self._serve = control, serve
-        self._forked: dict[int, Forked] = {}
+        self._forked: dict[int, tuple[int, int]] = {}
+        """Process id and report socket of each worker that was not reaped yet, by its pidfd."""
         self._poller = select.poll()
         self._poller.register(control, select.POLLIN)
         self._pid = os.getpid()
@@ -183,23 +176,20 @@ class _Nursery:
             os.waitpid(pid, 0)
             _report(request.report, {"errno": error.errno})
             return False
-        report = socket.socket(fileno=request.report)
-        self._forked[pidfd] = Forked(pid, report)
+        self._forked[pidfd] = pid, request.report
         self._poller.register(pidfd, select.POLLIN)
-        try:
-            send_with_fds(report, json.dumps({"pid": pid}).encode(), [pidfd])
-        except OSError:
+        if not _report(request.report, {"pid": pid}, pidfd):
             # The broker gave up on this request meanwhile: nobody will ever close this worker.
             signal.pidfd_send_signal(pidfd, signal.SIGKILL)
         return True
 
     def _reap(self, pidfd: int) -> None:
-        forked = self._forked.pop(pidfd)
+        pid, report = self._forked.pop(pidfd)
         self._poller.unregister(pidfd)
         os.close(pidfd)
-        _, status = os.waitpid(forked.pid, 0)
-        _report(forked.report.fileno(), {"status": status})
-        forked.report.close()
+        _, status = os.waitpid(pid, 0)
+        _report(report, {"status": status})
+        os.close(report)
 
     def _leave(self, code: ExitCode) -> NoReturn:
         for pidfd in self._forked:
@@ -209,11 +199,7 @@ class _Nursery:
     def _become_worker(self, request: ForkRequest) -> NoReturn:
         code = ExitCode.BUG
         try:
-            # These objects must not close numbers that belong to someone else by then.
-            self._control.detach()
-            for forked in self._forked.values():
-                forked.report.detach()
-            self._forked.clear()
+            self._control.detach()  # It must not close a number that belongs to someone else by then.
             gc.enable()
             code = ExitCode.FENCE
             _isolate({request.sock, *request.roots.values()}, self._pid)
@@ -275,12 +261,13 @@ def _close_except(keep: set[int]) -> None:
     os.closerange(start, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 
 
-def _report(fd: int, message: dict[str, int | None]) -> None:
+def _report(fd: int, message: Mapping[str, int | None], *fds: int) -> bool:
+    """Tell the broker, with descriptors; False: it closed its end, since it does not want to know."""
     report = socket.socket(fileno=fd)
     try:
-        report.send(json.dumps(message).encode(), socket.MSG_NOSIGNAL)
+        send_with_fds(report, json.dumps(message).encode(), fds)
     except OSError:
-        # The broker closed its end: it does not want to know, and nothing depends on it.
-        return
+        return False
     finally:
         report.detach()
+    return True
