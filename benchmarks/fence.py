@@ -104,7 +104,7 @@ def open_bench(worker: Worker) -> RemoteBench:
 def start(side: Side, roots: Mapping[Scope, int]) -> None:
     """One worker: from the request to its greeting, and until it has loaded the policy."""
     began = time.perf_counter()
-    with side.zygote.spawn(roots, deadline=patience().deadline) as worker:
+    with side.zygote.spawn(roots, patience()) as worker:
         greet(worker, patience())
         side.hello.append(time.perf_counter() - began)
         side.start_cpu.append(cpu_seconds(worker))
@@ -116,8 +116,8 @@ def search(sides: tuple[Side, Side], roots: Mapping[Scope, int], rounds: int) ->
     """One worker of each kind, which search in turns; the memory of the fenced one afterwards."""
     fenced, plain = sides
     with (
-        fenced.zygote.spawn(roots, deadline=patience().deadline) as first,
-        plain.zygote.spawn(roots, deadline=patience().deadline) as second,
+        fenced.zygote.spawn(roots, patience()) as first,
+        plain.zygote.spawn(roots, patience()) as second,
     ):
         held = [greet(worker, patience()).enforcement for worker in (first, second)]
         print(f"enforcement: {held[0]}, compared with {held[1]}")

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from muniment.fence.pool import Zygote
+from muniment.kernel.cancel import Patience
 
 GOAL = 5.0
 FRESH = (sys.executable, "-I", "-c", "import pydantic, pathspec, re2")
@@ -27,7 +28,7 @@ def main(runs: int) -> int:
     with Zygote() as zygote:
         began = time.perf_counter()
         zygote.start()
-        zygote.wait_ready(time.monotonic() + 60)
+        zygote.wait_ready(Patience(time.monotonic() + 60))
         ready = time.perf_counter() - began
         _worker(zygote)
         workers, worker_cpu = _measure(lambda: _worker(zygote), runs, lambda: _cpu_seconds(zygote))
@@ -51,9 +52,9 @@ def _measure(run: Callable[[], float], runs: int, cpu: Callable[[], float]) -> t
 def _worker(zygote: Zygote) -> float:
     """Seconds from asking for a worker to its first message; ending it is not counted."""
     began = time.perf_counter()
-    deadline = time.monotonic() + 60
-    with zygote.spawn({}, deadline=deadline) as worker:
-        worker.receive(max_body=0, deadline=deadline)
+    patience = Patience(time.monotonic() + 60)
+    with zygote.spawn({}, patience) as worker:
+        worker.receive(max_body=0, patience=patience)
         return time.perf_counter() - began
 
 

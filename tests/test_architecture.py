@@ -292,8 +292,8 @@ OURS = {
 
 
 def test_a_worker_holds_no_more_of_us_than_is_listed_nothing_that_writes_decides_or_talks_and_no_roots():
-    with source("memory_service:modules") as zygote, zygote.spawn({}, deadline=soon()) as worker:
-        inventory, _ = worker.receive(max_body=0, deadline=soon())
+    with source("memory_service:modules") as zygote, zygote.spawn({}, soon()) as worker:
+        inventory, _ = worker.receive(max_body=0, patience=soon())
     held = set(inventory["modules"])
     assert not {name for name in held for bad in FORBIDDEN if name == bad or name.startswith(f"{bad}.")}
     assert {name for name in held if name.split(".")[0] == "muniment"} <= OURS

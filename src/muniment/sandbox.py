@@ -392,7 +392,7 @@ class Sandbox:
     def _in_worker(self, handles: Mapping[Scope, Root]) -> RemoteBench:
         patience = self._patience()
         descriptors = {scope: root.fd for scope, root in handles.items()}
-        self._worker = shared_zygote().spawn(descriptors, deadline=patience.deadline, cancel=patience.cancel)
+        self._worker = shared_zygote().spawn(descriptors, patience)
         try:
             held = greet(self._worker, patience)
             require(self._policy, held)

@@ -80,8 +80,8 @@ class Liar:
     def send(self, *_message, **_terms):
         self.check_alive()
 
-    def receive(self, *, max_body, deadline, cancel):
-        del deadline, cancel
+    def receive(self, *, max_body, patience):
+        del patience
         self.check_alive()
         if not self.messages:
             self.kill()
@@ -92,9 +92,9 @@ class Liar:
             raise WorkerLost("it said too much")
         return dict(header), body
 
-    def request(self, _header, _body=b"", *, max_body, deadline, cancel):
+    def request(self, _header, _body=b"", *, max_body, patience):
         self.check_alive()
-        return self.receive(max_body=max_body, deadline=deadline, cancel=cancel)
+        return self.receive(max_body=max_body, patience=patience)
 
     def kill(self):
         self.dead = True

@@ -46,9 +46,9 @@ class Fragile:
     begun: bool = False  # whether the exchange of the commit had begun when it was killed
     over: list[int] = field(default_factory=list)
 
-    def spawn(self, roots, **terms):
+    def spawn(self, roots, patience):
         """In the place of a zygote: a worker with such an end."""
-        self.worker = worker = self.zygote.spawn(roots, **terms)
+        self.worker = worker = self.zygote.spawn(roots, patience)
         self.sock, worker._channel._sock = worker._channel._sock, self
         self.over.append(os.pidfd_open(worker.pid))
         self.strike()

@@ -156,7 +156,7 @@ def test_a_workspace_moves_no_root_sets_nothing_and_none_of_its_modules_is_impor
     monkeypatch.chdir(workspace)
     monkeypatch.setenv("PYTHONPATH", str(workspace))
     with monkeypatch.context() as patch:
-        patch.setattr(pool._SHARED, "zygote", None)  # One that is started from here.
+        patch.setattr(pool, "_SHARED", pool.Zygote())  # One that is started from here.
         try:
             with muniment.open(workspace, home=home) as memory:
                 done = memory.remember("The project uses pnpm workspaces")

@@ -24,7 +24,7 @@ zygote = own_zygote()
 def worker(zygote):
     zygote.start()  # Another one, where it was given up.
     with nothing_left_open():
-        worker = zygote.spawn({}, deadline=soon())
+        worker = zygote.spawn({}, soon())
         assert not os.get_inheritable(worker._pidfd)
         with Watched(worker.pid) as over:
             yield worker
@@ -35,17 +35,17 @@ def worker(zygote):
 def is_over(worker):
     """Whether every further exchange is refused."""
     raised(WorkerLost, ask, worker, "echo", match="is gone")
-    raised(WorkerLost, worker.receive, max_body=0, deadline=soon(), match="is gone")
+    raised(WorkerLost, worker.receive, max_body=0, patience=soon(), match="is gone")
     return True
 
 
 def test_a_lie_or_a_body_where_none_is_taken_ends_the_worker(zygote):
     too_long = struct.pack("!I", 2**31) + b"{}"
     for lie in (frame(b"}{"), too_long, frame(b'{"body":5000000}') + frame(b"x" * 65536)):
-        with zygote.spawn({}, deadline=soon()) as worker:
+        with zygote.spawn({}, soon()) as worker:
             raised(WorkerLost, ask, worker, "raw", lie, match="broke the protocol")
             assert is_over(worker)
-    with zygote.spawn({}, deadline=soon()) as worker, pytest.raises(WorkerLost, match="broke the protocol"):
+    with zygote.spawn({}, soon()) as worker, pytest.raises(WorkerLost, match="broke the protocol"):
         ask(worker, "echo", b"x", max_body=0)
 
 
@@ -61,16 +61,16 @@ def test_an_answer_prepared_for_the_next_question_is_not_taken_for_one(worker):
 def test_a_worker_that_hangs_spins_stops_or_always_drips_just_in_time_is_ended_at_the_deadline(zygote):
     drip = frame(b'{"a":"' + b"x" * 10_000 + b'"}')
     for do, body in (("hang", b""), ("spin", b""), ("drip", drip), ("signal", b"")):
-        with zygote.spawn({}, deadline=soon()) as worker:
+        with zygote.spawn({}, soon()) as worker:
             began = time.monotonic()
             with pytest.raises(DeadlineExceeded):
                 ask(worker, do, body, seconds=0.1, number=signal.SIGSTOP)
             assert 0.1 <= time.monotonic() - began < 15, do
             assert is_over(worker)
-    with zygote.spawn({}, deadline=soon()) as worker:
-        worker.send({"do": "hang"}, deadline=soon())
+    with zygote.spawn({}, soon()) as worker:
+        worker.send({"do": "hang"}, patience=soon())
         with pytest.raises(DeadlineExceeded):  # It stopped reading, which cannot hold the sender.
-            worker.send({"do": "echo"}, b"x" * (8 << 20), deadline=soon(0.1))
+            worker.send({"do": "echo"}, b"x" * (8 << 20), patience=soon(0.1))
         assert is_over(worker)
 
 
@@ -81,17 +81,17 @@ def test_a_worker_that_closes_its_socket_and_stays_is_ended(worker):
 
 
 def test_a_worker_that_dies_behind_an_open_socket_or_just_after_its_answer_is_noticed(zygote):
-    with zygote.spawn({}, deadline=soon()) as worker:
+    with zygote.spawn({}, soon()) as worker:
         raised(WorkerLost, ask, worker, "smuggle", match="exit code 0")
         assert is_over(worker)
-    with zygote.spawn({}, deadline=soon()) as worker:
+    with zygote.spawn({}, soon()) as worker:
         assert ask(worker, "raw_then_exit", frame(b'{"n":1}'))[0] == {"n": 1}, "its last answer counts"
         raised(WorkerLost, ask, worker, "echo", match=r"exit code 0 .ok")
 
 
 def test_a_worker_that_died_with_a_question_unread_is_lost(worker):
-    worker.send({"do": "signal", "number": signal.SIGSTOP}, deadline=soon())
-    worker.send({"do": "echo"}, deadline=soon())
+    worker.send({"do": "signal", "number": signal.SIGSTOP}, patience=soon())
+    worker.send({"do": "echo"}, patience=soon())
     with Watched(worker.pid) as over:
         worker.kill()
         assert over.ended()
@@ -126,7 +126,7 @@ def test_a_system_error_ends_the_worker_and_what_cannot_be_sent_leaves_it_as_it_
     def fail(*_, **__):
         raise OSError(12, "out of memory")
 
-    raised(Unsendable, worker.send, {"do": float("nan")}, deadline=soon())
+    raised(Unsendable, worker.send, {"do": float("nan")}, patience=soon())
     assert ask(worker, "echo", say="still here")[0] == {"said": "still here"}
     monkeypatch.setattr(worker._channel, "receive", fail)
     raised(WorkerLost, ask, worker, "echo", match="could not be reached")
@@ -135,7 +135,7 @@ def test_a_system_error_ends_the_worker_and_what_cannot_be_sent_leaves_it_as_it_
 
 def test_whether_a_worker_lives_is_asked_of_the_kernel(worker):
     with Watched(worker.pid) as over:
-        worker.send({"do": "exit", "code": 3}, deadline=soon())
+        worker.send({"do": "exit", "code": 3}, patience=soon())
         assert over.ended()
     raised(WorkerLost, worker.check_alive, match=r"ended .exit code 3")
     worker.kill()  # It is gone, so nobody is.
@@ -147,7 +147,7 @@ def test_a_worker_that_cannot_be_killed_is_told_and_its_descriptors_are_not_kept
     with Watched(worker.pid) as over:
         with monkeypatch.context() as patch:
             patch.setattr(worker, "kill", lambda: None)
-            worker.send({"do": "spin"}, deadline=soon())
+            worker.send({"do": "spin"}, patience=soon())
             raised(WorkerLost, worker.close, match="still there")
         assert len(open_descriptors()) < len(held) + 1
         signal.pidfd_send_signal(over.fd, signal.SIGKILL)

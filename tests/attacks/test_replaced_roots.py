@@ -176,9 +176,9 @@ def test_a_root_that_is_still_found_behind_a_link_is_still_the_one_that_was_boun
 def test_a_worker_holds_a_root_only_if_it_may_look_into_it(roots, monkeypatch):
     handed, spawn = [], Zygote.spawn
 
-    def noting(zygote, roots, **terms):
+    def noting(zygote, roots, patience):
         handed.append(roots)
-        return spawn(zygote, roots, **terms)
+        return spawn(zygote, roots, patience)
 
     monkeypatch.setattr(Zygote, "spawn", noting)
     for left in ("list", "read", "modify", None):

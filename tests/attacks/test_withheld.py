@@ -32,7 +32,7 @@ def test_what_is_withheld_is_missing_and_a_policy_that_requires_it_is_refused(na
     roots = make_roots(tmp_path)
     service = f"withholding_service:{name}"
     with Zygote(service, directories=(*import_directories(), SERVICES)) as zygote:
-        monkeypatch.setattr(pool._SHARED, "zygote", zygote)
+        monkeypatch.setattr(pool, "_SHARED", zygote)
         with Sandbox("strict", roots) as box:
             assert box.held.missing == missing
             if DISPENSABLE.issuperset(missing):

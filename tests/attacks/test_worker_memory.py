@@ -12,7 +12,7 @@ from own_memory import UNREADABLE, mapped, regions
 
 
 def of_worker(worker):
-    while "end" not in (told := worker.receive(max_body=1 << 30, deadline=soon()))[0]:
+    while "end" not in (told := worker.receive(max_body=1 << 30, patience=soon()))[0]:
         yield told[0]["name"], told[1] if told[0]["read"] else None
 
 
@@ -28,7 +28,7 @@ def search(memory, key):
 def test_no_key_of_the_broker_is_anywhere_in_a_worker_that_is_not_fenced_yet_or_in_the_zygote(monkeypatch):
     key = secrets.token_hex(32)
     monkeypatch.setenv("MUNIMENT_API_KEY", key)
-    with source("memory_service:serve") as zygote, zygote.spawn({}, deadline=soon()) as worker:
+    with source("memory_service:serve") as zygote, zygote.spawn({}, soon()) as worker:
         names, unread, found = search(of_worker(worker), key)
         assert found == set()
         assert {"[heap]", "[stack]", "anonymous"} <= names

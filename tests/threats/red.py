@@ -111,7 +111,7 @@ def _problem_of_workers(_control):
     """Why workers do not greet while a control is off; empty: they do."""
     try:
         patience = Patience(time.monotonic() + SECONDS)
-        with shared_zygote().spawn({}, deadline=patience.deadline) as worker:
+        with shared_zygote().spawn({}, patience) as worker:
             greet(worker, patience)
     except MunimentError as error:
         return str(error)

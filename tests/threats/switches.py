@@ -192,7 +192,7 @@ def switched_off(name):
 
     _import_all()
     chosen, patches = controls()[name], Patches()
-    patches.put("fence.pool:_SHARED.zygote", None)
+    patches.put("fence.pool:_SHARED", pool.Zygote())
     if chosen.in_workers:
         patches.put("fence.pool:_CODE", source_for_children(name) + pool._CODE)
     _off.append(name)
@@ -201,8 +201,7 @@ def switched_off(name):
         yield
     finally:
         _off.remove(name)
-        if pool._SHARED.zygote is not None:
-            pool._SHARED.zygote.close()
+        pool._SHARED.close()
         patches.undo()
 
 

@@ -6,8 +6,8 @@ P3 A process is replaced when it died, when it hung, when a signal that is not o
    after `runs` workers. One that is replaced ends with its last worker; no run is ended for it.
 P4 After a fork of the broker the child has a zygote of its own, and holds no end of the parent's.
 
-Standard library only, and light: a command line imports this
-and starts the zygote before anything else. Attacked by `tests/units/fence/test_pool.py`.
+Standard library only, and light: a command line imports this and starts the zygote before anything else.
+Attacked by `tests/units/fence/test_pool.py`.
 """
 
 from __future__ import annotations
@@ -26,14 +26,12 @@ import stat
 import subprocess
 import sys
 import threading
-import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Self
 
-from muniment.errors import ConfinementUnavailable, DeadlineExceeded, WorkerLost
+from muniment.errors import ConfinementUnavailable, WorkerLost
 from muniment.fence.wire import (
     MAX_CONTROL_BYTES,
     MAX_ROOTS,
@@ -46,8 +44,9 @@ from muniment.fence.wire import (
     receive_with_fds,
     send_with_fds,
 )
-from muniment.kernel.cancel import Cancel, Patience
+from muniment.kernel.cancel import Patience
 from muniment.kernel.names import Scope
+from muniment.kernel.refusal import DeadlineExceeded
 
 # -- process -----------------------------------------------------------------------------------------
 #
@@ -55,10 +54,8 @@ from muniment.kernel.names import Scope
 #
 # Everything about one worker comes back on a socket that was made for it alone, so threads that ask at once
 # share nothing but the control socket, whose messages are atomic. When the broker gives up on a request it
-# closes that socket, and the zygote kills the worker that nobody will own.
-#
-# Standard library only, so that a command line can start this before its own imports. `pool.py` decides
-# when a process is started and retired; `zygote.py` is the other end.
+# closes that socket, and the zygote kills the worker that nobody will own. `Zygote` decides when a process
+# is started and retired; `zygote.py` is the other end.
 
 LEAVE_SECONDS: Final = 1.0
 """Seconds that a zygote has to leave after its control socket closed, before it is killed. It takes about a
@@ -68,23 +65,6 @@ _CODE: Final = (
     "import sys; sys.path.extend(sys.argv[3:]); "
     "from muniment.fence import zygote; zygote.main(int(sys.argv[1]), sys.argv[2])"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Hatched:
-    """A new worker and what belongs to it. Whoever holds this closes all of it.
-
-    Attributes:
-        pid: for messages only; signals go by `pidfd`.
-        pidfd: readable once the worker ended.
-        sock: our end of its connection, non-blocking.
-        report: where the zygote tells its exit status, non-blocking.
-    """
-
-    pid: int
-    pidfd: int
-    sock: socket.socket
-    report: socket.socket
 
 
 class ZygoteProcess:
@@ -107,33 +87,30 @@ class ZygoteProcess:
     def __init__(self, service: str, directories: Sequence[str]) -> None:
         self.hired = 0
         self.live = 0
-        ours, theirs = _pair(socket.SOCK_SEQPACKET)
-        try:
-            with theirs:
+        with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
+            self._control, control = _pair(socket.SOCK_SEQPACKET, ours, theirs)
+            try:
                 # Empty environment, own session, no standard streams; -I -S: no user site, no cwd on the
                 # path, no `.pth` files.
                 self._popen = subprocess.Popen(  # noqa: S603 - our own interpreter and a constant program
-                    [sys.executable, "-I", "-S", "-c", _CODE, str(theirs.fileno()), service, *directories],
+                    [sys.executable, "-I", "-S", "-c", _CODE, str(control.fileno()), service, *directories],
                     env={},
                     cwd="/",
                     umask=0o077,
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
-                    pass_fds=(theirs.fileno(),),
+                    pass_fds=(control.fileno(),),
                     start_new_session=True,
                 )
-        except (OSError, ValueError) as error:
-            ours.close()
-            raise WorkerLost(f"the zygote could not be started: {error}") from error
-        self._control = ours
+            except (OSError, ValueError) as error:
+                raise WorkerLost(f"the zygote could not be started: {error}") from error
+            ours.pop_all()
         self.pid = self._popen.pid
 
     def is_gone(self) -> bool:
         """Whether it has ended, as far as the kernel knows already."""
-        poller = select.poll()
-        poller.register(self._control, 0)  # a hang-up is always told
-        return bool(poller.poll(0))
+        return _polled(self._control, 0)  # A hang-up is always told.
 
     def is_ready(self) -> bool:
         """Whether it said that it is ready; it may have ended since."""
@@ -150,23 +127,24 @@ class ZygoteProcess:
         if not self.is_ready():
             raise self._lost()
 
-    def hatch(self, roots: Mapping[Scope, int], patience: Patience) -> Hatched:
-        """Have a worker forked that holds `roots`. The caller keeps its own descriptors.
+    def hatch(self, roots: Mapping[Scope, int], patience: Patience, ended: Callable[[bool], None]) -> Worker:
+        """Have a worker forked that holds `roots`; these stay the caller's, who closes the worker.
+
+        Args:
+            roots: descriptors by scope.
+            patience: ends the wait. A worker forked too late is killed.
+            ended: as `Worker`.
 
         Raises:
             WorkerLost: too many roots, the fork failed, or the zygote died or never came up.
-            Cancelled, DeadlineExceeded: as `patience` says. A worker forked too late is killed.
+            Cancelled, DeadlineExceeded: as `patience` says.
         """
         request = json.dumps({"scopes": list(roots)}).encode()
         if len(roots) > MAX_ROOTS or len(request) > MAX_CONTROL_BYTES:
             raise WorkerLost(f"a worker takes at most {MAX_ROOTS} roots")
         with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
-            sock, their_sock = _pair(socket.SOCK_STREAM)
-            ours.enter_context(sock)
-            theirs.enter_context(their_sock)
-            report, their_report = _pair(socket.SOCK_SEQPACKET)
-            ours.enter_context(report)
-            theirs.enter_context(their_report)
+            sock, their_sock = _pair(socket.SOCK_STREAM, ours, theirs)
+            report, their_report = _pair(socket.SOCK_SEQPACKET, ours, theirs)
             self._ask(request, [their_report.fileno(), their_sock.fileno(), *roots.values()], patience)
             # The kernel holds copies for the zygote now; with ours closed, its end shows as a hang-up.
             theirs.close()
@@ -177,7 +155,7 @@ class ZygoteProcess:
                 raise
             pid, pidfd = self._hatched(report)
             ours.pop_all()
-            return Hatched(pid, pidfd, sock, report)
+            return Worker(pid, pidfd, sock, report, ended)
 
     def close(self) -> None:
         """End the process and all its workers, and wait until it is gone."""
@@ -254,13 +232,23 @@ def _disown(report: socket.socket) -> None:
         os.close(pidfd)
 
 
-def _pair(kind: socket.SocketKind) -> tuple[socket.socket, socket.socket]:
+def _pair(
+    kind: socket.SocketKind, ours: contextlib.ExitStack, theirs: contextlib.ExitStack
+) -> tuple[socket.socket, socket.socket]:
+    """Two connected sockets, each closed by the stack of its side; ours does not block."""
     try:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, kind)
+        one, other = socket.socketpair(socket.AF_UNIX, kind)
     except OSError as error:
         raise WorkerLost(f"no socket for a worker: {os.strerror(error.errno or errno.EIO)}") from error
-    ours.setblocking(False)
-    return ours, theirs
+    one.setblocking(False)
+    return ours.enter_context(one), theirs.enter_context(other)
+
+
+def _polled(what: int | socket.socket, mask: int = select.POLLIN, seconds: float = 0.0) -> bool:
+    """Whether something has an event of `mask`, or hung up, by now or within so many seconds."""
+    poller = select.poll()
+    poller.register(what, mask)
+    return bool(poller.poll(seconds * 1000))
 
 
 # -- worker ------------------------------------------------------------------------------------------
@@ -274,8 +262,8 @@ def _pair(kind: socket.SocketKind) -> tuple[socket.socket, socket.socket]:
 # behind, whichever way a run ends.
 #
 # What does not hold: what a worker *says* is checked as a message and no further; nothing here fences it
-# against native code. A worker belongs to the process that spawned it, and not to forks of that. Standard
-# library only. Attacked by `tests/attacks/test_pool_hostile.py`.
+# against native code. A worker belongs to the process that spawned it, and not to forks of that. Attacked by
+# `tests/attacks/test_pool_hostile.py`.
 
 END_SECONDS: Final = 5.0
 """Seconds that a killed worker has to be gone; only a process stuck in the kernel needs longer."""
@@ -291,7 +279,10 @@ class Worker:
     """A worker of one run. One thread speaks to it and closes it; any thread may `kill` it.
 
     Args:
-        hatched: what belongs to it; owned from here on.
+        pid: for messages only; signals go by `pidfd`.
+        pidfd: readable once the worker ended. This and the sockets are owned from here on.
+        sock: our end of its connection, non-blocking.
+        report: where the zygote tells its exit status, non-blocking.
         ended: called once, when it ended; with True if a signal that we did not send ended it.
 
     Attributes:
@@ -299,10 +290,17 @@ class Worker:
         status: once it has ended, how, as wait(2) gives it; None: nobody could tell.
     """
 
-    def __init__(self, hatched: Hatched, ended: Callable[[bool], None]) -> None:
-        self.pid = hatched.pid
-        self._pidfd, self._sock, self._report = hatched.pidfd, hatched.sock, hatched.report
-        self._channel = Channel(hatched.sock)
+    def __init__(
+        self,
+        pid: int,
+        pidfd: int,
+        sock: socket.socket,
+        report: socket.socket,
+        ended: Callable[[bool], None],
+    ) -> None:
+        self.pid = pid
+        self._pidfd, self._sock, self._report = pidfd, sock, report
+        self._channel = Channel(sock)
         self._ended = ended
         self.status: int | None = None
         self._fate: str | None = None
@@ -310,60 +308,43 @@ class Worker:
         # Reentrant: a signal handler may call `kill` while this very thread is in `close`.
         self._lock = threading.RLock()
 
-    def send(
-        self,
-        header: Mapping[str, object],
-        body: bytes = b"",
-        *,
-        deadline: float,
-        cancel: Cancel | None = None,
-    ) -> None:
+    def send(self, header: Mapping[str, object], body: bytes = b"", *, patience: Patience) -> None:
         """Send one message; nothing the worker said may be unread.
 
         Args:
             header: as `Channel.send`.
             body: as `Channel.send`.
-            deadline: second on `time.monotonic()`.
-            cancel: ends the wait early.
+            patience: ends the wait.
 
         Raises:
             Unsendable: the format cannot carry it. Nothing was sent, and the worker is as it was.
             WorkerLost: it died, closed its connection, or spoke without being asked. It was ended.
             Cancelled, DeadlineExceeded: the wait ended. The worker was ended.
         """
-        with self._exchange(Patience(deadline, cancel)) as ready:
+        with self._exchange(patience) as ready:
             self._check_silent()
             self._channel.send(header, body, ready=ready)
 
-    def receive(
-        self, *, max_body: int, deadline: float, cancel: Cancel | None = None
-    ) -> tuple[dict[str, object], bytes]:
+    def receive(self, *, max_body: int, patience: Patience) -> tuple[dict[str, object], bytes]:
         """Receive one message: header and body, as `Channel.receive`.
 
         Args:
             max_body: bytes of body that are accepted.
-            deadline: second on `time.monotonic()`, for the whole message.
-            cancel: ends the wait early.
+            patience: ends the wait for the whole message.
 
         Raises:
             WorkerLost: it died, closed its connection, or sent no message. It was ended.
             Cancelled, DeadlineExceeded: the wait ended. The worker was ended.
         """
-        with self._exchange(Patience(deadline, cancel)) as ready:
+        with self._exchange(patience) as ready:
             return self._channel.receive(max_body, ready=ready)
 
     def request(
-        self,
-        header: Mapping[str, object],
-        body: bytes = b"",
-        *,
-        max_body: int,
-        deadline: float,
-        cancel: Cancel | None = None,
+        self, header: Mapping[str, object], body: bytes = b"", *, max_body: int, patience: Patience
     ) -> tuple[dict[str, object], bytes]:
         """`send`, then `receive`; raises as these do."""
-        self.send(header, body, deadline=deadline, cancel=cancel)
-        return self.receive(max_body=max_body, deadline=deadline, cancel=cancel)
+        self.send(header, body, patience=patience)
+        return self.receive(max_body=max_body, patience=patience)
 
     def check_alive(self) -> None:
         """Return while the worker lives: what the system told of `pid` until then, it told of this worker.
@@ -371,7 +352,7 @@ class Worker:
         Raises:
             WorkerLost: it has ended, so the id may be another process's by now.
         """
-        if self._fate is not None or self._has_ended():
+        if self._fate is not None or _polled(self._pidfd):
             raise self._lost("ended")
 
     def kill(self) -> None:
@@ -441,11 +422,11 @@ class Worker:
             by_signal = False
             try:
                 if grace:
-                    self._is_over(grace)
+                    _polled(self._pidfd, seconds=grace)
                 self.kill()
                 self._fate = what
                 self._sock.close()
-                if not self._is_over(END_SECONDS):
+                if not _polled(self._pidfd, seconds=END_SECONDS):
                     raise WorkerLost(f"worker {self.pid} was killed and is still there")
                 status = self.status = self._status()
                 by_signal = status is not None and os.WIFSIGNALED(status) and not self._was_ours(status)
@@ -460,23 +441,8 @@ class Worker:
     def _was_ours(self, status: int) -> bool:
         return self._killed and os.WTERMSIG(status) == signal.SIGKILL
 
-    def _is_over(self, seconds: float) -> bool:
-        try:
-            Patience(time.monotonic() + seconds).wait(self._pidfd, select.POLLIN)
-        except DeadlineExceeded:
-            return False
-        return True
-
-    def _has_ended(self) -> bool:
-        """Whether it has ended, as far as the kernel knows already."""
-        poller = select.poll()
-        poller.register(self._pidfd, select.POLLIN)
-        return bool(poller.poll(0))
-
     def _status(self) -> int | None:
-        try:
-            Patience(time.monotonic() + REPORT_SECONDS).wait(self._report.fileno(), select.POLLIN)
-        except DeadlineExceeded:
+        if not _polled(self._report, seconds=REPORT_SECONDS):
             return None
         status = receive_report(self._report)[0].get("status")
         return status if isinstance(status, int) else None
@@ -520,6 +486,8 @@ IMPORTS: Final = (
 RUNS_PER_ZYGOTE: Final = 1000
 """Workers of one zygote: they share its address layout and hash seed, which is so renewed now and then."""
 
+_ALIVE: Final[weakref.WeakSet[Zygote]] = weakref.WeakSet()
+
 
 class Zygote:
     """A source of workers. Its process is started at need and replaced as P3 says.
@@ -536,9 +504,8 @@ class Zygote:
         self._service, self._directories, self._runs = service, directories, runs
         self._lock = threading.Lock()
         self._current: ZygoteProcess | None = None
-        self._retiring: set[ZygoteProcess] = set()
+        self._processes: set[ZygoteProcess] = set()
         self._closed = False
-        _watch_forks()
         _ALIVE.add(self)
 
     @property
@@ -554,38 +521,31 @@ class Zygote:
             WorkerLost: it cannot be started, or this was closed.
             ConfinementUnavailable: a directory to import from cannot be relied on.
         """
-        with self._lock:
+        with self._changing():
             self._renew()
-        self._sweep()
 
-    def wait_ready(self, deadline: float, cancel: Cancel | None = None) -> None:
+    def wait_ready(self, patience: Patience) -> None:
         """Start the process if none runs, and wait until it can fork workers.
-
-        Args:
-            deadline: second on `time.monotonic()`.
-            cancel: ends the wait early.
 
         Raises:
             WorkerLost: it died, or its service cannot be imported; and as `start`.
             ConfinementUnavailable: as `start`.
-            Cancelled, DeadlineExceeded: the wait ended.
+            Cancelled, DeadlineExceeded: as `patience` says.
         """
-        with self._lock:
+        with self._changing():
             process = self._renew()
             process.live += 1  # Nobody ends it meanwhile; the worker for which this waits comes next.
-        self._sweep()
         try:
-            process.wait_ready(Patience(deadline, cancel))
+            process.wait_ready(patience)
         finally:
             self._release(process, retire=False)
 
-    def spawn(self, roots: Mapping[Scope, int], *, deadline: float, cancel: Cancel | None = None) -> Worker:
+    def spawn(self, roots: Mapping[Scope, int], patience: Patience) -> Worker:
         """Have a worker forked.
 
         Args:
             roots: descriptors that it may hold, by scope; they stay the caller's. Empty: it sees nothing.
-            deadline: second on `time.monotonic()`.
-            cancel: ends the wait early.
+            patience: ends the wait.
 
         Returns:
             A worker that nobody spoke to yet. The caller closes it.
@@ -597,37 +557,32 @@ class Zygote:
 
         Cost: about 1 ms with a zygote that is ready; waits for one that is not.
         """
-        patience = Patience(deadline, cancel)
         patience.check()
-        with self._lock:
+        with self._changing():
             process = self._renew()
             process.hired += 1
             process.live += 1
-        self._sweep()
         try:
-            hatched = process.hatch(roots, patience)
+            return process.hatch(roots, patience, lambda by_signal: self._release(process, retire=by_signal))
         except BaseException as error:
             # A process that was up and did not answer in time has hung: the next caller gets another one.
             self._release(process, retire=isinstance(error, DeadlineExceeded) and process.is_ready())
             raise
-        return Worker(hatched, lambda by_signal: self._release(process, retire=by_signal))
 
     def rest(self) -> None:
         """End the process that workers come from, unless one of them lives; the next spawn starts another.
 
         Cost: about a millisecond, in which nobody has to wait for this; a process that hangs takes a second.
         """
-        with self._lock:
+        with self._changing():
             if self._current is not None and self._current.live == 0:
-                self._retire(self._current)
-        self._sweep()
+                self._current = None
 
     def close(self) -> None:
         """End all processes of this zygote, and with them all their workers. It cannot be used again."""
         with self._lock:
-            self._closed = True
-            processes = self._all()
-            self._retiring, self._current = set(), None
+            self._closed, self._current = True, None
+            processes, self._processes = self._processes, set()
         for process in processes:
             process.close()
 
@@ -642,64 +597,45 @@ class Zygote:
         if self._closed:
             raise WorkerLost("this zygote was closed")
         current = self._current
-        if current is not None and (current.hired >= self._runs or current.is_gone()):
-            self._retire(current)
-            current = None
-        if current is None:
+        if current is None or current.hired >= self._runs or current.is_gone():
+            self._current = None
             directories = import_directories() if self._directories is None else self._directories
             current = self._current = ZygoteProcess(self._service, directories)
+            self._processes.add(current)
         return current
 
-    def _retire(self, process: ZygoteProcess) -> None:
-        """Take no further workers from it; the lock is held."""
-        if process is self._current:
-            self._current = None
-            self._retiring.add(process)
-
     def _release(self, process: ZygoteProcess, *, retire: bool) -> None:
-        """One worker less."""
-        with self._lock:
+        """One worker less; no further ones from this process, if it is to retire."""
+        with self._changing():
             process.live -= 1
-            if retire:
-                self._retire(process)
-        self._sweep()
+            if retire and process is self._current:
+                self._current = None
 
-    def _sweep(self) -> None:
-        """End retired processes that have no worker left; without the lock, since that takes a moment."""
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Hold the lock; then, without it since that takes a moment, end what retired and has no worker."""
+        _watch()
         with self._lock:
-            idle = {process for process in self._retiring if process.live == 0}
-            self._retiring -= idle
+            yield
+            idle = {each for each in self._processes if each is not self._current and each.live == 0}
+            self._processes -= idle
         for process in idle:
             process.close()
-
-    def _all(self) -> list[ZygoteProcess]:
-        return [*self._retiring, *([] if self._current is None else [self._current])]
 
     def _forget(self) -> None:
         """Start anew in a fork of the broker, where the lock may be held by a thread that does not exist."""
         self._lock = threading.Lock()
-        for process in self._all():
+        for process in self._processes:
             process.forsake()
-        self._retiring, self._current = set(), None
+        self._processes, self._current = set(), None
 
 
-@dataclass(slots=True)
-class _Shared:
-    zygote: Zygote | None = None
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-
-_SHARED: Final = _Shared()
-_ALIVE: Final[weakref.WeakSet[Zygote]] = weakref.WeakSet()
+_SHARED: Final = Zygote()
 
 
 def shared_zygote() -> Zygote:
-    """The zygote of this process for the usual service: made at first need, not started, closed at exit."""
-    with _SHARED.lock:
-        if _SHARED.zygote is None:
-            _SHARED.zygote = Zygote()
-            atexit.register(_SHARED.zygote.close)
-        return _SHARED.zygote
+    """The zygote of this process for the usual service; whoever needs it first starts it."""
+    return _SHARED
 
 
 def import_directories(names: Iterable[str] = IMPORTS) -> tuple[str, ...]:
@@ -728,15 +664,17 @@ def _directory(name: str) -> Path:
 
 
 @functools.cache
-def _watch_forks() -> None:
+def _watch() -> None:
     # At first need and not on import; a second registration would find nothing left to do.
     os.register_at_fork(after_in_child=_after_fork)
+    atexit.register(_at_exit)
 
 
 def _after_fork() -> None:
-    _SHARED.lock = threading.Lock()
     for zygote in tuple(_ALIVE):
         zygote._forget()  # noqa: SLF001 - the other half of this module's fork handling
 
 
-__all__ = ["SERVICE", "Worker", "Zygote", "import_directories", "shared_zygote"]
+def _at_exit() -> None:
+    for zygote in tuple(_ALIVE):
+        zygote.close()

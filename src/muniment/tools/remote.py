@@ -102,7 +102,7 @@ def greet(worker: Worker, patience: Patience) -> Held:
         WorkerLost: it died, or did not greet.
         DeadlineExceeded, Cancelled: as `patience` says; the worker is gone.
     """
-    header, _ = worker.receive(max_body=0, deadline=patience.deadline, cancel=patience.cancel)
+    header, _ = worker.receive(max_body=0, patience=patience)
     try:
         hello = _Hello.model_validate(header)
     except ValidationError:
@@ -176,7 +176,7 @@ class RemoteBench:
         limits = self._policy.limits
         room = limits.write_bytes
         patience = self._patience()
-        self._worker.send({"t": "changes"}, deadline=patience.deadline, cancel=patience.cancel)
+        self._worker.send({"t": "changes"}, patience=patience)
         while True:
             header, content = self._receive(min(room, MAX_FILE_BYTES), patience)
             match self._item(header):
@@ -193,17 +193,13 @@ class RemoteBench:
     def _request(
         self, header: Mapping[str, object], body: bytes = b"", max_answer: int = 0
     ) -> tuple[dict[str, object], bytes]:
-        patience = self._patience()
-        return self._worker.request(
-            header, body, max_body=max_answer, deadline=patience.deadline, cancel=patience.cancel
-        )
+        return self._worker.request(header, body, max_body=max_answer, patience=self._patience())
 
     def _send(self, header: Mapping[str, object], body: bytes) -> None:
-        patience = self._patience()
-        self._worker.send(header, body, deadline=patience.deadline, cancel=patience.cancel)
+        self._worker.send(header, body, patience=self._patience())
 
     def _receive(self, max_body: int, patience: Patience) -> tuple[dict[str, object], bytes]:
-        return self._worker.receive(max_body=max_body, deadline=patience.deadline, cancel=patience.cancel)
+        return self._worker.receive(max_body=max_body, patience=patience)
 
     def _accept(self, model: type[_M], header: Mapping[str, object]) -> _M:
         try:

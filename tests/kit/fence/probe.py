@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from muniment.fence.pool import Zygote, import_directories
+from muniment.kernel.cancel import Patience
 
 SERVICES = str(Path(__file__).parent / "services")
 
 
-def soon(seconds=20.0):
-    """A deadline that only a hang reaches."""
-    return time.monotonic() + seconds
+def soon(seconds=20.0, cancel=None):
+    """A patience that only a hang outlasts."""
+    return Patience(time.monotonic() + seconds, cancel)
 
 
 def source(service="probe_service:serve", **arguments):
@@ -36,8 +37,7 @@ def own_zygote(service="probe_service:serve", *, scope="module"):
 
 def ask(worker, do, body=b"", *, max_body=1 << 20, seconds=20.0, cancel=None, **header):
     """Have a probe worker do something; header and body of its answer."""
-    terms = {"max_body": max_body, "deadline": soon(seconds), "cancel": cancel}
-    return worker.request({"do": do, **header}, body, **terms)
+    return worker.request({"do": do, **header}, body, max_body=max_body, patience=soon(seconds, cancel))
 
 
 def look(worker):

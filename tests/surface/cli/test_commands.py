@@ -53,7 +53,7 @@ def test_a_fact_is_saved_in_two_lines_and_known_the_next_time(muniment, roots):
 
 def test_a_run_that_the_kernel_holds_less_says_what_was_missing(muniment, monkeypatch):
     with Zygote("claiming_service:serve", directories=(*import_directories(), SERVICES)) as zygote:
-        monkeypatch.setattr(pool._SHARED, "zygote", zygote)
+        monkeypatch.setattr(pool, "_SHARED", zygote)
         how = muniment.lines("remember", FACT)[1]
         assert re.search(r"enforcement partial \(without .*seccomp; see muniment doctor\)", how)
         document = muniment.document("remember", FACT)

@@ -41,7 +41,7 @@ def found(monkeypatch):
 
     def found(which=None, change=lambda trial: trial):
         layers = {"service": f"layers_service:{which}", "directories": [SERVICES]} if which else {}
-        trial = change(try_all(soon(), attempts=FEW, **layers))
+        trial = change(try_all(soon().deadline, attempts=FEW, **layers))
         monkeypatch.setattr(command, "try_all", lambda _: trial)
 
     return found

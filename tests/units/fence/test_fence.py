@@ -19,7 +19,6 @@ from kit.raising import raised
 from muniment.errors import ConfinementUnavailable
 from muniment.fence import layers, pool
 from muniment.fence.layers import MEMORY_BYTES, MIN_ABI, Grounds, handled_by, offered_abi, restrict
-from muniment.kernel.cancel import Patience
 from muniment.kernel.names import Enforcement
 from muniment.names import FenceLayer
 from muniment.sandbox import Sandbox
@@ -49,8 +48,8 @@ LIMITS = {
 @needs_fence
 def test_a_worker_is_fully_held_and_the_kernel_says_so(zygote, roots):
     fds = {scope: os.open(path, os.O_PATH | os.O_DIRECTORY) for scope, path in roots.items()}
-    with zygote.spawn(fds, deadline=soon()) as worker:
-        held = greet(worker, Patience(soon()))
+    with zygote.spawn(fds, soon()) as worker:
+        held = greet(worker, soon())
         limits = limits_of(worker)
         pages = int(Path(f"/proc/{worker.pid}/statm").read_text().split()[0])
     for fd in fds.values():
@@ -64,8 +63,8 @@ def test_a_worker_is_fully_held_and_the_kernel_says_so(zygote, roots):
 
 @needs_fence
 def test_a_limit_that_a_parent_set_lower_stays_lower():
-    with source("frugal_service:serve") as zygote, zygote.spawn({}, deadline=soon()) as worker:
-        assert greet(worker, Patience(soon())).enforcement is Enforcement.FULL
+    with source("frugal_service:serve") as zygote, zygote.spawn({}, soon()) as worker:
+        assert greet(worker, soon()).enforcement is Enforcement.FULL
         assert limits_of(worker)["Max open files"] == ("50", "50")
         assert limits_of(worker)["Max cpu time"] == ("20", "20")
 
@@ -77,7 +76,7 @@ claims = own_zygote("claiming_service:serve")
 @pytest.fixture
 def claiming(claims, monkeypatch):
     """In the place of the sandbox's."""
-    monkeypatch.setattr(pool._SHARED, "zygote", claims)
+    monkeypatch.setattr(pool, "_SHARED", claims)
 
 
 @pytest.mark.threat("T-FENCE-08", control="kernel_asked")
@@ -110,7 +109,7 @@ def test_the_hardened_policy_runs_behind_the_fence_which_each_connection_is_held
         box.call("write_file", {"path": "user/a.md", "content": "a\n"})
         box.commit()
         assert (roots["user"] / "a.md").read_text() == "a\n"
-        monkeypatch.setattr(pool._SHARED, "zygote", claims)
+        monkeypatch.setattr(pool, "_SHARED", claims)
         raised(ConfinementUnavailable, box.call, "ls", {"path": "user"})
 
 

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -22,7 +21,7 @@ from kit.fence.probe import SERVICES, Watched, ask, look, own_zygote, soon, sour
 from kit.raising import raised
 from muniment.errors import Cancelled, ConfinementUnavailable, DeadlineExceeded, WorkerLost
 from muniment.fence import pool, zygote
-from muniment.fence.pool import Zygote, import_directories, shared_zygote
+from muniment.fence.pool import Zygote, import_directories
 from muniment.fence.wire import FrameViolation
 from muniment.kernel.cancel import Cancel, Patience
 
@@ -39,15 +38,15 @@ def crash(worker):
 def test_a_zygote_is_replaced_once_after_crashes_of_its_workers_and_not_for_those_that_we_killed(fresh):
     old = fresh.pid
     for how in ("close", "lie", "exit"):
-        worker = fresh.spawn({}, deadline=soon())
+        worker = fresh.spawn({}, soon())
         if how != "close":
             raised(WorkerLost, ask, worker, "raw" if how == "lie" else how, b"\xff" * 8, code=70)
         worker.close()
     fresh.start()
     assert fresh.pid == old
-    neighbour, first, second = (fresh.spawn({}, deadline=soon()) for _ in range(3))
+    neighbour, first, second = (fresh.spawn({}, soon()) for _ in range(3))
     crash(first)
-    with fresh.spawn({}, deadline=soon()) as worker:
+    with fresh.spawn({}, soon()) as worker:
         replacement = fresh.pid
         assert replacement != old
         assert look(worker)["parent"] == replacement
@@ -61,7 +60,7 @@ def test_a_zygote_rests_without_a_process_until_the_next_worker_but_not_while_on
     with source() as zygote:
         zygote.rest()
         assert zygote.pid is None
-        first, second = (zygote.spawn({}, deadline=soon()) for _ in range(2))
+        first, second = (zygote.spawn({}, soon()) for _ in range(2))
         old = zygote.pid
         first.close()
         zygote.rest()
@@ -73,15 +72,15 @@ def test_a_zygote_rests_without_a_process_until_the_next_worker_but_not_while_on
             assert over.ended()
         zygote.rest()
         assert zygote.pid is None
-        with zygote.spawn({}, deadline=soon()) as worker:
+        with zygote.spawn({}, soon()) as worker:
             assert look(worker)["parent"] == zygote.pid != old
 
 
 def test_a_zygote_that_rests_leaves_a_retired_process_to_its_workers():
     with source(runs=1) as zygote:
-        first = zygote.spawn({}, deadline=soon())
+        first = zygote.spawn({}, soon())
         retired = zygote.pid
-        zygote.spawn({}, deadline=soon()).close()
+        zygote.spawn({}, soon()).close()
         assert zygote.pid != retired
         zygote.rest()
         assert zygote.pid is None
@@ -93,7 +92,7 @@ def test_a_zygote_that_rests_leaves_a_retired_process_to_its_workers():
 
 def test_threads_spawn_at_once_and_each_gets_its_own_worker(steady):
     def run(number):
-        with steady.spawn({}, deadline=soon()) as worker:
+        with steady.spawn({}, soon()) as worker:
             assert ask(worker, "echo", b"x" * number, say=number) == ({"said": number}, b"x" * number)
             return worker.pid
 
@@ -105,17 +104,18 @@ def test_a_fork_of_the_broker_has_a_zygote_of_its_own_and_leaves_the_parents_alo
     script = f"""
         import os, sys, time
         from muniment.fence.pool import Zygote, import_directories, shared_zygote
-        soon = lambda: time.monotonic() + 20
+        from muniment.kernel.cancel import Patience
+        soon = lambda: Patience(time.monotonic() + 20)
         zygote = Zygote("probe_service:serve", directories=[*import_directories(), {SERVICES!r}])
         shared = shared_zygote()
-        echo = lambda worker: worker.request({{"do": "echo", "say": 1}}, max_body=0, deadline=soon())
-        worker = zygote.spawn({{}}, deadline=soon())
+        echo = lambda worker: worker.request({{"do": "echo", "say": 1}}, max_body=0, patience=soon())
+        worker = zygote.spawn({{}}, soon())
         parents = zygote.pid
         zygote._lock.acquire()  # as another thread might at the moment of the fork
         child = os.fork()
         if child == 0:
             assert zygote.pid is None and shared_zygote() is shared
-            with zygote.spawn({{}}, deadline=soon()) as own:
+            with zygote.spawn({{}}, soon()) as own:
                 assert echo(own)[0] == {{"said": 1}}
                 assert zygote.pid not in (None, parents)
             zygote.close()
@@ -128,12 +128,25 @@ def test_a_fork_of_the_broker_has_a_zygote_of_its_own_and_leaves_the_parents_alo
     subprocess.run([sys.executable, "-W", "error", "-c", textwrap.dedent(script)], check=True, timeout=50)
 
 
+def test_no_zygote_outlives_the_exit_of_its_broker_not_even_one_that_hangs():
+    script = """
+        import os, signal
+        from muniment.fence import pool
+        pool.LEAVE_SECONDS = 0.05
+        pool.shared_zygote().start()
+        os.kill(pool.shared_zygote().pid, signal.SIGSTOP)
+        print(pool.shared_zygote().pid)
+    """
+    command = [sys.executable, "-W", "error", "-c", textwrap.dedent(script)]
+    pid = int(subprocess.run(command, check=True, timeout=50, capture_output=True).stdout)
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
 def test_forgetting_in_a_fork_lets_go_of_the_process_without_a_signal(monkeypatch):
     zygote = source()
     monkeypatch.setattr(pool, "_ALIVE", {zygote})
-    monkeypatch.setattr(pool, "_SHARED", pool._Shared())
-    assert shared_zygote() is (shared := shared_zygote())
-    assert shared.pid is None, "nothing is started for it"
+    assert zygote.pid is None, "nothing is started for it"
     zygote.wait_ready(soon())
     process = zygote._current
     pool._after_fork()
@@ -175,7 +188,7 @@ def test_a_zygote_that_cannot_start_is_dead_and_says_why(monkeypatch):
     ):
         with Zygote(service, directories=directories) as zygote:
             raised(WorkerLost, zygote.wait_ready, soon(), match=told)
-            raised(WorkerLost, zygote.spawn, {}, deadline=soon(), match=r"failed|died")
+            raised(WorkerLost, zygote.spawn, {}, soon(), match=r"failed|died")
     monkeypatch.setattr(sys, "executable", "/no/such/python")
     with nothing_left_open(), source() as zygote, pytest.raises(WorkerLost, match="could not be started"):
         zygote.start()
@@ -186,18 +199,18 @@ def test_a_zygote_without_free_descriptors_says_so_and_lives(fresh):
     pid, limits = fresh.pid, resource.prlimit(fresh.pid, resource.RLIMIT_NOFILE)
     for free in (1, 2):
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (3 + free, limits[1]))
-        raised(WorkerLost, fresh.spawn, {}, deadline=soon(), match="Too many open files")
+        raised(WorkerLost, fresh.spawn, {}, soon(), match="Too many open files")
         resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
-        with fresh.spawn({}, deadline=soon()) as worker:
+        with fresh.spawn({}, soon()) as worker:
             assert look(worker)["parent"] == pid
 
 
 def test_a_report_that_tells_no_worker_or_makes_no_sense_is_told_and_leaves_no_descriptor(fresh, monkeypatch):
     monkeypatch.setattr(pool, "receive_report", lambda _: ({"errno": errno.EAGAIN}, []))
-    raised(WorkerLost, fresh.spawn, {}, deadline=soon(), match="could not fork")
+    raised(WorkerLost, fresh.spawn, {}, soon(), match="could not fork")
     stray = os.open("/dev/null", os.O_RDONLY)
     monkeypatch.setattr(pool, "receive_report", lambda _: ({"pid": "x"}, [stray]))
-    raised(WorkerLost, fresh.spawn, {}, deadline=soon(), match="died")
+    raised(WorkerLost, fresh.spawn, {}, soon(), match="died")
     raised(OSError, os.fstat, stray, match="Bad file")
     monkeypatch.undo()
     for message in (b"}{", b"[]", b""):
@@ -212,7 +225,7 @@ def test_a_report_that_tells_no_worker_or_makes_no_sense_is_told_and_leaves_no_d
 def test_a_control_socket_that_broke_is_a_dead_zygote(fresh, monkeypatch):
     fresh._current._control.shutdown(socket.SHUT_WR)
     monkeypatch.setattr(pool.ZygoteProcess, "is_gone", lambda _: False)
-    raised(WorkerLost, fresh.spawn, {}, deadline=soon(), match="died")
+    raised(WorkerLost, fresh.spawn, {}, soon(), match="died")
 
 
 def test_what_cannot_be_asked_is_told_and_a_full_control_socket_is_asked_again(steady, monkeypatch):
@@ -222,7 +235,7 @@ def test_what_cannot_be_asked_is_told_and_a_full_control_socket_is_asked_again(s
         ({"s" * 20_000: root}, "at most"),
         ({"user": 10_000}, "could not be asked"),
     ):
-        raised(WorkerLost, steady.spawn, roots, deadline=soon(), match=told)
+        raised(WorkerLost, steady.spawn, roots, soon(), match=told)
     os.close(root)
     refusals, send = [BlockingIOError()], pool.send_with_fds
 
@@ -235,10 +248,10 @@ def test_what_cannot_be_asked_is_told_and_a_full_control_socket_is_asked_again(s
         raise OSError(errno.EMFILE, "too many")
 
     monkeypatch.setattr(pool, "send_with_fds", reluctant)
-    with steady.spawn({}, deadline=soon()) as worker:
+    with steady.spawn({}, soon()) as worker:
         assert look(worker)["parent"] == steady.pid
     monkeypatch.setattr(socket, "socketpair", full)
-    raised(WorkerLost, steady.spawn, {}, deadline=soon(), match="no socket")
+    raised(WorkerLost, steady.spawn, {}, soon(), match="no socket")
 
 
 def test_a_request_names_its_scopes_in_the_order_of_its_descriptors_or_is_a_violation():
@@ -268,7 +281,7 @@ def identity(fd):
 def test_a_worker_sees_no_environment_and_no_root_and_lives_apart(monkeypatch):
     monkeypatch.setenv("MUNIMENT_API_KEY", SECRET)
     monkeypatch.setenv("PYTHONPATH", "/nowhere")
-    with source() as zygote, zygote.spawn({}, deadline=soon()) as worker:
+    with source() as zygote, zygote.spawn({}, soon()) as worker:
         seen = look(worker)
         path = seen["path"]
         assert (seen["pid"], seen["parent"], seen["session"]) == (worker.pid, zygote.pid, zygote.pid)
@@ -286,7 +299,7 @@ def test_a_worker_holds_its_socket_its_roots_and_nothing_else(steady, tmp_path):
         (tmp_path / scope / f"{scope}.md").touch()
         roots[scope] = os.open(tmp_path / scope, os.O_RDONLY | os.O_DIRECTORY)
     null = os.open("/dev/null", os.O_RDWR)
-    with steady.spawn({}, deadline=soon()), steady.spawn(roots, deadline=soon()) as worker:
+    with steady.spawn({}, soon()), steady.spawn(roots, soon()) as worker:
         seen = look(worker)
     assert seen["roots"] == {"user": ["user.md"], "project": ["project.md"]}
     held = list(seen["descriptors"].values())
@@ -299,28 +312,28 @@ def test_a_worker_holds_its_socket_its_roots_and_nothing_else(steady, tmp_path):
 
 def test_closing_a_source_ends_its_workers_and_itself():
     zygote = source()
-    worker = zygote.spawn({}, deadline=soon())
+    worker = zygote.spawn({}, soon())
     with Watched(worker.pid) as over, Watched(zygote.pid) as zygote_over:
         zygote.close()
         assert over.ended()
         assert zygote_over.ended(0)
     worker.close()
-    raised(WorkerLost, zygote.spawn, {}, deadline=soon(), match="was closed")
+    raised(WorkerLost, zygote.spawn, {}, soon(), match="was closed")
 
 
 @pytest.mark.threat("T-RUN-02", control="death_with_zygote")
 def test_workers_vanish_with_a_killed_zygote_and_the_next_comes_from_another(fresh):
-    workers = [fresh.spawn({}, deadline=soon()) for _ in range(3)]
-    workers[0].send({"do": "spin"}, deadline=soon())
-    workers[1].send({"do": "hang"}, deadline=soon())
+    workers = [fresh.spawn({}, soon()) for _ in range(3)]
+    workers[0].send({"do": "spin"}, patience=soon())
+    workers[1].send({"do": "hang"}, patience=soon())
     watched = [Watched(worker.pid) for worker in workers]
     old = fresh.pid
     os.kill(old, signal.SIGKILL)
     assert all(watch.ended() for watch in watched)
     for worker, watch in zip(workers, watched, strict=True):
-        raised(WorkerLost, worker.receive, max_body=0, deadline=soon(), match="status unknown")
+        raised(WorkerLost, worker.receive, max_body=0, patience=soon(), match="status unknown")
         watch.__exit__()
-    with fresh.spawn({}, deadline=soon()) as worker:
+    with fresh.spawn({}, soon()) as worker:
         assert fresh.pid != old
         assert look(worker)["parent"] == fresh.pid
 
@@ -328,22 +341,22 @@ def test_workers_vanish_with_a_killed_zygote_and_the_next_comes_from_another(fre
 def test_a_stopped_zygote_costs_one_caller_its_deadline_and_leaves_no_worker(fresh, monkeypatch):
     monkeypatch.setattr(pool, "REPORT_SECONDS", 0.05)
     monkeypatch.setattr(pool, "LEAVE_SECONDS", 0.05)
-    old, worker = fresh.pid, fresh.spawn({}, deadline=soon())
+    old, worker = fresh.pid, fresh.spawn({}, soon())
     with Watched(old) as over:
         os.kill(old, signal.SIGSTOP)
         with pytest.raises(WorkerLost, match="status unknown"):
-            worker.request({"do": "exit", "code": 3}, max_body=0, deadline=soon())
+            worker.request({"do": "exit", "code": 3}, max_body=0, patience=soon())
         with Cancel() as cancel:
             setter = threading.Timer(0.05, cancel.set)
             setter.start()
-            raised(Cancelled, fresh.spawn, {}, deadline=soon(), cancel=cancel)
+            raised(Cancelled, fresh.spawn, {}, soon(cancel=cancel))
             setter.join()
-        raised(DeadlineExceeded, fresh.spawn, {}, deadline=soon(0.1))
+        raised(DeadlineExceeded, fresh.spawn, {}, soon(0.1))
         assert over.ended(), "it hung, so it is replaced"
     with pytest.raises(DeadlineExceeded):
-        fresh.spawn({}, deadline=time.monotonic())
+        fresh.spawn({}, soon(0))
     assert fresh.pid is None
-    with fresh.spawn({}, deadline=soon()) as worker:
+    with fresh.spawn({}, soon()) as worker:
         assert look(worker)["parent"] == fresh.pid != old
 
 
@@ -361,6 +374,6 @@ def test_a_worker_forked_for_a_caller_who_gave_up_is_killed(deaf, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(Patience, "wait", wait)
-        raised(Cancelled, deaf.spawn, {}, deadline=soon())
+        raised(Cancelled, deaf.spawn, {}, soon())
     with given_up[0] as over:
         assert over.ended()

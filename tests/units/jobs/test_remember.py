@@ -269,9 +269,9 @@ def test_a_clean_run_sees_nothing_of_the_memory_and_its_worker_holds_no_root(tmp
     put(roots["user"], "MEMORY.md", f"- [{canary}]({canary}.md)\n")
     held, spawn = [], Zygote.spawn
 
-    def spied(self, roots, **terms):
+    def spied(self, roots, patience):
         held.append(dict(roots))
-        return spawn(self, roots, **terms)
+        return spawn(self, roots, patience)
 
     monkeypatch.setattr(Zygote, "spawn", spied)
     rel = f"user/{canary}.md"

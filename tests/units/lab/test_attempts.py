@@ -76,7 +76,7 @@ def tried(configuration):
     terms = {"service": f"layers_service:{configuration}", "directories": [SERVICES]}
     before = machine()
     with nothing_left_open(), tempfile.TemporaryDirectory() as parent:
-        found = try_all(soon(), parent=Path(parent), **terms)
+        found = try_all(soon().deadline, parent=Path(parent), **terms)
         assert os.listdir(parent) == []  # noqa: PTH208 - what succeeds leaves nothing behind
     assert machine() == before
     return found
@@ -146,7 +146,7 @@ def test_the_environment_is_found_where_the_zygote_has_it_and_nowhere_else_what_
     found = (popen, "ENODATA", Verdict.HELD), (start_with_environment, DONE, Verdict.NOT_HELD)
     for start, *outcome in found:
         monkeypatch.setattr(pool.subprocess, "Popen", start)
-        (finding,) = try_all(soon(), attempts=attempts).findings
+        (finding,) = try_all(soon().deadline, attempts=attempts).findings
         assert [finding.outcome, finding.verdict] == outcome
     variables = {b"MODEL_API_KEY": b"key" * 40, b"PATHS": b"p" * 80, b"LANG": b"C.UTF-8", b"PATH": b"/bin"}
     monkeypatch.setattr(os, "environb", variables)
@@ -162,7 +162,7 @@ def test_the_environment_is_found_where_the_zygote_has_it_and_nowhere_else_what_
 
 def tried_once(service, name="read-outside", seconds=20.0, **terms):
     terms |= {"service": service, "directories": [SERVICES]}
-    return try_all(soon(seconds), attempts=[ATTEMPTS[name]], **terms).findings[0]
+    return try_all(soon(seconds).deadline, attempts=[ATTEMPTS[name]], **terms).findings[0]
 
 
 def test_an_attempt_that_does_not_end_is_given_up_and_a_worker_that_just_ends_proves_nothing(monkeypatch):

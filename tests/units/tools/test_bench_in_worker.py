@@ -29,7 +29,7 @@ def remote(worker):
 
 
 def test_no_nesting_and_no_size_costs_the_worker_its_life(zygote):
-    with zygote.spawn({}, deadline=patience().deadline) as worker:
+    with zygote.spawn({}, patience()) as worker:
         bench = remote(worker)
         for depth in (10, *range(990, 1000), 5000):
             nested = reduce(lambda inner, _: [inner], range(depth), [])
@@ -51,11 +51,11 @@ NO_MESSAGES = {
 
 def test_a_fenced_worker_that_hears_no_message_ends_with_a_code_of_its_own(zygote, subtests):
     for number, (name, sent) in enumerate(NO_MESSAGES.items()):
-        with subtests.test(name), zygote.spawn({}, deadline=patience().deadline) as worker:
+        with subtests.test(name), zygote.spawn({}, patience()) as worker:
             _ = remote(worker) if number % 2 else greet(worker, patience())
             worker._sock.send(sent)
             with pytest.raises(WorkerLost, match=r"exit code 65 .frame"):
-                worker.receive(max_body=0, deadline=patience().deadline)
+                worker.receive(max_body=0, patience=patience())
 
 
 # -- the service on a thread of this process, spoken to as the broker does ---------------------------------

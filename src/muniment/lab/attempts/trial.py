@@ -21,7 +21,6 @@ import struct
 import tempfile
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -311,7 +310,7 @@ class _Trial:
             until = min(self._deadline, time.monotonic() + ATTEMPT_SECONDS)
             request = {"t": "attempt", "name": attempt.name, "targets": targets}
             try:
-                answer, _ = worker.request(request, max_body=0, deadline=until)
+                answer, _ = worker.request(request, max_body=0, patience=Patience(until))
             except WorkerLost:
                 return _end_of(worker.status), f"the worker ended by {_end_of(worker.status)}"
             except DeadlineExceeded:
@@ -319,12 +318,9 @@ class _Trial:
                 return UNTRIED, f"no answer in {ATTEMPT_SECONDS:.0f} s"
         return str(answer.get("outcome")), str(answer.get("why"))
 
-    @contextmanager
-    def _worker(self) -> Iterator[Worker]:
+    def _worker(self) -> Worker:
         roots = {Scope(ROOT): self._stage.root}
-        hatched = self._process.hatch(roots, Patience(self._deadline))
-        with Worker(hatched, _regardless) as worker:
-            yield worker
+        return self._process.hatch(roots, Patience(self._deadline), _regardless)
 
 
 def _regardless(by_signal: bool) -> None:  # noqa: FBT001
@@ -333,7 +329,7 @@ def _regardless(by_signal: bool) -> None:  # noqa: FBT001
 
 def _greeting(worker: Worker, deadline: float) -> Mapping[FenceLayer, int]:
     """The layers that a worker calls missing."""
-    header, _ = worker.receive(max_body=0, deadline=deadline)
+    header, _ = worker.receive(max_body=0, patience=Patience(deadline))
     missing = header.get("missing")
     if isinstance(missing, dict) and set(missing) <= set(FenceLayer):
         numbers = {FenceLayer(name): number for name, number in missing.items() if isinstance(number, int)}
