@@ -21,6 +21,9 @@ from tempfile import TemporaryDirectory
 
 CLOSURES = ("muniment.store.commit", "muniment.sandbox")
 
+PARTS = ("kernel", "fence")
+"""What a reviewer reads whole."""
+
 CLOSURE = """
 import importlib, sys
 importlib.import_module(sys.argv[1])
@@ -99,8 +102,12 @@ def told(checkout: Path, code: str, argument: str) -> object:
 def main() -> None:
     """Print a table."""
     checkout = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parents[1]).resolve()
-    for name, value in measured(checkout / "src" / "muniment"):
+    package = checkout / "src" / "muniment"
+    for name, value in measured(package):
         print(f"{name:28}{value}")
+    for part in PARTS:
+        if (package / part).is_dir():  # An older checkout has none.
+            print(f"{'code lines of ' + part:28}{dict(measured(package / part))['code lines']}")
     for module in CLOSURES:
         print(f"{'closure of ' + module[9:]:28}{told(checkout, CLOSURE, module)}")
     with TemporaryDirectory() as base:

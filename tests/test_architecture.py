@@ -19,7 +19,9 @@ SOURCES = {
     for path in sorted(PACKAGE.rglob("*.py"))
 }
 TREES = {name: ast.parse(path.read_text()) for name, path in SOURCES.items()}
+STRUCTURE = runpy.run_path(str(REPOSITORY / "benchmarks" / "structure.py"))
 MAX_FILE_LINES, MAX_FUNCTION_LINES = 650, 60
+MAX_PART_LINES = {"kernel": 2_450, "fence": 1_130}
 
 
 def words(text):
@@ -80,6 +82,31 @@ def test_a_package_imports_itself_and_what_stands_left_of_it_as_import_linter_ho
     linter = [Path(sys.executable).with_name("lint-imports"), "--no-cache"]
     done = subprocess.run(linter, capture_output=True, text=True, check=False, cwd=REPOSITORY, timeout=50)
     assert done.returncode == 0, done.stdout
+
+
+RESTS_ON = {"kernel": {"kernel"}, "fence": {"kernel", "names", "errors", "fence"}}
+"""What may stand in the kernel and in the fence, besides the standard library."""
+
+
+def test_kernel_and_fence_rest_on_the_standard_library_and_what_is_named_here():
+    for name, parts in RESTS_ON.items():
+        ours = {user: set(map(part, IMPORTED[user])) for user in SOURCES if part(user) == name}
+        assert {user: more for user, others in ours.items() if (more := others - parts)} == {}
+    for name, node in nodes(ast.Import, ast.ImportFrom):
+        if part(name) in RESTS_ON:
+            whole = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module]
+            foreign = {each.partition(".")[0] for each in whole} - sys.stdlib_module_names
+            assert foreign <= {"muniment"}, name
+
+
+def test_kernel_and_fence_are_checked_without_any_and_without_a_cast():
+    written = [
+        *((name, node.id) for name, node in nodes(ast.Name)),
+        *((name, node.attr) for name, node in nodes(ast.Attribute)),
+        *((name, node.name) for name, node in nodes(ast.alias)),
+    ]
+    loose = {(name, word) for name, word in written if word in {"Any", "cast"} and part(name) in RESTS_ON}
+    assert loose == set()
 
 
 def test_the_store_alone_writes_memory_and_the_api_the_sandbox_and_the_program_alone_start_workers():
@@ -221,12 +248,17 @@ def test_every_tool_declares_its_verbs_and_its_path():
 
 
 def test_files_and_functions_stay_short():
-    code_lines = runpy.run_path(str(REPOSITORY / "benchmarks" / "structure.py"))["code_lines"]
-    lines = {name: code_lines(SOURCES[name].read_text(), tree) for name, tree in TREES.items()}
+    lines = {name: STRUCTURE["code_lines"](SOURCES[name].read_text(), tree) for name, tree in TREES.items()}
     assert {name for name in SOURCES if len(lines[name]) > MAX_FILE_LINES} == set()
     functions = nodes(ast.FunctionDef, ast.AsyncFunctionDef)
     lengths = [(name, node.name, node.end_lineno - node.lineno + 1) for name, node in functions]
     assert [each for each in lengths if each[2] > MAX_FUNCTION_LINES] == []
+
+
+def test_what_a_reviewer_reads_whole_stays_small():
+    found = {name: dict(STRUCTURE["measured"](PACKAGE / name))["code lines"] for name in STRUCTURE["PARTS"]}
+    assert set(found) == set(MAX_PART_LINES)
+    assert {name: lines for name, lines in found.items() if lines > MAX_PART_LINES[name]} == {}
 
 
 def test_names_of_classes_are_unique_but_for_forms_of_one_thing_and_no_module_is_nameless():
