@@ -26,6 +26,23 @@ def test_a_kernel_that_says_otherwise_outweighs_the_report():
         assert what_holds([], status, PLAIN) == Held(Enforcement.PARTIAL, (layer,)), instead
 
 
+def test_a_filter_of_the_containers_is_none_of_the_workers_and_old_kernels_count_none():
+    filtered = PLAIN.replace("filters:\t0", "filters:\t1")
+    seccomp = Held(Enforcement.PARTIAL, (FenceLayer.SECCOMP,))
+    assert what_holds([], FENCED, filtered) == seccomp
+    assert (
+        what_holds([], FENCED.replace("filters:\t1", "filters:\t2"), filtered).enforcement is Enforcement.FULL
+    )
+    uncounted = [text.replace("Seccomp_filters:\t", "Other:\t") for text in (FENCED, PLAIN)]
+    assert what_holds([], *uncounted) == Held(Enforcement.FULL, ())
+
+
+def test_a_worker_is_fully_held_without_mdwe_and_without_no_other_layer():
+    for layer in FenceLayer:
+        expected = Enforcement.FULL if layer is FenceLayer.MDWE else Enforcement.PARTIAL
+        assert what_holds([layer], FENCED, PLAIN) == Held(expected, (layer,))
+
+
 def test_the_kernel_is_asked_about_one_process_and_tools_in_this_one_are_held_by_nothing():
     status = read_status(os.getpid())
     assert f"\nPid:\t{os.getpid()}\n" in status

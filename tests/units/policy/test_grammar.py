@@ -148,7 +148,9 @@ def test_exactly_the_documented_characters_stand_in_a_name_and_fold_to_nothing_t
             assert all(map(subject.is_canonical_character, form)), f"U+{code:04X}"
 
 
-SPELLINGS = "Pinned pinned|ﬁle FILE|straße STRASSE|\u017f S|K \u212a|Σ ς|É e\u0301|\uff21 a|\u1e96 H\u0331"
+SPELLINGS = (
+    "Pinned pinned|ﬁle FILE|straße STRASSE|\u017f S|K \u212a|Σ ς \u03f9|É e\u0301|\uff21 a|\u1e96 H\u0331"
+)
 
 
 def test_one_name_to_a_file_system_folds_alike_and_what_does_not_fold_letter_by_letter_is_refused():
