@@ -35,12 +35,6 @@ from muniment.kernel.root import Resolver, Root, choose_resolver
 from muniment.kernel.syscalls import LIST
 
 _OTHERS_MAY_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
-_PRIVATE: Final = 0o700
-
-_OVERFLOW_USER: Final = 65_534
-
-_MAX_LINKS: Final = 40
-"""Links on the way to one file; Linux follows no more."""
 
 _Identity = tuple[int, int]
 """Device and inode."""
