@@ -7,7 +7,7 @@ from collections import Counter
 from faults.catalogue import REPOSITORY, faults, texts_below
 
 EACH = 30
-GROUPS = {"confine", "content", "policy", "store", "jobs", "recall", "daemon", "cli"}
+GROUPS = {"kernel", "fence", "content", "policy", "store", "jobs", "recall", "daemon", "cli"}
 
 
 def test_every_fault_can_be_made_in_one_place_and_has_a_name_of_its_own():
