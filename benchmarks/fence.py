@@ -13,14 +13,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
 from muniment.fence.pool import Worker, Zygote, import_directories
 from muniment.kernel.cancel import Patience
+from muniment.kernel.decide import Limits, Policy
 from muniment.kernel.names import Scope
-from muniment.policy.decide import Limits, Policy
 from muniment.policy.load import load_policy
 from muniment.tools.remote import RemoteBench, greet
 
@@ -82,8 +82,8 @@ def write_memory(directory: Path) -> None:
 def policy() -> Policy:
     """The shipped policy, with budgets that a benchmark does not spend."""
     strict = load_policy("strict")
-    limits = strict.limits.model_dump() | {"scan_bytes": 1 << 32, "read_bytes": 1 << 32}
-    return strict.model_copy(update={"limits": Limits(**limits)})
+    limits = asdict(strict.limits) | {"scan_bytes": 1 << 32, "read_bytes": 1 << 32}
+    return replace(strict, limits=Limits(**limits))
 
 
 def patience() -> Patience:

@@ -15,13 +15,14 @@ import platform
 import resource
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from statistics import median
 
+from muniment.kernel.decide import Judge, Policy
 from muniment.kernel.names import Verb
 from muniment.kernel.path import canonicalise
 from muniment.lab.proofs import diff
 from muniment.policy import automaton, load
-from muniment.policy.decide import Judge, Policy
 from muniment.policy.load import load_policy, parse_policy
 
 WORDS = """
@@ -76,7 +77,7 @@ def strict(*, without: str | None = None) -> Policy:
     whole = load_policy("strict")
     (layer,) = whole.layers
     kept = tuple(rule for rule in layer.deny if rule.id != without)
-    return whole.model_copy(update={"layers": (layer.model_copy(update={"deny": kept}),)})
+    return replace(whole, layers=(replace(layer, deny=kept),))
 
 
 def seconds(act: Callable[[], object], rounds: int = 7) -> float:
@@ -116,14 +117,14 @@ def trying(of: Policy, *, again: bool) -> float:
 
     def first() -> None:
         load._passed.clear()  # noqa: SLF001
-        list(load.silent_denies(of))
+        list(load.defects(of))
 
     if not again:
         return seconds(first)
     first()
     begin = time.process_time()
     for _ in range(100):
-        list(load.silent_denies(of))
+        list(load.defects(of))
     return (time.process_time() - begin) / 100
 
 

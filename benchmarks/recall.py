@@ -41,8 +41,8 @@ from typing import Any, NamedTuple
 
 from muniment.kernel.binding import bind_all
 from muniment.kernel.cancel import Patience
+from muniment.kernel.decide import Judge
 from muniment.kernel.names import Scope
-from muniment.policy.decide import Judge
 from muniment.policy.load import load_policy
 from muniment.recall.recaller import Recaller, Shelf
 from muniment.recall.search import COLUMN_WEIGHTS, Search, Stemmer, Wanted, read_query

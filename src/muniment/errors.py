@@ -75,6 +75,7 @@ from muniment.kernel.refusal import (
     NotFound,
     PathEscape,
     PlatformUnsupported,
+    PolicyInvalid,
     QuotaExceeded,
     Refusal,
     Refused,
@@ -96,6 +97,7 @@ __all__ = [
     "NotFound",
     "PathEscape",
     "PlatformUnsupported",
+    "PolicyInvalid",
     "QuotaExceeded",
     "Refusal",
     "Refused",
@@ -112,22 +114,6 @@ class ConfigInvalid(MunimentError):
     """A flag, environment variable or line of `config.toml` cannot be used."""
 
     code = "config_invalid"
-
-
-class PolicyInvalid(MunimentError):
-    """A policy did not load; nothing runs.
-
-    Attributes:
-        rule: the check that failed, such as `E101`.
-        where: policy name or file, and the key or rule in it.
-        line: of the file, from 1; None where it is not known.
-    """
-
-    code = "policy_invalid"
-
-    def __init__(self, rule: str, where: str, problem: str, line: int | None = None) -> None:
-        self.rule, self.where, self.problem, self.line = rule, where, problem, line
-        super().__init__(f"{rule} {where}: {problem}")
 
 
 class InvalidScope(MunimentError):

@@ -38,13 +38,13 @@ from muniment.fence.pool import Worker, shared_zygote
 from muniment.kernel.binding import BoundRoot
 from muniment.kernel.cancel import Patience
 from muniment.kernel.change import ChangeSet
+from muniment.kernel.decide import Judge, Policy
 from muniment.kernel.judge import check_budgets
 from muniment.kernel.names import Enforcement, Scope, Trust, Verb
 from muniment.kernel.path import CanonicalPath
 from muniment.kernel.root import Root, read_links
 from muniment.names import ContextMode, Symlinks
 from muniment.ownership import bind_outside
-from muniment.policy.decide import Judge, Policy
 from muniment.policy.grammar import NO_LINKS, Links, check_symlinks, resolve
 from muniment.policy.load import Loaded, load_files
 from muniment.store.audit import timestamp

@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import Final
 
 from muniment.errors import ConfigInvalid, PolicyInvalid, printable
+from muniment.kernel.decide import Policy
 from muniment.ownership import check_ours
-from muniment.policy.decide import Policy
 from muniment.policy.family import PolicyText, read_text
 from muniment.policy.load import Loaded, load_files
 from muniment.settings import Settings

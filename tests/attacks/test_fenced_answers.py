@@ -10,8 +10,8 @@ from kit.memories import CANARY, IN_A_WORKER, make_roots, photograph, put, stric
 from kit.sandbox.side_by_side import side_by_side
 from muniment.errors import WorkerLost
 from muniment.fence.pool import Zygote
+from muniment.kernel.decide import Content
 from muniment.kernel.names import Enforcement
-from muniment.policy.decide import Content
 from muniment.sandbox import Sandbox
 
 pytestmark = pytest.mark.skipif(IN_A_WORKER is not Enforcement.FULL, reason="this kernel has no fence")

@@ -8,7 +8,7 @@ made the calls that the text asks for, until these ended or the run did.
 import json
 import re
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 
@@ -20,8 +20,8 @@ from kit.jobs.places import any_words, logged, opened, remembering, some
 from kit.jobs.victim import CANARY, FACT, SCOPES, Victim, put_private
 from kit.store.ground import patience
 from muniment.jobs.request import RememberResult
+from muniment.kernel.decide import Content, ScopeTerms
 from muniment.kernel.names import Trust
-from muniment.policy.decide import Content, ScopeTerms
 from muniment.policy.load import load_policy
 from muniment.store.upkeep import rebuild
 from muniment.testing.minds import Decide, through
@@ -34,7 +34,7 @@ STRICT, CLEAN = load_policy("strict"), load_policy("clean")
 LEFT = tuple(gate for gate in STRICT.content.reject if gate != "active-markup")
 SAME_TRUST = tuple(ScopeTerms(name=each.name, trust=Trust.AGENT) for each in STRICT.scope_terms)
 WITHOUT = {"content": Content(reject=LEFT, instructions="allow"), "scope_terms": SAME_TRUST}
-UNGATED = STRICT.model_copy(update=WITHOUT)
+UNGATED = replace(STRICT, **WITHOUT)
 """Where text may say what it likes, and nothing is trusted more than what a run writes."""
 
 ENDING = {"remember_path_escape", "remember_refused", "remember_failed"}

@@ -13,10 +13,10 @@ from muniment import Sandbox
 from muniment.errors import RememberPathEscape, StoreConflict
 from muniment.kernel.binding import bind_all
 from muniment.kernel.cancel import Patience
+from muniment.kernel.decide import Quota
 from muniment.kernel.names import RelPath, Scope
 from muniment.kernel.path import CanonicalPath
 from muniment.names import ContextMode, Symlinks
-from muniment.policy.decide import Quota
 from muniment.sandbox import RunTerms
 from muniment.store.state import State
 

@@ -39,7 +39,7 @@ def ground(tmp_path, opened):
 def judge_of(tmp_path):
     """Door 3, policies: the judge of a policy file with such a body."""
     from kit.policy.files import SCOPES, write
-    from muniment.policy.decide import Judge
+    from muniment.kernel.decide import Judge
     from muniment.policy.load import load_policy
 
     return lambda body: Judge(load_policy(write(tmp_path / "own.toml", body=SCOPES + body)))

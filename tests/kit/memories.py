@@ -5,12 +5,13 @@ from __future__ import annotations
 import gc
 import os
 import stat
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from kit.fence.machine import HAS_FENCE
+from muniment.kernel.decide import Changes, Confinement, Layer, Limits, Rule
 from muniment.kernel.names import Enforcement, Scope, Verb
 from muniment.kernel.root import Root, choose_resolver
-from muniment.policy.decide import Changes, Confinement, Layer, Limits, Rule
 from muniment.policy.load import load_policy
 
 SCOPES = (Scope("user"), Scope("project"))
@@ -65,7 +66,7 @@ def strict(*, require="partial", on_escape="abort", conflict="retry", deny=(), a
         )
         for kind, rules in (("deny", deny), ("allow", allow))
     }
-    limits = policy.limits.model_dump() | changes.pop("limits", {})
+    limits = asdict(policy.limits) | changes.pop("limits", {})
     update = {
         "confinement": Confinement(require=Enforcement(require), on_escape=on_escape),
         "changes": Changes(conflict=conflict),
@@ -75,7 +76,7 @@ def strict(*, require="partial", on_escape="abort", conflict="retry", deny=(), a
         ),
         **changes,
     }
-    return policy.model_copy(update=update)
+    return replace(policy, **update)
 
 
 def descriptors():

@@ -7,6 +7,7 @@ It shares no code with the subject.
 
 import tempfile
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from pathlib import Path
 
 from hypothesis import settings
@@ -49,8 +50,8 @@ class Memory(RuleBasedStateMachine):
         self.stack = ExitStack()
         self.base = Path(self.stack.enter_context(tempfile.TemporaryDirectory()))
         policy = strict(require="none")
-        changes = policy.changes.model_copy(update={"max_scope_share": 1.0, "max_forget": 3})
-        self.policy = policy.model_copy(update={"changes": changes})
+        changes = replace(policy.changes, max_scope_share=1.0, max_forget=3)
+        self.policy = replace(policy, changes=changes)
         self.place = self.stack.enter_context(opened(make_roots(self.base), self.policy))
         self.model, self.done = {}, []
         self.behind = dict.fromkeys(SCOPES, "")  # why an index may differ from its entries

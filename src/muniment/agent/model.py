@@ -16,9 +16,9 @@ from typing import Any, Final, Literal, Protocol, get_args
 from muniment.content.gates import visible
 from muniment.errors import Cancelled, ConfigInvalid, DeadlineExceeded, printable
 from muniment.kernel.cancel import Cancel
+from muniment.kernel.decide import Limits
 from muniment.kernel.names import Scope
 from muniment.names import ContextMode
-from muniment.policy.decide import Limits
 
 # -- model -------------------------------------------------------------------------------------------
 

@@ -619,12 +619,17 @@ def show_policy(
     effective: Annotated[
         bool, typer.Option("--effective", help="What it comes to with all that it extends, and who says so.")
     ] = False,
+    normal: Annotated[
+        bool, typer.Option("--normal", help="What it comes to, as the text whose SHA-256 is its digest.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Print a policy."""
     from muniment.cli.policy import show as run
 
-    raise typer.Exit(run(policy, effective=effective, as_json=json))
+    if effective and normal:
+        raise typer.BadParameter("choose one of --effective and --normal")
+    raise typer.Exit(run(policy, effective=effective, normal=normal, as_json=json))
 
 
 @policy_app.command()

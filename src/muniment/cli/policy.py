@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import secrets
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -17,6 +18,7 @@ from muniment.cli.terminal import (
     coloured,
     configure_logging,
     on_one_line,
+    output,
     print_document,
     print_failure,
     read_named,
@@ -24,6 +26,7 @@ from muniment.cli.terminal import (
 )
 from muniment.content.gates import one_line, visible
 from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable, MunimentError, PolicyInvalid, printable
+from muniment.kernel.decide import NO_GRANT, Layer, Policy, Quota
 from muniment.kernel.names import Digest
 from muniment.lab import proofs
 from muniment.lab.explain import Explanation
@@ -32,10 +35,9 @@ from muniment.lab.proofs import Cause, Difference, Gain, Mutant, mutants
 from muniment.lab.proofs import diff as difference_of
 from muniment.lab.review import LintFinding
 from muniment.lab.review import lint as findings_of
-from muniment.policy.decide import ACTS, NO_GRANT, Act, Layer, Policy, Quota
 from muniment.policy.family import LOCK_NAME, PolicyText, parse_toml, read_lock, read_text, render_lock
-from muniment.policy.load import Loaded, failed_tests, load_files
-from muniment.policy.tables import is_path, line_of
+from muniment.policy.load import ACTS, Act, Loaded, failed_tests, load_files
+from muniment.policy.tables import is_path, line_of, quota_of
 from muniment.settings import read_settings
 from muniment.signatures import sign as signature_of
 from muniment.signatures import signature_path, statement, verify_policy
@@ -62,7 +64,7 @@ def document(loaded: Loaded) -> dict[str, Any]:
         "terms": [
             _term(section, key, value, loaded.files)
             for section in _SECTIONS
-            for key, value in getattr(policy, section).model_dump(mode="json").items()
+            for key, value in asdict(getattr(policy, section)).items()
         ],
     }
 
@@ -120,7 +122,7 @@ def _layer(layer: Layer, files: tuple[PolicyText, ...]) -> dict[str, Any]:
         why = {table.id: table.why for table in getattr(file.tables, kind)}
         shown[kind] = [
             {
-                **rule.model_dump(mode="json"),
+                **asdict(rule),
                 "why": why[rule.id],
                 "line": line_of(file.text, kind, rule.id),
             }
@@ -147,14 +149,9 @@ def _scope(policy: Policy, index: int, files: tuple[PolicyText, ...]) -> dict[st
 def _quota(quota: Quota, files: tuple[PolicyText, ...]) -> dict[str, Any]:
     for file in files:
         for table in file.tables.quota:
-            if _numbers(table) == _numbers(quota) and sorted(set(table.paths)) == list(quota.paths):
-                line = line_of(file.text, "quota", quota.id)
-                return {**quota.model_dump(mode="json"), "from": file.name, "line": line}
-    return {**quota.model_dump(mode="json"), "from": DEFAULT, "line": None}
-
-
-def _numbers(quota: Quota) -> dict[str, Any]:
-    return quota.model_dump(exclude={"paths"})
+            if quota_of(table) == quota:
+                return {**asdict(quota), "from": file.name, "line": line_of(file.text, "quota", quota.id)}
+    return {**asdict(quota), "from": DEFAULT, "line": None}
 
 
 def _term(section: str, key: str, value: object, files: tuple[PolicyText, ...]) -> dict[str, Any]:
@@ -162,21 +159,21 @@ def _term(section: str, key: str, value: object, files: tuple[PolicyText, ...]) 
     saying = []
     for file in files:
         table = getattr(file.tables, section)
-        said = table.model_dump(mode="json")[key] if key in table.model_fields_set else None
-        if said == value or (isinstance(value, list) and isinstance(said, list) and sorted(said) == value):
+        said = getattr(table, key) if key in table.model_fields_set else None
+        if said == value or (isinstance(value, tuple) and said and tuple(sorted(said)) == value):
             return {
                 "key": f"{section}.{key}",
                 "value": value,
                 "from": file.name,
                 "line": line_of(file.text, section, None, key),
             }
-        if isinstance(value, list) and said:
+        if isinstance(value, tuple) and said:
             saying.append(file.name)
     return {"key": f"{section}.{key}", "value": value, "from": ", ".join(saying) or DEFAULT, "line": None}
 
 
 def _text(value: object) -> str:
-    return (" ".join(value) or "none") if isinstance(value, list) else str(value)
+    return (" ".join(value) or "none") if isinstance(value, tuple) else str(value)
 
 
 def _at(name: str, line: int | None) -> str:
@@ -284,12 +281,13 @@ def verify(policy: str, signers: Path | None, *, as_json: bool) -> int:
     return 0
 
 
-def show(policy: str, *, effective: bool, as_json: bool) -> int:
+def show(policy: str, *, effective: bool, normal: bool, as_json: bool) -> int:
     """Show a policy: its file as it stands, or what it comes to with all that it extends; the exit code.
 
     Args:
         policy: its name or path.
         effective: show what it comes to, and which file says so.
+        normal: show what it comes to in its normal form, byte for byte what the digest is of.
         as_json: one document instead of text.
     """
     configure_logging()
@@ -302,6 +300,11 @@ def show(policy: str, *, effective: bool, as_json: bool) -> int:
     elif effective:
         for line in lines(loaded):
             say(visible(line))
+    elif normal and as_json:
+        print_document({**_named(loaded), "normal": loaded.policy.text})
+    elif normal:
+        with output():  # Every character of it prints.
+            sys.stdout.buffer.write(loaded.policy.text.encode())
     elif as_json:
         print_document({**_named(loaded), "text": loaded.files[0].text})
     else:

@@ -34,9 +34,9 @@ from muniment.content.gates import GATES, check_text, decode, encode, one_line, 
 from muniment.content.markdown import ACTIVE_MARKUP, active_markup, fenced
 from muniment.content.secrets import find_secret
 from muniment.errors import ContentRejected
+from muniment.kernel.decide import Content
 from muniment.kernel.names import Trust
 from muniment.kernel.path import normalised
-from muniment.policy.decide import Content
 
 # -- instructions ------------------------------------------------------------------------------------
 #

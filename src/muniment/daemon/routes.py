@@ -26,6 +26,7 @@ from muniment.jobs import review
 from muniment.jobs.place import Place
 from muniment.jobs.review import undo
 from muniment.kernel.cancel import Cancel, Patience
+from muniment.kernel.decide import Deny, Judge
 from muniment.kernel.names import Verb
 from muniment.kernel.path import canonicalise
 from muniment.lane import (
@@ -40,7 +41,6 @@ from muniment.lane import (
     Task,
 )
 from muniment.names import MAX_FACT_BYTES, UNIX_ADDRESS, ContextMode, __version__
-from muniment.policy.decide import Deny, Judge
 from muniment.store import erase as erasing
 from muniment.store.audit import head
 from muniment.store.ledger import root_key

@@ -475,7 +475,6 @@ IMPORTS: Final = (
     "muniment",
     "pydantic",
     "pydantic_core",
-    "pathspec",
     "re2",
     "typing_extensions",
     "annotated_types",

@@ -56,9 +56,9 @@ from muniment.jobs.request import (
 )
 from muniment.kernel.cancel import Cancel, Patience
 from muniment.kernel.change import ChangeSet, Claim, FileChange
+from muniment.kernel.decide import Judge, Policy
 from muniment.kernel.names import RelPath, Scope, Trust
 from muniment.kernel.path import CanonicalPath
-from muniment.policy.decide import Judge, Policy
 from muniment.store.audit import timestamp
 from muniment.store.catalog import View
 from muniment.store.commit import Commit, Terms, commit

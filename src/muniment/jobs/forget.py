@@ -61,9 +61,9 @@ from muniment.jobs.request import (
 )
 from muniment.kernel.cancel import Cancel, Patience
 from muniment.kernel.change import ChangeSet, FileChange, digest
+from muniment.kernel.decide import Judge
 from muniment.kernel.names import RelPath, Scope, Trust
 from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, canonicalise
-from muniment.policy.decide import Judge
 from muniment.store.audit import timestamp
 from muniment.store.catalog import may_hold
 from muniment.store.commit import Commit, Terms, commit

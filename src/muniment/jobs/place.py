@@ -17,10 +17,10 @@ from muniment.errors import (
 )
 from muniment.kernel.binding import BoundRoot
 from muniment.kernel.change import digest
+from muniment.kernel.decide import Judge, Policy
 from muniment.kernel.names import Digest, Scope, Trust, Verb
 from muniment.kernel.path import CanonicalPath
 from muniment.names import Symlinks
-from muniment.policy.decide import Judge, Policy
 from muniment.store.catalog import CatalogEntry
 from muniment.store.ledger import root_key, source_of
 from muniment.store.state import State

@@ -70,10 +70,10 @@ from muniment.jobs.request import (
 )
 from muniment.kernel.cancel import Cancel, Patience
 from muniment.kernel.change import ChangeSet, FileChange
+from muniment.kernel.decide import Judge, Policy
 from muniment.kernel.names import INDEX_NAME, RelPath, Scope, Trust, Verb, joined
 from muniment.kernel.path import FILE_SUFFIX, CanonicalPath
 from muniment.names import ContextMode
-from muniment.policy.decide import Judge, Policy
 from muniment.policy.load import load_policy
 from muniment.policy.tables import meet, narrow_writes
 from muniment.sandbox import JobTerms, RunTerms, Sandbox

@@ -20,10 +20,10 @@ from muniment.errors import (
     PendingReview,
     StoreConflict,
 )
+from muniment.kernel.decide import Policy
 from muniment.kernel.names import Enforcement, Scope, Trust
 from muniment.kernel.path import MAX_MARKS, overlong_run
 from muniment.names import MAX_FACT_BYTES, ContextMode, FenceLayer
-from muniment.policy.decide import Policy
 from muniment.store.audit import append, timestamp
 from muniment.store.ledger import Change, Kept, Origin, of_task, root_key
 from muniment.store.review import waiting_of

@@ -26,12 +26,12 @@ from typing import Protocol
 from muniment.kernel.binding import BoundRoot
 from muniment.kernel.cancel import Patience
 from muniment.kernel.change import ChangeSet, FileChange, Judged, joint
+from muniment.kernel.decide import Policy
 from muniment.kernel.judge import Facts, Gates, check_paths, judge, look, settle, with_before
 from muniment.kernel.land import Landed, LockedRoots, lock_roots
 from muniment.kernel.names import Scope
 from muniment.kernel.refusal import StoreConflict
 from muniment.kernel.write import Journal, Recovered, recover, write
-from muniment.policy.decide import Policy
 
 
 class Proposal(Protocol):

@@ -23,6 +23,8 @@ from typing import Final, Protocol
 from muniment.kernel.binding import BoundRoot
 from muniment.kernel.cancel import Patience
 from muniment.kernel.change import _SEAL, ChangeSet, FileChange, Judged, digest
+from muniment.kernel.decide import Judge as Decider
+from muniment.kernel.decide import Policy, Quota
 from muniment.kernel.names import MAX_FILE_BYTES, Digest, RelPath, Scope, Verb, joined
 from muniment.kernel.path import CanonicalPath, check_suffix, fold
 from muniment.kernel.refusal import (
@@ -35,8 +37,6 @@ from muniment.kernel.refusal import (
     TooLarge,
     ToolError,
 )
-from muniment.policy.decide import Judge as Decider
-from muniment.policy.decide import Policy, Quota
 
 Gates = Callable[[FileChange], None]
 """Raises a refusal where the new bytes of a change may not stand at its path."""

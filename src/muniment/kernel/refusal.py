@@ -22,6 +22,22 @@ class PlatformUnsupported(MunimentError):
     code = "platform_unsupported"
 
 
+class PolicyInvalid(MunimentError):
+    """A policy did not load; nothing runs.
+
+    Attributes:
+        rule: the check that failed, such as `E101`.
+        where: policy name or file, and the key or rule in it.
+        line: of the file, from 1; None where it is not known.
+    """
+
+    code = "policy_invalid"
+
+    def __init__(self, rule: str, where: str, problem: str, line: int | None = None) -> None:
+        self.rule, self.where, self.problem, self.line = rule, where, problem, line
+        super().__init__(f"{rule} {where}: {problem}")
+
+
 class ManagedMemoryUnavailable(MunimentError):
     """A root or the state directory cannot be used.
 

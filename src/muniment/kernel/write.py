@@ -24,12 +24,12 @@ from typing import Final, Protocol
 
 from muniment.kernel._directory import temporary_name
 from muniment.kernel.change import _SEAL, FileChange, Judged, Returned, digest
+from muniment.kernel.decide import Judge as Decider
+from muniment.kernel.decide import Policy
 from muniment.kernel.judge import Facts, Known
 from muniment.kernel.land import Landed, LockedRoots, Stuck, clear, land, remove_directories
 from muniment.kernel.names import INDEX_DIRECTORY, Digest, RelPath, Scope, Verb
 from muniment.kernel.path import CanonicalPath
-from muniment.policy.decide import Judge as Decider
-from muniment.policy.decide import Policy
 
 _TOKEN_BYTES: Final = 6
 _COUNTER_BYTES: Final = 2

@@ -11,20 +11,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from muniment.errors import PathEscape, Refusal, Refused
+from muniment.kernel.decide import NOT_A_NAME, AllowPatterns, DenyPatterns, Judge, Policy, Rule
 from muniment.kernel.names import Verb
 from muniment.kernel.path import GRAMMAR_LAYER, CanonicalPath, canonicalise, fold
-from muniment.policy.decide import (
-    NOT_A_NAME,
-    REMOVAL,
-    Act,
-    AllowPatterns,
-    Deny,
-    DenyPatterns,
-    Judge,
-    Policy,
-    Rule,
-)
-from muniment.policy.grammar import check_creatable
+from muniment.policy.load import REMOVAL, Act, require
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +78,7 @@ def explain(policy: Policy, act: Act, unsafe_path: str, judge: Judge | None = No
     try:
         path = canonicalise(unsafe_path, policy.scopes)
         consulted = tuple(consult(policy, act, path))
-        if act == Verb.CREATE:
-            check_creatable(path)
-        _require(judge or Judge(policy), act, path)
+        require(act, path, judge or Judge(policy))
     except PathEscape as escape:
         return _escaped(policy, act, unsafe_path, escape)
     except Refusal as refusal:
@@ -132,12 +120,6 @@ def consult(policy: Policy, act: Act, path: CanonicalPath) -> Iterator[Consulted
 def covering(rule: Rule, text: str, folded: str) -> str | None:
     """The first pattern of a deny rule that covers the path."""
     return next((each for each in rule.paths if DenyPatterns((each,)).match(text, folded)), None)
-
-
-def _require(judge: Judge, act: Act, path: CanonicalPath) -> None:
-    verdict = judge.decide_removal(path) if act == REMOVAL else judge.decide(Verb(act), path)
-    if isinstance(verdict, Deny):
-        raise Refused(verdict.reason, rule=verdict.rule, layer=verdict.layer)
 
 
 def _escaped(policy: Policy, act: Act, unsafe_path: str, escape: PathEscape) -> Explanation:

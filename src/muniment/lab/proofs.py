@@ -4,13 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, Field, StringConstraints, ValidationError
 
-from muniment.errors import BadName, PolicyInvalid, printable
+from muniment.errors import PolicyInvalid, Refusal, printable
+from muniment.kernel.decide import (
+    MAX_BYTES,
+    MAX_COUNT,
+    QUOTA_NUMBERS,
+    AllowPatterns,
+    DenyPatterns,
+    Judge,
+    Layer,
+    Policy,
+    Quota,
+    Rule,
+)
 from muniment.kernel.names import Scope, Verb
 from muniment.kernel.path import CanonicalPath, fold
 from muniment.lab.explain import consult
@@ -28,27 +40,10 @@ from muniment.policy.automaton import (
     letters_for,
     shortest,
 )
-from muniment.policy.decide import (
-    ACTS,
-    MAX_BYTES,
-    MAX_COUNT,
-    MAX_TREE_WILDCARDS,
-    QUOTA_NUMBERS,
-    REMOVAL,
-    Act,
-    AllowPatterns,
-    DenyPatterns,
-    Frozen,
-    Judge,
-    Layer,
-    Policy,
-    Quota,
-    Rule,
-    check_pattern,
-)
-from muniment.policy.grammar import check_creatable
-from muniment.policy.load import Loaded, failure
-from muniment.policy.tables import meet, sorted_layers, sorted_quotas
+from muniment.policy.frozen import Frozen
+from muniment.policy.load import ACTS, REMOVAL, Act, Loaded, failure, grants, require
+from muniment.policy.pattern import MAX_TREE_WILDCARDS, check_pattern
+from muniment.policy.tables import meet, quota_of
 
 # -- prover ------------------------------------------------------------------------------------------
 #
@@ -335,7 +330,7 @@ class _Proving:
 
     def _not_granted(self, act: Act) -> _Set:
         granted = self._prover.grant(self._policy, act)
-        return _Set(Not(granted), lambda path: not self._judge.grants(act, path))
+        return _Set(Not(granted), lambda path: not grants(act, path, self._judge))
 
     def _finding(self, kind: str, invariant: _Invariant, cases: list[tuple[Act, _Set]]) -> InvariantFinding:
         """Broken if an act is granted somewhere in its set, shown by the shortest of those paths."""
@@ -368,7 +363,7 @@ class _Proving:
         return self._prover.find(
             All([self._prover.grant(self._policy, act), where.language]),
             self._policy.scopes,
-            lambda path: self._judge.grants(act, path) and where.confirms(path),
+            lambda path: grants(act, path, self._judge) and where.confirms(path),
         )
 
 
@@ -473,13 +468,13 @@ class _MutantTrial:
         self._policy, self._checks = loaded.policy, loaded.files[0].tables.test
         self._judge = Judge(self._policy)
         self._own = next(layer for layer in self._policy.layers if layer.name == loaded.files[0].name)
-        own, *others = ([_of(table) for table in file.tables.quota] for file in loaded.files)
+        own, *others = ([quota_of(table) for table in file.tables.quota] for file in loaded.files)
         self._quotas = [each for each in own if not any(each in quotas for quotas in others)]
 
     def all(self) -> Iterator[Mutant]:
         for change, layer in (*self._without_denies(), *self._with_wider_allows()):
             layers = [each for each in self._policy.layers if each is not self._own]
-            mutated = self._policy.model_copy(update={"layers": sorted_layers([*layers, layer])})
+            mutated = replace(self._policy, layers=(*layers, layer))
             yield self._judged(change, mutated)
         yield from self._with_larger_quotas()
 
@@ -489,16 +484,16 @@ class _MutantTrial:
             for path in rule.paths:
                 left = tuple(each for each in rule.paths if each != path)
                 change = _Mutation(f"{place} without pattern {path!r}", "deny", rule.id, path)
-                yield change, self._with_deny(rule, rule.model_copy(update={"paths": left}))
+                yield change, self._with_deny(rule, replace(rule, paths=left))
             for verb in rule.verbs:
                 verbs = tuple(each for each in rule.verbs if each != verb)
                 change = _Mutation(f"{place} without verb {verb}", "deny", rule.id, None)
-                yield change, self._with_deny(rule, rule.model_copy(update={"verbs": verbs}))
+                yield change, self._with_deny(rule, replace(rule, verbs=verbs))
 
     def _with_deny(self, rule: Rule, weaker: Rule) -> Layer:
         """A rule without patterns or verbs denies nothing, and is left as it is."""
         denies = tuple(weaker if each is rule else each for each in self._own.deny)
-        return self._own.model_copy(update={"deny": denies})
+        return replace(self._own, deny=denies)
 
     def _with_wider_allows(self) -> Iterator[tuple[_Mutation, Layer]]:
         for rule in self._own.allow:
@@ -506,25 +501,24 @@ class _MutantTrial:
                 for wider in _wider(path):
                     paths = tuple(wider if each == path else each for each in rule.paths)
                     allows = (
-                        rule.model_copy(update={"paths": paths}) if each is rule else each
-                        for each in self._own.allow
+                        replace(rule, paths=paths) if each is rule else each for each in self._own.allow
                     )
                     change = _Mutation(
                         f"allow[{rule.id}] with {wider!r} for {path!r}", "allow", rule.id, path
                     )
-                    yield change, self._own.model_copy(update={"allow": tuple(allows)})
+                    yield change, replace(self._own, allow=tuple(allows))
 
     def _with_larger_quotas(self) -> Iterator[Mutant]:
         for quota in self._policy.quotas:
-            for asked, field, most in _NUMBERS if _of(quota) in self._quotas else ():
+            for asked, field, most in _NUMBERS if quota in self._quotas else ():
                 bound = getattr(quota, field)
                 larger = min(2 * bound, most)
                 if larger == bound:
                     continue
-                raised = quota.model_copy(update={field: larger})
+                raised = replace(quota, **{field: larger})
                 quotas = [raised if each is quota else each for each in self._policy.quotas]
                 change = _Mutation(f"quota[{quota.id}] with {field} = {larger}", "quota", quota.id, None)
-                mutated = self._policy.model_copy(update={"quotas": sorted_quotas(quotas)})
+                mutated = replace(self._policy, quotas=tuple(quotas))
                 mutant = self._caught(change, mutated) or self._bounded(change, quota, field)
                 yield replace(mutant, over=(asked, bound + 1)) if mutant.status == "survived" else mutant
 
@@ -556,7 +550,7 @@ class _MutantTrial:
         return _told(change, outcomes)
 
     def _is_gained(self, judge: Judge, act: Act, path: CanonicalPath) -> bool:
-        return _grants(judge, act, path) and not self._judge.grants(act, path)
+        return _grants(act, path, judge) and not grants(act, path, self._judge)
 
     def _bounded(self, change: _Mutation, quota: Quota, field: str) -> Mutant:
         """What may be written that this number bounds, and none of another quota as tightly."""
@@ -585,7 +579,7 @@ class _MutantTrial:
     def _is_bounded(self, quota: Quota, field: str, act: Act, path: CanonicalPath) -> bool:
         bound, counting = getattr(quota, field), self._judge.quotas_for(path)
         holding = [each for each in counting if getattr(each, field) <= bound]
-        return _grants(self._judge, act, path) and holding == [quota]
+        return _grants(act, path, self._judge) and holding == [quota]
 
 
 def _told(change: _Mutation, outcomes: Iterator[tuple[Act, Outcome]]) -> Mutant:
@@ -607,17 +601,11 @@ def _granted(prover: Prover, policy: Policy, act: Act) -> Language:
     return All([granted, prover.exact(_CREATABLE), Not(prover.exact(_NOT_CREATABLE))])
 
 
-def _grants(judge: Judge, act: Act, path: CanonicalPath) -> bool:
-    with suppress(BadName):
-        if act == Verb.CREATE:
-            check_creatable(path)
-        return judge.grants(act, path)
+def _grants(act: Act, path: CanonicalPath, judge: Judge) -> bool:
+    with suppress(Refusal):
+        require(act, path, judge)
+        return True
     return False
-
-
-def _of(quota: Quota) -> Quota:
-    """The quota as it is in a policy, wherever it comes from."""
-    return Quota(**{**dict(quota), "paths": tuple(sorted(set(quota.paths)))})
 
 
 def _wider(pattern: str) -> Iterator[str]:
@@ -662,9 +650,9 @@ def terms_of(policy: Policy) -> dict[str, Value]:
     """Every term but quotas, by name. Gates are joined by commas."""
     tables = ("limits", "confinement", "changes", "content", "provenance", "retention")
     terms: dict[str, Value] = {
-        f"{table}.{key}": ", ".join(value) or "none" if isinstance(value, list) else value
+        f"{table}.{key}": ", ".join(value) or "none" if isinstance(value, tuple) else value
         for table in tables
-        for key, value in getattr(policy, table).model_dump(mode="json").items()
+        for key, value in asdict(getattr(policy, table)).items()
     }
     for scope in policy.scope_terms:
         terms[f"scopes.{scope.name}.trust"] = str(scope.trust)
@@ -836,7 +824,7 @@ class _Comparison:
 
     def _confirms(self, act: Act, path: CanonicalPath) -> bool:
         less, more = self._judges
-        return more.grants(act, path) and not less.grants(act, path)
+        return grants(act, path, more) and not grants(act, path, less)
 
     def _note(self, outcome: Outcome, acts: tuple[Act, ...]) -> None:
         if isinstance(outcome, Undecided):

@@ -11,26 +11,25 @@ from pathlib import Path
 from typing import Final
 
 from muniment.errors import PathEscape, PolicyInvalid, Refusal, printable
+from muniment.kernel.decide import GATES, QUOTA_NUMBERS, AllowPatterns, Judge, Policy, Quota, Rule
 from muniment.kernel.names import Enforcement, Scope, Verb
 from muniment.kernel.path import CanonicalPath, canonicalise, normalised
 from muniment.lab.explain import Consulted, consult
 from muniment.lab.proofs import SCHEMA as INVARIANTS
 from muniment.lab.proofs import Prover
 from muniment.policy.automaton import All, FoundPath, Language, Not, Nothing, Outcome
-from muniment.policy.decide import (
-    GATES,
-    QUOTA_NUMBERS,
+from muniment.policy.family import Member, parse_toml, read_family, read_text, shipped_folder
+from muniment.policy.load import (
     REMOVAL,
     Act,
-    AllowPatterns,
-    Judge,
-    Policy,
-    Quota,
-    Rule,
+    Loaded,
+    act_of,
+    failed_tests,
+    grants,
+    load_files,
+    wrong_patterns,
 )
-from muniment.policy.family import Member, parse_toml, read_family, read_text, shipped_folder
-from muniment.policy.load import Loaded, act_of, failed_tests, load_files, wrong_patterns
-from muniment.policy.tables import CheckTable, complaints, is_path, line_of
+from muniment.policy.tables import CheckTable, complaints, is_path, line_of, quota_of
 
 # -- finding -----------------------------------------------------------------------------------------
 #
@@ -61,6 +60,7 @@ _FIXES: Final = {
     "E201": "remove the pattern, or correct the name in it",
     "E202": "use fewer wildcards, or several patterns",
     "E203": "write the pattern with literals, *, ? and ** only",
+    "E204": "write the pattern in another way, or install the pathspec that Muniment asks for",
     "E205": "begin the pattern with / and a scope",
     "E206": "declare the scope or correct its name; for every scope, write /**/ in front, or one name alone",
     "E401": "correct the rule, or what the test expects",
@@ -140,7 +140,7 @@ class PolicyReview:
         self._own = next(layer for layer in self._policy.layers if layer.name == self._file.name)
         self._others = [layer for layer in self._policy.layers if layer is not self._own]
         counted = [path for file in loaded.files for quota in file.tables.quota for path in quota.paths]
-        self._parent_quotas = [quota for file in loaded.files[1:] for quota in file.tables.quota]
+        self._parent_quotas = [quota_of(table) for file in loaded.files[1:] for table in file.tables.quota]
         self._prover = Prover([self._policy], exact=counted)
 
     def findings(self) -> Iterator[LintFinding]:
@@ -249,7 +249,7 @@ class PolicyReview:
 
     def _larger_quotas(self) -> Iterator[LintFinding]:
         for quota in self._file.tables.quota:
-            holding = [each for each in self._parent_quotas if self._counts_all_of(each, quota)]
+            holding = [each for each in self._parent_quotas if self._counts_all_of(each, quota_of(quota))]
             for key in sorted(quota.model_fields_set & {*QUOTA_NUMBERS}):
                 least = min((getattr(each, key) for each in holding), default=getattr(quota, key))
                 if least < getattr(quota, key):
@@ -306,7 +306,7 @@ class PolicyReview:
     def _granted(self, verb: Verb, scopes: Collection[Scope]) -> CanonicalPath | None:
         """The shortest path on which the policy grants the verb."""
         grant = self._prover.grant(self._policy, verb)
-        return _path(self._prover.find(grant, scopes, lambda path: self._judge.grants(verb, path)))
+        return _path(self._prover.find(grant, scopes, lambda path: grants(verb, path, self._judge)))
 
     def _is_empty(self, language: Language) -> bool:
         outcome = self._prover.find(language, self._policy.scopes, lambda _path: True)

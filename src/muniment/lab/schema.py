@@ -11,11 +11,22 @@ from __future__ import annotations
 import json
 import re
 import sys
+from inspect import cleandoc
 from typing import Any, Final
 
+from muniment.kernel.decide import (
+    MAX_DAYS,
+    NEVER,
+    Changes,
+    Confinement,
+    Content,
+    Limits,
+    Provenance,
+    Quota,
+    Retention,
+)
 from muniment.kernel.names import Verb
 from muniment.kernel.path import GRAMMAR_LAYER
-from muniment.policy.decide import MAX_DAYS, NEVER
 from muniment.policy.tables import REQUEST_LAYER, RESERVED_RULES, SCHEMA, PolicyFile
 
 _PARENT: Final = r"^([a-z0-9][a-z0-9_-]{0,63}|[^/~].*/.*|[^/~].*\.toml|\.toml)$"
@@ -27,6 +38,8 @@ def policy_schema() -> dict[str, Any]:
     made = PolicyFile.model_json_schema(by_alias=True, ref_template="#/definitions/{model}")
     definitions, keys = made.pop("$defs"), made["properties"]
     _say_what_validators_ask(definitions, keys)
+    for part in (Limits, Confinement, Changes, Content, Provenance, Retention, Quota):
+        definitions[f"{part.__name__}Table"]["description"] = cleandoc(part.__doc__ or "")
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": f"A policy of Muniment: {SCHEMA}",
@@ -49,7 +62,7 @@ def _say_what_validators_ask(definitions: dict[str, Any], keys: dict[str, Any]) 
     for table in ("AllowTable", "QuotaTable"):
         definitions[table]["properties"]["paths"]["items"]["pattern"] = "^/"
     days = [{"type": "integer", "minimum": 1, "maximum": MAX_DAYS}, {"const": NEVER}]
-    for retention in definitions["Retention"]["properties"].values():
+    for retention in definitions["RetentionTable"]["properties"].values():
         retention["anyOf"] = days
     keys["name"]["not"] = {"enum": sorted({REQUEST_LAYER, GRAMMAR_LAYER})}
     keys["extends"]["items"]["pattern"] = _PARENT

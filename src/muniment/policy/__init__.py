@@ -1,25 +1,13 @@
-"""What a run may do, as data that a person reviews: path grammar, patterns, verdicts, policy files.
+"""Policy files, from what a person wrote and reviews to the `Policy` that the kernel decides by.
 
-Pure: values in, values out; only `family` and `lock` read, and only policy files that they are told to read;
-and `lookalikes` its own table.
+Pure: values in, values out; only `family` reads, and only policy files that it is told to read; and `grammar`
+its own table. What a policy means is `muniment.kernel.decide`: start reading there.
 
-What a run needs:
-
-- `grammar`: the one way from text to `CanonicalPath`. Start reading here.
-- `pattern`: the dialect of `paths`, and its two matchers.
-- `model`: the effective `Policy` that a run carries; `tables`: what may stand in a policy file.
-- `decide`: (verb, path) → `Allow` or `Deny`.
-- `meet`: how policies combine; the result grants no more than either.
-- `load`: policy files → `Policy`, or `PolicyInvalid` and nothing runs; with `family` (files and parents),
-  `checks` (inline tests), `selftest` (every deny fires) and `lock` (digests that were agreed on).
-
-What a reviewer needs:
-
-- `explain`: why one request is granted or denied.
-- `diff`, `terms`: what one policy grants that another does not. `invariants`: sentences that must be true.
-- `lint`: what looks wrong; `places`: on which line. `mutation`: what the inline tests would not notice.
-- `alphabet`, `automaton`, `search`, `prover`: how all of these know, by a shortest path or by a proof.
-- `schema`: the JSON Schema for editors.
+- `tables`: what may stand in a policy file, on which line, and how policies combine (`meet`).
+- `pattern`: the dialect of `paths`, and what pathspec says to a pattern.
+- `family`: files, parents and locks. `load`: all of these → `Policy`, or `PolicyInvalid` and nothing runs.
+- `automaton`: sets of paths, to find a shortest path in or to prove that there is none, which `lab` does.
+- `grammar`: lookalikes of names, and where links lead. `frozen`: what checked values have in common.
 
 What does not hold: nothing here knows whether a file of the memory exists or is a link, nor where a scope
 lies on disk.

@@ -1,8 +1,8 @@
 """Sets of paths as automata that read a path letter by letter, built as far as somebody walks them.
 
 A `Language` has numbered states. Two of them are the same in all: `NEVER`, from where no path is in it, and
-`ALWAYS`, from where every one is. The patterns are parsed here, by a reader of our own: pathspec stays the
-oracle of the tests (tests/units/policy/test_automaton.py), and nothing of the run time is believed.
+`ALWAYS`, from where every one is. The patterns are parsed here, by a reader of its own: it shares nothing
+with the matchers of the kernel, which the tests hold it to (tests/units/policy/test_automaton.py).
 
 Contract:
     L1  For every canonical path, spelled in the letters of `alphabet`, `Patterns.exact` holds iff
@@ -25,6 +25,7 @@ from typing import Final, Literal, Self
 from unicodedata import combining
 
 from muniment.errors import PathEscape, Refusal
+from muniment.kernel.decide import fold_single, is_anchored
 from muniment.kernel.names import MAX_DEPTH, Scope
 from muniment.kernel.path import (
     CanonicalPath,
@@ -34,7 +35,6 @@ from muniment.kernel.path import (
     is_normalised,
     segment_problem,
 )
-from muniment.policy.decide import exact_form, fold_single, is_anchored, tree_form
 
 # -- alphabet ----------------------------------------------------------------------------------------
 #
@@ -262,7 +262,7 @@ class Patterns(Language):
     def exact(cls, patterns: Iterable[str], letters: tuple[Letter, ...], budget: Steps) -> Self:
         """What `AllowPatterns` match."""
         made = cls(letters, budget)
-        made.start = made._number(made._begins("written", map(exact_form, patterns), tree=False))
+        made.start = made._number(made._begins("written", patterns, tree=False))
         return made
 
     @classmethod
@@ -271,9 +271,9 @@ class Patterns(Language):
         made, patterns = cls(letters, budget), tuple(patterns)
         wild = [each for each in patterns if "?" in each]
         made.start = made._number(
-            made._begins("folded", (tree_form(fold(each)) for each in patterns), tree=True)
-            | made._begins("written", map(tree_form, wild), tree=True)
-            | made._begins("single", (tree_form(fold_single(each)) for each in wild), tree=True)
+            made._begins("folded", map(fold, patterns), tree=True)
+            | made._begins("written", wild, tree=True)
+            | made._begins("single", map(fold_single, wild), tree=True)
         )
         return made
 
@@ -358,9 +358,11 @@ class Patterns(Language):
         """The nodes of one pattern, built from its end; those at its beginning."""
         ends_in_slash = pattern.endswith("/")
         segments = pattern.removeprefix("/").removesuffix("/").split("/")
-        last = len(segments) - 1
         rest = frozenset([self._add(_Node(form, certain=True))])
-        if segments[-1] == "**":  # Only in trees: `exact_form` leaves none at the end.
+        if segments[-1] == "**" and not tree:  # Any file below.
+            segments.append("*")
+        last = len(segments) - 1
+        if tree and not ends_in_slash and segments[-1] in {"*", "**"}:  # Whatever lies below.
             segments.pop()
             then = rest
         elif ends_in_slash:

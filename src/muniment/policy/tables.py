@@ -31,7 +31,8 @@ from __future__ import annotations
 import re
 import tomllib
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import astuple, replace
 from difflib import get_close_matches
 from functools import lru_cache
 from typing import Annotated, Any, Final, Literal, TypeVar, cast
@@ -47,10 +48,13 @@ from pydantic import (
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from muniment.errors import PolicyInvalid, printable
-from muniment.kernel.names import Scope, Trust, Verb
-from muniment.kernel.path import GRAMMAR_LAYER, PREFIX, segment_problem
-from muniment.policy.decide import (
+from muniment.kernel.decide import (
     GATES,
+    MAX_BYTES,
+    MAX_COUNT,
+    MAX_DAYS,
+    MAX_SECONDS,
+    MAX_TURNS,
     NEVER,
     NO_GRANT,
     NOT_A_NAME,
@@ -60,7 +64,6 @@ from muniment.policy.decide import (
     Confinement,
     Content,
     Days,
-    Frozen,
     Gate,
     Layer,
     Limits,
@@ -71,6 +74,9 @@ from muniment.policy.decide import (
     Rule,
     ScopeTerms,
 )
+from muniment.kernel.names import Enforcement, Scope, Trust, Verb
+from muniment.kernel.path import GRAMMAR_LAYER, PREFIX, segment_problem
+from muniment.policy.frozen import Frozen
 
 # -- places ------------------------------------------------------------------------------------------
 #
@@ -311,8 +317,8 @@ def meet(a: Policy, b: Policy) -> Policy:
     return Policy(
         name=a.name if a.name == b.name else f"{a.name}+{b.name}",
         scope_terms=_common_scopes(a, b),
-        layers=sorted_layers([*a.layers, *b.layers]),
-        quotas=sorted_quotas([*a.quotas, *b.quotas]),
+        layers=_all_layers(a, b),
+        quotas=(*a.quotas, *b.quotas),
         limits=_smaller(a.limits, b.limits),
         confinement=_stricter(a.confinement, b.confinement),
         changes=_smaller_changes(a.changes, b.changes),
@@ -334,21 +340,11 @@ def narrow_writes(policy: Policy, scope: Scope) -> Policy:
         allow=(Rule(id="request", verbs=tuple(sorted(Verb)), paths=("/**",)),),
         deny=(Rule(id="request-scope", verbs=_WRITING, paths=others),) if others else (),
     )
-    return policy.model_copy(update={"layers": sorted_layers([*policy.layers, layer])})
+    return replace(policy, layers=(*policy.layers, layer))
 
 
-def sorted_layers(layers: Iterable[Layer]) -> tuple[Layer, ...]:
-    """Each layer once, in an order that depends on nothing but their content."""
-    return tuple(sorted(set(layers), key=_content))
-
-
-def sorted_quotas(quotas: Iterable[Quota]) -> tuple[Quota, ...]:
-    """Each quota once, in an order that depends on nothing but their content."""
-    return tuple(sorted(set(quotas), key=_content))
-
-
-def _content(part: Layer | Quota) -> str:
-    return part.model_dump_json()
+def _all_layers(a: Policy, b: Policy) -> tuple[Layer, ...]:
+    return (*a.layers, *b.layers)
 
 
 def _common_scopes(a: Policy, b: Policy) -> tuple[ScopeTerms, ...]:
@@ -373,8 +369,7 @@ def _later(order: tuple[_Term, ...], a: _Term, b: _Term) -> _Term:
 
 
 def _smaller(a: Limits, b: Limits) -> Limits:
-    other: dict[str, Any] = b.model_dump()
-    return Limits(**{name: min(value, other[name]) for name, value in a.model_dump().items()})
+    return Limits(*map(min, astuple(a), astuple(b)))
 
 
 def _stricter(a: Confinement, b: Confinement) -> Confinement:
@@ -394,7 +389,7 @@ def _smaller_changes(a: Changes, b: Changes) -> Changes:
 
 def _stricter_content(a: Content, b: Content) -> Content:
     return Content(
-        reject=tuple(sorted({*a.reject, *b.reject})),
+        reject=tuple(gate for gate in GATES if gate in {*a.reject, *b.reject}),
         secrets=_later(("redact", "reject"), a.secrets, b.secrets),
         instructions=_later(("allow", "quarantine"), a.instructions, b.instructions),
     )
@@ -486,6 +481,17 @@ def _gate(value: object) -> object:
     return value
 
 
+def _term(value: object) -> object:
+    """One complaint for both forms of a retention, and no `true` for 1."""
+    if value == NEVER:
+        return value
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise PydanticCustomError("E104", "should be 'never' or a whole number of days")
+    if not 1 <= value <= MAX_DAYS:
+        raise PydanticCustomError("E110", "should be from 1 to {most} days", {"most": MAX_DAYS})
+    return value
+
+
 def _words(text: str, known: Any) -> dict[str, str]:
     return {"text": repr(printable(text)), "verbs": ", ".join(known)}
 
@@ -501,6 +507,13 @@ _Verbs = Annotated[
 ]
 _Paths = Annotated[tuple[str, ...], Field(strict=False, min_length=1, max_length=MAX_RULES)]
 _Trust = Annotated[Trust, Field(strict=False)]
+_Days = Annotated[Days, BeforeValidator(_term)]
+_Count = Annotated[int, Field(ge=1, le=MAX_COUNT)]
+_Bytes = Annotated[int, Field(ge=1, le=MAX_BYTES)]
+
+# What holds where a key is missing.
+_LIMITS, _CONFINEMENT, _CHANGES, _CONTENT = Limits(), Confinement(), Changes(), Content()
+_PROVENANCE, _RETENTION, _QUOTA = Provenance(), Retention(), Quota("", ())
 
 
 class ScopeTable(Frozen):
@@ -529,17 +542,67 @@ class AllowTable(RuleTable):
         return self
 
 
-class QuotaTable(Quota):
+class QuotaTable(Frozen):
     """`[[quota]]`."""
 
     id: _Id
     paths: _Paths
+    max_file_bytes: _Bytes = _QUOTA.max_file_bytes
+    max_files: _Count = _QUOTA.max_files
+    max_total_bytes: _Bytes = _QUOTA.max_total_bytes
 
 
-class ContentTable(Content):
+def quota_of(table: QuotaTable) -> Quota:
+    """The quota of a table."""
+    return Quota(**dict(table))
+
+
+class LimitsTable(Frozen):
+    """`[limits]`."""
+
+    turns: Annotated[int, Field(ge=1, le=MAX_TURNS)] = _LIMITS.turns
+    seconds: Annotated[int, Field(ge=1, le=MAX_SECONDS)] = _LIMITS.seconds
+    tool_calls: _Count = _LIMITS.tool_calls
+    read_bytes: _Bytes = _LIMITS.read_bytes
+    scan_bytes: _Bytes = _LIMITS.scan_bytes
+    write_bytes: _Bytes = _LIMITS.write_bytes
+    files_written: _Count = _LIMITS.files_written
+
+
+class ConfinementTable(Frozen):
+    """`[confinement]`."""
+
+    require: Annotated[Enforcement, Field(strict=False)] = _CONFINEMENT.require
+    on_escape: Literal["abort", "refuse"] = _CONFINEMENT.on_escape
+
+
+class ChangesTable(Frozen):
+    """`[changes]`."""
+
+    conflict: Literal["retry", "fail"] = _CHANGES.conflict
+    max_forget: _Count = _CHANGES.max_forget
+    max_scope_share: Annotated[float, Field(gt=0, le=1)] = _CHANGES.max_scope_share
+
+
+class ContentTable(Frozen):
     """`[content]`: only an explicit `reject = []` switches the gates off."""
 
-    reject: Annotated[tuple[_Gate, ...], Field(strict=False)] = GATES
+    reject: Annotated[tuple[_Gate, ...], Field(strict=False)] = _CONTENT.reject
+    secrets: Literal["reject", "redact"] = _CONTENT.secrets
+    instructions: Literal["allow", "quarantine"] = _CONTENT.instructions
+
+
+class ProvenanceTable(Frozen):
+    """`[provenance]`."""
+
+    untrusted_sources: Literal["allow", "quarantine", "reject"] = _PROVENANCE.untrusted_sources
+
+
+class RetentionTable(Frozen):
+    """`[retention]`."""
+
+    default: _Days = _RETENTION.default
+    untrusted: _Days = _RETENTION.untrusted
 
 
 class CheckTable(Frozen):
@@ -579,12 +642,12 @@ class PolicyFile(Frozen):
     allow: Annotated[tuple[AllowTable, ...], Field(strict=False, max_length=MAX_RULES)] = ()
     deny: Annotated[tuple[RuleTable, ...], Field(strict=False, max_length=MAX_RULES)] = ()
     quota: Annotated[tuple[QuotaTable, ...], Field(strict=False, max_length=MAX_RULES)] = ()
-    confinement: Confinement = Confinement()
-    limits: Limits = Limits()
-    changes: Changes = Changes()
+    confinement: ConfinementTable = ConfinementTable()
+    limits: LimitsTable = LimitsTable()
+    changes: ChangesTable = ChangesTable()
     content: ContentTable = ContentTable()
-    provenance: Provenance = Provenance()
-    retention: Retention = Retention()
+    provenance: ProvenanceTable = ProvenanceTable()
+    retention: RetentionTable = RetentionTable()
     test: Annotated[tuple[CheckTable, ...], Field(strict=False, max_length=MAX_RULES)] = ()
 
 
@@ -649,12 +712,12 @@ _MODELS: Final[dict[str, type[Frozen]]] = {
     "allow": AllowTable,
     "deny": RuleTable,
     "quota": QuotaTable,
-    "confinement": Confinement,
-    "limits": Limits,
-    "changes": Changes,
+    "confinement": ConfinementTable,
+    "limits": LimitsTable,
+    "changes": ChangesTable,
     "content": ContentTable,
-    "provenance": Provenance,
-    "retention": Retention,
+    "provenance": ProvenanceTable,
+    "retention": RetentionTable,
     "test": CheckTable,
 }
 _CODES: Final = {

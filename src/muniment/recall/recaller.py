@@ -44,9 +44,9 @@ from muniment.errors import (
 from muniment.kernel.binding import BoundRoot
 from muniment.kernel.cancel import Patience
 from muniment.kernel.change import digest
+from muniment.kernel.decide import Judge, Policy
 from muniment.kernel.names import Digest, RelPath, Scope, Trust, Verb
 from muniment.kernel.path import CanonicalPath
-from muniment.policy.decide import Judge, Policy
 from muniment.recall.search import (
     HIT_COLUMNS,
     EntryKey,

@@ -18,11 +18,11 @@ from muniment.kernel import commit as kernel
 from muniment.kernel.binding import BoundRoot
 from muniment.kernel.cancel import Patience
 from muniment.kernel.change import ChangeSet, FileChange, Judged, digest, joint
+from muniment.kernel.decide import Policy
 from muniment.kernel.land import Landed, LockedRoots
 from muniment.kernel.names import Scope, Trust
 from muniment.kernel.path import CanonicalPath
 from muniment.kernel.write import Recovered, temporary_of_index
-from muniment.policy.decide import Policy
 from muniment.store.journal import CatalogFacts, LedgerJournal, gates_of
 from muniment.store.ledger import (
     Change,

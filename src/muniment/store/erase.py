@@ -26,7 +26,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -45,10 +45,10 @@ from muniment.errors import (
 from muniment.kernel.binding import BoundRoot
 from muniment.kernel.cancel import Patience
 from muniment.kernel.change import ChangeSet, FileChange, digest
+from muniment.kernel.decide import Layer, Policy, Rule
 from muniment.kernel.land import lock_roots, remove_directories
 from muniment.kernel.names import RelPath, Scope, Trust, Verb
 from muniment.kernel.path import CanonicalPath, canonicalise
-from muniment.policy.decide import Layer, Policy, Rule
 from muniment.store import audit, tasks
 from muniment.store.audit import timestamp
 from muniment.store.commit import Terms, commit
@@ -641,7 +641,7 @@ def _only(going: Sequence[FileChange], policy: Policy) -> Policy:
     """A policy with the terms of another one that grants nothing but to change some files."""
     paths = tuple(sorted(f"/{each.path.text}" for each in going))
     rule = Rule(id="named", verbs=(Verb.MODIFY,), paths=paths)
-    return policy.model_copy(update={"layers": (Layer(name="erase", allow=(rule,), deny=()),)})
+    return replace(policy, layers=(Layer(name="erase", allow=(rule,), deny=()),))
 
 
 def _above(target: EraseTarget, where: EraseGround) -> list[CanonicalPath]:

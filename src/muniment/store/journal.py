@@ -10,10 +10,10 @@ from muniment.content.admission import check_entry, held_for, is_cut
 from muniment.errors import ContentRejected, ToolError
 from muniment.kernel.binding import BoundRoot
 from muniment.kernel.change import FileChange, Judged, digest
+from muniment.kernel.decide import Policy
 from muniment.kernel.names import Digest, RelPath, Scope
 from muniment.kernel.path import CanonicalPath
 from muniment.kernel.write import Intent, Recovered
-from muniment.policy.decide import Policy
 from muniment.policy.grammar import check_creatable
 from muniment.store import audit
 from muniment.store.audit import timestamp

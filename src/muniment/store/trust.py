@@ -26,10 +26,10 @@ from muniment.content.gates import decode, encode
 from muniment.content.provenance import Whose, whose
 from muniment.errors import Refused
 from muniment.kernel.change import FileChange, digest
+from muniment.kernel.decide import NEVER, Policy
 from muniment.kernel.names import Digest, RelPath, Scope, Trust
 from muniment.kernel.path import CanonicalPath
 from muniment.names import __version__
-from muniment.policy.decide import NEVER, Policy
 from muniment.store.audit import timestamp
 from muniment.store.ledger import RootKey, source_of
 from muniment.store.rows import Assess, Assessed

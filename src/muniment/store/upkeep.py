@@ -24,6 +24,7 @@ from muniment.errors import (
 from muniment.kernel.binding import BoundRoot
 from muniment.kernel.cancel import Patience
 from muniment.kernel.change import ChangeSet, FileChange, IndexFile, Standing, digest
+from muniment.kernel.decide import Judge, Policy
 from muniment.kernel.land import Landed, LockedRoots, generated, land, lock_roots
 from muniment.kernel.names import (
     INDEX_DIRECTORY,
@@ -40,7 +41,6 @@ from muniment.kernel.names import (
 )
 from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, fold
 from muniment.kernel.write import SAVED_NAME, Recovered, clear_index, new_token, recover, temporary_of_index
-from muniment.policy.decide import Judge, Policy
 from muniment.policy.grammar import check_creatable
 from muniment.store.catalog import View, refresh
 from muniment.store.database import Database

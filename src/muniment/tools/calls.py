@@ -22,7 +22,7 @@ from muniment.errors import (
 )
 from muniment.kernel.names import MAX_FILE_BYTES, MAX_PATH_BYTES, Scope, Verb, Via
 from muniment.kernel.path import canonicalise
-from muniment.policy.decide import Frozen
+from muniment.policy.frozen import Frozen
 
 # -- arguments ---------------------------------------------------------------------------------------
 #

@@ -26,9 +26,10 @@ from muniment.fence.evidence import Held, read_status, what_holds
 from muniment.fence.pool import Worker
 from muniment.kernel.cancel import Patience
 from muniment.kernel.change import ChangeSet, read_proposal
+from muniment.kernel.decide import Policy
 from muniment.kernel.names import MAX_FILE_BYTES, MAX_PATH_BYTES, Digest, Scope, Via
 from muniment.names import FenceLayer
-from muniment.policy.decide import Frozen, Policy, dump
+from muniment.policy.frozen import Frozen
 from muniment.policy.grammar import NO_LINKS, Links
 from muniment.tools.calls import Outcome, check_sizes, check_tool, stopped
 from muniment.tools.service import MAX_CALL_BYTES
@@ -136,8 +137,14 @@ class RemoteBench:
     ) -> None:
         self._worker, self._policy, self._patience, self._scopes = worker, policy, patience, scopes
         self._calls = 0
-        terms = {"t": "init", "scopes": list(scopes), "must_read": must_read, "links": list(links)}
-        self._send(terms, dump(policy).encode())
+        terms = {
+            "t": "init",
+            "policy": policy.name,
+            "scopes": list(scopes),
+            "must_read": must_read,
+            "links": list(links),
+        }
+        self._send(terms, policy.text.encode())
         for mapped in links.values():
             self._send({"t": "links"}, json.dumps(mapped).encode())
         header, _ = self._receive(0, patience())

@@ -3,7 +3,7 @@
 A message is a JSON header, with raw bytes behind it where there is content (`fence/wire.py`):
 
     worker → broker  hello{missing}
-    broker → worker  init{scopes, must_read, links} + policy
+    broker → worker  init{policy, scopes, must_read, links} + the policy
                      links + map, for each scope in `links` → ready{digest}
     broker → worker  call{n, tool} + arguments             → result{n, verdict, code, rule, via} + text
     broker → worker  changes                               → change{path, base} + content …
@@ -24,13 +24,26 @@ from typing import Any, Final
 
 from muniment.fence.layers import Missing
 from muniment.fence.wire import Channel, ProtocolViolation
-from muniment.kernel.names import RelPath, Scope
+from muniment.kernel.decide import (
+    Changes,
+    Confinement,
+    Content,
+    Layer,
+    Limits,
+    Policy,
+    Provenance,
+    Quota,
+    Retention,
+    Rule,
+    ScopeTerms,
+    parse,
+)
+from muniment.kernel.names import RelPath, Scope, Trust, Verb
 from muniment.kernel.root import Root, choose_resolver
-from muniment.policy.decide import parse_dump
 from muniment.tools.workbench import Workbench
 
-MAX_POLICY_BYTES: Final = 1 << 20
-"""Bytes of an effective policy as JSON."""
+MAX_POLICY_BYTES: Final = 8 << 20
+"""Bytes of an effective policy in its normal form; the shipped `strict` has 4 000."""
 
 MAX_MAP_BYTES: Final = 8 << 20
 """Bytes of the links of one scope as JSON: those of `kernel/root.py`, every character escaped."""
@@ -40,32 +53,30 @@ MAX_CALL_BYTES: Final = 16 << 20
 
 
 # The patterns of the shipped policies: compiled before the fork, they cost a run nothing.
-_WARM_ALLOW: Final = [
+_WARM_ALLOW: Final = tuple(
     f"/{scope}/{files}" for scope in ("user", "project") for files in ("**/*.md", "*.md", "*/*.md")
-]
-_WARM_DENY: Final = [
+)
+_WARM_DENY: Final = (
     *(".*", "pinned/", "MEMORY.md", "/*/index/"),
     *("AGENTS.md", "CLAUDE.md", "GEMINI.md", "QWEN.md", "SKILL.md"),
-]
-_WARM_POLICY: Final = json.dumps(
-    {
-        "name": "warm",
-        "scope_terms": [{"name": "user", "trust": "owner"}],
-        "layers": [
-            {
-                "name": "warm",
-                "allow": [{"id": "a", "verbs": ["create", "list", "read"], "paths": _WARM_ALLOW}],
-                "deny": [{"id": "d", "verbs": ["modify"], "paths": _WARM_DENY}],
-            }
-        ],
-        "quotas": [{"id": "q", "paths": ["/**"]}],
-        "limits": {},
-        "confinement": {},
-        "changes": {},
-        "content": {},
-        "provenance": {},
-        "retention": {},
-    }
+)
+_WARM_POLICY: Final = Policy(
+    name="warm",
+    scope_terms=(ScopeTerms(Scope("user"), Trust.OWNER),),
+    layers=(
+        Layer(
+            name="warm",
+            allow=(Rule("a", (Verb.CREATE, Verb.LIST, Verb.READ), _WARM_ALLOW),),
+            deny=(Rule("d", (Verb.MODIFY,), _WARM_DENY),),
+        ),
+    ),
+    quotas=(Quota("q", ("/**",)),),
+    limits=Limits(),
+    confinement=Confinement(),
+    changes=Changes(),
+    content=Content(),
+    provenance=Provenance(),
+    retention=Retention(),
 )
 
 _WARM_CALLS: Final[tuple[tuple[str, object], ...]] = (
@@ -103,7 +114,7 @@ def serve(sock: socket.socket, roots: Mapping[str, int], missing: Missing) -> No
 
 def warm() -> None:
     """Touch what initialises lazily, so that a forked worker need not."""
-    workbench = Workbench(parse_dump(_WARM_POLICY), (Scope("user"),), {}, must_read=True)
+    workbench = Workbench(parse(_WARM_POLICY.text, "warm"), (Scope("user"),), {}, must_read=True)
     for tool, arguments in _WARM_CALLS:
         workbench.call(tool, arguments)
 
@@ -112,7 +123,7 @@ def _set_up(channel: Channel, roots: Mapping[str, int]) -> Workbench:
     header, body = channel.receive(MAX_POLICY_BYTES)
     if header.get("t") != "init":
         raise ProtocolViolation("expected init")
-    policy = parse_dump(body.decode())
+    policy = parse(body.decode(), str(header["policy"]))
     resolver = choose_resolver()
     held = {Scope(name): Root(Scope(name), fd, resolver) for name, fd in roots.items()}
     scopes: Any = header["scopes"]

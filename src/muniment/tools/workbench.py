@@ -48,10 +48,10 @@ from muniment.errors import (
     ToolError,
 )
 from muniment.kernel.change import ChangeSet
+from muniment.kernel.decide import Allow, Deny, Judge, Policy, Verdict
 from muniment.kernel.names import MAX_FILE_BYTES, RelPath, Scope, Verb, joined
 from muniment.kernel.path import CanonicalPath, canonicalise
 from muniment.kernel.root import Kind, Root
-from muniment.policy.decide import Allow, Deny, Judge, Policy, Verdict
 from muniment.policy.grammar import NO_LINKS, Links, check_creatable, resolve
 from muniment.tools.calls import (
     Arguments,

@@ -10,9 +10,9 @@ from muniment.agent import chat
 from muniment.agent import model as protocol
 from muniment.agent.runner import Asker
 from muniment.kernel.cancel import Cancel
+from muniment.kernel.decide import Limits
 from muniment.kernel.names import Scope, Trust
 from muniment.names import ContextMode
-from muniment.policy.decide import Limits
 from muniment.testing.minds import ScriptedModel, say
 
 PROMPTS = Path(__file__).with_name("prompts")

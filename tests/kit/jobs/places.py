@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -18,8 +19,8 @@ from muniment.jobs.remember import remember
 from muniment.jobs.request import DreamRequest, ForgetRequest, RememberRequest
 from muniment.kernel.binding import bind_all
 from muniment.kernel.change import digest
+from muniment.kernel.decide import Changes
 from muniment.kernel.names import Trust
-from muniment.policy.decide import Changes
 from muniment.store.audit import timestamp
 from muniment.store.commit import Terms, commit
 from muniment.store.state import State
@@ -78,7 +79,7 @@ def place(tmp_path):
 def roomy(share=1.0, *, conflict="retry", **more):
     """A policy under which a dream may change as much as it likes, or some of it."""
     policy = strict(require="none", **more)
-    return policy.model_copy(update={"changes": Changes(conflict=conflict, max_scope_share=share)})
+    return replace(policy, changes=Changes(conflict=conflict, max_scope_share=share))
 
 
 def user(place):

@@ -10,10 +10,11 @@ import unicodedata
 from pathspec import GitIgnoreSpec, PathSpec
 
 from muniment.errors import PathEscape, PolicyInvalid, Refusal
+from muniment.kernel.decide import AllowPatterns, DenyPatterns, fold_single
 from muniment.kernel.names import Scope
 from muniment.kernel.path import canonicalise, fold
 from muniment.policy.automaton import OTHER, Patterns, Steps, letters_for
-from muniment.policy.decide import AllowPatterns, DenyPatterns, check_pattern, fold_single
+from muniment.policy.pattern import check_pattern
 
 SCOPES = (Scope("user"), Scope("team-2"))
 # A name that no path and no pattern holds: it marks where an exact file ends.

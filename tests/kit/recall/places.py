@@ -7,6 +7,7 @@ import os
 import select
 import threading
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from kit.memories import make_roots, put, strict
@@ -185,8 +186,8 @@ def staged(base, entries=ENTRIES, policy=None, **terms):
 def foreign(trust):
     """A policy by which files of the project that we did not write have that trust."""
     policy, changed = strict(require="none"), {"user": {}, "project": {"trust": trust}}
-    terms = tuple(each.model_copy(update=changed[each.name]) for each in policy.scope_terms)
-    return policy.model_copy(update={"scope_terms": terms})
+    terms = tuple(replace(each, **changed[each.name]) for each in policy.scope_terms)
+    return replace(policy, scope_terms=terms)
 
 
 def paths(recalled):

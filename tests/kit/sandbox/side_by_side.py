@@ -1,12 +1,12 @@
 """The same calls to tools in a fenced worker and in this process: whatever differs, the fence did it."""
 
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
 from kit.memories import IN_A_WORKER
-from muniment.policy.decide import Confinement
+from muniment.kernel.decide import Confinement
 from muniment.sandbox import Sandbox
 
 
@@ -32,7 +32,7 @@ class Both:
 @contextmanager
 def side_by_side(zygote, policy, roots, *, symlinks="refuse"):
     """Both over the same roots, which neither of them changes."""
-    anywhere = policy.model_copy(update={"confinement": Confinement(require="none", on_escape="refuse")})
+    anywhere = replace(policy, confinement=Confinement(require="none", on_escape="refuse"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("muniment.sandbox.shared_zygote", lambda: zygote)
         with (

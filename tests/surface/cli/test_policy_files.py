@@ -1,5 +1,6 @@
 """`muniment policy lock`, `sign`, `verify` and `show`."""
 
+import hashlib
 import subprocess
 from pathlib import Path
 
@@ -123,6 +124,19 @@ def test_a_policy_is_shown_as_it_stands_in_its_file(folder, policy):
     told = {"name": "own", "path": str(own), "digest": digest(folder, "own"), "text": own.read_text()}
     assert policy.document("show", own) == told
     assert "E120" in policy.lines("show", "nobody", code=1)[0]
+
+
+def test_the_normal_form_is_printed_to_the_byte_and_its_sha_256_is_the_digest(folder, policy):
+    own = folder / "own.toml"
+    own.write_text(own.read_text() + '[[deny]]\nid = "d"\nverbs = ["*"]\npaths = ["日本/"]\n')
+    for name in (own, "strict"):
+        printed = policy("show", name, "--normal").stdout_bytes
+        assert hashlib.sha256(printed).hexdigest() == policy.document("show", name)["digest"]
+        document = policy.document("show", name, "--normal")
+        assert document["normal"].encode() == printed
+        assert document["digest"] == hashlib.sha256(printed).hexdigest()
+    assert "\nlayer\town\t1\tdeny\td\tread\t日本/\n" in policy.document("show", own, "--normal")["normal"]
+    assert policy("show", "strict", "--normal", "--effective").exit_code == 2
 
 
 CHILD = '[scopes]\nuser = { trust = "workspace", commit = "auto" }\n'

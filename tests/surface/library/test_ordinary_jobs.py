@@ -6,8 +6,8 @@ import pytest
 
 from kit.memories import IN_A_WORKER, make_roots, put, strict
 from kit.sandbox.side_by_side import side_by_side
+from muniment.kernel.decide import Content, Quota
 from muniment.kernel.names import MAX_FILE_BYTES, Enforcement
-from muniment.policy.decide import Content, Quota
 from muniment.tools.calls import MAX_PATTERN_CHARS
 from muniment.tools.service import MAX_CALL_BYTES
 from muniment.tools.workbench import MAX_LISTED

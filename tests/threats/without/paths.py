@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import re
 import stat
 from functools import partial
 
@@ -82,7 +83,7 @@ def _asked(off, *, links=None, regular=False):
 # fmt: off
 table({
     "listing_judged": ("`ls` and `grep` show what stands there, whatever the policy grants.", {
-        "tools.workbench:Workbench._is_visible": true, "policy.decide:Judge.allows": true}),
+        "tools.workbench:Workbench._is_visible": true, "kernel.decide:Judge.allows": true}),
     "walk_checks": ("The walk is one `open` of the whole path, which follows links.", {
         "kernel.root:WalkResolver.open": lambda _, at, path, how: (
             os.open(path, how & ~os.O_NOFOLLOW, dir_fd=at))}),
@@ -155,10 +156,10 @@ def exact_files(off):
     """An allow pattern matches as gitignore does: a file, and everything below a directory of that name."""
 
     def match(self, path):
-        return any(regex.match(path.text) is not None for regex in self._regexes)
+        return re.match(rf"(?:{self._files.pattern})(?:/|\Z)", path.text) is not None
 
     off.put("policy.load:failure", none)  # Policies test themselves when they are loaded.
-    off.put("policy.decide:AllowPatterns.match", match)
+    off.put("kernel.decide:AllowPatterns.match", match)
 
 
 @control(in_workers=True, hangs_after=2)
@@ -188,7 +189,7 @@ def kinds_of_names(real, self, rel):
     return tuple(Listed(entry.name, "file") if entry.kind == "other" else entry for entry in real(self, rel))
 
 
-@around("policy.decide:_deny_rules")
+@around("kernel.decide:_denies")
 def instruction_files(real, policy, verb):
     """No policy denies anything to files that other agents load as instructions."""
-    return tuple(rule for rule in real(policy, verb) if rule.id != "instruction-files")
+    return [each for each in real(policy, verb) if each[1].id != "instruction-files"]

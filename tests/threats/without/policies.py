@@ -23,12 +23,18 @@ def _put_back(model, before):
 
 
 def _tables(off, **config):
-    from muniment.policy import decide as model
     from muniment.policy import tables
 
     parts = (
-        *(model.Confinement, model.Limits, model.Changes, tables.ScopeTable, tables.RuleTable),
-        *(tables.AllowTable, tables.QuotaTable, tables.ContentTable, tables.CheckTable, tables.PolicyFile),
+        *(tables.ConfinementTable, tables.LimitsTable, tables.ChangesTable, tables.ScopeTable),
+        *(
+            tables.RuleTable,
+            tables.AllowTable,
+            tables.QuotaTable,
+            tables.ContentTable,
+            tables.CheckTable,
+            tables.PolicyFile,
+        ),
     )
     relax(off, *parts, **config)
 
@@ -36,12 +42,12 @@ def _tables(off, **config):
 # fmt: off
 table({
     "pattern_subset": ("A pattern may hold anything that pathspec takes.", {
-        "policy.decide:_outside_subset": none}),
-    "firing_denies": ("A deny pattern need not match anything.", {"policy.load:silent_denies": nothing}),
+        "policy.pattern:_outside_subset": none}),
+    "firing_denies": ("A deny pattern need not match anything.", {"policy.load:defects": nothing}),
     "pattern_cost": ("A pattern may have any length and any number of wildcards.", {
-        "policy.decide:_too_costly": none}),
+        "policy.pattern:_too_costly": none}),
     "meets": ("What a policy extends does not bind it: its own rules and numbers count.", {
-        "policy.tables:sorted_layers": lambda layers: (next(iter(layers)),), "policy.tables:_smaller": same,
+        "policy.tables:_all_layers": lambda own, _: own.layers, "policy.tables:_smaller": same,
         "policy.tables:_stricter": same, "policy.tables:_smaller_changes": same,
         "policy.tables:_stricter_content": same, "policy.tables:_stricter_provenance": same,
         "policy.tables:_shorter": same}),
@@ -52,9 +58,9 @@ table({
         "ownership:require_outside": none}),
     "inline_tests": ("The tests in a policy are not run.", {"policy.load:failure": none}),
     "grants_needed": ("What no rule denies is allowed.", {
-        "policy.load:failure": none, "policy.decide:AllowPatterns.match": true}),
+        "policy.load:failure": none, "kernel.decide:AllowPatterns.match": true}),
     "denies": ("No deny rule denies anything.", {
-        "policy.load:failure": none, "policy.decide:Judge._denying": none}),
+        "policy.load:failure": none, "kernel.decide:Judge._denied": none}),
     "narrowed_writes": ("A request for one scope may write to any.", {
         "*policy.tables:narrow_writes": lambda policy, _scope: policy}),
     "read_by_folding": ("The prover reads deny patterns as they are written, in capitals and all.", {
@@ -88,15 +94,15 @@ def own_matching(off):
 
         return init
 
-    off.wrap("policy.decide:DenyPatterns.__init__", make)
-    off.put("policy.decide:DenyPatterns.match", lambda self, text, _: specs[id(self)].match_file(text))
+    off.wrap("kernel.decide:DenyPatterns.__init__", make)
+    off.put("kernel.decide:DenyPatterns.match", lambda self, text, _: specs[id(self)].match_file(text))
 
 
 @control()
 def every_deny(off):
     """Of several deny rules the last one counts."""
     off.put("policy.load:failure", none)
-    off.wrap("policy.decide:_deny_rules", lambda real: lambda policy, verb: real(policy, verb)[-1:])
+    off.wrap("kernel.decide:_denies", lambda real: lambda policy, verb: real(policy, verb)[-1:])
 
 
 @around("policy.family:_Folders.find")

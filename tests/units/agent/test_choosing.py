@@ -10,7 +10,7 @@ from kit.raising import raised
 from muniment.agent.model import PROTOCOLS, Budget, ModelError, Reply, ToolCall
 from muniment.agent.runner import MAX_TEXT_CHARS, Asker, Merge, UnusableAnswer
 from muniment.errors import Cancelled
-from muniment.policy.decide import Limits
+from muniment.kernel.decide import Limits
 from muniment.testing.chat_server import NO_RESPONSE_FORMAT, always, failure, words
 from muniment.testing.minds import ScriptedModel, say
 

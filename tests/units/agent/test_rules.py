@@ -17,10 +17,10 @@ from muniment.agent.decision import Decision, anonymous, cue_table, folded, slug
 from muniment.agent.filing import RuleWriter, holds, next_reply, read, route
 from muniment.agent.model import ModelRequest, ScopeBrief
 from muniment.content.entry import EntryType
+from muniment.kernel.decide import Allow, Judge
 from muniment.kernel.names import Scope, Verb
 from muniment.kernel.path import canonicalise
 from muniment.names import ContextMode
-from muniment.policy.decide import Allow, Judge
 from muniment.policy.grammar import check_creatable
 from muniment.policy.load import load_policy
 

@@ -11,9 +11,9 @@ from muniment.agent import model as protocol
 from muniment.agent.chat import nudge_message
 from muniment.agent.runner import MAX_REFUSALS, Runner
 from muniment.errors import Cancelled, DeadlineExceeded, WorkerLost
+from muniment.kernel.decide import Limits
 from muniment.kernel.names import Scope, Via
 from muniment.names import ContextMode
-from muniment.policy.decide import Limits
 from muniment.testing.minds import FakeClock, ScriptedModel, call, calls, say
 from muniment.tools.calls import Outcome
 

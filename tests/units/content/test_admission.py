@@ -10,8 +10,8 @@ from kit.content.secret_values import filled
 from kit.raising import raised
 from muniment.content.admission import check_entry, held_for
 from muniment.errors import ContentRejected, NotText
+from muniment.kernel.decide import GATES, Content
 from muniment.kernel.names import Trust
-from muniment.policy.decide import GATES, Content
 from muniment.testing.strategies import entry_texts
 
 KEY = filled("ghp_{a62:36}", "key")

@@ -13,7 +13,7 @@ from kit.raising import raised
 from muniment.content.gates import GATES, check_text, decode, encode, one_line, visible
 from muniment.content.markdown import ACTIVE_MARKUP
 from muniment.errors import ContentRejected, NotText
-from muniment.policy.decide import GATES as GATES_OF_POLICIES
+from muniment.kernel.decide import GATES as GATES_OF_POLICIES
 
 ORDINARY = [
     *("Prefers “dark” mode — café, naïve; 50 % of £20…\n\tindented\r\n", "Übermäßig viele Straßen in Köln"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import product
 
@@ -17,8 +18,8 @@ from muniment.errors import StoreConflict
 from muniment.jobs import dream as job
 from muniment.jobs.dream import Room
 from muniment.jobs.review import undo
+from muniment.kernel.decide import Retention
 from muniment.kernel.names import Trust
-from muniment.policy.decide import Retention
 from muniment.store.upkeep import verify
 from muniment.testing.minds import ScriptedModel, say
 
@@ -111,7 +112,7 @@ def test_what_says_the_same_is_said_once_as_far_as_policy_and_trust_let_it(tmp_p
 
 
 def test_what_has_expired_goes_first_and_takes_no_share_of_which_one_merge_is_always_free(tmp_path):
-    policy = roomy(share=0.2).model_copy(update={"retention": Retention(default="never", untrusted=1)})
+    policy = replace(roomy(share=0.2), retention=Retention(default="never", untrusted=1))
     with made(tmp_path, policy) as place:
         committed(place, {"user/old.md": "a rumour about something\n"}, trust=Trust.EXTERNAL)
         lay(place, dict.fromkeys(("user/a.md", "user/b.md"), f"{FACT}\n"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -18,8 +19,8 @@ from muniment.jobs import forget as job
 from muniment.jobs.request import MAX_QUERY_BYTES, MAX_QUERY_WORDS
 from muniment.jobs.review import undo
 from muniment.kernel.change import digest
+from muniment.kernel.decide import Changes
 from muniment.kernel.names import Trust
-from muniment.policy.decide import Changes
 from muniment.store.audit import records
 from muniment.store.ledger import root_key, source_of
 from muniment.store.upkeep import view_of
@@ -295,8 +296,8 @@ def test_an_end_is_on_record_without_content(place):
 def test_a_scope_under_review_is_the_owners_own(tmp_path):
     """The owner who says yes has approved; anybody else has to wait for that."""
     policy = strict(require="none")
-    terms = tuple(each.model_copy(update={"commit": "review"}) for each in policy.scope_terms)
-    with made(tmp_path, policy.model_copy(update={"scope_terms": terms})) as place:
+    terms = tuple(replace(each, commit="review") for each in policy.scope_terms)
+    with made(tmp_path, replace(policy, scope_terms=terms)) as place:
         lay(place, {"project/a.md": "dark mode\n"})
         result = forgetting(place, "dark mode", trust=Trust.WORKSPACE)
         assert (result.error.code, bool(result.as_json()["review_id"])) == ("pending_review", True)

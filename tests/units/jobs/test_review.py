@@ -21,8 +21,8 @@ from muniment.jobs.review import approve, reject, show, undo
 from muniment.kernel.binding import bind_all
 from muniment.kernel.cancel import Cancel
 from muniment.kernel.change import digest
+from muniment.kernel.decide import Provenance
 from muniment.kernel.names import Trust
-from muniment.policy.decide import Provenance
 from muniment.store.audit import records, verify
 from muniment.store.journal import LedgerJournal
 from muniment.store.ledger import of_task, root_key, source_of
@@ -61,7 +61,7 @@ def agree(review_id, place):
 
 
 def under(place, **terms):
-    return replace(place, policy=STRICT.model_copy(update=terms))
+    return replace(place, policy=replace(STRICT, **terms))
 
 
 def assert_waits(ground, review, error, match, *given, **terms):
@@ -176,14 +176,14 @@ def test_another_digest_or_policy_than_was_shown_approves_nothing(ground, place)
 def test_the_judge_runs_again_under_the_policy_of_the_day_and_no_gate_is_skipped(ground, place):
     review = hold(ground, new("user/n.md"))
     for terms, error in (
-        ({"layers": (STRICT.layers[0].model_copy(update={"allow": ()}),)}, "Refused"),
+        ({"layers": (replace(STRICT.layers[0], allow=()),)}, "Refused"),
         ({"quotas": lax(max_files=1).quotas}, "QuotaExceeded"),
         ({"provenance": Provenance(untrusted_sources="reject")}, "Refused"),
     ):
         other = under(place, **terms)
         assert_waits(ground, review, error, None, show(review, other).digest, other)
-    agree(review, under(place, content=STRICT.content.model_copy(update={"reject": ("control",)})))
-    lenient = STRICT.model_copy(update={"content": STRICT.content.model_copy(update={"reject": ()})})
+    agree(review, under(place, content=replace(STRICT.content, reject=("control",))))
+    lenient = replace(STRICT, content=replace(STRICT.content, reject=()))
     review = hold(ground, new("user/m.md", b"a\x1b[2J\n"), policy=lenient)
     assert_waits(ground, review, "ContentRejected", None, show(review, place).digest, place)
 

@@ -19,8 +19,8 @@ from muniment.errors import InvalidContent
 from muniment.jobs.place import Place
 from muniment.kernel.binding import bind_all
 from muniment.kernel.cancel import Cancel
+from muniment.kernel.decide import Retention
 from muniment.kernel.names import Scope, Trust
-from muniment.policy.decide import Retention
 from muniment.store.audit import records
 from muniment.store.erase import EraseGround, erase
 from muniment.store.ledger import of_task
@@ -89,7 +89,7 @@ def test_a_forget_asked_twice_removes_once_and_says_the_same(place):
 
 
 def test_a_dream_asked_twice_changes_once_and_says_the_same(tmp_path):
-    with made(tmp_path, roomy().model_copy(update={"retention": OLD})) as place:
+    with made(tmp_path, replace(roomy(), retention=OLD)) as place:
         committed(place, {"user/old/over.md": "It was over\n"}, at="2026-01-01T00:00:00.000Z", task="task-0")
         more = "The user prefers tabs, in all of the files and projects"
         lay(place, dict.fromkeys(("user/a.md", "user/topic/b.md"), f"{FACT}\n"))
@@ -111,7 +111,7 @@ def test_a_dream_asked_twice_changes_once_and_says_the_same(tmp_path):
 def test_a_dream_that_is_asked_again_tells_what_was_over_by_the_time_that_it_was_done(tmp_path):
     """Over at that very moment, not before it; what it rewrote was not removed however old it was."""
     over, old, young, at = "It is over\n", "It is old\n", "It is young\n", "2026-11-01T10:00:00.00"
-    with made(tmp_path, roomy().model_copy(update={"retention": OLD})) as place:
+    with made(tmp_path, replace(roomy(), retention=OLD)) as place:
         committed(place, {"user/over.md": over, "user/old.md": old}, at=f"{at}0Z", task="task-0")
         committed(place, {"user/young.md": young}, at=f"{at}1Z", task="task-00")
         put(user(place), "MEMORY.md", BY_HAND)

@@ -3,11 +3,11 @@
 import pytest
 
 from kit.policy.reading import SCOPES, compared
+from muniment.kernel.decide import AllowPatterns, DenyPatterns
 from muniment.kernel.names import RelPath, Scope
 from muniment.kernel.path import CanonicalPath, fold
 from muniment.policy import automaton as subject
 from muniment.policy.automaton import FoundPath, Letter, Nothing, Patterns, Steps, Undecided, letters_for
-from muniment.policy.decide import AllowPatterns, DenyPatterns
 
 
 @pytest.mark.sweep(1)

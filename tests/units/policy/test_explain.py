@@ -5,12 +5,12 @@ from hypothesis import strategies as st
 
 from kit.policy.changed import allow, deny, made
 from muniment.errors import PathEscape, Refusal, Refused
+from muniment.kernel.decide import Judge
 from muniment.kernel.names import Verb
 from muniment.kernel.path import canonicalise
 from muniment.lab.explain import explain
-from muniment.policy.decide import ACTS, REMOVAL, Judge
 from muniment.policy.grammar import check_creatable
-from muniment.policy.load import load_policy
+from muniment.policy.load import ACTS, REMOVAL, load_policy
 from muniment.policy.tables import meet, narrow_writes
 from muniment.testing.strategies import unsafe_paths
 

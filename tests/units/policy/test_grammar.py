@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from muniment.errors import BadName, PathEscape, Refused
 from muniment.kernel import path as subject
+from muniment.kernel.decide import fold_single
 from muniment.kernel.names import RelPath, Scope, Via
-from muniment.policy.decide import fold_single
 from muniment.policy.grammar import check_creatable
 from muniment.testing.strategies import unsafe_paths
 

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kit.policy.files import parsed, quota, rule
+from muniment.kernel.decide import Allow, Judge
 from muniment.kernel.names import Enforcement, RelPath, Scope, Trust, Verb
 from muniment.kernel.path import CanonicalPath
 from muniment.lab.proofs import diff
-from muniment.policy.decide import Allow, Judge
 from muniment.policy.tables import meet, narrow_writes
 
 SCOPES = ("user", "project", "team")

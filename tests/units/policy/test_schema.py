@@ -55,7 +55,7 @@ def test_it_is_closed_and_holds_no_words_of_python():
     text, tables = json.dumps(SCHEMA), [SCHEMA, *SCHEMA["definitions"].values()]
     assert {table["additionalProperties"] for table in tables if "properties" in table} == {False}
     assert [word for word in ("Attributes:", r"\\z", '"null"') if word in text] == []
-    assert SCHEMA["definitions"]["Limits"]["properties"]["turns"]["description"] == "model calls."
+    assert SCHEMA["definitions"]["LimitsTable"]["properties"]["turns"]["description"] == "model calls."
 
 
 FITTING = [

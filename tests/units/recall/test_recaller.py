@@ -13,8 +13,8 @@ from kit.memories import strict
 from kit.recall.places import CANARY, entry_of, foreign, ground, paths
 from muniment.errors import Cancelled, DeadlineExceeded, PendingReview, RecallFailed
 from muniment.kernel.cancel import Cancel, Patience
+from muniment.kernel.decide import Content, Provenance
 from muniment.kernel.names import Trust
-from muniment.policy.decide import Content, Provenance
 from muniment.recall.recaller import Recalled
 from muniment.store.audit import timestamp
 

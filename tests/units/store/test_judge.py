@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from unittest.mock import Mock
@@ -14,10 +15,10 @@ from muniment import errors
 from muniment.errors import QuotaExceeded, Refused
 from muniment.kernel.binding import bind
 from muniment.kernel.change import ChangeSet
+from muniment.kernel.decide import Confinement, Rule
 from muniment.kernel.judge import check_budgets, check_paths, judge, look, settle, with_before
 from muniment.kernel.names import MAX_FILE_BYTES, MAX_SEGMENT_BYTES, Verb, Via
 from muniment.kernel.root import Root
-from muniment.policy.decide import Confinement, Rule
 from muniment.sandbox import Sandbox
 from muniment.store import upkeep
 from muniment.store.erase import EraseGround, erase
@@ -133,7 +134,7 @@ def without(verb, *, on):
     """A policy that grants everything, with one verb denied on some paths."""
     (layer,) = lax().layers
     denied = Rule(id="kept", verbs=(verb,), paths=(on,))
-    return lax().model_copy(update={"layers": (layer.model_copy(update={"deny": (denied,)}),)})
+    return replace(lax(), layers=(replace(layer, deny=(denied,)),))
 
 
 def test_a_removal_that_the_policy_denies_is_refused_whoever_asks_but_the_owner_who_erases(ground):
@@ -280,7 +281,7 @@ def test_one_file_or_byte_more_than_a_run_may_write_is_refused_before_anything_i
 ):
     monkeypatch.setattr("muniment.tools.workbench.Workbench.change_set", lambda _: proposed)
     before, roots = ground.photograph(), {"user": ground.user}
-    policy = lax(write_bytes=10).model_copy(update={"confinement": Confinement(require="none")})
+    policy = replace(lax(write_bytes=10), confinement=Confinement(require="none"))
     with Sandbox(policy, roots, in_process=True) as box:
         box.call("ls", {"path": "user"})
         for paths, size in ((range(9), 0), (range(2), 6)):
@@ -309,8 +310,8 @@ def test_neither_a_file_nor_a_scope_may_pass_a_quota_of_bytes_or_files(ground):
     over(policy, new("user/z.md"))
     ground.commit(ground.edit("user/x.md"), policy=policy)
     # A quota counts only what its patterns match.
-    narrow = lax(max_files=1).quotas[0].model_copy(update={"paths": ("/user/topic/**",), "id": "topics"})
-    policy = lax().model_copy(update={"quotas": (narrow, lax().quotas[0])})
+    narrow = replace(lax(max_files=1).quotas[0], paths=("/user/topic/**",), id="topics")
+    policy = replace(lax(), quotas=(narrow, lax().quotas[0]))
     ground.commit(new("user/z.md"), policy=policy)
     over(policy, new("user/topic/x.md"))
 
@@ -374,8 +375,8 @@ def test_another_name_never_hides_that_the_name_is_refused_or_replaces_by_guessi
             ground.commit(new(path), settle_names=True)
     (layer,) = lax().layers
     (rule,) = layer.allow
-    creating = layer.model_copy(update={"allow": (rule.model_copy(update={"verbs": ("create",)}),)})
-    policy = lax().model_copy(update={"layers": (creating,)})
+    creating = replace(layer, allow=(replace(rule, verbs=("create",)),))
+    policy = replace(lax(), layers=(creating,))
     with pytest.raises(Refused):
         ground.commit(ground.edit("user/a.md"), settle_names=True, policy=policy)
     assert ground.photograph() == before

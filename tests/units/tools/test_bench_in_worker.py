@@ -13,7 +13,6 @@ from kit.memories import SCOPES, handles, make_roots, strict
 from muniment.errors import WorkerLost
 from muniment.fence.wire import Channel, ProtocolViolation
 from muniment.kernel.cancel import Patience
-from muniment.policy.decide import dump
 from muniment.testing.strategies import frame
 from muniment.tools.remote import RemoteBench, greet
 from muniment.tools.service import serve, warm
@@ -63,7 +62,13 @@ def test_a_fenced_worker_that_hears_no_message_ends_with_a_code_of_its_own(zygot
 
 def test_a_broker_that_leaves_the_protocol_is_left(tmp_path):
     def init(**more):
-        return {"t": "init", "scopes": list(SCOPES), "must_read": True, **more}, dump(strict()).encode()
+        return {
+            "t": "init",
+            "policy": "p",
+            "scopes": list(SCOPES),
+            "must_read": True,
+            **more,
+        }, strict().text.encode()
 
     linked, roots = init(links=list(SCOPES)), handles(make_roots(tmp_path))
     for messages in (

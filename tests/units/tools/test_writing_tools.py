@@ -9,8 +9,8 @@ import pytest
 from kit.content.secret_values import filled
 from kit.memories import CANARY, photograph, put, strict
 from kit.tools.benches import failing_bench, make_bench
+from muniment.kernel.decide import Content, Quota
 from muniment.kernel.names import MAX_FILE_BYTES
-from muniment.policy.decide import Content, Quota
 
 
 @pytest.fixture

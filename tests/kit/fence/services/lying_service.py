@@ -10,7 +10,7 @@ import os
 import struct
 
 from muniment.fence.wire import Channel
-from muniment.policy.decide import parse_dump
+from muniment.kernel.decide import parse
 
 EVIL = b"evil-content-51c2\n"
 SHA = hashlib.sha256(b"text\n").hexdigest()
@@ -84,7 +84,7 @@ class Liar:
         self.sock, self.channel = sock, Channel(sock)
         self.channel.send({"t": "hello", "missing": {}})
         terms, body = self.channel.receive(1 << 20)
-        policy = parse_dump(body.decode())
+        policy = parse(body.decode(), terms["policy"])
         for _ in terms["links"]:
             self.channel.receive(1 << 20)
         self.lie = policy.name

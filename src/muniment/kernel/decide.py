@@ -1,0 +1,644 @@
+"""A policy in its normal form, and (verb, path) → verdict.
+
+    1. The path lies in a declared scope and names something in it; otherwise deny.
+    2. A matching deny rule of any layer: deny.
+    3. Every layer has an allow rule that matches: allow. Otherwise deny, rule `default`.
+
+Contract:
+    D1  `decide` answers for every verb and every `CanonicalPath`, also one that no grammar let through, and
+        never raises.
+    D2  Rules commute: neither their order nor that of layers changes a verdict. More deny rules or more
+        layers never grant more.
+    D3  A judge holds nothing but its policy; the same question has the same answer in broker and worker.
+    N1  `Policy.text` is the policy: what can change a verdict or a limit, with the layer names and rule ids
+        that records cite, and nothing else. Two policies of one text are equal but for their name.
+    N2  `parse` takes what `text` is for some policy, to the letter, and refuses everything else.
+    N3  No limit is absent: every number is at least 1 and at most its named maximum.
+
+What does not hold: that a pattern is of the dialect, or cheap to match (M4). Those who read policy files see
+to that: `muniment.policy.pattern`. Any other pattern has a meaning here as well, if a useless one.
+
+Cost: building takes about 1 ms for the shipped `strict`, less once its patterns are known; deciding 5 µs.
+Attacked by tests/units/policy and tests/models/test_verdicts.py.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field, fields
+from functools import lru_cache
+from itertools import groupby
+from operator import attrgetter
+from typing import Final, Literal, TypeVar
+
+from muniment.kernel.names import Digest, Enforcement, RelPath, Scope, Trust, Verb
+from muniment.kernel.path import GRAMMAR_LAYER, CanonicalPath, fold
+from muniment.kernel.refusal import PolicyInvalid, Refused
+
+# -- policy ------------------------------------------------------------------------------------------
+#
+# What bounds a run: layers of rules that must all agree, and terms that are already the strictest of all. It
+# is made by those who read policy files and by whoever narrows it, so its patterns were checked; whatever
+# they hand in is sorted here, without repetition.
+
+MAX_TURNS: Final = 6  # model calls of a run: what a task may cost at most, whoever writes the policy
+MAX_SECONDS: Final = 295  # of a run; five minutes of the queue's backstop, less what ending a run takes
+MAX_COUNT: Final = 1_000_000  # tool calls of a run, files of a run or scope: beyond any use, still a limit
+MAX_BYTES: Final = (
+    1 << 32
+)  # of any budget or quota; a file stays below `MAX_FILE_BYTES` whatever a quota says
+MAX_DAYS: Final = 36_500  # of a retention: a century; what shall stay for longer says `never`
+NEVER: Final = "never"  # the retention of what does not expire
+
+Commit = Literal["auto", "review"]
+Days = int | Literal["never"]
+Gate = Literal["active-markup", "ansi", "bidi", "control", "tag-chars", "zero-width"]
+GATES: Final[tuple[Gate, ...]] = ("active-markup", "ansi", "bidi", "control", "tag-chars", "zero-width")
+
+
+def _most(most: int, usual: int) -> int:
+    """A number from 1 to `most`: `Policy` looks at it."""
+    return field(default=usual, metadata={"most": most})
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one run may use up. A missing number is the one of the shipped `strict`.
+
+    Attributes:
+        turns: model calls.
+        seconds: wall clock, from the start of the run.
+        tool_calls: calls of any tool, refused ones too.
+        read_bytes: bytes shown to the model.
+        scan_bytes: bytes that grep may read.
+        write_bytes: bytes proposed.
+        files_written: files created or changed.
+    """
+
+    turns: int = _most(MAX_TURNS, 6)
+    seconds: int = _most(MAX_SECONDS, 295)
+    tool_calls: int = _most(MAX_COUNT, 40)
+    read_bytes: int = _most(MAX_BYTES, 1_048_576)
+    scan_bytes: int = _most(MAX_BYTES, 67_108_864)
+    write_bytes: int = _most(MAX_BYTES, 262_144)
+    files_written: int = _most(MAX_COUNT, 8)
+
+
+@dataclass(frozen=True, slots=True)
+class Confinement:
+    """What must hold the worker, and what an escape does to the run.
+
+    Attributes:
+        require: the least enforcement with which a run may start.
+        on_escape: `abort` ends the run without effect; `refuse` only tells the model.
+    """
+
+    require: Enforcement = Enforcement.PARTIAL
+    on_escape: Literal["abort", "refuse"] = "abort"
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """How far one task may change the memory.
+
+    Attributes:
+        conflict: what happens when the memory changed under a run: `fail`, or `retry` once.
+        max_forget: entries that one unattended forget may remove.
+        max_scope_share: how much of a scope's entries one dream may change, above 0 to 1.
+    """
+
+    conflict: Literal["retry", "fail"] = "fail"
+    max_forget: int = _most(MAX_COUNT, 5)
+    max_scope_share: float = field(default=0.2, metadata={"most": 1})
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "max_scope_share", float(self.max_scope_share))
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What text an entry may not hold, and what becomes of it.
+
+    Attributes:
+        reject: the gates that are on, sorted.
+        secrets: `reject` refuses text that holds a secret; `redact` takes the secret out of it.
+        instructions: whether a change that addresses an agent waits for its owner (`quarantine`).
+    """
+
+    reject: tuple[Gate, ...] = GATES
+    secrets: Literal["reject", "redact"] = "reject"
+    instructions: Literal["allow", "quarantine"] = "quarantine"
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """What becomes of a fact whose trust is `external`: it is taken, waits for the owner, or is refused."""
+
+    untrusted_sources: Literal["allow", "quarantine", "reject"] = "quarantine"
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How long entries are kept.
+
+    Attributes:
+        default: entries of any trust above `external`.
+        untrusted: entries of trust `external`.
+    """
+
+    default: Days = field(default=NEVER, metadata={"most": MAX_DAYS})
+    untrusted: Days = field(default=14, metadata={"most": MAX_DAYS})
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeTerms:
+    """The terms of a scope.
+
+    Attributes:
+        trust: of files there that Muniment did not write.
+        commit: `auto`, or `review` if every change waits for the owner.
+    """
+
+    name: Scope
+    trust: Trust
+    commit: Commit = "auto"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Rule:
+    """Verbs on patterns, which get sorted."""
+
+    id: str
+    verbs: tuple[Verb, ...]
+    paths: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "verbs", tuple(sorted({*self.verbs})))
+        object.__setattr__(self, "paths", tuple(sorted({*self.paths})))
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Layer:
+    """The rules of one policy file, which get sorted. It grants what some allow and no deny matches.
+
+    A rule without verbs or patterns says nothing, and is left out.
+    """
+
+    name: str
+    allow: tuple[Rule, ...]
+    deny: tuple[Rule, ...]
+
+    def __post_init__(self) -> None:
+        for kind, rules in (("allow", self.allow), ("deny", self.deny)):
+            kept = sorted({rule for rule in rules if rule.verbs and rule.paths})
+            if len({rule.id for rule in kept}) < len(kept):
+                raise PolicyInvalid("E107", f"{self.name} {kind}", "two rules have one id")
+            object.__setattr__(self, kind, tuple(kept))
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Quota:
+    """A bound on the files of each scope that its patterns match, exact files as in allow rules.
+
+    Attributes:
+        max_file_bytes: of one such file.
+        max_files: how many there may be in one scope.
+        max_total_bytes: of all of them in one scope.
+    """
+
+    id: str
+    paths: tuple[str, ...]
+    max_file_bytes: int = _most(MAX_BYTES, 131_072)
+    max_files: int = _most(MAX_COUNT, 20_000)
+    max_total_bytes: int = _most(MAX_BYTES, 67_108_864)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "paths", tuple(sorted({*self.paths})))
+
+
+# What a quota bounds. An inline test asks by the same name without `max_`.
+QUOTA_NUMBERS: Final = ("max_file_bytes", "max_files", "max_total_bytes")
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Everything that bounds a run. Grants what *every* layer grants, in declared scopes.
+
+    Attributes:
+        name: for people; not part of the normal form.
+        scope_terms: the declared scopes, as they were handed in: the order says nothing.
+        layers: one at least; without repetition.
+        quotas: one at least. Every one that matches a path applies to it.
+        text: the normal form (N1).
+    """
+
+    name: str
+    scope_terms: tuple[ScopeTerms, ...] = field(compare=False)
+    layers: tuple[Layer, ...] = field(compare=False)
+    quotas: tuple[Quota, ...] = field(compare=False)
+    limits: Limits = field(compare=False)
+    confinement: Confinement = field(compare=False)
+    changes: Changes = field(compare=False)
+    content: Content = field(compare=False)
+    provenance: Provenance = field(compare=False)
+    retention: Retention = field(compare=False)
+    text: str = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not self.layers or not self.quotas or len({*self.scopes}) < len(self.scope_terms):
+            raise PolicyInvalid("E108", self.name, "has no layer, no quota, or a scope twice")
+        object.__setattr__(self, "layers", tuple(sorted({*self.layers})))
+        object.__setattr__(self, "quotas", tuple(sorted({*self.quotas})))
+        facts = {*_facts(self)}
+        if not all(part.isprintable() for fact in facts for part in fact):
+            raise PolicyInvalid("E111", self.name, "a name or pattern holds what does not print")
+        object.__setattr__(self, "text", "\n".join([FORM, *sorted(map("\t".join, facts)), ""]))
+
+    @property
+    def scopes(self) -> tuple[Scope, ...]:
+        """The names of the declared scopes."""
+        return tuple(terms.name for terms in self.scope_terms)
+
+    def trust_of(self, scope: Scope) -> Trust:
+        """The trust of files in `scope` that Muniment did not write; the lowest there is for any other."""
+        return next((terms.trust for terms in self.scope_terms if terms.name == scope), Trust.EXTERNAL)
+
+    def commit_of(self, scope: Scope) -> Commit:
+        """Whether changes of `scope` wait for review; those of a scope that is not declared do."""
+        return next((terms.commit for terms in self.scope_terms if terms.name == scope), "review")
+
+    @property
+    def digest(self) -> Digest:
+        """SHA-256 of `text`."""
+        return Digest(hashlib.sha256(self.text.encode()).hexdigest())
+
+    @property
+    def label(self) -> str:
+        """Name and the beginning of the digest, for people: `strict@1b2c3d4e`."""
+        return f"{self.name}@{self.digest[:8]}"
+
+
+# -- normal form -------------------------------------------------------------------------------------
+#
+# A line for each fact, its parts behind tabs, the lines in order below one that says which form this is:
+#
+#     scope    user    trust    owner
+#     layer    strict    1
+#     layer    strict    1    deny    pinned    create    MEMORY.md
+#     quota    all    1    paths    /**
+#     limits    turns    6
+#     content    reject    ansi
+#
+# A layer has a line of its own, since without rules it grants nothing. Of layers of one name, and of quotas,
+# the first by what they say has the number 1.
+
+FORM: Final = "muniment-policy-form/1"  # another meaning of the lines gets another number
+
+_SECTIONS: Final = ("limits", "confinement", "changes", "content", "provenance", "retention")
+_Part = ScopeTerms | Quota | Limits | Confinement | Changes | Content | Provenance | Retention
+_Said = TypeVar("_Said", bound=str)
+
+
+def _facts(policy: Policy) -> Iterator[tuple[str, ...]]:
+    for scope in policy.scope_terms:
+        yield from _terms(scope, "scope", scope.name)
+    for name, layers in groupby(policy.layers, attrgetter("name")):
+        for number, layer in enumerate(layers, 1):
+            yield "layer", name, str(number)
+            for kind, rules in (("allow", layer.allow), ("deny", layer.deny)):
+                for rule in rules:
+                    place = ("layer", name, str(number), kind, rule.id)
+                    yield from ((*place, verb, path) for verb in rule.verbs for path in rule.paths)
+    for name, quotas in groupby(policy.quotas, attrgetter("id")):
+        for number, quota in enumerate(quotas, 1):
+            yield from _terms(quota, "quota", name, str(number))
+    for section in _SECTIONS:
+        yield from _terms(getattr(policy, section), section)
+
+
+def _terms(part: _Part, *place: str) -> Iterator[tuple[str, ...]]:
+    """What is said there, but the name that the place has already."""
+    for term in fields(part):
+        value: object = getattr(part, term.name)
+        if isinstance(value, int | float) and not 0 < value <= term.metadata["most"]:
+            raise PolicyInvalid("E110", f"{place[0]}.{term.name}", f"{value} is out of bounds")
+        for each in value if isinstance(value, tuple) else (value,):
+            if term.name not in {"name", "id"}:
+                yield *place, term.name, str(each)
+
+
+class _Facts(dict[str, "_Facts"]):
+    """Facts by their first part, and then by the next."""
+
+    def __missing__(self, _part: str) -> _Facts:
+        return _Facts()
+
+    def said(self, term: str) -> str:
+        """The only thing that is said about it."""
+        (said,) = self[term]
+        return said
+
+    def one(self, term: str, known: Iterable[_Said]) -> _Said:
+        """The same, out of what can be said."""
+        (said,) = (each for each in known if each in self[term])
+        return said
+
+    def rules(self, kind: str) -> Iterator[Rule]:
+        """Rules by their ids."""
+        for name, said in self[kind].items():
+            yield Rule(name, tuple(map(Verb, said)), tuple(path for paths in said.values() for path in paths))
+
+
+def parse(text: str, name: str) -> Policy:
+    """The policy of a normal form, under a name: what is read, if it is written like that again (N2).
+
+    Raises:
+        PolicyInvalid: `text` is no policy in its normal form; E105.
+    """
+    found = _Facts()
+    for line in text.split("\n"):
+        here = found
+        for part in line.split("\t"):
+            here = here.setdefault(part, _Facts())
+    with suppress(PolicyInvalid, ValueError):
+        policy = _read(found, name)
+        if policy.text == text:
+            return policy
+    raise PolicyInvalid("E105", name, "is no policy in its normal form")
+
+
+def _read(found: _Facts, name: str) -> Policy:
+    limits, held, changes, content, sources, kept = (found[each] for each in _SECTIONS)
+    scopes = (
+        ScopeTerms(Scope(scope), said.one("trust", Trust), said.one("commit", ("auto", "review")))
+        for scope, said in found["scope"].items()
+    )
+    layers = (
+        Layer(layer, tuple(said.rules("allow")), tuple(said.rules("deny")))
+        for layer, numbered in found["layer"].items()
+        for said in numbered.values()
+    )
+    quotas = (
+        Quota(quota, tuple(said["paths"]), *(int(said.said(each)) for each in QUOTA_NUMBERS))
+        for quota, numbered in found["quota"].items()
+        for said in numbered.values()
+    )
+    gates = tuple(gate for gate in GATES if gate in content["reject"])
+    instructions: Literal["allow", "quarantine"] = content.one("instructions", ("allow", "quarantine"))
+    share, days = float(changes.said("max_scope_share")), map(kept.said, ("default", "untrusted"))
+    return Policy(
+        *(name, tuple(scopes), tuple(layers), tuple(quotas)),
+        Limits(*(int(limits.said(each.name)) for each in fields(Limits))),
+        Confinement(held.one("require", Enforcement), held.one("on_escape", ("abort", "refuse"))),
+        Changes(changes.one("conflict", ("retry", "fail")), int(changes.said("max_forget")), share),
+        Content(gates, content.one("secrets", ("reject", "redact")), instructions),
+        Provenance(sources.one("untrusted_sources", ("allow", "quarantine", "reject"))),
+        Retention(*(NEVER if each == NEVER else int(each) for each in days)),
+    )
+
+
+# -- patterns ----------------------------------------------------------------------------------------
+#
+# The two matchers of patterns: exact files for allow rules and quotas, trees for deny rules.
+#
+#     M1  An allow pattern matches whole canonical file paths, exactly as written: `/user/*.md` does not match
+#         `user/a.md/evil.sh`. A trailing `/**` means every file below.
+#     M2  A deny pattern matches a file, or every path below a directory of that name. It is compared as
+#         written and folded on both sides, so that folding can only deny more. With a `?` it is also compared
+#         with the case of single characters folded: `A?` denies `aß`, though that folds to three characters.
+#     M3  A pattern is translated here, part by part, to one expression of `re`: what is installed changes no
+#         verdict (T-POL-08). pathspec is asked for a second opinion when a policy loads (`muniment.policy`).
+#     M4  Cost: that a pattern has few `**` and at most one ambiguous segment bounds the backtracking
+#         (T-POL-07).
+
+_ANY_FOLDERS: Final = "(?:.+/)?"
+
+
+class AllowPatterns:
+    """Patterns that match exact files (M1)."""
+
+    __slots__ = ("_files", "_first_segments")
+
+    def __init__(self, patterns: Iterable[str]) -> None:
+        anchored = tuple(patterns)
+        firsts = tuple(each.removeprefix("/").partition("/")[0] for each in anchored)
+        self._files, self._first_segments = _compiled(anchored, tree=False), _compiled(firsts, tree=False)
+
+    def match(self, path: CanonicalPath) -> bool:
+        """Whether one of the patterns is this very file; never for a scope itself."""
+        return bool(path.rel) and self._files.fullmatch(path.text) is not None
+
+    def reach(self, scope: Scope) -> bool:
+        """Whether a pattern may match some file of the scope. True may be too much, False never is."""
+        return self._first_segments.fullmatch(scope) is not None
+
+
+class DenyPatterns:
+    """Patterns that match a file or a whole tree, by any spelling (M2)."""
+
+    __slots__ = ("_folded", "_single", "_written")
+
+    def __init__(self, patterns: Iterable[str]) -> None:
+        self._written = tuple(patterns)
+        self._folded = _compiled(tuple(map(fold, self._written)), tree=True)
+        self._single = tuple(fold_single(pattern) for pattern in self._written if "?" in pattern)
+
+    def match(self, text: str, folded: str) -> bool:
+        """Whether one of the patterns covers the path.
+
+        Args:
+            text: a canonical path; with a `/` at its end, the directory of that name.
+            folded: `fold(text)`, which the caller computes once for all rules.
+        """
+        if self._folded.match(folded) is not None:
+            return True
+        # `a?b` denies `aßb` as written, but not its folding `assb`: so the written form counts as well.
+        if folded != text and _compiled(self._written, tree=True).match(text) is not None:
+            return True
+        return bool(self._single) and _compiled(self._single, tree=True).match(fold_single(text)) is not None
+
+
+@lru_cache(maxsize=64)
+def fold_single(text: str) -> str:
+    """`text` with the case of each character folded where that gives one character, kept for other rules."""
+    if text.isascii():
+        return text.lower()
+    forms = ((char.casefold(), char.lower(), char) for char in text)
+    return "".join(next(form for form in each if len(form) == 1) for each in forms)
+
+
+@lru_cache(maxsize=4096)
+def _compiled(patterns: tuple[str, ...], *, tree: bool) -> re.Pattern[str]:
+    """What one of the patterns matches; nothing if there are none. Kept, since rules and verbs share it."""
+    each = (_tree(pattern) if tree else _file(pattern) for pattern in patterns)
+    return re.compile("|".join(each) if patterns else "(?!)", re.DOTALL)
+
+
+def _file(pattern: str) -> str:
+    *folders, last = pattern.removeprefix("/").split("/")
+    return _folders(folders) + (f"{_ANY_FOLDERS}[^/]+" if last == "**" else _segment(last))
+
+
+def _tree(pattern: str) -> str:
+    *folders, last = pattern.removeprefix("/").removesuffix("/").split("/")
+    begin = _folders(folders) if is_anchored(pattern) else _ANY_FOLDERS
+    if pattern.endswith("/"):
+        return f"{begin}{_segment(last)}/"
+    return begin if last in {"*", "**"} else rf"{begin}{_segment(last)}(?:/|\Z)"
+
+
+def _folders(segments: Iterable[str]) -> str:
+    return "".join(_ANY_FOLDERS if each == "**" else f"{_segment(each)}/" for each in segments)
+
+
+def _segment(segment: str) -> str:
+    whole = re.escape(segment).replace(r"\*", "[^/]*").replace(r"\?", "[^/]")
+    return "[^/]+" if segment == "*" else whole
+
+
+def is_anchored(pattern: str) -> bool:
+    """Whether it is tied to the top, as gitignore has it: a slash stands anywhere but at the end."""
+    return "/" in pattern.removesuffix("/")
+
+
+# -- decide ------------------------------------------------------------------------------------------
+
+NO_GRANT: Final = "default"  # the rule that denies what nothing grants
+NOT_A_SCOPE: Final = "scopes"  # what refuses before any rule is asked, like the next one
+NOT_A_NAME: Final = "name"  # no rule of a policy may have one of these three as its id
+
+# Allow patterns that a refusal names, so that the model can choose another path and the line stays short.
+MAX_SHOWN_PATTERNS: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Allow:
+    """Every layer grants the request and no rule denies it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deny:
+    """The request is denied.
+
+    Attributes:
+        rule: id of the deny rule, or `default` where nothing grants it, or `scopes`.
+        layer: the name of the layer that decided.
+        reason: one line for the model, with what to do instead.
+    """
+
+    rule: str
+    layer: str
+    reason: str
+
+
+Verdict = Allow | Deny
+_Fits = Callable[[AllowPatterns], bool]
+
+
+class Judge:
+    """Answers for one policy. Compiles its patterns once."""
+
+    __slots__ = ("_denies", "_grants", "_quotas", "_scopes")
+
+    def __init__(self, policy: Policy) -> None:
+        self._scopes = frozenset(policy.scopes)
+        self._denies = {verb: _denies(policy, verb) for verb in Verb}
+        self._grants = {verb: tuple(_grants(policy, verb)) for verb in Verb}
+        self._quotas = tuple((AllowPatterns(quota.paths), quota) for quota in policy.quotas)
+
+    def decide(self, verb: Verb, path: CanonicalPath) -> Verdict:
+        """Whether the policy grants `verb` on the file `path`. A scope itself is no file."""
+        return self._verdict(verb, path, path.text, lambda patterns: patterns.match(path))
+
+    def decide_directory(self, path: CanonicalPath) -> Verdict:
+        """Whether `ls` and `grep` may look into the directory or scope `path`.
+
+        They may if every layer grants `list` on something in its scope and no deny covers the directory.
+        What is in it is decided file by file.
+        """
+        return self._verdict(Verb.LIST, path, f"{path.text}/", lambda patterns: patterns.reach(path.scope))
+
+    def decide_removal(self, path: CanonicalPath) -> Verdict:
+        """Whether code may remove the file: `modify` is granted on it, and no deny covers `delete`."""
+        verdict = self.decide(Verb.MODIFY, path)
+        return verdict if isinstance(verdict, Deny) else self._denied(Verb.DELETE, path, path.text) or verdict
+
+    def allows(self, verb: Verb, path: CanonicalPath) -> bool:
+        """`decide`, for filtering what is shown."""
+        return isinstance(self.decide(verb, path), Allow)
+
+    def covered(self, path: CanonicalPath) -> bool:
+        """Whether a deny on `list` covers the whole directory."""
+        return (self._outside(path) or self._denied(Verb.LIST, path, f"{path.text}/")) is not None
+
+    def reaches(self, verb: Verb, scope: Scope) -> bool:
+        """Whether `verb` may be granted on something in the scope; False is certain, True is not."""
+        path = CanonicalPath(scope, RelPath(""))
+        denied = self._outside(path) or self._denied(verb, path, f"{scope}/")
+        return denied is None and all(patterns.reach(scope) for _, patterns, _ in self._grants[verb])
+
+    def require(self, verb: Verb, path: CanonicalPath) -> None:
+        """Raise unless `decide` allows.
+
+        Raises:
+            Refused: with the rule, the layer, and one line for the model.
+        """
+        _raise_if_denied(self.decide(verb, path))
+
+    def require_removal(self, path: CanonicalPath) -> None:
+        """Raise unless `decide_removal` allows.
+
+        Raises:
+            Refused: as `require`.
+        """
+        _raise_if_denied(self.decide_removal(path))
+
+    def quotas_for(self, path: CanonicalPath) -> tuple[Quota, ...]:
+        """Every quota that counts the file; at least one for any `.md` file of a declared scope."""
+        return tuple(quota for patterns, quota in self._quotas if patterns.match(path))
+
+    def _verdict(self, verb: Verb, path: CanonicalPath, text: str, fits: _Fits) -> Verdict:
+        if (denied := self._outside(path) or self._denied(verb, path, text)) is not None:
+            return denied
+        for layer, patterns, paths in self._grants[verb]:
+            if not fits(patterns):
+                shown = ", ".join(paths[:MAX_SHOWN_PATTERNS]) + (", …" if paths[MAX_SHOWN_PATTERNS:] else "")
+                instead = f"only {shown}" if shown else "nothing at all; go on without it"
+                told = f"not allowed to {verb} {path.text}; this memory lets you {verb} {instead}"
+                return Deny(NO_GRANT, layer.name, told)
+        return Allow()
+
+    def _outside(self, path: CanonicalPath) -> Deny | None:
+        if path.scope not in self._scopes:
+            return Deny(NOT_A_SCOPE, GRAMMAR_LAYER, f"{path.text} is in no part of this memory")
+        if not path.text.isprintable():  # No canonical path is.
+            told = "the name holds characters that do not print; leave them out"
+            return Deny(NOT_A_NAME, GRAMMAR_LAYER, told)
+        return None
+
+    def _denied(self, verb: Verb, path: CanonicalPath, text: str) -> Deny | None:
+        folded = fold(text)
+        for layer, rule, patterns in self._denies[verb]:
+            if patterns.match(text, folded):
+                told = f"the rule {rule.id!r} forbids to {verb} {path.text}; use another name or folder"
+                return Deny(rule.id, layer.name, told)
+        return None
+
+
+def _denies(policy: Policy, verb: Verb) -> list[tuple[Layer, Rule, DenyPatterns]]:
+    rules = ((layer, rule) for layer in policy.layers for rule in layer.deny if verb in rule.verbs)
+    return [(layer, rule, DenyPatterns(rule.paths)) for layer, rule in rules]
+
+
+def _grants(policy: Policy, verb: Verb) -> Iterator[tuple[Layer, AllowPatterns, tuple[str, ...]]]:
+    for layer in policy.layers:
+        paths = tuple(path for rule in layer.allow if verb in rule.verbs for path in rule.paths)
+        yield layer, AllowPatterns(paths), paths
+
+
+def _raise_if_denied(verdict: Verdict) -> None:
+    if isinstance(verdict, Deny):
+        raise Refused(verdict.reason, rule=verdict.rule, layer=verdict.layer)

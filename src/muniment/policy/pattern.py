@@ -1,0 +1,158 @@
+r"""The dialect of `paths` in a policy, and a second opinion on what the kernel makes of it.
+
+The dialect is the part of gitignore whose meaning nobody has to look up: literals, `*` and `?` inside one
+segment, `**` as a whole segment, a trailing `/` in deny patterns only. `check_pattern` refuses the rest:
+
+    E202  too long, or more wildcards than stay cheap to match
+    E203  outside the subset: `!`, `[`, `\`, `#`, `**` beside other characters, an empty segment, …
+    E204  read otherwise by pathspec (told by `load`, once a pattern has a path)
+    E205  an allow or quota pattern without a leading `/`
+    E206  an anchored pattern whose first segment can be no declared scope
+
+What a pattern means is decided by `muniment.kernel.decide`, M1 to M4. So that it is what gitignore says,
+pathspec is asked as well when a policy loads (`disagreement`); it decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from fnmatch import fnmatchcase
+from itertools import pairwise
+from typing import Final
+
+from muniment.errors import PolicyInvalid
+from muniment.kernel.decide import AllowPatterns, DenyPatterns, fold_single, is_anchored
+from muniment.kernel.names import Scope
+from muniment.kernel.path import RESERVED_ASCII, CanonicalPath, fold, is_normalised
+
+MAX_PATTERN_CHARS: Final = 512
+"""Characters of one pattern; half of the longest path, since a pattern is shorter than what it matches."""
+
+MAX_TREE_WILDCARDS: Final = 2
+"""`**` segments of one pattern."""
+
+MAX_STARS: Final = 2
+"""`*` in one segment; only one segment of a pattern may have more than one."""
+
+_FORBIDDEN: Final = RESERVED_ASCII - frozenset("*?/")
+
+
+def check_pattern(pattern: str, *, deny: bool, scopes: Collection[Scope], where: str) -> None:
+    """Refuse a pattern that is outside the dialect. Whether it fires is for `load` to say.
+
+    Args:
+        pattern: the text as it stands in the policy.
+        deny: whether it stands in a deny rule; other patterns must be anchored and name files.
+        scopes: the scopes that the policy declares.
+        where: policy and rule, for the message.
+
+    Raises:
+        PolicyInvalid: see the codes above.
+    """
+    problem = (
+        _outside_subset(pattern, deny=deny)
+        or _too_costly(pattern)
+        or _unanchored(pattern, deny=deny)
+        or _unknown_scope(pattern, scopes)
+    )
+    if problem is not None:
+        code, text = problem
+        raise PolicyInvalid(code, where, f"pattern {pattern!r} {text}")
+
+
+def _outside_subset(pattern: str, *, deny: bool) -> tuple[str, str] | None:
+    if found := sorted(_FORBIDDEN.intersection(pattern)):
+        return "E203", f"holds {found[0]!r}; only literals, `*`, `?` and `**` are understood"
+    body = pattern.removeprefix("/")
+    segments = (body.removesuffix("/") if deny else body).split("/")
+    if "" in segments:
+        return "E203", "has an empty segment" if deny else "has an empty segment or ends in `/`"
+    if any("**" in segment and segment != "**" for segment in segments):
+        return "E203", "has `**` beside other characters; it stands for whole segments only"
+    if ("**", "**") in pairwise(segments):
+        return "E203", "repeats `**`; one is enough"
+    if pattern.endswith("**/"):
+        return "E203", "ends in `**/`, which pathspec reads as `**`; write that"
+    if pattern != pattern.strip() or not pattern.isprintable():
+        return "E203", "begins or ends with white space, or holds something that does not print"
+    if not is_normalised("NFKC", pattern):
+        return "E203", "is not in normal form (NFKC), as every name is"
+    return None
+
+
+def _too_costly(pattern: str) -> tuple[str, str] | None:
+    if len(pattern) > MAX_PATTERN_CHARS:
+        return "E202", f"is longer than {MAX_PATTERN_CHARS} characters"
+    segments = pattern.split("/")
+    if segments.count("**") > MAX_TREE_WILDCARDS:
+        return "E202", f"has more than {MAX_TREE_WILDCARDS} `**`"
+    stars = [segment.count("*") for segment in segments if segment != "**"]
+    if max(stars, default=0) > MAX_STARS or sum(count > 1 for count in stars) > 1:
+        return "E202", f"has more than {MAX_STARS} `*` in a segment, or several such segments"
+    return None
+
+
+def _unanchored(pattern: str, *, deny: bool) -> tuple[str, str] | None:
+    if deny or pattern.startswith("/"):
+        return None
+    return "E205", f"is not anchored; write {'/' + pattern!r} or begin with a scope"
+
+
+def _unknown_scope(pattern: str, scopes: Collection[Scope]) -> tuple[str, str] | None:
+    first = pattern.removeprefix("/").partition("/")[0]
+    if not is_anchored(pattern) or any(fnmatchcase(scope, first) for scope in scopes):
+        return None
+    return "E206", f"begins with {first!r}, which is no scope; the scopes are {', '.join(scopes)}"
+
+
+# -- second opinion ----------------------------------------------------------------------------------
+
+
+def disagreement(pattern: str, path: CanonicalPath, *, deny: bool) -> str | None:
+    """Where pathspec reads a pattern otherwise than the kernel: `path` or one near it; None if nowhere.
+
+    Args:
+        pattern: of the dialect.
+        path: one that it matches.
+        deny: whether it stands in a deny rule.
+    """
+    denies, allows = DenyPatterns((pattern,)), AllowPatterns(() if deny else (pattern,))
+    opinion = _tree_by_pathspec(pattern) if deny else _file_by_pathspec(pattern)
+    for near in _near(path):
+        decided = denies.match(near.text, fold(near.text)) if deny else allows.match(near)
+        if decided != opinion(near.text):
+            return near.text
+    return None
+
+
+def _near(path: CanonicalPath) -> Iterator[CanonicalPath]:
+    """The path, files below and beside it, in other capitals, and the directory that holds it."""
+    yield from (path, path.child("-"), path.parent.child(f"{path.name}-"), path.parent.child(f"-{path.name}"))
+    yield path.parent.child(path.name.swapcase())
+    if path.parent.rel:
+        yield path.parent
+
+
+def _file_by_pathspec(pattern: str) -> Callable[[str], bool]:
+    """Exact files: path and pattern get a last name that nothing else has, so nothing lies below it."""
+    spec = _spec(f"{pattern}/*/%" if pattern.endswith("/**") else f"{pattern}/%")
+    return lambda text: spec(f"{text}/%")
+
+
+def _tree_by_pathspec(pattern: str) -> Callable[[str], bool]:
+    """Trees: what lies in a directory that is matched is matched, in any of the spellings of M2."""
+    spells: list[Callable[[str], str]] = [str, fold, *([fold_single] if "?" in pattern else [])]
+    spellings = [(spell, _spec(spell(pattern))) for spell in spells]
+
+    def matches(text: str) -> bool:
+        ends = [at for at, char in enumerate(text, 1) if char == "/"]
+        return any(spec(spell(text[:end])) for spell, spec in spellings for end in (None, *ends))
+
+    return matches
+
+
+def _spec(line: str) -> Callable[[str], bool]:
+    """What pathspec makes of a line; with one backend, so that nothing else that is installed has a say."""
+    from pathspec import GitIgnoreSpec
+
+    return GitIgnoreSpec.from_lines([line], backend="simple").match_file
