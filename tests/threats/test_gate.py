@@ -42,7 +42,7 @@ MARK = pytest.mark.threat
 
 SUITE = """
 import pytest
-from muniment.kernel.land import temporary_name
+from muniment.kernel._directory import temporary_name
 from threats import switches
 
 @pytest.mark.threat("T-PATH-07", control="random_names")

@@ -1,0 +1,183 @@
+"""Tries each promise of the kernel in a throwaway directory: `python -m muniment.kernel.selfcheck`.
+
+For whoever has just read these files and wants to see them hold on the machine at hand. It opens nothing but
+a temporary directory, which it removes. Exit code 0: every promise held.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from unittest.mock import Mock
+
+from muniment.kernel.binding import bind
+from muniment.kernel.cancel import Patience
+from muniment.kernel.change import ChangeSet, FileChange, IndexFile, Judged, Standing, digest
+from muniment.kernel.decide import (
+    Changes,
+    Confinement,
+    Content,
+    Layer,
+    Limits,
+    Policy,
+    Provenance,
+    Quota,
+    Retention,
+    Rule,
+    ScopeTerms,
+)
+from muniment.kernel.judge import judge, look, with_before
+from muniment.kernel.land import Landed, LockedRoots, generated, land, lock_roots
+from muniment.kernel.names import RelPath, Scope, Trust, Verb
+from muniment.kernel.path import CanonicalPath, canonicalise
+from muniment.kernel.refusal import MunimentError
+from muniment.kernel.write import Intent, new_token, recover, write
+
+NOTES = Scope("notes")
+FILES = {"secret": b"secret", "notes/a.md": b"a", "notes/kept/old.md": b"kept"}
+HOSTILE = ("../secret", "/etc/passwd", "notes/../../secret", "notes/a\0.md", "C:\\a.md", "notes/%2e%2e/a.md")
+ALL = Rule("all", (Verb.CREATE, Verb.MODIFY), ("/**",))
+KEPT = Rule("kept", (Verb.CREATE, Verb.MODIFY, Verb.DELETE), ("/notes/kept/**",))
+RULES = Policy(
+    "selfcheck",
+    (ScopeTerms(NOTES, Trust.OWNER),),
+    (Layer("selfcheck", (ALL,), (KEPT,)),),
+    (Quota("all", ("/**",)),),
+    Limits(),
+    Confinement(),
+    Changes(),
+    Content(),
+    Provenance(),
+    Retention(),
+)
+
+
+def at(rel: str) -> CanonicalPath:
+    """A path of the root."""
+    return CanonicalPath(NOTES, RelPath(rel))
+
+
+def change(rel: str, after: bytes | None) -> FileChange:
+    """What would be done to a file of `FILES`."""
+    before = FILES.get(f"notes/{rel}")
+    return FileChange(at(rel), None if before is None else digest(before), after)
+
+
+@contextmanager
+def locked(base: Path) -> Iterator[LockedRoots]:
+    """The root, held."""
+    patience = Patience(time.monotonic() + 10)
+    with bind(NOTES, base / "notes") as root, lock_roots([root], patience) as held:
+        yield held
+
+
+def written(
+    base: Path, *changes: FileChange, follow: Callable[[Landed, str], Sequence[str]] = lambda *_: ()
+) -> None:
+    """Judge changes and write them, with a journal that keeps and facts that know nothing."""
+    ports = Mock(**{"names.return_value": None, "usage.return_value": (0, 0), "knows.return_value": False})
+    ports.begin.return_value, ports.unfinished.return_value = 1, [Intent(1, new_token(), {}, ())]
+    with locked(base) as held:
+        found = look([ChangeSet(changes)], held, Patience(time.monotonic() + 10))
+        met = with_before(ChangeSet(changes), found)
+        judged = judge(met, RULES, held, gates=lambda _: None, facts=ports, known=ports.knows)
+        write(judged, held, ports, follow)
+
+
+def refused(act: Callable[[], object]) -> bool:
+    """Whether something is refused."""
+    try:
+        act()
+    except (MunimentError, TypeError, ValueError, OSError):
+        return True
+    return False
+
+
+def text_leads_nowhere(_: Path) -> bool:
+    """Text becomes a path of a declared scope, or is refused."""
+    return all(refused(partial(canonicalise, text, {NOTES})) for text in HOSTILE)
+
+
+def nothing_is_followed(base: Path) -> bool:
+    """No link, second name or special file is opened."""
+    notes, secret = base / "notes", base / "secret"
+    (notes / "link.md").symlink_to(secret)
+    (notes / "dir").symlink_to(base)
+    (notes / "hard.md").hardlink_to(secret)
+    os.mkfifo(notes / "pipe.md")
+    names = ("link.md", "dir/secret", "hard.md", "pipe.md")
+    with locked(base) as held:
+        return all(refused(partial(held[NOTES].root.read_bytes, at(rel).rel)) for rel in names)
+
+
+def nothing_unjudged_lands(base: Path) -> bool:
+    """Only what was judged is landed, or a file at an index name; what the rules forbid is refused."""
+    forged: tuple[Callable[[], object], ...] = (
+        lambda: Judged(object(), ChangeSet(), {}),
+        lambda: generated([IndexFile(at("a.md"), Standing.ABSENT, b"forged")]),
+    )
+    stale = FileChange(at("a.md"), digest(b"never so"), b"new")
+    kept = (change("kept/old.md", b"new"), change("kept/old.md", None), change("kept/new.md", b"new"))
+    with locked(base) as held:
+        unsealed = refused(partial(land, Mock(), held, str))
+    asked = [refused(partial(written, base, each)) for each in (*kept, stale)]
+    return unsealed and all(asked) and all(map(refused, forged))
+
+
+def all_of_it_or_none(base: Path) -> bool:
+    """A commit that fails half way leaves everything as it was, and one that ends is all there."""
+    changes = change("a.md", b"changed"), change("d/b.md", b"new")
+    failing = Mock(side_effect=OSError)
+    is_none = refused(partial(written, base, *changes, follow=failing)) and files(base) == FILES
+    written(base, *changes)
+    return is_none and files(base) == {**FILES, "notes/a.md": b"changed", "notes/d/b.md": b"new"}
+
+
+def a_journal_brings_back_only_what_was_there(base: Path) -> bool:
+    """Recovery brings back no bytes that its journal does not know, and none to where nobody may write."""
+    lies = [FileChange(at(rel), None, FILES[f"notes/{rel}"], b"forged") for rel in ("a.md", "kept/old.md")]
+    intents = [Intent(number, new_token(), {0: lie}, ()) for number, lie in enumerate(lies)]
+    ports = Mock(**{"unfinished.return_value": intents})
+    ports.knows = lambda path, _: path == at("kept/old.md")
+    with locked(base) as held:
+        done = recover(held, ports, RULES, ports, lambda _: None)
+    return all(each.left for each in done) and files(base) == FILES
+
+
+def files(base: Path) -> Mapping[str, bytes]:
+    """Every file below a directory."""
+    return {str(path.relative_to(base)): path.read_bytes() for path in base.rglob("*") if path.is_file()}
+
+
+PROMISES = (
+    text_leads_nowhere,
+    nothing_is_followed,
+    nothing_unjudged_lands,
+    all_of_it_or_none,
+    a_journal_brings_back_only_what_was_there,
+)
+
+
+def main() -> int:
+    """Try every promise; 0 if all held."""
+    broken = 0
+    for promise in PROMISES:
+        with tempfile.TemporaryDirectory() as base:
+            for name, content in FILES.items():
+                path = Path(base, name)
+                path.parent.mkdir(mode=0o700, exist_ok=True)
+                path.write_bytes(content)
+            is_kept = promise(Path(base))
+        broken += not is_kept
+        sys.stdout.write(f"{'held  ' if is_kept else 'BROKEN'}  {promise.__doc__}\n")
+    return int(broken > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
