@@ -16,7 +16,8 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
-from muniment.kernel.names import Scope
+from muniment.kernel.names import RelPath, Scope
+from muniment.kernel.path import CanonicalPath
 from muniment.kernel.root import Resolver, Root, WalkResolver
 from muniment.kernel.syscalls import Openat2Resolver, available
 
@@ -54,11 +55,12 @@ def bare(path: str) -> Callable[[], None]:
 
 
 def guarded(root_fd: int, resolver: Resolver) -> Callable[[], None]:
-    """All that `Root.open_file` promises: the text, the way, the descriptor."""
+    """All that `Root.open_file` promises of a path that was made before: the way, the descriptor."""
     root = Root(Scope("user"), root_fd, resolver)
+    path = CanonicalPath(root.scope, RelPath(REL))
 
     def way() -> None:
-        root.open_file(REL).close()
+        root.open_file(path).close()
 
     return way
 

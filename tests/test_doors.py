@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kit.paths import at
 from kit.policy.files import READS, rule
 from kit.store.ground import new
 from muniment.errors import PathEscape
@@ -19,7 +20,7 @@ def test_a_link_that_leads_out_of_a_root_is_not_opened(paths, tmp_path):
     (tmp_path / "secret.md").write_text("secret")
     (paths.trusted_path / "note.md").symlink_to(tmp_path / "secret.md")
     with pytest.raises(PathEscape):
-        paths.root.read_bytes("note.md")
+        paths.root.read_bytes(at("user", "note.md"))
 
 
 def test_a_commit_lands_as_one_change(ground):

@@ -205,7 +205,7 @@ class Sandbox:
         self._policy, self._roots, self._terms = policy, roots, terms
         self._state, self._owns_all = state, state is None
         self._in_process = in_process
-        self._seen: set[str] = set()
+        self._seen: set[CanonicalPath] = set()
         self._shown = self._shown_scopes()
         self._bench: Bench | None = None
         self._worker: Worker | None = None
@@ -257,8 +257,8 @@ class Sandbox:
         return outcome
 
     @property
-    def seen(self) -> frozenset[str]:
-        """Logical paths of which the calls so far showed any text; as they were named, links and all."""
+    def seen(self) -> frozenset[CanonicalPath]:
+        """Paths of which the calls so far showed any text; as they were named, links and all."""
         return frozenset(self._seen)
 
     def without_links(self, path: CanonicalPath) -> CanonicalPath:

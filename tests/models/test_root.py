@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from kit.kernel.trees import CANARY, LINKS, OPERATIONS, RESOLVERS, plant
 from kit.memories import photograph
+from kit.paths import at
 from muniment.errors import PathEscape, Refusal, ToolError
 from muniment.testing.race import Swap
 
@@ -58,7 +59,7 @@ def outcome_of(operation, root, rel):
 
 
 @pytest.mark.threat("T-PATH-01", control="layer_one")
-@pytest.mark.threat("T-PATH-01", control="root_text")
+@pytest.mark.threat("T-PATH-01", control="checked_paths")
 @given(rel=PATHS)
 def test_any_text_is_refused_or_stays_inside(held, rel):
     trees, roots, before = held
@@ -83,7 +84,7 @@ def test_a_directory_exchanged_for_a_link_never_leads_a_read_outside(tmp_path, r
         for _ in swap.rounds(exchanges=1, enough=lambda: next(left, None) is None):
             seen.add(outcome_of(OPERATIONS["read"], root, "topic/note.md"))
             with contextlib.suppress(PathEscape):
-                seen.update(entry.name for entry in root.list_directory("topic"))
+                seen.update(entry.name for entry in root.list_directory(at("user", "topic")))
     os.close(root.fd)
     assert photograph(trees.outside) == before
     assert seen <= {repr(b"inside"), "PathEscape symlink in one line", "note.md", "one.md", "deep"}

@@ -48,7 +48,7 @@ from muniment.agent.model import (
 from muniment.content.markdown import fenced, without_fences
 from muniment.errors import Cancelled, DeadlineExceeded, MunimentError, PathEscape, Refusal, WorkerLost
 from muniment.kernel.names import Via
-from muniment.kernel.path import canonicalise
+from muniment.kernel.path import CanonicalPath, canonicalise
 from muniment.names import ContextMode
 from muniment.tools.calls import WRITING_TOOLS, Outcome, path_of
 
@@ -99,7 +99,7 @@ class RunOutcome:
         escape: the escape that ended the run, if one did.
         decisions: every call, in order.
         decided_by: who decided where the fact belongs, if that was not the model.
-        read: logical paths that `read_file` or `edit` showed to the model.
+        read: paths that `read_file` or `edit` showed to the model.
         messages: the transcript, as the model saw it last.
     """
 
@@ -109,7 +109,7 @@ class RunOutcome:
     escape: PathEscape | None = None
     decisions: list[ToolDecision] = field(default_factory=list)
     decided_by: str = ""
-    read: set[str] = field(default_factory=set)
+    read: set[CanonicalPath] = field(default_factory=set)
     messages: list[Message] = field(default_factory=list)
 
 
@@ -189,7 +189,7 @@ class Runner:
         """Whether these words end a run that could have written, and neither did nor found the fact known."""
         writes = [each.outcome for each in self._outcome.decisions if each.tool in WRITING_TOOLS]
         is_done = any(each.verdict != "error" or each.code == "content_rejected" for each in writes)
-        is_known = any(path in self._outcome.final_text for path in self._outcome.read)
+        is_known = any(path.text in self._outcome.final_text for path in self._outcome.read)
         return not is_done and not is_known and any(scope.writable for scope in brief.scopes)
 
     def _ask(self, brief: Brief, tools: tuple[ToolSpec, ...]) -> Reply:
@@ -318,7 +318,7 @@ class Runner:
     def _remember_read(self, call: ToolCall, brief: Brief) -> None:
         scopes = tuple(scope.name for scope in brief.scopes)
         try:
-            self._outcome.read.add(canonicalise(path_of(call.arguments), scopes).text)
+            self._outcome.read.add(canonicalise(path_of(call.arguments), scopes))
         except (PathEscape, Refusal):
             raise WorkerLost("the worker allowed a path that is none") from None
 

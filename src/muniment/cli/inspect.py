@@ -95,7 +95,7 @@ def show_entry(where: MemoryArguments, unsafe_path: str) -> int:
 
             data = content_of(place, named, task)
         else:
-            data = place.roots[path.scope].root.read_bytes(path.rel)
+            data = place.roots[path.scope].root.read_bytes(path)
         if data is None:
             return _report_removed(path.text, task, where)
         text = decode(data)

@@ -431,7 +431,7 @@ def _matches(task: _ForgetTask, scope: Scope, wanted: Wanted, budget: Budget) ->
     named = wanted if isinstance(wanted, CanonicalPath) else None
     listed = None if isinstance(wanted, CanonicalPath) else may_hold(place.state, view, wanted)
     for row in view.entries():
-        if named is not None and CanonicalPath(scope, row.rel) != named:
+        if named is not None and (scope, row.rel) != (named.scope, named.rel):
             continue
         if listed is not None and row.rel not in listed and row.held is None:
             continue

@@ -128,13 +128,14 @@ def read_holding(place: Place, scope: Scope, row: CatalogEntry) -> Holding | Non
     """
     root = place.roots[scope]
     try:
-        data = root.root.read_bytes(row.rel)
+        path = CanonicalPath(scope, row.rel)
+        data = root.root.read_bytes(path)
     except (PathEscape, Refusal, ToolError):
         return None
     found = digest(data)
     source = source_of(place.state, root_key(place.state, root), row.rel, found)
     return Holding(
-        CanonicalPath(scope, row.rel),
+        path,
         row,
         data,
         found,

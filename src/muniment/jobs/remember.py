@@ -255,16 +255,15 @@ def _least_shown(place: Place, box: Sandbox, indexes: Collection[Scope]) -> Call
     return least
 
 
-def _trust_at(place: Place, box: Sandbox, path: str, made: Collection[str]) -> Trust | None:
+def _trust_at(place: Place, box: Sandbox, path: CanonicalPath, made: Collection[str]) -> Trust | None:
     """The trust of what stands at a path that was shown; None where the run had written that itself."""
-    scope, _, rel = path.partition("/")
     try:
-        found = box.without_links(CanonicalPath(Scope(scope), RelPath(rel)))
+        found = box.without_links(path)
         root = place.roots[found.scope]
-        content = root.root.read_bytes(found.rel)
+        content = root.root.read_bytes(found)
     except (PathEscape, Refusal, ToolError):
         # It went since: nobody can say any more who it came from.
-        return None if path in made else Trust.EXTERNAL
+        return None if path.text in made else Trust.EXTERNAL
     return trust_at(place.state, root_key(place.state, root), found, content, place.policy)
 
 
@@ -576,14 +575,13 @@ def _known_entries(place: Place, box: Sandbox, outcome: RunOutcome) -> dict[str,
     """The entries that the agent read and that its last words name: text by names without links."""
     known: dict[str, str] = {}
     for shown in outcome.read:
-        scope, _, rel = shown.partition("/")
         try:
-            path = box.without_links(CanonicalPath(Scope(scope), RelPath(rel)))
+            path = box.without_links(shown)
             is_named = not is_index_path(path.rel) and (
-                shown in outcome.final_text or path.text in outcome.final_text
+                shown.text in outcome.final_text or path.text in outcome.final_text
             )
             if is_named:
-                known[path.text] = _body(place.roots[path.scope].root.read_bytes(path.rel))
+                known[path.text] = _body(place.roots[path.scope].root.read_bytes(path))
         except (PathEscape, Refusal, ToolError):
             continue
     return known
@@ -602,7 +600,7 @@ def _indexes(brief: Brief, place: Place, policy: Policy, reader: Trust) -> tuple
             return judge.allows(Verb.LIST, path) and judge.allows(Verb.READ, path)
 
         try:
-            index = place.roots[scope].root.read_bytes(INDEX_NAME)
+            index = place.roots[scope].root.read_bytes(CanonicalPath(scope, RelPath(INDEX_NAME)))
         except (PathEscape, ToolError):
             continue  # Without an index the agent still has its tools; the next commit writes one.
         # Of another's making it may say anything, and nobody could tell how far to trust that.

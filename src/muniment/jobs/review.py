@@ -95,7 +95,7 @@ def why_of(place: Place, unsafe_path: str) -> Why:
     path = _path(place, unsafe_path)
     root = place.roots[path.scope]
     try:
-        present = digest(root.root.read_bytes(path.rel))
+        present = digest(root.root.read_bytes(path))
     except NotFound:
         present = None
     return why(place.state, root_key(place.state, root), path, present, place.policy.trust_of(path.scope))
@@ -183,7 +183,7 @@ def show(review_id: str, place: Place) -> Shown:
     def current(path: str) -> bytes | None:
         found = canonicalise(path, place.roots)
         try:
-            return place.roots[found.scope].root.read_bytes(found.rel)
+            return place.roots[found.scope].root.read_bytes(found)
         except NotFound:
             return None
         except (ToolError, PathEscape) as error:
@@ -423,7 +423,7 @@ def _change_set(changes: Sequence[KeptChange], scopes: Sequence[Scope], place: P
     overlapping: list[str] = []
     for item, scope in zip(changes, scopes, strict=True):
         path = CanonicalPath(scope, item.rel)
-        if not _is_as_left(place, scope, item):
+        if not _is_as_left(place, path, item.after):
             overlapping.append(path.text)
         left = None if item.after is None else digest(item.after)
         proposed.append(FileChange(path, left, item.before))
@@ -432,11 +432,11 @@ def _change_set(changes: Sequence[KeptChange], scopes: Sequence[Scope], place: P
     return ChangeSet(tuple(proposed))
 
 
-def _is_as_left(place: Place, scope: Scope, item: KeptChange) -> bool:
+def _is_as_left(place: Place, path: CanonicalPath, left: bytes | None) -> bool:
     try:
-        return place.roots[scope].root.read_bytes(item.rel) == item.after
+        return place.roots[path.scope].root.read_bytes(path) == left
     except NotFound:
-        return item.after is None
+        return left is None
     except (ToolError, PathEscape):
         return False
 

@@ -36,6 +36,7 @@ from typing import Final, Self
 
 from muniment.kernel.change import digest
 from muniment.kernel.names import MAX_FILE_BYTES, Digest, RelPath, Scope, joined
+from muniment.kernel.path import CanonicalPath
 from muniment.kernel.refusal import (
     BadName,
     ManagedMemoryUnavailable,
@@ -47,7 +48,7 @@ from muniment.kernel.refusal import (
     Unreadable,
     printable,
 )
-from muniment.kernel.root import Root, encoded
+from muniment.kernel.root import Root, leaf, open_leaf, refusal_of
 from muniment.kernel.syscalls import LIBC, LIST, MACHINE, last_error
 
 _TEMPORARY: Final = re.compile(r"\.muniment-[0-9a-f]{16}\.tmp", re.ASCII)
@@ -138,8 +139,9 @@ class Directory:
         Raises:
             MunimentError: as `Root.read_bytes`.
         """
-        leaf(name)
-        return Root(self.root.scope, self.fd, self.root.resolver).read_bytes(name)
+        shown = f"{self.root.scope}/{joined(self.rel, name)}"
+        with open_leaf(self.root, self.fd, name, shown) as file:
+            return file.read_whole(MAX_FILE_BYTES)
 
     def stage(self, temporary: str, content: bytes, *, durable: bool = True) -> Staged:
         """Put `content` on disk under a temporary name: 0600 before the first byte, written whole.
@@ -382,19 +384,6 @@ def unavailable(scope: Scope, error: OSError) -> ManagedMemoryUnavailable:
     )
 
 
-def leaf(name: str) -> bytes:
-    """The bytes of a single component; a `/` would lead elsewhere, at the front even past the descriptor.
-
-    Raises:
-        PathEscape: as `encoded`.
-        BadName: empty, more than one component, or no name.
-    """
-    path = encoded(name)
-    if not name or b"/" in path:
-        raise BadName(f"{printable(name)!r} is not the name of a file in one directory")
-    return path
-
-
 def _temporary(name: str) -> str:
     """`name`, if it is one that holds nobody's entry."""
     if not is_temporary(name):
@@ -425,7 +414,7 @@ def open_directory(root: Root, rel: str, *, create: bool) -> Directory:
 
     Cost: an open a component; an `fsync` a created directory.
     """
-    encoded(rel)
+    CanonicalPath(root.scope, RelPath(rel))
     directory = Directory(root, _step(root, root.fd, b".", ""), "", ())
     try:
         for name in rel.split("/") if rel else ():
@@ -491,7 +480,7 @@ def _step(root: Root, at_fd: int, name: bytes, rel: str) -> int:
         except NotADirectoryError as error:
             raise NotAFile(printable(f"{root.scope}/{rel} is a file, not a directory")) from error
         except OSError as error:
-            refusal = root.refusal(rel, error)
+            refusal = refusal_of(f"{root.scope}/{rel}" if rel else root.scope, error)
             if isinstance(refusal, Unreadable):
                 raise
             raise refusal from error

@@ -112,7 +112,7 @@ def look(
     for path in sorted(touched | claimed):
         patience.check()
         try:
-            content = roots[path.scope].root.read_bytes(path.rel)
+            content = roots[path.scope].root.read_bytes(path)
         except NotFound:
             found[path] = Found(None, None)
         except ToolError:
@@ -199,7 +199,7 @@ def _missing_directories(root: BoundRoot, path: CanonicalPath) -> tuple[Canonica
     missing: list[CanonicalPath] = []
     for parent, _ in list(_steps(path))[1:]:
         try:
-            examined = root.root.examine(parent.rel)
+            examined = root.root.examine(parent)
         except ToolError:
             raise StoreConflict((path.text,)) from None
         if examined is None:

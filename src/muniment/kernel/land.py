@@ -545,7 +545,7 @@ def clear(
     except (NotFound, PathEscape, ToolError):
         return ()
     with opened:
-        names = [each.name for each in root.list_directory(directory.rel)]
+        names = [each.name for each in root.list_directory(directory)]
         for name in (name for name in names if is_temporary(name) and is_ours(name)):
             try:
                 content = opened.read(name)

@@ -13,12 +13,9 @@ On success of any method:
 Does not hold: that the root is still where it was bound (`muniment.kernel.binding.BoundRoot.verify`), that a
 file does not change while it is read, or that a name, once listed, still exists.
 
-Text is checked in this order before any system call, and never normalised:
-
-1. NUL (a C string ends there), 2. a leading `/`, 3. a `..` segment: `PathEscape`.
-4. an empty or `.` segment, 5. text that is not UTF-8, 6. more than `MAX_PATH_BYTES`: `BadName`.
-
-The empty text is the root itself. Attacked by `tests/units/kernel/test_root*.py`.
+Every way in is a `CanonicalPath` of the root's own scope, so that no text leads anywhere. Within a directory
+that is open, `leaf` lets single names through, also such as no path may hold. Attacked by
+`tests/units/kernel/test_root*.py`.
 """
 
 from __future__ import annotations
@@ -27,12 +24,12 @@ import errno
 import os
 import stat
 from collections.abc import Generator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, NoReturn, Protocol, Self
 
-from muniment.kernel.names import MAX_DEPTH, MAX_FILE_BYTES, MAX_PATH_BYTES, RelPath, Scope, Via, joined
-from muniment.kernel.path import segment_problem
+from muniment.kernel.names import MAX_DEPTH, MAX_FILE_BYTES, RelPath, Scope, Via
+from muniment.kernel.path import CanonicalPath
 from muniment.kernel.refusal import (
     BadName,
     ManagedMemoryUnavailable,
@@ -207,13 +204,12 @@ class OpenFile:
         size: bytes, when it was opened.
     """
 
-    __slots__ = ("_rel", "_root", "fd", "size")
+    __slots__ = ("_shown", "fd", "size")
 
-    def __init__(self, fd: int, size: int, root: Root, rel: str) -> None:
+    def __init__(self, fd: int, size: int, shown: str) -> None:
         self.fd = fd
         self.size = size
-        self._root = root
-        self._rel = rel
+        self._shown = shown
 
     def read(self, count: int) -> bytes:
         """The first `count` bytes, or fewer if the file ends before. Reads in pieces if the system does.
@@ -228,7 +224,7 @@ class OpenFile:
                 pieces.append(piece)
                 position += len(piece)
         except OSError as error:
-            raise self._root.refusal(self._rel, error) from error
+            raise refusal_of(self._shown, error) from error
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def read_whole(self, limit: int) -> bytes:
@@ -243,7 +239,7 @@ class OpenFile:
         # A file that lies about its size, or grows, is noticed by the one byte more.
         content = b"" if self.size > limit else self.read(limit + 1)
         if self.size > limit or len(content) > limit:
-            raise TooLarge(f"{self._root.shown(self._rel)} is larger than {limit} bytes")
+            raise TooLarge(f"{printable(self._shown)} is larger than {limit} bytes")
         return content
 
     def close(self) -> None:
@@ -263,20 +259,32 @@ class OpenFile:
 class Root:
     """The handle of a scope that a worker holds: a name, an O_PATH directory, a way to open beneath it.
 
-    The descriptor belongs to whoever bound it. Every method takes `rel`, a path inside the scope as text, and
-    trusts nothing about it.
+    The descriptor belongs to whoever bound it. Every method takes a path of this scope, and raises
+    `ValueError` for one of another and `TypeError` for text.
     """
 
     scope: Scope
     fd: int
     resolver: Resolver
 
-    def open_file(self, rel: str) -> OpenFile:
+    def way(self, path: CanonicalPath) -> bytes:
+        """The bytes of `path`, seen from here, for the system.
+
+        Raises:
+            TypeError: it is no path.
+            ValueError: it is one of another scope.
+        """
+        if type(path) is not CanonicalPath:
+            raise TypeError("only a CanonicalPath leads beneath a root")
+        if path.scope != self.scope:
+            raise ValueError(f"{path.scope} is not beneath the root of {self.scope}")
+        return path.rel.encode() or b"."
+
+    def open_file(self, path: CanonicalPath) -> OpenFile:
         """Open an existing file for reading.
 
         Raises:
-            PathEscape: the text leads outwards, or meets a link, a mount, a hard link or something special.
-            BadName: the text is no path (steps 4 to 6 above).
+            PathEscape: the way meets a link, a mount, a hard link or something special.
             NotFound: nothing of that name, or it was removed while it was opened.
             NotAFile: the name belongs to a directory.
             Unreadable: the system refuses; the message names its error.
@@ -284,34 +292,22 @@ class Root:
         Cost: one `openat2` and one `fstat`; the path is never built or searched again.
         Source: openat2(2).
         """
-        path = encoded(rel)
-        try:
-            fd = self.resolver.open(self.fd, path, READ)
-        except OSError as error:
-            raise self.refusal(rel, error) from error
-        try:
-            found = fstat(fd)
-            if found.st_mode & _TYPE_BITS != _REGULAR or found.st_nlink != 1:
-                self._refuse_object(rel, found)
-        except BaseException:
-            os.close(fd)
-            raise
-        return OpenFile(fd, found.st_size, self, rel)
+        return _opened(self.resolver, self.fd, self.way(path), path.text)
 
-    def read_bytes(self, rel: str, limit: int = MAX_FILE_BYTES) -> bytes:
+    def read_bytes(self, path: CanonicalPath, limit: int = MAX_FILE_BYTES) -> bytes:
         """The whole file.
 
         Args:
-            rel: path inside the scope.
+            path: which.
             limit: bytes; `MAX_FILE_BYTES` holds as well.
 
         Raises:
             MunimentError: as `open_file` and `OpenFile.read_whole`.
         """
-        with self.open_file(rel) as file:
+        with self.open_file(path) as file:
             return file.read_whole(limit)
 
-    def list_directory(self, rel: str) -> tuple[Listed, ...]:
+    def list_directory(self, path: CanonicalPath) -> tuple[Listed, ...]:
         """Names in a directory, sorted by code point; names that are not UTF-8 hold surrogate escapes.
 
         Raises:
@@ -322,37 +318,37 @@ class Root:
         Cost: an open of its own, so that no offset is shared; where the file system gives no types, an open
         a name.
         """
-        path = encoded(rel)
         try:
-            fd = self.resolver.open(self.fd, path, LIST)
+            fd = self.resolver.open(self.fd, self.way(path), LIST)
         except OSError as error:
-            self._refuse_directory(rel, error)
+            # ENOTDIR does not tell a file from a FIFO or a missing parent.
+            if error.errno == errno.ENOTDIR and self.examine(path) is not None:
+                raise NotAFile(f"{printable(path.text)} is a file, not a directory") from error
+            raise refusal_of(path.text, error) from error
         try:
-            found = self._entries(fd, rel)
+            found = self._entries(fd, path.text)
         except OSError as error:
-            raise self.refusal(rel, error) from error
+            raise refusal_of(path.text, error) from error
         finally:
             os.close(fd)
         return tuple(sorted(found, key=lambda entry: entry.name))
 
-    def examine(self, rel: str) -> Examined | None:
-        """What stands at `rel`, without opening it; `None` if nothing does.
+    def examine(self, path: CanonicalPath) -> Examined | None:
+        """What stands at `path`, without opening it; `None` if nothing does.
 
         Answers about files and directories only, the same that could be opened: the rest raises.
 
         Raises:
             PathEscape: as `open_file`, hard links included.
-            BadName: as `open_file`.
             Unreadable: the system refuses the way there.
         """
-        path = encoded(rel)
         try:
-            fd = self.resolver.open(self.fd, path, EXAMINE)
+            fd = self.resolver.open(self.fd, self.way(path), EXAMINE)
         except OSError as error:
-            refusal = self.refusal(rel, error)
-            if isinstance(refusal, NotFound):
+            told = refusal_of(path.text, error)
+            if isinstance(told, NotFound):
                 return None
-            raise refusal from error
+            raise told from error
         try:
             found = fstat(fd)
         finally:
@@ -361,25 +357,17 @@ class Root:
             return None
         kind: Kind = "directory" if stat.S_ISDIR(found.st_mode) else "file"
         if kind == "file" and (not stat.S_ISREG(found.st_mode) or found.st_nlink != 1):
-            self._refuse_object(rel, found)
+            _refuse_object(path.text, found)
         return Examined(kind, found.st_size)
 
-    def refusal(self, rel: str, error: OSError) -> MunimentError:
-        """What a failed open of `rel` means, in words fit for a model: one line, no host path."""
-        if (via := _ESCAPES.get(error.errno or 0)) is not None:
-            return PathEscape(via, rel)
-        if error.errno in _ABSENT:
-            return NotFound(f"{self.shown(rel)} does not exist")
-        return _unreadable(self.shown(rel), error)
-
-    def _entries(self, fd: int, rel: str) -> list[Listed]:
+    def _entries(self, fd: int, shown: str) -> list[Listed]:
         found: list[Listed] = []
         for name, d_type in entries(fd):
             kind = self._kind_of(fd, name) if d_type == _DT_UNKNOWN else _D_TYPES.get(d_type, "other")
             if kind is None:
                 continue
             if len(found) == MAX_ENTRIES:
-                raise TooLarge(f"{self.shown(rel)} holds more than {MAX_ENTRIES} names")
+                raise TooLarge(f"{printable(shown)} holds more than {MAX_ENTRIES} names")
             found.append(Listed(name.decode("utf-8", "surrogateescape"), kind))
         return found
 
@@ -398,66 +386,79 @@ class Root:
             os.close(fd)
         return "directory" if stat.S_ISDIR(mode) else "file" if stat.S_ISREG(mode) else "other"
 
-    def _refuse_directory(self, rel: str, error: OSError) -> NoReturn:
-        """Say why `rel` cannot be listed: ENOTDIR does not tell a file from a FIFO or a missing parent."""
-        if error.errno == errno.ENOTDIR and self.examine(rel) is not None:
-            raise NotAFile(f"{self.shown(rel)} is a file, not a directory") from error
-        raise self.refusal(rel, error) from error
 
-    def _refuse_object(self, rel: str, found: Stat) -> NoReturn:
-        """Say why what was opened is not a file of its own."""
-        if stat.S_ISDIR(found.st_mode):
-            raise NotAFile(f"{self.shown(rel)} is a directory")
-        if not stat.S_ISREG(found.st_mode):
-            raise PathEscape(Via.SPECIAL, rel)
-        if found.st_nlink == 0:
-            raise NotFound(f"{self.shown(rel)} does not exist")
-        # Another name of the same file may stand anywhere: which one is ours cannot be told.
-        raise PathEscape(Via.HARDLINK, rel)
-
-    def shown(self, rel: str) -> str:
-        """A path in the words of messages: logical, and printable."""
-        return printable(f"{self.scope}/{rel}" if rel else self.scope)
+def _opened(resolver: Resolver, dir_fd: int, way: bytes, shown: str) -> OpenFile:
+    """`Root.open_file`, of bytes from `Root.way` or `leaf`."""
+    try:
+        fd = resolver.open(dir_fd, way, READ)
+    except OSError as error:
+        raise refusal_of(shown, error) from error
+    try:
+        found = fstat(fd)
+        if found.st_mode & _TYPE_BITS != _REGULAR or found.st_nlink != 1:
+            _refuse_object(shown, found)
+    except BaseException:
+        os.close(fd)
+        raise
+    return OpenFile(fd, found.st_size, shown)
 
 
-def encoded(rel: str) -> bytes:
-    """The bytes of `rel` for the system, after the checks 1 to 6 of the module docstring.
+def _refuse_object(shown: str, found: Stat) -> NoReturn:
+    """Say why what was opened is not a file of its own."""
+    if stat.S_ISDIR(found.st_mode):
+        raise NotAFile(f"{printable(shown)} is a directory")
+    if not stat.S_ISREG(found.st_mode):
+        raise PathEscape(Via.SPECIAL, shown)
+    if found.st_nlink == 0:
+        raise NotFound(f"{printable(shown)} does not exist")
+    # Another name of the same file may stand anywhere: which one is ours cannot be told.
+    raise PathEscape(Via.HARDLINK, shown)
+
+
+def refusal_of(shown: str, error: OSError) -> MunimentError:
+    """What a failed open of what is `shown` means, in words fit for a model: one line, no host path."""
+    if (via := _ESCAPES.get(error.errno or 0)) is not None:
+        return PathEscape(via, shown)
+    if error.errno in _ABSENT:
+        return NotFound(f"{printable(shown)} does not exist")
+    name = errno.errorcode.get(error.errno or 0, "unknown error")
+    return Unreadable(f"the system does not let this process read {printable(shown)} ({name})")
+
+
+# -- names -------------------------------------------------------------------------------------------
+
+
+def leaf(name: str) -> bytes:
+    """The bytes of a single component; a `/` would lead elsewhere, at the front even past the descriptor.
 
     Raises:
-        PathEscape: `nul`, `absolute` or `dotdot`.
-        BadName: no path.
+        PathEscape: it holds NUL, where a C string ends, or leads upwards or to the system's root.
+        BadName: it is empty, `.`, more than one component, or no text.
     """
-    if not rel:
-        return b"."
-    # A quick test that no text refused by 1 to 4 passes; what it stops is looked at closely.
-    between = f"/{rel}/"
-    if "/." in between or "//" in between or "\0" in rel:
-        _refuse_text(rel)
+    if "/" in name or "\0" in name or name in {"", ".", ".."}:
+        _refuse_name(name)
     try:
         # Surrogate escapes stand for the bytes 0x80 to 0xff only, so none of them can become `.`, `/` or NUL.
-        path = rel.encode("utf-8", "surrogateescape")
+        return name.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError as error:
-        raise BadName(f"{printable(rel)!r} is not text that a file name can hold") from error
-    if len(path) > MAX_PATH_BYTES:
-        raise BadName(f"{printable(rel)!r}… is longer than {MAX_PATH_BYTES} bytes")
-    return path
+        raise BadName(f"{printable(name)!r} is not text that a file name can hold") from error
 
 
-def _refuse_text(rel: str) -> None:
-    if "\0" in rel:
-        raise PathEscape(Via.NUL, rel)
-    if rel.startswith("/"):
-        raise PathEscape(Via.ABSOLUTE, rel)
-    segments = rel.split("/")
-    if ".." in segments:
-        raise PathEscape(Via.DOTDOT, rel)
-    if "" in segments or "." in segments:
-        raise BadName(f"{printable(rel)!r} has an empty or '.' segment; write each directory once")
+def _refuse_name(name: str) -> NoReturn:
+    if "\0" in name:
+        raise PathEscape(Via.NUL, name)
+    if name.startswith("/") or ".." in name.split("/"):
+        raise PathEscape(Via.ABSOLUTE if name.startswith("/") else Via.DOTDOT, name)
+    raise BadName(f"{printable(name)!r} is not the name of something in one directory")
 
 
-def _unreadable(shown: str, error: OSError) -> Unreadable:
-    name = errno.errorcode.get(error.errno or 0, "unknown error")
-    return Unreadable(f"the system does not let this process read {shown} ({name})")
+def open_leaf(root: Root, dir_fd: int, name: str, shown: str) -> OpenFile:
+    """Open a file in a directory that was reached beneath `root`, by the rules of `Root.open_file`.
+
+    Raises:
+        MunimentError: as `leaf` and `Root.open_file`; about what is `shown`.
+    """
+    return _opened(root.resolver, dir_fd, leaf(name), shown)
 
 
 # -- listing -----------------------------------------------------------------------------------------
@@ -499,31 +500,28 @@ class OpenDirectory:
 
     Args:
         root: the handle beneath which it is reached.
-        rel: where, inside the scope; "" is the root.
+        path: where; the scope is the root.
 
     Attributes:
         status: what it was when it was opened (L2).
 
     Raises:
-        PathEscape, BadName, Unreadable: as `Root.open_file`.
+        PathEscape, Unreadable, ValueError, TypeError: as `Root.open_file`.
         NotFound: nothing of that name, or no directory.
 
     Cost: one `openat2`, one `fstat`.
     """
 
-    __slots__ = ("_beneath", "_fd", "_rel", "_root", "status")
+    __slots__ = ("_fd", "_path", "_root", "status")
 
-    def __init__(self, root: Root, rel: str) -> None:
-        self._fd = -1
+    def __init__(self, root: Root, path: CanonicalPath) -> None:
+        self._fd, self._root, self._path = -1, root, path
         try:
-            self._fd = root.resolver.open(root.fd, encoded(rel), LIST)
+            self._fd = root.resolver.open(root.fd, root.way(path), LIST)
             self.status = os.fstat(self._fd)
         except OSError as error:
             self.close()
-            raise root.refusal(rel, error) from error
-        self._root = root
-        self._rel = rel
-        self._beneath = Root(root.scope, self._fd, root.resolver)
+            raise refusal_of(path.text, error) from error
 
     def entries(self) -> list[Sighted]:
         """Its names, in no order.
@@ -537,12 +535,12 @@ class OpenDirectory:
         """
         found: list[Sighted] = []
         if not self.status.st_nlink:  # The C library would call it empty.
-            raise NotFound(f"{self._root.shown(self._rel)} does not exist")
+            raise NotFound(f"{printable(self._path.text)} does not exist")
         try:
             with os.scandir(self._fd) as listed:
                 for item in listed:
                     if len(found) == MAX_ENTRIES:
-                        raise TooLarge(f"{self._root.shown(self._rel)} holds more than {MAX_ENTRIES} names")
+                        raise TooLarge(f"{printable(self._path.text)} holds more than {MAX_ENTRIES} names")
                     # A name was decoded by the locale's rules; here it is always UTF-8.
                     raw = os.fsencode(item.name)
                     name = raw.decode("utf-8", "surrogateescape")
@@ -552,7 +550,7 @@ class OpenDirectory:
                         is_directory = item.is_dir(follow_symlinks=False)
                         found.append(Sighted(raw, name, "directory" if is_directory else "other", None))
         except OSError as error:
-            raise self._root.refusal(self._rel, error) from error
+            raise refusal_of(self._path.text, error) from error
         return found
 
     def status_of(self, name: str) -> os.stat_result | None:
@@ -561,7 +559,7 @@ class OpenDirectory:
         Cost: one `newfstatat`.
         """
         try:
-            return os.stat(_leaf(name), dir_fd=self._fd, follow_symlinks=False)
+            return os.stat(leaf(name), dir_fd=self._fd, follow_symlinks=False)
         except OSError:
             return None
 
@@ -571,8 +569,7 @@ class OpenDirectory:
         Raises:
             MunimentError: as `Root.read_bytes`.
         """
-        _leaf(name)
-        with self._beneath.open_file(name) as file:
+        with open_leaf(self._root, self._fd, name, f"{self._path.text}/{name}") as file:
             status = os.fstat(file.fd)
             return file.read_whole(MAX_FILE_BYTES), status
 
@@ -594,13 +591,6 @@ def _status(item: os.DirEntry[str]) -> os.stat_result | None:
         return item.stat(follow_symlinks=False)
     except OSError:
         return None
-
-
-def _leaf(name: str) -> bytes:
-    path = encoded(name)
-    if not name or b"/" in path:
-        raise BadName(f"{printable(name)!r} is not the name of something in one directory")
-    return path
 
 
 # -- links -------------------------------------------------------------------------------------------
@@ -645,7 +635,7 @@ def read_links(root: Root) -> dict[RelPath, str]:
     Cost: a listing a directory and a system call a link: 50 ms for 10 000 names in 500 directories.
     """
     links: dict[RelPath, str] = {}
-    directories = [RelPath("")]
+    directories = [CanonicalPath(root.scope, RelPath(""))]
     names, size = 0, 0
     while directories:
         directory = directories.pop()
@@ -653,19 +643,19 @@ def read_links(root: Root) -> dict[RelPath, str]:
         names += len(listed)
         if names > MAX_NAMES:
             raise _too_many(root, f"more than {MAX_NAMES} names")
-        directories += (joined(directory, name) for name in _of(listed, "directory"))
-        with closing(_targets(root, directory, _of(listed, "other"))) as targets:
-            for rel, target in targets:
-                links[rel] = target
-                size += len(rel.encode()) + len(target.encode(errors="surrogateescape"))
+        directories += _of(directory, listed, "directory")
+        with closing(_targets(root, directory, _of(directory, listed, "other"))) as targets:
+            for path, target in targets:
+                links[path.rel] = target
+                size += len(path.rel.encode()) + len(target.encode(errors="surrogateescape"))
                 if len(links) > MAX_LINKS or size > MAX_LINK_BYTES:
                     raise _too_many(root, f"more than {MAX_LINKS} links, or links with very long targets")
     return links
 
 
-def _listed(root: Root, directory: RelPath) -> tuple[Listed, ...]:
-    """What stands in a directory; nothing if it cannot be listed, or is deeper than any path leads."""
-    if directory.count("/") + 2 >= MAX_DEPTH:
+def _listed(root: Root, directory: CanonicalPath) -> tuple[Listed, ...]:
+    """What stands in a directory; nothing if it cannot be listed, or is as deep as paths lead."""
+    if len(directory.segments) >= MAX_DEPTH:
         return ()
     try:
         return root.list_directory(directory)
@@ -675,28 +665,35 @@ def _listed(root: Root, directory: RelPath) -> tuple[Listed, ...]:
         return ()  # A mount, or gone, or not ours to read: its links stay out and are refused (K2).
 
 
-def _of(listed: Sequence[Listed], kind: Kind) -> list[str]:
-    """The names of a kind that a canonical path may hold."""
-    return [item.name for item in listed if item.kind == kind and segment_problem(item.name) is None]
+def _of(directory: CanonicalPath, listed: Sequence[Listed], kind: Kind) -> list[CanonicalPath]:
+    """What is of a kind and has a canonical path."""
+    found: list[CanonicalPath] = []
+    for item in listed:
+        if item.kind == kind:
+            with suppress(BadName, PathEscape):
+                found.append(directory.child(item.name))
+    return found
 
 
-def _targets(root: Root, directory: RelPath, names: Sequence[str]) -> Generator[tuple[RelPath, str]]:
-    """Each of `names` in `directory` that is a link, as a path inside the scope, with its target."""
-    if not names:
+def _targets(
+    root: Root, directory: CanonicalPath, paths: Sequence[CanonicalPath]
+) -> Generator[tuple[CanonicalPath, str]]:
+    """Each of `paths`, which stand in `directory`, that is a link, with its target."""
+    if not paths:
         return
     try:
-        fd = root.resolver.open(root.fd, encoded(directory), EXAMINE)
+        fd = root.resolver.open(root.fd, root.way(directory), EXAMINE)
     except OSError:
         return  # The directory went, or was replaced, since it was listed.
     try:
-        for name in names:
+        for path in paths:
             try:
-                target = os.readlink(name.encode(), dir_fd=fd)
+                target = os.readlink(path.name.encode(), dir_fd=fd)
             except OSError:
                 continue  # Something else than a link, or gone.
             # Wherever an absolute target leads, it leads outside: where is nobody's business.
             shown = b"/" if target.startswith(b"/") else target
-            yield joined(directory, name), shown.decode(errors="surrogateescape")
+            yield path, shown.decode(errors="surrogateescape")
     finally:
         os.close(fd)
 

@@ -100,8 +100,10 @@ def refused(act: Callable[[], object]) -> bool:
 
 
 def text_leads_nowhere(_: Path) -> bool:
-    """Text becomes a path of a declared scope, or is refused."""
-    return all(refused(partial(canonicalise, text, {NOTES})) for text in HOSTILE)
+    """Text becomes a path of a declared scope, or is refused; nobody makes another path of it."""
+    forged = ("../secret", "/etc", "a//b", "a\0")
+    parsed = [refused(partial(canonicalise, text, {NOTES})) for text in HOSTILE]
+    return all(parsed) and all(refused(partial(at, rel)) for rel in forged)
 
 
 def nothing_is_followed(base: Path) -> bool:
@@ -113,7 +115,7 @@ def nothing_is_followed(base: Path) -> bool:
     os.mkfifo(notes / "pipe.md")
     names = ("link.md", "dir/secret", "hard.md", "pipe.md")
     with locked(base) as held:
-        return all(refused(partial(held[NOTES].root.read_bytes, at(rel).rel)) for rel in names)
+        return all(refused(partial(held[NOTES].root.read_bytes, at(rel))) for rel in names)
 
 
 def nothing_unjudged_lands(base: Path) -> bool:

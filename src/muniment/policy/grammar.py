@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -11,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from muniment.errors import ConfigInvalid
-from muniment.kernel.names import MAX_DEPTH, MAX_PATH_BYTES, RelPath, Scope, Via
+from muniment.kernel.names import MAX_DEPTH, RelPath, Scope, Via
 from muniment.kernel.path import CanonicalPath, check_suffix, normalised, segment_problem
 from muniment.kernel.refusal import BadName, PathEscape, printable
 from muniment.names import Symlinks
@@ -180,10 +181,10 @@ def resolve(path: CanonicalPath, links: Links) -> Resolved:
         if followed > MAX_LINKS_FOLLOWED or not target or target.startswith("/"):
             raise PathEscape(Via.SYMLINK, path.text)
         pending += target.split("/")[::-1]
-    resolved = CanonicalPath(path.scope, RelPath("/".join(at)))
-    if is_bad or len(resolved.text.encode()) > MAX_PATH_BYTES:
-        raise BadName(f"{path.text} leads to a name that this memory cannot hold; use another file")
-    return Resolved(resolved, is_directory=name in _STAYS)
+    if not is_bad:
+        with suppress(BadName):  # As a whole it may be too long.
+            return Resolved(CanonicalPath(path.scope, RelPath("/".join(at))), is_directory=name in _STAYS)
+    raise BadName(f"{path.text} leads to a name that this memory cannot hold; use another file")
 
 
 def _go_up(at: list[str], path: CanonicalPath) -> None:

@@ -16,11 +16,12 @@ pathspec is asked as well when a policy loads (`disagreement`); it decides nothi
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from itertools import pairwise
 from typing import Final
 
-from muniment.errors import PolicyInvalid
+from muniment.errors import BadName, PolicyInvalid
 from muniment.kernel.decide import AllowPatterns, DenyPatterns, fold_single, is_anchored
 from muniment.kernel.names import Scope
 from muniment.kernel.path import RESERVED_ASCII, CanonicalPath, fold, is_normalised
@@ -127,8 +128,11 @@ def disagreement(pattern: str, path: CanonicalPath, *, deny: bool) -> str | None
 
 def _near(path: CanonicalPath) -> Iterator[CanonicalPath]:
     """The path, files below and beside it, in other capitals, and the directory that holds it."""
-    yield from (path, path.child("-"), path.parent.child(f"{path.name}-"), path.parent.child(f"-{path.name}"))
-    yield path.parent.child(path.name.swapcase())
+    yield path
+    beside = (f"{path.name}-", f"-{path.name}", path.name.swapcase())
+    for above, name in ((path, "-"), *((path.parent, each) for each in beside)):
+        with suppress(BadName):  # No such path can be asked about.
+            yield above.child(name)
     if path.parent.rel:
         yield path.parent
 

@@ -490,7 +490,7 @@ def read(hit: Hit, state: State, bound: BoundRoot, policy: Policy) -> Outcome:
     Cost: an open, a read, a query of the ledger, and some 30 µs a KiB of English.
     """
     try:
-        data = bound.root.read_bytes(hit.key.rel)
+        data = bound.root.read_bytes(CanonicalPath(bound.scope, hit.key.rel))
     except (PathEscape, Refusal, ToolError):
         return Changed(hit)
     if digest(data) != hit.key.digest:

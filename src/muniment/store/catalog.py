@@ -55,7 +55,7 @@ from muniment.kernel.names import (
     Trust,
     joined,
 )
-from muniment.kernel.path import FILE_SUFFIX, segment_problem
+from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, segment_problem
 from muniment.kernel.root import Kind, OpenDirectory, Root, Sighted
 from muniment.store.index import is_index_path
 from muniment.store.rows import Assess, Columns, Row, folded, row_of, unreadable_row
@@ -304,7 +304,7 @@ class Visit:
     def _visit(self, path: str, recorded: _Record | None) -> None:
         with ExitStack() as stack:
             try:
-                opened = stack.enter_context(OpenDirectory(self._root, path))
+                opened = stack.enter_context(_opened(self._root, path))
                 listed = opened.entries()
             except PathEscape as escape:
                 # A mount, or a link that took the directory's place: not part of this memory.
@@ -775,7 +775,7 @@ def _stale(root: Root, known: Mapping[str, _Recorded]) -> list[str]:
     stale: list[str] = []
     for parent, names in children.items():
         try:
-            opened = OpenDirectory(root, parent)
+            opened = _opened(root, parent)
         except MunimentError:
             stale += [parent, *(joined(parent, name) for name in names)]
             continue
@@ -788,6 +788,10 @@ def _stale(root: Root, known: Mapping[str, _Recorded]) -> list[str]:
                 if not _is_as_recorded(opened.status_of(name), known[path := joined(parent, name)])
             ]
     return stale
+
+
+def _opened(root: Root, directory: str) -> OpenDirectory:
+    return OpenDirectory(root, CanonicalPath(root.scope, RelPath(directory)))
 
 
 def _is_as_recorded(status: os.stat_result | None, recorded: _Recorded) -> bool:

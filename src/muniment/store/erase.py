@@ -619,8 +619,9 @@ def _present(target: EraseTarget, where: EraseGround) -> dict[CanonicalPath, byt
     for scope, root in where.roots.items():
         key = root_key(where.state, root)
         for rel in (rel for of, rel in target.files if of == key):
+            path = CanonicalPath(scope, rel)
             try:
-                found[CanonicalPath(scope, rel)] = root.root.read_bytes(rel)
+                found[path] = root.root.read_bytes(path)
             except NotFound:
                 continue
     return found
@@ -672,7 +673,7 @@ def _remaining(target: EraseTarget, where: EraseGround, staying: Sequence[_Entry
         if (keys[root.scope], rel) in target.files:
             continue
         try:
-            yield root.root.read_bytes(rel)
+            yield root.root.read_bytes(CanonicalPath(root.scope, rel))
         except (ToolError, PathEscape):
             continue  # Gone meanwhile, or unreadable to anybody who would look.
     marks = ", ".join("?" * len(keys))

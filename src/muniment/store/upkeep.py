@@ -423,7 +423,7 @@ class _Planning:
         before: bytes | Standing
         kept = None
         try:
-            before = self._root.root.read_bytes(rel)
+            before = self._root.root.read_bytes(_in(self._root, rel))
         except NotFound:
             if not needed:
                 return
@@ -449,7 +449,7 @@ class _Planning:
     def _remove(self, rel: RelPath) -> None:
         """Remove a file if we wrote it."""
         try:
-            before = self._root.root.read_bytes(rel)
+            before = self._root.root.read_bytes(_in(self._root, rel))
         except (NotFound, PathEscape, ToolError):
             return
         if self._is_ours(rel, before, b""):
@@ -493,11 +493,15 @@ class _Planning:
         return saved
 
 
+def _in(root: BoundRoot, rel: str) -> CanonicalPath:
+    return CanonicalPath(root.scope, RelPath(rel))
+
+
 def _obstacle(root: BoundRoot) -> str | None:
     """Why nothing can be written into `index/`: empty if it can, None if there is no such directory yet."""
     shown = _shown(root, INDEX_DIRECTORY)
     try:
-        found = root.root.examine(INDEX_DIRECTORY)
+        found = root.root.examine(_in(root, INDEX_DIRECTORY))
     except PathEscape as escape:
         return f"{shown} cannot be used: it leads elsewhere ({escape.via})"
     except ToolError as error:
@@ -510,7 +514,7 @@ def _obstacle(root: BoundRoot) -> str | None:
 def _listed(root: BoundRoot) -> list[RelPath]:
     """Everything in `index/`, sorted; nothing where it cannot be listed."""
     try:
-        found = root.root.list_directory(INDEX_DIRECTORY)
+        found = root.root.list_directory(_in(root, INDEX_DIRECTORY))
     except (PathEscape, ToolError):
         return []
     return [joined(INDEX_DIRECTORY, item.name) for item in found]

@@ -21,7 +21,7 @@ from muniment.errors import (
     UnknownTool,
 )
 from muniment.kernel.names import MAX_FILE_BYTES, MAX_PATH_BYTES, Scope, Verb, Via
-from muniment.kernel.path import canonicalise
+from muniment.kernel.path import CanonicalPath, canonicalise
 from muniment.policy.frozen import Frozen
 
 # -- arguments ---------------------------------------------------------------------------------------
@@ -237,8 +237,8 @@ _HIT: Final = re.compile(r"([^:]+):[0-9]+: ")  # a path holds no colon
 
 def paths_shown(
     tool: object, arguments: object, outcome: Outcome, scopes: Collection[Scope]
-) -> frozenset[str]:
-    """Canonical logical paths, links not resolved; empty where the call was not allowed."""
+) -> frozenset[CanonicalPath]:
+    """Paths as they were named, links not resolved; empty where the call was not allowed."""
     if outcome.verdict != "allow":
         return frozenset()
     match tool:
@@ -248,10 +248,10 @@ def paths_shown(
             named = [hit[1] for line in outcome.text.split("\n") if (hit := _HIT.match(line))]
         case _:
             return frozenset()
-    found: set[str] = set()
+    found: set[CanonicalPath] = set()
     for unsafe_path in dict.fromkeys(named):
         try:
-            found.add(canonicalise(unsafe_path, scopes).text)
+            found.add(canonicalise(unsafe_path, scopes))
         except (PathEscape, Refusal):
             continue  # The last lines of a grep speak of the answer, not of a file.
     return frozenset(found)

@@ -9,9 +9,10 @@ Apart from the tools, which decide: what a run sees is the same whatever the pol
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
-from muniment.errors import ExistsAs, NotAFile, NotFound, PathEscape, ToolError
+from muniment.errors import BadName, ExistsAs, NotAFile, NotFound, PathEscape, ToolError
 from muniment.kernel.change import ChangeSet, Claim, FileChange, digest
 from muniment.kernel.names import MAX_DEPTH, Digest, RelPath, Scope, joined
 from muniment.kernel.path import CanonicalPath, fold, segment_problem
@@ -20,7 +21,7 @@ from muniment.kernel.root import Examined, Kind, Root
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """A file or directory in a directory, whose name the grammar accepts."""
+    """A file or directory in a directory."""
 
     path: CanonicalPath
     kind: Kind
@@ -61,7 +62,7 @@ class Overlay:
         root = self._roots.get(path.scope)
         if root is None:
             raise NotFound(f"no such file {path.text}")
-        return root.read_bytes(path.rel)
+        return root.read_bytes(path)
 
     def read(self, path: CanonicalPath) -> bytes:
         """The bytes of `path` as the run sees it; raises as `on_disk`."""
@@ -156,17 +157,17 @@ class Overlay:
             parent = parent.child(segment)
 
     def children(self, directory: CanonicalPath) -> tuple[Child, ...]:
-        """What `directory` holds: grammatical names of files and directories, sorted.
+        """What `directory` holds: files and directories that a path can name, sorted.
 
         Raises:
             NotFound, NotAFile, Unreadable, PathEscape: as `Root.list_directory`.
         """
-        names = self._names(directory, must_exist=True)
-        return tuple(
-            Child(directory.child(name), kind)
-            for name, kind in sorted(names.items())
-            if kind != "other" and segment_problem(name) is None
-        )
+        children: list[Child] = []
+        for name, kind in sorted(self._names(directory, must_exist=True).items()):
+            if kind != "other":
+                with suppress(BadName, PathEscape):
+                    children.append(Child(directory.child(name), kind))
+        return tuple(children)
 
     def files_below(
         self, directory: CanonicalPath, enters: Callable[[CanonicalPath], bool]
@@ -195,7 +196,7 @@ class Overlay:
 
     def _examine(self, path: CanonicalPath) -> Examined | None:
         root = self._roots.get(path.scope)
-        return root.examine(path.rel) if root else None
+        return root.examine(path) if root else None
 
     def _names(self, directory: CanonicalPath, *, must_exist: bool = False) -> dict[str, Kind]:
         """Names in `directory` with what each is."""
@@ -207,7 +208,7 @@ class Overlay:
                 names[name] = "directory" if rest else "file"
         root = self._roots.get(directory.scope)
         try:
-            listed = root.list_directory(directory.rel) if root else ()
+            listed = root.list_directory(directory) if root else ()
         except NotFound:
             if must_exist and not names:
                 raise

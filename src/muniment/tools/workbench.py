@@ -34,6 +34,7 @@ from muniment.content.gates import decode, encode
 from muniment.content.secrets import redacted
 from muniment.errors import (
     BadArguments,
+    BadName,
     BudgetSpent,
     NoMatch,
     NotAFile,
@@ -102,10 +103,16 @@ class Reached:
         """The path as written and, if that is another, as resolved: what the policy is asked about."""
         return (self.written,) if self.path == self.written else (self.written, self.path)
 
-    def below(self, path: CanonicalPath) -> Reached:
-        """`path`, which stands beneath this directory, as it is reached from here."""
+    def below(self, path: CanonicalPath) -> Reached | None:
+        """`path`, which stands beneath this directory, as it is reached from here; None: not by any path."""
+        if self.written == self.path:
+            return Reached(path, path)
         inside = path.rel[len(joined(self.path.rel, "")) :]
-        return Reached(CanonicalPath(self.written.scope, joined(self.written.rel, inside)), path)
+        try:
+            written = CanonicalPath(self.written.scope, joined(self.written.rel, inside))
+        except BadName:
+            return None
+        return Reached(written, path)
 
 
 class Reach:
@@ -176,12 +183,13 @@ class Reach:
         prefix = joined(reached.path.rel, "")
         for rel in links:
             if rel.startswith(prefix):
-                link = CanonicalPath(reached.path.scope, rel)
                 try:
-                    resolved = resolve(link, links)
+                    link = reached.below(CanonicalPath(reached.path.scope, rel))
+                    resolved = resolve(link.path, links) if link else None
                 except (PathEscape, Refusal):
                     continue
-                yield Reached(reached.below(link).written, resolved.path, resolved.is_directory)
+                if link and resolved:
+                    yield Reached(link.written, resolved.path, resolved.is_directory)
 
     def _canonical(self, unsafe_path: str) -> CanonicalPath:
         return canonicalise(unsafe_path.removesuffix("/") or unsafe_path, self._scopes)
@@ -385,7 +393,11 @@ class Workbench:
             if directory.path.rel:
                 raise
             children = ()
-        found = {child.path.name: (directory.below(child.path), child.kind) for child in children}
+        found = {
+            child.path.name: (reached, child.kind)
+            for child in children
+            if (reached := directory.below(child.path)) is not None
+        }
         for link in self._reach.links_below(directory):
             if link.written.parent == directory.written and (kind := self._kind(link)) is not None:
                 found[link.written.name] = (link, kind)
@@ -407,7 +419,8 @@ class Workbench:
     def _files_below(self, directory: Reached) -> Iterator[Reached]:
         """Every file beneath a directory, but none that is only a link there."""
         for path in self._overlay.files_below(directory.path, self._enters):
-            yield directory.below(path)
+            if (reached := directory.below(path)) is not None:
+                yield reached
 
     def _enters(self, directory: CanonicalPath) -> bool:
         return not self._judge.covered(directory)

@@ -4,6 +4,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from kit.paths import at
 from muniment.kernel.root import Root, WalkResolver
 from muniment.kernel.syscalls import Openat2Resolver
 
@@ -12,7 +13,17 @@ CANARY = "canary-0b5e1d"
 
 RESOLVERS = {"openat2": Openat2Resolver(), "walk": WalkResolver()}
 
-OPERATIONS = {"read": Root.read_bytes, "list": Root.list_directory, "examine": Root.examine}
+
+def _of_text(method):
+    return lambda root, rel: method(root, at(root.scope, rel))
+
+
+OPERATIONS = {
+    "read": _of_text(Root.read_bytes),
+    "list": _of_text(Root.list_directory),
+    "examine": _of_text(Root.examine),
+}
+"""What takes a path of a root, for text: a path is made of it first."""
 
 
 class Failing:

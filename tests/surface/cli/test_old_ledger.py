@@ -15,6 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from kit.daemon.process import BASE, path_of, policy_file
+from kit.paths import at
 from kit.raising import raised
 from kit.store.ledgers import Recorded, lay_old_memory
 from muniment.cli.app import app
@@ -240,7 +241,7 @@ def test_what_waits_is_approved_as_it_was_shown_and_only_then(opening, recorded,
         raised(ReviewChanged, memory.approve, review, row["digest"][::-1])
         assert memory.approve(review, shown.digest).task_id == f"approve:{review}"
         for path, text in row["texts"].items():
-            assert memory.place.roots[path.partition("/")[0]].root.read_bytes(path.partition("/")[2]) == text
+            assert memory.place.roots[path.partition("/")[0]].root.read_bytes(at(*path.split("/", 1))) == text
             why = memory.why(path)
             assert (why.state, why.trust, why.asked) == ("committed", row["trusts"][path], "approve")
         assert all(memory.why(path).state == "removed" for path in row["removals"])

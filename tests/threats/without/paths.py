@@ -20,8 +20,9 @@ table({
     "grammar_escapes": ("No text is an escape to the grammar: no `..`, NUL, drive or absolute path.", {
         "kernel.path:_escape": none}),
     "grammar_names": ("Any segment is a name to the grammar.", {"*kernel.path:segment_problem": none}),
-    "root_text": ("A root asks nothing of the text that it is given.", {
-        "*kernel.root:encoded": lambda rel: os.fsencode(rel) or b"."}),
+    "checked_paths": ("A path is made of any text, and opened as it is.", {
+        "kernel.path:_require_canonical": none,
+        "kernel.root:Root.way": lambda _, path: os.fsencode(path.rel) or b"."}),
     "roots_apart": ("Roots may lie inside one another, and around what must be kept apart from them.", {
         "kernel.binding:_require_apart": none}),
     "roots_ours": ("A root may belong to anyone and be writable by anyone.", {
@@ -59,7 +60,7 @@ def walk_device(fd, _device):
 @control(in_workers=True)
 def layer_one(off):
     """Nothing of layer 1: text, links, mounts, hard links and special files are all taken as they come."""
-    off.also("grammar_escapes", "grammar_names", "root_text", "resolvers")
+    off.also("grammar_escapes", "grammar_names", "checked_paths", "resolvers")
     _asked(off, links=1, regular=True)
 
 
@@ -117,8 +118,8 @@ def size_limit(off):
     """A file is read whole, however large it is."""
     off.put("kernel.root:MAX_FILE_BYTES", 1 << 40)
 
-    def read_bytes(self, rel, limit=0):  # noqa: ARG001  the limit is what is missing
-        with self.open_file(rel) as file:
+    def read_bytes(self, path, limit=0):  # noqa: ARG001  the limit is what is missing
+        with self.open_file(path) as file:
             return file.read(1 << 31)
 
     off.put("kernel.root:Root.read_bytes", read_bytes)
@@ -182,11 +183,11 @@ class _Backtracking:
 
 
 @around("kernel.root:Root.list_directory", in_workers=True)
-def kinds_of_names(real, self, rel):
+def kinds_of_names(real, self, path):
     """A listing passes over nothing: links and special files count as what they lead to."""
     from muniment.kernel.root import Listed
 
-    return tuple(Listed(entry.name, "file") if entry.kind == "other" else entry for entry in real(self, rel))
+    return tuple(Listed(entry.name, "file") if entry.kind == "other" else entry for entry in real(self, path))
 
 
 @around("kernel.decide:_denies")

@@ -2,8 +2,7 @@
 
 import os
 
-from muniment.kernel.names import Scope
-from muniment.kernel.path import CanonicalPath
+from kit.paths import forged
 from threats.switches import control, instead, none, table
 
 
@@ -25,13 +24,12 @@ table({
         "*kernel._directory:temporary_name": lambda _random: f".muniment-{'0' * 16}.tmp"}),
     "claimed_file": ("What stands at a name is replaced or removed unseen.", {
         "kernel._directory:Directory._require": none}),
-    "single_component": ("A name in a directory may be a path.", {"*kernel._directory:leaf": os.fsencode}),
+    "single_component": ("A name in a directory may be a path.", {"*kernel.root:leaf": os.fsencode}),
     "private_modes": ("Files and directories are made as the umask lets.", {
         "kernel._directory:_FILE_MODE": 0o666, "kernel._directory:_MODE": 0o777,
         "ownership:_PRIVATE": 0o777}),
     "judged_paths": ("The judge takes the paths of a change-set as they come.", {
-        "kernel.change:canonicalise": lambda text, _: CanonicalPath(
-            Scope(text.split("/")[0]), text[text.find("/") + 1:]),
+        "kernel.change:canonicalise": lambda text, _: forged(text.split("/")[0], text[text.find("/") + 1:]),
         "*kernel.judge:check_paths": none}),
     "judged_budgets": ("The judge does not count what a change-set holds.", {
         "sandbox:check_budgets": none}),
@@ -76,7 +74,8 @@ def exclusive_staging(off):
 @instead("kernel._directory:Directory.replace")
 def new_inode(self, staged, name, claimed):
     """A file is replaced by writing into it."""
-    from muniment.kernel._directory import Landing, leaf
+    from muniment.kernel._directory import Landing
+    from muniment.kernel.root import leaf
 
     self._require(name, claimed, name)
     _written_into(self, staged, leaf(name))

@@ -173,7 +173,7 @@ def test_what_was_read_is_kept_by_its_canonical_path(run):
     edit = call("edit", path="project/b.md", old_string="a", new_string="b")
     read = call("read_file", path="/memories/user/a.md")
     done = run([calls(read, edit, call("ls", path="user")), say("x")])
-    assert done.outcome.read == {"user/a.md", "project/b.md"}
+    assert {path.text for path in done.outcome.read} == {"user/a.md", "project/b.md"}
 
 
 def test_the_same_call_twice_is_a_mistake_unless_something_was_written_between(run):

@@ -8,6 +8,7 @@ import pytest
 
 from kit.descriptors import nothing_left_open
 from kit.kernel.trees import Failing
+from kit.paths import at
 from kit.raising import raised
 from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable, PathEscape, PolicyInvalid
 from muniment.kernel.binding import bind, bind_all
@@ -40,7 +41,7 @@ def test_a_link_is_resolved_once_when_it_is_bound(directory, tmp_path):
         assert bound.trusted_path == directory
         link.unlink()
         link.symlink_to(tmp_path)
-        assert bound.root.read_bytes("note.md") == b"inside"
+        assert bound.root.read_bytes(at("user", "note.md")) == b"inside"
         bound.verify()
 
 

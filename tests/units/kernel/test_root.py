@@ -16,14 +16,17 @@ import pytest
 from kit.descriptors import nothing_left_open
 from kit.kernel.trees import CANARY, LINKS, OPERATIONS, RESOLVERS, Failing, plant, plant_link
 from kit.memories import photograph
+from kit.paths import at
 from kit.raising import raised
 from muniment import errors
 from muniment.errors import BadName, ManagedMemoryUnavailable, NotFound, PathEscape
 from muniment.kernel import root as subject
 from muniment.kernel import syscalls
 from muniment.kernel.names import MAX_FILE_BYTES, MAX_PATH_BYTES, Via
-from muniment.kernel.root import MAX_ENTRIES, Examined, Listed, OpenDirectory, Root, encoded, read_links
+from muniment.kernel.root import MAX_ENTRIES, Examined, Listed, OpenDirectory, Root, leaf, read_links
 from muniment.kernel.syscalls import EXAMINE, LIST, READ, Openat2Resolver
+
+user = partial(at, "user")
 
 
 def escapes(root, rel):
@@ -45,18 +48,18 @@ def escapes(root, rel):
 
 def test_a_file_is_read_whole_also_in_pieces_and_tells_what_it_is(root, trees, monkeypatch):
     (trees.inside / "empty.md").touch()
-    assert root.read_bytes("note.md") == root.read_bytes("note.md", 11) == b"inside note"
-    assert root.read_bytes("topic/deep/two.md") == b"inside two"
-    assert root.read_bytes("empty.md") == b""
+    assert root.read_bytes(user("note.md")) == root.read_bytes(user("note.md"), 11) == b"inside note"
+    assert root.read_bytes(user("topic/deep/two.md")) == b"inside two"
+    assert root.read_bytes(user("empty.md")) == b""
     status = (trees.inside / "note.md").stat()
-    with root.open_file("note.md") as file:
+    with root.open_file(user("note.md")) as file:
         assert file.size == status.st_size
         assert (os.fstat(file.fd).st_dev, os.fstat(file.fd).st_ino) == (status.st_dev, status.st_ino)
     file.close()
     assert file.fd == -1
     real = os.pread
     monkeypatch.setattr(os, "pread", lambda fd, count, position: real(fd, min(count, 3), position))
-    assert root.read_bytes("note.md") == b"inside note"
+    assert root.read_bytes(user("note.md")) == b"inside note"
 
 
 def test_a_directory_is_listed_in_order_with_kinds_and_anew_each_time(root, trees, monkeypatch):
@@ -66,38 +69,42 @@ def test_a_directory_is_listed_in_order_with_kinds_and_anew_each_time(root, tree
         *(Listed("a-link", "other"), Listed("b-fifo", "other"), Listed("folder.md", "directory")),
         *(Listed("note.md", "file"), Listed("topic", "directory")),
     )
-    assert root.list_directory("") == root.list_directory("") == expected
-    assert root.list_directory("topic/deep") == (Listed("two.md", "file"),)
+    assert root.list_directory(user("")) == root.list_directory(user("")) == expected
+    assert root.list_directory(user("topic/deep")) == (Listed("two.md", "file"),)
     names = [os.fsencode(entry.name) for entry in expected]
     # A file system that tells no kinds; they are found without following.
     monkeypatch.setattr(subject, "entries", lambda _fd: [(name, 0) for name in (*names, b"gone")])
-    assert root.list_directory("") == expected
+    assert root.list_directory(user("")) == expected
 
 
 def test_a_listing_longer_than_one_buffer_is_complete(root, trees):
     expected = sorted(f"{number:04}-{'x' * 100}.md" for number in range(600))
     for name in expected:
         (trees.inside / "topic" / "deep" / name).touch()
-    assert [entry.name for entry in root.list_directory("topic/deep")] == [*expected, "two.md"]
+    assert [entry.name for entry in root.list_directory(user("topic/deep"))] == [*expected, "two.md"]
 
 
 def test_names_that_are_not_utf_8_or_begin_with_a_dot_are_names(root, trees):
     Path(os.fsdecode(os.fsencode(trees.inside) + b"/topic/deep/\xff.md")).write_bytes(b"odd")
-    name = root.list_directory("topic/deep")[-1].name
+    name = root.list_directory(user("topic/deep"))[-1].name
     assert name == "\udcff.md"
-    assert root.read_bytes(f"topic/deep/{name}") == b"odd"
+    with OpenDirectory(root, user("topic/deep")) as opened:
+        assert opened.read(name)[0] == b"odd"
     (trees.inside / "topic" / ".hidden").mkdir()
-    (trees.inside / "topic" / ".hidden" / "...").write_text("dots")
-    assert root.read_bytes("topic/.hidden/...") == b"dots"
+    (trees.inside / "topic" / ".hidden" / "..x").write_text("dots")
+    assert root.read_bytes(user("topic/.hidden/..x")) == b"dots"
 
 
 def test_examining_tells_kind_and_size_without_reading_and_none_where_nothing_is(root):
-    assert root.examine("note.md") == Examined("file", 11)
-    assert root.examine("topic").kind == root.examine("").kind == "directory"
-    for rel in ("missing.md", "missing/one.md", "note.md/below.md", "x" * 256, "a\nb\u202e.md"):
-        assert root.examine(rel) is None
+    assert root.examine(user("note.md")) == Examined("file", 11)
+    assert root.examine(user("topic")).kind == root.examine(user("")).kind == "directory"
+    for rel in ("missing.md", "missing/one.md", "note.md/below.md", "x" * 255):
+        assert root.examine(user(rel)) is None
         for reading in (root.read_bytes, root.list_directory):
-            assert str(raised(NotFound, reading, rel)).isprintable()
+            raised(NotFound, reading, user(rel))
+    with OpenDirectory(root, user("")) as opened:
+        for name in ("x" * 256, "a\nb\u202e.md"):
+            assert str(raised(NotFound, opened.read, name)).isprintable()
 
 
 # Links, at whatever place and whatever they lead to, are not followed.
@@ -111,9 +118,9 @@ def test_no_operation_and_no_open_directory_follows_a_link_nor_is_told_where_it_
         rel, root = plant_link(trees, shape), trees.root(resolver)
         before = photograph(trees.outside, trees.other)
         assert escapes(root, rel) is Via.SYMLINK, (shape, resolver)
-        raised((PathEscape, NotFound), OpenDirectory, root, rel)
+        raised((PathEscape, NotFound), OpenDirectory, root, user(rel))
         parent, _, last = rel.rpartition("/")
-        with contextlib.suppress(PathEscape), OpenDirectory(root, parent) as opened:
+        with contextlib.suppress(PathEscape), OpenDirectory(root, user(parent)) as opened:
             raised(PathEscape, opened.read, last)
         name, target, _ = LINKS[shape]
         expected = {name: "/" if target.startswith(("{", "/")) else target}
@@ -160,27 +167,28 @@ def test_a_file_removed_while_it_was_opened_is_not_found(root, trees):
         return fd
 
     slow = Root(root.scope, root.fd, SimpleNamespace(name="slow", open=opened))
-    raised(NotFound, slow.read_bytes, "note.md")
+    raised(NotFound, slow.read_bytes, user("note.md"))
     (trees.inside / "note.md").touch()
-    assert slow.examine("note.md") is None
+    assert slow.examine(user("note.md")) is None
 
 
-# Text is refused before any system call, and never normalised.
+# Text becomes a path before any system call, or is refused; only a path of the root's own scope leads on.
 
 OUTWARDS = {
     Via.NUL: ["nul\0.md", "\0", "/../\0"],
-    Via.ABSOLUTE: ["/etc/x", "/", "//note.md", "/../note.md"],
+    Via.ABSOLUTE: ["/etc/x", "/", "//note.md"],
     Via.DOTDOT: [
-        *("..", "../outside/note.md", "topic/..", "topic/../note.md", "topic//../note.md", "../" * 1000)
+        *("..", "../outside/note.md", "topic/..", "topic/../note.md", "topic//../note.md"),
+        *("/../note.md", "../" * 300),
     ],
 }
 NO_PATHS = [
     *(".", "./note.md", "topic/.", "topic/./one.md", "topic//one.md", "topic/", "\ud800.md"),
-    *("x" * (MAX_PATH_BYTES + 1), "é" * (MAX_PATH_BYTES // 2 + 1)),
+    *("x" * (MAX_PATH_BYTES + 1), "é" * (MAX_PATH_BYTES // 2 + 1), "../" * MAX_PATH_BYTES),
 ]
 
 
-@pytest.mark.threat("T-PATH-01", control="root_text")
+@pytest.mark.threat("T-PATH-01", control="checked_paths")
 def test_text_that_leads_outwards_is_an_escape_and_what_is_no_path_a_bad_name_before_any_call():
     failing = Root("user", -1, Failing(errno.EIO))
     for via, rels in OUTWARDS.items():
@@ -191,11 +199,23 @@ def test_text_that_leads_outwards_is_an_escape_and_what_is_no_path_a_bad_name_be
         assert "\n" not in str(caught)
 
 
-def test_text_is_passed_on_as_it_is():
-    assert encoded("") == b"."
-    assert encoded("a\\..\\b") == b"a\\..\\b"
-    assert encoded("e\u0301.md") != encoded("\u00e9.md")
-    assert len(encoded("x" * MAX_PATH_BYTES)) == MAX_PATH_BYTES
+def test_text_and_the_path_of_another_scope_lead_nowhere_not_even_to_a_call():
+    failing = Root("user", -1, Failing(errno.EIO))
+    text = SimpleNamespace(scope="user", rel="note.md", text="user/note.md")
+    opening = partial(OpenDirectory, failing)
+    for act in (failing.open_file, failing.read_bytes, failing.list_directory, failing.examine, opening):
+        for wrong in ("note.md", "", b"note.md", Path("note.md"), text):
+            raised(TypeError, act, wrong)
+        raised(ValueError, act, at("project", "note.md"), match="project is not beneath the root of user")
+
+
+def test_a_path_is_passed_on_as_it_is_and_so_is_a_name_that_no_path_may_hold(root):
+    assert root.way(user("")) == b"."
+    assert root.way(user("topic/\u00e9.md")) == b"topic/\xc3\xa9.md"
+    assert leaf("a\\..\\b") == b"a\\..\\b"
+    assert leaf("e\u0301.md") != leaf("\u00e9.md")
+    assert leaf("\udcff") == b"\xff"
+    assert "\n" not in str(raised(BadName, leaf, "\ud800\n"))
 
 
 # Limits.
@@ -206,7 +226,7 @@ def test_a_file_above_the_limit_or_above_the_hard_one_is_refused_unread(root, tr
     monkeypatch.setattr(os, "pread", lambda *_: pytest.fail("it was read"))
     for size, limits in ((1 << 40, []), (MAX_FILE_BYTES + 1, [1 << 60]), (11, [10])):
         os.truncate(trees.inside / "note.md", size)
-        raised(errors.TooLarge, root.read_bytes, "note.md", *limits)
+        raised(errors.TooLarge, root.read_bytes, user("note.md"), *limits)
 
 
 @pytest.mark.threat("T-PATH-08", control="size_limit")
@@ -220,18 +240,18 @@ def test_a_file_that_grows_while_it_is_read_is_refused_at_the_limit(root, trees,
         return real(fd, count, position)
 
     monkeypatch.setattr(os, "pread", growing)
-    raised(errors.TooLarge, root.read_bytes, "note.md", 100)
+    raised(errors.TooLarge, root.read_bytes, user("note.md"), 100)
     assert sum(asked) <= 101
 
 
 def test_listings_that_work_or_fail_or_have_too_many_names_leave_no_descriptor_behind(root, monkeypatch):
     with nothing_left_open():
         for rel, error in (("note.md", errors.NotAFile), ("gone", NotFound)):
-            raised(error, root.list_directory, rel)
+            raised(error, root.list_directory, user(rel))
         monkeypatch.setattr(subject, "MAX_ENTRIES", 3)
-        assert len(root.list_directory("")) == 3
+        assert len(root.list_directory(user(""))) == 3
         monkeypatch.setattr(subject, "MAX_ENTRIES", 2)
-        raised(errors.TooLarge, root.list_directory, "")
+        raised(errors.TooLarge, root.list_directory, user(""))
 
 
 # File systems and moments that say less, or fail.
@@ -239,12 +259,12 @@ def test_listings_that_work_or_fail_or_have_too_many_names_leave_no_descriptor_b
 
 def test_a_removed_root_holds_nothing(root, trees, tmp_path):
     trees.inside.rename(tmp_path / "moved")
-    assert root.read_bytes("note.md") == b"inside note"
+    assert root.read_bytes(user("note.md")) == b"inside note"
     for rel in ("topic/deep/two.md", "topic/one.md", "note.md"):
         (tmp_path / "moved" / rel).unlink()
     for rel in ("topic/deep", "topic", "folder.md", ""):
         (tmp_path / "moved" / rel).rmdir()
-    assert root.examine("note.md") is root.examine("") is None
+    assert root.examine(user("note.md")) is root.examine(user("")) is None
     for operation, rel in (("read", "note.md"), ("list", "note.md"), ("list", "")):
         raised(NotFound, OPERATIONS[operation], root, rel)
 
@@ -277,7 +297,7 @@ def test_a_disk_that_fails_while_reading_is_unreadable_and_leaves_nothing_open(r
         with nothing_left_open(), monkeypatch.context() as patch:
             patch.setattr(owner, name, failing)
             with pytest.raises((OSError, errors.Unreadable), match=r"Input/output|EIO") as caught:
-                root.read_bytes("note.md")
+                root.read_bytes(user("note.md"))
             assert name == "fstat" or caught.type is errors.Unreadable
 
 
@@ -314,9 +334,9 @@ def test_a_disturbed_walk_is_tried_again_but_not_for_ever(trees):
     made = trees.root("openat2")
     for number in (errno.EAGAIN, errno.EINTR):
         with disturbed(number, 3):
-            assert made.read_bytes("note.md") == b"inside note"
+            assert made.read_bytes(user("note.md")) == b"inside note"
     with disturbed(errno.EAGAIN, 10**6) as calls, pytest.raises(errors.Unreadable, match="EAGAIN"):
-        made.read_bytes("note.md")
+        made.read_bytes(user("note.md"))
     assert len(calls) == syscalls.ATTEMPTS
     os.close(made.fd)
 
@@ -344,7 +364,7 @@ def test_the_walk_refuses_another_device_at_any_component(trees, monkeypatch):
 
         monkeypatch.setattr(subject, "fstat", elsewhere)
         with nothing_left_open(), pytest.raises(PathEscape) as caught:
-            made.read_bytes("topic/one.md")
+            made.read_bytes(user("topic/one.md"))
         assert caught.value.via is Via.MOUNT
     os.close(made.fd)
 
@@ -356,7 +376,7 @@ def test_names_are_told_with_what_they_are_and_the_status_of_files(root, trees):
     (trees.inside / "link.md").symlink_to(trees.outside / f"{CANARY}.md")
     os.mkfifo(trees.inside / "pipe.md")
     Path(os.fsdecode(os.fsencode(trees.inside) + b"/\xff.md")).write_bytes(b"odd")
-    with OpenDirectory(root, "") as opened:
+    with OpenDirectory(root, user("")) as opened:
         found = {item.name: item for item in opened.entries()}
         again = {item.name for item in opened.entries()}
     assert {name: item.kind for name, item in found.items()} == {
@@ -381,7 +401,7 @@ def test_a_file_is_read_with_the_status_from_before_the_read(root, trees, monkey
         return real(fd, count, position)
 
     monkeypatch.setattr(os, "pread", pread)
-    with OpenDirectory(root, "topic") as opened:
+    with OpenDirectory(root, user("topic")) as opened:
         content, status = opened.read("one.md")
     assert content == b"inside ONE and more"
     assert (status.st_ino, status.st_size) == (before.st_ino, before.st_size) == (before.st_ino, 10)
@@ -389,7 +409,7 @@ def test_a_file_is_read_with_the_status_from_before_the_read(root, trees, monkey
 
 def test_what_stands_at_a_name_is_told_without_following_it_and_a_name_is_one_component(root, trees):
     (trees.inside / "topic" / "link.md").symlink_to("one.md")
-    with OpenDirectory(root, "topic") as opened:
+    with OpenDirectory(root, user("topic")) as opened:
         assert opened.status_of("link.md") == (trees.inside / "topic" / "link.md").lstat()
         assert opened.status_of("deep") == (trees.inside / "topic" / "deep").lstat()
         assert opened.status_of("gone.md") is None
@@ -402,7 +422,7 @@ def test_a_file_with_a_second_name_and_what_is_no_file_are_not_read(root, trees)
     os.link(trees.outside / f"{CANARY}.md", trees.inside / "hard.md")
     os.mkfifo(trees.inside / "pipe.md")
     (trees.inside / "large.md").write_bytes(b"x" * (MAX_FILE_BYTES + 1))
-    with OpenDirectory(root, "") as opened:
+    with OpenDirectory(root, user("")) as opened:
         for name, via in (("hard.md", Via.HARDLINK), ("pipe.md", Via.SPECIAL)):
             assert raised(PathEscape, opened.read, name).via is via
         raised(errors.NotAFile, opened.read, "topic")
@@ -411,7 +431,7 @@ def test_a_file_with_a_second_name_and_what_is_no_file_are_not_read(root, trees)
 
 
 def test_it_stays_the_directory_that_was_opened_when_another_takes_its_place(root, trees, tmp_path):
-    with OpenDirectory(root, "topic") as opened:
+    with OpenDirectory(root, user("topic")) as opened:
         (trees.inside / "topic").rename(tmp_path / "moved")
         (trees.inside / "topic").symlink_to(trees.outside)
         assert {item.name for item in opened.entries()} == {"deep", "one.md"}
@@ -420,7 +440,7 @@ def test_it_stays_the_directory_that_was_opened_when_another_takes_its_place(roo
 
 def test_a_directory_that_was_removed_is_not_empty_but_gone(root, trees):
     (trees.inside / "folder.md").rmdir()
-    raised(NotFound, OpenDirectory, root, "folder.md")
+    raised(NotFound, OpenDirectory, root, user("folder.md"))
     fd = os.open(trees.inside / "topic", os.O_PATH)
     (trees.inside / "topic").rename(trees.inside / "aside")
     for path in ("aside/deep/two.md", "aside/one.md"):
@@ -428,13 +448,13 @@ def test_a_directory_that_was_removed_is_not_empty_but_gone(root, trees):
     (trees.inside / "aside/deep").rmdir()
     (trees.inside / "aside").rmdir()
     removed = type(root)(root.scope, fd, root.resolver)
-    with OpenDirectory(removed, "") as opened, pytest.raises(NotFound):
+    with OpenDirectory(removed, user("")) as opened, pytest.raises(NotFound):
         opened.entries()
     os.close(fd)
 
 
 def test_too_many_names_are_refused_and_one_that_vanishes_has_no_status(root, trees, monkeypatch):
-    with OpenDirectory(root, "") as opened:
+    with OpenDirectory(root, user("")) as opened:
         monkeypatch.setattr(subject, "MAX_ENTRIES", 3)
         assert len(opened.entries()) == 3
         monkeypatch.setattr(subject, "MAX_ENTRIES", 2)
@@ -449,7 +469,7 @@ def test_too_many_names_are_refused_and_one_that_vanishes_has_no_status(root, tr
         yield iter(listed)
 
     monkeypatch.setattr(os, "scandir", late)
-    with OpenDirectory(root, "topic") as opened:
+    with OpenDirectory(root, user("topic")) as opened:
         files = {item.name: item.status for item in opened.entries() if item.kind == "file"}
     assert files == {"one.md": None}
 
@@ -458,7 +478,7 @@ def test_what_the_system_refuses_is_unreadable_and_leaves_nothing_open(root, mon
     for call in ("scandir", "fstat"):
         with nothing_left_open(), monkeypatch.context() as patched:
             patched.setattr(os, call, failing)
-            with pytest.raises(errors.Unreadable, match="EIO"), OpenDirectory(root, "topic") as opened:
+            with pytest.raises(errors.Unreadable, match="EIO"), OpenDirectory(root, user("topic")) as opened:
                 opened.entries()
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from muniment.kernel.syscalls import Openat2Resolver
 from muniment.kernel.root import Root, WalkResolver
 from muniment.errors import PathEscape
+from muniment.kernel.path import CanonicalPath
 
 base = Path(sys.argv[1])
 def mount(*arguments):
@@ -42,7 +43,7 @@ for resolver in (Openat2Resolver(), WalkResolver()):
         operations.append((root.read_bytes, f"{folder}/note.md"))
     for act, rel in operations:
         try:
-            told = act(rel) and "opened"
+            told = act(CanonicalPath(root.scope, rel)) and "opened"
         except PathEscape as error:
             told = error.via
         found[f"{resolver.name} {act.__name__} {rel}"] = told

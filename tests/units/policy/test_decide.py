@@ -6,11 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kit.paths import forged
 from kit.policy.files import parsed, quota, rule
 from muniment.errors import Refused
 from muniment.kernel.decide import Allow, Deny, Judge
-from muniment.kernel.names import RelPath, Scope, Verb
-from muniment.kernel.path import CanonicalPath, canonicalise
+from muniment.kernel.names import Scope, Verb
+from muniment.kernel.path import canonicalise
 from muniment.policy.load import load_policy
 from muniment.policy.tables import narrow_writes
 
@@ -82,7 +83,7 @@ def test_a_path_of_a_scope_that_is_not_declared_is_denied():
 def test_a_path_that_no_grammar_let_through_is_denied_without_raising():
     one = judge(allow(["list", "read"], "/**") + deny(["*"], "pinned/"))
     for rel in ("a\nb/pinned/a.md", "a\0.md", "\ud800.md"):
-        stray = CanonicalPath(Scope("user"), RelPath(rel))
+        stray = forged("user", rel)
         assert one.decide(Verb.READ, stray).rule == "name"
         assert one.decide_directory(stray).rule == "name"
         assert one.covered(stray)
@@ -162,7 +163,7 @@ def test_where_no_quota_covers_a_scope_the_built_in_one_does():
 def test_decide_never_raises(verb, scope, rel):
     strict = Judge(STRICT)
     for name in (scope, "user"):
-        stray = CanonicalPath(Scope(name), RelPath(rel))
+        stray = forged(name, rel)
         assert isinstance(strict.decide(verb, stray), Allow | Deny)
         assert isinstance(strict.decide_directory(stray), Allow | Deny)
         assert strict.covered(stray) in (True, False)

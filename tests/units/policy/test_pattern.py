@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kit.paths import forged
 from kit.policy.files import code, parsed, refusal, rule
 from kit.policy.reading import Reader
 from muniment.kernel.decide import AllowPatterns, DenyPatterns
 from muniment.kernel.names import RelPath, Scope
-from muniment.kernel.path import CanonicalPath, fold
+from muniment.kernel.path import fold
 from muniment.policy.automaton import Patterns, Steps, letters_for
 from muniment.policy.pattern import check_pattern
 
@@ -29,7 +30,7 @@ def denies(pattern, text):
 
 def allows(pattern, text):
     scope, _, rel = text.partition("/")
-    return AllowPatterns([pattern]).match(CanonicalPath(Scope(scope), RelPath(rel)))
+    return AllowPatterns([pattern]).match(forged(Scope(scope), RelPath(rel)))
 
 
 def denied(pattern, text):

@@ -249,10 +249,10 @@ def test_a_directory_that_cannot_be_read_hides_its_entries_until_it_can(settled)
 def test_what_could_not_be_listed_is_tried_again_and_not_taken_for_unchanged(settled, monkeypatch):
     fails = [NotFound("x")]
 
-    def once(root, rel):
-        if rel == ONE and fails:
+    def once(root, path):
+        if path.rel == ONE and fails:
             raise fails.pop()
-        return OpenDirectory(root, rel)
+        return OpenDirectory(root, path)
 
     settled.put("one/two/new.md")
     monkeypatch.setattr(subject, "OpenDirectory", once)

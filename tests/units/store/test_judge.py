@@ -201,7 +201,7 @@ def test_a_flood_of_claims_ends_with_the_deadline_and_one_path_is_read_once(grou
     ends = Mock(**{"check.side_effect": [None, None, None, errors.DeadlineExceeded("the deadline passed")]})
     with pytest.raises(errors.DeadlineExceeded):
         look([flood], ground.roots, ends)
-    counting = lambda self, rel, *more: (read.append(rel), real(self, rel, *more))[1]  # noqa: E731
+    counting = lambda self, path, *more: (read.append(path.rel), real(self, path, *more))[1]  # noqa: E731
     monkeypatch.setattr(Root, "read_bytes", counting)
     flood = change_set((), [REMOVAL] * 1000)
     assert settle([flood], look([flood], ground.roots, patience())) == ((flood,), ())

@@ -493,10 +493,10 @@ def test_without_a_directory_for_pages_memory_md_counts_what_it_cannot_list(bare
     kinds = {"link": lambda at: at.symlink_to(outside), "file": Path.touch, "fifo": os.mkfifo}
     kinds.get(kind, Path.mkdir)(at)
 
-    def failing(self, rel):
-        if rel == "index":
+    def failing(self, path):
+        if path.rel == "index":
             raise Unreadable("no")
-        return real(self, rel)
+        return real(self, path)
 
     if kind == "unreadable":
         monkeypatch.setattr(Root, "examine", failing)
