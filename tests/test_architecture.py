@@ -284,6 +284,21 @@ def test_a_module_with_one_importer_says_why_it_stands_apart():
     assert silent == set()
 
 
+def test_the_store_fills_columns_by_their_names_and_takes_no_row_apart_by_place():
+    asks = {"rows", "execute", "fetchone", "fetchall"}
+    for name in (name for name in SOURCES if name.startswith("muniment.store.")):
+        assert "VALUES (?" not in " ".join(SOURCES[name].read_text().split()), name
+        for node in ast.walk(TREES[name]):
+            if isinstance(node, ast.Assign | ast.For | ast.comprehension):
+                into = [node.target] if hasattr(node, "target") else node.targets
+                stars = [
+                    each for target in into for each in ast.walk(target) if isinstance(each, ast.Starred)
+                ]
+                asked = ast.walk(node.iter if hasattr(node, "iter") else node.value)
+                called = {getattr(each.func, "attr", "") for each in asked if isinstance(each, ast.Call)}
+                assert not (stars and asks & called), (name, ast.unparse(node))
+
+
 # The driver tells whatever a subject raises as the result of its case; a runner ends the task with it, and a
 # writer the future; a recall is empty, and an event tells.
 MAY_CATCH_ALL = of(

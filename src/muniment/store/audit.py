@@ -25,12 +25,13 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 from muniment.errors import ConfigInvalid
 from muniment.kernel.path import FILE_SUFFIX
 from muniment.store.database import unavailable
 from muniment.store.state import State
+from muniment.store.table import Table
 
 ERASE: Final = "erase"
 """Kind of the records that name which bodies are gone."""
@@ -84,6 +85,30 @@ class Record:
     body: Mapping[str, Any] | None
 
 
+class _Link(NamedTuple):
+    """A record as its row keeps it."""
+
+    seq: int
+    at: str
+    kind: str
+    task: str | None
+    body: str | None
+    body_mac: bytes
+    mac: bytes
+
+
+class _End(NamedTuple):
+    """The row that marks the end."""
+
+    one: int
+    seq: int
+    mac: bytes
+
+
+_RECORDS: Final = Table("record", _Link)
+_HEADS: Final = Table("head", _End)
+
+
 @dataclass(frozen=True, slots=True)
 class Verified:
     """What `verify` found.
@@ -132,15 +157,8 @@ def append(state: State, at: str, kind: str, task: str | None, body: Mapping[str
         body_mac = state.mac(b"body", text.encode())
         named = None if task is None else task.encode()
         mac = _mac(state, before, (seq, at.encode(), kind.encode(), named), body_mac)
-        connection.execute(
-            "INSERT INTO record (seq, at, kind, task, body, body_mac, mac) VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (seq, at, kind, task, text, body_mac, mac),
-        )
-        connection.execute(
-            "INSERT INTO head (one, seq, mac) VALUES (1, ?1, ?2) "
-            "ON CONFLICT (one) DO UPDATE SET seq = ?1, mac = ?2",
-            (seq, _head_mac(state, seq, mac)),
-        )
+        _RECORDS.add(connection, _Link(seq, at, kind, task, text, body_mac, mac))
+        _HEADS.insert(connection, [_End(1, seq, _head_mac(state, seq, mac))], "INSERT OR REPLACE")
 
 
 def records(state: State, *, task: str | None = None) -> tuple[Record, ...]:
@@ -149,18 +167,14 @@ def records(state: State, *, task: str | None = None) -> tuple[Record, ...]:
     Raises:
         ManagedMemoryUnavailable: the ledger cannot be read, or somebody edited a record so that it cannot be.
     """
-    condition, values = ("WHERE task = ?", (task,)) if task is not None else ("", ())
     found: list[Record] = []
-    for seq, at, kind, about, body in state.ledger.rows(
-        f"SELECT seq, at, kind, task, body FROM record {condition} ORDER BY seq",  # noqa: S608  one of two above
-        values,
-    ):
+    for each in _RECORDS.read(state.ledger, "WHERE ?1 IS NULL OR task = ?1 ORDER BY seq", (task,)):
         try:
-            parsed = None if body is None else json.loads(body)
+            body = None if each.body is None else json.loads(each.body)
         except ValueError as error:
-            reason = f"record {seq} is not as it was written; run: muniment audit verify"
+            reason = f"record {each.seq} is not as it was written; run: muniment audit verify"
             raise unavailable(state.ledger.path, reason) from error
-        found.append(Record(seq, at, kind, about, parsed))
+        found.append(Record(each.seq, each.at, each.kind, each.task, body))
     return tuple(found)
 
 
@@ -243,7 +257,7 @@ def _commits_without_record(state: State) -> int:
 def _erased(rows: list[tuple[Any, ...]]) -> dict[int, int]:
     """The number of the last erasure that names a record, by the record's number."""
     named: dict[int, int] = {}
-    for seq, _at, kind, _task, body, *_ in rows:
+    for seq, _, kind, _, body, _, _ in rows:
         if kind == ERASE.encode() and body is not None:
             try:
                 named |= dict.fromkeys(json.loads(body)["records"], seq)

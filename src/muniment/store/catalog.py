@@ -32,7 +32,6 @@ Attacked in tests/units/store/test_catalog*.py.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sqlite3
@@ -41,7 +40,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from muniment.errors import MunimentError, NotAFile, NotFound, PathEscape, TooLarge, printable
 from muniment.kernel.binding import BoundRoot
@@ -60,6 +59,7 @@ from muniment.kernel.root import Kind, OpenDirectory, Root, Sighted
 from muniment.store.index import is_index_path
 from muniment.store.rows import Assess, Columns, Row, folded, row_of, unreadable_row
 from muniment.store.state import Database, State
+from muniment.store.table import Table
 
 # -- looking -----------------------------------------------------------------------------------------
 #
@@ -202,16 +202,70 @@ BATCH: Final = 500
 """Files that are read between two commits (V4): some 0.2 s."""
 
 _ROW_CHARS: Final = 1_000  # what a row counts for besides its text
-_Record = tuple[Any, ...]
-"""The row of a directory without its root: path, inode, both times, racy, names, odd, missed."""
+
+
+class _Directory(NamedTuple):
+    """The row of a directory."""
+
+    root: str
+    path: str
+    inode: int
+    mtime_ns: int
+    ctime_ns: int
+    racy: int
+    names: int
+    odd: str | None
+    missed: int
+
+
+class _Name(NamedTuple):
+    """The row of a name that is no entry's."""
+
+    root: str
+    directory: str
+    name: bytes
+    odd: str | None
+    walked: int
+
+
+class _Entry(NamedTuple):
+    """The row of an entry."""
+
+    id: int
+    root: str
+    inode: int
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+    row: Row
+
+
+class _Words(NamedTuple):
+    """The full-text row of an entry."""
+
+    rowid: int
+    words: Columns
+
+
+class _Relisted(NamedTuple):
+    """An entry whose line is not in the index as it is."""
+
+    root: str
+    topic: str
+    key: str
+
+
+_DIRECTORIES: Final = Table("directory", _Directory)
+_NAMES: Final = Table("name", _Name)
+_ENTRIES: Final = Table("entry", _Entry)
+_TEXTS: Final = Table("text", _Words)
+_RELISTED: Final = Table("relisted", _Relisted)
 
 _NO_STAMP: Final[Stamp] = (0, 0, 0, 0)
 
 _STAMP: Final = ("inode", "size", "mtime_ns", "ctime_ns")
 _LASTING: Final = Row._fields.index("digest")  # The columns before it follow from the path.
-_INSERTED: Final = ("id", "root", *_STAMP, *Row._fields)
 _UPDATED: Final = (*_STAMP, *Row._fields[_LASTING:])
-_INSERT: Final = f"INSERT INTO entry ({', '.join(_INSERTED)}) VALUES ({', '.join('?' * len(_INSERTED))})"  # noqa: S608
 _UPDATE: Final = f"UPDATE entry SET {', '.join(f'{name} = ?' for name in _UPDATED)} WHERE id = ?"  # noqa: S608
 
 _ENTRIES_OF: Final = "FROM entry WHERE root = ? AND topic >= ? AND topic < ?"
@@ -280,12 +334,12 @@ class Visit:
         self._unrecorded: list[str] = []
         self._next_id = 0
         self._pending = 0
-        self._inserts: list[tuple[Any, ...]] = []
+        self._inserts: list[_Entry] = []
         self._updates: list[tuple[Any, ...]] = []
         self._removals: list[tuple[int]] = []
         self._stale_texts: list[tuple[int]] = []
-        self._texts: list[tuple[Any, ...]] = []
-        self._relisted: list[tuple[str, str, str]] = []
+        self._texts: list[_Words] = []
+        self._relisted: list[_Relisted] = []
 
     def run(self, directories: Iterable[str]) -> None:
         """Visit `directories`, as far as they are known or the root, and what is new beneath them.
@@ -301,7 +355,7 @@ class Visit:
             self._visit(self._unvisited.popitem()[0], None)
         self._flush()
 
-    def _visit(self, path: str, recorded: _Record | None) -> None:
+    def _visit(self, path: str, recorded: _Directory | None) -> None:
         with ExitStack() as stack:
             try:
                 opened = stack.enter_context(_opened(self._root, path))
@@ -321,8 +375,10 @@ class Visit:
             seen = _Seen(path, is_racy(opened.status, self._now_ns), {})
             self._compare_entries(opened, listed, seen)
         self._compare_others(seen)
-        inode, _, *times = stamp(opened.status)
-        self._record(recorded, (path, inode, *times, int(seen.racy), len(listed), None, int(seen.missed)))
+        inode, _, mtime_ns, ctime_ns = stamp(opened.status)
+        racy, missed = int(seen.racy), int(seen.missed)
+        found = _Directory(self._key, path, inode, mtime_ns, ctime_ns, racy, len(listed), None, missed)
+        self._record(recorded, found)
 
     # -- entries
 
@@ -393,7 +449,7 @@ class Visit:
             ((self._next_id,),) = self._database.execute("SELECT coalesce(max(id), 0) + 1 FROM entry")
         number = self._next_id
         self._next_id += 1
-        self._inserts.append((number, self._key, *found, *row))
+        self._inserts.append(_Entry(number, self._key, *found, row))
         self._relist(row.topic, row.key)
         self._put_words(number, words)
 
@@ -410,7 +466,7 @@ class Visit:
 
     def _put_words(self, number: int, words: Columns | None) -> None:
         if words is not None:
-            self._texts.append((number, *words))
+            self._texts.append(_Words(number, words))
         self._pending += _ROW_CHARS + sum(map(len, words or ()))
         if self._pending > PENDING_CHARS:
             self._flush()
@@ -422,7 +478,7 @@ class Visit:
         self._stale_texts.append((number,))
 
     def _relist(self, topic: str, key: str) -> None:
-        self._relisted.append((self._key, topic, key))
+        self._relisted.append(_Relisted(self._key, topic, key))
 
     def _flush(self) -> None:
         """Hand over what waits: first what goes, so that nothing stands in the way of what comes."""
@@ -430,11 +486,9 @@ class Visit:
         execute("DELETE FROM text WHERE rowid = ?", self._stale_texts)
         execute("DELETE FROM entry WHERE id = ?", self._removals)
         execute(_UPDATE, self._updates)
-        execute(_INSERT, self._inserts)
-        execute(
-            "INSERT INTO text (rowid, name, description, body, context) VALUES (?, ?, ?, ?, ?)", self._texts
-        )
-        execute("INSERT INTO relisted (root, topic, key) VALUES (?, ?, ?)", self._relisted)
+        _ENTRIES.insert(self._database, self._inserts)
+        _TEXTS.insert(self._database, self._texts)
+        _RELISTED.insert(self._database, self._relisted)
         for waiting in (self._stale_texts, self._removals, self._updates, self._inserts, self._texts):
             waiting.clear()
         self._relisted.clear()
@@ -443,12 +497,8 @@ class Visit:
     def _commit(self, save: Callable[[], bool], path: str) -> None:
         """Commit what was found up to the middle of a directory (V4)."""
         self._flush()
-        self._database.executemany(
-            "INSERT OR IGNORE INTO directory"
-            " (root, path, inode, mtime_ns, ctime_ns, racy, names, odd, missed)"
-            " VALUES (?, ?, 0, 0, 0, 1, 0, NULL, 1)",
-            [(self._key, each) for each in (path, *self._unrecorded)],
-        )
+        missed = [self._not_listed(each, None, missed=True) for each in (path, *self._unrecorded)]
+        _DIRECTORIES.insert(self._database, missed, "INSERT OR IGNORE")
         self._unrecorded.clear()
         self._unsaved = self._next_id = 0
         if not save():
@@ -475,22 +525,23 @@ class Visit:
             "DELETE FROM name WHERE root = ? AND directory = ? AND name = ?",
             [(*where, name) for name in known.keys() - seen.others.keys()],
         )
-        self._database.executemany(
-            "INSERT OR REPLACE INTO name (root, directory, name, odd, walked) VALUES (?, ?, ?, ?, ?)",
-            [(*where, name, *what) for name, what in seen.others.items() - known.items()],
-        )
+        new_or_other = [_Name(*where, name, *what) for name, what in seen.others.items() - known.items()]
+        _NAMES.insert(self._database, new_or_other, "INSERT OR REPLACE")
 
-    def _is_too_much(self, path: str, recorded: _Record | None, count: int) -> bool:
-        if recorded is not None and count <= recorded[5]:
+    def _is_too_much(self, path: str, recorded: _Directory | None, count: int) -> bool:
+        if recorded is not None and count <= recorded.names:
             return False
         ((others,),) = self._database.execute(
             "SELECT coalesce(sum(names), 0) FROM directory WHERE root = ? AND path <> ?", (self._key, path)
         )
         return bool(others + count > MAX_NAMES)
 
-    def _pass_over(self, path: str, recorded: _Record | None, reason: str, *, missed: bool) -> None:
+    def _not_listed(self, path: str, reason: str | None, *, missed: bool) -> _Directory:
+        return _Directory(self._key, path, 0, 0, 0, 1, 0, reason, int(missed))
+
+    def _pass_over(self, path: str, recorded: _Directory | None, reason: str, *, missed: bool) -> None:
         """Record that a directory was not listed; it is tried again at each look."""
-        record = (path, 0, 0, 0, 1, 0, reason, int(missed))
+        record = self._not_listed(path, reason, missed=missed)
         if record != recorded:
             self._drop(path)
             self._record(recorded, record)
@@ -504,22 +555,12 @@ class Visit:
             for statement in _DROP:
                 self._database.execute(statement, span)
 
-    def _recorded(self, path: str) -> _Record | None:
-        found: _Record | None = self._database.execute(
-            "SELECT path, inode, mtime_ns, ctime_ns, racy, names, odd, missed"
-            " FROM directory WHERE root = ? AND path = ?",
-            (self._key, path),
-        ).fetchone()
-        return found
+    def _recorded(self, path: str) -> _Directory | None:
+        return next(_DIRECTORIES.each(self._database, "WHERE root = ? AND path = ?", (self._key, path)), None)
 
-    def _record(self, recorded: _Record | None, record: _Record) -> None:
+    def _record(self, recorded: _Directory | None, record: _Directory) -> None:
         if record != recorded:
-            self._database.execute(
-                "INSERT OR REPLACE INTO directory"
-                " (root, path, inode, mtime_ns, ctime_ns, racy, names, odd, missed)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (self._key, *record),
-            )
+            _DIRECTORIES.insert(self._database, [record], "INSERT OR REPLACE")
 
 
 # -- catalog -----------------------------------------------------------------------------------------
@@ -534,11 +575,6 @@ _UNKNOWN: Final[_Recorded] = (0, 0, 0, 1)
 
 _TRIES: Final = 3
 """Refreshes that may be overtaken by another process before one keeps it out to its end."""
-
-_ENTRY: Final = (
-    "SELECT rel, size, digest, name, description, type, keywords, trust, expires, readable, held, note"
-    " FROM entry WHERE root = ?"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -572,6 +608,17 @@ class CatalogEntry:
     readable: bool
     held: str | None
     note: str
+
+
+class _Root(NamedTuple):
+    """What the rows of a root depend on besides its files."""
+
+    id: str
+    basis: str
+
+
+_LISTED: Final = Table("entry", CatalogEntry, digest="nullif(digest, '')")
+_ROOTS: Final = Table("root", _Root)
 
 
 @dataclass(frozen=True, slots=True)
@@ -639,12 +686,12 @@ class View:
 
     def entry(self, rel: RelPath) -> CatalogEntry | None:
         """The entry at `rel`, if there is one."""
-        found = self._rows(f"{_ENTRY} AND rel = ?", rel)
-        return _entry(found[0]) if found else None
+        found = _LISTED.read(self._catalog, "WHERE root = ? AND rel = ?", (self.key, rel))
+        return found[0] if found else None
 
     def entries(self) -> tuple[CatalogEntry, ...]:
         """All entries, unreadable and held ones too, sorted by path."""
-        return tuple(map(_entry, self._rows(f"{_ENTRY} ORDER BY rel")))
+        return _LISTED.read(self._catalog, "WHERE root = ? ORDER BY rel", (self.key,))
 
     def odd(self) -> tuple[Odd, ...]:
         """Names that are no entry's though they may look like one, and directories that were not listed."""
@@ -707,7 +754,7 @@ class View:
                 return  # Somebody else was first, and may have read everything by now.
             connection.execute("UPDATE entry SET ctime_ns = 0, expires = '' WHERE root = ?", (self.key,))
             connection.execute("UPDATE directory SET racy = 1 WHERE root = ?", (self.key,))
-            connection.execute("INSERT OR REPLACE INTO root (id, basis) VALUES (?, ?)", (self.key, basis))
+            _ROOTS.insert(connection, [_Root(self.key, basis)], "INSERT OR REPLACE")
 
     def _basis(self) -> str | None:
         found = self._rows("SELECT basis FROM root WHERE id = ?")
@@ -800,24 +847,6 @@ def _is_as_recorded(status: os.stat_result | None, recorded: _Recorded) -> bool:
         return False
     now = stamp(status)
     return (now[0], now[2], now[3]) == (inode, mtime_ns, ctime_ns)
-
-
-def _entry(row: tuple[Any, ...]) -> CatalogEntry:
-    rel, size, digest, name, description, type_, keywords, trust, expires, readable, held, note = row
-    return CatalogEntry(
-        rel=RelPath(rel),
-        size=size,
-        digest=Digest(digest) if digest else None,
-        name=name,
-        description=description,
-        type=type_,
-        keywords=tuple(json.loads(keywords)),
-        trust=Trust(trust),
-        expires=expires,
-        readable=bool(readable),
-        held=held,
-        note=note,
-    )
 
 
 def _text(name: bytes) -> str:

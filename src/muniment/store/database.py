@@ -350,7 +350,7 @@ class Database:
         Raises:
             ManagedMemoryUnavailable: as `transaction`; also where another process reads for `BUSY_SECONDS`.
         """
-        (is_busy, *_) = self.rows("PRAGMA wal_checkpoint(TRUNCATE)")[0]
+        ((is_busy, _, _),) = self.rows("PRAGMA wal_checkpoint(TRUNCATE)")
         if is_busy:
             raise unavailable(self.path, _SQLITE[sqlite3.SQLITE_BUSY])
 
@@ -365,7 +365,7 @@ class Database:
         with self.bare() as connection:
             connection.execute("PRAGMA busy_timeout = 0")
             try:
-                (is_busy, *_) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+                is_busy, _, _ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
             finally:
                 connection.execute(f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000:.0f}")
         return not is_busy

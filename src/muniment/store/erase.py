@@ -28,7 +28,7 @@ import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from muniment.content.entry import parse
 from muniment.errors import (
@@ -55,6 +55,7 @@ from muniment.store.commit import Terms, commit
 from muniment.store.index import is_index_path
 from muniment.store.ledger import ERASED, Origin, RootKey, erased_name, root_key
 from muniment.store.state import LEDGER_NAME, State
+from muniment.store.table import Table
 from muniment.store.tasks import RUN_BYTES, Clearing, Runs, clear, concerned, remove_telling, telling
 from muniment.store.trust import constant, new_ulid
 from muniment.store.upkeep import rebuild, recover_all, view_of
@@ -228,6 +229,17 @@ class TargetTraces:
     runs: Runs
 
 
+class _Forgotten(NamedTuple):
+    """A keyed digest of what must not be learnt again."""
+
+    fact: str
+    at: str
+    task: str
+
+
+_FORGOTTEN: Final = Table("forgotten", _Forgotten)
+
+
 def search(
     state: State, target: EraseTarget, present: Collection[bytes], remaining: Callable[[], Iterator[bytes]]
 ) -> TargetTraces:
@@ -304,10 +316,8 @@ def drop(state: State, target: EraseTarget, found: TargetTraces, origin: Origin)
         connection.executemany(
             "UPDATE change_set SET notes = '[]' WHERE task = ?", _noted(state, target, found)
         )
-        connection.executemany(
-            "INSERT OR IGNORE INTO forgotten (fact, at, task) VALUES (?, ?, ?)",
-            [(fact, origin.at, origin.task) for fact in found.facts],
-        )
+        facts = [_Forgotten(fact, origin.at, origin.task) for fact in found.facts]
+        _FORGOTTEN.insert(connection, facts, "INSERT OR IGNORE")
         connection.executemany("DELETE FROM review WHERE id = ?", [(each,) for each in found.reviews])
         connection.executemany(
             "UPDATE record SET body = NULL WHERE seq = ?", [(seq,) for seq in found.records]

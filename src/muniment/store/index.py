@@ -42,6 +42,7 @@ from muniment.errors import PathEscape, Refusal
 from muniment.kernel.names import INDEX_DIRECTORY, INDEX_NAME, RelPath, Scope, Trust, joined
 from muniment.kernel.path import FILE_SUFFIX, canonicalise, fold
 from muniment.store.database import Database
+from muniment.store.table import Table
 
 # -- index -------------------------------------------------------------------------------------------
 
@@ -500,6 +501,18 @@ class Page(NamedTuple):
     slot: str
 
 
+class _PageRow(NamedTuple):
+    root: str
+    topic: str
+    part: TopicPart
+    rel: RelPath
+    slot: str
+
+
+_LISTED: Final = Table("page", Page)
+_ROWS: Final = Table("page", _PageRow, size="bytes")
+
+
 @dataclass(frozen=True, slots=True)
 class IndexChanges:
     """What is not as it was in the last index.
@@ -563,11 +576,8 @@ class Rows:
 
     def pages(self, column: Literal["rel", "slot"], begin: str) -> list[Page]:
         """The pages whose path or slot begins so."""
-        found = self.rows(
-            f"SELECT topic, prefix, entries, rel, slot FROM page WHERE root = ? AND {column} BETWEEN ? AND ?",  # noqa: S608  one of two
-            *(begin, begin + _LAST),
-        )
-        return list(map(Page._make, found))
+        values = (self.key, begin, begin + _LAST)
+        return list(_LISTED.each(self._connection, f"WHERE root = ? AND {column} BETWEEN ? AND ?", values))
 
     def written(self, begin: str) -> set[RelPath]:
         """The files of the last index whose paths begin so."""
@@ -624,11 +634,13 @@ class Rows:
             "DELETE FROM page WHERE root = ? AND topic = ? AND prefix = ?",
             [(self.key, topic, part.prefix) for part in before if part.prefix not in kept],
         )
-        self._connection.executemany(
-            "INSERT INTO page (root, topic, prefix, entries, bytes, rel, slot) VALUES (?, ?, ?, ?, ?, ?, ?)"
-            " ON CONFLICT DO UPDATE SET entries = excluded.entries, bytes = excluded.bytes",
-            [(self.key, topic, *part, *_file(digits, part.prefix)) for part in after if part not in known],
-        )
+        new = [
+            _PageRow(self.key, topic, part, *_file(digits, part.prefix))
+            for part in after
+            if part not in known
+        ]
+        counted = "ON CONFLICT DO UPDATE SET entries = excluded.entries, bytes = excluded.bytes"
+        _ROWS.insert(self._connection, new, more=counted)
 
     def name_pages(self, begin: str) -> None:
         """Give the pages of all topics whose paths begin so the names that tell them apart (P2)."""
@@ -637,9 +649,10 @@ class Rows:
             " GROUP BY topic",
             *(begin, begin + _LAST),
         )
-        for topic, *names in named:
+        for topic, first, last in named:
             wanted = topic_digest(topic) if len(named) > 1 else topic_digest(topic)[:TOPIC_DIGITS]
-            if any(rel.removesuffix(FILE_SUFFIX).partition("-")[0] != PAGES + wanted for rel in names):
+            names = {rel.removesuffix(FILE_SUFFIX).partition("-")[0] for rel in (first, last)}
+            if names != {PAGES + wanted}:
                 self._connection.executemany(
                     "UPDATE page SET rel = ?, slot = ? WHERE root = ? AND topic = ? AND prefix = ?",
                     [

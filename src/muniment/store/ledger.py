@@ -16,8 +16,8 @@ import json
 import os
 import secrets
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final, Literal, NewType
+from dataclasses import dataclass, replace
+from typing import Final, Literal, NamedTuple, NewType
 
 from muniment.errors import Erased, NotFound
 from muniment.kernel.binding import BoundRoot
@@ -27,6 +27,7 @@ from muniment.kernel.path import CanonicalPath
 from muniment.store import audit
 from muniment.store import tasks as outbox
 from muniment.store.state import State
+from muniment.store.table import Table
 
 # -- change ------------------------------------------------------------------------------------------
 #
@@ -148,7 +149,7 @@ class Kept:
     token: str
     done: str | None
     notes: tuple[str, ...]
-    changes: tuple[KeptChange, ...]
+    changes: tuple[KeptChange, ...] = ()
 
     @property
     def trust(self) -> Trust | None:
@@ -168,6 +169,38 @@ class KnownSource:
     at: str
 
 
+class _Root(NamedTuple):
+    id: str
+    path: bytes
+
+
+class _Change(NamedTuple):
+    change_set: int
+    position: int
+    root: RootKey
+    scope: Scope
+    rel: RelPath
+    before: bytes | None
+    before_digest: str | None
+    after: bytes | None
+    after_digest: str | None
+    made: tuple[RelPath, ...]
+    trust: Trust | None
+
+
+class _Provenance(NamedTuple):
+    root: RootKey
+    rel: RelPath
+    digest: Digest
+    source: KnownSource
+
+
+_ROOTS: Final = Table("root", _Root)
+_CHANGES: Final = Table("change", _Change)
+_CHANGE_SETS: Final = Table("change_set", Kept, given="id", changes=None, answers=None)
+_PROVENANCE: Final = Table("provenance", _Provenance)
+
+
 def erased_name(state: State, root: RootKey, rel: RelPath) -> RelPath:
     """What stands in the ledger for the name of a file that was erased; tells nothing without the key."""
     return RelPath(f"{ERASED}-{state.keyed(f'{root}/{rel}')[:32]}")
@@ -180,9 +213,7 @@ def root_key(state: State, bound: BoundRoot) -> RootKey:
     found = state.ledger.rows(find, (path,))
     if not found:
         with state.ledger.transaction() as connection:
-            connection.execute(
-                "INSERT OR IGNORE INTO root (id, path) VALUES (?, ?)", (secrets.token_hex(16), path)
-            )
+            _ROOTS.insert(connection, [_Root(secrets.token_hex(16), path)], "INSERT OR IGNORE")
         found = state.ledger.rows(find, (path,))
     return RootKey(found[0][0])
 
@@ -194,41 +225,24 @@ def begin(state: State, origin: Origin, token: str, changes: Sequence[KeptChange
         ManagedMemoryUnavailable: the ledger cannot be written, or another process began the task meanwhile.
     """
     with state.ledger.transaction() as connection:
-        number = connection.execute(
-            "INSERT INTO change_set (task, kind, at, trust, decided_by, policy, fact, undoes, token) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                origin.task,
-                origin.kind,
-                origin.at,
-                origin.trust,
-                origin.decided_by,
-                origin.policy,
-                origin.fact,
-                origin.undoes,
-                token,
-            ),
-        ).lastrowid
-        assert number is not None  # noqa: S101  for the type checker: a row was inserted
-        connection.executemany(
-            "INSERT INTO change VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            [
-                (
-                    number,
-                    item.number,
-                    item.root,
-                    item.scope,
-                    item.rel,
-                    item.before,
-                    _digest_of(item.before),
-                    item.after,
-                    _digest_of(item.after),
-                    json.dumps(item.made),
-                    item.trust,
-                )
-                for item in changes
-            ],
-        )
+        number = _CHANGE_SETS.add(connection, Kept(0, origin, token, None, ()))
+        rows = [
+            _Change(
+                number,
+                item.number,
+                item.root,
+                item.scope,
+                item.rel,
+                item.before,
+                _digest_of(item.before),
+                item.after,
+                _digest_of(item.after),
+                item.made,
+                item.trust,
+            )
+            for item in changes
+        ]
+        _CHANGES.insert(connection, rows)
     return number
 
 
@@ -244,24 +258,20 @@ def finish(
         connection.execute(
             "UPDATE change_set SET done = ?, notes = ? WHERE id = ?", (at, json.dumps(notes), number)
         )
-        connection.executemany(
-            "INSERT OR REPLACE INTO provenance VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            [
-                (
-                    item.root,
-                    item.rel,
-                    digest(item.after),
-                    item.trust,
-                    origin.task,
-                    origin.decided_by,
-                    origin.policy,
-                    origin.at,
-                )
-                for item in changes
-                # What an undo brings back is from where it was from, and foreign text stays foreign.
-                if item.after is not None and origin.undoes is None
-            ],
-        )
+        sources = [
+            _Provenance(
+                item.root,
+                item.rel,
+                digest(item.after),
+                KnownSource(
+                    item.trust or origin.trust, origin.task, origin.decided_by, origin.policy, origin.at
+                ),
+            )
+            for item in changes
+            # What an undo brings back is from where it was from, and foreign text stays foreign.
+            if item.after is not None and origin.undoes is None
+        ]
+        _PROVENANCE.insert(connection, sources, "INSERT OR REPLACE")
         _tell(state, origin, changes, at)
         audit.append(
             state,
@@ -316,24 +326,8 @@ def unfinished(state: State, roots: Iterable[RootKey]) -> tuple[Kept, ...]:
 
 def commits(state: State, condition: str = "TRUE", values: Sequence[object] = ()) -> tuple[Kept, ...]:
     """The commits for which an SQL condition over `change_set` holds, the oldest first, with their bytes."""
-    found: list[Kept] = []
-    for number, *origin, token, done, notes in state.ledger.rows(
-        "SELECT id, task, kind, at, trust, decided_by, policy, fact, undoes, token, done, notes "  # noqa: S608  the condition is of this package
-        f"FROM change_set WHERE {condition} ORDER BY id",
-        values,
-    ):
-        task, kind, at, trust, *rest = origin
-        found.append(
-            Kept(
-                number,
-                Origin(task, kind, at, Trust(trust), *rest),
-                token,
-                done,
-                tuple(json.loads(notes)),
-                _changes(state, number),
-            )
-        )
-    return tuple(found)
+    found = _CHANGE_SETS.read(state.ledger, f"WHERE {condition} ORDER BY id", values)
+    return tuple(replace(kept, changes=_changes(state, kept.id)) for kept in found)
 
 
 def source_of(state: State, root: RootKey, rel: RelPath, of: Digest) -> KnownSource | None:
@@ -349,7 +343,9 @@ def source_of(state: State, root: RootKey, rel: RelPath, of: Digest) -> KnownSou
         "WHERE done IS NULL AND undoes IS NULL AND root = ?1 AND rel = ?2 AND after_digest = ?3 LIMIT 1",
         (root, rel, of),
     )
-    return KnownSource(Trust(found[0][0]), *found[0][1:]) if found else None
+    return next(
+        (KnownSource(Trust(trust), task, by, policy, at) for trust, task, by, policy, at in found), None
+    )
 
 
 def is_known(state: State, root: RootKey, rel: RelPath, of: Digest) -> bool:
@@ -381,21 +377,17 @@ def _tell(state: State, origin: Origin, changes: Sequence[KeptChange], at: str) 
 def _changes(state: State, number: int) -> tuple[KeptChange, ...]:
     return tuple(
         KeptChange(
-            position,
-            root,
-            scope,
-            rel,
-            before,
-            after,
-            tuple(json.loads(made)),
-            None if trust is None else Trust(trust),
-            ERASED in digests,
+            each.position,
+            each.root,
+            each.scope,
+            each.rel,
+            each.before,
+            each.after,
+            each.made,
+            each.trust,
+            ERASED in {each.before_digest, each.after_digest},
         )
-        for position, root, scope, rel, before, after, made, trust, *digests in state.ledger.rows(
-            "SELECT position, root, scope, rel, before, after, made, trust, before_digest, after_digest "
-            "FROM change WHERE change_set = ? ORDER BY position",
-            (number,),
-        )
+        for each in _CHANGES.read(state.ledger, "WHERE change_set = ? ORDER BY position", (number,))
     )
 
 
@@ -590,5 +582,5 @@ def _last(state: State, root: RootKey, rel: RelPath) -> tuple[KnownSource | None
     )
     if not rows:
         return None, None
-    trust, *rest, left = rows[0]
-    return KnownSource(Trust(trust), *rest), left
+    trust, task, decided_by, policy, at, left = rows[0]
+    return KnownSource(Trust(trust), task, decided_by, policy, at), left

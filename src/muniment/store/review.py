@@ -18,7 +18,7 @@ import json
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from muniment.content.gates import visible
 from muniment.errors import InvalidScope, NotFound, QuotaExceeded, ReviewClosed, printable
@@ -31,6 +31,7 @@ from muniment.kernel.path import CanonicalPath, canonicalise
 from muniment.store import audit
 from muniment.store.ledger import Origin, RootKey, of_task, root_key
 from muniment.store.state import State
+from muniment.store.table import Table
 
 # -- review ------------------------------------------------------------------------------------------
 
@@ -77,6 +78,19 @@ class Pending:
     def digest(self, policy: Digest) -> Digest:
         """What an approval under a policy is bound to (V2)."""
         return _digest(_proposal(self), policy)
+
+
+class _Review(NamedTuple):
+    id: str
+    task: str
+    kind: str
+    at: str
+    reasons: str
+    proposal: str | None
+    digest: Digest
+
+
+_REVIEWS: Final = Table("review", _Review)
 
 
 def approval_task(review_id: str) -> str:
@@ -172,12 +186,12 @@ def load(state: State, review_id: str) -> Pending:
     rows = state.ledger.rows("SELECT id, at, reasons, proposal, state FROM review WHERE id = ?", (review_id,))
     if not rows:
         raise NotFound(f"there is no review {printable(review_id)!r}; see: muniment review list")
-    *row, decision = rows[0]
+    ((number, at, reasons, proposal, decision),) = rows
     if of_task(state, approval_task(review_id)) is not None:
         decision = "approved"
     if decision != "pending":
         raise ReviewClosed(review_id, decision)
-    return _restored(*row)
+    return _restored(number, at, reasons, proposal)
 
 
 def check_roots(state: State, waiting: Pending, roots: Mapping[Scope, BoundRoot]) -> None:
@@ -231,10 +245,8 @@ def _add(state: State, waiting: Pending, by: str | None) -> str:
     reasons = json.dumps(waiting.reasons, ensure_ascii=False)
     proposal = json.dumps({**_kept(waiting), "by": by}, ensure_ascii=False)
     with state.ledger.transaction() as connection:
-        connection.execute(
-            "INSERT INTO review (id, task, kind, at, reasons, proposal, digest) VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (new, origin.task, origin.kind, waiting.at, reasons, proposal, bound_to),
-        )
+        row = _Review(new, origin.task, origin.kind, waiting.at, reasons, proposal, bound_to)
+        _REVIEWS.insert(connection, [row])
         whole, scopes = waiting.change_set, tuple(waiting.roots)
         created = [
             audit.described(each.path.text, state, scopes) for each in whole.changes if each.base is None
@@ -298,7 +310,7 @@ def _kept(waiting: Pending) -> dict[str, Any]:
 
 def _restored(review_id: str, at: str, reasons: str, proposal: str) -> Pending:
     kept = json.loads(proposal)
-    task, kind, asked_at, trust, *rest = kept["origin"]
+    task, kind, asked_at, trust, by, policy, fact, undoes = kept["origin"]
     scopes = kept["roots"]
     written = [
         FileChange(canonicalise(path, scopes), base, base64.b64decode(text))
@@ -309,7 +321,7 @@ def _restored(review_id: str, at: str, reasons: str, proposal: str) -> Pending:
     change_set = ChangeSet((*written, *going), tuple(claims))
     return Pending(
         review_id,
-        Origin(task, kind, asked_at, Trust(trust), *rest),
+        Origin(task, kind, asked_at, Trust(trust), by, policy, fact, undoes),
         at,
         tuple(json.loads(reasons)),
         change_set,

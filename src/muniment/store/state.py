@@ -33,11 +33,11 @@ import sqlite3
 import stat
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
 from tempfile import TemporaryDirectory
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 from muniment.errors import ManagedMemoryUnavailable, StateTooNew, printable
 from muniment.ownership import create_private_directory
@@ -52,6 +52,7 @@ from muniment.store.database import (
     statements,
     unavailable,
 )
+from muniment.store.table import Table
 
 # -- placing -----------------------------------------------------------------------------------------
 #
@@ -365,6 +366,18 @@ CATALOG_SCHEMA: Final = """
 """
 
 
+class IndexedFile(NamedTuple):
+    """An index file as it was written, or was about to be."""
+
+    root: str
+    rel: str
+    digest: str
+
+
+WRITTEN: Final = Table("written", IndexedFile)
+PLANNED: Final = Table("planned", IndexedFile)
+
+
 # -- series ------------------------------------------------------------------------------------------
 #
 # Tells a ledger that was put back from a copy: it gives numbers of events that it gave before.
@@ -593,13 +606,12 @@ def open_catalog(path: Path) -> Database:
 
 def _begin_anew(catalog: Database) -> None:
     """Make a catalog an empty one that still knows, where it can be told, which index files are ours."""
-    try:
-        known = catalog.rows("SELECT root, rel, digest FROM written")
-    except ManagedMemoryUnavailable:
-        known = []  # It is damaged, or there is no such table.
+    known: tuple[IndexedFile, ...] = ()
+    with suppress(ManagedMemoryUnavailable):  # It is damaged, or there is no such table.
+        known = WRITTEN.read(catalog)
     catalog.begin_anew(CATALOG_SCHEMA, CATALOG_VERSION)
     with catalog.transaction() as connection:
-        connection.executemany("INSERT OR IGNORE INTO planned (root, rel, digest) VALUES (?, ?, ?)", known)
+        PLANNED.insert(connection, known, "INSERT OR IGNORE")
 
 
 def _is_current(database: Database) -> bool:

@@ -23,6 +23,7 @@ from typing import Any, Final
 from muniment.content.entry import parse
 from muniment.store.database import Database, reporting
 from muniment.store.state import State, put
+from muniment.store.table import Table
 
 # -- outbox ------------------------------------------------------------------------------------------
 #
@@ -68,6 +69,9 @@ class Event:
     number: int = 0
 
 
+_EVENTS: Final = Table("event", Event, given="number")
+
+
 def append(state: State, event: Event) -> None:
     """Add an event, inside the caller's transaction of the ledger.
 
@@ -75,21 +79,7 @@ def append(state: State, event: Event) -> None:
         ManagedMemoryUnavailable: the ledger cannot be written.
     """
     with state.ledger.transaction() as connection:
-        number = connection.execute(
-            "INSERT INTO event (at, type, task, workspace, roots, token, client, data) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                event.at,
-                event.type,
-                event.task,
-                event.workspace,
-                json.dumps(event.roots),
-                event.token,
-                event.client,
-                json.dumps(dict(event.data)),
-            ),
-        ).lastrowid
-        assert number is not None  # noqa: S101  for the type checker: a row was inserted
+        number = _EVENTS.add(connection, event)
         if number % _SWEEP == 0:
             connection.execute("DELETE FROM event WHERE number <= ?", (number - MAX_EVENTS,))
 
@@ -105,14 +95,7 @@ def read(ledger: Database, after: int, limit: int) -> tuple[Event, ...]:
     Raises:
         ManagedMemoryUnavailable: the ledger cannot be read.
     """
-    return tuple(
-        Event(kind, at, task, json.loads(data), workspace, tuple(json.loads(roots)), token, client, number)
-        for number, at, kind, task, workspace, roots, token, client, data in ledger.rows(
-            "SELECT number, at, type, task, workspace, roots, token, client, data FROM event "
-            "WHERE number > ? ORDER BY number LIMIT ?",
-            (after, limit),
-        )
-    )
+    return _EVENTS.read(ledger, "WHERE number > ? ORDER BY number LIMIT ?", (after, limit))
 
 
 def span(ledger: Database) -> tuple[str, int, int]:
@@ -246,6 +229,9 @@ class HeldTask:
         return replace(self, arguments=None, result=None, error=_ERASED, status="failed")
 
 
+_TASKS: Final = Table("task", HeldTask)
+
+
 @dataclass(frozen=True, slots=True)
 class Clearing:
     """A task before and after it is cleared."""
@@ -344,13 +330,7 @@ def is_task(state: State, task: str) -> bool:
 
 
 def _all(state: State) -> Iterator[HeldTask]:
-    rows = state.ledger.rows(
-        "SELECT id, workspace, kind, status, token, client, attempt, arguments, result, error "
-        "FROM task ORDER BY seq"
-    )
-    for *known, arguments, result, error in rows:
-        read = (None if each is None else json.loads(each) for each in (arguments, result, error))
-        yield HeldTask(*known, *read)
+    yield from _TASKS.read(state.ledger, "ORDER BY seq")
 
 
 def _strings(value: Any, field: str) -> Iterator[tuple[str, str]]:

@@ -48,7 +48,7 @@ from muniment.store.index import IndexRow, entry_line, is_page_name, lay_out, sa
 from muniment.store.journal import CatalogFacts, LedgerJournal
 from muniment.store.ledger import root_key
 from muniment.store.rows import Assess, Assessed
-from muniment.store.state import State
+from muniment.store.state import PLANNED, WRITTEN, IndexedFile, State
 from muniment.store.trust import assessing, basis
 
 # -- naming ------------------------------------------------------------------------------------------
@@ -304,12 +304,14 @@ def about_to_write(database: Database, view: IndexView, plan: IndexPlan) -> None
         ManagedMemoryUnavailable: the catalog cannot be written.
     """
     digests = dict(plan.files)
-    rows = [
-        (view.key, each.path.rel, digests[each.path.rel]) for each in plan.writes if each.path.rel in digests
+    files = [
+        IndexedFile(view.key, each.path.rel, digests[each.path.rel])
+        for each in plan.writes
+        if each.path.rel in digests
     ]
-    if rows:
+    if files:
         with database.transaction() as connection:
-            connection.executemany("INSERT OR IGNORE INTO planned (root, rel, digest) VALUES (?, ?, ?)", rows)
+            PLANNED.insert(connection, files, "INSERT OR IGNORE")
 
 
 def written(database: Database, view: IndexView, plan: IndexPlan) -> None:
@@ -326,10 +328,8 @@ def written(database: Database, view: IndexView, plan: IndexPlan) -> None:
         connection.executemany(
             "DELETE FROM written WHERE root = ? AND rel = ?", [(view.key, rel) for rel in plan.gone]
         )
-        connection.executemany(
-            "INSERT OR REPLACE INTO written (root, rel, digest) VALUES (?, ?, ?)",
-            [(view.key, *file) for file in plan.files],
-        )
+        files = [IndexedFile(view.key, *file) for file in plan.files]
+        WRITTEN.insert(connection, files, "INSERT OR REPLACE")
         connection.execute("DELETE FROM planned WHERE root = ?", (view.key,))
         connection.execute("DELETE FROM relisted WHERE root = ? AND id <= ?", (view.key, plan.upto))
 

@@ -1,0 +1,128 @@
+"""Rows of a table as values of a class, each column by the name of its field.
+
+M1 A field is the column of its name. A field that has fields itself is the columns of those.
+M2 What comes back is what the annotation says: an enum or a truth value as one, a tuple, a mapping and `Any`
+   from JSON. NULL is None, whatever it says.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import is_dataclass
+from enum import Enum
+from itertools import islice
+from operator import attrgetter
+from types import NoneType
+from typing import Any, Final, Generic, TypeVar, get_args, get_origin, get_type_hints
+
+from muniment.store.database import Database
+
+T = TypeVar("T")
+
+_Columns = Mapping[str, str | None]
+_JSON: Final = (tuple, Mapping)
+
+
+class Table(Generic[T]):
+    """The rows of a table, or of a join that is only read.
+
+    Args:
+        source: its name, or what stands behind FROM.
+        kind: dataclass or named tuple that a row is.
+        given: the column that the table gives a new row by itself: its number.
+        columns: SQL for the fields that have no column of their name; None: there is none, they keep their
+            default.
+    """
+
+    def __init__(self, source: str, kind: type[T], given: str = "", **columns: str | None) -> None:
+        leaves = list(_leaves(kind, columns))
+        self._select = f"SELECT {', '.join(sql for _, sql, _ in leaves)} FROM {source} "  # noqa: S608
+        self._loads = [(at, load) for at, (_, _, hint) in enumerate(leaves) if (load := _loader(hint))]
+        self._make = _maker(kind, columns)
+        kept = [leaf for leaf in leaves if leaf[1] != given]
+        names, marks = ", ".join(sql for _, sql, _ in kept), ", ".join("?" * len(kept))
+        self._insert = f"INTO {source} ({names}) VALUES ({marks})"
+        self._get = attrgetter(*(path for path, _, _ in kept))
+        self._dumps = [at for at, (_, _, hint) in enumerate(kept) if _plain(hint) in _JSON]
+
+    def insert(
+        self, connection: sqlite3.Connection, items: Iterable[T], how: str = "INSERT", more: str = ""
+    ) -> None:
+        """Add rows; one statement for all of them."""
+        connection.executemany(f"{how} {self._insert} {more}", map(self._row, items))
+
+    def add(self, connection: sqlite3.Connection, item: T) -> int:
+        """Add a row; its number."""
+        return connection.execute(f"INSERT {self._insert}", self._row(item)).lastrowid or 0
+
+    def read(self, database: Database, rest: str = "", values: Sequence[object] = ()) -> tuple[T, ...]:
+        """The rows that are left by what stands behind FROM, in its order."""
+        return tuple(map(self._made, database.rows(self._select + rest, values)))
+
+    def each(
+        self, connection: sqlite3.Connection, rest: str = "", values: Sequence[object] = ()
+    ) -> Iterator[T]:
+        """As `read`, one after the other: for what is more than fits into memory."""
+        return map(self._made, connection.execute(self._select + rest, values))
+
+    def _row(self, item: T) -> Sequence[Any]:
+        found = self._get(item)
+        if not self._dumps:
+            return found
+        values = list(found)
+        for at in self._dumps:
+            if values[at] is not None:
+                values[at] = json.dumps(values[at], default=dict)
+        return values
+
+    def _made(self, row: tuple[Any, ...]) -> T:
+        values = list(row)
+        for at, load in self._loads:
+            if values[at] is not None:
+                values[at] = load(values[at])
+        return self._make(iter(values))  # type: ignore[no-any-return]
+
+
+def _leaves(kind: type, columns: _Columns, above: str = "") -> Iterator[tuple[str, str, Any]]:
+    """Of every column: the way to its field, its SQL, and what it holds."""
+    for name, hint in get_type_hints(kind).items():
+        sql = columns.get(name, name)
+        if sql is None:
+            continue
+        if _is_whole(hint):
+            yield from _leaves(hint, columns, f"{above}{name}.")
+        else:
+            yield f"{above}{name}", sql, hint
+
+
+def _maker(kind: Any, columns: _Columns) -> Callable[[Iterator[Any]], Any]:
+    """Makes a value of a class of as many columns as it needs."""
+    hints = [hint for name, hint in get_type_hints(kind).items() if columns.get(name, name) is not None]
+    if not any(map(_is_whole, hints)):
+        count = len(hints)
+        return lambda values: kind(*islice(values, count))
+    parts = [_maker(hint, columns) if _is_whole(hint) else next for hint in hints]
+    return lambda values: kind(*[part(values) for part in parts])
+
+
+def _is_whole(hint: Any) -> bool:
+    """Whether it is a class of fields."""
+    return is_dataclass(hint) or hasattr(hint, "_fields")
+
+
+def _plain(hint: Any) -> Any:
+    """What a field holds, without None and without what that holds in turn."""
+    kinds = [each for each in get_args(hint) if each is not NoneType]
+    hint = kinds[0] if NoneType in get_args(hint) and len(kinds) == 1 else hint
+    return get_origin(hint) or hint
+
+
+def _loader(hint: Any) -> Callable[[Any], Any] | None:
+    plain = _plain(hint)
+    if plain is tuple:
+        return lambda text: tuple(json.loads(text))
+    if plain is Any or plain is Mapping:
+        return json.loads
+    return plain if isinstance(plain, type) and issubclass(plain, Enum | bool) else None
