@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from muniment.agent.model import Model
 from muniment.agent.runner import Observer, Witness
+from muniment.cancelling import Cancel
 from muniment.errors import ConfigInvalid
 from muniment.fence.pool import shared_zygote
 from muniment.jobs.place import Place
@@ -30,7 +31,7 @@ from muniment.jobs.request import (
     RememberRequest,
     RememberResult,
 )
-from muniment.kernel.cancel import Cancel, Patience
+from muniment.kernel.cancel import Patience
 from muniment.names import ContextMode
 from muniment.opening import chooser_of, find_place, open_model, recaller_of
 from muniment.recall.context import Budgets, Enqueue, SubagentMemory

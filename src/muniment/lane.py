@@ -20,6 +20,7 @@ from functools import partial
 from typing import Any, Final, Literal, TypeVar
 
 from muniment import events
+from muniment.cancelling import Cancel
 from muniment.content.secrets import find_secret, redacted
 from muniment.errors import (
     IdempotencyMismatch,
@@ -29,7 +30,6 @@ from muniment.errors import (
     QueueFull,
     WorkspaceDraining,
 )
-from muniment.kernel.cancel import Cancel
 from muniment.kernel.names import Trust
 from muniment.store import tasks as outbox
 from muniment.store.audit import append, timestamp

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from muniment import events
+from muniment.cancelling import Cancel
 from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable, MunimentError
 from muniment.jobs.place import Place
-from muniment.kernel.cancel import Cancel, Patience
+from muniment.kernel.cancel import Patience
 from muniment.ownership import bind_outside
 from muniment.policy.grammar import check_symlinks
 from muniment.sandbox import check_enforcement

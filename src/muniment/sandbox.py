@@ -42,7 +42,7 @@ from muniment.kernel.decide import Judge, Policy
 from muniment.kernel.judge import check_budgets
 from muniment.kernel.names import Enforcement, Scope, Trust, Verb
 from muniment.kernel.path import CanonicalPath
-from muniment.kernel.root import Root, read_links
+from muniment.kernel.root import Root
 from muniment.names import ContextMode, Symlinks
 from muniment.ownership import bind_outside
 from muniment.policy.grammar import NO_LINKS, Links, check_symlinks, resolve
@@ -54,6 +54,7 @@ from muniment.store.state import State
 from muniment.store.trust import TrustRule, constant, new_ulid
 from muniment.store.upkeep import Rename
 from muniment.tools.calls import WRITING_TOOLS, Outcome, path_of, paths_shown, stopped
+from muniment.tools.links import read_links
 from muniment.tools.remote import Bench, RemoteBench, greet
 from muniment.tools.workbench import Workbench
 

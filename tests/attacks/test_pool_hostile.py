@@ -11,10 +11,10 @@ import pytest
 from kit.descriptors import nothing_left_open, open_descriptors
 from kit.fence.probe import Watched, ask, own_zygote, soon
 from kit.raising import raised
+from muniment.cancelling import Cancel
 from muniment.errors import Cancelled, DeadlineExceeded, WorkerLost
 from muniment.fence import pool as subject
 from muniment.fence.wire import Unsendable
-from muniment.kernel.cancel import Cancel
 from muniment.testing.strategies import frame
 
 zygote = own_zygote()

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, Protocol, get_args
 
 from muniment.content.gates import visible
 from muniment.errors import Cancelled, ConfigInvalid, DeadlineExceeded, printable
-from muniment.kernel.cancel import Cancel
+from muniment.kernel.cancel import Cancelling
 from muniment.kernel.decide import Limits
 from muniment.kernel.names import Scope
 from muniment.names import ContextMode
@@ -176,7 +176,7 @@ class ModelRequest:
     tools: tuple[ToolSpec, ...]
     seconds_left: float
     turns_left: int = 6
-    cancel: Cancel | None = None
+    cancel: Cancelling | None = None
     token: str = ""
     schema: tuple[str, dict[str, Any]] | None = None
 
@@ -361,7 +361,7 @@ class Budget:
         timeline: the turns that were taken, in order, over all attempts.
     """
 
-    def __init__(self, limits: Limits, cancel: Cancel, clock: Callable[[], float]) -> None:
+    def __init__(self, limits: Limits, cancel: Cancelling, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._started = clock()
         self.cancel = cancel

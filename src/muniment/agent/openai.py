@@ -79,8 +79,9 @@ from muniment.agent.model import (
     check_model_name,
     check_protocol,
 )
+from muniment.cancelling import Cancel
 from muniment.errors import ConfigInvalid, DeadlineExceeded, printable
-from muniment.kernel.cancel import Cancel, Patience
+from muniment.kernel.cancel import Patience
 from muniment.kernel.names import Scope
 from muniment.names import ContextMode, __version__
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from muniment import events
+from muniment.cancelling import Cancel
 from muniment.cli.terminal import (
     EXIT_FAILED,
     ModelFlags,
@@ -34,7 +35,7 @@ from muniment.daemon.tokens import TOKEN_NAME, Tokens
 from muniment.daemon.work import Metrics, Work, Workspace
 from muniment.errors import Cancelled, ConfigInvalid, DeadlineExceeded, MunimentError, printable
 from muniment.fence.pool import shared_zygote
-from muniment.kernel.cancel import Cancel, Patience
+from muniment.kernel.cancel import Patience
 from muniment.kernel.names import Trust
 from muniment.opening import open_model
 from muniment.settings import Settings, parse_roots, read_settings

@@ -11,6 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
+from muniment.cancelling import Cancel
 from muniment.cli.inspect import MemoryArguments, with_place
 from muniment.cli.terminal import (
     EXIT_CANCELLED,
@@ -27,7 +28,7 @@ from muniment.cli.terminal import (
 from muniment.errors import ConfigInvalid, MunimentError
 from muniment.jobs.place import Place
 from muniment.jobs.review import Decided, approve, history_of, reject, show, undo, why_of
-from muniment.kernel.cancel import Cancel, Patience
+from muniment.kernel.cancel import Patience
 from muniment.kernel.names import MAX_FILE_BYTES
 from muniment.settings import read_settings
 from muniment.store import erase as erasing

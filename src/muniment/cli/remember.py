@@ -16,6 +16,7 @@ from typing import Any, Final, TextIO
 from muniment import api
 from muniment.agent.model import Message
 from muniment.agent.runner import Observer, ToolDecision, Witness
+from muniment.cancelling import Cancel
 from muniment.cli.terminal import (
     EXIT_CANCELLED,
     EXIT_FAILED,
@@ -31,7 +32,6 @@ from muniment.content.gates import one_line, visible
 from muniment.errors import Cancelled, ConfigInvalid, InvalidContent, MunimentError
 from muniment.jobs.remember import KIND
 from muniment.jobs.request import RememberRequest, RememberResult, id_of_task
-from muniment.kernel.cancel import Cancel
 from muniment.kernel.names import Enforcement
 from muniment.names import MAX_FACT_BYTES
 from muniment.sandbox import Sandbox

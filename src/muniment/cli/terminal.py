@@ -18,7 +18,7 @@ from muniment.content.gates import one_line, visible
 from muniment.errors import Cancelled, ConfigInvalid, MunimentError, printable
 
 if TYPE_CHECKING:
-    from muniment.kernel.cancel import Cancel
+    from muniment.cancelling import Cancel
 
 # -- report ------------------------------------------------------------------------------------------
 #
@@ -163,7 +163,7 @@ def read_named(path: Path, limit: int) -> bytes:
 @contextmanager
 def cancel_on_interrupt() -> Iterator[Cancel]:
     """A token that Ctrl-C sets, for the time of the block."""
-    from muniment.kernel.cancel import Cancel
+    from muniment.cancelling import Cancel
 
     with Cancel() as cancel:
         before = signal.signal(signal.SIGINT, lambda *_: cancel.set())

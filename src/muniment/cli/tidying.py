@@ -8,6 +8,7 @@ from contextlib import closing
 from typing import Final, TypeVar
 
 from muniment.agent.model import Model
+from muniment.cancelling import Cancel
 from muniment.cli.inspect import MemoryArguments
 from muniment.cli.terminal import (
     EXIT_CANCELLED,
@@ -27,7 +28,6 @@ from muniment.jobs.dream import dream
 from muniment.jobs.forget import forget
 from muniment.jobs.place import Place
 from muniment.jobs.request import Counts, DreamRequest, DreamResult, ForgetRequest, ForgetResult, Spared
-from muniment.kernel.cancel import Cancel
 from muniment.opening import find_place, open_model
 from muniment.settings import parse_roots, read_settings
 

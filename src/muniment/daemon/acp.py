@@ -31,11 +31,11 @@ from queue import SimpleQueue
 from typing import Any, Final, Literal
 
 from muniment import events
+from muniment.cancelling import Cancel
 from muniment.daemon import asking
 from muniment.daemon.asking import loads
 from muniment.daemon.contract import MAX_BODY_BYTES, HttpProblem, sentence_of
 from muniment.daemon.work import Workspace
-from muniment.kernel.cancel import Cancel
 from muniment.lane import BACKSTOP_SECONDS, MAX_PENDING, OWNER, Kind, Originator, Task, Work
 from muniment.names import __version__
 from muniment.store.audit import timestamp

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from muniment import events, lane
 from muniment import lane as lanes
 from muniment.agent.model import Model
+from muniment.cancelling import Cancel
 from muniment.daemon.contract import HttpProblem, RecallBody, problem_of
 from muniment.daemon.stream import Stream
 from muniment.daemon.tokens import Principal, Shares, Tokens, owner_token
@@ -37,7 +38,7 @@ from muniment.errors import (
 )
 from muniment.fence.pool import shared_zygote
 from muniment.jobs.place import Place
-from muniment.kernel.cancel import Cancel, Patience
+from muniment.kernel.cancel import Patience
 from muniment.lane import NewTask, Originator, Submitted, Task, Writer
 from muniment.settings import Settings
 from muniment.store.database import Database

@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 from pydantic import BaseModel
 from starlette.responses import Response, StreamingResponse
 
+from muniment.cancelling import Cancel
 from muniment.daemon import asking, contract
 from muniment.daemon.contract import MAX_BODY_BYTES, MAX_WAIT_SECONDS, HttpProblem, recall_code, sentence_of
 from muniment.daemon.guard import HELLO, LOOPBACK, PEER
@@ -25,7 +26,7 @@ from muniment.errors import NotFound, PathEscape, Refusal
 from muniment.jobs import review
 from muniment.jobs.place import Place
 from muniment.jobs.review import undo
-from muniment.kernel.cancel import Cancel, Patience
+from muniment.kernel.cancel import Patience
 from muniment.kernel.decide import Deny, Judge
 from muniment.kernel.names import Verb
 from muniment.kernel.path import canonicalise

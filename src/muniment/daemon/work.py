@@ -18,6 +18,7 @@ from pydantic import BaseModel
 
 from muniment.agent.model import Model, Turn
 from muniment.agent.runner import ToolDecision
+from muniment.cancelling import Cancel
 from muniment.daemon import contract
 from muniment.daemon.contract import task_error
 from muniment.errors import (
@@ -35,7 +36,6 @@ from muniment.jobs.request import (
     RememberRequest,
     RememberResult,
 )
-from muniment.kernel.cancel import Cancel
 from muniment.lane import OWNER, Ended, Lane, Task, Tell
 from muniment.opening import find_place
 from muniment.settings import Settings, find_workspace, workspace_key

@@ -32,6 +32,7 @@ from muniment.agent.decision import title_of
 from muniment.agent.filing import RuleWriter
 from muniment.agent.model import Budget, Model, ModelError
 from muniment.agent.runner import MAX_TEXT_CHARS, Asker, Merge, UnusableAnswer
+from muniment.cancelling import Cancel
 from muniment.content.admission import addressed_to_agent, check_entry
 from muniment.content.entry import MAX_DESCRIPTION_CHARS, Entry, complete, shortened
 from muniment.content.gates import encode, one_line
@@ -54,7 +55,7 @@ from muniment.jobs.request import (
     put_on_record,
     spent,
 )
-from muniment.kernel.cancel import Cancel, Patience
+from muniment.kernel.cancel import Patience
 from muniment.kernel.change import ChangeSet, Claim, FileChange
 from muniment.kernel.decide import Judge, Policy
 from muniment.kernel.names import RelPath, Scope, Trust

@@ -28,6 +28,7 @@ from muniment import events
 from muniment.agent.filing import RuleWriter
 from muniment.agent.model import Budget, Model, ModelError
 from muniment.agent.runner import MAX_OPTIONS, Asker
+from muniment.cancelling import Cancel
 from muniment.content.admission import held_for
 from muniment.content.entry import MAX_DESCRIPTION_CHARS, Entry, EntryType, parse, shortened, titled
 from muniment.content.gates import one_line
@@ -59,7 +60,7 @@ from muniment.jobs.request import (
     put_on_record,
     spent,
 )
-from muniment.kernel.cancel import Cancel, Patience
+from muniment.kernel.cancel import Patience
 from muniment.kernel.change import ChangeSet, FileChange, digest
 from muniment.kernel.decide import Judge
 from muniment.kernel.names import RelPath, Scope, Trust

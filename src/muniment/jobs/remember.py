@@ -31,6 +31,7 @@ from muniment.agent.decision import DESCRIPTION_CHARS, in_one_line, slug, title_
 from muniment.agent.filing import RuleWriter, read
 from muniment.agent.model import Brief, Budget, Model, ScopeBrief
 from muniment.agent.runner import RUN_NAME, Observer, Runner, RunOutcome, Witness
+from muniment.cancelling import Cancel
 from muniment.content.admission import own, quoted
 from muniment.content.entry import parse, shortened
 from muniment.content.frontmatter import written
@@ -68,7 +69,7 @@ from muniment.jobs.request import (
     put_on_record,
     spent,
 )
-from muniment.kernel.cancel import Cancel, Patience
+from muniment.kernel.cancel import Patience
 from muniment.kernel.change import ChangeSet, FileChange
 from muniment.kernel.decide import Judge, Policy
 from muniment.kernel.names import INDEX_NAME, RelPath, Scope, Trust, Verb, joined

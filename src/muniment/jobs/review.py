@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
 from muniment import events
+from muniment.cancelling import Cancel
 from muniment.errors import (
     AlreadyUndone,
     Cancelled,
@@ -36,7 +37,7 @@ from muniment.errors import (
 )
 from muniment.jobs.place import Place
 from muniment.jobs.request import error_json
-from muniment.kernel.cancel import Cancel, Patience
+from muniment.kernel.cancel import Patience
 from muniment.kernel.change import ChangeSet, FileChange, digest
 from muniment.kernel.names import Scope, Trust
 from muniment.kernel.path import CanonicalPath, canonicalise

@@ -1,11 +1,7 @@
-"""Waiting that ends: a cancellation token, and one deadline shared by everything that waits.
+"""Waiting that ends: one deadline shared by everything that waits, and a token that ends it early.
 
 C1 A wait ends with its event, `DeadlineExceeded` or `Cancelled`; never later than the deadline.
 C2 The deadline is absolute. A peer that answers drop by drop gains no time by it.
-C3 `Cancel.set` may be called from any thread and from a signal handler: none of its locks is held while
-   another one is waited for, and a thread that it interrupts may hold any of them.
-C4 A child is cancelled with its parent, and alone without it. Whichever is closed first, closing takes
-   nothing from the other.
 
 Standard library only; attacked by `tests/units/kernel/test_cancel.py`.
 """
@@ -13,13 +9,10 @@ Standard library only; attacked by `tests/units/kernel/test_cancel.py`.
 from __future__ import annotations
 
 import math
-import os
 import select
-import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Final, Protocol
 
 from muniment.kernel.refusal import Cancelled, DeadlineExceeded
 
@@ -27,79 +20,14 @@ MAX_POLL_SECONDS: Final = 3600.0
 """Seconds of one poll(2); it takes milliseconds as a C int, a deadline may be later than that or infinite."""
 
 
-class Cancel:
-    """Tells the threads of a run that its caller wants no more of it. Set once, never unset."""
-
-    def __init__(self) -> None:
-        self._fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self._is_set = False
-        self._children: set[Cancel] = set()
-        self._leave: Callable[[Cancel], None] | None = None
-        # Reentrant: a signal handler may call `set` while this very thread holds the lock.
-        self._lock = threading.RLock()
-
-    def set(self) -> None:
-        """Cancel. Wakes every wait that watches this token or a child of it; a second call changes nothing.
-
-        Cost: a system call for each of them.
-        """
-        with self._lock:
-            is_first, self._is_set = not self._is_set, True  # Before it wakes anybody who asks.
-            if is_first and self._fd >= 0:
-                os.eventfd_write(self._fd, 1)
-            children = tuple(self._children)
-        for child in children:  # Not under the lock: another thread may hold a child's, and wait for ours.
-            child.set()
-
-    def child(self) -> Cancel:
-        """A token of its own that is set when this one is, or was (C4).
-
-        Close it when done: until then this token keeps it, and the descriptor that it takes.
-
-        Raises:
-            OSError: the process has no descriptor left.
-        """
-        child = Cancel()
-        child._leave = self._remove
-        with self._lock:
-            self._children.add(child)
-            is_set = self._is_set
-        if is_set:
-            child.set()
-        return child
+class Cancelling(Protocol):
+    """Tells whether its caller wants no more of a run."""
 
     def is_set(self) -> bool:
-        """Whether `set` was called."""
-        return self._is_set
+        """Whether somebody cancelled."""
 
     def fileno(self) -> int:
-        """A descriptor that is readable once cancelled.
-
-        Raises:
-            ValueError: the token was closed.
-        """
-        if self._fd < 0:
-            raise ValueError("this cancellation token was closed")
-        return self._fd
-
-    def close(self) -> None:
-        """Give the descriptor back; only when nothing waits on the token any more."""
-        if self._leave is not None:
-            self._leave(self)
-        with self._lock:
-            fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
-
-    def _remove(self, child: Cancel) -> None:
-        with self._lock:
-            self._children.discard(child)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_exc: object) -> None:
-        self.close()
+        """A descriptor that is readable once somebody has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +40,7 @@ class Patience:
     """
 
     deadline: float
-    cancel: Cancel | None = None
+    cancel: Cancelling | None = None
 
     def check(self) -> None:
         """Go on only while there is patience left.

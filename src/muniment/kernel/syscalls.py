@@ -74,18 +74,6 @@ class Stat(ctypes.Structure):
     st_size: int
 
 
-_TAIL: Final = (
-    ("st_blocks", ctypes.c_int64),
-    ("st_atime", ctypes.c_int64),
-    ("st_atime_nsec", ctypes.c_int64),
-    ("st_mtime", ctypes.c_int64),
-    ("st_mtime_nsec", ctypes.c_int64),
-    ("st_ctime", ctypes.c_int64),
-    ("st_ctime_nsec", ctypes.c_int64),
-    ("unused", ctypes.c_int64 * 3),
-)
-
-
 class StatX86(Stat):
     """`struct stat` of x86-64: 144 bytes."""
 
@@ -94,31 +82,23 @@ class StatX86(Stat):
         ("st_ino", ctypes.c_uint64),
         ("st_nlink", ctypes.c_uint64),
         ("st_mode", ctypes.c_uint32),
-        ("st_uid", ctypes.c_uint32),
-        ("st_gid", ctypes.c_uint32),
-        ("pad", ctypes.c_uint32),
-        ("st_rdev", ctypes.c_uint64),
+        ("owners_and_device", ctypes.c_char * 20),
         ("st_size", ctypes.c_int64),
-        ("st_blksize", ctypes.c_int64),
-        *_TAIL,
+        ("blocks_and_times", ctypes.c_char * 88),
     )
 
 
 class StatGeneric(Stat):
-    """`struct stat` of aarch64 (asm-generic): 128 bytes, and a spare word here."""
+    """`struct stat` of aarch64 (asm-generic): 128 bytes, and a spare word before the size."""
 
     _fields_ = (
         ("st_dev", ctypes.c_uint64),
         ("st_ino", ctypes.c_uint64),
         ("st_mode", ctypes.c_uint32),
         ("st_nlink", ctypes.c_uint32),
-        ("st_uid", ctypes.c_uint32),
-        ("st_gid", ctypes.c_uint32),
-        ("st_rdev", ctypes.c_uint64),
-        ("pad", ctypes.c_uint64),
+        ("owners_and_device", ctypes.c_char * 24),
         ("st_size", ctypes.c_int64),
-        ("st_blksize", ctypes.c_int64),  # int32 and padding; nobody here reads it
-        *_TAIL,
+        ("blocks_and_times", ctypes.c_char * 72),
     )
 
 

@@ -36,9 +36,10 @@ from itertools import accumulate
 from typing import Any, Final, Self
 
 from muniment import events
+from muniment.cancelling import Cancel
 from muniment.content.gates import one_line
 from muniment.content.markdown import fenced
-from muniment.kernel.cancel import Cancel, Patience
+from muniment.kernel.cancel import Patience
 from muniment.kernel.names import Digest
 from muniment.recall.context import SEPARATOR, Budgets, StaticContext
 from muniment.recall.rebase import Node, ProposalPart, rebase

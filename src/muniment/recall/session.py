@@ -39,7 +39,8 @@ from enum import StrEnum
 from typing import Any, Final, Generic, Self, TypeVar
 
 from muniment import events
-from muniment.kernel.cancel import Cancel, Patience
+from muniment.cancelling import Cancel
+from muniment.kernel.cancel import Patience
 from muniment.recall.context import StaticContext
 from muniment.recall.recaller import MAX_TOKENS, Chooser, Recalled, Recaller, keys_as_json, keys_in
 from muniment.recall.search import EntryKey

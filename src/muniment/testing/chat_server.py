@@ -40,8 +40,9 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
+from muniment.cancelling import Cancel
 from muniment.errors import Cancelled, DeadlineExceeded
-from muniment.kernel.cancel import Cancel, Patience
+from muniment.kernel.cancel import Patience
 
 # -- chat server -------------------------------------------------------------------------------------
 

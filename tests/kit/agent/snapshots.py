@@ -9,7 +9,7 @@ from pathlib import Path
 from muniment.agent import chat
 from muniment.agent import model as protocol
 from muniment.agent.runner import Asker
-from muniment.kernel.cancel import Cancel
+from muniment.cancelling import Cancel
 from muniment.kernel.decide import Limits
 from muniment.kernel.names import Scope, Trust
 from muniment.names import ContextMode

@@ -16,10 +16,10 @@ import pytest
 from kit.cli.launched import REPOSITORY, SECONDS, has_open, launch, reached
 from kit.daemon.process import HeldModel, descendants
 from kit.memories import IN_A_WORKER
+from muniment.cancelling import Cancel
 from muniment.cli import daemon as acp
 from muniment.daemon.acp import AVAILABILITY, BASE, MAX_LINE_BYTES, METHODS
 from muniment.errors import ConfigInvalid
-from muniment.kernel.cancel import Cancel
 from muniment.lane import BACKSTOP_SECONDS, MAX_PENDING
 from muniment.store.state import State
 

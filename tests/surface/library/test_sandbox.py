@@ -9,8 +9,9 @@ import pytest
 from kit.memories import CANARY, SCOPES, descriptors, make_roots, photograph, put, strict
 from kit.policy import files
 from muniment import Sandbox, errors
+from muniment.cancelling import Cancel
 from muniment.kernel.binding import bind_all
-from muniment.kernel.cancel import Cancel, Patience
+from muniment.kernel.cancel import Patience
 from muniment.kernel.names import Enforcement
 from muniment.names import ContextMode
 from muniment.sandbox import RunTerms

@@ -2,7 +2,7 @@
 
 import pytest
 
-from muniment.kernel.cancel import Cancel
+from muniment.cancelling import Cancel
 
 
 @pytest.fixture

@@ -19,11 +19,12 @@ import pytest
 from kit.descriptors import nothing_left_open
 from kit.fence.probe import SERVICES, Watched, ask, look, own_zygote, soon, source
 from kit.raising import raised
+from muniment.cancelling import Cancel
 from muniment.errors import Cancelled, ConfinementUnavailable, DeadlineExceeded, WorkerLost
 from muniment.fence import pool, zygote
 from muniment.fence.pool import Zygote, import_directories
 from muniment.fence.wire import FrameViolation
-from muniment.kernel.cancel import Cancel, Patience
+from muniment.kernel.cancel import Patience
 
 fresh, steady = own_zygote(scope="function"), own_zygote()
 deaf = own_zygote("probe_service:silent", scope="function")

@@ -12,10 +12,10 @@ from kit.jobs.places import base, lay, made, opened, raising, remembering, savin
 from kit.meanwhile import nth
 from kit.memories import CANARY, IN_A_WORKER, make_roots, photograph, put, strict
 from muniment.agent.model import ModelError, Reply, ToolCall
+from muniment.cancelling import Cancel
 from muniment.content.entry import parse
 from muniment.errors import DeadlineExceeded
 from muniment.fence.pool import Zygote
-from muniment.kernel.cancel import Cancel
 from muniment.kernel.names import Trust
 from muniment.names import MAX_FACT_BYTES, FenceLayer
 from muniment.sandbox import Sandbox

@@ -15,11 +15,11 @@ from kit.raising import raised
 from kit.store.ground import STRICT, claim, laid_out, lax, new, origin
 from kit.store.killed import entries
 from muniment import errors
+from muniment.cancelling import Cancel
 from muniment.jobs import review as deciding
 from muniment.jobs.place import Place
 from muniment.jobs.review import approve, reject, show, undo
 from muniment.kernel.binding import bind_all
-from muniment.kernel.cancel import Cancel
 from muniment.kernel.change import digest
 from muniment.kernel.decide import Provenance
 from muniment.kernel.names import Trust

@@ -19,8 +19,8 @@ from kit.jobs import places
 from kit.jobs.places import base, done, lay, made, memory, remembering, saving
 from kit.memories import photograph, strict
 from kit.where import FACTS
+from muniment.cancelling import Cancel
 from muniment.errors import PendingReview
-from muniment.kernel.cancel import Cancel
 from muniment.store.review import load
 from muniment.testing import minds
 from muniment.testing.chat_server import Response, always, stalls, tool_call, tool_calls

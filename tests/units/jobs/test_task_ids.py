@@ -15,10 +15,10 @@ from kit.memories import make_roots, photograph, put, strict
 from kit.raising import raised
 from kit.store.ground import patience
 from kit.store.killed import dying
+from muniment.cancelling import Cancel
 from muniment.errors import InvalidContent
 from muniment.jobs.place import Place
 from muniment.kernel.binding import bind_all
-from muniment.kernel.cancel import Cancel
 from muniment.kernel.decide import Retention
 from muniment.kernel.names import Scope, Trust
 from muniment.store.audit import records

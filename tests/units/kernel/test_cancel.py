@@ -12,7 +12,8 @@ import pytest
 
 from kit.descriptors import nothing_left_open
 from kit.raising import raised
-from muniment.kernel.cancel import Cancel, Patience
+from muniment.cancelling import Cancel
+from muniment.kernel.cancel import Patience
 
 
 def is_readable(fd):

@@ -23,8 +23,10 @@ from muniment.errors import BadName, ManagedMemoryUnavailable, NotFound, PathEsc
 from muniment.kernel import root as subject
 from muniment.kernel import syscalls
 from muniment.kernel.names import MAX_FILE_BYTES, MAX_PATH_BYTES, Via
-from muniment.kernel.root import MAX_ENTRIES, Examined, Listed, OpenDirectory, Root, leaf, read_links
+from muniment.kernel.root import MAX_ENTRIES, Examined, Listed, OpenDirectory, Root, leaf
 from muniment.kernel.syscalls import EXAMINE, LIST, READ, Openat2Resolver
+from muniment.tools import links
+from muniment.tools.links import read_links
 
 user = partial(at, "user")
 
@@ -514,9 +516,11 @@ def test_a_target_keeps_every_byte_and_a_folder_that_is_a_link_is_not_entered(ro
 def meddled(root, folder, act):
     """What is read where somebody else acts just before a folder is listed."""
 
+    acts = iter([act])
+
     def opened(dir_fd, path, purpose):
         if (path, purpose) == (folder, EXAMINE):
-            act()
+            next(acts, lambda: None)()
         return root.resolver.open(dir_fd, path, purpose)
 
     return read_links(Root(root.scope, root.fd, SimpleNamespace(name="meddling", open=opened)))
@@ -572,20 +576,20 @@ def unread(root):
 def test_more_links_names_or_bytes_than_anybody_waits_for_say_what_to_do(root, trees, monkeypatch):
     (trees.inside / "l.md").symlink_to(os.fsdecode(b"\xff" * 16))
     with monkeypatch.context() as patch:
-        patch.setattr(subject, "MAX_LINK_BYTES", 20)
+        patch.setattr(links, "MAX_LINK_BYTES", 20)
         assert len(read_links(root)) == 1
         (trees.inside / "m").symlink_to("x")
         assert "very long targets" in unread(root)
     names = sum(len(names) + len(files) for _, names, files in os.walk(trees.inside))
     with monkeypatch.context() as patch:
-        patch.setattr(subject, "MAX_NAMES", names)
+        patch.setattr(links, "MAX_NAMES", names)
         assert len(read_links(root)) == 2
         (trees.inside / "topic" / "deep" / "bad|name").write_text("")
         assert f"more than {names} names" in unread(root)
-    for number in range(2, subject.MAX_LINKS):
+    for number in range(2, links.MAX_LINKS):
         (trees.inside / "topic" / f"l{number}").symlink_to("x")
-    assert len(read_links(root)) == subject.MAX_LINKS
+    assert len(read_links(root)) == links.MAX_LINKS
     (trees.inside / "one-more").symlink_to("x")
-    assert f"more than {subject.MAX_LINKS} links" in unread(root)
+    assert f"more than {links.MAX_LINKS} links" in unread(root)
     monkeypatch.setattr(subject, "MAX_ENTRIES", 3)
     assert f"more than {MAX_ENTRIES} names" in unread(root)

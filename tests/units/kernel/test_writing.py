@@ -17,11 +17,12 @@ from kit.kernel.trees import CANARY, Failing
 from kit.memories import photograph
 from kit.raising import raised
 from muniment import errors
+from muniment.cancelling import Cancel
 from muniment.errors import BadName, ManagedMemoryUnavailable, PathEscape, StoreConflict
 from muniment.kernel import _directory, land
 from muniment.kernel._directory import Staged, open_directory, temporary_name
 from muniment.kernel.binding import bind
-from muniment.kernel.cancel import Cancel, Patience
+from muniment.kernel.cancel import Patience
 from muniment.kernel.names import MAX_FILE_BYTES, Via
 from muniment.testing.race import exchange
 

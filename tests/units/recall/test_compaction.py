@@ -16,7 +16,7 @@ from hypothesis import strategies as some
 
 from kit.recall.messages import calling, result
 from kit.recall.places import CANARY, WAIT, settle
-from muniment.kernel.cancel import Cancel
+from muniment.cancelling import Cancel
 from muniment.recall.conversation import Compaction, ContextGraph, ContextNode, to_compact
 from muniment.recall.session import Prefetch
 

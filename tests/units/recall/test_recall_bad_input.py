@@ -19,9 +19,10 @@ import pytest
 
 from kit.recall.places import CANARY, entry_of, ground, paths
 from muniment import api
+from muniment.cancelling import Cancel
 from muniment.content.words import STOP_WORDS
 from muniment.errors import Cancelled, DeadlineExceeded, ManagedMemoryUnavailable
-from muniment.kernel.cancel import Cancel, Patience
+from muniment.kernel.cancel import Patience
 from muniment.kernel.names import MAX_FILE_BYTES
 from muniment.recall.recaller import Recaller, Shelf
 from muniment.recall.search import Search

@@ -11,8 +11,9 @@ import pytest
 
 from kit.memories import strict
 from kit.recall.places import CANARY, entry_of, foreign, ground, paths
+from muniment.cancelling import Cancel
 from muniment.errors import Cancelled, DeadlineExceeded, PendingReview, RecallFailed
-from muniment.kernel.cancel import Cancel, Patience
+from muniment.kernel.cancel import Patience
 from muniment.kernel.decide import Content, Provenance
 from muniment.kernel.names import Trust
 from muniment.recall.recaller import Recalled

@@ -17,8 +17,9 @@ from kit.recall.places import CANARY, Gate, entry_of, nothing_left_behind, paths
 from muniment.agent.filing import RuleWriter
 from muniment.agent.model import ModelError, Reply, ToolCall
 from muniment.agent.runner import OPTION_CHARS
+from muniment.cancelling import Cancel
 from muniment.errors import Cancelled, ConfigInvalid, DeadlineExceeded
-from muniment.kernel.cancel import Cancel, Patience
+from muniment.kernel.cancel import Patience
 from muniment.opening import chooser_of, recaller_of
 from muniment.testing.chat_server import always, failure, words
 from muniment.testing.minds import FakeClock, ScriptedModel, say

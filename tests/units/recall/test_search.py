@@ -9,8 +9,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kit.recall.library import NOW, entry_of, library
+from muniment.cancelling import Cancel
 from muniment.errors import Cancelled
-from muniment.kernel.cancel import Cancel, Patience
+from muniment.kernel.cancel import Patience
 from muniment.kernel.names import Digest
 from muniment.recall import search as subject
 from muniment.recall.search import PAGE, Search

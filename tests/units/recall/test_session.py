@@ -12,8 +12,8 @@ from unittest.mock import Mock
 import pytest
 
 from kit.recall.places import CANARY, DARK, DEPLOY, WAIT, entry_of, paths, settle, staged
+from muniment.cancelling import Cancel
 from muniment.errors import RecallFailed
-from muniment.kernel.cancel import Cancel
 from muniment.recall import session as subject
 from muniment.recall.recaller import MAX_KEYS, Recalled
 from muniment.recall.session import BroughtIn, Reason, RecallSession

@@ -11,8 +11,9 @@ import pytest
 
 from kit.recall.messages import user
 from kit.recall.places import CANARY, DARK, ENTRIES, STAGING, WAIT, entry_of, settle, staged
+from muniment.cancelling import Cancel
 from muniment.errors import InvalidContent, ManagedMemoryUnavailable, RecallFailed
-from muniment.kernel.cancel import Cancel, Patience
+from muniment.kernel.cancel import Patience
 from muniment.kernel.names import Trust
 from muniment.recall.context import MAX_SEARCH_TOKENS, MAX_SEARCHES, SubagentMemory
 from muniment.recall.recaller import MAX_ENTRIES, MAX_TOKENS, Recalled

@@ -22,11 +22,11 @@ from kit.store.ground import STANDING, STRICT, new, origin, patience, sha
 from kit.store.killed import dying, files, recovered, steps
 from kit.store.processes import at_once
 from muniment import events
+from muniment.cancelling import Cancel
 from muniment.errors import Cancelled, DeadlineExceeded, ManagedMemoryUnavailable, PathEscape, StoreConflict
 from muniment.kernel import _directory, land
 from muniment.kernel._directory import Directory, open_directory
 from muniment.kernel.binding import bind
-from muniment.kernel.cancel import Cancel
 from muniment.kernel.change import IndexFile, Standing
 from muniment.kernel.path import CanonicalPath
 from muniment.kernel.write import new_token, temporary_of, temporary_of_index

@@ -18,7 +18,7 @@ from kit.store.ground import STRICT, Claim, lax, new, origin, patience
 from kit.store.processes import die, killed
 from muniment import errors
 from muniment import lane as reading
-from muniment.kernel.cancel import Cancel
+from muniment.cancelling import Cancel
 from muniment.kernel.change import digest
 from muniment.kernel.names import Trust
 from muniment.kernel.path import canonicalise

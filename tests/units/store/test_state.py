@@ -22,8 +22,9 @@ from kit.jobs.places import raising
 from kit.meanwhile import nth
 from kit.raising import raised
 from kit.store.processes import die, killed, program
+from muniment.cancelling import Cancel
 from muniment.errors import Cancelled, DeadlineExceeded, ManagedMemoryUnavailable, StateTooNew
-from muniment.kernel.cancel import Cancel, Patience
+from muniment.kernel.cancel import Patience
 from muniment.store import database, state
 from muniment.store.audit import append, records, verify
 from muniment.store.database import Database

@@ -5,7 +5,7 @@ import pytest
 from kit.memories import SCOPES, handles, make_roots, put, strict
 from kit.tools.benches import Bench
 from muniment.kernel.names import Verb
-from muniment.kernel.root import read_links
+from muniment.tools.links import read_links
 from muniment.tools.workbench import Workbench
 
 
