@@ -18,6 +18,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from types import NoneType
 from typing import Final, Protocol
 
 from muniment.kernel.binding import BoundRoot
@@ -160,6 +161,7 @@ def judge(
     """Step 4, of changes with the bytes that each meets.
 
     Raises:
+        TypeError: it is of classes that could say something else later.
         BadName, Refused: the policy or the name grammar does not allow a change, or two new names
             are aliases.
         TooLarge: a file is larger than any may be.
@@ -169,6 +171,7 @@ def judge(
             is said to meet.
         Whatever `gates`, `facts` and `known` do.
     """
+    change_set = plain(change_set)
     check_paths(change_set)
     decider, names = Decider(policy), _Names(facts, change_set)
     made: dict[CanonicalPath, tuple[CanonicalPath, ...]] = {}
@@ -192,6 +195,24 @@ def judge(
     for scope in {path.scope for path in change_set.paths}:
         _check_quotas([item for item in change_set.changes if item.path.scope == scope], decider, facts)
     return Judged(_SEAL, change_set, made)
+
+
+def plain(change_set: ChangeSet) -> ChangeSet:
+    """The change-set, if nothing in it could say something else once it was looked at.
+
+    Raises:
+        TypeError: something could.
+    """
+    changes = tuple(change_set.changes)
+    for item in changes:
+        if type(item) is not FileChange or type(item.path) is not CanonicalPath:
+            raise TypeError("what is judged is a FileChange of a CanonicalPath")
+        if not {type(item.before), type(item.after)} <= {bytes, NoneType} or type(item.base) not in {
+            str,
+            NoneType,
+        }:
+            raise TypeError("what is judged is made of plain bytes and digests")
+    return ChangeSet(changes, tuple(change_set.claims))
 
 
 def _missing_directories(root: BoundRoot, path: CanonicalPath) -> tuple[CanonicalPath, ...]:

@@ -197,10 +197,13 @@ def generated(files: Sequence[IndexFile]) -> Generated:
     """Index files, to be landed.
 
     Raises:
+        TypeError: a file is of a class that could say something else later.
         ValueError: a path is no index name, what is not there is to be removed, or what is kept is no entry
             of the root.
     """
     for file in files:
+        if type(file) is not IndexFile or type(file.path) is not CanonicalPath:
+            raise TypeError("what is generated is an IndexFile of a CanonicalPath")
         directory, _, name = file.path.rel.rpartition("/")
         is_page = directory == INDEX_DIRECTORY and name.endswith(FILE_SUFFIX)
         if file.path.rel != INDEX_NAME and not is_page:

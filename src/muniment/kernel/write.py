@@ -23,10 +23,10 @@ from functools import partial
 from typing import Final, Protocol
 
 from muniment.kernel._directory import temporary_name
-from muniment.kernel.change import _SEAL, FileChange, Judged, Returned, digest
+from muniment.kernel.change import _SEAL, ChangeSet, FileChange, Judged, Returned, digest
 from muniment.kernel.decide import Judge as Decider
 from muniment.kernel.decide import Policy
-from muniment.kernel.judge import Facts, Known
+from muniment.kernel.judge import Facts, Known, plain
 from muniment.kernel.land import Landed, LockedRoots, Stuck, clear, land, remove_directories
 from muniment.kernel.names import INDEX_DIRECTORY, Digest, RelPath, Scope, Verb
 from muniment.kernel.path import CanonicalPath
@@ -195,7 +195,8 @@ def clear_index(held: LockedRoots, scope: Scope, facts: Facts) -> None:
 
 
 def _recovered(intent: Intent, held: LockedRoots, knows: Known, policy: Policy, facts: Facts) -> Recovered:
-    ours = {number: each for number, each in intent.changes.items() if each.path.scope in held}
+    numbered = zip(intent.changes, plain(ChangeSet(tuple(intent.changes.values()))).changes, strict=True)
+    ours = {number: each for number, each in numbered if each.path.scope in held}
     decider = Decider(policy)
     may = {number: each for number, each in ours.items() if _may_return(each, knows, decider)}
     numbers = tuple(may)

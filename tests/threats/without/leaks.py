@@ -62,10 +62,15 @@ def bare_records(real, result):
     events.emit("remember_result", result=str(result.as_json()), error=repr(result.error))
 
 
-@around("kernel.root:Root.shown")
-def logical_paths(real, self, rel):
+@around("kernel.root:Root.open_file")
+def logical_paths(real, self, path):
     """A refusal names the host path of what was refused."""
-    return f"{Path(f'/proc/self/fd/{self.fd}').readlink()}: {real(self, rel)}"
+    from muniment.errors import ToolError
+
+    try:
+        return real(self, path)
+    except ToolError as error:
+        raise type(error)(f"{Path(f'/proc/self/fd/{self.fd}').readlink()}: {error}") from None
 
 
 @around("tools.workbench:Workbench._execute")

@@ -13,10 +13,10 @@ import pytest
 
 from kit.lane.ledgered import CANCELLED, DONE, OWNER, Ledgered, submit
 from kit.raising import raised
+from muniment import cancelling
 from muniment import lane as subject
 from muniment.cancelling import Cancel
 from muniment.errors import ManagedMemoryUnavailable, WorkspaceDraining
-from muniment.kernel import cancel as cancelling
 from muniment.lane import LaneRunner, Writer
 
 PATIENCE = 30
