@@ -116,8 +116,8 @@ def test_only_names_of_an_index_are_generated_and_what_is_kept_stays_in_the_root
     for rel in ("a.md", "MEMORY.md.md", "index/deep/x.md", "index/x.txt", "index", "topic/MEMORY.md"):
         with pytest.raises(ValueError, match="no name of an index"):
             generated([IndexFile(at("user", rel), Standing.ABSENT, EVIL)])
-    for aside in ("topic/x.md", "../outside/x.md", "/etc/x.md"):
-        with pytest.raises(ValueError, match="becomes an entry"):
+    for aside in ("topic/x.md", "../outside/x.md", "/etc/x.md", "x.md", "memory-before-muniment.md/x"):
+        with pytest.raises(ValueError, match="is called"):
             generated([IndexFile(at("user", "MEMORY.md"), b"mine", EVIL, aside)])
     with pytest.raises((BadName, PathEscape)):
         at("user", "index/../x.md")

@@ -544,7 +544,6 @@ def place():
     made.teardown()
 
 
-@pytest.mark.xfail(reason="`clear` publishes what it finds beside a denied path (R5)", strict=True)
 def test_a_lying_journal_gives_nothing_a_name_in_a_denied_folder(place):
     (place.base / f"user/private/.muniment-{TOKENS[0]}0000.tmp").write_bytes(b"planted\n")
     lie = FileChange(at("user", "private/n.md"), None, b"one\n")
@@ -552,14 +551,12 @@ def test_a_lying_journal_gives_nothing_a_name_in_a_denied_folder(place):
     assert not (place.base / "user/private/memory-before-muniment.md").exists()
 
 
-@pytest.mark.xfail(reason="R5 is asked of files alone, not of `made`", strict=True)
 def test_a_lying_journal_removes_no_denied_folder(place):
     (place.base / "user/private/empty").mkdir()
     place.recover(Liar([Intent(1, TOKENS[0], {}, (at("user", "private/empty"),))], True, 1, {}), Facts())
     assert (place.base / "user/private/empty").exists()
 
 
-@pytest.mark.xfail(reason="`generated` takes any name in the root for what is kept", strict=True)
 def test_a_hook_gives_no_bytes_a_denied_name_through_an_index(place):
     (place.base / "user/secret.md").unlink()
 

@@ -28,6 +28,7 @@ from __future__ import annotations
 import fcntl
 import math
 import os
+import re
 import select
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -55,7 +56,7 @@ from muniment.kernel.change import (
     Standing,
     digest,
 )
-from muniment.kernel.names import INDEX_DIRECTORY, INDEX_NAME, RelPath, Scope, joined
+from muniment.kernel.names import INDEX_DIRECTORY, INDEX_NAME, SAVED_NAME, RelPath, Scope, joined
 from muniment.kernel.path import FILE_SUFFIX, CanonicalPath
 from muniment.kernel.refusal import (
     DeadlineExceeded,
@@ -74,6 +75,8 @@ FIRST_PAUSE: Final = 0.002
 
 LONGEST_PAUSE: Final = 0.1
 """Seconds between tries in the end."""
+
+_KEPT: Final = re.compile(rf"{SAVED_NAME}(?:-[0-9]+)?{re.escape(FILE_SUFFIX)}", re.ASCII)
 
 _MOST_NAMES: Final = 1000
 """Names that are tried for what is kept."""
@@ -210,8 +213,8 @@ def generated(files: Sequence[IndexFile]) -> Generated:
             raise ValueError(f"{file.path.text} is no name of an index")
         if file.after is None and not isinstance(file.before, bytes):
             raise ValueError("what is not there cannot be removed")
-        if file.kept is not None and "/" in file.kept:
-            raise ValueError("what is kept becomes an entry of the root")
+        if file.kept is not None and _KEPT.fullmatch(file.kept) is None:
+            raise ValueError(f"what is kept is called {SAVED_NAME}")
     return Generated(_SEAL, tuple(files))
 
 

@@ -99,3 +99,6 @@ INDEX_NAME: Final = "MEMORY.md"
 
 INDEX_DIRECTORY: Final = "index"
 """The directory of generated index pages in each root."""
+
+SAVED_NAME: Final = "memory-before-muniment"
+"""Stem of the entry that keeps what stood where an index belongs."""

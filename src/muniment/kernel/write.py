@@ -17,7 +17,7 @@ A commit is two steps of a journal: an *intent*, which holds all that recovery n
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol
@@ -28,15 +28,12 @@ from muniment.kernel.decide import Judge as Decider
 from muniment.kernel.decide import Policy
 from muniment.kernel.judge import Facts, Known, plain
 from muniment.kernel.land import Landed, LockedRoots, Stuck, clear, land, remove_directories
-from muniment.kernel.names import INDEX_DIRECTORY, Digest, RelPath, Scope, Verb
+from muniment.kernel.names import INDEX_DIRECTORY, SAVED_NAME, Digest, RelPath, Scope, Verb
 from muniment.kernel.path import CanonicalPath
 
 _TOKEN_BYTES: Final = 6
 _COUNTER_BYTES: Final = 2
 _FIRST_OF_INDEX: Final = 1 << 15
-
-SAVED_NAME: Final = "memory-before-muniment"
-"""Stem of the entry that keeps what stood where an index belongs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,9 +200,10 @@ def _recovered(intent: Intent, held: LockedRoots, knows: Known, policy: Policy, 
     landed = land(
         Returned(_SEAL, tuple(may.values())), held, lambda at: temporary_of(intent.token, numbers[at])
     )
-    remove_directories((each for each in intent.made if each.scope in held), held)
+    above = {directory for each in may.values() for directory in _above(each.path)}
+    remove_directories(above.intersection(intent.made), held)
     places = {each.path.scope: {"", INDEX_DIRECTORY} for each in ours.values()}
-    for each in ours.values():
+    for each in may.values():
         places[each.path.scope].add(each.path.parent.rel)
     prefix = temporary_of(intent.token, 0).removesuffix(f"{bytes(_COUNTER_BYTES).hex()}.tmp")
 
@@ -233,6 +231,12 @@ def _may_return(change: FileChange, knows: Known, decider: Decider) -> bool:
     if not any(decider.allows(verb, change.path) for verb in (Verb.CREATE, Verb.MODIFY)):
         return False
     return change.before is None or knows(change.path, digest(change.before))
+
+
+def _above(path: CanonicalPath) -> Iterator[CanonicalPath]:
+    """The directories above a file, but for the root."""
+    while (path := path.parent).rel:
+        yield path
 
 
 def _is_of_ours(content: bytes, facts: Facts) -> bool:

@@ -31,6 +31,7 @@ from muniment.kernel.names import (
     INDEX_NAME,
     MAX_PATH_BYTES,
     MAX_SEGMENT_BYTES,
+    SAVED_NAME,
     Digest,
     RelPath,
     Scope,
@@ -40,7 +41,7 @@ from muniment.kernel.names import (
     joined,
 )
 from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, fold
-from muniment.kernel.write import SAVED_NAME, Recovered, clear_index, new_token, recover, temporary_of_index
+from muniment.kernel.write import Recovered, clear_index, new_token, recover, temporary_of_index
 from muniment.policy.grammar import check_creatable
 from muniment.store.catalog import View, refresh
 from muniment.store.database import Database
