@@ -19,7 +19,7 @@ READING = {
     "syscalls": ("", "units/kernel/test_root_syscalls.py"),
     "root": ("", "units/kernel/test_root.py units/kernel/test_root_mounts.py attacks/test_races.py"),
     "binding": ("", "units/kernel/test_binding.py attacks/test_replaced_roots.py"),
-    "decide": ("", "models/test_verdicts.py units/policy/test_decide.py units/policy/test_prove.py"),
+    "decide": ("", "models/test_verdicts.py units/policy/test_decide.py units/policy/test_automaton.py"),
     "change": ("", "units/store/test_judge.py attacks/test_hostile_callers.py"),
     "judge": ("", "units/store/test_judge.py models/test_hostile_ports.py"),
     "_directory": ("", "units/kernel/test_writing.py"),
