@@ -19,6 +19,8 @@ from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
+from measuring import IN_A_TOPIC, entry, lay_out
+
 from muniment.kernel.binding import bind_all
 from muniment.kernel.cancel import Patience
 from muniment.kernel.change import read_proposal
@@ -32,16 +34,9 @@ from muniment.store.upkeep import rebuild
 
 SIZES = (10, 100, 1_000, 10_000)
 ROUNDS = 60
-IN_A_TOPIC = 50
 GOAL = 1.3
 FSYNCS = 4  # of either side: the file, its directory, two transactions
 POLICY = load_policy("strict")
-
-
-def entry(number: int) -> bytes:
-    """About 400 bytes, like an entry of the rule writer."""
-    words = " ".join(f"word{(number * 31 + at) % 997}" for at in range(30))
-    return f"---\nname: Fact {number}\ndescription: The fact {number}\ntype: user\n---\n{words}\n".encode()
 
 
 class Bare:
@@ -76,12 +71,7 @@ class Ours:
 
     def __init__(self, base: Path, size: int, in_a_topic: int) -> None:
         self.topics = max(1, size // in_a_topic)
-        root = base / "user"
-        root.mkdir(mode=0o700, parents=True)
-        for number in range(size):
-            topic = root / f"topic-{number // in_a_topic}"
-            topic.mkdir(exist_ok=True, mode=0o700)
-            (topic / f"fact-{number}.md").write_bytes(entry(number))
+        root = lay_out(base / "user", size, in_a_topic)
         self.roots = bind_all({Scope("user"): root})
         self.state = State(base / "state")
         rebuild(self.state, self.roots[Scope("user")], POLICY, Patience(float("inf")))

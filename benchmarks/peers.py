@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shlex
 import statistics
 import time
@@ -33,9 +32,10 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final
+from typing import Any
 
-from commit import IN_A_TOPIC, Bare, Ours, entry
+from commit import Bare, Ours
+from measuring import IN_A_TOPIC, cpu_of, entry, lay_out
 
 import muniment
 from muniment.fence.pool import shared_zygote
@@ -51,7 +51,6 @@ atomic    who reads, or looks after the writer was killed, finds the fact whole 
 undo      it can be taken back later, by the name of what stored it, whatever it replaced
 confined  fence: by the kernel, and handles: links and races lead nowhere; text: the path is resolved and
           compared, then opened by name; one file: takes no path; no: nothing is checked"""
-TICKS_A_SECOND: Final = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(slots=True)
@@ -92,35 +91,6 @@ class Way:
 
 Opener = Callable[[Path, int], AbstractContextManager[Way]]
 """Makes a memory below a directory, with a number of facts in it."""
-
-
-def cpu_of(pid: int) -> float:
-    """CPU seconds of a process, of those of its descendants that live, and of the reaped ones, in ticks.
-
-    Source: clock_getcpuclockid(3), for the number of another process's clock; proc_pid_stat(5).
-    """
-    try:
-        own = time.clock_gettime((~pid << 3) | 2)
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        children = [each for path in Path(f"/proc/{pid}/task").iterdir() for each in children_of(path)]
-    except OSError:
-        return 0.0  # it has just ended; its parent has its time now
-    return own + sum(map(int, fields[13:15])) / TICKS_A_SECOND + sum(map(cpu_of, children))
-
-
-def children_of(task: Path) -> list[int]:
-    """What one thread has started and not yet reaped."""
-    return [int(pid) for pid in (task / "children").read_text().split()]
-
-
-def lay_out(root: Path, size: int) -> Path:
-    """A tree with `size` facts, as `commit.py` has it."""
-    root.mkdir(mode=0o700, parents=True)
-    for number in range(size):
-        topic = root / f"topic-{number // IN_A_TOPIC}"
-        topic.mkdir(exist_ok=True, mode=0o700)
-        (topic / f"fact-{number}.md").write_bytes(entry(number))
-    return root
 
 
 def place(number: int, size: int) -> str:

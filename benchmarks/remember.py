@@ -18,35 +18,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from measuring import FACTS, cpu_of
+
 import muniment
-from muniment.fence.pool import shared_zygote
 
 RUNS = int(sys.argv[1]) if len(sys.argv) > 1 else 40
 ROUNDS = 7
 COMMANDS = 15
-FACTS = (
-    "The user prefers font size {} in all editors",
-    "The project pins pnpm to version {}",
-    "Always keep functions below {} lines",
-    "Staging runs Postgres {} behind pgbouncer",
-    "We deploy at {} o'clock on Thursdays",
-    "The API listens on port {} in development",
-    "My desk is in room {} of the Berlin office",
-    "CI keeps artifacts for {} days",
-    "Sprint {} ends with a demo for the sales team",
-    "Ticket {} tracks the flaky login test",
-)
 PROGRAM = Path(sys.executable).with_name("muniment")
-
-
-def cpu_seconds() -> float:
-    """CPU used so far by this process, and by the zygote with the workers that it has reaped."""
-    used = time.process_time()
-    zygote = shared_zygote().pid
-    if zygote is not None:
-        fields = Path(f"/proc/{zygote}/stat").read_text().rpartition(")")[2].split()
-        used += sum(int(field) for field in fields[11:15]) / os.sysconf("SC_CLK_TCK")
-    return used
 
 
 def durable_write(directory: Path, name: str, content: bytes) -> None:
@@ -64,10 +43,10 @@ def durable_write(directory: Path, name: str, content: bytes) -> None:
 
 def mean_cpu(action: Callable[[int], None]) -> float:
     """Mean CPU seconds of `action` over `RUNS` calls (the zygote's clock ticks too coarsely for medians)."""
-    started = cpu_seconds()
+    started = cpu_of(os.getpid())
     for number in range(RUNS):
         action(number)
-    return (cpu_seconds() - started) / RUNS
+    return (cpu_of(os.getpid()) - started) / RUNS
 
 
 def median_wall(command: list[str], environment: dict[str, str]) -> float:

@@ -1,0 +1,85 @@
+"""What several benchmarks measure with; it imports nothing of the package, and so serves any checkout."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+IN_A_TOPIC = 50
+FACTS = (
+    "The user prefers font size {} in all editors",
+    "The project pins pnpm to version {}",
+    "Always keep functions below {} lines",
+    "Staging runs Postgres {} behind pgbouncer",
+    "We deploy at {} o'clock on Thursdays",
+    "The API listens on port {} in development",
+    "My desk is in room {} of the Berlin office",
+    "CI keeps artifacts for {} days",
+    "Sprint {} ends with a demo for the sales team",
+    "Ticket {} tracks the flaky login test",
+)
+TICKS_A_SECOND: Final = os.sysconf("SC_CLK_TCK")
+
+
+def entry(number: int) -> bytes:
+    """About 400 bytes, like an entry of the rule writer."""
+    words = " ".join(f"word{(number * 31 + at) % 997}" for at in range(30))
+    return f"---\nname: Fact {number}\ndescription: The fact {number}\ntype: user\n---\n{words}\n".encode()
+
+
+def lay_out(root: Path, size: int, in_a_topic: int = IN_A_TOPIC) -> Path:
+    """A tree of `size` entries."""
+    root.mkdir(mode=0o700, parents=True)
+    for number in range(size):
+        topic = root / f"topic-{number // in_a_topic}"
+        topic.mkdir(exist_ok=True, mode=0o700)
+        (topic / f"fact-{number}.md").write_bytes(entry(number))
+    return root
+
+
+def cpu_of(pid: int) -> float:
+    """CPU seconds of a process, of those of its descendants that live, and of the reaped ones, in ticks.
+
+    Source: clock_getcpuclockid(3), for the number of another process's clock; proc_pid_stat(5).
+    """
+    try:
+        own = time.clock_gettime((~pid << 3) | 2)
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        children = [each for path in Path(f"/proc/{pid}/task").iterdir() for each in children_of(path)]
+    except OSError:
+        return 0.0  # it has just ended; its parent has its time now
+    return own + sum(map(int, fields[13:15])) / TICKS_A_SECOND + sum(map(cpu_of, children))
+
+
+def children_of(task: Path) -> list[int]:
+    """What one thread has started and not yet reaped."""
+    return [int(pid) for pid in (task / "children").read_text().split()]
+
+
+def unfenced_policy(base: Path) -> Path:
+    """The file of a policy like `strict` that lets the tools run in the process itself."""
+    spec = find_spec("muniment")
+    strict = Path(str(spec.origin)).with_name("policies") / "strict.toml" if spec else Path()
+    path = base / "none.toml"
+    text = strict.read_text().replace('require = "partial"', 'require = "none"')
+    path.write_text(text.replace('name = "strict"', 'name = "none"'))
+    return path
+
+
+def environment_of(checkout: Path) -> dict[str, str]:
+    """In which a program sees the package of a checkout."""
+    return {**os.environ, "PYTHONPATH": str(checkout / "src")}
+
+
+def told(checkout: Path, *arguments: str, before: tuple[str, ...] = ()) -> Any:
+    """What Python prints, as JSON, that sees the package of a checkout; `before` starts it."""
+    command = [*before, sys.executable, "-W", "ignore", *arguments]
+    return json.loads(
+        subprocess.run(command, env=environment_of(checkout), check=True, stdout=subprocess.PIPE).stdout
+    )
