@@ -4,20 +4,16 @@
 
 Code lines are those that are neither blank nor comment nor docstring; a function's are counted likewise.
 An import closure is what a new interpreter holds of the package once a module is imported. The files of a
-fact are those in which a function was called while the library remembers one by the rules, without a worker.
+fact are those that `one_fact.py` counts, with more that it passes.
 """
 
 from __future__ import annotations
 
 import ast
-import json
-import os
 import statistics
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 CLOSURES = ("muniment.store.commit", "muniment.sandbox")
 
@@ -28,34 +24,6 @@ CLOSURE = """
 import importlib, sys
 importlib.import_module(sys.argv[1])
 print(sum(name.split(".")[0] == "muniment" for name in sys.modules))
-"""
-
-REMEMBERING = """
-import json, sys, threading
-from pathlib import Path
-import muniment
-from muniment.policy.load import load_policy
-
-policy = Path(sys.argv[1], "none.toml")
-policy.write_text(
-    (Path(muniment.__file__).parent / "policies" / "strict.toml").read_text()
-    .replace('require = "partial"', 'require = "none"').replace('name = "strict"', 'name = "none"')
-)
-files, calls = set(), set()
-
-def seen(frame, event, _):
-    name = frame.f_code.co_filename
-    if event == "call" and "/muniment/" in name:
-        files.add(name)
-        calls.add((name, frame.f_code.co_firstlineno))
-
-with muniment.open(sys.argv[1], home=Path(sys.argv[1], "home"), policy=policy, in_process=True) as memory:
-    memory.remember("The user drinks tea")
-    threading.setprofile(seen)
-    sys.setprofile(seen)
-    memory.remember("The user prefers dark mode in all editors")
-    sys.setprofile(None)
-print(json.dumps([len(files), len(calls)]))
 """
 
 
@@ -92,15 +60,11 @@ def measured(folder: Path) -> Iterator[tuple[str, object]]:
     yield "function lines, p90", statistics.quantiles(functions, n=10)[-1]
 
 
-def told(checkout: Path, code: str, argument: str) -> object:
-    """What a program prints that sees the package of a checkout."""
-    environment = {**os.environ, "PYTHONPATH": str(checkout / "src")}
-    command = [sys.executable, "-W", "ignore", "-c", code, argument]
-    return json.loads(subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE).stdout)
-
-
 def main() -> None:
     """Print a table."""
+    from measuring import told  # here, since a test loads this file without its neighbours
+    from one_fact import counted
+
     checkout = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parents[1]).resolve()
     package = checkout / "src" / "muniment"
     for name, value in measured(package):
@@ -109,10 +73,9 @@ def main() -> None:
         if (package / part).is_dir():  # An older checkout has none.
             print(f"{'code lines of ' + part:28}{dict(measured(package / part))['code lines']}")
     for module in CLOSURES:
-        print(f"{'closure of ' + module[9:]:28}{told(checkout, CLOSURE, module)}")
-    with TemporaryDirectory() as base:
-        Path(base, ".git").mkdir()
-        print("{:28}{} ({} functions)".format("files of a fact", *told(checkout, REMEMBERING, base)))
+        print(f"{'closure of ' + module[9:]:28}{told(checkout, '-c', CLOSURE, module)}")
+    fact = counted(checkout)
+    print(f"{'files of a fact':28}{fact['files']} ({fact['functions']} functions)")
     print(f"{'code lines of tests':28}{dict(measured(checkout / 'tests'))['code lines']}")
 
 

@@ -1,0 +1,208 @@
+"""What one remembered fact passes in a checkout: functions, files, parses, transactions, syncs, forms.
+
+    python benchmarks/one_fact.py [CHECKOUT]
+
+Counted while the library remembers the second fact of a new memory by the rules, without a worker. No number
+depends on how fast the machine is. Functions are told by file and name, since modules move. A form is a
+dataclass, named tuple or pydantic model of which an instance was made or returned that holds the words of the
+fact, or the path that they went to, itself or in what it holds. Only `strace` sees the syncs of SQLite.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sqlite3
+import sys
+import textwrap
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import FrameType
+from typing import Any
+
+from measuring import told, unfenced_policy
+
+FACT = "The user prefers dark mode in all editors"
+WATCHED = {
+    "front matter located": {("content/frontmatter.py", "locate")},
+    "values of it read": {
+        (f"content/{file}.py", f"read_{kind}")
+        for file in ("frontmatter", "scalar")
+        for kind in ("scalar", "list")
+    },
+    "paths canonicalised": {("policy/grammar.py", "canonicalise"), ("kernel/path.py", "canonicalise")},
+}
+"""By what is counted: the functions that do it, in one checkout or another."""
+
+WRITING = ("INSERT", "UPDATE", "DELETE", "REPLACE")
+SETTLED_SECONDS = 0.5
+"""After which the times of a file prove that it has not changed; before, it may be read once more, or not."""
+
+MARK = "the-fact-that-is-counted"
+
+
+class Passed:
+    """A profile function, and what it has seen."""
+
+    def __init__(self) -> None:
+        self.calls: Counter[tuple[str, int]] = Counter()
+        self.watched: Counter[str] = Counter()
+        self.canonicalised: Counter[str] = Counter()
+        self.syncs = 0
+        self.made: list[object] = []
+
+    def __call__(self, frame: FrameType, event: str, argument: Any) -> None:
+        """Note one event of `sys.setprofile`."""
+        if event == "c_call":
+            self.syncs += argument in (os.fsync, os.fdatasync)
+        elif event == "call" and "/muniment/" in frame.f_code.co_filename:
+            self.called(frame)
+        elif event == "return":
+            if frame.f_code.co_name == "__init__":
+                argument = frame.f_locals.get(frame.f_code.co_varnames[0])
+            if is_form(argument):
+                self.made.append(argument)
+
+    def called(self, frame: FrameType) -> None:
+        """Note a call of a function of the package."""
+        code, caller = frame.f_code, frame.f_back.f_code.co_filename if frame.f_back else ""
+        self.calls[code.co_filename, code.co_firstlineno] += 1
+        where = code.co_filename.rpartition("/muniment/")[2], code.co_name
+        for name, functions in WATCHED.items():
+            if where in functions and caller != code.co_filename:
+                self.watched[name] += 1
+                if name == "paths canonicalised":
+                    self.canonicalised[str(frame.f_locals[code.co_varnames[0]])] += 1
+
+
+class Transactions:
+    """What is written in SQLite: in transactions, and one by one."""
+
+    def __init__(self) -> None:
+        self.ended = self.alone = 0
+
+    def connect(self, *arguments: Any, **options: Any) -> sqlite3.Connection:
+        """As `sqlite3.connect`, with each statement seen."""
+        connection = CONNECT(*arguments, **options)
+
+        def seen(statement: str) -> None:
+            word = statement.lstrip().partition(" ")[0].upper()
+            self.ended += word == "COMMIT"
+            self.alone += word in WRITING and not connection.in_transaction
+
+        connection.set_trace_callback(seen)
+        return connection
+
+
+CONNECT = sqlite3.connect
+
+
+def is_form(thing: object) -> bool:
+    """Whether it is an instance of a model of the package."""
+    kind = type(thing)
+    is_model = is_dataclass(kind) or hasattr(kind, "_fields") or hasattr(kind, "model_fields")
+    return is_model and kind.__module__.split(".")[0] == "muniment"
+
+
+def held_by(thing: object) -> Iterable[object]:
+    """What a model or container holds itself."""
+    if is_dataclass(thing):
+        return (getattr(thing, field.name, None) for field in fields(thing))
+    if isinstance(thing, Mapping):
+        return (*thing, *thing.values())
+    if isinstance(thing, tuple | list | set | frozenset):
+        return thing
+    return vars(thing).values() if is_form(thing) else ()
+
+
+def carries(thing: object, words: tuple[str, ...], forms: set[str], depth: int = 8) -> bool:
+    """Whether it holds one of the words; what forms do on the way is added to `forms`."""
+    if isinstance(thing, str | bytes):
+        text = thing if isinstance(thing, str) else thing.decode(errors="replace")
+        return any(word in text for word in words)
+    found = [each for each in held_by(thing) if carries(each, words, forms, depth - 1)] if depth else []
+    if found and is_form(thing):
+        forms.add(type(thing).__name__)
+    return bool(found)
+
+
+def mark() -> None:
+    """Show `strace` where the counted fact begins and ends."""
+    with suppress(FileNotFoundError):
+        Path(MARK).rmdir()
+
+
+def count(base: Path) -> dict[str, Any]:
+    """Remember two facts below a directory, and count at the second."""
+    transactions, passed = Transactions(), Passed()
+    sqlite3.connect = transactions.connect
+    import muniment
+
+    policy = unfenced_policy(base)
+    with muniment.open(base, home=base / "home", policy=policy, in_process=True) as memory:
+        memory.remember("The user drinks tea")
+        time.sleep(SETTLED_SECONDS)
+        transactions.ended = transactions.alone = 0
+        mark()
+        threading.setprofile(passed)
+        sys.setprofile(passed)
+        result = memory.remember(FACT)
+        sys.setprofile(None)
+        threading.setprofile(None)
+        mark()
+    for name in WATCHED:
+        if not passed.watched[name]:
+            sys.exit(f"no call counted as {name!r}: add to WATCHED what does it in {muniment.__file__}")
+    if not transactions.ended:
+        sys.exit("no transaction was seen: the package does not call sqlite3.connect by that name any more")
+    forms: set[str] = set()
+    for thing in passed.made:
+        carries(thing, (FACT.partition(" ")[2], result.files_touched[0].partition("/")[2]), forms)
+    return {
+        "functions": len(passed.calls),
+        "calls of them": passed.calls.total(),
+        "files": len({file for file, _line in passed.calls}),
+        **passed.watched,
+        "most often one path": max(passed.canonicalised.values()),
+        "transactions": transactions.ended,
+        "writes in none": transactions.alone,
+        "syncs by Python": passed.syncs,
+        "forms": sorted(forms),
+    }
+
+
+def counted(checkout: Path) -> dict[str, Any]:
+    """What a fact passes in a checkout, counted in a process of its own."""
+    with TemporaryDirectory() as base:
+        work, trace = Path(base, "work"), Path(base, "trace")
+        (work / ".git").mkdir(parents=True)
+        strace = ("strace", "-f", "-qq", "-e", "trace=fsync,fdatasync,rmdir", "-e", "signal=none", "-o")
+        before = (*strace, str(trace)) if shutil.which("strace") else ()
+        found = told(checkout, __file__, "--count", str(work), before=before)
+        if before:
+            lines = trace.read_text().split(MARK)[1].splitlines()
+            found["syncs, with SQLite's"] = sum("sync(" in line for line in lines)
+    return found
+
+
+def main() -> None:
+    """Print a table, or in a child, what was counted."""
+    if sys.argv[1:2] == ["--count"]:
+        print(json.dumps(count(Path(sys.argv[2]))))
+        return
+    checkout = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parents[1]).resolve()
+    for name, value in counted(checkout).items():
+        print(f"{name:28}{value if isinstance(value, int) else len(value)}")
+        if not isinstance(value, int):
+            print(textwrap.fill(", ".join(value), 110, initial_indent="    ", subsequent_indent="    "))
+
+
+if __name__ == "__main__":
+    main()
