@@ -1,0 +1,314 @@
+"""What opening, fencing, committing and remembering cost here and in another checkout, side by side.
+
+    python benchmarks/kernel.py OTHER [ROUNDS]
+
+Both are run by this interpreter, in whose environment their dependencies are. Each has a process of its own
+that waits while the other measures; they take turns and change places, round by round, and all that in
+`STARTS` pairs of processes. Figures are medians of the rounds. Ratios are medians of those of neighbours in
+time, which noise of the machine meets alike: this checkout by the other, so that above 1 is dearer.
+
+Doors are public (`muniment.Sandbox`, `muniment.open`), but for the guarded open, whose names `NAMES` has.
+Milliseconds are of CPU, of all processes that take part, but of wall clock for a worker. A commit is of one
+file that was proposed in the process itself; the rules file each fact. Then `one_fact.py` counts in both.
+The exit code is 1 where a goal is missed, or a ratio is above `NOISE`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from importlib import import_module
+from itertools import count, product
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from measuring import FACTS, IN_A_TOPIC, cpu_of, entry, environment_of, lay_out, unfenced_policy
+from one_fact import counted
+
+NAMES = {
+    "bind_all": ("muniment.kernel.root", "muniment.kernel.binding", "muniment.confine.binding"),
+    "Scope": ("muniment.kernel.names", "muniment.names"),
+}
+"""The modules in which a name that is not public may stand, in one checkout or another."""
+
+OPEN, READY = "guarded open, ratio to bare", "worker, request to ready, ms"
+GOALS = {OPEN: 2.7, READY: 10.0}
+NOISE = 1.1
+"""A ratio up to which two checkouts are as dear as one another."""
+
+STARTS, ROUNDS = 3, 6
+SIZES = (10, 10_000)
+FEW = 100
+"""Up to so many entries a memory is made anew for each round, so that it stays that small."""
+
+REL = "one/two/three/four/note.md"
+OPENS, TURNS = 2_000, 5
+WORKERS, COMMITS, REMEMBERED = 10, 8, 20
+Sample = dict[str, float]
+Opener = Callable[[Path, int], AbstractContextManager[Callable[[], Sample]]]
+"""Makes a memory below a directory, with a number of entries in it, and gives what measures it."""
+
+
+def found(name: str) -> Any:
+    """What a name means in the checkout that is measured."""
+    for module in NAMES[name]:
+        try:
+            return getattr(import_module(module), name)
+        except (ModuleNotFoundError, AttributeError):
+            continue
+    sys.exit(f"no {name} in {', '.join(NAMES[name])}: add to NAMES where it stands now")
+
+
+def cpu_ms(action: Callable[[], object]) -> float:
+    """Milliseconds of CPU of an action in this process."""
+    began = time.process_time()
+    action()
+    return 1e3 * (time.process_time() - began)
+
+
+class Opening:
+    """A guarded open of a file five directories down, and a bare one."""
+
+    def __init__(self, base: Path) -> None:
+        path = base / "opened" / REL
+        path.parent.mkdir(parents=True)
+        path.write_text("A memory.")
+        scope = found("Scope")("user")
+        self.path = str(path)
+        self.root = found("bind_all")({scope: base / "opened"})[scope].root
+
+    def bare(self) -> None:
+        """Promise nothing."""
+        for _ in range(OPENS):
+            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            os.fstat(fd)
+            os.close(fd)
+
+    def guarded(self) -> None:
+        """Promise all that the root does."""
+        for _ in range(OPENS):
+            self.root.open_file(REL).close()
+
+    def measure(self) -> Sample:
+        """Microseconds of one open, and their ratio."""
+        turns = [(cpu_ms(self.bare), cpu_ms(self.guarded)) for _ in range(TURNS)]
+        bare, guarded = (median(column) / OPENS * 1e3 for column in zip(*turns, strict=True))
+        return {"guarded open, µs": guarded, OPEN: guarded / bare}
+
+
+class Starting:
+    """Fenced workers, one after the other, each with one call."""
+
+    def __init__(self, base: Path) -> None:
+        self.root = lay_out(base / "fenced", SIZES[0])
+        self.one()
+
+    def one(self) -> tuple[float, float]:
+        """Milliseconds of wall clock from the request to a worker that is ready, and until it answered."""
+        from muniment import Sandbox
+
+        with Sandbox(roots={"user": self.root}) as box:
+            began = time.perf_counter()
+            if box.enforcement == "none":
+                sys.exit("nothing holds a worker on this machine")
+            ready = time.perf_counter()
+            outcome = box.call("read_file", {"path": "user/topic-0/fact-0.md"})
+            ended = time.perf_counter()
+        if outcome.code is not None:
+            sys.exit(outcome.text)
+        return 1e3 * (ready - began), 1e3 * (ended - began)
+
+    def measure(self) -> Sample:
+        """Medians of some workers."""
+        pairs = zip(*(self.one() for _ in range(WORKERS)), strict=True)
+        ready, answered = map(median, pairs)
+        return {READY: ready, "worker, request to its first answer, ms": answered}
+
+
+@contextmanager
+def committing(base: Path, size: int) -> Iterator[Callable[[], Sample]]:
+    """One new entry, and one edit of one that was there, by turns."""
+    from muniment import Sandbox
+
+    root, policy = lay_out(base / "user", size), unfenced_policy(base)
+    numbers = count()
+    with Sandbox(policy, {"user": root}, state=base / "state", in_process=True) as box:
+
+        def propose(tool: str, **arguments: str) -> None:
+            outcome = box.call(tool, arguments)
+            if outcome.code is not None:
+                sys.exit(outcome.text)
+
+        def one() -> tuple[float, float]:
+            number = next(numbers)
+            place = f"user/topic-{number % max(1, size // IN_A_TOPIC)}/new-{number}.md"
+            propose("write_file", path=place, content=entry(size + number).decode())
+            new = cpu_ms(box.commit)
+            at, times = number % size, number // size
+            was, becomes = (
+                f"description: The fact {at}{f' edited {n}' if n else ''}\n" for n in (times, times + 1)
+            )
+            path = f"user/topic-{at // IN_A_TOPIC}/fact-{at}.md"
+            propose("edit", path=path, old_string=was, new_string=becomes)
+            return new, cpu_ms(box.commit)
+
+        def measure() -> Sample:
+            new, edit = map(median, zip(*(one() for _ in range(COMMITS)), strict=True))
+            return {f"commit of a new entry, {size}, ms": new, f"commit of an edit, {size}, ms": edit}
+
+        one()
+        yield measure
+
+
+@contextmanager
+def remembering(base: Path, size: int, *, in_process: bool) -> Iterator[Callable[[], Sample]]:
+    """Facts by the rules; the mean, since an ended worker is counted in ticks."""
+    import muniment
+
+    root, numbers = lay_out(base / "user", size), count()
+    policy = unfenced_policy(base) if in_process else "strict"
+    name = f"remember {'without' if in_process else 'with'} a worker, {size}, ms"
+    with muniment.open(
+        base, home=base / "home", roots={"user": root}, policy=policy, in_process=in_process
+    ) as memory:
+
+        def one() -> None:
+            number = next(numbers)
+            result = memory.remember(FACTS[number % len(FACTS)].format(number), scope="user")
+            if not result.files_touched:
+                sys.exit(f"nothing was remembered: {result.summary}")
+
+        def measure() -> Sample:
+            began = cpu_of(os.getpid())
+            for _ in range(REMEMBERED):
+                one()
+            return {name: 1e3 * (cpu_of(os.getpid()) - began) / REMEMBERED}
+
+        one()
+        yield measure
+
+
+def measure(checkout: Path, base: Path) -> None:
+    """Be the process of a checkout: for each line that comes, measure and answer."""
+    import muniment
+
+    if not Path(str(muniment.__file__)).resolve().is_relative_to(checkout):
+        sys.exit(f"{muniment.__file__} is not of {checkout}")
+    openers = (committing, partial(remembering, in_process=True), partial(remembering, in_process=False))
+    names = map(str, count())
+
+    def anew(opener: Opener, size: int) -> AbstractContextManager[Callable[[], Sample]]:
+        (below := base / next(names)).mkdir()
+        return opener(below, size)
+
+    def in_a_new_one(opener: Opener, size: int) -> Sample:
+        with anew(opener, size) as measure_it:
+            return measure_it()
+
+    with ExitStack() as kept:
+        subjects = [Opening(base).measure, Starting(base).measure]
+        for opener, size in product(openers, SIZES):
+            subjects.append(
+                partial(in_a_new_one, opener, size) if size <= FEW else kept.enter_context(anew(opener, size))
+            )
+        print(len(subjects), flush=True)
+        for line in sys.stdin:
+            print(json.dumps(subjects[int(line)]()), flush=True)
+
+
+@dataclass
+class Side:
+    """One of the two checkouts, and what was measured of it."""
+
+    checkout: Path
+    figures: defaultdict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+
+    def start(self, base: Path) -> subprocess.Popen[str]:
+        """A process that measures it."""
+        environment = environment_of(self.checkout) | {"HOME": str(base)}
+        command = [sys.executable, "-W", "ignore", __file__, "--measure", str(self.checkout), str(base)]
+        return subprocess.Popen(
+            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def ask(self, process: subprocess.Popen[str], subject: int) -> None:
+        """Have one subject measured."""
+        assert process.stdin is not None
+        process.stdin.write(f"{subject}\n")
+        process.stdin.flush()
+        for name, value in answer(process).items():
+            self.figures[name].append(value)
+
+
+def answer(process: subprocess.Popen[str]) -> Any:
+    """The next line of a process."""
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    if not line:
+        sys.exit("a process that measures has ended; what it said stands above")
+    return json.loads(line)
+
+
+def compare(sides: tuple[Side, Side], rounds: int) -> None:
+    """Measure both in new processes, by turns."""
+    with ExitStack() as opened:
+        bases = [Path(opened.enter_context(TemporaryDirectory())) for _ in sides]
+        processes = [opened.enter_context(side.start(base)) for side, base in zip(sides, bases, strict=True)]
+        subjects = min(map(answer, processes))
+        for turn in range(rounds):
+            for subject in range(subjects):
+                for at in (0, 1) if turn % 2 else (1, 0):
+                    sides[at].ask(processes[at], subject)
+        for process in processes:
+            assert process.stdin is not None
+            process.stdin.close()
+
+
+def report(other: Side, here: Side) -> bool:
+    """Print a line a figure; whether every goal is met."""
+    good = True
+    print(f"{'':46}{'other':>10}{'here':>10}{'ratio':>8}  goal")
+    for name, values in here.figures.items():
+        ratio = median(one / was for one, was in zip(values, other.figures[name], strict=True))
+        goal = GOALS.get(name)
+        good &= ratio <= NOISE and (goal is None or median(values) <= goal)
+        shown = "" if goal is None else f"  at most {goal:g}"
+        print(f"{name:46}{median(other.figures[name]):10.2f}{median(values):10.2f}{ratio:8.2f}{shown}")
+    return good
+
+
+def report_counts(other: Path, here: Path) -> None:
+    """Print what one remembered fact passes in both."""
+    counts = [counted(checkout) for checkout in (other, here)]
+    for name, value in counts[1].items():
+        was, now = (each if isinstance(each, int) else len(each) for each in (counts[0].get(name, 0), value))
+        print(f"a fact: {name:38}{was:10}{now:10}{now / was if was else 1:8.2f}")
+    for checkout, each in zip(("other", "here"), counts, strict=True):
+        print(f"forms, {checkout}: {', '.join(each['forms'])}")
+
+
+def main() -> int:
+    """Compare, or in a child, measure one."""
+    if sys.argv[1:2] == ["--measure"]:
+        measure(Path(sys.argv[2]), Path(sys.argv[3]).resolve())
+        return 0
+    sides = Side(Path(sys.argv[1]).resolve()), Side(Path(__file__).resolve().parents[1])
+    for _ in range(STARTS):
+        compare(sides, int(sys.argv[2]) if len(sys.argv) > 2 else ROUNDS)  # noqa: PLR2004
+    good = report(*sides)
+    report_counts(*(side.checkout for side in sides))
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
