@@ -169,8 +169,8 @@ def count(base: Path) -> dict[str, Any]:
         "functions": len(passed.calls),
         "calls of them": passed.calls.total(),
         "files": len({file for file, _line in passed.calls}),
-        **passed.watched,
-        "most often one path": max(passed.canonicalised.values()),
+        **{name: passed.watched[name] for name in WATCHED},
+        "of these of one path, at most": max(passed.canonicalised.values()),
         "transactions": transactions.ended,
         "writes in none": transactions.alone,
         "syncs by Python": passed.syncs,
@@ -189,7 +189,8 @@ def counted(checkout: Path) -> dict[str, Any]:
         if before:
             lines = trace.read_text().split(MARK)[1].splitlines()
             found["syncs, with SQLite's"] = sum("sync(" in line for line in lines)
-    return found
+    forms = found.pop("forms")
+    return found | {"forms": forms}
 
 
 def main() -> None:
@@ -199,7 +200,7 @@ def main() -> None:
         return
     checkout = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parents[1]).resolve()
     for name, value in counted(checkout).items():
-        print(f"{name:28}{value if isinstance(value, int) else len(value)}")
+        print(f"{name:32}{value if isinstance(value, int) else len(value)}")
         if not isinstance(value, int):
             print(textwrap.fill(", ".join(value), 110, initial_indent="    ", subsequent_indent="    "))
 
