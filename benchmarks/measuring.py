@@ -73,8 +73,9 @@ def unfenced_policy(base: Path) -> Path:
 
 
 def environment_of(checkout: Path) -> dict[str, str]:
-    """In which a program sees the package of a checkout."""
-    return {**os.environ, "PYTHONPATH": str(checkout / "src")}
+    """In which a program sees the package of a checkout, and keeps its byte code."""
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return kept | {"PYTHONPATH": str(checkout / "src")}
 
 
 def told(checkout: Path, *arguments: str, before: tuple[str, ...] = ()) -> Any:
