@@ -39,6 +39,7 @@ from one_fact import counted
 NAMES = {
     "bind_all": ("muniment.kernel.root", "muniment.kernel.binding", "muniment.confine.binding"),
     "Scope": ("muniment.kernel.names", "muniment.names"),
+    "CanonicalPath": ("muniment.kernel.path",),
 }
 """The modules in which a name that is not public may stand, in one checkout or another."""
 
@@ -92,6 +93,8 @@ class Opening:
         scope = found("Scope")("user")
         self.path = str(path)
         self.root = found("bind_all")({scope: base / "opened"})[scope].root
+        takes_text = "rel" in self.root.open_file.__code__.co_varnames
+        self.opened = REL if takes_text else found("CanonicalPath")(scope, REL)
 
     def bare(self) -> None:
         """Promise nothing."""
@@ -108,7 +111,7 @@ class Opening:
     def guarded(self) -> None:
         """Promise all that the root does."""
         for _ in range(OPENS):
-            self.root.open_file(REL).close()
+            self.root.open_file(self.opened).close()
 
     def measure(self) -> Sample:
         """Microseconds of one open, and its ratios."""

@@ -18,7 +18,7 @@ Contract:
 What does not hold: that a pattern is of the dialect, or cheap to match (M4). Those who read policy files see
 to that: `muniment.policy.pattern`. Any other pattern has a meaning here as well, if a useless one.
 
-Cost: building takes about 1 ms for the shipped `strict`, less once its patterns are known; deciding 5 µs.
+Cost: building takes 0.03 ms for the shipped `strict`, the first decision 2 ms, each further one 3 µs.
 Attacked by tests/units/policy and tests/models/test_verdicts.py.
 """
 
@@ -424,16 +424,16 @@ class AllowPatterns:
 
     def __init__(self, patterns: Iterable[str]) -> None:
         anchored = tuple(patterns)
-        firsts = tuple(each.removeprefix("/").partition("/")[0] for each in anchored)
-        self._files, self._first_segments = _compiled(anchored, tree=False), _compiled(firsts, tree=False)
+        self._files = anchored
+        self._first_segments = tuple(each.removeprefix("/").partition("/")[0] for each in anchored)
 
     def match(self, path: CanonicalPath) -> bool:
         """Whether one of the patterns is this very file; never for a scope itself."""
-        return bool(path.rel) and self._files.fullmatch(path.text) is not None
+        return bool(path.rel) and _compiled(self._files, tree=False).fullmatch(path.text) is not None
 
     def reach(self, scope: Scope) -> bool:
         """Whether a pattern may match some file of the scope. True may be too much, False never is."""
-        return self._first_segments.fullmatch(scope) is not None
+        return _compiled(self._first_segments, tree=False).fullmatch(scope) is not None
 
 
 class DenyPatterns:
@@ -443,7 +443,7 @@ class DenyPatterns:
 
     def __init__(self, patterns: Iterable[str]) -> None:
         self._written = tuple(patterns)
-        self._folded = _compiled(tuple(map(fold, self._written)), tree=True)
+        self._folded = tuple(map(fold, self._written))
         self._single = tuple(fold_single(pattern) for pattern in self._written if "?" in pattern)
 
     def match(self, text: str, folded: str) -> bool:
@@ -453,7 +453,7 @@ class DenyPatterns:
             text: a canonical path; with a `/` at its end, the directory of that name.
             folded: `fold(text)`, which the caller computes once for all rules.
         """
-        if self._folded.match(folded) is not None:
+        if _compiled(self._folded, tree=True).match(folded) is not None:
             return True
         # `a?b` denies `aßb` as written, but not its folding `assb`: so the written form counts as well.
         if folded != text and _compiled(self._written, tree=True).match(text) is not None:
@@ -472,7 +472,7 @@ def fold_single(text: str) -> str:
 
 @lru_cache(maxsize=4096)
 def _compiled(patterns: tuple[str, ...], *, tree: bool) -> re.Pattern[str]:
-    """What one of the patterns matches; nothing if there are none. Kept, since rules and verbs share it."""
+    """What one of the patterns matches; nothing if there are none. Made when it is first asked, and kept."""
     each = (_tree(pattern) if tree else _file(pattern) for pattern in patterns)
     return re.compile("|".join(each) if patterns else "(?!)", re.DOTALL)
 
@@ -539,7 +539,7 @@ _Fits = Callable[[AllowPatterns], bool]
 
 
 class Judge:
-    """Answers for one policy. Compiles its patterns once."""
+    """Answers for one policy. Compiles patterns when they are first asked about."""
 
     __slots__ = ("_denies", "_grants", "_quotas", "_scopes")
 
