@@ -155,9 +155,11 @@ def roots_at_home(off):
 @control()
 def exact_files(off):
     """An allow pattern matches as gitignore does: a file, and everything below a directory of that name."""
+    from muniment.kernel.decide import _compiled
 
     def match(self, path):
-        return re.match(rf"(?:{self._files.pattern})(?:/|\Z)", path.text) is not None
+        files = _compiled(self._files, tree=False).pattern
+        return re.match(rf"(?:{files})(?:/|\Z)", path.text) is not None
 
     off.put("policy.load:failure", none)  # Policies test themselves when they are loaded.
     off.put("kernel.decide:AllowPatterns.match", match)
