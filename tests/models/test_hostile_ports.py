@@ -26,7 +26,7 @@ from muniment.kernel.cancel import Patience
 from muniment.kernel.change import ChangeSet, Claim, FileChange, IndexFile, Judged, Standing
 from muniment.kernel.commit import commit
 from muniment.kernel.land import generated, land, lock_roots
-from muniment.kernel.refusal import MunimentError, Refused
+from muniment.kernel.refusal import MunimentError, Refused, StoreConflict
 from muniment.kernel.write import Intent, recover, temporary_of_index
 from muniment.policy.load import parse_policy
 
@@ -218,7 +218,7 @@ class Hostile:
     """A proposal; each hook does what it was told to."""
 
     def __init__(self, parts, hooks):
-        self.given, self.hooks, self.judged, self.is_accepted = parts, hooks, None, None
+        self.given, self.hooks, self.judged, self.is_accepted, self.peer = parts, hooks, None, None, None
         self.followers = {
             "index": self.write_index,
             "forge": self.forge,
@@ -241,6 +241,8 @@ class Hostile:
 
     def accepted(self, judged):
         self.judged, self.is_accepted = judged, said(self.hooks.get("accepted", True))
+        if self.peer is not None:
+            self.peer(judged.change_set.paths[-1].text)
         return self.is_accepted
 
     def followed(self, held, _landed, token):
@@ -302,7 +304,7 @@ LIARS = some.builds(
     some.just({}) | some.dictionaries(some.sampled_from(["begin", "finish", "abandon", "unfinished"]), ERROR),
 )
 WORDS = some.tuples(ANY_PATH, some.sampled_from(["right", "right", "right", "absent", "wrong"]), SIDE)
-GOOD = some.tuples(some.sampled_from(OPEN), some.sampled_from(["right"]), SIDE)
+GOOD = some.tuples(some.sampled_from(OPEN), some.sampled_from(["right"]), BODY | BODY | SIDE)
 OTHER = some.sampled_from(
     [{"after": b"one\n"}, {"after": None}, {"base": None}, {"before": b"one\n"}]
     + [{"path": path_of(text)} for text in ("user/b.md", "user/secret.md", "user/way/n.md", "project/p.md")]
@@ -424,10 +426,25 @@ class Lies(Place):
         scopes=some.sampled_from([SCOPES, ("user",)]),
     )
     def recover_with_liars(self, journal, facts, follow, scopes):
-        done = None
+        done, before = None, set(self.tree().values())
         with suppress(*RAISED):
             done = self.recover(journal, facts, lambda _: said(follow), scopes)
+        assert journal.known is not False or set(self.tree().values()) <= before
         event(f"recovered: {bool(done)}")
+
+    @rule(text=some.sampled_from([*OPEN, *SHUT]), after=SIDE)
+    def propose_where_all_say_yes(self, text, after):
+        change, journal = self.change_of(text, "right", after), Liar([], True, 1, {})
+        with suppress(*RAISED):
+            self.commit(Hostile([ChangeSet((change,))], {}), journal, Gates([None]), Facts())
+
+    @rule(text=ANY_PATH, before=BODY | BODY | SIDE, known=some.booleans())
+    def take_back_what_never_was(self, text, before, known):
+        """As if what stands there had come with a commit, and other bytes had stood there."""
+        stands = self.base / text
+        after = stands.read_bytes() if stands.is_file() else None
+        lie = Intent(1, TOKENS[0], {0: FileChange(path_of(text), sha(before), after, before)}, ())
+        self.recover_with_liars(Liar([lie], known, 1, {}), Facts(), None, SCOPES)
 
     @rule(
         folder=some.sampled_from([folder for folder in FOLDERS if "new" not in folder]),
@@ -445,13 +462,16 @@ class Truth(Place):
 
     @rule(
         words=some.lists(some.lists(GOOD, min_size=1, max_size=3), min_size=1, max_size=2),
-        completed=some.just({}) | some.sampled_from([{"after": b"one\n"}, {"before": b"one\n"}, 7, *ERRORS]),
+        completed=some.just({})
+        | some.just({})
+        | some.sampled_from([{"after": b"one\n"}, {"before": b"one\n"}, 7, *ERRORS]),
         hooks=some.just({})
         | some.fixed_dictionaries(
             {},
             optional={
                 "recovered": ERROR,
                 "accepted": some.sampled_from([True, True, False, *ERRORS]),
+                "raced": some.just(True),
                 "followed": some.sampled_from([["index"], ["forge"], ["index", "again"], 7, *ERRORS]),
             },
         ),
@@ -461,21 +481,25 @@ class Truth(Place):
             some.sampled_from(["before", "behind", "killed"]),
             max_size=2,
         ),
-        gates=some.just(Gates([None])) | some.just(Gates([None])) | GATES,
-        facts=some.just(Facts()) | FACTS | WRONG_FACTS,
+        gates=some.just(Gates([None])) | some.just(Gates([None])) | some.just(Gates([None])) | GATES,
+        facts=some.just(Facts()) | some.just(Facts()) | FACTS | WRONG_FACTS,
         disturbed=some.sampled_from([None, None, "abandon", "unfinished", "knows", "follow"]),
-        order=some.sampled_from([[SCOPES], [("user",), ("project",)], [("project",), ("user",)]]),
+        order=some.sampled_from([["commit"], [SCOPES], [("user",), ("project",)], [("project",), ("user",)]]),
     )
     def commit(self, words, completed, hooks, stops, gates, facts, disturbed, order):
         before, proposal = self.tree(), Hostile(self.parts_of(words), {**hooks, "completed": completed})
         journal, outcome = self.keeper, None
         done, journal.stops, journal.frozen = set(journal.done), dict(stops), None
+        if "raced" in hooks:
+            proposal.peer = partial(self.edit, before)
         with suppress(*RAISED):
             outcome = super().commit(proposal, journal, gates, facts)
         if journal.frozen is not None:
             tree, journal.begun, journal.done = journal.frozen
             self.lay_again(tree)
             outcome = None
+        elif not stops and journal.done == done:
+            assert self.tree() == before
         self.recover_all(disturbed, order)
         expected = before
         if journal.done != done:
@@ -486,6 +510,7 @@ class Truth(Place):
         if outcome is not None:
             assert (journal.done != done) == bool(proposal.is_accepted)
         assert "user/kept.md" in expected
+        assert journal.done == done or not isinstance(hooks.get("followed"), BaseException)
         is_told, is_killed = outcome is not None, journal.frozen is not None
         event(f"committed: {journal.done != done}, told: {is_told}, killed: {is_killed}")
 
@@ -497,7 +522,17 @@ class Truth(Place):
                 self.recover(self.keeper, Facts(), lambda _: said(Stop() if disturbed == "follow" else None))
         self.keeper.stops = {}
         for scopes in order:
-            self.recover(self.keeper, Facts(), scopes=scopes)
+            if scopes == "commit":
+                parts = self.parts_of([[("user/a.md", "right", None), ("project/p.md", "right", None)]])
+                super().commit(Hostile(parts, {"placed": None}), self.keeper, Gates([None]), Facts())
+            else:
+                self.recover(self.keeper, Facts(), scopes=scopes)
+
+    def edit(self, before, path):
+        """Somebody writes to a file just before it is written."""
+        if (self.base / path).parent.is_dir():
+            (self.base / path).write_bytes(b"planted\n")
+            before[path] = b"planted\n"
 
     def lay_again(self, tree):
         """The disk as a kill left it."""
@@ -531,9 +566,9 @@ class Truth(Place):
 
 
 TestLies = Lies.TestCase
-TestLies.settings = settings(stateful_step_count=10, deadline=None)
+TestLies.settings = settings(stateful_step_count=20, deadline=None)
 TestTruth = Truth.TestCase
-TestTruth.settings = settings(stateful_step_count=10, deadline=None)
+TestTruth.settings = settings(stateful_step_count=20, deadline=None)
 
 
 @pytest.fixture
@@ -574,3 +609,15 @@ def test_a_hook_gives_no_bytes_a_denied_name_through_an_index(place):
     with suppress(MunimentError, ValueError):
         place.commit(proposal, place.keeper, Gates([None]), Facts())
     assert not (place.base / "user/secret.md").exists()
+
+
+def test_a_removed_file_is_back_when_somebody_else_comes_first_at_another_path(place):
+    before = (place.base / "user/a.md").read_bytes()
+    proposal = Hostile(place.parts_of([[("user/a.md", "right", None), ("user/b.md", "right", b"one\n")]]), {})
+    proposal.accepted = lambda _: bool((place.base / "user/b.md").write_bytes(b"planted\n"))
+    with pytest.raises(StoreConflict):
+        place.commit(proposal, place.keeper, Gates([None]), Facts())
+    place.recover(place.keeper, Facts())
+    assert (place.base / "user/b.md").read_bytes() == b"planted\n"
+    assert (place.base / "user/a.md").exists()
+    assert (place.base / "user/a.md").read_bytes() == before

@@ -364,7 +364,7 @@ def _undo(progress: _Progress, cause: BaseException) -> None:
         try:
             if number > progress.begun:
                 _drop(item)
-            elif not (isinstance(cause, StoreConflict) and _never_left(item)):
+            elif not (number == progress.begun and isinstance(cause, StoreConflict) and _never_left(item)):
                 _bring_back(item)
         except MunimentError:
             stuck.append(item.file.path.text)
