@@ -35,7 +35,7 @@ from enum import StrEnum
 from typing import Final, Self
 
 from muniment.kernel.change import digest
-from muniment.kernel.names import MAX_FILE_BYTES, Digest, RelPath, Scope, joined
+from muniment.kernel.names import MAX_FILE_BYTES, Digest, RelPath, Scope
 from muniment.kernel.path import CanonicalPath
 from muniment.kernel.refusal import (
     BadName,
@@ -121,17 +121,17 @@ class Directory:
     Attributes:
         root: the handle beneath which it was reached.
         fd: the descriptor, or -1 once closed.
-        rel: where it was reached, inside the scope.
+        path: where it was reached.
         created: directories made on the way, outermost first. Their parents are already synced.
     """
 
-    __slots__ = ("created", "fd", "rel", "root")
+    __slots__ = ("created", "fd", "path", "root")
 
-    def __init__(self, root: Root, fd: int, rel: str, created: tuple[RelPath, ...]) -> None:
+    def __init__(self, root: Root, fd: int, path: CanonicalPath) -> None:
         self.root = root
         self.fd = fd
-        self.rel = rel
-        self.created = created
+        self.path = path
+        self.created: tuple[CanonicalPath, ...] = ()
 
     def read(self, name: str) -> bytes:
         """The bytes of a file in this directory, by the rules of `Root.read_bytes`.
@@ -139,8 +139,7 @@ class Directory:
         Raises:
             MunimentError: as `Root.read_bytes`.
         """
-        shown = f"{self.root.scope}/{joined(self.rel, name)}"
-        with open_leaf(self.root, self.fd, name, shown) as file:
+        with open_leaf(self.root, self.fd, name, f"{self.path.text}/{name}") as file:
             return file.read_whole(MAX_FILE_BYTES)
 
     def stage(self, temporary: str, content: bytes, *, durable: bool = True) -> Staged:
@@ -365,7 +364,7 @@ class Directory:
             raise self._conflict(conflict)
 
     def _conflict(self, name: str) -> StoreConflict:
-        return StoreConflict((printable(f"{self.root.scope}/{joined(self.rel, name)}"),))
+        return StoreConflict((printable(f"{self.path.text}/{name}"),))
 
 
 @contextmanager
@@ -397,12 +396,12 @@ def _write_all(fd: int, content: bytes) -> None:
         rest = rest[os.write(fd, rest) :]
 
 
-def open_directory(root: Root, rel: str, *, create: bool) -> Directory:
-    """Open a directory beneath a root for writing; `rel` "" is the root itself.
+def open_directory(root: Root, path: CanonicalPath, *, create: bool) -> Directory:
+    """Open a directory beneath a root for writing.
 
     Args:
         root: the handle to stay beneath.
-        rel: path inside the scope, by the rules of `Root`.
+        path: which directory, in the scope of the root.
         create: make what is missing, each 0700, and sync the directory that each is made in.
 
     Raises:
@@ -410,14 +409,15 @@ def open_directory(root: Root, rel: str, *, create: bool) -> Directory:
         NotFound: the directory, or one on the way, does not exist.
         NotAFile: a file stands where a directory is needed.
         ManagedMemoryUnavailable: the system refuses to create.
-        BadName: `rel` is no path.
+        TypeError, ValueError: as `Root.way`.
 
     Cost: an open a component; an `fsync` a created directory.
     """
-    CanonicalPath(root.scope, RelPath(rel))
-    directory = Directory(root, _step(root, root.fd, b".", ""), "", ())
+    root.way(path)
+    top = CanonicalPath(root.scope, RelPath(""))
+    directory = Directory(root, _step(root, root.fd, b".", top), top)
     try:
-        for name in rel.split("/") if rel else ():
+        for name in path.segments[1:]:
             _descend(root, directory, name, create=create)
     except BaseException:
         directory.close()
@@ -427,7 +427,7 @@ def open_directory(root: Root, rel: str, *, create: bool) -> Directory:
     return directory
 
 
-def remove_empty_directory(root: Root, rel: RelPath) -> bool:
+def remove_empty_directory(root: Root, path: CanonicalPath) -> bool:
     """Remove a directory that an aborted commit created, unless somebody uses it.
 
     Returns:
@@ -436,11 +436,12 @@ def remove_empty_directory(root: Root, rel: RelPath) -> bool:
     Raises:
         PathEscape: the way meets a link or a mount.
         ManagedMemoryUnavailable: the system refuses.
+        BadName: it is a scope.
     """
-    above, _, name = rel.rpartition("/")
+    name = leaf(path.rel.rpartition("/")[2])
     try:
-        with open_directory(root, above, create=False) as directory:
-            os.rmdir(leaf(name), dir_fd=directory.fd)
+        with open_directory(root, path.parent, create=False) as directory:
+            os.rmdir(name, dir_fd=directory.fd)
     except (NotFound, FileNotFoundError):
         return True
     except NotAFile:
@@ -454,10 +455,9 @@ def remove_empty_directory(root: Root, rel: RelPath) -> bool:
 
 def _descend(root: Root, directory: Directory, name: str, *, create: bool) -> None:
     """Move `directory` one component down, making it if it is missing and that is asked."""
-    rel = joined(directory.rel, name)
-    component = leaf(name)
+    path, component = directory.path.child(name), leaf(name)
     try:
-        fd = _step(root, directory.fd, component, rel)
+        fd = _step(root, directory.fd, component, path)
     except NotFound:
         if not create:
             raise
@@ -465,22 +465,22 @@ def _descend(root: Root, directory: Directory, name: str, *, create: bool) -> No
             # Somebody else may have made it in this moment: then it is theirs to remove.
             with suppress(FileExistsError):
                 os.mkdir(component, _MODE, dir_fd=directory.fd)
-                directory.created = (*directory.created, rel)
+                directory.created = (*directory.created, path)
             os.fsync(directory.fd)
-        fd = _step(root, directory.fd, component, rel)
-    above, directory.fd, directory.rel = directory.fd, fd, rel
+        fd = _step(root, directory.fd, component, path)
+    above, directory.fd, directory.path = directory.fd, fd, path
     os.close(above)
 
 
-def _step(root: Root, at_fd: int, name: bytes, rel: str) -> int:
-    """Open the directory `name` for writing names into it, following nothing."""
+def _step(root: Root, at_fd: int, name: bytes, path: CanonicalPath) -> int:
+    """Open the directory `name`, which is at `path`, for writing names into it, following nothing."""
     with reporting(root.scope):
         try:
             return root.resolver.open(at_fd, name, LIST)
         except NotADirectoryError as error:
-            raise NotAFile(printable(f"{root.scope}/{rel} is a file, not a directory")) from error
+            raise NotAFile(printable(f"{path.text} is a file, not a directory")) from error
         except OSError as error:
-            refusal = refusal_of(f"{root.scope}/{rel}" if rel else root.scope, error)
+            refusal = refusal_of(path.text, error)
             if isinstance(refusal, Unreadable):
                 raise
             raise refusal from error

@@ -26,7 +26,7 @@ from muniment.kernel.cancel import Patience
 from muniment.kernel.change import _SEAL, ChangeSet, FileChange, Judged, digest
 from muniment.kernel.decide import Judge as Decider
 from muniment.kernel.decide import Policy, Quota
-from muniment.kernel.names import MAX_FILE_BYTES, Digest, RelPath, Scope, Verb, joined
+from muniment.kernel.names import MAX_FILE_BYTES, Digest, RelPath, Scope, Verb
 from muniment.kernel.path import CanonicalPath, check_suffix, fold
 from muniment.kernel.refusal import (
     BudgetSpent,
@@ -271,7 +271,7 @@ def _steps(path: CanonicalPath) -> Iterator[tuple[CanonicalPath, str]]:
     directory = CanonicalPath(path.scope, RelPath(""))
     for segment in path.rel.split("/"):
         yield directory, segment
-        directory = CanonicalPath(path.scope, joined(directory.rel, segment))
+        directory = directory.child(segment)
 
 
 def _check_quotas(changes: Sequence[FileChange], decider: Decider, facts: Facts) -> None:

@@ -56,7 +56,7 @@ from muniment.kernel.change import (
     Standing,
     digest,
 )
-from muniment.kernel.names import INDEX_DIRECTORY, INDEX_NAME, SAVED_NAME, RelPath, Scope, joined
+from muniment.kernel.names import INDEX_DIRECTORY, INDEX_NAME, SAVED_NAME, RelPath, Scope
 from muniment.kernel.path import FILE_SUFFIX, CanonicalPath
 from muniment.kernel.refusal import (
     DeadlineExceeded,
@@ -261,10 +261,6 @@ def land(
     return Landed(degraded=_carry_out(writes, held, temporary, durable=durable))
 
 
-_Place = tuple[Scope, str]
-"""A directory beneath a root."""
-
-
 @dataclass(frozen=True, slots=True)
 class _Item:
     file: IndexFile
@@ -287,7 +283,7 @@ class _Progress:
     """What was done so far, and would have to be taken back.
 
     Attributes:
-        directories: opened, by root and path.
+        directories: opened.
         items: on disk under temporary names, or about to be.
         begun: how many of them were about to get their own name, or to lose it. Whether they did is asked
             of the disk, since an interrupt may fall between a call's work and its return.
@@ -295,17 +291,16 @@ class _Progress:
     """
 
     held: LockedRoots
-    directories: dict[_Place, Directory] = field(default_factory=dict)
+    directories: dict[CanonicalPath, Directory] = field(default_factory=dict)
     items: list[_Item] = field(default_factory=list)
     begun: int = 0
     degraded: list[CanonicalPath] = field(default_factory=list)
 
     def open(self, directory: CanonicalPath, opened: ExitStack) -> Directory:
-        place = (directory.scope, directory.rel)
-        if place not in self.directories:
+        if directory not in self.directories:
             root = self.held[directory.scope].root
-            self.directories[place] = opened.enter_context(open_directory(root, directory.rel, create=True))
-        return self.directories[place]
+            self.directories[directory] = opened.enter_context(open_directory(root, directory, create=True))
+        return self.directories[directory]
 
 
 def _carry_out(
@@ -374,7 +369,7 @@ def _undo(progress: _Progress, cause: BaseException) -> None:
             try:
                 remove_empty_directory(directory.root, made)
             except MunimentError:
-                stuck.append(f"{directory.root.scope}/{made}")
+                stuck.append(made.text)
     if stuck:
         raise Stuck(
             "memory",
@@ -437,7 +432,7 @@ def _take_back_all(
     for number, change in reversed(list(enumerate(what.changes))):
         root = held[change.path.scope].root
         try:
-            with open_directory(root, change.path.parent.rel, create=False) as directory:
+            with open_directory(root, change.path.parent, create=False) as directory:
                 _take_back(directory, change.path.name, change.before, change.after, temporary(number))
                 directory.sync()
         except NotFound:
@@ -458,7 +453,7 @@ def _take_back(
         StoreConflict: somebody else changed it since; that was left alone.
         MunimentError: something that is no file stands at a name, or the disk fails.
     """
-    conflict = StoreConflict((f"{directory.root.scope}/{joined(directory.rel, name)}",))
+    conflict = StoreConflict((f"{directory.path.text}/{name}",))
     aside = _bytes_at(directory, temporary)
     if aside is not None and aside == after:
         directory.discard(Staged(temporary, digest(aside)))  # It never got its name, or was put back already.
@@ -547,7 +542,7 @@ def clear(
     kept: list[CanonicalPath] = []
     root = held[directory.scope].root
     try:
-        opened = open_directory(root, directory.rel, create=False)
+        opened = open_directory(root, directory, create=False)
     except (NotFound, PathEscape, ToolError):
         return ()
     with opened:
@@ -573,7 +568,7 @@ def _publish_free(directory: Directory, staged: Staged, stem: str) -> str:
         with suppress(StoreConflict):
             directory.publish_new(staged, name)
             return name
-    raise StoreConflict((f"{directory.root.scope}/{joined(directory.rel, stem)}",))
+    raise StoreConflict((f"{directory.path.text}/{stem}",))
 
 
 def remove_directories(directories: Iterable[CanonicalPath], held: LockedRoots) -> None:
@@ -584,4 +579,4 @@ def remove_directories(directories: Iterable[CanonicalPath], held: LockedRoots) 
     """
     for directory in sorted(set(directories), key=lambda each: len(each.rel), reverse=True):
         with suppress(PathEscape):  # Somebody else's link has taken its place.
-            remove_empty_directory(held[directory.scope].root, directory.rel)
+            remove_empty_directory(held[directory.scope].root, directory)

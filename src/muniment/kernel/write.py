@@ -202,9 +202,9 @@ def _recovered(intent: Intent, held: LockedRoots, knows: Known, policy: Policy, 
     )
     above = {directory for each in may.values() for directory in _above(each.path)}
     remove_directories(above.intersection(intent.made), held)
-    places = {each.path.scope: {"", INDEX_DIRECTORY} for each in ours.values()}
-    for each in may.values():
-        places[each.path.scope].add(each.path.parent.rel)
+    places = {each.path.parent for each in may.values()}
+    for scope in {each.path.scope for each in ours.values()}:
+        places |= {CanonicalPath(scope, RelPath(rel)) for rel in ("", INDEX_DIRECTORY)}
     prefix = temporary_of(intent.token, 0).removesuffix(f"{bytes(_COUNTER_BYTES).hex()}.tmp")
 
     def is_worthless(name: str, content: bytes) -> bool:
@@ -212,15 +212,8 @@ def _recovered(intent: Intent, held: LockedRoots, knows: Known, policy: Policy, 
 
     kept = [
         path
-        for scope, rels in places.items()
-        for rel in sorted(rels)
-        for path in clear(
-            CanonicalPath(scope, RelPath(rel)),
-            held,
-            lambda name: name.startswith(prefix),
-            is_worthless,
-            SAVED_NAME,
-        )
+        for place in sorted(places)
+        for path in clear(place, held, lambda name: name.startswith(prefix), is_worthless, SAVED_NAME)
     ]
     refused = tuple(each.path for number, each in ours.items() if number not in may)
     return Recovered(intent, (*landed.left, *refused), tuple(kept))

@@ -420,11 +420,11 @@ class _Planning:
 
     def _write(self, rel: RelPath, content: bytes, *, needed: bool) -> None:
         """Put a file into the plan, unless nothing but a problem can come of it."""
-        shown = _shown(self._root, rel)
+        path, shown = _in(self._root, rel), _shown(self._root, rel)
         before: bytes | Standing
         kept = None
         try:
-            before = self._root.root.read_bytes(_in(self._root, rel))
+            before = self._root.root.read_bytes(path)
         except NotFound:
             if not needed:
                 return
@@ -445,16 +445,17 @@ class _Planning:
             return
         if isinstance(before, bytes) and not self._is_ours(rel, before, content):
             kept = self._save(rel)
-        self._writes.append(IndexFile(CanonicalPath(self._root.scope, rel), before, content, kept))
+        self._writes.append(IndexFile(path, before, content, kept))
 
     def _remove(self, rel: RelPath) -> None:
         """Remove a file if we wrote it."""
+        path = _in(self._root, rel)
         try:
-            before = self._root.root.read_bytes(_in(self._root, rel))
+            before = self._root.root.read_bytes(path)
         except (NotFound, PathEscape, ToolError):
             return
         if self._is_ours(rel, before, b""):
-            self._writes.append(IndexFile(CanonicalPath(self._root.scope, rel), before, None))
+            self._writes.append(IndexFile(path, before, None))
 
     def _is_ours(self, rel: RelPath, before: bytes, content: bytes) -> bool:
         known = self._database.rows(

@@ -15,6 +15,7 @@ import pytest
 
 from kit.kernel.trees import CANARY, Failing
 from kit.memories import photograph
+from kit.paths import at
 from kit.raising import raised
 from muniment import errors
 from muniment.cancelling import Cancel
@@ -25,6 +26,8 @@ from muniment.kernel.binding import bind
 from muniment.kernel.cancel import Patience
 from muniment.kernel.names import MAX_FILE_BYTES, Via
 from muniment.testing.race import exchange
+
+user = partial(at, "user")
 
 
 def digest(content):
@@ -41,7 +44,7 @@ def fresh():
 @pytest.fixture
 def topic(trees):
     root = trees.root("openat2")
-    with open_directory(root, "topic", create=False) as directory:
+    with open_directory(root, user("topic"), create=False) as directory:
         yield directory
     os.close(root.fd)
 
@@ -176,13 +179,13 @@ def test_a_root_that_moved_before_it_was_locked_is_an_escape(bound, trees, tmp_p
 
 @pytest.mark.threat("T-LEAK-08", control="private_modes")
 def test_missing_directories_are_made_private_and_named_and_only_where_asked(root, trees, monkeypatch):
-    raised(errors.NotFound, open_directory, root, "topic/a", create=False)
-    with any_umask(), open_directory(root, "topic/a/b", create=True) as directory:
-        assert directory.created == ("topic/a", "topic/a/b")
-        assert (directory.rel, directory.root) == ("topic/a/b", root)
+    raised(errors.NotFound, open_directory, root, user("topic/a"), create=False)
+    with any_umask(), open_directory(root, user("topic/a/b"), create=True) as directory:
+        assert directory.created == (user("topic/a"), user("topic/a/b"))
+        assert (directory.path, directory.root) == (user("topic/a/b"), root)
     assert stat.S_IMODE((trees.inside / "topic/a/b").stat().st_mode) == 0o700
     directory.close()
-    with open_directory(root, "topic/a/b", create=True) as again:
+    with open_directory(root, user("topic/a/b"), create=True) as again:
         assert again.created == ()
     real = os.mkdir
 
@@ -191,7 +194,7 @@ def test_missing_directories_are_made_private_and_named_and_only_where_asked(roo
         raise FileExistsError(errno.EEXIST, "File exists")
 
     monkeypatch.setattr(os, "mkdir", slower)
-    with open_directory(root, "new", create=True) as directory:
+    with open_directory(root, user("new"), create=True) as directory:
         assert directory.created == (), "what another process made first is not ours to remove"
 
 
@@ -207,7 +210,7 @@ def test_no_directory_is_reached_or_made_through_a_link_a_file_or_text_that_lead
         **dict.fromkeys(("new//x", "new/.", "new/"), BadName),
         "note.md/below": errors.NotAFile,
     }.items():
-        caught = raised(error, open_directory, root, rel, create=True)
+        caught = raised(error, lambda rel=rel: open_directory(root, user(rel), create=True))
         assert "link" not in rel or caught.via is Via.SYMLINK
     assert photograph(trees.inside, trees.outside) == before
 
@@ -222,26 +225,28 @@ def test_directories_made_on_a_way_that_ends_are_removed_again_and_it_says_why(r
         real(name, mode, dir_fd=dir_fd)
 
     monkeypatch.setattr(os, "mkdir", twice)
-    raised(ManagedMemoryUnavailable, open_directory, root, "a/b", create=True, match="the disk is full")
+    raised(ManagedMemoryUnavailable, open_directory, root, user("a/b"), create=True, match="the disk is full")
     assert made == [b"a"]
     assert not (trees.inside / "a").exists()
     monkeypatch.setattr(os, "mkdir", None)
     with pytest.raises(ManagedMemoryUnavailable, match="may not write there"):
-        open_directory(type(root)("user", root.fd, Failing(errno.EACCES)), "topic", create=True)
+        open_directory(type(root)("user", root.fd, Failing(errno.EACCES)), user("topic"), create=True)
 
 
 def test_only_an_empty_directory_is_removed(root, trees, monkeypatch):
     (trees.inside / "empty").mkdir()
     (trees.inside / "link").symlink_to(trees.outside)
-    assert _directory.remove_empty_directory(root, "empty")
+    assert _directory.remove_empty_directory(root, user("empty"))
     assert not (trees.inside / "empty").exists()
-    assert _directory.remove_empty_directory(root, "empty")
-    assert _directory.remove_empty_directory(root, "missing/below")
+    assert _directory.remove_empty_directory(root, user("empty"))
+    assert _directory.remove_empty_directory(root, user("missing/below"))
     for rel in ("topic", "note.md", "link", "note.md/below"):
-        assert not _directory.remove_empty_directory(root, rel)
-    raised(PathEscape, _directory.remove_empty_directory, root, f"link/{CANARY}-dir")
+        assert not _directory.remove_empty_directory(root, user(rel))
+    raised(PathEscape, _directory.remove_empty_directory, root, user(f"link/{CANARY}-dir"))
     failing(monkeypatch, "rmdir", errno.EROFS)
-    raised(ManagedMemoryUnavailable, _directory.remove_empty_directory, root, "empty", match="read-only")
+    raised(
+        ManagedMemoryUnavailable, _directory.remove_empty_directory, root, user("empty"), match="read-only"
+    )
 
 
 # Temporary files.
@@ -301,7 +306,7 @@ def test_a_failure_while_staging_leaves_nothing_and_says_why(topic, root, trees,
         assert names(trees.inside / "topic") == before
     raised(errors.TooLarge, topic.stage, fresh(), bytes(MAX_FILE_BYTES + 1))
     assert names(trees.inside / "topic") == before
-    with open_directory(root, "topic/deep", create=False) as directory:
+    with open_directory(root, user("topic/deep"), create=False) as directory:
         (trees.inside / "topic/deep/two.md").unlink()
         (trees.inside / "topic/deep").rmdir()
         raised(ManagedMemoryUnavailable, directory.stage, fresh(), b"content", match="was removed meanwhile")

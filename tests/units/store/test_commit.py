@@ -566,7 +566,7 @@ def brought_back(ground, before, after, *standing):
         path.unlink(missing_ok=True)
         if content is not None:
             path.write_bytes(content)
-    with open_directory(ground.roots["user"].root, "", create=False) as directory:
+    with open_directory(ground.roots["user"].root, CanonicalPath("user", ""), create=False) as directory:
         try:
             land._take_back(directory, "n.md", before, after, TEMPORARY)
         except StoreConflict:
@@ -598,7 +598,7 @@ def test_what_is_no_file_of_its_own_is_neither_followed_nor_dropped(ground):
         other.write_bytes(BEFORE)
         make(one)
         before = ground.photograph()
-        opened = open_directory(ground.roots["user"].root, "", create=False)
+        opened = open_directory(ground.roots["user"].root, CanonicalPath("user", ""), create=False)
         with opened as directory, pytest.raises(PathEscape):
             land._take_back(directory, "n.md", BEFORE, AFTER, TEMPORARY)
         assert ground.photograph() == before
