@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, final
 
 from muniment.kernel.names import MAX_DEPTH, MAX_PATH_BYTES, MAX_SEGMENT_BYTES, RelPath, Scope, Via, joined
-from muniment.kernel.refusal import BadName, PathEscape, Refused, printable
+from muniment.kernel.refusal import BadName, PathEscape, Refusal, Refused, printable
 
 # -- normal ------------------------------------------------------------------------------------------
 #
@@ -36,17 +36,11 @@ from muniment.kernel.refusal import BadName, PathEscape, Refused, printable
 #
 # Source: UAX #15, 13 (Stream-Safe Text Format). An architecture test holds everybody to this door.
 
-MAX_MARKS: Final = 30
-"""Combining marks in a row. Source: UAX #15, UAX15-D3."""
-
-_HIDDEN_MARKS: Final = "\u0f73\u0f75\u0f81\uff9e\uff9f"
-"""Characters of class 0 that decompose into marks alone."""
-
-_LONGEST: Final = "\ufdfa"
-"""A whole sentence in one character."""
-
+MAX_MARKS: Final = 30  # combining marks in a row; source: UAX #15, UAX15-D3
+_HIDDEN_MARKS: Final = "\u0f73\u0f75\u0f81\uff9e\uff9f"  # of class 0, but they decompose into marks alone
+_LONGEST: Final = "\ufdfa"  # a whole sentence in one character
+# No mark but these is a word character; what this finds is looked at again.
 _SUSPECT: Final = re.compile(rf"[\W{_HIDDEN_MARKS}]{{{MAX_MARKS + 1},}}")
-"""No other mark is a word character; what this finds is looked at again."""
 
 
 def normalised(form: Literal["NFC", "NFKC", "NFKD"], text: str) -> str:
@@ -70,14 +64,12 @@ def is_normalised(form: Literal["NFC", "NFKC", "NFKD"], text: str) -> bool:
 
 def overlong_run(text: str) -> int | None:
     """Where the first run of more than `MAX_MARKS` marks begins, or None. Cost: linear."""
-    for found in () if text.isascii() else _SUSPECT.finditer(text):
-        begin = found.start()
-        for at, char in enumerate(found[0], begin):
-            if not _is_mark(char):
-                begin = at + 1
-            elif at - begin == MAX_MARKS:
-                return begin
-    return None
+    cut = text if text.isascii() else _SUSPECT.sub(_cut, text)
+    if cut == text:
+        return None
+    # The first mark that is left out stands where the two begin to differ: no mark follows in `cut`.
+    pairs = enumerate(zip(text, f"{cut} ", strict=False))
+    return next(at for at, (char, other) in pairs if char != other) - MAX_MARKS
 
 
 def _cut(found: re.Match[str]) -> str:
@@ -95,39 +87,32 @@ def _is_mark(char: str) -> bool:
 
 # -- grammar -----------------------------------------------------------------------------------------
 
-PREFIX: Final = "/memories/"
-"""What models trained on memory tools put before a path; one is dropped."""
+PREFIX: Final = "/memories/"  # what models trained on memory tools put before a path; one is dropped
+GRAMMAR_LAYER: Final = "grammar"  # the layer that refusals name when no policy was asked yet
+FILE_SUFFIX: Final = ".md"  # what the name of every created file ends in, in exactly this case
 
-GRAMMAR_LAYER: Final = "grammar"
-"""The layer that refusals name when no policy was asked yet."""
-
-FILE_SUFFIX: Final = ".md"
-"""What the name of every created file ends in, in exactly this case."""
-
+# ASCII with a meaning to shells, globs, URLs, markdown links or Windows (policy.md, Meaning 4).
 RESERVED_ASCII: Final = frozenset('\\:*?"<>|[](){}%#!$~^`/')
-"""ASCII with a meaning to shells, globs, URLs, markdown links or Windows (policy.md, Meaning 4)."""
 
+# Lookalikes of slash, backslash and dot that are NFKC-stable; the others (U+2024, U+FF0F, …) fail G2.
+# Source: Unicode UTS #39 confusables.txt, all that are neither letters nor digits, and U+3002, which IDNA
+# (UTS #46) takes for a dot.
 CONFUSABLES: Final = frozenset(
     "\u1735\u2041\u2044\u2215\u2571\u27cb\u29f8\u31d3\U0001d23a"  # like a slash
     "\u2216\u2572\u27cd\u29f5\u29f9\u31d4\U0001d20f\U0001d23b"  # like a backslash
     "\u0701\u0702\u3002\ua60e\U00010a50\U0001d16d"  # like a dot
 )
-"""Lookalikes of slash, backslash and dot that are NFKC-stable; the others (U+2024, U+FF0F, …) fail G2.
 
-Source: Unicode UTS #39 confusables.txt, all that are neither letters nor digits, and U+3002, which IDNA
-(UTS #46) takes for a dot.
-"""
-
+# Characters that show nothing, though their category is that of letters, marks or symbols.
+# Source: Default_Ignorable_Code_Point of DerivedCoreProperties.txt, less Cf and Cn, which `_CATEGORIES`
+# covers; and U+2800, the empty Braille pattern.
 BLANKS: Final = frozenset(
     "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0"
     + "".join(map(chr, [*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)]))
 )
-"""Characters that show nothing, though their category is that of letters, marks or symbols.
 
-Source: Default_Ignorable_Code_Point of DerivedCoreProperties.txt, less Cf and Cn, which `_CATEGORIES`
-covers; and U+2800, the empty Braille pattern.
-"""
-
+# Refused categories. Unassigned ones too: their normalisation may change when Unicode assigns them. So a name
+# in a script that this Python does not know yet is refused until Python knows it.
 _CATEGORIES: Final = {
     "Cc": "a control character",
     "Cf": "an invisible format character",
@@ -138,23 +123,19 @@ _CATEGORIES: Final = {
     "Zp": "a paragraph separator",
     "Zs": "a space other than the ordinary one",
 }
-"""Refused categories. Unassigned ones too: their normalisation may change when Unicode assigns them. So a
-name in a script that this Python does not know yet is refused until Python knows it."""
 
+# Names that Windows opens as devices, with any extension. `CONIN$` and superscript digits fail earlier.
+# Source: learn.microsoft.com, "Naming Files, Paths, and Namespaces".
 _DEVICE: Final = re.compile(r"(?:con|prn|aux|nul|com[0-9]|lpt[0-9]) *(?:\..*)?", re.DOTALL | re.IGNORECASE)
-"""Names that Windows opens as devices, with any extension. `CONIN$` and superscript digits fail earlier.
-
-Source: learn.microsoft.com, "Naming Files, Paths, and Namespaces".
-"""
 
 _TOO_LONG: Final = f"the path is longer than {MAX_PATH_BYTES} bytes; shorten it"
 _DRIVE_OR_UNC: Final = re.compile(r"[A-Za-z]:|[\\/]{2}[^\\/]")
 
+# Most names and paths: ASCII that needs no closer look. About the rest is decided below.
 _DEVICE_LIKE: Final = r"[ACLNPaclnp][OPRUopru][LMNTXlmntx](?:[ .0-9/]|\Z)"
 _PLAIN: Final = rf"(?!{_DEVICE_LIKE})[A-Za-z0-9_+,&@;='.-][A-Za-z0-9_+,&@;='. -]{{0,254}}+(?<![ .])"
 _PLAIN_NAME: Final = re.compile(_PLAIN)
 _PLAIN_PATH: Final = re.compile(rf"{_PLAIN}(?:/{_PLAIN}){{0,{MAX_DEPTH - 1}}}")
-"""Most names and paths: ASCII that needs no closer look, which decides about the rest below."""
 
 
 @final
@@ -237,19 +218,18 @@ def canonicalise(unsafe_path: str, scopes: Collection[Scope]) -> CanonicalPath:
         raise _bad(unsafe_path, _TOO_LONG)
     text = _without_prefix(unsafe_path)
     scope, slash, rel = text.partition("/")
-    is_absolute = unsafe_path.startswith("/") and scope not in scopes
     try:
         path = CanonicalPath(Scope(scope), RelPath(rel or slash))  # `user/` is not `user`.
+        if scope in scopes:
+            return path
+        choice = " or ".join(f"{each}/" for each in scopes) or "a part of it (it has none)"
+        told = f"{printable(scope)!r} is no part of this memory; begin the path with {choice}"
+        refusal: PathEscape | Refusal = Refused(told, rule="scopes", layer=GRAMMAR_LAYER)
     except (PathEscape, BadName) as error:
-        # Told in the words of whoever asked.
-        raise _refusal(unsafe_path, text.split("/"), is_absolute=is_absolute) or error from None
-    if scope not in scopes:
-        raise _refusal(unsafe_path, text.split("/"), is_absolute=is_absolute) or Refused(
-            f"{printable(scope)!r} is no part of this memory; begin the path with {_choice(scopes)}",
-            rule="scopes",
-            layer=GRAMMAR_LAYER,
-        )
-    return path
+        refusal = error
+    is_absolute = unsafe_path.startswith("/") and scope not in scopes
+    # The same again, in the words of whoever asked, unless only the scope is wrong.
+    raise _refusal(unsafe_path, text.split("/"), is_absolute=is_absolute) or refusal from None
 
 
 def check_suffix(path: CanonicalPath) -> None:
@@ -368,10 +348,6 @@ def _refused_character(char: str) -> str | None:
     if char in BLANKS:
         return "invisible"
     return None if char == " " else _CATEGORIES.get(unicodedata.category(char))
-
-
-def _choice(scopes: Collection[Scope]) -> str:
-    return " or ".join(f"{scope}/" for scope in scopes) or "a part of it (it has none)"
 
 
 def _bad(unsafe_path: str, problem: str) -> BadName:

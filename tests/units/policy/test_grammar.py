@@ -1,12 +1,16 @@
 """The path grammar: text from a model becomes one canonical path, an escape, or a refusal."""
 
 import os.path
+import traceback
 import unicodedata
+from dataclasses import FrozenInstanceError, replace
+from itertools import product
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from kit.raising import raised
 from muniment.errors import BadName, PathEscape, Refused
 from muniment.kernel import path as subject
 from muniment.kernel.decide import fold_single
@@ -84,6 +88,75 @@ def test_what_is_outside_the_grammar_but_leads_nowhere_is_a_bad_name():
     below = [f"user/{name}" for name in ("a|b.md", *BAD_BELOW_USER.replace("|\n", "|").split("|"))]
     texts = ["", *BAD.replace("|\n", "|").split("|"), *below]
     assert [text for text in texts if outcome(text) != "bad_name"] == []
+
+
+def made(scope, rel):
+    """What the constructor says, about the same parts."""
+    try:
+        return subject.CanonicalPath(scope, rel).text
+    except PathEscape as escape:
+        return f"escape:{escape.via}"
+    except BadName as bad:
+        return bad.code
+
+
+@pytest.mark.threat("T-PATH-01", control="checked_paths")
+@given(st.text(st.characters(exclude_categories=()), max_size=30) | unsafe_paths())
+@example("user/con.md")
+@example("user/a/Lpt1 .txt")
+def test_a_path_that_exists_is_canonical_whoever_made_it(text):
+    scope, _, rel = text.partition("/")
+    told = made(scope, rel)
+    if told == f"{scope}/{rel}" and rel:
+        # One by one, since what most paths are asked is one question about the whole.
+        assert subject.canonicalise(text, (scope,)).rel == rel
+        assert list(map(subject.segment_problem, (scope, *rel.split("/")))) == [None] * (text.count("/") + 1)
+    for outwards in ("..", f"../{rel}", f"{rel}/../..", f"/{rel}", f"{rel}\0", f"a/{'../' * 9}x"):
+        assert made("user", outwards).startswith("escape:"), outwards
+        assert made(outwards, "a.md").startswith("escape:"), outwards
+
+
+def test_the_parts_of_a_path_are_asked_as_its_text_is():
+    parts = {("a/b", "c"): "bad_name", ("", "a.md"): "escape:absolute", ("", ""): "bad_name"}
+    parts |= {("user", "a/"): "bad_name", ("user/", ""): "bad_name", ("user", ""): "user"}
+    assert {pair: made(*pair) for pair in parts} == parts
+    top = subject.CanonicalPath("user", "a")
+    assert (top.child("b.md").text, top.parent.child("b.md").text) == ("user/a/b.md", "user/b.md")
+    names = {**dict.fromkeys(("", ".", "b/c"), BadName), **dict.fromkeys(("..", "b/../../c"), PathEscape)}
+    for name, directory in product(names, (top, top.parent)):
+        raised(names[name], directory.child, name)
+    deepest = subject.CanonicalPath("user", "/".join("d" * 8))
+    raised(BadName, deepest.child, "e")
+    raised(BadName, subject.CanonicalPath("user", "a/" + "é" * 127).child, "b" * 800)
+
+
+class Turncoat(str):
+    """Text that looks harmless, and is asked once too often."""
+
+    __slots__ = ()
+
+    def encode(self, *_):
+        return b"../../outside/secret.md"
+
+    def __format__(self, _):
+        return "../../outside/secret.md"
+
+
+def test_nobody_gets_hold_of_a_path_that_leads_outwards():
+    path, outwards = subject.CanonicalPath("user", "a.md"), "../secret.md"
+    for parts in ((Turncoat("user"), "a.md"), ("user", Turncoat("a.md")), ("user", b"a.md"), ("user", None)):
+        raised(TypeError, subject.CanonicalPath, *parts)
+    assert type(subject.canonicalise(Turncoat("user/a.md"), SCOPES).rel) is str
+    raised(TypeError, subject.CanonicalPath("user", "").child, Turncoat("a.md"))
+    raised(TypeError, type, "Another", (subject.CanonicalPath,), {"__init__": lambda *_: None})
+    raised(FrozenInstanceError, setattr, path, "rel", outwards)
+    raised(PathEscape, replace, path, rel=outwards)
+    raised(PathEscape, path.__init__, "user", outwards)
+    raised(TypeError, path.__setstate__, ["user", outwards])
+    assert path == subject.CanonicalPath("user", "a.md")
+    refused = raised(PathEscape, subject.CanonicalPath, "user", outwards)
+    seen = [frame.f_locals.get("self") for frame, _ in traceback.walk_tb(refused.__traceback__)]
+    assert not [each for each in seen if isinstance(each, subject.CanonicalPath) and hasattr(each, "rel")]
 
 
 def test_lengths_and_depth_are_bounded_in_bytes_at_exactly_the_limit():
