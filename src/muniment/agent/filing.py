@@ -191,17 +191,20 @@ def listed_names(answer: str) -> Iterator[str]:
 
 
 def _parsed_hits(answer: str, scopes: Collection[Scope]) -> Iterator[tuple[CanonicalPath, str]]:
-    for line in answer.split("\n"):
-        match = _HIT.fullmatch(line)
-        if match is None:
-            continue
-        try:
-            path = canonicalise(match[1], scopes)
-        except (PathEscape, Refusal):
-            continue
-        is_index = path.name == INDEX_NAME or path.segments[1:2] == (INDEX_DIRECTORY,)
-        if path.rel and not is_index:
-            yield path, match[2]
+    hits = [hit for line in answer.split("\n") if (hit := _HIT.fullmatch(line))]
+    paths = {text: _entry_at(text, scopes) for text in {hit[1] for hit in hits}}
+    for hit in hits:
+        if (path := paths[hit[1]]) is not None:
+            yield path, hit[2]
+
+
+def _entry_at(text: str, scopes: Collection[Scope]) -> CanonicalPath | None:
+    try:
+        path = canonicalise(text, scopes)
+    except (PathEscape, Refusal):
+        return None
+    is_index = path.name == INDEX_NAME or path.segments[1:2] == (INDEX_DIRECTORY,)
+    return path if path.rel and not is_index else None
 
 
 def _equals(line: str, first: str) -> bool:

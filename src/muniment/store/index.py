@@ -303,8 +303,8 @@ def excerpt(
         UnicodeDecodeError: the index is not UTF-8, and so not a generated one.
     """
     lines = _LINE_BREAK.split(index.decode("utf-8-sig"))
-    kept = (line for line in lines if _LINK_LINE.fullmatch(line) is None or _is_shown(line, shows))
-    return "\n".join(_as_code_says(line, below) for line in kept)
+    shown = (_as_shown(line, shows, below) for line in lines)
+    return "\n".join(line for line in shown if line is not None)
 
 
 def topic_digest(topic: str) -> str:
@@ -312,26 +312,23 @@ def topic_digest(topic: str) -> str:
     return hashlib.sha256(topic.encode()).hexdigest()
 
 
-def _as_code_says(line: str, below: Callable[[RelPath], Trust | None]) -> str:
-    """A line without the words of those who are trusted less than its reader."""
+def _as_shown(
+    line: str, shows: Callable[[RelPath], bool], below: Callable[[RelPath], Trust | None]
+) -> str | None:
+    """A line as its reader may see it, without the words of those who are trusted less; None: not at all."""
+    if _LINK_LINE.fullmatch(line) is None:
+        return line
     rel = _linked(line)
-    if rel is None:
+    if rel is None or not shows(rel):
+        return None
+    if rel == INDEX_NAME:
         return line
     if not is_index_path(rel):
         return line if (trust := below(rel)) is None else f"- [{trust}] {shown_path(rel)}"
     topic = _linked_topic(line, rel)
-    trust = None if topic is None else below(joined(topic, _STAND_IN))
-    return line if trust is None else f"- [{shown_path(joined(topic or '', _STAND_IN))}]({rel})"
-
-
-def _is_shown(line: str, shows: Callable[[RelPath], bool]) -> bool:
-    rel = _linked(line)
-    if rel is None or not shows(rel):
-        return False
-    if rel == INDEX_NAME or not is_index_path(rel):
-        return True
-    topic = _linked_topic(line, rel)
-    return topic is not None and shows(joined(topic, _STAND_IN))
+    if topic is None or not shows(entry := joined(topic, _STAND_IN)):
+        return None
+    return line if below(entry) is None else f"- [{shown_path(entry)}]({rel})"
 
 
 def _led_up(text: str) -> str:
