@@ -1,8 +1,10 @@
 """From untrusted text to a canonical logical path, by refusing and never by repairing.
 
 Contract:
-    G1  `canonicalise` returns a path whose first segment is a declared scope and whose every segment
-        passes `segment_problem`; or raises `PathEscape`, `BadName` or `Refused`. Nothing else, for any `str`.
+    G0  A `CanonicalPath` that exists is canonical, whoever made it: at most `MAX_DEPTH` segments, each of
+        which passes `segment_problem`, and at most `MAX_PATH_BYTES`.
+    G1  `canonicalise` returns one whose first segment is a declared scope; or raises `PathEscape`, `BadName`
+        or `Refused`. Nothing else, for any `str`.
     G2  One name, one spelling: a canonical path is NFKC-stable, holds no empty, `.` or `..` segment and
         nothing invisible; nothing in it is ever decoded (`%`, `~`, `$`) or expanded. Folding it is folding
         each of its characters by itself.

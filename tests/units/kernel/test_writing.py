@@ -243,6 +243,10 @@ def test_only_an_empty_directory_is_removed(root, trees, monkeypatch):
     for rel in ("topic", "note.md", "link", "note.md/below"):
         assert not _directory.remove_empty_directory(root, user(rel))
     raised(PathEscape, _directory.remove_empty_directory, root, user(f"link/{CANARY}-dir"))
+    (trees.inside / "user").mkdir()
+    raised(BadName, _directory.remove_empty_directory, root, user(""))
+    for wrong, error in {"topic": TypeError, at("project", "topic"): ValueError}.items():
+        raised(error, open_directory, root, wrong, create=True)
     failing(monkeypatch, "rmdir", errno.EROFS)
     raised(
         ManagedMemoryUnavailable, _directory.remove_empty_directory, root, user("empty"), match="read-only"
