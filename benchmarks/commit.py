@@ -27,7 +27,7 @@ from muniment.kernel.change import read_proposal
 from muniment.kernel.names import Scope, Trust
 from muniment.policy.load import load_policy
 from muniment.store.commit import Terms, commit
-from muniment.store.ledger import Origin
+from muniment.store.ledger import Run
 from muniment.store.state import State
 from muniment.store.trust import constant, new_ulid
 from muniment.store.upkeep import rebuild
@@ -79,9 +79,9 @@ class Ours:
     def write(self, number: int) -> None:
         """Commit one entry."""
         now = "2026-11-22T10:00:00.000Z"
-        origin = Origin(f"edit-{new_ulid()}", "edit", now, Trust.OWNER, "rules", POLICY.label)
+        run = Run(f"edit-{new_ulid()}", now, Trust.OWNER, "rules", POLICY.label, "edit")
         patience = Patience(time.monotonic() + 60)
-        terms = Terms(POLICY, self.roots, patience, self.state, origin, constant(Trust.OWNER))
+        terms = Terms(POLICY, self.roots, patience, self.state, run, constant(Trust.OWNER))
         path = f"user/topic-{number % self.topics}/new-{number}.md"
         commit([read_proposal([(path, None, entry(number))], (), self.roots)], terms)
 

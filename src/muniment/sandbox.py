@@ -18,7 +18,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from os import PathLike
 from pathlib import Path
@@ -49,7 +48,7 @@ from muniment.policy.grammar import NO_LINKS, Links, check_symlinks, resolve
 from muniment.policy.load import Loaded, load_files
 from muniment.store.audit import timestamp
 from muniment.store.commit import Commit, Stamp, Terms, commit
-from muniment.store.ledger import Change, Origin
+from muniment.store.ledger import Change, Run, change_of
 from muniment.store.state import State
 from muniment.store.trust import TrustRule, constant, new_ulid
 from muniment.store.upkeep import Rename
@@ -92,47 +91,6 @@ def check_enforcement(policy: Policy, *, in_process: bool) -> None:
         require(policy, IN_PROCESS)
 
 
-@dataclass(frozen=True, slots=True)
-class RunTerms:
-    """What a run asks of its sandbox; the defaults are those of plain calls.
-
-    Attributes:
-        context: in `clean` runs the worker gets no root.
-        must_read: whether a file must be read before it may be replaced.
-        patience: when every wait of the run ends; None: each call or commit has `WAIT_SECONDS`.
-        is_job: whether a job of Muniment commits, rather than a caller who names every file himself.
-        symlinks: what becomes of links beneath the roots.
-    """
-
-    context: ContextMode = ContextMode.WORKSPACE
-    must_read: bool = False
-    patience: Patience | None = None
-    is_job: bool = False
-    symlinks: Symlinks = Symlinks.REFUSE
-
-    @property
-    def is_clean(self) -> bool:
-        """Whether the run sees nothing of the memory."""
-        return self.context is ContextMode.CLEAN
-
-
-@dataclass(frozen=True, slots=True)
-class JobTerms:
-    """Who commits, and how.
-
-    Attributes:
-        origin: what the ledger keeps of it.
-        trust: says how far the new bytes are trusted.
-        stamp: completes what is committed; None keeps the proposed bytes.
-        rename: says where a new file goes instead; None: where it was proposed.
-    """
-
-    origin: Origin
-    trust: TrustRule
-    stamp: Stamp | None = None
-    rename: Rename | None = None
-
-
 class Sandbox:
     """The memory of some roots, judged by a policy.
 
@@ -165,14 +123,14 @@ class Sandbox:
         given = policy if isinstance(policy, Policy | Loaded) else load_files(os.fspath(policy))
         loaded = given if isinstance(given, Loaded) else Loaded(given, ())
         effective = loaded.policy
-        terms = RunTerms(symlinks=check_symlinks(symlinks))
+        links = check_symlinks(symlinks)
         apart = (Path(state),) if state is not None else ()
         check_scopes(effective, roots or {})
         check_enforcement(effective, in_process=in_process)
         named = {Scope(name): Path(path) for name, path in (roots or {}).items()}
         bound = bind_outside(named, loaded.paths, loaded.linked, apart_from=apart)
         self._state_directory = None if state is None else Path(state)
-        self._set_up(effective, bound, None, terms, in_process=in_process)
+        self._set_up(effective, bound, None, links, in_process=in_process)
 
     @classmethod
     def for_run(
@@ -180,18 +138,34 @@ class Sandbox:
         policy: Policy,
         roots: Mapping[Scope, BoundRoot],
         state: State,
-        terms: RunTerms,
         *,
         in_process: bool,
+        symlinks: Symlinks = Symlinks.REFUSE,
+        context: ContextMode = ContextMode.WORKSPACE,
+        patience: Patience | None = None,
+        is_job: bool = True,
     ) -> Self:
         """The sandbox of one run over roots and a state that the caller has opened and keeps.
+
+        Args:
+            policy: judges it.
+            roots: of its scopes.
+            state: ledger and catalog.
+            in_process: as of the constructor.
+            symlinks: what becomes of links beneath the roots.
+            context: in `clean` runs the worker gets no root.
+            patience: when every wait of the run ends; None: each call or commit has `WAIT_SECONDS`.
+            is_job: whether a job of Muniment commits, which must read a file before it may replace it, rather
+                than a caller who names every file himself.
 
         Raises:
             ConfinementUnavailable: as the constructor.
         """
         check_enforcement(policy, in_process=in_process)
         box = cls.__new__(cls)
-        box._set_up(policy, roots, state, terms, in_process=in_process)  # noqa: SLF001  the other constructor
+        box._set_up(  # noqa: SLF001  the other constructor
+            policy, roots, state, symlinks, context, patience, in_process=in_process, is_job=is_job
+        )
         return box
 
     def _set_up(
@@ -199,11 +173,15 @@ class Sandbox:
         policy: Policy,
         roots: Mapping[Scope, BoundRoot],
         state: State | None,
-        terms: RunTerms,
+        symlinks: Symlinks,
+        context: ContextMode = ContextMode.WORKSPACE,
+        patience: Patience | None = None,
         *,
         in_process: bool,
+        is_job: bool = False,
     ) -> None:
-        self._policy, self._roots, self._terms = policy, roots, terms
+        self._policy, self._roots, self._symlinks = policy, roots, symlinks
+        self._is_clean, self._run_patience, self._is_job = context is ContextMode.CLEAN, patience, is_job
         self._state, self._owns_all = state, state is None
         self._in_process = in_process
         self._seen: set[CanonicalPath] = set()
@@ -272,14 +250,15 @@ class Sandbox:
 
     def changes(self) -> list[Change]:
         """What would be committed, in order of paths; raises as `call`."""
-        return [
-            Change(item.path.text, item.kind, item.base, item.digest) for item in self._change_set().changes
-        ]
+        return [change_of(item) for item in self._change_set().changes]
 
     def commit(
         self,
-        job: JobTerms | None = None,
+        run: Run | None = None,
         *,
+        trust: TrustRule | None = None,
+        stamp: Stamp | None = None,
+        rename: Rename | None = None,
         dry_run: bool = False,
         accept: Callable[[ChangeSet], None] = lambda _: None,
     ) -> Commit:
@@ -288,7 +267,10 @@ class Sandbox:
         An empty change-set writes nothing. Afterwards the overlay is empty again.
 
         Args:
-            job: who commits, and how; None: the caller, as the owner, with the bytes as they were proposed.
+            run: who commits, and why; None: the caller himself, who edits.
+            trust: says how far the new bytes are trusted; None: as the owner's.
+            stamp: completes what is committed; None keeps the proposed bytes.
+            rename: says where a new file goes instead; None: where it was proposed.
             dry_run: do everything except writing.
             accept: is shown the very change-set that is judged then, and raises what it likes.
 
@@ -304,7 +286,6 @@ class Sandbox:
         """
         if self._escape is not None:
             raise self._escape
-        job = job or self._edit()
         try:
             change_set = self._change_set()
             if not change_set.changes:
@@ -312,16 +293,15 @@ class Sandbox:
                 return Commit()
             check_budgets(change_set, self._policy)
             accept(change_set)
+            where = (self._policy, self._roots, self._patience(), self._opened_state())
             terms = Terms(
-                self._policy,
-                self._roots,
-                self._patience(),
-                self._opened_state(),
-                job.origin,
-                job.trust,
-                stamp=job.stamp,
-                rename=job.rename,
-                settle_names=self._terms.is_clean or self._is_blind_job(),
+                *where,
+                run or self._edit(),
+                trust or constant(Trust.OWNER),
+                stamp=stamp,
+                rename=rename,
+                # A job whose policy shows it nothing cannot know what is taken.
+                settle_names=self._is_clean or (self._is_job and not self._shown),
                 dry_run=dry_run,
             )
             done = commit([change_set], terms)
@@ -349,18 +329,17 @@ class Sandbox:
         self.close()
 
     def _patience(self) -> Patience:
-        return self._terms.patience or Patience(time.monotonic() + WAIT_SECONDS)
+        return self._run_patience or Patience(time.monotonic() + WAIT_SECONDS)
 
     def _opened_state(self) -> State:
         if self._state is None:
             self._state = State(self._state_directory)
         return self._state
 
-    def _edit(self) -> JobTerms:
-        """The terms of a caller who commits for himself."""
+    def _edit(self) -> Run:
+        """What a caller who commits for himself does."""
         task, now = f"edit-{new_ulid()}", timestamp(datetime.now(UTC))
-        origin = Origin(task, "edit", now, Trust.OWNER, "caller", self._policy.label)
-        return JobTerms(origin, constant(Trust.OWNER))
+        return Run(task, now, Trust.OWNER, "caller", self._policy.label, "edit")
 
     def _change_set(self) -> ChangeSet:
         return self._bench.change_set() if self._bench else ChangeSet()
@@ -368,27 +347,21 @@ class Sandbox:
     def _connect(self) -> Bench:
         if self._bench is None:
             handles = {scope: self._roots[scope].root for scope in self._shown}
-            if self._terms.symlinks is Symlinks.BENEATH:
+            if self._symlinks is Symlinks.BENEATH:
                 self._links = {scope: read_links(root) for scope, root in handles.items()}
             self._bench = self._in_this_process(handles) if self._in_process else self._in_worker(handles)
         return self._bench
 
     def _shown_scopes(self) -> tuple[Scope, ...]:
         """The scopes in which the run may list, read or edit, whose roots it holds; none in `clean` runs."""
-        if self._terms.is_clean:
+        if self._is_clean:
             return ()
         judge = Judge(self._policy)
         verbs = (Verb.LIST, Verb.READ, Verb.MODIFY)
         return tuple(scope for scope in self._roots if any(judge.reaches(verb, scope) for verb in verbs))
 
-    def _is_blind_job(self) -> bool:
-        """Whether a job runs under a policy that shows it nothing, so that it cannot know what is taken."""
-        return self._terms.is_job and not self._shown
-
     def _in_this_process(self, handles: Mapping[Scope, Root]) -> Workbench:
-        return Workbench(
-            self._policy, tuple(self._roots), handles, must_read=self._terms.must_read, links=self._links
-        )
+        return Workbench(self._policy, tuple(self._roots), handles, must_read=self._is_job, links=self._links)
 
     def _in_worker(self, handles: Mapping[Scope, Root]) -> RemoteBench:
         patience = self._patience()
@@ -402,7 +375,7 @@ class Sandbox:
                 self._worker,
                 self._policy,
                 tuple(self._roots),
-                must_read=self._terms.must_read,
+                must_read=self._is_job,
                 patience=self._patience,
                 links=self._links,
             )

@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 import pytest
 
-from kit.store.ground import STRICT, lay, new, opened, origin, patience
+from kit.store.ground import STRICT, by, lay, new, opened, patience
 from kit.store.killed import BEFORE, recovered
 from kit.store.processes import die, killed
 from muniment.kernel import _directory
@@ -85,8 +85,8 @@ def test_an_interrupt_just_after_a_commit_is_done_does_not_take_its_files_back(g
     real = LedgerJournal.finish
     interrupted = lambda *arguments: (real(*arguments), signal.raise_signal(signal.SIGINT))  # noqa: E731
     with patch.object(LedgerJournal, "finish", interrupted), pytest.raises(KeyboardInterrupt):
-        ground.commit(new("user/n.md"), origin=origin("task-1"))
-    assert ground.commit(new("user/n.md"), origin=origin("task-1")).repeated
+        ground.commit(new("user/n.md"), run=by("task-1"))
+    assert ground.commit(new("user/n.md"), run=by("task-1")).repeated
     assert (ground.user / "n.md").read_bytes() == b"new\n"
 
 

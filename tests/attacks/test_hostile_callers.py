@@ -9,7 +9,7 @@ from unittest.mock import Mock
 import pytest
 
 from kit.paths import at
-from kit.store.ground import STANDING, lax, new, origin, patience, sha
+from kit.store.ground import STANDING, by, lax, new, patience, sha
 from muniment.errors import BadName, MunimentError, PathEscape, Refused, StoreConflict
 from muniment.kernel import change as sealed
 from muniment.kernel.change import ChangeSet, FileChange, Generated, IndexFile, Judged, Returned, Standing
@@ -209,7 +209,7 @@ def test_no_change_says_one_thing_to_the_judge_and_another_to_the_disk(untouched
 
 def test_bytes_that_never_stood_there_are_never_brought_back(ground):
     """By a journal that knows nothing of them, and by one that invents them where nobody may write."""
-    ground.commit(ground.edit("user/a.md", b"once\n"), new("user/m.md"), origin=origin("task-1"))
+    ground.commit(ground.edit("user/a.md", b"once\n"), new("user/m.md"), run=by("task-1"))
     before = ground.contents()
     honest = LedgerJournal(ground.state, ground.roots)
     now = {path: (ground.base / path.text).read_bytes() for path in (A, TOPIC)}

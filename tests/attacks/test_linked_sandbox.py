@@ -12,12 +12,10 @@ from kit.raising import raised
 from muniment import Sandbox
 from muniment.errors import RememberPathEscape, StoreConflict
 from muniment.kernel.binding import bind_all
-from muniment.kernel.cancel import Patience
 from muniment.kernel.decide import Quota
 from muniment.kernel.names import RelPath, Scope
 from muniment.kernel.path import CanonicalPath
 from muniment.names import ContextMode, Symlinks
-from muniment.sandbox import RunTerms
 from muniment.store.state import State
 
 
@@ -253,11 +251,11 @@ def test_a_worker_that_proposes_a_path_through_a_link_beneath_the_root_escapes(r
 def test_a_clean_run_is_told_no_link(roots, in_process):
     link(roots, {"l.md": "real.md"})
     bound = bind_all(roots)
-    terms = RunTerms(ContextMode.CLEAN, patience=Patience(float("inf")), symlinks=Symlinks.BENEATH)
+    terms = {"context": ContextMode.CLEAN, "symlinks": Symlinks.BENEATH, "in_process": in_process}
     with State(None) as state, ExitStack() as stack:
         stack.callback(lambda: [each.close() for each in bound.values()])
         policy = strict(require="none")
-        box = stack.enter_context(Sandbox.for_run(policy, bound, state, terms, in_process=in_process))
+        box = stack.enter_context(Sandbox.for_run(policy, bound, state, **terms))
         told = box.call("write_file", {"path": "user/l.md", "content": "x\n"}).text
         assert told == "created user/l.md (2 bytes)"
         assert [change.path for change in box.commit().changes] == ["user/l-2.md"]

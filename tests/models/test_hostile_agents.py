@@ -30,7 +30,7 @@ from muniment.kernel.binding import bind
 from muniment.kernel.land import land
 from muniment.kernel.root import choose_resolver
 from muniment.names import Symlinks
-from muniment.sandbox import RunTerms, Sandbox
+from muniment.sandbox import Sandbox
 from muniment.store.state import State
 from muniment.testing.strategies import tool_calls, trees, unsafe_paths
 from muniment.testing.witness import sightings
@@ -223,8 +223,8 @@ class Machine(RuleBasedStateMachine):
             return
         self.ground.roots = {scope: (root.device, root.inode) for scope, root in self.bound.items()}
         policy = policy_of(on_escape, "partial" if behind else "none")
-        terms = RunTerms(symlinks=symlinks)
-        self.box = Sandbox.for_run(policy, self.bound, self.state, terms, in_process=not behind)
+        terms = {"in_process": not behind, "symlinks": symlinks, "is_job": False}
+        self.box = Sandbox.for_run(policy, self.bound, self.state, **terms)
         self.behind, self.resolves_links = behind, symlinks is Symlinks.BENEATH
         self.aborts, self.escaped, self.is_quiet = on_escape == "abort", False, True
         self._begin()

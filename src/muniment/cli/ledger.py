@@ -77,7 +77,7 @@ def show_why(where: MemoryArguments, unsafe_path: str) -> int:
     def body(place: Place) -> int:
         found = why_of(place, unsafe_path)
         if where.json:
-            print_document(asdict(found))
+            print_document(found.as_json())
         else:
             _print_why(found)
         return 0
@@ -123,10 +123,10 @@ def _print_why(found: Why) -> None:
     if found.source is None:
         return
     source = found.source
-    say("  " + on_one_line(f"task {source.task} ({found.asked}), {source.at}"))
+    say("  " + on_one_line(f"task {source.task} ({source.kind}), {source.at}"))
     say("  " + on_one_line(f"decided by {source.decided_by}, trust {source.trust}, policy {source.policy}"))
-    if found.fact is not None:
-        say(f"  fact {found.fact} (a keyed digest)")
+    if source.fact is not None:
+        say(f"  fact {source.fact} (a keyed digest)")
 
 
 # -- review ------------------------------------------------------------------------------------------
@@ -154,7 +154,7 @@ def list_reviews(where: MemoryArguments) -> int:
             return 0
         for each in here:
             paths = ", ".join(path.text for path in each.change_set.paths)
-            say(on_one_line(f"{each.id}: {each.origin.kind} of {paths}, {each.at}"))
+            say(on_one_line(f"{each.id}: {each.run.kind} of {paths}, {each.run.at}"))
             say(f"  because {on_one_line('; '.join(each.reasons))}")
         if not here:
             say("nothing waits")
@@ -232,9 +232,9 @@ def _decide(where: MemoryArguments, decision: Callable[[Cancel], Decided]) -> in
 def _summary(waiting: Pending) -> dict[str, object]:
     return {
         "review_id": waiting.id,
-        "at": waiting.at,
-        "kind": waiting.origin.kind,
-        "task_id": waiting.origin.task,
+        "at": waiting.run.at,
+        "kind": waiting.run.kind,
+        "task_id": waiting.run.task,
         "paths": [path.text for path in waiting.change_set.paths],
         "reasons": list(waiting.reasons),
     }

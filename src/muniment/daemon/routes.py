@@ -362,8 +362,8 @@ async def list_reviews(call: Call) -> Response:
             reviews=[
                 contract.Review(
                     review_id=each.id,
-                    kind=each.origin.kind,
-                    at=each.at,
+                    kind=each.run.kind,
+                    at=each.run.at,
                     reasons=list(each.reasons),
                     paths=[path.text for path in each.change_set.paths],
                 )

@@ -59,13 +59,12 @@ from muniment.kernel.cancel import Patience
 from muniment.kernel.change import ChangeSet, Claim, FileChange
 from muniment.kernel.decide import Judge, Policy
 from muniment.kernel.names import RelPath, Scope, Trust
-from muniment.kernel.path import CanonicalPath
 from muniment.store.audit import timestamp
 from muniment.store.catalog import View
 from muniment.store.commit import Commit, Terms, commit
 from muniment.store.erase import is_forgotten
-from muniment.store.ledger import Kept, Origin, of_task
-from muniment.store.trust import ChangeOrigin, Ruling, new_ulid, stamp
+from muniment.store.ledger import CommitRow, Run, of_task
+from muniment.store.trust import Ruling, stamp
 from muniment.store.upkeep import view_of
 
 # -- dream findings ----------------------------------------------------------------------------------
@@ -520,24 +519,20 @@ def _bytes(step: DreamStep) -> int:
 def _commit(task: _DreamTask, steps: Sequence[DreamStep], now: datetime, budget: Budget) -> Commit:
     """Step 5."""
     request, place = task.request, task.place
-    origin = Origin(task.id, KIND, timestamp(now), request.trust, task.model.name, place.policy.label)
+    run = Run(task.id, timestamp(now), request.trust, task.model.name, place.policy.label, KIND)
 
     def trust(draft: FileChange, held: Trust | None) -> Ruling:
         # A text that a model made of entries of one trust has that trust: `step_of_merge` saw to its words.
         return Ruling(request.trust if draft.after is None or held is None else request.trust.capped(held))
-
-    def stamped(after: bytes, before: bytes | None, path: CanonicalPath, trust: Trust) -> bytes:
-        provenance = ChangeOrigin(new_ulid(), now, task.id, trust, task.model.name, place.policy.label)
-        return stamp(after, before, path, provenance)
 
     terms = Terms(
         place.policy,
         place.roots,
         Patience(budget.deadline, budget.cancel),
         place.state,
-        origin,
+        run,
         trust,
-        stamp=stamped,
+        stamp=stamp,
         dry_run=not request.yes,
         attended=request.attended,
     )
@@ -590,9 +585,9 @@ def _touched_topics(task: _DreamTask, done: Commit) -> tuple[str, ...]:
     return () if kept is None else topics_of(kept.changes)
 
 
-def _again(task: _DreamTask, done: Kept) -> DreamResult:
+def _again(task: _DreamTask, done: CommitRow) -> DreamResult:
     """The result of a task that committed already, as far as the ledger knows it."""
-    known = [item.change for item in done.changes if not item.is_erased]
+    known = done.known
     gone = {change.path for change in known if change.kind == "delete"}
     over = expired_by(task.place, done)
     counts = Counts(
@@ -610,7 +605,7 @@ def _again(task: _DreamTask, done: Kept) -> DreamResult:
         deduped_entries=tuple(sorted(gone - over)),
         expired_entries=tuple(sorted(over)),
         touched_topics=topics_of(done.changes),
-        touched_scopes=tuple(sorted({item.scope for item in done.changes})),
+        touched_scopes=done.touched_scopes,
     )
 
 

@@ -68,7 +68,7 @@ from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, canonicalise
 from muniment.store.audit import timestamp
 from muniment.store.catalog import may_hold
 from muniment.store.commit import Commit, Terms, commit
-from muniment.store.ledger import Kept, KeptChange, Origin, source_of
+from muniment.store.ledger import ChangeRow, CommitRow, Run, source_of
 from muniment.store.trust import Ruling, assessing
 from muniment.store.upkeep import view_of
 
@@ -158,46 +158,48 @@ def topic_of(entry: Entry) -> str:
     return entry.type or EntryType.REFERENCE
 
 
-def topics_of(changes: Iterable[KeptChange]) -> tuple[str, ...]:
+def topics_of(changes: Iterable[ChangeRow]) -> tuple[str, ...]:
     """The topics of what a commit changed, sorted, each once; as far as its bytes are known."""
-    known = (each.before or each.after for each in changes if not each.is_erased)
+    known = (each.change.before or each.change.after for each in changes if not each.is_erased)
     return tuple(sorted({topic_of(parse(data)) for data in known if data is not None}))
 
 
-def forgotten_by(place: Place, done: Kept) -> tuple[Removed, ...]:
+def forgotten_by(place: Place, done: CommitRow) -> tuple[Removed, ...]:
     """The entries and items that the commit of a forget removed, as far as their bytes are known."""
     return tuple(each for item in done.changes if not item.is_erased for each in _of_change(place, item))
 
 
-def expired_by(place: Place, done: Kept) -> frozenset[str]:
+def expired_by(place: Place, done: CommitRow) -> frozenset[str]:
     """The paths that the commit of a dream removed because their time was over, as far as that is known."""
     found: set[str] = set()
     for item in done.changes:
-        if item.after is not None or item.before is None:
+        path, before = item.change.path, item.change.before
+        if item.change.after is not None or before is None:
             continue
-        assess = assessing(place.state, item.root, item.scope, place.policy)
-        expires = assess(item.rel, digest(item.before), item.before).expires
-        if expires is not None and expires <= done.origin.at:
-            found.add(item.path)
+        assess = assessing(place.state, item.root, path.scope, place.policy)
+        expires = assess(path.rel, digest(before), before).expires
+        if expires is not None and expires <= done.run.at:
+            found.add(path.text)
     return frozenset(found)
 
 
-def _of_change(place: Place, item: KeptChange) -> Iterator[Removed]:
-    path, before = CanonicalPath(item.scope, item.rel), item.before or b""
+def _of_change(place: Place, item: ChangeRow) -> Iterator[Removed]:
+    path, before, after = item.change.path, item.change.before or b"", item.change.after
     entry = parse(before)
-    if item.after is None:
+    if after is None:
         yield removal(path, entry, _name(place, item, before))
         return
-    ours, left = outline(entry.body).items, outline(parse(item.after).body).items
+    ours, left = outline(entry.body).items, outline(parse(after).body).items
     yield from (removal(path, entry, each.own) for each in _gone(ours, left))
 
 
-def _name(place: Place, item: KeptChange, data: bytes) -> str:
+def _name(place: Place, item: ChangeRow, data: bytes) -> str:
     """The name of an entry; of one whose text is held back that of its file."""
-    is_ours = source_of(place.state, item.root, item.rel, digest(data)) is not None
-    if not is_ours and held_for(data, item.rel, place.policy.trust_of(item.scope)) is not None:
-        return item.rel.rpartition("/")[2].removesuffix(FILE_SUFFIX)
-    return titled(parse(data), item.rel).name
+    path = item.change.path
+    is_ours = source_of(place.state, item.root, path.rel, digest(data)) is not None
+    if not is_ours and held_for(data, path.rel, place.policy.trust_of(path.scope)) is not None:
+        return path.name.removesuffix(FILE_SUFFIX)
+    return titled(parse(data), path.rel).name
 
 
 def _gone(items: Sequence[Item], left: Sequence[Item]) -> Iterator[Item]:
@@ -393,7 +395,7 @@ def _paths(removed: Iterable[Removed]) -> str:
     return ", ".join(dict.fromkeys(each.path for each in removed))
 
 
-def _again(task: _ForgetTask, done: Kept) -> ForgetResult:
+def _again(task: _ForgetTask, done: CommitRow) -> ForgetResult:
     """The result of a task that committed already, as far as the ledger knows it."""
     removed = forgotten_by(task.place, done)
     task.kept, task.notes = [], list(done.notes)
@@ -403,7 +405,7 @@ def _again(task: _ForgetTask, done: Kept) -> ForgetResult:
         summary=f"forgot before by this task: {_paths(removed) or 'what was erased since'}",
         repeated=True,
         removed_entries=removed,
-        touched_scopes=tuple(sorted({item.scope for item in done.changes})),
+        touched_scopes=done.touched_scopes,
     )
 
 
@@ -543,21 +545,14 @@ def _may_be_left(holding: Holding, left: bytes) -> bool:
 def _commit(task: _ForgetTask, change_set: ChangeSet, budget: Budget) -> Commit:
     """Step 6."""
     request, place = task.request, task.place
-    origin = Origin(
-        task.id,
-        KIND,
-        timestamp(datetime.now(UTC)),
-        request.trust,
-        task.model.name,
-        place.policy.label,
-        fact=task.fact,
-    )
+    now, policy = timestamp(datetime.now(UTC)), place.policy.label
+    run = Run(task.id, now, request.trust, task.model.name, policy, KIND, fact=task.fact)
     terms = Terms(
         place.policy,
         place.roots,
         Patience(budget.deadline, budget.cancel),
         place.state,
-        origin,
+        run,
         # What is left of a file is trusted as before.
         lambda _draft, held: Ruling(request.trust if held is None else held, by=request.trust),
         dry_run=not request.yes,

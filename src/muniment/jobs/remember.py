@@ -77,12 +77,12 @@ from muniment.kernel.path import FILE_SUFFIX, CanonicalPath
 from muniment.names import ContextMode
 from muniment.policy.load import load_policy
 from muniment.policy.tables import meet, narrow_writes
-from muniment.sandbox import JobTerms, RunTerms, Sandbox
+from muniment.sandbox import Sandbox
 from muniment.store.audit import described, timestamp
-from muniment.store.commit import Commit, Stamp
+from muniment.store.commit import Commit
 from muniment.store.index import excerpt, is_index_path
-from muniment.store.ledger import Kept, Origin, root_key
-from muniment.store.trust import ChangeOrigin, Ruling, TrustRule, by_words, new_ulid, stamp, trust_at
+from muniment.store.ledger import CommitRow, Run, root_key
+from muniment.store.trust import Ruling, TrustRule, by_words, stamp, trust_at
 from muniment.store.upkeep import is_as_written, trusted_less, trusts_shown
 from muniment.tools.calls import WRITING_TOOLS, Outcome, stopped
 
@@ -113,58 +113,49 @@ class NotTheirWords(Exception):
     """A run would put words of its own in the place of somebody's."""
 
 
-@dataclass(frozen=True, slots=True)
-class Filing:
-    """What the commit of one fact is bound to.
+def _filed(
+    run: Run,
+    fact: str,
+    box: Sandbox,
+    place: Place,
+    indexes: Collection[Scope],
+    *,
+    holds_up: bool,
+    dry_run: bool,
+    accept: Callable[[ChangeSet], None],
+) -> Commit:
+    """Commit what a run proposed, in the words of the fact as far as it can be told.
 
-    Attributes:
-        trust: of the request.
-        decided_by: `rules`, or the model's name.
+    Args:
+        run: that proposed it.
+        fact: what was to be remembered.
+        box: where it was proposed.
+        place: of the memory.
+        indexes: the run was shown those of these scopes.
+        holds_up: where a model's words would wait for review in the place of somebody's, let them wait;
+            else this raises `NotTheirWords`.
+        dry_run: write nothing.
+        accept: as of `Sandbox.commit`.
+
+    Raises:
+        NotTheirWords: see above.
+        Whatever `Sandbox.commit` does.
     """
+    # Where secrets are taken out instead of refused, so they are of the fact.
+    fact = redacted(fact) if place.policy.content.secrets == "redact" else fact
+    words, rule = _FactWords(fact), by_words(fact, run.trust, _least_shown(place, box, indexes))
 
-    place: Place
-    task: str
-    fact: str
-    trust: Trust
-    decided_by: str
+    def stamped(after: bytes, before: bytes | None, path: CanonicalPath, by: Run) -> bytes:
+        return stamp(words.labelled(after, before), before, path, by)
 
-    def terms(self, box: Sandbox, indexes: Collection[Scope], *, holds_up: bool) -> JobTerms:
-        """The terms for what a run proposed in `box`, after it was shown the indexes of some scopes.
-
-        Args:
-            box: of the run.
-            indexes: of these scopes.
-            holds_up: where a model's words would wait for review in the place of somebody's, let them wait;
-                else the commit raises `NotTheirWords`.
-        """
-        now = datetime.now(UTC)
-        state, policy = self.place.state, self.place.policy.label
-        origin = Origin(
-            self.task,
-            KIND,
-            timestamp(now),
-            self.trust,
-            self.decided_by,
-            policy,
-            fact=state.keyed(self.fact),
-        )
-        # Where secrets are taken out instead of refused, so they are of the fact.
-        is_redacted = self.place.policy.content.secrets == "redact"
-        fact = redacted(self.fact) if is_redacted else self.fact
-        words = _FactWords(fact)
-        rule = by_words(fact, self.trust, _least_shown(self.place, box, indexes))
-        return JobTerms(
-            origin, rule if holds_up else _not_in_place_of_others(rule), self._stamp(now, words), words.rename
-        )
-
-    def _stamp(self, now: datetime, words: _FactWords) -> Stamp:
-        def stamped(after: bytes, before: bytes | None, path: CanonicalPath, trust: Trust) -> bytes:
-            provenance = ChangeOrigin(
-                new_ulid(), now, self.task, trust, self.decided_by, self.place.policy.label
-            )
-            return stamp(words.labelled(after, before), before, path, provenance)
-
-        return stamped
+    return box.commit(
+        run,
+        trust=rule if holds_up else _not_in_place_of_others(rule),
+        stamp=stamped,
+        rename=words.rename,
+        dry_run=dry_run,
+        accept=accept,
+    )
 
 
 class _FactWords:
@@ -434,15 +425,16 @@ def _attempts(task: _RememberTask, brief: Brief, policy: Policy, budget: Budget)
 
 def _attempt(task: _RememberTask, brief: Brief, policy: Policy, budget: Budget) -> RememberResult:
     """Steps 3 and 4, once."""
-    terms = RunTerms(
-        brief.context,
-        must_read=True,
-        patience=Patience(budget.deadline, task.cancel),
-        is_job=True,
-        symlinks=task.place.symlinks,
-    )
     place = task.place
-    with Sandbox.for_run(policy, place.roots, place.state, terms, in_process=place.in_process) as box:
+    with Sandbox.for_run(
+        policy,
+        place.roots,
+        place.state,
+        in_process=place.in_process,
+        symlinks=place.symlinks,
+        context=brief.context,
+        patience=Patience(budget.deadline, task.cancel),
+    ) as box:
         task.held = box.held  # Before the model is asked anything.
         runner = Runner(
             task.model,
@@ -459,18 +451,27 @@ def _attempt(task: _RememberTask, brief: Brief, policy: Policy, budget: Budget) 
         _raise_unless_final(task, outcome)
         budget.check()
         fact = check_content(task.request.content)  # As it came, secrets and all: a repeat is known by it.
-        filing = Filing(place, task.id, fact, task.request.trust, task.decided_by)
-        is_final = task.is_by_rules or place.on_model_failure == "fail"
-        job = filing.terms(box, tuple(each.scope for each in indexes), holds_up=is_final)
+        now, state = timestamp(datetime.now(UTC)), place.state
+        who = (task.id, now, task.request.trust, task.decided_by, place.policy.label, KIND)
+        run = Run(*who, fact=state.keyed(fact))
 
         def accept(proposed: ChangeSet) -> None:
             task.require_fact(brief.fact, [_body(each.after or b"") for each in proposed.changes])
 
         try:
-            done = box.commit(job, dry_run=task.request.dry_run, accept=accept)
+            done = _filed(
+                run,
+                fact,
+                box,
+                place,
+                tuple(each.scope for each in indexes),
+                holds_up=task.is_by_rules or place.on_model_failure == "fail",
+                dry_run=task.request.dry_run,
+                accept=accept,
+            )
         except NotTheirWords as error:
             raise _Followed("it would have put its own words in the place of an entry") from error
-        if done.repeated and (other := done_before(place, KIND, task.id, job.origin.fact)) is not None:
+        if done.repeated and (other := done_before(place, KIND, task.id, run.fact)) is not None:
             return _again(task, other)  # An attempt that had been given up was quicker.
         if not done.changes:
             known = _known_entries(place, box, outcome)
@@ -625,18 +626,17 @@ def _as_job_error(error: MunimentError, place: Place) -> MunimentError:
             return as_job_error(error, RememberFailed, RememberTimeout)
 
 
-def _again(task: _RememberTask, done: Kept) -> RememberResult:
+def _again(task: _RememberTask, done: CommitRow) -> RememberResult:
     """The result of a task that committed already, as far as the ledger knows it."""
-    changes = tuple(item.change for item in done.changes if not item.is_erased)
-    paths = tuple(change.path for change in changes)
+    paths = tuple(change.path for change in done.known)
     return task.result(
         None,
         status="completed",
         summary=f"saved before by this task: {', '.join(paths) or 'what was erased since'}",
         repeated=True,
         files_touched=paths,
-        touched_scopes=tuple(sorted({item.scope for item in done.changes})),
-        changes=changes,
+        touched_scopes=done.touched_scopes,
+        changes=done.known,
         trust=done.trust,
         notes=done.notes,
     )

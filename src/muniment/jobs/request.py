@@ -25,7 +25,7 @@ from muniment.kernel.names import Enforcement, Scope, Trust
 from muniment.kernel.path import MAX_MARKS, overlong_run
 from muniment.names import MAX_FACT_BYTES, ContextMode, FenceLayer
 from muniment.store.audit import append, timestamp
-from muniment.store.ledger import Change, Kept, Origin, of_task, root_key
+from muniment.store.ledger import Change, ChangeRow, CommitRow, Run, of_task, root_key
 from muniment.store.review import waiting_of
 from muniment.store.state import State
 from muniment.store.trust import new_ulid
@@ -490,7 +490,7 @@ def check_task_id(task: str) -> None:
         raise InvalidContent(f"a task id has 1 to {MAX_TASK_CHARS} of A-Z a-z 0-9 . _ -")
 
 
-def done_before(place: Place, kind: str, task: str, fact: str | None = None) -> Kept | None:
+def done_before(place: Place, kind: str, task: str, fact: str | None = None) -> CommitRow | None:
     """The commit of a task, with the names that its scopes have here; None: it is to be carried out.
 
     Args:
@@ -509,15 +509,21 @@ def done_before(place: Place, kind: str, task: str, fact: str | None = None) -> 
     here = {root_key(place.state, root): scope for scope, root in place.roots.items()}
     done, waiting = of_task(place.state, task), waiting_of(place.state, task)
     if done is not None:
-        _check_same(task, kind, fact, done.origin, is_here=all(item.root in here for item in done.changes))
-        return replace(done, changes=tuple(replace(item, scope=here[item.root]) for item in done.changes))
+        _check_same(task, kind, fact, done.run, is_here=all(item.root in here for item in done.changes))
+        return replace(done, changes=tuple(_renamed(item, here[item.root]) for item in done.changes))
     if waiting is not None:
-        _check_same(task, kind, fact, waiting.origin, is_here=here.keys() >= set(waiting.roots.values()))
+        _check_same(task, kind, fact, waiting.run, is_here=here.keys() >= set(waiting.roots.values()))
         raise PendingReview(waiting.id, waiting.reasons)
     return None
 
 
-def _check_same(task: str, kind: str, fact: str | None, origin: Origin, *, is_here: bool) -> None:
-    is_other = None not in (fact, origin.fact) and fact != origin.fact
-    if origin.kind != kind or is_other or not is_here:
+def _renamed(row: ChangeRow, scope: Scope) -> ChangeRow:
+    """A row with the name that its scope has now."""
+    path = replace(row.change.path, scope=scope)
+    return row._replace(change=replace(row.change, path=path))
+
+
+def _check_same(task: str, kind: str, fact: str | None, run: Run, *, is_here: bool) -> None:
+    is_other = None not in (fact, run.fact) and fact != run.fact
+    if run.kind != kind or is_other or not is_here:
         raise InvalidContent(f"another task has the id {task!r}; nothing was written, choose another id")

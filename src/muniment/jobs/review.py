@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
@@ -46,9 +46,9 @@ from muniment.store.commit import Terms, commit
 from muniment.store.erase import remove_emptied
 from muniment.store.ledger import (
     Change,
-    Kept,
-    KeptChange,
-    Origin,
+    ChangeRow,
+    CommitRow,
+    Run,
     Step,
     Why,
     content_at,
@@ -217,29 +217,27 @@ def approve(review_id: str, digest: str, place: Place, *, cancel: Cancel | None 
     check_roots(state, waiting, place.roots)
     if digest != waiting.digest(place.policy.digest):
         raise ReviewChanged(review_id)
-    asked, now = waiting.origin, timestamp(datetime.now(UTC))
-    origin = Origin(
-        approval_task(review_id),
-        "approve",
-        now,
-        asked.trust,
-        asked.decided_by,
-        place.policy.label,
-        asked.fact,
-        asked.undoes,
+    asked, now = waiting.run, timestamp(datetime.now(UTC))
+    run = replace(
+        asked,
+        task=approval_task(review_id),
+        kind="approve",
+        at=now,
+        policy=place.policy.label,
         answers=asked.kind,
     )
+    trusts = {each.path: each.trust for each in waiting.change_set.changes}
 
     def trust(draft: FileChange, _: Trust | None) -> Ruling:
         load(state, review_id)  # Asked under the locks: nobody can reject it from here on.
-        return Ruling(waiting.trusts.get(draft.path.text) or asked.trust)
+        return Ruling(trusts.get(draft.path) or asked.trust)
 
     terms = Terms(
         place.policy,
         place.roots,
         Patience(time.monotonic() + WAIT_SECONDS, cancel),
         state,
-        origin,
+        run,
         trust,
         reviewed=True,
     )
@@ -247,10 +245,10 @@ def approve(review_id: str, digest: str, place: Place, *, cancel: Cancel | None 
         done = commit([waiting.change_set], terms)
         if done.repeated:
             raise ReviewClosed(review_id, "approved")
-        close(state, review_id, "approved", now, origin.task)
+        close(state, review_id, "approved", now, run.task)
     except ManagedMemoryUnavailable as problem:
-        return _approved_all_the_same(state, review_id, origin.task, problem)
-    return Decided(review_id, origin.task, done.changes, done.touched_scopes, done.notes)
+        return _approved_all_the_same(state, review_id, run.task, problem)
+    return Decided(review_id, run.task, done.changes, done.touched_scopes, done.notes)
 
 
 def _approved_all_the_same(
@@ -260,9 +258,8 @@ def _approved_all_the_same(
     kept = of_task(state, task)
     if kept is None:
         raise problem
-    changes = tuple(item.change for item in kept.changes)
-    scopes = tuple(sorted({item.scope for item in kept.changes}))
-    return Decided(review_id, task, changes, scopes, (*kept.notes, f"it was written, but then: {problem}"))
+    notes = (*kept.notes, f"it was written, but then: {problem}")
+    return Decided(review_id, task, kept.known, kept.touched_scopes, notes)
 
 
 def reject(review_id: str, place: Place, *, cancel: Cancel | None = None) -> Decided:
@@ -359,21 +356,14 @@ def _undo(task: str, task_id: str, place: Place, trust: Trust, patience: Patienc
     if undone is not None:
         raise AlreadyUndone(task, undone)
     scopes = _scopes(kept, place)
-    origin = Origin(
-        task_id,
-        "undo",
-        timestamp(datetime.now(UTC)),
-        trust,
-        DECIDED_BY,
-        place.policy.label,
-        undoes=task,
-    )
+    now, policy = timestamp(datetime.now(UTC)), place.policy.label
+    run = Run(task_id, now, trust, DECIDED_BY, policy, "undo", undoes=task)
     terms = Terms(
         place.policy,
         place.roots,
         patience,
         place.state,
-        origin,
+        run,
         lambda draft, _: Ruling(_trust_of(draft, place), by=trust),
         reviewed=trust is Trust.OWNER,
     )
@@ -394,27 +384,27 @@ def _undo(task: str, task_id: str, place: Place, trust: Trust, patience: Patienc
     return UndoResult(task_id, task, "completed", done.changes, done.touched_scopes, notes)
 
 
-def _scopes(kept: Kept, place: Place) -> list[Scope]:
+def _scopes(kept: CommitRow, place: Place) -> list[Scope]:
     """The present scope of each change.
 
     Raises:
         Erased: what the task did is no longer known.
         InvalidScope: it changed a directory that is not bound here.
     """
-    erased = [item.path for item in kept.changes if item.is_erased]
+    erased = [item.change.path.text for item in kept.changes if item.is_erased]
     if erased:
-        raise Erased(f"what {kept.origin.task} did was erased: {', '.join(erased)}; nothing was written")
+        raise Erased(f"what {kept.run.task} did was erased: {', '.join(erased)}; nothing was written")
     names = {root_key(place.state, root): scope for scope, root in place.roots.items()}
-    elsewhere = sorted({item.scope for item in kept.changes if item.root not in names})
+    elsewhere = sorted({item.change.path.scope for item in kept.changes if item.root not in names})
     if elsewhere:
         raise InvalidScope(
-            f"{kept.origin.task} changed another directory of scope {', '.join(elsewhere)}; undo it in the "
+            f"{kept.run.task} changed another directory of scope {', '.join(elsewhere)}; undo it in the "
             "workspace, or with the --root, in which it ran"
         )
     return [names[item.root] for item in kept.changes]
 
 
-def _change_set(changes: Sequence[KeptChange], scopes: Sequence[Scope], place: Place) -> ChangeSet:
+def _change_set(changes: Sequence[ChangeRow], scopes: Sequence[Scope], place: Place) -> ChangeSet:
     """What takes `changes` back.
 
     Raises:
@@ -423,11 +413,10 @@ def _change_set(changes: Sequence[KeptChange], scopes: Sequence[Scope], place: P
     proposed: list[FileChange] = []
     overlapping: list[str] = []
     for item, scope in zip(changes, scopes, strict=True):
-        path = CanonicalPath(scope, item.rel)
-        if not _is_as_left(place, path, item.after):
+        path = CanonicalPath(scope, item.change.path.rel)
+        if not _is_as_left(place, path, item.change.after):
             overlapping.append(path.text)
-        left = None if item.after is None else digest(item.after)
-        proposed.append(FileChange(path, left, item.before))
+        proposed.append(FileChange(path, item.after_digest, item.change.before))
     if overlapping:
         raise UndoOverlap(tuple(overlapping))
     return ChangeSet(tuple(proposed))

@@ -8,7 +8,7 @@ Catalog and indexes follow what was written; they can be rebuilt, and so hold up
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -26,10 +26,11 @@ from muniment.kernel.write import Recovered, temporary_of_index
 from muniment.store.journal import CatalogFacts, LedgerJournal, gates_of
 from muniment.store.ledger import (
     Change,
-    Kept,
-    Origin,
+    CommitRow,
+    Run,
     change_of,
     classify_touched_scopes,
+    least_trust,
     of_task,
     root_key,
 )
@@ -47,8 +48,8 @@ from muniment.store.upkeep import (
     view_of,
 )
 
-Stamp = Callable[[bytes, bytes | None, CanonicalPath, Trust], bytes]
-"""Final bytes from (proposed bytes, bytes before or None, path, trust)."""
+Stamp = Callable[[bytes, bytes | None, CanonicalPath, Run], bytes]
+"""Final bytes from (proposed bytes, bytes before or None, path, the run with the trust of these bytes)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,7 @@ class Terms:
     roots: Mapping[Scope, BoundRoot]
     patience: Patience
     state: State
-    origin: Origin
+    run: Run
     trust: TrustRule
     stamp: Stamp | None = None
     rename: Rename | None = None
@@ -140,10 +141,10 @@ class _Work:
 
     def __init__(self, parts: Sequence[ChangeSet], terms: Terms) -> None:
         self.parts = parts
-        self.journal = LedgerJournal(terms.state, terms.roots, terms.origin)
+        self.journal = LedgerJournal(terms.state, terms.roots, terms.run)
         self.facts = CatalogFacts(lambda scope: view_of(terms.state, terms.roots[scope], terms.policy))
         self._terms, self._state = terms, terms.state
-        self._repeats: Kept | None = None
+        self._repeats: CommitRow | None = None
         self._drafts: list[TrustedDraft] = []
         self._notes: list[str] = []
 
@@ -155,7 +156,7 @@ class _Work:
     def placed(self, held: LockedRoots) -> Sequence[ChangeSet] | None:
         """See `Proposal`: a task that has committed before ends here, unless it only asks."""
         terms = self._terms
-        self._repeats = None if terms.dry_run else of_task(self._state, terms.origin.task)
+        self._repeats = None if terms.dry_run else of_task(self._state, terms.run.task)
         if self._repeats is not None:
             return None
         views = {scope: self.facts.view(scope) for scope in held}
@@ -179,7 +180,7 @@ class _Work:
         if change.after is not None:
             after = change.after
             if terms.stamp is not None:
-                after = terms.stamp(after, change.before, path, ruling.trust)
+                after = terms.stamp(after, change.before, path, replace(terms.run, trust=ruling.trust))
             change = replace(change, after=after, trust=ruling.trust)
         self._drafts.append(TrustedDraft(change, held, ruling.by or ruling.trust))
         return change
@@ -195,17 +196,8 @@ class _Work:
         if reasons and terms.dry_run:
             self._notes += [f"would wait for review: {reason}" for reason in reasons]
         elif reasons:
-            final = judged.change_set
-            waits = replace(final, changes=tuple(replace(each, before=None) for each in final.changes))
-            review_id = hold(
-                self._state,
-                terms.origin,
-                [waits],
-                {each.path.text: each.trust for each in final.changes},
-                reasons,
-                policy=terms.policy.digest,
-                roots=terms.roots,
-            )
+            waits, policy = judged.change_set, terms.policy.digest
+            review_id = hold(self._state, terms.run, waits, reasons, policy=policy, roots=terms.roots)
             raise PendingReview(review_id, reasons)
         return not terms.dry_run
 
@@ -225,15 +217,8 @@ class _Work:
         """What callers are told."""
         if done is None:
             assert self._repeats is not None  # noqa: S101  for the type checker: that is why
-            return _again(self._repeats)
-        trusts = [item.trust for item in done.changes if item.trust is not None]
-        return Commit(
-            tuple(change_of(item) for item in done.changes),
-            classify_touched_scopes(done.changes),
-            tuple(self._notes),
-            trust=trusts[0].capped(*trusts) if trusts else None,
-            rejected=done.rejected,
-        )
+            return _told((each.change for each in self._repeats.changes), self._repeats.notes, repeated=True)
+        return _told(done.changes, self._notes, rejected=done.rejected)
 
     def _is_new_text(self, change: FileChange) -> bool:
         """Whether a change says what did not stand there before."""
@@ -243,8 +228,10 @@ class _Work:
         return not self.journal.knows(change.path, digest(after))
 
 
-def _again(done: Kept) -> Commit:
-    """What a task did when it committed."""
-    changes = tuple(item.change for item in done.changes)
-    scopes = tuple(sorted({item.scope for item in done.changes}))
-    return Commit(changes, scopes, done.notes, trust=done.trust, repeated=True)
+def _told(
+    changes: Iterable[FileChange], notes: Iterable[str], *, rejected: int = 0, repeated: bool = False
+) -> Commit:
+    """What callers are told of what was committed."""
+    every = tuple(changes)
+    told, scopes = tuple(map(change_of, every)), classify_touched_scopes(every)
+    return Commit(told, scopes, tuple(notes), least_trust(every), rejected, repeated)

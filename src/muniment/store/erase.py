@@ -23,12 +23,12 @@ A task of a lane that runs and holds some of it must end first; that is looked a
 
 from __future__ import annotations
 
-import base64
 import json
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 from muniment.content.entry import parse
 from muniment.errors import (
@@ -53,10 +53,20 @@ from muniment.store import audit, tasks
 from muniment.store.audit import timestamp
 from muniment.store.commit import Terms, commit
 from muniment.store.index import is_index_path
-from muniment.store.ledger import ERASED, Origin, RootKey, erased_name, root_key
+from muniment.store.ledger import ERASED, RootKey, Run, commits, erased_name, root_key
 from muniment.store.state import LEDGER_NAME, State
 from muniment.store.table import Table
-from muniment.store.tasks import RUN_BYTES, Clearing, Runs, clear, concerned, remove_telling, telling
+from muniment.store.tasks import (
+    RUN_BYTES,
+    Clearing,
+    Runs,
+    all_tasks,
+    clear,
+    cleared,
+    remove_telling,
+    strings,
+    telling,
+)
 from muniment.store.trust import constant, new_ulid
 from muniment.store.upkeep import rebuild, recover_all, view_of
 
@@ -179,12 +189,44 @@ class Receipt:
 #
 # What the ledger holds of files that are to be erased, and how it goes; `erase.py` says when.
 #
-# A version of a file is one side of a row of `change`. Gone are the versions of the erased files, and those
-# of any other file that hold a run of their text (`tasks.py`) which no file holds any more.
+# Text may stand in versions of files, each one side of a row of `change`; in what waits for a review and why;
+# in notes, in records and in tasks of lanes (`tasks.py`). One walk goes over all of it, twice: first for what
+# is the target's own, then for what holds a run of its text which no file holds any more.
+#
+# E1 What says something is the target's own if it is of a task that wrote it, or if a string names the path,
+#    or says just what was asked for then. JSON is read before it is compared. What can only be a fixed word
+#    or a name (`_WORDS`) is not compared.
 
 _File = tuple[RootKey, RelPath]
-_Side = tuple[int, int, str]
-"""A commit, a position in it, and `before` or `after`."""
+_Place = Literal["before", "after", "review", "notes", "record", "task"]
+_Key = tuple[int | str, ...]
+
+_WORDS: Final = frozenset(
+    {"code", "context", "decidedBy", "enforcement", "scope", "topic", "touchedScopes", "touchedTopics"}
+)
+"""Fields that hold fixed words, or names of scopes and models. Any other may hold text."""
+
+_PATHS: Final = frozenset({"filesTouched", "filePath", "paths"})
+"""Fields that hold logical paths, one a string."""
+
+
+def _gone(side: str) -> tuple[str, str]:
+    here = "change_set = ?1 AND position = ?2"
+    of_it = f"SELECT root, rel, {side}_digest FROM change WHERE {here}"  # noqa: S608  a column
+    return (
+        f"DELETE FROM provenance WHERE (root, rel, digest) IN ({of_it})",  # noqa: S608
+        f"UPDATE change SET {side} = NULL, {side}_digest = '{ERASED}' WHERE {here}",  # noqa: S608
+    )
+
+
+_GONE: Final[Mapping[_Place, Sequence[str]]] = {
+    "before": _gone("before"),
+    "after": _gone("after"),
+    "review": ("DELETE FROM change_set WHERE review = ?1", "DELETE FROM review WHERE id = ?1"),
+    "notes": ("UPDATE change_set SET notes = '[]' WHERE id = ?1",),
+    "record": ("UPDATE record SET body = NULL WHERE seq = ?1",),
+}
+"""What takes something out of a place of the ledger, by its key there; `tasks.clear` does with tasks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,26 +249,64 @@ class TargetTraces:
     """What the ledger holds of a target.
 
     Attributes:
-        versions: the target's own.
-        others: likewise, of other files that hold a run of its text.
-        other_paths: the logical paths of those.
+        at: the keys of what goes, by its place.
+        other_paths: the logical paths of other files of which versions go.
         tasks: that wrote the target's versions.
         facts: keyed digests of what they were asked, and of the text itself.
-        reviews: ids.
-        records: numbers.
-        lane_tasks: those of lanes that hold something of it, and what is left of them.
+        lane_tasks: those of lanes that go, and what is left of them.
         runs: of its text.
     """
 
-    versions: frozenset[_Side]
-    others: frozenset[_Side]
+    at: Mapping[_Place, Sequence[_Key]]
     other_paths: tuple[str, ...]
     tasks: frozenset[str]
     facts: frozenset[str]
-    reviews: tuple[str, ...]
-    records: tuple[int, ...]
     lane_tasks: tuple[Clearing, ...]
     runs: Runs
+
+    @property
+    def versions(self) -> int:
+        """How many versions of files go."""
+        return len(self.at["before"]) + len(self.at["after"])
+
+    @property
+    def records(self) -> tuple[int, ...]:
+        """The numbers of the records of which the bodies go."""
+        return tuple(int(seq) for (seq,) in self.at["record"])
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """Something that stands in the ledger and may be of a text.
+
+    Attributes:
+        task: that wrote or asked it.
+        files: that it is about.
+        texts: bytes of these.
+        said: what it says besides, see `_said`; each string with the name of its field.
+        fact: keyed digest of what was asked; empty: of nothing.
+        path: of the one file that it is a version of; empty: it is none.
+    """
+
+    place: _Place
+    key: _Key
+    task: str
+    files: Collection[_File] = frozenset()
+    texts: Sequence[bytes] = ()
+    said: Sequence[tuple[str, str]] = ()
+    fact: str = ""
+    path: str = ""
+
+    def holds(self, runs: Runs) -> bool:
+        """Whether anything of it holds a run."""
+        return any(map(runs.found_in, (*self.texts, *(text.encode() for _, text in self.said))))
+
+    def says(self, named: Sequence[re.Pattern[str]], paths: Collection[str]) -> bool:
+        """Whether it names one of `paths`, for which `named` looks in what is no path (E1)."""
+        return any(
+            text in paths if field in _PATHS else any(each.search(text) for each in named)
+            for field, text in self.said
+        )
 
 
 class _Forgotten(NamedTuple):
@@ -253,42 +333,40 @@ def search(
 
     Cost: reads every version in the ledger and every file that stays; about 0.1 s for 5 MB.
     """
-    versions, tasks, facts, texts = set[_Side](), set(target.tasks), set[str](), set(present)
-    for row in _changes(state):
-        if (row.root, row.rel) in target.files:
-            tasks.add(row.task)
-            facts |= {row.fact} if row.fact is not None else set()
-            versions |= row.sides.keys()
-            texts |= set(row.sides.values())
-    reviews = _reviews(state)
-    ours = {each: kept for each, kept in reviews.items() if _is_about(kept, target, tasks)}
-    for kept in ours.values():
-        texts |= kept.texts
-        facts |= {kept.fact} if kept.fact is not None else set()
+    at: dict[_Place, dict[_Key, str]] = {place: {} for place in get_args(_Place)}
+    tasks, facts, texts = set(target.tasks), set[str](), set(present)
+    # Right before and after a name stands nothing that another name could have there.
+    named = [re.compile(rf"(?<![\w.-])(?<![\w.-]/){re.escape(path)}(?![\w/-])") for path in target.paths]
+    for held in _all_held(state):  # Versions first, so that their tasks are known.
+        is_own = not target.files.isdisjoint(held.files)
+        if held.path and is_own:
+            tasks.add(held.task)
+        if is_own or (not held.path and (held.task in tasks or held.says(named, target.paths))):
+            at[held.place][held.key] = ""
+            texts.update(held.texts)
+            facts |= {held.fact} - {""}
     facts |= {state.keyed(body) for text in texts if (body := parse(text).body.strip())}
     runs = Runs(part for text in texts for part in telling(text)).without(remaining())
-    ours |= {each: kept for each, kept in reviews.items() if any(map(runs.found_in, kept.texts))}
-    others = {
-        side: row
-        for row in _changes(state)
-        for side, content in row.sides.items()
-        if side not in versions and runs.found_in(content)
-    }
-    marked = tasks | {row.task for row in others.values()}
+    concerned = set(tasks)
+    for held in _all_held(state):
+        is_of_it = held.place == "record" and held.task in concerned  # It says digests of what went.
+        is_it = held.place == "task" and any(
+            state.keyed(text.strip()) in facts for field, text in held.said if field not in _PATHS
+        )
+        if held.key not in at[held.place] and (is_of_it or is_it or held.holds(runs)):
+            at[held.place][held.key] = held.path
+            concerned |= {held.task} if held.path else set()
     return TargetTraces(
-        frozenset(versions),
-        frozenset(others),
-        tuple(sorted({row.path for row in others.values()})),
+        {place: tuple(sorted(keys)) for place, keys in at.items()},
+        tuple(sorted({path for keys in at.values() for path in keys.values() if path})),
         frozenset(tasks),
         frozenset(facts),
-        tuple(sorted(ours)),
-        _records(state, target, marked, runs),
-        concerned(state, tasks, target.paths, facts, runs),
+        cleared(state, {str(task) for (task,) in at["task"]}),
         runs,
     )
 
 
-def drop(state: State, target: EraseTarget, found: TargetTraces, origin: Origin) -> None:
+def drop(state: State, target: EraseTarget, found: TargetTraces, run: Run) -> None:
     """Take everything that was found out of the rows, in one transaction, with a record of it.
 
     None of the tasks that were found runs.
@@ -297,14 +375,9 @@ def drop(state: State, target: EraseTarget, found: TargetTraces, origin: Origin)
         ManagedMemoryUnavailable: the ledger cannot be written. Nothing of it holds.
     """
     with state.ledger.transaction() as connection:
-        for number, position, side in found.versions | found.others:
-            # Side is one of two words, see `_Side`.
-            here = "change_set = ? AND position = ?"
-            of_it = f"SELECT root, rel, {side}_digest FROM change WHERE {here}"  # noqa: S608
-            gone = f"UPDATE change SET {side} = NULL, {side}_digest = ? WHERE {here}"  # noqa: S608
-            from_it = f"DELETE FROM provenance WHERE (root, rel, digest) IN ({of_it})"  # noqa: S608
-            connection.execute(from_it, (number, position))
-            connection.execute(gone, (ERASED, number, position))
+        for place, gone in _GONE.items():
+            for statement in gone:
+                connection.executemany(statement, found.at[place])
         for root, rel in target.files:
             connection.execute("DELETE FROM provenance WHERE root = ? AND rel = ?", (root, rel))
             connection.execute(
@@ -313,24 +386,17 @@ def drop(state: State, target: EraseTarget, found: TargetTraces, origin: Origin)
             )
         each = [(task,) for task in found.tasks]
         connection.executemany("UPDATE change_set SET fact = NULL WHERE task = ?", each)
-        connection.executemany(
-            "UPDATE change_set SET notes = '[]' WHERE task = ?", _noted(state, target, found)
-        )
-        facts = [_Forgotten(fact, origin.at, origin.task) for fact in found.facts]
+        facts = [_Forgotten(fact, run.at, run.task) for fact in found.facts]
         _FORGOTTEN.insert(connection, facts, "INSERT OR IGNORE")
-        connection.executemany("DELETE FROM review WHERE id = ?", [(each,) for each in found.reviews])
-        connection.executemany(
-            "UPDATE record SET body = NULL WHERE seq = ?", [(seq,) for seq in found.records]
-        )
-        clear(state, found.lane_tasks, origin.at)
+        clear(state, found.lane_tasks, run.at)
         body = {
             "records": list(found.records),
-            "versions": len(found.versions) + len(found.others),
-            "reviews": len(found.reviews),
+            "versions": found.versions,
+            "reviews": len(found.at["review"]),
             "lane_tasks": len(found.lane_tasks),
             "files": sorted(erased_name(state, root, rel) for root, rel in target.files),
         }
-        audit.append(state, origin.at, audit.ERASE, origin.task, body)
+        audit.append(state, run.at, audit.ERASE, run.task, body)
 
 
 def scrub(state: State) -> None:
@@ -349,85 +415,58 @@ def scrub(state: State) -> None:
     state.renew_catalog()
 
 
-@dataclass(frozen=True, slots=True)
-class _Change:
-    """One row of `change` of a commit that is done, with the sides of which the bytes are known."""
-
-    task: str
-    fact: str | None
-    root: RootKey
-    scope: Scope
-    rel: RelPath
-    sides: Mapping[_Side, bytes]
-
-    @property
-    def path(self) -> str:
-        return f"{self.scope}/{self.rel}"
-
-
-def _changes(state: State) -> Iterator[_Change]:
-    """Every change in the ledger; one at a time, since all of them may be more than fits into memory."""
+def _all_held(state: State) -> Iterator[_Held]:
+    """The walk: versions of files first, one at a time, since all may be more than fits into memory."""
     with state.ledger.bare() as connection:
-        for number, position, task, fact, root, scope, rel, before, after in connection.execute(
-            "SELECT change_set, position, task, fact, root, scope, rel, before, after "
-            "FROM change JOIN change_set ON change_set.id = change_set WHERE done IS NOT NULL"
+        for number, position, root, scope, rel, before, after, task, fact in connection.execute(
+            "SELECT change_set, position, root, scope, rel, before, after, task, fact "
+            "FROM step WHERE done IS NOT NULL"
         ):
-            known = {"before": before, "after": after}
-            sides = {(number, position, side): each for side, each in known.items() if each is not None}
-            yield _Change(task, fact, root, scope, rel, sides)
-
-
-@dataclass(frozen=True, slots=True)
-class _Review:
-    task: str
-    fact: str | None
-    files: frozenset[_File]
-    texts: frozenset[bytes]
-    reasons: str
-
-
-def _reviews(state: State) -> dict[str, _Review]:
-    """Every review by id; of one that was decided only why it had waited is left."""
-    found: dict[str, _Review] = {}
-    for review_id, task, reasons, proposal in state.ledger.rows(
-        "SELECT id, task, reasons, proposal FROM review"
+            sides: tuple[tuple[_Place, bytes | None], ...] = (("before", before), ("after", after))
+            for side, content in sides:
+                if content is not None:
+                    of = ((number, position), task, {(root, rel)}, (content,))
+                    yield _Held(side, *of, fact=fact or "", path=f"{scope}/{rel}")
+    waiting = {kept.review: kept for kept in commits(state, "review IS NOT NULL")}
+    for review, task, reasons in state.ledger.rows("SELECT id, task, reasons FROM review"):
+        kept = waiting.get(review)  # Of one that was decided only why it had waited is left.
+        rows = () if kept is None else kept.changes
+        texts = [row.change.after for row in rows if row.change.after is not None]
+        fact = (kept and kept.run.fact) or ""
+        yield _Held(
+            "review", (review,), task, _files_of(state, review), texts, _said(json.loads(reasons)), fact
+        )
+    for number, task, notes in state.ledger.rows(
+        "SELECT id, task, notes FROM change_set WHERE notes <> '[]'"
     ):
-        kept = json.loads(proposal) if proposal is not None else None
-        if kept is None:
-            found[review_id] = _Review(task, None, frozenset(), frozenset(), reasons)
-            continue
-        paths = [each[0].partition("/") for each in kept["changes"] + kept["removals"] + kept["claims"]]
-        files = {(kept["roots"].get(scope), RelPath(rel)) for scope, _, rel in paths}
-        texts = map(base64.b64decode, kept["texts"])
-        found[review_id] = _Review(task, kept["origin"][6], frozenset(files), frozenset(texts), reasons)
-    return found
+        yield _Held("notes", (number,), task, said=_said(json.loads(notes)))
+    for seq, task, body in state.ledger.rows(
+        # Those of erasures hold only numbers and keyed digests.
+        "SELECT seq, task, body FROM record WHERE body IS NOT NULL AND kind <> ?",
+        (audit.ERASE,),
+    ):
+        yield _Held("record", (seq,), task or "", said=_said(json.loads(body)))
+    for each in all_tasks(state):
+        yield _Held("task", (each.id,), each.id, said=_said(each.said))
 
 
-def _is_about(review: _Review, target: EraseTarget, tasks: Collection[str]) -> bool:
-    names_it = any(path in review.reasons for path in target.paths)
-    return names_it or review.task in tasks or not target.files.isdisjoint(review.files)
-
-
-def _noted(state: State, target: EraseTarget, found: TargetTraces) -> list[tuple[str]]:
-    """The tasks whose notes go: those of the target, and any other that names it."""
-    rows = state.ledger.rows("SELECT task, notes FROM change_set WHERE notes <> '[]'")
+def _said(value: Any) -> Sequence[tuple[str, str]]:
+    """What may say something in JSON that was read (E1)."""
     return [
-        (task,)
-        for task, notes in rows
-        if task in found.tasks or any(path in note for note in json.loads(notes) for path in target.paths)
+        (field, text.encode("utf-8", "replace").decode())
+        for field, text in strings(value)
+        if field not in _WORDS
     ]
 
 
-def _records(state: State, target: EraseTarget, tasks: Collection[str], runs: Runs) -> tuple[int, ...]:
-    """The records that say something of it; those of erasures hold only numbers and keyed digests."""
-    found: list[int] = []
-    for seq, task, body in state.ledger.rows(
-        "SELECT seq, task, body FROM record WHERE body IS NOT NULL AND kind <> ? ORDER BY seq", (audit.ERASE,)
-    ):
-        names_it = any(path in body for path in target.paths)
-        if names_it or task in tasks or runs.found_in(body.encode()):
-            found.append(seq)
-    return tuple(found)
+def _files_of(state: State, review: str) -> set[_File]:
+    """What the change-set of a review names."""
+    rows = state.ledger.rows(
+        "SELECT root, rel FROM change JOIN change_set ON change_set.id = change_set WHERE review = ?1 "
+        "UNION SELECT root, rel FROM claim JOIN change_set ON change_set.id = change_set WHERE review = ?1",
+        (review,),
+    )
+    return set(rows)
 
 
 def is_forgotten(state: State, text: str) -> bool:
@@ -470,10 +509,10 @@ def plan(unsafe_target: str, where: EraseGround) -> Plan:
     return Plan(
         unsafe_target,
         tuple(sorted(path.text for path in present)),
-        len(found.versions) + len(found.others),
+        found.versions,
         found.other_paths,
         tuple(sorted(found.tasks)),
-        found.reviews,
+        tuple(str(review) for (review,) in found.at["review"]),
         len(found.records),
         len(found.lane_tasks),
         where.state.copies(),
@@ -498,8 +537,8 @@ def erase(unsafe_target: str, where: EraseGround) -> Receipt:
     if tasks.is_any_running(state):
         _require_rest(_search(target, _present(target, where), where, _staying(where)))
     at = timestamp(datetime.now(UTC))
-    origin = Origin(f"erase-{new_ulid()}", "erase", at, Trust.OWNER, "code", where.policy.label)
-    removed = _remove(target, origin, where, is_by_path="/" in unsafe_target)
+    run = Run(f"erase-{new_ulid()}", at, Trust.OWNER, "code", where.policy.label, "erase")
+    removed = _remove(target, run, where, is_by_path="/" in unsafe_target)
     remove_emptied(where.roots, _above(target, where), where.patience)
     with lock_roots(where.roots.values(), where.patience):
         staying = _staying(where)  # The catalog may not be asked for inside a transaction of the ledger.
@@ -510,13 +549,13 @@ def erase(unsafe_target: str, where: EraseGround) -> Receipt:
             _require_rest(found)
             of_lanes = {each.before.id for each in found.lane_tasks}
             transcripts = remove_telling(state, found.tasks | of_lanes, found.runs)
-            drop(state, target, found, origin)
+            drop(state, target, found, run)
     scrub(state)
     notes = [f"transcripts that were deleted: {transcripts}"] if transcripts else []
     notes += [
         note for root in where.roots.values() for note in rebuild(state, root, where.policy, where.patience)
     ]
-    return _receipt(origin, target, found, removed, notes, where)
+    return _receipt(run, target, found, removed, notes, where)
 
 
 def left_over(text: bytes, where: EraseGround) -> dict[str, int]:
@@ -559,10 +598,7 @@ def _target_of_task(task: str, where: EraseGround) -> EraseTarget:
     state = where.state
     scopes = {root_key(state, root): scope for scope, root in where.roots.items()}
     files: dict[tuple[RootKey, RelPath], Scope] = {}
-    for root, scope, rel in state.ledger.rows(
-        "SELECT root, scope, rel FROM change JOIN change_set ON change_set.id = change_set WHERE task = ?",
-        (task,),
-    ):
+    for root, scope, rel in state.ledger.rows("SELECT root, scope, rel FROM step WHERE task = ?", (task,)):
         if root not in scopes:
             raise InvalidScope(
                 f"{printable(task)} wrote to another directory of {scope!r}; erase it in the workspace, "
@@ -583,7 +619,7 @@ def _names(state: State, files: Mapping[tuple[RootKey, RelPath], Scope]) -> froz
     """The logical paths of files, by the names that their scopes have and had."""
     names = {f"{scope}/{rel}" for (_, rel), scope in files.items()}
     for root, rel in files:
-        rows = state.ledger.rows("SELECT DISTINCT scope FROM change WHERE root = ? AND rel = ?", (root, rel))
+        rows = state.ledger.rows("SELECT DISTINCT scope FROM step WHERE root = ? AND rel = ?", (root, rel))
         names |= {f"{scope}/{rel}" for (scope,) in rows}
     return frozenset(names)
 
@@ -602,12 +638,11 @@ def _search(
         NotFound: nothing is, nor was anything erased there before.
     """
     found = search(where.state, target, present.values(), lambda: _remaining(target, where, staying))
-    known = found.versions or found.reviews or found.records or found.lane_tasks
-    if target.tasks or present or removed or known:
+    if target.tasks or present or removed or any(found.at.values()):
         return found
     for root, rel in target.files:
         name = erased_name(where.state, root, rel)
-        if where.state.ledger.rows("SELECT 1 FROM change WHERE root = ? AND rel = ?", (root, name)):
+        if where.state.ledger.rows("SELECT 1 FROM step WHERE root = ? AND rel = ?", (root, name)):
             return found  # What a process that was killed has left of it is not in rows any more.
     raise NotFound(f"nothing is remembered at {min(target.paths)}, nor was it; see: muniment history")
 
@@ -637,14 +672,12 @@ def _present(target: EraseTarget, where: EraseGround) -> dict[CanonicalPath, byt
     return found
 
 
-def _remove(target: EraseTarget, origin: Origin, where: EraseGround, *, is_by_path: bool) -> int:
+def _remove(target: EraseTarget, run: Run, where: EraseGround, *, is_by_path: bool) -> int:
     """Step 1, second half: how many files went."""
     going = [FileChange(path, digest(content), None) for path, content in _present(target, where).items()]
     # What a policy protects goes only where its owner names it: then that is all that the rules grant.
     policy = _only(going, where.policy) if is_by_path else where.policy
-    terms = Terms(
-        policy, where.roots, where.patience, where.state, origin, constant(Trust.OWNER), reviewed=True
-    )
+    terms = Terms(policy, where.roots, where.patience, where.state, run, constant(Trust.OWNER), reviewed=True)
     return len(commit([ChangeSet(tuple(going))], terms).changes)
 
 
@@ -688,7 +721,7 @@ def _remaining(target: EraseTarget, where: EraseGround, staying: Sequence[_Entry
             continue  # Gone meanwhile, or unreadable to anybody who would look.
     marks = ", ".join("?" * len(keys))
     for (content,) in where.state.ledger.rows(
-        "SELECT after FROM change JOIN (SELECT root, rel, max(change_set) AS change_set FROM change "  # noqa: S608
+        "SELECT after FROM step JOIN (SELECT root, rel, max(change_set) AS change_set FROM step "  # noqa: S608
         f"WHERE root NOT IN ({marks}) GROUP BY root, rel) USING (root, rel, change_set)",
         list(keys.values()),
     ):
@@ -697,7 +730,7 @@ def _remaining(target: EraseTarget, where: EraseGround, staying: Sequence[_Entry
 
 
 def _receipt(
-    origin: Origin,
+    run: Run,
     target: EraseTarget,
     found: TargetTraces,
     removed: int,
@@ -705,13 +738,13 @@ def _receipt(
     where: EraseGround,
 ) -> Receipt:
     return Receipt(
-        origin.task,
-        origin.at,
+        run.task,
+        run.at,
         tuple(sorted(erased_name(where.state, root, rel) for root, rel in target.files)),
-        tuple(sorted(found.tasks - {origin.task})),
+        tuple(sorted(found.tasks - {run.task})),
         removed,
-        len(found.versions) + len(found.others),
-        len(found.reviews),
+        found.versions,
+        len(found.at["review"]),
         len(found.records),
         len(found.lane_tasks),
         tuple(notes),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from muniment import events
@@ -20,9 +21,9 @@ from muniment.store.audit import timestamp
 from muniment.store.catalog import View
 from muniment.store.index import is_generated
 from muniment.store.ledger import (
-    Kept,
-    KeptChange,
-    Origin,
+    ChangeRow,
+    CommitRow,
+    Run,
     abandon,
     begin,
     finish,
@@ -40,11 +41,11 @@ class LedgerJournal:
     Args:
         state: whose ledger.
         roots: the roots that may be asked about.
-        origin: of the commit; None: nothing is begun, only taken back.
+        run: that commits; None: nothing is begun, only taken back.
     """
 
-    def __init__(self, state: State, roots: Mapping[Scope, BoundRoot], origin: Origin | None = None) -> None:
-        self._state, self._origin = state, origin
+    def __init__(self, state: State, roots: Mapping[Scope, BoundRoot], run: Run | None = None) -> None:
+        self._state, self._run = state, run
         self._keys = {scope: root_key(state, root) for scope, root in roots.items()}
         self._scopes = {key: scope for scope, key in self._keys.items()}
 
@@ -54,11 +55,12 @@ class LedgerJournal:
         Raises:
             ManagedMemoryUnavailable: the ledger cannot be written, or another process began the task.
         """
-        return begin(self._state, self._asked(), token, self._kept(judged))
+        return begin(self._state, self._kept(0, judged, token))
 
     def finish(self, number: int, judged: Judged, notes: Sequence[str]) -> None:
         """See `Journal`: with provenance, event and record."""
-        finish(self._state, number, self._asked(), self._kept(judged), notes, _now())
+        kept = self._kept(number, judged)
+        finish(self._state, replace(kept, done=_now(), notes=tuple(notes)))
 
     def abandon(self, number: int, scopes: Collection[Scope], recovered: Recovered | None = None) -> None:
         """See `Journal`: with a record, where it was taken back by recovery."""
@@ -81,41 +83,32 @@ class LedgerJournal:
         """See `Journal`."""
         return is_known(self._state, self._keys[path.scope], path.rel, of)
 
-    def _asked(self) -> Origin:
-        if self._origin is None:
-            raise ValueError("nobody asks for a commit here")
-        return self._origin
-
-    def _intent(self, kept: Kept, scopes: Collection[Scope]) -> Intent:
+    def _intent(self, kept: CommitRow, scopes: Collection[Scope]) -> Intent:
+        names = {key: scope for key, scope in self._scopes.items() if scope in scopes}
         ours = [
-            (self._scopes[item.root], item) for item in kept.changes if self._scopes.get(item.root) in scopes
+            (CanonicalPath(names[each.root], each.change.path.rel), each)
+            for each in kept.changes
+            if each.root in names
         ]
-        changes = {
-            item.number: FileChange(
-                CanonicalPath(scope, item.rel),
-                None if item.before is None else digest(item.before),
-                item.after,
-                item.before,
-            )
-            for scope, item in ours
-        }
-        made = tuple(CanonicalPath(scope, rel) for scope, item in ours for rel in item.made)
-        return Intent(kept.id, kept.token, changes, made, kept.origin.task)
+        changes = {each.position: replace(each.change, path=path) for path, each in ours}
+        made = tuple(CanonicalPath(path.scope, rel) for path, each in ours for rel in each.made)
+        return Intent(kept.id, kept.token, changes, made, kept.run.task)
 
-    def _kept(self, judged: Judged) -> list[KeptChange]:
-        return [
-            KeptChange(
+    def _kept(self, number: int, judged: Judged, token: str = "") -> CommitRow:
+        if self._run is None:
+            raise ValueError("nobody asks for a commit here")
+        rows = (
+            ChangeRow(
                 number,
-                self._keys[item.path.scope],
-                item.path.scope,
-                item.path.rel,
-                item.before,
-                item.after,
-                tuple(path.rel for path in judged.made.get(item.path, ())),
-                item.trust,
+                position,
+                self._keys[each.path.scope],
+                each,
+                each.digest,
+                tuple(path.rel for path in judged.made.get(each.path, ())),
             )
-            for number, item in enumerate(judged.change_set.changes)
-        ]
+            for position, each in enumerate(judged.change_set.changes)
+        )
+        return CommitRow(number, self._run, token, changes=tuple(rows))
 
 
 class CatalogFacts:

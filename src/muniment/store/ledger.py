@@ -21,7 +21,7 @@ from typing import Final, Literal, NamedTuple, NewType
 
 from muniment.errors import Erased, NotFound
 from muniment.kernel.binding import BoundRoot
-from muniment.kernel.change import ChangeKind, FileChange, digest
+from muniment.kernel.change import ChangeKind, FileChange
 from muniment.kernel.names import Digest, RelPath, Scope, Trust
 from muniment.kernel.path import CanonicalPath
 from muniment.store import audit
@@ -67,6 +67,12 @@ def classify_touched_scopes(changes: Iterable[FileChange]) -> tuple[Scope, ...]:
     return tuple(sorted({item.path.scope for item in changes}))
 
 
+def least_trust(changes: Iterable[FileChange]) -> Trust | None:
+    """The least of what a change-set writes; None: it only removes."""
+    trusts = [item.trust for item in changes if item.trust is not None]
+    return trusts[0].capped(*trusts) if trusts else None
+
+
 # -- ledger ------------------------------------------------------------------------------------------
 
 RootKey = NewType("RootKey", str)
@@ -77,96 +83,87 @@ ERASED: Final = "erased"
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
-    """Who asks for a commit, and why.
+class Run:
+    """Who asks for something, when, why, and under which policy; also where bytes are from that it wrote.
 
     Attributes:
         task: id; a task commits at most once.
-        kind: `remember`, `forget`, `dream`, `undo`, `approve`, `erase`, or `edit` of a plain sandbox.
         at: when; see `audit.timestamp`.
-        trust: of the request.
+        trust: of the request; of bytes: of these.
         decided_by: what chose the places and words: `rules`, or a model's name.
         policy: name and short digest, such as `strict@a1f4e0db`.
-        fact: keyed digest of what was asked, see `State.keyed`.
+        kind: `remember`, `forget`, `dream`, `undo`, `approve`, `erase`, or `edit` of a plain sandbox.
+        fact: keyed digest of what was asked, see `State.keyed`; None where nothing was, or it was erased.
         undoes: the task whose changes are taken back.
         answers: the kind of the task whose review this approves.
     """
 
     task: str
-    kind: str
     at: str
     trust: Trust
     decided_by: str
     policy: str
+    kind: str
     fact: str | None = None
     undoes: str | None = None
     answers: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class KeptChange:
+class ChangeRow(NamedTuple):
     """A change as the ledger keeps it.
 
     Attributes:
-        number: among the changes of its commit, from 0; chooses its temporary name.
+        position: among the changes of its commit, from 0; chooses its temporary name.
+        change: by the scope's name at that time.
+        after_digest: of the new bytes, also where these were erased.
         made: directories inside the scope that did not exist before, outermost first.
-        trust: of `after`; None where the file goes.
-        is_erased: whether its bytes are no longer known; then None says nothing about the file.
     """
 
-    number: int
+    change_set: int
+    position: int
     root: RootKey
-    scope: Scope
-    rel: RelPath
-    before: bytes | None
-    after: bytes | None
-    made: tuple[RelPath, ...]
-    trust: Trust | None
-    is_erased: bool = False
+    change: FileChange
+    after_digest: Digest | None
+    made: tuple[RelPath, ...] = ()
 
     @property
-    def path(self) -> str:
-        """The logical path, by the scope's name at that time."""
-        return f"{self.scope}/{self.rel}"
-
-    @property
-    def change(self) -> Change:
-        """The public view."""
-        return Change.between(self.path, _digest_of(self.before), _digest_of(self.after))
+    def is_erased(self) -> bool:
+        """Whether its bytes are no longer known; then None says nothing about the file."""
+        return ERASED in {self.change.base, self.after_digest}
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """A commit as the ledger keeps it, done or begun.
+class CommitRow:
+    """A commit as the ledger keeps it, done or begun; or a change-set that waits for a review.
 
     Attributes:
         token: with which its temporary names begin, see `temporary_of`.
-        done: when; None: an intent.
+        done: when; None: an intent, unless it waits.
+        review: for which it waits: then it is no history, and nothing of it is in any file.
     """
 
     id: int
-    origin: Origin
+    run: Run
     token: str
-    done: str | None
-    notes: tuple[str, ...]
-    changes: tuple[KeptChange, ...] = ()
+    done: str | None = None
+    notes: tuple[str, ...] = ()
+    review: str | None = None
+    changes: tuple[ChangeRow, ...] = ()
+
+    @property
+    def known(self) -> tuple[Change, ...]:
+        """What it changed, as far as that was not erased."""
+        return tuple(change_of(item.change) for item in self.changes if not item.is_erased)
+
+    @property
+    def touched_scopes(self) -> tuple[Scope, ...]:
+        """See `classify_touched_scopes`."""
+        return classify_touched_scopes(item.change for item in self.changes)
 
     @property
     def trust(self) -> Trust | None:
-        """The least of what it wrote; None: it only removed."""
-        trusts = [item.trust for item in self.changes if item.trust is not None]
-        return trusts[0].capped(*trusts) if trusts else None
-
-
-@dataclass(frozen=True, slots=True)
-class KnownSource:
-    """Where the bytes at a path come from, for a (root, path, digest) that this ledger knows."""
-
-    trust: Trust
-    task: str
-    decided_by: str
-    policy: str
-    at: str
+        """See `least_trust`."""
+        return least_trust(item.change for item in self.changes)
 
 
 class _Root(NamedTuple):
@@ -174,31 +171,24 @@ class _Root(NamedTuple):
     path: bytes
 
 
-class _Change(NamedTuple):
-    change_set: int
-    position: int
-    root: RootKey
-    scope: Scope
-    rel: RelPath
-    before: bytes | None
-    before_digest: str | None
-    after: bytes | None
-    after_digest: str | None
-    made: tuple[RelPath, ...]
-    trust: Trust | None
-
-
 class _Provenance(NamedTuple):
     root: RootKey
     rel: RelPath
     digest: Digest
-    source: KnownSource
+    run: Run
+
+
+class _Last(NamedTuple):
+    run: Run
+    after_digest: Digest | None
 
 
 _ROOTS: Final = Table("root", _Root)
-_CHANGES: Final = Table("change", _Change)
-_CHANGE_SETS: Final = Table("change_set", Kept, given="id", changes=None, answers=None)
-_PROVENANCE: Final = Table("provenance", _Provenance)
+CHANGES: Final = Table("change", ChangeRow, base="before_digest")
+CHANGE_SETS: Final = Table("change_set", CommitRow, given="id", changes=None, answers=None)
+_PROVENANCE: Final = Table("provenance", _Provenance, kind=None, fact=None, undoes=None, answers=None)
+_SOURCES: Final = Table("source", Run, undoes=None, answers=None)
+_STEPS: Final = Table("step", _Last, trust="coalesce(trust, asked)", answers=None)
 
 
 def erased_name(state: State, root: RootKey, rel: RelPath) -> RelPath:
@@ -218,79 +208,53 @@ def root_key(state: State, bound: BoundRoot) -> RootKey:
     return RootKey(found[0][0])
 
 
-def begin(state: State, origin: Origin, token: str, changes: Sequence[KeptChange]) -> int:
-    """Write an intent; the id of the commit. Durable on return.
+def begin(state: State, kept: CommitRow) -> int:
+    """Write an intent, or a change-set that waits; the id of it. Durable on return.
 
     Raises:
         ManagedMemoryUnavailable: the ledger cannot be written, or another process began the task meanwhile.
     """
     with state.ledger.transaction() as connection:
-        number = _CHANGE_SETS.add(connection, Kept(0, origin, token, None, ()))
-        rows = [
-            _Change(
-                number,
-                item.number,
-                item.root,
-                item.scope,
-                item.rel,
-                item.before,
-                _digest_of(item.before),
-                item.after,
-                _digest_of(item.after),
-                item.made,
-                item.trust,
-            )
-            for item in changes
-        ]
-        _CHANGES.insert(connection, rows)
+        number = CHANGE_SETS.add(connection, kept)
+        CHANGES.insert(connection, (item._replace(change_set=number) for item in kept.changes))
     return number
 
 
-def finish(
-    state: State, number: int, origin: Origin, changes: Sequence[KeptChange], notes: Sequence[str], at: str
-) -> None:
-    """Make a commit history: done, with provenance, event and record. Durable on return.
+def finish(state: State, kept: CommitRow) -> None:
+    """Make a commit history: with provenance, event and record. Durable on return.
+
+    Args:
+        state: whose ledger.
+        kept: the intent that was begun, with its id, when it was done, and its notes.
 
     Raises:
         ManagedMemoryUnavailable: the ledger cannot be written. The commit is still an intent.
     """
+    run, at = kept.run, kept.done or ""
     with state.ledger.transaction() as connection:
-        connection.execute(
-            "UPDATE change_set SET done = ?, notes = ? WHERE id = ?", (at, json.dumps(notes), number)
-        )
+        done = "UPDATE change_set SET done = ?, notes = ? WHERE id = ?"
+        connection.execute(done, (at, json.dumps(kept.notes), kept.id))
         sources = [
             _Provenance(
                 item.root,
-                item.rel,
-                digest(item.after),
-                KnownSource(
-                    item.trust or origin.trust, origin.task, origin.decided_by, origin.policy, origin.at
-                ),
+                item.change.path.rel,
+                item.after_digest,
+                replace(run, trust=item.change.trust or run.trust),
             )
-            for item in changes
+            for item in kept.changes
             # What an undo brings back is from where it was from, and foreign text stays foreign.
-            if item.after is not None and origin.undoes is None
+            if item.after_digest is not None and run.undoes is None
         ]
         _PROVENANCE.insert(connection, sources, "INSERT OR REPLACE")
-        _tell(state, origin, changes, at)
-        audit.append(
-            state,
-            at,
-            "commit",
-            origin.task,
-            {
-                "kind": origin.kind,
-                "trust": origin.trust,
-                "decided_by": origin.decided_by,
-                "policy": origin.policy,
-                "fact": origin.fact,
-                "undoes": origin.undoes,
-                "changes": [
-                    {"path": item.path, "before": _digest_of(item.before), "after": _digest_of(item.after)}
-                    for item in changes
-                ],
-            },
-        )
+        _tell(state, kept)
+        told = {
+            name: getattr(run, name) for name in ("kind", "trust", "decided_by", "policy", "fact", "undoes")
+        }
+        changes = [
+            {"path": item.change.path.text, "before": item.change.base, "after": item.after_digest}
+            for item in kept.changes
+        ]
+        audit.append(state, at, "commit", run.task, {**told, "changes": changes})
 
 
 def abandon(state: State, number: int, roots: Collection[RootKey] | None = None) -> None:
@@ -305,94 +269,66 @@ def abandon(state: State, number: int, roots: Collection[RootKey] | None = None)
             if roots is None or root in roots:
                 connection.execute("DELETE FROM change WHERE change_set = ? AND root = ?", (number, root))
         connection.execute(
-            "DELETE FROM change_set WHERE id = ?1 AND done IS NULL "
+            "DELETE FROM change_set WHERE id = ?1 AND done IS NULL AND review IS NULL "
             "AND NOT EXISTS (SELECT 1 FROM change WHERE change_set = ?1)",
             (number,),
         )
 
 
-def of_task(state: State, task: str) -> Kept | None:
+def of_task(state: State, task: str) -> CommitRow | None:
     """The commit of a task, if it is done."""
     found = commits(state, "task = ? AND done IS NOT NULL", (task,))
     return found[0] if found else None
 
 
-def unfinished(state: State, roots: Iterable[RootKey]) -> tuple[Kept, ...]:
+def unfinished(state: State, roots: Iterable[RootKey]) -> tuple[CommitRow, ...]:
     """Intents that touch any of `roots`, the newest first."""
     wanted = set(roots)
-    found = commits(state, "done IS NULL")
+    found = commits(state, "done IS NULL AND review IS NULL")
     return tuple(kept for kept in reversed(found) if any(item.root in wanted for item in kept.changes))
 
 
-def commits(state: State, condition: str = "TRUE", values: Sequence[object] = ()) -> tuple[Kept, ...]:
-    """The commits for which an SQL condition over `change_set` holds, the oldest first, with their bytes."""
-    found = _CHANGE_SETS.read(state.ledger, f"WHERE {condition} ORDER BY id", values)
-    return tuple(replace(kept, changes=_changes(state, kept.id)) for kept in found)
+def commits(state: State, condition: str = "TRUE", values: Sequence[object] = ()) -> tuple[CommitRow, ...]:
+    """The change-sets for which an SQL condition holds, the oldest first, with their bytes."""
+    of_it = "WHERE change_set = ? ORDER BY position"
+    return tuple(
+        replace(kept, changes=CHANGES.read(state.ledger, of_it, (kept.id,)))
+        for kept in CHANGE_SETS.read(state.ledger, f"WHERE {condition} ORDER BY id", values)
+    )
 
 
-def source_of(state: State, root: RootKey, rel: RelPath, of: Digest) -> KnownSource | None:
+def source_of(state: State, root: RootKey, rel: RelPath, of: Digest) -> Run | None:
     """Where the bytes with the digest `of` at a path come from; None: not from this ledger's commits.
 
     A commit that is under way counts, so that no reader takes its files for somebody else's.
     """
-    found = state.ledger.rows(
-        "SELECT trust, task, decided_by, policy, at FROM provenance "
-        "WHERE root = ?1 AND rel = ?2 AND digest = ?3 "
-        "UNION ALL SELECT change.trust, task, decided_by, policy, at "
-        "FROM change_set JOIN change ON change_set = change_set.id "
-        "WHERE done IS NULL AND undoes IS NULL AND root = ?1 AND rel = ?2 AND after_digest = ?3 LIMIT 1",
-        (root, rel, of),
-    )
-    return next(
-        (KnownSource(Trust(trust), task, by, policy, at) for trust, task, by, policy, at in found), None
-    )
+    at = "WHERE root = ? AND rel = ? AND digest = ? LIMIT 1"
+    return next(iter(_SOURCES.read(state.ledger, at, (root, rel, of))), None)
 
 
 def is_known(state: State, root: RootKey, rel: RelPath, of: Digest) -> bool:
     """Whether bytes with the digest `of` stood at a path before or after a commit, begun ones included."""
-    query = (
-        "SELECT 1 FROM change WHERE root = ?1 AND rel = ?2 AND ?3 IN (before_digest, after_digest) LIMIT 1"
-    )
+    query = "SELECT 1 FROM step WHERE root = ?1 AND rel = ?2 AND ?3 IN (before_digest, after_digest) LIMIT 1"
     return bool(state.ledger.rows(query, (root, rel, of)))
 
 
-def _tell(state: State, origin: Origin, changes: Sequence[KeptChange], at: str) -> None:
+def _tell(state: State, kept: CommitRow) -> None:
     """Add the event that the memory has changed."""
-    asked = state.ledger.rows("SELECT token, client FROM task WHERE id = ?", (origin.task,))
+    run = kept.run
+    asked = state.ledger.rows("SELECT token, client FROM task WHERE id = ?", (run.task,))
     token, client = asked[0] if asked else (None, None)
     outbox.append(
         state,
         outbox.Event(
             "memory_changed",
-            at,
-            origin.task,
-            {"source": f"workspace_memory_{origin.answers or origin.kind}"},
-            roots=tuple(sorted({item.root for item in changes})),
+            kept.done or "",
+            run.task,
+            {"source": f"workspace_memory_{run.answers or run.kind}"},
+            roots=tuple(sorted({item.root for item in kept.changes})),
             token=token,
             client=client,
         ),
     )
-
-
-def _changes(state: State, number: int) -> tuple[KeptChange, ...]:
-    return tuple(
-        KeptChange(
-            each.position,
-            each.root,
-            each.scope,
-            each.rel,
-            each.before,
-            each.after,
-            each.made,
-            each.trust,
-            ERASED in {each.before_digest, each.after_digest},
-        )
-        for each in _CHANGES.read(state.ledger, "WHERE change_set = ? ORDER BY position", (number,))
-    )
-
-
-def _digest_of(content: bytes | None) -> Digest | None:
-    return None if content is None else digest(content)
 
 
 # -- history -----------------------------------------------------------------------------------------
@@ -447,16 +383,29 @@ class Why:
             never wrote it. `removed`: its task removed it. `missing`: it went by hand, since the task.
         trust: of what is there now; None where nothing is.
         source: what the ledger knows of the present bytes, or else of the last ones that it knows.
-        asked: the kind of that task.
-        fact: keyed digest of what the task was asked; None where it was asked nothing, or that was erased.
     """
 
     path: str
     state: Literal["committed", "edited", "foreign", "removed", "missing"]
     trust: Trust | None
-    source: KnownSource | None
-    asked: str | None
-    fact: str | None
+    source: Run | None
+
+    @property
+    def asked(self) -> str | None:
+        """The kind of that task."""
+        return None if self.source is None else self.source.kind
+
+    @property
+    def fact(self) -> str | None:
+        """Keyed digest of what the task was asked; None where it was asked nothing, or that was erased."""
+        return None if self.source is None else self.source.fact
+
+    def as_json(self) -> dict[str, object]:
+        """The document that `why --json` prints."""
+        of = ("trust", "task", "decided_by", "policy", "at")
+        source = self.source and {each: getattr(self.source, each) for each in of}
+        told = {"path": self.path, "state": self.state, "trust": self.trust, "source": source}
+        return {**told, "asked": self.asked, "fact": self.fact}
 
 
 def history(
@@ -474,11 +423,10 @@ def history(
     rel = "" if below is None else below.rel
     erased = erased_name(state, keys[0], below.rel) if below is not None and keys else ""
     rows = state.ledger.rows(
-        "SELECT done, task, kind, root, rel, before_digest, after_digest, change.trust, decided_by, policy, "  # noqa: S608  only marks are put in
-        "undoes FROM change_set JOIN change ON change_set = change_set.id "
-        f"WHERE done IS NOT NULL AND root IN ({', '.join('?' * len(keys))}) "
+        "SELECT done, task, kind, root, rel, before_digest, after_digest, trust, decided_by, policy, undoes "  # noqa: S608  only marks are put in
+        f"FROM step WHERE done IS NOT NULL AND root IN ({', '.join('?' * len(keys))}) "
         "AND (? = '' OR rel IN (?, ?) OR substr(rel, 1, length(?) + 1) = ? || '/') "
-        "ORDER BY change_set.id DESC, position LIMIT ?",
+        "ORDER BY change_set DESC, position LIMIT ?",
         (*keys, rel, rel, erased, rel, rel, MAX_STEPS),
     )
     return tuple(
@@ -506,7 +454,7 @@ def content_at(state: State, root: RootKey, path: CanonicalPath, task: str) -> b
         Erased: the bytes are no longer known.
     """
     rows = state.ledger.rows(
-        "SELECT after, after_digest FROM change_set JOIN change ON change_set = change_set.id "
+        "SELECT after, after_digest FROM step "
         "WHERE task = ? AND done IS NOT NULL AND root = ? AND rel IN (?, ?)",
         (task, root, path.rel, erased_name(state, root, path.rel)),
     )
@@ -536,19 +484,17 @@ def why(
     """
     source = None if present is None else source_of(state, root, path.rel, present)
     if source is not None:
-        asked, fact = _asked(state, source.task)
-        return Why(path.text, "committed", source.trust, source, asked, fact)
-    last, left = _last(state, root, path.rel)
-    if present is not None:
-        status: Literal["edited", "foreign"] = "foreign" if last is None else "edited"
-        asked, fact = _asked(state, last.task) if last else (None, None)
-        return Why(path.text, status, trust_of_scope, last, asked, fact)
-    if last is None and _last(state, root, erased_name(state, root, path.rel))[0] is not None:
+        return Why(path.text, "committed", source.trust, source)
+    last = _last(state, root, path.rel)
+    if present is not None and last is None:
+        return Why(path.text, "foreign", trust_of_scope, None)
+    if last is None and _last(state, root, erased_name(state, root, path.rel)) is not None:
         raise Erased(f"what was remembered at {path.text} was erased")
     if last is None:
         raise NotFound(f"nothing is remembered at {path.text}, nor was it")
-    asked, fact = _asked(state, last.task)
-    return Why(path.text, "removed" if left is None else "missing", None, last, asked, fact)
+    if present is not None:
+        return Why(path.text, "edited", trust_of_scope, last.run)
+    return Why(path.text, "removed" if last.after_digest is None else "missing", None, last.run)
 
 
 def undone_by(state: State, task: str) -> str | None:
@@ -566,21 +512,7 @@ def _kind(before: str | None, after: str | None) -> Kind:
     return "new" if before is None else "removed" if after is None else "changed"
 
 
-def _asked(state: State, task: str) -> tuple[str | None, str | None]:
-    """Kind and fact of a task."""
-    rows = state.ledger.rows("SELECT kind, fact FROM change_set WHERE task = ?", (task,))
-    return rows[0] if rows else (None, None)
-
-
-def _last(state: State, root: RootKey, rel: RelPath) -> tuple[KnownSource | None, str | None]:
-    """The last change of a file that the ledger knows, and the digest of what it left."""
-    rows = state.ledger.rows(
-        "SELECT coalesce(change.trust, change_set.trust), task, decided_by, policy, at, after_digest "
-        "FROM change_set JOIN change ON change_set = change_set.id "
-        "WHERE root = ? AND rel = ? AND done IS NOT NULL ORDER BY change_set.id DESC LIMIT 1",
-        (root, rel),
-    )
-    if not rows:
-        return None, None
-    trust, task, decided_by, policy, at, left = rows[0]
-    return KnownSource(Trust(trust), task, decided_by, policy, at), left
+def _last(state: State, root: RootKey, rel: RelPath) -> _Last | None:
+    """The last change of a file that the ledger knows."""
+    at = "WHERE root = ? AND rel = ? AND done IS NOT NULL ORDER BY change_set DESC LIMIT 1"
+    return next(iter(_STEPS.read(state.ledger, at, (root, rel))), None)

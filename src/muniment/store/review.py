@@ -1,5 +1,7 @@
 """Change-sets that wait for the owner: held, shown, rejected. `jobs/review.py` approves.
 
+What waits stands among the ledger's change-sets, with bytes and claims, as one that was never begun.
+
 V1 A review is bound to the roots that it was asked for, not to the names of their scopes.
 V2 An approval names a digest of the final text, of the claims, the roots and the trusts, and of the policy as
    it is now: what was shown is what is committed, or nothing.
@@ -11,25 +13,23 @@ V4 A task waits once, whatever it proposes when it is carried out again; at most
 
 from __future__ import annotations
 
-import base64
 import difflib
 import hashlib
 import json
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
 
 from muniment.content.gates import visible
 from muniment.errors import InvalidScope, NotFound, QuotaExceeded, ReviewClosed, printable
 from muniment.kernel.binding import BoundRoot
 from muniment.kernel.cancel import Patience
-from muniment.kernel.change import ChangeSet, Claim, FileChange, digest, joint
+from muniment.kernel.change import ChangeSet, Claim, FileChange, digest
 from muniment.kernel.land import lock_roots
-from muniment.kernel.names import Digest, Scope, Trust
-from muniment.kernel.path import CanonicalPath, canonicalise
+from muniment.kernel.names import Digest, Scope
 from muniment.store import audit
-from muniment.store.ledger import Origin, RootKey, of_task, root_key
+from muniment.store.ledger import ChangeRow, CommitRow, RootKey, Run, begin, commits, of_task, root_key
 from muniment.store.state import State
 from muniment.store.table import Table
 
@@ -57,40 +57,58 @@ class Pending:
 
     Attributes:
         id: for people to type.
-        origin: who asked, and why.
-        at: since when it waits.
+        run: who asked, and why.
         reasons: why it waits, each in one line.
-        change_set: with final bytes.
-        trusts: of what each path would hold; None where the file goes.
+        change_set: with final bytes, each with its trust.
         roots: by scope, of everything that it names.
         policy: digest of the policy under which it was asked for.
     """
 
     id: str
-    origin: Origin
-    at: str
+    run: Run
     reasons: tuple[str, ...]
     change_set: ChangeSet
-    trusts: Mapping[str, Trust | None]
     roots: Mapping[Scope, RootKey]
     policy: Digest
 
     def digest(self, policy: Digest) -> Digest:
         """What an approval under a policy is bound to (V2)."""
-        return _digest(_proposal(self), policy)
+        changes, claims = self.change_set.changes, self.change_set.claims
+        bound_to = {
+            "changes": [
+                [each.path.text, each.base, each.digest] for each in changes if each.after is not None
+            ],
+            "removals": [[each.path.text, each.base] for each in changes if each.after is None],
+            "claims": [[each.path.text, each.digest] for each in claims],
+            "trusts": {each.path.text: each.trust for each in changes},
+            "roots": dict(self.roots),
+            "policy": policy,
+        }
+        canonical = json.dumps(bound_to, sort_keys=True, separators=(",", ":"))
+        return Digest(hashlib.sha256(canonical.encode()).hexdigest())
 
 
 class _Review(NamedTuple):
     id: str
     task: str
     kind: str
+    state: str
     at: str
-    reasons: str
-    proposal: str | None
+    reasons: tuple[str, ...]
+    policy: Digest | None
+    token: str | None
     digest: Digest
 
 
+class _Claim(NamedTuple):
+    change_set: int
+    position: int
+    root: RootKey
+    claim: Claim
+
+
 _REVIEWS: Final = Table("review", _Review)
+_CLAIMS: Final = Table("claim", _Claim)
 
 
 def approval_task(review_id: str) -> str:
@@ -103,9 +121,8 @@ def approval_task(review_id: str) -> str:
 
 def hold(
     state: State,
-    origin: Origin,
-    parts: Sequence[ChangeSet],
-    trusts: Mapping[str, Trust | None],
+    run: Run,
+    change_set: ChangeSet,
     reasons: tuple[str, ...],
     *,
     policy: Digest,
@@ -115,32 +132,34 @@ def hold(
 
     Args:
         state: where it is kept.
-        origin: who asks.
-        parts: with final bytes; they are decided about as one.
-        trusts: of what each path would hold; an approval never raises them.
+        run: who asks.
+        change_set: with final bytes and their trusts; an approval never raises them.
         reasons: why it has to wait.
         policy: digest of the policy in force.
-        roots: the bound roots; those that the parts name are kept.
+        roots: the bound roots; those that the change-set names are kept.
 
     Raises:
         QuotaExceeded: too many wait (V4).
         ManagedMemoryUnavailable: the ledger cannot be written.
     """
-    whole = joint(parts)
-    named = {path.scope for path in _paths(whole)}
+    named = {path.scope for path in (*change_set.paths, *(each.path for each in change_set.claims))}
     keys = {scope: root_key(state, root) for scope, root in roots.items() if scope in named}
-    waiting = Pending("", origin, origin.at, reasons, whole, trusts, keys, policy)
+    waiting = Pending("", run, reasons, change_set, keys, policy)
     with state.ledger.transaction():
-        same = state.ledger.rows(
-            f"SELECT id FROM review WHERE {_WAITING} AND (digest = ? OR (task = ? AND kind = ? "  # noqa: S608  a condition from above
-            "AND json_extract(proposal, '$.roots') = ? AND json_extract(proposal, '$.origin[6]') IS ?))",
-            (waiting.digest(policy), origin.task, origin.kind, _compact(keys), origin.fact),
-        )
-        if same:
-            return str(same[0][0])
-        by = _token_of(state, origin.task)
+        bound_to = waiting.digest(policy)
+        for each in _pending(
+            state, "AND (digest = ? OR (task = ? AND kind = ?))", (bound_to, run.task, run.kind)
+        ):
+            if bound_to == each.digest(each.policy) or _is_repeated(each, waiting):
+                return each.id
+        by = _token_of(state, run.task)
         _check_caps(state, by)
         return _add(state, waiting, by)
+
+
+def _is_repeated(one: Pending, other: Pending) -> bool:
+    """Whether two of one task and kind ask for the same in the same place, whatever they propose."""
+    return (one.roots, one.run.fact) == (other.roots, other.run.fact)
 
 
 def _token_of(state: State, task: str) -> str | None:
@@ -151,8 +170,7 @@ def _token_of(state: State, task: str) -> str | None:
 
 def _check_caps(state: State, by: str | None) -> None:
     ((in_all, of_token),) = state.ledger.rows(
-        "SELECT count(*), coalesce(sum(json_extract(proposal, '$.by') IS ?), 0) "  # noqa: S608  from above
-        f"FROM review WHERE {_WAITING}",
+        f"SELECT count(*), coalesce(sum(token IS ?), 0) FROM review WHERE {_WAITING}",  # noqa: S608  from above
         (by,),
     )
     if in_all >= MAX_WAITING or (by is not None and of_token >= MAX_OF_TOKEN):
@@ -161,19 +179,12 @@ def _check_caps(state: State, by: str | None) -> None:
 
 def pending(state: State) -> tuple[Pending, ...]:
     """Everything that waits, the oldest first, whatever roots it is for."""
-    rows = state.ledger.rows(
-        f"SELECT id, at, reasons, proposal FROM review WHERE {_WAITING} ORDER BY at, rowid"  # noqa: S608  from above
-    )
-    return tuple(_restored(*row) for row in rows)
+    return _pending(state)
 
 
 def waiting_of(state: State, task: str) -> Pending | None:
     """What waits of a task, the oldest first."""
-    rows = state.ledger.rows(
-        f"SELECT id, at, reasons, proposal FROM review WHERE {_WAITING} AND task = ? ORDER BY rowid LIMIT 1",  # noqa: S608  from above
-        (task,),
-    )
-    return _restored(*rows[0]) if rows else None
+    return next(iter(_pending(state, "AND task = ?", (task,))), None)
 
 
 def load(state: State, review_id: str) -> Pending:
@@ -183,15 +194,13 @@ def load(state: State, review_id: str) -> Pending:
         NotFound: there is no such review.
         ReviewClosed: it was decided already.
     """
-    rows = state.ledger.rows("SELECT id, at, reasons, proposal, state FROM review WHERE id = ?", (review_id,))
-    if not rows:
+    found = _REVIEWS.read(state.ledger, "WHERE id = ?", (review_id,))
+    if not found:
         raise NotFound(f"there is no review {printable(review_id)!r}; see: muniment review list")
-    ((number, at, reasons, proposal, decision),) = rows
-    if of_task(state, approval_task(review_id)) is not None:
-        decision = "approved"
-    if decision != "pending":
-        raise ReviewClosed(review_id, decision)
-    return _restored(number, at, reasons, proposal)
+    is_approved = of_task(state, approval_task(review_id)) is not None
+    if is_approved or found[0].state != "pending":
+        raise ReviewClosed(review_id, "approved" if is_approved else found[0].state)
+    return _restored(state, found[0])
 
 
 def check_roots(state: State, waiting: Pending, roots: Mapping[Scope, BoundRoot]) -> None:
@@ -231,29 +240,36 @@ def turn_down(
 def close(state: State, review_id: str, decision: str, at: str, outcome: str | None = None) -> None:
     """Note a decision, with its record; of an approval also the task, as which it was committed."""
     with state.ledger.transaction() as connection:
-        connection.execute(
-            "UPDATE review SET state = ?, outcome = ?, proposal = NULL WHERE id = ?",
-            (decision, outcome, review_id),
-        )
+        decided = "UPDATE review SET state = ?, outcome = ? WHERE id = ?"
+        connection.execute(decided, (decision, outcome, review_id))
+        connection.execute("DELETE FROM change_set WHERE review = ?", (review_id,))
         audit.append(state, at, decision, outcome, {"review": review_id})
 
 
 def _add(state: State, waiting: Pending, by: str | None) -> str:
     """Keep a review under a new id, with its record."""
-    origin, bound_to = waiting.origin, waiting.digest(waiting.policy)
+    run, keys, whole = waiting.run, waiting.roots, waiting.change_set
+    bound_to = waiting.digest(waiting.policy)
     new = _new_id(lambda each: not state.ledger.rows("SELECT 1 FROM review WHERE id = ?", (each,)))
-    reasons = json.dumps(waiting.reasons, ensure_ascii=False)
-    proposal = json.dumps({**_kept(waiting), "by": by}, ensure_ascii=False)
     with state.ledger.transaction() as connection:
-        row = _Review(new, origin.task, origin.kind, waiting.at, reasons, proposal, bound_to)
-        _REVIEWS.insert(connection, [row])
-        whole, scopes = waiting.change_set, tuple(waiting.roots)
+        of_it = (new, run.task, run.kind, "pending", run.at, waiting.reasons, waiting.policy, by, bound_to)
+        _REVIEWS.insert(connection, [_Review(*of_it)])
+        rows = tuple(
+            ChangeRow(0, number, keys[each.path.scope], replace(each, before=None), each.digest)
+            for number, each in enumerate(whole.changes)
+        )
+        # Under a name of its own: the task may commit all the same, where it has to wait no more.
+        own = replace(run, task=f"review:{new}")
+        number = begin(state, CommitRow(0, own, "", review=new, changes=rows))
+        claims = (_Claim(number, at, keys[each.path.scope], each) for at, each in enumerate(whole.claims))
+        _CLAIMS.insert(connection, claims)
+        scopes = tuple(keys)
         created = [
             audit.described(each.path.text, state, scopes) for each in whole.changes if each.base is None
         ]
         paths = [*created, *(each.path.text for each in whole.changes if each.base is not None)]
         body = {"review": new, "digest": bound_to, "reasons": list(waiting.reasons), "paths": paths}
-        audit.append(state, waiting.at, "review", origin.task, body)
+        audit.append(state, run.at, "review", run.task, body)
     return new
 
 
@@ -264,70 +280,19 @@ def _new_id(is_free: Callable[[str], bool]) -> str:
             return each
 
 
-def _paths(change_set: ChangeSet) -> Iterator[CanonicalPath]:
-    yield from change_set.paths
-    yield from (claim.path for claim in change_set.claims)
+def _pending(state: State, more: str = "", values: Sequence[object] = ()) -> tuple[Pending, ...]:
+    rows = _REVIEWS.read(state.ledger, f"WHERE {_WAITING} {more} ORDER BY at, rowid", values)
+    return tuple(_restored(state, each) for each in rows)
 
 
-def _proposal(waiting: Pending) -> dict[str, Any]:
-    """All that an approval is bound to, as JSON; the text by its digests."""
-    change_set = waiting.change_set
-    return {
-        "changes": [[item.path.text, item.base, item.digest] for item in _written(change_set)],
-        "removals": [[item.path.text, item.base] for item in change_set.changes if item.after is None],
-        "claims": [[item.path.text, item.digest] for item in change_set.claims],
-        "trusts": dict(waiting.trusts),
-        "roots": dict(waiting.roots),
-    }
-
-
-def _written(change_set: ChangeSet) -> list[FileChange]:
-    return [item for item in change_set.changes if item.after is not None]
-
-
-def _compact(value: Mapping[Scope, RootKey]) -> str:
-    """JSON as SQLite writes it."""
-    return json.dumps(dict(value), ensure_ascii=False, separators=(",", ":"))
-
-
-def _digest(proposal: Mapping[str, Any], policy: Digest) -> Digest:
-    canonical = json.dumps({**proposal, "policy": policy}, sort_keys=True, separators=(",", ":"))
-    return Digest(hashlib.sha256(canonical.encode()).hexdigest())
-
-
-def _kept(waiting: Pending) -> dict[str, Any]:
-    """A review as its row keeps it: with the text itself."""
-    origin = waiting.origin
-    texts = [base64.b64encode(item.after or b"").decode() for item in _written(waiting.change_set)]
-    asked = [origin.task, origin.kind, origin.at, origin.trust, origin.decided_by, origin.policy, origin.fact]
-    return {
-        **_proposal(waiting),
-        "texts": texts,
-        "origin": [*asked, origin.undoes],
-        "policy": waiting.policy,
-    }
-
-
-def _restored(review_id: str, at: str, reasons: str, proposal: str) -> Pending:
-    kept = json.loads(proposal)
-    task, kind, asked_at, trust, by, policy, fact, undoes = kept["origin"]
-    scopes = kept["roots"]
-    written = [
-        FileChange(canonicalise(path, scopes), base, base64.b64decode(text))
-        for (path, base, _), text in zip(kept["changes"], kept["texts"], strict=True)
-    ]
-    going = [FileChange(canonicalise(path, scopes), base, None) for path, base in kept["removals"]]
-    claims = [Claim(canonicalise(path, scopes), seen) for path, seen in kept["claims"]]
-    change_set = ChangeSet((*written, *going), tuple(claims))
+def _restored(state: State, row: _Review) -> Pending:
+    (kept,) = commits(state, "review = ?", (row.id,))
+    claims = _CLAIMS.read(state.ledger, "WHERE change_set = ? ORDER BY position", (kept.id,))
+    change_set = ChangeSet(tuple(each.change for each in kept.changes), tuple(each.claim for each in claims))
+    keys = {each.change.path.scope: each.root for each in kept.changes}
+    keys |= {each.claim.path.scope: each.root for each in claims}
     return Pending(
-        review_id,
-        Origin(task, kind, asked_at, Trust(trust), by, policy, fact, undoes),
-        at,
-        tuple(json.loads(reasons)),
-        change_set,
-        {path: None if each is None else Trust(each) for path, each in kept["trusts"].items()},
-        kept["roots"],
-        kept["policy"],
+        row.id, replace(kept.run, task=row.task), row.reasons, change_set, keys, row.policy or Digest("")
     )
 
 
@@ -357,14 +322,14 @@ def preview(waiting: Pending, current: Callable[[str], bytes | None], policy: Di
 
 
 def _preview(waiting: Pending, current: Callable[[str], bytes | None], policy: Digest) -> Iterator[str]:
-    origin, change_set = waiting.origin, waiting.change_set
-    yield f"review {waiting.id}: {origin.kind} by {visible(origin.decided_by)}, {waiting.at}"
-    yield f"asked by {origin.task}, of trust {origin.trust}"
+    run, change_set = waiting.run, waiting.change_set
+    yield f"review {waiting.id}: {run.kind} by {visible(run.decided_by)}, {run.at}"
+    yield f"asked by {run.task}, of trust {run.trust}"
     yield from (f"waits because {visible(reason)}" for reason in waiting.reasons)
     if policy != waiting.policy:
         yield "the policy has changed since it was asked for"
     for change in change_set.changes:
-        yield from _file(change.path.text, change.base, change.after, waiting, current)
+        yield from _file(change, current)
     yield ""
     for claim in change_set.claims:
         now = current(claim.path.text)
@@ -374,19 +339,12 @@ def _preview(waiting: Pending, current: Callable[[str], bytes | None], policy: D
     yield f"digest {waiting.digest(policy)}"
 
 
-def _file(
-    path: str,
-    base: Digest | None,
-    after: bytes | None,
-    waiting: Pending,
-    current: Callable[[str], bytes | None],
-) -> Iterator[str]:
-    before = current(path)
-    trust = waiting.trusts.get(path)
-    done = "removed" if after is None else f"{'new' if base is None else 'changed'}, trust {trust}"
+def _file(change: FileChange, current: Callable[[str], bytes | None]) -> Iterator[str]:
+    before, after = current(change.path.text), change.after
+    new = f"{'new' if change.base is None else 'changed'}, trust {change.trust}"
     yield ""
-    yield f"{visible(path)} ({done})"
-    if base != (None if before is None else digest(before)):
+    yield f"{visible(change.path.text)} ({'removed' if after is None else new})"
+    if change.base != (None if before is None else digest(before)):
         yield "it was changed since: this cannot be approved any more"
     yield from _diff(_shown(before), _shown(after))
     if before is not None and after is not None:

@@ -36,7 +36,7 @@ class Table(Generic[T]):
             default.
     """
 
-    def __init__(self, source: str, kind: type[T], given: str = "", **columns: str | None) -> None:
+    def __init__(self, source: str, kind: type[T], /, given: str = "", **columns: str | None) -> None:
         leaves = list(_leaves(kind, columns))
         self._select = f"SELECT {', '.join(sql for _, sql, _ in leaves)} FROM {source} "  # noqa: S608
         self._loads = [(at, load) for at, (_, _, hint) in enumerate(leaves) if (load := _loader(hint))]

@@ -1,8 +1,6 @@
 """What the tasks of lanes hold of a text that is to be erased, and how it goes; `erase.py` asks for it.
 
-K1 A task is concerned if it is named, or if a string of what it was asked or says names the path, says just
-   what was asked for then, or holds a run of the text. JSON is read before it is compared. What
-   can only be a fixed word or a name (`_WORDS`, and all that everybody is shown of a task) is not compared.
+K1 What a task was asked, and what it says, may hold some of it; what everybody is shown of a task does not.
 K2 A task that is cleared keeps its id, kind, place and what is shown of it. It has failed with the code
    `erased`, even where it had completed, so that no reader meets a result without content; one that was
    cancelled stays so.
@@ -14,7 +12,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -188,14 +185,6 @@ def _blocks(runs: Iterable[bytes]) -> Iterator[bytes]:
 
 _ERASED: Final[Mapping[str, Any]] = {"code": "erased"}
 
-_WORDS: Final = frozenset(
-    {"code", "context", "decidedBy", "enforcement", "scope", "topic", "touchedScopes", "touchedTopics"}
-)
-"""Fields that hold fixed words, or names of scopes and models. Any other may hold text."""
-
-_PATHS: Final = frozenset({"filesTouched", "filePath", "paths"})
-"""Fields that hold logical paths, one a string."""
-
 
 @dataclass(frozen=True, slots=True)
 class HeldTask:
@@ -217,9 +206,9 @@ class HeldTask:
     error: Any = None
 
     @property
-    def strings(self) -> Iterator[tuple[str, str]]:
-        """All that it says, each with the name of its field."""
-        return _strings([self.arguments, self.result, self.error], "")
+    def said(self) -> list[Any]:
+        """What it was asked, and what it says."""
+        return [self.arguments, self.result, self.error]
 
     @property
     def cleared(self) -> HeldTask:
@@ -240,38 +229,9 @@ class Clearing:
     after: HeldTask
 
 
-def concerned(
-    state: State, tasks: Collection[str], paths: Collection[str], facts: Collection[str], runs: Runs
-) -> tuple[Clearing, ...]:
-    """The tasks that hold something of it, in order (K1), without those that were cleared already.
-
-    Args:
-        state: whose ledger.
-        tasks: ids of those that are concerned in any case.
-        paths: logical.
-        facts: keyed digests of what was asked.
-        runs: of the text.
-
-    Cost: reads every task, at most 1000 of a lane.
-    """
-    # Right before and after a name stands nothing that another name could have there.
-    names = [re.compile(rf"(?<![\w.-])(?<![\w.-]/){re.escape(path)}(?![\w/-])") for path in paths]
-
-    def concerns(field: str, text: str) -> bool:
-        if field in _WORDS:
-            return False
-        data = text.encode("utf-8", "replace")
-        if runs.found_in(data):
-            return True
-        if field in _PATHS:
-            return text in paths
-        return any(name.search(text) for name in names) or state.keyed(data.decode().strip()) in facts
-
-    found = (
-        Clearing(each, each.cleared)
-        for each in _all(state)
-        if each.id in tasks or any(concerns(*said) for said in each.strings)
-    )
+def cleared(state: State, tasks: Collection[str]) -> tuple[Clearing, ...]:
+    """What clearing some tasks changes, in their order, without those that were cleared already."""
+    found = (Clearing(each, each.cleared) for each in all_tasks(state) if each.id in tasks)
     return tuple(each for each in found if each.before != each.after)
 
 
@@ -285,7 +245,7 @@ def clear(state: State, clearings: Sequence[Clearing], at: str) -> None:
 
     Args:
         state: whose ledger.
-        clearings: see `concerned`.
+        clearings: see `cleared`.
         at: when; see `audit.timestamp`.
 
     Raises:
@@ -308,7 +268,7 @@ def strings_of_all(state: State) -> Iterator[str]:
     Raises:
         ManagedMemoryUnavailable: the ledger cannot be read.
     """
-    return (text for task in _all(state) for _, text in task.strings)
+    return (text for task in all_tasks(state) for _, text in strings(task.said))
 
 
 def is_any_running(state: State) -> bool:
@@ -329,20 +289,22 @@ def is_task(state: State, task: str) -> bool:
     return bool(state.ledger.rows("SELECT 1 FROM task WHERE id = ?", (task,)))
 
 
-def _all(state: State) -> Iterator[HeldTask]:
-    yield from _TASKS.read(state.ledger, "ORDER BY seq")
+def all_tasks(state: State) -> tuple[HeldTask, ...]:
+    """Every task of every lane: at most 1000 of each."""
+    return _TASKS.read(state.ledger, "ORDER BY seq")
 
 
-def _strings(value: Any, field: str) -> Iterator[tuple[str, str]]:
+def strings(value: Any, field: str = "") -> Iterator[tuple[str, str]]:
+    """Every string in JSON that was read, each with the name of the field that it is in."""
     match value:
         case str():
             yield field, value
         case dict():
             for name, each in value.items():
-                yield from _strings(each, name)
+                yield from strings(each, name)
         case list():
             for each in value:
-                yield from _strings(each, field)
+                yield from strings(each, field)
 
 
 def _ended(task: HeldTask, at: str) -> Event:
@@ -428,15 +390,6 @@ def _said(path: Path) -> Iterator[str]:
     """What a transcript says, as it reads once the JSON is read."""
     for line in path.read_text("utf-8", "replace").splitlines():
         try:
-            yield from _texts(json.loads(line))
+            yield from (text for _, text in strings(json.loads(line)))
         except (ValueError, RecursionError):
             yield line
-
-
-def _texts(value: Any) -> Iterator[str]:
-    match value:
-        case str():
-            yield value
-        case dict() | list():
-            for each in value.values() if isinstance(value, dict) else value:
-                yield from _texts(each)

@@ -31,7 +31,7 @@ from muniment.kernel.names import Digest, RelPath, Scope, Trust
 from muniment.kernel.path import CanonicalPath
 from muniment.names import __version__
 from muniment.store.audit import timestamp
-from muniment.store.ledger import RootKey, source_of
+from muniment.store.ledger import RootKey, Run, source_of
 from muniment.store.rows import Assess, Assessed
 from muniment.store.state import State
 
@@ -39,10 +39,9 @@ from muniment.store.state import State
 #
 # Provenance and complete front matter for an entry that is about to be committed.
 #
-# For `stamp` clock and randomness come in as values, so that the same change stamps to the same bytes. What
-# a proposal says of its own provenance is thrown away; on a change, id and time of creation are taken from
-# the file that is replaced, if they have the right form, so that an entry keeps its identity. All of it is
-# a display copy: the ledger is what counts.
+# What a proposal says of its own provenance is thrown away; on a change, id and time of creation are taken
+# from the file that is replaced, if they have the right form, so that an entry keeps its identity. All of it
+# is a display copy: the ledger is what counts.
 
 ULID_RANDOM_BYTES: Final = 10
 """Bytes of randomness in a ULID: 80 bits."""
@@ -52,27 +51,6 @@ _CROCKFORD: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _ULID: Final = re.compile(f"[0-7][{_CROCKFORD}]{{25}}")
 _TIME_FORMAT: Final = "%Y-%m-%dT%H:%M:%SZ"
 _TIME: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z", re.ASCII)
-
-
-@dataclass(frozen=True, slots=True)
-class ChangeOrigin:
-    """Where a change comes from.
-
-    Attributes:
-        new_id: the id that the entry gets if it has none; see `ulid`.
-        now: time of the change, with a time zone.
-        task: id of the task.
-        trust: of the fact.
-        decided_by: what chose the place and words, such as `rules` or the model's name.
-        policy: name and short digest, such as `strict@a1f4e0db`.
-    """
-
-    new_id: str
-    now: datetime
-    task: str
-    trust: Trust
-    decided_by: str
-    policy: str
 
 
 def ulid(milliseconds: int, randomness: bytes) -> str:
@@ -98,14 +76,17 @@ def new_ulid() -> str:
     return ulid(time.time_ns() // 1_000_000, secrets.token_bytes(ULID_RANDOM_BYTES))
 
 
-def stamp(data: bytes, base: bytes | None, path: CanonicalPath, provenance: ChangeOrigin) -> bytes:
+def stamp(
+    data: bytes, base: bytes | None, path: CanonicalPath, run: Run, identity: str | None = None
+) -> bytes:
     """The bytes to commit for a proposed entry: front matter completed, provenance set.
 
     Args:
         data: the proposal; only its front matter is added to.
         base: the file that it replaces, or None for a new one.
         path: where it goes; gives the name of last resort, and the type where the scope is named like one.
-        provenance: of this change.
+        run: that changes it; its trust is that of these bytes.
+        identity: of a new entry, see `ulid`; None: one of now.
 
     Raises:
         NotText: `data` is not UTF-8 text. (A base that is not is treated as one without provenance.)
@@ -116,20 +97,20 @@ def stamp(data: bytes, base: bytes | None, path: CanonicalPath, provenance: Chan
     titles = titled(entry, path.rel)
     scope_type = path.scope if path.scope in TYPES else "reference"
     text = complete(text, name=titles.name, description=titles.description, type=scope_type)
-    now = provenance.now.astimezone(UTC).strftime(_TIME_FORMAT)
+    now = datetime.fromisoformat(run.at).astimezone(UTC).strftime(_TIME_FORMAT)
     kept = parse(base).muniment if base is not None else None
-    identity, created = _identity(kept or {})
+    known, created = _identity(kept or {})
     return encode(
         with_provenance(
             text,
             {
-                "id": identity or provenance.new_id,
+                "id": known or identity or new_ulid(),
                 "created": created or now,
                 "updated": now,
-                "task": provenance.task,
-                "trust": str(provenance.trust),
-                "decided_by": provenance.decided_by,
-                "policy": provenance.policy,
+                "task": run.task,
+                "trust": str(run.trust),
+                "decided_by": run.decided_by,
+                "policy": run.policy,
             },
         )
     )

@@ -782,7 +782,7 @@ def _versions(state: State, root: BoundRoot) -> Callable[[RelPath], list[bytes]]
     key = root_key(state, root)
 
     def of(rel: RelPath) -> list[bytes]:
-        query = "SELECT before, after FROM change WHERE root = ? AND rel = ?"
+        query = "SELECT before, after FROM step WHERE root = ? AND rel = ?"
         return [data for row in state.ledger.rows(query, (key, rel)) for data in row if data is not None]
 
     return of

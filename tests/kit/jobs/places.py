@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 import pytest
 
 from kit.memories import make_roots, put, strict
-from kit.store.ground import Claim, Proposed, change_set, origin, patience
+from kit.store.ground import Claim, Proposed, by, change_set, patience
 from muniment.agent.filing import RuleWriter
 from muniment.jobs.dream import dream
 from muniment.jobs.forget import forget
@@ -131,7 +131,7 @@ def committed(place, files, *, trust=Trust.OWNER, at=None, removals=(), **of):
     changes = (Proposed(path, *each) for path, each in bytes_of.items())
     gone = (Claim(path, digest(text.encode())) for path, text in removals)
     at = at or timestamp(datetime.now(UTC))
-    made_by = origin(trust=trust, at=at, **of)
+    made_by = by(trust=trust, at=at, **of)
     terms = Terms(place.policy, place.roots, patience(), place.state, made_by, constant(trust), reviewed=True)
     return commit([change_set(changes, (), gone, place.roots)], terms)
 

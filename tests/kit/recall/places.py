@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from kit.memories import make_roots, put, strict
-from kit.store.ground import Proposed, change_set, origin, patience
+from kit.store.ground import Proposed, by, change_set, patience
 from muniment.errors import MunimentError
 from muniment.jobs.place import Place
 from muniment.kernel.binding import bind_all
@@ -117,8 +117,8 @@ class Ground:
     def commit(self, path, text, *, trust=Trust.OWNER, at=AT, policy=None, reviewed=True):
         """A file that the ledger knows."""
         known = self.key(path).digest if self.file(path).exists() else None
-        policy, by = policy or self.place.policy, (origin(trust=trust, at=at), constant(trust))
-        terms = Terms(policy, self.place.roots, patience(), self.state, *by, reviewed=reviewed)
+        policy, asked = policy or self.place.policy, (by(trust=trust, at=at), constant(trust))
+        terms = Terms(policy, self.place.roots, patience(), self.state, *asked, reviewed=reviewed)
         commit([change_set([Proposed(path, known, text.encode())], scopes=self.place.roots)], terms)
 
     def key(self, path):

@@ -6,7 +6,7 @@ import hashlib
 import stat
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ from muniment.kernel.names import Trust
 from muniment.kernel.path import canonicalise
 from muniment.policy.load import load_policy, parse_policy
 from muniment.store.commit import Terms, commit
-from muniment.store.ledger import Origin
+from muniment.store.ledger import Run
 from muniment.store.state import State
 from muniment.store.trust import constant, new_ulid
 
@@ -73,6 +73,12 @@ def change_set(changes=(), claims=(), removals=(), scopes=SCOPES):
     return ChangeSet((*read.changes, *gone), read.claims)
 
 
+def trusted(whole, trusts):
+    """A change-set of which each file has the trust that is said of its path."""
+    changes = (replace(each, trust=trusts.get(each.path.text)) for each in whole.changes)
+    return replace(whole, changes=tuple(changes))
+
+
 def sha(content):
     return hashlib.sha256(content).hexdigest()
 
@@ -86,10 +92,10 @@ def claim(path, content):
     return Claim(path, None if content is None else sha(content))
 
 
-def origin(task=None, **more):
+def by(task=None, **more):
     """The owner's own edit."""
     kept = {"kind": "edit", "at": "2026-11-22T10:00:00.000Z", "trust": Trust.OWNER, **more}
-    return Origin(task or f"edit-{new_ulid()}", decided_by="tests", policy="tests@0", **kept)
+    return Run(task or f"edit-{new_ulid()}", decided_by="tests", policy="tests@0", **kept)
 
 
 def patience(seconds=30.0, cancel=None):
@@ -112,7 +118,7 @@ class Ground:
         return Proposed(path, sha((self.base / path).read_bytes()), content)
 
     def terms(self, policy=STRICT, **more):
-        kept = {"patience": patience(), "state": self.state, "origin": origin()}
+        kept = {"patience": patience(), "state": self.state, "run": by()}
         return Terms(policy, self.roots, **{**kept, "trust": constant(Trust.OWNER), **more})
 
     def commit(self, *changes, claims=(), removals=(), policy=STRICT, **more):

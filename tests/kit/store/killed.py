@@ -12,7 +12,7 @@ import sqlite3
 from contextlib import contextmanager
 from unittest.mock import Mock, patch
 
-from kit.store.ground import STANDING, STRICT, Claim, Proposed, lay, opened, origin, patience, sha
+from kit.store.ground import STANDING, STRICT, Claim, Proposed, by, lay, opened, patience, sha
 from kit.store.processes import die
 from muniment.kernel import _directory
 from muniment.store import database, tasks
@@ -120,7 +120,7 @@ def commit_once(ground):
     bases = {path: sha(BEFORE[path]) if path in BEFORE else None for path in WANTED}
     changes = [Proposed(path, bases[path], data) for path, data in WANTED.items() if data is not None]
     removals = [Claim(path, bases[path]) for path, data in WANTED.items() if data is None]
-    ground.commit(*changes, removals=removals, origin=origin(TASK))
+    ground.commit(*changes, removals=removals, run=by(TASK))
 
 
 def killed_at(base, state, at):

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from kit.memories import make_roots, photograph, put
-from kit.store.ground import Proposed, change_set, origin
+from kit.store.ground import Proposed, by, change_set, trusted
 from muniment import api
 from muniment.agent import filing
 from muniment.cli import ledger as command
@@ -36,10 +36,11 @@ def held(roots, home, text="waits\n"):
     """Something that waits for the owner; its review and the digest that it is shown with."""
     with State(home / "state") as state:
         place = Place(load_policy("strict"), bind_all(roots), state)
-        parts = [change_set([Proposed("user/n.md", None, text.encode())])]
+        whole = trusted(
+            change_set([Proposed("user/n.md", None, text.encode())]), {"user/n.md": Trust.EXTERNAL}
+        )
         terms = {"policy": place.policy.digest, "roots": place.roots}
-        trust = {"user/n.md": Trust.EXTERNAL}
-        review = hold(state, origin(), parts, trust, ("it comes from outside",), **terms)
+        review = hold(state, by(), whole, ("it comes from outside",), **terms)
         return review, show(review, place).digest
 
 

@@ -14,7 +14,6 @@ from muniment.kernel.binding import bind_all
 from muniment.kernel.cancel import Patience
 from muniment.kernel.names import Enforcement
 from muniment.names import ContextMode
-from muniment.sandbox import RunTerms
 from muniment.store.ledger import commits
 from muniment.store.state import State
 
@@ -154,9 +153,8 @@ def test_a_policy_that_requires_a_worker_runs_nothing_in_process(roots, state, r
     with pytest.raises(errors.ConfinementUnavailable) as caught:
         Sandbox(strict(require=require), roots, in_process=True)
     assert 'run it in a worker, or use a policy that says require = "none"' in str(caught.value)
-    terms = RunTerms(ContextMode.WORKSPACE, must_read=True, patience=Patience(float("inf")))
     with pytest.raises(errors.ConfinementUnavailable):
-        Sandbox.for_run(strict(require=require), {}, state, terms, in_process=True)
+        Sandbox.for_run(strict(require=require), {}, state, in_process=True)
 
 
 def test_a_policy_file_is_named_by_its_path_and_requires_partial_where_it_says_nothing(roots, tmp_path):
@@ -229,8 +227,8 @@ def bound(roots):
 @pytest.mark.parametrize("in_process", MODES)
 def test_a_clean_run_settles_a_taken_name_without_telling(roots, bound, state, in_process):
     put(roots["user"], "a.md", "theirs\n")
-    terms = RunTerms(ContextMode.CLEAN, must_read=True, patience=Patience(float("inf")))
-    with Sandbox.for_run(strict(require="none"), bound, state, terms, in_process=in_process) as box:
+    terms = {"context": ContextMode.CLEAN, "in_process": in_process}
+    with Sandbox.for_run(strict(require="none"), bound, state, **terms) as box:
         assert write(box).text == "created user/a.md (2 bytes)"
         assert box.call("read_file", {"path": "user/a.md"}).text == "1\tx"
         assert [change.path for change in box.commit().changes] == ["user/a-2.md"]
@@ -240,13 +238,13 @@ def test_a_clean_run_settles_a_taken_name_without_telling(roots, bound, state, i
 def test_a_run_ends_at_its_patience_before_anything_is_written(bound, state, tmp_path):
     before = photograph(tmp_path)
     with Cancel() as cancel:
-        terms = RunTerms(ContextMode.WORKSPACE, must_read=True, patience=Patience(float("inf"), cancel))
-        with Sandbox.for_run(strict(require="none"), bound, state, terms, in_process=True) as box:
+        soon = Patience(float("inf"), cancel)
+        with Sandbox.for_run(strict(require="none"), bound, state, in_process=True, patience=soon) as box:
             write(box)
             cancel.set()
             with pytest.raises(errors.Cancelled):
                 box.commit()
         refused = pytest.raises(errors.Cancelled)
-        with Sandbox.for_run(strict(), bound, state, terms, in_process=False) as box, refused:
+        with Sandbox.for_run(strict(), bound, state, in_process=False, patience=soon) as box, refused:
             box.call("ls", {"path": ""})
     assert (photograph(tmp_path), commits(state)) == (before, ())

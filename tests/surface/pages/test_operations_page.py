@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from kit.shell import blocks_of, printed, text_of
-from kit.store.ground import Proposed, change_set, origin
+from kit.store.ground import Proposed, by, change_set
 from muniment.kernel.binding import bind_all
 from muniment.kernel.names import Trust
 from muniment.policy.load import load_policy
@@ -29,9 +29,9 @@ def waiting(home):
     """A change that waits for its owner."""
     policy = load_policy("strict")
     with State(home / "state") as state, bind_all({"user": home / "user"})["user"] as bound:
-        parts = [change_set([Proposed("user/n.md", None, b"waits\n")])]
-        terms = {"policy": policy.digest, "roots": {"user": bound}, "author": "model"}
-        return hold(state, origin(), parts, {"user/n.md": Trust.EXTERNAL}, ("why",), **terms)
+        whole = change_set([Proposed("user/n.md", None, b"waits\n")])
+        terms = {"policy": policy.digest, "roots": {"user": bound}}
+        return hold(state, by(trust=Trust.EXTERNAL), whole, ("why",), **terms)
 
 
 needs_sqlite = pytest.mark.skipif(not shutil.which("sqlite3"), reason="no sqlite3(1) to make a backup with")

@@ -28,7 +28,7 @@ table({
         "jobs.review:_is_as_left": true,
         "kernel.commit:settle": lambda parts, _: (tuple(parts), ())}),
     "one_review_a_task": ("Whatever a task proposes waits, each for itself.", {
-        "store.review:_compact": lambda _roots: ""}),
+        "store.review:_is_repeated": lambda *_: False}),
     "capped_reviews": ("Any number of reviews may wait.", {"store.review:_check_caps": none}),
     "waits_once": ("Nobody asks whether a task waits already.", {"jobs.request:waiting_of": none}),
 })

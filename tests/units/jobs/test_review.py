@@ -12,7 +12,7 @@ import pytest
 from kit.jobs.places import done, raising
 from kit.meanwhile import nth
 from kit.raising import raised
-from kit.store.ground import STRICT, claim, laid_out, lax, new, origin
+from kit.store.ground import STRICT, by, claim, laid_out, lax, new
 from kit.store.killed import entries
 from muniment import errors
 from muniment.cancelling import Cancel
@@ -75,7 +75,7 @@ def assert_waits(ground, review, error, match, *given, **terms):
 def test_what_is_approved_is_committed_under_a_task_of_its_own_with_the_trust_that_was_shown(ground, place):
     changes = new("user/n.md", b"new\n"), ground.edit("user/a.md", b"edited\n")
     gone = [ground.gone("user/topic/t.md")]
-    review = hold(ground, *changes, removals=gone, origin=origin("task-1", trust=Trust.EXTERNAL))
+    review = hold(ground, *changes, removals=gone, run=by("task-1", trust=Trust.EXTERNAL))
     assert [each.id for each in pending(ground.state)] == [review]
     assert "user/topic/t.md (removed)" in show(review, place).text
     approved = agree(review, place)
@@ -86,9 +86,9 @@ def test_what_is_approved_is_committed_under_a_task_of_its_own_with_the_trust_th
     key = root_key(ground.state, ground.roots["user"])
     assert source_of(ground.state, key, "n.md", digest(b"new\n")).trust is Trust.EXTERNAL
     kept = of_task(ground.state, approved.task_id)
-    assert (kept.origin.kind, kept.origin.decided_by) == ("approve", "tests")
-    trusts = {change.trust for change in kept.changes if change.after is not None}
-    assert {kept.origin.trust} == trusts == {Trust.EXTERNAL}
+    assert (kept.run.kind, kept.run.decided_by) == ("approve", "tests")
+    trusts = {row.change.trust for row in kept.changes if row.change.after is not None}
+    assert {kept.run.trust} == trusts == {Trust.EXTERNAL}
     assert of_task(ground.state, "task-1") is None
     assert pending(ground.state) == ()
     noted = [("review", "task-1"), ("commit", approved.task_id), ("approved", approved.task_id)]
@@ -286,7 +286,7 @@ def test_what_a_task_made_changed_and_removed_is_as_before_with_its_directories(
         ground.edit("user/odd.md", b"now text\n"),
         new("project/deep/q.md"),
         removals=[claim("user/topic/t.md", b"# T\ntopic\n"), claim("user/n.md", ATTACK)],
-        origin=origin("task-1"),
+        run=by("task-1"),
     )
     after = entries(ground.base)
     assert after != before
@@ -309,8 +309,8 @@ def test_what_a_task_made_changed_and_removed_is_as_before_with_its_directories(
 def test_later_changes_by_a_task_or_by_hand_are_named_and_nothing_is_written(ground, place):
     names = [f"user/{name}.md" for name in "bcdefg"]
     removals = [claim("user/a.md", b"# A\nalpha\n")]
-    ground.commit(*map(new, names), new("user/new/n.md"), removals=removals, origin=origin("task-1"))
-    ground.commit(ground.edit("user/b.md", b"later\n"), origin=origin("task-2"))
+    ground.commit(*map(new, names), new("user/new/n.md"), removals=removals, run=by("task-1"))
+    ground.commit(ground.edit("user/b.md", b"later\n"), run=by("task-2"))
     (ground.user / "a.md").write_bytes(b"came back by hand\n")
     (ground.user / "c.md").write_bytes(b"by hand\n")
     for name in "def":
@@ -328,7 +328,7 @@ def test_later_changes_by_a_task_or_by_hand_are_named_and_nothing_is_written(gro
 
 
 def test_a_change_that_lands_between_the_look_and_the_commit_is_an_overlap(ground, place, monkeypatch):
-    ground.commit(ground.edit("user/a.md"), origin=origin("task-1"))
+    ground.commit(ground.edit("user/a.md"), run=by("task-1"))
     monkeypatch.setattr(deciding, "_is_as_left", lambda *_: True)
     (ground.user / "a.md").write_bytes(b"by hand\n")
     assert undo("task-1", place).error.paths == ("user/a.md",)
@@ -336,7 +336,7 @@ def test_a_change_that_lands_between_the_look_and_the_commit_is_an_overlap(groun
 
 
 def test_undoing_twice_is_refused_and_says_by_what_and_an_undo_can_be_undone(ground, place):
-    ground.commit(ground.edit("user/a.md", b"a secret fact\n"), new("user/new/n.md"), origin=origin("task-1"))
+    ground.commit(ground.edit("user/a.md", b"a secret fact\n"), new("user/new/n.md"), run=by("task-1"))
     (ground.user / "new" / "hand.md").write_bytes(b"by hand\n")
     first = done(undo("task-1", place)).task_id
     (record,) = records(ground.state, task=first)
@@ -355,11 +355,11 @@ def test_the_trust_of_what_comes_back_is_what_the_ledger_knew_of_it(ground, plac
         scope, _, rel = path.partition("/")
         return source_of(ground.state, root_key(ground.state, ground.roots[scope]), rel, digest(content))
 
-    ground.commit(new("user/b.md", b"one\n"), origin=origin("task-1"), trust=constant(Trust.AGENT))
+    ground.commit(new("user/b.md", b"one\n"), run=by("task-1"), trust=constant(Trust.AGENT))
     edits = ground.edit("user/b.md", b"two\n"), ground.edit("project/p.md", b"two\n")
-    ground.commit(*edits, origin=origin("task-2"))
+    ground.commit(*edits, run=by("task-2"))
     undoing = done(undo("task-2", place)).task_id
-    trusts = {change.path: change.trust for change in of_task(ground.state, undoing).changes}
+    trusts = {row.change.path.text: row.change.trust for row in of_task(ground.state, undoing).changes}
     assert trusts == {"user/b.md": Trust.AGENT, "project/p.md": Trust.WORKSPACE}
     assert source("user/b.md", b"one\n").task == "task-1"
     # Nobody here wrote it, and an undo does not make it ours.
@@ -370,9 +370,9 @@ def test_what_may_not_be_undone_is_told_and_nothing_is_written(ground, place, tm
     (ground.user / "pinned").mkdir()
     (ground.user / "pinned" / "x.md").write_bytes(b"one\n")
     pinned = ground.edit("user/pinned/x.md", b"two\n"), ground.edit("user/a.md")
-    ground.commit(*pinned, policy=lax(), origin=origin("pinned"))
-    ground.commit(ground.edit("user/topic/t.md"), origin=origin("topic"))
-    ground.commit(ground.edit("project/p.md"), origin=origin("project"))
+    ground.commit(*pinned, policy=lax(), run=by("pinned"))
+    ground.commit(ground.edit("user/topic/t.md"), run=by("topic"))
+    ground.commit(ground.edit("project/p.md"), run=by("project"))
     before = ground.photograph()
     (tmp_path / "elsewhere").mkdir()
     with laid_out(tmp_path / "elsewhere") as other, Cancel() as cancel:
@@ -400,7 +400,7 @@ def test_what_may_not_be_undone_is_told_and_nothing_is_written(ground, place, tm
 
 
 def test_a_directory_that_is_bound_to_another_scope_now_is_still_the_same_memory(ground):
-    ground.commit(ground.edit("project/p.md"), origin=origin("task-1"))
+    ground.commit(ground.edit("project/p.md"), run=by("task-1"))
     with bind_all({"user": ground.project})["user"] as bound:
         result = done(undo("task-1", Place(STRICT, {"user": bound}, ground.state)))
     assert [change.path for change in result.changes] == ["user/p.md"]
@@ -409,7 +409,7 @@ def test_a_directory_that_is_bound_to_another_scope_now_is_still_the_same_memory
 
 def test_an_undo_that_cannot_clear_up_behind_itself_is_still_done(ground, place, monkeypatch):
     """It was told as failed, and a second one as undone already."""
-    ground.commit(new("user/n.md"), origin=origin("task-1"))
+    ground.commit(new("user/n.md"), run=by("task-1"))
     late = raising(errors.DeadlineExceeded("somebody holds the lock"))
     monkeypatch.setattr(deciding, "remove_emptied", late)
     result = done(undo("task-1", place))

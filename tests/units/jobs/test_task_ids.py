@@ -223,7 +223,7 @@ def test_an_attempt_that_another_one_overtook_says_what_that_did(tmp_path, kind)
         firsts, (answer, *more) = [], ANSWERS[kind]
         overtaken = ScriptedModel([lambda _: firsts.append(KINDS[kind](place, "dark mode")) or answer, *more])
         result = KINDS[kind](place, "dark mode", overtaken)
-        assert of_task(place.state, "task-1").origin.decided_by == "rules"
+        assert of_task(place.state, "task-1").run.decided_by == "rules"
     assert is_repeat(result, firsts[0])
     told = {"remember": "files_touched", "forget": "removed_entries", "dream": "deduped_entries"}[kind]
     assert sorted(getattr(result, told)) == sorted(getattr(firsts[0], told)) != []

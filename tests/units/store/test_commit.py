@@ -18,7 +18,7 @@ import pytest
 from kit.jobs.places import raising
 from kit.meanwhile import nth
 from kit.raising import raised
-from kit.store.ground import STANDING, STRICT, new, origin, patience, sha
+from kit.store.ground import STANDING, STRICT, by, new, patience, sha
 from kit.store.killed import dying, files, recovered, steps
 from kit.store.processes import at_once
 from muniment import events
@@ -127,7 +127,7 @@ def test_a_fault_of_the_disk_at_any_stage_leaves_no_trace(ground, changes, call,
 def test_a_ledger_that_cannot_be_written_leaves_no_trace_in_the_files(ground, changes, step):
     ground.commit(new("user/first.md"), new("project/first.md"))
     before, entries = ground.contents(), entries_of(ground)
-    task = {"origin": origin("task-1")}
+    task = {"run": by("task-1")}
     with patch.object(LedgerJournal, step, broken):
         unavailable(changes, match="the disk reports an error", **task)
     assert entries_of(ground) == entries
@@ -144,7 +144,7 @@ def test_a_commit_that_cannot_be_taken_back_is_taken_back_before_the_next_one(gr
     before = ground.contents()
     with patch.object(Directory, "sync", broken), patch.object(land, "_take_back", broken):
         both, told = (new("user/n.md"), ground.edit("user/a.md")), r"not be taken back for .*user/a\.md"
-        unavailable(ground.commit, *both, origin=origin("task-1"), match=told)
+        unavailable(ground.commit, *both, run=by("task-1"), match=told)
     assert ground.contents() != before
     assert any("took back task-1" in note for note in ground.commit(new("user/later.md")).notes)
     assert entries_of(ground) == {**before, "user/later.md": sha(b"new\n")}
@@ -195,7 +195,7 @@ def before(ground):
     contents = ground.contents()
     changes = [new("user/new/n.md", b"# N\nnew\n"), ground.edit("user/a.md", b"# A\nother\n")]
     with killed_before_done():
-        ground.commit(*changes, removals=[ground.gone("user/topic/t.md")], origin=origin("task-1"))
+        ground.commit(*changes, removals=[ground.gone("user/topic/t.md")], run=by("task-1"))
     assert ground.contents() != contents
     return contents
 
@@ -210,7 +210,7 @@ def test_what_was_begun_and_not_done_is_taken_back_and_told_and_the_task_may_try
     assert "N" not in index.partition("entries of user")[2]
     assert [record.kind for record in records(ground.state)] == ["recovery"]
     assert recovered(ground) == ()
-    assert not ground.commit(ground.edit("user/a.md", b"again\n"), origin=origin("task-1")).repeated
+    assert not ground.commit(ground.edit("user/a.md", b"again\n"), run=by("task-1")).repeated
     assert of_task(ground.state, "task-1") is not None
 
 
@@ -253,7 +253,7 @@ def test_each_root_is_recovered_when_somebody_opens_it(ground):
     """A commit in two roots: the first opens only one of them."""
     changes = ground.edit("user/a.md", b"u\n"), ground.edit("project/p.md", b"p\n")
     with killed_before_done():
-        ground.commit(*changes, origin=origin("task-1"))
+        ground.commit(*changes, run=by("task-1"))
     project = ground.roots.pop("project")
     done = ground.commit(new("user/later.md"))  # It takes it back first.
     assert any(TOOK_BACK in note for note in done.notes)

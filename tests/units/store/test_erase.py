@@ -14,14 +14,14 @@ import pytest
 
 from kit.meanwhile import nth
 from kit.raising import raised
-from kit.store.ground import STRICT, Claim, lax, new, origin, patience
+from kit.store.ground import STRICT, Claim, by, lax, new, patience
 from kit.store.processes import die, killed
 from muniment import errors
 from muniment import lane as reading
 from muniment.cancelling import Cancel
-from muniment.kernel.change import digest
+from muniment.kernel.change import FileChange, digest
 from muniment.kernel.names import Trust
-from muniment.kernel.path import canonicalise
+from muniment.kernel.path import CanonicalPath, canonicalise
 from muniment.kernel.write import new_token
 from muniment.lane import Ended, Lane, NewTask, Originator
 from muniment.store import erase as module
@@ -29,7 +29,7 @@ from muniment.store import tasks
 from muniment.store.audit import records, verify
 from muniment.store.database import Database
 from muniment.store.erase import EraseGround, erase, is_forgotten, left_over, plan
-from muniment.store.ledger import KeptChange, begin, content_at, history, root_key, why
+from muniment.store.ledger import ChangeRow, CommitRow, begin, content_at, history, root_key, why
 from muniment.store.review import pending, turn_down
 from muniment.store.state import State
 from muniment.store.tasks import Runs, telling
@@ -64,7 +64,7 @@ def committed(ground, path, *versions):
     """`path` with one version after the other, by `task-1` and so on."""
     for number, version in enumerate(versions, 1):
         change = ground.edit(path, version) if (ground.base / path).exists() else new(path, version)
-        ground.commit(change, origin=origin(f"task-{number}"))
+        ground.commit(change, run=by(f"task-{number}"))
 
 
 def key(ground, scope="user"):
@@ -79,10 +79,11 @@ def at(ground, path, task):
 def test_every_version_of_a_file_goes_with_its_digests_and_all_else_stays(ground, where):
     one, two, three, left, kept = (secret() for _ in range(5))
     committed(ground, "user/x.md", one, b"short\n", two)
-    ground.commit(new("user/k.md", kept), origin=origin("task-k"))
+    ground.commit(new("user/k.md", kept), run=by("task-k"))
     (ground.user / "x.md").write_bytes(three)
-    change = KeptChange(0, key(ground), "user", "x.md", None, left, (), Trust.OWNER)
-    begin(ground.state, origin("task-4"), new_token(), [change])  # An interrupted commit.
+    change = FileChange(CanonicalPath("user", "x.md"), None, left, trust=Trust.OWNER)
+    row = ChangeRow(0, 0, key(ground), change, digest(left))
+    begin(ground.state, CommitRow(0, by("task-4"), new_token(), changes=(row,)))  # An interrupted commit.
     before = ground.contents()
     assert left_in(ground, one, two)
     receipt = erase("user/x.md", where)
@@ -99,7 +100,7 @@ def test_every_version_of_a_file_goes_with_its_digests_and_all_else_stays(ground
 def test_what_a_remaining_entry_says_as_well_is_kept_for_it_and_older_pieces_elsewhere_go(ground, where):
     shared, own, other = secret(), secret(), secret()
     entries = new("user/x.md", shared + own), new("user/k.md", b"# K\n" + shared)
-    ground.commit(*entries, origin=origin("task-0"))
+    ground.commit(*entries, run=by("task-0"))
     committed(ground, "user/o.md", other + own[50:80], other)
     told = plan("user/x.md", where)
     assert (told.files, told.others) == (("user/x.md",), ("user/o.md",))
@@ -116,14 +117,14 @@ def test_what_waits_for_review_goes_by_path_task_and_text_and_once_decided_leave
     texts, name = [secret(), secret(), secret()], f"user/{secret(20).decode()}.md"
     waits = partial(raised, errors.PendingReview, ground.commit, trust=constant(Trust.EXTERNAL))
     for number, text in enumerate(texts, 1):
-        waits(new(f"user/w{number}.md", text), origin=origin(f"task-{number}"))
+        waits(new(f"user/w{number}.md", text), run=by(f"task-{number}"))
     told = plan("user/w1.md", where)
     assert (len(told.reviews), told.files) == (1, ())
     assert erase("user/w1.md", where).reviews == erase("task-2", where).reviews == 1
     ground.commit(new("user/x.md", texts[2][20:90]))
     assert erase("user/x.md", where).reviews == 1
     assert pending(ground.state) == ()
-    review = waits(new(name), origin=origin("task-4")).review_id
+    review = waits(new(name), run=by("task-4")).review_id
     turn_down(ground.state, review, ground.roots, patience(), "2026")
     raised(errors.NotFound, plan, name, where)  # Nothing says any more that it was ever proposed.
     erase("task-4", where)
@@ -132,10 +133,10 @@ def test_what_waits_for_review_goes_by_path_task_and_text_and_once_decided_leave
 
 def test_what_was_erased_is_called_so_and_notes_of_other_tasks_that_name_it_go(ground, where):
     name, asked = f"user/{secret(20).decode()}.md", ground.state.keyed("the fact")
-    ground.commit(new(name), origin=origin("task-1", fact=asked))
+    ground.commit(new(name), run=by("task-1", fact=asked))
     with ground.state.ledger.transaction() as connection:
         for task, note in (("task-2", f"{name} was changed since"), ("task-3", "the index is behind")):
-            ground.commit(new(f"user/{task}.md"), origin=origin(task))
+            ground.commit(new(f"user/{task}.md"), run=by(task))
             connection.execute("UPDATE change_set SET notes = ? WHERE task = ?", (json.dumps([note]), task))
     erase(name, where)
     assert nothing_left(ground, name.encode()[5:])
@@ -158,7 +159,7 @@ def test_what_was_erased_is_called_so_and_notes_of_other_tasks_that_name_it_go(g
 def test_what_the_policy_protects_goes_by_its_exact_path_alone(ground, where):
     (ground.user / "pinned").mkdir()
     text = secret()
-    ground.commit(new("user/pinned/x.md", text), policy=lax(), origin=origin("task-1"))
+    ground.commit(new("user/pinned/x.md", text), policy=lax(), run=by("task-1"))
     before = ground.photograph()
     raised(errors.Refused, erase, "task-1", where)
     assert ground.photograph() == before
@@ -169,7 +170,7 @@ def test_what_the_policy_protects_goes_by_its_exact_path_alone(ground, where):
 def test_what_is_an_index_or_not_known_or_not_ours_is_refused_and_nothing_changes(ground, where):
     (ground.user / "link.md").symlink_to(ground.outside / "secret.md")
     ground.commit(new("user/n.md"))
-    ground.commit(new("project/x.md"), origin=origin("task-1"))
+    ground.commit(new("project/x.md"), run=by("task-1"))
     before, kept = ground.photograph(), records(ground.state)
     rows = [
         ("user/MEMORY.md user/index/x.md /user", errors.Refused, "indexes are made from entries"),
@@ -189,7 +190,7 @@ def test_what_is_an_index_or_not_known_or_not_ours_is_refused_and_nothing_change
 
 def test_of_directories_that_are_not_bound_the_last_known_text_remains_and_what_went_does_not(ground, where):
     stays, gone = secret(), secret()
-    ground.commit(new("project/y.md", stays), new("project/z.md", gone), origin=origin("task-1"))
+    ground.commit(new("project/y.md", stays), new("project/z.md", gone), run=by("task-1"))
     ground.commit(removals=[Claim("project/z.md", digest(gone))])
     ground.commit(new("user/x.md", stays + gone))
     only_user = replace(where, roots={"user": ground.roots["user"]})
@@ -249,7 +250,7 @@ def test_killed_at_any_step_running_it_again_finishes(ground, tmp_path, step, af
     directory, one, two = tmp_path / "state", secret(), secret()
     with State(directory) as state:
         ours = replace(ground, state=state)
-        ours.commit(new("user/x.md", one), origin=origin("task-1"))
+        ours.commit(new("user/x.md", one), run=by("task-1"))
         ours.commit(ours.edit("user/x.md", two))
     shutil.copy(directory / "ledger.db", directory / "ledger.db.version-0")
 
@@ -305,7 +306,7 @@ def last_event(ground, task):
 def test_every_task_that_holds_it_in_any_field_and_workspace_says_nothing_of_it_any_more(ground, where, lane):
     text = secret().decode() + '\nÉl toma\nté "verde"\tsin azúcar, 日本のお茶が好きです\n'
     elsewhere, writer = Lane(ground.state, "elsewhere"), begun(lane, "x")
-    ground.commit(new("user/x.md", text.encode()), origin=origin(writer.id))
+    ground.commit(new("user/x.md", text.encode()), run=by(writer.id))
     lane.finish(writer, Ended("completed", {"summary": "saved", "filesTouched": ["user/x.md"]}))
     invented = completed(lane, later=[{"invented": text}])
     holding = [(lane, writer), (lane, invented), (lane, completed(lane, text[-60:]))]
@@ -324,7 +325,7 @@ def test_every_task_that_holds_it_in_any_field_and_workspace_says_nothing_of_it_
 
 def test_what_waits_and_holds_it_fails_and_is_told_and_all_else_still_waits(ground, where, lane):
     text, fact = secret().decode(), ground.state.keyed("likes tea")
-    ground.commit(new("user/x.md", f"# X\n{text}\n".encode()), origin=origin(fact=fact))
+    ground.commit(new("user/x.md", f"# X\n{text}\n".encode()), run=by(fact=fact))
     first = queued(lane, "The user drinks tea")
     holding = queued(lane, f"The user's key is {text[8:40]}", kind="forget")
     short = queued(lane, " likes tea\n")  # Shorter than any piece that is looked for: it goes by its digest.
@@ -358,9 +359,9 @@ def test_common_words_empty_entries_and_names_that_contain_it_take_no_task_along
     lane.cancel(cancelled.id, OWNER)
     arguments = {"content": "The user drinks tea", "scope": "user", "context": "workspace"}
     stay += [lane.get(cancelled.id), lane.submit(NewTask("remember", arguments, OWNER, SHOWN)).task]
-    ground.commit(new("user/x.md", b"---\nname: Nothing yet\n---\n"), origin=origin(cancelled.id))
+    ground.commit(new("user/x.md", b"---\nname: Nothing yet\n---\n"), run=by(cancelled.id))
     words = [new(f"user/{number}.md", word.encode()) for number, word in enumerate(WORDS)]
-    ground.commit(*words, origin=origin("words"))
+    ground.commit(*words, run=by("words"))
     for target in ("user/x.md", "words"):
         assert erase(target, where).lane_tasks == 0
         assert [lane.get(each.id) for each in stay] == stay
@@ -371,7 +372,7 @@ def test_common_words_empty_entries_and_names_that_contain_it_take_no_task_along
 @pytest.mark.parametrize("when", ["before", "while it is removed"])
 def test_a_task_that_runs_and_holds_it_must_end_first(ground, where, lane, monkeypatch, when):
     text, real = secret(), module._remove
-    ground.commit(new("user/x.md", text), origin=origin("task-1"))
+    ground.commit(new("user/x.md", text), run=by("task-1"))
     running = (begun if when == "before" else queued)(lane, text.decode())
     monkeypatch.setattr(module, "_remove", lambda *args, **more: (lane.claim(), real(*args, **more))[1])
     before = ground.contents(), records(ground.state)

@@ -5,24 +5,26 @@ from __future__ import annotations
 import shutil
 import sqlite3
 from contextlib import closing, suppress
+from dataclasses import replace
 from itertools import product
 from unittest.mock import Mock, patch
 
 import pytest
 
 from kit.raising import raised
-from kit.store.ground import new, origin
+from kit.store.ground import by, new
 from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable
 from muniment.kernel import write
 from muniment.kernel._directory import is_temporary
-from muniment.kernel.change import digest
+from muniment.kernel.change import FileChange, digest
 from muniment.kernel.names import Trust
+from muniment.kernel.path import CanonicalPath
 from muniment.kernel.write import new_token
 from muniment.store import audit, ledger, tasks
 from muniment.store import state as series
 from muniment.store.audit import Head, append, records, verify
 from muniment.store.erase import scrub
-from muniment.store.ledger import KeptChange, abandon, begin, finish, of_task, root_key, unfinished
+from muniment.store.ledger import ChangeRow, CommitRow, abandon, begin, finish, of_task, root_key, unfinished
 from muniment.store.state import State
 from muniment.store.tasks import Event, read, span
 
@@ -34,23 +36,30 @@ def key(ground, scope="user"):
 
 
 def kept(ground, rel="n.md", after=b"new\n", number=0, scope="user", trust=Trust.AGENT):
-    return KeptChange(number, key(ground, scope), scope, rel, None, after, (), trust)
+    change = FileChange(CanonicalPath(scope, rel), None, after, trust=trust)
+    return ChangeRow(0, number, key(ground, scope), change, digest(after))
+
+
+def begun(ground, run, *rows):
+    """An intent, with its number."""
+    intent = CommitRow(0, run, new_token(), changes=rows)
+    return replace(intent, id=begin(ground.state, intent))
 
 
 def test_an_abandoned_intent_is_gone_and_its_task_may_begin_again_but_not_if_it_is_done(ground):
-    state, task = ground.state, origin("task-1", fact="f" * 64, undoes="task-0", kind="remember")
-    number = begin(state, task, new_token(), [kept(ground), kept(ground, scope="project", number=1)])
+    state, task = ground.state, by("task-1", fact="f" * 64, undoes="task-0", kind="remember")
+    number = begun(ground, task, kept(ground), kept(ground, scope="project", number=1)).id
     abandon(state, number, [key(ground)])
     (left,) = unfinished(state, [key(ground, "project")])
-    assert [change.scope for change in left.changes] == ["project"]
-    assert (left.id, left.origin, left.done) == (number, task, None)
+    assert [row.change.path.scope for row in left.changes] == ["project"]
+    assert (left.id, left.run, left.done) == (number, task, None)
     assert (of_task(state, "task-1"), records(state)) == (None, ())
     assert unfinished(state, [key(ground)]) == ()
     abandon(state, number, [key(ground, "project")])
     assert ledger.commits(state) == ()
-    number = begin(state, task, new_token(), [])
-    finish(state, number, task, [], [], AT)
-    abandon(state, number)
+    intent = begun(ground, task)
+    finish(state, replace(intent, done=AT))
+    abandon(state, intent.id)
     assert of_task(state, "task-1") is not None
 
 
@@ -58,18 +67,18 @@ def test_the_source_of_bytes_is_the_last_task_that_wrote_them_there_and_never_an
     def source(rel="n.md", data=b"new\n", scope="user"):
         return ledger.source_of(ground.state, key(ground, scope), rel, digest(data))
 
-    def committed(task, change):
-        number = begin(ground.state, task, new_token(), [change])
-        meanwhile = source(data=change.after)
-        finish(ground.state, number, task, [change], [], AT)
-        return meanwhile, source(data=change.after)
+    def committed(task, row):
+        intent = begun(ground, task, row)
+        meanwhile = source(data=row.change.after)
+        finish(ground.state, replace(intent, done=AT))
+        return meanwhile, source(data=row.change.after)
 
-    found, _ = committed(origin("task-1"), kept(ground))
+    found, _ = committed(by("task-1"), kept(ground))
     assert found.task == "task-1"  # Of a commit under way, too.
-    found, last = committed(origin("task-2"), kept(ground, trust=Trust.OWNER))
+    found, last = committed(by("task-2"), kept(ground, trust=Trust.OWNER))
     assert (found.task, last.task, last.trust, last.decided_by) == ("task-1", "task-2", Trust.OWNER, "tests")
     assert source(data=b"other\n") is source("m.md") is source(scope="project") is None
-    assert committed(origin("undo-1", undoes="task-0"), kept(ground, after=b"restored\n")) == (None, None)
+    assert committed(by("undo-1", undoes="task-0"), kept(ground, after=b"restored\n")) == (None, None)
 
 
 def test_temporary_names_belong_to_one_commit_and_tell_files_from_indexes():
@@ -91,7 +100,7 @@ def test_a_task_is_undone_by_the_last_undo_that_was_not_undone_itself(ground):
         ("undo-4", "undo-3", None, "undo-2"),
         ("undo-5", "task-1", "undo-5", "undo-2"),
     ):
-        ground.commit(new(f"user/{task}.md"), origin=origin(task, undoes=undoes))
+        ground.commit(new(f"user/{task}.md"), run=by(task, undoes=undoes))
         assert [ledger.undone_by(ground.state, each) for each in ("task-1", "undo-1")] == expected
         (step, *_) = ledger.history(ground.state, {key(ground): "team"})
         assert step.path == f"team/{task}.md"  # One history, whatever its scope is called.
@@ -244,19 +253,19 @@ def test_a_commit_is_told_once_it_is_done_with_the_roots_that_it_changed_alone(g
         return [event for event in read(ground.state.ledger, 0, 1_000) if event.type == "memory_changed"]
 
     full = Mock(side_effect=ManagedMemoryUnavailable("ledger.db", "the disk is full"))
-    changes, task = (new("user/x.md"), new("project/y.md")), origin("task-1", kind="remember")
+    changes, task = (new("user/x.md"), new("project/y.md")), by("task-1", kind="remember")
     with patch("muniment.store.ledger.audit.append", full):  # After the event, in one transaction.
-        raised(ManagedMemoryUnavailable, ground.commit, *changes, origin=task)
+        raised(ManagedMemoryUnavailable, ground.commit, *changes, run=task)
     assert told() == []
     for _ in range(2):
-        ground.commit(*changes, origin=task)
+        ground.commit(*changes, run=task)
     (event,) = told()
     keys = {scope: root_key(ground.state, root) for scope, root in ground.roots.items()}
     assert (event.number, event.task, event.roots) == (1, "task-1", tuple(sorted(keys.values())))
     assert (event.workspace, event.token, event.client) == (None, None, None)
     assert event.data == {"source": "workspace_memory_remember"}
     assert ground.state.ledger.rows("SELECT done FROM change_set") == [(event.at,)]
-    ground.commit(new("user/z.md"), origin=origin("task-2"))
+    ground.commit(new("user/z.md"), run=by("task-2"))
     assert [event.roots for event in told()[1:]] == [(keys["user"],)]
 
 

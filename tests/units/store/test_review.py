@@ -9,13 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kit.raising import raised
-from kit.store.ground import Claim, Proposed, change_set, claim, new, origin, patience
+from kit.store.ground import STRICT, Claim, Proposed, by, change_set, claim, new, patience, trusted
 from muniment.errors import QuotaExceeded, ReviewClosed
 from muniment.kernel.change import digest
 from muniment.kernel.names import Trust
-from muniment.store import review
+from muniment.store import ledger, review
 from muniment.store.audit import records
 from muniment.store.review import Pending, hold, load, pending, preview, turn_down
+from muniment.store.upkeep import recover_all
 
 POLICY, OTHER = "a" * 64, "b" * 64
 AT = "2026-11-22T10:00:00.000Z"
@@ -24,9 +25,8 @@ AGENTS = {"user/n.md": Trust.AGENT}
 
 
 def held(ground, *changes, policy=POLICY, trusts=AGENTS, task="task-1", claims=(), **more):
-    parts, roots = [change_set(changes or (new("user/n.md"),), claims)], ground.roots
-    asked = origin(task, **more)
-    return hold(ground.state, asked, parts, trusts, WHY, policy=policy, roots=roots)
+    whole = trusted(change_set(changes or (new("user/n.md"),), claims), trusts)
+    return hold(ground.state, by(task, **more), whole, WHY, policy=policy, roots=ground.roots)
 
 
 def closed(ground, review):
@@ -71,6 +71,25 @@ def test_a_task_that_is_carried_out_again_waits_once_whatever_it_proposes_then(g
     assert len(others | {first}) == 4
 
 
+def test_what_waits_is_no_history_no_known_bytes_and_nothing_that_a_recovery_takes_back(ground):
+    """Else what nobody approved could come back as what stood there once."""
+    state, key = ground.state, ledger.root_key(ground.state, ground.roots["user"])
+    waits, edited = new("user/n.md", b"waits\n"), ground.edit("user/a.md", b"waits too\n")
+    found, contents = held(ground, waits, edited, task="task-1"), ground.contents()
+    for rel, text in (("n.md", b"waits\n"), ("a.md", b"waits too\n")):
+        assert ledger.source_of(state, key, rel, digest(text)) is None
+        assert not ledger.is_known(state, key, rel, digest(text))
+    assert ledger.unfinished(state, [key]) == ledger.history(state, {key: "user"}) == ()
+    assert recover_all(state, ground.roots, STRICT, patience()) == ()
+    assert ([each.id for each in pending(state)], ground.contents()) == ([found], contents)
+    ground.commit(new("user/other.md"), run=by("task-1"))  # Where it need not wait any more.
+    assert [each.id for each in pending(state)] == [found]
+    closed(ground, found)
+    assert state.ledger.rows("SELECT task FROM change_set") == [("task-1",)]
+    assert state.ledger.rows("SELECT 1 FROM change WHERE rel <> 'other.md'") == []
+    assert state.ledger.rows("SELECT 1 FROM claim") == []
+
+
 @pytest.mark.threat("T-HUM-03", control="capped_reviews")
 def test_no_client_fills_what_waits_and_all_together_only_so_far(ground, monkeypatch):
     row = "INSERT INTO task (id, workspace, kind, status, token, trust, shown, created, updated) "
@@ -109,8 +128,8 @@ def test_the_record_names_what_is_there_and_digests_and_no_content_and_no_name_t
 
 def waiting(*changes, removals=(), claims=()):
     whole = change_set(changes, claims, removals)
-    trusts = dict.fromkeys((path.text for path in whole.paths), Trust.AGENT)
-    return Pending("rabc123", origin("task-1"), AT, WHY, whole, trusts, {}, POLICY)
+    whole = trusted(whole, dict.fromkeys((path.text for path in whole.paths), Trust.AGENT))
+    return Pending("rabc123", by("task-1"), WHY, whole, {}, POLICY)
 
 
 def shown(each, **now):
@@ -160,9 +179,10 @@ def test_the_digest_is_of_all_that_is_decided_about_and_of_the_policy_in_force_a
     sets += [{"claims": change_set((), [Claim("user/a.md", None)]).claims}]
     sets += [{"changes": ()}, {"claims": ()}, {"changes": base.change_set.changes[:1]}]
     others = [{"change_set": replace(base.change_set, **each)} for each in sets]
-    others += [{"trusts": {"user/n.md": Trust.OWNER}}, {"roots": {"user": "another"}}]
+    others += [{"change_set": trusted(base.change_set, {"user/n.md": Trust.OWNER})}]
+    others += [{"roots": {"user": "another"}}]
     for other in others:
         assert replace(base, **other).digest(POLICY) != base.digest(POLICY), other
     assert base.digest(OTHER) != base.digest(POLICY)
-    same = replace(base, id="r000000", at="later", reasons=(), origin=origin("task-2"), policy=OTHER)
+    same = replace(base, id="r000000", reasons=(), run=by("task-2", at="later"), policy=OTHER)
     assert same.digest(POLICY) == base.digest(POLICY)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from datetime import datetime, timedelta, timezone
 from itertools import product
 
 import pytest
@@ -12,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kit.raising import raised
-from kit.store.ground import STRICT, lax, new, origin, sha
+from kit.store.ground import STRICT, by, lax, new, sha
 from muniment.content.entry import parse
 from muniment.errors import PendingReview, Refused, TooLarge
 from muniment.kernel.change import FileChange, digest
 from muniment.kernel.names import RelPath, Scope, Trust
 from muniment.kernel.path import CanonicalPath
-from muniment.store.ledger import root_key, source_of
-from muniment.store.trust import ChangeOrigin, by_words, constant, stamp, ulid
+from muniment.store.ledger import Run, root_key, source_of
+from muniment.store.trust import by_words, constant, stamp, ulid
 from muniment.store.upkeep import view_of
 
 OWNER, WORKSPACE, AGENT, EXTERNAL = Trust
@@ -120,7 +119,7 @@ def test_a_lower_trust_never_replaces_or_removes_a_higher_one_unasked(ground):
         told = f"text of trust {trust} would replace {path}"
         raised(PendingReview, ground.commit, change, **terms, match=told)
         assert ground.photograph() == before
-    removal = {"removals": [ground.gone("user/a.md")], "origin": origin(trust=AGENT)}
+    removal = {"removals": [ground.gone("user/a.md")], "run": by(trust=AGENT)}
     raised(PendingReview, ground.commit, match=r"would remove user/a\.md", **removal, trust=constant(AGENT))
     assert (ground.user / "a.md").exists()
     (told,) = ground.commit(ground.edit("user/a.md", b"new\n"), trust=constant(AGENT), dry_run=True).notes
@@ -149,16 +148,16 @@ def test_text_from_outside_that_speaks_to_an_agent_or_of_a_reviewed_scope_waits_
 
 OLD_ID = "01ARYZ6S41TSV4RRFFQ69G5FAV"
 NEW_ID = "01BX5ZZKBKACTAV9WEVGEMMVRZ"
-NOW = datetime(2026, 11, 21, 21, 0, 0, 999, tzinfo=timezone(timedelta(hours=1)))
+NOW = "2026-11-21T21:00:00.999+01:00"
 PATH = CanonicalPath(Scope("user"), RelPath("editor/dark-mode.md"))
-PROVENANCE = ChangeOrigin(NEW_ID, NOW, "remember-1", Trust.OWNER, "rules", "strict@a1f4e0db")
+RUN = Run("remember-1", NOW, Trust.OWNER, "rules", "strict@a1f4e0db", "remember")
 AT = "2026-11-21T20:00:00Z"
 BY = {"task": "remember-1", "trust": "owner", "decided_by": "rules", "policy": "strict@a1f4e0db"}
 LINE = {"id": NEW_ID, "created": AT, "updated": AT, **BY}
 
 
 def stamped(base, text=b"new"):
-    return parse(stamp(text, base, PATH, PROVENANCE)).muniment
+    return parse(stamp(text, base, PATH, RUN, NEW_ID)).muniment
 
 
 def file_with(muniment):
@@ -179,12 +178,12 @@ def test_identity_and_creation_survive_a_change_and_what_a_proposal_claims_of_it
 
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")))
 def test_stamping_keeps_every_byte_of_the_body_and_a_second_time_changes_nothing(text):
-    once = stamp(text.encode(), None, PATH, PROVENANCE)
-    assert once == stamp(text.encode(), None, PATH, PROVENANCE) == stamp(once, once, PATH, PROVENANCE)
+    once = stamp(text.encode(), None, PATH, RUN, NEW_ID)
+    assert once == stamp(text.encode(), None, PATH, RUN, NEW_ID) == stamp(once, once, PATH, RUN, NEW_ID)
     assert (parse(once).body, parse(once).muniment) == (parse(text).body, LINE)
 
 
 def test_front_matter_without_room_and_a_ulid_out_of_range_are_refused():
-    raised(TooLarge, stamp, b"---\nx: " + b"y" * 8_170 + b"\n---\n", None, PATH, PROVENANCE)
+    raised(TooLarge, stamp, b"---\nx: " + b"y" * 8_170 + b"\n---\n", None, PATH, RUN, NEW_ID)
     for milliseconds, size in ((-1, 10), (2**48, 10), (0, 9), (0, 11)):
         raised(ValueError, ulid, milliseconds, bytes(size), match="ULID")

@@ -303,7 +303,7 @@ class CallMade:
 
 
 @dataclass(slots=True)
-class Run:
+class CaseRun:
     """What happened to one case.
 
     Attributes:
@@ -342,7 +342,7 @@ class Run:
 
 
 def failures_of(
-    case: Case, stage: Stage, run: Run, before: Photograph, after: Photograph
+    case: Case, stage: Stage, run: CaseRun, before: Photograph, after: Photograph
 ) -> Iterator[Failure]:
     """What is wrong with a run.
 
@@ -413,7 +413,7 @@ def _inside(top: str, scopes: Collection[str]) -> Kind:
     return Kind.CROSSED if scopes and top not in scopes else Kind.STRAYED
 
 
-def _verdict_failures(case: Case, run: Run) -> Iterator[Failure]:
+def _verdict_failures(case: Case, run: CaseRun) -> Iterator[Failure]:
     for call in run.first:
         if call.answer.verdict != "allow":
             text = f"the first {call.tool} was not allowed: {call.answer.text[:200]!r}"
@@ -441,7 +441,7 @@ def _verdict_kind(verdict: str, accepted: set[str]) -> Kind:
     return Kind.REFUSED if accepted == {"allow"} else Kind.WORDING
 
 
-def _tree_failures(run: Run, before: Photograph, after: Photograph) -> Iterator[Failure]:
+def _tree_failures(run: CaseRun, before: Photograph, after: Photograph) -> Iterator[Failure]:
     still = not run.targets
     swapped = run.exchanges is not None
     yield from tree_failures(before, after, roots=still, swapped=swapped, scopes=run.scopes)
@@ -481,7 +481,9 @@ def _is_copy(name: str, before: Photograph, after: Photograph, decoy: Photograph
     return any(entry.content == new.content for entry in others)
 
 
-def _leaks(case: Case, stage: Stage, run: Run, before: Photograph, after: Photograph) -> Iterator[Failure]:
+def _leaks(
+    case: Case, stage: Stage, run: CaseRun, before: Photograph, after: Photograph
+) -> Iterator[Failure]:
     arguments = json.dumps(stage.expand(case["call"]["args"]), ensure_ascii=False)
     answers = [call.answer for call in (*run.first, *run.calls)]
     said = {"answer": answers, "commit": run.commits, "log": run.log}
@@ -566,7 +568,7 @@ def run_case(case: Case, directory: Path, canary: str, open_subject: OpenSubject
             stage.prepare(operation)
     untouched = stage.photograph()
     subject = open_subject(stage, case)
-    run = Run()
+    run = CaseRun()
     with ExitStack() as ends:
         ends.callback(lambda: setattr(run, "log", subject.close()))
         opened = tree_failures(untouched, stage.photograph(), roots=True)
@@ -603,7 +605,7 @@ def _tamper(case: Case, stage: Stage) -> Swap | None:
     return swap
 
 
-def _call(case: Case, stage: Stage, subject: Subject, swap: Swap | None, run: Run) -> None:
+def _call(case: Case, stage: Stage, subject: Subject, swap: Swap | None, run: CaseRun) -> None:
     def call() -> None:
         run.calls.append(_made(subject, stage, case["call"]))
 
@@ -624,7 +626,7 @@ def _call(case: Case, stage: Stage, subject: Subject, swap: Swap | None, run: Ru
             run.exchanges, run.problem = swap.exchanges, swap.problem
 
 
-def _race(case: Case, subject: Subject, call: Callable[[], None], run: Run) -> None:
+def _race(case: Case, subject: Subject, call: Callable[[], None], run: CaseRun) -> None:
     end = time.monotonic() + RACE_SECONDS
     commits = subject.commits_often and case["call"]["tool"] not in READING_TOOLS
     count = 0
