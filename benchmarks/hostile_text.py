@@ -35,7 +35,7 @@ from muniment.agent.decision import slug, title_of
 from muniment.agent.filing import read as read_facts
 from muniment.agent.model import parse_json
 from muniment.content.admission import addressed_to_agent, held_for
-from muniment.content.entry import complete, parse, titled, with_provenance
+from muniment.content.entry import completed, parse, titled
 from muniment.content.frontmatter import locate, read_quoted, read_scalar, spelled, unescaped
 from muniment.content.gates import GATES, check_text, one_line, visible
 from muniment.content.markdown import active_markup, outline, read_lines, relative_links, without_code
@@ -153,8 +153,8 @@ FUNCTIONS: Final[dict[str, Callable[[str], object]]] = {
     "parse": parse,
     "parse front matter": lambda text: parse(f"---\n{text}\n---\n{text}"),
     "titled": lambda text: titled(parse(text), REL),
-    "complete": lambda text: complete(text, name="a", description=text[:4000], type="user"),
-    "with_provenance": lambda text: with_provenance(f"---\n{text[:15000]}\n---\n{text}", {"id": "x"}),
+    "complete": lambda text: completed(parse(text), {"name": "a", "description": text[:4000]}),
+    "with provenance": lambda text: completed(parse(f"---\n{text[:15000]}\n---\n{text}"), {}, {"id": "x"}),
     "locate": lambda text: locate(f"---\n{text}"),
     "spelled": lambda text: spelled(f'---\na: "{text}'),
     "read_scalar": lambda text: read_scalar(text, text.split("\n")),

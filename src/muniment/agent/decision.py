@@ -76,20 +76,22 @@ class CueTable:
 
     def occurs(self, text: str) -> bool:
         """Whether any of them stands in folded text."""
-        return any(True for cue in self.cues for _ in cue.places(text))
+        return any(True for _ in self._places(text))
 
     def count(self, text: str) -> int:
         """How many of them stand in it, one beside the other."""
         counted = over = 0
-        places = (place for cue in self.cues for place in cue.places(text))
-        for start, end in sorted(places, key=itemgetter(0)):
+        for start, end in sorted(self._places(text), key=itemgetter(0)):
             if start >= over:
                 counted, over = counted + 1, end
         return counted
 
     def end_of_first(self, text: str) -> int | None:
         """Where the words end of the first that stands in it; None: none does."""
-        return next((end for cue in self.cues for _, end in cue.places(text)), None)
+        return next((end for _, end in self._places(text)), None)
+
+    def _places(self, text: str) -> Iterator[tuple[int, int]]:
+        return (place for cue in self.cues if cue.text in text for place in cue.places(text))
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ from muniment.agent.decision import (
     title_of,
 )
 from muniment.agent.model import AssistantMessage, Brief, Message, ModelRequest, Reply, ToolCall, ToolMessage
-from muniment.content.entry import EntryType, complete, parse
+from muniment.content.entry import EntryType, completed, parse
 from muniment.content.words import comparable
 from muniment.errors import PathEscape, Refusal
 from muniment.kernel.names import INDEX_DIRECTORY, INDEX_NAME, Scope
@@ -412,7 +412,8 @@ def _write(decision: Decision, brief: Brief, done: Sequence[Exchange], *, is_bli
     """Step 3: a new entry under the first name that is not known to be taken (F1, F2)."""
     taken = {fold(path) for path in _taken(decision, brief, done)}
     path = next(path for path in _names(decision, done, is_blind=is_blind) if fold(path) not in taken)
-    front = complete("", name=decision.title, description=decision.description, type=decision.type)
+    labels = {"name": decision.title, "description": decision.description, "type": decision.type}
+    front = completed(parse(""), labels)
     content = f"{front}{decision.text}\n"
     number = len(_of("write_file", done)) + 1
     return ToolCall(f"write-{number}", "write_file", {"path": path, "content": content})

@@ -6,9 +6,9 @@ Holds:
   note.
 - C2. The body has no say in what the keys are, and of two equal keys the first counts: a line that is added
   below never changes what the lines above it said. (YAML readers take the last or refuse the file.)
-- C3. `complete` and `with_provenance` add or take away whole lines of front matter and change no other
+- C3. `completed` adds or takes away whole lines of front matter and changes no other
   character: byte order mark, line breaks, comments, order and spelling of keys stay.
-- C4. After `with_provenance` there is exactly one `muniment` key, for this reader and for those of YAML,
+- C4. With provenance there is exactly one `muniment` key, for this reader and for those of YAML,
   whatever the text claimed of itself. A line of a form that this reader does not know and another one may
   take for that key (`? muniment`, `&x muniment: …`, an alias) is refused rather than guessed at.
 
@@ -34,6 +34,7 @@ from muniment.content.frontmatter import (
     BYTE_ORDER_MARK,
     MAX_FRONT_MATTER_BYTES,
     Field,
+    FrontMatter,
     Unsupported,
     line_break,
     locate,
@@ -96,6 +97,8 @@ class Entry:
         muniment: the JSON object of the provenance line, unchecked, or None.
         body: everything behind the front matter.
         notes: what was not understood, by line; never holds text of the file.
+        text: all of it.
+        front: where its front matter is in that; None: it has none.
     """
 
     name: str | None
@@ -106,6 +109,8 @@ class Entry:
     muniment: Mapping[str, object] | None
     body: str
     notes: tuple[str, ...]
+    text: str
+    front: FrontMatter | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +135,8 @@ def parse(data: bytes | str) -> Entry:
     if front is None:
         if opens(text):
             notes.append(f"the front matter is not closed within {MAX_FRONT_MATTER_BYTES} bytes")
-        return Entry(None, None, None, (), None, None, text.removeprefix(BYTE_ORDER_MARK), tuple(notes))
+        body = text.removeprefix(BYTE_ORDER_MARK)
+        return Entry(None, None, None, (), None, None, body, tuple(notes), text, None)
     fields: dict[str, Field] = {}
     for field in front.fields:
         if field.key is None:
@@ -148,6 +154,8 @@ def parse(data: bytes | str) -> Entry:
         muniment=_provenance(fields.get(PROVENANCE_KEY), notes),
         body=text[front.body :],
         notes=tuple(notes),
+        text=text,
+        front=front,
     )
 
 
@@ -172,30 +180,30 @@ def titled(entry: Entry, rel_path: RelPath | str) -> Titled:
     return Titled(name, entry.description or shortened(prose or name, MAX_DESCRIPTION_CHARS))
 
 
-def complete(text: str, *, name: str, description: str, type: str) -> str:  # noqa: A002 -- the key's name
-    """`text` with front matter that has the keys `name`, `description` and `type` (C3).
+def completed(entry: Entry, labels: Mapping[str, str], provenance: Mapping[str, str] | None = None) -> str:
+    """The text of `entry` with front matter that has the keys of `labels` (C3).
 
-    A key that is there stays as it is, readable or not; missing ones are added behind the last line.
-
-    Raises:
-        TooLarge: the front matter would pass `MAX_FRONT_MATTER_BYTES`.
-    """
-    front = locate(text)
-    present = {field.key for field in front.fields} if front else set()
-    wanted = {"name": name, "description": description, "type": type}
-    return _edited(text, [f"{key}: {written(value)}" for key, value in wanted.items() if key not in present])
-
-
-def with_provenance(text: str, provenance: Mapping[str, str]) -> str:
-    """`text` with `provenance` as its only `muniment` key, on the last line of the front matter (C3, C4).
+    A key that is there stays as it is, readable or not; missing ones are added behind the last line. With
+    `provenance` that is its only `muniment` key, on the last line of all.
 
     Raises:
         TooLarge: the front matter would pass `MAX_FRONT_MATTER_BYTES`.
-        ContentRejected: a line of it may be that key to another reader (C4); rule `front-matter`.
+        ContentRejected: a line of it may be the key of the provenance to another reader (C4); rule
+            `front-matter`.
     """
-    _require_no_hidden_key(text)
-    value = without_breaks(json.dumps(dict(provenance), ensure_ascii=False))
-    return _edited(text, [f"{PROVENANCE_KEY}: {value}"], without=PROVENANCE_KEY)
+    fields = entry.front.fields if entry.front is not None else ()
+    present = {field.key for field in fields}
+    lines = [f"{key}: {written(value)}" for key, value in labels.items() if key not in present]
+    gone: Sequence[Field] = ()
+    if provenance is not None:
+        _require_no_hidden_key(entry.text, fields)
+        gone = [field for field in fields if field.key == PROVENANCE_KEY]
+        value = without_breaks(json.dumps(dict(provenance), ensure_ascii=False))
+        lines.append(f"{PROVENANCE_KEY}: {value}")
+    result = _edited(entry.text, entry.front, gone, lines)
+    if locate(result) is None:
+        raise TooLarge(f"the front matter would be longer than {MAX_FRONT_MATTER_BYTES} bytes; shorten it")
+    return result
 
 
 def shortened(text: str, limit: int) -> str:
@@ -203,10 +211,9 @@ def shortened(text: str, limit: int) -> str:
     return text if len(text) <= limit else f"{text[: limit - 1].rstrip()}…"
 
 
-def _require_no_hidden_key(text: str) -> None:
+def _require_no_hidden_key(text: str, fields: Sequence[Field]) -> None:
     """Refuse lines outside our subset that may spell the key of the provenance to a reader of YAML (C4)."""
-    front = locate(text)
-    for field in front.fields if front is not None else ():
+    for field in fields:
         if field.key is not None:
             continue
         written_out = unescaped(text[field.start : field.end])
@@ -217,25 +224,19 @@ def _require_no_hidden_key(text: str) -> None:
             )
 
 
-def _edited(text: str, lines: Sequence[str], *, without: str | None = None) -> str:
-    front = locate(text)
+def _edited(text: str, front: FrontMatter | None, gone: Sequence[Field], lines: Sequence[str]) -> str:
     if front is None:
         mark = BYTE_ORDER_MARK if text.startswith(BYTE_ORDER_MARK) else ""
         newline = line_break(text)
         block = "".join(f"{line}{newline}" for line in ("---", *lines, "---"))
-        result = mark + block + text.removeprefix(BYTE_ORDER_MARK)
-    else:
-        kept: list[str] = []
-        position = 0
-        for field in front.fields:
-            if without is not None and field.key == without:
-                kept.append(text[position : field.start])
-                position = field.end
-        kept.append(text[position : front.close])
-        result = "".join([*kept, *(f"{line}{front.newline}" for line in lines), text[front.close :]])
-    if locate(result) is None:
-        raise TooLarge(f"the front matter would be longer than {MAX_FRONT_MATTER_BYTES} bytes; shorten it")
-    return result
+        return mark + block + text.removeprefix(BYTE_ORDER_MARK)
+    kept: list[str] = []
+    position = 0
+    for field in gone:
+        kept.append(text[position : field.start])
+        position = field.end
+    kept.append(text[position : front.close])
+    return "".join([*kept, *(f"{line}{front.newline}" for line in lines), text[front.close :]])
 
 
 def _text(field: Field | None, notes: list[str]) -> str | None:

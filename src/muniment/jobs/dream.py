@@ -34,7 +34,7 @@ from muniment.agent.model import Budget, Model, ModelError
 from muniment.agent.runner import MAX_TEXT_CHARS, Asker, Merge, UnusableAnswer
 from muniment.cancelling import Cancel
 from muniment.content.admission import addressed_to_agent, check_entry
-from muniment.content.entry import MAX_DESCRIPTION_CHARS, Entry, complete, shortened
+from muniment.content.entry import MAX_DESCRIPTION_CHARS, Entry, completed, parse, shortened
 from muniment.content.gates import encode, one_line
 from muniment.content.markdown import relative_links
 from muniment.content.provenance import is_made_of
@@ -370,7 +370,8 @@ def _written(text: str, stays: Holding, policy: Policy) -> bytes | None:
     description = shortened(one_line(text), MAX_DESCRIPTION_CHARS)
     kind = stays.entry.type or "reference"
     try:
-        data = encode(complete(f"{text}\n", name=title_of(text), description=description, type=kind))
+        labels = {"name": title_of(text), "description": description, "type": kind}
+        data = encode(completed(parse(f"{text}\n"), labels))
         check_entry(data, stays.path.rel, policy.content)
     except ToolError:
         return None

@@ -20,7 +20,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from muniment.content.admission import addressed_to_agent, held_for
-from muniment.content.entry import EXPIRY_KEY, TYPES, complete, parse, titled, with_provenance
+from muniment.content.entry import EXPIRY_KEY, TYPES, completed, parse, titled
 from muniment.content.frontmatter import MAX_FRONT_MATTER_BYTES
 from muniment.content.gates import decode, encode
 from muniment.content.provenance import Whose, whose
@@ -92,28 +92,23 @@ def stamp(
         NotText: `data` is not UTF-8 text. (A base that is not is treated as one without provenance.)
         TooLarge: the front matter has no room left.
     """
-    text = decode(data)
-    entry = parse(text)
+    entry = parse(decode(data))
     titles = titled(entry, path.rel)
-    scope_type = path.scope if path.scope in TYPES else "reference"
-    text = complete(text, name=titles.name, description=titles.description, type=scope_type)
     now = datetime.fromisoformat(run.at).astimezone(UTC).strftime(_TIME_FORMAT)
     kept = parse(base).muniment if base is not None else None
     known, created = _identity(kept or {})
-    return encode(
-        with_provenance(
-            text,
-            {
-                "id": known or identity or new_ulid(),
-                "created": created or now,
-                "updated": now,
-                "task": run.task,
-                "trust": str(run.trust),
-                "decided_by": run.decided_by,
-                "policy": run.policy,
-            },
-        )
-    )
+    provenance = {
+        "id": known or identity or new_ulid(),
+        "created": created or now,
+        "updated": now,
+        "task": run.task,
+        "trust": str(run.trust),
+        "decided_by": run.decided_by,
+        "policy": run.policy,
+    }
+    scope_type = path.scope if path.scope in TYPES else "reference"
+    labels = {"name": titles.name, "description": titles.description, "type": scope_type}
+    return encode(completed(entry, labels, provenance))
 
 
 def _identity(muniment: Mapping[str, object]) -> tuple[str | None, str | None]:

@@ -32,10 +32,18 @@ files = st.one_of(
 )
 
 
+def with_labels(text, **labels):
+    return subject.completed(subject.parse(text), labels)
+
+
+def with_provenance(text, provenance):
+    return subject.completed(subject.parse(text), {}, provenance)
+
+
 def stamped(text):
     """`text` with our provenance, unless it hides a key."""
     try:
-        return subject.with_provenance(text, PROVENANCE)
+        return with_provenance(text, PROVENANCE)
     except ContentRejected:
         assume(False)
 
@@ -92,14 +100,14 @@ def test_what_an_entry_is_called():
 
 @given(said, said, texts)
 def test_what_was_completed_is_read_back_by_every_reader_and_what_is_there_is_left_as_it_is(name, told, body):
-    completed = subject.complete(body, name=name, description=told, type="user")
+    completed = with_labels(body, name=name, description=told, type="user")
     entry = subject.parse(completed)
     if not body.startswith(("---", "\ufeff")):
         assert (entry.name, entry.description) == (name.strip(), told.strip())
         front = completed[: len(completed) - len(body)].replace("\r", "\n").strip("-\n")
         assert yaml.safe_load(front) == {"name": name, "description": told, "type": "user"}
     text = f"---\nname: &a b\ndescription:\n'type': admin\n---\n{body}"
-    assert subject.complete(text, name=name, description=told, type="user") == text
+    assert with_labels(text, name=name, description=told, type="user") == text
 
 
 @given(files)
@@ -109,8 +117,8 @@ def test_after_stamping_there_is_one_provenance_and_it_is_ours(text):
     assert entry.muniment == PROVENANCE
     assert entry.body == subject.parse(text).body
     assert not any("muniment" in note for note in entry.notes)
-    assert subject.with_provenance(ours, PROVENANCE) == ours
-    again = subject.with_provenance(ours, {"id": "2"})
+    assert with_provenance(ours, PROVENANCE) == ours
+    again = with_provenance(ours, {"id": "2"})
     assert again == ours.replace(json.dumps(PROVENANCE), '{"id": "2"}', 1) or text.count('"01JQ"')
 
 
@@ -128,7 +136,7 @@ def test_a_forged_provenance_is_removed_with_all_its_lines():
     assert yaml.safe_load(expected.split("---")[1]) == {"name": "a", "type": "user", "muniment": {"id": "1"}}
     for forged in FORGED:
         text = f"---\nname: a\n{forged}\n# kept\n\ntype: user\n---\nmuniment: in the body\n"
-        assert subject.with_provenance(text, {"id": "1"}) == expected, forged
+        assert with_provenance(text, {"id": "1"}) == expected, forged
 
 
 HIDDEN = r"""? muniment|? muniment\n: x|? "\x6duniment"|? - muniment|? &a muniment|&a muniment: x|
@@ -143,7 +151,7 @@ HIDDEN_KEYS = [
 def test_a_line_that_only_other_readers_take_for_the_provenance_is_refused():
     for lines in HIDDEN_KEYS:
         with pytest.raises(ContentRejected, match=r"^line [23] of the front matter ") as refused:
-            subject.with_provenance(f"---\n{lines}\n---\nbody\n", PROVENANCE)
+            with_provenance(f"---\n{lines}\n---\nbody\n", PROVENANCE)
         assert refused.value.rule == "front-matter"
         assert "muniment" not in str(refused.value)
 
@@ -167,10 +175,10 @@ def test_a_yaml_reader_finds_no_provenance_but_ours(lines):
 
 def test_provenance_is_one_line_whatever_it_holds_and_is_refused_rather_than_lost():
     provenance = {"decided_by": 'a\nb\u2028c\x85d\ufeff"\\e\x7f'}
-    text = subject.with_provenance("body", provenance)
+    text = with_provenance("body", provenance)
     assert (text.count("\n"), subject.parse(text).muniment) == (3, provenance)
     assert yaml.safe_load(text.split("---")[1]) == {"muniment": provenance}
     text = f"---\nname: {'x' * (MAX_FRONT_MATTER_BYTES - 20)}\n---\nbody"
     assert subject.parse(text).name is not None
-    raised(TooLarge, subject.with_provenance, text, PROVENANCE)
-    raised(TooLarge, subject.complete, text, name="n", description="d", type="user")
+    raised(TooLarge, with_provenance, text, PROVENANCE)
+    raised(TooLarge, with_labels, text, name="n", description="d", type="user")
