@@ -99,7 +99,7 @@ def index_of_others_is_saved(data, rel, *_):
 @control()
 def own_provenance(off):
     """What an entry says of its own provenance stays in it."""
-    off.wrap("content.entry:_edited", lambda real: lambda text, front, _gone, lines: real(text, front, (), lines))
+    off.wrap("content.entry:_edited", lambda real: lambda text, at, _gone, lines: real(text, at, (), lines))
     off.put("jobs.remember:_FactWords.labelled", lambda _, after, __: after)
 
 
