@@ -44,6 +44,7 @@ from typing import Any, Final, NamedTuple
 
 from muniment.errors import MunimentError, NotAFile, NotFound, PathEscape, TooLarge, printable
 from muniment.kernel.binding import BoundRoot
+from muniment.kernel.change import digest
 from muniment.kernel.names import (
     MAX_DEPTH,
     MAX_FILE_BYTES,
@@ -57,7 +58,7 @@ from muniment.kernel.names import (
 from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, segment_problem
 from muniment.kernel.root import Kind, OpenDirectory, Root, Sighted
 from muniment.store.index import is_index_path
-from muniment.store.rows import Assess, Columns, Row, folded, row_of, unreadable_row
+from muniment.store.rows import Assess, Assessed, Columns, Row, folded, row_of, unreadable_row
 from muniment.store.state import Database, State
 from muniment.store.table import Table
 
@@ -268,6 +269,8 @@ _LASTING: Final = Row._fields.index("digest")  # The columns before it follow fr
 _UPDATED: Final = (*_STAMP, *Row._fields[_LASTING:])
 _UPDATE: Final = f"UPDATE entry SET {', '.join(f'{name} = ?' for name in _UPDATED)} WHERE id = ?"  # noqa: S608
 
+_RESTAMP: Final = f"UPDATE entry SET {', '.join(f'{name} = ?' for name in _STAMP)} WHERE id = ?"  # noqa: S608
+
 _ENTRIES_OF: Final = "FROM entry WHERE root = ? AND topic >= ? AND topic < ?"
 _DROP: Final = (
     f"INSERT INTO relisted (root, topic, key) SELECT root, topic, key {_ENTRIES_OF}",
@@ -337,6 +340,7 @@ class Visit:
         self._inserts: list[_Entry] = []
         self._updates: list[tuple[Any, ...]] = []
         self._removals: list[tuple[int]] = []
+        self._stamps: list[tuple[int, ...]] = []
         self._stale_texts: list[tuple[int]] = []
         self._texts: list[_Words] = []
         self._relisted: list[_Relisted] = []
@@ -423,10 +427,14 @@ class Visit:
         except (MunimentError, OSError):
             row, found = unreadable_row(rel, "the file cannot be read"), (*found[:3], 0)
         else:
-            row, words = row_of(rel, data, self._assess)
             found = stamp(status)
             if is_racy(status, self._now_ns):
                 found = (*found[:3], 0)
+            of = digest(data)
+            assessed = self._assess(rel, of, data)
+            if number and self._says_the_same(number, found, of, assessed):
+                return
+            row, words = row_of(rel, data, of, assessed)
         if number:
             self._update(number, found, row, words)
         else:
@@ -443,6 +451,16 @@ class Visit:
         seen.others[raw] = (odd, 0)
         if number:
             self._remove(number)
+
+    def _says_the_same(self, number: int, found: Stamp, of: Digest, assessed: Assessed) -> bool:
+        """Whether a row stays but for its stamp: the bytes are the same, and what is thought of them."""
+        columns = ", ".join((*_STAMP, "digest", "trust", "expires", "held"))
+        ((*known,),) = self._database.execute(f"SELECT {columns} FROM entry WHERE id = ?", (number,))  # noqa: S608
+        if known[len(_STAMP) :] != [of, *assessed]:
+            return False
+        if known != [*found, of, *assessed]:
+            self._stamps.append((*found, number))
+        return True
 
     def _insert(self, found: Stamp, row: Row, words: Columns | None) -> None:
         if not self._next_id:
@@ -486,11 +504,14 @@ class Visit:
         execute("DELETE FROM text WHERE rowid = ?", self._stale_texts)
         execute("DELETE FROM entry WHERE id = ?", self._removals)
         execute(_UPDATE, self._updates)
+        execute(_RESTAMP, self._stamps)
         _ENTRIES.insert(self._database, self._inserts)
         _TEXTS.insert(self._database, self._texts)
         _RELISTED.insert(self._database, self._relisted)
-        for waiting in (self._stale_texts, self._removals, self._updates, self._inserts, self._texts):
+        for waiting in (self._stale_texts, self._removals, self._updates, self._stamps):
             waiting.clear()
+        self._inserts.clear()
+        self._texts.clear()
         self._relisted.clear()
         self._pending = 0
 

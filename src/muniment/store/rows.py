@@ -10,7 +10,6 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -149,8 +148,7 @@ def _in_pairs(run: re.Match[str]) -> str:
 # -- rows --------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Assessed:
+class Assessed(NamedTuple):
     """What somebody who knows the ledger and the gates makes of a file.
 
     Attributes:
@@ -189,14 +187,8 @@ class Row(NamedTuple):
     line_bytes: int
 
 
-def row_of(rel: RelPath, data: bytes, assess: Assess) -> tuple[Row, Columns | None]:
-    """The row of an entry that was read, and its words unless it is held.
-
-    Raises:
-        Whatever `assess` does.
-    """
-    digest = Digest(hashlib.sha256(data).hexdigest())
-    assessed = assess(rel, digest, data)
+def row_of(rel: RelPath, data: bytes, digest: Digest, assessed: Assessed) -> tuple[Row, Columns | None]:
+    """The row of an entry that was read, and its words unless it is held."""
     if assessed.held is not None:
         return _bare(rel, digest, assessed, ""), None
     entry = parse(data)

@@ -63,18 +63,10 @@ def ledger_trust(*_):
 
 
 @around("store.catalog:row_of")
-def held_rows(real, rel, data, assess):
+def held_rows(real, rel, data, digest, assessed):
     """What is held is told like anything else."""
-    from dataclasses import replace
-
-    answers = []
-
-    def told(*asked):
-        answers.append(assess(*asked))
-        return replace(answers[0], held=None)
-
-    row, words = real(rel, data, told)
-    return row._replace(held=answers[0].held), words
+    row, words = real(rel, data, digest, assessed._replace(held=None))
+    return row._replace(held=assessed.held), words
 
 
 @instead("*store.audit:verify")
