@@ -663,8 +663,9 @@ def write_index(
     root = held[view.scope]
     notes: list[str] = []
     for is_last in (False, False, True):
-        plan = plan_index(state.catalog, root, view, whole=whole, versions=_versions(state, root))
-        about_to_write(state.catalog, view, plan)
+        with state.catalog.transaction():
+            plan = plan_index(state.catalog, root, view, whole=whole, versions=_versions(state, root))
+            about_to_write(state.catalog, view, plan)
         try:
             landed = land(generated(plan.writes), held, temporary, durable=plan.saves)
         except StoreConflict:
