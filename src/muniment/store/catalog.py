@@ -248,6 +248,17 @@ class _Words(NamedTuple):
     words: Columns
 
 
+class _Reading(NamedTuple):
+    """How a file stood when it was read last, and what was thought of it."""
+
+    inode: int
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+    digest: Digest
+    assessed: Assessed
+
+
 class _Relisted(NamedTuple):
     """An entry whose line is not in the index as it is."""
 
@@ -256,6 +267,7 @@ class _Relisted(NamedTuple):
     key: str
 
 
+_READINGS: Final = Table("entry", _Reading)
 _DIRECTORIES: Final = Table("directory", _Directory)
 _NAMES: Final = Table("name", _Name)
 _ENTRIES: Final = Table("entry", _Entry)
@@ -454,11 +466,10 @@ class Visit:
 
     def _says_the_same(self, number: int, found: Stamp, of: Digest, assessed: Assessed) -> bool:
         """Whether a row stays but for its stamp: the bytes are the same, and what is thought of them."""
-        columns = ", ".join((*_STAMP, "digest", "trust", "expires", "held"))
-        ((*known,),) = self._database.execute(f"SELECT {columns} FROM entry WHERE id = ?", (number,))  # noqa: S608
-        if known[len(_STAMP) :] != [of, *assessed]:
+        (known,) = _READINGS.each(self._database, "WHERE id = ?", (number,))
+        if (known.digest, known.assessed) != (of, assessed):
             return False
-        if known != [*found, of, *assessed]:
+        if known != (*found, of, assessed):
             self._stamps.append((*found, number))
         return True
 
