@@ -110,7 +110,7 @@ def temporary_name(random_bytes: Callable[[int], bytes]) -> str:
 
 def is_temporary(name: str) -> bool:
     """Whether `name` could have come from `temporary_name`."""
-    return _TEMPORARY.fullmatch(name) is not None
+    return type(name) is str and _TEMPORARY.fullmatch(name) is not None
 
 
 class Directory:
@@ -161,7 +161,7 @@ class Directory:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         with reporting(self.root.scope):
             try:
-                fd = os.open(_temporary(temporary), flags, _FILE_MODE, dir_fd=self.fd)
+                fd = os.open(as_temporary(temporary), flags, _FILE_MODE, dir_fd=self.fd)
             except FileExistsError as error:
                 raise self._conflict(temporary) from error
             try:
@@ -218,7 +218,7 @@ class Directory:
             BadName: `temporary` is not a temporary name.
             ManagedMemoryUnavailable: the system refuses.
         """
-        aside = _temporary(temporary)
+        aside = as_temporary(temporary)
         self._require(name, claimed, name)
         landing = self._move(name, aside, conflict=name)
         try:
@@ -253,7 +253,7 @@ class Directory:
             StoreConflict: it holds something else, which stays.
             ManagedMemoryUnavailable: the system refuses.
         """
-        if self.is_taken(_temporary(staged.temporary)):
+        if self.is_taken(as_temporary(staged.temporary)):
             self._require(staged.temporary, staged.digest, staged.temporary)
             self._unlink(staged.temporary)
 
@@ -383,7 +383,7 @@ def unavailable(scope: Scope, error: OSError) -> ManagedMemoryUnavailable:
     )
 
 
-def _temporary(name: str) -> str:
+def as_temporary(name: str) -> str:
     """`name`, if it is one that holds nobody's entry."""
     if not is_temporary(name):
         raise BadName(f"{printable(name)!r} is not a temporary name")

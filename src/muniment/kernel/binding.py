@@ -23,7 +23,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import Final, NoReturn, Self
+from typing import Final, NoReturn, Self, final
 
 from muniment.kernel.names import Scope, Via
 from muniment.kernel.refusal import (
@@ -40,6 +40,8 @@ _Identity = tuple[int, int]
 """Device and inode."""
 
 
+@final
+@dataclass(frozen=True, slots=True, eq=False)
 class BoundRoot:
     """A root that this process opened, and the path by which it did. Close it, or use it by `with`.
 
@@ -50,13 +52,10 @@ class BoundRoot:
         inode: of the directory.
     """
 
-    __slots__ = ("device", "inode", "root", "trusted_path")
-
-    def __init__(self, root: Root, trusted_path: Path, device: int, inode: int) -> None:
-        self.root = root
-        self.trusted_path = trusted_path
-        self.device = device
-        self.inode = inode
+    root: Root
+    trusted_path: Path
+    device: int
+    inode: int
 
     @property
     def scope(self) -> Scope:
@@ -81,7 +80,7 @@ class BoundRoot:
     def close(self) -> None:
         """Close the handle; harmless when repeated."""
         fd = self.root.fd
-        self.root = Root(self.scope, -1, self.root.resolver)
+        object.__setattr__(self, "root", Root(self.scope, -1, self.root.resolver))
         if fd >= 0:
             os.close(fd)
 

@@ -7,10 +7,9 @@ whatever else is wrong. Nothing here is judged yet.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from types import MappingProxyType
 from typing import Literal
 
 from muniment.kernel.names import Digest, Scope, Trust, Verb
@@ -89,44 +88,40 @@ _SEAL = object()
 
 
 class Sealed:
-    """What may be landed. Only the kernel makes one: whoever else calls a class of these gets `TypeError`."""
+    """What may be landed, and where: made by the kernel alone, and neither copied nor changed."""
 
-    __slots__ = ()
+    __slots__: tuple[str, ...] = ()
 
-    def __init__(self, seal: object) -> None:
+    def __init__(self, seal: object, *parts: object) -> None:
         if seal is not _SEAL:
             raise TypeError(f"{type(self).__name__} is made by the kernel alone")
+        for name, part in zip(self.__slots__, parts, strict=True):
+            object.__setattr__(self, name, part)
 
-    def __init_subclass__(cls) -> None:
-        if cls.__module__ != __name__:
-            raise TypeError("what may be landed is of no other kind")
+    def __init_subclass__(cls, seal: object = None) -> None:
+        if seal is not _SEAL:
+            raise TypeError("what is sealed is of no other kind")
+
+    def __setattr__(self, name: str, _value: object) -> None:
+        raise AttributeError(f"{name} of {type(self).__name__} stays what it is")
+
+    def __reduce_ex__(self, _protocol: object) -> str:
+        raise TypeError(f"{type(self).__name__} is not copied")
 
 
-class Judged(Sealed):
+class Judged(Sealed, seal=_SEAL):
     """Changes that `judge` allowed, each with what stood there before.
 
     Attributes:
         change_set: the changes, with final bytes, and the claims that they rest on.
-        made: directories that do not exist yet, by the path of the change that needs them, outermost first.
+        made: for each change, directories that it needs and that do not exist yet, outermost first.
+        roots: the very ones for which it was judged: it lands there, under the same locks, or nowhere.
     """
 
-    __slots__ = ("_change_set", "_made")
-
-    def __init__(
-        self, seal: object, change_set: ChangeSet, made: Mapping[CanonicalPath, tuple[CanonicalPath, ...]]
-    ) -> None:
-        super().__init__(seal)
-        self._change_set, self._made = change_set, MappingProxyType(made)
-
-    @property
-    def change_set(self) -> ChangeSet:
-        """See above."""
-        return self._change_set
-
-    @property
-    def made(self) -> Mapping[CanonicalPath, tuple[CanonicalPath, ...]]:
-        """See above."""
-        return self._made
+    __slots__ = ("change_set", "made", "roots")
+    change_set: ChangeSet
+    made: tuple[tuple[CanonicalPath, ...], ...]
+    roots: object
 
 
 class Standing(Enum):
@@ -153,34 +148,18 @@ class IndexFile:
     kept: str | None = None
 
 
-class Generated(Sealed):
-    """Files at index names, which nobody judges."""
+class Generated(Sealed, seal=_SEAL):
+    """Files at index names, which nobody judges: all or none of them are landed."""
 
-    __slots__ = ("_files",)
-
-    def __init__(self, seal: object, files: tuple[IndexFile, ...]) -> None:
-        super().__init__(seal)
-        self._files = files
-
-    @property
-    def files(self) -> tuple[IndexFile, ...]:
-        """All or none of them are landed."""
-        return self._files
+    __slots__ = ("files",)
+    files: tuple[IndexFile, ...]
 
 
-class Returned(Sealed):
-    """Changes that are taken back: to bytes that the journal knows of their paths."""
+class Returned(Sealed, seal=_SEAL):
+    """Changes that are taken back, each by itself, the last first: to bytes that the journal knows of it."""
 
-    __slots__ = ("_changes",)
-
-    def __init__(self, seal: object, changes: tuple[FileChange, ...]) -> None:
-        super().__init__(seal)
-        self._changes = changes
-
-    @property
-    def changes(self) -> tuple[FileChange, ...]:
-        """Each is taken back by itself, the last first."""
-        return self._changes
+    __slots__ = ("changes",)
+    changes: tuple[FileChange, ...]
 
 
 def joint(parts: Iterable[ChangeSet]) -> ChangeSet:

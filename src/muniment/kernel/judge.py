@@ -158,7 +158,7 @@ def judge(
     facts: Facts,
     known: Known,
 ) -> Judged:
-    """Step 4, of changes with the bytes that each meets.
+    """Step 4, of changes with the bytes that each meets. What is judged lands in these very `roots` alone.
 
     Raises:
         TypeError: it is of classes that could say something else later.
@@ -174,8 +174,9 @@ def judge(
     change_set = plain(change_set)
     check_paths(change_set)
     decider, names = Decider(policy), _Names(facts, change_set)
-    made: dict[CanonicalPath, tuple[CanonicalPath, ...]] = {}
+    made: list[tuple[CanonicalPath, ...]] = []
     for item in change_set.changes:
+        made.append(())
         if item.base != (None if item.before is None else digest(item.before)):
             raise StoreConflict((item.path.text,))
         if item.after is None:
@@ -187,14 +188,14 @@ def judge(
         if item.verb is Verb.CREATE:
             check_suffix(item.path)
             _check_alias(item.path, names)
-            made[item.path] = _missing_directories(roots[item.path.scope], item.path)
+            made[-1] = _missing_directories(roots[item.path.scope], item.path)
         if len(item.after) > MAX_FILE_BYTES:
             raise TooLarge(f"{item.path.text} holds more than {MAX_FILE_BYTES} bytes")
         if not known(item.path, digest(item.after)):
             gates(item)
     for scope in {path.scope for path in change_set.paths}:
         _check_quotas([item for item in change_set.changes if item.path.scope == scope], decider, facts)
-    return Judged(_SEAL, change_set, made)
+    return Judged(_SEAL, change_set, tuple(made), roots)
 
 
 def plain(change_set: ChangeSet) -> ChangeSet:

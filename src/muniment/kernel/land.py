@@ -34,12 +34,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from types import NoneType
 from typing import Final
 
 from muniment.kernel._directory import (
     Directory,
     Landing,
     Staged,
+    as_temporary,
     is_temporary,
     open_directory,
     remove_empty_directory,
@@ -53,6 +55,7 @@ from muniment.kernel.change import (
     IndexFile,
     Judged,
     Returned,
+    Sealed,
     Standing,
     digest,
 )
@@ -82,18 +85,11 @@ _MOST_NAMES: Final = 1000
 """Names that are tried for what is kept."""
 
 
-class LockedRoots(Mapping[Scope, BoundRoot]):
-    """Roots whose locks this process holds, by scope; empty once they are released.
-
-    Made by `lock_roots` alone.
-    """
+class LockedRoots(Sealed, Mapping[Scope, BoundRoot], seal=_SEAL):
+    """Roots whose locks this process holds, by scope, from `lock_roots`; empty once they are released."""
 
     __slots__ = ("_roots",)
-
-    def __init__(self, seal: object, roots: Iterable[BoundRoot]) -> None:
-        if seal is not _SEAL:
-            raise TypeError("locks are taken by lock_roots alone")
-        self._roots = {bound.scope: bound for bound in roots}
+    _roots: dict[Scope, BoundRoot]
 
     def __getitem__(self, scope: Scope) -> BoundRoot:
         return self._roots[scope]
@@ -119,18 +115,42 @@ def lock_roots(roots: Iterable[BoundRoot], patience: Patience) -> Iterator[Locke
     Raises:
         DeadlineExceeded: somebody else held a lock until the deadline.
         Cancelled: the caller cancelled while waiting.
+        TypeError: what is to be locked is no `BoundRoot`.
         PathEscape: `root_replaced`; a root is no longer where it was bound.
         ManagedMemoryUnavailable: the file system cannot lock.
     """
-    in_order = {(bound.device, bound.inode): bound for bound in roots}
+    chosen = tuple(roots)
+    if not all(type(bound) is BoundRoot for bound in chosen):
+        raise TypeError("only a bound root is locked")
+    in_order = {(bound.device, bound.inode): bound for bound in chosen}
     with ExitStack() as locks:
         for _identity, bound in sorted(in_order.items()):
             locks.enter_context(_lock(bound.root, patience))
         for bound in in_order.values():
             bound.verify()
-        held = LockedRoots(_SEAL, in_order.values())
+        held = LockedRoots(_SEAL, {bound.scope: bound for bound in in_order.values()})
         locks.callback(held.release)
         yield held
+
+
+def check_held(held: LockedRoots) -> None:
+    """Raise `TypeError` unless it is what `lock_roots` gave."""
+    if type(held) is not LockedRoots:
+        raise TypeError("only under their locks are roots written")
+
+
+def check_landable(judged: Judged, held: LockedRoots) -> None:
+    """Raise unless it was judged, for the roots that are locked and under the same locks.
+
+    Raises:
+        TypeError: it was not.
+        KeyError: a root is not locked.
+    """
+    check_held(held)
+    if type(judged) is not Judged or judged.roots is not held:
+        raise TypeError("only what was judged under the same locks is begun")
+    for path in judged.change_set.paths:
+        held[path.scope]
 
 
 @contextmanager
@@ -204,9 +224,13 @@ def generated(files: Sequence[IndexFile]) -> Generated:
         ValueError: a path is no index name, what is not there is to be removed, or what is kept is no entry
             of the root.
     """
-    for file in files:
+    chosen = tuple(files)
+    for file in chosen:
         if type(file) is not IndexFile or type(file.path) is not CanonicalPath:
             raise TypeError("what is generated is an IndexFile of a CanonicalPath")
+        plain = {type(file.before), type(file.after), NoneType} <= {bytes, Standing, NoneType}
+        if not plain or type(file.kept) not in {str, NoneType}:
+            raise TypeError("what is generated is made of plain bytes and names")
         directory, _, name = file.path.rel.rpartition("/")
         is_page = directory == INDEX_DIRECTORY and name.endswith(FILE_SUFFIX)
         if file.path.rel != INDEX_NAME and not is_page:
@@ -215,7 +239,7 @@ def generated(files: Sequence[IndexFile]) -> Generated:
             raise ValueError("what is not there cannot be removed")
         if file.kept is not None and _KEPT.fullmatch(file.kept) is None:
             raise ValueError(f"what is kept is called {SAVED_NAME}")
-    return Generated(_SEAL, tuple(files))
+    return Generated(_SEAL, chosen)
 
 
 def land(
@@ -234,7 +258,7 @@ def land(
         durable: whether everything is on disk on return; else it may be lost when the power fails.
 
     Raises:
-        TypeError: it is nothing that may be landed.
+        TypeError: it is nothing that may be landed, or not under these locks.
         KeyError: a root is not locked.
         StoreConflict: a file is not what its change replaces. Nothing is changed.
         PathEscape, NotAFile: the way to a file is no longer one. Nothing is changed.
@@ -245,9 +269,11 @@ def land(
 
     Cost: where durable, an fsync a file and directory.
     """
+    check_held(held)
     if type(what) is Returned:
         return Landed(left=_take_back_all(what, held, temporary))
     if type(what) is Judged:
+        check_landable(what, held)
         changes = what.change_set.changes
         writes = [
             IndexFile(each.path, Standing.ABSENT if each.before is None else each.before, each.after)
@@ -326,6 +352,7 @@ def _carry_out(
 
 
 def _stage(file: IndexFile, temporary: str, progress: _Progress, opened: ExitStack, *, durable: bool) -> None:
+    as_temporary(temporary)
     directory = progress.open(file.path.parent, opened)
     above = None
     if file.kept is not None:
@@ -456,15 +483,17 @@ def _take_back(
     conflict = StoreConflict((f"{directory.path.text}/{name}",))
     aside = _bytes_at(directory, temporary)
     if aside is not None and aside == after:
-        directory.discard(Staged(temporary, digest(aside)))  # It never got its name, or was put back already.
-        return
+        directory.discard(Staged(temporary, digest(aside)))
+        if not _is_part(aside, before) or _bytes_at(directory, name) != after:
+            return  # It never got its name, or was put back already.
+        aside = None  # Or it was to become the before-state.
     current = _bytes_at(directory, name)
-    if aside is not None and current == after:
+    if aside is not None and _was_displaced(aside, current, before, after):
         _return(directory, name, Staged(temporary, digest(aside)), after)
         return
     if aside is not None:
         # The before-state is known; what is ours and not whole yet is worth nothing.
-        if aside != before and not _is_unfinished(aside, after):
+        if not (_is_part(aside, before) or _is_part(aside, after)):
             raise conflict
         directory.discard(Staged(temporary, digest(aside)))
     if current == before:
@@ -493,9 +522,14 @@ def _return(directory: Directory, name: str, aside: Staged, after: bytes | None)
         directory.discard(Staged(aside.temporary, digest(after)))
 
 
-def _is_unfinished(aside: bytes, after: bytes | None) -> bool:
-    """Whether these are our bytes, cut off by a kill, or filled up with zeros when the power failed."""
-    return after is not None and after.startswith(aside.rstrip(b"\0"))
+def _was_displaced(aside: bytes, current: bytes | None, before: bytes | None, after: bytes | None) -> bool:
+    """Whether what lies aside is what ours displaced, and nothing that a taking back left unfinished."""
+    return current == after != before and (aside == before or not _is_part(aside, before))
+
+
+def _is_part(aside: bytes, whole: bytes | None) -> bool:
+    """Whether these are our bytes: all, cut off by a kill, or filled up with zeros when the power failed."""
+    return whole is not None and whole.startswith(aside.rstrip(b"\0"))
 
 
 def _put(directory: Directory, name: str, staged: Staged, after: bytes | None) -> None:
@@ -525,7 +559,8 @@ def clear(
     held: LockedRoots,
     is_ours: Callable[[str], bool],
     is_worthless: Callable[[str, bytes], bool],
-    keep_as: str | None,
+    *,
+    keep: bool,
 ) -> tuple[CanonicalPath, ...]:
     """Leave no temporary name of ours in a directory; what is not ours gets a name of its own.
 
@@ -534,11 +569,12 @@ def clear(
         held: the locked roots.
         is_ours: asked of each temporary name: whether somebody who is gone made it.
         is_worthless: asked of its name and bytes: whether nobody would miss them.
-        keep_as: stem of the names that anything else gets; None: it is left alone.
+        keep: whether anything else gets the name of what is kept; else it is left alone.
 
     Returns:
         Those names.
     """
+    check_held(held)
     kept: list[CanonicalPath] = []
     root = held[directory.scope].root
     try:
@@ -555,28 +591,30 @@ def clear(
             staged = Staged(name, digest(content))
             if is_worthless(name, content):
                 opened.discard(staged)
-            elif keep_as is not None:
-                kept.append(directory.child(_publish_free(opened, staged, keep_as)))
+            elif keep:
+                kept.append(directory.child(_publish_free(opened, staged)))
         opened.sync()
     return tuple(kept)
 
 
-def _publish_free(directory: Directory, staged: Staged, stem: str) -> str:
-    """Give bytes that stand under a temporary name the first free one."""
+def _publish_free(directory: Directory, staged: Staged) -> str:
+    """Give bytes that stand under a temporary name the first free one for what is kept."""
     for number in range(1, _MOST_NAMES):
-        name = f"{stem}{FILE_SUFFIX}" if number == 1 else f"{stem}-{number}{FILE_SUFFIX}"
+        name = f"{SAVED_NAME}{FILE_SUFFIX}" if number == 1 else f"{SAVED_NAME}-{number}{FILE_SUFFIX}"
         with suppress(StoreConflict):
             directory.publish_new(staged, name)
             return name
-    raise StoreConflict((f"{directory.path.text}/{stem}",))
+    raise StoreConflict((f"{directory.path.text}/{SAVED_NAME}",))
 
 
 def remove_directories(directories: Iterable[CanonicalPath], held: LockedRoots) -> None:
     """Remove those of `directories` in which nothing stands, the innermost first.
 
     Raises:
+        TypeError: no locks are held.
         ManagedMemoryUnavailable: the system refuses.
     """
+    check_held(held)
     for directory in sorted(set(directories), key=lambda each: len(each.rel), reverse=True):
         with suppress(PathEscape):  # Somebody else's link has taken its place.
             remove_empty_directory(held[directory.scope].root, directory)

@@ -22,7 +22,7 @@ import re
 import unicodedata
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Final, Literal, final
+from typing import Final, Literal, Self, final
 
 from muniment.kernel.names import MAX_DEPTH, MAX_PATH_BYTES, MAX_SEGMENT_BYTES, RelPath, Scope, Via, joined
 from muniment.kernel.refusal import BadName, PathEscape, Refusal, Refused, printable
@@ -160,10 +160,13 @@ class CanonicalPath:
     scope: Scope
     rel: RelPath
 
-    def __init__(self, scope: Scope, rel: RelPath) -> None:
-        _require_canonical(scope, rel)  # First: whoever catches what this raises may get hold of `self`.
+    def __new__(cls, scope: Scope, rel: RelPath) -> Self:
+        """No `__init__`: that could be called again."""
+        _require_canonical(scope, rel)
+        self = object.__new__(cls)
         object.__setattr__(self, "scope", scope)
         object.__setattr__(self, "rel", rel)
+        return self
 
     def __init_subclass__(cls) -> None:
         raise TypeError("another kind of path need not be canonical")

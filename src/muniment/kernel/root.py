@@ -445,8 +445,11 @@ def leaf(name: str) -> bytes:
 
     Raises:
         PathEscape: it holds NUL, where a C string ends, or leads upwards or to the system's root.
-        BadName: it is empty, `.`, more than one component, or no text.
+        BadName: it is empty, `.`, more than one component, or nothing that a file name can hold.
+        TypeError: it is not text, or of a class of text that may say something else later.
     """
+    if type(name) is not str:
+        raise TypeError("a name is plain text")
     if "/" in name or "\0" in name or name in {"", ".", ".."}:
         _refuse_name(name)
     try:

@@ -11,7 +11,7 @@ A commit is two steps of a journal: an *intent*, which holds all that recovery n
   temporary name; what a person had written in place of an index is kept as an entry.
 - R4 the journal forgets the commit last, once what is derived is right: a recovery may be killed as well.
 - R5 a journal is believed about what it may have done and no more: bytes come back only to where it knows
-  them from, and only to paths that the policy lets be written.
+  them from, and nothing is taken back that the policy would not let be done now.
 """
 
 from __future__ import annotations
@@ -24,11 +24,20 @@ from typing import Final, Protocol
 
 from muniment.kernel._directory import temporary_name
 from muniment.kernel.change import _SEAL, ChangeSet, FileChange, Judged, Returned, digest
+from muniment.kernel.decide import Deny, Policy
 from muniment.kernel.decide import Judge as Decider
-from muniment.kernel.decide import Policy
 from muniment.kernel.judge import Facts, Known, plain
-from muniment.kernel.land import Landed, LockedRoots, Stuck, clear, land, remove_directories
-from muniment.kernel.names import INDEX_DIRECTORY, SAVED_NAME, Digest, RelPath, Scope, Verb
+from muniment.kernel.land import (
+    Landed,
+    LockedRoots,
+    Stuck,
+    check_held,
+    check_landable,
+    clear,
+    land,
+    remove_directories,
+)
+from muniment.kernel.names import INDEX_DIRECTORY, Digest, RelPath, Scope, Verb
 from muniment.kernel.path import CanonicalPath
 
 _TOKEN_BYTES: Final = 6
@@ -123,9 +132,11 @@ def write(
             is given; its notes.
 
     Raises:
+        TypeError, KeyError: as `check_landable`: nothing is begun.
         StoreConflict, PathEscape, NotAFile, ManagedMemoryUnavailable, Stuck: as `land`.
         Whatever `journal` and `follow` do: then it is taken back, now or by the next recovery.
     """
+    check_landable(judged, held)
     token = new_token()
     scopes = frozenset(path.scope for path in judged.change_set.paths)
     number = journal.begin(judged, token)
@@ -145,7 +156,7 @@ def write(
         # a signal may also come just after it was done.
         if any(intent.number == number for intent in journal.unfinished(scopes)):
             land(Returned(_SEAL, judged.change_set.changes), held, temporary)
-            remove_directories((each for made in judged.made.values() for each in made), held)
+            remove_directories((each for made in judged.made for each in made), held)
         raise
     return notes
 
@@ -162,7 +173,7 @@ def recover(
     Args:
         held: where to do it.
         journal: whose intents.
-        policy: says which paths may be written at all.
+        policy: says what may be done; what it no longer lets be done stays, and is told.
         facts: tells an index of ours from what somebody wrote.
         follow: brings up to date what is derived, once the files are back; only then the journal forgets.
 
@@ -171,6 +182,7 @@ def recover(
             recovery tries again.
         Whatever `journal` and `follow` do; likewise.
     """
+    check_held(held)
     done = tuple(
         _recovered(intent, held, journal.knows, policy, facts) for intent in journal.unfinished(held)
     )
@@ -188,7 +200,7 @@ def clear_index(held: LockedRoots, scope: Scope, facts: Facts) -> None:
     """
     for rel in ("", INDEX_DIRECTORY):
         directory = CanonicalPath(scope, RelPath(rel))
-        clear(directory, held, is_of_index, lambda _, content: _is_of_ours(content, facts), None)
+        clear(directory, held, is_of_index, lambda _, content: _is_of_ours(content, facts), keep=False)
 
 
 def _recovered(intent: Intent, held: LockedRoots, knows: Known, policy: Policy, facts: Facts) -> Recovered:
@@ -201,7 +213,8 @@ def _recovered(intent: Intent, held: LockedRoots, knows: Known, policy: Policy, 
         Returned(_SEAL, tuple(may.values())), held, lambda at: temporary_of(intent.token, numbers[at])
     )
     above = {directory for each in may.values() for directory in _above(each.path)}
-    remove_directories(above.intersection(intent.made), held)
+    # Those that the rules let, not what equals them: a journal may make objects of its own.
+    remove_directories([each for each in above if each in intent.made], held)
     places = {each.path.parent for each in may.values()}
     for scope in {each.path.scope for each in ours.values()}:
         places |= {CanonicalPath(scope, RelPath(rel)) for rel in ("", INDEX_DIRECTORY)}
@@ -213,15 +226,19 @@ def _recovered(intent: Intent, held: LockedRoots, knows: Known, policy: Policy, 
     kept = [
         path
         for place in sorted(places)
-        for path in clear(place, held, lambda name: name.startswith(prefix), is_worthless, SAVED_NAME)
+        for path in clear(place, held, lambda name: name.startswith(prefix), is_worthless, keep=True)
     ]
     refused = tuple(each.path for number, each in ours.items() if number not in may)
     return Recovered(intent, (*landed.left, *refused), tuple(kept))
 
 
 def _may_return(change: FileChange, knows: Known, decider: Decider) -> bool:
-    """Whether bytes may come back to a path, or go from it (R5)."""
-    if not any(decider.allows(verb, change.path) for verb in (Verb.CREATE, Verb.MODIFY)):
+    """Whether it may be taken back (R5)."""
+    if change.before is not None and change.after is None:
+        verdict = decider.decide_removal(change.path)
+    else:
+        verdict = decider.decide(Verb.CREATE if change.before is None else Verb.MODIFY, change.path)
+    if isinstance(verdict, Deny):
         return False
     return change.before is None or knows(change.path, digest(change.before))
 

@@ -104,7 +104,7 @@ class LedgerJournal:
                 self._keys[each.path.scope],
                 each,
                 each.digest,
-                tuple(path.rel for path in judged.made.get(each.path, ())),
+                tuple(path.rel for path in judged.made[position]),
             )
             for position, each in enumerate(judged.change_set.changes)
         )

@@ -6,6 +6,7 @@ knows what the commit is of and nothing of the subject.
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import sqlite3
@@ -13,8 +14,9 @@ from contextlib import contextmanager
 from unittest.mock import Mock, patch
 
 from kit.store.ground import STANDING, STRICT, Claim, Proposed, by, lay, opened, patience, sha
-from kit.store.processes import die
+from kit.store.processes import die, killed
 from muniment.kernel import _directory
+from muniment.kernel.write import is_of_index
 from muniment.store import database, tasks
 from muniment.store.journal import LedgerJournal
 from muniment.store.ledger import of_task
@@ -82,10 +84,13 @@ def is_left_whole(base, tmp):
 
 
 class Killer:
-    """Counts steps, and kills this process at the step with a number."""
+    """Counts steps, and kills this process at the step with a number.
 
-    def __init__(self, at):
-        self.at, self.steps = at, 0
+    Of what is written at a time only so many bytes of a hundred are.
+    """
+
+    def __init__(self, at, percent):
+        self.at, self.steps, self.percent = at, 0, percent
 
     def step(self):
         self.steps += 1
@@ -102,6 +107,8 @@ class Killer:
         return stepping
 
     def install(self):
+        write = os.write
+        os.write = lambda fd, data: write(fd, data[: -(-len(data) * self.percent // 100)])
         for name in ("open", "write", "fsync", "unlink", "mkdir", "rmdir", "fchmod"):
             setattr(os, name, self.around(getattr(os, name)))
         _directory._renameat2 = self.around(_directory._renameat2)
@@ -123,15 +130,15 @@ def commit_once(ground):
     ground.commit(*changes, removals=removals, run=by(TASK))
 
 
-def killed_at(base, state, at):
+def killed_at(base, state, at, act=commit_once, percent=100):
     """Let a child commit that is killed at step `at`; false if it had come to its end by then."""
     child = os.fork()
     if child == 0:
-        killer = Killer(at)
+        killer = Killer(at, percent)
         killer.install()
         try:
             with opened(base, state) as ground:
-                commit_once(ground)
+                act(ground)
             killer.at = None
         finally:
             os._exit(0 if killer.at is None else 1)
@@ -162,3 +169,29 @@ def steps(where, stride):
             assert files(base) == applied(BEFORE, WANTED), at
             assert is_left_whole(base, where / "copy"), at
         at += stride
+
+
+def steps_of_recovery(where, stride):
+    """Kill recoveries of one commit at steps a stride apart: the next brings everything back. How many."""
+
+    def half_way():
+        LedgerJournal.finish = die
+        with opened(base, state) as ground:
+            commit_once(ground)
+
+    for count, at in enumerate(itertools.count(1, stride)):
+        base, state = where / f"tree-{at}", where / f"state-{at}"
+        lay(base, BEFORE)
+        before = entries(base)
+        killed(half_way)
+        assert entries(base) != before
+        if not killed_at(base, state, at, recovered, percent=60):
+            return count
+        with opened(base, state) as ground:
+            recovered(ground)
+            found = entries(base)
+            # An index that was cut off is not known to be ours: it stays under its temporary name.
+            cut = [path for path in found if ".muniment-" in path and is_of_index(path)]
+            assert {path: kept for path, kept in found.items() if path not in cut} == before, at
+            assert cut or is_left_whole(base, where / "copy"), at
+    return None

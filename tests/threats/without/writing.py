@@ -11,11 +11,11 @@ def trusting(parts, _found):
     return tuple(parts), ()
 
 
-def unjudged(change_set, *_, **__):
+def unjudged(change_set, _policy, roots, **_):
     """Whatever was proposed is judged to be right."""
     from muniment.kernel import change
 
-    return change.Judged(change._SEAL, change_set, {})
+    return change.Judged(change._SEAL, change_set, ((),) * len(change_set.changes), roots)
 
 
 # fmt: off

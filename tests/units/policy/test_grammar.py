@@ -151,7 +151,7 @@ def test_nobody_gets_hold_of_a_path_that_leads_outwards():
     raised(TypeError, type, "Another", (subject.CanonicalPath,), {"__init__": lambda *_: None})
     raised(FrozenInstanceError, setattr, path, "rel", outwards)
     raised(PathEscape, replace, path, rel=outwards)
-    raised(PathEscape, path.__init__, "user", outwards)
+    path.__init__("user", outwards)  # It makes nothing.
     raised(TypeError, path.__setstate__, ["user", outwards])
     assert path == subject.CanonicalPath("user", "a.md")
     refused = raised(PathEscape, subject.CanonicalPath, "user", outwards)

@@ -19,11 +19,18 @@ from kit.jobs.places import raising
 from kit.meanwhile import nth
 from kit.raising import raised
 from kit.store.ground import STANDING, STRICT, by, new, patience, sha
-from kit.store.killed import dying, files, recovered, steps
+from kit.store.killed import dying, files, recovered, steps, steps_of_recovery
 from kit.store.processes import at_once
 from muniment import events
 from muniment.cancelling import Cancel
-from muniment.errors import Cancelled, DeadlineExceeded, ManagedMemoryUnavailable, PathEscape, StoreConflict
+from muniment.errors import (
+    BadName,
+    Cancelled,
+    DeadlineExceeded,
+    ManagedMemoryUnavailable,
+    PathEscape,
+    StoreConflict,
+)
 from muniment.kernel import _directory, land
 from muniment.kernel._directory import Directory, open_directory
 from muniment.kernel.binding import bind
@@ -335,6 +342,15 @@ def test_a_commit_killed_at_any_step_is_all_there_or_not_at_all(tmp_path, stride
     assert found[True] >= (stride == 1)  # Few steps come after the one that decides.
 
 
+RECOVERY_STRIDES = [25, pytest.param(1, marks=[pytest.mark.slow, pytest.mark.timeout(1_200)])]
+
+
+@pytest.mark.parametrize("stride", RECOVERY_STRIDES)
+def test_a_recovery_killed_at_any_step_loses_no_bytes_to_the_next_one(tmp_path, stride):
+    """It was killed while it wrote a file again, and the next gave what there was of it the file's name."""
+    assert steps_of_recovery(tmp_path, stride) > 75 // stride
+
+
 REMEMBERER = """
 import json, sys
 import muniment
@@ -505,7 +521,7 @@ def test_a_plain_rename_is_told_and_what_is_not_there_cannot_be_removed(ground, 
 def test_every_descriptor_is_closed_again(writes):
     held = len(list(Path("/proc/self/fd").iterdir()))
     apply(writes[2:4])
-    unavailable(apply, writes[6:], lambda _: "no temporary name", match="not a temporary name")
+    raised(BadName, apply, writes[6:], lambda _: "no temporary name", match="not a temporary name")
     assert len(list(Path("/proc/self/fd").iterdir())) == held
 
 

@@ -1,0 +1,38 @@
+"""What the kernel asks of its callers in the process, not asked."""
+
+from threats.switches import around, none, table
+
+
+def by_either_verb(change, knows, decider):
+    """As it was once: bytes come back to wherever somebody may write."""
+    from muniment.kernel.change import digest
+    from muniment.kernel.names import Verb
+
+    allowed = any(decider.allows(verb, change.path) for verb in (Verb.CREATE, Verb.MODIFY))
+    return allowed and (change.before is None or knows(change.path, digest(change.before)))
+
+
+# fmt: off
+table({
+    "locks_sealed": ("What maps scopes to roots passes for their locks.", {"*kernel.land:check_held": none}),
+    "judged_under_locks": ("What was judged for other roots, or under other locks, lands.", {
+        "*kernel.land:check_landable": none}),
+    "begun_when_landable": ("The journal is told of it before anybody looks whether it may be landed.", {
+        "kernel.write:check_landable": none}),
+    "plain_names": ("A name may be of a class that says something else later.", {
+        "*kernel.root:leaf": lambda name: name.encode("utf-8", "surrogateescape")}),
+    "verb_taken_back": ("Recovery asks whether anything may be done at a path.", {
+        "kernel.write:_may_return": by_either_verb}),
+    "displaced_whole": ("Whatever lies aside of our bytes is taken for what they displaced.", {
+        "kernel.land:_was_displaced": lambda _, current, __, after: current == after}),
+})
+# fmt: on
+
+
+@around("*kernel.land:generated")
+def generated_once(real, files):
+    """What is generated is read again once it was looked at."""
+    from muniment.kernel import change
+
+    real(files)
+    return change.Generated(change._SEAL, tuple(files))
