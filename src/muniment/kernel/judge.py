@@ -46,7 +46,7 @@ Known = Callable[[CanonicalPath, Digest], bool]
 """Whether bytes of that digest stood at a path before, so that no gate is asked about them again."""
 
 _UNREADABLE: Final = Digest("unreadable")
-"""Stands for the digest of what cannot be read now: no claim is equal to it."""
+"""Stands for the digest of what cannot be read now: nothing rests on it, whoever says so."""
 
 
 class Facts(Protocol):
@@ -133,7 +133,7 @@ def settle(
     for part in parts:
         rests_on = [(each.path, each.base) for each in part.changes]
         rests_on += [(each.path, each.digest) for each in part.claims]
-        wrong = {path.text for path, wanted in rests_on if live[path] != wanted}
+        wrong = {path.text for path, wanted in rests_on if live[path] != wanted or wanted == _UNREADABLE}
         broken |= wrong
         if not wrong:
             holding.append(part)

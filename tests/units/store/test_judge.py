@@ -191,6 +191,8 @@ def test_claims_that_lie_are_conflicts_and_all_are_named(ground):
     ]
     error = refused(ground, errors.StoreConflict, new("user/n.md"), claims=claims)
     assert error.paths == ("project/p.md", "user", "user/a.md", "user/none.md", "user/topic")
+    for path in ("user/topic", "user"):  # What cannot be read is as nobody says.
+        refused(ground, errors.StoreConflict, new("user/n.md"), claims=[Claim(path, "unreadable")])
     for path, kind in (("team/a.md", errors.Refused), ("user//a.md", errors.BadName)):
         refused(ground, kind, new("user/n.md"), claims=[Claim(path, None)])
 
