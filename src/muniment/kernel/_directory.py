@@ -3,7 +3,7 @@
 On success:
 
 - W1 no write follows a link or crosses a mount: a name is always a single component beneath a directory
-  that was opened through the root's resolver, component by component.
+  that was opened through the root's resolver.
 - W2 a file is whole at every instant: its bytes are on disk under a temporary name (0600 before the first
   of them) before its own name leads to them.
 - W3 nothing is replaced or removed but what was claimed: it is set aside atomically, hashed, and put back if
@@ -23,19 +23,19 @@ journal before they exist.
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import re
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from ctypes import CFUNCTYPE, c_char_p, c_int, c_long, c_uint
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, Self
+from typing import Final
 
 from muniment.kernel.change import digest
-from muniment.kernel.names import MAX_FILE_BYTES, Digest, RelPath, Scope
+from muniment.kernel.names import MAX_FILE_BYTES, Digest, Scope
 from muniment.kernel.path import CanonicalPath
 from muniment.kernel.refusal import (
     BadName,
@@ -48,7 +48,7 @@ from muniment.kernel.refusal import (
     Unreadable,
     printable,
 )
-from muniment.kernel.root import Root, leaf, open_leaf, refusal_of
+from muniment.kernel.root import Descriptor, Root, leaf, open_leaf, refusal_of
 from muniment.kernel.syscalls import LIBC, LIST, MACHINE, last_error
 
 _TEMPORARY: Final = re.compile(r"\.muniment-[0-9a-f]{16}\.tmp", re.ASCII)
@@ -74,15 +74,8 @@ _REASONS: Final = {
     errno.EOPNOTSUPP: "its file system cannot lock directories; bind one on a local disk",
 }
 
-_renameat2 = LIBC["syscall"]
-_renameat2.restype = ctypes.c_long
-_renameat2.argtypes = (
-    ctypes.c_long,
-    ctypes.c_int,
-    ctypes.c_char_p,
-    ctypes.c_int,
-    ctypes.c_char_p,
-    ctypes.c_uint,
+_renameat2 = CFUNCTYPE(c_long, c_long, c_int, c_char_p, c_int, c_char_p, c_uint, use_errno=True)(
+    ("syscall", LIBC)
 )
 
 
@@ -113,24 +106,22 @@ def is_temporary(name: str) -> bool:
     return type(name) is str and _TEMPORARY.fullmatch(name) is not None
 
 
-class Directory:
-    """An open directory beneath a root, for writing. Close it, or use it in a `with` statement.
+class Directory(Descriptor):
+    """An open directory beneath a root, for writing.
 
     Every `name` is one component. Digests are those of whole files.
 
     Attributes:
         root: the handle beneath which it was reached.
-        fd: the descriptor, or -1 once closed.
         path: where it was reached.
         created: directories made on the way, outermost first. Their parents are already synced.
     """
 
-    __slots__ = ("created", "fd", "path", "root")
+    __slots__ = ("created", "path", "root")
 
     def __init__(self, root: Root, fd: int, path: CanonicalPath) -> None:
-        self.root = root
-        self.fd = fd
-        self.path = path
+        super().__init__(fd)
+        self.root, self.path = root, path
         self.created: tuple[CanonicalPath, ...] = ()
 
     def read(self, name: str) -> bytes:
@@ -253,7 +244,7 @@ class Directory:
             StoreConflict: it holds something else, which stays.
             ManagedMemoryUnavailable: the system refuses.
         """
-        if self.is_taken(as_temporary(staged.temporary)):
+        if self._status(as_temporary(staged.temporary)) is not None:
             self._require(staged.temporary, staged.digest, staged.temporary)
             self._unlink(staged.temporary)
 
@@ -266,38 +257,13 @@ class Directory:
         with reporting(self.root.scope):
             os.fsync(self.fd)
 
-    def close(self) -> None:
-        """Close the descriptor; harmless when repeated."""
-        fd, self.fd = self.fd, -1
-        if fd >= 0:
-            os.close(fd)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_exc: object) -> None:
-        self.close()
-
     def _move(self, old: str, new: str, *, conflict: str, to: Directory | None = None) -> Landing:
         """Rename to a name that nothing has; `StoreConflict` about `conflict` if either side is not so."""
-        to = to or self
         with reporting(self.root.scope):
             try:
-                self._rename(old, new, _NOREPLACE, to)
+                return self._rename(old, new, _NOREPLACE, to or self)
             except (FileExistsError, FileNotFoundError) as error:
                 raise self._conflict(conflict) from error
-            except OSError as error:
-                if error.errno not in _LACKS_FLAGS:
-                    raise
-            else:
-                return Landing.ATOMIC
-            if to.is_taken(new):
-                raise self._conflict(conflict)
-            try:
-                os.rename(leaf(old), leaf(new), src_dir_fd=self.fd, dst_dir_fd=to.fd)
-            except FileNotFoundError as error:
-                raise self._conflict(conflict) from error
-        return Landing.PLAIN_RENAME
 
     def _swap_in(self, staged: Staged, name: str, check: Callable[[str], None]) -> Landing:
         """Give staged bytes a name whose holder `check` accepts, and drop that holder.
@@ -309,48 +275,48 @@ class Directory:
         check(name)
         with reporting(self.root.scope):
             try:
-                self._rename(staged.temporary, name, _EXCHANGE, self)
+                landing = self._rename(staged.temporary, name, _EXCHANGE, self)
             except FileNotFoundError as error:
                 raise self._conflict(name) from error
-            except OSError as error:
-                if error.errno not in _LACKS_FLAGS:
-                    raise
-                os.rename(leaf(staged.temporary), leaf(name), src_dir_fd=self.fd, dst_dir_fd=self.fd)
-                return Landing.PLAIN_RENAME
+            if landing is not Landing.ATOMIC:
+                return landing
             try:
                 check(staged.temporary)
             except BaseException:
                 self._rename(staged.temporary, name, _EXCHANGE, self)
                 raise
         self._unlink(staged.temporary)
-        return Landing.ATOMIC
+        return landing
 
     def _require_link(self, name: str, conflict: str) -> None:
         """Raise `StoreConflict` about `conflict` unless `name` is a link or a name of a hard-linked file."""
-        with reporting(self.root.scope):
-            try:
-                found = os.stat(leaf(name), dir_fd=self.fd, follow_symlinks=False)
-            except FileNotFoundError as error:
-                raise self._conflict(conflict) from error
-        if not (stat.S_ISLNK(found.st_mode) or (stat.S_ISREG(found.st_mode) and found.st_nlink > 1)):
+        found = self._status(name)
+        is_link = found is not None and (
+            stat.S_ISLNK(found.st_mode) or (stat.S_ISREG(found.st_mode) and found.st_nlink > 1)
+        )
+        if not is_link:
             raise self._conflict(conflict)
 
-    def is_taken(self, name: str) -> bool:
-        """Whether anything has a name, a link itself included."""
-        with reporting(self.root.scope):
-            try:
-                os.stat(leaf(name), dir_fd=self.fd, follow_symlinks=False)
-            except FileNotFoundError:
-                return False
-        return True
+    def _status(self, name: str) -> os.stat_result | None:
+        """What has a name, a link itself included; None: nothing."""
+        with reporting(self.root.scope), suppress(FileNotFoundError):
+            return os.stat(leaf(name), dir_fd=self.fd, follow_symlinks=False)
+        return None
 
     def _unlink(self, name: str) -> None:
         with reporting(self.root.scope), suppress(FileNotFoundError):
             os.unlink(leaf(name), dir_fd=self.fd)
 
-    def _rename(self, old: str, new: str, flags: int, to: Directory) -> None:
-        if _renameat2(MACHINE.renameat2, self.fd, leaf(old), to.fd, leaf(new), flags) < 0:
-            raise last_error()
+    def _rename(self, old: str, new: str, flags: int, to: Directory) -> Landing:
+        """By `renameat2`; where the file system lacks its flags, look and rename."""
+        if _renameat2(MACHINE.renameat2, self.fd, leaf(old), to.fd, leaf(new), flags) >= 0:
+            return Landing.ATOMIC
+        if (error := last_error()).errno not in _LACKS_FLAGS:
+            raise error
+        if flags == _NOREPLACE and to._status(new) is not None:
+            raise FileExistsError
+        os.rename(leaf(old), leaf(new), src_dir_fd=self.fd, dst_dir_fd=to.fd)
+        return Landing.PLAIN_RENAME
 
     def _require(self, name: str, claimed: Digest, conflict: str) -> None:
         """Raise `StoreConflict` about `conflict` unless the file `name` holds what was claimed."""
@@ -411,19 +377,27 @@ def open_directory(root: Root, path: CanonicalPath, *, create: bool) -> Director
         ManagedMemoryUnavailable: the system refuses to create.
         TypeError, ValueError: as `Root.way`.
 
-    Cost: an open a component; an `fsync` a created directory.
+    Cost: an open; for each directory that is made, two more, and an `fsync`.
     """
-    root.way(path)
-    top = CanonicalPath(root.scope, RelPath(""))
-    directory = Directory(root, _step(root, root.fd, b".", top), top)
     try:
-        for name in path.segments[1:]:
-            _descend(root, directory, name, create=create)
-    except BaseException:
-        directory.close()
-        for made in reversed(directory.created):
-            remove_empty_directory(root, made)
-        raise
+        return _opened(root, path)
+    except NotFound:
+        if not create or not path.rel:
+            raise
+    with open_directory(root, path.parent, create=True) as above:
+        try:
+            with reporting(root.scope):
+                # Somebody else may have made it in this moment: then it is theirs to remove.
+                with suppress(FileExistsError):
+                    os.mkdir(leaf(path.name), _MODE, dir_fd=above.fd)
+                    above.created = (*above.created, path)
+                os.fsync(above.fd)
+            directory = _opened(root, path)
+        except BaseException:
+            for made in reversed(above.created):
+                remove_empty_directory(root, made)
+            raise
+    directory.created = above.created
     return directory
 
 
@@ -453,30 +427,11 @@ def remove_empty_directory(root: Root, path: CanonicalPath) -> bool:
     return True
 
 
-def _descend(root: Root, directory: Directory, name: str, *, create: bool) -> None:
-    """Move `directory` one component down, making it if it is missing and that is asked."""
-    path, component = directory.path.child(name), leaf(name)
-    try:
-        fd = _step(root, directory.fd, component, path)
-    except NotFound:
-        if not create:
-            raise
-        with reporting(root.scope):
-            # Somebody else may have made it in this moment: then it is theirs to remove.
-            with suppress(FileExistsError):
-                os.mkdir(component, _MODE, dir_fd=directory.fd)
-                directory.created = (*directory.created, path)
-            os.fsync(directory.fd)
-        fd = _step(root, directory.fd, component, path)
-    above, directory.fd, directory.path = directory.fd, fd, path
-    os.close(above)
-
-
-def _step(root: Root, at_fd: int, name: bytes, path: CanonicalPath) -> int:
-    """Open the directory `name`, which is at `path`, for writing names into it, following nothing."""
+def _opened(root: Root, path: CanonicalPath) -> Directory:
+    """Open a directory that exists, following nothing."""
     with reporting(root.scope):
         try:
-            return root.resolver.open(at_fd, name, LIST)
+            return Directory(root, root.resolver.open(root.fd, root.way(path), LIST), path)
         except NotADirectoryError as error:
             raise NotAFile(printable(f"{path.text} is a file, not a directory")) from error
         except OSError as error:

@@ -26,11 +26,7 @@ from pathlib import Path
 from typing import Final, NoReturn, Self, final
 
 from muniment.kernel.names import Scope, Via
-from muniment.kernel.refusal import (
-    ManagedMemoryUnavailable,
-    PathEscape,
-    printable,
-)
+from muniment.kernel.refusal import ManagedMemoryUnavailable, PathEscape, printable
 from muniment.kernel.root import Resolver, Root, choose_resolver
 from muniment.kernel.syscalls import LIST
 
@@ -38,6 +34,9 @@ _OTHERS_MAY_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 
 _Identity = tuple[int, int]
 """Device and inode."""
+
+_Place = list[_Identity | None]
+"""Identities of a path and of those above it; None for what does not exist."""
 
 
 @final
@@ -124,8 +123,7 @@ def bind(
         found = os.fstat(fd)
         _require_ours(scope, given, real, found)
         bound = BoundRoot(Root(scope, fd, chosen), real, found.st_dev, found.st_ino)
-        _require_same(bound)
-        _require_listable(bound)
+        _require_usable(bound)
         place = _place(scope, real)
         for other in apart_from:
             _require_apart(
@@ -214,38 +212,27 @@ def _require_ours(scope: Scope, given: str, real: Path, found: os.stat_result) -
         raise ManagedMemoryUnavailable(scope, f"{shown} can be written by others (mode {mode:04o}); {remedy}")
 
 
-def _require_listable(bound: BoundRoot) -> None:
-    """A root that cannot be read would look like an empty memory."""
-    root = bound.root
+def _require_usable(bound: BoundRoot) -> None:
+    """What was opened must be what the resolved path names: a parent may have been swapped in between.
+
+    And a root that cannot be read would look like an empty memory.
+    """
+    root, shown = bound.root, printable(str(bound.trusted_path))
     try:
+        bound.verify()
         os.close(root.resolver.open(root.fd, b".", LIST))
+    except PathEscape as error:
+        raise ManagedMemoryUnavailable(
+            root.scope, f"{shown} changed while it was bound; try again"
+        ) from error
     except OSError as error:
-        shown = printable(str(bound.trusted_path))
         reason = f"{shown} cannot be listed ({error.strerror}); run: chmod u+rwx {shown}"
         raise ManagedMemoryUnavailable(root.scope, reason) from error
 
 
-def _require_same(bound: BoundRoot) -> None:
-    """What was opened must be what the resolved path names: a parent may have been swapped in between."""
-    try:
-        bound.verify()
-    except PathEscape as error:
-        reason = f"{printable(str(bound.trusted_path))} changed while it was bound; try again"
-        raise ManagedMemoryUnavailable(bound.scope, reason) from error
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """A path as identities: its own, if it exists, and those of its existing ancestors."""
-
-    own: _Identity | None
-    above: frozenset[_Identity]
-
-
 def _place(scope: Scope, real: Path) -> _Place:
     """Where `real`, a path without links, stands."""
-    above = (_identity(scope, parent) for parent in real.parents)
-    return _Place(_identity(scope, real), frozenset(filter(None, above)))
+    return [_identity(scope, each) for each in (real, *real.parents)]
 
 
 def _identity(scope: Scope, path: Path) -> _Identity | None:
@@ -260,11 +247,11 @@ def _identity(scope: Scope, path: Path) -> _Identity | None:
 
 
 def _require_apart(scope: Scope, place: _Place, other: _Place, name: str) -> None:
-    if place.own == other.own:
+    if place[0] == other[0]:
         relation = "is the same directory as"
-    elif other.own in place.above:
+    elif other[0] in place:
         relation = "lies inside"
-    elif place.own in other.above:
+    elif place[0] in other:
         relation = "lies around"
     else:
         return

@@ -47,9 +47,7 @@ from muniment.kernel.refusal import PolicyInvalid, Refused
 MAX_TURNS: Final = 6  # model calls of a run: what a task may cost at most, whoever writes the policy
 MAX_SECONDS: Final = 295  # of a run; five minutes of the queue's backstop, less what ending a run takes
 MAX_COUNT: Final = 1_000_000  # tool calls of a run, files of a run or scope: beyond any use, still a limit
-MAX_BYTES: Final = (
-    1 << 32
-)  # of any budget or quota; a file stays below `MAX_FILE_BYTES` whatever a quota says
+MAX_BYTES: Final = 1 << 32  # of any budget or quota; `MAX_FILE_BYTES` bounds a file besides
 MAX_DAYS: Final = 36_500  # of a retention: a century; what shall stay for longer says `never`
 NEVER: Final = "never"  # the retention of what does not expire
 
@@ -239,12 +237,12 @@ class Policy:
     scope_terms: tuple[ScopeTerms, ...] = field(compare=False)
     layers: tuple[Layer, ...] = field(compare=False)
     quotas: tuple[Quota, ...] = field(compare=False)
-    limits: Limits = field(compare=False)
-    confinement: Confinement = field(compare=False)
-    changes: Changes = field(compare=False)
-    content: Content = field(compare=False)
-    provenance: Provenance = field(compare=False)
-    retention: Retention = field(compare=False)
+    limits: Limits = field(default=Limits(), compare=False)
+    confinement: Confinement = field(default=Confinement(), compare=False)
+    changes: Changes = field(default=Changes(), compare=False)
+    content: Content = field(default=Content(), compare=False)
+    provenance: Provenance = field(default=Provenance(), compare=False)
+    retention: Retention = field(default=Retention(), compare=False)
     text: str = field(init=False, repr=False)
 
     def __post_init__(self) -> None:

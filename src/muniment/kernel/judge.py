@@ -143,10 +143,8 @@ def settle(
 
 def with_before(change_set: ChangeSet, found: Mapping[CanonicalPath, Found]) -> ChangeSet:
     """A change-set that holds, with the bytes that each change meets."""
-    return replace(
-        change_set,
-        changes=tuple(replace(each, before=found[each.path].content) for each in change_set.changes),
-    )
+    met = tuple(replace(each, before=found[each.path].content) for each in change_set.changes)
+    return replace(change_set, changes=met)
 
 
 def judge(
@@ -173,7 +171,7 @@ def judge(
     """
     change_set = plain(change_set)
     check_paths(change_set)
-    decider, names = Decider(policy), _Names(facts, change_set)
+    decider, coming = Decider(policy), _coming(change_set)
     made: list[tuple[CanonicalPath, ...]] = []
     for item in change_set.changes:
         made.append(())
@@ -187,7 +185,7 @@ def judge(
         decider.require(item.verb, item.path)
         if item.verb is Verb.CREATE:
             check_suffix(item.path)
-            _check_alias(item.path, names)
+            _check_alias(item.path, facts, coming)
             made[-1] = _missing_directories(roots[item.path.scope], item.path)
         if len(item.after) > MAX_FILE_BYTES:
             raise TooLarge(f"{item.path.text} holds more than {MAX_FILE_BYTES} bytes")
@@ -235,32 +233,23 @@ def _refused(message: str) -> Refused:
     return Refused(message, rule="change-set", layer="judge")
 
 
-class _Names:
-    """The names in every directory, now and once the changes have landed."""
-
-    def __init__(self, facts: Facts, change_set: ChangeSet) -> None:
-        self._facts = facts
-        self._coming: dict[CanonicalPath, set[str]] = defaultdict(set)
-        for item in change_set.changes:
-            if item.after is not None:
-                for directory, name in _steps(item.path):
-                    self._coming[directory].add(name)
-
-    def now(self, directory: CanonicalPath) -> frozenset[str]:
-        return self._facts.names(directory) or frozenset()
-
-    def afterwards(self, directory: CanonicalPath) -> frozenset[str]:
-        return self.now(directory) | self._coming[directory]
+def _coming(change_set: ChangeSet) -> Mapping[CanonicalPath, set[str]]:
+    """The names that every directory on the way to a file will hold."""
+    coming: dict[CanonicalPath, set[str]] = defaultdict(set)
+    for item in change_set.changes:
+        for directory, name in _steps(item.path) if item.after is not None else ():
+            coming[directory].add(name)
+    return coming
 
 
-def _check_alias(path: CanonicalPath, names: _Names) -> None:
+def _check_alias(path: CanonicalPath, facts: Facts, coming: Mapping[CanonicalPath, set[str]]) -> None:
     """A new path may differ from every existing one, and from the others proposed, by more than case."""
     for directory, segment in _steps(path):
-        existing = names.now(directory)
+        existing = facts.names(directory) or frozenset()
         if segment in existing:
             continue
-        folded = fold(segment)
-        aliases = {name for name in names.afterwards(directory) if name != segment and fold(name) == folded}
+        names, folded = existing | coming[directory], fold(segment)
+        aliases = {name for name in names if name != segment and fold(name) == folded}
         if aliases.intersection(existing):
             raise StoreConflict((path.text,))
         if aliases:

@@ -49,16 +49,7 @@ from muniment.kernel._directory import (
 )
 from muniment.kernel.binding import BoundRoot
 from muniment.kernel.cancel import Patience
-from muniment.kernel.change import (
-    _SEAL,
-    Generated,
-    IndexFile,
-    Judged,
-    Returned,
-    Sealed,
-    Standing,
-    digest,
-)
+from muniment.kernel.change import _SEAL, Generated, IndexFile, Judged, Returned, Sealed, Standing, digest
 from muniment.kernel.names import INDEX_DIRECTORY, INDEX_NAME, SAVED_NAME, RelPath, Scope
 from muniment.kernel.path import FILE_SUFFIX, CanonicalPath
 from muniment.kernel.refusal import (
@@ -159,23 +150,19 @@ def _lock(root: Root, patience: Patience) -> Iterator[None]:
         fd = root.resolver.open(root.fd, b".", LIST)
     try:
         pause = FIRST_PAUSE
-        while not _try_lock(root.scope, fd):
-            _check(root.scope, patience)
-            _pause(patience, pause)
-            pause = min(2 * pause, LONGEST_PAUSE)
+        try:
+            while not _try_lock(root.scope, fd):
+                patience.check()
+                _pause(patience, pause)
+                pause = min(2 * pause, LONGEST_PAUSE)
+        except DeadlineExceeded:
+            raise DeadlineExceeded(f"another process keeps {root.scope} locked; try again") from None
         yield
     finally:
         # Closing alone would leave the lock with every process that was forked meanwhile.
         with suppress(OSError):
             fcntl.flock(fd, fcntl.LOCK_UN)
         os.close(fd)
-
-
-def _check(scope: Scope, patience: Patience) -> None:
-    try:
-        patience.check()
-    except DeadlineExceeded:
-        raise DeadlineExceeded(f"another process keeps {scope} locked; try again") from None
 
 
 def _try_lock(scope: Scope, fd: int) -> bool:
@@ -274,17 +261,14 @@ def land(
         return Landed(left=_take_back_all(what, held, temporary))
     if type(what) is Judged:
         check_landable(what, held)
-        changes = what.change_set.changes
-        writes = [
-            IndexFile(each.path, Standing.ABSENT if each.before is None else each.before, each.after)
-            for each in changes
-        ]
+        stood = [Standing.ABSENT if each.before is None else each.before for each in what.change_set.changes]
+        changes = zip(what.change_set.changes, stood, strict=True)
+        files = [IndexFile(each.path, before, each.after) for each, before in changes]
     elif type(what) is Generated:
-        # A link that a generated file replaced cannot be brought back: it goes when little else can fail.
-        writes = list(what.files)
+        files = list(what.files)
     else:
         raise TypeError("nothing lands but what is judged, generated or returned")
-    return Landed(degraded=_carry_out(writes, held, temporary, durable=durable))
+    return Landed(degraded=_carry_out(files, held, temporary, durable=durable))
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,7 +276,7 @@ class _Item:
     file: IndexFile
     directory: Directory
     temporary: str
-    root: Directory | None = None
+    kept: tuple[Directory, str] | None
 
     @property
     def name(self) -> str:
@@ -332,6 +316,7 @@ class _Progress:
 def _carry_out(
     files: Sequence[IndexFile], held: LockedRoots, temporary: Callable[[int], str], *, durable: bool
 ) -> tuple[CanonicalPath, ...]:
+    # A link that a generated file replaced cannot be brought back: it goes when little else can fail.
     in_order = sorted(enumerate(files), key=lambda each: each[1].before is Standing.LINK)
     with ExitStack() as opened:
         progress = _Progress(held)
@@ -353,30 +338,33 @@ def _carry_out(
 
 def _stage(file: IndexFile, temporary: str, progress: _Progress, opened: ExitStack, *, durable: bool) -> None:
     as_temporary(temporary)
-    directory = progress.open(file.path.parent, opened)
-    above = None
-    if file.kept is not None:
-        above = progress.open(CanonicalPath(file.path.scope, RelPath("")), opened)
-    progress.items.append(_Item(file, directory, temporary, above))
+    directory, kept = progress.open(file.path.parent, opened), None
+    if file.kept is not None and isinstance(file.before, bytes):
+        kept = progress.open(CanonicalPath(file.path.scope, RelPath("")), opened), file.kept
+    progress.items.append(_Item(file, directory, temporary, kept))
     if file.after is not None:
         directory.stage(temporary, file.after, durable=durable)
 
 
 def _publish(item: _Item) -> Landing:
     before, staged = item.file.before, item.staged
-    match before, staged:
-        case Standing.ABSENT, Staged():
-            return item.directory.publish_new(staged, item.name)
-        case Standing.LINK, Staged():
-            return item.directory.replace_link(staged, item.name)
-        case bytes(), Staged() if item.root is not None and item.file.kept is not None:
-            item.directory.set_aside(item.name, item.root, item.file.kept, digest(before))
-            return item.directory.publish_new(staged, item.name)
-        case bytes(), Staged():
-            return item.directory.replace(staged, item.name, digest(before))
-        case bytes(), None:
-            return item.directory.withdraw(item.name, item.temporary, digest(before))
-    raise ValueError("what is not there cannot be removed")
+    if staged is None:
+        if not isinstance(before, bytes):
+            raise ValueError("what is not there cannot be removed")
+        return item.directory.withdraw(item.name, item.temporary, digest(before))
+    if item.kept is not None and isinstance(before, bytes):
+        item.directory.set_aside(item.name, *item.kept, digest(before))
+        before = Standing.ABSENT
+    return _put(item.directory, item.name, staged, before)
+
+
+def _put(directory: Directory, name: str, staged: Staged, before: bytes | Standing | None) -> Landing:
+    """Give staged bytes the name of what stood there before."""
+    if isinstance(before, bytes):
+        return directory.replace(staged, name, digest(before))
+    if before is Standing.LINK:
+        return directory.replace_link(staged, name)
+    return directory.publish_new(staged, name)
 
 
 def _undo(progress: _Progress, cause: BaseException) -> None:
@@ -417,31 +405,28 @@ def _never_left(item: _Item) -> bool:
 
 
 def _bring_back(item: _Item) -> None:
-    match item.file.before:
-        case Standing.LINK:
-            _bring_link_back(item)
-        case Standing.ABSENT:
-            _take_back(item.directory, item.name, None, item.file.after, item.temporary)
-        case bytes() as before if item.root is not None and item.file.kept is not None:
-            stands = _bytes_at(item.directory, item.name) == before
-            if stands or _bytes_at(item.root, item.file.kept) != before:
-                _drop(item)  # It was not set aside.
-                return
-            _take_back(item.directory, item.name, None, item.file.after, item.temporary)
-            item.root.set_aside(item.file.kept, item.directory, item.name, digest(before))
-        case bytes() as before:
-            _take_back(item.directory, item.name, before, item.file.after, item.temporary)
+    before = item.file.before if isinstance(item.file.before, bytes) else None
+    if item.file.before is Standing.LINK:
+        _bring_link_back(item)
+    elif item.kept is None or before is None:
+        _take_back(item.directory, item.name, before, item.file.after, item.temporary)
+    elif _bytes_at(item.directory, item.name) == before or _bytes_at(*item.kept) != before:
+        _drop(item)  # It was not set aside.
+    else:
+        above, kept = item.kept
+        _take_back(item.directory, item.name, None, item.file.after, item.temporary)
+        above.set_aside(kept, item.directory, item.name, digest(before))
 
 
 def _bring_link_back(item: _Item) -> None:
     """Drop our bytes where they are still aside; a link that was dropped already cannot be made again."""
     aside = _bytes_at(item.directory, item.temporary)
-    if aside is None or item.staged is None:
+    if aside is None:
         raise StoreConflict((item.file.path.text,))
-    if digest(aside) == item.staged.digest:
-        item.directory.discard(item.staged)
+    if aside == item.file.after:
+        _drop(item)
     else:
-        item.directory.replace(Staged(item.temporary, digest(aside)), item.name, item.staged.digest)
+        _put(item.directory, item.name, Staged(item.temporary, digest(aside)), item.file.after)
 
 
 # -- back --------------------------------------------------------------------------------------------
@@ -530,13 +515,6 @@ def _was_displaced(aside: bytes, current: bytes | None, before: bytes | None, af
 def _is_part(aside: bytes, whole: bytes | None) -> bool:
     """Whether these are our bytes: all, cut off by a kill, or filled up with zeros when the power failed."""
     return whole is not None and whole.startswith(aside.rstrip(b"\0"))
-
-
-def _put(directory: Directory, name: str, staged: Staged, after: bytes | None) -> None:
-    if after is None:
-        directory.publish_new(staged, name)
-    else:
-        directory.replace(staged, name, digest(after))
 
 
 def _bytes_at(directory: Directory, name: str) -> bytes | None:

@@ -7,7 +7,7 @@ in this file; nothing can raise these.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Final, NewType
+from typing import Final, NewType, Self
 
 Scope = NewType("Scope", str)
 """A named part of memory that a policy grants: `user`, `project`."""
@@ -48,7 +48,16 @@ class Via(StrEnum):
     ROOT_REPLACED = "root_replaced"
 
 
-class Enforcement(StrEnum):
+class _Degree(StrEnum):
+    """Words in order, the strongest first."""
+
+    def satisfies(self, required: Self) -> bool:
+        """Whether this is at least what is `required`."""
+        order = tuple(type(self))
+        return order.index(self) <= order.index(required)
+
+
+class Enforcement(_Degree):
     """What really holds the worker of a run."""
 
     FULL = "full"
@@ -58,24 +67,14 @@ class Enforcement(StrEnum):
     NONE = "none"
     """In the broker's own process: handles only."""
 
-    def satisfies(self, required: Enforcement) -> bool:
-        """Whether this is at least as strong as `required`."""
-        order = (Enforcement.NONE, Enforcement.PARTIAL, Enforcement.FULL)
-        return order.index(self) >= order.index(required)
 
-
-class Trust(StrEnum):
+class Trust(_Degree):
     """Who a fact comes from, from most to least trusted."""
 
     OWNER = "owner"
     WORKSPACE = "workspace"
     AGENT = "agent"
     EXTERNAL = "external"
-
-    def satisfies(self, required: Trust) -> bool:
-        """Whether this is at least as much trust as `required`."""
-        order = tuple(Trust)
-        return order.index(self) <= order.index(required)
 
     def capped(self, *ceilings: Trust) -> Trust:
         """The least of this and `ceilings`."""

@@ -190,17 +190,41 @@ class Examined:
     size: int
 
 
-class OpenFile:
-    """A regular file beneath a root, open for reading. Use it in a `with` statement.
+class Descriptor:
+    """Something open. Close it, or use it in a `with` statement.
 
-    A plain class because it is made at every open, where a frozen dataclass costs as much as a system call.
+    A plain class because one is made at every open, where a frozen dataclass costs as much as a system call.
 
     Attributes:
         fd: the descriptor, or -1 once closed.
+    """
+
+    __slots__ = ("fd",)
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+
+    def close(self) -> None:
+        """Close the descriptor; harmless when repeated."""
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+
+class OpenFile(Descriptor):
+    """A regular file beneath a root, open for reading.
+
+    Attributes:
         size: bytes, when it was opened.
     """
 
-    __slots__ = ("_shown", "fd", "size")
+    __slots__ = ("_shown", "size")
 
     def __init__(self, fd: int, size: int, shown: str) -> None:
         self.fd = fd
@@ -237,18 +261,6 @@ class OpenFile:
         if self.size > limit or len(content) > limit:
             raise TooLarge(f"{printable(self._shown)} is larger than {limit} bytes")
         return content
-
-    def close(self) -> None:
-        """Close the descriptor; harmless when repeated."""
-        fd, self.fd = self.fd, -1
-        if fd >= 0:
-            os.close(fd)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_exc: object) -> None:
-        self.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,18 +327,13 @@ class Root:
         a name.
         """
         try:
-            fd = self.resolver.open(self.fd, self.way(path), LIST)
+            with Descriptor(self.resolver.open(self.fd, self.way(path), LIST)) as opened:
+                found = self._entries(opened.fd, path.text)
         except OSError as error:
             # ENOTDIR does not tell a file from a FIFO or a missing parent.
             if error.errno == errno.ENOTDIR and self.examine(path) is not None:
                 raise NotAFile(f"{printable(path.text)} is a file, not a directory") from error
             raise refusal_of(path.text, error) from error
-        try:
-            found = self._entries(fd, path.text)
-        except OSError as error:
-            raise refusal_of(path.text, error) from error
-        finally:
-            os.close(fd)
         return tuple(sorted(found, key=lambda entry: entry.name))
 
     def link_target(self, path: CanonicalPath) -> bytes | None:
@@ -335,15 +342,10 @@ class Root:
         Cost: an open and two system calls.
         """
         try:
-            fd = self.resolver.open(self.fd, self.way(path.parent), EXAMINE)
+            with Descriptor(self.resolver.open(self.fd, self.way(path.parent), EXAMINE)) as above:
+                return os.readlink(path.name.encode(), dir_fd=above.fd)
         except OSError:
             return None
-        try:
-            return os.readlink(path.name.encode(), dir_fd=fd)
-        except OSError:
-            return None
-        finally:
-            os.close(fd)
 
     def examine(self, path: CanonicalPath) -> Examined | None:
         """What stands at `path`, without opening it; `None` if nothing does.
@@ -355,16 +357,12 @@ class Root:
             Unreadable: the system refuses the way there.
         """
         try:
-            fd = self.resolver.open(self.fd, self.way(path), EXAMINE)
+            with Descriptor(self.resolver.open(self.fd, self.way(path), EXAMINE)) as opened:
+                found = fstat(opened.fd)
         except OSError as error:
-            told = refusal_of(path.text, error)
-            if isinstance(told, NotFound):
+            if isinstance(told := refusal_of(path.text, error), NotFound):
                 return None
             raise told from error
-        try:
-            found = fstat(fd)
-        finally:
-            os.close(fd)
         if found.st_nlink == 0:
             return None
         kind: Kind = "directory" if stat.S_ISDIR(found.st_mode) else "file"
@@ -386,16 +384,13 @@ class Root:
     def _kind_of(self, dir_fd: int, name: bytes) -> Kind | None:
         """The kind of a name for which the directory gives no type; `None` if it is gone."""
         try:
-            fd = self.resolver.open(dir_fd, name, EXAMINE)
+            with Descriptor(self.resolver.open(dir_fd, name, EXAMINE)) as opened:
+                mode = fstat(opened.fd).st_mode
         except FileNotFoundError:
             return None
         except OSError:
             # A link or a mount; whatever else stops an O_PATH open also stops any use of it.
             return "other"
-        try:
-            mode = fstat(fd).st_mode
-        finally:
-            os.close(fd)
         return "directory" if stat.S_ISDIR(mode) else "file" if stat.S_ISREG(mode) else "other"
 
 
@@ -510,8 +505,8 @@ class Sighted(NamedTuple):
     status: os.stat_result | None
 
 
-class OpenDirectory:
-    """A directory beneath a root, open to look at. Use it in a `with` statement.
+class OpenDirectory(Descriptor):
+    """A directory beneath a root, open to look at.
 
     Args:
         root: the handle beneath which it is reached.
@@ -527,13 +522,13 @@ class OpenDirectory:
     Cost: one `openat2`, one `fstat`.
     """
 
-    __slots__ = ("_fd", "_path", "_root", "status")
+    __slots__ = ("_path", "_root", "status")
 
     def __init__(self, root: Root, path: CanonicalPath) -> None:
-        self._fd, self._root, self._path = -1, root, path
+        self.fd, self._root, self._path = -1, root, path
         try:
-            self._fd = root.resolver.open(root.fd, root.way(path), LIST)
-            self.status = os.fstat(self._fd)
+            self.fd = root.resolver.open(root.fd, root.way(path), LIST)
+            self.status = os.fstat(self.fd)
         except OSError as error:
             self.close()
             raise refusal_of(path.text, error) from error
@@ -552,7 +547,7 @@ class OpenDirectory:
         if not self.status.st_nlink:  # The C library would call it empty.
             raise NotFound(f"{printable(self._path.text)} does not exist")
         try:
-            with os.scandir(self._fd) as listed:
+            with os.scandir(self.fd) as listed:
                 for item in listed:
                     if len(found) == MAX_ENTRIES:
                         raise TooLarge(f"{printable(self._path.text)} holds more than {MAX_ENTRIES} names")
@@ -562,8 +557,8 @@ class OpenDirectory:
                     if item.is_file(follow_symlinks=False):
                         found.append(Sighted(raw, name, "file", _status(item)))
                     else:
-                        is_directory = item.is_dir(follow_symlinks=False)
-                        found.append(Sighted(raw, name, "directory" if is_directory else "other", None))
+                        kind: Kind = "directory" if item.is_dir(follow_symlinks=False) else "other"
+                        found.append(Sighted(raw, name, kind, None))
         except OSError as error:
             raise refusal_of(self._path.text, error) from error
         return found
@@ -574,7 +569,7 @@ class OpenDirectory:
         Cost: one `newfstatat`.
         """
         try:
-            return os.stat(leaf(name), dir_fd=self._fd, follow_symlinks=False)
+            return os.stat(leaf(name), dir_fd=self.fd, follow_symlinks=False)
         except OSError:
             return None
 
@@ -584,21 +579,9 @@ class OpenDirectory:
         Raises:
             MunimentError: as `Root.read_bytes`.
         """
-        with open_leaf(self._root, self._fd, name, f"{self._path.text}/{name}") as file:
+        with open_leaf(self._root, self.fd, name, f"{self._path.text}/{name}") as file:
             status = os.fstat(file.fd)
             return file.read_whole(MAX_FILE_BYTES), status
-
-    def close(self) -> None:
-        """Close the descriptor; harmless when repeated."""
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_exc: object) -> None:
-        self.close()
 
 
 def _status(item: os.DirEntry[str]) -> os.stat_result | None:

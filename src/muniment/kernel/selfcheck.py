@@ -19,19 +19,7 @@ from unittest.mock import Mock
 from muniment.kernel.binding import bind
 from muniment.kernel.cancel import Patience
 from muniment.kernel.change import ChangeSet, FileChange, IndexFile, Judged, Standing, digest
-from muniment.kernel.decide import (
-    Changes,
-    Confinement,
-    Content,
-    Layer,
-    Limits,
-    Policy,
-    Provenance,
-    Quota,
-    Retention,
-    Rule,
-    ScopeTerms,
-)
+from muniment.kernel.decide import Layer, Policy, Quota, Rule, ScopeTerms
 from muniment.kernel.judge import judge, look, with_before
 from muniment.kernel.land import Landed, LockedRoots, generated, land, lock_roots
 from muniment.kernel.names import RelPath, Scope, Trust, Verb
@@ -44,18 +32,8 @@ FILES = {"secret": b"secret", "notes/a.md": b"a", "notes/kept/old.md": b"kept"}
 HOSTILE = ("../secret", "/etc/passwd", "notes/../../secret", "notes/a\0.md", "C:\\a.md", "notes/%2e%2e/a.md")
 ALL = Rule("all", (Verb.CREATE, Verb.MODIFY), ("/**",))
 KEPT = Rule("kept", (Verb.CREATE, Verb.MODIFY, Verb.DELETE), ("/notes/kept/**",))
-RULES = Policy(
-    "selfcheck",
-    (ScopeTerms(NOTES, Trust.OWNER),),
-    (Layer("selfcheck", (ALL,), (KEPT,)),),
-    (Quota("all", ("/**",)),),
-    Limits(),
-    Confinement(),
-    Changes(),
-    Content(),
-    Provenance(),
-    Retention(),
-)
+SCOPES, LAYERS = (ScopeTerms(NOTES, Trust.OWNER),), (Layer("selfcheck", (ALL,), (KEPT,)),)
+RULES = Policy("selfcheck", SCOPES, LAYERS, (Quota("all", ("/**",)),))
 
 
 def at(rel: str) -> CanonicalPath:

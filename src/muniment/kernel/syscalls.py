@@ -17,7 +17,7 @@ import os
 import struct
 import sys
 from collections.abc import Iterator
-from ctypes import byref
+from ctypes import CFUNCTYPE, byref, c_char_p, c_int, c_long, c_size_t
 from dataclasses import dataclass
 from typing import Final, NewType
 
@@ -107,15 +107,12 @@ _LAYOUT: Final[type[Stat]] = StatGeneric if MACHINE is MACHINES["aarch64"] else 
 _FSTAT: Final = MACHINE.fstat
 LIBC: Final = ctypes.CDLL(None, use_errno=True)
 
-# Indexing gives a function object of its own, so that each call keeps its own types. The two calls of
-# every open, `fstat` and `openat2`, declare no argument types: a declared type costs each argument an
-# object, in all as much as the system call. Undeclared, an int is passed as a C int, which libffi widens
-# with its sign, bytes as `char *`, and `byref` as a pointer: what these calls take, and all they are given.
-_fstat = LIBC["syscall"]
-_fstat.restype = ctypes.c_long
-_getdents64 = LIBC["syscall"]
-_getdents64.restype = ctypes.c_long
-_getdents64.argtypes = (ctypes.c_long, ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t)
+# Each call has a function object of its own, with its own types. The two calls of every open, `fstat` and
+# `openat2`, declare none: a declared type costs each argument an object, in all as much as the system call.
+# Undeclared, an int is passed as a C int, which libffi widens with its sign, bytes as `char *`, and `byref`
+# as a pointer: what these calls take, and all they are given.
+_fstat = CFUNCTYPE(c_long, use_errno=True)(("syscall", LIBC))
+_getdents64 = CFUNCTYPE(c_long, c_long, c_int, c_char_p, c_size_t, use_errno=True)(("syscall", LIBC))
 
 _LISTING_BYTES: Final = 32_768
 """Bytes asked of the kernel at a time; what the C library asks for."""
@@ -219,8 +216,7 @@ _HOWS: Final = {
     for purpose in (READ, LIST, EXAMINE)
 }
 
-_openat2 = LIBC["syscall"]
-_openat2.restype = ctypes.c_long  # no argument types: see `_fstat`
+_openat2 = CFUNCTYPE(c_long, use_errno=True)(("syscall", LIBC))  # no argument types: see `_fstat`
 
 
 def available() -> bool:

@@ -27,16 +27,7 @@ from muniment.kernel.change import _SEAL, ChangeSet, FileChange, Judged, Returne
 from muniment.kernel.decide import Deny, Policy
 from muniment.kernel.decide import Judge as Decider
 from muniment.kernel.judge import Facts, Known, plain
-from muniment.kernel.land import (
-    Landed,
-    LockedRoots,
-    Stuck,
-    check_held,
-    check_landable,
-    clear,
-    land,
-    remove_directories,
-)
+from muniment.kernel.land import Landed, LockedRoots, Stuck, check_landable, clear, land, remove_directories
 from muniment.kernel.names import INDEX_DIRECTORY, Digest, RelPath, Scope, Verb
 from muniment.kernel.path import CanonicalPath
 
@@ -182,7 +173,6 @@ def recover(
             recovery tries again.
         Whatever `journal` and `follow` do; likewise.
     """
-    check_held(held)
     done = tuple(
         _recovered(intent, held, journal.knows, policy, facts) for intent in journal.unfinished(held)
     )

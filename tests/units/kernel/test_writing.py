@@ -1,5 +1,6 @@
 """How memory is written: locks, and what is done to names in a directory."""
 
+import ctypes
 import errno
 import fcntl
 import hashlib
@@ -60,7 +61,7 @@ def landing_(request, monkeypatch):
 
 def lacking(monkeypatch, number):
     def refuse(*_args):
-        _directory.ctypes.set_errno(number)
+        ctypes.set_errno(number)
         return -1
 
     monkeypatch.setattr(_directory, "_renameat2", refuse)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
 import os
@@ -425,7 +426,7 @@ interrupt, broken_disk = raising(KeyboardInterrupt), raising(OSError(errno.EIO, 
 
 def refusing(number):
     """What `renameat2` does where it cannot."""
-    return lambda *_: (_directory.ctypes.set_errno(number), -1)[1]
+    return lambda *_: (ctypes.set_errno(number), -1)[1]
 
 
 @pytest.mark.threat("T-RUN-02", control="taken_back")
