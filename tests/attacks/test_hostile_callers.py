@@ -546,3 +546,39 @@ def test_the_seal_is_no_name_that_the_kernel_offers():
     assert [name for name in vars(sealed) if "SEAL" in name.upper() and not name.startswith("_")] == [
         "Sealed"
     ]
+
+
+@pytest.mark.threat("T-RUN-15", control="own_changes")
+def test_nothing_that_was_handed_out_or_in_can_be_made_anew_into_something_else(ground):
+    """A frozen dataclass takes a second `__init__`, from a gate, a hook, a journal, or who proposed it."""
+
+    def turn(change):
+        change.__init__(TOPIC, sha(STANDING["user/topic/t.md"]), EVIL, STANDING["user/topic/t.md"])
+
+    mine, index = FileChange(NEW, None, b"new\n"), IndexFile(at("user", "MEMORY.md"), Standing.ABSENT, b"x\n")
+    asked = {"gates": turn, "facts": facts(), "known": lambda *_: False}
+    with locked(ground) as held:
+        temporary = partial(temporary_of, new_token())
+        honest, made = judge(ChangeSet((mine,)), kept(), held, **asked), generated([index])
+        for change in (mine, *honest.change_set.changes):
+            turn(change)
+        honest.change_set.__init__((mine,))
+        for file in (index, *made.files):
+            file.__init__(A, STANDING["user/a.md"], EVIL)
+        land(honest, held, temporary)
+        with suppress(ValueError):
+            land(made, held, temporary)
+    assert (ground.user / "n.md").read_bytes() == b"new\n"
+    for path, content in STANDING.items():
+        assert (ground.base / path).read_bytes() == content
+
+
+def test_a_bound_root_is_made_by_binding_alone_and_once(untouched):
+    bound, other = untouched.roots["user"], untouched.roots["project"]
+    parts = (other.root, other.trusted_path, other.device, other.inode)
+    for make in (BoundRoot, bound.__init__):
+        with pytest.raises(TypeError):
+            make(*parts)
+        with pytest.raises(TypeError):
+            make(object(), *parts)
+    assert (bound.scope, bound.trusted_path) == ("user", untouched.user)

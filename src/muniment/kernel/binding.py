@@ -20,11 +20,11 @@ import os
 import stat
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import Final, NoReturn, Self, final
+from typing import Final, NoReturn, Self
 
+from muniment.kernel.change import _SEAL, Sealed
 from muniment.kernel.names import Scope, Via
 from muniment.kernel.refusal import ManagedMemoryUnavailable, PathEscape, printable
 from muniment.kernel.root import Resolver, Root, choose_resolver
@@ -39,9 +39,7 @@ _Place = list[_Identity | None]
 """Identities of a path and of those above it; None for what does not exist."""
 
 
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class BoundRoot:
+class BoundRoot(Sealed, seal=_SEAL):
     """A root that this process opened, and the path by which it did. Close it, or use it by `with`.
 
     Attributes:
@@ -51,6 +49,7 @@ class BoundRoot:
         inode: of the directory.
     """
 
+    __slots__ = ("root", "trusted_path", "device", "inode")  # noqa: RUF023  in the order of `bind`
     root: Root
     trusted_path: Path
     device: int
@@ -122,7 +121,7 @@ def bind(
     try:
         found = os.fstat(fd)
         _require_ours(scope, given, real, found)
-        bound = BoundRoot(Root(scope, fd, chosen), real, found.st_dev, found.st_ino)
+        bound = BoundRoot(_SEAL, Root(scope, fd, chosen), real, found.st_dev, found.st_ino)
         _require_usable(bound)
         place = _place(scope, real)
         for other in apart_from:

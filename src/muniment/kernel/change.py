@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
+from types import NoneType
 from typing import Literal
 
 from muniment.kernel.names import Digest, Scope, Trust, Verb
@@ -118,10 +119,15 @@ class Judged(Sealed, seal=_SEAL):
         roots: the very ones for which it was judged: it lands there, under the same locks, or nowhere.
     """
 
-    __slots__ = ("change_set", "made", "roots")
-    change_set: ChangeSet
+    __slots__ = ("_change_set", "made", "roots")
+    _change_set: ChangeSet
     made: tuple[tuple[CanonicalPath, ...], ...]
     roots: object
+
+    @property
+    def change_set(self) -> ChangeSet:
+        """A copy: nobody else has hold of what is landed."""
+        return plain(self._change_set)
 
 
 class Standing(Enum):
@@ -160,6 +166,22 @@ class Returned(Sealed, seal=_SEAL):
 
     __slots__ = ("changes",)
     changes: tuple[FileChange, ...]
+
+
+def plain(change_set: ChangeSet) -> ChangeSet:
+    """The change-set in objects of its own, if nothing in it could say something else once it was looked at.
+
+    Raises:
+        TypeError: something could.
+    """
+    changes = tuple(change_set.changes)
+    for item in changes:
+        if type(item) is not FileChange or type(item.path) is not CanonicalPath:
+            raise TypeError("what is judged is a FileChange of a CanonicalPath")
+        texts, base = {type(item.before), type(item.after)}, type(item.base)
+        if not texts <= {bytes, NoneType} or base not in {str, NoneType}:
+            raise TypeError("what is judged is made of plain bytes and digests")
+    return ChangeSet(tuple(replace(item) for item in changes), tuple(change_set.claims))
 
 
 def joint(parts: Iterable[ChangeSet]) -> ChangeSet:

@@ -18,12 +18,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from types import NoneType
 from typing import Final, Protocol
 
 from muniment.kernel.binding import BoundRoot
 from muniment.kernel.cancel import Patience
-from muniment.kernel.change import _SEAL, ChangeSet, FileChange, Judged, digest
+from muniment.kernel.change import _SEAL, ChangeSet, FileChange, Judged, digest, plain
 from muniment.kernel.decide import Judge as Decider
 from muniment.kernel.decide import Policy, Quota
 from muniment.kernel.names import MAX_FILE_BYTES, Digest, RelPath, Scope, Verb
@@ -190,28 +189,10 @@ def judge(
         if len(item.after) > MAX_FILE_BYTES:
             raise TooLarge(f"{item.path.text} holds more than {MAX_FILE_BYTES} bytes")
         if not known(item.path, digest(item.after)):
-            gates(item)
+            gates(replace(item))
     for scope in {path.scope for path in change_set.paths}:
         _check_quotas([item for item in change_set.changes if item.path.scope == scope], decider, facts)
     return Judged(_SEAL, change_set, tuple(made), roots)
-
-
-def plain(change_set: ChangeSet) -> ChangeSet:
-    """The change-set, if nothing in it could say something else once it was looked at.
-
-    Raises:
-        TypeError: something could.
-    """
-    changes = tuple(change_set.changes)
-    for item in changes:
-        if type(item) is not FileChange or type(item.path) is not CanonicalPath:
-            raise TypeError("what is judged is a FileChange of a CanonicalPath")
-        if not {type(item.before), type(item.after)} <= {bytes, NoneType} or type(item.base) not in {
-            str,
-            NoneType,
-        }:
-            raise TypeError("what is judged is made of plain bytes and digests")
-    return ChangeSet(changes, tuple(change_set.claims))
 
 
 def _missing_directories(root: BoundRoot, path: CanonicalPath) -> tuple[CanonicalPath, ...]:

@@ -33,7 +33,7 @@ import select
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import NoneType
 from typing import Final
 
@@ -204,7 +204,7 @@ class Landed:
 
 
 def generated(files: Sequence[IndexFile]) -> Generated:
-    """Index files, to be landed.
+    """Index files, to be landed; in objects of their own.
 
     Raises:
         TypeError: a file is of a class that could say something else later.
@@ -226,7 +226,7 @@ def generated(files: Sequence[IndexFile]) -> Generated:
             raise ValueError("what is not there cannot be removed")
         if file.kept is not None and _KEPT.fullmatch(file.kept) is None:
             raise ValueError(f"what is kept is called {SAVED_NAME}")
-    return Generated(_SEAL, chosen)
+    return Generated(_SEAL, tuple(replace(file) for file in chosen))
 
 
 def land(
@@ -261,11 +261,13 @@ def land(
         return Landed(left=_take_back_all(what, held, temporary))
     if type(what) is Judged:
         check_landable(what, held)
-        stood = [Standing.ABSENT if each.before is None else each.before for each in what.change_set.changes]
-        changes = zip(what.change_set.changes, stood, strict=True)
-        files = [IndexFile(each.path, before, each.after) for each, before in changes]
+        changes = what.change_set.changes
+        stood = [Standing.ABSENT if each.before is None else each.before for each in changes]
+        files = [
+            IndexFile(each.path, before, each.after) for each, before in zip(changes, stood, strict=True)
+        ]
     elif type(what) is Generated:
-        files = list(what.files)
+        files = list(generated(what.files).files)  # In objects of its own.
     else:
         raise TypeError("nothing lands but what is judged, generated or returned")
     return Landed(degraded=_carry_out(files, held, temporary, durable=durable))

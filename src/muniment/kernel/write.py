@@ -23,10 +23,10 @@ from functools import partial
 from typing import Final, Protocol
 
 from muniment.kernel._directory import temporary_name
-from muniment.kernel.change import _SEAL, ChangeSet, FileChange, Judged, Returned, digest
+from muniment.kernel.change import _SEAL, ChangeSet, FileChange, Judged, Returned, digest, plain
 from muniment.kernel.decide import Deny, Policy
 from muniment.kernel.decide import Judge as Decider
-from muniment.kernel.judge import Facts, Known, plain
+from muniment.kernel.judge import Facts, Known
 from muniment.kernel.land import Landed, LockedRoots, Stuck, check_landable, clear, land, remove_directories
 from muniment.kernel.names import INDEX_DIRECTORY, Digest, RelPath, Scope, Verb
 from muniment.kernel.path import CanonicalPath

@@ -1,6 +1,6 @@
 """What the kernel asks of its callers in the process, not asked."""
 
-from threats.switches import around, none, table
+from threats.switches import instead, none, same, table
 
 
 def by_either_verb(change, knows, decider):
@@ -23,16 +23,18 @@ table({
         "*kernel.root:leaf": lambda name: name.encode("utf-8", "surrogateescape")}),
     "verb_taken_back": ("Recovery asks whether anything may be done at a path.", {
         "kernel.write:_may_return": by_either_verb}),
+    "own_changes": ("What is judged is what was handed in, and what is handed out is what is landed.", {
+        "kernel.change:replace": same}),
     "displaced_whole": ("Whatever lies aside of our bytes is taken for what they displaced.", {
         "kernel.land:_was_displaced": lambda _, current, __, after: current == after}),
 })
 # fmt: on
 
 
-@around("*kernel.land:generated")
-def generated_once(real, files):
+@instead("*kernel.land:generated")
+def generated_once(files):
     """What is generated is read again once it was looked at."""
     from muniment.kernel import change
 
-    real(files)
+    list(files)
     return change.Generated(change._SEAL, tuple(files))
