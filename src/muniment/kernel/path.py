@@ -140,6 +140,9 @@ _PLAIN_NAME: Final = re.compile(_PLAIN)
 _PLAIN_PATH: Final = re.compile(rf"{_PLAIN}(?:/{_PLAIN}){{0,{MAX_DEPTH - 1}}}")
 
 
+_set: Final = object.__setattr__  # looked up once
+
+
 @final
 @dataclass(frozen=True, slots=True, order=True, init=False)
 class CanonicalPath:
@@ -164,8 +167,8 @@ class CanonicalPath:
         """No `__init__`: that could be called again."""
         _require_canonical(scope, rel)
         self = object.__new__(cls)
-        object.__setattr__(self, "scope", scope)
-        object.__setattr__(self, "rel", rel)
+        _set(self, "scope", scope)
+        _set(self, "rel", rel)
         return self
 
     def __init_subclass__(cls) -> None:
