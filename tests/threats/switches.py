@@ -8,6 +8,7 @@ Only the standard library is imported here, since a zygote imports this file, to
 """
 
 import importlib
+import inspect
 import pkgutil
 import sys
 from collections.abc import Callable
@@ -76,7 +77,7 @@ def _found(target):
     for step in path:
         owner = getattr(owner, step)
     # From a class as it stands there: a static method must not come back as a plain function.
-    return owner, name, vars(owner)[name] if isinstance(owner, type) else getattr(owner, name)
+    return owner, name, inspect.getattr_static(owner, name)
 
 
 @dataclass(frozen=True)
