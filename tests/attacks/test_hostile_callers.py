@@ -513,6 +513,16 @@ def test_what_is_kept_is_called_so_and_nothing_else(ground):
     assert [path.text for path in kept] == ["user/topic/memory-before-muniment.md"]
 
 
+def test_where_no_name_is_left_for_what_is_kept_it_stays_where_it_lies(ground, monkeypatch):
+    monkeypatch.setattr("muniment.kernel.land._MOST_NAMES", 2)
+    (ground.user / "topic" / "memory-before-muniment.md").write_bytes(b"kept before\n")
+    (ground.user / "topic" / temporary_of(new_token(), 0)).write_bytes(EVIL)
+    before = ground.contents()
+    with locked(ground) as held, pytest.raises(StoreConflict):
+        clear(at("user", "topic"), held, lambda _: True, lambda *_: False, keep=True)
+    assert ground.contents() == before
+
+
 class SameAs:
     """It passes for a path, and leads to another one."""
 

@@ -350,10 +350,9 @@ def _stage(file: IndexFile, temporary: str, progress: _Progress, opened: ExitSta
 
 def _publish(item: _Item) -> Landing:
     before, staged = item.file.before, item.staged
-    if staged is None:
-        if not isinstance(before, bytes):
-            raise ValueError("what is not there cannot be removed")
+    if staged is None and isinstance(before, bytes):
         return item.directory.withdraw(item.name, item.temporary, digest(before))
+    assert staged is not None  # noqa: S101  for the type checker: what is not there is not removed
     if item.kept is not None and isinstance(before, bytes):
         item.directory.set_aside(item.name, *item.kept, digest(before))
         before = Standing.ABSENT

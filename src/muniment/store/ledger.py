@@ -50,16 +50,10 @@ class Change:
     sha256_before: Digest | None
     sha256_after: Digest | None
 
-    @classmethod
-    def between(cls, path: str, before: Digest | None, after: Digest | None) -> Change:
-        """The change of the file at `path` from one digest to another; None is no file."""
-        kind: ChangeKind = "create" if before is None else "delete" if after is None else "modify"
-        return cls(path, kind, before, after)
-
 
 def change_of(item: FileChange) -> Change:
     """The public view of what a change-set does to a file."""
-    return Change.between(item.path.text, item.base, item.digest)
+    return Change(item.path.text, item.kind, item.base, item.digest)
 
 
 def classify_touched_scopes(changes: Iterable[FileChange]) -> tuple[Scope, ...]:

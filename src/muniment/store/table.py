@@ -73,8 +73,7 @@ class Table(Generic[T]):
             return found
         values = list(found)
         for at in self._dumps:
-            if values[at] is not None:
-                values[at] = json.dumps(values[at], default=dict)
+            values[at] = json.dumps(values[at], default=dict)
         return values
 
     def _made(self, row: tuple[Any, ...]) -> T:

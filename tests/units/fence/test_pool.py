@@ -144,6 +144,15 @@ def test_no_zygote_outlives_the_exit_of_its_broker_not_even_one_that_hangs():
         os.kill(pid, signal.SIGKILL)
 
 
+def test_at_the_end_of_this_process_every_source_of_workers_is_closed(monkeypatch):
+    zygote = source()
+    monkeypatch.setattr(pool, "_ALIVE", {zygote})
+    zygote.wait_ready(soon())
+    process = zygote._current
+    pool._at_exit()
+    assert (zygote.pid, process._popen.wait(20)) == (None, 0)
+
+
 def test_forgetting_in_a_fork_lets_go_of_the_process_without_a_signal(monkeypatch):
     zygote = source()
     monkeypatch.setattr(pool, "_ALIVE", {zygote})

@@ -380,7 +380,7 @@ def meanwhile(monkeypatch, act):
 
 
 @pytest.mark.threat("T-PATH-04", control="claimed_file")
-@pytest.mark.parametrize("change", ["replace", "withdraw"])
+@pytest.mark.parametrize("change", ["replace", "withdraw", "set_aside"])
 def test_what_was_swapped_in_at_the_last_moment_is_put_back(topic, trees, monkeypatch, change):
     plant_odd(trees)
     outside = inodes(trees.outside)
@@ -390,7 +390,8 @@ def test_what_was_swapped_in_at_the_last_moment_is_put_back(topic, trees, monkey
     for target in ("newer.md", "link.md", "hard.md", "fifo.md", "deep"):
         with monkeypatch.context() as patched:
             meanwhile(patched, partial(exchange, one, one.with_name(target)))
-            what = (staged, "one.md") if change == "replace" else ("one.md", fresh())
+            last = {"withdraw": (fresh(),), "set_aside": (topic, "memory-before-muniment.md")}
+            what = (staged, "one.md") if change == "replace" else ("one.md", *last[change])
             caught = raised(StoreConflict, getattr(topic, change), *what, ONE)
         assert caught.paths == ("user/topic/one.md",)
         exchange(one, one.with_name(target))

@@ -106,6 +106,24 @@ def test_what_a_peer_writes_meanwhile_is_kept_and_nothing_lands(ground, changes,
     assert ground.contents() == {**expected, **made, path: sha(b"a peer's")}
 
 
+def test_an_index_of_a_persons_has_its_name_back_where_another_one_cannot_be_written(ground):
+    (ground.user / "MEMORY.md").write_bytes(b"mine\n")
+    before = ground.contents()
+    mine = IndexFile(CanonicalPath("user", "MEMORY.md"), b"mine\n", b"ours\n", "memory-before-muniment.md")
+    gone = IndexFile(CanonicalPath("user", "index/x.md"), b"never there\n", b"ours\n")
+    with land.lock_roots([ground.roots["user"]], patience()) as held:
+        raised(
+            StoreConflict, land.land, land.generated([mine, gone]), held, partial(temporary_of, new_token())
+        )
+    assert ground.contents() == before
+
+
+def test_a_ledger_that_nobody_commits_to_begins_nothing(ground):
+    journal = LedgerJournal(ground.state, ground.roots)
+    raised(ValueError, journal.begin, None, new_token(), match="nobody asks")
+    assert unfinished(ground.state, [root_key(ground.state, root) for root in ground.roots.values()]) == ()
+
+
 FAULTS = [("write", errno.ENOSPC, "the disk is full"), ("fsync", errno.EIO, "the disk reports an error")]
 
 

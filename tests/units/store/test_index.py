@@ -233,6 +233,7 @@ def test_an_excerpt_asks_for_the_decoded_path_and_drops_a_link_that_leads_nowher
     told = index.excerpt(data, lambda rel: asked.append(rel) or rel != "c.md")
     assert told == "# Memory index\n* [A](t/%C3%89%20x.md) - hook"
     assert asked == ["t/É x.md", "c.md"]
+    assert index.excerpt(b"- [All](MEMORY.md)", lambda _: True) == "- [All](MEMORY.md)"
 
 
 def is_shown(topic, shows=lambda _: True, rel=None, prefix=""):

@@ -270,6 +270,17 @@ def test_content_passes_the_gates_of_the_policy_after_it_was_stamped_and_is_utf_
     assert landed(ground, new("user/b.md", b"\x1b[0m")) == ["create"]
 
 
+def test_text_that_no_gate_lets_pass_may_be_made_smaller_where_it_is_ours_or_might_be_shown(ground):
+    open_policy = replace(STRICT, content=replace(STRICT.content, reject=()))
+    cut, whole = b"# N\nnot \x1b[0m fine\n", b"# N\nnot \x1b[0m fine\nmore\n"
+    (ground.user / "theirs.md").write_bytes(whole)
+    refused(ground, errors.ContentRejected, ground.edit("user/theirs.md", cut))
+    ground.commit(new("user/ours.md", whole), policy=open_policy)
+    assert landed(ground, ground.edit("user/ours.md", cut)) == ["modify"]
+    (ground.user / "odd.md").write_bytes("\x1b[0m\nzero\u200bwidth\n".encode())
+    refused(ground, errors.ContentRejected, ground.edit("user/odd.md", "zero\u200bwidth\n".encode()))
+
+
 def test_one_byte_above_the_largest_file_is_too_large(ground):
     policy = lax(write_bytes=1 << 30)
     refused(ground, errors.TooLarge, new("user/x.md", b"x" * (MAX_FILE_BYTES + 1)), policy=policy)
