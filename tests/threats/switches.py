@@ -35,7 +35,8 @@ class Patches:
         if target[0] == "*":
             self._everywhere(name, real, replacement)
             return
-        self._undo.append(lambda: setattr(owner, name, real))
+        is_own = name in vars(owner)  # Else a class has it from the one above.
+        self._undo.append(partial(setattr, owner, name, real) if is_own else partial(delattr, owner, name))
         setattr(owner, name, replacement)
 
     def wrap(self, target, make):
