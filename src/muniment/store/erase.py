@@ -433,21 +433,27 @@ def _all_held(state: State) -> Iterator[_Held]:
         rows = () if kept is None else kept.changes
         texts = [row.change.after for row in rows if row.change.after is not None]
         fact = (kept and kept.run.fact) or ""
-        yield _Held(
-            "review", (review,), task, _files_of(state, review), texts, _said(json.loads(reasons)), fact
-        )
+        yield _Held("review", (review,), task, _files_of(state, review), texts, _said(_read(reasons)), fact)
     for number, task, notes in state.ledger.rows(
         "SELECT id, task, notes FROM change_set WHERE notes <> '[]'"
     ):
-        yield _Held("notes", (number,), task, said=_said(json.loads(notes)))
+        yield _Held("notes", (number,), task, said=_said(_read(notes)))
     for seq, task, body in state.ledger.rows(
         # Those of erasures hold only numbers and keyed digests.
         "SELECT seq, task, body FROM record WHERE body IS NOT NULL AND kind <> ?",
         (audit.ERASE,),
     ):
-        yield _Held("record", (seq,), task or "", said=_said(json.loads(body)))
+        yield _Held("record", (seq,), task or "", said=_said(_read(body)))
     for each in all_tasks(state):
         yield _Held("task", (each.id,), each.id, said=_said(each.said))
+
+
+def _read(text: str) -> Any:
+    """JSON as it reads; what somebody edited so that it is none, as it stands."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
 
 
 def _said(value: Any) -> Sequence[tuple[str, str]]:
@@ -607,7 +613,7 @@ def _target_of_task(task: str, where: EraseGround) -> EraseTarget:
         if not rel.startswith(f"{ERASED}-"):
             files[root, rel] = scopes[root]
     known = "SELECT 1 FROM {} WHERE task = ? LIMIT 1"
-    tables = ("change_set", "review", "record")
+    tables = ("step", "review", "record")
     if not tasks.is_task(state, task) and not any(
         state.ledger.rows(known.format(table), (task,)) for table in tables
     ):

@@ -131,6 +131,27 @@ def test_what_waits_for_review_goes_by_path_task_and_text_and_once_decided_leave
     assert nothing_left(ground, *texts, name.encode()[5:])
 
 
+def test_what_waits_is_no_task_so_that_nobody_is_told_it_was_erased_while_it_waits(ground, where):
+    waits = raised(errors.PendingReview, ground.commit, new("user/x.md"), trust=constant(Trust.EXTERNAL))
+    for attempt in (plan, erase):
+        raised(errors.NotFound, attempt, f"review:{waits.review_id}", where)
+    assert [each.id for each in pending(ground.state)] == [waits.review_id]
+
+
+def test_a_record_that_somebody_edited_holds_up_no_erasure_and_goes_with_what_it_says(ground, where):
+    texts = secret(), secret()
+    for number, text in enumerate(texts):
+        ground.commit(new(f"user/x{number}.md", text), run=by(f"task-{number}"))
+    ground.commit(new("user/y.md"), run=by("task-y"))
+    edited = {"task-y": f'{{"path": "user/x0.md", {texts[1].decode()}', "task-0": "["}
+    with ground.state.ledger.transaction() as connection:
+        for task, body in edited.items():
+            connection.execute("UPDATE record SET body = ? WHERE task = ?", (body, task))
+    assert plan("user/x1.md", where).records == 2
+    assert erase("user/x0.md", where).records == 3
+    assert left_in(ground, texts[0]) == set()
+
+
 def test_what_was_erased_is_called_so_and_notes_of_other_tasks_that_name_it_go(ground, where):
     name, asked = f"user/{secret(20).decode()}.md", ground.state.keyed("the fact")
     ground.commit(new(name), run=by("task-1", fact=asked))
