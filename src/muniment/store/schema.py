@@ -197,7 +197,7 @@ LEDGER_MIGRATIONS: Final = (
     CREATE TEMP VIEW placed AS
         SELECT file.*, scope.value AS root, scope.key AS scope, substr(named, length(scope.key) + 2) AS rel
         FROM file, json_each(proposal, '$.roots') AS scope
-        WHERE substr(named, 1, length(scope.key) + 1) = scope.key || '/' ORDER BY list, number;
+        WHERE substr(named, 1, length(scope.key) + 1) = scope.key || '/';
     INSERT INTO change
         SELECT change_set,
             number + (list = 'removals') * json_array_length(proposal, '$.changes'),
