@@ -194,10 +194,14 @@ LEDGER_MIGRATIONS: Final = (
         FROM old JOIN change_set ON review = old.id, json_each(proposal) AS list,
             json_each(list.value) AS item
         WHERE list.key IN ('changes', 'removals', 'claims');
+    CREATE TEMP VIEW spelled AS      -- a worker's words for a path may begin otherwise
+        SELECT *, CASE WHEN named GLOB '/memories/*' THEN substr(named, 11)
+            WHEN named GLOB '/*' THEN substr(named, 2) ELSE named END AS text
+        FROM file;
     CREATE TEMP VIEW placed AS
-        SELECT file.*, scope.value AS root, scope.key AS scope, substr(named, length(scope.key) + 2) AS rel
-        FROM file, json_each(proposal, '$.roots') AS scope
-        WHERE substr(named, 1, length(scope.key) + 1) = scope.key || '/';
+        SELECT spelled.*, scope.value AS root, scope.key AS scope, substr(text, length(scope.key) + 2) AS rel
+        FROM spelled, json_each(proposal, '$.roots') AS scope
+        WHERE substr(text, 1, length(scope.key) + 1) = scope.key || '/';
     INSERT INTO change
         SELECT change_set,
             number + (list = 'removals') * json_array_length(proposal, '$.changes'),
@@ -205,10 +209,11 @@ LEDGER_MIGRATIONS: Final = (
             CASE list WHEN 'changes'
                 THEN from_base64(json_extract(proposal, '$.texts[' || number || ']')) END,
             after_digest, '[]',
-            (SELECT value FROM json_each(proposal, '$.trusts') WHERE key = named)
+            (SELECT value FROM json_each(proposal, '$.trusts') WHERE key = text)
         FROM placed WHERE list <> 'claims';
     INSERT INTO claim SELECT change_set, number, root, scope, rel, digest FROM placed WHERE list = 'claims';
     DROP VIEW placed;
+    DROP VIEW spelled;
     DROP VIEW file;
     DROP VIEW old;
     DROP TABLE review_before;

@@ -10,6 +10,7 @@ import json
 import sqlite3
 from collections import Counter
 from contextlib import closing
+from itertools import cycle
 
 import pytest
 from typer.testing import CliRunner
@@ -31,6 +32,7 @@ from muniment.errors import (
     UndoOverlap,
 )
 from muniment.jobs.review import content_of
+from muniment.store.review import pending
 from muniment.testing.minds import ScriptedModel, say
 
 HERE = ("user", "project of work")
@@ -230,6 +232,20 @@ def test_what_waits_is_listed_and_shown_with_its_text_and_reasons(opening, recor
             assert all({f"+ {line}", f"| {line}"} & {*lines} for line in text.decode().splitlines())
         assert all(f"{path} (removed)" in lines for path in row["removals"])
         assert all(any(line.startswith(f"rests on {path}: ") for line in lines) for path in row["claims"])
+
+
+def test_what_waits_rests_on_all_that_it_did_however_a_worker_had_spelled_it(opening, recorded, old):
+    """Paths of claims were kept in the words of the worker: `/user/x.md` and `/memories/user/x.md` alike."""
+    with closing(sqlite3.connect(old.home / "state" / "ledger.db")) as ledger:
+        for review, row in recorded.reviews().items():
+            proposal = json.loads(row["proposal"])
+            for (path, *_), start in zip(proposal["claims"], cycle(("/", "/memories/", "")), strict=False):
+                row["proposal"] = row["proposal"].replace(f'["{path}"', f'["{start}{path}"')
+            ledger.execute("UPDATE review SET proposal = ? WHERE id = ?", (row["proposal"], review))
+        ledger.commit()
+    waiting = {each.id: each for each in pending(opening().place.state)}
+    for review, row in recorded.reviews().items():
+        assert [each.path.text for each in waiting[review].change_set.claims] == row["claims"]
 
 
 def test_what_waits_is_approved_as_it_was_shown_and_only_then(opening, recorded, old):
