@@ -193,14 +193,16 @@ def load(state: State, review_id: str) -> Pending:
     Raises:
         NotFound: there is no such review.
         ReviewClosed: it was decided already.
+        ManagedMemoryUnavailable: the ledger cannot be used.
     """
-    found = _REVIEWS.read(state.ledger, "WHERE id = ?", (review_id,))
-    if not found:
-        raise NotFound(f"there is no review {printable(review_id)!r}; see: muniment review list")
-    is_approved = of_task(state, approval_task(review_id)) is not None
-    if is_approved or found[0].state != "pending":
-        raise ReviewClosed(review_id, "approved" if is_approved else found[0].state)
-    return _restored(state, found[0])
+    with state.ledger.transaction():  # Nobody decides about it between its rows.
+        found = _REVIEWS.read(state.ledger, "WHERE id = ?", (review_id,))
+        if not found:
+            raise NotFound(f"there is no review {printable(review_id)!r}; see: muniment review list")
+        is_approved = of_task(state, approval_task(review_id)) is not None
+        if is_approved or found[0].state != "pending":
+            raise ReviewClosed(review_id, "approved" if is_approved else found[0].state)
+        return _restored(state, found[0])
 
 
 def check_roots(state: State, waiting: Pending, roots: Mapping[Scope, BoundRoot]) -> None:
@@ -281,8 +283,9 @@ def _new_id(is_free: Callable[[str], bool]) -> str:
 
 
 def _pending(state: State, more: str = "", values: Sequence[object] = ()) -> tuple[Pending, ...]:
-    rows = _REVIEWS.read(state.ledger, f"WHERE {_WAITING} {more} ORDER BY at, rowid", values)
-    return tuple(_restored(state, each) for each in rows)
+    with state.ledger.transaction():  # As `load`.
+        rows = _REVIEWS.read(state.ledger, f"WHERE {_WAITING} {more} ORDER BY at, rowid", values)
+        return tuple(_restored(state, each) for each in rows)
 
 
 def _restored(state: State, row: _Review) -> Pending:

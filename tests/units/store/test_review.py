@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing, suppress
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -15,7 +18,8 @@ from muniment.kernel.change import digest
 from muniment.kernel.names import Trust
 from muniment.store import ledger, review
 from muniment.store.audit import records
-from muniment.store.review import Pending, hold, load, pending, preview, turn_down
+from muniment.store.review import Pending, hold, load, pending, preview, turn_down, waiting_of
+from muniment.store.state import LEDGER_NAME
 from muniment.store.upkeep import recover_all
 
 POLICY, OTHER = "a" * 64, "b" * 64
@@ -69,6 +73,24 @@ def test_a_task_that_is_carried_out_again_waits_once_whatever_it_proposes_then(g
     assert load(ground.state, first).change_set.changes[0].after == b"one"
     others = {asked(b"4", fact="e" * 64), asked(b"5", "project/n.md"), asked(b"6", kind="forget")}
     assert len(others | {first}) == 4
+
+
+def test_what_is_read_is_whole_though_another_process_decides_about_it_meanwhile(ground, monkeypatch):
+    first, real = held(ground, claims=(Claim("user/a.md", None),)), review.commits
+
+    def decided_meanwhile(*args):
+        path = ground.state.directory / LEDGER_NAME
+        with suppress(sqlite3.OperationalError), closing(sqlite3.connect(path, timeout=0)) as other:
+            other.execute("UPDATE review SET state = 'rejected'")
+            other.execute("DELETE FROM claim")
+            other.execute("DELETE FROM change_set")
+            other.commit()
+        return real(*args)
+
+    monkeypatch.setattr(review, "commits", decided_meanwhile)
+    for read in (partial(load, review_id=first), partial(waiting_of, task="task-1"), lambda s: pending(s)[0]):
+        found = read(ground.state).change_set
+        assert [each.path.text for each in (*found.changes, *found.claims)] == ["user/n.md", "user/a.md"]
 
 
 def test_what_waits_is_no_history_no_known_bytes_and_nothing_that_a_recovery_takes_back(ground):
