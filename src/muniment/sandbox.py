@@ -143,9 +143,10 @@ class Sandbox:
         symlinks: Symlinks = Symlinks.REFUSE,
         context: ContextMode = ContextMode.WORKSPACE,
         patience: Patience | None = None,
-        is_job: bool = True,
     ) -> Self:
-        """The sandbox of one run over roots and a state that the caller has opened and keeps.
+        """The sandbox of a job's run over roots and a state that the caller has opened and keeps.
+
+        A file must be read there before it may be replaced.
 
         Args:
             policy: judges it.
@@ -155,8 +156,6 @@ class Sandbox:
             symlinks: what becomes of links beneath the roots.
             context: in `clean` runs the worker gets no root.
             patience: when every wait of the run ends; None: each call or commit has `WAIT_SECONDS`.
-            is_job: whether a job of Muniment commits, which must read a file before it may replace it, rather
-                than a caller who names every file himself.
 
         Raises:
             ConfinementUnavailable: as the constructor.
@@ -164,7 +163,7 @@ class Sandbox:
         check_enforcement(policy, in_process=in_process)
         box = cls.__new__(cls)
         box._set_up(  # noqa: SLF001  the other constructor
-            policy, roots, state, symlinks, context, patience, in_process=in_process, is_job=is_job
+            policy, roots, state, symlinks, context, patience, in_process=in_process
         )
         return box
 
@@ -178,10 +177,10 @@ class Sandbox:
         patience: Patience | None = None,
         *,
         in_process: bool,
-        is_job: bool = False,
     ) -> None:
         self._policy, self._roots, self._symlinks = policy, roots, symlinks
-        self._is_clean, self._run_patience, self._is_job = context is ContextMode.CLEAN, patience, is_job
+        self._is_clean, self._run_patience = context is ContextMode.CLEAN, patience
+        self._is_job = state is not None
         self._state, self._owns_all = state, state is None
         self._in_process = in_process
         self._seen: set[CanonicalPath] = set()

@@ -18,7 +18,7 @@ catalog, deleted but readable to them, until they end.
 
 A task of a lane that runs and holds some of it must end first; that is looked at before step 1 and in step 2.
 
-`left_over` checks: it reads every file of the state directory as bytes, and tasks as what they say.
+`left_over` checks: it reads every file of the state directory as bytes, and JSON in the ledger as what it says.
 """
 
 from __future__ import annotations
@@ -579,7 +579,8 @@ def left_over(text: bytes, where: EraseGround) -> dict[str, int]:
     if not len(runs):
         raise ConfigInvalid(f"the text is shorter than {RUN_BYTES} bytes, so it cannot be looked for")
     runs = runs.without(_remaining(EraseTarget(frozenset(), frozenset()), where, _staying(where)))
-    said = runs.found_in("\n".join(tasks.strings_of_all(where.state)).encode("utf-8", "replace"))
+    texts = (text for held in _all_held(where.state) for _, text in held.said)
+    said = {run for text in texts for run in runs.found_in(text.encode())}
     found: dict[str, int] = {}
     for name in where.state.files():
         seen = {run for block in where.state.blocks(name, RUN_BYTES - 1) for run in runs.found_in(block)}

@@ -178,8 +178,8 @@ class _Last(NamedTuple):
 
 
 _ROOTS: Final = Table("root", _Root)
-CHANGES: Final = Table("change", ChangeRow, base="before_digest")
-CHANGE_SETS: Final = Table("change_set", CommitRow, given="id", changes=None, answers=None)
+_CHANGES: Final = Table("change", ChangeRow, base="before_digest")
+_CHANGE_SETS: Final = Table("change_set", CommitRow, given="id", changes=None, answers=None)
 _PROVENANCE: Final = Table("provenance", _Provenance, kind=None, fact=None, undoes=None, answers=None)
 _SOURCES: Final = Table("source", Run, undoes=None, answers=None)
 _STEPS: Final = Table("step", _Last, trust="coalesce(trust, asked)", answers=None)
@@ -209,8 +209,8 @@ def begin(state: State, kept: CommitRow) -> int:
         ManagedMemoryUnavailable: the ledger cannot be written, or another process began the task meanwhile.
     """
     with state.ledger.transaction() as connection:
-        number = CHANGE_SETS.add(connection, kept)
-        CHANGES.insert(connection, (item._replace(change_set=number) for item in kept.changes))
+        number = _CHANGE_SETS.add(connection, kept)
+        _CHANGES.insert(connection, (item._replace(change_set=number) for item in kept.changes))
     return number
 
 
@@ -286,8 +286,8 @@ def commits(state: State, condition: str = "TRUE", values: Sequence[object] = ()
     """The change-sets for which an SQL condition holds, the oldest first, with their bytes."""
     of_it = "WHERE change_set = ? ORDER BY position"
     return tuple(
-        replace(kept, changes=CHANGES.read(state.ledger, of_it, (kept.id,)))
-        for kept in CHANGE_SETS.read(state.ledger, f"WHERE {condition} ORDER BY id", values)
+        replace(kept, changes=_CHANGES.read(state.ledger, of_it, (kept.id,)))
+        for kept in _CHANGE_SETS.read(state.ledger, f"WHERE {condition} ORDER BY id", values)
     )
 
 

@@ -262,15 +262,6 @@ def clear(state: State, clearings: Sequence[Clearing], at: str) -> None:
                 append(state, _ended(task, at))
 
 
-def strings_of_all(state: State) -> Iterator[str]:
-    """Everything that tasks say, as it reads once the JSON is read.
-
-    Raises:
-        ManagedMemoryUnavailable: the ledger cannot be read.
-    """
-    return (text for task in all_tasks(state) for _, text in strings(task.said))
-
-
 def is_any_running(state: State) -> bool:
     """Whether any lane has a task that runs.
 
