@@ -224,9 +224,7 @@ class Machine(RuleBasedStateMachine):
         self.ground.roots = {scope: (root.device, root.inode) for scope, root in self.bound.items()}
         policy = policy_of(on_escape, "partial" if behind else "none")
         self.box = Sandbox.for_run(policy, self.bound, self.state, in_process=not behind, symlinks=symlinks)
-        self.box._is_job = (
-            False  # As for a caller who names every file himself, over roots of the test's own.
-        )
+        self.box._is_job = False  # As of a caller who names every file himself; the roots are ours.
         self.behind, self.resolves_links = behind, symlinks is Symlinks.BENEATH
         self.aborts, self.escaped, self.is_quiet = on_escape == "abort", False, True
         self._begin()

@@ -18,7 +18,7 @@ catalog, deleted but readable to them, until they end.
 
 A task of a lane that runs and holds some of it must end first; that is looked at before step 1 and in step 2.
 
-`left_over` checks: it reads every file of the state directory as bytes, and JSON in the ledger as what it says.
+`left_over` checks: it reads every file of the state directory as bytes, and what is JSON as what it says.
 """
 
 from __future__ import annotations
