@@ -150,10 +150,13 @@ def test_a_token_file_that_cannot_be_relied_on_is_refused(muniment, home):
     for directory in (home, home / "state"):
         directory.mkdir(mode=0o700)
     path, alone = home / "state" / "token", "is no file of yours alone (0600)"
+    other = home.parent / "another's token"
+    other.write_text("x" * 43)
+    other.chmod(0o600)
     for make, undo, why in (
         (lambda: path.write_text("") or path.chmod(0o600), path.unlink, "holds no token; delete it"),
         (lambda: path.write_text("x" * 43) and path.chmod(0o644), path.unlink, alone),
-        *((path.mkdir, path.rmdir, alone), (lambda: path.symlink_to("/etc/hostname"), path.unlink, "cannot")),
+        *((path.mkdir, path.rmdir, alone), (lambda: path.symlink_to(other), path.unlink, "cannot")),
     ):
         make()
         told = muniment.lines("serve", code=1)[-1]

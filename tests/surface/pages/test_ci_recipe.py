@@ -195,7 +195,9 @@ def test_links_and_names_that_could_be_misread_are_unfit_and_not_looked_at(repos
         assert code == 1
         assert "**Unfit:** names of other characters" in section(report, "The folder")
         repository.write({name: None})
-    (repository.policies / "out.toml").symlink_to("/etc/passwd")
+    outside = repository.top.parent / "outside.toml"
+    outside.write_text(policy("outside"))
+    (repository.policies / "out.toml").symlink_to(outside)
     code, report = repository.review()
     assert (code, "    policies/out.toml" in section(report, "The folder")) == (1, True)
 
