@@ -112,6 +112,12 @@ def test_a_scope_without_a_root_or_that_the_policy_does_not_declare_is_no_scope(
 
 
 @pytest.mark.threat("T-PATH-09", control="folding")
+def test_a_new_file_is_called_like_an_entry_also_where_every_gate_says_yes(ground):
+    for name in ("x.txt", "x", "topic/x.md.sh", "x.MD"):
+        with pytest.raises(errors.BadName):
+            judged(ground, new(f"user/{name}"), policy=lax())
+
+
 def test_a_set_that_names_a_path_twice_beneath_another_or_as_an_alias_is_refused(ground):
     x, beneath = "user/x.md", "user/x.md/y.md"
     for paths, clean in product([(x, x), (x, "project/x.md", x), (x, beneath), (beneath, x)], (False, True)):
@@ -276,6 +282,7 @@ def test_text_that_no_gate_lets_pass_may_be_made_smaller_where_it_is_ours_or_mig
     (ground.user / "theirs.md").write_bytes(whole)
     refused(ground, errors.ContentRejected, ground.edit("user/theirs.md", cut))
     ground.commit(new("user/ours.md", whole), policy=open_policy)
+    refused(ground, errors.ContentRejected, ground.edit("user/ours.md", b"# N\nother \x1b[0m\n"))
     assert landed(ground, ground.edit("user/ours.md", cut)) == ["modify"]
     (ground.user / "odd.md").write_bytes("\x1b[0m\nzero\u200bwidth\n".encode())
     refused(ground, errors.ContentRejected, ground.edit("user/odd.md", "zero\u200bwidth\n".encode()))
