@@ -111,13 +111,13 @@ def test_a_scope_without_a_root_or_that_the_policy_does_not_declare_is_no_scope(
     assert refused(ground, errors.Refused, new("team/x.md")).rule == "scopes"
 
 
-@pytest.mark.threat("T-PATH-09", control="folding")
 def test_a_new_file_is_called_like_an_entry_also_where_every_gate_says_yes(ground):
     for name in ("x.txt", "x", "topic/x.md.sh", "x.MD"):
         with pytest.raises(errors.BadName):
             judged(ground, new(f"user/{name}"), policy=lax())
 
 
+@pytest.mark.threat("T-PATH-09", control="folding")
 def test_a_set_that_names_a_path_twice_beneath_another_or_as_an_alias_is_refused(ground):
     x, beneath = "user/x.md", "user/x.md/y.md"
     for paths, clean in product([(x, x), (x, "project/x.md", x), (x, beneath), (beneath, x)], (False, True)):
