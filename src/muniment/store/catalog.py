@@ -248,7 +248,7 @@ class _Words(NamedTuple):
     words: Columns
 
 
-class _Reading(NamedTuple):
+class _ReadRow(NamedTuple):
     """How a file stood when it was read last, and what was thought of it."""
 
     inode: int
@@ -267,7 +267,7 @@ class _Relisted(NamedTuple):
     key: str
 
 
-_READINGS: Final = Table("entry", _Reading)
+_READ_ROWS: Final = Table("entry", _ReadRow)
 _DIRECTORIES: Final = Table("directory", _Directory)
 _NAMES: Final = Table("name", _Name)
 _ENTRIES: Final = Table("entry", _Entry)
@@ -466,7 +466,7 @@ class Visit:
 
     def _says_the_same(self, number: int, found: Stamp, of: Digest, assessed: Assessed) -> bool:
         """Whether a row stays but for its stamp: the bytes are the same, and what is thought of them."""
-        (known,) = _READINGS.each(self._database, "WHERE id = ?", (number,))
+        (known,) = _READ_ROWS.each(self._database, "WHERE id = ?", (number,))
         if (known.digest, known.assessed) != (of, assessed):
             return False
         if known != (*found, of, assessed):

@@ -276,7 +276,7 @@ class TargetTraces:
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
+class _HeldText:
     """Something that stands in the ledger and may be of a text.
 
     Attributes:
@@ -415,7 +415,7 @@ def scrub(state: State) -> None:
     state.renew_catalog()
 
 
-def _all_held(state: State) -> Iterator[_Held]:
+def _all_held(state: State) -> Iterator[_HeldText]:
     """The walk: versions of files first, one at a time, since all may be more than fits into memory."""
     with state.ledger.bare() as connection:
         for number, position, root, scope, rel, before, after, task, fact in connection.execute(
@@ -426,26 +426,28 @@ def _all_held(state: State) -> Iterator[_Held]:
             for side, content in sides:
                 if content is not None:
                     of = ((number, position), task, {(root, rel)}, (content,))
-                    yield _Held(side, *of, fact=fact or "", path=f"{scope}/{rel}")
+                    yield _HeldText(side, *of, fact=fact or "", path=f"{scope}/{rel}")
     waiting = {kept.review: kept for kept in commits(state, "review IS NOT NULL")}
     for review, task, reasons in state.ledger.rows("SELECT id, task, reasons FROM review"):
         kept = waiting.get(review)  # Of one that was decided only why it had waited is left.
         rows = () if kept is None else kept.changes
         texts = [row.change.after for row in rows if row.change.after is not None]
         fact = (kept and kept.run.fact) or ""
-        yield _Held("review", (review,), task, _files_of(state, review), texts, _said(_read(reasons)), fact)
+        yield _HeldText(
+            "review", (review,), task, _files_of(state, review), texts, _said(_read(reasons)), fact
+        )
     for number, task, notes in state.ledger.rows(
         "SELECT id, task, notes FROM change_set WHERE notes <> '[]'"
     ):
-        yield _Held("notes", (number,), task, said=_said(_read(notes)))
+        yield _HeldText("notes", (number,), task, said=_said(_read(notes)))
     for seq, task, body in state.ledger.rows(
         # Those of erasures hold only numbers and keyed digests.
         "SELECT seq, task, body FROM record WHERE body IS NOT NULL AND kind <> ?",
         (audit.ERASE,),
     ):
-        yield _Held("record", (seq,), task or "", said=_said(_read(body)))
+        yield _HeldText("record", (seq,), task or "", said=_said(_read(body)))
     for each in all_tasks(state):
-        yield _Held("task", (each.id,), each.id, said=_said(each.said))
+        yield _HeldText("task", (each.id,), each.id, said=_said(each.said))
 
 
 def _read(text: str) -> Any:

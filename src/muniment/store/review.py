@@ -100,7 +100,7 @@ class _Review(NamedTuple):
     digest: Digest
 
 
-class _Claim(NamedTuple):
+class _ClaimRow(NamedTuple):
     change_set: int
     position: int
     root: RootKey
@@ -108,7 +108,7 @@ class _Claim(NamedTuple):
 
 
 _REVIEWS: Final = Table("review", _Review)
-_CLAIMS: Final = Table("claim", _Claim)
+_CLAIMS: Final = Table("claim", _ClaimRow)
 
 
 def approval_task(review_id: str) -> str:
@@ -263,7 +263,7 @@ def _add(state: State, waiting: Pending, by: str | None) -> str:
         # Under a name of its own: the task may commit all the same, where it has to wait no more.
         own = replace(run, task=f"review:{new}")
         number = begin(state, CommitRow(0, own, "", review=new, changes=rows))
-        claims = (_Claim(number, at, keys[each.path.scope], each) for at, each in enumerate(whole.claims))
+        claims = (_ClaimRow(number, at, keys[each.path.scope], each) for at, each in enumerate(whole.claims))
         _CLAIMS.insert(connection, claims)
         scopes = tuple(keys)
         created = [
