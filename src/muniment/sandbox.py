@@ -18,6 +18,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from os import PathLike
 from pathlib import Path
@@ -36,7 +37,7 @@ from muniment.fence.evidence import IN_PROCESS, Held
 from muniment.fence.pool import Worker, shared_zygote
 from muniment.kernel.binding import BoundRoot
 from muniment.kernel.cancel import Patience
-from muniment.kernel.change import ChangeSet
+from muniment.kernel.change import ChangeSet, Claim
 from muniment.kernel.decide import Judge, Policy
 from muniment.kernel.judge import check_budgets
 from muniment.kernel.names import Enforcement, Scope, Trust, Verb
@@ -54,6 +55,7 @@ from muniment.store.trust import TrustRule, constant, new_ulid
 from muniment.store.upkeep import Rename
 from muniment.tools.calls import WRITING_TOOLS, Outcome, path_of, paths_shown, stopped
 from muniment.tools.links import read_links
+from muniment.tools.overlay import NOTHING_SHOWN, Shown
 from muniment.tools.remote import Bench, RemoteBench, greet
 from muniment.tools.workbench import Workbench
 
@@ -143,6 +145,7 @@ class Sandbox:
         symlinks: Symlinks = Symlinks.REFUSE,
         context: ContextMode = ContextMode.WORKSPACE,
         patience: Patience | None = None,
+        shown: Shown = NOTHING_SHOWN,
     ) -> Self:
         """The sandbox of a job's run over roots and a state that the caller has opened and keeps.
 
@@ -156,6 +159,8 @@ class Sandbox:
             symlinks: what becomes of links beneath the roots.
             context: in `clean` runs the worker gets no root.
             patience: when every wait of the run ends; None: each call or commit has `WAIT_SECONDS`.
+            shown: entries that the run is shown before it begins, with their digests. They count as read,
+                and what it proposes rests on them.
 
         Raises:
             ConfinementUnavailable: as the constructor.
@@ -163,7 +168,7 @@ class Sandbox:
         check_enforcement(policy, in_process=in_process)
         box = cls.__new__(cls)
         box._set_up(  # noqa: SLF001  the other constructor
-            policy, roots, state, symlinks, context, patience, in_process=in_process
+            policy, roots, state, symlinks, context, patience, shown, in_process=in_process
         )
         return box
 
@@ -175,6 +180,7 @@ class Sandbox:
         symlinks: Symlinks,
         context: ContextMode = ContextMode.WORKSPACE,
         patience: Patience | None = None,
+        shown: Shown = NOTHING_SHOWN,
         *,
         in_process: bool,
     ) -> None:
@@ -183,8 +189,9 @@ class Sandbox:
         self._is_job = state is not None
         self._state, self._owns_all = state, state is None
         self._in_process = in_process
-        self._seen: set[CanonicalPath] = set()
-        self._shown = self._shown_scopes()
+        self._shown = shown
+        self._seen: set[CanonicalPath] = set(shown)
+        self._open_scopes = self._scopes_to_open()
         self._bench: Bench | None = None
         self._worker: Worker | None = None
         self._links: Mapping[Scope, Links] = NO_LINKS
@@ -300,7 +307,7 @@ class Sandbox:
                 stamp=stamp,
                 rename=rename,
                 # A job whose policy shows it nothing cannot know what is taken.
-                settle_names=self._is_clean or (self._is_job and not self._shown),
+                settle_names=self._is_clean or (self._is_job and not self._open_scopes),
                 dry_run=dry_run,
             )
             done = commit([change_set], terms)
@@ -341,17 +348,20 @@ class Sandbox:
         return Run(task, now, Trust.OWNER, "caller", self._policy.label, "edit")
 
     def _change_set(self) -> ChangeSet:
-        return self._bench.change_set() if self._bench else ChangeSet()
+        """What is proposed; it rests on what was shown whatever a worker says of that."""
+        proposed = self._bench.change_set() if self._bench else ChangeSet()
+        told = (Claim(path, seen) for path, seen in self._shown.items())
+        return replace(proposed, claims=tuple(dict.fromkeys((*proposed.claims, *told))))
 
     def _connect(self) -> Bench:
         if self._bench is None:
-            handles = {scope: self._roots[scope].root for scope in self._shown}
+            handles = {scope: self._roots[scope].root for scope in self._open_scopes}
             if self._symlinks is Symlinks.BENEATH:
                 self._links = {scope: read_links(root) for scope, root in handles.items()}
             self._bench = self._in_this_process(handles) if self._in_process else self._in_worker(handles)
         return self._bench
 
-    def _shown_scopes(self) -> tuple[Scope, ...]:
+    def _scopes_to_open(self) -> tuple[Scope, ...]:
         """The scopes in which the run may list, read or edit, whose roots it holds; none in `clean` runs."""
         if self._is_clean:
             return ()
@@ -360,7 +370,14 @@ class Sandbox:
         return tuple(scope for scope in self._roots if any(judge.reaches(verb, scope) for verb in verbs))
 
     def _in_this_process(self, handles: Mapping[Scope, Root]) -> Workbench:
-        return Workbench(self._policy, tuple(self._roots), handles, must_read=self._is_job, links=self._links)
+        return Workbench(
+            self._policy,
+            tuple(self._roots),
+            handles,
+            must_read=self._is_job,
+            links=self._links,
+            shown=self._shown,
+        )
 
     def _in_worker(self, handles: Mapping[Scope, Root]) -> RemoteBench:
         patience = self._patience()
@@ -377,6 +394,7 @@ class Sandbox:
                 must_read=self._is_job,
                 patience=self._patience,
                 links=self._links,
+                shown=self._shown,
             )
         except BaseException:
             self._disconnect()

@@ -11,7 +11,7 @@ import hashlib
 import re
 import tomllib
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.resources import files
@@ -20,7 +20,15 @@ from typing import Final
 
 from muniment.content.entry import EntryType
 from muniment.kernel.names import Scope
-from muniment.kernel.path import BLANKS, CONFUSABLES, FILE_SUFFIX, is_normalised, normalised, segment_problem
+from muniment.kernel.path import (
+    BLANKS,
+    CONFUSABLES,
+    FILE_SUFFIX,
+    CanonicalPath,
+    is_normalised,
+    normalised,
+    segment_problem,
+)
 
 # -- cues --------------------------------------------------------------------------------------------
 #
@@ -111,14 +119,20 @@ class CueClass:
 
 @dataclass(frozen=True, slots=True)
 class Cues:
-    """Every table of `cues.toml`, ready to be matched against `folded` text."""
+    """Every table of `cues.toml`, ready to be matched against `folded` text.
+
+    Attributes:
+        updates: the tables of `updates.py`, as they are written.
+        chatter: likewise, what says nothing to keep.
+    """
 
     classes: tuple[CueClass, ...]
     pointer: CueTable
     lead_in: CueTable
     opening: frozenset[str]
     topics: tuple[tuple[str, CueTable], ...]
-    common: frozenset[str]
+    updates: Mapping[str, tuple[str, ...]]
+    chatter: tuple[str, ...]
 
 
 @cache
@@ -135,7 +149,8 @@ def cues() -> Cues:
         lead_in=cue_table([f"^{cue}" for cue in _languages(tables["lead_in"])]),
         opening=frozenset(folded(word).strip() for word in _languages(tables["opening"])),
         topics=tuple((topic, cue_table(_split(line))) for topic, line in tables["topic"].items()),
-        common=frozenset(folded(word).strip() for word in _languages(tables["common"])),
+        updates={name: tuple(_languages(table)) for name, table in tables["update"].items()},
+        chatter=tuple(_languages(tables["chatter"])),
     )
 
 
@@ -253,6 +268,7 @@ class Decision:
         file: the path in the scope, `topic/slug.md` or `slug.md`; a taken name gets a number.
         title: one line, at most `TITLE_CHARS` characters.
         text: the fact, verbatim.
+        updates: the entry in whose place it is to stand; None: it gets a file of its own.
     """
 
     scope: Scope
@@ -260,6 +276,7 @@ class Decision:
     file: str
     title: str
     text: str
+    updates: CanonicalPath | None = None
 
     @property
     def description(self) -> str:

@@ -1,27 +1,28 @@
 """Files a `Decision` through the tools of a run, one `Reply` a turn.
 
-Look (`grep`), read what may be the same (`read_file`), write once (`write_file`), end in words. Which
-step comes next is read from the messages alone, so that any stateless model may drive it: the rules,
-or a language model that only decides.
+Write once (`write_file`), end in words. What the memory holds already of a fact stands in the brief
+(`model.Related`): nothing is looked for here. Which step comes next is read from the messages alone, so that
+any stateless model may drive it: the rules, or a language model that only decides.
 
-F1  The text is written verbatim below the front matter, to a name that nothing seen so far has.
-F2  Nothing is replaced: a name that turns out to be taken gets a number, then a digest.
-F3  What is known already is not written again; the last words name the entry that was read.
-F4  A name that is refused is avoided once: a topic folder that the policy does not grant by the scope
-    itself. Any other refusal ends it. At most `MAX_WRITES` writes are tried, in at most five turns.
-
-In a run that shows nothing (`clean`), only `write_file` is on offer, and it is the first step.
+F1  The text is written verbatim below the front matter: to a new name, or in the place of the entry that it
+    updates.
+F2  Nothing else is replaced: a name that turns out to be taken gets a digest.
+F3  What is known already is not written again; the last words name the entry that says it.
+F4  A name that is refused is avoided once: the entry that was to be updated by a new one, a topic folder that
+    the policy does not grant by the scope itself. Any other refusal ends it. At most `MAX_WRITES` writes are
+    tried, in at most three turns.
+F5  Items of a list that stand for themselves are filed each by itself, in the same turns.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import count
-from typing import Any, Final
+from typing import Final
 
 from muniment.agent.decision import (
     CUE_CHARS,
@@ -31,419 +32,137 @@ from muniment.agent.decision import (
     anonymous,
     cues,
     folded,
-    is_unspaced,
-    is_word_character,
     slug,
     title_of,
 )
-from muniment.agent.model import AssistantMessage, Brief, Message, ModelRequest, Reply, ToolCall, ToolMessage
+from muniment.agent.model import (
+    AssistantMessage,
+    Brief,
+    Message,
+    ModelRequest,
+    Related,
+    Reply,
+    ToolCall,
+    ToolMessage,
+)
+from muniment.agent.updates import supersedes, takes_the_place
 from muniment.content.entry import EntryType, completed, parse
+from muniment.content.provenance import separate_items
 from muniment.content.words import comparable
-from muniment.errors import PathEscape, Refusal
-from muniment.kernel.names import INDEX_DIRECTORY, INDEX_NAME, Scope
-from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, canonicalise, fold, normalised
-from muniment.tools.calls import MAX_READ_LINES
-
-# -- known -------------------------------------------------------------------------------------------
-#
-# What the memory already holds of a fact: what to search for, and what the answers mean.
-#
-# The answers come from files that anyone may have written. Every path in them is canonicalised before it
-# is used, a line that does not parse is passed over, and no text of an entry is ever more than compared.
-#
-# Same fact: the same as `content.likeness` sees it, as the whole body of an entry or as an item of a body
-# that is nothing but one flat list. Elsewhere what stands around a line may turn its meaning ("Never do any
-# of this:"), so a fact that stands there is saved once more. Likewise where only a part of the file was
-# shown. Looked for are the entries that hold the fact's first words in sequence, or at least half of its
-# rarest words; another spelling of all of them is not found.
-
-LINE_WORDS: Final = 24
-"""Words of the fact searched for as the beginning of a line, or the whole of it if there are no more."""
-
-SEQUENCE_WORDS: Final = 5
-"""Words of the fact searched for anywhere in a line, for entries that were wrapped or listed."""
-
-SEQUENCE_CHARS: Final = 700
-"""Characters of a pattern of words in sequence; `grep` takes 1000."""
-
-SEQUENCE_MATCHES: Final = 60
-TERM_MATCHES: Final = 250
-"""Matching lines asked for, at most 200 characters each: `grep` shows 60 000 characters."""
-
-TERMS: Final = 8
-"""Rare words searched for in any order."""
-
-TERM_CHARS: Final = 40
-"""Characters of a word that are searched for; the rest of a longer one is not looked at."""
-
-READS: Final = 6
-"""Entries that are read to compare them."""
-
-_HIT: Final = re.compile(r"([^:\n]{1,1024}):[0-9]{1,9}: (.*)", re.DOTALL)
-_NUMBERED: Final = re.compile(r"([0-9]{1,9})\t(.*)", re.DOTALL)
-_ITEM: Final = re.compile(r"(?:[-*+]|[0-9]{1,9}[.)])[ \t]+(\S.*)", re.DOTALL)
-_CUT_MARK: Final = "\u2026"
-"""What `grep` ends a line with that is too long to be shown whole."""
-
-_CUT: Final = re.compile(r"\[truncated: [0-9]+ lines in all; read on with offset=[0-9]+\]")
-_CHUNK: Final = re.compile("[\u30a0-\u30ff]{2,}|[\u3400-\u9fff]{2}|[a-z0-9]{2,}|[\u0e00-\u0eff]{4,12}")
-"""Parts of a run without spaces: a katakana word, two Han characters, a Latin word, some Thai."""
-
-_BETWEEN: Final = r"[\W_]"
-"""What may stand between two words: in RE2 everything but ASCII letters and digits. That is too much, but
-`[^\\pL\\pM\\pN]` once a word makes a pattern that takes 25 times as long to compile (measured)."""
-
-_EMPHASIS: Final = "*_`~ "
-
-
-@dataclass(frozen=True, slots=True)
-class GrepSearch:
-    """One `grep` to make: its arguments, and whether it looks for words in sequence or for any of some."""
-
-    in_sequence: bool
-    arguments: dict[str, Any]
-
-
-@dataclass(slots=True)
-class GrepHit:
-    """What the searches found in one file.
-
-    Attributes:
-        in_sequence: how many of the searches for words in sequence found it.
-        terms: the rare words of the fact on its matching lines.
-        is_equal: whether one of these lines begins as the fact does and, where it is shown whole, equals it.
-    """
-
-    path: CanonicalPath
-    is_equal: bool = False
-    in_sequence: int = 0
-    terms: set[str] = field(default_factory=set)
-
-
-def searches(fact: str) -> list[GrepSearch]:
-    """What to search for to find `fact`: its words in sequence, then its rare words. Never empty."""
-    lines = (line for line in fact.splitlines() if any(map(is_word_character, line)))
-    words = _tokens(next(lines, ""))
-    if words:
-        patterns = [_line_of(words), _sequence(words[:SEQUENCE_WORDS])[0]]
-    else:
-        patterns = [_quoted("".join(fact.split())[:TERM_CHARS])]
-    asked = [(True, pattern, SEQUENCE_MATCHES) for pattern in patterns]
-    if alternatives := _alternatives(fact):
-        asked.append((False, "|".join(map(_quoted, alternatives)), TERM_MATCHES))
-    return [
-        GrepSearch(in_sequence, {"pattern": pattern, "path": "", "ignore_case": True, "max_matches": count})
-        for in_sequence, pattern, count in asked
-    ]
-
-
-def terms(fact: str) -> tuple[str, ...]:
-    """The fact's rare words, folded: the longest that are not common; all words if there are none."""
-    seen = dict.fromkeys(word for token in folded(fact[:CUE_CHARS]).split() for word in _chunks(token))
-    rare = [word for word in seen if not _is_common(word)]
-    return tuple(sorted(rare or seen, key=len, reverse=True)[:TERMS])
-
-
-@lru_cache(maxsize=2)
-def hits(fact: str, answers: tuple[tuple[bool, str], ...], scopes: frozenset[Scope]) -> tuple[GrepHit, ...]:
-    """What the answers to `searches` found, best first. Kept for the next turn, which asks the same.
-
-    Args:
-        fact: what was searched for.
-        answers: of each search, whether it was one for words in sequence, and its text.
-        scopes: the scopes that count; files elsewhere, indexes and anything that is no path are dropped.
-    """
-    wanted = terms(fact)
-    first = comparable(next(iter(fact.splitlines()), ""))
-    found: dict[str, GrepHit] = {}
-    for in_sequence, answer in answers:
-        for path, text in _parsed_hits(answer, scopes):
-            hit = found.setdefault(path.text, GrepHit(path))
-            hit.in_sequence += in_sequence
-            hit.is_equal = hit.is_equal or _equals(text, first)
-            words = folded(text)
-            hit.terms.update(term for term in wanted if term in words)
-    return tuple(
-        sorted(
-            found.values(),
-            key=lambda hit: (not hit.is_equal, -hit.in_sequence, -len(hit.terms), hit.path),
-        )
-    )
-
-
-def worth_reading(fact: str, found: Sequence[GrepHit]) -> list[GrepHit]:
-    """The entries among `found` that may hold the same fact, at most `READS`."""
-    half = len(terms(fact)) / 2
-    return [hit for hit in found if hit.in_sequence or (hit.terms and len(hit.terms) >= half)][:READS]
-
-
-def holds(shown: str, fact: str) -> bool:
-    """Whether an entry that does not end, as `read_file` showed it, holds the same fact in its body."""
-    wanted = comparable(fact)
-    body = _body(shown)
-    return any(comparable(part) == wanted for part in ("\n".join(body), *_items(body)))
-
-
-def listed_names(answer: str) -> Iterator[str]:
-    """Names of files and directories that an answer of `ls` lists."""
-    for line in answer.split("\n"):
-        yield line.rpartition(" (")[0] if line.endswith(" bytes)") else line.removesuffix("/")
-
-
-def _parsed_hits(answer: str, scopes: Collection[Scope]) -> Iterator[tuple[CanonicalPath, str]]:
-    hits = [hit for line in answer.split("\n") if (hit := _HIT.fullmatch(line))]
-    paths = {text: _entry_at(text, scopes) for text in {hit[1] for hit in hits}}
-    for hit in hits:
-        if (path := paths[hit[1]]) is not None:
-            yield path, hit[2]
-
-
-def _entry_at(text: str, scopes: Collection[Scope]) -> CanonicalPath | None:
-    try:
-        path = canonicalise(text, scopes)
-    except (PathEscape, Refusal):
-        return None
-    is_index = path.name == INDEX_NAME or path.segments[1:2] == (INDEX_DIRECTORY,)
-    return path if path.rel and not is_index else None
-
-
-def _equals(line: str, first: str) -> bool:
-    """Whether a line that `grep` shows, maybe cut and maybe of a list, is the fact's first one."""
-    item = _ITEM.fullmatch(line)
-    texts = [line] if item is None else [line, item[1]]
-    if line.endswith(_CUT_MARK):
-        return any(first.startswith(comparable(text.removesuffix(_CUT_MARK))) for text in texts)
-    return any(comparable(text) == first for text in texts)
-
-
-def _body(shown: str) -> list[str]:
-    """The lines of `shown` below front matter, bare; none of a part of a file, nor of an entry that ends."""
-    told = shown.split("\n")
-    numbered = [match for line in told if (match := _NUMBERED.fullmatch(line))]
-    if not numbered or int(numbered[0][1]) > 1 or any(map(_CUT.fullmatch, told)):
-        return []
-    lines = [match[2] for match in numbered]
-    if parse("\n".join(lines)).expires is not None:
-        return []
-    if lines[0].removeprefix("\ufeff").rstrip() == "---":
-        closing = (at for at, line in enumerate(lines[1:], 1) if line.rstrip() in {"---", "..."})
-        return lines[next(closing, 0) + 1 :]
-    return lines
-
-
-def _items(body: Sequence[str]) -> list[str]:
-    """The items of a body that is one flat list and nothing else, or nothing."""
-    found = [_ITEM.fullmatch(line) for line in body if line.strip()]
-    items = [match[1] for match in found if match is not None]
-    introduces = any(fold(item).rstrip(_EMPHASIS).endswith(":") for item in items)
-    return [] if introduces or len(items) < len(found) else items
-
-
-def _line_of(words: Sequence[str]) -> str:
-    """A pattern for a line that begins with `words`, after markers or digits; ends with them if all fit."""
-    pattern, used = _sequence(words[:LINE_WORDS])
-    return rf"^(?:{_BETWEEN}|\d)*?{pattern}" + (f"{_BETWEEN}*$" if used == len(words) else "")
-
-
-def _sequence(words: Sequence[str]) -> tuple[str, int]:
-    """A pattern for `words` in sequence, as many as fit, and how many it takes whole."""
-    pattern = ""
-    for used, word in enumerate(words):
-        both = "|".join(map(_quoted, dict.fromkeys((word[:TERM_CHARS], _nfkc(word)[:TERM_CHARS]))))
-        longer = f"{pattern}{f'{_BETWEEN}+' if pattern else ''}(?:{both})"
-        if len(longer) > SEQUENCE_CHARS:
-            return pattern, used
-        pattern = longer
-        if len(word) > TERM_CHARS:
-            return pattern, used
-    return pattern, len(words)
-
-
-def _alternatives(fact: str) -> list[str]:
-    """The fact's rare words as it spells them, and in NFKC."""
-    wanted = terms(fact)
-    spelled: dict[str, None] = {}
-    for token in _tokens(fact[:CUE_CHARS]):
-        inside = folded(token)
-        of_token = [term for term in wanted if term in inside]
-        if of_token and not is_unspaced(token):
-            spelled.update(dict.fromkeys((token[:TERM_CHARS], _nfkc(token)[:TERM_CHARS])))
-        else:
-            spelled.update(dict.fromkeys(of_token))
-    return list(spelled)[: 2 * TERMS]
-
-
-def _chunks(token: str) -> list[str]:
-    return _CHUNK.findall(token) if is_unspaced(token) else [token]
-
-
-def _is_common(word: str) -> bool:
-    return word in cues().common or word.isdecimal() or (len(word) < len("api") and not is_unspaced(word))
-
-
-def _tokens(text: str) -> list[str]:
-    return "".join(char if is_word_character(char) else " " for char in text).split()
-
-
-def _nfkc(text: str) -> str:
-    return normalised("NFKC", text)
-
-
-def _quoted(text: str) -> str:
-    """`text` as RE2 takes it literally: ASCII that is neither letter nor digit gets a backslash."""
-    return "".join(char if char.isalnum() or not char.isascii() else f"\\{char}" for char in text)
-
+from muniment.kernel.names import Scope
+from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, fold
 
 # -- filing ------------------------------------------------------------------------------------------
 
 MAX_WRITES: Final = 2
-"""Writes tried in a run of six turns: two turns go before them and one after."""
+"""Writes of one text that are tried."""
 
 TURNS_TO_WRITE: Final = 2
-"""Turns that it takes to write and to say so. With no more left, as after a conflict, nothing is looked up
-and the name gets a digest: a fact that is filed twice is better than one that is lost."""
-
-NUMBERED_NAMES: Final = range(2, 10)
-"""Numbers that a taken name may get."""
+"""Turns that it takes to write and to say so. With no more left, as after a conflict, the name gets a digest:
+a fact that is filed twice is better than one that is lost."""
 
 _TAKEN: Final = frozenset({"not_read", "exists_as", "not_a_file", "bad_name"})
 """Codes of a write that another name may avoid."""
 
-_SEQUENCE_ID: Final = "sequence"
-
-Exchange = tuple[ToolCall, ToolMessage]
+_Write = tuple[ToolCall, ToolMessage]
 
 
-def next_reply(decision: Decision, request: ModelRequest) -> Reply:
-    """The next step of filing `decision`, given what the run has answered so far."""
-    done = _exchanges(request.messages)
-    offered = {tool.name for tool in request.tools}
-    writes = _of("write_file", done)
-    if (
-        saved := next((_path(call) for call, answer in writes if answer.verdict == "allow"), None)
-    ) is not None:
-        return Reply(f"Saved to {saved}: {decision.title}")
-    if writes and (len(writes) == MAX_WRITES or not _avoidable(decision, writes[-1][1].code)):
-        return Reply(f"Not saved: the write was answered with {writes[-1][1].code}.")
-    if (known := _known_at(decision, done)) is not None:
-        return Reply(f"Already known: {known}")
-    if "write_file" not in offered:
-        return Reply("Not saved: there is no turn left to write in.")
-    is_blind = not writes and "grep" in offered and request.turns_left <= TURNS_TO_WRITE
-    if not done and "grep" in offered and not is_blind:
-        return Reply(calls=_search(decision.text))
-    has_looked = writes or _of("read_file", done) or _of("ls", done)
-    if not is_blind and not has_looked and {"read_file", "ls"} <= offered:
-        return Reply(calls=_look(decision, _found(decision.text, done, _writable(request.brief))))
-    return Reply(calls=(_write(decision, request.brief, done, is_blind=is_blind),))
+def next_reply(decisions: Sequence[Decision], request: ModelRequest) -> Reply:
+    """The next step of filing `decisions`, given what the run has answered so far."""
+    filings = [_Filing(number, each, request) for number, each in enumerate(decisions, 1)]
+    if calls := tuple(call for each in filings if (call := each.call()) is not None):
+        return Reply(calls=calls)
+    return Reply("\n".join(each.said() for each in filings))
 
 
-def _avoidable(decision: Decision, code: str | None) -> bool:
-    """Whether another name may be answered otherwise than with `code`."""
-    return code in _TAKEN or (code == "refused" and "/" in decision.file)
+class _Filing:
+    """How far one decision has come in a run."""
 
+    def __init__(self, number: int, decision: Decision, request: ModelRequest) -> None:
+        self._number, self._decision, self._brief = number, decision, request.brief
+        self._writes = list(_writes(f"write-{number}-", request.messages))
+        self._known = _known(decision.text, request.brief)
+        self._may_write = any(tool.name == "write_file" for tool in request.tools)
+        # In a run that shows nothing (`clean`) every name is as good as another: code finds a free one.
+        self._is_blind = (
+            not self._writes
+            and any(tool.name == "read_file" for tool in request.tools)
+            and request.turns_left <= TURNS_TO_WRITE
+        )
 
-def _writable(brief: Brief) -> frozenset[Scope]:
-    """The scopes in which a fact counts as known: one that may not be written may also vanish unseen."""
-    return frozenset(scope.name for scope in brief.scopes if scope.writable)
+    def call(self) -> ToolCall | None:
+        """The write to make next; None: there is nothing to do, or nothing more."""
+        is_done = bool(self._writes) and self._writes[-1][1].verdict == "allow"
+        is_stuck = bool(self._writes) and not self._is_avoidable()
+        if self._known is not None or is_done or is_stuck or not self._may_write:
+            return None
+        decision = self._decision
+        labels = {"name": decision.title, "description": decision.description, "type": decision.type}
+        content = f"{completed(parse(''), labels)}{decision.text}\n"
+        call_id = f"write-{self._number}-{len(self._writes) + 1}"
+        return ToolCall(call_id, "write_file", {"path": self._free_path(), "content": content})
 
-
-def _exchanges(messages: Sequence[Message]) -> list[Exchange]:
-    """The calls made so far that were answered, in order."""
-    answers = {message.call_id: message for message in messages if isinstance(message, ToolMessage)}
-    return [
-        (call, answers[call.id])
-        for message in messages
-        if isinstance(message, AssistantMessage)
-        for call in message.calls
-        if call.id in answers
-    ]
-
-
-def _of(tool: str, done: Sequence[Exchange]) -> list[Exchange]:
-    return [each for each in done if each[0].tool == tool]
-
-
-def _path(call: ToolCall) -> str:
-    path: str = call.arguments["path"]
-    return path
-
-
-def _search(fact: str) -> tuple[ToolCall, ...]:
-    """Step 1: the searches. The ids say later which answer belongs to which kind."""
-    return tuple(
-        ToolCall(f"{_SEQUENCE_ID if each.in_sequence else 'words'}-{number}", "grep", each.arguments)
-        for number, each in enumerate(searches(fact), 1)
-    )
-
-
-def _found(fact: str, done: Sequence[Exchange], scopes: frozenset[Scope]) -> tuple[GrepHit, ...]:
-    answers = tuple(
-        (call.id.startswith(_SEQUENCE_ID), answer.text)
-        for call, answer in _of("grep", done)
-        if answer.verdict == "allow"
-    )
-    return hits(fact, answers, scopes)
-
-
-def _look(decision: Decision, found: Sequence[GrepHit]) -> tuple[ToolCall, ...]:
-    """Step 2: read what may be the same, and list the folder to see which names are taken."""
-    reads = [
-        ToolCall(f"read-{number}", "read_file", {"path": hit.path.text, "limit": MAX_READ_LINES})
-        for number, hit in enumerate(worth_reading(decision.text, found), 1)
-    ]
-    folder, _, _ = f"{decision.scope}/{decision.file}".rpartition("/")
-    return (*reads, ToolCall("ls-1", "ls", {"path": folder}))
-
-
-def _known_at(decision: Decision, done: Sequence[Exchange]) -> str | None:
-    """The path of an entry that was read and holds the same fact (F3)."""
-    return next(
-        (
-            _path(call)
-            for call, answer in _of("read_file", done)
-            if answer.verdict == "allow" and holds(answer.text, decision.text)
-        ),
-        None,
-    )
-
-
-def _write(decision: Decision, brief: Brief, done: Sequence[Exchange], *, is_blind: bool) -> ToolCall:
-    """Step 3: a new entry under the first name that is not known to be taken (F1, F2)."""
-    taken = {fold(path) for path in _taken(decision, brief, done)}
-    path = next(path for path in _names(decision, done, is_blind=is_blind) if fold(path) not in taken)
-    labels = {"name": decision.title, "description": decision.description, "type": decision.type}
-    front = completed(parse(""), labels)
-    content = f"{front}{decision.text}\n"
-    number = len(_of("write_file", done)) + 1
-    return ToolCall(f"write-{number}", "write_file", {"path": path, "content": content})
-
-
-def _taken(decision: Decision, brief: Brief, done: Sequence[Exchange]) -> Iterator[str]:
-    """Paths that something was seen at."""
-    scopes = frozenset(scope.name for scope in brief.scopes)
-    yield from (hit.path.text for hit in _found(decision.text, done, scopes))
-    yield from (_path(call) for tool in ("read_file", "write_file") for call, _ in _of(tool, done))
-    for call, answer in _of("ls", done):
+    def said(self) -> str:
+        """What came of it, where there is nothing more to do."""
+        if self._known is not None:
+            return f"Already known: {self._known.text}"
+        if not self._writes:
+            return "Not saved: there is no turn left to write in."
+        call, answer = self._writes[-1]
         if answer.verdict == "allow":
-            yield from (f"{_path(call)}/{name}" for name in listed_names(answer.text))
+            return f"Saved to {call.arguments['path']}: {self._decision.title}"
+        return f"Not saved: the write was answered with {answer.code}."
+
+    def _is_avoidable(self) -> bool:
+        """Whether another name may be answered otherwise than the last one."""
+        code = self._writes[-1][1].code
+        was_update = len(self._writes) == 1 and self._decision.updates is not None
+        is_in_folder = code == "refused" and "/" in self._decision.file
+        return len(self._writes) < MAX_WRITES and (code in _TAKEN or was_update or is_in_folder)
+
+    def _free_path(self) -> str:
+        """The first name that is not known to be taken (F1, F2)."""
+        taken = {fold(each.path.text) for each in self._brief.related}
+        taken.update(fold(call.arguments["path"]) for call, _ in self._writes)
+        if self._decision.updates is not None and not self._writes:
+            return self._decision.updates.text
+        return next(path for path in self._names() if fold(path) not in taken)
+
+    def _names(self) -> Iterator[str]:
+        """Paths to try, in order; the last ones are free unless someone took them on purpose."""
+        decision, codes = self._decision, {answer.code for _, answer in self._writes}
+        folder, _, name = f"{decision.scope}/{decision.file}".rpartition("/")
+        stem = name.removesuffix(FILE_SUFFIX)
+        if codes & {"not_a_file", "bad_name", "refused"}:
+            folder = decision.scope
+        if "bad_name" in codes:
+            stem = anonymous(decision.text)
+        if not self._is_blind:
+            yield f"{folder}/{stem}{FILE_SUFFIX}"
+        yield f"{folder}/{stem}-{anonymous(decision.text).removeprefix('note-')}{FILE_SUFFIX}"
+        yield from (f"{folder}/{anonymous(decision.text)}-{number}{FILE_SUFFIX}" for number in count(2))
 
 
-def _names(decision: Decision, done: Sequence[Exchange], *, is_blind: bool) -> Iterator[str]:
-    """Paths to try, in order; the last ones are free unless someone took them on purpose."""
-    codes = {answer.code for _, answer in _of("write_file", done)}
-    folder, _, name = f"{decision.scope}/{decision.file}".rpartition("/")
-    stem = name.removesuffix(FILE_SUFFIX)
-    if codes & {"not_a_file", "bad_name", "refused"}:
-        folder = decision.scope
-    if "bad_name" in codes:
-        stem = anonymous(decision.text)
-    if not is_blind:
-        yield f"{folder}/{stem}{FILE_SUFFIX}"
-    if not is_blind and "exists_as" not in codes and "not_read" not in codes:
-        yield from (f"{folder}/{stem}-{number}{FILE_SUFFIX}" for number in NUMBERED_NAMES)
-    yield f"{folder}/{stem}-{anonymous(decision.text).removeprefix('note-')}{FILE_SUFFIX}"
-    yield from (f"{folder}/{anonymous(decision.text)}-{number}{FILE_SUFFIX}" for number in count(2))
+def _writes(prefix: str, messages: Sequence[Message]) -> Iterator[_Write]:
+    """The writes of one decision that were answered, in order."""
+    answers = {message.call_id: message for message in messages if isinstance(message, ToolMessage)}
+    for message in messages:
+        if isinstance(message, AssistantMessage):
+            for call in message.calls:
+                if call.id.startswith(prefix) and call.id in answers:
+                    yield call, answers[call.id]
+
+
+def is_known(text: str, brief: Brief) -> bool:
+    """Whether an entry says a text already."""
+    return _known(text, brief) is not None
+
+
+def _known(text: str, brief: Brief) -> CanonicalPath | None:
+    """The entry that says a text already (F3); in a scope that may not be written one may vanish unseen."""
+    writable, wanted = {scope.name for scope in brief.scopes if scope.writable}, comparable(text)
+    said = (each.path for each in brief.related if wanted in each.sayings)
+    return next((path for path in said if path.scope in writable), None)
 
 
 # -- routing -----------------------------------------------------------------------------------------
@@ -491,7 +210,7 @@ class CueReading:
     is_sure: bool
 
 
-@lru_cache(maxsize=1)
+@lru_cache(maxsize=16)
 def read(fact: str) -> CueReading:
     """Match `fact` against every table. Cost: a few milliseconds, whatever its length, once a run."""
     tables = cues()
@@ -509,25 +228,40 @@ def read(fact: str) -> CueReading:
     return CueReading(scope, _type(scope, found, is_reference=is_reference), _topic(head, tables), is_sure)
 
 
-def route(brief: Brief, decided: tuple[Scope, EntryType] | None = None) -> Decision | None:
-    """Decide where the fact of `brief` goes.
+def route(brief: Brief, decided: tuple[Scope, EntryType] | None = None) -> tuple[Decision, ...]:
+    """Decide where the fact of `brief` goes: each of its items, where it is a list of facts.
 
     Args:
         brief: the run; only its writable scopes count.
-        decided: scope and type, where a model chose them.
+        decided: scope and type of all, where a model chose them.
 
     Returns:
-        The decision, or None where the run may write nowhere.
+        The decisions in order; none where the run may write nowhere.
     """
-    reading = read(brief.fact)
     writable = [each.name for each in brief.scopes if each.writable]
-    if not writable:
-        return None
+    texts = separate_items(brief.fact) or (brief.fact,)
+    return tuple(_routed(text, brief, writable, decided) for text in texts) if writable else ()
+
+
+def _routed(
+    text: str, brief: Brief, writable: Sequence[Scope], decided: tuple[Scope, EntryType] | None
+) -> Decision:
+    reading = read(text)
     chosen, kind = decided or (reading.scope, reading.type)
     scope = next((each for each in (chosen, USER, PROJECT) if each in writable), writable[0])
-    title = title_of(brief.fact)
-    name = slug(title, brief.fact) + FILE_SUFFIX
-    return Decision(scope, kind, f"{reading.topic}/{name}" if reading.topic else name, title, brief.fact)
+    title = title_of(text)
+    name = slug(title, text) + FILE_SUFFIX
+    found = Decision(scope, kind, f"{reading.topic}/{name}" if reading.topic else name, title, text)
+    updated = [each.path for each in replaceable(found, brief) if supersedes(text, each.body)]
+    return replace(found, updates=updated[0]) if len(updated) == 1 else found
+
+
+def replaceable(decision: Decision, brief: Brief) -> Iterator[Related]:
+    """The related entries in whose place what is decided may stand: about the same, of its scope and type."""
+    for each in brief.related:
+        is_like = each.path.scope == decision.scope and each.type in {decision.type, None}
+        if each.is_ours and is_like and takes_the_place(decision.text, each.body):
+            yield each
 
 
 def _stated(head: str, tables: Cues) -> str:
@@ -587,7 +321,7 @@ class RuleWriter:
 
     def respond(self, request: ModelRequest) -> Reply:
         """The next step; never raises for any fact or answer of a tool. Cost: milliseconds, no I/O."""
-        decision = route(request.brief)
-        if decision is None:
+        decisions = route(request.brief)
+        if not decisions:
             return Reply("Not saved: this run may write nowhere.")
-        return next_reply(decision, request)
+        return next_reply(decisions, request)

@@ -17,7 +17,8 @@ from muniment.content.gates import visible
 from muniment.errors import Cancelled, ConfigInvalid, DeadlineExceeded, printable
 from muniment.kernel.cancel import Cancelling
 from muniment.kernel.decide import Limits
-from muniment.kernel.names import Scope
+from muniment.kernel.names import Digest, Scope, Trust
+from muniment.kernel.path import CanonicalPath
 from muniment.names import ContextMode
 
 # -- model -------------------------------------------------------------------------------------------
@@ -83,6 +84,38 @@ class ScopeBrief:
 
 
 @dataclass(frozen=True, slots=True)
+class Related:
+    """An entry of the memory that is like the fact of a run, and may be shown to it.
+
+    Attributes:
+        id: of its provenance; empty: it has none.
+        path: its logical path.
+        digest: of its file, on which the run rests.
+        trust: who it comes from.
+        age: how long ago it was written, in words.
+        type: one of `TYPES`, or None.
+        title: one line.
+        body: its text.
+        sayings: what it says by itself, see `content.words.sayings`, if whoever asks may rely on it.
+        is_ours: whether the fact may stand in its place: whoever asks is trusted as far, and the policy lets
+            the run change it.
+        is_shown: whether a language model is shown it, who may be steered by what agents and strangers wrote.
+    """
+
+    id: str
+    path: CanonicalPath
+    digest: Digest
+    trust: Trust
+    age: str
+    type: str | None
+    title: str
+    body: str
+    sayings: frozenset[str]
+    is_ours: bool
+    is_shown: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Brief:
     """What a run is about, as data.
 
@@ -90,11 +123,13 @@ class Brief:
         fact: the text to remember, trimmed; 1 to `MAX_FACT_BYTES` bytes of UTF-8.
         scopes: the scopes of the run, in the order of the policy.
         context: what the run may see.
+        related: entries that are like the fact, the nearest first; the run counts as having read them.
     """
 
     fact: str
     scopes: tuple[ScopeBrief, ...]
     context: ContextMode
+    related: tuple[Related, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +222,10 @@ class Usage:
 
     input_tokens: int = 0
     output_tokens: int = 0
+
+    def plus(self, other: Usage) -> Usage:
+        """Both together."""
+        return Usage(self.input_tokens + other.input_tokens, self.output_tokens + other.output_tokens)
 
 
 @dataclass(frozen=True, slots=True)

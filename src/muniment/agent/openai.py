@@ -52,6 +52,8 @@ from muniment.agent.chat import (
     DECISION_TOKENS,
     Document,
     Form,
+    acted_on,
+    action_question,
     action_schema,
     answer_tokens,
     body,
@@ -60,6 +62,7 @@ from muniment.agent.chat import (
     first_reply,
     job_message,
     later_reply,
+    near,
     offered_tools,
     question,
     sure,
@@ -75,6 +78,7 @@ from muniment.agent.model import (
     Reply,
     ScopeBrief,
     SystemMessage,
+    Usage,
     UserMessage,
     check_model_name,
     check_protocol,
@@ -351,13 +355,18 @@ class OpenAIModel:
             return later
         if not request.tools or not any(scope.writable for scope in request.brief.scopes):
             return Reply("Not saved: there is nowhere to write, or no turn left to write in.")
-        certain = sure(request.brief) if self.protocol == "decide" else None  # Else the model is to be tried.
-        if certain is not None:
-            return replace(first_reply(certain, request), decided_by=RuleWriter.name)
-        answer, _ = self._answer(request, patience)
-        decision = decision_in(answer.text, request.brief)
-        reply = Reply() if decision is None else first_reply(decision, request)
-        return self._without_key(replace(reply, usage=answer.usage))
+        # Where the model was not chosen to decide, but failed to act, it is to be tried.
+        decisions = sure(request.brief) if self.protocol == "decide" else ()
+        decided_by, usage = RuleWriter.name if decisions else "", Usage()
+        if not decisions:
+            answer, _ = self._answer(request, patience)
+            decisions, usage = decision_in(answer.text, request.brief), answer.usage
+        if entries := near(decisions, request.brief):
+            answer, _ = self._answer(action_question(request, entries), patience)
+            decisions, decided_by = (acted_on(decisions[0], answer.text, entries),), ""
+            usage = usage.plus(answer.usage)
+        reply = first_reply(decisions, request) if decisions else Reply()
+        return self._without_key(replace(reply, usage=usage, decided_by=decided_by))
 
     def _without_key(self, reply: Reply) -> Reply:
         """`reply` as far as it does not repeat a secret (N5)."""
@@ -725,7 +734,7 @@ def _try(model: OpenAIModel, form: Form, patience: Patience) -> tuple[Verdict, s
 
 def _acted(answer: FirstChoice, request: ModelRequest, form: Form, *, decides: bool) -> bool:
     if decides:
-        return decision_in(answer.text, request.brief) is not None
+        return bool(decision_in(answer.text, request.brief))
     return [call.tool for call in as_reply(answer, request, form).calls] == ["ls"]
 
 

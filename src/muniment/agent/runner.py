@@ -99,7 +99,7 @@ class RunOutcome:
         escape: the escape that ended the run, if one did.
         decisions: every call, in order.
         decided_by: who decided where the fact belongs, if that was not the model.
-        read: paths that `read_file` or `edit` showed to the model.
+        read: paths that the brief, `read_file` or `edit` showed to the model.
         messages: the transcript, as the model saw it last.
     """
 
@@ -148,6 +148,7 @@ class Runner:
     def run(self, brief: Brief, indexes: tuple[IndexExcerpt, ...] = ()) -> RunOutcome:
         """Drive the model until the run ends; never raises for what a model or worker does."""
         outcome = self._outcome
+        outcome.read.update(each.path for each in brief.related)
         self._add(system_message(brief))
         self._add(job_message(brief, indexes, self._token))
         try:

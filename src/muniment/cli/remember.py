@@ -212,9 +212,12 @@ def _report(result: RememberResult, *, as_json: bool) -> int:
     elif result.unchanged or result.repeated:
         say(visible(result.summary))
     else:
-        done = "would be saved" if result.status == "dry_run" else "saved"
+        would = "would be " if result.status == "dry_run" else ""
         for change in result.changes:
-            say(f"{done} ({'new' if change.kind == 'create' else 'changed'}): {change.path}")
+            if change.superseded is not None:
+                say(f'{would}updated: {change.path} (was: "{change.superseded.was}")')
+            else:
+                say(f"{would}saved ({'new' if change.kind == 'create' else 'changed'}): {change.path}")
         say(
             f"  {visible(one_line(result.decided_by))}, {result.turns} turns, {result.seconds:.2f} s, "
             f"policy {result.policy}, enforcement {_enforcement(result)}"

@@ -47,6 +47,7 @@ from muniment.client.results import (
     Review,
     ReviewShown,
     Status,
+    Superseded,
     Task,
     TaskError,
     Undone,
@@ -464,7 +465,15 @@ class _Object:
 def _read(kind: type[R], document: object, what: str) -> R:
     """A value of a dataclass whose fields are read by their types."""
     wire = _Object(document, what)
-    readers = {"str": wire.text, "str | None": wire.maybe, "tuple[str, ...]": wire.texts, "int": wire.count}
+    readers: dict[str, Callable[[str], object]] = {
+        "str": wire.text,
+        "str | None": wire.maybe,
+        "tuple[str, ...]": wire.texts,
+        "int": wire.count,
+        "tuple[Superseded, ...]": lambda name: tuple(
+            _read(Superseded, each, "what was superseded") for each in wire.items(name)
+        ),
+    }
     found = {
         each.name: readers[str(each.type)](_camel(each.name))
         for each in fields(kind)

@@ -23,6 +23,19 @@ _OVER: Final = frozenset({"completed", "failed", "cancelled"})
 
 
 @dataclass(frozen=True, slots=True)
+class Superseded:
+    """An entry that no longer holds: the fact stands in its place.
+
+    Attributes:
+        path: of both.
+        id: likewise; empty where it had none.
+    """
+
+    path: str
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
 class RememberResult:
     """What a remember did.
 
@@ -33,6 +46,7 @@ class RememberResult:
         decided_by: the model, or `rules`.
         trust: of what was written; below that of the request where a model used words of its own.
         notes: what a person should know.
+        superseded: what no longer holds.
     """
 
     summary: str
@@ -42,6 +56,7 @@ class RememberResult:
     decided_by: str | None = None
     trust: str | None = None
     notes: tuple[str, ...] = ()
+    superseded: tuple[Superseded, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,8 @@ P2 A text keeps an entry if it is the entry, line by line, with the fact behind 
    list, or as lines of its prose. An entry with headings, lead-ins, code or markup is not added to: what
    stands below them is turned by them.
 P3 A fact takes the place of an entry that is about the same: they share half of the words that say something,
-   and no unit of the entry turns a meaning. A unit is a sentence, line or list item.
+   and no unit of the entry turns a meaning. Of a fact that says itself that something changed, half of the
+   entry's words are enough, and these may turn it. A unit is a sentence, line or list item.
 P4 A label (title, description, keyword) is a fact's if it is a stretch of a unit from its beginning, small
    words aside, and has every word of the fact that turns a meaning. A name need not begin with the unit.
 P5 A text is made of others if it has all of their units, those of each in order, and no other, and none of
@@ -21,7 +22,7 @@ Start at `whose`; attacked in tests/units/content/test_provenance.py.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import chain
@@ -44,6 +45,11 @@ from muniment.kernel.path import normalised
 # In doubt a text does not hold it: then code files the fact verbatim, which loses nothing. Attacked by
 # `tests/units/content/test_provenance.py`.
 
+MAX_SEPARATE: Final = 8
+"""Items of a list that are filed each by itself: as many files as a run may write unless a policy says so."""
+
+MIN_STATEMENT_WORDS: Final = 3
+
 MAX_PLACES: Final = 8
 """Places of a text that are looked at more closely: a text that says half of a fact more often is odd."""
 
@@ -52,6 +58,7 @@ SENTENCE_CHARS: Final = 1_000
 
 _MARKER: Final = re.compile(r"^[ \t]*(?:[-*+>]|#{1,6}|\d{1,9}[.)])[ \t]+", re.MULTILINE)
 _ITEM: Final = re.compile(r"(?:[-*+]|\d{1,9}[.)])[ \t]+\S")
+_BULLET: Final = re.compile(r"[-*+][ \t]+(?!\[[ xX]\])(\S.*?)[ \t]*")
 _EMPHASIS: Final = re.compile(r"(?<![\w*_])(\*{1,3}|_{1,3})(?=[^\s*_])([^*_\n]+)(?<=[^\s*_])\1(?![\w*_])")
 _TOKEN: Final = re.compile(
     r"(?<![\w.)\]])[-\u2212+](?=\w)|\d+(?:[.,:]\d+)+|\w+(?:['\u2019]\w+)*"
@@ -155,6 +162,21 @@ def _other_subjects(before: str) -> set[str]:
     return (line or {each.text for each in _words(before)}) - _SUBJECTS
 
 
+def separate_items(fact: str) -> tuple[str, ...]:
+    """The items of a list of facts that may be filed each by itself; none where it is no such list.
+
+    It is flat, of `-`, `*` or `+`, nothing else stands in it, and every item is a statement of three words or
+    more, and introduces nothing. Steps that are numbered stay together.
+    """
+    items = [match[1] for line in fact.splitlines() if line.strip() and (match := _BULLET.fullmatch(line))]
+    count = sum(1 for line in fact.splitlines() if line.strip())
+    if not 1 < len(items) == count <= MAX_SEPARATE or len(set(items)) < count:
+        return ()
+    is_statement = all(is_running(item) or len(item.split()) >= MIN_STATEMENT_WORDS for item in items)
+    is_structured = any(map(_MARKUP.search, items)) or any(unit.leads for unit in _units(fact))
+    return tuple(items) if is_statement and not is_structured else ()
+
+
 def _items(fact: str) -> list[str]:
     """The items of a flat list, where the fact is nothing else; else nothing."""
     lines = [line for line in fact.splitlines() if line.strip()]
@@ -253,6 +275,10 @@ class Whose(Enum):
     """Not the requester's, or not as he said them."""
 
 
+Replaces = Callable[[str, str], bool]
+"""Whether a fact may take the place of the body of an entry."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Unit:
     """A sentence, heading or list item.
@@ -274,24 +300,42 @@ class _Unit:
         return any(map(_is_turning, self.words))
 
 
-def whose(body: str, fact: str, before: str | None) -> Whose:
+def whose(body: str, fact: str, before: str | None, replaces: Replaces | None = None) -> Whose:
     """Whose the words of an entry are (P1 to P3).
 
     Args:
         body: of the entry as it is to be.
-        fact: what was said.
+        fact: what was said; of a list of facts (`separate_items`) each item by itself is one, too.
         before: body of the entry that it replaces; None: there is none.
+        replaces: whether a fact may take the place of a body; None: `may_stand_for`.
 
     Cost: linear in the texts.
     """
     said, old = _lines(body), None if before is None else _lines(before)
     if old is not None and said == old:
         return Whose.SAME
-    if _is_fact(said, fact):
-        return Whose.FACT if not old or _may_go(_units(before or ""), _units(fact)) else Whose.OTHERS
-    if old and said[: len(old)] == old and _may_follow(said[len(old) :], old, fact):
-        return Whose.KEPT
+    for each in (fact, *separate_items(fact)):
+        if _is_fact(said, each):
+            is_ours = not old or (replaces or may_stand_for)(each, before or "")
+            return Whose.FACT if is_ours else Whose.OTHERS
+        if old and said[: len(old)] == old and _may_follow(said[len(old) :], old, each):
+            return Whose.KEPT
     return Whose.OTHERS
+
+
+def may_stand_for(fact: str, body: str, *, is_change: bool = False) -> bool:
+    """Whether a fact may take the place of an entry's body (P3).
+
+    Args:
+        fact: what was said.
+        body: of the entry.
+        is_change: the fact says that something changed.
+    """
+    gone, told = _units(body), _units(fact)
+    old, new = _features(gone), _features(told)
+    size = len(old) if is_change else max(len(old), len(new))
+    is_about_it = 2 * len(old & new) >= max(size, 1)
+    return is_about_it and not any(unit.leads or (unit.turns and not is_change) for unit in gone)
 
 
 def stands_in(label: str, fact: str) -> bool:
@@ -353,13 +397,6 @@ def _may_follow(new: Sequence[str], old: Sequence[str], fact: str) -> bool:
     if len(places) > 1 or first.place not in places or any(unit.number for unit in (first, *units)):
         return False
     return bool(first.place) or not new[0] or not _goes_on(units[-1].words)
-
-
-def _may_go(gone: Sequence[_Unit], told: Sequence[_Unit]) -> bool:
-    """Whether a fact may take the place of some units (P3)."""
-    old, new = _features(gone), _features(told)
-    is_about_it = 2 * len(old & new) >= max(len(old), len(new), 1)
-    return is_about_it and not any(unit.leads or unit.turns for unit in gone)
 
 
 def _begins(unit: Sequence[str], label: Sequence[str]) -> bool:

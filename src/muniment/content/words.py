@@ -164,6 +164,11 @@ BANDS: Final = 16
 FINAL_PUNCTUATION: Final = ".!,: \u3002\u0964\u061b\u060c"
 """What makes no other fact. Not `;`, which Greek asks with, and NFKC makes of U+037E."""
 
+MAX_ITEMS: Final = 1_000
+"""Items of a list that are sayings; those of a longer one are none."""
+
+_ITEM: Final = re.compile(r"(?:[-*+]|[0-9]{1,9}[.)])[ \t]+(\S.*)", re.DOTALL)
+_EMPHASIS: Final = "*_`~ "
 _ROWS: Final = HASHES // BANDS
 _HASH: Final = struct.Struct(f"<{HASHES}I")
 
@@ -172,6 +177,20 @@ def comparable(text: str) -> str:
     """`text` without what does not tell two facts apart: texts that say the same give the same."""
     whole = " ".join(folded(text).split())
     return whole.rstrip(FINAL_PUNCTUATION) or whole
+
+
+def sayings(body: str) -> tuple[str, ...]:
+    """What a text says by itself, each as `comparable` has it: the whole, and the items of a bare flat list.
+
+    A line of any other text is none of them: what stands around it may turn its meaning ("Never do any of
+    this:").
+    """
+    lines = [line for line in body.splitlines() if line.strip()]
+    items = [match[1] for line in lines if (match := _ITEM.fullmatch(line)) is not None]
+    introduces = any(folded(item).rstrip(_EMPHASIS).endswith(":") for item in items)
+    is_list = len(items) == len(lines) <= MAX_ITEMS and not introduces
+    parts = (body, *items) if is_list else (body,)
+    return tuple(dict.fromkeys(said for part in parts if (said := comparable(part))))
 
 
 def alike(texts: Mapping[str, str]) -> list[tuple[str, ...]]:

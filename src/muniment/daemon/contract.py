@@ -136,6 +136,13 @@ class RejectBody(_Request):
     """Nothing: which review it is stands in the path."""
 
 
+class Superseded(_Model):
+    """An entry that no longer holds: the fact stands in its place, under its path and id."""
+
+    path: str
+    id: str = Field(description="Of its provenance; empty where it had none.")
+
+
 class RememberResult(_Model):
     """What a remember did."""
 
@@ -147,6 +154,7 @@ class RememberResult(_Model):
     trust: Annotated[Trust, Field(strict=False)] | None = Field(
         None, description="Of what was written; below the request's where a model used words of its own."
     )
+    superseded: list[Superseded] = Field(default_factory=list, description="What no longer holds.")
     notes: list[str] = Field(default_factory=list, description="What a person should know.")
 
 

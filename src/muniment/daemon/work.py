@@ -353,6 +353,9 @@ def _answer(result: _Result) -> BaseModel:
                 enforcement=result.enforcement,
                 decided_by=result.decided_by,
                 trust=result.trust,
+                superseded=[
+                    contract.Superseded(path=path, id=each.id) for path, each in result.superseded.items()
+                ],
                 notes=list(result.notes),
             )
         case ForgetResult():

@@ -19,9 +19,9 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -29,16 +29,17 @@ from muniment import events
 from muniment.agent.chat import IndexExcerpt
 from muniment.agent.decision import DESCRIPTION_CHARS, in_one_line, slug, title_of
 from muniment.agent.filing import RuleWriter, read
-from muniment.agent.model import Brief, Budget, Model, ScopeBrief
+from muniment.agent.model import Brief, Budget, Model, Related, ScopeBrief
 from muniment.agent.runner import RUN_NAME, Observer, Runner, RunOutcome, Witness
+from muniment.agent.updates import is_chatter, takes_the_place
 from muniment.cancelling import Cancel
 from muniment.content.admission import own, quoted
 from muniment.content.entry import parse, shortened
 from muniment.content.frontmatter import written
 from muniment.content.gates import decode, encode, one_line, visible
-from muniment.content.provenance import Whose, holds, names, stands_in, whose
+from muniment.content.provenance import Whose, holds, names, separate_items, stands_in, whose
 from muniment.content.secrets import find_secret, redacted
-from muniment.content.words import is_running
+from muniment.content.words import comparable, is_running
 from muniment.errors import (
     Cancelled,
     InvalidContextMode,
@@ -57,6 +58,7 @@ from muniment.errors import (
 )
 from muniment.fence.evidence import Held
 from muniment.jobs.place import Place
+from muniment.jobs.related import related_to
 from muniment.jobs.request import (
     RememberRequest,
     RememberResult,
@@ -70,7 +72,7 @@ from muniment.jobs.request import (
     spent,
 )
 from muniment.kernel.cancel import Patience
-from muniment.kernel.change import ChangeSet, FileChange
+from muniment.kernel.change import ChangeSet, FileChange, digest
 from muniment.kernel.decide import Judge, Policy
 from muniment.kernel.names import INDEX_NAME, RelPath, Scope, Trust, Verb, joined
 from muniment.kernel.path import FILE_SUFFIX, CanonicalPath
@@ -81,8 +83,8 @@ from muniment.sandbox import Sandbox
 from muniment.store.audit import described, timestamp
 from muniment.store.commit import Commit
 from muniment.store.index import excerpt, is_index_path
-from muniment.store.ledger import CommitRow, Run, root_key
-from muniment.store.trust import Ruling, TrustRule, by_words, stamp, trust_at
+from muniment.store.ledger import SUPERSEDES, CommitRow, Run, root_key
+from muniment.store.trust import NO_RELATIONS, SEE, Ruling, TrustRule, by_words, stamp, trust_at
 from muniment.store.upkeep import is_as_written, trusted_less, trusts_shown
 from muniment.tools.calls import WRITING_TOOLS, Outcome, stopped
 
@@ -104,7 +106,10 @@ _LONE_WORD: Final = re.compile(r"[^\W_](?:[^\W_A-Z]{0,14}|[A-Z]{0,14})")
 _RUNNING_CHARS: Final = 4
 """Characters of a lone word in a script without spaces, where more of them are a sentence."""
 
+CHATTER: Final = "nothing to keep: it is only thanks, a greeting, or a yes or no"
+
 _NUMBERED: Final = re.compile(r"(?:-[0-9]{1,3}|-[0-9a-f]{8})?")
+_WITH_DIGEST: Final = re.compile(r"-[0-9a-f]{8}")
 _COUNTED: Final = re.compile(r"-[0-9]{1,2}\Z")
 _BETWEEN_WORDS: Final = re.compile(r"[-_ .]+")
 
@@ -115,7 +120,7 @@ class NotTheirWords(Exception):
 
 def _filed(
     run: Run,
-    fact: str,
+    words: _FactWords,
     box: Sandbox,
     place: Place,
     indexes: Collection[Scope],
@@ -128,7 +133,7 @@ def _filed(
 
     Args:
         run: that proposed it.
-        fact: what was to be remembered.
+        words: of what was to be remembered.
         box: where it was proposed.
         place: of the memory.
         indexes: the run was shown those of these scopes.
@@ -141,12 +146,14 @@ def _filed(
         NotTheirWords: see above.
         Whatever `Sandbox.commit` does.
     """
-    # Where secrets are taken out instead of refused, so they are of the fact.
-    fact = redacted(fact) if place.policy.content.secrets == "redact" else fact
-    words, rule = _FactWords(fact), by_words(fact, run.trust, _least_shown(place, box, indexes))
+    rule = by_words(words.fact, run.trust, _least_shown(place, box, indexes), takes_the_place)
 
     def stamped(after: bytes, before: bytes | None, path: CanonicalPath, by: Run) -> bytes:
-        return stamp(words.labelled(after, before), before, path, by)
+        labelled = words.labelled(after, before)
+        if before is not None and words.supersedes(labelled, before):
+            return stamp(labelled, before, path, by, relations={SUPERSEDES: digest(before)})
+        near = None if before is not None else words.near(labelled)
+        return stamp(labelled, before, path, by, relations=NO_RELATIONS if near is None else {SEE: near})
 
     return box.commit(
         run,
@@ -159,10 +166,16 @@ def _filed(
 
 
 class _FactWords:
-    """Labels and names that a fact's own words make; whatever else is proposed gives way to code's."""
+    """What a fact's own words make of a file: labels, names and relations; anything else gives way to code's.
 
-    def __init__(self, fact: str) -> None:
-        self._fact = fact
+    Args:
+        fact: where secrets are taken out instead of refused, without them.
+        related: entries that are like it.
+    """
+
+    def __init__(self, fact: str, related: Sequence[Related]) -> None:
+        self.fact = fact
+        self._related = related
         self._topic = read(fact).topic
         self._title = title_of(fact)
         self._description = shortened(in_one_line(fact), DESCRIPTION_CHARS)
@@ -172,6 +185,8 @@ class _FactWords:
         """Where a new file goes. One word of its path may be anybody's: it says nothing by itself."""
         *folders, name = path.rel.split("/")
         stem, kept, spare = name.removesuffix(FILE_SUFFIX), "", 1
+        if _WITH_DIGEST.fullmatch(stem.removeprefix(self._stem)):
+            stem = self._stem  # A run cannot see which numbers are free.
         for folder in folders:
             if folder != self._topic and not self._names(folder, FOLDER_WORDS):
                 spare -= 1
@@ -190,7 +205,7 @@ class _FactWords:
         an entry ends people say: by a run it could only hide what they wanted to be told.
         """
         entry, old = parse(decode(after)), None if before is None else parse(before)
-        by = whose(entry.body, self._fact, None if old is None else old.body)
+        by = self._whose(after, None if old is None else old.body)
         if old is not None and by is not Whose.FACT:
             kept = (before or b"").decode("utf-8", "replace")
             return encode((kept.removesuffix(old.body) or "---\n---\n") + entry.body)
@@ -208,15 +223,28 @@ class _FactWords:
             lines.append(f"keywords: [{', '.join(words)}]")
         return encode("\n".join(["---", *lines, "---", entry.body]))
 
+    def supersedes(self, after: bytes, before: bytes) -> bool:
+        """Whether a file says the fact instead of what it said."""
+        return self._whose(after, parse(before).body) is Whose.FACT
+
+    def near(self, after: bytes) -> str | None:
+        """The id of an entry, or its path if it has none, that is about the same as a new one."""
+        body = parse(after).body
+        near = (each for each in self._related if takes_the_place(body, each.body))
+        return next((each.id or each.path.text for each in near), None)
+
+    def _whose(self, after: bytes, old: str | None) -> Whose:
+        return whose(parse(after).body, self.fact, old, takes_the_place)
+
     def _says(self, label: str) -> bool:
-        return stands_in(label, self._fact)
+        return stands_in(label, self.fact)
 
     def _names(self, name: str, most: int) -> bool:
         """Whether a name is of at most so many words of the fact, or code's with a number."""
         if name.startswith(self._stem) and _NUMBERED.fullmatch(name[len(self._stem) :]):
             return True
         words = _BETWEEN_WORDS.sub(" ", _COUNTED.sub("", name))
-        return len(words.split()) <= most and names(words, self._fact)
+        return len(words.split()) <= most and names(words, self.fact)
 
 
 def _not_in_place_of_others(rule: TrustRule) -> TrustRule:
@@ -286,9 +314,14 @@ class _RememberTask:
         return isinstance(self.model, RuleWriter)
 
     def require_fact(self, fact: str, texts: Collection[str]) -> None:
-        """Step 6: raise `_Followed` where what a model wrote or named does not hold `fact`."""
-        if not (self.is_by_rules or holds(tuple(texts), fact)):
-            raise _Followed("what it wrote or named does not hold the fact")
+        """Step 6: raise where what was written or named does not hold `fact`; the rules may hold a part."""
+        if not self.is_by_rules:
+            if not holds(tuple(texts), fact):
+                raise _Followed("what it wrote or named does not hold the fact")
+            return
+        items, said = set(map(comparable, separate_items(fact))), set(map(comparable, texts))
+        if not items <= said and comparable(fact) not in said:
+            raise RememberFailed("a part of the list could not be filed; nothing was written")
 
     def failed(self, error: MunimentError, why: str) -> Exception:
         """What to raise for a model that came to nothing."""
@@ -341,6 +374,8 @@ def remember(
             if done is not None:
                 return _again(task, done)
             brief, policy = _prepare(task, fact)
+            if is_chatter(fact):
+                return task.result(None, status="completed", summary=CHATTER, unchanged=True)
             budget = Budget(policy.limits, token, place.clock)
             result = _carried_out(task, brief, policy, budget)
         except MunimentError as error:
@@ -425,7 +460,8 @@ def _attempts(task: _RememberTask, brief: Brief, policy: Policy, budget: Budget)
 
 def _attempt(task: _RememberTask, brief: Brief, policy: Policy, budget: Budget) -> RememberResult:
     """Steps 3 and 4, once."""
-    place = task.place
+    place, patience = task.place, Patience(budget.deadline, task.cancel)
+    brief = replace(brief, related=related_to(brief, task.request.trust, place, policy, patience))
     with Sandbox.for_run(
         policy,
         place.roots,
@@ -433,7 +469,8 @@ def _attempt(task: _RememberTask, brief: Brief, policy: Policy, budget: Budget) 
         in_process=place.in_process,
         symlinks=place.symlinks,
         context=brief.context,
-        patience=Patience(budget.deadline, task.cancel),
+        patience=patience,
+        shown={each.path: each.digest for each in brief.related},
     ) as box:
         task.held = box.held  # Before the model is asked anything.
         runner = Runner(
@@ -456,12 +493,14 @@ def _attempt(task: _RememberTask, brief: Brief, policy: Policy, budget: Budget) 
         run = Run(*who, fact=state.keyed(fact))
 
         def accept(proposed: ChangeSet) -> None:
-            task.require_fact(brief.fact, [_body(each.after or b"") for each in proposed.changes])
+            known = _known_entries(place, box, outcome).values()
+            task.require_fact(brief.fact, [*(_body(each.after or b"") for each in proposed.changes), *known])
 
+        told = redacted(fact) if place.policy.content.secrets == "redact" else fact
         try:
             done = _filed(
                 run,
-                fact,
+                _FactWords(told, brief.related),
                 box,
                 place,
                 tuple(each.scope for each in indexes),

@@ -25,7 +25,7 @@ from muniment.kernel.names import Enforcement, Scope, Trust
 from muniment.kernel.path import MAX_MARKS, overlong_run
 from muniment.names import MAX_FACT_BYTES, ContextMode, FenceLayer
 from muniment.store.audit import append, timestamp
-from muniment.store.ledger import Change, ChangeRow, CommitRow, Run, of_task, root_key
+from muniment.store.ledger import Change, ChangeRow, CommitRow, Run, Superseded, of_task, root_key
 from muniment.store.review import waiting_of
 from muniment.store.state import State
 from muniment.store.trust import new_ulid
@@ -191,6 +191,11 @@ class RememberResult:
     error: MunimentError | None = None
     detail: str | None = None
 
+    @property
+    def superseded(self) -> dict[str, Superseded]:
+        """What no longer holds because of the fact, by the path at which the fact stands now."""
+        return {each.path: each.superseded for each in self.changes if each.superseded is not None}
+
     def as_json(self) -> dict[str, Any]:
         """The document that `remember --json` prints."""
         document: dict[str, Any] = {
@@ -210,6 +215,8 @@ class RememberResult:
             document["unchanged"] = True
         if self.repeated:
             document["repeated"] = True
+        if self.superseded:
+            document["superseded"] = [{"path": path, "id": each.id} for path, each in self.superseded.items()]
         if self.notes:
             document["notes"] = list(self.notes)
         if self.detail is not None:

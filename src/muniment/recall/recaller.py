@@ -590,7 +590,11 @@ class Shelf:
 
     def path(self, hit: Hit) -> str:
         """The logical path of a hit."""
-        return f"{self._opened[hit.key.root][0].scope}/{hit.key.rel}"
+        return f"{self.scope(hit)}/{hit.key.rel}"
+
+    def scope(self, hit: Hit) -> Scope:
+        """The scope of a hit."""
+        return self._opened[hit.key.root][0].scope
 
     def look_again(self, hits: Iterable[Hit]) -> None:
         """Bring the rows of some hits up to date, whose files were edited in place or went.

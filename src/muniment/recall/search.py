@@ -38,12 +38,12 @@ from dataclasses import dataclass, replace
 from operator import mul
 from typing import Any, Final, NamedTuple, TypeVar
 
-from muniment.content.words import STOP_WORDS
+from muniment.content.words import STOP_WORDS, comparable
 from muniment.kernel.cancel import Patience
 from muniment.kernel.names import Digest, RelPath
 from muniment.store.database import Database
 from muniment.store.ledger import RootKey
-from muniment.store.rows import folded
+from muniment.store.rows import folded, saying_digest
 
 # -- stems -------------------------------------------------------------------------------------------
 #
@@ -302,12 +302,13 @@ class Query:
     words: tuple[Word, ...]
 
 
-def read_query(text: str, stemmer: Stemmer) -> Query:
+def read_query(text: str, stemmer: Stemmer, *, is_fact: bool = False) -> Query:
     """The query that a message is (Q1 to Q6).
 
     Args:
         text: any.
         stemmer: stays the caller's.
+        is_fact: it is one, and no message: what is talk in that (Q2) may be what a fact tells of (`works`).
 
     Cost: 0.2 ms for a sentence, some ms for a message of any length.
     """
@@ -315,7 +316,7 @@ def read_query(text: str, stemmer: Stemmer) -> Query:
         text = f"{text[:_END_CHARS]} {text[-_END_CHARS:]}"
     plain = _GREETING.sub(" ", folded(text))
     phrases = tuple(_phrases(plain, stemmer))
-    words = tuple(_words(stemmer.terms(_SYMBOL.sub(" ", plain))))
+    words = tuple(_words(stemmer.terms(_SYMBOL.sub(" ", plain)), talk=frozenset() if is_fact else _TALK))
     first, last = _ends(words, MAX_WORDS - len(phrases))
     if last:
         last = (replace(last[0], goes_on=False), *last[1:])
@@ -340,12 +341,12 @@ def _phrases(plain: str, stemmer: Stemmer) -> Iterator[Word]:
             yield Word(" ".join(term.word for term in terms), " ".join(term.stem for term in terms))
 
 
-def _words(terms: Sequence[Term]) -> Iterator[Word]:
+def _words(terms: Sequence[Term], talk: Collection[str]) -> Iterator[Word]:
     seen: set[str] = set()
     before = ""
     for term in terms:
         word, stem = term
-        if _says_nothing(word) or stem in seen:
+        if _says_nothing(word, talk) or stem in seen:
             before = ""
             continue
         seen.add(stem)
@@ -363,9 +364,9 @@ def _ends(items: tuple[_Item, ...], limit: int) -> tuple[tuple[_Item, ...], tupl
     return items[: limit - half], items[len(items) - half :]
 
 
-def _says_nothing(word: str) -> bool:
+def _says_nothing(word: str, talk: Collection[str] = _TALK) -> bool:
     """Whether a word is left out (Q2)."""
-    return len(word) < _MIN_CHARS or word in STOP_WORDS or word in _TALK
+    return len(word) < _MIN_CHARS or word in STOP_WORDS or word in talk
 
 
 def _tells(term: Term) -> bool:
@@ -662,13 +663,37 @@ class Search:
 
         Cost: some 2 ms of CPU in a memory of 1 000 entries, 7 ms in one of 100 000.
         """
+        return self._searched(wanted, patience, abstains=True)
+
+    def nearest(self, texts: Sequence[str], wanted: Wanted, patience: Patience) -> tuple[Hit, ...]:
+        """The entries that are most like some texts, best first, whether or not they are about them.
+
+        Those that say one of them by themselves (`content.words.sayings`) come first, whatever their words.
+
+        Args:
+            texts: all in the query of `wanted`.
+            wanted: what is asked.
+            patience: until when to look.
+
+        Raises:
+            ManagedMemoryUnavailable, Cancelled, DeadlineExceeded: as `find`.
+
+        Cost: that of `find`.
+        """
+        said = json.dumps([saying_digest(comparable(text)) for text in texts])
+        rows = self._catalog.rows(_SAYING, (said, *_shown(wanted), wanted.limit), patience=patience)
+        same = [hit for row in rows if wanted.accepts((hit := hit_of(row)).key.root, hit.key.rel)]
+        found = self._searched(wanted, patience, abstains=False).hits
+        return tuple({hit.key: hit for hit in (*same, *found)}.values())[: wanted.limit]
+
+    def _searched(self, wanted: Wanted, patience: Patience, *, abstains: bool) -> SearchResult:
         total = self._total(patience)
         every = self._weighed(wanted.query, total, patience)
         words = [each for each in every if each.rows]
         ranking = Ranking(every, self._stemmer)
         if not any(not each.word.is_weak for each in words):
             return SearchResult((), ranking)
-        is_meant = _judge_of(every, total)
+        is_meant = _judge_of(every, total) if abstains else _anything
         for gate in _gates(words, total):
             rows = self._page(gate, wanted, patience)
             scores = self._scores(rows, ranking, patience)
@@ -774,6 +799,13 @@ _OTHERS: Final = f"""
         {_MAY_BE_SHOWN}
 """  # noqa: S608  likewise
 
+_SAYING: Final = f"""
+    SELECT {HIT_COLUMNS} FROM saying CROSS JOIN entry ON entry.id = saying.entry
+    WHERE saying.digest IN (SELECT value FROM json_each(?))
+        {_MAY_BE_SHOWN}
+    ORDER BY entry.root, entry.rel LIMIT ?
+"""  # noqa: S608  likewise
+
 _SIDE: Final = f"""
     (SELECT json_group_array(id) FROM (
         SELECT id FROM entry AS other
@@ -810,6 +842,11 @@ def _judge_of(words: Sequence[Weighed], total: int) -> Callable[[Score], bool]:
     needed = min(_TWO, units(each.word for each in strong))
     telling = min(1, sum(not each.word.is_common for each in strong))
     return lambda score: score.units >= needed and score.weight >= enough and score.telling >= telling
+
+
+def _anything(_score: Score) -> bool:
+    """Whether an entry is about a text of which nobody asks that."""
+    return True
 
 
 def _gates(words: Sequence[Weighed], total: int) -> Iterator[str]:

@@ -58,7 +58,7 @@ from muniment.kernel.names import (
 from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, segment_problem
 from muniment.kernel.root import Kind, OpenDirectory, Root, Sighted
 from muniment.store.index import is_index_path
-from muniment.store.rows import Assess, Assessed, Columns, Row, folded, row_of, unreadable_row
+from muniment.store.rows import Assess, Assessed, Columns, Row, Text, folded, row_of, unreadable_row
 from muniment.store.state import Database, State
 from muniment.store.table import Table
 
@@ -248,6 +248,13 @@ class _Words(NamedTuple):
     words: Columns
 
 
+class _Saying(NamedTuple):
+    """What an entry says by itself."""
+
+    digest: str
+    entry: int
+
+
 class _ReadRow(NamedTuple):
     """How a file stood when it was read last, and what was thought of it."""
 
@@ -272,6 +279,7 @@ _DIRECTORIES: Final = Table("directory", _Directory)
 _NAMES: Final = Table("name", _Name)
 _ENTRIES: Final = Table("entry", _Entry)
 _TEXTS: Final = Table("text", _Words)
+_SAYINGS: Final = Table("saying", _Saying)
 _RELISTED: Final = Table("relisted", _Relisted)
 
 _NO_STAMP: Final[Stamp] = (0, 0, 0, 0)
@@ -355,6 +363,7 @@ class Visit:
         self._stamps: list[tuple[int, ...]] = []
         self._stale_texts: list[tuple[int]] = []
         self._texts: list[_Words] = []
+        self._sayings: list[_Saying] = []
         self._relisted: list[_Relisted] = []
 
     def run(self, directories: Iterable[str]) -> None:
@@ -428,7 +437,7 @@ class Visit:
     def _read(self, opened: OpenDirectory, item: Sighted, number: int, found: Stamp, seen: _Seen) -> None:
         """Read the file `item`, an entry if it can be; `found` is what stood there just before."""
         rel = joined(seen.path, item.name)
-        words: Columns | None = None
+        text: Text | None = None
         try:
             data, status = opened.read(item.name)
         except TooLarge:
@@ -446,11 +455,11 @@ class Visit:
             assessed = self._assess(rel, of, data)
             if number and self._says_the_same(number, found, of, assessed):
                 return
-            row, words = row_of(rel, data, of, assessed)
+            row, text = row_of(rel, data, of, assessed)
         if number:
-            self._update(number, found, row, words)
+            self._update(number, found, row, text)
         else:
-            self._insert(found, row, words)
+            self._insert(found, row, text)
 
     def _judge_missing(self, raw: bytes, number: int, problem: MunimentError, seen: _Seen) -> None:
         """Take a name for what it was found to be when it was opened: no entry."""
@@ -473,16 +482,16 @@ class Visit:
             self._stamps.append((*found, number))
         return True
 
-    def _insert(self, found: Stamp, row: Row, words: Columns | None) -> None:
+    def _insert(self, found: Stamp, row: Row, text: Text | None) -> None:
         if not self._next_id:
             ((self._next_id,),) = self._database.execute("SELECT coalesce(max(id), 0) + 1 FROM entry")
         number = self._next_id
         self._next_id += 1
         self._inserts.append(_Entry(number, self._key, *found, row))
         self._relist(row.topic, row.key)
-        self._put_words(number, words)
+        self._put_text(number, text)
 
-    def _update(self, number: int, found: Stamp, row: Row, words: Columns | None) -> None:
+    def _update(self, number: int, found: Stamp, row: Row, text: Text | None) -> None:
         ((digest, held, line),) = self._database.execute(
             "SELECT digest, held, line FROM entry WHERE id = ?", (number,)
         )
@@ -491,12 +500,14 @@ class Visit:
             self._relist(row.topic, row.key)
         if (digest, held) != (row.digest, row.held):
             self._stale_texts.append((number,))
-            self._put_words(number, words)
+            self._put_text(number, text)
 
-    def _put_words(self, number: int, words: Columns | None) -> None:
-        if words is not None:
-            self._texts.append(_Words(number, words))
-        self._pending += _ROW_CHARS + sum(map(len, words or ()))
+    def _put_text(self, number: int, text: Text | None) -> None:
+        self._pending += _ROW_CHARS
+        if text is not None:
+            self._texts.append(_Words(number, text.words))
+            self._sayings += [_Saying(digest, number) for digest in text.sayings]
+            self._pending += sum(map(len, text.words))
         if self._pending > PENDING_CHARS:
             self._flush()
 
@@ -513,16 +524,19 @@ class Visit:
         """Hand over what waits: first what goes, so that nothing stands in the way of what comes."""
         execute = self._database.executemany
         execute("DELETE FROM text WHERE rowid = ?", self._stale_texts)
+        execute("DELETE FROM saying WHERE entry = ?", self._stale_texts)
         execute("DELETE FROM entry WHERE id = ?", self._removals)
         execute(_UPDATE, self._updates)
         execute(_RESTAMP, self._stamps)
         _ENTRIES.insert(self._database, self._inserts)
         _TEXTS.insert(self._database, self._texts)
+        _SAYINGS.insert(self._database, self._sayings)
         _RELISTED.insert(self._database, self._relisted)
         for waiting in (self._stale_texts, self._removals, self._updates, self._stamps):
             waiting.clear()
         self._inserts.clear()
         self._texts.clear()
+        self._sayings.clear()
         self._relisted.clear()
         self._pending = 0
 

@@ -19,9 +19,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal, NamedTuple, NewType
 
+from muniment.content.entry import parse, shortened
+from muniment.content.gates import one_line, visible
 from muniment.errors import Erased, NotFound
 from muniment.kernel.binding import BoundRoot
-from muniment.kernel.change import ChangeKind, FileChange
+from muniment.kernel.change import ChangeKind, FileChange, digest
 from muniment.kernel.names import Digest, RelPath, Scope, Trust
 from muniment.kernel.path import CanonicalPath
 from muniment.store import audit
@@ -34,6 +36,26 @@ from muniment.store.table import Table
 # The broker's own view of a change: a canonical path, an opened root, bytes before and after.
 
 
+SUPERSEDES: Final = "supersedes"
+"""In the provenance of an entry: the digest of the file in whose place it stands, which no longer holds."""
+
+MAX_WAS_CHARS: Final = 150
+"""Characters of an entry that was superseded, as they are told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Superseded:
+    """What an entry said in whose place a fact was put.
+
+    Attributes:
+        id: of the entry, which keeps it; empty: it had none.
+        was: the beginning of its text, one line.
+    """
+
+    id: str
+    was: str
+
+
 @dataclass(frozen=True, slots=True)
 class Change:
     """A change as callers see it.
@@ -43,17 +65,29 @@ class Change:
         kind: whether the file comes, changes or goes.
         sha256_before: digest of what was there, None for a new file.
         sha256_after: digest of what the change-set puts there, None for a file that goes.
+        superseded: what stood there, where a fact took its place.
     """
 
     path: str
     kind: ChangeKind
     sha256_before: Digest | None
     sha256_after: Digest | None
+    superseded: Superseded | None = None
 
 
 def change_of(item: FileChange) -> Change:
     """The public view of what a change-set does to a file."""
-    return Change(item.path.text, item.kind, item.base, item.digest)
+    return Change(item.path.text, item.kind, item.base, item.digest, _superseded(item))
+
+
+def _superseded(item: FileChange) -> Superseded | None:
+    if item.before is None or item.after is None:
+        return None
+    told = parse(item.after).muniment or {}
+    if told.get(SUPERSEDES) != digest(item.before):
+        return None
+    was = shortened(visible(one_line(parse(item.before).body)), MAX_WAS_CHARS)
+    return Superseded(str(told.get("id") or ""), was)
 
 
 def classify_touched_scopes(changes: Iterable[FileChange]) -> tuple[Scope, ...]:

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from muniment.content.entry import parse, titled
 from muniment.content.gates import one_line
-from muniment.content.words import apart
+from muniment.content.words import apart, sayings
 from muniment.kernel.names import Digest, RelPath, Trust
 from muniment.kernel.path import FILE_SUFFIX, fold
 from muniment.store.index import IndexRow, entry_line
@@ -92,6 +92,11 @@ _CJK: Final = re.compile(
     "\u1100-\u11ff\u3131-\u318e\ua960-\ua97c\uac00-\ud7a3\ud7b0-\ud7fb"  # Hangul
     "]+"
 )
+
+
+def saying_digest(said: str) -> str:
+    """What the catalog keeps of a saying, see `content.words.sayings`: 32 hexadecimal digits."""
+    return hashlib.sha256(said.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 class Columns(NamedTuple):
@@ -187,8 +192,19 @@ class Row(NamedTuple):
     line_bytes: int
 
 
-def row_of(rel: RelPath, data: bytes, digest: Digest, assessed: Assessed) -> tuple[Row, Columns | None]:
-    """The row of an entry that was read, and its words unless it is held."""
+class Text(NamedTuple):
+    """What is kept of the text of an entry that is not held.
+
+    Attributes:
+        sayings: digests of what it says by itself; none where it ends, as that is said for a while only.
+    """
+
+    words: Columns
+    sayings: tuple[str, ...]
+
+
+def row_of(rel: RelPath, data: bytes, digest: Digest, assessed: Assessed) -> tuple[Row, Text | None]:
+    """The row of an entry that was read, and its text unless it is held."""
     if assessed.held is not None:
         return _bare(rel, digest, assessed, ""), None
     entry = parse(data)
@@ -201,7 +217,9 @@ def row_of(rel: RelPath, data: bytes, digest: Digest, assessed: Assessed) -> tup
         entry.keywords,
         "; ".join(entry.notes),
     )
-    return row, columns(rel, titles.name, titles.description, entry.body, entry.keywords)
+    words = columns(rel, titles.name, titles.description, entry.body, entry.keywords)
+    said = () if entry.expires is not None else sayings(entry.body)
+    return row, Text(words, tuple(map(saying_digest, said)))
 
 
 def unreadable_row(rel: RelPath, note: str) -> Row:

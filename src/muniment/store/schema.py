@@ -221,7 +221,7 @@ LEDGER_MIGRATIONS: Final = (
 )
 """Each leads from the version of its index to the next."""
 
-CATALOG_VERSION: Final = 4
+CATALOG_VERSION: Final = 5
 """Another version of the catalog is deleted, not migrated."""
 
 CATALOG_SCHEMA: Final = """
@@ -278,6 +278,12 @@ CATALOG_SCHEMA: Final = """
     CREATE INDEX entry_of_page ON entry (root, topic, key, line_bytes);
     CREATE INDEX entry_seen ON entry (root, topic, rel, inode, size, mtime_ns, ctime_ns);
     CREATE INDEX entry_in_time ON entry (root, mtime_ns, topic, length(rel), rel);
+    CREATE TABLE saying (            -- what an entry says by itself, also one item of a list
+        digest TEXT NOT NULL,        -- see `rows.saying_digest`
+        entry INTEGER NOT NULL,
+        PRIMARY KEY (digest, entry)
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX saying_of ON saying (entry);
     CREATE TABLE total (             -- kept by the triggers below
         root TEXT PRIMARY KEY,
         files INTEGER NOT NULL,
@@ -292,6 +298,7 @@ CATALOG_SCHEMA: Final = """
     END;
     CREATE TRIGGER entry_went AFTER DELETE ON entry BEGIN
         UPDATE total SET files = files - 1, bytes = bytes - old.size WHERE root = old.root;
+        DELETE FROM saying WHERE entry = old.id;
     END;
     CREATE TABLE page (
         root TEXT NOT NULL,

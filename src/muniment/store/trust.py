@@ -17,13 +17,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
 from typing import Final
 
 from muniment.content.admission import addressed_to_agent, held_for
-from muniment.content.entry import EXPIRY_KEY, TYPES, completed, parse, titled
+from muniment.content.entry import EXPIRY_KEY, TYPES, Entry, completed, parse, titled
 from muniment.content.frontmatter import MAX_FRONT_MATTER_BYTES
 from muniment.content.gates import decode, encode
-from muniment.content.provenance import Whose, whose
+from muniment.content.provenance import Replaces, Whose, whose
 from muniment.errors import Refused
 from muniment.kernel.change import FileChange, digest
 from muniment.kernel.decide import NEVER, Policy
@@ -45,6 +46,11 @@ from muniment.store.state import State
 
 ULID_RANDOM_BYTES: Final = 10
 """Bytes of randomness in a ULID: 80 bits."""
+
+SEE: Final = "see"
+"""In the provenance of an entry: the id, or the path, of another one that is about the same."""
+
+NO_RELATIONS: Final[Mapping[str, str]] = MappingProxyType({})
 
 _MAX_MILLISECONDS: Final = 2**48 - 1
 _CROCKFORD: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
@@ -77,7 +83,13 @@ def new_ulid() -> str:
 
 
 def stamp(
-    data: bytes, base: bytes | None, path: CanonicalPath, run: Run, identity: str | None = None
+    data: bytes,
+    base: bytes | None,
+    path: CanonicalPath,
+    run: Run,
+    identity: str | None = None,
+    *,
+    relations: Mapping[str, str] = NO_RELATIONS,
 ) -> bytes:
     """The bytes to commit for a proposed entry: front matter completed, provenance set.
 
@@ -87,6 +99,7 @@ def stamp(
         path: where it goes; gives the name of last resort, and the type where the scope is named like one.
         run: that changes it; its trust is that of these bytes.
         identity: of a new entry, see `ulid`; None: one of now.
+        relations: to other texts, by `ledger.SUPERSEDES` and `SEE`.
 
     Raises:
         NotText: `data` is not UTF-8 text. (A base that is not is treated as one without provenance.)
@@ -105,10 +118,16 @@ def stamp(
         "trust": str(run.trust),
         "decided_by": run.decided_by,
         "policy": run.policy,
+        **relations,
     }
     scope_type = path.scope if path.scope in TYPES else "reference"
     labels = {"name": titles.name, "description": titles.description, "type": scope_type}
     return encode(completed(entry, labels, provenance))
+
+
+def entry_id(entry: Entry) -> str:
+    """The id that the provenance of an entry tells, which proves nothing; empty: none of the right form."""
+    return _identity(entry.muniment or {})[0] or ""
 
 
 def _identity(muniment: Mapping[str, object]) -> tuple[str | None, str | None]:
@@ -199,20 +218,23 @@ def constant(trust: Trust) -> TrustRule:
     return lambda _draft, _held: Ruling(trust)
 
 
-def by_words(fact: str, request: Trust, least_shown: Callable[[], Trust | None]) -> TrustRule:
+def by_words(
+    fact: str, request: Trust, least_shown: Callable[[], Trust | None], replaces: Replaces | None = None
+) -> TrustRule:
     """The rule of a run that files a fact (T2).
 
     Args:
         fact: what was to be remembered.
         request: its trust.
         least_shown: asked, if it matters, for the least trust of what the run was shown; None: nothing.
+        replaces: as of `whose`.
     """
 
     def rule(draft: FileChange, held: Trust | None) -> Ruling:
         if draft.after is None:
             return Ruling(request)
         old = None if draft.before is None or held is None else parse(draft.before)
-        match whose(parse(draft.after).body, fact, None if old is None else old.body):
+        match whose(parse(draft.after).body, fact, None if old is None else old.body, replaces):
             case Whose.SAME if held is not None:
                 return Ruling(held)
             case Whose.FACT:

@@ -11,12 +11,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
 
 from muniment.errors import BadName, ExistsAs, NotAFile, NotFound, PathEscape, ToolError
 from muniment.kernel.change import ChangeSet, Claim, FileChange, digest
 from muniment.kernel.names import MAX_DEPTH, Digest, RelPath, Scope, joined
 from muniment.kernel.path import CanonicalPath, fold, segment_problem
 from muniment.kernel.root import Examined, Kind, Root
+
+Shown = Mapping[CanonicalPath, Digest]
+"""Entries that a run is shown before it begins, with the digests of their files."""
+
+NOTHING_SHOWN: Final[Shown] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +76,10 @@ class Overlay:
         pending = self._pending.get(path)
         return pending.after or b"" if pending else self.on_disk(path)
 
-    def claim(self, path: CanonicalPath, content: bytes) -> None:
-        """Let the commit rest on `content`, what the run was first shown of `path`."""
+    def claim(self, path: CanonicalPath, shown: Digest) -> None:
+        """Let the commit rest on the digest of what the run was first shown of `path`."""
         if path not in self._pending:
-            self._claims.setdefault(path, digest(content))
+            self._claims.setdefault(path, shown)
 
     def base(self, path: CanonicalPath) -> Digest | None:
         """What a write of `path` would replace: a digest, or None for a new file.

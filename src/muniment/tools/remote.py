@@ -32,6 +32,7 @@ from muniment.names import FenceLayer
 from muniment.policy.frozen import Frozen
 from muniment.policy.grammar import NO_LINKS, Links
 from muniment.tools.calls import Outcome, check_sizes, check_tool, stopped
+from muniment.tools.overlay import NOTHING_SHOWN, Shown
 from muniment.tools.service import MAX_CALL_BYTES
 
 MAX_ANSWER_BYTES: Final = 1 << 20
@@ -123,6 +124,7 @@ class RemoteBench:
         must_read: as `Workbench`.
         patience: asked before every wait for when it ends.
         links: as `Workbench`.
+        shown: likewise.
     """
 
     def __init__(
@@ -134,15 +136,17 @@ class RemoteBench:
         must_read: bool,
         patience: Callable[[], Patience],
         links: Mapping[Scope, Links] = NO_LINKS,
+        shown: Shown = NOTHING_SHOWN,
     ) -> None:
         self._worker, self._policy, self._patience, self._scopes = worker, policy, patience, scopes
-        self._calls = 0
+        self._calls, self._shown = 0, len(shown)
         terms = {
             "t": "init",
             "policy": policy.name,
             "scopes": list(scopes),
             "must_read": must_read,
             "links": list(links),
+            "shown": [[path.scope, path.rel, seen] for path, seen in shown.items()],
         }
         self._send(terms, policy.text.encode())
         for mapped in links.values():
@@ -176,7 +180,7 @@ class RemoteBench:
     def change_set(self) -> ChangeSet:
         """Fetch what the worker proposes; raises as `call` and `read_proposal`.
 
-        Bounded by the policy's limits, and by the calls that were made: each makes one claim at most.
+        Bounded by the policy's limits, and by what was shown and called: each makes one claim at most.
         """
         changes: list[tuple[str, Digest | None, bytes]] = []
         claims: list[tuple[str, Digest | None]] = []
@@ -194,7 +198,7 @@ class RemoteBench:
                     changes.append((item.path, item.base, content))
                 case _Claim() as item:
                     claims.append((item.path, item.digest))
-            if len(changes) > limits.files_written or len(claims) > self._calls:
+            if len(changes) > limits.files_written or len(claims) > self._calls + self._shown:
                 raise self._lost("proposed more than its budget")
 
     def _request(

@@ -3,7 +3,7 @@
 A message is a JSON header, with raw bytes behind it where there is content (`fence/wire.py`):
 
     worker → broker  hello{missing}
-    broker → worker  init{policy, scopes, must_read, links} + the policy
+    broker → worker  init{policy, scopes, must_read, links, shown} + the policy
                      links + map, for each scope in `links` → ready{digest}
     broker → worker  call{n, tool} + arguments             → result{n, verdict, code, rule, via} + text
     broker → worker  changes                               → change{path, base} + content …
@@ -39,6 +39,7 @@ from muniment.kernel.decide import (
     parse,
 )
 from muniment.kernel.names import RelPath, Scope, Trust, Verb
+from muniment.kernel.path import CanonicalPath
 from muniment.kernel.root import Root, choose_resolver
 from muniment.tools.workbench import Workbench
 
@@ -129,7 +130,10 @@ def _set_up(channel: Channel, roots: Mapping[str, int]) -> Workbench:
     scopes: Any = header["scopes"]
     linked: Any = header.get("links", ())
     links = {Scope(scope): _receive_map(channel) for scope in linked}
-    workbench = Workbench(policy, scopes, held, must_read=header["must_read"] is True, links=links)
+    told: Any = header.get("shown", ())
+    shown = {CanonicalPath(scope, rel): seen for scope, rel, seen in told}
+    must_read = header["must_read"] is True
+    workbench = Workbench(policy, scopes, held, must_read=must_read, links=links, shown=shown)
     channel.send({"t": "ready", "digest": policy.digest})
     return workbench
 

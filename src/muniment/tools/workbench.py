@@ -48,7 +48,7 @@ from muniment.errors import (
     TooLarge,
     ToolError,
 )
-from muniment.kernel.change import ChangeSet
+from muniment.kernel.change import ChangeSet, digest
 from muniment.kernel.decide import Allow, Deny, Judge, Policy, Verdict
 from muniment.kernel.names import MAX_FILE_BYTES, RelPath, Scope, Verb, joined
 from muniment.kernel.path import CanonicalPath, canonicalise
@@ -67,7 +67,7 @@ from muniment.tools.calls import (
     parse,
     stopped,
 )
-from muniment.tools.overlay import Overlay
+from muniment.tools.overlay import NOTHING_SHOWN, Overlay, Shown
 
 # -- reach -------------------------------------------------------------------------------------------
 #
@@ -309,6 +309,7 @@ class Workbench:
         must_read: whether a file must have been read before `write_file` may replace it. Then, too, greps of
             everything that follow each other search one reading of the files: a run asks in one go.
         links: of the scopes whose links are resolved beneath their root.
+        shown: entries that count as read, with the digests of what was shown of them.
     """
 
     def __init__(
@@ -319,12 +320,15 @@ class Workbench:
         *,
         must_read: bool,
         links: Mapping[Scope, Links] = NO_LINKS,
+        shown: Shown = NOTHING_SHOWN,
     ) -> None:
         self._policy = policy
         self._judge = Judge(policy)
         self._scopes = tuple(scopes)
         self._reach = Reach(self._judge, self._scopes, links)
         self._overlay = Overlay(roots)
+        for path, seen in shown.items():
+            self._overlay.claim(path, seen)
         self._must_read = must_read
         self._reading: list[tuple[CanonicalPath, bytes]] | None = None
         self._shown_bytes = 0
@@ -373,7 +377,7 @@ class Workbench:
         if last < len(lines):
             shown.append(f"[truncated: {len(lines)} lines in all; read on with offset={last}]")
         answer = self._show("\n".join([*(shown or ["[empty]"]), *_aside(reached)]))
-        self._overlay.claim(reached.path, content)  # Only now: what could not be shown was not read.
+        self._overlay.claim(reached.path, digest(content))  # Only now: what could not be shown was not read.
         return answer
 
     def _ls(self, arguments: Ls) -> str:
@@ -517,7 +521,7 @@ class Workbench:
         path = reached.path
         content_before = self._overlay.read(path)
         before = decode(content_before)
-        self._overlay.claim(path, content_before)
+        self._overlay.claim(path, digest(content_before))
         if arguments.old_string == arguments.new_string:
             raise BadArguments("edit: old_string and new_string are the same; nothing to change")
         first = before.find(arguments.old_string)

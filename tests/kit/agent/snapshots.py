@@ -11,7 +11,8 @@ from muniment.agent import model as protocol
 from muniment.agent.runner import Asker
 from muniment.cancelling import Cancel
 from muniment.kernel.decide import Limits
-from muniment.kernel.names import Scope, Trust
+from muniment.kernel.names import Digest, Scope, Trust
+from muniment.kernel.path import canonicalise
 from muniment.names import ContextMode
 from muniment.testing.minds import ScriptedModel, say
 
@@ -22,8 +23,18 @@ SCOPES = tuple(protocol.ScopeBrief(Scope(name), writable=name == "user") for nam
 EMPTY = "# Memory index\n\nGenerated from the 0 entries of user; changes made here are lost."
 
 
-def request(context=ContextMode.WORKSPACE, said=(), *, last=False, index=EMPTY):
-    brief = protocol.Brief(FACT, SCOPES, context)
+def related(path, body, **more):
+    given = {"is_ours": True, "is_shown": True, "sayings": frozenset(), **more}
+    at = canonicalise(path, [scope.name for scope in SCOPES])
+    seen = (at, Digest("0" * 64), Trust.OWNER, "3 days ago", None)
+    return protocol.Related("", *seen, title=body[:20], body=body, **given)
+
+
+RELATED = (related("user/editor/theme.md", "The user prefers light mode\nin all editors"),)
+
+
+def request(context=ContextMode.WORKSPACE, said=(), *, last=False, index=EMPTY, related=()):
+    brief = protocol.Brief(FACT, SCOPES, context, related)
     indexes = () if context is ContextMode.CLEAN else (chat.IndexExcerpt(Scope("user"), Trust.OWNER, index),)
     messages = (chat.system_message(brief), chat.job_message(brief, indexes, TOKEN), *said)
     tools = () if last else chat.offered_tools(context)
@@ -47,6 +58,10 @@ def bodies():
         yield f"tools-{name}", chat.body(each, "tools", "model", None)
         yield f"json-{name}", chat.body(chat.with_actions(each), "json", "model", chat.action_schema(each))
         yield f"text-{name}", chat.body(chat.with_actions(each), "text", "model", None)
+    near = request(related=RELATED)
+    yield "tools-related", chat.body(near, "tools", "model", None)
+    asked = chat.action_question(near, RELATED)
+    yield "decide-action", chat.body(asked, "json", "model", asked.schema)
     for name in ("first", "clean"):
         each = requests[name]
         schema = chat.decision_schema(each.brief)

@@ -26,7 +26,8 @@ from muniment.store.audit import records
 UUID = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 BODIES = {"remember": {"content": "The user likes shapes"}, "forget": {"query": "unheard of"}, "dream": {}}
 KEYS = {
-    "remember": {"summary", "filesTouched", "touchedScopes", "enforcement", "decidedBy", "trust", "notes"},
+    "remember": {"summary", "filesTouched", "touchedScopes", "enforcement", "decidedBy", "trust", "notes"}
+    | {"superseded"},
     "forget": {"summary", "removedEntries", "touchedTopics", "touchedScopes"},
     "dream": {"summary", "touchedTopics", "touchedScopes", "dedupedEntries", "rejected"},
 }

@@ -1,12 +1,25 @@
 """Without what keeps recalled text from being more than data."""
 
-from threats.switches import instead, none, table
+import json
+
+from threats.switches import instead, none, table, true
 
 # fmt: off
 table({
     "external_cap": ("Entries of strangers may be all of an answer.", {"recall.recaller:MAX_EXTERNAL": 1000}),
     "recall_gates": ("What is read for a recall is shown, whatever it says and to whom.", {
         "recall.recaller:_gate": none}),
+    "related_policy": ("A run is shown what its policy hides, if it is like the fact.", {
+        "recall.recaller:Shelf.accepts": true}),
+    "related_gates": ("A run is shown what addresses it, or holds what nobody sees.", {
+        "*content.admission:held_for": none, "recall.recaller:_gate": none}),
+    "related_trust": ("A run is shown what anybody wrote, if it is like the fact.", {
+        "jobs.related:_may_speak": true}),
+    "related_claims": ("A run does not rest on what it was shown before it began.", {
+        "tools.overlay:Overlay.claim": none,
+        "sandbox:Sandbox._change_set": lambda self: self._bench.change_set()}),
+    "related_expiry": ("A run is shown what has expired.", {
+        "recall.search:_shown": lambda wanted: (json.dumps(list(wanted.roots)), "", "[]")}),
 })
 # fmt: on
 

@@ -27,7 +27,7 @@ table({
         "tools.workbench:Workbench._show": lambda _self, text: text}),
     "late_commit": ("A commit begins however late it is.", {"kernel.cancel:Patience.check": none}),
     "clean_handles": ("The worker of a clean run gets the roots all the same.", {
-        "sandbox:Sandbox._shown_scopes": lambda self: tuple(self._roots)}),
+        "sandbox:Sandbox._scopes_to_open": lambda self: tuple(self._roots)}),
     "exact_json": ("Arguments are whatever JSON makes of them.", {
         "agent.model:_DECODER": json.JSONDecoder()}),
     "streamed_marks": ("Text is normalised as it is, however many marks stand in a row.", {

@@ -426,10 +426,10 @@ def test_a_decision_is_asked_for_once_and_filed_by_code_and_none_is_where_the_ru
         assert model.respond(asked(last=True)).text.startswith("Not saved")
         assert server.requests == []  # The rules are sure, or nothing could be written.
         first = model.respond(asked())
-        assert ({call.tool for call in first.calls}, first.usage) == ({"grep"}, Usage(100, 10))
-        answers = tuple(ToolMessage(call.id, "allow", None, "no matches") for call in first.calls)
+        assert ([call.tool for call in first.calls], first.usage) == (["write_file"], Usage(100, 10))
+        answers = tuple(ToolMessage(call.id, "allow", None, "created") for call in first.calls)
         second = model.respond(asked(said=(AssistantMessage(first.text, first.calls), *answers)))
-        assert {call.tool for call in second.calls} <= {"read_file", "ls"}
+        assert second.text.startswith("Saved to ")
         assert second.usage == Usage()
         (sent,) = server.requests
     assert "tools" not in sent.body

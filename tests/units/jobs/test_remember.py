@@ -86,7 +86,7 @@ ENDS = {
 
 @pytest.mark.threat("T-RUN-02", control="final_text_only")
 def test_only_a_finished_run_with_changes_commits(place):
-    lay(place, {"user/k.md": "a fact\n", INDEX: "- [a fact](k.md)\n"})
+    lay(place, {"user/k.md": "something else\n", INDEX: "- [something else](k.md)\n"})
     before = photograph(base(place))
     for end, (steps, code, told) in ENDS.items():
         result = ask(place, *steps)
@@ -170,7 +170,7 @@ def test_the_rules_file_a_fact_even_if_someone_took_its_place_meanwhile(place):
     path = user(place) / "prefers-tea.md"
     with nth(Sandbox, "commit", 1, lambda: lay(place, {"user/prefers-tea.md": "somebody else's\n"})):
         result = remembering(place, "Prefers tea")
-    assert (result.status, result.turns, path.read_text()) == ("completed", 6, "somebody else's\n")
+    assert (result.status, result.turns, path.read_text()) == ("completed", 4, "somebody else's\n")
     assert "Prefers tea\n" in (base(place) / result.files_touched[0]).read_text()
 
 

@@ -1,0 +1,290 @@
+"""Whether a fact takes the place of another: by its form alone, so that what is not certain stays beside it.
+
+U1  Both are one statement. Nothing adds to, limits or dates what the new one says (`also`, `only`, `today`).
+U2  *Denied*: both begin alike, all words of the old one stand in the new one, and behind words that say that
+    something is no longer so (`no longer`, `instead of`, `switched from`) stand some of them and no others.
+U3  *Changed*: word for word the two differ in one place, behind what they tell of. A word of change stands
+    before it (`now`), or it is the last thing that is said; or no word says so, and a number, day or month
+    is given for the same thing (`is`, `:`).
+U4  What differs is a word, not its relation to the rest (`on`, `for`), and not of a kind of which there may
+    be several (`also speaks`).
+
+What does not hold: that every update is found. One that is not becomes an entry beside the old one.
+
+Attacked in tests/units/agent/test_updates.py, with tests/facts/updates.json.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from functools import cache
+from typing import Final
+
+from muniment.agent.decision import cues, folded, is_unspaced
+from muniment.content.provenance import may_stand_for
+from muniment.content.words import STOP_WORDS
+
+MAX_WORDS: Final = 80
+"""Words of a statement that is compared; a longer one is a text."""
+
+_MAX_SLOT: Final = 4
+"""Words of the one place in which two statements differ."""
+
+_MAX_BEHIND: Final = 3
+"""Words behind a number that was corrected: its unit."""
+
+_MAX_CHARS: Final = 1_000
+_CLAUSES: Final = re.compile(
+    r"([:=])(?=\s)|[,;](?=\s)|[\u3001\uff0c\uff1b\u2014\u2013]|(?<!\d)[.!](?=\s|\Z)|[\u3002\uff01\n]"
+)
+_SENTENCES: Final = re.compile(r"(?<!\d)[.!]\s+(?=\S)|[\u3002\uff01](?=.)|\n\s*(?=\S)")
+_QUESTION: Final = re.compile(r"[?\uff1f\u061f]")
+_MARKER: Final = re.compile(r"\A\s*[-*+>]\s+")
+_ENDINGS: Final = ("ing", "ed", "es", "s")
+_MIN_STEM: Final = 3
+_SPEAKERS: Final = (
+    (("the", "user", "s"), "my"),
+    (("user", "s"), "my"),
+    (("the", "user"), "i"),
+    (("user",), "i"),
+)
+"""What opens a fact that is told of the person, and what it is in his own words."""
+
+
+def supersedes(new: str, old: str) -> bool:
+    """Whether the fact `new` takes the place of `old` (U1 to U4).
+
+    Cost: linear in the texts up to `_MAX_CHARS`, and the square of `MAX_WORDS`.
+    """
+    told, was = _statement(new, sentences=2), _statement(old, sentences=1)
+    if told is None or was is None or _has("blocked", told) != _has("blocked", was):
+        return False
+    return _is_denied(told, was) or _is_changed(told, was)
+
+
+def says_change(fact: str) -> bool:
+    """Whether a fact says itself that something is otherwise than it was."""
+    told = _statement(fact, sentences=2)
+    return told is not None and any(_has(name, told) for name in ("changed", "former", "replaced"))
+
+
+def takes_the_place(fact: str, body: str) -> bool:
+    """Whether a fact may take the place of a body where somebody says so: by its form, or its words."""
+    return supersedes(fact, body) or may_stand_for(fact, body, is_change=says_change(fact))
+
+
+def is_chatter(text: str) -> bool:
+    """Whether a text says nothing to keep: thanks, greetings, yes and no."""
+    if len(text) > _MAX_CHARS:
+        return False
+    words = [word for _, clause in _clauses(text) for word in clause]
+    at = 0
+    while at < len(words):
+        size = max((len(cue) for cue in _chatter() if tuple(words[at : at + len(cue)]) == cue), default=0)
+        if not size:
+            return False
+        at += size
+    return bool(words)
+
+
+@dataclass(frozen=True, slots=True)
+class _Statement:
+    """The words of a statement.
+
+    Attributes:
+        words: as they are compared; a character each where none can be told from the next.
+        clauses: of each word the number of its clause.
+    """
+
+    words: tuple[str, ...]
+    clauses: tuple[int, ...]
+
+    def without(self, dropped: Collection[int]) -> tuple[str, ...]:
+        """The words but for those at some places."""
+        return tuple(word for at, word in enumerate(self.words) if at not in dropped)
+
+
+def _statement(text: str, *, sentences: int) -> _Statement | None:
+    """The words of a text that is one statement; None: it is another."""
+    said = _MARKER.sub("", text.strip())
+    if len(said) > _MAX_CHARS or _QUESTION.search(said) or len(_SENTENCES.findall(said)) >= sentences:
+        return None
+    pairs = [(word, number) for number, clause in _clauses(said) for word in clause]
+    words = [word for word, _ in pairs]
+    for opening, speaker in _SPEAKERS:
+        if tuple(words[: len(opening)]) == opening:
+            pairs[: len(opening)] = [(speaker, 0)]
+            break
+    if not 1 < len(pairs) <= MAX_WORDS:
+        return None
+    return _Statement(tuple(word for word, _ in pairs), tuple(number for _, number in pairs))
+
+
+def _clauses(text: str) -> Iterator[tuple[int, list[str]]]:
+    """The clauses of a text by number; what gives a value (`:`) is a word of the one before it."""
+    at = number = 0
+    for end in (*_CLAUSES.finditer(text), None):
+        words = list(_words(text[at : len(text) if end is None else end.start()]))
+        if end is not None:
+            words += [":"] if end[1] else []
+            at = end.end()
+        if words:
+            yield number, words
+            number += 1
+
+
+def _words(text: str) -> Iterator[str]:
+    for word in folded(text).split():
+        if is_unspaced(word):
+            yield from word
+        else:
+            yield _stem(word)
+
+
+def _stem(word: str) -> str:
+    ending = next((each for each in _ENDINGS if word.endswith(each)), "")
+    is_long = word.isascii() and len(word) - len(ending) >= _MIN_STEM
+    return word.removesuffix(ending) if is_long else word
+
+
+# -- denied --------------------------------------------------------------------------------------------
+
+
+def _is_denied(told: _Statement, was: _Statement) -> bool:
+    """U2."""
+    negated, replaced = _first("former", told.words), _first("replaced", told.words)
+    start, end = replaced or negated or (0, 0)
+    if not end or _first("former", was.words) or _first("replaced", was.words):
+        return False
+    cues_at = {at for name in ("changed", "former", "replaced") for at in _covered(name, told.words)}
+    clause = [at for at, number in enumerate(told.clauses) if number == told.clauses[end - 1]]
+    gone = _up_to_target([at for at in clause if at >= end], told) or [at for at in clause if at < start]
+    content, left = _content(was.words), told.without(cues_at)
+    denied = _content([told.words[at] for at in (gone if replaced else clause) if at not in cues_at])
+    is_of_it = bool(denied) and denied <= content <= _content(left)
+    return is_of_it and _opening(left, content) == _opening(was.words, content)
+
+
+def _up_to_target(places: Sequence[int], told: _Statement) -> list[int]:
+    """Some places up to a word behind which something else is told (`from … to`), if any stand before it."""
+    targets = _table("target")
+    for number, at in enumerate(places):
+        if number and (told.words[at],) in targets:
+            return list(places[:number])
+    return list(places)
+
+
+def _opening(words: Sequence[str], content: Collection[str]) -> list[str]:
+    """What stands before the first word of a content, without words that say nothing and are no subject."""
+    at = next((at for at, word in enumerate(words) if word in content), len(words))
+    return [word for word in words[:at] if (word,) not in _table("article")]
+
+
+# -- changed -------------------------------------------------------------------------------------------
+
+
+def _is_changed(told: _Statement, was: _Statement) -> bool:
+    """U3 and U4."""
+    cue = _first("changed", told.words)
+    new, old = told.without(_covered("changed", told.words)), was.words
+    new = new[1:] if new[:1] == (":",) else new
+    matched = SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
+    found = [code for code in matched if code[0] != "equal"]
+    if not found or any(kind != "replace" for kind, *_ in found):
+        return False
+    pairs = [(old[a:b], new[c:d]) for _, a, b, c, d in found]
+    if len(found) > 1 and not all(_is_value(one) and _is_value(other) for one, other in pairs):
+        return False
+    start, end = found[0][3], found[-1][4]
+    gone, come = old[found[0][1] : found[-1][2]], new[start:end]
+    if not (_may_be_slot(gone) and _may_be_slot(come)) or _relations(gone) != _relations(come):
+        return False
+    is_value = all(map(_is_value, (gone, come)))
+    if cue is not None:
+        return _is_said_to_change(cue[0], new, start, end, is_value=is_value)
+    return is_value and _is_stated(new[:start], new[end:])
+
+
+def _may_be_slot(words: Sequence[str]) -> bool:
+    is_denied = _first("former", words) or _first("replaced", words)
+    return 0 < len(words) <= _MAX_SLOT and bool(_content(words)) and not is_denied
+
+
+def _relations(words: Sequence[str]) -> list[str]:
+    return [word for word in words if (word,) in _table("relation")]
+
+
+def _is_said_to_change(cue: int, new: Sequence[str], start: int, end: int, *, is_value: bool) -> bool:
+    """Whether a word of change, before which `cue` words stand, is of what differs."""
+    before, behind = new[:start], new[end:]
+    if not (_content(before) or len(before) > 1) or start < cue < end:
+        return False
+    if _first("gathering", before) and not is_value:
+        return False
+    return 0 < cue <= start or not _content(behind)
+
+
+def _is_stated(before: Sequence[str], behind: Sequence[str]) -> bool:
+    """Whether a value between some words is one of what they tell of."""
+    state = _first("state", before)
+    return state is not None and bool(_content(before[: state[0]])) and len(behind) <= _MAX_BEHIND
+
+
+def _is_value(words: Sequence[str]) -> bool:
+    """Whether they are a number, day or month, and what belongs to it."""
+    told = [word for word in words if (word,) not in _table("light") and (word,) not in _table("relation")]
+    return bool(told) and all(any(map(str.isdigit, word)) or (word,) in _table("calendar") for word in told)
+
+
+# -- tables --------------------------------------------------------------------------------------------
+
+
+def _content(words: Sequence[str]) -> frozenset[str]:
+    """The words that tell what something is about."""
+    empty = {*_table("light"), *_table("relation")}
+    return frozenset(
+        word for word in words if (word,) not in empty and word not in STOP_WORDS and word != ":"
+    )
+
+
+def _has(name: str, statement: _Statement) -> bool:
+    return _first(name, statement.words) is not None
+
+
+def _first(name: str, words: Sequence[str]) -> tuple[int, int] | None:
+    """Where the first cue of a table stands."""
+    return next(_places(name, words), None)
+
+
+def _covered(name: str, words: Sequence[str]) -> frozenset[int]:
+    """The places of all words that belong to cues of a table."""
+    return frozenset(at for start, end in _places(name, words) for at in range(start, end))
+
+
+def _places(name: str, words: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """Where the cues of a table stand, the longest at each place, one beside the other."""
+    table, longest, at = _table(name), _longest(name), 0
+    while at < len(words):
+        sizes = range(min(longest, len(words) - at), 0, -1)
+        size = next((size for size in sizes if tuple(words[at : at + size]) in table), 0)
+        if size:
+            yield at, at + size
+        at += size or 1
+
+
+@cache
+def _table(name: str) -> frozenset[tuple[str, ...]]:
+    return frozenset(filter(None, (tuple(_words(cue)) for cue in cues().updates[name])))
+
+
+@cache
+def _longest(name: str) -> int:
+    return max(map(len, _table(name)))
+
+
+@cache
+def _chatter() -> frozenset[tuple[str, ...]]:
+    return frozenset(filter(None, (tuple(_words(cue)) for cue in cues().chatter)))

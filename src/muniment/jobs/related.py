@@ -1,0 +1,114 @@
+"""What the memory holds that is like a fact: for the brief of a run, so that nothing is filed unseen.
+
+The candidates come from the search of recall, and are read and judged as there. What the run's policy does
+not let it see, what is held, has expired, speaks to an agent as it may not, or is of another scope, is none
+(E2 of `recall/recaller.py`). Each is a claim of the run, whoever is shown it.
+
+R1  Whoever asks relies on what an entry says where it is trusted as far as he is, and never ends.
+R2  He may put a fact in its place where he is trusted as far as it is, the policy lets the run change it, and
+    it never ends. (Then the fact would.)
+R3  A language model is shown what is trusted as far as whoever asks, or as a workspace: what agents and
+    strangers wrote speaks to nobody who is trusted more.
+
+Apart from `remember.py`, which commits: this only reads. Attacked in tests/units/jobs/test_related.py.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from functools import cache
+from typing import Final
+
+from muniment.agent.model import Brief, Related
+from muniment.content.provenance import separate_items
+from muniment.content.words import sayings
+from muniment.jobs.place import Place
+from muniment.kernel.cancel import Patience
+from muniment.kernel.decide import Judge, Policy
+from muniment.kernel.names import Trust, Verb
+from muniment.kernel.path import CanonicalPath
+from muniment.names import ContextMode
+from muniment.recall.context import PINNED
+from muniment.recall.recaller import ReadEntry, Shelf, age
+from muniment.recall.search import Search, Stemmer, Wanted, read_query
+from muniment.store.audit import timestamp
+from muniment.store.trust import entry_id
+
+MAX_RELATED: Final = 8
+"""Entries of a brief."""
+
+MAX_BODY_CHARS: Final = 4_000
+"""Characters of an entry that is related: a longer one is a document, which no fact is and none replaces."""
+
+_BEYOND: Final = 8
+"""Entries that are looked for beyond those that are wanted, as some may not be shown."""
+
+
+def related_to(
+    brief: Brief, request: Trust, place: Place, policy: Policy, patience: Patience
+) -> tuple[Related, ...]:
+    """The entries that are like the fact of a brief, the nearest first; none in a run that may see nothing.
+
+    Args:
+        brief: of the run.
+        request: the trust of whoever asks.
+        place: the memory.
+        policy: of the run, which may be narrower than that of the place.
+        patience: until when to look.
+
+    Raises:
+        ManagedMemoryUnavailable, PathEscape, Cancelled, DeadlineExceeded: as `Shelf`.
+
+    Cost: that of a recall.
+    """
+    if brief.context is ContextMode.CLEAN:
+        return ()
+    judge, now = Judge(policy), datetime.now(UTC)
+    shelf = Shelf(policy, place.roots, place.state, judge, {each.name for each in brief.scopes}, patience)
+    query = read_query(brief.fact, _stemmer(), is_fact=True)
+    wanted = Wanted(query, shelf.keys, (), timestamp(now), MAX_RELATED + _BEYOND, shelf.accepts)
+    search = Search(place.state.catalog, _stemmer())
+    texts = (brief.fact, *separate_items(brief.fact))
+    picked = shelf.read(search.nearest(texts, wanted, patience), MAX_RELATED)
+    if picked.changed:
+        shelf.look_again(picked.changed)
+        picked = shelf.read(search.nearest(texts, wanted, patience), MAX_RELATED)
+    found: list[Related] = []
+    for reading in picked.readings:
+        path = CanonicalPath(shelf.scope(reading.hit), reading.hit.key.rel)
+        if len(reading.entry.body) <= MAX_BODY_CHARS:
+            is_kept = PINNED in path.rel.split("/")[:-1] or not judge.allows(Verb.MODIFY, path)
+            found.append(_related(reading, path, request, now, is_kept=is_kept))
+    return tuple(found)
+
+
+def _related(
+    reading: ReadEntry, path: CanonicalPath, request: Trust, now: datetime, *, is_kept: bool
+) -> Related:
+    entry = reading.entry
+    is_relied_on = reading.trust.satisfies(request) and entry.expires is None
+    is_ours = request.satisfies(reading.trust) and entry.expires is None
+    return Related(
+        id=entry_id(entry),
+        path=path,
+        digest=reading.hit.key.digest,
+        trust=reading.trust,
+        age=age(reading.at, now),
+        type=entry.type,
+        title=reading.name,
+        body=entry.body.strip(),
+        sayings=frozenset(sayings(entry.body)) if is_relied_on else frozenset(),
+        is_ours=is_ours and not is_kept,
+        is_shown=_may_speak(reading.trust, request),
+    )
+
+
+def _may_speak(trust: Trust, request: Trust) -> bool:
+    """Whether a text may be put before the model of a request (R3)."""
+    return trust.satisfies(request) or trust.satisfies(Trust.WORKSPACE)
+
+
+@cache
+def _stemmer() -> Stemmer:
+    """One for all runs of a process."""
+    return Stemmer()
