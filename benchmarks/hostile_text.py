@@ -30,8 +30,6 @@ from typing import Any, Final
 import muniment
 from muniment.agent.answer import ShownTexts, holds_tags, spoken_calls
 from muniment.agent.decision import folded as folded_cues
-from muniment.agent.decision import in_one_line as one_line_of_model
-from muniment.agent.decision import slug, title_of
 from muniment.agent.filing import read as read_facts
 from muniment.agent.model import parse_json
 from muniment.content.admission import addressed_to_agent, held_for
@@ -40,6 +38,8 @@ from muniment.content.frontmatter import locate, read_quoted, read_scalar, spell
 from muniment.content.gates import GATES, check_text, one_line, visible
 from muniment.content.markdown import active_markup, outline, read_lines, relative_links, without_code
 from muniment.content.secrets import find_secret, redacted
+from muniment.content.titles import in_one_line as one_line_of_model
+from muniment.content.titles import slug, title_of
 from muniment.content.words import alike, apart, comparable, features, significant, vocabulary
 from muniment.errors import MunimentError
 from muniment.jobs.forget import meant

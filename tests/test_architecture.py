@@ -166,6 +166,8 @@ MAY_OPEN = {
     "settings": {"path.open"},  # config.toml, and the key file that a person named
     "cli.entry": {"os.open", "os.fdopen"},  # /dev/null, in place of a closed standard stream
     "cli.terminal": {"os.open", "path.open"},  # /dev/null, likewise, an existing one
+    # A private copy of one entry, for its owner's editor.
+    "cli.edit": {"tempfile.mkdtemp", "copy.write_bytes", "copy.read_bytes", "shutil.rmtree"},
     # The library, and a new file that a person named.
     "cli.remember": {"api.open", "os.open", "os.fdopen", "path.unlink"},
     # The state directory, which a person configured.

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Final, Literal
 
-from muniment.agent.decision import Decision, in_one_line
+from muniment.agent.decision import Decision
 from muniment.agent.filing import is_known, next_reply, read, replaceable, route
 from muniment.agent.model import (
     AssistantMessage,
@@ -43,6 +43,7 @@ from muniment.agent.model import (
 )
 from muniment.content.entry import TYPES, EntryType, shortened
 from muniment.content.markdown import fenced
+from muniment.content.titles import in_one_line
 from muniment.errors import BadArguments, BadName, TooLarge
 from muniment.kernel.names import Scope, Trust
 from muniment.names import ContextMode

@@ -29,11 +29,8 @@ from muniment.agent.decision import (
     CueClass,
     Cues,
     Decision,
-    anonymous,
     cues,
     folded,
-    slug,
-    title_of,
 )
 from muniment.agent.model import (
     AssistantMessage,
@@ -48,6 +45,7 @@ from muniment.agent.model import (
 from muniment.agent.updates import supersedes, takes_the_place
 from muniment.content.entry import EntryType, completed, parse
 from muniment.content.provenance import separate_items
+from muniment.content.titles import anonymous, slug, title_of
 from muniment.content.words import comparable
 from muniment.kernel.names import Scope
 from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, fold

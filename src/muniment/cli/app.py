@@ -390,6 +390,20 @@ def why(
     raise typer.Exit(show_why(MemoryArguments(workspace, policy, root or [], json=json), path))
 
 
+def edit(
+    path: Annotated[str, typer.Argument(help="An entry, such as user/editor/dark-mode.md.")],
+    workspace: Workspace = None,
+    policy: PolicyName = None,
+    root: Roots = None,
+    json: Json = False,
+) -> None:
+    """Open an entry in your editor, and commit it as yours when you close it."""
+    from muniment.cli.edit import edit_entry
+    from muniment.cli.inspect import MemoryArguments
+
+    raise typer.Exit(edit_entry(MemoryArguments(workspace, policy, root or [], json=json), path))
+
+
 def undo(
     task: Annotated[str, typer.Argument(help="The id of a task, as `history` shows it.")],
     workspace: Workspace = None,
@@ -870,5 +884,5 @@ def tool(
     )
 
 
-for command in (recall, forget, dream, history, why, undo, erase, serve, acp, conformance):
+for command in (recall, forget, dream, history, why, edit, undo, erase, serve, acp, conformance):
     app.command()(command)

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -180,11 +180,16 @@ def titled(entry: Entry, rel_path: RelPath | str) -> Titled:
     return Titled(name, entry.description or shortened(prose or name, MAX_DESCRIPTION_CHARS))
 
 
-def completed(entry: Entry, labels: Mapping[str, str], provenance: Mapping[str, str] | None = None) -> str:
+def completed(
+    entry: Entry,
+    labels: Mapping[str, str],
+    provenance: Mapping[str, str] | None = None,
+    changed: Collection[str] = (),
+) -> str:
     """The text of `entry` with front matter that has the keys of `labels` (C3).
 
-    A key that is there stays as it is, readable or not; missing ones are added behind the last line. With
-    `provenance` that is its only `muniment` key, on the last line of all.
+    A key that is there stays as it is, readable or not, unless it is among `changed`; missing ones are added
+    behind the last line. With `provenance` that is its only `muniment` key, on the last line of all.
 
     Raises:
         TooLarge: the front matter would pass `MAX_FRONT_MATTER_BYTES`.
@@ -192,12 +197,12 @@ def completed(entry: Entry, labels: Mapping[str, str], provenance: Mapping[str, 
             `front-matter`.
     """
     fields = entry.front.fields if entry.front is not None else ()
-    present = {field.key for field in fields}
+    present = {field.key for field in fields} - set(changed)
     lines = [f"{key}: {written(value)}" for key, value in labels.items() if key not in present]
-    gone: Sequence[Field] = ()
+    gone = [field for field in fields if field.key in changed]
     if provenance is not None:
         _require_no_hidden_key(entry.text, fields)
-        gone = [field for field in fields if field.key == PROVENANCE_KEY]
+        gone = [field for field in fields if field.key == PROVENANCE_KEY or field in gone]
         value = without_breaks(json.dumps(dict(provenance), ensure_ascii=False))
         lines.append(f"{PROVENANCE_KEY}: {value}")
     result = _edited(entry.text, entry.front, gone, lines)

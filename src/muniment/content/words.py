@@ -126,13 +126,14 @@ def _words(text: str) -> Iterator[str]:
     if plain.isascii():
         yield from _ASCII_WORD.findall(plain)
         return
-    spaced = "".join(char if _is_word_character(char) else " " for char in plain)
+    spaced = "".join(char if is_word_character(char) else " " for char in plain)
     for run in spaced.split():
         yield from _PARTS.findall(run)
 
 
 @lru_cache(maxsize=4096)
-def _is_word_character(char: str) -> bool:
+def is_word_character(char: str) -> bool:
+    """Whether `char` belongs to a word in its script: letters, digits and the marks upon them."""
     return unicodedata.category(char)[0] in "LMN"
 
 

@@ -28,7 +28,6 @@ from decimal import Decimal
 from typing import Any, Final
 
 from muniment import events
-from muniment.agent.decision import title_of
 from muniment.agent.filing import RuleWriter
 from muniment.agent.model import Budget, Model, ModelError
 from muniment.agent.runner import MAX_TEXT_CHARS, Asker, Merge, UnusableAnswer
@@ -38,6 +37,7 @@ from muniment.content.entry import MAX_DESCRIPTION_CHARS, Entry, completed, pars
 from muniment.content.gates import encode, one_line
 from muniment.content.markdown import relative_links
 from muniment.content.provenance import is_made_of
+from muniment.content.titles import title_of
 from muniment.content.words import STOP_WORDS, alike, comparable, features
 from muniment.errors import Cancelled, DreamFailed, DreamTimeout, MunimentError, ToolError
 from muniment.jobs.forget import expired_by, topics_of

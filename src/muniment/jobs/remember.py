@@ -27,18 +27,18 @@ from typing import Any, Final
 
 from muniment import events
 from muniment.agent.chat import IndexExcerpt
-from muniment.agent.decision import DESCRIPTION_CHARS, in_one_line, slug, title_of
 from muniment.agent.filing import RuleWriter, read
 from muniment.agent.model import Brief, Budget, Model, Related, ScopeBrief
 from muniment.agent.runner import RUN_NAME, Observer, Runner, RunOutcome, Witness
 from muniment.agent.updates import is_chatter, takes_the_place
 from muniment.cancelling import Cancel
 from muniment.content.admission import own, quoted
-from muniment.content.entry import parse, shortened
+from muniment.content.entry import parse
 from muniment.content.frontmatter import written
 from muniment.content.gates import decode, encode, one_line, visible
 from muniment.content.provenance import Whose, holds, names, separate_items, stands_in, whose
 from muniment.content.secrets import find_secret, redacted
+from muniment.content.titles import slug, titles_of
 from muniment.content.words import comparable, is_running
 from muniment.errors import (
     Cancelled,
@@ -177,9 +177,8 @@ class _FactWords:
         self.fact = fact
         self._related = related
         self._topic = read(fact).topic
-        self._title = title_of(fact)
-        self._description = shortened(in_one_line(fact), DESCRIPTION_CHARS)
-        self._stem = slug(self._title, fact)
+        self._titles = titles_of(fact)
+        self._stem = slug(self._titles.name, fact)
 
     def rename(self, path: CanonicalPath, listed: Callable[[str], Collection[str] | None]) -> RelPath:
         """Where a new file goes. One word of its path may be anybody's: it says nothing by itself."""
@@ -212,7 +211,7 @@ class _FactWords:
         labels = {"name": entry.name, "description": entry.description}
         said = {key: label for key, label in labels.items() if label is not None and self._says(label)}
         if by is Whose.FACT:
-            said = {"name": self._title, "description": self._description} | said
+            said = {"name": self._titles.name, "description": self._titles.description} | said
         lines = [f"{key}: {written(label)}" for key, label in said.items()]
         lines += [f"type: {kind}" for kind in (entry.type or (old and old.type),) if kind]
         if words := [

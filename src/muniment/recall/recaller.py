@@ -28,9 +28,10 @@ from typing import Any, Final, NamedTuple
 
 from muniment import events
 from muniment.content.admission import addressed_to_agent
-from muniment.content.entry import MAX_NAME_CHARS, Entry, parse, shortened, titled
+from muniment.content.entry import MAX_NAME_CHARS, Entry, parse, shortened
 from muniment.content.gates import GATES, check_text, one_line
 from muniment.content.markdown import QUOTE, Line, fenced, read_lines
+from muniment.content.titles import current_titles
 from muniment.errors import (
     Cancelled,
     ContentRejected,
@@ -499,7 +500,7 @@ def read(hit: Hit, state: State, bound: BoundRoot, policy: Policy) -> Outcome:
     trust = policy.trust_of(bound.scope) if source is None else source.trust
     at = _written(hit) if source is None else datetime.fromisoformat(source.at)
     entry = parse(data)
-    name = titled(entry, hit.key.rel).name
+    name = current_titles(entry, hit.key.rel).name
     gate = _gate("\n".join([name, entry.description or "", *entry.keywords, entry.body]), trust)
     return ReadEntry(hit, entry, name, trust, at) if gate is None else Withheld(hit, gate)
 

@@ -13,8 +13,9 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from muniment.content.entry import parse, titled
+from muniment.content.entry import parse
 from muniment.content.gates import one_line
+from muniment.content.titles import current_titles
 from muniment.content.words import apart, sayings
 from muniment.kernel.names import Digest, RelPath, Trust
 from muniment.kernel.path import FILE_SUFFIX, fold
@@ -208,7 +209,7 @@ def row_of(rel: RelPath, data: bytes, digest: Digest, assessed: Assessed) -> tup
     if assessed.held is not None:
         return _bare(rel, digest, assessed, ""), None
     entry = parse(data)
-    titles = titled(entry, rel)
+    titles = current_titles(entry, rel)
     row = _row(
         IndexRow(rel, titles.name, titles.description, assessed.trust),
         digest,

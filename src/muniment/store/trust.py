@@ -25,6 +25,7 @@ from muniment.content.entry import EXPIRY_KEY, TYPES, Entry, completed, parse, t
 from muniment.content.frontmatter import MAX_FRONT_MATTER_BYTES
 from muniment.content.gates import decode, encode
 from muniment.content.provenance import Replaces, Whose, whose
+from muniment.content.titles import TITLES_KEY, current_titles, mark_of
 from muniment.errors import Refused
 from muniment.kernel.change import FileChange, digest
 from muniment.kernel.decide import NEVER, Policy
@@ -106,7 +107,7 @@ def stamp(
         TooLarge: the front matter has no room left.
     """
     entry = parse(decode(data))
-    titles = titled(entry, path.rel)
+    titles = current_titles(entry, path.rel)
     now = datetime.fromisoformat(run.at).astimezone(UTC).strftime(_TIME_FORMAT)
     kept = parse(base).muniment if base is not None else None
     known, created = _identity(kept or {})
@@ -120,9 +121,13 @@ def stamp(
         "policy": run.policy,
         **relations,
     }
+    if mark := mark_of(titles, entry.body):
+        provenance[TITLES_KEY] = mark
     scope_type = path.scope if path.scope in TYPES else "reference"
     labels = {"name": titles.name, "description": titles.description, "type": scope_type}
-    return encode(completed(entry, labels, provenance))
+    told = titled(entry, path.rel)
+    changed = [key for key in ("name", "description") if getattr(told, key) != labels[key]]
+    return encode(completed(entry, labels, provenance, changed))
 
 
 def entry_id(entry: Entry) -> str:

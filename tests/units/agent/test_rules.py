@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 
 from kit.agent.fake_memory import BOTH, FakeMemory, brief, run
 from kit.where import FACTS
-from muniment.agent import decision as subject
-from muniment.agent.decision import Decision, anonymous, cue_table, folded, slug
+from muniment.agent.decision import Decision, cue_table, folded, is_unspaced
 from muniment.agent.filing import RuleWriter, next_reply, read, route
 from muniment.agent.model import ModelRequest, ScopeBrief
+from muniment.content import titles as subject
 from muniment.content.entry import EntryType
+from muniment.content.titles import anonymous, slug
 from muniment.kernel.decide import Allow, Judge
 from muniment.kernel.names import Scope, Verb
 from muniment.kernel.path import canonicalise
@@ -90,7 +91,7 @@ def pattern_of(written):
     each = (re.escape(folded(stop).strip() + " " * stop.endswith(" ")) for stop in stopped.split("|"))
     stops = "|".join(each)
     first = "^ " if cue.startswith("^") else ""
-    if subject.is_unspaced(cue):
+    if is_unspaced(cue):
         return f"{first}{words}" + (f"(?!{stops})" if stopped else "")
     before, after = first or "(?<= )" * (cue[0] != "*"), "(?= )" * (cue[-1] != "*")
     return before + words + after + (f"(?! (?:{stops}))" if stopped else "")

@@ -223,7 +223,7 @@ def test_what_lands_says_where_it_comes_from_and_keeps_its_identity(place):
     first = parse((user(place) / "a.md").read_text()).muniment
     of = {"task": result.task_id, "trust": "agent", "decided_by": "scripted", "policy": place.policy.label}
     assert first.items() >= of.items()
-    assert {*first} == {"id", "created", "updated", *of}
+    assert {*first} == {"id", "created", "updated", "titles", *of}
     assert "a.md" in (user(place) / "MEMORY.md").read_text()
     ask(place, calls(READ, write(content="a newer fact\n")), say("x"), fact="a newer fact")
     second = parse((user(place) / "a.md").read_text()).muniment

@@ -7,7 +7,7 @@ from importlib.resources import files
 import pytest
 
 from kit.where import FACTS
-from muniment.agent.decision import RESERVED_STEMS
+from muniment.content.titles import RESERVED_STEMS
 from muniment.kernel.path import segment_problem
 from muniment.policy.grammar import tables
 from muniment.policy.load import load_policy

@@ -1,0 +1,207 @@
+"""What code calls a text: title, description, and a name for its file. Pure.
+
+The file names pass the name grammar for any text (`slug`), so that none can make the rule writer ask for a
+refused path.
+
+Attacked in tests/units/agent/test_rules.py.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import unicodedata
+from typing import Final
+
+from muniment.content.entry import Entry, Titled, titled
+from muniment.content.words import is_word_character
+from muniment.kernel.names import RelPath
+from muniment.kernel.path import BLANKS, CONFUSABLES, FILE_SUFFIX, is_normalised, normalised, segment_problem
+
+TITLES_KEY: Final = "titles"
+"""In the provenance of an entry, see `mark_of`."""
+
+TITLE_CHARS: Final = 80
+"""Characters of a title: one line of an index."""
+
+DESCRIPTION_CHARS: Final = 120
+"""Characters of a description: what still fits beside the title in a listing."""
+
+_DIGITS: Final = 12
+
+_LOOKED_AT: Final = 2_000
+"""Characters of a line of which a title is made, and of a text of which a description is."""
+
+SLUG_CHARS: Final = 60
+SLUG_BYTES: Final = 150
+"""Characters and UTF-8 bytes of a file name without suffixes: short enough to type, far below NAME_MAX."""
+
+RESERVED_STEMS: Final = frozenset(
+    {
+        "memory",
+        "memory-before-muniment",
+        "agent",
+        "agents",
+        "claude",
+        "conventions",
+        "crush",
+        "copilot-instructions",
+        "gemini",
+        "qwen",
+        "skill",
+        "warp",
+        "index",
+        "readme",
+    }
+)
+"""Stems of files that the store writes itself or that other agents load as instructions."""
+
+_SUBJECT: Final = re.compile(r"\A(?:the\s+)?user\s+(?=[a-z])", re.IGNORECASE)
+_LEAD_IN: Final = re.compile(
+    r"\A(?:(?:please\s+)?(?:remember|note)(?:\s+that\b|\s*:)|fyi\s*[:,]?|btw\s*,?)\s+", re.IGNORECASE
+)
+_MARKER: Final = re.compile(r"\A\s*(?:[-*+>]|\#{1,6}|\d{1,3}[.)]|`{3}\w*)\s+")
+_SCHEME: Final = re.compile(r"\b(?:https?|ftp)://(?:www\.)?(?=\w)", re.IGNORECASE)
+_EMPHASIS: Final = re.compile(
+    r"(?<![\w*_`])(\*{1,3}|_{1,3}|`{1,2})(?=[^\s*_`])([^*_`\n]*[^\s*_`])\1(?![\w*_`])"
+)
+_JOINERS: Final = "\u200c\u200d"
+_FINAL_PUNCTUATION: Final = " .,;:!?\u2026\u3002\uff0c\uff1b\uff1a\uff01\uff1f\u060c\u061b\u061f\u0964"
+_ENDS_WITH_JOINER: Final = _JOINERS + _FINAL_PUNCTUATION
+
+
+def title_of(fact: str) -> str:
+    """One line for `fact`: its first line without markers, emphasis, `the user` and final punctuation.
+
+    Of web addresses the scheme is left out: no list of files makes a link of the rest, and it can be read.
+    """
+    lines = (_readable(_bare(line[:_LOOKED_AT])) for line in fact[: 4 * _LOOKED_AT].splitlines())
+    first = next((line for line in lines if _words(line)), in_one_line(fact[:_LOOKED_AT]))
+    whole = first.rstrip(_FINAL_PUNCTUATION)
+    plain = _SUBJECT.sub("", _LEAD_IN.sub("", whole, count=1), count=1)
+    cut = _cut(plain or whole or first, TITLE_CHARS).strip(_JOINERS)
+    return cut[:1].upper() + cut[1:] if plain != whole else cut or "Note"
+
+
+def description_of(fact: str) -> str:
+    """`fact` on one line, as readable as `title_of`, at most `DESCRIPTION_CHARS` characters."""
+    return _cut(_readable(in_one_line(fact[:_LOOKED_AT])), DESCRIPTION_CHARS)
+
+
+def titles_of(body: str) -> Titled:
+    """What code calls an entry with that body."""
+    return Titled(title_of(body.strip()), description_of(body))
+
+
+def mark_of(titles: Titled, body: str) -> str:
+    """Tells later which titles code made of a body: a digest of each, `-` for another; empty: neither."""
+    ours = titles_of(body)
+    if titles.name != ours.name and titles.description != ours.description:
+        return ""
+    return " ".join(
+        _digest(title) if title == made else "-"
+        for title, made in ((titles.name, ours.name), (titles.description, ours.description))
+    )
+
+
+def current_titles(entry: Entry, rel: RelPath | str) -> Titled:
+    """As `titled`, but what code had made of a body that was corrected since is made of the new one.
+
+    A title that somebody chose stays. What the entry tells of this (`TITLES_KEY`) proves nothing: at worst a
+    title is code's.
+    """
+    told = titled(entry, rel)
+    marks = str((entry.muniment or {}).get(TITLES_KEY, "")).split(" ")
+    if len(marks) != len(("name", "description")) or not entry.body.strip():
+        return told
+    ours = titles_of(entry.body)
+    return Titled(
+        ours.name if marks[0] == _digest(told.name) else told.name,
+        ours.description if marks[1] == _digest(told.description) else told.description,
+    )
+
+
+def slug(title: str, fact: str) -> str:
+    """A file name without its suffix, made of the words of `title`, that the name grammar allows.
+
+    Letters and digits of every script stay, with their marks; where nothing is left (emoji), or the
+    name would be outside the grammar, it is `note-` and eight digits of the SHA-256 of `fact`.
+    """
+    words = [word.lower() if is_normalised("NFKC", word.lower()) else word for word in _words(title)]
+    stem = _cut_stem(normalised("NFKC", "-".join(words)))
+    if not stem:
+        return anonymous(fact)
+    if stem.casefold() in RESERVED_STEMS or segment_problem(stem + FILE_SUFFIX) is not None:
+        stem = f"note-{stem}"
+    return stem if segment_problem(stem + FILE_SUFFIX) is None else anonymous(fact)
+
+
+def anonymous(fact: str) -> str:
+    """A file name without its suffix that says nothing, the same for the same fact."""
+    return f"note-{hashlib.sha256(fact.encode()).hexdigest()[:8]}"
+
+
+def in_one_line(text: str) -> str:
+    """`text` with white space folded and controls and format characters removed, joiners apart."""
+    spaced = "".join(" " if char.isspace() else char for char in text)
+    kept = (
+        char for char in spaced if char in _JOINERS or unicodedata.category(char) not in {"Cc", "Cf", "Cs"}
+    )
+    return " ".join("".join(kept).split())
+
+
+def _digest(title: str) -> str:
+    return hashlib.sha256(title.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGITS]
+
+
+def _readable(line: str) -> str:
+    return _EMPHASIS.sub(r"\2", _SCHEME.sub("", line))
+
+
+def _bare(line: str) -> str:
+    return _MARKER.sub("", in_one_line(line) + " ", count=1).strip().lstrip(_JOINERS)
+
+
+def _words(text: str) -> list[str]:
+    """Runs of word characters in NFKC, each beginning with a letter or digit."""
+    kept = "".join(
+        char if is_word_character(char) and char not in BLANKS and char not in CONFUSABLES else " "
+        for char in normalised("NFKC", text.replace("'", "").replace("\u2019", ""))
+    )
+    runs = (_from_first_base(run) for run in kept.split())
+    return [run for run in runs if run]
+
+
+def _from_first_base(run: str) -> str:
+    """`run` without the marks at its beginning, which have nothing to stand upon."""
+    return run[next((at for at, char in enumerate(run) if not _is_mark(char)), len(run)) :]
+
+
+def _cut(line: str, limit: int) -> str:
+    """At most `limit` characters of `line`, cut between words where there are any, else clusters."""
+    if len(line) <= limit:
+        return line
+    kept = _whole_clusters(line, limit - 1)
+    at = kept.rfind(" ")
+    return (kept[:at] if at > limit // 2 else kept).rstrip(_ENDS_WITH_JOINER) + "\u2026"
+
+
+def _cut_stem(stem: str) -> str:
+    """As much of `stem` as a name may have, cut between words where there are any, else clusters."""
+    end = min(SLUG_CHARS, len(stem.encode()[:SLUG_BYTES].decode(errors="ignore")))
+    if len(stem) <= end:
+        return stem
+    kept = _whole_clusters(stem, end)
+    at = kept.rfind("-")
+    return (kept[:at] if at > len(kept) // 2 else kept).strip("-")
+
+
+def _whole_clusters(text: str, end: int) -> str:
+    """`text` up to `end` without a letter whose marks would be cut off."""
+    while 0 < end < len(text) and (_is_mark(text[end]) or text[end] in _JOINERS or text[end - 1] in _JOINERS):
+        end -= 1
+    return text[:end]
+
+
+def _is_mark(char: str) -> bool:
+    return unicodedata.category(char).startswith("M")

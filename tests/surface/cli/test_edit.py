@@ -1,0 +1,94 @@
+"""`muniment edit`, and corrections by hand: what code had made of the old text follows."""
+
+import sys
+
+import pytest
+
+from muniment.content.entry import parse
+
+WAS, NOW = "The user prefers dark mode in every editor", "The user prefers light mode in every editor"
+
+
+def at(roots, path):
+    """A file by its logical path."""
+    scope, _, rel = path.partition("/")
+    return roots[scope] / rel
+
+
+@pytest.fixture
+def saved(muniment):
+    """A fact that was remembered: its path."""
+    return muniment.document("remember", WAS)["files_touched"][0]
+
+
+@pytest.fixture
+def editor(monkeypatch, tmp_path):
+    """An editor that writes something else in the place of something, and ends with a code."""
+
+    def made(old, new, code=0):
+        script = tmp_path / "editor.py"
+        script.write_text(
+            "import pathlib, sys\npath = pathlib.Path(sys.argv[1])\n"
+            f"path.write_text(path.read_text().replace({old!r}, {new!r}))\nsys.exit({code})\n"
+        )
+        monkeypatch.setenv("EDITOR", f"{sys.executable} {script}")
+        monkeypatch.delenv("VISUAL", raising=False)
+
+    return made
+
+
+def test_an_entry_is_corrected_in_an_editor_and_title_description_and_index_follow(
+    muniment, saved, editor, roots
+):
+    editor(f"---\n{WAS}", f"---\n{NOW}")
+    lines = muniment.lines("edit", saved)
+    assert lines[0] == f"saved (changed): {saved}"
+    entry = parse(at(roots, saved).read_bytes())
+    assert (entry.body, entry.description, entry.name) == (
+        f"{NOW}\n",
+        NOW,
+        "Prefers light mode in every editor",
+    )
+    assert entry.muniment["decided_by"] == "owner"
+    index = at(roots, f"{saved.partition('/')[0]}/MEMORY.md").read_text()
+    assert ("light mode" in index, "dark mode" in index) == (True, False)
+    undo = lines[1].partition("muniment ")[2].split()
+    muniment.lines(*undo)
+    assert parse(at(roots, saved).read_bytes()).body == f"{WAS}\n"
+
+
+def test_nothing_is_saved_where_nothing_changed_or_the_editor_fails(
+    muniment, saved, editor, roots, monkeypatch
+):
+    before = at(roots, saved).read_bytes()
+    editor("no such words", "x")
+    assert muniment.lines("edit", saved) == ["nothing was changed"]
+    editor(WAS, NOW, code=3)
+    (line,) = muniment.lines("edit", saved, code=1)
+    assert "ended with 3; nothing was saved, the copy is " in line
+    editor(WAS, "my password is hunter2hunter2")
+    lines = muniment.lines("edit", saved, code=1)
+    assert lines[0].startswith("note: what you wrote is kept in ")
+    assert "[remember_refused]" in lines[1]
+    monkeypatch.delenv("EDITOR")
+    (line,) = muniment.lines("edit", saved, code=1)
+    assert line.startswith("not saved: no editor is named; set VISUAL or EDITOR")
+    assert at(roots, saved).read_bytes() == before
+
+
+def test_a_correction_by_hand_reaches_index_and_recall_and_a_name_that_a_person_chose_stays(
+    muniment, saved, roots
+):
+    path = at(roots, saved)
+    path.write_text(path.read_text().replace(f"---\n{WAS}", f"---\n{NOW}"))
+    muniment.lines("index", "rebuild")
+    index = at(roots, f"{saved.partition('/')[0]}/MEMORY.md").read_text()
+    assert ("light mode" in index, "dark mode" in index) == (True, False)
+    (found,) = muniment.document("recall", "which editor mode?")["entries"]
+    assert (found["name"], found["text"]) == ("Prefers light mode in every editor", NOW)
+    chosen = path.read_text().replace("name: Prefers dark mode in every editor", "name: Looks")
+    path.write_text(chosen.replace("light mode", "sepia mode"))
+    muniment.lines("index", "rebuild")
+    index = at(roots, f"{saved.partition('/')[0]}/MEMORY.md").read_text()
+    assert "[Looks]" in index
+    assert ("sepia mode" in index, "light mode" in index) == (True, False)
