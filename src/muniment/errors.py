@@ -64,6 +64,8 @@ host path or a file's content. Messages of the other classes are for people and 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from muniment.kernel.refusal import (
     BadName,
     BudgetSpent,
@@ -349,9 +351,21 @@ class ForgetTimeout(JobError):
 
 
 class ForgetFailed(JobError):
-    """More was meant than one forget may remove, or the model failed; nothing was removed."""
+    """More was meant than one forget may remove, or the model failed; nothing was removed.
+
+    Attributes:
+        paths: where more was meant, logical paths of some of it.
+        meant: how many things were; None: it failed otherwise.
+        limit: how many one forget may remove.
+    """
 
     code = "forget_failed"
+
+    def __init__(
+        self, message: str, paths: Sequence[str] = (), meant: int | None = None, limit: int | None = None
+    ) -> None:
+        self.paths, self.meant, self.limit = tuple(paths), meant, limit
+        super().__init__(message)
 
 
 class DreamTimeout(JobError):

@@ -255,15 +255,18 @@ MAX_QUERY_BYTES: Final = MAX_FACT_BYTES
 MAX_QUERY_WORDS: Final = 64
 """Significant words of a query: some sentences. All of them are looked for in every entry."""
 
+SHOWN_PATHS: Final = 10
+"""Paths that an error names, or an answer as near; a preview names all that would go."""
+
 
 @dataclass(frozen=True, slots=True)
 class ForgetRequest:
     """What a caller wants forgotten.
 
     Attributes:
-        query: the path of an entry, such as `user/editor.md`; or the words that it holds, all of them.
-            Trimmed, at most `MAX_QUERY_BYTES` bytes of UTF-8, with 1 to `MAX_QUERY_WORDS` different words
-            that say something.
+        query: the path of an entry, such as `user/editor.md`; or a description. Without a model its words
+            must all be there. Trimmed, at most `MAX_QUERY_BYTES` bytes of UTF-8, with 1 to `MAX_QUERY_WORDS`
+            different words that say something.
         scope: where alone to look; None: everywhere.
         yes: do it; else only say what would be done.
         trust: of the one who asks.
@@ -284,11 +287,15 @@ class Removed(NamedTuple):
         topic: the type of the entry, such as `project`; `reference` where it says none.
         summary: one line that says what it was; what is held back from models is not quoted.
         path: of the entry, as a logical path.
+        line: where in its file the lines begin that go, from 1; None: all of the file goes.
+        text: those lines as they are, without blank ones around them.
     """
 
     topic: str
     summary: str
     path: str
+    line: int | None = None
+    text: str | None = None
 
 
 class Spared(NamedTuple):
@@ -307,6 +314,8 @@ class ForgetResult:
         summary: one line for people.
         removed_entries: what went; of a preview, what would go.
         kept: what was meant and stays.
+        near: where nothing was meant, logical paths of entries that share a word with the description, at
+            most `SHOWN_PATHS`, the best first.
         touched_scopes: where something went.
         decided_by: `rules`, or the model's name.
         notes: what a person should know.
@@ -324,6 +333,7 @@ class ForgetResult:
     timeline: tuple[Turn, ...]
     removed_entries: tuple[Removed, ...] = ()
     kept: tuple[Spared, ...] = ()
+    near: tuple[str, ...] = ()
     touched_scopes: tuple[Scope, ...] = ()
     notes: tuple[str, ...] = ()
     repeated: bool = False
@@ -337,6 +347,7 @@ class ForgetResult:
             "summary": self.summary,
             "removed_entries": [each._asdict() for each in self.removed_entries],
             "kept": [each._asdict() for each in self.kept],
+            "near": list(self.near),
             "touched_scopes": list(self.touched_scopes),
             "decided_by": self.decided_by,
             "turns": self.turns,

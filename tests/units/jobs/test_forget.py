@@ -37,7 +37,7 @@ LIST = (
 
 
 def removed(result):
-    return sorted({path for _, _, path in done(result).removed_entries})
+    return sorted({each.path for each in done(result).removed_entries})
 
 
 def choosing(*ids):
@@ -76,7 +76,18 @@ ROWS = [
     ("user/a.md", NESTED, "dark night", NESTED[-24:], None),
     ("user/a.md", PORTS, "ssh staging reach", GONE, None),
     ("user/a.md", PORTS, "port root", SAME, ""),
-    ("user/a.md", f"{HEAD}some text on ports\n\n- user root\n", "staging ports", GONE, None),
+    (
+        "user/a.md",
+        f"{HEAD}some text on ports\n\n- user root\n",
+        "staging ports",
+        f"{HEAD}- user root\n",
+        None,
+    ),
+    ("user/a.md", f"{HEAD}some text on ports\n\n- user root\n", "staging reach", GONE, None),
+    ("user/a.md", f"{HEAD}some text on ports\n\n- user root\n", "some text ports user root", GONE, None),
+    ("user/a.md", "some dark text\n\nand some mode\n", "dark mode", SAME, "several places"),
+    ("user/a.md", "# Dark mode\n\nsome text\n", "dark mode", GONE, None),
+    ("user/a.md", "# Dark mode\n\nsome dark mode\n\n## More\n", "dark some", GONE, None),
     ("user/drinks.md", "- tea\n- coffee\n", "drinks tea", "- coffee\n", None),
     ("user/drinks.md", "---\nname: x\n---\n- tea\n- coffee\n", "drinks tea", SAME, None),
     ("user/a.md", "- dark mode\n- dark mode too\n\n***\n", "dark mode", GONE, None),
@@ -85,7 +96,7 @@ ROWS = [
     ("user/a.md", PORTS, "staging port", f"{HEAD}- user root\n", None),
     ("user/a.md", NAMED.format("dark mode\n- "), "dark mode", NAMED.format(""), "stays"),
     ("user/a.md", ODD, "dark mode", SAME, "read differently"),
-    ("user/a.md", LIST, "mode code here", GONE, None),
+    ("user/a.md", LIST, "mode code here", without(14, 17), None),
     ("user/a.md", f"\ufeff{LIST}".replace("\n", "\r\n"), "green tea", without(7, 11, "\ufeff", "\r\n"), None),
     ("user/a.md", LIST.replace("\n", "\r"), "gyokuro degrees", without(9, 11, "", "\r"), None),
     ("user/a.md", LIST, "tools tabs", without(-1, 99), None),
@@ -215,8 +226,10 @@ def test_a_lower_trust_forgets_nothing_of_a_higher_one_and_a_scope_only_its_own(
 
 def test_a_model_is_shown_nothing_but_what_may_go_and_leaves_out_what_is_not_meant(place):
     held = {"project/d.md": f"{ATTACK} held-canary\n", "user/pinned/a.md": "dark mode pinned-canary\n"}
+    over = "---\nexpires: 2026-01-01\n---\ndark mode over-canary\n"
+    held |= {"user/over.md": over}
     lay(place, held | {"user/a.md": "prefers dark mode\n", "user/c.md": "unrelated-canary\n"})
-    put(user(place), "b.md", "night mode is not the dark mode of the camera\n")
+    put(user(place), "b.md", "night mode is the dark mode of the camera\n")
     before = memory(place)
     assert (removed(forgetting(place, "dark mode", choosing())), memory(place)) == ([], before)
     model = choosing("c1")
@@ -233,7 +246,7 @@ def test_a_model_can_choose_some_of_what_would_be_too_many_and_is_asked_where_th
     assert forgetting(place, "dark", choosing(*[f"c{n}" for n in range(1, 8)])).error.code == "forget_failed"
     assert len(numbered(place, 41)) == 41
     model = choosing()
-    assert removed(forgetting(place, "light mode", model)) == []
+    assert removed(forgetting(place, "light theme", model)) == []
     assert (forgetting(place, "dark mode", model).error.code, model.requests) == ("forget_failed", [])
 
 
