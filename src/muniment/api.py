@@ -127,11 +127,11 @@ class Memory:
         task_id: str | None = None,
         cancel: Cancel | None = None,
     ) -> ForgetResult:
-        """Remove an entry by its path, or what holds all the words of a query, be it items of lists.
+        """Remove an entry by its path, or what a description means, be it an item of a list or a paragraph.
 
         Args:
-            query: a path such as `user/editor.md`, or some words; those that say nothing, such as `the`, are
-                left out.
+            query: a path such as `user/editor.md`, or a description. A language model says what it means;
+                without one all its words must be there, but for those that say nothing, such as `the`.
             scope: where alone to look; None: everywhere.
             yes: do it; else the result says what would go, and nothing is written.
             task_id: as of `remember`.

@@ -171,7 +171,7 @@ def recall(  # noqa: PLR0913, PLR0917  every argument is an option of the comman
 
 def forget(  # noqa: PLR0913, PLR0917  every argument is an option of the command
     words: Annotated[
-        list[str], typer.Argument(help="The path of an entry, or words that it holds, all of them.")
+        list[str], typer.Argument(help="The path of an entry, or words that describe what is meant.")
     ],
     scope: Annotated[str | None, typer.Option(help="The one scope to look in.")] = None,
     workspace: Workspace = None,
@@ -184,7 +184,7 @@ def forget(  # noqa: PLR0913, PLR0917  every argument is an option of the comman
     yes: Annotated[bool, typer.Option("--yes", help="Do it; else it is only shown what would go.")] = False,
     json: Json = False,
 ) -> None:
-    """Forget an entry, or what holds these words; `undo` brings it back until it is erased."""
+    """Forget an entry, or what these words describe; `undo` brings it back until it is erased."""
     from muniment.cli.inspect import MemoryArguments
     from muniment.cli.terminal import ModelFlags
     from muniment.cli.tidying import run_forget

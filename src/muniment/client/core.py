@@ -38,6 +38,7 @@ from muniment.client.results import (
     Event,
     Explained,
     ForgetResult,
+    KeptEntry,
     Kind,
     Recalled,
     RecalledEntry,
@@ -464,7 +465,13 @@ class _Object:
 def _read(kind: type[R], document: object, what: str) -> R:
     """A value of a dataclass whose fields are read by their types."""
     wire = _Object(document, what)
-    readers = {"str": wire.text, "str | None": wire.maybe, "tuple[str, ...]": wire.texts, "int": wire.count}
+    readers = {
+        "str": wire.text,
+        "str | None": wire.maybe,
+        "tuple[str, ...]": wire.texts,
+        "int": wire.count,
+        "int | None": wire.count,  # Read where it is there.
+    }
     found = {
         each.name: readers[str(each.type)](_camel(each.name))
         for each in fields(kind)
@@ -490,6 +497,11 @@ def _forgotten(document: object, what: str) -> ForgetResult:
         tuple(_read(RemovedEntry, each, "a removed entry") for each in wire.items("removedEntries")),
         wire.texts("touchedTopics"),
         wire.texts("touchedScopes"),
+        tuple(_read(KeptEntry, each, "a kept entry") for each in wire.items("kept"))
+        if wire.get("kept") is not None
+        else (),
+        wire.texts("near") if wire.get("near") is not None else (),
+        wire.texts("notes") if wire.get("notes") is not None else (),
     )
 
 
@@ -511,6 +523,8 @@ def _error(wire: _Object, review_id: str | None) -> TaskError:
         wire.maybe("message") or "The daemon does not say why.",
         wire.maybe("reviewId") or review_id,
         wire.texts("paths") if wire.get("paths") is not None else (),
+        wire.count("meant") if wire.get("meant") is not None else None,
+        wire.count("limit") if wire.get("limit") is not None else None,
     )
 
 

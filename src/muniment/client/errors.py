@@ -306,11 +306,15 @@ class TaskFailed(ClientError):
         code: what the daemon said; stable.
         task_id: which task.
         review_id: what the owner may approve, of a task that waits for that.
-        paths: logical paths that were changed meanwhile, where the daemon named them.
+        paths: logical paths that were changed meanwhile, or of what would be too much to forget, where the
+            daemon named them.
+        meant, limit: how many things a forget would have removed, and how many it may; None: that is not why.
     """
 
     code: str  # type: ignore[misc]  # As that of `Problem`.
     codes: ClassVar[tuple[str, ...]] = ()
+    meant: int | None = None
+    limit: int | None = None
 
     def __init__(
         self,

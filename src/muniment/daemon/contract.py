@@ -17,6 +17,7 @@ from muniment.errors import (
     Cancelled,
     ConfigInvalid,
     ConfinementUnavailable,
+    ForgetFailed,
     InvalidContent,
     InvalidScope,
     MunimentError,
@@ -48,6 +49,9 @@ MAX_RECALLED: Final = 20
 
 MAX_EXCLUDED: Final = 500
 """Ids that one recall leaves out: what was shown in a long conversation."""
+
+MAX_KEPT: Final = 100
+"""Entries that a forget leaves alone of which an answer tells."""
 
 MAX_ID_CHARS: Final = 1_200
 """Characters of the id of an entry: its path, and 65 more."""
@@ -90,10 +94,11 @@ class ForgetBody(_Request):
     """What is to be forgotten."""
 
     query: str = Field(
-        description="The path of an entry, such as `user/editor.md`, or words that it holds, all of them."
+        description="The path of an entry, such as `user/editor.md`, or a description of what is meant. "
+        "Where no language model says what it means, its words must all be there."
     )
     scope: str | None = None
-    dry_run: bool = False
+    dry_run: bool = Field(False, description="Only say what would go, all of it, also if it is too much.")
 
 
 class DreamBody(_Request):
@@ -151,11 +156,20 @@ class RememberResult(_Model):
 
 
 class RemovedEntry(_Model):
-    """An entry, or an item of one, that went; of a dry run, that would go."""
+    """An entry, or a part of one, that went; of a dry run, that would go."""
 
     topic: str
     summary: str
     file_path: str
+    line: int | None = Field(None, description="Where in the file what goes begins; null: all of it goes.")
+    text: str | None = Field(None, description="The lines that go; null: all of the file.")
+
+
+class KeptEntry(_Model):
+    """An entry that was meant and stays."""
+
+    file_path: str
+    reason: str
 
 
 class ForgetResult(_Model):
@@ -165,6 +179,16 @@ class ForgetResult(_Model):
     removed_entries: list[RemovedEntry]
     touched_topics: list[str]
     touched_scopes: list[str]
+    kept: list[KeptEntry] = Field(
+        default_factory=list,
+        max_length=MAX_KEPT,
+        description="What was meant and stays, the first of it; told to the owner alone.",
+    )
+    near: list[str] = Field(
+        default_factory=list,
+        description="Where nothing was meant, paths of entries that share a word with the query.",
+    )
+    notes: list[str] = Field(default_factory=list, description="What a person should know.")
 
 
 class DreamResult(_Model):
@@ -183,7 +207,11 @@ class TaskError(_Model):
     code: str
     message: str
     review_id: str | None = None
-    paths: list[str] | None = None
+    paths: list[str] | None = Field(
+        None, description="What was changed meanwhile; or some of what would be too much to forget."
+    )
+    meant: int | None = Field(None, description="How much that is, where it is more than may be forgotten.")
+    limit: int | None = Field(None, description="How much may be forgotten at once, where it is more.")
 
 
 Status = Literal["queued", "running", "completed", "failed", "cancelled"]
@@ -591,6 +619,8 @@ def fields_of(error: MunimentError) -> dict[str, Any]:
             fields["reviewId"] = error.review_id
         case StoreConflict() | UndoOverlap():
             fields["paths"] = list(error.paths)
+        case ForgetFailed() if error.meant is not None:
+            fields |= {"paths": list(error.paths), "meant": error.meant, "limit": error.limit}
         case _:
             pass
     return fields

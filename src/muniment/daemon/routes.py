@@ -275,7 +275,7 @@ TASK_OPERATIONS: Final = (
         "forget",
         forget,
         contract.ForgetBody,
-        "Forget an entry, or what holds all words of a query.",
+        "Forget an entry, or what a description means.",
         ("invalid_query", "invalid_scope"),
     ),
     *_of_kind(
