@@ -40,6 +40,7 @@
     │   └── BudgetSpent           budget
     ├── JobError                  (a job ended without effect)
     │   ├── InvalidContent        invalid_content
+    │   ├── InvalidExpiry         invalid_expires
     │   ├── InvalidContextMode    invalid_context_mode
     │   ├── RememberNoUpdate      remember_no_update
     │   ├── RememberScopeMismatch remember_scope_mismatch
@@ -306,6 +307,12 @@ class InvalidContent(JobError):
     """The fact is empty, too long or not text."""
 
     code = "invalid_content"
+
+
+class InvalidExpiry(JobError):
+    """When the fact is to end is no day to come."""
+
+    code = "invalid_expires"
 
 
 class InvalidContextMode(JobError):

@@ -732,6 +732,14 @@ def remember(  # noqa: PLR0913, PLR0917  every argument is an option of the comm
     detail: Annotated[
         bool, typer.Option("--detail", help="Print the model's last words too, as data.")
     ] = False,
+    expires: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DATE|30d",
+            help="From when on it is no longer told: a day such as 2026-12-31, or in how many days.",
+            show_default="as its words say, else never",
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Remember a fact."""
@@ -758,6 +766,7 @@ def remember(  # noqa: PLR0913, PLR0917  every argument is an option of the comm
         task_id,
         dry_run=dry_run,
         detail=detail,
+        expires=expires,
         json=json,
     )
     raise typer.Exit(run_remember(asked))

@@ -703,15 +703,13 @@ class ClientCore:
         context_mode: str | None = None,
         trust: str | None = None,
         ref: str | None = None,
+        expires: str | None = None,
         idempotency_key: str | None = None,
     ) -> Plan[Accepted]:
         """Queue a fact."""
         source = _given(trust=trust, ref=ref)
-        return self._queue(
-            "remember",
-            {"content": content, **_given(contextMode=context_mode, scope=scope, source=source or None)},
-            idempotency_key,
-        )
+        more = _given(contextMode=context_mode, scope=scope, source=source or None, expires=expires)
+        return self._queue("remember", {"content": content, **more}, idempotency_key)
 
     def forget(
         self,

@@ -9,7 +9,8 @@
         ├── ClientClosed          client_closed
         ├── Problem               (the daemon answered that it does not do this)
         │   ├── InvalidRequest    invalid_request, invalid_json, invalid_http, bad_name
-        │   │   ├── InvalidContent, InvalidContextMode, InvalidScope, InvalidQuery, InvalidClientId
+        │   │   ├── InvalidContent, InvalidContextMode, InvalidScope, InvalidExpires
+        │   │   ├── InvalidQuery, InvalidClientId
         │   │   └── IdempotencyMismatch
         │   ├── TokenRequired
         │   ├── UntrustedWorkspace, OwnerRequired
@@ -146,6 +147,12 @@ class InvalidContent(InvalidRequest):
     """The fact is empty, too long or not text."""
 
     codes: ClassVar[tuple[str, ...]] = ("invalid_content",)
+
+
+class InvalidExpires(InvalidRequest):
+    """When the fact is to end is no day to come."""
+
+    codes: ClassVar[tuple[str, ...]] = ("invalid_expires",)
 
 
 class InvalidContextMode(InvalidRequest):

@@ -33,6 +33,7 @@ class RememberResult:
         decided_by: the model, or `rules`.
         trust: of what was written; below that of the request where a model used words of its own.
         notes: what a person should know.
+        expires: the day on which what was written is no longer told; None: it lasts.
     """
 
     summary: str
@@ -42,6 +43,7 @@ class RememberResult:
     decided_by: str | None = None
     trust: str | None = None
     notes: tuple[str, ...] = ()
+    expires: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

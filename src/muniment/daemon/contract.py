@@ -50,6 +50,9 @@ MAX_RECALLED: Final = 20
 MAX_EXCLUDED: Final = 500
 """Ids that one recall leaves out: what was shown in a long conversation."""
 
+MAX_EXPIRES_CHARS: Final = 32
+"""Characters of a day, and more than one has."""
+
 MAX_KEPT: Final = 100
 """Entries that a forget leaves alone of which an answer tells."""
 
@@ -88,6 +91,11 @@ class RememberBody(_Request):
     context_mode: Annotated[ContextMode, Field(strict=False)] | None = None
     scope: str | None = None
     source: Source = Source()
+    expires: Annotated[str, Field(max_length=MAX_EXPIRES_CHARS)] | None = Field(
+        None,
+        description="The day on which it is no longer told, such as `2026-12-31`, or in how many days, such "
+        "as `30d`; null: as its words say, else never.",
+    )
 
 
 class ForgetBody(_Request):
@@ -153,6 +161,7 @@ class RememberResult(_Model):
         None, description="Of what was written; below the request's where a model used words of its own."
     )
     notes: list[str] = Field(default_factory=list, description="What a person should know.")
+    expires: str | None = Field(None, description="The day on which it is no longer told; null: it lasts.")
 
 
 class RemovedEntry(_Model):
@@ -469,6 +478,7 @@ HTTP: Final[Mapping[str, tuple[int, str]]] = MappingProxyType(
         ),
         "invalid_content": (400, "`content` must be a text of 1 to 65536 bytes of UTF-8 after trimming."),
         "invalid_context_mode": (400, '`contextMode` must be "workspace", "clean", or omitted.'),
+        "invalid_expires": (400, "`expires` must be a day to come such as 2026-12-31, or days such as 30d."),
         "invalid_scope": (400, "`scope` must be a scope of the policy, or omitted."),
         "invalid_query": (
             400,

@@ -269,7 +269,7 @@ TASK_OPERATIONS: Final = (
         remember,
         contract.RememberBody,
         "Remember a fact.",
-        ("invalid_content", "invalid_context_mode", "invalid_scope"),
+        ("invalid_content", "invalid_context_mode", "invalid_scope", "invalid_expires"),
     ),
     *_of_kind(
         "forget",

@@ -318,6 +318,7 @@ class Work:
             trust=task.trust,
             task_id=task.id,
             secret=asked.get("secret"),
+            expires=asked.get("expires"),
         )
         return remember(request, place, self._model, cancel=cancel, observe=observe)
 
@@ -358,6 +359,7 @@ def _answer(result: _Result) -> BaseModel:
                 decided_by=result.decided_by,
                 trust=result.trust,
                 notes=list(result.notes),
+                expires=result.expires,
             )
         case ForgetResult():
             removed = [

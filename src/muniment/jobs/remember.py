@@ -22,7 +22,7 @@ import secrets
 from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import Any, Final
 
 from muniment import events
@@ -33,7 +33,8 @@ from muniment.agent.model import Brief, Budget, Model, ScopeBrief
 from muniment.agent.runner import RUN_NAME, Observer, Runner, RunOutcome, Witness
 from muniment.cancelling import Cancel
 from muniment.content.admission import own, quoted
-from muniment.content.entry import parse, shortened
+from muniment.content.entry import EXPIRY_KEY, parse, shortened
+from muniment.content.expiry import expiry_in, read_expiry
 from muniment.content.frontmatter import written
 from muniment.content.gates import decode, encode, one_line, visible
 from muniment.content.provenance import Whose, holds, names, stands_in, whose
@@ -42,6 +43,7 @@ from muniment.content.words import is_running
 from muniment.errors import (
     Cancelled,
     InvalidContextMode,
+    InvalidExpiry,
     MunimentError,
     PathEscape,
     Refusal,
@@ -81,9 +83,9 @@ from muniment.sandbox import Sandbox
 from muniment.store.audit import described, timestamp
 from muniment.store.commit import Commit
 from muniment.store.index import excerpt, is_index_path
-from muniment.store.ledger import CommitRow, Run, root_key
+from muniment.store.ledger import ChangeRow, CommitRow, Run, root_key
 from muniment.store.trust import Ruling, TrustRule, by_words, stamp, trust_at
-from muniment.store.upkeep import is_as_written, trusted_less, trusts_shown
+from muniment.store.upkeep import expired_in, is_as_written, trusted_less, trusts_shown
 from muniment.tools.calls import WRITING_TOOLS, Outcome, stopped
 
 # -- filing ------------------------------------------------------------------------------------------
@@ -113,13 +115,14 @@ class NotTheirWords(Exception):
     """A run would put words of its own in the place of somebody's."""
 
 
-def _filed(
+def _filed(  # noqa: PLR0913  by keyword
     run: Run,
     fact: str,
     box: Sandbox,
     place: Place,
     indexes: Collection[Scope],
     *,
+    ends: date | None,
     holds_up: bool,
     dry_run: bool,
     accept: Callable[[ChangeSet], None],
@@ -132,6 +135,7 @@ def _filed(
         box: where it was proposed.
         place: of the memory.
         indexes: the run was shown those of these scopes.
+        ends: the day on which the fact is no longer told; None: never.
         holds_up: where a model's words would wait for review in the place of somebody's, let them wait;
             else this raises `NotTheirWords`.
         dry_run: write nothing.
@@ -143,7 +147,7 @@ def _filed(
     """
     # Where secrets are taken out instead of refused, so they are of the fact.
     fact = redacted(fact) if place.policy.content.secrets == "redact" else fact
-    words, rule = _FactWords(fact), by_words(fact, run.trust, _least_shown(place, box, indexes))
+    words, rule = _FactWords(fact, ends), by_words(fact, run.trust, _least_shown(place, box, indexes))
 
     def stamped(after: bytes, before: bytes | None, path: CanonicalPath, by: Run) -> bytes:
         return stamp(words.labelled(after, before), before, path, by)
@@ -161,8 +165,8 @@ def _filed(
 class _FactWords:
     """Labels and names that a fact's own words make; whatever else is proposed gives way to code's."""
 
-    def __init__(self, fact: str) -> None:
-        self._fact = fact
+    def __init__(self, fact: str, ends: date | None = None) -> None:
+        self._fact, self._ends = fact, ends
         self._topic = read(fact).topic
         self._title = title_of(fact)
         self._description = shortened(in_one_line(fact), DESCRIPTION_CHARS)
@@ -187,10 +191,16 @@ class _FactWords:
         """A file with front matter that is the fact's; of one that it changes, with what that had.
 
         Words that are not the fact's get a title that is made of them, and are trusted like an agent's. When
-        an entry ends people say: by a run it could only hide what they wanted to be told.
+        an entry ends people say: by a run it could only hide what they wanted to be told. So what ends is an
+        entry of its own.
+
+        Raises:
+            NotTheirWords: it would be put into one that lasts, or take its place.
         """
         entry, old = parse(decode(after)), None if before is None else parse(before)
         by = whose(entry.body, self._fact, None if old is None else old.body)
+        if old is not None and old.expires is None and self._ends is not None and by is not Whose.SAME:
+            raise NotTheirWords
         if old is not None and by is not Whose.FACT:
             kept = (before or b"").decode("utf-8", "replace")
             return encode((kept.removesuffix(old.body) or "---\n---\n") + entry.body)
@@ -199,6 +209,7 @@ class _FactWords:
         if by is Whose.FACT:
             said = {"name": self._title, "description": self._description} | said
         lines = [f"{key}: {written(label)}" for key, label in said.items()]
+        lines += [] if self._ends is None else [f"{EXPIRY_KEY}: {self._ends}"]
         lines += [f"type: {kind}" for kind in (entry.type or (old and old.type),) if kind]
         if words := [
             written(word)
@@ -278,6 +289,7 @@ class _RememberTask:
     cancel: Cancel
     id: str
     held: Held | None = None
+    ends: date | None = None
     notes: list[str] = field(default_factory=list)
     decided_by: str = ""
 
@@ -372,6 +384,7 @@ def _prepare(task: _RememberTask, fact: str) -> tuple[Brief, Policy]:
         known = ", ".join(ContextMode)
         raise InvalidContextMode(f"there is no context mode {request.context!r}; there are {known}")
     context = ContextMode(request.context)
+    task.ends = _end_of(request, fact)
     policy, chosen = place.policy, place.chosen(request.scope)
     if request.scope is not None:
         policy = narrow_writes(policy, chosen[0])
@@ -465,11 +478,16 @@ def _attempt(task: _RememberTask, brief: Brief, policy: Policy, budget: Budget) 
                 box,
                 place,
                 tuple(each.scope for each in indexes),
+                ends=task.ends,
                 holds_up=task.is_by_rules or place.on_model_failure == "fail",
                 dry_run=task.request.dry_run,
                 accept=accept,
             )
         except NotTheirWords as error:
+            if task.is_by_rules:
+                raise RememberRefused(
+                    "refused: what ends is an entry of its own, and takes no other's place"
+                ) from error
             raise _Followed("it would have put its own words in the place of an entry") from error
         if done.repeated and (other := done_before(place, KIND, task.id, run.fact)) is not None:
             return _again(task, other)  # An attempt that had been given up was quicker.
@@ -510,6 +528,10 @@ def _without_changes(
     """The agent finished and proposed nothing: known already, refused, or idle."""
     if known:
         summary = f"already known: {', '.join(sorted(known))}"
+        if task.request.expires is not None:
+            task.notes.append(
+                "it was known already, and was given no end: forget it first, or write one into it"
+            )
         said = _detail(task, outcome)
         return task.result(budget, status="completed", summary=summary, unchanged=True, detail=said)
     refused = [
@@ -528,6 +550,19 @@ def _without_changes(
     raise task.failed(error, "it proposed no change")
 
 
+def _end_of(request: RememberRequest, fact: str) -> date | None:
+    """When a fact ends: as the caller says, or else its words; nobody else has a say."""
+    today = datetime.now(UTC).date()
+    if request.expires is None:
+        return expiry_in(fact, today)
+    try:
+        return read_expiry(request.expires, today)
+    except ValueError:
+        raise InvalidExpiry(
+            "it is to end on no day to come, such as 2026-12-31, nor in a number of days, such as 30d"
+        ) from None
+
+
 def _committed(task: _RememberTask, budget: Budget, outcome: RunOutcome, done: Commit) -> RememberResult:
     paths = tuple(change.path for change in done.changes)
     return task.result(
@@ -540,6 +575,7 @@ def _committed(task: _RememberTask, budget: Budget, outcome: RunOutcome, done: C
         changes=done.changes,
         notes=done.notes,
         detail=_detail(task, outcome),
+        expires=None if task.ends is None else str(task.ends),
     )
 
 
@@ -596,10 +632,11 @@ def _indexes(brief: Brief, place: Place, policy: Policy, reader: Trust) -> tuple
     judge = Judge(policy)
     found: list[IndexExcerpt] = []
     for scope in (each.name for each in brief.scopes if each.writable):
+        over = expired_in(place.state, place.roots[scope])  # Nobody may have written the index since.
 
-        def shows(rel: RelPath, scope: Scope = scope) -> bool:
+        def shows(rel: RelPath, scope: Scope = scope, over: Collection[str] = over) -> bool:
             path = CanonicalPath(scope, rel)
-            return judge.allows(Verb.LIST, path) and judge.allows(Verb.READ, path)
+            return rel not in over and judge.allows(Verb.LIST, path) and judge.allows(Verb.READ, path)
 
         try:
             index = place.roots[scope].root.read_bytes(CanonicalPath(scope, RelPath(INDEX_NAME)))
@@ -639,7 +676,12 @@ def _again(task: _RememberTask, done: CommitRow) -> RememberResult:
         changes=done.known,
         trust=done.trust,
         notes=done.notes,
+        expires=next((str(end.date()) for end in map(_expiry_of, done.changes) if end is not None), None),
     )
+
+
+def _expiry_of(row: ChangeRow) -> datetime | None:
+    return None if row.change.after is None else parse(row.change.after).expires
 
 
 def _log(result: RememberResult) -> None:

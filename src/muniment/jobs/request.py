@@ -137,6 +137,8 @@ class RememberRequest:
         dry_run: judge and report, commit nothing.
         task_id: chosen by the caller, 1 to `MAX_TASK_CHARS` of A-Z a-z 0-9 `.` `_` `-`, so that the same
             request made twice is carried out once; None: a new one.
+        expires: the day on which it is no longer to be told, such as `2026-12-31`, or in how many days, such
+            as `30d`; None: as its words say, see `content/expiry.py`.
     """
 
     content: str
@@ -147,6 +149,7 @@ class RememberRequest:
     task_id: str | None = None
     detail: bool = False
     secret: Literal["taken", "left"] | None = None
+    expires: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +168,7 @@ class RememberResult:
         timeline: what each turn took of the model.
         repeated: the task had committed before; this is what it did then.
         changes: the change-set; of a dry run, what would have been committed.
+        expires: the day on which what was written is no longer told, such as `2026-12-31`; None: it lasts.
         notes: what a person should know, such as where a hand-written index was saved.
         summary: one sentence of ours.
         error: why it failed, with its stable code.
@@ -190,6 +194,7 @@ class RememberResult:
     notes: tuple[str, ...] = ()
     error: MunimentError | None = None
     detail: str | None = None
+    expires: str | None = None
 
     def as_json(self) -> dict[str, Any]:
         """The document that `remember --json` prints."""
@@ -206,6 +211,8 @@ class RememberResult:
             "turns": self.turns,
             **ending_json(self.seconds, self.timeline, self.policy, self.error),
         }
+        if self.expires is not None:
+            document["expires"] = self.expires
         if self.unchanged:
             document["unchanged"] = True
         if self.repeated:

@@ -27,7 +27,16 @@ from muniment.store.audit import records
 UUID = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 BODIES = {"remember": {"content": "The user likes shapes"}, "forget": {"query": "unheard of"}, "dream": {}}
 KEYS = {
-    "remember": {"summary", "filesTouched", "touchedScopes", "enforcement", "decidedBy", "trust", "notes"},
+    "remember": {
+        "summary",
+        "filesTouched",
+        "touchedScopes",
+        "enforcement",
+        "decidedBy",
+        "trust",
+        "notes",
+        "expires",
+    },
     "forget": {"summary", "removedEntries", "touchedTopics", "touchedScopes", "kept", "near", "notes"},
     "dream": {"summary", "touchedTopics", "touchedScopes", "dedupedEntries", "rejected"},
 }
@@ -77,6 +86,25 @@ def test_a_forget_tells_what_went_and_a_dry_run_what_would(daemon):
     did = daemon.done("forget", query)["result"]
     told = {"removedEntries": [entry], "touchedScopes": ["user"], "touchedTopics": [entry["topic"]]}
     assert (did, rel in daemon.files()) == (did | told, False)
+
+
+def test_when_a_fact_ends_is_taken_and_told_also_where_its_words_say_it(http):
+    daemon = http()
+    client, day = daemon.open_client(), str((datetime.now(UTC) + timedelta(days=90)).date())
+    for fact, expires, told in (
+        ("The user lends a bicycle", "90d", day),
+        ("The user lends a cello", day, day),
+        (f"The user lends a drum until {day}", None, day),
+        ("The user lends an easel until the release", None, None),
+    ):
+        result = client.remember(fact, expires=expires).wait()
+        (path,) = result.files_touched
+        text = (daemon.home / path).read_text(encoding="utf-8")
+        assert (result.expires, f"expires: {day}\n" in text) == (told, told is not None)
+    for said in ("yesterday", "0d", "2020-01-01", "", "9" * 64):
+        assert (
+            raised(errors.InvalidExpires, client.remember, "The user lends a fan", expires=said).status == 400
+        )
 
 
 def test_too_much_to_forget_fails_with_how_much_it_is_what_and_the_limit_and_a_dry_run_lists_all(http):

@@ -2,6 +2,19 @@
 
 from threats.switches import instead, none, table, true
 
+
+def _said_by_a_run(_words, after, _before):
+    """The front matter of a run, with the end that its own text tells."""
+    from datetime import UTC, datetime
+
+    from muniment.content.entry import parse
+    from muniment.content.expiry import expiry_in
+
+    entry = parse(after)
+    end = entry.expires or expiry_in(entry.body, datetime.now(UTC).date())
+    return after if entry.expires or not end else f"---\nexpires: {end}\n---\n{entry.body}".encode()
+
+
 # fmt: off
 table({
     "reads_as_before": ("An item is removed however the rest reads without it.", {
@@ -19,6 +32,8 @@ table({
         "jobs.dream:features": lambda _: frozenset(), "jobs.dream:is_made_of": true}),
     "expiry_of_people": ("A run says when an entry ends.", {
         "jobs.remember:_FactWords.labelled": lambda _, after, __: after}),
+    "ends_of_people": ("A fact ends as whatever is written for it says.", {
+        "jobs.remember:_FactWords.labelled": _said_by_a_run}),
 })
 # fmt: on
 
