@@ -67,6 +67,9 @@ OnModelFailure = Annotated[
         show_default="as configured, else rules",
     ),
 ]
+Expires = Annotated[
+    str | None, typer.Option(metavar="DATE|30d", help="When it ends, if its words do not say so.")
+]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
 
 
@@ -170,9 +173,7 @@ def recall(  # noqa: PLR0913, PLR0917  every argument is an option of the comman
 
 
 def forget(  # noqa: PLR0913, PLR0917  every argument is an option of the command
-    words: Annotated[
-        list[str], typer.Argument(help="The path of an entry, or words that describe what is meant.")
-    ],
+    words: Annotated[list[str], typer.Argument(help="The path of an entry, or what is meant in words.")],
     scope: Annotated[str | None, typer.Option(help="The one scope to look in.")] = None,
     workspace: Workspace = None,
     policy: PolicyName = None,
@@ -732,14 +733,7 @@ def remember(  # noqa: PLR0913, PLR0917  every argument is an option of the comm
     detail: Annotated[
         bool, typer.Option("--detail", help="Print the model's last words too, as data.")
     ] = False,
-    expires: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DATE|30d",
-            help="From when on it is no longer told: a day such as 2026-12-31, or in how many days.",
-            show_default="as its words say, else never",
-        ),
-    ] = None,
+    expires: Expires = None,
     json: Json = False,
 ) -> None:
     """Remember a fact."""

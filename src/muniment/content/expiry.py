@@ -212,7 +212,7 @@ def _tables() -> _Tables:
     """The shipped tables. Cost: some 20 ms, once a process."""
     tables = tomllib.loads(files("muniment.content").joinpath("expiry.toml").read_text("utf-8"))
     months = [word for table in tables.values() for word in _words(table, "months")]
-    # The period of `31. Dezember` ends no sentence.
+    # The period of `4. April` ends no sentence.
     sentence = (
         rf"(?<![0-9]){_ENDS_SENTENCE}|(?<=[0-9]){_ENDS_SENTENCE}(?!\s+{_any(months)})"
         "|[\u3002\uff01\uff1f\uff1b\u0964\u061f]|[\r\n]+"
@@ -257,9 +257,9 @@ def _dates(table: Mapping[str, str], months: Mapping[str, int], days: Mapping[st
     if months:
         name = _any(months, "month5")
         year = rf"(?:,?\s*(?:de\s|del\s)?{_YEAR.format(5)})?"
-        forms.append(rf"{_DAY.format(5)}(?:\.|st|nd|rd|th|er|o|\u00ba)?\s*(?:de\s|of\s)?{name}\.?{year}")
+        forms.append(rf"{_DAY.format(5)}(?:\.|st|[nr]d|th|er|o|\u00ba)?\s*(?:de\s|of\s)?{name}\.?{year}")
         name, year = _any(months, "month6"), rf"(?:,?\s*{_YEAR.format(6)})?"
-        forms.append(rf"{name}\.?\s{_DAY.format(6)}(?:st|nd|rd|th)?{year}")
+        forms.append(rf"{name}\.?\s{_DAY.format(6)}(?:st|[nr]d|th)?{year}")
     if days:
         forms.append(_any(days, "weekday"))
     if tomorrow := _words(table, "tomorrow"):

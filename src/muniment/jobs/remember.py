@@ -307,6 +307,12 @@ class _RememberTask:
         is_final = self.is_by_rules or self.place.on_model_failure == "fail"
         return error if is_final else _Followed(why)
 
+    def not_in_its_place(self) -> Exception:
+        """What to raise where something would take an entry's place that may not."""
+        if self.is_by_rules:
+            return RememberRefused("refused: what ends is an entry of its own")
+        return _Followed("it would have put its own words in the place of an entry")
+
     def result(self, budget: Budget | None, **more: Any) -> RememberResult:
         more["notes"] = (*self.notes, *more.get("notes", ()))
         return RememberResult(
@@ -484,11 +490,7 @@ def _attempt(task: _RememberTask, brief: Brief, policy: Policy, budget: Budget) 
                 accept=accept,
             )
         except NotTheirWords as error:
-            if task.is_by_rules:
-                raise RememberRefused(
-                    "refused: what ends is an entry of its own, and takes no other's place"
-                ) from error
-            raise _Followed("it would have put its own words in the place of an entry") from error
+            raise task.not_in_its_place() from error
         if done.repeated and (other := done_before(place, KIND, task.id, run.fact)) is not None:
             return _again(task, other)  # An attempt that had been given up was quicker.
         if not done.changes:
