@@ -42,6 +42,7 @@ _MONTH: Final = "(?P<month{}>[01]?[0-9])"
 _DAY: Final = "(?P<day{}>[0-3]?[0-9])"
 _DAY_SIGN: Final = "[\u65e5\u53f7\uc77c]"
 
+_QUOTES: Final = "\"'\u2018\u201a\u201c\u201e\u00ab\u300c"
 _WORD: Final = re.compile(r"\w")
 _ENDS_SENTENCE: Final = r"[.!?;](?=\s|\Z)"
 _UNSPACED: Final = "\u3005-\u30ff\u3400-\u9fff\uac00-\ud7a3"
@@ -227,7 +228,7 @@ def _language(table: Mapping[str, str]) -> _Language:
     if before := _words(table, "before"):
         bare = _any(before)
         skip = rf"(?:{_any([*_words(table, 'skip'), *days])}[,.]?\s*){{0,3}}"
-        ends = rf"{bare}\s*{skip}{dates}"
+        ends = rf"(?<![{_QUOTES}]){bare}:?\s*{skip}{dates}"
     else:
         bare = f"(?:{'|'.join(map(re.escape, sorted(_words(table, 'after'), key=len, reverse=True)))})"
         ends = dates + bare
