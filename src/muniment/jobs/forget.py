@@ -131,17 +131,20 @@ def meant(entry: Entry, rel: RelPath, words: Sequence[str]) -> Meant | None:
     return Meant(is_whole=True) if not unsaid else Meant(is_whole=False, items=tuple(_items(parts, unsaid)))
 
 
-def near_parts(entry: Entry, says: Says) -> tuple[Item, ...]:
-    """The innermost parts of an entry that say something of what is asked for; none: all of it is one.
+def near_parts(entry: Entry, says: Says) -> tuple[Item, ...] | None:
+    """The innermost parts of an entry that say something of what is asked for, at most `PARTS`, in order.
 
-    Those are at most `PARTS`, that say most of it, in order.
+    Those that say most of it, of the first `LOOKED_AT`. None: it is one part, or its name alone says it.
     """
     parts = outline(entry.body).parts
     if _is_one_passage(parts):
-        return ()
-    said = [(-len(says(part.own)), number, part) for number, part in enumerate(_innermost(parts))]
+        return None
+    looked_at = list(islice(_innermost(parts), LOOKED_AT + 1))
+    said = [(-len(says(part.own)), number) for number, part in enumerate(looked_at[:LOOKED_AT])]
     best = sorted(each for each in said if each[0])[:PARTS]
-    return tuple(part for _, _, part in sorted(best, key=lambda each: each[1]))
+    if not best and len(looked_at) <= LOOKED_AT:
+        return None
+    return tuple(looked_at[number] for number in sorted(number for _, number in best))
 
 
 def _is_one_passage(parts: Sequence[Item]) -> bool:
@@ -270,11 +273,14 @@ _WOULD_BE_HELD: Final = "what is left of the file would have to be held back; ed
 Wanted = CanonicalPath | Sequence[str]
 """What a query comes to: the path of an entry, or words that must all be found."""
 
-NEAR: Final = 20
-"""Entries that are near of which a model is shown something."""
+NEAR: Final = 10
+"""Entries that are near of which a model is shown something; as many of lower trust."""
 
 PARTS: Final = 5
 """Parts of one of these that it is shown."""
+
+LOOKED_AT: Final = 200
+"""Parts of one that are looked at for these, some 0.2 ms each."""
 
 _OVER: Final = "it says that this no longer holds, and is what is current"
 _OPPOSITE: Final = "it says the opposite"
@@ -602,21 +608,26 @@ def _near(
         holding = None if row is None else read_holding(place, view.scope, row)
         if holding is None or not holding.is_as_listed or not may_see(judge, holding.path):
             continue
-        if holding.path.text in passed or reason_to_keep(
-            judge, holding.path, holding.trust, task.request.trust
-        ):
+        if holding.path.text in passed:
             continue
-        entry = holding.entry
-        parts = near_parts(entry, asked.said_in)
-        if parts and _reason_for_items(holding, parts):
+        if reason_to_keep(judge, holding.path, holding.trust, task.request.trust) is not None:
             continue
-        name = titled(entry, holding.path.rel).name
-        found = (
-            _parts(holding, entry, parts)
-            if parts
-            else [_Meant(holding, None, removal(holding.path, entry, name))]
+        yield from (
+            each
+            for each in _near_in(task, holding, asked)
+            if not (may_be_over and ended(each.said, asked.said_in))
         )
-        yield from (each for each in found if not (may_be_over and ended(each.said, asked.said_in)))
+
+
+def _near_in(task: _ForgetTask, holding: Holding, asked: Description) -> Iterator[_Meant]:
+    """What of an entry is near: parts of it, or all, as it is where no model is shown any."""
+    entry = holding.entry
+    parts = None if task.is_by_rules else near_parts(entry, asked.said_in)
+    if parts is None:
+        name = titled(entry, holding.path.rel).name
+        yield _Meant(holding, None, removal(holding.path, entry, name))
+    elif parts and _reason_for_items(holding, parts) is None:
+        yield from _parts(holding, entry, parts)
 
 
 def _by_rules(task: _ForgetTask, matches: Sequence[_Meant], near: Iterable[_Meant]) -> list[_Meant]:

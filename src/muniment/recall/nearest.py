@@ -1,15 +1,17 @@
 """Which entries share a word with a description, best first. Apart from `search.py`, which abstains.
 
-Whoever shows one reads its file: a row is not believed. Held and expired entries are in no answer.
+Whoever shows one reads its file: a row is not believed. Held, expired and large entries are in no answer.
+What agents filed or came from outside takes every other place at most, however much of it there is.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import Final
 
-from muniment.kernel.names import RelPath
+from muniment.kernel.names import RelPath, Trust
 from muniment.recall.search import COLUMN_WEIGHTS, Stemmer, read_query
 from muniment.store.ledger import RootKey
 from muniment.store.rows import folded
@@ -20,8 +22,16 @@ _NEAREST: Final = f"""
     WHERE text MATCH ? AND rank MATCH 'bm25({", ".join(map(str, COLUMN_WEIGHTS))})'
         AND entry.root IN (SELECT value FROM json_each(?))
         AND entry.readable AND entry.held IS NULL AND (entry.expires IS NULL OR entry.expires > ?)
+        AND entry.size <= {{size}} AND entry.trust IN ({{trusts}})
     ORDER BY rank, entry.root, entry.rel LIMIT ?
 """  # noqa: S608  constants of this package
+MAX_BYTES: Final = 64 * 1024
+"""Bytes of an entry that is looked at; what people write by hand is shorter."""
+
+_GROUPS: Final = ((Trust.OWNER, Trust.WORKSPACE), (Trust.AGENT, Trust.EXTERNAL))
+_QUERIES: Final = tuple(
+    _NEAREST.format(size=MAX_BYTES, trusts=", ".join(f"'{trust}'" for trust in group)) for group in _GROUPS
+)
 
 
 class Description:
@@ -44,13 +54,13 @@ class Description:
     def nearest(
         self, state: State, roots: Sequence[RootKey], now: str, limit: int
     ) -> tuple[tuple[RootKey, RelPath], ...]:
-        """The entries that share a word with it, those first that say most of it.
+        """The entries that share a word with it, those first that say most of it, from each group in turn.
 
         Args:
             state: whose catalog, up to date.
             roots: where.
             now: ISO-8601 UTC; what has expired by then is left out.
-            limit: how many at most.
+            limit: how many of each group at most.
 
         Raises:
             ManagedMemoryUnavailable: the catalog cannot be read.
@@ -58,5 +68,6 @@ class Description:
         if not self._words:
             return ()
         asked = " OR ".join(f'"{word}"' for word in self._words)
-        rows = state.catalog.rows(_NEAREST, (asked, json.dumps(list(roots)), now, limit))
-        return tuple((RootKey(root), RelPath(rel)) for root, rel in rows)
+        values = (asked, json.dumps(list(roots)), now, limit)
+        found = zip_longest(*(state.catalog.rows(query, values) for query in _QUERIES))
+        return tuple((RootKey(row[0]), RelPath(row[1])) for pair in found for row in pair if row is not None)

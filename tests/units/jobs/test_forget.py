@@ -429,6 +429,16 @@ def test_what_is_near_and_held_over_hidden_of_another_scope_or_trusted_more_is_t
         assert memory(place) == before
 
 
+def test_however_much_agents_filed_keeps_no_entry_of_the_owner_from_being_near(place):
+    filed = {f"user/bot-{number}.md": "theme theme theme colour preference\n" for number in range(40)}
+    committed(place, filed, trust=Trust.AGENT)
+    lay(place, {"user/big.md": "theme colour\n" * 6_000, "user/mine.md": f"The theme is dark {'x ' * 90}\n"})
+    assert forgetting(place, "my theme colours, preferred").near[0] == "user/mine.md"
+    assert removed(forgetting(place, "my theme colours, preferred", meaning("theme is dark"))) == [
+        "user/mine.md"
+    ]
+
+
 DOCUMENT = (
     "# The house\n\nThe boiler is serviced in May.\nAsk for Rui.\n\n\nThe roof leaks above the stairs.\r\n\n"
     "## Garden\n\nThe hedge is cut in autumn.  \n"
