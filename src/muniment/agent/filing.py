@@ -19,6 +19,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
 from functools import lru_cache
 from itertools import count
 from typing import Any, Final
@@ -38,6 +39,7 @@ from muniment.agent.decision import (
 )
 from muniment.agent.model import AssistantMessage, Brief, Message, ModelRequest, Reply, ToolCall, ToolMessage
 from muniment.content.entry import EntryType, completed, parse
+from muniment.content.expiry import expiry_in
 from muniment.content.words import comparable
 from muniment.errors import PathEscape, Refusal
 from muniment.kernel.names import INDEX_DIRECTORY, INDEX_NAME, Scope
@@ -178,9 +180,9 @@ def worth_reading(fact: str, found: Sequence[GrepHit]) -> list[GrepHit]:
 
 
 def holds(shown: str, fact: str) -> bool:
-    """Whether an entry that does not end, as `read_file` showed it, holds the same fact in its body."""
+    """Whether an entry, as `read_file` showed it, holds the same fact in its body, and ends no sooner."""
     wanted = comparable(fact)
-    body = _body(shown)
+    body = _body(shown, expiry_in(fact, datetime.now(UTC).date()))
     return any(comparable(part) == wanted for part in ("\n".join(body), *_items(body)))
 
 
@@ -216,14 +218,15 @@ def _equals(line: str, first: str) -> bool:
     return any(comparable(text) == first for text in texts)
 
 
-def _body(shown: str) -> list[str]:
-    """The lines of `shown` below front matter, bare; none of a part of a file, nor of an entry that ends."""
+def _body(shown: str, until: date | None) -> list[str]:
+    """The lines of `shown` below front matter, bare; none of a part of a file, nor of what ends sooner."""
     told = shown.split("\n")
     numbered = [match for line in told if (match := _NUMBERED.fullmatch(line))]
     if not numbered or int(numbered[0][1]) > 1 or any(map(_CUT.fullmatch, told)):
         return []
     lines = [match[2] for match in numbered]
-    if parse("\n".join(lines)).expires is not None:
+    ends = parse("\n".join(lines)).expires
+    if ends is not None and (until is None or ends.date() < until):
         return []
     if lines[0].removeprefix("\ufeff").rstrip() == "---":
         closing = (at for at, line in enumerate(lines[1:], 1) if line.rstrip() in {"---", "..."})

@@ -65,6 +65,20 @@ def test_what_a_caller_or_the_words_say_is_written_told_and_no_longer_recalled_f
         assert expiry(place, result.files_touched[0]) is None
 
 
+def test_what_is_said_again_is_known_as_long_as_it_ends_no_sooner(place):
+    done(remembering(place, ENDING))
+    again = done(remembering(place, f"{ENDING}."))
+    assert (again.unchanged, len(entries(place))) == (True, 1)
+    (path,) = entries(place)
+    two_days = str(TODAY + timedelta(days=2))
+    sooner = entries(place)[path].replace(f"expires: {DAY}".encode(), f"expires: {two_days}".encode())
+    assert parse(sooner).expires.date() < DAY
+    lay(place, {path: sooner})
+    assert not done(remembering(place, ENDING)).unchanged
+    told = done(remembering(place, ENDING, expires="90d"))
+    assert (told.unchanged, told.expires, "was given no end" in told.notes[0]) == (True, None, True)
+
+
 def test_a_day_that_is_none_to_come_is_refused_and_asks_no_model(place):
     model = ScriptedModel([])
     for said in ("yesterday", str(TODAY), "2020-01-01", "0d", "", "2026-13-01", f"{DAY}\nname: x"):
